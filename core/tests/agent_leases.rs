@@ -1,14 +1,20 @@
 //! Leases of environments with several agents, and of those whose steps involve user code: a slot that moves between workers
 //! continues its episode with the same bits.
 
+use std::collections::BTreeMap;
+
 use rollmesh_core::{
-    batch::{CutReason, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS},
+    batch::{CutReason, EpisodeMetrics, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS},
     callbacks::{CallbackError, Callbacks, EpisodeHook},
     config::Config,
+    filter::FilterKind,
     hash::RolloutHasher,
     ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
-    protocol::convert::{self, FragmentLimits, UploadError},
+    protocol::{
+        convert::{self, EncodeError, FragmentLimits, UploadError},
+        message::AgentUpload,
+    },
     run::{RolloutConfig, RunConfig},
     sampler::{BatchMode, CountStepsBy, FragmentLayout},
     worker::{Advance, PolicyConfig, Registry, RolloutWorkerBuilder, SlotRunner},
@@ -43,6 +49,7 @@ fn config(env: &str) -> RunConfig {
 fn configs() -> Vec<RunConfig> {
     let mut counted = config("CartPole-v1");
     counted.rollout.callbacks = vec!["counting".into()];
+    counted.rollout.observation_filter = FilterKind::MeanStdFilter;
     let mut mapped = config("MultiAgentTrafficGrid-v0").env_config(traffic());
     mapped.rollout.policy_mapping_fn = Some("cars_and_lights".into());
     for id in ["car", "light"] {
@@ -164,6 +171,12 @@ fn slot_that_moves_in_mid_episode_continues_with_same_bits() {
             }
             assert_eq!(fragments, calm[fragment as usize], "{} at fragment {fragment}", run.env());
         }
+        if !run.rollout.callbacks.is_empty() {
+            let ended: Vec<&EpisodeMetrics> = calm.iter().flatten().flat_map(|fragment| &fragment.episodes).collect();
+            assert!(ended.iter().any(|episode| episode.len > 13), "no episode has moved");
+            let steps = |episode: &EpisodeMetrics| episode.custom_metrics.get("steps").copied();
+            assert!(ended.iter().all(|episode| steps(episode) == Some(f64::from(episode.len))), "{ended:?}");
+        }
     }
 }
 
@@ -212,6 +225,7 @@ fn upload_brings_the_fragments_and_damage_is_refused() {
         let lie = convert::agent_upload(1, lease.id, &forged).unwrap();
         let error = convert::agent_fragments(&lie, 1, &lease, &limits).unwrap_err().to_string();
         assert!(error.starts_with("the state of slot 1 is missing"), "{error}");
+        check_episodes(&fragments, &lease, &limits);
         let mut strange = fragments;
         let agents = strange[1].agents.as_mut().unwrap();
         let batch = agents.policy_batches.values().next().unwrap().clone();
@@ -222,16 +236,60 @@ fn upload_brings_the_fragments_and_damage_is_refused() {
     }
 }
 
+/// Episodes whose custom metrics an upload carries arrive as they were, others are refused.
+fn check_episodes(fragments: &[SlotFragment], lease: &Lease, limits: &FragmentLimits) {
+    let with = |custom_metrics: BTreeMap<String, f64>, episodes: usize| {
+        let mut fragments = fragments.to_vec();
+        fragments.iter_mut().for_each(|fragment| fragment.episodes.clear());
+        fragments[2].episodes = vec![EpisodeMetrics { custom_metrics, ..EpisodeMetrics::default() }; episodes];
+        fragments
+    };
+    let upload = |fragments: &[SlotFragment]| convert::agent_upload(1, lease.id, fragments);
+    let read = |upload: &AgentUpload| convert::agent_fragments(upload, 1, lease, limits);
+    let error = |upload: &AgentUpload| read(upload).unwrap_err().to_string();
+    let numbered = |names: usize| (0..names).map(|name| (format!("n{name:02}"), 0.5)).collect::<BTreeMap<_, _>>();
+
+    let most = with(numbered(63).into_iter().chain([("ä".repeat(64), -0.0)]).collect(), 13);
+    assert_eq!(read(&upload(&most).unwrap()), Ok(most));
+    for names in [numbered(65), [(String::new(), 0.5)].into(), [("n".repeat(129), 0.5)].into()] {
+        assert_eq!(upload(&with(names, 1)), Err(EncodeError::CustomMetrics(SlotId(2))));
+    }
+    assert_eq!(
+        error(&upload(&with(BTreeMap::new(), 14)).unwrap()),
+        "the episodes of slot 2 are more than its env steps"
+    );
+    let odd = upload(&with([("n".into(), f64::NAN)].into(), 1)).unwrap();
+    assert_eq!(error(&odd), "column 'custom_metrics' of slot 2 holds a value that is not finite");
+    let two = upload(&with(numbered(2), 1)).unwrap();
+    let damage = |change: fn(&mut AgentUpload)| {
+        let mut damaged = two.clone();
+        change(&mut damaged);
+        error(&damaged)
+    };
+    let name =
+        "the episodes of slot 2 have a custom metric whose name is missing, not in order, or not of 1 to 128 bytes";
+    assert_eq!(damage(|upload| upload.metric_names = "n01n00".into()), name);
+    assert_eq!(damage(|upload| upload.metric_names = "nnänn".into()), name, "cut within a character");
+    assert_eq!(damage(|upload| upload.metric_ends[0] = 9), name);
+    assert_eq!(damage(|upload| upload.metric_names.push('x')), "the table 'metric_names' has 7 entries, not 6");
+    assert_eq!(damage(|upload| upload.metric_values.push(0)), "the table 'metric_values' has 17 entries, not 16");
+    assert_eq!(damage(|upload| upload.metrics[0] = u32::MAX), "the table 'metric_ends' has 2 entries, not 4294967295");
+    let mut uneven = upload(&with(numbered(64), 2)).unwrap();
+    (uneven.metrics[0], uneven.metrics[1]) = (65, 63);
+    assert_eq!(error(&uneven), "the episodes of slot 2 have 65 custom metrics each, at most 64 are allowed");
+}
+
 #[test]
 fn settings_that_leases_cannot_carry_are_refused_by_name() {
     let refused = |run: &RunConfig| {
         let made = SlotRunner::new(run, RolloutWorkerBuilder::new(registry()));
         made.err().map(|error| error.to_string()).unwrap_or_default()
     };
-    let filtered = config("CartPole-v1")
-        .merged(&r#"{"batch_mode": "complete_episodes", "observation_filter": "MeanStdFilter"}"#.parse().unwrap());
-    let error = refused(&filtered.unwrap());
-    assert!(error.starts_with("observation_filter: ") && error.contains("rows by policy are not filtered"), "{error}");
+    let mut filtered = config("RockPaperScissors-v0");
+    filtered.rollout.observation_filter = FilterKind::MeanStdFilter;
+    let expected =
+        "observation_filter: a filter takes float32 observations, which no policy of this run has: leave it out";
+    assert_eq!(refused(&filtered), expected);
     let mut slashed = config("RockPaperScissors-v0");
     slashed.rollout.policies.insert(PolicyId::new("a/b"), PolicyConfig::default());
     assert_eq!(refused(&slashed), "policies is \"a/b\"; it must be a name without a slash");

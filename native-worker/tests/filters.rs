@@ -9,6 +9,7 @@ use rollmesh::checkpoint::PolicyCheckpoint;
 use rollmesh_core::{
     env::{EnvRegistry, Moment, RowsMut, RowsRef},
     filter::FrozenStat,
+    ids::PolicyId,
     kernels::Kernels,
     policy::{ActionInput, ActionOutput, Policy as _},
 };
@@ -93,4 +94,52 @@ async fn late_fragments_find_the_statistics_of_their_weights() {
     let mode = ["--mode", "async", "--max-staleness", "3"].map(String::from);
     Process::start(args(&run_dir, 2, 10_000).into_iter().chain(mode)).finish_with(0).await;
     outcome(&run_dir);
+}
+
+/// A town whose cars and lights have a filter each.
+#[tokio::test]
+async fn each_policy_of_a_game_has_statistics_of_its_observations() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |workers: u32| {
+        let dir = directory.path().join(workers.to_string());
+        let fixed = "train --env MultiAgentTrafficGrid-v0 --hidden 8 --num-slots 4 --rollout-fragment-length 16 --seed 1 \
+                     --max-env-steps 640 --observation-filter MeanStdFilter --set env_config.size=2 --set env_config.num_cars=5";
+        let args = format!("{fixed} --workers {workers} --run-dir {}", dir.display());
+        (Process::start(args.split_whitespace().map(String::from)), dir)
+    };
+    let (calm, dir) = run(1);
+    calm.finish_with(0).await;
+    let found = PolicyCheckpoint::load(&dir).unwrap();
+    let policies = found.weights.of_policies(&["car", "light"].map(PolicyId::new)).unwrap();
+    let count = |id: &'static str| {
+        FrozenStat::of_weights(&policies[&PolicyId::new(id)]).unwrap().expect("a filter").running().n()
+    };
+    assert_eq!(count("light"), 4 * found.env_steps, "four lights act in every step");
+    let at_most = 5 * found.env_steps;
+    assert!((1..=at_most).contains(&count("car")), "{} observations of five cars", count("car"));
+    // The learner sees what the policies saw: else it would find other log-probabilities of their actions.
+    let metrics = std::fs::read_to_string(dir.join("metrics.jsonl")).unwrap();
+    for line in metrics.lines().map(json) {
+        for id in ["car", "light"] {
+            let gap = line["policies"][id]["logp_gap"].as_f64();
+            assert!(gap.is_some_and(|gap| gap < 1e-4), "{id}: {line}");
+        }
+    }
+    let (two, dir) = run(2);
+    two.finish_with(0).await;
+    assert_eq!(PolicyCheckpoint::load(&dir).unwrap().weights, found.weights);
+
+    Process::start([
+        "train".as_ref(),
+        "--resume".as_ref(),
+        dir.as_os_str(),
+        "--max-env-steps".as_ref(),
+        "704".as_ref(),
+    ])
+    .finish_with(0)
+    .await;
+    let resumed = PolicyCheckpoint::load(&dir).unwrap();
+    let policies = resumed.weights.of_policies(&["car", "light"].map(PolicyId::new)).unwrap();
+    let lights = FrozenStat::of_weights(&policies[&PolicyId::new("light")]).unwrap().expect("a filter");
+    assert_eq!(lights.running().n(), 4 * 704);
 }

@@ -77,6 +77,7 @@ impl FakeState {
                 episode: self.next.0 as u32,
                 len: length,
                 episode_return: f64::from(rewards[0]),
+                ..EpisodeMetrics::default()
             }],
             rows: SampleBatch::new()
                 .with(OBS, vectors(obs))

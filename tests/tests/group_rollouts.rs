@@ -9,7 +9,7 @@ use rollmesh_core::{
     filter::{FilterKind, FrozenStat, RunFilter},
     group::{GroupCommand, GroupConfig, LeaseGroup, WorkerProfile},
     hash::{Hash128, RolloutHasher, weights_hash},
-    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
+    ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion, WorkerId},
     lease::{Lease, LeasedSlot, SlotSource},
     policy::{ModelConfig, ModelSpec},
     run::RunConfig,
@@ -263,8 +263,9 @@ fn batches_are_the_same_while_two_iterations_are_open() {
 /// Runs all iterations with a filter. What came of it: the hash of the rows, that of what a learner sees, and the last
 /// weights.
 fn filtered(workers: u32, blow: impl FnMut(&mut Cluster)) -> (Hash128, Hash128, Weights) {
-    let shape = RowShape::vector(4);
-    let mut filter = RunFilter::new(FilterKind::MeanStdFilter, shape, WeightsVersion(0)).unwrap().unwrap();
+    let shapes = [(PolicyId::DEFAULT, RowShape::vector(4))].into();
+    let mut filter =
+        RunFilter::new(FilterKind::MeanStdFilter, &shapes, &[PolicyId::DEFAULT], WeightsVersion(0)).unwrap().unwrap();
     let mut seen = Vec::new();
     let mut learn = |version: u64, batch: &[SlotFragment]| {
         filter.observe(batch).unwrap();

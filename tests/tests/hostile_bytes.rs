@@ -454,7 +454,8 @@ fn accept_agent_upload(upload: &AgentUpload) -> Result<(), TestCaseError> {
     let memory = allocation_counter::measure(|| {
         *decoded.borrow_mut() = convert::agent_fragments(upload, RUN, &lease(), limits).ok();
     });
-    let bytes = (upload.batches.len() + upload.states.len()) as u64;
+    let texts = upload.metric_names.len() + upload.metric_values.len() + upload.episode_returns.len();
+    let bytes = (upload.batches.len() + upload.states.len() + texts) as u64;
     prop_assert!(memory.bytes_max <= 16 * bytes + (16 << 10), "{} bytes for {bytes}", memory.bytes_max);
     if let Some(fragments) = decoded.into_inner() {
         let again = convert::agent_upload(RUN, LeaseId(2), &fragments).unwrap();

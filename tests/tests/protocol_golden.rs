@@ -165,12 +165,17 @@ fn a_small_upload_by_policy() {
         episode_numbers: vec![300],
         episode_lens: vec![6],
         episode_returns: 9.0f64.to_le_bytes().to_vec(),
+        metrics: vec![1],
+        metric_ends: vec![2],
+        metric_names: "ab".into(),
+        metric_values: 1.0f64.to_le_bytes().to_vec(),
         state_ends: vec![2],
         states: vec![0xee, 0xff],
     };
     assert_bytes(
         &Message::AgentUpload(upload),
-        "524d01001e000000 01 02 03 04 0105 0103 03 aabbcc 0101 01ac02 0106 08 0000000000002240 0102 02 eeff",
+        "524d01001e000000 01 02 03 04 0105 0103 03 aabbcc 0101 01ac02 0106 08 0000000000002240
+         0101 0102 02 6162 08 000000000000f03f 0102 02 eeff",
     );
 }
 

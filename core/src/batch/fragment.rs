@@ -30,8 +30,8 @@ pub struct Cut {
     pub bootstrap_value: f32,
 }
 
-/// Length and return of a finished episode.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Length, return and custom metrics of a finished episode.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct EpisodeMetrics {
     /// Number of the episode in its slot.
     pub episode: u32,
@@ -39,6 +39,20 @@ pub struct EpisodeMetrics {
     pub len: u32,
     /// Sum of the raw rewards.
     pub episode_return: f64,
+    /// Finite numbers that callbacks have recorded, by name.
+    pub custom_metrics: BTreeMap<String, f64>,
+}
+
+impl EpisodeMetrics {
+    /// The most custom metrics of an episode that an upload carries.
+    pub const MAX_CUSTOM_METRICS: usize = 64;
+    /// The most bytes of a custom metric's name.
+    pub const MAX_NAME_BYTES: usize = 128;
+
+    /// Whether an upload carries a custom metric of this name.
+    pub(crate) fn is_name(name: &str) -> bool {
+        (1..=Self::MAX_NAME_BYTES).contains(&name.len())
+    }
 }
 
 /// One slot's share of the experience of a fragment, and the state from which the next one starts.

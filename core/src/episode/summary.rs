@@ -1,10 +1,12 @@
 //! Many episodes in a few numbers.
 
+use serde::{Deserialize, Serialize};
+
 use super::RolloutMetrics;
 use crate::{ids::PolicyId, prelude::*};
 
 /// The least, the greatest and the mean of some numbers; NaN of none.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// The least.
     pub min: f64,
@@ -27,6 +29,22 @@ impl Spread {
         } else {
             Self { min, mean: sum / n as f64, max }
         }
+    }
+
+    /// The same where JSON has numbers for it, which it has not for NaN and infinity.
+    #[must_use]
+    pub fn finite(self) -> Option<Self> {
+        [self.min, self.mean, self.max].iter().all(|number| number.is_finite()).then_some(self)
+    }
+
+    /// Of all numbers of each name.
+    #[must_use]
+    pub fn by_name<'a>(values: impl IntoIterator<Item = (&'a String, &'a f64)>) -> BTreeMap<String, Self> {
+        let mut named: BTreeMap<&String, Vec<f64>> = BTreeMap::new();
+        for (name, value) in values {
+            named.entry(name).or_default().push(*value);
+        }
+        named.into_iter().map(|(name, values)| (name.clone(), Self::of(values))).collect()
     }
 }
 
@@ -57,7 +75,6 @@ impl EpisodeSummary {
     pub fn of(episodes: &[RolloutMetrics]) -> Self {
         let whole = || episodes.iter().filter(|episode| episode.faulty.is_none());
         let mut by_policy: BTreeMap<PolicyId, Vec<f64>> = BTreeMap::new();
-        let mut custom: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         let mut hist_data: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         for episode in whole() {
             for (_, policy, reward) in
@@ -65,19 +82,15 @@ impl EpisodeSummary {
             {
                 by_policy.entry(policy.clone()).or_default().push(*reward);
             }
-            for (name, value) in &episode.custom_metrics {
-                custom.entry(name.clone()).or_default().push(*value);
-            }
             for (name, values) in &episode.hist_data {
                 hist_data.entry(name.clone()).or_default().extend(values);
             }
         }
-        let spread = |values: Vec<f64>| Spread::of(values);
         Self {
             episode_return: Spread::of(whole().map(|episode| episode.episode_return)),
             length: Spread::of(whole().map(|episode| f64::from(episode.length))),
-            policy_reward: by_policy.into_iter().map(|(id, values)| (id, spread(values))).collect(),
-            custom_metrics: custom.into_iter().map(|(name, values)| (name, spread(values))).collect(),
+            policy_reward: by_policy.into_iter().map(|(id, values)| (id, Spread::of(values))).collect(),
+            custom_metrics: Spread::by_name(whole().flat_map(|episode| &episode.custom_metrics)),
             hist_data,
             episodes: whole().count(),
             faulty_episodes: episodes.len() - whole().count(),

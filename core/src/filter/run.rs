@@ -5,9 +5,9 @@ use super::{
     RunningStat,
 };
 use crate::{
-    batch::{OBS, SampleBatch, SlotFragment},
-    column::{ColumnData, RowShape},
-    ids::WeightsVersion,
+    batch::{NEW_OBS, OBS, SampleBatch, SlotFragment},
+    column::{ColumnData, ColumnKey, RowShape},
+    ids::{PolicyId, SlotId, WeightsVersion},
     prelude::*,
     weights::Weights,
 };
@@ -16,25 +16,26 @@ use crate::{
 /// normalises with them.
 pub const FILTER_PREFIX: &str = "filter";
 
-/// The statistics of a run by version of the weights, and what has been seen since the newest.
+/// The statistics of a run by policy and version of the weights, and what has been seen since the newest.
 ///
-/// Fragments hold observations as the environment gave them. What a fragment adds to the statistics follows from its rows,
-/// the observations that were acted on, so nobody has to say it: the number of rows that the statistics count is that of
-/// the rows in the batches, whatever became of the workers that made them. Slots' shares are merged in order of the slots,
-/// so how slots are split among workers leaves no trace.
+/// Fragments hold observations as the environment gave them. What a fragment adds to a policy's statistics follows from the
+/// policy's rows, the observations that were acted on, so no message says it: the number of rows that the statistics count
+/// is that of the rows in the batches, whatever became of the workers that made them. Slots' shares are merged in order of
+/// the slots, so how slots are split among workers leaves no trace.
 ///
 /// ```
 /// use rollmesh_core::{
 ///     column::RowShape,
 ///     filter::{FilterKind, FrozenStat, RunFilter},
-///     ids::WeightsVersion,
+///     ids::{PolicyId, WeightsVersion},
 ///     kernels::Kernels,
 ///     policy::ModelSpec,
 ///     worker::{Registry, RolloutConfig, RolloutWorker},
 /// };
 ///
 /// let first = ModelSpec { obs_len: 4, dist_inputs_len: 2, hidden: vec![8], lstm_cell_size: None }.init_weights(7)?;
-/// let mut filter = RunFilter::new(FilterKind::MeanStdFilter, RowShape::vector(4), first.version())?.expect("one");
+/// let shapes = [(PolicyId::DEFAULT, RowShape::vector(4))].into();
+/// let mut filter = RunFilter::new(FilterKind::MeanStdFilter, &shapes, &[PolicyId::DEFAULT], first.version())?.expect("one");
 /// let mut worker = RolloutWorker::new(RolloutConfig::new("CartPole-v1").num_envs(3), &Registry::builtin(), Kernels::PORTABLE)?;
 /// filter.observe(&worker.sample_fragments(50)?)?;
 /// // A learner would have made other weights of them.
@@ -44,103 +45,108 @@ pub const FILTER_PREFIX: &str = "filter";
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunFilter {
+    /// What the tensors of each policy's statistics begin with among the weights of the run.
+    prefixes: BTreeMap<PolicyId, String>,
     /// Ascending, never empty.
-    versions: VecDeque<(WeightsVersion, FrozenStat)>,
+    versions: VecDeque<(WeightsVersion, Statistics)>,
     /// The statistics that the next version will have.
-    next: FrozenStat,
+    next: Statistics,
 }
 
+/// The statistics of each policy whose observations are normalised.
+type Statistics = BTreeMap<PolicyId, FrozenStat>;
+
 impl RunFilter {
-    /// The filter of a run that begins with weights of this version, for observations of this shape; none without a filter.
+    /// The filter of a run of `policies` that begins with weights of this version, for those policies whose observations have
+    /// a shape here; `None` without a filter.
     ///
     /// # Errors
     /// [`FilterError::BadShape`].
-    pub fn new(kind: FilterKind, shape: RowShape, first: WeightsVersion) -> Result<Option<Self>, FilterError> {
-        match kind {
-            FilterKind::NoFilter => Ok(None),
-            FilterKind::MeanStdFilter | FilterKind::ConcurrentMeanStdFilter => {
-                let frozen = FrozenStat::new(RunningStat::new(shape)?, MeanStdConfig::UNCLIPPED)?;
-                Ok(Some(Self::of(first, frozen)))
-            }
+    pub fn new(
+        kind: FilterKind,
+        shapes: &BTreeMap<PolicyId, RowShape>,
+        policies: &[PolicyId],
+        first: WeightsVersion,
+    ) -> Result<Option<Self>, FilterError> {
+        if kind == FilterKind::NoFilter {
+            return Ok(None);
         }
+        let frozen = |(id, shape): (&PolicyId, &RowShape)| {
+            Ok((id.clone(), FrozenStat::new(RunningStat::new(*shape)?, MeanStdConfig::UNCLIPPED)?))
+        };
+        Ok(Some(Self::of(policies, first, shapes.iter().map(frozen).collect::<Result<_, _>>()?)))
     }
 
-    /// The filter of a run that goes on with these weights, and the weights without it; none if there is none among them.
+    /// The filter of a run of `policies` that is resumed with these weights, and the weights without it; `None` if there is
+    /// none among them.
     ///
     /// # Errors
     /// [`FilterTensorError`].
-    pub fn split_from(weights: &Weights) -> Result<(Weights, Option<Self>), FilterTensorError> {
-        match FrozenStat::of_weights(weights)? {
-            None => Ok((weights.clone(), None)),
-            Some(frozen) => Ok((weights.split_filter(FILTER_PREFIX)?.0, Some(Self::of(weights.version(), frozen)))),
+    pub fn split_from(weights: &Weights, policies: &[PolicyId]) -> Result<(Weights, Option<Self>), FilterTensorError> {
+        let (mut plain, mut found) = (weights.clone(), Statistics::new());
+        for (id, prefix) in prefixes(policies) {
+            if let Some(frozen) = FrozenStat::under(&plain, &prefix)? {
+                plain = plain.split_filter(&prefix)?.0;
+                found.insert(id, frozen);
+            }
         }
+        let filter = (!found.is_empty()).then(|| Self::of(policies, weights.version(), found));
+        Ok((plain, filter))
     }
 
-    fn of(version: WeightsVersion, frozen: FrozenStat) -> Self {
-        Self { versions: [(version, frozen.clone())].into(), next: frozen }
+    fn of(policies: &[PolicyId], version: WeightsVersion, next: Statistics) -> Self {
+        Self { prefixes: prefixes(policies), versions: [(version, next.clone())].into(), next }
     }
 
-    /// The statistics with which weights of this version act.
-    ///
-    /// # Errors
-    /// [`FilterError::NoStatistics`] for versions that were not published, or forgotten.
-    pub fn frozen(&self, version: WeightsVersion) -> Result<&FrozenStat, FilterError> {
+    /// The statistics of each policy with which weights of this version act.
+    fn frozen(&self, version: WeightsVersion) -> Result<&Statistics, FilterError> {
         let at = self.versions.binary_search_by_key(&version, |(version, _)| *version);
         let found = at.ok().and_then(|at| self.versions.get(at));
         found.map(|(_, frozen)| frozen).ok_or(FilterError::NoStatistics(version))
     }
 
-    /// Rows counted by the statistics of the next version.
+    /// Rows of all policies counted by the statistics of the next version.
     #[must_use]
     pub fn rows(&self) -> u64 {
-        self.next.running().n()
+        self.next.values().map(|frozen| frozen.running().n()).sum()
     }
 
     /// Counts the observations of a batch, once per row.
     ///
     /// # Errors
-    /// [`FilterError::NotObserved`] for fragments without observations of 32-bit floats, [`FilterError::DuplicateDelta`],
+    /// [`FilterError::NotObserved`] for rows without observations of 32-bit floats, [`FilterError::DuplicateDelta`],
     /// others of [`FrozenStat::merged`]. Nothing has changed then.
     pub fn observe(&mut self, fragments: &[SlotFragment]) -> Result<(), FilterError> {
-        let deltas = fragments.iter().map(|fragment| self.delta(fragment)).collect::<Result<Vec<_>, _>>()?;
-        self.next = self.next.merged(&deltas)?;
+        let merged = |(id, frozen): (&PolicyId, &FrozenStat)| {
+            let deltas = fragments.iter().filter_map(|fragment| delta(frozen, id, fragment).transpose());
+            Ok((id.clone(), frozen.merged(&deltas.collect::<Result<Vec<_>, _>>()?)?))
+        };
+        self.next = self.next.iter().map(merged).collect::<Result<_, FilterError>>()?;
         Ok(())
     }
 
-    /// What a fragment adds to the statistics.
-    ///
-    /// # Errors
-    /// [`FilterError`].
-    pub fn delta(&self, fragment: &SlotFragment) -> Result<FilterDelta, FilterError> {
-        let mut stat = RunningStat::new(self.next.running().shape())?;
-        let rows = floats(fragment, &fragment.rows)?;
-        let count = stat.check_rows(rows)?;
-        stat.check_count(count as u64)?;
-        rows.chunks_exact(stat.mean().len()).for_each(|row| stat.push_checked(row));
-        Ok(FilterDelta { slot: fragment.slot, fragment: fragment.fragment, stat })
-    }
-
-    /// The fragments with observations as the policy saw them: normalised with the statistics of their own weights.
+    /// The fragments with observations as the policies saw them: normalised with the statistics of their own weights.
     ///
     /// # Errors
     /// [`FilterError`].
     pub fn normalized(&self, fragments: &[SlotFragment]) -> Result<Vec<SlotFragment>, FilterError> {
         let normalize = |fragment: &SlotFragment| {
-            let frozen = self.frozen(fragment.weights_version)?;
-            let apply = |batch: &SampleBatch| {
-                let not_observed = || FilterError::NotObserved { slot: fragment.slot };
-                let mut rows = floats(fragment, batch)?.to_vec();
-                frozen.normalize(&mut rows)?;
-                let column = ColumnData::new(rows, frozen.running().shape()).map_err(|_| not_observed())?;
-                let mut batch = batch.clone();
-                batch.insert(OBS.name(), column).map_err(|_| not_observed())?;
-                Ok::<_, FilterError>(batch)
-            };
-            Ok(SlotFragment {
-                rows: apply(&fragment.rows)?,
-                final_obs: apply(&fragment.final_obs)?,
-                ..fragment.clone()
-            })
+            let mut fragment = fragment.clone();
+            for (id, frozen) in self.frozen(fragment.weights_version)? {
+                let slot = fragment.slot;
+                match &mut fragment.agents {
+                    Some(agents) => {
+                        let Some(batch) = agents.policy_batches.get_mut(id) else { continue };
+                        apply(frozen, slot, batch, OBS)?;
+                        apply(frozen, slot, batch, NEW_OBS)?;
+                    }
+                    None => {
+                        apply(frozen, slot, &mut fragment.rows, OBS)?;
+                        apply(frozen, slot, &mut fragment.final_obs, OBS)?;
+                    }
+                }
+            }
+            Ok(fragment)
         };
         fragments.iter().map(normalize).collect()
     }
@@ -151,14 +157,17 @@ impl RunFilter {
         let version = weights.version();
         self.versions.retain(|(older, _)| *older < version);
         self.versions.push_back((version, self.next.clone()));
-        let running = self.next.running();
-        let mut buffer = running.clone();
-        buffer.reset();
-        match MeanStdFilter::from_parts(self.next.config(), running.clone(), buffer) {
-            Ok(filter) => weights.with_filter(FILTER_PREFIX, &Filter::MeanStdFilter(filter)),
+        let mut published = weights.clone();
+        for (frozen, prefix) in self.next.iter().filter_map(|(id, frozen)| Some((frozen, self.prefixes.get(id)?))) {
+            let running = frozen.running();
+            let mut buffer = running.clone();
+            buffer.reset();
             // Two statistics of one shape, with a clip that was checked, are always a filter's.
-            Err(_) => weights.clone(),
+            if let Ok(filter) = MeanStdFilter::from_parts(frozen.config(), running.clone(), buffer) {
+                published = published.with_filter(prefix, &Filter::MeanStdFilter(filter));
+            }
         }
+        published
     }
 
     /// Forgets the statistics of versions before this one. The newest stay.
@@ -169,30 +178,63 @@ impl RunFilter {
     }
 }
 
+/// See [`Weights::of_run`].
+fn prefixes(policies: &[PolicyId]) -> BTreeMap<PolicyId, String> {
+    let is_plain = policies == [PolicyId::DEFAULT];
+    let prefix = |id: &PolicyId| if is_plain { FILTER_PREFIX.into() } else { format!("{id}/{FILTER_PREFIX}") };
+    policies.iter().map(|id| (id.clone(), prefix(id))).collect()
+}
+
+/// What a fragment adds to the statistics of a policy; `None` without rows of the policy.
+fn delta(frozen: &FrozenStat, id: &PolicyId, fragment: &SlotFragment) -> Result<Option<FilterDelta>, FilterError> {
+    let batch = match &fragment.agents {
+        Some(agents) => agents.policy_batches.get(id),
+        None => Some(&fragment.rows),
+    };
+    let Some(batch) = batch else { return Ok(None) };
+    let mut stat = RunningStat::new(frozen.running().shape())?;
+    let rows = batch.get(OBS).map_err(|_| FilterError::NotObserved { slot: fragment.slot })?;
+    let count = stat.check_rows(rows)?;
+    stat.check_count(count as u64)?;
+    rows.chunks_exact(stat.mean().len()).for_each(|row| stat.push_checked(row));
+    Ok(Some(FilterDelta { slot: fragment.slot, fragment: fragment.fragment, stat }))
+}
+
+/// Normalises a column of observations.
+fn apply(frozen: &FrozenStat, slot: SlotId, batch: &mut SampleBatch, key: ColumnKey<f32>) -> Result<(), FilterError> {
+    let not_observed = || FilterError::NotObserved { slot };
+    let mut rows = batch.get(key).map_err(|_| not_observed())?.to_vec();
+    frozen.normalize(&mut rows)?;
+    let column = ColumnData::new(rows, frozen.running().shape()).map_err(|_| not_observed())?;
+    batch.insert(key.name(), column).map_err(|_| not_observed())?;
+    Ok(())
+}
+
 impl FrozenStat {
     /// The statistics among the weights of a policy, if it has a filter.
     ///
     /// # Errors
     /// [`FilterTensorError`] when tensors are missing or hold no filter.
     pub fn of_weights(weights: &Weights) -> Result<Option<Self>, FilterTensorError> {
-        match Filter::from_weights(weights, FILTER_PREFIX)? {
+        Self::under(weights, FILTER_PREFIX)
+    }
+
+    /// The statistics under this prefix.
+    fn under(weights: &Weights, prefix: &str) -> Result<Option<Self>, FilterTensorError> {
+        match Filter::from_weights(weights, prefix)? {
             Filter::NoFilter => Ok(None),
             Filter::MeanStdFilter(filter) => {
                 let frozen = Self::new(filter.running().clone(), filter.config());
-                frozen.map(Some).map_err(|_| FilterTensorError::Damaged(FILTER_PREFIX.into()))
+                frozen.map(Some).map_err(|_| FilterTensorError::Damaged(prefix.into()))
             }
         }
     }
 }
 
-fn floats<'a>(fragment: &SlotFragment, batch: &'a SampleBatch) -> Result<&'a [f32], FilterError> {
-    batch.get(OBS).map_err(|_| FilterError::NotObserved { slot: fragment.slot })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{FragmentNo, SlotId};
+    use crate::{batch::MultiAgentBatch, ids::FragmentNo};
 
     fn fragment(slot: u32, number: u64, version: u64, obs: &[f32]) -> SlotFragment {
         let batch = |obs: &[f32]| SampleBatch::new().with(OBS, ColumnData::scalars(obs.to_vec())).unwrap();
@@ -212,7 +254,9 @@ mod tests {
     }
 
     fn filter() -> RunFilter {
-        RunFilter::new(FilterKind::MeanStdFilter, RowShape::SCALAR, WeightsVersion(0)).unwrap().unwrap()
+        let (policies, kind) = ([PolicyId::DEFAULT], FilterKind::MeanStdFilter);
+        let shapes = policies.clone().map(|id| (id, RowShape::SCALAR)).into();
+        RunFilter::new(kind, &shapes, &policies, WeightsVersion(0)).unwrap().unwrap()
     }
 
     fn weights(version: u64) -> Weights {
@@ -235,12 +279,12 @@ mod tests {
         assert_eq!(normalized[1].rows.get(OBS).unwrap(), [0.0, (1.0 / std) as f32]);
         assert_eq!(normalized[1].final_obs.get(OBS).unwrap(), [(98.0 / std) as f32]);
 
-        let (plain, again) = RunFilter::split_from(&published).unwrap();
+        let (plain, again) = RunFilter::split_from(&published, &[PolicyId::DEFAULT]).unwrap();
         assert_eq!((plain, again.as_ref().map(RunFilter::rows)), (weights(1), Some(4)));
         filter.forget_before(WeightsVersion(9));
         assert_eq!(again, Some(filter.clone()));
         assert_eq!(filter.normalized(&late), Err(FilterError::NoStatistics(WeightsVersion(0))));
-        assert_eq!(RunFilter::split_from(&weights(3)), Ok((weights(3), None)));
+        assert_eq!(RunFilter::split_from(&weights(3), &[PolicyId::DEFAULT]), Ok((weights(3), None)));
     }
 
     #[test]
@@ -266,6 +310,45 @@ mod tests {
         assert_eq!(error, "a fragment of slot 3 has no float32 observations, which the filter takes");
         assert!(filter.observe(&[fragment(0, 0, 0, &[f32::NAN])]).is_err());
         assert_eq!(filter, self::filter());
-        assert_eq!(RunFilter::new(FilterKind::NoFilter, RowShape::SCALAR, WeightsVersion(0)), Ok(None));
+        assert_eq!(RunFilter::new(FilterKind::NoFilter, &BTreeMap::new(), &[], WeightsVersion(0)), Ok(None));
+    }
+
+    #[test]
+    fn each_policy_has_statistics_of_its_own_rows() {
+        let [car, light, sign] = ["car", "light", "sign"].map(PolicyId::new);
+        let policies = [car.clone(), light.clone(), sign.clone()];
+        let shapes = [(car.clone(), RowShape::SCALAR), (light.clone(), RowShape::vector(2))].into();
+        let first = WeightsVersion(0);
+        let mut filter = RunFilter::new(FilterKind::MeanStdFilter, &shapes, &policies, first).unwrap().unwrap();
+        let batch = |obs: &[f32], width: u32| {
+            let column = |obs: &[f32]| ColumnData::new(obs.to_vec(), RowShape::vector(width)).unwrap();
+            let next: Vec<f32> = obs.iter().map(|x| x + 1.0).collect();
+            SampleBatch::new().with(OBS, column(obs)).and_then(|batch| batch.with(NEW_OBS, column(&next))).unwrap()
+        };
+        let agents = |batches: Vec<(&PolicyId, SampleBatch)>| {
+            let batches = batches.into_iter().map(|(id, batch)| (id.clone(), batch)).collect();
+            Some(MultiAgentBatch::new(batches, 2))
+        };
+        let signs = SampleBatch::new().with(OBS, ColumnData::scalars(vec![7.0; 3])).unwrap();
+        let both = vec![(&car, batch(&[1.0, 3.0], 1)), (&light, batch(&[5.0, 0.0], 2)), (&sign, signs.clone())];
+        let fragments = [
+            SlotFragment { agents: agents(vec![(&car, batch(&[2.0, 2.0], 1))]), ..fragment(1, 0, 0, &[]) },
+            SlotFragment { agents: agents(both), ..fragment(0, 0, 0, &[]) },
+        ];
+        filter.observe(&fragments).unwrap();
+        assert_eq!(filter.rows(), 5, "four of cars, one of the light, none of signs");
+        let published = filter.publish(&weights(1));
+        let of_policies = published.of_policies(&policies).unwrap();
+        let count = |id| FrozenStat::of_weights(&of_policies[id]).unwrap().map(|frozen| frozen.running().n());
+        assert_eq!([&car, &light, &sign].map(count), [Some(4), Some(1), None]);
+        assert_eq!(RunFilter::split_from(&published, &policies).unwrap().0, weights(1));
+
+        let later = SlotFragment { weights_version: WeightsVersion(1), ..fragments[1].clone() };
+        let seen = filter.normalized(&[later]).unwrap()[0].agents.clone().unwrap();
+        let std = (2.0f64 / 3.0).sqrt() + 1e-6;
+        let [obs, next] = [[-1.0f64, 1.0], [0.0, 2.0]].map(|row| row.map(|x| (x / std) as f32));
+        let cars = &seen.policy_batches[&car];
+        assert_eq!((cars.get(OBS).unwrap(), cars.get(NEW_OBS).unwrap()), (&obs[..], &next[..]));
+        assert_eq!(seen.policy_batches[&sign], signs);
     }
 }

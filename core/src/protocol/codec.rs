@@ -164,7 +164,8 @@ impl Message {
                 texts + 24 * upload.slots.len() + 6 * upload.cut_ends.len()
             }
             Self::AgentUpload(upload) => {
-                upload.batches.len() + upload.states.len() + upload.episode_returns.len() + 32 * upload.slots.len()
+                let texts = upload.batches.len() + upload.states.len() + upload.episode_returns.len();
+                texts + upload.metric_names.len() + 2 * upload.metric_values.len() + 32 * upload.slots.len()
             }
             Self::WorkerSetup(setup) => setup.config.len(),
             Self::EvaluatorBytes(bytes) => bytes.data.len(),

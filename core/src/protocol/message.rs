@@ -282,6 +282,15 @@ pub struct AgentUpload {
     /// Their returns, little-endian 64-bit floats: sums over all agents.
     #[serde(with = "super::bytes")]
     pub episode_returns: Vec<u8>,
+    /// Number of custom metrics of each finished episode.
+    pub metrics: Vec<u32>,
+    /// End of each custom metric's name within `metric_names`, ascending.
+    pub metric_ends: Vec<u32>,
+    /// Names of the custom metrics, one after the other; those of an episode ascend.
+    pub metric_names: String,
+    /// Values of the custom metrics, little-endian 64-bit floats.
+    #[serde(with = "super::bytes")]
+    pub metric_values: Vec<u8>,
     /// End of each slot's state within `states`, ascending.
     pub state_ends: Vec<u32>,
     /// States of the slots after their last row, one after the other.

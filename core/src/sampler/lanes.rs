@@ -128,7 +128,7 @@ impl Lanes {
         obs: RowsMut<'_>,
     ) -> Result<EpisodeMetrics, EnvError> {
         let Moment { episode, t: len, .. } = self.moments[lane];
-        let metrics = EpisodeMetrics { episode, len, episode_return: self.returns[lane] };
+        let metrics = EpisodeMetrics { episode, len, episode_return: self.returns[lane], ..EpisodeMetrics::default() };
         // A slot lives for 2^32 episodes; then numbers begin again, as every address of randomness would.
         self.moments[lane].episode = episode.wrapping_add(1);
         self.moments[lane].t = 0;

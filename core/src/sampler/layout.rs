@@ -1,7 +1,12 @@
 //! What the rows of a run's fragments hold.
 
 use super::RecurrentShape;
-use crate::{env::EnvSpaces, ids::PolicyId, prelude::*};
+use crate::{
+    column::{DType, RowShape},
+    env::EnvSpaces,
+    ids::PolicyId,
+    prelude::*,
+};
 
 /// What the rows of a run's fragments hold: observations as the environment gives them, actions as the policy chooses them.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +20,19 @@ pub enum FragmentLayout {
     },
     /// Rows by policy, of any number of agents, postprocessed.
     Agents(BTreeMap<PolicyId, AgentLayout>),
+}
+
+impl FragmentLayout {
+    /// Shapes of the observations that a filter takes, by policy: of those that are 32-bit floats.
+    #[must_use]
+    pub fn filtered(&self) -> BTreeMap<PolicyId, RowShape> {
+        let policies: Vec<(&PolicyId, &EnvSpaces)> = match self {
+            Self::Lane { spaces, .. } => vec![(&PolicyId::DEFAULT, spaces)],
+            Self::Agents(policies) => policies.iter().map(|(id, layout)| (id, &layout.spaces)).collect(),
+        };
+        let floats = policies.into_iter().filter(|(_, spaces)| spaces.observation_type == DType::F32);
+        floats.map(|(id, spaces)| (id.clone(), spaces.observation.shape())).collect()
+    }
 }
 
 /// What the rows of a policy hold.

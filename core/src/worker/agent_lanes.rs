@@ -132,6 +132,8 @@ impl AgentLanes {
                 episode: metrics.episode_id as u32,
                 len: metrics.length,
                 episode_return: metrics.episode_return,
+                // Summaries pass over the others, and JSON has no numbers for them.
+                custom_metrics: metrics.custom_metrics.clone().into_iter().filter(|(_, x)| x.is_finite()).collect(),
             };
             let episodes = ended.iter().filter(|metrics| metrics.env == env && metrics.faulty.is_none());
             fragments.push(SlotFragment {

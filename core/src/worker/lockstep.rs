@@ -217,7 +217,7 @@ impl LockstepSampler {
         let mut ended = Vec::new();
         for (lane, fragment) in fragments.iter().enumerate() {
             let ends = fragment.cuts.iter().filter(|cut| cut.reason != CutReason::FragmentEnd).map(|cut| cut.end);
-            ended.extend(ends.zip(&fragment.episodes).map(|(end, episode)| (end, lane, fragment.slot, *episode)));
+            ended.extend(ends.zip(&fragment.episodes).map(|(end, episode)| (end, lane, fragment.slot, episode)));
         }
         ended.sort_by_key(|(end, lane, ..)| (*end, *lane));
         let perf = self.perf;

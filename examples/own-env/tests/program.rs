@@ -121,6 +121,15 @@ fn policies_and_callbacks_of_ones_own_train_with_one_hash_for_any_workers() {
         let args = args(workers, seed);
         printed(&args.iter().map(String::as_str).collect::<Vec<_>>())
     };
+    let filtered = program(
+        &[
+            &args("1", "1").iter().map(String::as_str).collect::<Vec<_>>()[..],
+            &["--observation-filter", "MeanStdFilter"],
+        ]
+        .concat(),
+    );
+    let error = String::from_utf8_lossy(&filtered.stderr).into_owned();
+    assert!(error.contains("observation_filter: policy 'prey' takes no statistics among its weights"), "{error}");
     let expected = train("0", "1");
     for workers in ["1", "2", "3"] {
         let summary = train(workers, "1");
@@ -138,6 +147,14 @@ fn policies_and_callbacks_of_ones_own_train_with_one_hash_for_any_workers() {
         last["policies"]["prey"]["best_action"].is_number() && last["policies"]["hunters"]["kl"].is_number(),
         "{last}"
     );
+    let catches = |metrics: &str| {
+        let lines = fs::read_to_string(directory.path().join(metrics)).unwrap();
+        let of = |line: &str| serde_json::from_str::<Value>(line).unwrap()["custom_metrics"]["caught"].clone();
+        lines.lines().map(of).collect::<Vec<_>>()
+    };
+    let alone = catches("run-0-1/metrics.jsonl");
+    assert!(alone[19]["max"] == 1.0 && alone[19]["mean"].as_f64().is_some_and(|mean| mean > 0.0), "{}", alone[19]);
+    assert_eq!(catches("run-3-1/metrics.jsonl"), alone, "three workers");
 }
 
 #[test]

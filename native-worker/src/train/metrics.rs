@@ -7,6 +7,7 @@ use std::{
 
 use rollmesh_core::{
     batch::{EpisodeMetrics, SlotFragment},
+    episode::Spread,
     ids::PolicyId,
     policy::LearnInfo,
 };
@@ -37,7 +38,7 @@ impl Episodes {
 
     /// Counts the episodes of a batch: slot by slot, each slot's in order.
     pub(super) fn count(&mut self, fragments: &[SlotFragment]) {
-        fragments.iter().flat_map(|fragment| &fragment.episodes).for_each(|episode| self.push(*episode));
+        fragments.iter().flat_map(|fragment| &fragment.episodes).for_each(|episode| self.push(episode.clone()));
     }
 
     fn push(&mut self, episode: EpisodeMetrics) {
@@ -56,6 +57,12 @@ impl Episodes {
     /// Their mean length.
     pub(super) fn len_mean(&self) -> Option<f64> {
         self.mean(|episode| f64::from(episode.len))
+    }
+
+    /// What callbacks have recorded of them, by name.
+    fn custom_metrics(&self) -> BTreeMap<String, Spread> {
+        let spreads = Spread::by_name(self.recent.iter().flat_map(|episode| &episode.custom_metrics));
+        spreads.into_iter().filter_map(|(name, spread)| Some((name, spread.finite()?))).collect()
     }
 
     /// True once the mean return is one of a full window and at least `target`.
@@ -116,6 +123,9 @@ pub(crate) struct IterationMetrics {
     /// What each policy says of its update, in runs with other policies than the default one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) policies: BTreeMap<PolicyId, LearnInfo>,
+    /// Of the latest episodes, as callbacks have recorded them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) custom_metrics: BTreeMap<String, Spread>,
     /// What callbacks have added.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) custom: BTreeMap<String, f64>,
@@ -140,6 +150,7 @@ impl IterationMetrics {
             logp_gap: stats.logp_gap,
             learning_rate: stats.learning_rate,
             policies: BTreeMap::new(),
+            custom_metrics: episodes.custom_metrics(),
             custom: BTreeMap::new(),
         }
     }
@@ -152,7 +163,7 @@ mod tests {
     fn episodes(returns: impl IntoIterator<Item = f64>) -> Episodes {
         let mut episodes = Episodes::default();
         for (i, episode_return) in returns.into_iter().enumerate() {
-            episodes.push(EpisodeMetrics { episode: i as u32, len: 2, episode_return });
+            episodes.push(EpisodeMetrics { episode: i as u32, len: 2, episode_return, ..EpisodeMetrics::default() });
         }
         episodes
     }

@@ -7,7 +7,7 @@ use rollmesh_core::{
     column::RowShape,
     filter::{FilterKind, FrozenStat, RunFilter},
     group::{GroupCommand, GroupConfig, GroupEvent, GroupState, JournalEntry, LeaseGroup, Ledger, Outcome},
-    ids::{LeaseId, WeightsVersion, WorkerId},
+    ids::{LeaseId, PolicyId, WeightsVersion, WorkerId},
     time::Micros,
     weights::Weights,
 };
@@ -55,8 +55,9 @@ struct Save {
 impl Hub {
     pub(super) fn new(config: GroupConfig) -> Self {
         let group = LeaseGroup::new(config).expect("slots");
-        let shape = RowShape::vector(2);
-        let filter = RunFilter::new(FilterKind::MeanStdFilter, shape, WeightsVersion(0)).expect("a shape");
+        let shapes = [(PolicyId::DEFAULT, RowShape::vector(2))].into();
+        let filter = RunFilter::new(FilterKind::MeanStdFilter, &shapes, &[PolicyId::DEFAULT], WeightsVersion(0))
+            .expect("a shape");
         let mut filter = filter.expect("a filter");
         let weights = filter.publish(&Weights::new(WeightsVersion(0), Vec::new()).expect("no tensors"));
         let saved = vec![Save { state: group.state().encode(), batches: 0, journal: 0, weights: weights.clone() }];
@@ -90,7 +91,7 @@ impl Hub {
     pub(super) fn restart(&mut self, before: u64) {
         self.saved.retain(|save| save.batches as u64 <= before);
         let Save { state, batches, journal, weights } = self.saved.last().cloned().expect("the beginning");
-        let (plain, filter) = RunFilter::split_from(&weights).expect("what was saved");
+        let (plain, filter) = RunFilter::split_from(&weights, &[PolicyId::DEFAULT]).expect("what was saved");
         self.filter = filter.expect("a filter");
         self.weights = self.filter.publish(&plain);
         let state = GroupState::decode(&state).expect("what was saved");
@@ -121,7 +122,7 @@ impl Hub {
     /// Counts the observations of a batch, as the hub of a run does that learns.
     fn observe(&mut self, batch: &[SlotFragment]) {
         self.filter.observe(batch).expect("rows of two floats");
-        let (plain, _) = RunFilter::split_from(&self.weights).expect("a filter");
+        let (plain, _) = RunFilter::split_from(&self.weights, &[PolicyId::DEFAULT]).expect("a filter");
         let version = WeightsVersion(self.batches.len() as u64 + 1);
         self.weights = self.filter.publish(&plain.with_version(version));
         self.filter.forget_before(version);

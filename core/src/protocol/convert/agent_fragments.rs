@@ -1,14 +1,15 @@
 //! Fragments of several agents into a message, and back.
 
 use super::{
-    FragmentLimits, UploadError, ValueFault,
+    EpisodeFault, FragmentLimits, UploadError, ValueFault,
+    agent_episodes::{EpisodeReader, push_episodes},
     fragment::{check_table, slots_of},
     limits::{ColumnLimit, PolicyLimit, PolicyLimits},
     upload::EncodeError,
 };
 use crate::{
-    batch::{AGENT_INDEX, EPS_ID, EpisodeMetrics, MultiAgentBatch, SampleBatch, SlotFragment, T, codec, state_in},
-    column::{Column, DType, LittleEndian as _, RowShape, append_le},
+    batch::{AGENT_INDEX, EPS_ID, MultiAgentBatch, SampleBatch, SlotFragment, T, codec, state_in},
+    column::{Column, DType, RowShape},
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
     lease::Lease,
     prelude::*,
@@ -38,12 +39,7 @@ pub fn agent_upload(run: u32, lease: LeaseId, fragments: &[SlotFragment]) -> Res
         upload.slots.push(slot.0);
         upload.batches.extend_from_slice(&codec::encode_multi_agent(agents));
         upload.batch_ends.push(upload.batches.len() as u32);
-        upload.episodes.push(fragment.episodes.len() as u32);
-        for episode in &fragment.episodes {
-            upload.episode_numbers.push(episode.episode);
-            upload.episode_lens.push(episode.len);
-            append_le(&mut upload.episode_returns, &[episode.episode_return]);
-        }
+        push_episodes(&mut upload, slot, &fragment.episodes)?;
         upload.states.extend_from_slice(&fragment.state);
         upload.state_ends.push(upload.states.len() as u32);
     }
@@ -65,20 +61,15 @@ pub fn agent_fragments(
     let policies = limits.policies().ok_or(UploadError::OtherKind)?;
     let slots = slots_of(&upload.slots, lease)?;
     let entries = slots.len() as u64;
-    let ended = upload.episodes.iter().map(|&episodes| u64::from(episodes)).sum();
     let tables = [
         ("batch_ends", upload.batch_ends.len(), entries),
         ("episodes", upload.episodes.len(), entries),
         ("state_ends", upload.state_ends.len(), entries),
-        ("episode_numbers", upload.episode_numbers.len(), ended),
-        ("episode_lens", upload.episode_lens.len(), ended),
     ];
     for (table, found, expected) in tables {
         check_table(table, found as u64, expected)?;
     }
-    check_table("episode_returns", upload.episode_returns.len() as u64, ended.saturating_mul(8))?;
-    let returns = f64::read_le(&upload.episode_returns);
-    let mut episodes = upload.episode_numbers.iter().zip(&upload.episode_lens).zip(returns);
+    let mut episodes = EpisodeReader::new(upload)?;
     let mut fragments = Vec::with_capacity(slots.len());
     let (mut batch_start, mut state_start) = (0, 0);
     for (place, &slot) in slots.iter().enumerate() {
@@ -91,11 +82,9 @@ pub fn agent_fragments(
         if state.len() > SlotState::MAX_BYTES || !is_agent_state(state, slot) {
             return Err(UploadError::State(slot));
         }
-        let of_slot = episodes.by_ref().take(upload.episodes[place] as usize);
-        let metrics = |((&episode, &len), episode_return)| EpisodeMetrics { episode, len, episode_return };
-        let episodes: Vec<EpisodeMetrics> = of_slot.map(metrics).collect();
-        if episodes.iter().any(|episode| !episode.episode_return.is_finite()) {
-            return Err(UploadError::Value { column: "episode_return", slot, fault: ValueFault::NotFinite });
+        let ended = upload.episodes[place];
+        if ended > limits.rows {
+            return Err(UploadError::Episodes { slot, fault: EpisodeFault::TooMany });
         }
         check_length(&agents, &episodes, slot, limits)?;
         fragments.push(SlotFragment {
@@ -103,7 +92,7 @@ pub fn agent_fragments(
             fragment: FragmentNo(fragment),
             weights_version: WeightsVersion(weights_version),
             agents: Some(agents),
-            episodes,
+            episodes: episodes.read(slot, ended)?,
             state: state.to_vec(),
             ..SlotFragment::default()
         });

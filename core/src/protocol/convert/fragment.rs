@@ -396,5 +396,11 @@ fn read_episodes(
         return Err(UploadError::Value { column: "episode_return", slot, fault: ValueFault::NotFinite });
     }
     let episodes = finished.iter().zip(returns);
-    Ok(episodes.map(|(&(episode, len), episode_return)| EpisodeMetrics { episode, len, episode_return }).collect())
+    let metrics = |(&(episode, len), episode_return)| EpisodeMetrics {
+        episode,
+        len,
+        episode_return,
+        ..EpisodeMetrics::default()
+    };
+    Ok(episodes.map(metrics).collect())
 }

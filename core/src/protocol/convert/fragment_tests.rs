@@ -60,7 +60,12 @@ fn fragment(slot: u32, cuts: &[(u32, CutReason)], num_actions: u32, seed: u32) -
     let finished = super::pieces::finished_episodes(first_episode, first_t, &cuts).unwrap();
     let episodes = finished
         .into_iter()
-        .map(|(episode, len)| EpisodeMetrics { episode, len, episode_return: f64::from(number(len)) })
+        .map(|(episode, len)| EpisodeMetrics {
+            episode,
+            len,
+            episode_return: f64::from(number(len)),
+            ..EpisodeMetrics::default()
+        })
         .collect();
     let (episode, t) = super::pieces::next_step(first_episode, first_t, &cuts).unwrap();
     let env = (0..seed % 80).map(|i| i as u8).collect();

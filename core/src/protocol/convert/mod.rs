@@ -4,6 +4,7 @@
 //! their tables, numbers against their ranges, floats for being finite. What passes needs no more checks; what does
 //! not is an error that names the place. Nothing is allocated by what a message claims, only by what it brings.
 
+mod agent_episodes;
 mod agent_fragments;
 mod agents;
 mod elements;
@@ -25,6 +26,6 @@ pub use fragment::slot_fragments;
 pub use lease::{LeaseGrantError, lease, lease_grant};
 pub use limits::FragmentLimits;
 pub use upload::{EncodeError, fragment_upload};
-pub use upload_error::{CutFault, UploadError};
+pub use upload_error::{CutFault, EpisodeFault, UploadError};
 pub use weights::{WeightsUpdateError, readable_weights_update, weights, weights_frame, weights_in, weights_update};
 pub(super) use weights_reader::WeightsReader;

@@ -5,7 +5,7 @@ use super::{
     pieces::{WireCut, finished_episodes},
 };
 use crate::{
-    batch::{OBS, SampleBatch, SlotFragment},
+    batch::{EpisodeMetrics, OBS, SampleBatch, SlotFragment},
     column::{Column, DType, append_le},
     ids::{LeaseId, SlotId},
     prelude::*,
@@ -40,6 +40,14 @@ pub enum EncodeError {
         /// The column.
         column: String,
     },
+    /// An episode has more custom metrics than an upload carries, or names that are too long.
+    #[error(
+        "an episode of slot {0} has more than {most} custom metrics, or one whose name is empty or longer than {longest} \
+         bytes: record fewer, or name them shorter",
+        most = EpisodeMetrics::MAX_CUSTOM_METRICS,
+        longest = EpisodeMetrics::MAX_NAME_BYTES
+    )]
+    CustomMetrics(SlotId),
     /// A slot's episodes are not those of its cuts.
     #[error("the episodes of slot {0} are not those that its cuts say")]
     Episodes(SlotId),

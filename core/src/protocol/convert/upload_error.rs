@@ -2,7 +2,7 @@
 
 use super::elements::ValueFault;
 use crate::{
-    batch::{BatchError, codec::CodecError},
+    batch::{BatchError, EpisodeMetrics, codec::CodecError},
     column::{ColumnError, ColumnType, RowShape},
     ids::SlotId,
     prelude::*,
@@ -112,6 +112,14 @@ pub enum UploadError {
     /// There are fewer returns than finished episodes.
     #[error("the returns of slot {0} are missing")]
     Returns(SlotId),
+    /// A slot has more episodes than env steps, or custom metrics that no upload carries.
+    #[error("the episodes of slot {slot} {fault}")]
+    Episodes {
+        /// The slot.
+        slot: SlotId,
+        /// What is wrong with them.
+        fault: EpisodeFault,
+    },
     /// A slot's state is not where the table says, or of another step than the one after its last row.
     #[error("the state of slot {0} is missing, or not that of the step after its last row")]
     State(SlotId),
@@ -156,6 +164,20 @@ pub enum UploadError {
     /// The columns do not make a batch.
     #[error(transparent)]
     Batch(#[from] BatchError),
+}
+
+/// What is wrong with the episodes of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EpisodeFault {
+    /// Each has one at least.
+    #[error("are more than its env steps")]
+    TooMany,
+    /// More custom metrics than [`EpisodeMetrics::MAX_CUSTOM_METRICS`].
+    #[error("have {0} custom metrics each, at most {most} are allowed", most = EpisodeMetrics::MAX_CUSTOM_METRICS)]
+    Metrics(u32),
+    /// A name that is missing, empty, too long or not in order.
+    #[error("have a custom metric whose name is missing, not in order, or not of 1 to {longest} bytes", longest = EpisodeMetrics::MAX_NAME_BYTES)]
+    Name,
 }
 
 /// What is wrong with the cuts of a slot.

@@ -432,7 +432,7 @@ impl<O: RowElement> Collector for Lockstep<O> {
                 rows: rows.index_slice(lane * steps..(lane + 1) * steps),
                 cuts: (cut..cuts).map(|i| self.cuts[i].with_value(self.cut_values[i])).collect(),
                 final_obs: final_obs.slice_rows(cut..cuts),
-                episodes: self.episodes[episode..episodes].iter().map(|(_, metrics)| *metrics).collect(),
+                episodes: self.episodes[episode..episodes].iter().map(|(_, metrics)| metrics.clone()).collect(),
                 state: self.state(lane, env).encode(),
                 agents: None,
             });

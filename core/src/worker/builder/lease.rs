@@ -8,9 +8,8 @@ use super::{
 };
 use crate::{
     callbacks::{CallbackList, Callbacks as _, ObservationFn, PolicyMappingFn, WorkerInfo},
-    column::DType,
     env::{AnyVectorEnv, BaseEnv, EnvContext, EnvError, EnvMaker, EnvStart, InProcess, Recorded},
-    filter::FilterKind,
+    filter::{FILTER_PREFIX, Filter, FilterKind},
     ids::{PolicyId, SlotId},
     kernels::Kernels,
     policy::{Policy, PolicyEntry, PolicyMap, Postprocessing},
@@ -236,27 +235,36 @@ impl RolloutWorkerBuilder {
             },
             _ => FragmentLayout::Agents(layouts),
         };
-        check_filter(run, &layout)?;
+        check_filter(run.rollout.observation_filter, &layout, &mut policies)?;
         let options = self.sampler_options(source.limit(), made.clip_rewards);
         Ok(RunParts { policies, layout, source, options, mapping, info })
     }
 }
 
-/// A run's filter normalises the rows of one policy, which are 32-bit floats.
-fn check_filter(run: &RunConfig, layout: &FragmentLayout) -> Result<(), SetupError> {
-    let path = "observation_filter";
-    match layout {
-        _ if run.rollout.observation_filter == FilterKind::NoFilter => Ok(()),
-        FragmentLayout::Lane { spaces, .. } if spaces.observation_type == DType::F32 => Ok(()),
-        FragmentLayout::Lane { spaces, .. } => {
-            let found = spaces.observation_type;
-            Err(not_leased(
-                path,
-                &format!("filters of runs take float32 observations, these are {found}: leave it out"),
-            ))
-        }
-        FragmentLayout::Agents(_) => Err(not_leased(path, "rows by policy are not filtered: leave it out")),
+/// A run's filter takes observations of 32-bit floats, and policies normalise with the statistics among their weights.
+fn check_filter(
+    kind: FilterKind,
+    layout: &FragmentLayout,
+    policies: &mut BTreeMap<PolicyId, PolicyEntry>,
+) -> Result<(), SetupError> {
+    let (path, shapes) = ("observation_filter", layout.filtered());
+    if kind == FilterKind::NoFilter {
+        return Ok(());
     }
+    if shapes.is_empty() {
+        let reason = "a filter takes float32 observations, which no policy of this run has: leave it out";
+        return Err(not_leased(path, reason));
+    }
+    for (id, shape) in shapes {
+        let filter = Filter::new(kind, shape).map_err(|source| SetupError::Filter { id: id.clone(), source })?;
+        let Some(PolicyEntry { policy, .. }) = policies.get_mut(&id) else { continue };
+        let plain = policy.weights().clone();
+        let taken = policy.set_weights(&plain.with_filter(FILTER_PREFIX, &filter));
+        taken.and_then(|()| policy.set_weights(&plain)).map_err(|error| {
+            not_leased(path, &format!("policy '{id}' takes no statistics among its weights ({error}): leave it out"))
+        })?;
+    }
+    Ok(())
 }
 
 fn not_leased(path: &'static str, reason: &str) -> SetupError {

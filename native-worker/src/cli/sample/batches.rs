@@ -32,10 +32,10 @@ struct Summary {
     episodes: usize,
     faulty_episodes: usize,
     /// Of the episodes that ended; none ended, no numbers.
-    episode_return: Option<Numbers>,
-    episode_length: Option<Numbers>,
+    episode_return: Option<Spread>,
+    episode_length: Option<Spread>,
     policies: BTreeMap<PolicyId, PolicySummary>,
-    custom_metrics: BTreeMap<String, Numbers>,
+    custom_metrics: BTreeMap<String, Spread>,
     #[serde(skip)]
     read: ReadMetrics,
     /// Without hashing.
@@ -48,21 +48,7 @@ struct Summary {
 struct PolicySummary {
     agent_steps: u64,
     /// Sum of the rewards of one of its agents in an episode.
-    reward: Option<Numbers>,
-}
-
-#[derive(Clone, Copy, Serialize)]
-struct Numbers {
-    min: f64,
-    mean: f64,
-    max: f64,
-}
-
-impl Numbers {
-    fn of(spread: Spread) -> Option<Self> {
-        let Spread { min, mean, max } = spread;
-        (!mean.is_nan()).then_some(Self { min, mean, max })
-    }
+    reward: Option<Spread>,
 }
 
 /// An interruption ends sampling that waits for clients.
@@ -134,9 +120,9 @@ fn sample(
     }
     let summary = EpisodeSummary::of(&ended);
     for (id, spread) in &summary.policy_reward {
-        policies.entry(id.clone()).or_default().reward = Numbers::of(*spread);
+        policies.entry(id.clone()).or_default().reward = spread.finite();
     }
-    let numbers = |(name, spread): (&String, &Spread)| Some((name.clone(), Numbers::of(*spread)?));
+    let finite = |(name, spread): (String, Spread)| Some((name, spread.finite()?));
     Ok(Summary {
         samples,
         env_steps,
@@ -144,10 +130,10 @@ fn sample(
         discarded_env_steps: discarded,
         episodes: summary.episodes,
         faulty_episodes: summary.faulty_episodes,
-        episode_return: Numbers::of(summary.episode_return),
-        episode_length: Numbers::of(summary.length),
+        episode_return: summary.episode_return.finite(),
+        episode_length: summary.length.finite(),
         policies,
-        custom_metrics: summary.custom_metrics.iter().filter_map(numbers).collect(),
+        custom_metrics: summary.custom_metrics.into_iter().filter_map(finite).collect(),
         read,
         steps_per_s: env_steps as f64 / sampling.as_secs_f64().max(1e-9),
         batch_hash: hasher.finish().to_string(),
@@ -155,7 +141,7 @@ fn sample(
 }
 
 fn print(summary: &Summary) {
-    let numbers = |numbers: Option<Numbers>| {
+    let numbers = |numbers: Option<Spread>| {
         numbers.map_or_else(|| "-".into(), |n| format!("{:.2} (from {:.2} to {:.2})", n.mean, n.min, n.max))
     };
     println!("samples         {}", summary.samples);

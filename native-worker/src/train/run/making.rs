@@ -187,13 +187,11 @@ impl Run {
             Some(saved) => saved,
             None => (learners.weights()?, Vec::new()),
         };
+        let ids = learners.ids();
         // Of a run that is resumed, the filter's statistics are among the weights.
-        let (weights, mut filter) = match &layout {
-            FragmentLayout::Lane { .. } => RunFilter::split_from(&weights)?,
-            FragmentLayout::Agents(_) => (weights, None),
-        };
-        if let (None, FragmentLayout::Lane { spaces, .. }) = (&filter, &layout) {
-            filter = RunFilter::new(rollout.observation_filter, spaces.observation.shape(), weights.version())?;
+        let (weights, mut filter) = RunFilter::split_from(&weights, &ids)?;
+        if filter.is_none() {
+            filter = RunFilter::new(rollout.observation_filter, &layout.filtered(), &ids, weights.version())?;
         }
         if !is_new {
             learners.restore(&weights, &state)?;
@@ -202,7 +200,6 @@ impl Run {
             Postprocessing::Advantages(config) => config.gamma,
             Postprocessing::None | Postprocessing::Custom => USUAL_GAMMA,
         };
-        let ids = learners.ids();
         let consumer = Consumer::Learner { thread: LearnerThread::spawn(learners)?, postprocessing, output };
         let terms = RunTerms {
             algo: algorithm.unwrap_or_default(),

@@ -66,6 +66,8 @@ struct Episode {
     /// As text, since an environment may return what JSON has no numbers for.
     #[serde(rename = "return", with = "float_text")]
     episode_return: f64,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    custom_metrics: BTreeMap<String, f64>,
 }
 
 /// What has been measured of a run.
@@ -74,10 +76,8 @@ pub(in super::super) fn progress(
     elapsed: Duration,
     episodes: &Episodes,
 ) -> Progress {
-    let recent = episodes.recent().map(|&EpisodeMetrics { episode, len, episode_return }| Episode {
-        episode,
-        len,
-        episode_return,
+    let recent = episodes.recent().cloned().map(|EpisodeMetrics { episode, len, episode_return, custom_metrics }| {
+        Episode { episode, len, episode_return, custom_metrics }
     });
     Progress {
         format: FORMAT,
@@ -97,9 +97,13 @@ impl Progress {
     }
 
     pub(in super::super) fn episodes(&self) -> Episodes {
-        let metrics =
-            |&Episode { episode, len, episode_return }: &Episode| EpisodeMetrics { episode, len, episode_return };
-        Episodes::of(self.finished_episodes, self.recent_episodes.iter().map(metrics))
+        let metrics = |Episode { episode, len, episode_return, custom_metrics }| EpisodeMetrics {
+            episode,
+            len,
+            episode_return,
+            custom_metrics,
+        };
+        Episodes::of(self.finished_episodes, self.recent_episodes.iter().cloned().map(metrics))
     }
 }
 
@@ -199,7 +203,12 @@ pub(super) mod tests {
 
     fn episodes() -> Episodes {
         let returns = [0.1 + 0.2, f64::INFINITY, -0.0, f64::NAN];
-        let episode = |(i, episode_return)| EpisodeMetrics { episode: i as u32, len: 3, episode_return };
+        let episode = |(i, episode_return)| EpisodeMetrics {
+            episode: i as u32,
+            len: 3,
+            episode_return,
+            custom_metrics: [("speed".into(), 0.1 + 0.2)].into(),
+        };
         Episodes::of(7, returns.into_iter().enumerate().map(episode))
     }
 
