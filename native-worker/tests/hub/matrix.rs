@@ -45,10 +45,10 @@ const CASES: [(&str, &str); 14] = [
     ("MultiAgentTrafficGrid-v0", TOWN),
     ("MultiAgentTrafficGrid-v0", TOWN_WITH_POLICIES),
     ("FrozenLake-v1", r#"{"remote_worker_envs": true}"#),
+    ("MultiAgentCartPole-v1", r#"{"remote_worker_envs": true, "observation_filter": "MeanStdFilter"}"#),
     ("CartPole-v1", r#"{"batch_mode": "complete_episodes", "horizon": 50}"#),
     ("RockPaperScissors-v0", r#"{"count_steps_by": "agent_steps"}"#),
     ("CartPole-v1", r#"{"horizon": 20, "horizon_means": "legacy_soft", "no_done_at_end": true}"#),
-    ("MultiAgentCartPole-v1", r#"{"remote_worker_envs": true, "observation_filter": "MeanStdFilter"}"#),
 ];
 
 fn run(env: &str, settings: &str, seed: u64, num_workers: u32) -> RunConfig {
