@@ -60,6 +60,7 @@ pub(crate) const STEPS: &[Step] = &[
     long(step("chaos", "workers killed, stopped and cut off for minutes", &["fetch"], suites::chaos)),
     long(step("security", "crowds and a million hostile frames", &["fetch"], suites::security)),
     long(step("coverage", "intervals of estimators, a hundred times each", &["fetch"], suites::coverage)),
+    long(step("learning", "returns that presets and defaults reach", &["fetch"], suites::learning)),
     long(step("figures", "speeds that are promised, on an idle machine", &["fetch"], suites::figures)),
     long(step("dist", "binary with the dashboard within", &["page"], artifacts::dist)),
 ];

@@ -100,6 +100,12 @@ pub(crate) fn coverage(job: &Job) -> Result<()> {
     job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
 }
 
+/// Runs of the program that reach known returns, with the seeds 0, 1 and 2.
+pub(crate) fn learning(job: &Job) -> Result<()> {
+    let tests = ["test", "--locked", "--release", "--package", "rollmesh", "--test", "learning", "--", "--nocapture"];
+    job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
+}
+
 /// Benchmarks that fail where something takes longer than is promised. They want the machine for themselves.
 pub(crate) fn figures(job: &Job) -> Result<()> {
     // Of all default members, so that nothing is compiled again with other features.

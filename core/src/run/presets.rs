@@ -2,18 +2,39 @@
 
 use crate::config::Config;
 
-/// Environment, algorithm, and settings over the defaults, as JSON.
-const PRESETS: &[(&str, &str, &str)] = &[(
-    "Pendulum-v1",
-    "ppo",
-    r#"{
-        "rollout_fragment_length": 128,
-        "policy_config": {
-            "gamma": 0.9, "lambda": 0.95, "lr": 0.001, "num_epochs": 10, "minibatch_size": 128,
-            "anneal_over_env_steps": 0
-        }
-    }"#,
-)];
+/// Environment, algorithm, and settings over the defaults, as JSON. What they reach is in docs/command-line.md, and
+/// `cargo xtask test learning` measures it.
+///
+/// Pendulum: gamma, lambda, learning rate and epochs of RL Baselines3 Zoo (hyperparams/ppo.yml).
+///
+/// Stateless CartPole: the LSTM with gamma 0.99 of RLlib's stateless_cartpole_ppo.py, the learning rate at which RL
+/// Baselines3 Zoo starts (hyperparams/ppo_lstm.yml, CartPoleNoVel-v1). Policy and value share the LSTM, and value losses
+/// are around 100: weighed by 0.5 they would use up the clipped gradient.
+const PRESETS: &[(&str, &str, &str)] = &[
+    (
+        "Pendulum-v1",
+        "ppo",
+        r#"{
+            "rollout_fragment_length": 128,
+            "policy_config": {
+                "gamma": 0.9, "lambda": 0.95, "lr": 0.001, "num_epochs": 10, "minibatch_size": 128,
+                "anneal_over_env_steps": 0
+            }
+        }"#,
+    ),
+    (
+        "StatelessCartPole-v1",
+        "ppo",
+        r#"{
+            "rollout_fragment_length": 128,
+            "model_config": {"fcnet_hiddens": [64], "use_lstm": true, "lstm_cell_size": 64, "max_seq_len": 32},
+            "policy_config": {
+                "gamma": 0.99, "lambda": 0.95, "lr": 0.001, "num_epochs": 10, "minibatch_size": 256,
+                "vf_loss_coeff": 0.001, "anneal_over_env_steps": 0
+            }
+        }"#,
+    ),
+];
 
 /// Settings over the defaults for a run that learns from files.
 const FROM_FILES: &str = r#"{

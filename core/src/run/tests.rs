@@ -1,5 +1,7 @@
+use serde_json::json;
+
 use super::*;
-use crate::{config::Config, time::Micros};
+use crate::{config::Config, prelude::*, time::Micros};
 
 fn read(text: &str) -> Result<RunConfig, RunConfigError> {
     RunConfig::of_settings(&text.parse().unwrap())
@@ -56,8 +58,19 @@ fn presets_stand_between_defaults_and_settings() {
     assert_eq!(gamma(r#"{"env": "Pendulum-v1", "policy_config": {"gamma": 0.5}}"#), Some(0.5));
     assert_eq!(gamma(r#"{"env": "Pendulum-v1", "preset": "none"}"#), None);
     assert_eq!(gamma(r#"{"env": "Pendulum-v1", "algorithm": "a2c"}"#), None);
-    for (env, algorithm, settings) in presets::all() {
+}
+
+#[test]
+fn presets_parse_and_are_in_the_schema() {
+    let schema = schema::json_schema(&BTreeMap::new(), &[]);
+    let shown = schema["x-presets"].as_array().unwrap();
+    assert_eq!(shown.len(), presets::all().count());
+    for ((env, algorithm, settings), shown) in presets::all().zip(shown) {
         assert!(!settings.is_empty(), "the preset of {env} under {algorithm} is no JSON object");
+        assert_eq!(*shown, json!({"env": env, "algorithm": algorithm, "settings": settings}));
+        let asked = Config::new().with_at("env", json!(env)).with_at("algorithm", json!(algorithm));
+        let run = RunConfig::of_settings(&asked).unwrap();
+        assert_eq!(run, RunConfig::default().merged(&asked.merged(&settings)).unwrap(), "{env}");
     }
 }
 

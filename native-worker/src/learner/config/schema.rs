@@ -49,7 +49,10 @@ fn algorithm(name: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use rollmesh_core::policy::{Policy, PolicyContext, PolicyError};
+    use rollmesh_core::{
+        policy::{Policy, PolicyContext, PolicyError},
+        run::presets,
+    };
 
     use super::*;
 
@@ -75,6 +78,17 @@ mod tests {
         let wanted = json!(["pg", "a2c", "bc", "marwil", "mine", "ppo"]);
         assert_eq!(schema["properties"]["algorithm"]["anyOf"][1]["enum"], wanted);
         assert_eq!(schema["$defs"]["ppo"], object_schema([]));
+    }
+
+    #[test]
+    fn presets_are_of_registered_environments_and_valid_settings_of_their_algorithms() {
+        let registry = Registry::builtin();
+        for (env, algorithm, settings) in presets::all() {
+            assert!(registry.envs.spec(env).is_ok(), "{env}");
+            let (_, parse) = ALGORITHMS.iter().find(|(name, _)| *name == algorithm).expect("a known algorithm");
+            let own: Config = settings.get("policy_config").unwrap().unwrap_or_default();
+            assert!(parse(&own).is_ok(), "{env}: {own:?}");
+        }
     }
 
     #[test]
