@@ -13,7 +13,7 @@ use crate::{
     lease::Lease,
     prelude::*,
     protocol::message::AgentUpload,
-    sampler::{SlotState, is_agent_state},
+    sampler::{SlotState, agent_episode_len},
 };
 
 /// Puts what a lease brought into a message.
@@ -88,7 +88,7 @@ pub fn agent_fragments(
             .map_err(|source| UploadError::BadRows { slot, source: Box::new(source) })?;
         check_rows(&agents, slot, policies, limits.rows)?;
         let state = upload.states.get(state_start..state_end).ok_or(UploadError::State(slot))?;
-        if state.len() > SlotState::MAX_BYTES || !is_agent_state(state, slot) {
+        if state.len() > SlotState::MAX_BYTES || agent_episode_len(state, slot).is_none() {
             return Err(UploadError::State(slot));
         }
         let of_slot = episodes.by_ref().take(upload.episodes[place] as usize);
