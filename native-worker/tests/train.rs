@@ -396,6 +396,31 @@ async fn a_run_is_evaluated_beside_itself_and_its_policy_afterwards() {
     assert_eq!(beside.weights_hash(), undisturbed(2_000).await);
 }
 
+/// Each kind of agents has a policy of its own.
+#[tokio::test]
+async fn policies_of_a_run_are_evaluated_together_beside_it_and_afterwards() {
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = directory.path().join("run").display().to_string();
+    let file = "[evaluation]\ninterval = 1\nepisodes = 1\n[policies.0]\n[policies.1]\n";
+    let config = directory.path().join("game.toml");
+    std::fs::write(&config, format!("policy_mapping_fn = \"agent_id\"\n{file}")).unwrap();
+    let config = config.display().to_string();
+    let train =
+        ["train", "--no-dashboard", "--env", "RockPaperScissors-v0", "--config", &config, "--run-dir", &run_dir];
+    let few = ["--workers", "0", "--num-slots", "2", "--rollout-fragment-length", "20", "--max-env-steps", "200"];
+    Process::start(train.into_iter().chain(few)).finish_with(0).await;
+    let summary = json(&std::fs::read_to_string(format!("{run_dir}/summary.json")).unwrap());
+    let metrics = std::fs::read_to_string(format!("{run_dir}/metrics.jsonl")).unwrap();
+    let evaluations: Vec<Value> = metrics.lines().map(json).filter(|line| !line["evaluation"].is_null()).collect();
+    assert!(!evaluations.is_empty());
+    assert!(evaluations.iter().all(|line| line["evaluation"]["episode_return_mean"] == 0.0), "{evaluations:?}");
+    let evaluate = ["evaluate", "--checkpoint", &run_dir, "--episodes", "2", "--json"];
+    let report = json(&Process::start(evaluate).finish_with(0).await.stdout);
+    assert_eq!(report["weights_hash"], summary["weights_hash"]);
+    // What one player wins, the other one loses.
+    assert_eq!((report["episodes"].as_array().unwrap().len(), &report["episode_return_mean"]), (2, &0.0.into()));
+}
+
 #[tokio::test]
 async fn a_run_that_goes_on_is_evaluated_where_it_was_saved() {
     let setup = Setup::new(1, 12, 2_000).with(&["--evaluation-interval", "1", "--evaluation-episodes", "1"]);

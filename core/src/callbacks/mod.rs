@@ -25,7 +25,10 @@ pub use list::CallbackList;
 use crate::{
     batch::{AnyBatch, SampleBatch},
     config::{Config, ConfigError},
-    env::{BaseEnv, EnvContext, EnvError, SubEnv, multi_agent::AgentRows},
+    env::{
+        BaseEnv, EnvContext, EnvError, SubEnv,
+        multi_agent::{AgentRows, Turn},
+    },
     episode::{Episode, OtherAgent, RolloutMetrics},
     ids::{AgentId, PolicyId},
     policy::{LearnInfo, Policy, PolicyMap},
@@ -88,6 +91,10 @@ pub struct EpisodeHook<'a> {
     pub policies: &'a mut PolicyMap,
     /// The episode.
     pub episode: &'a mut Episode,
+    /// What the environment brought last: observations, rewards, flags and infos of its agents. Empty before the first
+    /// observations, and for observation functions, which get the observations by themselves.
+    #[doc(alias("last_info_for", "last_observation_for"))]
+    pub turn: &'a Turn,
 }
 
 /// A trajectory that has been postprocessed and is about to join a batch.

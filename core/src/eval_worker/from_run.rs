@@ -1,4 +1,4 @@
-//! What an evaluation worker is made of, by the description of the run whose policy it evaluates.
+//! What an evaluation worker is made of, by the description of the run whose policies it evaluates.
 
 use core::fmt::Display;
 
@@ -6,18 +6,17 @@ use super::{EvalMakers, EvalWorkerError};
 use crate::{
     callbacks::{CallbackList, WorkerInfo},
     env::{BaseEnv, EnvContext, EnvError, EnvMaker, EnvStart, InProcess},
-    evaluation::EvaluatorOptions,
+    evaluation::{Evaluator, EvaluatorOptions},
     ids::{AgentId, HomeIndex, PolicyId, SlotId},
     kernels::Kernels,
-    policy::PolicyContext,
     prelude::*,
     rng::{Purpose, Streams},
     run::{EvaluationConfig, RolloutConfig, RunConfig},
-    worker::{RegisteredEnv, Registry},
+    worker::{RegisteredEnv, Registry, RolloutWorkerBuilder},
 };
 
 impl EvalMakers {
-    /// Makes what evaluates the policy of a run: its environment as its workers see it, its policy made to act, and its
+    /// Makes what evaluates the policies of a run: its environment as its workers see it, its policies made to act, and its
     /// callbacks, which hear when an evaluation begins and ends. [`RunConfig::evaluation`] says the rest.
     ///
     /// ```
@@ -55,24 +54,29 @@ impl EvalMakers {
             clip_actions: rollout.clip_actions,
             ..EvaluatorOptions::default()
         };
-        let policy = registry.policies.spec(&run.policy(&PolicyId::DEFAULT).policy);
-        let policy = policy.map_err(|error| unknown("policy", &error))?.clone();
+        for policy in rollout.policies.keys().chain([&PolicyId::DEFAULT]) {
+            registry.policies.spec(&run.policy(policy).policy).map_err(|error| unknown("policy", &error))?;
+        }
         let mut draws =
             Streams::new(evaluation.seed.unwrap_or(rollout.seed), Purpose::Evaluation).at(SlotId(0), 0, 0, 0);
         let seed = (u64::from(draws.next_u32()) << 32) | u64::from(draws.next_u32());
-        let config = run.default_policy_config();
-        let makers = Self::new(
+        let makers = Self::of(
             {
                 let (rollout, num_envs, known) = (rollout.clone(), evaluation.num_envs, registry.clone());
                 move || make_env(&rollout, num_envs, &known, kernels, seed)
             },
             {
-                let config = config.clone();
-                move |spaces| {
-                    policy.make_acting(&PolicyContext::new(spaces.clone(), seed, kernels).with_config(config.clone()))
+                let (run, known) = (run.clone(), registry.clone());
+                move |env, options| {
+                    let setup = |error| EvalWorkerError::setup("policy", error);
+                    let builder = RolloutWorkerBuilder::new(known.clone()).kernels(kernels);
+                    let (policies, mapping) = builder.players(&run, env.as_ref(), seed).map_err(setup)?;
+                    let evaluator = Evaluator::of_policies(env, policies, mapping, options.clone());
+                    evaluator.map_err(|error| EvalWorkerError::setup("environment", error))
                 }
             },
         );
+        let config = rollout.shared_policy_config();
         let callbacks = rollout.callbacks.iter().map(|name| registry.callbacks(name).cloned());
         let callbacks = callbacks.collect::<Result<Vec<_>, _>>().map_err(|error| unknown("callbacks", &error))?;
         let makers = makers.with_options(options).with_callbacks(move || {
@@ -121,5 +125,37 @@ fn make_env(
         }
         RegisteredEnv::MultiAgent(spec) => make(EnvMaker::multi_agent(spec)),
         RegisteredEnv::Base(factory) => factory(&contexts, kernels),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::num::NonZeroU32;
+
+    use super::*;
+    use crate::{evaluation::EvaluationRequest, ids::WeightsVersion, weights::Weights};
+
+    /// Cars and lights see and do different things, so each kind has a policy.
+    #[test]
+    fn policies_of_a_run_with_several_agents_act_together() {
+        let mut run = RunConfig::new("MultiAgentTrafficGrid-v0").seed(3);
+        run.evaluation.num_envs = 2;
+        let registry = Registry::builtin();
+        let mut evaluator = EvalMakers::of_run(&run, &registry, Kernels::PORTABLE).unwrap().evaluator().unwrap();
+        let mut evaluate = |weights: Option<&Weights>| {
+            weights.into_iter().for_each(|weights| evaluator.set_weights(weights).unwrap());
+            evaluator.begin(EvaluationRequest::of_episodes(NonZeroU32::MIN, 1_000)).unwrap();
+            evaluator.advance(u32::MAX).unwrap().unwrap()
+        };
+        let first = evaluate(None);
+        assert_eq!((first.episodes.len(), first.weights_version), (1, WeightsVersion(0)));
+        let learning = RolloutWorkerBuilder::new(registry.clone()).learning_parts(&run.seed(4)).unwrap().policies;
+        assert_eq!(learning.keys().map(PolicyId::as_str).collect::<Vec<_>>(), ["car", "light"]);
+        let weights = learning.iter().map(|(id, policy)| (id, policy.weights()));
+        let weights = Weights::of_run(WeightsVersion(5), weights).unwrap();
+        let second = evaluate(Some(&weights));
+        assert_eq!((second.episodes.len(), second.weights_version), (1, WeightsVersion(5)));
+        assert_ne!(first.episodes, second.episodes);
+        assert_eq!(evaluate(None), second);
     }
 }

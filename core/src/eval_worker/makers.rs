@@ -6,7 +6,7 @@ use super::EvalWorkerError;
 use crate::{
     callbacks::{CallbackError, CallbackList, WorkerInfo},
     env::{BaseEnv, EnvError, EnvSpaces},
-    evaluation::{Evaluator, EvaluatorOptions},
+    evaluation::{EvaluationError, Evaluator, EvaluatorOptions},
     policy::{Policy, PolicyError},
     prelude::*,
 };
@@ -14,14 +14,15 @@ use crate::{
 type InitFn = Arc<dyn Fn() -> Result<(), CallbackError> + Send + Sync>;
 type MakeEnv = Arc<dyn Fn() -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync>;
 type MakeCallbacks = Arc<dyn Fn() -> Result<(CallbackList, WorkerInfo), CallbackError> + Send + Sync>;
-type MakePolicy = Arc<dyn Fn(&EnvSpaces) -> Result<Box<dyn Policy>, PolicyError> + Send + Sync>;
+type MakeEvaluator =
+    Arc<dyn Fn(Box<dyn BaseEnv>, &EvaluatorOptions) -> Result<Evaluator, EvalWorkerError> + Send + Sync>;
 
 /// What an evaluation worker is made of. Everything is asked for again when the worker has to be replaced.
 #[derive(Clone)]
 pub struct EvalMakers {
     init: InitFn,
     env: MakeEnv,
-    policy: MakePolicy,
+    evaluator: MakeEvaluator,
     callbacks: MakeCallbacks,
     options: EvaluatorOptions,
 }
@@ -33,10 +34,26 @@ impl EvalMakers {
         env: impl Fn() -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + 'static,
         policy: impl Fn(&EnvSpaces) -> Result<Box<dyn Policy>, PolicyError> + Send + Sync + 'static,
     ) -> Self {
+        Self::of(env, move |env, options| {
+            let in_env = |error: EvaluationError| EvalWorkerError::setup("environment", error);
+            let spaces = Evaluator::policy_spaces(env.as_ref(), options).map_err(in_env)?;
+            let policy = policy(&spaces).map_err(|error| EvalWorkerError::setup("policy", error))?;
+            Evaluator::new(env, policy, options.clone()).map_err(in_env)
+        })
+    }
+
+    /// Environments, and what evaluates policies in them.
+    pub(super) fn of(
+        env: impl Fn() -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + 'static,
+        evaluator: impl Fn(Box<dyn BaseEnv>, &EvaluatorOptions) -> Result<Evaluator, EvalWorkerError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
         Self {
             init: Arc::new(|| Ok(())),
             env: Arc::new(env),
-            policy: Arc::new(policy),
+            evaluator: Arc::new(evaluator),
             callbacks: Arc::new(|| Ok(Default::default())),
             options: EvaluatorOptions::default(),
         }
@@ -87,12 +104,9 @@ impl EvalMakers {
     /// [`EvalWorkerError::Setup`], which names what failed.
     pub fn evaluator(&self) -> Result<Evaluator, EvalWorkerError> {
         let env = (self.env)().map_err(|error| EvalWorkerError::setup("environment", error))?;
-        let spaces = Evaluator::policy_spaces(env.as_ref(), &self.options)
-            .map_err(|error| EvalWorkerError::setup("environment", error))?;
-        let policy = (self.policy)(&spaces).map_err(|error| EvalWorkerError::setup("policy", error))?;
+        let evaluator = (self.evaluator)(env, &self.options)?;
         let (callbacks, info) = (self.callbacks)().map_err(|error| EvalWorkerError::setup("callbacks", error))?;
-        let evaluator = Evaluator::new(env, policy, self.options.clone());
-        Ok(evaluator.map_err(|error| EvalWorkerError::setup("policy", error))?.with_callbacks(callbacks, info))
+        Ok(evaluator.with_callbacks(callbacks, info))
     }
 }
 

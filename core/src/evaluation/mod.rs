@@ -41,13 +41,13 @@
 //!
 //! Not here: processes, threads, deadlines.
 
-mod acting;
 mod lane;
 mod outcome;
 mod queue;
 mod reward_key;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use outcome::{EpisodeTrace, EvaluatedEpisode, Evaluation, EvaluationRequest, Frames};
 pub use queue::{Asker, Earlier, EvaluationQueue, QueueFull, Ticket};
@@ -56,20 +56,19 @@ pub use reward_key::{BadRewardKey, RewardKey};
 use serde::{Deserialize, Serialize};
 
 use self::{
-    acting::Acting,
-    lane::{Lane, Phase},
+    lane::Lane,
+    watch::{Running, Watch},
 };
 use crate::{
     action::ActionTransform,
-    batch::OBS,
-    callbacks::{CallbackError, CallbackList, Callbacks as _, WorkerInfo},
-    env::{BaseEnv, EnvError, EnvSpaces, Frame, News, Reset},
+    callbacks::{CallbackError, CallbackList, Callbacks as _, PolicyMappingFn, WorkerInfo},
+    env::{BaseEnv, EnvError, EnvSpaces},
     episode::RolloutMetrics,
-    ids::WeightsVersion,
-    policy::{Policy, PolicyError},
+    ids::{PolicyId, SlotId, WeightsVersion},
+    policy::{Policy, PolicyError, PolicyMap},
     prelude::*,
-    space::PointError,
-    view::{Shift, ViewRequirement},
+    sampler::{Episodic, Progress, SampleError, SamplerHost, SamplerInput as _, SamplerOptions, set_weights},
+    time::Micros,
     weights::Weights,
 };
 
@@ -113,6 +112,9 @@ pub enum EvaluationError {
     /// The policy failed, or does not take the weights.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// An episode could not be sampled.
+    #[error(transparent)]
+    Sample(SampleError),
     /// The environments have nothing for a policy to do.
     #[error("the environments name no agent beforehand: evaluation needs one to know what a policy sees and does")]
     NoAgents,
@@ -122,41 +124,33 @@ pub enum EvaluationError {
         /// The agent.
         agent: String,
     },
-    /// The policy wants to see what only a sampler keeps.
-    #[error("the policy wants to see '{view}', and an evaluator shows observations and recurrent states only")]
-    View {
-        /// The view.
-        view: String,
-    },
-    /// An action is not what the action space needs.
-    #[error("an action cannot be handed over: {0}")]
-    Action(#[from] PointError),
     /// In no step of the evaluation there was such a signal.
     #[error("no step brought the reward signal '{0}': see what the environment pays and puts into its infos")]
     NoSignal(RewardKey),
-    /// Environments that begin their episodes by themselves.
-    #[error("environment {0} begins its episodes by itself, so nobody can evaluate in it")]
-    NoReset(usize),
-    /// An environment that decides by itself when something happens did nothing.
-    #[error("the environments have no news, and nothing that would bring some was left to do")]
-    Idle,
     /// The user's code gave up.
     #[error(transparent)]
     Callback(#[from] CallbackError),
 }
 
-/// Plays evaluations with environments and a policy, one at a time.
+impl From<SampleError> for EvaluationError {
+    fn from(error: SampleError) -> Self {
+        match error {
+            SampleError::Env(error) => Self::Env(error),
+            SampleError::Callback(error) => Self::Callback(error),
+            SampleError::Policy { id, source } if id == PolicyId::DEFAULT => Self::Policy(source),
+            error => Self::Sample(error),
+        }
+    }
+}
+
+/// Plays evaluations with environments and policies, one at a time.
 #[doc(alias = "RayEvalWorker")]
 pub struct Evaluator {
-    env: Box<dyn BaseEnv>,
-    policy: Box<dyn Policy>,
+    sampler: Episodic,
+    policies: PolicyMap,
+    mapping: PolicyMappingFn,
+    version: WeightsVersion,
     options: EvaluatorOptions,
-    spaces: EnvSpaces,
-    transform: ActionTransform,
-    lanes: Vec<Lane>,
-    acting: Acting,
-    news: News,
-    frame: Frame,
     running: Option<Running>,
     callbacks: CallbackList,
     info: WorkerInfo,
@@ -164,53 +158,41 @@ pub struct Evaluator {
     is_broken: bool,
 }
 
-/// The evaluation that is being done.
-struct Running {
-    request: EvaluationRequest,
-    found: Evaluation,
-    /// The signal was there.
-    is_signalled: bool,
-    /// An episode has ended.
-    is_any_done: bool,
-    /// Pictures are wanted, and there are some.
-    has_picture: bool,
-    /// The open episode of the first sub-environment, if its trace is wanted.
-    trace: Option<EpisodeTrace>,
-}
-
 impl Evaluator {
     /// Evaluates a policy that acts for all agents. It chooses among the actions of
     /// [`policy_spaces`](Self::policy_spaces).
     ///
     /// # Errors
-    /// [`EvaluationError::NoAgents`], [`EvaluationError::OtherSpaces`], [`EvaluationError::View`].
+    /// [`EvaluationError::NoAgents`], [`EvaluationError::OtherSpaces`].
     pub fn new(
         env: Box<dyn BaseEnv>,
         policy: Box<dyn Policy>,
         options: EvaluatorOptions,
     ) -> Result<Self, EvaluationError> {
-        let spaces = common_spaces(env.as_ref())?;
-        let views = policy.view_requirements();
-        let is_shown = |name: &str, view: &ViewRequirement| {
-            let is_obs = name == OBS.name() && view.shift == Shift::NONE && view.data_col.is_none();
-            is_obs || name.starts_with("state_in_") || !view.used_for_compute_actions
-        };
-        let hidden = views.iter().find(|(name, view)| !is_shown(name, view));
-        if let Some((view, _)) = hidden {
-            return Err(EvaluationError::View { view: view.clone() });
-        }
-        let transform = options.transform(&spaces);
-        let lanes = (0..env.num_envs()).map(Lane::new).collect();
+        common_spaces(env.as_ref())?;
+        let version = policy.weights().version();
+        let evaluator =
+            Self::of_policies(env, PolicyMap::single(policy), Arc::new(|_, _, _, _| PolicyId::DEFAULT), options)?;
+        Ok(Self { version, ..evaluator })
+    }
+
+    /// Evaluates policies that a mapping function gives to agents. Returns are summed up over all agents.
+    ///
+    /// # Errors
+    /// [`EvaluationError::Env`] without an environment.
+    pub fn of_policies(
+        env: Box<dyn BaseEnv>,
+        policies: PolicyMap,
+        mapping: PolicyMappingFn,
+        options: EvaluatorOptions,
+    ) -> Result<Self, EvaluationError> {
+        let sampler = Episodic::new(options.sampler(env.num_envs(), false), env)?;
         Ok(Self {
-            acting: Acting::new(&spaces, policy.state_lens().iter().sum()),
-            env,
-            policy,
+            sampler,
+            policies,
+            mapping,
+            version: WeightsVersion(0),
             options,
-            spaces,
-            transform,
-            lanes,
-            news: News::new(),
-            frame: Frame::new(),
             running: None,
             callbacks: CallbackList::new(),
             info: WorkerInfo::default(),
@@ -238,15 +220,17 @@ impl Evaluator {
     /// Acts with other weights from the next evaluation on.
     ///
     /// # Errors
-    /// [`EvaluationError::Policy`] when they do not fit; the ones before stay.
+    /// [`EvaluationError::Policy`], [`EvaluationError::Sample`] when they do not fit; the ones before stay.
     pub fn set_weights(&mut self, weights: &Weights) -> Result<(), EvaluationError> {
-        Ok(self.policy.set_weights(weights)?)
+        set_weights(&mut self.policies, weights)?;
+        self.version = weights.version();
+        Ok(())
     }
 
     /// Version of the weights that act.
     #[must_use]
     pub fn weights_version(&self) -> WeightsVersion {
-        self.policy.weights().version()
+        self.version
     }
 
     /// Begins an evaluation. One that was being done is given up.
@@ -256,18 +240,12 @@ impl Evaluator {
     pub fn begin(&mut self, request: EvaluationRequest) -> Result<(), EvaluationError> {
         self.running = None;
         self.callbacks.on_evaluate_start(&self.info)?;
-        if self.is_broken {
-            (0..self.lanes.len()).try_for_each(|env| self.env.try_restart(env))?;
-            self.is_broken = false;
-        }
-        let num_envs = u32::try_from(self.lanes.len()).unwrap_or(u32::MAX).max(1);
-        for (index, lane) in (0..).zip(&mut self.lanes) {
-            let share = |episodes: u32| episodes / num_envs + u32::from(index < episodes % num_envs);
-            lane.begin(request.episodes.map(|episodes| share(episodes.get())), request.max_steps);
-        }
+        let num_envs = self.sampler.options().slots.len();
+        let options = self.options.sampler(num_envs, !request.deterministic);
+        self.sampler.begin_again(options, self.is_broken)?;
+        self.is_broken = false;
         let found = Evaluation { weights_version: self.weights_version(), ..Evaluation::default() };
-        let (has_picture, trace) = (request.render, request.trace.then(EpisodeTrace::default));
-        self.running = Some(Running { request, found, is_signalled: false, is_any_done: false, has_picture, trace });
+        self.running = Some(Running::new(request, found, num_envs));
         Ok(())
     }
 
@@ -296,15 +274,15 @@ impl Evaluator {
     pub fn advance(&mut self, max_rounds: u32) -> Result<Option<Evaluation>, EvaluationError> {
         let Some(mut running) = self.running.take() else { return Ok(None) };
         for _ in 0..max_rounds {
-            if running.is_over(&self.lanes) {
-                return self.close(running).map(Some);
+            if running.is_over() {
+                break;
             }
             if let Err(error) = self.round(&mut running) {
                 self.is_broken = true;
-                return Err(error);
+                return Err(running.failure.map_or(error, EvaluationError::Env));
             }
         }
-        if running.is_over(&self.lanes) {
+        if running.is_over() {
             return self.close(running).map(Some);
         }
         self.running = Some(running);
@@ -317,15 +295,15 @@ impl Evaluator {
     /// [`EvaluationError::Env`].
     pub fn stop(&mut self) -> Result<(), EvaluationError> {
         self.running = None;
-        Ok(self.env.stop()?)
+        Ok(self.sampler.stop()?)
     }
 
     fn close(&mut self, running: Running) -> Result<Evaluation, EvaluationError> {
-        let Running { request, mut found, is_signalled, .. } = running;
+        let Running { request, mut found, lanes, is_signalled, .. } = running;
         if found.env_steps > 0 && !is_signalled {
             return Err(EvaluationError::NoSignal(self.options.reward_key_of(&request).clone()));
         }
-        let unfinished: Vec<f64> = self.lanes.iter().filter_map(Lane::unfinished_return).collect();
+        let unfinished: Vec<f64> = lanes.iter().filter_map(Lane::unfinished_return).collect();
         found.close(&unfinished);
         if !self.callbacks.is_empty() {
             let episodes: Vec<RolloutMetrics> = found.episodes.iter().map(EvaluatedEpisode::metrics).collect();
@@ -335,99 +313,51 @@ impl Evaluator {
     }
 
     fn round(&mut self, running: &mut Running) -> Result<(), EvaluationError> {
-        for (env, lane) in self.lanes.iter_mut().enumerate().filter(|(_, lane)| lane.wants_reset()) {
-            self.env.set_next_episode(env, lane.episode());
-            lane.turn.clear();
-            match self.env.try_reset(env, &mut lane.turn)? {
-                Reset::Done => lane.begun(),
-                Reset::Later => lane.phase = Phase::Beginning,
-                Reset::Unsupported => return Err(EvaluationError::NoReset(env)),
+        let mut host = SamplerHost {
+            worker: &self.info,
+            policies: &mut self.policies,
+            mapping: &self.mapping,
+            observation_fn: None,
+            callbacks: &mut Watch { running, options: &self.options },
+            clock: &|| Micros(0),
+            interrupt: None,
+        };
+        let may_be_idle = self.sampler.may_be_idle();
+        if !may_be_idle {
+            self.sampler.begin_episodes(&mut host)?;
+        }
+        if self.sampler.step(&mut host)? == Progress::Idle && !may_be_idle {
+            return Err(SampleError::no_news().into());
+        }
+        // Only what the episodes were like is wanted.
+        while self.sampler.take().is_some() {}
+        self.sampler.metrics();
+        for (env, lane) in running.lanes.iter_mut().enumerate() {
+            lane.rest_if_done(running.request.max_steps);
+            if lane.is_at_last() {
+                self.sampler.rest(env);
             }
-        }
-        running.note(self.lanes.first());
-        let explore = !running.request.deterministic;
-        self.acting.choose(&mut self.lanes, self.env.as_ref(), &self.spaces, self.policy.as_mut(), explore)?;
-        let answers = self.acting.answers(&mut self.lanes, self.transform, &self.spaces.action)?;
-        if !answers.is_empty() {
-            self.env.send_actions(answers)?;
-        }
-        if self.lanes.iter().all(|lane| !lane.waits_for_news()) {
-            return Err(EvaluationError::Idle);
-        }
-        self.news.clear();
-        self.env.poll(&mut self.news)?;
-        for at in 0..self.news.entries().len() {
-            self.hear(at, running)?;
         }
         Ok(())
-    }
-
-    /// Takes in the news of one sub-environment.
-    fn hear(&mut self, at: usize, running: &mut Running) -> Result<(), EvaluationError> {
-        let Some(news) = self.news.entries_mut().get_mut(at) else { return Ok(()) };
-        let Some(lane) = self.lanes.get_mut(news.env) else { return Ok(()) };
-        if let Some(fault) = news.fault.take() {
-            if matches!(fault, EnvError::GivenUp { .. }) {
-                return Err(fault.into());
-            }
-            running.found.faulty = running.found.faulty.saturating_add(1);
-            if let Some(trace) = running.trace.as_mut().filter(|_| news.env == 0) {
-                *trace = EpisodeTrace::default();
-            }
-            lane.lost();
-            return Ok(());
-        }
-        core::mem::swap(&mut lane.turn, &mut news.turn);
-        if lane.phase == Phase::Beginning {
-            lane.begun();
-            return Ok(());
-        }
-        let limit = self.options.max_episode_steps;
-        let is_cut = !lane.turn.is_over() && limit.is_some_and(|limit| lane.t() + 1 >= limit);
-        if is_cut {
-            self.env.pay_out(news.env, &mut lane.turn);
-        }
-        let reward = self.options.reward_key_of(&running.request).read(&lane.turn);
-        if !lane.is_resting {
-            running.is_signalled |= reward.is_some();
-            running.found.env_steps += 1;
-            if news.env == 0 && running.has_picture {
-                running.has_picture = self.env.try_render(0, &mut self.frame);
-                if running.has_picture {
-                    let frames = running.found.frames.get_or_insert_default();
-                    frames.add(&self.frame, self.options.max_frame_bytes);
-                }
-            }
-        }
-        if let Some(episode) = lane.stepped(reward.unwrap_or(0.0), is_cut, running.request.max_steps)? {
-            running.is_any_done = true;
-            if let Some(trace) = running.trace.as_mut().filter(|_| episode.env == 0) {
-                let trace = core::mem::take(trace);
-                running.found.trace = Some(EpisodeTrace { episode: episode.episode, ..trace });
-            }
-            running.found.episodes.push(episode);
-        }
-        Ok(())
-    }
-}
-
-impl Running {
-    /// Remembers what the first sub-environment acts on next.
-    fn note(&mut self, lane: Option<&Lane>) {
-        let Some(lane) = lane.filter(|lane| lane.phase == Phase::Acting && !lane.is_resting) else { return };
-        if let (Some(trace), Some((_, row))) = (&mut self.trace, lane.turn.obs().iter().next()) {
-            trace.add(row);
-        }
-    }
-
-    fn is_over(&self, lanes: &[Lane]) -> bool {
-        (self.request.break_when_any_done && self.is_any_done) || lanes.iter().all(|lane| lane.is_resting)
     }
 }
 
 impl EvaluatorOptions {
     fn reward_key_of<'a>(&'a self, request: &'a EvaluationRequest) -> &'a RewardKey {
         request.reward_key.as_ref().unwrap_or(&self.reward_key)
+    }
+
+    fn sampler(&self, num_envs: usize, explore: bool) -> SamplerOptions {
+        SamplerOptions {
+            max_episode_steps: self.max_episode_steps,
+            normalize_actions: self.normalize_actions,
+            clip_actions: self.clip_actions,
+            explore,
+            single_agent: false,
+            ..SamplerOptions::new(
+                (0..u32::try_from(num_envs).unwrap_or(u32::MAX)).map(|env| (SlotId(env), 0)).collect(),
+            )
+        }
     }
 
     fn transform(&self, spaces: &EnvSpaces) -> ActionTransform {

@@ -11,6 +11,7 @@ use crate::{
     prelude::*,
     preprocess::PreprocessError,
     view::ViewError,
+    weights::WeightsError,
 };
 
 /// Why a batch could not be made, read or written.
@@ -27,6 +28,9 @@ pub enum SampleError {
         /// What it says.
         source: PolicyError,
     },
+    /// The weights are not those of the policies.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
     /// There is no such policy, or it cannot be brought back.
     #[error(transparent)]
     PolicyMap(#[from] PolicyMapError),

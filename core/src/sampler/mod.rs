@@ -49,6 +49,7 @@ mod position;
 mod rows;
 mod state;
 mod wants;
+mod weights;
 
 pub use budget::Budget;
 pub use drive::{DriveError, drive, drive_entry};
@@ -64,9 +65,9 @@ pub(crate) use lockstep::preprocessor_of;
 pub use modes::{BatchMode, CountStepsBy, Horizon, RewardClipping};
 pub use options::{RecordColumns, SamplerOptions};
 pub use position::Position;
-pub(crate) use rows::RowBuffer;
 pub use state::{SlotState, StateError};
 pub use wants::RecurrentShape;
+pub(crate) use weights::set_weights;
 
 use crate::{
     batch::SlotFragment,

@@ -9,7 +9,7 @@ use crate::{
     policy::PolicyError,
     prelude::*,
     run::RunConfig,
-    sampler::{DriveError, FragmentLayout, LaneStart, SampleError, StateError},
+    sampler::{DriveError, FragmentLayout, LaneStart, SampleError, StateError, set_weights},
     weights::{Weights, WeightsError},
 };
 
@@ -163,21 +163,7 @@ impl SlotRunner {
     /// [`RunnerError::Policy`] when they do not fit.
     pub fn set_weights(&mut self, weights: &Weights) -> Result<(), RunnerError> {
         self.check_idle()?;
-        let policies = &mut self.parts.host.policies;
-        let ids: Vec<PolicyId> = policies.ids().cloned().collect();
-        let mut before = Vec::with_capacity(ids.len());
-        for (id, weights) in weights.of_policies(&ids)? {
-            let policy = policies.policy_mut(&id).map_err(SampleError::from)?;
-            let old = policy.weights().clone();
-            if let Err(error) = policy.set_weights(&weights) {
-                // One version acts: those that have the new weights get back what they had.
-                for (id, old) in before {
-                    policies.policy_mut(&id).map_err(SampleError::from)?.set_weights(&old)?;
-                }
-                return Err(error.into());
-            }
-            before.push((id, old));
-        }
+        set_weights(&mut self.parts.host.policies, weights)?;
         self.version = weights.version();
         Ok(())
     }

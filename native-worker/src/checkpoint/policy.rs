@@ -10,8 +10,8 @@ use std::{
 use rollmesh_core::{
     action::ActionTransform,
     env::{EnvRegistry, EnvSpaces},
-    hash::weights_hash,
-    ids::{SlotId, WeightsVersion},
+    hash::{Hash128, run_weights_hash, weights_hash},
+    ids::{PolicyId, SlotId, WeightsVersion},
     kernels::Kernels,
     policy::{ModelConfig, NetPolicy, PolicyError},
     run::{RolloutConfig, RunConfig},
@@ -75,7 +75,9 @@ pub struct PolicyCheckpoint {
     pub iteration: u64,
     /// Env steps behind the weights.
     pub env_steps: u64,
-    /// What the policy acts with.
+    /// The run's policies, whose weights these are, see [`Weights::of_run`].
+    pub policies: Vec<PolicyId>,
+    /// What they act with.
     pub weights: Weights,
 }
 
@@ -118,6 +120,7 @@ struct PolicyFile {
     gamma: f64,
     iteration: u64,
     env_steps: u64,
+    policies: Vec<PolicyId>,
     weights_version: u64,
     /// Of the file beside this one, in hexadecimal digits.
     weights_hash: String,
@@ -131,7 +134,16 @@ impl PolicyCheckpoint {
     pub fn new(algo: impl Into<String>, run: RunConfig, weights: Weights) -> Self {
         // A run's settings have been read before, and its model with them.
         let model = ModelConfig::of(&run.default_policy_config()).unwrap_or_default();
-        Self { run: run.for_wire(), model, algo: algo.into(), gamma: 0.99, iteration: 0, env_steps: 0, weights }
+        Self {
+            run: run.for_wire(),
+            model,
+            algo: algo.into(),
+            gamma: 0.99,
+            iteration: 0,
+            env_steps: 0,
+            policies: vec![PolicyId::DEFAULT],
+            weights,
+        }
     }
 
     /// The policy in a directory: of a run, whose newest one it is, whether that is still going on or not; or a
@@ -188,13 +200,20 @@ impl PolicyCheckpoint {
             return Err(bad(format!("it has format {}, this version reads {FORMAT}", policy.format)));
         }
         policy.run.check().map_err(|error| bad(error.to_string()))?;
-        let PolicyFile { algo, gamma, iteration, env_steps, model, run, .. } = policy;
+        let PolicyFile { algo, gamma, iteration, env_steps, policies, model, run, .. } = policy;
         let weights = weights_file::from_bytes(file(WEIGHTS_FILE)?, WeightsVersion(policy.weights_version))
             .map_err(|error| malformed(WEIGHTS_FILE, error.to_string()))?;
-        if weights_hash(&weights).to_string() != policy.weights_hash {
+        let found = Self { run, model, algo, gamma, iteration, env_steps, policies, weights };
+        if found.weights_hash().to_string() != policy.weights_hash {
             return Err(malformed(WEIGHTS_FILE, format!("it has other weights than {POLICY_FILE} says")));
         }
-        Ok(Self { run, model, algo, gamma, iteration, env_steps, weights })
+        Ok(found)
+    }
+
+    /// The hash of the weights, as the run's summary has it.
+    #[must_use]
+    pub fn weights_hash(&self) -> Hash128 {
+        run_weights_hash(&self.weights, &self.policies).unwrap_or_else(|_| weights_hash(&self.weights))
     }
 
     /// The two files of a policy: their names and contents.
@@ -206,7 +225,8 @@ impl PolicyCheckpoint {
             iteration: self.iteration,
             env_steps: self.env_steps,
             weights_version: self.weights.version().0,
-            weights_hash: weights_hash(&self.weights).to_string(),
+            policies: self.policies.clone(),
+            weights_hash: self.weights_hash().to_string(),
             model: self.model.clone(),
             run: self.run.clone(),
         };

@@ -6,7 +6,6 @@ use clap::Args;
 use rollmesh_core::{
     env::Frame,
     evaluation::{Earlier, EvaluatedEpisode, Evaluation, EvaluationRequest, RewardKey},
-    hash::weights_hash,
 };
 use serde::Serialize;
 
@@ -165,7 +164,7 @@ impl Report {
             env: checkpoint.run.env().into(),
             algo: checkpoint.algo.clone(),
             iteration: checkpoint.iteration,
-            weights_hash: weights_hash(&checkpoint.weights).to_string(),
+            weights_hash: checkpoint.weights_hash().to_string(),
             seed: run.evaluation.seed.unwrap_or(run.rollout.seed),
             deterministic,
             reward_key: run.evaluation.reward_key.clone(),

@@ -240,6 +240,37 @@ impl Episodic {
         lanes.get_mut(env).ok_or(EnvError::NoSuchLane { lane: env, num_envs })?.restore(state, &mut round)
     }
 
+    /// Begins anew with other settings: each environment with its first episode, made again if so asked. What was begun
+    /// or is ready is lost.
+    ///
+    /// # Errors
+    /// As [`BaseEnv::try_restart`].
+    pub(crate) fn begin_again(&mut self, options: SamplerOptions, remake: bool) -> Result<(), SampleError> {
+        self.options = options;
+        self.stale_news = true;
+        self.outputs.clear();
+        self.metrics.clear();
+        for (env, lane) in self.lanes.iter_mut().enumerate() {
+            if remake {
+                self.env.try_restart(env)?;
+            }
+            lane.begin_at(0, 0, &mut self.losses);
+        }
+        Ok(())
+    }
+
+    /// Whether a step may find nothing to do, and is to be tried again.
+    pub(crate) fn may_be_idle(&self) -> bool {
+        self.env.may_be_idle()
+    }
+
+    /// Begins no episode in an environment after the one that it ends next.
+    pub(crate) fn rest(&mut self, env: usize) {
+        if let Some(lane) = self.lanes.get_mut(env) {
+            lane.is_last = true;
+        }
+    }
+
     /// Answers what the last round brought, and waits for news. So whatever changes between two calls, weights above all,
     /// acts from the first row after.
     fn round(&mut self, host: &mut SamplerHost<'_>) -> Result<Progress, SampleError> {

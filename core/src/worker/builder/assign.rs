@@ -1,16 +1,60 @@
-//! Which agents share a policy where the settings name none.
+//! Who acts in the environments of a run.
 
+use super::{NewPolicy, RolloutWorkerBuilder, Workshop, envs::spaces_of_policy};
 use crate::{
     callbacks::PolicyMappingFn,
     env::{BaseEnv, EnvSpaces},
+    filter::FilterKind,
     ids::{AgentId, PolicyId},
+    policy::PolicyMap,
     prelude::*,
+    run::{RolloutConfig, RunConfig},
+    worker::{SetupError, config::PreprocessorPref},
 };
 
 /// Policies, and the function that gives them to agents.
 pub(super) struct Assignment {
     pub(super) policies: Vec<PolicyId>,
     pub(super) mapping: PolicyMappingFn,
+}
+
+impl RolloutWorkerBuilder {
+    /// Policies of the settings, or those that fit the agents of `env`, where there is one that may have several.
+    pub(super) fn assignment(&self, env: Option<&dyn BaseEnv>) -> Result<Assignment, SetupError> {
+        let policies: Vec<PolicyId> = self.config.policies.keys().cloned().collect();
+        match env {
+            Some(env) if policies.is_empty() && self.config.policy_mapping_fn.is_none() => Ok(by_spaces(env)),
+            _ => {
+                let policies = if policies.is_empty() { vec![PolicyId::DEFAULT] } else { policies };
+                Ok(Assignment { policies, mapping: self.mapping()?.0 })
+            }
+        }
+    }
+
+    /// The policies of a run, made to act for the agents of an environment, and who gets them. They have filters of
+    /// their own among their weights.
+    ///
+    /// # Errors
+    /// [`SetupError`] for a name that is not registered, and a policy that does not fit.
+    pub(crate) fn players(
+        mut self,
+        run: &RunConfig,
+        env: &dyn BaseEnv,
+        seed: u64,
+    ) -> Result<(PolicyMap, PolicyMappingFn), SetupError> {
+        self.registry.policies = self.registry.policies.acting();
+        self.config = RolloutConfig { observation_filter: FilterKind::NoFilter, ..run.rollout.clone() };
+        let info = self.info();
+        let Assignment { policies: ids, mapping } = self.assignment(Some(env))?;
+        let workshop = Workshop { seed, ..self.workshop(PreprocessorPref::None) };
+        let mut policies = PolicyMap::new();
+        for id in ids {
+            let known = spaces_of_policy(env, &id, &mapping, &info, seed)?;
+            let (entry, _) = workshop.make(&id, NewPolicy::from(&run.policy(&id)), known)?;
+            policies.insert(id, entry)?;
+        }
+        Ok((policies, mapping))
+    }
 }
 
 /// One policy for all agents if their spaces are equal, as in RLlib; else one for each group of equal spaces, named after

@@ -2,7 +2,7 @@
 
 use super::{
     Clock, EnvSource, NeedsEpisodic, NewPolicy, RemoteEnvSpec, RemoteEnvs, RolloutWorkerBuilder, Shell, Workshop,
-    assign,
+    assign::Assignment,
     capability::{lanes_need_episodic, views_only_states},
     sampler::Envs,
 };
@@ -203,15 +203,8 @@ impl RolloutWorkerBuilder {
             return Err(not_leased("horizon_means", reason));
         }
         let info = self.info();
-        let (mut mapping, _) = self.mapping()?;
-        let mut ids: Vec<PolicyId> = run.rollout.policies.keys().cloned().collect();
-        if let (true, Envs::Base(env), None) = (ids.is_empty(), &made.envs, &self.config.policy_mapping_fn) {
-            let assignment = assign::by_spaces(env.as_ref());
-            (ids, mapping) = (assignment.policies, assignment.mapping);
-        }
-        if ids.is_empty() {
-            ids.push(PolicyId::DEFAULT);
-        }
+        let base = if let Envs::Base(env) = &made.envs { Some(env.as_ref()) } else { None };
+        let Assignment { policies: ids, mapping } = self.assignment(base)?;
         let workshop = Workshop { pref: PreprocessorPref::None, whole_batches: true, ..self.workshop(made.pref) };
         let (mut policies, mut layouts) = (BTreeMap::new(), BTreeMap::new());
         for id in ids {
@@ -248,10 +241,6 @@ impl RolloutWorkerBuilder {
             _ => FragmentLayout::Agents(layouts),
         };
         check_filter(run, &layout)?;
-        if !run.evaluation.is_off() && !policies.keys().eq([&PolicyId::DEFAULT]) {
-            let reason = "an evaluation plays with one policy, the run has others: leave it out";
-            return Err(not_leased("evaluation.interval", reason));
-        }
         let options = self.sampler_options(source.limit(), made.clip_rewards);
         Ok(RunParts { policies, layout, source, options, mapping, info })
     }

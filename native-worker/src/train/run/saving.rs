@@ -18,6 +18,7 @@ impl Run {
             gamma: self.terms.gamma,
             iteration: self.iteration,
             env_steps: self.env_steps,
+            policies: self.policies.clone(),
             ..PolicyCheckpoint::new(self.terms.algo.clone(), self.config().clone(), self.weights.clone())
         }
     }

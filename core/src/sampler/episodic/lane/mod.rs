@@ -54,6 +54,9 @@ pub(super) struct Lane {
     env: usize,
     slot: SlotId,
     next_episode: u32,
+    /// No episode is begun after one that the environment has ended. One that a limit has cut is followed by another,
+    /// since environments wait for all.
+    pub(super) is_last: bool,
     phase: Phase,
     pub(super) episode: Episode,
     /// In order of appearance.
@@ -82,6 +85,7 @@ impl Lane {
             env,
             slot,
             next_episode: first_episode,
+            is_last: false,
             phase: Phase::New,
             episode: Episode::default(),
             agents: Vec::new(),
@@ -171,6 +175,7 @@ impl Lane {
             let lost = core::mem::take(&mut self.builder);
             lose(losses, lost.env_steps, lost.agent_steps);
         }
+        self.is_last = false;
         (self.next_episode, self.steps, self.first_open_step) = (episode, steps, steps);
     }
 
@@ -200,12 +205,16 @@ impl Lane {
         self.answered = false;
         self.first_open_step = self.steps;
         self.phase = Phase::Waiting;
-        self.hook(round, |callbacks, hook| callbacks.on_episode_created(hook))
+        self.hook(round, &Turn::new(), |callbacks, hook| callbacks.on_episode_created(hook))
     }
 
     /// Begins the next episode; `cut` tells that the environment has not ended the last one by itself.
     pub(super) fn reset(&mut self, round: &mut Round<'_, '_>, cut: bool) -> Result<(), SampleError> {
         self.agents.clear();
+        if self.is_last && !cut {
+            self.phase = Phase::Lost;
+            return Ok(());
+        }
         self.announce(round)?;
         self.create_episode(round)?;
         let mut turn = core::mem::take(round.turn);
@@ -227,15 +236,15 @@ impl Lane {
         }
         self.hear();
         match news.fault.take() {
-            Some(fault) => self.take_fault(&fault, round),
+            Some(fault) => self.take_fault(&fault, &news.turn, round),
             None => self.take_turn(&mut news.turn, &news.off_policy_actions, round),
         }
     }
 
     /// The episode was lost with its environment.
-    fn take_fault(&mut self, fault: &EnvError, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
+    fn take_fault(&mut self, fault: &EnvError, turn: &Turn, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         self.lose_episode(round.losses);
-        self.hook(round, |callbacks, hook| callbacks.on_episode_end(hook, Some(fault)))?;
+        self.hook(round, turn, |callbacks, hook| callbacks.on_episode_end(hook, Some(fault)))?;
         round.extra_batches.extend(self.episode.take_extra_batches());
         let metrics = RolloutMetrics { faulty: Some(fault.to_string()), ..self.episode.metrics() };
         round.outputs.push_back(Output::Metrics(Box::new(metrics)));
@@ -263,12 +272,12 @@ impl Lane {
     }
 
     /// The episode has ended.
-    fn finish(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
+    fn finish(&mut self, turn: &Turn, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         if !self.has_rows {
             return Err(SampleError::NoAgentSteps(self.episode.id()));
         }
         self.postprocess(round)?;
-        self.hook(round, |callbacks, hook| callbacks.on_episode_end(hook, None))?;
+        self.hook(round, turn, |callbacks, hook| callbacks.on_episode_end(hook, None))?;
         round.extra_batches.extend(self.episode.take_extra_batches());
         round.outputs.push_back(Output::Metrics(Box::new(self.episode.metrics())));
         if round.options.batch_mode == BatchMode::CompleteEpisodes {
@@ -291,7 +300,7 @@ impl Lane {
     }
 
     /// Begins an episode in the books, while the environment goes on.
-    fn go_on(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
+    fn go_on(&mut self, turn: &Turn, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         self.create_episode(round)?;
         for place in 0..self.agents.len() {
             let start = self.start(&self.agents[place], 0);
@@ -300,7 +309,7 @@ impl Lane {
             agent.begin_again(start)?;
         }
         self.phase = Phase::Running;
-        self.hook(round, |callbacks, hook| callbacks.on_episode_start(hook))
+        self.hook(round, turn, |callbacks, hook| callbacks.on_episode_start(hook))
     }
 
     /// The address of what is random in an agent's next action.
@@ -320,10 +329,11 @@ impl Lane {
     fn hook(
         &mut self,
         round: &mut Round<'_, '_>,
+        turn: &Turn,
         call: impl FnOnce(&mut dyn Callbacks, &mut EpisodeHook<'_>) -> Result<(), CallbackError>,
     ) -> Result<(), SampleError> {
         let SamplerHost { worker, policies, callbacks, .. } = &mut *round.host;
-        let mut hook = EpisodeHook { worker, env: &mut *round.env, policies, episode: &mut self.episode };
+        let mut hook = EpisodeHook { worker, env: &mut *round.env, policies, episode: &mut self.episode, turn };
         Ok(call(&mut **callbacks, &mut hook)?)
     }
 }

@@ -26,7 +26,7 @@ impl Lane {
         match self.phase {
             Phase::Waiting => {
                 self.phase = Phase::Running;
-                self.hook(round, |callbacks, hook| callbacks.on_episode_start(hook))?;
+                self.hook(round, turn, |callbacks, hook| callbacks.on_episode_start(hook))?;
             }
             Phase::Running => {
                 self.episode.add_step();
@@ -46,7 +46,7 @@ impl Lane {
             round.env.pay_out(self.env, turn);
         }
         if let Some(observation_fn) = round.host.observation_fn {
-            self.hook(round, |_, hook| observation_fn(turn.obs_mut(), hook))?;
+            self.hook(round, &Turn::new(), |_, hook| observation_fn(turn.obs_mut(), hook))?;
         }
         let mut order = core::mem::take(&mut self.order);
         order.clear();
@@ -64,15 +64,15 @@ impl Lane {
             self.episode.add_reward(agent, outcome.reward);
         }
         if self.episode.length() > 0 {
-            self.hook(round, |callbacks, hook| callbacks.on_episode_step(hook))?;
+            self.hook(round, turn, |callbacks, hook| callbacks.on_episode_step(hook))?;
         }
         if all.any() {
-            self.finish(round)?;
+            self.finish(turn, round)?;
             return self.reset(round, !turn.is_over());
         }
         if end == Some(Horizon::LegacySoft) {
-            self.finish(round)?;
-            self.go_on(round)?;
+            self.finish(turn, round)?;
+            self.go_on(turn, round)?;
         }
         self.waits = true;
         Ok(())

@@ -1,0 +1,124 @@
+//! What an evaluation notices while its episodes are sampled.
+
+use super::{EpisodeTrace, Evaluation, EvaluationRequest, EvaluatorOptions, lane::Lane};
+use crate::{
+    callbacks::{CallbackError, Callbacks, EpisodeHook},
+    env::{EnvError, Frame},
+    prelude::*,
+};
+
+/// The evaluation that is being done.
+pub(super) struct Running {
+    pub(super) request: EvaluationRequest,
+    pub(super) found: Evaluation,
+    pub(super) lanes: Vec<Lane>,
+    /// The signal was there.
+    pub(super) is_signalled: bool,
+    /// An episode has ended.
+    is_any_done: bool,
+    /// Pictures are wanted, and there are some.
+    has_picture: bool,
+    frame: Frame,
+    /// The open episode of the first sub-environment, if its trace is wanted.
+    trace: Option<EpisodeTrace>,
+    /// Why the evaluation cannot go on.
+    pub(super) failure: Option<EnvError>,
+}
+
+/// Counts what episodes bring.
+pub(super) struct Watch<'a> {
+    pub(super) running: &'a mut Running,
+    pub(super) options: &'a EvaluatorOptions,
+}
+
+impl Running {
+    pub(super) fn new(request: EvaluationRequest, found: Evaluation, num_envs: usize) -> Self {
+        let shares = u32::try_from(num_envs).unwrap_or(u32::MAX).max(1);
+        let share = |index: u32, episodes: u32| episodes / shares + u32::from(index < episodes % shares);
+        let lane = |index| Lane::of(request.episodes.map(|all| share(index, all.get())), request.max_steps);
+        Self {
+            lanes: (0..shares).map(lane).collect(),
+            has_picture: request.render,
+            trace: request.trace.then(EpisodeTrace::default),
+            request,
+            found,
+            is_signalled: false,
+            is_any_done: false,
+            frame: Frame::new(),
+            failure: None,
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        (self.request.break_when_any_done && self.is_any_done) || self.lanes.iter().all(|lane| lane.is_resting)
+    }
+
+    /// The open trace, if there is one of this sub-environment.
+    fn trace_of(&mut self, env: usize) -> Option<&mut EpisodeTrace> {
+        self.trace.as_mut().filter(|_| env == 0)
+    }
+
+    /// Remembers what the first agent of the first sub-environment acts on next.
+    fn note(&mut self, hook: &EpisodeHook<'_>) {
+        if let (Some(trace), Some((_, row))) = (self.trace_of(hook.episode.env()), hook.turn.obs().iter().next()) {
+            trace.add(row);
+        }
+    }
+
+    fn fail(&mut self, error: &EnvError) -> CallbackError {
+        self.failure = Some(error.clone());
+        CallbackError::new("the evaluation", error.to_string())
+    }
+}
+
+impl Callbacks for Watch<'_> {
+    fn on_episode_start(&mut self, hook: &mut EpisodeHook<'_>) -> Result<(), CallbackError> {
+        self.running.note(hook);
+        Ok(())
+    }
+
+    fn on_episode_step(&mut self, hook: &mut EpisodeHook<'_>) -> Result<(), CallbackError> {
+        let (running, env) = (&mut *self.running, hook.episode.env());
+        let Some(lane) = running.lanes.get_mut(env).filter(|lane| !lane.is_resting) else { return Ok(()) };
+        let reward = self.options.reward_key_of(&running.request).read(hook.turn);
+        running.is_signalled |= reward.is_some();
+        running.found.env_steps += 1;
+        if let Err(error) = lane.add(hook.episode, reward.unwrap_or(0.0)) {
+            return Err(running.fail(&error));
+        }
+        if env == 0 && running.has_picture {
+            running.has_picture = hook.env.try_render(0, &mut running.frame);
+            if running.has_picture {
+                let frames = running.found.frames.get_or_insert_default();
+                frames.add(&running.frame, self.options.max_frame_bytes);
+            }
+        }
+        let limit = self.options.max_episode_steps;
+        if !hook.turn.is_over() && limit.is_none_or(|limit| hook.episode.length() < limit) {
+            running.note(hook);
+        }
+        Ok(())
+    }
+
+    fn on_episode_end(&mut self, hook: &mut EpisodeHook<'_>, fault: Option<&EnvError>) -> Result<(), CallbackError> {
+        let (running, env) = (&mut *self.running, hook.episode.env());
+        match fault {
+            Some(fault @ EnvError::GivenUp { .. }) => return Err(running.fail(fault)),
+            Some(_) => {
+                running.found.faulty = running.found.faulty.saturating_add(1);
+                running.lanes.get_mut(env).into_iter().for_each(Lane::close_episode);
+                running.trace_of(env).into_iter().for_each(|trace| *trace = EpisodeTrace::default());
+            }
+            None => {
+                let Some(lane) = running.lanes.get_mut(env).filter(|lane| !lane.is_resting) else { return Ok(()) };
+                let ended = lane.end(hook.episode, hook.turn.all_terminated());
+                running.is_any_done = true;
+                if let Some(trace) = running.trace_of(env).map(core::mem::take) {
+                    running.found.trace = Some(EpisodeTrace { episode: ended.episode, ..trace });
+                }
+                running.found.episodes.push(ended);
+            }
+        }
+        Ok(())
+    }
+}
