@@ -139,7 +139,7 @@ mod tests {
     async fn errors_travel_and_do_not_end_it() {
         let learner = learner();
         let stranger = MultiAgentBatch::new([(PolicyId::new("other"), bandit(32, 1))].into(), 32);
-        let error = learner.submit(stranger, Results::new()).await.err().expect("no policy has this name");
+        let error = learner.submit(stranger, Results::new()).await.expect_err("no policy has this name");
         assert!(error.to_string().contains("other"), "{error}");
         assert!(submit(&learner, bandit(32, 1)).await.is_ok());
     }

@@ -22,6 +22,8 @@ pub enum WorkerAnswer {
     Pong,
     /// A sample.
     Sample(AnyBatch),
+    /// Samples, one after the other.
+    Samples(Vec<AnyBatch>),
     /// What policies say of their learning, and env steps of the batch.
     Learned {
         /// What the policies say.

@@ -22,6 +22,7 @@ use crate::{
     ids::PolicyId,
     policy::{Gradients, PolicyState},
     prelude::*,
+    time::Micros,
     weights::Weights,
 };
 
@@ -53,6 +54,16 @@ pub enum WorkerCommand {
     Ping,
     /// For a sample.
     Sample,
+    /// For its next samples: [`Samples`](super::Samples).
+    #[doc(alias("par_iter_next", "par_iter_next_batch", "par_iter_slice", "par_iter_slice_batch"))]
+    Samples {
+        /// At most so many, and at least one.
+        most: usize,
+        /// Fewer if so much time has passed on the worker's clock; 0 for however long it takes.
+        within: Micros,
+        /// `(step, start)` for every `step`th sample from number `start` on, where readers share the worker; none for all.
+        slice: Option<(u64, u64)>,
+    },
     /// To sample and to learn from that.
     SampleAndLearn {
         /// Env steps that the sample must have.
@@ -186,6 +197,6 @@ impl WorkerCommand {
     /// Whether it samples.
     #[must_use]
     pub fn is_sample(&self) -> bool {
-        matches!(self, Self::Sample | Self::SampleAndLearn { .. })
+        matches!(self, Self::Sample | Self::Samples { .. } | Self::SampleAndLearn { .. })
     }
 }

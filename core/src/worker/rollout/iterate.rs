@@ -16,14 +16,19 @@ impl RolloutWorker {
     /// ```
     #[doc(alias = "par_iter_init")]
     pub fn samples(&mut self) -> Samples<'_> {
-        Samples { worker: self, next: 0, waiting: BTreeMap::new() }
+        Samples { worker: self }
     }
 }
 
-/// Samples of a worker. What several readers do not take yet waits for them.
+/// Samples of a worker. What several readers do not take yet waits for them in the worker.
 #[derive(Debug)]
 pub struct Samples<'a> {
     worker: &'a mut RolloutWorker,
+}
+
+/// What readers of a worker's samples have taken.
+#[derive(Debug, Default)]
+pub(super) struct Read {
     /// Number of the next sample.
     next: u64,
     /// Samples that were skipped, by number.
@@ -53,19 +58,21 @@ impl Samples<'_> {
         if start >= step {
             return Err(RolloutError::BadSlice);
         }
-        let first = self.waiting.keys().find(|number| **number % step == start).copied();
-        if let Some(batch) = first.and_then(|number| self.waiting.remove(&number)) {
+        let waiting = &mut self.worker.read_by_number.waiting;
+        let first = waiting.keys().find(|number| **number % step == start).copied();
+        if let Some(batch) = first.and_then(|number| waiting.remove(&number)) {
             return Ok(batch);
         }
         loop {
-            let number = self.next;
+            let number = self.worker.read_by_number.next;
             let batch = self.take()?;
             if number % step == start {
                 return Ok(batch);
             }
-            self.waiting.insert(number, batch);
-            if self.waiting.len() > Self::MAX_WAITING {
-                self.waiting.pop_first();
+            let waiting = &mut self.worker.read_by_number.waiting;
+            waiting.insert(number, batch);
+            if waiting.len() > Self::MAX_WAITING {
+                waiting.pop_first();
             }
         }
     }
@@ -87,7 +94,7 @@ impl Samples<'_> {
 
     fn take(&mut self) -> Result<AnyBatch, RolloutError> {
         let batch = self.worker.sample()?;
-        self.next += 1;
+        self.worker.read_by_number.next += 1;
         Ok(batch)
     }
 

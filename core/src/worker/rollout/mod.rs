@@ -119,6 +119,8 @@ pub struct RolloutWorker {
     weights_seq_no: Option<u64>,
     /// Batches of the sample in the making, or of one that failed.
     read: Vec<AnyBatch>,
+    /// What readers have taken of its [samples](Self::samples).
+    read_by_number: iterate::Read,
     /// The sample that has begun, if one has.
     making: Option<Making>,
     /// The first sample, where it is repeated.
@@ -163,6 +165,7 @@ impl RolloutWorker {
             global_vars: GlobalVars::default(),
             weights_seq_no: None,
             read: Vec::new(),
+            read_by_number: iterate::Read::default(),
             making: None,
             first: None,
             metrics: WorkerMetrics::default(),
