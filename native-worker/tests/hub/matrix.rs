@@ -83,7 +83,8 @@ enum Disturbance {
 /// Updates between two disturbances.
 const PAUSE: u64 = 3;
 
-/// Returns what comes of a run, and how many workers were killed while they held a lease.
+/// Returns what comes of a run, and how many workers were killed while they held a lease: after their death env steps of
+/// leases had expired.
 async fn train(config: RunConfig, disturbance: Disturbance) -> (Summary, u32) {
     let mut hub = TestHub::start().await;
     let mut operator = hub.operator().await;
@@ -91,7 +92,8 @@ async fn train(config: RunConfig, disturbance: Disturbance) -> (Summary, u32) {
     let mut summary = hub.train(config.into()).await;
     let mut status = hub.hub.status();
     let (mut expired, mut lost, mut next) = (0, 0, PAUSE);
-    let mut replacements = 0;
+    // Whether the last disturbance was a kill that has not yet shown in the ledger, and how many there were.
+    let (mut is_killed, mut kills) = (false, 0);
     let ended = loop {
         tokio::select! {
             biased;
@@ -100,7 +102,8 @@ async fn train(config: RunConfig, disturbance: Disturbance) -> (Summary, u32) {
         }
         let now = status.borrow_and_update().clone();
         if now.expired > expired {
-            (expired, lost) = (now.expired, lost + 1);
+            expired = now.expired;
+            lost += u32::from(std::mem::take(&mut is_killed));
         }
         if now.iteration < next {
             continue;
@@ -116,7 +119,7 @@ async fn train(config: RunConfig, disturbance: Disturbance) -> (Summary, u32) {
                     // The run has ended meanwhile.
                     continue;
                 }
-                if replacements == 0 {
+                if kills == 0 {
                     hub.notice(" joined: ").await;
                 }
                 hub.notice(" joined: ").await;
@@ -124,7 +127,7 @@ async fn train(config: RunConfig, disturbance: Disturbance) -> (Summary, u32) {
                 send(victim, Signal::STOP);
                 assert_eq!(operator.ask(|request| Message::Resume(Request { request })).await, "");
                 kill(victim);
-                replacements += 1;
+                (is_killed, kills) = (true, kills + 1);
             }
             _ => continue,
         }
@@ -142,7 +145,7 @@ async fn has_one_result(env: &str, settings: &str) {
     let (calm, _) = train(run(env, settings, 1, fewest), Disturbance::None).await;
     let expected = calm.weights_hash;
     let (one, _) = train(run(env, settings, 1, 1), Disturbance::None).await;
-    assert_eq!(one.weights_hash, expected, "{env} with one worker");
+    assert_eq!((one.weights_hash, one.moved_slots), (expected, 0), "{env} with one worker");
     let (rescaled, _) = train(run(env, settings, 1, 3), Disturbance::Rescaled).await;
     assert_eq!(rescaled.weights_hash, expected, "{env} with three workers, of which one comes and goes");
     assert!(rescaled.moved_slots > 0, "{env} with three workers: no slot moved in the middle of an episode");
