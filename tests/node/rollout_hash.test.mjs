@@ -3,7 +3,7 @@
 // ROLLMESH_WASM names the module made by `wasm-bindgen --target nodejs`, ROLLMESH_BIN the binary `rollmesh`.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
@@ -72,6 +72,24 @@ for (const { name: env, agents } of envs.filter(({ agents }) => agents)) {
     const native = rollmesh("sample", "--config", file, "--env-steps", "300", "--json");
     assert.equal(native.samples, 2);
     assert.equal(wasm.sample_hash(JSON.stringify(config), 2), native.batch_hash);
+  });
+}
+
+// What an earlier commit made of single agents, which the native suite recomputes, too.
+const golden = (name) => JSON.parse(readFileSync(new URL(`../golden/${name}`, import.meta.url), "utf8"));
+const frozen = golden("frozen.json");
+
+for (const { env, policy, seed, rollout_hash } of frozen.hashes.filter((entry) => entry.rollout_hash)) {
+  test(`${env} under ${policy} with seed ${seed} keeps its frozen rollout`, () => {
+    const hidden = policy === "net" ? Uint32Array.from(frozen.hidden) : undefined;
+    assert.equal(wasm.rollout_hash(env, hidden, frozen.num_envs, BigInt(seed), frozen.env_steps), rollout_hash);
+  });
+}
+
+// Batches of every kind of environment and policy, filters and memory included.
+for (const { config, samples, batch_hash } of golden("kinds.json").samples) {
+  test(`${config.env} under ${Object.keys(config.policies ?? { default_policy: {} })} has the golden batches`, () => {
+    assert.equal(wasm.sample_hash(JSON.stringify(config), samples), batch_hash);
   });
 }
 

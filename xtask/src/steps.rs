@@ -57,6 +57,7 @@ pub(crate) const STEPS: &[Step] = &[
     long(step("kills", "hubs killed at fifty points", &["fetch"], suites::kills)),
     long(step("fuzz", "decoders, with many mutated messages", &["fetch"], suites::fuzz)),
     long(step("damage", "readers of data sets, with many damaged files", &["fetch"], suites::damage)),
+    long(step("matrix", "runs of every kind, each with ten workers killed", &["fetch"], suites::matrix)),
     long(step("chaos", "workers killed, stopped and cut off for minutes", &["fetch"], suites::chaos)),
     long(step("security", "crowds and a million hostile frames", &["fetch"], suites::security)),
     long(step("coverage", "intervals of estimators, a hundred times each", &["fetch"], suites::coverage)),

@@ -87,6 +87,13 @@ pub(crate) fn chaos(job: &Job) -> Result<()> {
     job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
 }
 
+/// Environments and policies of every kind, each with ten workers killed while they hold leases.
+pub(crate) fn matrix(job: &Job) -> Result<()> {
+    let tests =
+        ["test", "--locked", "--release", "--package", "rollmesh", "--test", "hub", "matrix", "--", "--nocapture"];
+    job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
+}
+
 /// Crowds, a million hostile frames, and hubs that are asked to end.
 pub(crate) fn security(job: &Job) -> Result<()> {
     let tests = ["test", "--locked", "--release", "--package", "rollmesh", "--test", "security", "--test", "control"];

@@ -241,6 +241,13 @@ impl LeaseGroup {
         &self.ledger
     }
 
+    /// Returns how many times another worker than the one before committed the next fragment of a slot in the middle of an
+    /// episode, since the group was created or restored.
+    #[must_use]
+    pub fn moved_slots(&self) -> u64 {
+        self.slots.moved
+    }
+
     /// True between [`pause`](Self::pause) and [`resume`](Self::resume).
     #[must_use]
     pub fn is_paused(&self) -> bool {

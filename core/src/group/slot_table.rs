@@ -6,6 +6,7 @@ use crate::{
     ids::{FragmentNo, LeaseId, SlotId, WorkerId},
     lease::SlotSource,
     prelude::*,
+    sampler::open_episode_len,
 };
 
 /// Who committed a fragment.
@@ -74,6 +75,8 @@ pub(super) struct Slot {
 #[derive(Debug)]
 pub(super) struct SlotTable {
     slots: Vec<Slot>,
+    /// See [`LeaseGroup::moved_slots`](super::LeaseGroup::moved_slots).
+    pub(super) moved: u64,
 }
 
 impl Slot {
@@ -143,13 +146,13 @@ impl Slot {
 
 impl SlotTable {
     pub(super) fn new(num_slots: u32) -> Self {
-        Self { slots: (0..num_slots).map(|_| Slot::default()).collect() }
+        Self { slots: (0..num_slots).map(|_| Slot::default()).collect(), moved: 0 }
     }
 
     /// Slots that nobody works on and whose states nobody holds.
     pub(super) fn restore(marks: Vec<SlotMark>) -> Self {
         let slot = |SlotMark { next, state }| Slot { next, state, ..Slot::default() };
-        Self { slots: marks.into_iter().map(slot).collect() }
+        Self { slots: marks.into_iter().map(slot).collect(), moved: 0 }
     }
 
     pub(super) fn marks(&self) -> Vec<SlotMark> {
@@ -211,6 +214,9 @@ impl SlotTable {
     ) {
         let Some(slot) = self.get_mut(fragment.slot) else { return };
         let start = slot.state.replace(fragment.state.clone());
+        let is_new_here = slot.last_commit.is_some_and(|last| last.worker != worker);
+        let open_len = start.as_ref().filter(|_| is_new_here).and_then(|start| open_episode_len(start, fragment.slot));
+        let has_moved = open_len.is_some_and(|len| len > 0);
         slot.next = FragmentNo(fragment.fragment.0 + 1);
         slot.held_by = is_held.then_some(worker);
         slot.last_commit = Some(Commit { fragment: fragment.fragment, lease, worker });
@@ -222,6 +228,7 @@ impl SlotTable {
             checked: Checked::No,
         });
         slot.witness = None;
+        self.moved += u64::from(has_moved);
     }
 
     /// Takes back the queued fragments of a party, and those that go on from them: the slots, where they are again, and how

@@ -53,7 +53,7 @@ mod weights;
 
 pub use budget::Budget;
 pub use drive::{DriveError, drive, drive_entry};
-pub(crate) use episodic::is_agent_state;
+pub(crate) use episodic::agent_episode_len;
 pub use episodic::{Episodic, Progress};
 pub use error::SampleError;
 pub use input::{InputReader, IoContext, NoopOutput, OutputWriter, SamplerHost, SamplerInput};
@@ -72,10 +72,15 @@ pub(crate) use weights::set_weights;
 use crate::{
     batch::SlotFragment,
     env::{AnyVectorEnv, EnvError, RowsRef},
-    ids::{FragmentNo, WeightsVersion},
+    ids::{FragmentNo, SlotId, WeightsVersion},
     policy::{ActionInput, ActionOutput, Policy, PolicyEntry},
     prelude::*,
 };
+
+/// Returns the env steps of the open episode in a slot's state; `None` for bytes that are no such state.
+pub(crate) fn open_episode_len(state: &[u8], slot: SlotId) -> Option<u32> {
+    agent_episode_len(state, slot).or_else(|| Some(SlotState::decode(state).ok()?.t))
+}
 
 /// What a collector waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -69,6 +69,10 @@ pub struct Summary {
     /// Lines of `metrics.jsonl` and `journal.jsonl` that are not there, since there was no room for them.
     #[serde(skip_serializing_if = "is_zero")]
     pub lost_lines: u64,
+    /// How many times another worker than the one before continued a slot in the middle of an episode, since the run was
+    /// started or resumed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub moved_slots: u64,
     /// How it ended.
     #[serde(skip)]
     pub end: RunEnd,

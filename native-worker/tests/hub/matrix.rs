@@ -1,23 +1,36 @@
-//! Environments and policies of every kind over leases: one weights hash for any number of workers, killed ones included.
+//! Environments and policies of every kind over leases: one weights hash for any number of workers, those that come, go and
+//! are killed included.
 
 use rollmesh::{
     Registry,
-    train::{RunConfig, RunEnd},
+    train::{RunConfig, RunEnd, Summary},
 };
 use rollmesh_core::{
     config::Config,
-    hash::{Hash128, run_weights_hash},
+    hash::run_weights_hash,
     ids::{PolicyId, WeightsVersion},
+    protocol::{
+        Message,
+        message::{Request, Scale},
+    },
     weights::Weights,
     worker::RolloutWorkerBuilder,
 };
 
-use super::{TestHub, support::process::kill};
+use super::{
+    TestHub,
+    support::{
+        is_long,
+        process::{Signal, kill, send},
+    },
+};
 
-/// Updates of a run, and rows of each.
-const UPDATES: u64 = 21;
+/// Updates of a run, and env steps of each fragment. The long form is for a release build: its fragments take long enough
+/// to be lost in the middle.
+fn size() -> (u64, u32) {
+    if is_long() { (100, 256) } else { (21, 32) }
+}
 const SLOTS: u32 = 6;
-const LENGTH: u32 = 32;
 
 /// Settings of a small town, whose two policies have a filter each.
 const TOWN: &str = r#"{"env_config": {"size": 2, "num_cars": 5}, "observation_filter": "MeanStdFilter"}"#;
@@ -52,56 +65,118 @@ const CASES: [(&str, &str); 14] = [
 ];
 
 fn run(env: &str, settings: &str, seed: u64, num_workers: u32) -> RunConfig {
+    let (updates, length) = size();
     let usual = RunConfig::new(env).seed(seed).num_workers(num_workers).slots(SLOTS).num_envs(3);
-    let steps = UPDATES * u64::from(SLOTS * LENGTH);
-    let run = usual.fcnet_hiddens(&[16, 16]).rollout_fragment_length(LENGTH).stop_after(steps);
+    let steps = updates * u64::from(SLOTS * length);
+    let run = usual.fcnet_hiddens(&[16, 16]).rollout_fragment_length(length).stop_after(steps);
     let settings: Config = settings.parse().unwrap();
     run.merged(&settings).unwrap_or_else(|error| panic!("{env}: {error}"))
 }
 
-/// What comes of a run, and how many env steps of leases expired in it.
-async fn train(config: RunConfig, kills: bool) -> (Hash128, u64) {
-    let hub = TestHub::start().await;
+/// What happens to the workers of a run.
+#[derive(Clone, Copy, PartialEq)]
+enum Disturbance {
+    None,
+    /// The operator removes and adds a worker, in turn.
+    Rescaled,
+    /// One of two workers is killed, until so many were killed while they held a lease.
+    Killed(u32),
+}
+
+/// Updates between two disturbances.
+const PAUSE: u64 = 3;
+
+/// Returns what comes of a run, and how many workers were killed while they held a lease: after their death env steps of
+/// leases had expired.
+async fn train(config: RunConfig, disturbance: Disturbance) -> (Summary, u32) {
+    let mut hub = TestHub::start().await;
     let has_equal_fragments = config.rollout.has_equal_fragments();
+    let mut operator = hub.operator().await;
+    let mut num_workers = config.num_workers;
     let mut summary = hub.train(config.into()).await;
     let mut status = hub.hub.status();
-    let mut expired = 0;
-    let mut next = 4;
+    let (mut expired, mut lost, mut next) = (0, 0, PAUSE);
+    // Whether the last disturbance was a kill that has not yet shown in the ledger, and how many there were.
+    let (mut is_killed, mut kills) = (false, 0);
     let ended = loop {
         tokio::select! {
             biased;
             ended = &mut summary => break ended.unwrap(),
-            Ok(()) = status.changed() => {
-                let now = status.borrow_and_update().clone();
-                expired = now.expired;
-                if kills && now.iteration >= next {
-                    // A worker may die between two leases: the next one follows soon until a lease was lost.
-                    next = now.iteration + if expired == 0 { 1 } else { 4 };
-                    if let Some(&victim) = hub.hub.traffic().await.worker_pids.first() {
-                        kill(victim);
-                    }
-                }
-            }
+            Ok(()) = status.changed() => {}
         }
+        let now = status.borrow_and_update().clone();
+        if now.expired > expired {
+            expired = now.expired;
+            lost += u32::from(std::mem::take(&mut is_killed));
+        }
+        if now.iteration < next {
+            continue;
+        }
+        match disturbance {
+            Disturbance::Rescaled => {
+                num_workers = if num_workers == 3 { 2 } else { 3 };
+                operator.ask(|request| Message::Scale(Scale { request, num_workers })).await;
+            }
+            Disturbance::Killed(most) if lost < most => {
+                // The older worker is stopped before slots are leased again, and killed afterwards: it cannot be done.
+                if !operator.ask(|request| Message::Pause(Request { request })).await.is_empty() {
+                    // The run has ended meanwhile.
+                    continue;
+                }
+                if kills == 0 {
+                    hub.notice(" joined: ").await;
+                }
+                hub.notice(" joined: ").await;
+                let victim = hub.hub.traffic().await.worker_pids[0];
+                send(victim, Signal::STOP);
+                assert_eq!(operator.ask(|request| Message::Resume(Request { request })).await, "");
+                kill(victim);
+                (is_killed, kills) = (true, kills + 1);
+            }
+            _ => continue,
+        }
+        next = now.iteration + PAUSE;
     };
+    let (updates, length) = size();
+    let (steps, asked) = (ended.env_steps, updates * u64::from(SLOTS * length));
     assert_eq!(ended.end, RunEnd::Finished);
-    let (steps, asked) = (ended.env_steps, UPDATES * u64::from(SLOTS * LENGTH));
     assert!(if has_equal_fragments { steps == asked } else { steps >= asked }, "{steps} env steps");
     hub.hub.shutdown().await;
-    (ended.weights_hash, expired)
+    (ended, lost)
 }
 
 async fn has_one_result(env: &str, settings: &str) {
     // This test's program cannot be started again as the process of an environment.
     let fewest = u32::from(settings.contains("remote_worker_envs"));
-    let (expected, _) = train(run(env, settings, 1, fewest), false).await;
-    let (several, _) = train(run(env, settings, 1, 3), false).await;
-    assert_eq!(several, expected, "{env} with three workers");
-    let (killed, expired) = train(run(env, settings, 1, 2), true).await;
-    assert_eq!(killed, expected, "{env} with workers that are killed");
-    assert!(expired > 0, "{env}: no lease was lost");
-    let (other, _) = train(run(env, settings, 2, 1), false).await;
-    assert_ne!(other, expected, "{env} with another seed");
+    let (calm, _) = train(run(env, settings, 1, fewest), Disturbance::None).await;
+    let expected = calm.weights_hash;
+    let (one, _) = train(run(env, settings, 1, 1), Disturbance::None).await;
+    assert_eq!((one.weights_hash, one.moved_slots), (expected, 0), "{env} with one worker");
+    let (rescaled, _) = train(run(env, settings, 1, 3), Disturbance::Rescaled).await;
+    assert_eq!(rescaled.weights_hash, expected, "{env} with three workers, of which one comes and goes");
+    // Fragments of whole episodes end with one.
+    let moves = !settings.contains("complete_episodes");
+    assert_eq!(
+        rescaled.moved_slots > 0,
+        moves,
+        "{env} with three workers: slots that moved in the middle of an episode"
+    );
+    let (fewest_lost, most_lost) = if is_long() { (10, 12) } else { (1, 3) };
+    let (killed, lost) = train(run(env, settings, 1, 2), Disturbance::Killed(most_lost)).await;
+    println!(
+        "{env} {settings}: {lost} workers killed while they held a lease; slots that moved in the middle of an episode: \
+         {} of them, {} with three workers",
+        killed.moved_slots, rescaled.moved_slots
+    );
+    assert_eq!(killed.weights_hash, expected, "{env} with workers that are killed");
+    assert!(lost >= fewest_lost, "{env}: only {lost} workers were killed while they held a lease");
+    assert_eq!(
+        killed.moved_slots > 0,
+        moves,
+        "{env} with killed workers: slots that moved in the middle of an episode"
+    );
+    let (other, _) = train(run(env, settings, 2, fewest), Disturbance::None).await;
+    assert_ne!(other.weights_hash, expected, "{env} with another seed");
     let registry = rollmesh::native(Registry::builtin());
     let parts = RolloutWorkerBuilder::new(registry).learning_parts(&run(env, settings, 1, 1)).unwrap();
     let ids: Vec<PolicyId> = parts.policies.keys().cloned().collect();

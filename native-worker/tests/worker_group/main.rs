@@ -11,6 +11,8 @@ mod failures;
 #[cfg(target_os = "linux")]
 mod group;
 #[cfg(target_os = "linux")]
+mod kinds;
+#[cfg(target_os = "linux")]
 mod restore;
 #[cfg(target_os = "linux")]
 mod rig;
@@ -86,6 +88,8 @@ fn main() -> std::process::ExitCode {
             evaluation_has_a_group_of_its_own,
             processes_get_what_they_need,
             what_workers_had_is_free_once_they_are_removed;
+        kinds:
+            every_kind_is_sampled_with_the_same_bits_everywhere;
         restore:
             weights_that_were_synced_last_come_back_without_anybody_to_ask,
             whoever_is_known_to_be_there_is_brought_back_unasked,

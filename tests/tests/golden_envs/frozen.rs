@@ -8,6 +8,7 @@ use rollmesh_core::{
     worker::{Registry, RolloutConfig, RolloutWorker, rollout_hash},
 };
 use serde::Deserialize;
+use serde_json::Value;
 
 /// All entries, with the settings that they share.
 #[derive(Deserialize)]
@@ -103,4 +104,20 @@ fn single_agents_keep_their_frozen_rollouts_however_they_are_cut() {
 fn games_keep_their_frozen_batches() {
     let recompute = |entry: &Entry, shared: &Frozen| vec![batch_hash(entry.settings(shared), shared.env_steps)];
     check(4 * 2 * 3, |entry| entry.batch_hash.as_ref(), recompute);
+}
+
+/// The table that the browser crates and the tests in Node read, too, here with this machine's kernels.
+#[test]
+fn samples_of_every_kind_keep_their_golden_hashes() {
+    let text = std::fs::read_to_string(root().join("tests/golden/kinds.json")).expect("the file is in the repository");
+    let table: Value = serde_json::from_str(&text).expect("JSON");
+    for kind in table["samples"].as_array().expect("a list") {
+        let config: RolloutConfig = serde_json::from_value(kind["config"].clone()).expect("settings");
+        let mut worker = RolloutWorker::new(config, &Registry::builtin(), KernelChoice::Auto.table()).unwrap();
+        let mut hasher = BatchHasher::new();
+        for _ in 0..kind["samples"].as_u64().expect("a number") {
+            hasher.add(&worker.sample().unwrap()).unwrap();
+        }
+        assert_eq!(hasher.finish().to_string(), kind["batch_hash"], "{}", kind["config"]);
+    }
 }

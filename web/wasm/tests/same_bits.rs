@@ -3,7 +3,18 @@
 //! Runs as an ordinary test, and under wasm-bindgen's test runner, in Node or, with
 //! `WASM_BINDGEN_USE_DEDICATED_WORKER=1`, in a browser's Web Worker.
 
+use rollmesh_core::{
+    batch::SlotFragment,
+    config::Config,
+    hash::RolloutHasher,
+    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
+    lease::{Lease, LeasedSlot, SlotSource},
+    run::RunConfig,
+    worker::{Advance, RolloutWorkerBuilder, SlotRunner},
+};
 use rollmesh_wasm::{core_fingerprint, rollout_hash, sample_hash};
+use rollmesh_web_registry::registry;
+use serde_json::Value;
 use wasm_bindgen_test::wasm_bindgen_test;
 
 #[wasm_bindgen_test(unsupported = test)]
@@ -19,30 +30,55 @@ fn the_fingerprint_is_that_of_every_other_build() {
     assert_eq!(core_fingerprint(), FINGERPRINT);
 }
 
+/// A table that the tests in Node and of the native crates read, too.
+fn kinds() -> Value {
+    serde_json::from_str(include_str!("../../../tests/golden/kinds.json")).expect("JSON")
+}
+
 #[wasm_bindgen_test(unsupported = test)]
-fn samples_of_several_agents_have_the_hashes_of_every_other_build() {
-    for (config, samples, expected) in SAMPLES {
-        assert_eq!(sample_hash(config, *samples).ok().as_deref(), Some(*expected), "{config}");
+fn samples_of_every_kind_have_the_hashes_of_every_other_build() {
+    for kind in kinds()["samples"].as_array().expect("a list") {
+        let config = kind["config"].to_string();
+        let hash = sample_hash(&config, kind["samples"].as_u64().expect("a number") as u32);
+        assert_eq!(hash.ok().as_deref(), kind["batch_hash"].as_str(), "{config}");
     }
 }
 
-/// Settings, samples, hash. The first is also that of `rollmesh sample`, in native-worker/tests/sample.rs.
-const SAMPLES: &[(&str, u32, &str)] = &[
-    (
-        r#"{"env": "MultiAgentTrafficGrid-v0", "num_envs": 2, "rollout_fragment_length": 50, "seed": 3,
-            "policy_mapping_fn": "traffic",
-            "policies": {"car_policy1": {}, "car_policy2": {}, "traffic_light_policy": {"policy": "random"}}}"#,
-        3,
-        "c6fba48d1816566f0de35ed6d9c4c9bf",
-    ),
-    (
-        r#"{"env": "MultiAgentCartPole-v1", "num_envs": 3, "rollout_fragment_length": 40, "seed": 5,
-            "batch_mode": "complete_episodes", "observation_filter": "MeanStdFilter",
-            "model_config": {"use_lstm": true, "lstm_cell_size": 8}}"#,
-        2,
-        "084cac840516f8be5788dfc5cba02383",
-    ),
-];
+#[wasm_bindgen_test(unsupported = test)]
+fn leases_of_every_kind_have_the_hashes_of_every_other_build() {
+    for kind in kinds()["leases"].as_array().expect("a list") {
+        let settings: Config = serde_json::from_value(kind["config"].clone()).expect("settings");
+        let run = RunConfig::new("CartPole-v1").merged(&settings).expect("settings of a run");
+        let fragments = kind["fragments"].as_u64().expect("a number");
+        assert_eq!(Some(&*lease_hash(&run, fragments)), kind["rollout_hash"].as_str(), "{}", kind["config"]);
+    }
+}
+
+/// The hash of so many fragments of every slot of a run, under the first weights.
+fn lease_hash(run: &RunConfig, fragments: u64) -> String {
+    let mut runner = SlotRunner::new(run, RolloutWorkerBuilder::new(registry())).expect("a run that leases can carry");
+    let mut hasher = RolloutHasher::new();
+    for fragment in 0..fragments {
+        let source = if fragment == 0 { SlotSource::New } else { SlotSource::Held };
+        let leased = |slot| LeasedSlot { slot: SlotId(slot), source: source.clone() };
+        let slots = (0..run.num_slots()).map(leased).collect();
+        let (id, weights_version) = (LeaseId(fragment), WeightsVersion(0));
+        runner.begin(Lease { id, fragment: FragmentNo(fragment), weights_version, slots }).expect("a lease of its own");
+        loop {
+            match runner.advance(u32::MAX).expect("sound environments") {
+                Advance::Working { .. } => {}
+                Advance::Part { fragments, .. } => add(&mut hasher, &fragments),
+                Advance::Done { fragments, .. } => break add(&mut hasher, &fragments),
+                Advance::Idle => panic!("the lease got lost"),
+            }
+        }
+    }
+    hasher.finish().to_string()
+}
+
+fn add(hasher: &mut RolloutHasher, fragments: &[SlotFragment]) {
+    fragments.iter().for_each(|fragment| hasher.add(fragment).expect("rows that can be hashed"));
+}
 
 /// Hidden layers, environments, seed, env steps, hash.
 const GOLDEN: &[(&[u32], u32, u64, u32, &str)] = &[

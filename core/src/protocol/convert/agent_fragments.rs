@@ -8,13 +8,13 @@ use super::{
     upload::EncodeError,
 };
 use crate::{
-    batch::{AGENT_INDEX, EPS_ID, MultiAgentBatch, SampleBatch, SlotFragment, T, codec, state_in},
+    batch::{AGENT_INDEX, EPS_ID, EpisodeMetrics, MultiAgentBatch, SampleBatch, SlotFragment, T, codec, state_in},
     column::{Column, DType, RowShape},
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
     lease::Lease,
     prelude::*,
     protocol::message::AgentUpload,
-    sampler::{BatchMode, CountStepsBy, SlotState, is_agent_state},
+    sampler::{BatchMode, CountStepsBy, SlotState, agent_episode_len},
 };
 
 /// Puts what a lease brought into a message.
@@ -69,7 +69,7 @@ pub fn agent_fragments(
     for (table, found, expected) in tables {
         check_table(table, found as u64, expected)?;
     }
-    let mut episodes = EpisodeReader::new(upload)?;
+    let mut reader = EpisodeReader::new(upload)?;
     let mut fragments = Vec::with_capacity(slots.len());
     let (mut batch_start, mut state_start) = (0, 0);
     for (place, &slot) in slots.iter().enumerate() {
@@ -79,20 +79,21 @@ pub fn agent_fragments(
             .map_err(|source| UploadError::BadRows { slot, source: Box::new(source) })?;
         check_rows(&agents, slot, policies)?;
         let state = upload.states.get(state_start..state_end).ok_or(UploadError::State(slot))?;
-        if state.len() > SlotState::MAX_BYTES || !is_agent_state(state, slot) {
+        if state.len() > SlotState::MAX_BYTES || agent_episode_len(state, slot).is_none() {
             return Err(UploadError::State(slot));
         }
         let ended = upload.episodes[place];
         if ended > limits.rows {
             return Err(UploadError::Episodes { slot, fault: EpisodeFault::TooMany });
         }
+        let episodes = reader.read(slot, ended)?;
         check_length(&agents, &episodes, slot, limits)?;
         fragments.push(SlotFragment {
             slot,
             fragment: FragmentNo(fragment),
             weights_version: WeightsVersion(weights_version),
             agents: Some(agents),
-            episodes: episodes.read(slot, ended)?,
+            episodes,
             state: state.to_vec(),
             ..SlotFragment::default()
         });

@@ -9,7 +9,7 @@ mod perf;
 mod tests;
 mod trajectory;
 
-pub(crate) use self::lane::state::is_agent_state;
+pub(crate) use self::lane::state::agent_episode_len;
 use self::{
     inference::Inference,
     lane::{Lane, Round},

@@ -440,6 +440,7 @@ impl Run {
             unaudited,
             failed_checkpoints: ended.as_ref().map_or(0, |ended| ended.failed_checkpoints),
             lost_lines: ended.as_ref().map_or(0, |ended| ended.lost_lines),
+            moved_slots: self.group.moved_slots(),
             end,
         };
         if let Some(Err(error)) = ended.map(|ended| ended.write(&self.policy(), self.group.ledger(), &summary)) {
