@@ -225,7 +225,9 @@ fn upload_brings_the_fragments_and_damage_is_refused() {
         let lie = convert::agent_upload(1, lease.id, &forged).unwrap();
         let error = convert::agent_fragments(&lie, 1, &lease, &limits).unwrap_err().to_string();
         assert!(error.starts_with("the state of slot 1 is missing"), "{error}");
-        check_episodes(&fragments, &lease, &limits);
+        if run.rollout.has_equal_fragments() {
+            check_episodes(&fragments, &lease, &limits);
+        }
         let mut strange = fragments;
         let agents = strange[1].agents.as_mut().unwrap();
         let batch = agents.policy_batches.values().next().unwrap().clone();

@@ -47,19 +47,20 @@ impl EvalMakers {
             RegisteredEnv::Base(_) => None,
         };
         let limits = [rollout.horizon.or(limit), evaluation.horizon];
-        let options = EvaluatorOptions {
-            reward_key: evaluation.reward_key.clone(),
-            max_episode_steps: limits.into_iter().flatten().min(),
-            normalize_actions: rollout.normalize_actions,
-            clip_actions: rollout.clip_actions,
-            ..EvaluatorOptions::default()
-        };
         for policy in rollout.policies.keys().chain([&PolicyId::DEFAULT]) {
             registry.policies.spec(&run.policy(policy).policy).map_err(|error| unknown("policy", &error))?;
         }
         let mut draws =
             Streams::new(evaluation.seed.unwrap_or(rollout.seed), Purpose::Evaluation).at(SlotId(0), 0, 0, 0);
         let seed = (u64::from(draws.next_u32()) << 32) | u64::from(draws.next_u32());
+        let options = EvaluatorOptions {
+            reward_key: evaluation.reward_key.clone(),
+            max_episode_steps: limits.into_iter().flatten().min(),
+            normalize_actions: rollout.normalize_actions,
+            clip_actions: rollout.clip_actions,
+            seed,
+            ..EvaluatorOptions::default()
+        };
         let makers = Self::of(
             {
                 let (rollout, num_envs, known) = (rollout.clone(), evaluation.num_envs, registry.clone());
@@ -70,9 +71,11 @@ impl EvalMakers {
                 move |env, options| {
                     let setup = |error| EvalWorkerError::setup("policy", error);
                     let builder = RolloutWorkerBuilder::new(known.clone()).kernels(kernels);
-                    let (policies, mapping) = builder.players(&run, env.as_ref(), seed).map_err(setup)?;
+                    let (policies, mapping, observation_fn) =
+                        builder.acting_policies(&run, env.as_ref(), seed).map_err(setup)?;
                     let evaluator = Evaluator::of_policies(env, policies, mapping, options.clone());
-                    evaluator.map_err(|error| EvalWorkerError::setup("environment", error))
+                    let evaluator = evaluator.map_err(|error| EvalWorkerError::setup("environment", error))?;
+                    Ok(evaluator.with_observation_fn(observation_fn))
                 }
             },
         );
@@ -133,7 +136,7 @@ mod tests {
     use core::num::NonZeroU32;
 
     use super::*;
-    use crate::{evaluation::EvaluationRequest, ids::WeightsVersion, weights::Weights};
+    use crate::{env::RowsRef, evaluation::EvaluationRequest, ids::WeightsVersion, weights::Weights};
 
     /// Cars and lights see and do different things, so each kind has a policy.
     #[test]
@@ -157,5 +160,27 @@ mod tests {
         assert_eq!((second.episodes.len(), second.weights_version), (1, WeightsVersion(5)));
         assert_ne!(first.episodes, second.episodes);
         assert_eq!(evaluate(None), second);
+    }
+
+    /// Observations that the policy gets are those of sampling.
+    #[test]
+    fn observation_function_of_a_run_rewrites_what_its_policy_sees() {
+        let registry = Registry::builtin().with_observation_fn("upside_down", |obs, _| {
+            let agents: Vec<AgentId> = obs.iter().map(|(agent, _)| agent.clone()).collect();
+            for agent in agents {
+                let turned: Vec<f32> = obs.row_of(&agent).unwrap_or_default().iter().map(|x: &f32| -x).collect();
+                obs.set(&agent, RowsRef::F32(&turned));
+            }
+            Ok(())
+        });
+        let evaluate = |run: &RunConfig| {
+            let mut evaluator = EvalMakers::of_run(run, &registry, Kernels::PORTABLE).unwrap().evaluator().unwrap();
+            evaluator.begin(EvaluationRequest::of_episodes(NonZeroU32::MIN, 500)).unwrap();
+            evaluator.advance(u32::MAX).unwrap().unwrap().episodes
+        };
+        let mut run = RunConfig::new("CartPole-v1").seed(3);
+        let plain = evaluate(&run);
+        run.rollout.observation_fn = Some("upside_down".into());
+        assert_ne!(evaluate(&run), plain);
     }
 }

@@ -1,6 +1,6 @@
 //! What is counted of one sub-environment.
 
-use super::EvaluatedEpisode;
+use super::{EvaluatedEpisode, EvaluationRequest};
 use crate::{env::EnvError, episode::Episode, ids::AgentId, prelude::*};
 
 /// A sub-environment's open episode, and what the evaluation still wants of it.
@@ -13,6 +13,8 @@ pub(super) struct Lane {
     episode_return: f64,
     /// Of the evaluation.
     steps: u32,
+    /// Agents of the open episode whose spaces were looked at.
+    pub(super) known_agents: usize,
     episodes_left: Option<u32>,
 }
 
@@ -26,7 +28,7 @@ impl Lane {
 
     /// The open episode is over, or lost.
     pub(super) fn close_episode(&mut self) {
-        (self.t, self.episode_return) = (0, 0.0);
+        (self.t, self.episode_return, self.known_agents) = (0, 0.0, 0);
     }
 
     /// A step was taken that counts.
@@ -55,9 +57,10 @@ impl Lane {
         self.is_resting = self.steps >= max_steps || self.episodes_left == Some(0);
     }
 
-    /// Whether no episode after the open one counts.
-    pub(super) fn is_at_last(&self) -> bool {
-        self.is_resting || self.episodes_left == Some(1)
+    /// Whether no episode after the open one counts, if the open one takes another step.
+    pub(super) fn is_at_last(&self, request: &EvaluationRequest) -> bool {
+        let is_short = self.steps.saturating_add(1) >= request.max_steps;
+        self.is_resting || is_short || self.episodes_left == Some(1) || request.break_when_any_done
     }
 
     /// What an episode that has begun and not ended has brought so far.

@@ -61,7 +61,7 @@ use self::{
 };
 use crate::{
     action::ActionTransform,
-    callbacks::{CallbackError, CallbackList, Callbacks as _, PolicyMappingFn, WorkerInfo},
+    callbacks::{CallbackError, CallbackList, Callbacks as _, ObservationFn, PolicyMappingFn, WorkerInfo},
     env::{BaseEnv, EnvError, EnvSpaces},
     episode::RolloutMetrics,
     ids::{PolicyId, SlotId, WeightsVersion},
@@ -88,6 +88,8 @@ pub struct EvaluatorOptions {
     pub clip_actions: bool,
     /// The most bytes of an evaluation's pictures.
     pub max_frame_bytes: usize,
+    /// Seed of what mapping functions draw.
+    pub seed: u64,
 }
 
 impl Default for EvaluatorOptions {
@@ -99,6 +101,7 @@ impl Default for EvaluatorOptions {
             normalize_actions: true,
             clip_actions: false,
             max_frame_bytes: 256 << 20,
+            seed: 0,
         }
     }
 }
@@ -149,6 +152,9 @@ pub struct Evaluator {
     sampler: Episodic,
     policies: PolicyMap,
     mapping: PolicyMappingFn,
+    observation_fn: Option<ObservationFn>,
+    /// Of all agents, where one policy acts for all.
+    spaces: Option<EnvSpaces>,
     version: WeightsVersion,
     options: EvaluatorOptions,
     running: Option<Running>,
@@ -169,11 +175,11 @@ impl Evaluator {
         policy: Box<dyn Policy>,
         options: EvaluatorOptions,
     ) -> Result<Self, EvaluationError> {
-        common_spaces(env.as_ref())?;
+        let spaces = Some(common_spaces(env.as_ref())?);
         let version = policy.weights().version();
         let evaluator =
             Self::of_policies(env, PolicyMap::single(policy), Arc::new(|_, _, _, _| PolicyId::DEFAULT), options)?;
-        Ok(Self { version, ..evaluator })
+        Ok(Self { spaces, version, ..evaluator })
     }
 
     /// Evaluates policies that a mapping function gives to agents. Returns are summed up over all agents.
@@ -191,6 +197,8 @@ impl Evaluator {
             sampler,
             policies,
             mapping,
+            observation_fn: None,
+            spaces: None,
             version: WeightsVersion(0),
             options,
             running: None,
@@ -205,6 +213,12 @@ impl Evaluator {
     #[must_use]
     pub fn with_callbacks(self, callbacks: CallbackList, info: WorkerInfo) -> Self {
         Self { callbacks, info, ..self }
+    }
+
+    /// Lets observations go through a function first, as in sampling.
+    #[must_use]
+    pub fn with_observation_fn(self, observation_fn: Option<ObservationFn>) -> Self {
+        Self { observation_fn, ..self }
     }
 
     /// What a policy for these environments sees, and what it chooses from.
@@ -279,7 +293,7 @@ impl Evaluator {
             }
             if let Err(error) = self.round(&mut running) {
                 self.is_broken = true;
-                return Err(running.failure.map_or(error, EvaluationError::Env));
+                return Err(running.failure.unwrap_or(error));
             }
         }
         if running.is_over() {
@@ -313,28 +327,29 @@ impl Evaluator {
     }
 
     fn round(&mut self, running: &mut Running) -> Result<(), EvaluationError> {
+        let is_first = running.found.env_steps == 0;
         let mut host = SamplerHost {
             worker: &self.info,
             policies: &mut self.policies,
             mapping: &self.mapping,
-            observation_fn: None,
-            callbacks: &mut Watch { running, options: &self.options },
+            observation_fn: self.observation_fn.as_ref(),
+            callbacks: &mut Watch { running, options: &self.options, spaces: self.spaces.as_ref() },
             clock: &|| Micros(0),
             interrupt: None,
         };
         let may_be_idle = self.sampler.may_be_idle();
-        if !may_be_idle {
+        if is_first && !may_be_idle {
             self.sampler.begin_episodes(&mut host)?;
         }
         if self.sampler.step(&mut host)? == Progress::Idle && !may_be_idle {
             return Err(SampleError::no_news().into());
         }
-        // Only what the episodes were like is wanted.
+        // Only the numbers of the episodes count.
         while self.sampler.take().is_some() {}
         self.sampler.metrics();
         for (env, lane) in running.lanes.iter_mut().enumerate() {
             lane.rest_if_done(running.request.max_steps);
-            if lane.is_at_last() {
+            if lane.is_at_last(&running.request) {
                 self.sampler.rest(env);
             }
         }
@@ -353,7 +368,10 @@ impl EvaluatorOptions {
             normalize_actions: self.normalize_actions,
             clip_actions: self.clip_actions,
             explore,
+            seed: self.seed,
             single_agent: false,
+            fragment_length: 32,
+            keeps_rows: false,
             ..SamplerOptions::new(
                 (0..u32::try_from(num_envs).unwrap_or(u32::MAX)).map(|env| (SlotId(env), 0)).collect(),
             )

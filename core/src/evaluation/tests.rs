@@ -181,6 +181,11 @@ fn a_failure_is_told_and_the_next_evaluation_has_new_environments() {
     let mut evaluator = Evaluator::new(Box::new(survived), policy(), EvaluatorOptions::default()).unwrap();
     let found = evaluate(&mut evaluator, &on_and_on(8));
     assert!(found.faulty >= 2 && found.env_steps == 16 && !found.episodes.is_empty());
+    // The last episode is lost, and played again.
+    let survived = Box::new(countdown(1, true).restart_failed(true));
+    let mut evaluator = Evaluator::new(survived, policy(), EvaluatorOptions::default()).unwrap();
+    let found = evaluate(&mut evaluator, &EvaluationRequest::of_episodes(NonZeroU32::new(2).unwrap(), 1_000));
+    assert!(found.faulty >= 1 && found.episodes.len() == 2, "{found:?}");
 }
 
 #[test]
@@ -358,7 +363,7 @@ fn memory_lasts_an_episode() {
 }
 
 #[test]
-fn a_policy_sees_what_its_views_ask_for() {
+fn policy_with_views_of_earlier_rows_is_evaluated() {
     struct Curious(RandomPolicy);
     impl Policy for Curious {
         fn compute_actions(&mut self, input: ActionInput<'_>, out: ActionOutput<'_>) -> Result<(), PolicyError> {

@@ -1,9 +1,10 @@
-//! What an evaluation notices while its episodes are sampled.
+//! Counts what an evaluation's episodes bring while they are sampled.
 
-use super::{EpisodeTrace, Evaluation, EvaluationRequest, EvaluatorOptions, lane::Lane};
+use super::{EpisodeTrace, Evaluation, EvaluationError, EvaluationRequest, EvaluatorOptions, lane::Lane};
 use crate::{
     callbacks::{CallbackError, Callbacks, EpisodeHook},
-    env::{EnvError, Frame},
+    env::{EnvError, EnvSpaces, Frame},
+    ids::AgentId,
     prelude::*,
 };
 
@@ -12,7 +13,7 @@ pub(super) struct Running {
     pub(super) request: EvaluationRequest,
     pub(super) found: Evaluation,
     pub(super) lanes: Vec<Lane>,
-    /// The signal was there.
+    /// A step has brought the reward signal.
     pub(super) is_signalled: bool,
     /// An episode has ended.
     is_any_done: bool,
@@ -21,14 +22,16 @@ pub(super) struct Running {
     frame: Frame,
     /// The open episode of the first sub-environment, if its trace is wanted.
     trace: Option<EpisodeTrace>,
-    /// Why the evaluation cannot go on.
-    pub(super) failure: Option<EnvError>,
+    /// The error that ended the evaluation.
+    pub(super) failure: Option<EvaluationError>,
 }
 
 /// Counts what episodes bring.
 pub(super) struct Watch<'a> {
     pub(super) running: &'a mut Running,
     pub(super) options: &'a EvaluatorOptions,
+    /// Of all agents, where one policy acts for all.
+    pub(super) spaces: Option<&'a EnvSpaces>,
 }
 
 impl Running {
@@ -58,33 +61,47 @@ impl Running {
         self.trace.as_mut().filter(|_| env == 0)
     }
 
-    /// Remembers what the first agent of the first sub-environment acts on next.
-    fn note(&mut self, hook: &EpisodeHook<'_>) {
+    /// Records what the first agent of the first sub-environment acts on next.
+    fn record(&mut self, hook: &EpisodeHook<'_>) {
         if let (Some(trace), Some((_, row))) = (self.trace_of(hook.episode.env()), hook.turn.obs().iter().next()) {
             trace.add(row);
         }
     }
 
-    fn fail(&mut self, error: &EnvError) -> CallbackError {
-        self.failure = Some(error.clone());
-        CallbackError::new("the evaluation", error.to_string())
+    fn fail(&mut self, error: impl Into<EvaluationError>) -> CallbackError {
+        let error = error.into();
+        let told = CallbackError::new("the evaluation", error.to_string());
+        self.failure = Some(error);
+        told
     }
 }
 
 impl Callbacks for Watch<'_> {
     fn on_episode_start(&mut self, hook: &mut EpisodeHook<'_>) -> Result<(), CallbackError> {
-        self.running.note(hook);
+        self.running.record(hook);
         Ok(())
     }
 
     fn on_episode_step(&mut self, hook: &mut EpisodeHook<'_>) -> Result<(), CallbackError> {
         let (running, env) = (&mut *self.running, hook.episode.env());
-        let Some(lane) = running.lanes.get_mut(env).filter(|lane| !lane.is_resting) else { return Ok(()) };
+        let Some(lane) = running.lanes.get_mut(env) else { return Ok(()) };
+        let agents = hook.episode.agents().get(lane.known_agents..).unwrap_or_default();
+        lane.known_agents += agents.len();
+        let is_other =
+            |agent: &AgentId| self.spaces.is_some_and(|spaces| hook.env.spaces(agent).as_ref() != Some(spaces));
+        if let Some(other) = agents.iter().find(|record| is_other(&record.agent)) {
+            return Err(running.fail(EvaluationError::OtherSpaces { agent: other.agent.to_string() }));
+        }
+        // One round may bring several steps of a sub-environment.
+        lane.rest_if_done(running.request.max_steps);
+        if lane.is_resting {
+            return Ok(());
+        }
         let reward = self.options.reward_key_of(&running.request).read(hook.turn);
         running.is_signalled |= reward.is_some();
         running.found.env_steps += 1;
         if let Err(error) = lane.add(hook.episode, reward.unwrap_or(0.0)) {
-            return Err(running.fail(&error));
+            return Err(running.fail(error));
         }
         if env == 0 && running.has_picture {
             running.has_picture = hook.env.try_render(0, &mut running.frame);
@@ -95,7 +112,7 @@ impl Callbacks for Watch<'_> {
         }
         let limit = self.options.max_episode_steps;
         if !hook.turn.is_over() && limit.is_none_or(|limit| hook.episode.length() < limit) {
-            running.note(hook);
+            running.record(hook);
         }
         Ok(())
     }
@@ -103,7 +120,7 @@ impl Callbacks for Watch<'_> {
     fn on_episode_end(&mut self, hook: &mut EpisodeHook<'_>, fault: Option<&EnvError>) -> Result<(), CallbackError> {
         let (running, env) = (&mut *self.running, hook.episode.env());
         match fault {
-            Some(fault @ EnvError::GivenUp { .. }) => return Err(running.fail(fault)),
+            Some(fault @ EnvError::GivenUp { .. }) => return Err(running.fail(fault.clone())),
             Some(_) => {
                 running.found.faulty = running.found.faulty.saturating_add(1);
                 running.lanes.get_mut(env).into_iter().for_each(Lane::close_episode);

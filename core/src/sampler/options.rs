@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// Settings of a sampler. [`Lockstep`](super::Lockstep) cuts fragments as it is asked to and is given its slots when it
-/// is made, so `fragment_length`, `batch_mode`, `count_steps_by`, `single_agent` and `slots` are for
+/// is made, so `fragment_length`, `batch_mode`, `count_steps_by`, `single_agent`, `slots` and `keeps_rows` are for
 /// [`Episodic`](super::Episodic) alone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplerOptions {
@@ -45,6 +45,8 @@ pub struct SamplerOptions {
     pub slots: Vec<(SlotId, u32)>,
     /// Columns that not every batch has.
     pub record: RecordColumns,
+    /// False if only episodes count, not their rows: batches are then empty, and nothing is postprocessed.
+    pub keeps_rows: bool,
 }
 
 impl Default for SamplerOptions {
@@ -84,6 +86,7 @@ impl SamplerOptions {
             single_agent: true,
             slots,
             record: RecordColumns::default(),
+            keeps_rows: true,
         }
     }
 

@@ -278,8 +278,8 @@ pub enum RolloutError {
         "policy '{0}' is trained, but has not joined the other ranks: call setup_data_parallel again, on all of them"
     )]
     NotJoined(PolicyId),
-    /// An iterator takes every 0th item.
-    #[error("a slice of samples has a step of at least 1, and starts below it")]
+    /// No sample, or too few of them, would be in a slice.
+    #[error("a slice of samples has a step from 1 to 1024, and starts below it")]
     BadSlice,
 }
 

@@ -203,11 +203,11 @@ impl PolicyCheckpoint {
         let PolicyFile { algo, gamma, iteration, env_steps, policies, model, run, .. } = policy;
         let weights = weights_file::from_bytes(file(WEIGHTS_FILE)?, WeightsVersion(policy.weights_version))
             .map_err(|error| malformed(WEIGHTS_FILE, error.to_string()))?;
-        let found = Self { run, model, algo, gamma, iteration, env_steps, policies, weights };
-        if found.weights_hash().to_string() != policy.weights_hash {
+        let hash = run_weights_hash(&weights, &policies).map_err(|error| malformed(WEIGHTS_FILE, error.to_string()))?;
+        if hash.to_string() != policy.weights_hash {
             return Err(malformed(WEIGHTS_FILE, format!("it has other weights than {POLICY_FILE} says")));
         }
-        Ok(found)
+        Ok(Self { run, model, algo, gamma, iteration, env_steps, policies, weights })
     }
 
     /// The hash of the weights, as the run's summary has it.

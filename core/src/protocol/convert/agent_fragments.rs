@@ -83,7 +83,7 @@ pub fn agent_fragments(
             return Err(UploadError::State(slot));
         }
         let ended = upload.episodes[place];
-        if ended > limits.rows {
+        if ended as usize > agents.env_steps.min(limits.max_env_steps as usize) {
             return Err(UploadError::Episodes { slot, fault: EpisodeFault::TooMany });
         }
         let episodes = reader.read(slot, ended)?;

@@ -240,7 +240,7 @@ impl Episodic {
         lanes.get_mut(env).ok_or(EnvError::NoSuchLane { lane: env, num_envs })?.restore(state, &mut round)
     }
 
-    /// Begins anew with other settings: each environment with its first episode, made again if so asked. What was begun
+    /// Begins anew with other settings: each environment with its first episode, restarted if `remake`. What was begun
     /// or is ready is lost.
     ///
     /// # Errors
@@ -264,8 +264,11 @@ impl Episodic {
         self.env.may_be_idle()
     }
 
-    /// Begins no episode in an environment after the one that it ends next.
+    /// Begins no episode in an environment after the one that it ends next, unless it begins episodes by itself.
     pub(crate) fn rest(&mut self, env: usize) {
+        if self.env.may_be_idle() {
+            return;
+        }
         if let Some(lane) = self.lanes.get_mut(env) {
             lane.is_last = true;
         }

@@ -1,8 +1,8 @@
-//! Who acts in the environments of a run.
+//! The policies that act in the environments of a run.
 
 use super::{NewPolicy, RolloutWorkerBuilder, Workshop, envs::spaces_of_policy};
 use crate::{
-    callbacks::PolicyMappingFn,
+    callbacks::{ObservationFn, PolicyMappingFn},
     env::{BaseEnv, EnvSpaces},
     filter::FilterKind,
     ids::{AgentId, PolicyId},
@@ -31,17 +31,17 @@ impl RolloutWorkerBuilder {
         }
     }
 
-    /// The policies of a run, made to act for the agents of an environment, and who gets them. They have filters of
-    /// their own among their weights.
+    /// The policies of a run, made to act for the agents of an environment, their mapping, and the function that
+    /// observations go through. Statistics of observations are among the policies' weights.
     ///
     /// # Errors
     /// [`SetupError`] for a name that is not registered, and a policy that does not fit.
-    pub(crate) fn players(
+    pub(crate) fn acting_policies(
         mut self,
         run: &RunConfig,
         env: &dyn BaseEnv,
         seed: u64,
-    ) -> Result<(PolicyMap, PolicyMappingFn), SetupError> {
+    ) -> Result<(PolicyMap, PolicyMappingFn, Option<ObservationFn>), SetupError> {
         self.registry.policies = self.registry.policies.acting();
         self.config = RolloutConfig { observation_filter: FilterKind::NoFilter, ..run.rollout.clone() };
         let info = self.info();
@@ -53,7 +53,7 @@ impl RolloutWorkerBuilder {
             let (entry, _) = workshop.make(&id, NewPolicy::from(&run.policy(&id)), known)?;
             policies.insert(id, entry)?;
         }
-        Ok((policies, mapping))
+        Ok((policies, mapping, self.observation_function()?))
     }
 }
 

@@ -22,8 +22,6 @@ pub enum WorkerAnswer {
     Pong,
     /// A sample.
     Sample(AnyBatch),
-    /// Samples, one after the other.
-    Samples(Vec<AnyBatch>),
     /// What policies say of their learning, and env steps of the batch.
     Learned {
         /// What the policies say.

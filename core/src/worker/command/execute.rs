@@ -18,10 +18,7 @@ impl RolloutWorker {
         Ok(match command {
             Command::Ping => Answer::Pong,
             Command::Sample => Answer::Sample(self.sample()?),
-            Command::Samples { most, within, slice } => Answer::Samples(match slice {
-                None => self.samples().next_batch(most, within)?,
-                Some((step, start)) => self.samples().next_batch_of_slice(step, start, most, within)?,
-            }),
+            Command::SampleOfSlice { step, start } => Answer::Sample(self.samples().next_of_slice(step, start)?),
             Command::SampleAndLearn { expected, options } => {
                 let (info, env_steps) = self.sample_and_learn(expected, &options)?;
                 Answer::Learned { info, env_steps }

@@ -22,7 +22,6 @@ use crate::{
     ids::PolicyId,
     policy::{Gradients, PolicyState},
     prelude::*,
-    time::Micros,
     weights::Weights,
 };
 
@@ -53,16 +52,16 @@ pub enum WorkerCommand {
     /// For a sign of life.
     Ping,
     /// For a sample.
+    #[doc(alias("par_iter_next", "par_iter_next_batch"))]
     Sample,
-    /// For its next samples: [`Samples`](super::Samples).
-    #[doc(alias("par_iter_next", "par_iter_next_batch", "par_iter_slice", "par_iter_slice_batch"))]
-    Samples {
-        /// At most so many, and at least one.
-        most: usize,
-        /// Fewer if so much time has passed on the worker's clock; 0 for however long it takes.
-        within: Micros,
-        /// `(step, start)` for every `step`th sample from number `start` on, where readers share the worker; none for all.
-        slice: Option<(u64, u64)>,
+    /// For the next sample of a slice, see [`Samples::next_of_slice`](super::Samples::next_of_slice). Without slices,
+    /// [`Sample`](Self::Sample) gives the next one.
+    #[doc(alias("par_iter_slice", "par_iter_slice_batch"))]
+    SampleOfSlice {
+        /// From one of its samples to the next.
+        step: u64,
+        /// Number of its first sample.
+        start: u64,
     },
     /// To sample and to learn from that.
     SampleAndLearn {
@@ -197,6 +196,6 @@ impl WorkerCommand {
     /// Whether it samples.
     #[must_use]
     pub fn is_sample(&self) -> bool {
-        matches!(self, Self::Sample | Self::Samples { .. } | Self::SampleAndLearn { .. })
+        matches!(self, Self::Sample | Self::SampleAndLearn { .. })
     }
 }

@@ -100,8 +100,7 @@ fn every_command_travels_unchanged() {
     let commands = [
         WorkerCommand::Ping,
         WorkerCommand::Sample,
-        WorkerCommand::Samples { most: 3, within: Micros(300), slice: None },
-        WorkerCommand::Samples { most: 3, within: Micros(0), slice: Some((300, 2)) },
+        WorkerCommand::SampleOfSlice { step: 300, start: 2 },
         WorkerCommand::SampleAndLearn { expected: 300, options },
         WorkerCommand::LearnOnBatch(single.clone()),
         WorkerCommand::ComputeGradients(multi),
@@ -204,9 +203,8 @@ fn every_answer_travels_unchanged() {
     let answers = [
         WorkerAnswer::Done,
         WorkerAnswer::Pong,
-        WorkerAnswer::Sample(single.clone()),
-        WorkerAnswer::Sample(multi.clone()),
-        WorkerAnswer::Samples(vec![single, multi]),
+        WorkerAnswer::Sample(single),
+        WorkerAnswer::Sample(multi),
         WorkerAnswer::Learned { info: by_id(info.clone()), env_steps: 4 },
         WorkerAnswer::Gradients(by_id((Gradients(named(1.0)), info))),
         WorkerAnswer::Weights(by_id(named(1.0))),
@@ -295,12 +293,15 @@ fn commands_are_the_workers_methods() {
     assert_eq!(ask(WorkerCommand::AssertHealthy), Ok(WorkerAnswer::Done));
     assert_eq!(ask(WorkerCommand::Sample), Ok(WorkerAnswer::Sample(alone.sample().unwrap())));
     // Two readers share it, each with every other sample.
-    let of = |slice| WorkerCommand::Samples { most: 2, within: Micros(0), slice: Some(slice) };
     let next: Vec<AnyBatch> = alone.samples().take(4).map(Result::unwrap).collect();
-    let every_other = |first: usize| WorkerAnswer::Samples(next.iter().skip(first).step_by(2).cloned().collect());
-    assert_eq!(ask(of((2, 1))), Ok(every_other(1)));
-    assert_eq!(ask(of((2, 0))), Ok(every_other(0)));
-    assert_eq!(ask(of((2, 2))).unwrap_err().kind, CommandErrorKind::Sample);
+    for (start, number) in [(1, 1), (1, 3), (0, 0), (0, 2)] {
+        let sample = ask(WorkerCommand::SampleOfSlice { step: 2, start });
+        assert_eq!(sample, Ok(WorkerAnswer::Sample(next[number].clone())));
+    }
+    for (step, start) in [(2, 2), (1_025, 0)] {
+        let error = ask(WorkerCommand::SampleOfSlice { step, start }).unwrap_err();
+        assert_eq!(error.kind, CommandErrorKind::Sample);
+    }
     let weights = alone.weights(None).unwrap();
     assert_eq!(ask(WorkerCommand::Weights { policies: None }), Ok(WorkerAnswer::Weights(weights.clone())));
     let none = ask(WorkerCommand::Weights { policies: Some(vec![PolicyId::new("q")]) });

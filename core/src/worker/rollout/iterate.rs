@@ -26,9 +26,9 @@ pub struct Samples<'a> {
     worker: &'a mut RolloutWorker,
 }
 
-/// What readers of a worker's samples have taken.
+/// How far the readers of a worker's samples are.
 #[derive(Debug, Default)]
-pub(super) struct Read {
+pub(super) struct SliceReaders {
     /// Number of the next sample.
     next: u64,
     /// Samples that were skipped, by number.
@@ -52,24 +52,25 @@ impl Samples<'_> {
     /// each with a `start` of its own. All must take the same `step`, and take turns as they like.
     ///
     /// # Errors
-    /// [`RolloutError::BadSlice`] unless `start < step`; as [`RolloutWorker::sample`].
+    /// [`RolloutError::BadSlice`] unless `start < step`, with `step` at most [`MAX_WAITING`](Self::MAX_WAITING); as
+    /// [`RolloutWorker::sample`].
     #[doc(alias = "par_iter_slice")]
     pub fn next_of_slice(&mut self, step: u64, start: u64) -> Result<AnyBatch, RolloutError> {
-        if start >= step {
+        if start >= step || step > Self::MAX_WAITING as u64 {
             return Err(RolloutError::BadSlice);
         }
-        let waiting = &mut self.worker.read_by_number.waiting;
+        let waiting = &mut self.worker.slice_readers.waiting;
         let first = waiting.keys().find(|number| **number % step == start).copied();
         if let Some(batch) = first.and_then(|number| waiting.remove(&number)) {
             return Ok(batch);
         }
         loop {
-            let number = self.worker.read_by_number.next;
+            let number = self.worker.slice_readers.next;
             let batch = self.take()?;
             if number % step == start {
                 return Ok(batch);
             }
-            let waiting = &mut self.worker.read_by_number.waiting;
+            let waiting = &mut self.worker.slice_readers.waiting;
             waiting.insert(number, batch);
             if waiting.len() > Self::MAX_WAITING {
                 waiting.pop_first();
@@ -94,7 +95,7 @@ impl Samples<'_> {
 
     fn take(&mut self) -> Result<AnyBatch, RolloutError> {
         let batch = self.worker.sample()?;
-        self.worker.read_by_number.next += 1;
+        self.worker.slice_readers.next += 1;
         Ok(batch)
     }
 

@@ -120,7 +120,7 @@ pub struct RolloutWorker {
     /// Batches of the sample in the making, or of one that failed.
     read: Vec<AnyBatch>,
     /// What readers have taken of its [samples](Self::samples).
-    read_by_number: iterate::Read,
+    slice_readers: iterate::SliceReaders,
     /// The sample that has begun, if one has.
     making: Option<Making>,
     /// The first sample, where it is repeated.
@@ -165,7 +165,7 @@ impl RolloutWorker {
             global_vars: GlobalVars::default(),
             weights_seq_no: None,
             read: Vec::new(),
-            read_by_number: iterate::Read::default(),
+            slice_readers: iterate::SliceReaders::default(),
             making: None,
             first: None,
             metrics: WorkerMetrics::default(),
@@ -229,6 +229,7 @@ impl RolloutWorker {
         }
         self.stopped = true;
         self.ranks = None;
+        self.slice_readers = iterate::SliceReaders::default();
         let parts = &mut self.parts.opened;
         let source = match &mut parts.source {
             Source::None => Ok(()),

@@ -209,6 +209,7 @@ impl RolloutWorker {
         for batch in core::mem::take(&mut self.read) {
             self.discard(batch.env_steps(), batch.agent_steps());
         }
+        self.slice_readers = super::iterate::SliceReaders::default();
         self.end_sample()
     }
 

@@ -253,6 +253,8 @@ impl Lane {
         let metrics = RolloutMetrics { faulty: Some(fault.to_string()), ..self.episode.metrics() };
         round.outputs.push_back(Output::Metrics(Box::new(metrics)));
         self.phase = Phase::Lost;
+        // The episode that was to be the last one did not come to its end.
+        self.is_last = false;
         self.heed_quarantine(round.env);
         if self.is_lost() { self.reset(round, false) } else { Ok(()) }
     }

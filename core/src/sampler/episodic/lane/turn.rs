@@ -121,7 +121,7 @@ impl Lane {
             None => agent.observe_zeros(),
         }
         let info = turn.info_of(id);
-        agent.training_enabled = info.is_none_or(allows_training);
+        agent.training_enabled = round.options.keeps_rows && info.is_none_or(allows_training);
         if agent.has_started() {
             let recorded = if round.options.no_done_at_end { Ends::default() } else { ends };
             agent.add_row(Outcome {

@@ -18,7 +18,7 @@ use crate::{
     policy::{Gradients, LearnInfo},
     prelude::*,
     protocol::message::WeightsUpdate,
-    worker::{CommandError, Samples, WorkerAnswer},
+    worker::{CommandError, WorkerAnswer},
 };
 
 /// The most named numbers that a policy says of its learning.
@@ -48,7 +48,6 @@ enum Form<'a> {
     Port(u16),
     Value(&'a str),
     Values(#[serde(borrow)] AtMost<Cow<'a, str>, MAX_VALUES>),
-    Samples(#[serde(borrow)] AtMost<BatchForm<'a>, { Samples::MAX_WAITING }>),
 }
 
 /// Spaces as JSON, and the names of their rows' types.
@@ -102,7 +101,6 @@ pub(super) fn write(answer: &WorkerAnswer) -> Result<Vec<u8>, CommandError> {
         Answer::Done => Form::Done,
         Answer::Pong => Form::Pong,
         Answer::Sample(batch) => Form::Sample(BatchForm::of(batch)),
-        Answer::Samples(batches) => Form::Samples(batches.iter().map(BatchForm::of).collect()),
         Answer::Learned { info, env_steps } => Form::Learned {
             info: info.iter().map(|(id, info)| (id.clone(), write_info(info))).collect(),
             env_steps: *env_steps as u64,
@@ -154,9 +152,6 @@ pub(super) fn read(bytes: &[u8]) -> Result<WorkerAnswer, CommandError> {
         Form::Done => Answer::Done,
         Form::Pong => Answer::Pong,
         Form::Sample(batch) => Answer::Sample(batch.read()?),
-        Form::Samples(batches) => {
-            Answer::Samples(batches.0.into_iter().map(BatchForm::read).collect::<Result<_, _>>()?)
-        }
         Form::Learned { info, env_steps } => {
             Answer::Learned { info: by_policy(info, |info| Ok(read_info(info)))?, env_steps: size(env_steps)? }
         }

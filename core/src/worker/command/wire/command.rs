@@ -11,7 +11,6 @@ use crate::{
     policy::{Gradients, PolicyState},
     prelude::*,
     protocol::message::WeightsUpdate,
-    time::Micros,
     worker::{CommandError, PolicyRoles, SgdOptions, WorkerCommand},
 };
 
@@ -78,10 +77,9 @@ enum Form<'a> {
     },
     ForEachPolicy(FnForm),
     ForEachPolicyToTrain(FnForm),
-    Samples {
-        most: u64,
-        within: u64,
-        slice: Option<(u64, u64)>,
+    SampleOfSlice {
+        step: u64,
+        start: u64,
     },
 }
 
@@ -116,9 +114,7 @@ pub(super) fn write(command: &WorkerCommand) -> Result<Vec<u8>, CommandError> {
     let form = match command {
         Command::Ping => Form::Ping,
         Command::Sample => Form::Sample,
-        Command::Samples { most, within, slice } => {
-            Form::Samples { most: *most as u64, within: within.0, slice: *slice }
-        }
+        Command::SampleOfSlice { step, start } => Form::SampleOfSlice { step: *step, start: *start },
         Command::SampleAndLearn { expected, options } => Form::SampleAndLearn {
             expected: *expected as u64,
             num_sgd_iter: options.num_sgd_iter,
@@ -186,7 +182,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<WorkerCommand, CommandError> {
     Ok(match super::read::<Form<'_>>("a command", bytes)? {
         Form::Ping => Command::Ping,
         Form::Sample => Command::Sample,
-        Form::Samples { most, within, slice } => Command::Samples { most: size(most)?, within: Micros(within), slice },
+        Form::SampleOfSlice { step, start } => Command::SampleOfSlice { step, start },
         Form::SampleAndLearn { expected, num_sgd_iter, minibatch_size, standardize_fields } => {
             Command::SampleAndLearn {
                 expected: size(expected)?,
