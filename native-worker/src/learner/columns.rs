@@ -105,7 +105,7 @@ impl<'a> Columns<'a> {
         values.into_iter().zip(components.cycle()).map(component).collect()
     }
 
-    /// Actions of so many numbers.
+    /// Actions of this many numbers.
     pub(super) fn continuous_actions(&self, len: usize) -> Result<Vec<f32>, LearnError> {
         numbers(ACTIONS.name(), self.actions(len)?.as_ref())
     }
