@@ -173,7 +173,7 @@ fn zeros_are_left_out_where_no_bit_changes() {
     let weights = [1.0, -1.0, 0.0, -0.0, f32::MIN_POSITIVE, -f32::MIN_POSITIVE, f32::MAX, -f32::MAX];
     for bias in [0.0, -0.0, 1.5, -f32::MIN_POSITIVE] {
         for inputs in [[0.0, -0.0], [-0.0, -0.0], [0.0, 1e-9], [-1e-9, 0.0], [0.0, f32::MAX]] {
-            // Enough rows for the vectorised path.
+            // Enough rows that zeros are looked for.
             let rows = (0..SPARSE).map(|i| weights.map(|w| if i % 2 == 0 { w } else { -w }).to_vec()).collect();
             let layer = Plain { weights: rows, bias: vec![bias; 8] };
             let obs = (0..SPARSE).map(|i| if i < 2 { inputs[i] } else { -0.0 }).collect();
