@@ -16,7 +16,7 @@ use rollmesh_core::{
         message::AgentUpload,
     },
     run::{RolloutConfig, RunConfig},
-    sampler::{BatchMode, CountStepsBy, FragmentLayout},
+    sampler::{BatchMode, CountStepsBy, FragmentLayout, Horizon},
     worker::{Advance, PolicyConfig, Registry, RolloutWorkerBuilder, SlotRunner},
 };
 
@@ -74,10 +74,14 @@ fn configs() -> Vec<RunConfig> {
         with(config("MultiAgentTrafficGrid-v0").env_config(traffic()), r#"{"count_steps_by": "agent_steps"}"#),
         with(config("CartPole-v1"), soft),
         with(config("FrozenLake-v1"), soft),
-        with(config("MultiAgentTrafficGrid-v0").env_config(traffic()), soft),
+        with(
+            config("CartPole-v1"),
+            r#"{"batch_mode": "complete_episodes", "horizon": 4, "horizon_means": "legacy_soft"}"#,
+        ),
+        // Not a multiple of the slots of a home worker.
         with(
             config("RockPaperScissors-v0"),
-            r#"{"batch_mode": "complete_episodes", "horizon": 4, "horizon_means": "legacy_soft"}"#,
+            r#"{"rollout_fragment_length": "auto", "train_batch_size": 91, "num_slots": 7, "num_envs": 3}"#,
         ),
         config("MultiAgentTrafficGrid-v0").env_config(traffic()),
         config("MultiAgentCartPole-v1"),
@@ -292,6 +296,10 @@ fn settings_that_leases_cannot_carry_are_refused_by_name() {
     let expected =
         "observation_filter: a filter takes float32 observations, which no policy of this run has: leave it out";
     assert_eq!(refused(&filtered), expected);
+    let mut soft = config("RockPaperScissors-v0");
+    soft.rollout.horizon = Some(3);
+    soft.rollout.horizon_means = Horizon::LegacySoft;
+    assert!(refused(&soft).starts_with("horizon_means: slots are brought back by the actions"), "{}", refused(&soft));
     let mut slashed = config("RockPaperScissors-v0");
     slashed.rollout.policies.insert(PolicyId::new("a/b"), PolicyConfig::default());
     assert_eq!(refused(&slashed), "policies is \"a/b\"; it must be a name without a slash");
@@ -342,8 +350,12 @@ fn no_done_at_end_brings_no_flags_and_others_are_refused() {
             "{env}"
         );
         if with.0[0].agents.is_some() {
-            let upload = convert::agent_upload(1, lease.id, &without.0).unwrap();
-            assert_eq!(convert::agent_fragments(&upload, 1, &lease, &without.1), Ok(without.0));
+            let read = |fragments: &[SlotFragment]| {
+                let upload = convert::agent_upload(1, lease.id, fragments).unwrap();
+                convert::agent_fragments(&upload, 1, &lease, &without.1)
+            };
+            assert_eq!(read(&without.0), Ok(without.0.clone()));
+            assert!(matches!(read(&with.0), Err(UploadError::Value { column: "terminateds" | "truncateds", .. })));
             continue;
         }
         let read = |fragments: &[SlotFragment], limits| {

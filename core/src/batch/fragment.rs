@@ -49,6 +49,14 @@ impl EpisodeMetrics {
     /// The most bytes of a custom metric's name.
     pub const MAX_NAME_BYTES: usize = 128;
 
+    /// Those of an episode's custom metrics that an upload carries: finite ones, the first by name. Summaries pass over
+    /// the others.
+    pub(crate) fn that_travel(metrics: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+        let travels = |(name, value): &(&String, &f64)| Self::is_name(name) && value.is_finite();
+        let metrics = metrics.iter().filter(travels).take(Self::MAX_CUSTOM_METRICS);
+        metrics.map(|(name, value)| (name.clone(), *value)).collect()
+    }
+
     /// Whether an upload carries a custom metric of this name.
     pub(crate) fn is_name(name: &str) -> bool {
         (1..=Self::MAX_NAME_BYTES).contains(&name.len())
@@ -120,5 +128,19 @@ impl SlotFragment {
     #[must_use]
     pub fn env_steps(&self) -> u64 {
         self.agents.as_ref().map_or(self.rows.len(), |agents| agents.env_steps) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uploads_carry_finite_metrics_with_short_names_and_not_too_many() {
+        let mut metrics: BTreeMap<String, f64> = (0..70).map(|i| (format!("m{i:02}"), f64::from(i))).collect();
+        metrics.extend([("a".into(), f64::NAN), ("b".repeat(129), 1.0), (String::new(), 1.0)]);
+        let carried = EpisodeMetrics::that_travel(&metrics);
+        assert_eq!((carried.len(), carried.first_key_value()), (64, Some((&"m00".to_owned(), &0.0))));
+        assert_eq!(EpisodeMetrics::that_travel(&carried), carried);
     }
 }

@@ -19,7 +19,7 @@ pub const FILTER_PREFIX: &str = "filter";
 /// The statistics of a run by policy and version of the weights, and what has been seen since the newest.
 ///
 /// Fragments hold observations as the environment gave them. What a fragment adds to a policy's statistics follows from the
-/// policy's rows, the observations that were acted on, so no message says it: the number of rows that the statistics count
+/// policy's rows, with those that callbacks add and without those that they remove, so no message says it: the number of rows that the statistics count
 /// is that of the rows in the batches, whatever became of the workers that made them. Slots' shares are merged in order of
 /// the slots, so how slots are split among workers leaves no trace.
 ///

@@ -1,9 +1,6 @@
 //! Whether two fragments are the same, bit for bit.
 
-use crate::{
-    batch::{Cut, CutReason, EpisodeMetrics, MultiAgentBatch, SlotFragment},
-    prelude::*,
-};
+use crate::batch::{Cut, CutReason, EpisodeMetrics, MultiAgentBatch, SlotFragment};
 
 /// Equality of bits: unlike `==`, a NaN equals itself and -0.0 differs from 0.0.
 pub(super) fn same_bits(a: &SlotFragment, b: &SlotFragment) -> bool {
@@ -30,7 +27,7 @@ fn cut_bits(cut: &Cut) -> (u32, CutReason, u32) {
     (cut.end, cut.reason, cut.bootstrap_value.to_bits())
 }
 
-fn episode_bits(episode: &EpisodeMetrics) -> (u32, u32, u64, Vec<(&str, u64)>) {
-    let custom = episode.custom_metrics.iter().map(|(name, value)| (name.as_str(), value.to_bits()));
-    (episode.episode, episode.len, episode.episode_return.to_bits(), custom.collect())
+/// Custom metrics may be of the worker, such as times: nothing is learned from them.
+fn episode_bits(episode: &EpisodeMetrics) -> (u32, u32, u64) {
+    (episode.episode, episode.len, episode.episode_return.to_bits())
 }

@@ -3,7 +3,7 @@
 use crate::config::Config;
 
 /// Environment, algorithm, and settings over the defaults, as JSON. What they reach is in docs/command-line.md, and
-/// `cargo xtask test learning` measures it.
+/// `cargo xtask test learning` checks the goals.
 ///
 /// Pendulum: gamma, lambda, learning rate and epochs of RL Baselines3 Zoo (hyperparams/ppo.yml).
 ///

@@ -95,11 +95,11 @@ impl AgentLanes {
             self.open -= usize::from(self.sampler.options().is_enough(ready.env_steps, ready.agent_steps));
         }
         // Slots with fragments of different lengths are alone here; the others' are bounded.
-        let env_steps = self.sampler.held_env_steps();
+        let (most, held) = (RunConfig::MAX_FRAGMENT_LENGTH as usize, self.sampler.held_env_steps());
+        let env_steps = held + self.ready.first().map_or(0, |ready| ready.env_steps);
+        let is_endless = held > most || env_steps > most + self.sampler.options().fragment_length as usize;
         match self.slots[..] {
-            [slot] if env_steps > RunConfig::MAX_FRAGMENT_LENGTH as usize => {
-                Err(SampleError::EndlessFragment { slot, env_steps })
-            }
+            [slot] if is_endless => Err(SampleError::EndlessFragment { slot, env_steps }),
             _ => Ok(()),
         }
     }
@@ -132,8 +132,7 @@ impl AgentLanes {
                 episode: metrics.episode_id as u32,
                 len: metrics.length,
                 episode_return: metrics.episode_return,
-                // Summaries pass over the others, and JSON has no numbers for them.
-                custom_metrics: metrics.custom_metrics.clone().into_iter().filter(|(_, x)| x.is_finite()).collect(),
+                custom_metrics: EpisodeMetrics::that_travel(&metrics.custom_metrics),
             };
             let episodes = ended.iter().filter(|metrics| metrics.env == env && metrics.faulty.is_none());
             fragments.push(SlotFragment {

@@ -96,8 +96,9 @@ async fn train(config: RunConfig, disturbance: Disturbance) -> (Summary, u32) {
     let mut summary = hub.train(config.into()).await;
     let mut status = hub.hub.status();
     let (mut expired, mut lost, mut next) = (0, 0, PAUSE);
-    // Whether the last disturbance was a kill that has not yet shown in the ledger, and how many there were.
-    let (mut is_killed, mut kills) = (false, 0);
+    // A worker that stands still and is to be killed with a lease, whether the last kill has not yet shown in the ledger,
+    // and how many kills there were.
+    let (mut victim, mut is_killed, mut kills) = (None, false, 0);
     let ended = loop {
         tokio::select! {
             biased;
@@ -109,7 +110,11 @@ async fn train(config: RunConfig, disturbance: Disturbance) -> (Summary, u32) {
             expired = now.expired;
             lost += u32::from(std::mem::take(&mut is_killed));
         }
-        if now.iteration < next {
+        if let Some(pid) = victim.take_if(|_| now.outstanding > 0) {
+            kill(pid);
+            (is_killed, kills, next) = (true, kills + 1, now.iteration + PAUSE);
+        }
+        if now.iteration < next || victim.is_some() {
             continue;
         }
         match disturbance {
@@ -118,7 +123,7 @@ async fn train(config: RunConfig, disturbance: Disturbance) -> (Summary, u32) {
                 operator.ask(|request| Message::Scale(Scale { request, num_workers })).await;
             }
             Disturbance::Killed(most) if lost < most => {
-                // The older worker is stopped before slots are leased again, and killed afterwards: it cannot be done.
+                // The older worker is stopped before slots are leased again, and killed when they are: it cannot be done.
                 if !operator.ask(|request| Message::Pause(Request { request })).await.is_empty() {
                     // The run has ended meanwhile.
                     continue;
@@ -127,11 +132,10 @@ async fn train(config: RunConfig, disturbance: Disturbance) -> (Summary, u32) {
                     hub.notice(" joined: ").await;
                 }
                 hub.notice(" joined: ").await;
-                let victim = hub.hub.traffic().await.worker_pids[0];
-                send(victim, Signal::STOP);
+                let pid = hub.hub.traffic().await.worker_pids[0];
+                send(pid, Signal::STOP);
+                victim = Some(pid);
                 assert_eq!(operator.ask(|request| Message::Resume(Request { request })).await, "");
-                kill(victim);
-                (is_killed, kills) = (true, kills + 1);
             }
             _ => continue,
         }

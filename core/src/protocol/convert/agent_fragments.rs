@@ -8,7 +8,10 @@ use super::{
     upload::EncodeError,
 };
 use crate::{
-    batch::{AGENT_INDEX, EPS_ID, EpisodeMetrics, MultiAgentBatch, SampleBatch, SlotFragment, T, codec, state_in},
+    batch::{
+        AGENT_INDEX, EPS_ID, EpisodeMetrics, MultiAgentBatch, SampleBatch, SlotFragment, T, TERMINATEDS, TRUNCATEDS,
+        codec, state_in,
+    },
     column::{Column, DType, RowShape},
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
     lease::Lease,
@@ -77,9 +80,11 @@ pub fn agent_fragments(
         let bytes = upload.batches.get(batch_start..batch_end).ok_or(UploadError::NoRows(slot))?;
         let agents = codec::decode_multi_agent(bytes)
             .map_err(|source| UploadError::BadRows { slot, source: Box::new(source) })?;
-        check_rows(&agents, slot, policies)?;
+        check_rows(&agents, slot, policies, limits.no_done_at_end)?;
         let state = upload.states.get(state_start..state_end).ok_or(UploadError::State(slot))?;
-        if state.len() > SlotState::MAX_BYTES || agent_episode_len(state, slot).is_none() {
+        let open = agent_episode_len(state, slot).filter(|_| state.len() <= SlotState::MAX_BYTES);
+        let ends_with_episode = limits.batch_mode == BatchMode::CompleteEpisodes;
+        if open.is_none_or(|steps| ends_with_episode && steps > 0) {
             return Err(UploadError::State(slot));
         }
         let ended = upload.episodes[place];
@@ -129,7 +134,12 @@ fn check_length(
 }
 
 /// Rows of the run's policies, in the columns that the run needs.
-fn check_rows(agents: &MultiAgentBatch, slot: SlotId, policies: &PolicyLimits) -> Result<(), UploadError> {
+fn check_rows(
+    agents: &MultiAgentBatch,
+    slot: SlotId,
+    policies: &PolicyLimits,
+    no_done_at_end: bool,
+) -> Result<(), UploadError> {
     for (id, batch) in &agents.policy_batches {
         let policy = policies.get(id).ok_or_else(|| UploadError::UnknownPolicy { slot, policy: id.to_string() })?;
         for limit in &policy.columns {
@@ -139,6 +149,11 @@ fn check_rows(agents: &MultiAgentBatch, slot: SlotId, policies: &PolicyLimits) -
             return Err(UploadError::OtherKind);
         }
         check_finite(batch, slot)?;
+        for key in [TERMINATEDS, TRUNCATEDS] {
+            if no_done_at_end && policy.is_exact && batch.get(key)?.contains(&true) {
+                return Err(UploadError::Value { column: key.name(), slot, fault: ValueFault::OutOfRange(1) });
+            }
+        }
         let (episodes, steps, numbers) = (batch.get(EPS_ID)?, batch.get(T)?, batch.get(AGENT_INDEX)?);
         let out =
             |value: &i64| Err(UploadError::Value { column: "eps_id", slot, fault: ValueFault::OutOfRange(*value) });

@@ -9,7 +9,7 @@ use crate::{
     policy::PolicyMap,
     prelude::*,
     run::{RolloutConfig, RunConfig},
-    worker::{SetupError, config::PreprocessorPref},
+    worker::{SetupError, WorkerPlace, config::PreprocessorPref},
 };
 
 /// Policies, and the function that gives them to agents.
@@ -44,12 +44,16 @@ impl RolloutWorkerBuilder {
     ) -> Result<(PolicyMap, PolicyMappingFn, Option<ObservationFn>), SetupError> {
         self.registry.policies = self.registry.policies.acting();
         self.config = RolloutConfig { observation_filter: FilterKind::NoFilter, ..run.rollout.clone() };
+        // As workers with leases do, so that each policy has the spaces that it has there.
+        self.place = WorkerPlace::remote(1, run.num_home_workers());
         let info = self.info();
         let Assignment { policies: ids, mapping } = self.assignment(Some(env))?;
-        let workshop = Workshop { seed, ..self.workshop(PreprocessorPref::None) };
+        let usual = self.workshop(PreprocessorPref::None);
+        let seed_of_spaces = usual.seed;
+        let workshop = Workshop { seed, ..usual };
         let mut policies = PolicyMap::new();
         for id in ids {
-            let known = spaces_of_policy(env, &id, &mapping, &info, seed)?;
+            let known = spaces_of_policy(env, &id, &mapping, &info, seed_of_spaces)?;
             let (entry, _) = workshop.make(&id, NewPolicy::from(&run.policy(&id)), known)?;
             policies.insert(id, entry)?;
         }

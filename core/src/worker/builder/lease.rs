@@ -15,7 +15,7 @@ use crate::{
     policy::{Policy, PolicyEntry, PolicyMap, Postprocessing},
     prelude::*,
     run::{RolloutConfig, RunConfig, RunConfigError},
-    sampler::{AgentLayout, FragmentLayout, RecurrentShape, SampleError, SamplerHost, SamplerOptions},
+    sampler::{AgentLayout, FragmentLayout, Horizon, RecurrentShape, SampleError, SamplerHost, SamplerOptions},
     time::Micros,
     worker::{SetupError, WorkerPlace, config::PreprocessorPref},
 };
@@ -197,6 +197,12 @@ impl RolloutWorkerBuilder {
         if matches!(source, EnvSource::Base(_)) {
             return Err(not_leased("env", "a BaseEnv of the user's has no slots: register an Env or a MultiAgentEnv"));
         }
+        let is_replayed = matches!(source, EnvSource::MultiAgent { .. }) || run.rollout.remote_worker_envs;
+        if is_replayed && run.rollout.horizon.is_some() && run.rollout.horizon_means == Horizon::LegacySoft {
+            let reason = "slots are brought back by the actions since the last reset, of which there is none after a soft \
+                          horizon: use another";
+            return Err(not_leased("horizon_means", reason));
+        }
         let info = self.info();
         let base = if let Envs::Base(env) = &made.envs { Some(env.as_ref()) } else { None };
         let Assignment { policies: ids, mapping } = self.assignment(base)?;
@@ -236,7 +242,10 @@ impl RolloutWorkerBuilder {
             _ => FragmentLayout::Agents(layouts),
         };
         check_filter(run.rollout.observation_filter, &layout, &mut policies)?;
-        let options = self.sampler_options(source.limit(), made.clip_rewards);
+        let options = SamplerOptions {
+            fragment_length: run.fragment_length(),
+            ..self.sampler_options(source.limit(), made.clip_rewards)
+        };
         Ok(RunParts { policies, layout, source, options, mapping, info })
     }
 }

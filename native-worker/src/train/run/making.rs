@@ -8,7 +8,7 @@ use std::{
 
 use rollmesh_core::{
     batch::SlotFragment,
-    filter::RunFilter,
+    filter::{FilterKind, RunFilter},
     group::{GroupConfig, GroupState, LeaseGroup},
     ids::{LeaseId, PolicyId, WeightsVersion},
     kernels::Kernels,
@@ -189,7 +189,10 @@ impl Run {
         };
         let ids = learners.ids();
         // Of a run that is resumed, the filter's statistics are among the weights.
-        let (weights, mut filter) = RunFilter::split_from(&weights, &ids)?;
+        let (mut weights, mut filter) = (weights, None);
+        if rollout.observation_filter != FilterKind::NoFilter {
+            (weights, filter) = RunFilter::split_from(&weights, &ids)?;
+        }
         if filter.is_none() {
             filter = RunFilter::new(rollout.observation_filter, &layout.filtered(), &ids, weights.version())?;
         }
