@@ -396,29 +396,30 @@ async fn a_run_is_evaluated_beside_itself_and_its_policy_afterwards() {
     assert_eq!(beside.weights_hash(), undisturbed(2_000).await);
 }
 
-/// Each kind of agents has a policy of its own.
+/// Each player has a policy of its own.
 #[tokio::test]
 async fn policies_of_a_run_are_evaluated_together_beside_it_and_afterwards() {
-    let directory = tempfile::tempdir().unwrap();
-    let run_dir = directory.path().join("run").display().to_string();
-    let file = "[evaluation]\ninterval = 1\nepisodes = 1\n[policies.0]\n[policies.1]\n";
-    let config = directory.path().join("game.toml");
-    std::fs::write(&config, format!("policy_mapping_fn = \"agent_id\"\n{file}")).unwrap();
-    let config = config.display().to_string();
-    let train =
-        ["train", "--no-dashboard", "--env", "RockPaperScissors-v0", "--config", &config, "--run-dir", &run_dir];
-    let few = ["--workers", "0", "--num-slots", "2", "--rollout-fragment-length", "20", "--max-env-steps", "200"];
-    Process::start(train.into_iter().chain(few)).finish_with(0).await;
-    let summary = json(&std::fs::read_to_string(format!("{run_dir}/summary.json")).unwrap());
-    let metrics = std::fs::read_to_string(format!("{run_dir}/metrics.jsonl")).unwrap();
-    let evaluations: Vec<Value> = metrics.lines().map(json).filter(|line| !line["evaluation"].is_null()).collect();
-    assert!(!evaluations.is_empty());
-    assert!(evaluations.iter().all(|line| line["evaluation"]["episode_return_mean"] == 0.0), "{evaluations:?}");
-    let evaluate = ["evaluate", "--checkpoint", &run_dir, "--episodes", "2", "--json"];
-    let report = json(&Process::start(evaluate).finish_with(0).await.stdout);
-    assert_eq!(report["weights_hash"], summary["weights_hash"]);
+    let settings = "train --no-dashboard --env RockPaperScissors-v0 --workers 0 --num-slots 2 --rollout-fragment-length 20 \
+                    --max-env-steps 1000000000 --evaluation-interval 1 --set policy_mapping_fn=agent_id \
+                    --set policies.0.policy=ppo --set policies.1.policy=ppo --run-dir";
+    let setup = Setup { directory: tempfile::tempdir().unwrap(), args: settings.split(' ').map(Into::into).collect() };
+    let run_dir = setup.run_dir().display().to_string();
+    let setup = setup.with(&[&run_dir]);
+    let run = setup.start();
+    until("an evaluation", || !evaluations(&setup).is_empty()).await;
+    run.signal(Signal::INT);
+    run.finish_with(3).await;
     // What one player wins, the other one loses.
-    assert_eq!((report["episodes"].as_array().unwrap().len(), &report["episode_return_mean"]), (2, &0.0.into()));
+    assert!(evaluations(&setup).iter().all(|evaluation| evaluation["episode_return_mean"] == 0.0));
+    let checkpoint = setup.run_dir().display().to_string();
+    let evaluate = async |key| {
+        let evaluate = ["evaluate", "--checkpoint", &checkpoint, "--episodes", "2", "--json", "--reward-key", key];
+        json(&Process::start(evaluate).finish_with(0).await.stdout)
+    };
+    let [both, one, two] = [evaluate("reward").await, evaluate("reward/0").await, evaluate("reward/1").await];
+    assert_eq!(both["weights_hash"], setup.summary()["weights_hash"]);
+    assert_eq!((both["episodes"].as_array().unwrap().len(), &both["episode_return_mean"]), (2, &0.0.into()));
+    assert_eq!(one["episode_return_mean"].as_f64().unwrap(), -two["episode_return_mean"].as_f64().unwrap());
 }
 
 #[tokio::test]
