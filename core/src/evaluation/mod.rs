@@ -250,7 +250,7 @@ impl Evaluator {
     /// Begins an evaluation. One that was being done is given up.
     ///
     /// # Errors
-    /// [`EvaluationError::Env`] if environments that failed cannot be made again, [`EvaluationError::Callback`].
+    /// [`EvaluationError::Env`] if environments that failed cannot be restarted, [`EvaluationError::Callback`].
     pub fn begin(&mut self, request: EvaluationRequest) -> Result<(), EvaluationError> {
         self.running = None;
         self.callbacks.on_evaluate_start(&self.info)?;

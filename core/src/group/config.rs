@@ -46,7 +46,7 @@ impl GroupConfig {
         }
     }
 
-    /// Whether a fragment may have so many env steps.
+    /// Whether a fragment may have this number of env steps.
     pub(super) fn allows(&self, env_steps: u64) -> bool {
         let (usual, most) = (u64::from(self.rollout_fragment_length), u64::from(self.max_fragment_steps));
         env_steps == usual || usual < most && (1..=most).contains(&env_steps)

@@ -182,7 +182,7 @@ impl LeaseGroup {
         }
     }
 
-    /// Ends one grant of a live lease, of so many env steps.
+    /// Ends one grant of a live lease, with its number of env steps.
     pub(super) fn end_grant(&mut self, lease: LeaseId, slot: SlotId, env_steps: u64, end: End) {
         if self.leases.get_mut(lease).is_some_and(|lease| lease.open.remove(&slot)) {
             self.slots.end_lease(slot, lease);

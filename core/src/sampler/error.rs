@@ -72,7 +72,7 @@ pub enum SampleError {
         /// Its bytes.
         bytes: usize,
     },
-    /// A fragment is not complete after so many env steps: no episode has ended, or too few agents have acted.
+    /// A fragment is not complete after the most env steps that it may have: no episode has ended, or too few agents have acted.
     #[error(
         "a fragment of slot {slot} is not complete after {env_steps} env steps: set `horizon`, or a shorter rollout_fragment_length"
     )]

@@ -320,8 +320,8 @@ impl Parts<'_> {
     }
 }
 
-/// The state of a slot is one, of the step after its last row and with so many elements of recurrent states. Whether its
-/// snapshot is one, only the environment knows.
+/// The state of a slot is one, of the step after its last row and with the policy's number of recurrent state elements.
+/// Whether its snapshot is one, only the environment knows.
 fn check_state(slot: SlotId, state: &[u8], next: Option<(u32, u32)>, recurrent: usize) -> Result<(), UploadError> {
     let state = SlotState::decode(state).map_err(|source| UploadError::BadState { slot, source })?;
     let fits = next == Some((state.episode, state.t)) && state.recurrent.len() == recurrent;

@@ -56,7 +56,7 @@ impl Seen {
         self.rows.resize((steps + 1) * row);
     }
 
-    /// Where the rows after so many steps go.
+    /// Where the rows after `steps` steps go.
     pub(super) fn after(&mut self, steps: usize) -> RowsMut<'_> {
         let row = self.lanes * self.width;
         let dtype = self.finals.all().dtype();
