@@ -1,40 +1,37 @@
 //! Numbers and combinations that make no sense, found before anything is made.
 
 use super::{RunConfig, RunConfigError, schema};
-use crate::{
-    config::ConfigError,
-    filter::FilterKind,
-    ids::{PolicyId, SlotId},
-    policy::ModelConfig,
-    prelude::*,
-};
+use crate::{config::ConfigError, filter::FilterKind, ids::SlotId, policy::ModelConfig, prelude::*};
 
 /// The most local workers that a run may begin with.
 pub const MAX_LOCAL_WORKERS: u32 = 64;
 
 impl RunConfig {
-    /// Checks every setting against [its row](schema::SECTIONS), and that the run can do what is set: over leases, or by
-    /// reading files. The settings may come from anyone.
+    /// Checks every setting against [its row](schema::SECTIONS), and that the run can do what is set: with the workers that
+    /// it begins with, or by reading files. The settings may come from anyone.
     ///
     /// # Errors
     /// [`RunConfigError`] names the setting, its value and what is allowed.
     pub fn check(&self) -> Result<(), RunConfigError> {
         self.check_values()?;
-        if self.reads_input() { self.check_reading() } else { self.check_sampling() }
+        match (self.reads_input(), self.num_workers) {
+            (true, _) => self.check_reading(),
+            // It samples by itself what cannot be leased.
+            (false, 0) => self.check_counts(),
+            (false, _) => self.check_leased(),
+        }
     }
 
-    /// [`check`](Self::check), for a hub or a worker: the run samples over leases.
+    /// Checks that workers can sample the run over leases.
     ///
     /// # Errors
-    /// As [`check`](Self::check), and [`RunConfigError::NotLeased`] for a run that reads its rows.
+    /// [`RunConfigError::NotLeased`] names a setting that only a run in one process can have, and a run that reads its rows.
     pub fn check_leased(&self) -> Result<(), RunConfigError> {
-        self.check()?;
-        match self.reads_input() {
-            true => {
-                Err(not_leased("input", "slots are sampled: use `rollmesh train`, which reads files without a hub"))
-            }
-            false => Ok(()),
+        if self.reads_input() {
+            return Err(not_leased("input", "no worker reads for another: leave the workers to runs that sample"));
         }
+        self.check_counts()?;
+        schema::check_fixed(&self.settings()?)
     }
 
     /// Settings that mean the same for every run.
@@ -62,8 +59,8 @@ impl RunConfig {
         Ok(())
     }
 
-    /// Numbers of slots, and what workers with leases cannot do.
-    fn check_sampling(&self) -> Result<(), RunConfigError> {
+    /// Numbers of slots and of their steps.
+    fn check_counts(&self) -> Result<(), RunConfigError> {
         let counts = [
             ("num_slots", self.num_slots(), SlotId::MAX_PER_RUN),
             ("rollout_fragment_length", self.fragment_length(), Self::MAX_FRAGMENT_LENGTH),
@@ -73,7 +70,7 @@ impl RunConfig {
                 return Err(RunConfigError::range(path, found, format!("from 1 to {max}")));
             }
         }
-        schema::check_fixed(&self.settings()?)
+        Ok(())
     }
 
     /// What a run that reads its rows cannot do.
@@ -81,9 +78,9 @@ impl RunConfig {
         let filters = self.rollout.observation_filter != FilterKind::NoFilter;
         let rules = [
             (
-                "policies",
-                self.rollout.policies.keys().any(|id| *id != PolicyId::DEFAULT),
-                "a run from files trains one policy, 'default_policy': use `rollmesh learn` for several",
+                "num_workers",
+                self.num_workers > 0,
+                "what is read is read where it is learned from: leave the workers out",
             ),
             (
                 "evaluation.episodes",

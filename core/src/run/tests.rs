@@ -85,7 +85,7 @@ fn run_that_reads_files_has_defaults_and_checks_of_its_own() {
     for (settings, path) in [
         (r#"{"input": "samples", "output": "copy"}"#, "output"),
         (r#"{"input": "samples", "observation_filter": "MeanStdFilter"}"#, "observation_filter"),
-        (r#"{"input": "samples", "policies": {"other": {}}}"#, "policies"),
+        (r#"{"input": "samples", "num_workers": 2}"#, "num_workers"),
         (
             r#"{"input": "samples", "stop": {"episode_return_mean": 9}, "evaluation": {"episodes": 0}}"#,
             "evaluation.episodes",
@@ -94,7 +94,7 @@ fn run_that_reads_files_has_defaults_and_checks_of_its_own() {
     ] {
         assert!(fault(settings).starts_with(path), "{}", fault(settings));
     }
-    assert!(run.check_leased().unwrap_err().to_string().starts_with("input: slots are sampled"));
+    assert!(run.check_leased().unwrap_err().to_string().starts_with("input: no worker reads"));
     assert_eq!(RunConfig::from_wire(&run.to_wire()).unwrap_err(), RunConfigError::HostSetting("input"));
 }
 

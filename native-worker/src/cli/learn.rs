@@ -26,11 +26,10 @@ use super::{
     external::ListenFlags,
     log::Log,
     ranks::{self, RankFlags},
-    read_metrics::ReadMetrics,
     settings::WorkerFlags,
     signals::Interruption,
 };
-use crate::{Registry, progress::Progress};
+use crate::{Registry, progress::Progress, train::ReadMetrics};
 
 #[derive(Args)]
 #[command(
@@ -129,7 +128,7 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
         println!("{summary}")
     } else {
         print(&summary);
-        read.print();
+        super::data::numbers::about_reading(&read).iter().for_each(|line| println!("{line}"));
     }
     Ok(if training.done < args.iterations { ExitCode::from(3) } else { ExitCode::SUCCESS })
 }
@@ -263,7 +262,8 @@ impl Training {
         let weights = self.worker.weights(None).map_err(Failure::other)?.into_iter();
         let hashes = weights.map(|(id, weights)| (id.to_string(), weights_hash(&weights).to_string()));
         let mut summary = self.results();
-        self.read.add_to(&mut summary);
+        let read = json!(self.read);
+        read.as_object().into_iter().flatten().for_each(|(name, value)| summary[name] = value.clone());
         summary["weights_hash"] = json!(hashes.collect::<BTreeMap<_, _>>());
         if let Some((rank, world_size)) = ranks.numbers() {
             summary["rank"] = json!(rank);

@@ -10,16 +10,15 @@ mod envs;
 mod evaluate;
 mod exit;
 mod external;
-mod from_files;
 mod host;
 mod hub;
+mod input;
 mod learn;
 mod log;
 mod mode;
 mod ope;
 mod policies;
 mod ranks;
-mod read_metrics;
 mod sample;
 mod schema;
 mod security;
@@ -31,7 +30,7 @@ mod worker_spec;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand, parser::ValueSource};
+use clap::{Parser, Subcommand};
 
 use crate::{Registry, native};
 use exit::Failure;
@@ -141,14 +140,6 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Ok(code) => code,
         Err(failure) => failure.report(),
     }
-}
-
-/// The first of these arguments that stands on the command line, as it is written there.
-fn given(arguments: &[&str]) -> Option<String> {
-    let matches = Cli::command().try_get_matches().ok()?;
-    let (_, flags) = matches.subcommand()?;
-    let is_given = |name: &&&str| flags.value_source(name) == Some(ValueSource::CommandLine);
-    arguments.iter().find(is_given).map(|name| format!("--{}", name.replace('_', "-")))
 }
 
 /// The event loop of a command; `threads` for its tasks, with one of them in the calling thread: what comes from a socket

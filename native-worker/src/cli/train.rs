@@ -13,9 +13,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
+    data::numbers::about_reading,
     exit::Failure,
-    from_files::{self, FileFlags},
     host::{self, Plan},
+    input::FileFlags,
     mode::ModeFlags,
     runtime,
     security::SecurityFlags,
@@ -25,7 +26,7 @@ use super::{
 use crate::{
     Registry,
     learner::DeviceSpec,
-    train::{RunConfig, RunEnd, RunRequest, SavedRun, Summary, learns_from_files, new_run_dir},
+    train::{RunConfig, RunEnd, RunRequest, SavedRun, Summary, new_run_dir},
 };
 
 /// Where runs without a directory of their own have one.
@@ -39,7 +40,7 @@ const RUNS: &str = "runs";
                         rollmesh train --env CartPole-v1 --input samples --stop-return 475 --run-dir runs/clone\n  \
                         rollmesh train --resume runs/clone --stop-return 490\n  \
                         rollmesh train --env CartPole-v1 --input 'samples/*.json' --algo marwil --max-env-steps 200000\n\n\
-                        With --input there are neither workers nor a dashboard: every update takes --train-batch-size rows, and\n\
+                        With --input there are no workers: every update takes --train-batch-size rows, and\n\
                         the return is that of the policy's own episodes, played with its most likely actions.")]
 pub(super) struct TrainArgs {
     /// Go on with the run in this directory, from its newest checkpoint, with the same bits as if it had never ended; one that
@@ -279,28 +280,10 @@ fn variable(text: &str) -> Result<(String, String), String> {
 }
 
 pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Failure> {
-    match &args.resume {
-        Some(dir) if learns_from_files(dir) => from_files::resume(args, dir, registry),
-        Some(dir) => with_hub(args, || go_on(args, dir), registry),
-        None => {
-            let config = args.config()?;
-            match config.algorithm.as_deref() {
-                _ if config.reads_input() => from_files::run(args, config, registry),
-                Some(name) if from_files::is_offline(name) => {
-                    Err(Failure::usage(format!("{name} learns from logged experience: name it with --input")))
-                }
-                _ => with_hub(args, || Ok(Plan::Begin(Box::new(args.request(config)))), registry),
-            }
-        }
-    }
-}
-
-/// Lets a hub and its workers do what is planned.
-fn with_hub(
-    args: &TrainArgs,
-    plan: impl FnOnce() -> Result<Plan, Failure>,
-    registry: &Registry,
-) -> Result<ExitCode, Failure> {
+    let plan = || match &args.resume {
+        Some(dir) => go_on(args, dir),
+        None => Ok(Plan::Begin(Box::new(args.request(args.config()?)))),
+    };
     runtime(2)?.block_on(async {
         // Before anything is said: whoever reads that the run goes on may ask it to end.
         let mut endings = signals::Endings::listen();
@@ -308,7 +291,7 @@ fn with_hub(
         let request = plan.request().clone();
         // Before anything is announced; the run makes it for itself.
         let layout = request.check(registry).map_err(Failure::usage)?;
-        if let (FragmentLayout::Agents(policies), false) = (&layout, args.json) {
+        if let (Some(FragmentLayout::Agents(policies)), false) = (&layout, args.json) {
             let agents = |n| if n == 1 { "1 agent".to_owned() } else { format!("{n} agents") };
             let each = policies.iter().map(|(id, layout)| format!("{id} ({})", agents(layout.agents)));
             eprintln!("policies: {}", each.collect::<Vec<_>>().join(", "));
@@ -366,8 +349,15 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
     };
     println!("{} with {}, seed {}: {end}", summary.env, summary.algo, summary.seed);
     println!("mean return   {mean} (last 100 episodes)");
-    println!("env steps     {} in {:.1} s", summary.env_steps, summary.wall_s);
+    if let Some(own) = &summary.evaluation {
+        let number = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |number| format!("{number:.2}"));
+        let spread = format!("from {} to {}", number(own.episode_return_min), number(own.episode_return_max));
+        let when = format!("{} episodes after update {}, most likely actions", own.episodes, own.iteration);
+        println!("evaluation    {} ({spread}, {when})", number(own.episode_return_mean));
+    }
+    println!("env steps     {} in {} updates, {:.1} s", summary.env_steps, summary.iterations, summary.wall_s);
     println!("weights hash  {}", summary.weights_hash);
+    about_reading(&summary.read).iter().for_each(|line| println!("{line}"));
     if summary.unaudited > 0 {
         println!("unaudited     {} fragments were to be made again, and were not in time", summary.unaudited);
     }

@@ -171,6 +171,8 @@ pub(super) struct Actor {
     pub(super) update: Option<Consuming>,
     /// The run is to end after the update that is being computed.
     pub(super) is_stopping: bool,
+    /// The run waits for what an evaluation finds.
+    pub(super) is_waiting: bool,
     /// Who waits for a checkpoint.
     pub(super) askers: Askers,
     /// Who waits for weights to act everywhere.
@@ -232,6 +234,7 @@ impl Actor {
             is_leaving: false,
             update: None,
             is_stopping: false,
+            is_waiting: false,
             askers: Askers::default(),
             syncing: Vec::new(),
             left_bytes: 0,

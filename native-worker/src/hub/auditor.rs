@@ -232,6 +232,7 @@ impl Actor {
         let Some(mut run) = self.run.take_if(|run| !run.is_over() && run.may_be_undone(first)) else { return };
         self.roll_back_before = None;
         self.update = None;
+        self.is_waiting = false;
         self.resting_until = None;
         self.finishing = None;
         self.next_lease = run.group.next_lease_id();

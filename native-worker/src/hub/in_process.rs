@@ -97,6 +97,6 @@ impl Actor {
 impl Run {
     /// True while the hub's own process samples whenever no other worker can.
     pub(super) fn samples_in_process(&self) -> bool {
-        !self.is_over() && self.terms.num_workers == 0 && !self.request.remote_only
+        !self.is_over() && !self.is_local() && self.terms.num_workers == 0 && !self.request.remote_only
     }
 }

@@ -90,26 +90,28 @@ impl Actor {
     pub(super) fn handle_update(&mut self, update: Update) {
         self.update = None;
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
-        let learned = match update {
-            Update::Learned(learned) => learned,
+        let (warnings, metrics) = match update {
+            Update::Learned(learned) => (Vec::new(), run.handle_update(learned)),
+            Update::Iterated(iterated) => run.handle_iterated(*iterated),
             Update::Taken => {
                 run.count_batch();
                 return self.go_on();
             }
+            Update::Unwanted if run.is_draining() => return self.end_run(RunEnd::Drained),
             Update::Unwanted => return self.end_run(RunEnd::Stopped),
-            Update::Failed(error) => return self.end_run(RunEnd::Failed(error.to_string())),
-            Update::NotWritten(error) => return self.end_run(RunEnd::Failed(error)),
+            Update::Failed(error) => return self.end_run(RunEnd::Failed(error)),
         };
-        let metrics = run.handle_update(learned);
         let point = run.point(&metrics);
         let news = run.write_metrics(&metrics);
         // Whoever goes back to here keeps that line.
         run.keep_for_undoing();
         self.dashboard.points.push(&Message::Iteration(point));
         self.note_lines(news);
+        warnings.into_iter().for_each(|warning| self.notice(1, warning));
         if let Some(run) = &mut self.run {
             run.evaluate_if_due();
         }
+        self.poll_evaluation();
         self.publish_status();
         self.go_on();
     }
@@ -126,8 +128,16 @@ impl Actor {
         }
     }
 
-    /// Tells what evaluations beside the run have found. What went wrong there is told, and nothing else comes of it.
+    /// Tells what evaluations beside the run have found, and goes on if the run has waited for that.
     pub(super) fn poll_evaluation(&mut self) {
+        self.hear_evaluation();
+        if self.is_waiting && !self.run.as_ref().is_some_and(Run::awaits_evaluation) {
+            self.go_on();
+        }
+    }
+
+    /// What went wrong in an evaluation is told, and nothing else comes of it.
+    pub(super) fn hear_evaluation(&mut self) {
         let Some(run) = self.run.as_mut() else { return };
         let number = run.number;
         let evaluated = match run.poll_evaluation(&self.program) {
@@ -143,8 +153,12 @@ impl Actor {
         self.note_lines(news);
     }
 
-    /// After a batch: the end, or the next one.
+    /// After a batch: the end, or the next one; not before the evaluation that the run waits for.
     fn go_on(&mut self) {
+        self.is_waiting = self.run.as_ref().is_some_and(Run::awaits_evaluation);
+        if self.is_waiting && !self.is_stopping {
+            return;
+        }
         match self.run.as_ref().and_then(Run::end_reached) {
             Some(end) => self.finish_run(end),
             // It ends when all its leases have.

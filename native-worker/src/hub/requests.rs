@@ -6,7 +6,10 @@ use rollmesh_core::{batch::SlotFragment, ids::WeightsVersion, weights::Weights};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{CheckpointNowError, Hub, SavedCheckpoint, SyncError, actor::Event, checkpoints};
-use crate::train::{RunRequest, SavedRun, StartError, Summary, Task};
+use crate::{
+    learner::LearnError,
+    train::{RunRequest, SavedRun, StartError, Summary, Task},
+};
 
 impl Hub {
     /// Begins a run and starts its local workers. The receiver gets the summary when the run is over.
@@ -159,6 +162,7 @@ impl StartRunError {
                 | StartError::Output(_)
                 | StartError::Launch(_)
                 | StartError::Restore(_)
+                | StartError::Learner(LearnError::Worker(_))
         )
     }
 }

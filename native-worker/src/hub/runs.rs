@@ -91,7 +91,7 @@ impl Actor {
         let now = self.now();
         let party = self.peers.get(&id).and_then(|peer| self.party_of(id, peer));
         let (Some(run), Some(peer)) = (&mut self.run, self.peers.get(&id)) else { return };
-        if run.is_over() {
+        if run.is_over() || run.is_local() {
             return;
         }
         // Both were made for others before, so they are not too large.
@@ -110,7 +110,7 @@ impl Actor {
     pub(super) fn end_run(&mut self, end: RunEnd) {
         // What has been found by now is kept; what has not is not waited for.
         self.convict_liars();
-        self.poll_evaluation();
+        self.hear_evaluation();
         let now = self.now();
         let unaudited = self.num_unaudited();
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
@@ -126,6 +126,7 @@ impl Actor {
         let over = Message::RunEnd(RunEndMessage { run });
         self.remember(&Record::RunEnded { run });
         self.update = None;
+        self.is_waiting = false;
         self.resting_until = None;
         self.draining_until = None;
         self.roll_back_before = None;
@@ -207,6 +208,7 @@ impl Actor {
     /// those who wish it twice.
     pub(super) fn stop_run(&mut self) {
         let may_wait = !self.is_stopping && self.update.is_some();
+        self.run.iter().for_each(Run::interrupt);
         if may_wait && self.run.as_ref().is_some_and(Run::has_files) {
             self.is_stopping = true;
         } else {

@@ -5,6 +5,7 @@ use rollmesh_core::{
     callbacks::CallbackError,
     policy::{AllReduceError, PolicyError},
     weights::Weights,
+    worker::RolloutError,
 };
 
 use super::{config::ConfigError, model::ModelError};
@@ -72,6 +73,9 @@ pub enum LearnError {
     /// The user's code failed.
     #[error(transparent)]
     Callback(#[from] CallbackError),
+    /// The worker failed that samples or reads what is learned from.
+    #[error(transparent)]
+    Worker(#[from] RolloutError),
     /// The ranks that learn together have not agreed.
     #[error(transparent)]
     AllReduce(#[from] AllReduceError),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rollmesh_core::{
     batch::MultiAgentBatch,
-    callbacks::{CallbackList, Callbacks as _, WorkerInfo},
+    callbacks::{CallbackError, CallbackList, Callbacks as _, WorkerInfo},
     episode::GlobalVars,
     ids::{PolicyId, WeightsVersion},
     policy::{LearnInfo, Policy, PolicyError},
@@ -37,6 +37,24 @@ pub(crate) struct Learned {
     pub(crate) infos: BTreeMap<PolicyId, LearnInfo>,
     /// What callbacks have added to the results.
     pub(crate) added: Results,
+}
+
+/// Tells callbacks what came of an iteration: `results`, and what policies say of their updates, by name; with the policy's
+/// before it where there are several. Gives what they have added or changed.
+pub(crate) fn tell_results(
+    callbacks: &mut CallbackList,
+    is_single: bool,
+    infos: &BTreeMap<PolicyId, LearnInfo>,
+    mut results: Results,
+) -> Result<Results, CallbackError> {
+    for (id, info) in infos {
+        let name = |name: &String| if is_single { name.clone() } else { format!("{id}/{name}") };
+        results.extend(info.iter().map(|(key, value)| (name(key), *value)));
+    }
+    let mut told = results.clone();
+    callbacks.on_train_result(&mut told)?;
+    told.retain(|name, value| results.get(name).map(|known| known.to_bits()) != Some(value.to_bits()));
+    Ok(told)
 }
 
 impl Learners {
@@ -106,7 +124,7 @@ impl Learners {
 
     /// Lets every policy that is trained learn from its rows. `results` are what is known of the iteration before,
     /// [`ENV_STEPS`] among them.
-    pub(crate) fn learn(&mut self, batch: MultiAgentBatch, mut results: Results) -> Result<Learned, LearnError> {
+    pub(crate) fn learn(&mut self, batch: MultiAgentBatch, results: Results) -> Result<Learned, LearnError> {
         let next = WeightsVersion(self.version().0.saturating_add(1));
         let rows = batch.agent_steps();
         if self.single_mut().is_none() || rows != batch.env_steps {
@@ -132,14 +150,8 @@ impl Learners {
             }
         }
         let is_single = self.single_mut().is_some();
-        for (id, info) in &infos {
-            let name = |name: &String| if is_single { name.clone() } else { format!("{id}/{name}") };
-            results.extend(info.iter().map(|(key, value)| (name(key), *value)));
-        }
-        let mut told = results.clone();
-        self.callbacks.on_train_result(&mut told)?;
-        told.retain(|name, value| results.get(name).map(|known| known.to_bits()) != Some(value.to_bits()));
-        Ok(Learned { weights: self.weights()?, infos, added: told })
+        let added = tell_results(&mut self.callbacks, is_single, &infos, results)?;
+        Ok(Learned { weights: self.weights()?, infos, added })
     }
 
     fn version(&self) -> WeightsVersion {

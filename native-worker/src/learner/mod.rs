@@ -40,7 +40,7 @@ pub use config::{Algorithm, ConfigError, MarwilConfig, PolicyGradientConfig, Ppo
 pub use device::{DeviceError, DeviceSpec};
 pub use error::LearnError;
 pub use fitted_q::{Fit, FittedQ, FittedQConfig};
-pub(crate) use learners::{ENV_STEPS, Learned, Learners, Results};
+pub(crate) use learners::{ENV_STEPS, Learned, Learners, Results, tell_results};
 pub use model::ModelError;
 pub use policy::{LearningPolicy, all_settings, register_learning_policies, register_learning_policies_on};
 pub use rows::OldPolicy;

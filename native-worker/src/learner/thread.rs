@@ -16,20 +16,20 @@ type UpdateResult = Result<Learned, LearnError>;
 
 /// A handle to the thread of the policies that learn. When it is dropped, the thread finishes what it was asked for and ends.
 #[derive(Debug)]
-pub(crate) struct LearnerThread {
-    jobs: mpsc::UnboundedSender<Job>,
+pub(crate) struct LearnerThread<L = Learners> {
+    jobs: mpsc::UnboundedSender<Job<L>>,
 }
 
 /// Something for the learner to do; false if nothing may be built on it afterwards.
-type Job = Box<dyn FnOnce(&mut Learners) -> bool + Send>;
+type Job<L> = Box<dyn FnOnce(&mut L) -> bool + Send>;
 
-impl LearnerThread {
+impl<L: Send + 'static> LearnerThread<L> {
     /// Starts the thread.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(crate) fn spawn(mut learners: Learners) -> io::Result<Self> {
-        let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
+    pub(crate) fn spawn(mut learners: L) -> io::Result<Self> {
+        let (jobs, mut queue) = mpsc::unbounded_channel::<Job<L>>();
         thread::Builder::new().name("learner".into()).spawn(move || {
             while let Some(job) = queue.blocking_recv() {
                 if !job(&mut learners) {
@@ -40,6 +40,28 @@ impl LearnerThread {
         Ok(Self { jobs })
     }
 
+    /// Has the learner do something after all that it was asked before; [`LearnError::Panicked`] if it panicked, and no answer
+    /// ever after.
+    pub(crate) fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut L) -> Result<T, LearnError> + Send + 'static,
+    ) -> oneshot::Receiver<Result<T, LearnError>> {
+        let (reply, result) = oneshot::channel();
+        let job = move |learners: &mut L| {
+            let result = catch_unwind(AssertUnwindSafe(|| work(learners)));
+            // After half an update nothing may be built on the learner.
+            let is_sound = result.is_ok();
+            // Whoever asked may have lost interest.
+            let _ = reply.send(result.unwrap_or_else(|panic| Err(LearnError::Panicked(message(&*panic)))));
+            is_sound
+        };
+        // Without a thread the job is dropped here, and its reply channel with it.
+        let _ = self.jobs.send(Box::new(job));
+        result
+    }
+}
+
+impl LearnerThread {
     /// Hands over a train batch at once and gives the future of its update. Updates happen in the order of these calls, whether
     /// their futures are awaited or not. `results` are for callbacks.
     ///
@@ -58,24 +80,6 @@ impl LearnerThread {
     /// What the learner has besides its weights, after all updates that were submitted. No answer if it is gone.
     pub(crate) fn state(&self) -> oneshot::Receiver<Result<Vec<u8>, LearnError>> {
         self.ask(Learners::state)
-    }
-
-    fn ask<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Learners) -> Result<T, LearnError> + Send + 'static,
-    ) -> oneshot::Receiver<Result<T, LearnError>> {
-        let (reply, result) = oneshot::channel();
-        let job = move |learners: &mut Learners| {
-            let result = catch_unwind(AssertUnwindSafe(|| work(learners)));
-            // After half an update nothing may be built on the learner.
-            let is_sound = result.is_ok();
-            // Whoever asked may have lost interest.
-            let _ = reply.send(result.unwrap_or_else(|panic| Err(LearnError::Panicked(message(&*panic)))));
-            is_sound
-        };
-        // Without a thread the job is dropped here, and its reply channel with it.
-        let _ = self.jobs.send(Box::new(job));
-        result
     }
 }
 
@@ -147,7 +151,7 @@ mod tests {
     #[tokio::test]
     async fn a_panic_becomes_an_error() {
         let learner = learner();
-        let job = learner.ask(|_| -> Result<(), LearnError> { panic!("out of {}", "luck") });
+        let job = learner.ask(|_: &mut Learners| -> Result<(), LearnError> { panic!("out of {}", "luck") });
         assert_eq!(job.await.unwrap().unwrap_err().to_string(), "the learner panicked: out of luck");
         assert!(matches!(submit(&learner, SampleBatch::new()).await, Err(LearnError::Gone)));
     }

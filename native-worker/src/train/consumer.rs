@@ -1,6 +1,9 @@
 //! What becomes of a run's batches.
 
-use std::pin::Pin;
+use std::{
+    pin::Pin,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use rollmesh_core::{
     batch::{MultiAgentBatch, SlotFragment},
@@ -11,13 +14,18 @@ use rollmesh_core::{
 };
 use tokio::sync::mpsc;
 
-use super::output::RunOutput;
+use super::{
+    local::{Iterated, LocalWorker},
+    output::RunOutput,
+};
 use crate::learner::{LearnError, Learned, LearnerThread, Results};
 
 /// Who takes the batches of a run, one after the other.
 pub(crate) enum Consumer {
     /// A learner, which makes new weights of each.
     Learner { thread: LearnerThread, postprocessing: Postprocessing, output: Option<RunOutput> },
+    /// The run's own worker, which makes the batches itself, and what interrupts it.
+    Local(LearnerThread<LocalWorker>, Arc<AtomicBool>),
     /// Somebody who takes the rows as they are. The weights stay until others are set.
     Taker(mpsc::Sender<Vec<SlotFragment>>),
 }
@@ -26,14 +34,14 @@ pub(crate) enum Consumer {
 pub(crate) enum Update {
     /// New weights.
     Learned(Learned),
+    /// New weights, of a batch that the run's own worker has made.
+    Iterated(Box<Iterated>),
     /// It was taken.
     Taken,
     /// Nobody takes batches any more.
     Unwanted,
-    /// The learner cannot go on.
-    Failed(LearnError),
-    /// It was learned from, but is not in the run's files.
-    NotWritten(String),
+    /// The learner cannot go on, or what it learned from is not in the run's files.
+    Failed(String),
 }
 
 /// A batch that nobody can learn from.
@@ -66,8 +74,8 @@ fn to_learn_from(
 pub(crate) type Consuming = Pin<Box<dyn Future<Output = Update> + Send>>;
 
 impl Consumer {
-    /// Hands over the fragments of an iteration, in slot order. With a filter, a learner sees what the policy saw, and files
-    /// hold what the environment showed.
+    /// Hands over the fragments of an iteration, in slot order; none to the run's own worker, which makes its batches itself.
+    /// With a filter, a learner sees what the policy saw, and files hold what the environment showed.
     pub(super) fn submit(
         &self,
         fragments: Vec<SlotFragment>,
@@ -92,13 +100,20 @@ impl Consumer {
                     if let Some(writing) = writing {
                         match writing.await {
                             Ok(Ok(())) => {}
-                            Ok(Err(error)) => return Update::NotWritten(error.to_string()),
-                            Err(error) => return Update::NotWritten(error.to_string()),
+                            Ok(Err(error)) => return Update::Failed(error.to_string()),
+                            Err(error) => return Update::Failed(error.to_string()),
                         }
                     }
-                    match update {
-                        Ok(learned) => Update::Learned(learned),
-                        Err(error) => Update::Failed(error),
+                    update.map_or_else(|error| Update::Failed(error.to_string()), Update::Learned)
+                }))
+            }
+            Self::Local(worker, _) => {
+                let iterated = worker.ask(|worker| worker.iterate(results));
+                Ok(Box::pin(async {
+                    match iterated.await.unwrap_or(Err(LearnError::Gone)) {
+                        Ok(Some(iterated)) => Update::Iterated(Box::new(iterated)),
+                        Ok(None) => Update::Unwanted,
+                        Err(error) => Update::Failed(error.to_string()),
                     }
                 }))
             }

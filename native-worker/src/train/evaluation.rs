@@ -1,10 +1,9 @@
 //! Evaluation beside a run: a process of its own plays with the weights of every so many iterations.
 
-use std::{collections::VecDeque, num::NonZeroU32, path::Path, thread, time::Duration};
+use std::{num::NonZeroU32, path::Path, thread, time::Duration};
 
 use rollmesh_core::{
-    episode::RolloutMetrics,
-    evaluation::{Earlier, EpisodeTrace, EvaluatedEpisode, Evaluation, EvaluationRequest, Ticket},
+    evaluation::{Earlier, EpisodeTrace, Evaluation, EvaluationRequest, Ticket},
     protocol::message::{EnvTrace, EvaluationPoint},
     run::RunConfig,
     weights::Weights,
@@ -24,99 +23,90 @@ pub(crate) struct EvaluationLine<M> {
 
 /// What an evaluation of a run has found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct EvaluationMetrics {
+pub struct EvaluationMetrics {
     /// Iterations behind the weights.
-    pub(crate) iteration: u64,
+    pub iteration: u64,
     /// Env steps behind them.
-    pub(crate) env_steps: u64,
-    pub(crate) episode_return_mean: Option<f64>,
-    pub(crate) episode_return_min: Option<f64>,
-    pub(crate) episode_return_max: Option<f64>,
-    pub(crate) episode_len_mean: Option<f64>,
-    pub(crate) episodes: u32,
-    pub(crate) unfinished: u32,
-    pub(crate) partial_return_mean: Option<f64>,
+    pub env_steps: u64,
+    /// Mean return of the finished episodes; none without any, as the next three.
+    pub episode_return_mean: Option<f64>,
+    /// The least return.
+    pub episode_return_min: Option<f64>,
+    /// The greatest.
+    pub episode_return_max: Option<f64>,
+    /// Their mean length in env steps.
+    pub episode_len_mean: Option<f64>,
+    /// Finished episodes.
+    pub episodes: u32,
+    /// Episodes that were cut short.
+    pub unfinished: u32,
+    /// Mean return of those so far; none without any.
+    pub partial_return_mean: Option<f64>,
 }
 
 /// What is known of a run's evaluation that is over.
 pub(crate) struct Evaluated {
     pub(crate) metrics: EvaluationMetrics,
-    pub(crate) episodes: Vec<RolloutMetrics>,
     /// The latest episode.
     pub(crate) trace: Option<EpisodeTrace>,
 }
 
 /// Weights of a run to be evaluated, and how far it was with them.
 #[derive(Clone, Debug)]
-pub(crate) struct Candidate {
-    pub(crate) iteration: u64,
-    pub(crate) env_steps: u64,
-    pub(crate) weights: Weights,
+pub(super) struct Candidate {
+    pub(super) iteration: u64,
+    pub(super) env_steps: u64,
+    pub(super) weights: Weights,
 }
 
 /// The evaluations of a run, one after the other. Only a poll waits, for as long as it is told to.
-pub(crate) struct RunEvaluation {
+pub(super) struct RunEvaluation {
     run: RunConfig,
     request: EvaluationRequest,
     /// None before the first evaluation, and after the worker could not be started.
     worker: Option<EvalWorker>,
     /// The evaluation that is being done.
     current: Option<(Ticket, Candidate)>,
-    /// Those after it, the earliest first.
-    waiting: VecDeque<Candidate>,
+    /// The one after it.
+    waiting: Option<Candidate>,
     /// The latest one came to no end in time.
     hangs: bool,
 }
 
 impl RunEvaluation {
     /// Evaluates the run's policy as the request says.
-    pub(crate) fn new(mut run: RunConfig, request: EvaluationRequest) -> Self {
+    fn new(mut run: RunConfig, request: EvaluationRequest) -> Self {
         run.host.evaluator_is_nice = true;
         let episodes = request.episodes.map_or(u32::MAX, NonZeroU32::get);
         run.evaluation.num_envs = run.evaluation.num_envs.min(episodes);
-        Self { run, request, worker: None, current: None, waiting: VecDeque::new(), hangs: false }
+        Self { run, request, worker: None, current: None, waiting: None, hangs: false }
     }
 
-    /// None if the run is not to be evaluated.
+    /// None if the run is not to be evaluated. Of one that reads nothing else says how good its policy is.
     pub(super) fn of(run: &RunConfig) -> Option<Self> {
-        let episodes = NonZeroU32::new(run.evaluation.episodes).filter(|_| !run.evaluation.is_off())?;
+        let is_wanted = run.reads_input() || !run.evaluation.is_off();
+        let episodes = NonZeroU32::new(run.evaluation.episodes).filter(|_| is_wanted)?;
         let episodes = EvaluationRequest::of_episodes(episodes, MAX_STEPS);
         Some(Self::new(run.clone(), EvaluationRequest { trace: true, ..episodes }))
     }
 
-    /// Has weights evaluated after those before them, from the next poll on.
-    pub(crate) fn offer(&mut self, candidate: Candidate) {
-        self.waiting.push_back(candidate);
-    }
-
-    /// As [`offer`](Self::offer), in the place of those that wait: the run does not wait for its evaluations.
-    pub(super) fn offer_latest(&mut self, candidate: Candidate) {
-        self.waiting.clear();
-        self.offer(candidate);
+    /// Has weights evaluated, from the next poll on, in the place of those that wait.
+    pub(super) fn offer(&mut self, candidate: Candidate) {
+        self.waiting = Some(candidate);
     }
 
     /// True if the latest one that was begun came to no end in time.
-    pub(crate) fn hangs(&self) -> bool {
+    pub(super) fn hangs(&self) -> bool {
         self.hangs
     }
 
-    /// Does without the earliest that has not begun.
-    pub(crate) fn skip(&mut self) -> Option<Candidate> {
-        self.waiting.pop_front()
-    }
-
-    /// True if the next poll begins an evaluation.
-    pub(crate) fn begins(&self) -> bool {
-        self.current.is_none() && !self.waiting.is_empty()
-    }
-
-    /// What was offered and has come to no end, the earliest first.
-    pub(crate) fn unfinished(&self) -> impl Iterator<Item = &Candidate> {
-        self.current.iter().map(|(_, candidate)| candidate).chain(&self.waiting)
+    /// True if nothing is being evaluated, nor waits for it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.current.is_none() && self.waiting.is_none()
     }
 
     /// What came of the next evaluation, if it is over within that time.
-    pub(crate) fn poll(&mut self, program: &Path, timeout: Duration) -> Option<Result<Evaluated, EvalWorkerError>> {
+    pub(super) fn poll(&mut self, program: &Path, timeout: Duration) -> Option<Result<Evaluated, EvalWorkerError>> {
         if self.current.is_none()
             && let Err(error) = self.begin(program)
         {
@@ -126,15 +116,11 @@ impl RunEvaluation {
         let Some(about) = about else { return outcome.err().map(Err) };
         let (_, candidate) = self.current.take_if(|(ticket, _)| *ticket == about)?;
         self.hangs = matches!(outcome, Err(EvalWorkerError::Overdue { .. }));
-        if self.hangs {
-            // Each of those that wait may hang as long: only the latest is tried.
-            self.waiting.drain(..self.waiting.len().saturating_sub(1));
-        }
         Some(outcome.map(|found| Evaluated::of(&candidate, found)))
     }
 
     fn begin(&mut self, program: &Path) -> Result<(), EvalWorkerError> {
-        let Some(candidate) = self.waiting.pop_front() else { return Ok(()) };
+        let Some(candidate) = self.waiting.take() else { return Ok(()) };
         let worker = match &mut self.worker {
             Some(worker) => worker,
             None => self.worker.insert(EvalWorker::in_process_of(program, &self.run)?),
@@ -183,8 +169,7 @@ impl Evaluated {
             unfinished: found.unfinished,
             partial_return_mean: found.partial_return_mean,
         };
-        let episodes = found.episodes.iter().map(EvaluatedEpisode::metrics).collect();
-        Self { metrics, episodes, trace: found.trace }
+        Self { metrics, trace: found.trace }
     }
 
     /// The latest episode, as dashboards play it.

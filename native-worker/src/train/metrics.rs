@@ -41,7 +41,8 @@ impl Episodes {
         fragments.iter().flat_map(|fragment| &fragment.episodes).for_each(|episode| self.push(episode.clone()));
     }
 
-    fn push(&mut self, episode: EpisodeMetrics) {
+    /// Counts an episode.
+    pub(super) fn push(&mut self, episode: EpisodeMetrics) {
         self.finished += 1;
         if self.recent.len() == WINDOW {
             self.recent.pop_front();

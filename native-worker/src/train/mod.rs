@@ -2,21 +2,24 @@
 
 mod consumer;
 mod evaluation;
+mod local;
 mod metrics;
 mod outcome;
 mod output;
+mod read_metrics;
 mod request;
 mod run;
 mod run_dir;
 mod saving;
 
 pub(crate) use consumer::{Consuming, Update};
-pub(crate) use evaluation::{Candidate, Evaluated, EvaluationLine, EvaluationMetrics, RunEvaluation};
+pub use evaluation::EvaluationMetrics;
 pub use outcome::{RunEnd, Summary};
+pub use read_metrics::ReadMetrics;
 pub use request::{RunRequest, RunRequestError};
 pub use rollmesh_core::run::{EvaluationConfig, MAX_LOCAL_WORKERS, RunConfig, StopConfig};
 pub use run::SyncError;
 pub(crate) use run::{Run, RunTerms, StartError, Submitted, Task, Undone, Upload, UploadFault};
-pub(crate) use run_dir::{RunDir, new_run_dir};
+pub(crate) use run_dir::new_run_dir;
+pub(crate) use saving::SaveReport;
 pub use saving::{Difference, Differences, ResumeError, SavedRun};
-pub(crate) use saving::{Left, SaveReport, check_unedited, learns_from_files, resumed};

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use rollmesh_core::{group::UnbalancedLedger, hash::Hash128, ids::PolicyId};
 use serde::{Serialize, Serializer};
 
+use super::{evaluation::EvaluationMetrics, read_metrics::ReadMetrics};
+
 /// Why a run is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunEnd {
@@ -45,10 +47,18 @@ pub struct Summary {
     pub seed: u64,
     /// True if it reached its stop return.
     pub solved: bool,
+    /// Updates.
+    pub iterations: u64,
     /// Env steps that were learned from.
     pub env_steps: u64,
     /// Mean return of the last 100 finished episodes; none before the first.
     pub episode_return_mean: Option<f64>,
+    /// What the latest evaluation beside it has found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evaluation: Option<EvaluationMetrics>,
+    /// What reading said beside its batches, in a run that reads.
+    #[serde(flatten)]
+    pub read: ReadMetrics,
     /// Seconds from start to end, without pauses.
     pub wall_s: f64,
     /// Hash of the last weights.
@@ -79,7 +89,7 @@ pub struct Summary {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
-fn is_zero(count: &u64) -> bool {
+pub(super) fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 

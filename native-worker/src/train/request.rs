@@ -1,6 +1,9 @@
 //! A run as a program asks its hub for it.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use rollmesh_core::{
     config::ConfigError,
@@ -10,7 +13,9 @@ use rollmesh_core::{
     worker::{LearningParts, Registry, RolloutWorkerBuilder, SetupError},
 };
 
+use super::local::{self, LocalWorker};
 use crate::{
+    NativeWorker as _,
     hub::TOKEN_VARIABLE,
     learner::{DeviceError, DeviceSpec, all_settings, register_learning_policies_on},
 };
@@ -39,6 +44,14 @@ impl From<RunConfig> for RunRequest {
     }
 }
 
+/// What a run needs, made before it begins.
+pub(super) enum Prepared {
+    /// Its rows are made over leases.
+    Leased(Box<LearningParts>),
+    /// By a worker of its own; with what people should know of that.
+    Local(Box<LocalWorker>, Option<String>),
+}
+
 /// Why a run cannot begin as it is described.
 #[derive(Debug, thiserror::Error)]
 pub enum RunRequestError {
@@ -59,6 +72,15 @@ pub enum RunRequestError {
     /// A setting of its algorithm.
     #[error("policy_config: {0}")]
     Algorithm(#[from] ConfigError),
+    /// A setting of its input.
+    #[error("io_config: {0}")]
+    Input(ConfigError),
+    /// It learns from logged experience alone, and has none.
+    #[error("{0} learns from logged experience: name it with --input")]
+    NeedsInput(String),
+    /// It learns from what it samples, and is to read.
+    #[error("{0} learns from what it samples itself: learn from files with --algo bc or marwil")]
+    NeedsSampler(String),
     /// Its learner's device.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -90,11 +112,47 @@ impl RunRequest {
         Ok(self)
     }
 
-    /// Makes what the run needs, which finds everything that can be wrong with it before it begins.
+    /// Makes what the run needs, which finds everything that can be wrong with it before it begins. What cannot be leased is
+    /// sampled by a worker of the run's own, if it begins with no others.
     ///
     /// # Errors
     /// [`RunRequestError`] names what is wrong.
-    pub(crate) fn prepare(&self, registry: &Registry, kernels: Kernels) -> Result<LearningParts, RunRequestError> {
+    pub(super) fn prepare(&self, registry: &Registry, kernels: Kernels) -> Result<Prepared, RunRequestError> {
+        let local = |notice| {
+            let mut config = self.config.worker_config();
+            config.output = self.output.as_ref().map(|dir| dir.display().to_string());
+            let worker = self.builder(registry, kernels)?.native().kernels(kernels).config(config).build()?;
+            Ok(Prepared::Local(Box::new(LocalWorker::new(worker)), notice))
+        };
+        if self.config.reads_input() {
+            local::check_input(&self.config, registry)?;
+            return local(None);
+        }
+        if let Some(name) = self.config.algorithm.as_deref().filter(|name| local::OFFLINE.contains(name)) {
+            return Err(RunRequestError::NeedsInput(name.into()));
+        }
+        let may_be_local = self.config.num_workers == 0 && !self.remote_only;
+        match self.prepare_leased(registry, kernels) {
+            Ok(parts) => Ok(Prepared::Leased(Box::new(parts))),
+            Err(RunRequestError::Setup(error)) if may_be_local => {
+                let notice = format!("this process alone samples, and no worker can join: {error}");
+                // Where it can do as little, that is what is wrong.
+                local(Some(notice)).map_err(|_: RunRequestError| error.into())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The policies of a run over leases, and what its rows hold.
+    pub(super) fn prepare_leased(
+        &self,
+        registry: &Registry,
+        kernels: Kernels,
+    ) -> Result<LearningParts, RunRequestError> {
+        Ok(self.builder(registry, kernels)?.learning_parts(&self.config)?)
+    }
+
+    fn builder(&self, registry: &Registry, kernels: Kernels) -> Result<RolloutWorkerBuilder, RunRequestError> {
         self.check_environs()?;
         let device = self.device()?.open()?;
         let mut registry = registry.clone();
@@ -103,17 +161,30 @@ impl RunRequest {
             let name = unknown.name.escape_debug().to_string();
             return Err(RunRequestError::UnknownAlgorithm { name, known: unknown.known });
         }
-        let builder = RolloutWorkerBuilder::new(registry).kernels(kernels);
-        Ok(builder.learning_parts(&self.config)?)
+        Ok(RolloutWorkerBuilder::new(registry).kernels(kernels))
+    }
+
+    /// Where rows of leases are kept; a worker of the run's own has an output of its own.
+    pub(super) fn leased_output(&self, prepared: &Prepared) -> Option<&Path> {
+        match prepared {
+            Prepared::Leased(_) => self.output.as_deref(),
+            Prepared::Local(..) => None,
+        }
     }
 
     /// Checks the run by making its environment and its policies once, which finds everything that can be wrong with it.
-    /// Returns what the rows of its fragments hold.
+    /// Returns what the rows of its fragments hold; none if it has no fragments, since a worker of its own reads or samples
+    /// them.
     ///
     /// # Errors
     /// [`RunRequestError`] names what is wrong.
-    pub fn check(&self, registry: &Registry) -> Result<FragmentLayout, RunRequestError> {
-        Ok(self.clone().written_out()?.prepare(registry, Kernels::PORTABLE)?.layout)
+    pub fn check(&self, registry: &Registry) -> Result<Option<FragmentLayout>, RunRequestError> {
+        // Nothing is written for a look.
+        let looked_at = Self { output: None, ..self.clone().written_out()? };
+        Ok(match looked_at.prepare(registry, Kernels::PORTABLE)? {
+            Prepared::Leased(parts) => Some(parts.layout),
+            Prepared::Local(..) => None,
+        })
     }
 
     fn device(&self) -> Result<DeviceSpec, RunConfigError> {

@@ -225,14 +225,9 @@ impl RunDir {
         (self.metrics.bytes(), self.journal.as_ref().map_or(0, Lines::bytes))
     }
 
-    /// The policy so far; each file appears whole or not at all.
-    pub(crate) fn write_policy(&self, policy: &PolicyCheckpoint) -> io::Result<()> {
-        policy.save(&self.path).map_err(io::Error::other)
-    }
-
     /// What the run has come to; each file appears whole or not at all.
     pub(crate) fn write_end(&self, policy: &PolicyCheckpoint, summary: &impl Serialize) -> io::Result<()> {
-        self.write_policy(policy)?;
+        policy.save(&self.path).map_err(io::Error::other)?;
         replace(&self.path.join("summary.json"), &serde_json::to_vec_pretty(summary)?)
     }
 }

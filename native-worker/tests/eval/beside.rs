@@ -181,7 +181,7 @@ pub(crate) fn a_run_from_files_learns_all_rows_whatever_its_evaluations_do() {
             "--hidden", "8", "--run-dir", &run, "--json",
         ];
         let (summary, words) = rollmesh(&[&args[..], more].concat());
-        let warnings = words.lines().filter(|line| line.starts_with("warning: ")).map(str::to_owned);
+        let warnings = words.lines().map(str::to_owned);
         (summary, warnings.collect::<Vec<_>>(), metrics(run.as_ref()))
     };
     let (plain, warnings, (iterations, evaluations)) =
@@ -201,7 +201,7 @@ pub(crate) fn a_run_from_files_learns_all_rows_whatever_its_evaluations_do() {
         ]
     };
     for (does, once, words) in [
-        // Those that wait meanwhile are left out, but for the latest.
+        // The run waits for it once, and at its end.
         ("hang", false, "nothing has moved for 2000 ms"),
         ("hang", true, "nothing has moved for 2000 ms"),
         ("abort", false, "the lab burns"),
@@ -227,8 +227,7 @@ pub(crate) fn a_run_from_files_learns_all_rows_whatever_its_evaluations_do() {
     // However many would have to wait, the run does not.
     let (summary, warnings, (iterations, _)) = learn("hang", false, &often("2000", "1"));
     assert_eq!((&summary["env_steps"], iterations.len()), (&2000.into(), 100));
-    let left_out = warnings.iter().filter(|line| line.ends_with("is not evaluated: too many wait for that")).count();
-    assert!(left_out > 50, "{left_out} left out");
+    assert!(warnings.len() < 50, "{warnings:?}");
 }
 
 pub(crate) fn what_learns_from_a_game_in_wrappers_is_evaluated_in_them() {

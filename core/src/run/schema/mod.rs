@@ -64,8 +64,9 @@ pub fn json_schema(envs: &BTreeMap<String, Option<f64>>, algorithms: &[(String, 
     let fixed = settings().filter(|setting| setting.fixed.is_some());
     let fixed: Map<String, Value> =
         fixed.map(|setting| (setting.path.into(), json!({ "const": defaults.of(setting.path) }))).collect();
-    let samples = json!({ "properties": { "input": { "const": InputSource::SAMPLER } } });
-    let over_leases = json!({ "if": samples, "then": { "properties": fixed } });
+    // Without workers a run samples by itself what cannot be leased.
+    let leased = json!({ "input": { "const": InputSource::SAMPLER }, "num_workers": { "minimum": 1 } });
+    let over_leases = json!({ "if": { "properties": leased }, "then": { "properties": fixed } });
     root["allOf"] = names.iter().map(|name| when(name, &defaults)).chain([over_leases]).collect();
     let preset = |(env, algorithm, settings)| json!({ "env": env, "algorithm": algorithm, "settings": settings });
     root["x-presets"] = presets::all().map(preset).collect();

@@ -2,6 +2,8 @@
 
 use rollmesh_core::offline::survey::Spread;
 
+use crate::train::ReadMetrics;
+
 /// `500 (from 500 to 500)`, or nothing to say.
 pub(super) fn said(spread: &Spread) -> String {
     match spread.count {
@@ -20,6 +22,22 @@ pub(in crate::cli) fn short(number: f64) -> String {
     } else {
         format!("{number:.3e}")
     }
+}
+
+/// A line about each thing that reading has said.
+pub(in crate::cli) fn about_reading(read: &ReadMetrics) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for (name, episodes, means) in read.estimates() {
+        let means: Vec<String> = means.iter().map(|(name, mean)| format!("{name} {}", short(*mean))).collect();
+        lines.push(format!("estimate {name}: {} (means of {episodes} episodes)", means.join(", ")));
+    }
+    if read.blackholed_env_steps > 0 {
+        lines.push(format!("simulated       {} env steps, of which none is in the samples", read.blackholed_env_steps));
+    }
+    if read.corrupt_lines > 0 {
+        lines.push(format!("passed over     {} lines that are no batches", read.corrupt_lines));
+    }
+    lines
 }
 
 #[cfg(test)]

@@ -17,8 +17,9 @@ use serde::Serialize;
 use super::{SampleArgs, exit_code};
 use crate::{
     Registry,
-    cli::{exit::Failure, external::Clients, log::Log, read_metrics::ReadMetrics, signals::Interruption},
+    cli::{data::numbers::about_reading, exit::Failure, external::Clients, log::Log, signals::Interruption},
     progress::Progress,
+    train::ReadMetrics,
 };
 
 /// What is printed.
@@ -36,7 +37,7 @@ struct Summary {
     episode_length: Option<Spread>,
     policies: BTreeMap<PolicyId, PolicySummary>,
     custom_metrics: BTreeMap<String, Spread>,
-    #[serde(skip)]
+    #[serde(flatten)]
     read: ReadMetrics,
     /// Without hashing.
     steps_per_s: f64,
@@ -71,9 +72,7 @@ pub(super) fn run(
     let summary = summary.map_err(Failure::other)?;
     worker.stop().map_err(Failure::other)?;
     if args.json {
-        let mut object = serde_json::to_value(&summary).map_err(Failure::other)?;
-        summary.read.add_to(&mut object);
-        println!("{object}");
+        println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?);
     } else {
         print(&summary);
     }
@@ -157,7 +156,7 @@ fn print(summary: &Summary) {
     for (name, value) in &summary.custom_metrics {
         println!("metric {name}: {}", numbers(Some(*value)));
     }
-    summary.read.print();
+    about_reading(&summary.read).iter().for_each(|line| println!("{line}"));
     println!("steps/s         {:.0}", summary.steps_per_s);
     println!("batch hash      {}", summary.batch_hash);
 }

@@ -27,8 +27,11 @@ use super::{
         RunRequest,
         consumer::Consumer,
         evaluation::{EvaluationLine, EvaluationMetrics, RunEvaluation},
+        local::LocalWorker,
         metrics::{Episodes, Stopwatch},
         output::{OutputPlace, RunOutput},
+        read_metrics::ReadMetrics,
+        request::Prepared,
         run_dir::{RunDir, RunDirError, output_series},
         saving::{RunFiles, Saved, lock},
     },
@@ -87,8 +90,28 @@ impl Run {
         let prepared = request.prepare(registry, kernels)?;
         request.run_dir.as_deref().map_or(Ok(()), RunDir::check_free)?;
         let slots = request.config.num_slots();
-        let output = request.output.as_deref().map(|dir| RunOutput::create(dir, slots)).transpose()?;
-        Self::learning(number, request, prepared, None, None, output, first_lease)
+        let output = request.leased_output(&prepared).map(|dir| RunOutput::create(dir, slots)).transpose()?;
+        Self::prepared(number, request, prepared, None, None, output, first_lease)
+    }
+
+    /// A run that learns: from its first weights, or from these weights and this state of the learner on.
+    fn prepared(
+        number: u32,
+        request: RunRequest,
+        prepared: Prepared,
+        saved: Option<(Weights, Vec<u8>)>,
+        group: Option<GroupState>,
+        output: Option<RunOutput>,
+        first_lease: LeaseId,
+    ) -> Result<Self, StartError> {
+        match prepared {
+            Prepared::Leased(parts) => Self::learning(number, request, *parts, saved, group, output, first_lease),
+            Prepared::Local(worker, notice) => {
+                let mut run = Self::local(number, request, *worker, saved, first_lease)?;
+                run.warnings.extend(notice);
+                Ok(run)
+            }
+        }
     }
 
     /// Takes the directory of a run that is new: once nothing is in the way of its beginning any more.
@@ -116,7 +139,7 @@ impl Run {
         let kept = saved.as_ref().map_or((0, 0), |saved| (saved.progress.metrics_bytes, saved.progress.journal_bytes));
         let slots = request.config.num_slots();
         let mut warning = None;
-        let (output, old_output) = match (&request.output, output) {
+        let (output, old_output) = match (request.leased_output(&prepared), output) {
             (None, old) => {
                 warning = old.as_ref().map(|_| "the run was begun with --output; without it nothing more is kept");
                 (None, old)
@@ -129,10 +152,10 @@ impl Run {
             }
         };
         let mut run = match saved {
-            None => Self::learning(number, request.clone(), prepared, None, None, output, first_lease)?,
+            None => Self::prepared(number, request.clone(), prepared, None, None, output, first_lease)?,
             Some(Saved { policy, group, learner, progress }) => {
                 let start = Some((policy.weights, learner));
-                let run = Self::learning(number, request.clone(), prepared, start, Some(group), output, first_lease)?;
+                let run = Self::prepared(number, request.clone(), prepared, start, Some(group), output, first_lease)?;
                 Self {
                     iteration: policy.iteration,
                     env_steps: policy.env_steps,
@@ -162,12 +185,14 @@ impl Run {
             run.history = files.dir.metrics().map(|metrics| run.point(&metrics)).collect();
             let evaluated = |line: EvaluationLine<EvaluationMetrics>| line.evaluation.point(run.number);
             run.evaluations = files.dir.metrics().map(evaluated).collect();
+            let latest = files.dir.metrics().last();
+            run.evaluated = latest.map(|line: EvaluationLine<EvaluationMetrics>| line.evaluation);
             run.files = Some(files);
         }
         Ok(run)
     }
 
-    /// A run that learns: from its first weights, or from these weights and this state of the learner on.
+    /// As [`prepared`](Self::prepared), over leases.
     fn learning(
         number: u32,
         request: RunRequest,
@@ -177,8 +202,7 @@ impl Run {
         output: Option<RunOutput>,
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
-        let mode = request.config.sampling_mode();
-        let RunConfig { rollout, algorithm, num_workers, stop, .. } = request.config.clone();
+        let rollout = request.config.rollout.clone();
         let default = policies.get(&PolicyId::DEFAULT).filter(|_| policies.len() == 1);
         let postprocessing = default.map_or(Postprocessing::None, |policy| policy.postprocessing());
         let mut learners = Learners::new(policies, rollout.policies_to_train.clone(), callbacks, info)?;
@@ -199,24 +223,8 @@ impl Run {
         if !is_new {
             learners.restore(&weights, &state)?;
         }
-        let gamma = match postprocessing {
-            Postprocessing::Advantages(config) => config.gamma,
-            Postprocessing::None | Postprocessing::Custom => USUAL_GAMMA,
-        };
         let consumer = Consumer::Learner { thread: LearnerThread::spawn(learners)?, postprocessing, output };
-        let terms = RunTerms {
-            algo: algorithm.unwrap_or_default(),
-            gamma,
-            num_workers,
-            extra_environs: rollout.extra_environs,
-            worker: request.config.host.worker.clone(),
-            hung_worker_timeout: hung_worker_timeout(&request.config),
-            pace: request.pace,
-            stop_return: stop.episode_return_mean,
-            max_env_steps: stop.env_steps,
-            max_wall: stop.wall_s.map(Duration::from_secs_f64),
-            mode,
-        };
+        let terms = RunTerms::of(&request, gamma_of(postprocessing));
         let evaluation = RunEvaluation::of(&request.config);
         let weights = match &mut filter {
             None => weights,
@@ -226,6 +234,30 @@ impl Run {
         Ok(Self { evaluation, filter, ..run })
     }
 
+    /// As [`prepared`](Self::prepared), by the run's own worker. It has no slots and grants nothing.
+    fn local(
+        number: u32,
+        request: RunRequest,
+        mut worker: LocalWorker,
+        saved: Option<(Weights, Vec<u8>)>,
+        first_lease: LeaseId,
+    ) -> Result<Self, StartError> {
+        worker.begin()?;
+        if let Some((_, state)) = saved {
+            worker.restore(&state)?;
+        }
+        let warning = (!worker.can_go_on()).then_some(
+            "this input can only be read from its beginning: nobody can go on with the run where it is interrupted",
+        );
+        let (ids, weights, interruption) = (worker.ids(), worker.weights()?, worker.interruption());
+        let terms = RunTerms { num_workers: 0, ..RunTerms::of(&request, gamma_of(worker.postprocessing())) };
+        let evaluation = RunEvaluation::of(&request.config);
+        let layout = FragmentLayout::Agents(BTreeMap::new());
+        let consumer = Consumer::Local(LearnerThread::spawn(worker)?, interruption);
+        let run = Self::with(number, (request, &layout, ids), terms, weights, (consumer, None), first_lease)?;
+        Ok(Self { evaluation, warnings: warning.map(String::from).into_iter().collect(), ..run })
+    }
+
     fn sampling(
         number: u32,
         request: RunRequest,
@@ -233,21 +265,8 @@ impl Run {
         (registry, kernels): (&Registry, Kernels),
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
-        let LearningParts { policies, layout, .. } = request.prepare(registry, kernels)?;
-        let RunConfig { num_workers, stop, .. } = request.config;
-        let terms = RunTerms {
-            algo: "sample".into(),
-            gamma: 1.0,
-            num_workers,
-            extra_environs: BTreeMap::new(),
-            worker: None,
-            hung_worker_timeout: hung_worker_timeout(&request.config),
-            pace: Duration::ZERO,
-            stop_return: None,
-            max_env_steps: stop.env_steps,
-            max_wall: stop.wall_s.map(Duration::from_secs_f64),
-            mode: request.config.sampling_mode(),
-        };
+        let LearningParts { policies, layout, .. } = request.prepare_leased(registry, kernels)?;
+        let terms = RunTerms { algo: "sample".into(), stop_return: None, ..RunTerms::of(&request, 1.0) };
         let ids = policies.keys().cloned().collect();
         let weights = Weights::of_run(WeightsVersion(0), policies.iter().map(|(id, policy)| (id, policy.weights())));
         let weights = weights.map_err(|error| LearnError::from(PolicyError::from(error)))?;
@@ -310,9 +329,39 @@ impl Run {
             history: Vec::new(),
             evaluations: Vec::new(),
             evaluation: None,
+            evaluated: None,
+            is_batch_due: false,
+            read: ReadMetrics::default(),
             #[cfg(test)]
             false_books: None,
         })
+    }
+}
+
+impl RunTerms {
+    /// What a request says of it, under a policy with this discount.
+    fn of(request: &RunRequest, gamma: f64) -> Self {
+        let RunConfig { rollout, algorithm, num_workers, stop, .. } = &request.config;
+        Self {
+            algo: algorithm.clone().unwrap_or_default(),
+            gamma,
+            num_workers: *num_workers,
+            extra_environs: rollout.extra_environs.clone(),
+            worker: request.config.host.worker.clone(),
+            hung_worker_timeout: hung_worker_timeout(&request.config),
+            pace: request.pace,
+            stop_return: stop.episode_return_mean,
+            max_env_steps: stop.env_steps,
+            max_wall: stop.wall_s.map(Duration::from_secs_f64),
+            mode: request.config.sampling_mode(),
+        }
+    }
+}
+
+fn gamma_of(postprocessing: Postprocessing) -> f64 {
+    match postprocessing {
+        Postprocessing::Advantages(config) => config.gamma,
+        Postprocessing::None | Postprocessing::Custom => USUAL_GAMMA,
     }
 }
 

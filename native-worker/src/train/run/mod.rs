@@ -11,6 +11,7 @@ mod weights;
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
+    sync::atomic::Ordering,
     time::Duration,
 };
 
@@ -38,9 +39,11 @@ use rollmesh_core::group::Ledger;
 use super::{
     RunEnd, RunRequest, RunRequestError, SavedRun, Summary,
     consumer::{Consumer, Consuming, SubmitError},
-    evaluation::RunEvaluation,
+    evaluation::{EvaluationMetrics, RunEvaluation},
+    local::Iterated,
     metrics::{Episodes, IterationMetrics, Stopwatch},
     output::OutputPlace,
+    read_metrics::ReadMetrics,
     run_dir::RunDirError,
     saving::{RunFiles, Snapshot},
 };
@@ -143,6 +146,12 @@ pub(crate) struct Run {
     pub(crate) evaluations: Vec<EvaluationPoint>,
     /// None if it is not evaluated, or is over.
     evaluation: Option<RunEvaluation>,
+    /// What its latest evaluation has found.
+    evaluated: Option<EvaluationMetrics>,
+    /// Of a run whose own worker makes its batches: the next one is due.
+    is_batch_due: bool,
+    /// What reading has said so far.
+    read: ReadMetrics,
     /// Books that are none, to see what comes of them.
     #[cfg(test)]
     pub(crate) false_books: Option<Ledger>,
@@ -217,6 +226,11 @@ impl Run {
     /// that while their uploads travel.
     pub(crate) fn begin_iteration(&mut self, now: Micros) -> Result<(), BeginError> {
         self.iteration_began = self.stopwatch.elapsed();
+        if self.is_local() {
+            self.begun += 1;
+            self.is_batch_due = true;
+            return Ok(());
+        }
         if !self.has_taker() || self.group.open_iterations() == 0 {
             self.begin_one(now)?;
         }
@@ -242,6 +256,18 @@ impl Run {
         matches!(self.consumer, Some(Consumer::Taker(_)))
     }
 
+    /// True if the run's own worker makes its batches: it has no slots.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.consumer, Some(Consumer::Local(..)))
+    }
+
+    /// Keeps the run's own worker from completing the batch that it is making.
+    pub(crate) fn interrupt(&self) {
+        if let Some(Consumer::Local(_, is_interrupted)) = &self.consumer {
+            is_interrupted.store(true, Ordering::Relaxed);
+        }
+    }
+
     fn steps_per_iteration(&self) -> u64 {
         u64::from(self.config().num_slots()) * u64::from(self.config().fragment_length())
     }
@@ -257,8 +283,8 @@ impl Run {
 
     /// The batch of the iteration, if it is complete: counted, and handed to its consumer.
     pub(crate) fn poll_update(&mut self) -> Option<Result<Submitted, SubmitError>> {
+        let fragments = if self.is_local() { self.take_due()? } else { self.group.poll_batch()? };
         let consumer = self.consumer.as_ref()?;
-        let fragments = self.group.poll_batch()?;
         self.episodes.count(&fragments);
         self.batch_env_steps = fragments.iter().map(SlotFragment::env_steps).sum();
         self.is_learning = !self.has_taker();
@@ -266,6 +292,12 @@ impl Run {
         let results = self.results();
         let submitted = consumer.submit(fragments, self.filter.as_mut(), results);
         Some(submitted.map(|update| Submitted { update, trace }))
+    }
+
+    /// No fragments, if it is time for the next batch of the run's own worker.
+    fn take_due(&mut self) -> Option<Vec<SlotFragment>> {
+        let is_due = self.phase == Phase::Running && std::mem::take(&mut self.is_batch_due);
+        is_due.then(Vec::new)
     }
 
     /// What is known of the iteration whose batch is about to be learned from.
@@ -287,6 +319,15 @@ impl Run {
         self.env_steps += steps;
         let took = self.stopwatch.elapsed().saturating_sub(self.iteration_began);
         self.steps_per_s = steps as f64 / took.as_secs_f64().max(1e-9);
+    }
+
+    /// The run's own worker has made a batch and learned from it. What people should be told is first.
+    pub(crate) fn handle_iterated(&mut self, iterated: Iterated) -> (Vec<String>, IterationMetrics) {
+        let Iterated { env_steps, episodes, read, warnings, learned } = iterated;
+        self.batch_env_steps = env_steps;
+        episodes.into_iter().for_each(|episode| self.episodes.push(episode));
+        self.read = read;
+        (warnings, self.handle_update(learned))
     }
 
     /// The learner is done with the batch.
@@ -338,11 +379,27 @@ impl Run {
 
     /// Why the run should end now, if it should.
     pub(crate) fn end_reached(&self) -> Option<RunEnd> {
-        if self.terms.stop_return.is_some_and(|target| self.episodes.have_reached(target)) {
+        if self.terms.stop_return.is_some_and(|target| self.has_reached(target)) {
             return Some(RunEnd::Solved);
         }
+        self.is_used_up().then_some(RunEnd::Finished)
+    }
+
+    fn has_reached(&self, target: f64) -> bool {
+        if self.is_judged_by_evaluations() {
+            return self
+                .evaluated
+                .as_ref()
+                .and_then(|found| found.episode_return_mean)
+                .is_some_and(|mean| mean >= target);
+        }
+        self.episodes.have_reached(target)
+    }
+
+    /// True once all env steps or all of the time are used up.
+    fn is_used_up(&self) -> bool {
         let is_late = self.terms.max_wall.is_some_and(|limit| self.elapsed() >= limit);
-        (is_late || self.env_steps >= self.terms.max_env_steps).then_some(RunEnd::Finished)
+        is_late || self.env_steps >= self.terms.max_env_steps
     }
 
     /// An error if an env step was lost or counted twice.
@@ -383,6 +440,7 @@ impl Run {
     /// Grants nothing more, and begins nothing more.
     pub(crate) fn drain(&mut self) {
         if !self.is_over() {
+            self.interrupt();
             self.phase = Phase::Draining;
             self.group.pause();
         }
@@ -431,8 +489,11 @@ impl Run {
             algo: self.terms.algo.clone(),
             seed: self.config().rollout.seed,
             solved: end == RunEnd::Solved,
+            iterations: self.iteration,
             env_steps: self.env_steps,
             episode_return_mean: self.episodes.return_mean(),
+            evaluation: self.evaluated.clone(),
+            read: self.read.clone(),
             wall_s: self.stopwatch.elapsed().as_secs_f64(),
             weights_hash: self.weights_hash(),
             policies: self.policy_hashes(),

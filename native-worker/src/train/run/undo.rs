@@ -8,6 +8,7 @@ use super::{
     super::{
         RunRequest,
         consumer::Consumer,
+        local::LocalWorker,
         output::{OutputPlace, RunOutput},
         saving::{Saved, SavedRun, Snapshot, progress},
     },
@@ -95,15 +96,20 @@ impl Run {
 
     /// The run after its last update, whether it has files or not; none if its books are wrong.
     pub(super) fn take_snapshot(&self) -> Option<Snapshot> {
-        let Some(Consumer::Learner { thread, .. }) = &self.consumer else { return None };
+        let learner = || match &self.consumer {
+            Some(Consumer::Learner { thread, .. }) => Some(thread.state()),
+            Some(Consumer::Local(worker, _)) => Some(worker.ask(LocalWorker::state)),
+            Some(Consumer::Taker(_)) | None => None,
+        };
         let bytes = self.files.as_ref().map_or((0, 0), |files| files.dir.bytes());
         let mut progress = progress(bytes, self.stopwatch.elapsed(), &self.episodes);
         progress.tainted = self.is_tainted;
         progress.output = self.output().map_or_else(|| self.old_output.clone(), RunOutput::place);
-        (!self.is_learning && self.check_books().is_ok()).then(|| Snapshot {
+        let is_between = !self.is_learning && self.check_books().is_ok();
+        Some(Snapshot {
+            learner: is_between.then(learner).flatten()?,
             policy: self.policy(),
             group: self.group.state(),
-            learner: thread.state(),
             progress,
             output: self.output().cloned(),
         })
@@ -113,7 +119,7 @@ impl Run {
     pub(super) fn output(&self) -> Option<&RunOutput> {
         match &self.consumer {
             Some(Consumer::Learner { output, .. }) => output.as_ref(),
-            Some(Consumer::Taker(_)) | None => None,
+            Some(Consumer::Local(..) | Consumer::Taker(_)) | None => None,
         }
     }
 

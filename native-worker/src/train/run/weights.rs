@@ -45,7 +45,7 @@ impl Run {
     /// The weights, if they have changed since they were sent to everybody. Not while a fragment is being made: whoever
     /// has newer ones cannot help with it.
     pub(crate) fn news(&mut self) -> Result<Option<Frame>, TooLarge> {
-        if self.group.fragment().is_some() {
+        if self.group.fragment().is_some() || self.is_local() {
             return Ok(None);
         }
         if let Some(next) = self.next_weights.take() {

@@ -6,6 +6,7 @@ mod saved_run;
 mod saver;
 mod snapshot;
 
+pub(crate) use self::saver::SaveReport;
 pub use self::{
     differences::{Difference, Differences},
     saved_run::{ResumeError, SavedRun},
@@ -14,8 +15,4 @@ pub(super) use self::{
     files::{Ended, RunFiles},
     saved_run::{Saved, lock, read_config},
     snapshot::{Snapshot, progress},
-};
-pub(crate) use self::{
-    saved_run::{Left, check_unedited, learns_from_files, resumed},
-    saver::SaveReport,
 };

@@ -57,9 +57,6 @@ pub enum ResumeError {
     /// There was never a run.
     #[error("{0} holds no run: begin one with --run-dir {0}")]
     NoRun(PathBuf),
-    /// It learns from files, without a hub.
-    #[error("the run in {0} learns from files, and no hub goes on with it: use `rollmesh train --resume {0}`")]
-    FromFiles(PathBuf),
     /// Another process has it.
     #[error("the run in {0} is going on in another process: stop that first")]
     Busy(PathBuf),
@@ -127,9 +124,6 @@ impl SavedRun {
     pub fn load(dir: impl Into<PathBuf>) -> Result<Self, ResumeError> {
         let dir = dir.into();
         let Left { lock, config, checkpoint, notices } = Left::open(&dir)?;
-        if config.reads_input() {
-            return Err(ResumeError::FromFiles(dir));
-        }
         let saved = match checkpoint {
             None => None,
             Some(files) => {
@@ -214,18 +208,18 @@ pub(in super::super) fn read_config(text: &str) -> Result<RunConfig, String> {
 }
 
 /// A run's directory as it was left, kept from others as long as the lock exists.
-pub(crate) struct Left {
-    pub(crate) lock: File,
-    pub(crate) config: RunConfig,
+struct Left {
+    lock: File,
+    config: RunConfig,
     /// The files of its newest checkpoint that is whole; none if it has no checkpoint.
-    pub(crate) checkpoint: Option<BTreeMap<String, Vec<u8>>>,
+    checkpoint: Option<BTreeMap<String, Vec<u8>>>,
     /// What people should know.
-    pub(crate) notices: Vec<String>,
+    notices: Vec<String>,
 }
 
 impl Left {
     /// Changes nothing there.
-    pub(crate) fn open(dir: &Path) -> Result<Self, ResumeError> {
+    fn open(dir: &Path) -> Result<Self, ResumeError> {
         let path = dir.join(CONFIG);
         if !path.is_file() {
             return Err(ResumeError::NoRun(dir.into()));
@@ -256,13 +250,8 @@ fn config_at(path: &Path) -> Result<RunConfig, ResumeError> {
     read_config(&text).map_err(|reason| ResumeError::Config { path: path.into(), reason })
 }
 
-/// True if the run in a directory learns from files.
-pub(crate) fn learns_from_files(dir: &Path) -> bool {
-    config_at(&dir.join(CONFIG)).is_ok_and(|config| config.reads_input())
-}
-
 /// That the configuration in a run's directory is the one that its checkpoint has the text of.
-pub(crate) fn check_unedited(dir: &Path, stored: &str, config: &RunConfig) -> Result<(), ResumeError> {
+fn check_unedited(dir: &Path, stored: &str, config: &RunConfig) -> Result<(), ResumeError> {
     let checkpoint = dir.join(CHECKPOINTS_DIR).join(CONFIG);
     let stored = read_config(stored).map_err(|reason| ResumeError::Config { path: checkpoint, reason })?;
     let path = dir.join(CONFIG);
@@ -273,7 +262,7 @@ pub(crate) fn check_unedited(dir: &Path, stored: &str, config: &RunConfig) -> Re
 }
 
 /// The settings of a run in a directory with others over them, as far as those may change while it goes on.
-pub(crate) fn resumed(dir: &Path, stored: &RunConfig, asked: RunConfig) -> Result<RunConfig, ResumeError> {
+fn resumed(dir: &Path, stored: &RunConfig, asked: RunConfig) -> Result<RunConfig, ResumeError> {
     let path = dir.join(CONFIG);
     let request = RunRequest { config: asked, ..RunRequest::default() }.written_out();
     let RunRequest { config, .. } =

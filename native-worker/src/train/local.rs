@@ -1,0 +1,223 @@
+//! RLlib's local worker: one worker reads or samples what its policies learn from, for runs without slots.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use rollmesh_core::{
+    batch::{AnyBatch, EpisodeMetrics},
+    callbacks::Callbacks as _,
+    episode::{EpisodeSummary, GlobalVars, RolloutMetrics},
+    ids::{PolicyId, WeightsVersion},
+    policy::{PolicyError, Postprocessing},
+    run::{InputSource, PolicyConfig, RunConfig},
+    sampler::Position,
+    time::Micros,
+    weights::Weights,
+    worker::{RolloutError, RolloutWorker, WorkerMetrics, WorkerStateError},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{RunRequestError, read_metrics::ReadMetrics};
+use crate::{
+    Registry,
+    learner::{LearnError, Learned, Results, tell_results},
+    offline::{DATASET, DATASET_SETTINGS, INPUT_SETTINGS},
+};
+
+/// A worker whose policies learn where it samples, on a thread of its own.
+pub(crate) struct LocalWorker {
+    worker: RolloutWorker,
+    /// Env steps of a batch, at least.
+    train_batch_size: usize,
+    reads_input: bool,
+    read: ReadMetrics,
+    is_interrupted: Arc<AtomicBool>,
+}
+
+/// How long it samples before it looks whether somebody has interrupted.
+const SPAN: Micros = Micros(50_000);
+/// Algorithms that learn from what they sample.
+const ON_POLICY: [&str; 3] = ["ppo", "a2c", "pg"];
+/// Algorithms that learn from what is logged.
+pub(super) const OFFLINE: [&str; 2] = ["bc", "marwil"];
+
+/// What came of an iteration.
+pub(crate) struct Iterated {
+    /// That were learned from.
+    pub(crate) env_steps: u64,
+    /// That ended in it.
+    pub(crate) episodes: Vec<EpisodeMetrics>,
+    /// What reading has said, of this life of the run and of those before it.
+    pub(crate) read: ReadMetrics,
+    /// What may be a mistake.
+    pub(crate) warnings: Vec<String>,
+    pub(crate) learned: Learned,
+}
+
+/// What [`LocalWorker::state`] gives.
+#[derive(Serialize, Deserialize)]
+struct State {
+    worker: Vec<u8>,
+    /// What is read next; none for a sampler, and for what can only be read from its beginning.
+    position: Option<Vec<u8>>,
+    blackholed_env_steps: u64,
+    corrupt_lines: u64,
+}
+
+impl LocalWorker {
+    /// A worker for a run.
+    pub(crate) fn new(worker: RolloutWorker) -> Self {
+        let config = worker.creation_args();
+        let train_batch_size = config.train_batch_size.max(1) as usize;
+        let (reads_input, read, is_interrupted) = (!config.input.is_sampler(), ReadMetrics::default(), Arc::default());
+        Self { worker, train_batch_size, reads_input, read, is_interrupted }
+    }
+
+    /// Callbacks hear that the run begins.
+    pub(crate) fn begin(&mut self) -> Result<(), LearnError> {
+        let info = self.worker.info().clone();
+        Ok(self.worker.callbacks_mut().on_algorithm_init(&info)?)
+    }
+
+    /// Set, it keeps iterations from being completed.
+    pub(crate) fn interruption(&self) -> Arc<AtomicBool> {
+        self.is_interrupted.clone()
+    }
+
+    /// Ids of all policies, in order.
+    pub(crate) fn ids(&self) -> Vec<PolicyId> {
+        self.worker.creation_args().policies.keys().cloned().collect()
+    }
+
+    /// What the default policy does with trajectories, if it is the only one.
+    pub(crate) fn postprocessing(&self) -> Postprocessing {
+        self.worker.policy(&PolicyId::DEFAULT).map_or(Postprocessing::None, |policy| policy.postprocessing())
+    }
+
+    /// True if a run can go on where this one is.
+    pub(crate) fn can_go_on(&self) -> bool {
+        !self.reads_input || self.worker.input_position().is_some()
+    }
+
+    /// Weights of all policies.
+    pub(crate) fn weights(&mut self) -> Result<Weights, LearnError> {
+        let weights = self.worker.weights(None)?;
+        let version = weights.values().map(Weights::version).max().unwrap_or(WeightsVersion(0));
+        Ok(Weights::of_run(version, &weights).map_err(PolicyError::from)?)
+    }
+
+    /// All that the worker needs to go on between two iterations, besides its configuration.
+    pub(crate) fn state(&mut self) -> Result<Vec<u8>, LearnError> {
+        let ReadMetrics { blackholed_env_steps, corrupt_lines, .. } = self.read;
+        let position = self.worker.input_position().map(|position| position.as_bytes().to_vec());
+        let state = State { worker: self.worker.save()?, position, blackholed_env_steps, corrupt_lines };
+        Ok(postcard::to_allocvec(&state).map_err(|_| not_a_state())?)
+    }
+
+    /// Goes on from a [state](Self::state).
+    pub(crate) fn restore(&mut self, state: &[u8]) -> Result<(), LearnError> {
+        let State { worker, position, blackholed_env_steps, corrupt_lines } =
+            postcard::from_bytes(state).map_err(|_| not_a_state())?;
+        self.worker.restore(&worker)?;
+        let info = self.worker.info().clone();
+        self.worker.callbacks_mut().on_checkpoint_loaded(&info)?;
+        if let Some(position) = position {
+            self.worker.set_input_position(&Position::from_bytes(position))?;
+        }
+        self.read = ReadMetrics::counted(blackholed_env_steps, corrupt_lines);
+        Ok(())
+    }
+
+    /// Reads or samples a train batch, and lets the policies learn from it. None once somebody has interrupted: then nothing
+    /// was learned, and what was sampled is lost. `results` are what is known of the run.
+    pub(crate) fn iterate(&mut self, mut results: Results) -> Result<Option<Iterated>, LearnError> {
+        let (mut batches, mut steps, mut warnings) = (Vec::new(), 0, Vec::new());
+        let (mut ended, mut read) = (Vec::<RolloutMetrics>::new(), ReadMetrics::default());
+        while steps < self.train_batch_size {
+            let Some(batch) = self.sample()? else { return Ok(None) };
+            let metrics = self.worker.metrics();
+            read.add(&metrics);
+            let WorkerMetrics { episodes, warnings: new, .. } = metrics;
+            warnings.extend(new.iter().map(ToString::to_string));
+            steps += batch.env_steps();
+            ended.extend(episodes);
+            batches.push(batch);
+        }
+        let infos = self.worker.learn_on_batch(&AnyBatch::concat(&batches)?)?;
+        let mut vars: GlobalVars = self.worker.global_vars();
+        vars.timestep += steps as u64;
+        for id in infos.keys() {
+            *vars.num_grad_updates_per_policy.entry(id.clone()).or_default() += 1;
+        }
+        self.worker.set_global_vars(&vars, None)?;
+        self.read.follow(read);
+        let summary = EpisodeSummary::of(&ended);
+        for (name, mean) in
+            [("episode_return_mean", summary.episode_return.mean), ("episode_len_mean", summary.length.mean)]
+        {
+            results.insert(name.into(), mean);
+        }
+        let is_single = self.ids() == [PolicyId::DEFAULT];
+        let added = tell_results(self.worker.callbacks_mut(), is_single, &infos, results)?;
+        let learned = Learned { weights: self.weights()?, infos, added };
+        let lost = ended.iter().filter_map(|episode| Some((episode.episode_id, episode.faulty.as_ref()?)));
+        warnings.extend(lost.map(|(id, fault)| format!("episode {id} was lost: {fault}")));
+        let episodes = ended.iter().filter(|episode| episode.faulty.is_none()).map(metrics_of).collect();
+        Ok(Some(Iterated { env_steps: steps as u64, episodes, read: self.read.clone(), warnings, learned }))
+    }
+
+    /// None once somebody has interrupted.
+    fn sample(&mut self) -> Result<Option<AnyBatch>, LearnError> {
+        while !self.is_interrupted.load(Ordering::Relaxed) {
+            if let Some(batch) = self.worker.sample_within(SPAN)? {
+                return Ok(Some(batch));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Drop for LocalWorker {
+    fn drop(&mut self) {
+        // Nobody is left to be told that it failed.
+        let _ = self.worker.stop();
+    }
+}
+
+/// Checks what a run that reads says of its input: a setting that means nothing to files is a mistake; those of registered
+/// inputs are their own. An algorithm learns from what is logged or from what is sampled, not from both.
+pub(super) fn check_input(config: &RunConfig, registry: &Registry) -> Result<(), RunRequestError> {
+    let on_policy = |policy: &&PolicyConfig| ON_POLICY.contains(&policy.policy.as_str());
+    if let Some(policy) = config.worker_config().policies.values().find(on_policy) {
+        return Err(RunRequestError::NeedsSampler(policy.policy.clone()));
+    }
+    let is_file = |name: &String| registry.input(name).is_err();
+    let input = &config.rollout.input;
+    let only_files = match input {
+        InputSource::Name(name) => is_file(name),
+        InputSource::Files(_) => true,
+        InputSource::Mixture(mixture) => mixture.keys().all(is_file),
+    };
+    let of_paths = DATASET_SETTINGS.iter().filter(|_| *input == InputSource::Name(DATASET.into()));
+    let known: Vec<&str> = INPUT_SETTINGS.iter().chain(of_paths).copied().collect();
+    match config.rollout.io_config.check_known(&known) {
+        Err(unknown) if only_files => Err(RunRequestError::Input(unknown)),
+        _ => Ok(()),
+    }
+}
+
+fn not_a_state() -> RolloutError {
+    WorkerStateError::NotAState.into()
+}
+
+fn metrics_of(episode: &RolloutMetrics) -> EpisodeMetrics {
+    EpisodeMetrics {
+        // The lower half of an episode's id is its number in its slot.
+        episode: episode.episode_id as u32,
+        len: episode.length,
+        episode_return: episode.episode_return,
+        custom_metrics: episode.custom_metrics.clone(),
+    }
+}
