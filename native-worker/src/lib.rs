@@ -30,7 +30,6 @@ mod progress;
 mod pulse;
 mod registry;
 mod shell;
-pub mod tensors;
 pub mod train;
 mod worker;
 pub mod worker_group;
@@ -39,6 +38,7 @@ pub use cli::main_with;
 pub use registry::native;
 /// What a program knows by name: environments, policies and whatever else users' crates bring along.
 pub use rollmesh_core::worker::Registry;
+pub use rollmesh_learner::tensors;
 pub use shell::{AsyncSampler, NativeHost, NativeShell, NativeWorker};
 pub use worker_group::WorkerGroup;
 

@@ -67,3 +67,8 @@ pub(crate) fn clippy_wasm(job: &Job) -> Result<()> {
     }
     job.run(cargo().args(["clippy", "--locked"]).args(packages).args(["--", "--deny", "warnings"]))
 }
+
+/// The learner for a browser: nothing in it needs threads, sockets or files.
+pub(crate) fn learner_wasm(job: &Job) -> Result<()> {
+    job.run(toolchain::cargo_for(WASM)?.args(["check", "--locked", "--package", "rollmesh-learner", "--target", WASM]))
+}

@@ -34,7 +34,7 @@ mod hello;
 mod join;
 mod links;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 pub use group::TcpAllReduce;
 

@@ -1,49 +1,16 @@
-//! The learner: policy gradients with candle's autograd and AdamW, on a thread of its own or within a policy.
-//!
-//! [`Learner::update`] takes a train batch and gives the next version of the weights, with which the acting policy in
-//! [`rollmesh_core`] goes on. [`LearningPolicy`] is both at once, for workers that learn where they sample. Two invariants:
-//! published weights are always finite, and on a CPU they are a function of configuration, seed, initial weights and
-//! batches alone. Every sum is made on one thread in a fixed order, whatever the number of cores, and shuffles are
-//! addressed by version and epoch. The bits may differ between models of CPU, since matrix products use the widest
-//! instructions there are.
-//!
-//! Every operation allocates a tensor, so the allocator matters: with glibc's an update takes nearly twice as long as
-//! with mimalloc, which the `rollmesh` program sets and other programs should, too.
-//!
-//! Not here: advantages, which [`rollmesh_core`] computes when it joins fragments to a train batch, and acting.
+//! The learner, [`rollmesh_learner`], and the thread that it has in this process.
 
-mod columns;
-mod config;
-mod device;
-mod dist;
-mod error;
-mod fitted_q;
-mod gradient;
-mod learners;
-mod loss;
-mod model;
-mod ops;
-mod optimizer;
-mod policy;
-mod ranks;
-mod rows;
-mod state;
-mod stats;
 #[cfg(test)]
-mod test_support;
-#[cfg(test)]
-mod tests;
+#[path = "../../../learner/src/test_support.rs"]
+// The learner's own tests use the rest.
+#[allow(dead_code)]
+pub(crate) mod test_support;
 mod thread;
-mod update;
 
-pub use config::{Algorithm, ConfigError, MarwilConfig, PolicyGradientConfig, PpoConfig, run_schema};
-pub use device::{DeviceError, DeviceSpec};
-pub use error::LearnError;
-pub use fitted_q::{Fit, FittedQ, FittedQConfig};
-pub(crate) use learners::{ENV_STEPS, Learned, Learners, Results, tell_results};
-pub use model::ModelError;
-pub use policy::{LearningPolicy, all_settings, register_learning_policies, register_learning_policies_on};
-pub use rows::OldPolicy;
-pub use stats::UpdateStats;
+pub use rollmesh_learner::{
+    Algorithm, ConfigError, DeviceError, DeviceSpec, Fit, FittedQ, FittedQConfig, LearnError, Learner, LearningPolicy,
+    MarwilConfig, ModelError, OldPolicy, PolicyGradientConfig, PpoConfig, UpdateStats, all_settings,
+    register_learning_policies, register_learning_policies_on, run_schema,
+};
+pub(crate) use rollmesh_learner::{ENV_STEPS, Learned, Learners, Results, tell_results};
 pub(crate) use thread::LearnerThread;
-pub use update::Learner;

@@ -10,7 +10,7 @@ use std::{
 use rollmesh_core::batch::MultiAgentBatch;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Learned, Learners, Results, error::LearnError};
+use super::{LearnError, Learned, Learners, Results};
 
 type UpdateResult = Result<Learned, LearnError>;
 
@@ -92,6 +92,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
 mod tests {
     use rollmesh_core::{
         batch::SampleBatch,
+        callbacks::{CallbackList, WorkerInfo},
         config::Config,
         ids::PolicyId,
         kernels::Kernels,
@@ -108,7 +109,9 @@ mod tests {
     }
 
     fn learner() -> LearnerThread {
-        LearnerThread::spawn(Learners::single(policy())).unwrap()
+        let policies = [(PolicyId::DEFAULT, policy())].into();
+        let learners = Learners::new(policies, None, CallbackList::new(), WorkerInfo::default()).unwrap();
+        LearnerThread::spawn(learners).unwrap()
     }
 
     fn submit(learner: &LearnerThread, batch: SampleBatch) -> impl Future<Output = UpdateResult> + use<> {

@@ -1,4 +1,4 @@
-//! Between crates: `core` knows nobody, the shells know `core` and not each other.
+//! Between crates: `core` uses no other crate, the learner uses `core`, the shells use these and not each other.
 
 use std::path::Path;
 
@@ -9,7 +9,8 @@ use super::{Violation, read};
 /// Every crate of the workspace by its folder, with the workspace crates it may use.
 const CRATES: &[(&str, &[&str])] = &[
     ("core", &[]),
-    ("native-worker", &["rollmesh-core"]),
+    ("learner", &["rollmesh-core"]),
+    ("native-worker", &["rollmesh-core", "rollmesh-learner"]),
     ("web", &["rollmesh-core", "rollmesh-web-registry"]),
     ("web/registry", &["rollmesh-core"]),
     ("web/wasm", &["rollmesh-core", "rollmesh-web-registry"]),

@@ -3,6 +3,8 @@
 mod calls;
 mod ends;
 mod joining;
+mod learners;
+mod workers;
 
 use std::{
     io::Write as _,
@@ -14,6 +16,7 @@ use rollmesh_core::{
     hash::Hash128,
     ids::PolicyId,
     protocol::Token,
+    weights::Weights,
     worker::{DataParallelConfig, DataParallelError, JoinRequest, JoiningPolicy},
 };
 
@@ -38,7 +41,7 @@ fn join_all(requests: Vec<JoinRequest>) -> Vec<Result<TcpAllReduce, DataParallel
 }
 
 /// So many ranks, in their order.
-pub(crate) fn ranks(world_size: u32) -> Vec<TcpAllReduce> {
+fn ranks(world_size: u32) -> Vec<TcpAllReduce> {
     loop {
         let address = free_address();
         let joined = join_all((0..world_size).map(|rank| request(&address, rank, world_size)).collect());
@@ -50,7 +53,7 @@ pub(crate) fn ranks(world_size: u32) -> Vec<TcpAllReduce> {
 }
 
 /// Lets every rank do something on a thread of its own, and gives what comes of it in the order of ranks.
-pub(crate) fn each<R: Send + 'static>(
+fn each<R: Send + 'static>(
     ranks: Vec<TcpAllReduce>,
     f: impl Fn(u32, TcpAllReduce) -> R + Clone + Send + 'static,
 ) -> Vec<R> {
@@ -92,4 +95,11 @@ fn by_hand() -> (TcpStream, thread::JoinHandle<TcpAllReduce>) {
     stream.write_all(&Hello::of(&request(&address, 1, 2)).encode(&TOKEN)).unwrap();
     assert_eq!(Frame::read(&mut stream).unwrap(), Frame::Welcome);
     (stream, first)
+}
+
+/// The largest distance between two weights of the same name.
+fn distance(one: &Weights, other: &Weights) -> f32 {
+    let pairs = one.tensors().iter().zip(other.tensors());
+    let values = pairs.flat_map(|(a, b)| a.values.iter().zip(&b.values));
+    values.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }

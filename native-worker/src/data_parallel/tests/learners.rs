@@ -9,14 +9,8 @@ use rollmesh_core::{
     weights::Weights,
 };
 
-use super::{
-    super::{
-        super::{test_support::*, *},
-        gradients::batch,
-    },
-    distance,
-};
-use crate::data_parallel::tests::{each, ranks};
+use super::{distance, each, ranks};
+use crate::learner::{test_support::*, *};
 
 fn learner_of(algorithm: &Algorithm) -> Learner {
     Learner::new(algorithm.clone(), &discrete(2, 2), 3, &weights(2, &[16], 2), Device::Cpu).unwrap()

@@ -43,7 +43,7 @@ const SHUFFLE: u16 = 1;
 /// truncated goes on in the model: only what terminates has no value.
 ///
 /// ```
-/// use rollmesh::learner::{FittedQ, FittedQConfig};
+/// use rollmesh_learner::{FittedQ, FittedQConfig};
 /// use rollmesh_core::estimate::{QModel as _, Transitions};
 ///
 /// // One observation, one action, a reward of 1, forever.

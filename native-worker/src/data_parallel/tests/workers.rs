@@ -18,8 +18,8 @@ use rollmesh_core::{
     },
 };
 
-use super::{super::super::test_support::*, distance};
-use crate::NativeWorker as _;
+use super::distance;
+use crate::{NativeWorker as _, learner::test_support::*};
 
 fn builder(config: RolloutConfig) -> RolloutWorkerBuilder {
     RolloutWorkerBuilder::new(crate::native(Registry::builtin())).config(config).native()

@@ -1,29 +1,32 @@
-//! Weights and batches for the tests of the learner.
+//! Weights, batches and a registry for tests of the learner.
 
 use rollmesh_core::{
-    batch::{ACTION_LOGP, ACTIONS, ADVANTAGES, OBS, SampleBatch, VALUE_TARGETS, VF_PREDS},
-    column::{ColumnData, DType, RowShape},
+    batch::{ACTION_LOGP, ACTIONS, ADVANTAGES, BatchParts, OBS, SampleBatch, VALUE_TARGETS, VF_PREDS, state_in},
+    column::{Column, ColumnData, DType, RowShape},
     env::EnvSpaces,
     ids::{SlotId, WeightsVersion},
     rng::{Purpose, Rng, Streams},
     space::Space,
     weights::{Tensor, Weights},
+    worker::Registry,
 };
 
+use super::register_learning_policies;
+
 /// So many numbers, and one of so many actions.
-pub(super) fn discrete(obs_len: usize, n: u32) -> EnvSpaces {
+pub(crate) fn discrete(obs_len: usize, n: u32) -> EnvSpaces {
     spaces(obs_len, Space::Discrete { n })
 }
 
 /// So many numbers, and actions of a space.
-pub(super) fn spaces(obs_len: usize, action: Space) -> EnvSpaces {
+pub(crate) fn spaces(obs_len: usize, action: Space) -> EnvSpaces {
     let observation = Space::vector(&vec![-9.0; obs_len], &vec![9.0; obs_len]);
     let action_type = if let Space::Box(_) = action { DType::F32 } else { DType::I64 };
     EnvSpaces { observation, observation_type: DType::F32, action, action_type }
 }
 
 /// Random weights of two perceptrons with these widths.
-pub(super) fn weights(obs_len: u32, hidden: &[u32], outputs: u32) -> Weights {
+pub(crate) fn weights(obs_len: u32, hidden: &[u32], outputs: u32) -> Weights {
     let mut tensors = Vec::new();
     for (network, outputs) in [("policy", outputs), ("value", 1)] {
         layers(&mut tensors, network, &[&[obs_len], hidden, &[outputs]].concat());
@@ -32,7 +35,7 @@ pub(super) fn weights(obs_len: u32, hidden: &[u32], outputs: u32) -> Weights {
 }
 
 /// Random weights of an LSTM after one layer of the same width.
-pub(super) fn lstm_weights(obs_len: u32, hidden: u32, outputs: u32) -> Weights {
+pub(crate) fn lstm_weights(obs_len: u32, hidden: u32, outputs: u32) -> Weights {
     let mut tensors = Vec::new();
     layers(&mut tensors, "encoder", &[obs_len, hidden]);
     for name in ["weight_ih", "weight_hh"] {
@@ -61,13 +64,13 @@ fn random(tensors: Vec<(String, Vec<u32>)>) -> Weights {
 }
 
 /// All numbers of weights.
-pub(super) fn bits(weights: &Weights) -> Vec<u32> {
+pub(crate) fn bits(weights: &Weights) -> Vec<u32> {
     weights.tensors().iter().flat_map(|tensor| tensor.values.iter().map(|value| value.to_bits())).collect()
 }
 
 /// Experience with a bandit of two contexts and two actions, taken at random: the action pays that has the number
 /// of the context.
-pub(super) fn bandit(rows: usize, seed: u64) -> SampleBatch {
+pub(crate) fn bandit(rows: usize, seed: u64) -> SampleBatch {
     let mut rng = rng(seed);
     let contexts: Vec<i64> = (0..rows).map(|_| rng.below(2).into()).collect();
     let actions: Vec<i64> = (0..rows).map(|_| rng.below(2).into()).collect();
@@ -82,7 +85,7 @@ pub(super) fn bandit(rows: usize, seed: u64) -> SampleBatch {
 
 /// A batch of observations and actions with what else is learned from: rewards that belong to one row each, and no
 /// values yet.
-pub(super) fn learnable(batch: SampleBatch, logp: &[f32], rewards: &[f32]) -> SampleBatch {
+pub(crate) fn learnable(batch: SampleBatch, logp: &[f32], rewards: &[f32]) -> SampleBatch {
     let columns = [
         (ACTION_LOGP, logp.to_vec()),
         (VF_PREDS, vec![0.0; rewards.len()]),
@@ -92,6 +95,53 @@ pub(super) fn learnable(batch: SampleBatch, logp: &[f32], rewards: &[f32]) -> Sa
     columns.into_iter().fold(batch, |batch, (key, values)| batch.with(key, ColumnData::scalars(values)).unwrap())
 }
 
-pub(super) fn rng(seed: u64) -> Rng {
+/// Rows of [`batch`].
+pub(crate) const ROWS: usize = 11;
+/// Lengths of its sequences, for recurrent models.
+const SEQ_LENS: [i32; 4] = [2, 4, 1, 4];
+
+fn wave(n: usize, scale: f32) -> Vec<f32> {
+    (0..n).map(|i| scale * (i as f32 * 1.3 + scale).sin()).collect()
+}
+
+fn rows_of(values: Vec<f32>, width: u32) -> Column {
+    ColumnData::new(values, RowShape::vector(width)).unwrap().into()
+}
+
+/// Rows that no policy has made, for three numbers of observation and LSTMs of four.
+pub(crate) fn batch(action: &Space) -> SampleBatch {
+    let integers = |nvec: &[u32]| -> Column {
+        let values = (0..ROWS).flat_map(|i| nvec.iter().map(move |&n| (i as i64 * 7 + 3) % i64::from(n))).collect();
+        ColumnData::new(values, RowShape::vector(nvec.len() as u32)).unwrap().into()
+    };
+    let actions = match action {
+        Space::Discrete { n } => integers(&[*n]),
+        Space::MultiDiscrete { nvec } => integers(nvec),
+        Space::MultiBinary { n } => integers(&vec![2; *n as usize]),
+        other => rows_of(wave(ROWS * other.shape().elements(), 1.1), other.shape().elements() as u32),
+    };
+    let parts = BatchParts {
+        columns: vec![
+            (OBS.name().into(), rows_of(wave(ROWS * 3, 0.9), 3)),
+            (ACTIONS.name().into(), actions),
+            (state_in(0), rows_of(wave(SEQ_LENS.len() * 4, 0.5), 4)),
+            (state_in(1), rows_of(wave(SEQ_LENS.len() * 4, 0.7), 4)),
+        ],
+        seq_lens: Some(ColumnData::scalars(SEQ_LENS.to_vec())),
+        ..BatchParts::default()
+    };
+    let batch = SampleBatch::from_parts(parts).unwrap();
+    let logp: Vec<f32> = wave(ROWS, 0.1).into_iter().map(|x| x - 1.0).collect();
+    learnable(batch, &logp, &wave(ROWS, 1.5))
+}
+
+pub(crate) fn rng(seed: u64) -> Rng {
     Streams::new(seed, Purpose::Init).at(SlotId(0), 0, 0, 0)
+}
+
+/// What the core knows by name, and the policies that learn.
+pub(crate) fn registry() -> Registry {
+    let mut registry = Registry::builtin();
+    register_learning_policies(&mut registry.policies);
+    registry
 }

@@ -14,13 +14,13 @@ use rollmesh_core::{
 use super::error::LearnError;
 
 /// The name of the env steps of a run, those of the batch included, among [`Results`].
-pub(crate) const ENV_STEPS: &str = "num_env_steps_sampled";
+pub const ENV_STEPS: &str = "num_env_steps_sampled";
 
 /// Numbers about an iteration of training, by name.
-pub(crate) type Results = BTreeMap<String, f64>;
+pub type Results = BTreeMap<String, f64>;
 
 /// The policies of a run, all under one version of the weights.
-pub(crate) struct Learners {
+pub struct Learners {
     policies: BTreeMap<PolicyId, Box<dyn Policy>>,
     /// Those that learn; all if `None`.
     to_train: Option<BTreeSet<PolicyId>>,
@@ -30,18 +30,21 @@ pub(crate) struct Learners {
 
 /// What has come of an update.
 #[derive(Debug)]
-pub(crate) struct Learned {
+pub struct Learned {
     /// Of all policies, one version after those before.
-    pub(crate) weights: Weights,
+    pub weights: Weights,
     /// What each policy that learned says of it.
-    pub(crate) infos: BTreeMap<PolicyId, LearnInfo>,
+    pub infos: BTreeMap<PolicyId, LearnInfo>,
     /// What callbacks have added to the results.
-    pub(crate) added: Results,
+    pub added: Results,
 }
 
 /// Tells callbacks what came of an iteration: `results`, and what policies say of their updates, by name; with the policy's
 /// before it where there are several. Gives what they have added or changed.
-pub(crate) fn tell_results(
+///
+/// # Errors
+/// That of the callback that fails.
+pub fn tell_results(
     callbacks: &mut CallbackList,
     is_single: bool,
     infos: &BTreeMap<PolicyId, LearnInfo>,
@@ -62,7 +65,7 @@ impl Learners {
     ///
     /// # Errors
     /// [`LearnError::Callback`].
-    pub(crate) fn new(
+    pub fn new(
         mut policies: BTreeMap<PolicyId, Box<dyn Policy>>,
         to_train: Option<BTreeSet<PolicyId>>,
         mut callbacks: CallbackList,
@@ -73,27 +76,20 @@ impl Learners {
         Ok(Self { policies, to_train, callbacks, worker })
     }
 
-    /// The default policy alone, which learns.
-    #[cfg(test)]
-    pub(super) fn single(policy: Box<dyn Policy>) -> Self {
-        let policies = [(PolicyId::DEFAULT, policy)].into();
-        Self { policies, to_train: None, callbacks: CallbackList::new(), worker: WorkerInfo::default() }
-    }
-
     /// Ids of all policies, in order.
-    pub(crate) fn ids(&self) -> Vec<PolicyId> {
+    pub fn ids(&self) -> Vec<PolicyId> {
         self.policies.keys().cloned().collect()
     }
 
     /// Weights of all policies.
-    pub(crate) fn weights(&self) -> Result<Weights, LearnError> {
+    pub fn weights(&self) -> Result<Weights, LearnError> {
         let version = self.version();
         let weights = self.policies.iter().map(|(id, policy)| (id, policy.weights()));
         Weights::of_run(version, weights).map_err(|error| PolicyError::from(error).into())
     }
 
     /// Resumes from a checkpoint: weights of all policies, and what [`state`](Self::state) gave, if there is any.
-    pub(crate) fn restore(&mut self, weights: &Weights, state: &[u8]) -> Result<(), LearnError> {
+    pub fn restore(&mut self, weights: &Weights, state: &[u8]) -> Result<(), LearnError> {
         for (id, weights) in weights.of_policies(&self.ids()).map_err(PolicyError::from)? {
             self.policy_mut(&id)?.set_weights(&weights)?;
         }
@@ -113,7 +109,7 @@ impl Learners {
     }
 
     /// What the policies have besides weights. That of the default policy alone is its own.
-    pub(crate) fn state(&mut self) -> Result<Vec<u8>, LearnError> {
+    pub fn state(&mut self) -> Result<Vec<u8>, LearnError> {
         if let Some(policy) = self.single_mut() {
             return Ok(policy.extra_state());
         }
@@ -124,7 +120,7 @@ impl Learners {
 
     /// Lets every policy that is trained learn from its rows. `results` are what is known of the iteration before,
     /// [`ENV_STEPS`] among them.
-    pub(crate) fn learn(&mut self, batch: MultiAgentBatch, results: Results) -> Result<Learned, LearnError> {
+    pub fn learn(&mut self, batch: MultiAgentBatch, results: Results) -> Result<Learned, LearnError> {
         let next = WeightsVersion(self.version().0.saturating_add(1));
         let rows = batch.agent_steps();
         if self.single_mut().is_none() || rows != batch.env_steps {

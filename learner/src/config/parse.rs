@@ -137,7 +137,7 @@ mod tests {
             written.to_string(),
             r#"{"anneal_over_env_steps":0,"grad_clip":0,"lr":0.5,"target_kl":0,"vf_clip_range":0}"#
         );
-        let all = crate::learner::all_settings("ppo", &off).unwrap();
+        let all = crate::all_settings("ppo", &off).unwrap();
         let again: Config = toml::from_str(&toml::to_string(&all).unwrap()).unwrap();
         assert_eq!(Algorithm::ppo(&again).unwrap(), Algorithm::ppo(&off).unwrap());
         assert!(with_zeros(Config::new(), Algorithm::pg).unwrap().names().all(|name| name != "target_kl"));

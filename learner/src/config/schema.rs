@@ -9,13 +9,14 @@ use rollmesh_core::{
 use serde_json::{Value, json};
 
 use super::{parse::OPTIONAL, table::SETTINGS};
-use crate::learner::policy::{ALGORITHMS, all_settings};
+use crate::policy::{ALGORITHMS, all_settings};
 
 /// The JSON Schema of a run's settings, for the environments and algorithms of this registry: see
 /// [`json_schema`]. Policies of one's own may be algorithms as well; their settings are not described.
 ///
 /// ```
-/// use rollmesh::{Registry, learner::run_schema};
+/// use rollmesh_core::worker::Registry;
+/// use rollmesh_learner::run_schema;
 ///
 /// let schema = run_schema(&Registry::builtin());
 /// assert_eq!(schema["$defs"]["ppo"]["properties"]["gamma"]["default"], 0.98);

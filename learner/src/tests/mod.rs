@@ -4,7 +4,6 @@ mod gradients;
 mod imitation;
 mod learning;
 mod policy;
-mod ranks;
 mod sequences;
 mod traffic_grid;
 mod updates;

@@ -7,6 +7,7 @@ use rollmesh_core::{
     env::{Moment, RowsMut, RowsRef},
     episode::GlobalVars,
     ids::SlotId,
+    kernels::Kernels,
     policy::{
         ActionInput, ActionOutput, Gradients, ModelConfig, NetPolicy, Policy, PolicyContext, PolicyEntry, PolicyError,
         PolicyRegistry, PolicySpec, Postprocessing, RandomPolicy, Stash,
@@ -19,7 +20,7 @@ use super::super::{test_support::*, *};
 
 fn policy(algorithm: impl Into<Algorithm>) -> LearningPolicy {
     let (spaces, config) = (discrete(2, 2), ModelConfig::of_widths(&[8]));
-    let acting = NetPolicy::new(&spaces, &config, weights(2, &[8], 2), 1, crate::kernels::AUTO).unwrap();
+    let acting = NetPolicy::new(&spaces, &config, weights(2, &[8], 2), 1, Kernels::PORTABLE).unwrap();
     LearningPolicy::new(Box::new(acting), &discrete(2, 2), algorithm, 3).unwrap()
 }
 
@@ -206,7 +207,7 @@ fn registered(name: &str, context: &PolicyContext) -> Result<Box<dyn Policy>, Po
 
 #[test]
 fn policies_are_made_by_name() {
-    let context = PolicyContext::new(discrete(2, 2), 1, crate::kernels::AUTO);
+    let context = PolicyContext::new(discrete(2, 2), 1, Kernels::PORTABLE);
     for name in ["pg", "a2c", "ppo"] {
         let mut policy = registered(name, &context).unwrap();
         let before = policy.weights().clone();
@@ -225,7 +226,7 @@ fn a_users_policy_of_the_same_name_stays() {
         Ok(Box::new(RandomPolicy::for_space(&context.spaces.action, context.seed)?))
     }));
     register_learning_policies(&mut policies);
-    let context = PolicyContext::new(discrete(2, 2), 1, crate::kernels::AUTO);
+    let context = PolicyContext::new(discrete(2, 2), 1, Kernels::PORTABLE);
     let mut policy = policies.spec("ppo").unwrap().make(&context).unwrap();
     assert!(matches!(policy.learn_on_batch(&bandit(8, 1)), Err(PolicyError::NoLearner)));
     assert!(policies.spec("a2c").is_ok() && policies.spec("pg").is_ok());
@@ -234,7 +235,7 @@ fn a_users_policy_of_the_same_name_stays() {
 /// What would follow the end of a batch counts for nothing where nobody learns what it is worth.
 #[test]
 fn values_without_a_critic_are_zero() {
-    let context = PolicyContext::new(discrete(2, 2), 1, crate::kernels::AUTO);
+    let context = PolicyContext::new(discrete(2, 2), 1, Kernels::PORTABLE);
     let mut policy = registered("pg", &context).unwrap();
     for _ in 0..2 {
         let mut values = [1.0; 2];
@@ -289,7 +290,7 @@ fn recurrent(name: &str, config: &str) -> Box<dyn Policy> {
     let model =
         r#"{"model": {"fcnet_hiddens": [7], "use_lstm": true, "lstm_cell_size": 5}}"#.parse::<Config>().unwrap();
     let action = Space::vector(&[-1.0, -1.0], &[1.0, 1.0]);
-    let context = PolicyContext::new(spaces(2, action), 1, crate::kernels::AUTO);
+    let context = PolicyContext::new(spaces(2, action), 1, Kernels::PORTABLE);
     registered(name, &context.with_config(model.merged(&config.parse().unwrap()))).unwrap()
 }
 

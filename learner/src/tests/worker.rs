@@ -6,10 +6,10 @@ use rollmesh_core::{
     ids::PolicyId,
     policy::Gradients,
     space::Space,
-    worker::{PolicyConfig, Registry, RolloutConfig, RolloutWorker, SgdOptions, WorkerPlace},
+    worker::{PolicyConfig, RolloutConfig, RolloutWorker, SgdOptions, WorkerPlace},
 };
 
-use super::super::test_support::bits;
+use super::super::test_support::{bits, registry};
 
 /// The first observation of an episode is the action that its last step is rewarded for.
 #[derive(Clone, Default)]
@@ -72,7 +72,7 @@ impl Env for Recall {
 fn worker(env: &str, steps: u32, kind: &str, config: &str) -> RolloutWorker {
     let recall =
         EnvSpec::new("Recall", |contexts, _| Box::new(Vectorized::new(vec![Recall::default(); contexts.len()])));
-    let registry = crate::native(Registry::builtin().with_env(recall));
+    let registry = registry().with_env(recall);
     let policy = PolicyConfig::new(kind).with_config(config.parse().unwrap());
     let config = RolloutConfig::new(env).num_envs(16).rollout_fragment_length(steps).seed(5);
     RolloutWorker::from_config(config.policy(PolicyId::DEFAULT, policy), &registry, WorkerPlace::default()).unwrap()

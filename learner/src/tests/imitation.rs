@@ -3,6 +3,7 @@
 use candle_core::Device;
 use rollmesh_core::{
     batch::{ACTION_LOGP, ACTIONS, ADVANTAGES, OBS, SampleBatch, VALUE_TARGETS, VF_PREDS},
+    kernels::Kernels,
     policy::{Policy as _, PolicyContext, Postprocessing},
 };
 
@@ -96,7 +97,7 @@ fn equal_batches_give_equal_bits_and_the_clock_counts_rows() {
 
 #[test]
 fn policies_say_what_they_take() {
-    let context = PolicyContext::new(discrete(2, 2), 1, crate::kernels::AUTO);
+    let context = PolicyContext::new(discrete(2, 2), 1, Kernels::PORTABLE);
     let policy = |algorithm| LearningPolicy::for_context(&context, algorithm, Device::Cpu).unwrap();
     let bc = policy(MarwilConfig::bc().into());
     assert!(matches!(bc.postprocessing(), Postprocessing::None) && bc.data_parallel().is_some());

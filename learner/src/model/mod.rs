@@ -192,6 +192,7 @@ mod tests {
     use rollmesh_core::{
         env::{Moment, RowsMut, RowsRef},
         ids::SlotId,
+        kernels::Kernels,
         policy::{ActionInput, ActionOutput, ModelConfig, NetPolicy, Policy as _},
         space::Space,
     };
@@ -238,7 +239,7 @@ mod tests {
         let (weights, rows) = (weights(4, &[64, 64], 2), 100);
         let model = model(&weights);
         let config = ModelConfig::of_widths(&[64, 64]);
-        let mut acting = NetPolicy::new(&discrete(4, 2), &config, weights, 1, crate::kernels::AUTO).unwrap();
+        let mut acting = NetPolicy::new(&discrete(4, 2), &config, weights, 1, Kernels::PORTABLE).unwrap();
 
         let obs: Vec<f32> = (0..4 * rows).map(|i| (i as f32 * 0.7).sin() * 3.0).collect();
         let moments: Vec<Moment> =

@@ -7,10 +7,7 @@ use rollmesh_core::{
     space::Space,
 };
 
-use super::{
-    super::{test_support::*, *},
-    gradients::batch,
-};
+use super::super::{test_support::*, *};
 
 fn learner(algorithm: impl Into<Algorithm>) -> Learner {
     Learner::new(algorithm, &discrete(3, 3), 1, &lstm_weights(3, 4, 3), Device::Cpu).unwrap()

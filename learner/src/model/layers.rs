@@ -6,23 +6,23 @@ use rollmesh_core::weights::{self, Weights};
 use super::{super::ops, ModelError};
 
 /// Everything that is trained, under the names of the acting policy.
-pub(in crate::learner) struct Variables<'a> {
+pub(crate) struct Variables<'a> {
     weights: &'a Weights,
     device: &'a Device,
-    pub(in crate::learner) taken: Vec<(String, Var)>,
+    pub(crate) taken: Vec<(String, Var)>,
 }
 
 impl<'a> Variables<'a> {
-    pub(in crate::learner) fn new(weights: &'a Weights, device: &'a Device) -> Self {
+    pub(crate) fn new(weights: &'a Weights, device: &'a Device) -> Self {
         Self { weights, device, taken: Vec::new() }
     }
 
-    pub(in crate::learner) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.weights.tensor(name).is_some()
     }
 
     /// The tensor of that name, if it fits; `None` stands for any dimension.
-    pub(in crate::learner) fn take(&mut self, name: &str, shape: &[Option<usize>]) -> Result<Var, ModelError> {
+    pub(crate) fn take(&mut self, name: &str, shape: &[Option<usize>]) -> Result<Var, ModelError> {
         let tensor = self.weights.tensor(name).ok_or_else(|| ModelError::Layout(format!("'{name}' is missing")))?;
         let fits = |(&found, wanted): (&u32, &Option<usize>)| found > 0 && wanted.is_none_or(|w| w == found as usize);
         if tensor.shape.len() != shape.len() || !tensor.shape.iter().zip(shape).all(fits) {
@@ -43,10 +43,10 @@ pub(super) fn to_device(tensor: &weights::Tensor, device: &Device) -> candle_cor
 
 /// Linear layers with tanh between them.
 #[derive(Debug)]
-pub(in crate::learner) struct Mlp {
+pub(crate) struct Mlp {
     layers: Vec<Layer>,
-    pub(in crate::learner) inputs: usize,
-    pub(in crate::learner) outputs: usize,
+    pub(crate) inputs: usize,
+    pub(crate) outputs: usize,
 }
 
 #[derive(Debug)]
@@ -57,11 +57,7 @@ struct Layer {
 
 impl Mlp {
     /// The layers `{network}.0`, `{network}.1`, …, at least one; the first takes that many numbers, if it is known.
-    pub(in crate::learner) fn new(
-        variables: &mut Variables<'_>,
-        network: &str,
-        inputs: Option<usize>,
-    ) -> Result<Self, ModelError> {
+    pub(crate) fn new(variables: &mut Variables<'_>, network: &str, inputs: Option<usize>) -> Result<Self, ModelError> {
         let mut mlp = Self { layers: Vec::new(), inputs: 0, outputs: 0 };
         let mut below = inputs;
         loop {
@@ -82,7 +78,7 @@ impl Mlp {
     }
 
     /// The last layer is linear.
-    pub(in crate::learner) fn forward(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+    pub(crate) fn forward(&self, x: &Tensor) -> candle_core::Result<Tensor> {
         let mut x = x.clone();
         for (i, layer) in self.layers.iter().enumerate() {
             x = ops::linear(&x, &layer.weight, &layer.bias)?;

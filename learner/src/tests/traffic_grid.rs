@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use rollmesh_core::{
     episode::EpisodeSummary,
     ids::PolicyId,
-    worker::{Registry, RolloutConfig, RolloutWorker},
+    kernels::Kernels,
+    worker::{RolloutConfig, RolloutWorker},
 };
 
-use crate::{kernels, native};
+use super::super::test_support::registry;
 
 /// A small town, with what examples/traffic_grid has for the large one.
 const TOWN: &str = r#"{
@@ -32,7 +33,7 @@ fn town() -> RolloutConfig {
 }
 
 fn worker(config: RolloutConfig) -> RolloutWorker {
-    RolloutWorker::new(config, &native(Registry::builtin()), kernels::AUTO).unwrap()
+    RolloutWorker::new(config, &registry(), Kernels::PORTABLE).unwrap()
 }
 
 /// Mean return of an agent under each policy, as the policies are now.

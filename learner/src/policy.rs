@@ -86,17 +86,18 @@ impl LearningPolicy {
 /// `model`, see [`ModelConfig`](rollmesh_core::policy::ModelConfig).
 ///
 /// ```
-/// use rollmesh::{kernels, learner::register_learning_policies};
 /// use rollmesh_core::{
 ///     env::EnvRegistry,
+///     kernels::Kernels,
 ///     policy::{PolicyContext, PolicyRegistry},
 /// };
+/// use rollmesh_learner::register_learning_policies;
 ///
 /// let mut policies = PolicyRegistry::builtin();
 /// register_learning_policies(&mut policies);
 /// let spaces = EnvRegistry::builtin().spec("Pendulum-v1")?.spaces()?;
 /// let config = r#"{"gamma": 0.95, "lr": 0.001, "model": {"use_lstm": true}}"#.parse()?;
-/// let context = PolicyContext::new(spaces, 7, kernels::AUTO).with_config(config);
+/// let context = PolicyContext::new(spaces, 7, Kernels::PORTABLE).with_config(config);
 /// let policy = policies.spec("a2c")?.make(&context)?;
 /// assert_eq!(policy.state_lens(), [64, 64]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

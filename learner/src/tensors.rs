@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use candle_core::Device;
-//! use rollmesh::tensors::ToDevice as _;
+//! use rollmesh_learner::tensors::ToDevice as _;
 //! use rollmesh_core::{batch::{REWARDS, SampleBatch}, column::ColumnData};
 //!
 //! let batch = SampleBatch::new().with(REWARDS, ColumnData::scalars(vec![1.0, 2.0]))?;

@@ -2,7 +2,7 @@
 
 use candle_core::Device;
 use rollmesh_core::{
-    batch::{ACTIONS, BatchParts, OBS, SampleBatch, state_in},
+    batch::{OBS, SampleBatch},
     column::{Column, ColumnData, ColumnKey, DType, RowShape},
     env::EnvSpaces,
     policy::Gradients,
@@ -11,45 +11,6 @@ use rollmesh_core::{
 };
 
 use super::super::{test_support::*, *};
-
-const ROWS: usize = 11;
-/// Of sequences, for recurrent models.
-const SEQ_LENS: [i32; 4] = [2, 4, 1, 4];
-
-fn wave(n: usize, scale: f32) -> Vec<f32> {
-    (0..n).map(|i| scale * (i as f32 * 1.3 + scale).sin()).collect()
-}
-
-fn rows_of(values: Vec<f32>, width: u32) -> Column {
-    ColumnData::new(values, RowShape::vector(width)).unwrap().into()
-}
-
-/// Rows that no policy has made, for three numbers of observation and LSTMs of four.
-pub(super) fn batch(action: &Space) -> SampleBatch {
-    let integers = |nvec: &[u32]| -> Column {
-        let values = (0..ROWS).flat_map(|i| nvec.iter().map(move |&n| (i as i64 * 7 + 3) % i64::from(n))).collect();
-        ColumnData::new(values, RowShape::vector(nvec.len() as u32)).unwrap().into()
-    };
-    let actions = match action {
-        Space::Discrete { n } => integers(&[*n]),
-        Space::MultiDiscrete { nvec } => integers(nvec),
-        Space::MultiBinary { n } => integers(&vec![2; *n as usize]),
-        other => rows_of(wave(ROWS * other.shape().elements(), 1.1), other.shape().elements() as u32),
-    };
-    let parts = BatchParts {
-        columns: vec![
-            (OBS.name().into(), rows_of(wave(ROWS * 3, 0.9), 3)),
-            (ACTIONS.name().into(), actions),
-            (state_in(0), rows_of(wave(SEQ_LENS.len() * 4, 0.5), 4)),
-            (state_in(1), rows_of(wave(SEQ_LENS.len() * 4, 0.7), 4)),
-        ],
-        seq_lens: Some(ColumnData::scalars(SEQ_LENS.to_vec())),
-        ..BatchParts::default()
-    };
-    let batch = SampleBatch::from_parts(parts).unwrap();
-    let logp: Vec<f32> = wave(ROWS, 0.1).into_iter().map(|x| x - 1.0).collect();
-    learnable(batch, &logp, &wave(ROWS, 1.5))
-}
 
 /// The whole loss, put together from what is said of it.
 fn loss(learner: &mut Learner, batch: &SampleBatch, [vf_loss_coeff, entropy_coeff, kl_coeff]: [f64; 3]) -> f64 {

@@ -1,0 +1,51 @@
+//! The learner: models, algorithms with their losses and schedules, the optimiser and its state, on candle's autograd.
+//!
+//! [`Learner::update`] takes a train batch and gives the next version of the weights, with which the acting policy in
+//! [`rollmesh_core`] resumes. [`LearningPolicy`] is both at once, for workers that learn where they sample, and [`Learners`]
+//! are the policies of a run. Two invariants:
+//! published weights are always finite, and on a CPU they are a function of configuration, seed, initial weights and
+//! batches alone. Every sum is made on one thread in a fixed order, whatever the number of cores, and shuffles are
+//! addressed by version and epoch. The bits may differ between models of CPU, since matrix products use the widest
+//! instructions there are.
+//!
+//! Every operation allocates a tensor, so the allocator matters: with glibc's an update takes nearly twice as long as
+//! with mimalloc, which the `rollmesh` program sets and other programs should, too.
+//!
+//! Not here: advantages, which [`rollmesh_core`] computes when it joins fragments to a train batch, acting, and whatever
+//! needs threads, sockets or files: this crate compiles to wasm.
+#![warn(missing_docs)]
+
+mod columns;
+mod config;
+mod device;
+mod dist;
+mod error;
+mod fitted_q;
+mod gradient;
+mod learners;
+mod loss;
+mod model;
+mod ops;
+mod optimizer;
+mod policy;
+mod ranks;
+mod rows;
+mod state;
+mod stats;
+pub mod tensors;
+#[cfg(test)]
+mod test_support;
+#[cfg(test)]
+mod tests;
+mod update;
+
+pub use config::{Algorithm, ConfigError, MarwilConfig, PolicyGradientConfig, PpoConfig, run_schema};
+pub use device::{DeviceError, DeviceSpec};
+pub use error::LearnError;
+pub use fitted_q::{Fit, FittedQ, FittedQConfig};
+pub use learners::{ENV_STEPS, Learned, Learners, Results, tell_results};
+pub use model::ModelError;
+pub use policy::{LearningPolicy, all_settings, register_learning_policies, register_learning_policies_on};
+pub use rows::OldPolicy;
+pub use stats::UpdateStats;
+pub use update::Learner;
