@@ -1,21 +1,17 @@
-//! `rollmesh learn --data-parallel`: processes that learn together, and what happens to the others when one is gone.
+//! `rollmesh train --data-parallel`: processes that learn together, and what happens to the others when one is gone.
 #![cfg(target_os = "linux")]
 
 mod support;
 
 use std::{
     net::{Ipv4Addr, TcpListener},
-    path::Path,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicU16, Ordering},
     time::{Duration, Instant},
 };
 
-use rollmesh::{NativeWorker as _, Registry, native};
-use rollmesh_core::{
-    ids::PolicyId,
-    weights::Weights,
-    worker::{RolloutConfig, RolloutWorker, RolloutWorkerBuilder},
-};
+use rollmesh::checkpoint::PolicyCheckpoint;
+use rollmesh_core::weights::Weights;
 use support::{
     Process, json,
     process::{Finished, Signal},
@@ -36,42 +32,36 @@ fn port() -> u16 {
     }
 }
 
-/// A rank of several, of which the first writes `curve.csv` and `state`.
+/// A rank of several, of which the first writes the directory `run`.
 fn rank(at: &Path, port: u16, rank: u32, world_size: u32, iterations: u64) -> Process {
     let file = |name: &str| at.join(name).display().to_string();
     let (address, rank, world_size) = (format!("127.0.0.1:{port}"), rank.to_string(), world_size.to_string());
-    let (config, curve, state, iterations) =
-        (file("half.json"), file("curve.csv"), file("state"), iterations.to_string());
-    let args = ["learn", "--json", "--config", &config, "--iterations", &iterations, "--csv", &curve, "--save", &state];
+    let (config, run, env_steps) = (file("half.json"), file("run"), (200 * iterations).to_string());
+    let args =
+        ["train", "--json", "--no-dashboard", "--config", &config, "--max-env-steps", &env_steps, "--run-dir", &run];
     let ranks = ["--data-parallel", &address, "--rank", &rank, "--world-size", &world_size];
     Process::start_with(args.iter().chain(&ranks), |command| _ = command.env("ROLLMESH_TOKEN", TOKEN))
 }
 
-fn config(num_envs: u32) -> RolloutConfig {
-    let text = format!(
-        r#"{{"env": "CartPole-v1", "num_envs": {num_envs}, "rollout_fragment_length": 50, "train_batch_size": 200, "seed": 4,
+fn config(num_envs: u32) -> String {
+    format!(
+        r#"{{"env": "CartPole-v1", "num_workers": 0, "num_envs": {num_envs}, "rollout_fragment_length": 50, "train_batch_size": 200, "seed": 4,
             "policies": {{"default_policy": {{"policy": "ppo", "config": {{
                 "model": {{"fcnet_hiddens": [16]}}, "lr": 0.001, "sgd_minibatch_size": 64}}}}}}}}"#
-    );
-    serde_json::from_str(&text).unwrap()
+    )
 }
 
 /// A directory with the settings of one process, and of a half.
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     for (name, num_envs) in [("whole.json", 4), ("half.json", 2)] {
-        let settings = serde_json::to_string(&config(num_envs)).unwrap();
-        std::fs::write(directory.path().join(name), settings).unwrap();
+        std::fs::write(directory.path().join(name), config(num_envs)).unwrap();
     }
     directory
 }
 
-fn saved(state: &Path, num_envs: u32) -> Weights {
-    let registry = native(Registry::builtin());
-    let mut worker: RolloutWorker =
-        RolloutWorkerBuilder::new(registry).config(config(num_envs)).native().build().unwrap();
-    worker.restore(&std::fs::read(state).unwrap()).unwrap();
-    worker.weights(None).unwrap()[&PolicyId::DEFAULT].clone()
+fn learned(run: &Path) -> Weights {
+    PolicyCheckpoint::load(run).unwrap().weights
 }
 
 fn lines(path: &Path) -> usize {
@@ -81,30 +71,33 @@ fn lines(path: &Path) -> usize {
 #[tokio::test]
 async fn two_ranks_learn_what_one_process_does_and_always_the_same() {
     let directory = directory();
-    let mut hashes = Vec::new();
+    let (mut hashes, mut last) = (Vec::new(), PathBuf::new());
     for _ in 0..2 {
         let port = port();
         // The first one comes last.
         let other = rank(directory.path(), port, 1, 2, 3);
         let first = rank(directory.path(), port, 0, 2, 3).finish_with(0).await;
-        let summaries = [json(&first.stdout), json(&other.finish_with(0).await.stdout)];
-        for (rank, summary) in summaries.iter().enumerate() {
-            assert_eq!((&summary["rank"], &summary["world_size"]), (&rank.into(), &2.into()));
+        for summary in [json(&first.stdout), json(&other.finish_with(0).await.stdout)] {
             assert_eq!((&summary["iterations"], &summary["env_steps"]), (&3.into(), &600.into()));
-            assert_eq!(summary["learner"], summaries[0]["learner"]);
             hashes.push(summary["weights_hash"].clone());
         }
-        assert_eq!(lines(&directory.path().join("curve.csv")), 4, "one rank alone writes");
+        assert_eq!(lines(&directory.path().join("run/metrics.jsonl")), 3, "one rank alone writes");
+        last = directory.path().join(format!("run-{port}"));
+        std::fs::rename(directory.path().join("run"), &last).unwrap();
     }
-    assert!(hashes[0]["default_policy"].is_string());
+    assert!(hashes[0].is_string());
     assert!(hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
 
     let file = |name: &str| directory.path().join(name).display().to_string();
     let (whole, alone) = (file("whole.json"), file("alone"));
-    let args = ["learn", "--json", "--config", &whole, "--iterations", "3", "--save", &alone];
-    let summary = json(&Process::start(args).finish_with(0).await.stdout);
-    assert_eq!((&summary["env_steps"], &summary["rank"]), (&600.into(), &serde_json::Value::Null));
-    let [together, alone] = [saved(&directory.path().join("state"), 2), saved(alone.as_ref(), 4)];
+    let port = port().to_string();
+    // One rank is alone, and samples by itself as well.
+    let args = ["train", "--json", "--no-dashboard", "--config", &whole, "--max-env-steps", "600", "--run-dir", &alone];
+    let ranks = ["--data-parallel", &format!("127.0.0.1:{port}"), "--rank", "0", "--world-size", "1"];
+    let alone_there =
+        Process::start_with(args.iter().chain(&ranks), |command| _ = command.env("ROLLMESH_TOKEN", TOKEN));
+    assert_eq!(json(&alone_there.finish_with(0).await.stdout)["env_steps"], 600);
+    let [together, alone] = [learned(&last), learned(alone.as_ref())];
     for (one, other) in together.tensors().iter().zip(alone.tensors()) {
         let apart = one.values.iter().zip(&other.values).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(apart < 1e-6, "{apart} in {}", one.name);
@@ -115,7 +108,7 @@ async fn two_ranks_learn_what_one_process_does_and_always_the_same() {
 async fn running(at: &Path, world_size: u32) -> Vec<Process> {
     let port = port();
     let ranks = (0..world_size).map(|number| rank(at, port, number, world_size, u64::MAX)).collect();
-    until("two iterations", || lines(&at.join("curve.csv")) > 2).await;
+    until("two iterations", || lines(&at.join("run/metrics.jsonl")) > 1).await;
     ranks
 }
 
@@ -139,7 +132,7 @@ async fn a_killed_rank_ends_the_others() {
             lost(other, victim as u32, since).await;
         }
         // What was learned is kept, where there is a first rank to keep it.
-        assert_eq!(directory.path().join("state").exists(), victim != 0);
+        assert_eq!(directory.path().join("run/policy.json").exists(), victim != 0);
     }
 }
 
@@ -170,23 +163,23 @@ async fn an_interruption_of_one_ends_all_and_keeps_what_was_learned() {
     for rank in ranks {
         iterations.push(json(&rank.finish_with(3).await.stdout)["iterations"].clone());
     }
-    assert_eq!(iterations, [(lines(&directory.path().join("curve.csv")) - 1).into(), iterations[0].clone()]);
-    assert!(directory.path().join("state").exists());
+    assert_eq!(iterations, [lines(&directory.path().join("run/metrics.jsonl")).into(), iterations[0].clone()]);
+    assert!(directory.path().join("run/policy.json").exists());
 }
 
 #[tokio::test]
-async fn a_rank_that_is_ended_while_it_waits_leaves_nothing() {
+async fn a_rank_ends_at_once_while_it_waits() {
     let directory = directory();
-    let (address, state) = (format!("127.0.0.1:{}", port()), directory.path().join("state"));
-    let args = ["learn", "--save", state.to_str().unwrap(), "--data-parallel", &address];
+    let (address, run) = (format!("127.0.0.1:{}", port()), directory.path().join("run"));
+    let args =
+        ["train", "--workers", "0", "--no-dashboard", "--run-dir", run.to_str().unwrap(), "--data-parallel", &address];
     let ranks = ["--rank", "0", "--world-size", "2"];
     let mut waits = Process::start_with(args.iter().chain(&ranks), |command| _ = command.env("ROLLMESH_TOKEN", TOKEN));
     waits.line(&format!("rank 0 of 2 waits at {address} until all are there")).await;
-    waits.signal(Signal::TERM);
-    assert_eq!(waits.finish().await.status.code(), None, "ended by the signal");
-    let mut left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
-    left.sort();
-    assert_eq!(left, ["half.json", "whole.json"]);
+    let since = Instant::now();
+    waits.signal(Signal::INT);
+    waits.finish_with(3).await;
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
 }
 
 #[tokio::test]
@@ -194,15 +187,17 @@ async fn wrong_usage_is_said() {
     let all = ["--data-parallel", "127.0.0.1:1", "--rank", "0", "--world-size", "2"];
     let open = ["--data-parallel", "0.0.0.0:1", "--rank", "0", "--world-size", "2"];
     let beyond = ["--data-parallel", "127.0.0.1:1", "--rank", "2", "--world-size", "2"];
-    let net = [&all[..], &["--policy", "net"]].concat();
-    let cases: [(&[&str], Option<&str>, &str); 7] = [
+    let ends = [&all[..], &["--stop-return", "9"]].concat();
+    let leases = [&all[..], &["--workers", "2"]].concat();
+    let cases: [(&[&str], Option<&str>, &str); 8] = [
         (&all[..4], Some(TOKEN), "--world-size <N>"),
         (&["--rank", "0"], Some(TOKEN), "--data-parallel <HOST:PORT>"),
         (&all, None, "ROLLMESH_TOKEN is not set; all ranks need the same 64 hexadecimal digits"),
         (&all, Some("x"), "ROLLMESH_TOKEN: a token has 64 hexadecimal digits"),
         (&open, Some(TOKEN), "0.0.0.0:1 can be reached from other machines, and ranks do not speak TLS"),
         (&beyond, Some(TOKEN), "there is no rank 2 of 2: they count from 0"),
-        (&net, Some(TOKEN), "policy 'default_policy': this policy cannot learn together with other ranks"),
+        (&ends, Some(TOKEN), "stop: ranks must end together"),
+        (&leases, Some(TOKEN), "num_workers: every rank samples by itself"),
     ];
     for (args, token, message) in cases {
         let set_up = |command: &mut tokio::process::Command| {
@@ -210,7 +205,9 @@ async fn wrong_usage_is_said() {
                 command.env("ROLLMESH_TOKEN", token);
             }
         };
-        let end = Process::start_with(["learn"].iter().chain(args), set_up).finish_with(2).await;
+        let usual = ["train", "--env", "CartPole-v1", "--no-dashboard"];
+        let usual = usual.iter().chain(if args.contains(&"--workers") { &[][..] } else { &["--workers", "0"] });
+        let end = Process::start_with(usual.chain(args), set_up).finish_with(2).await;
         assert!(end.stderr.contains(message), "{args:?}: {}", end.stderr);
     }
 }

@@ -4,7 +4,7 @@
 mod support;
 
 use serde_json::Value;
-use support::{Process, is_long, json, keys, process::Signal, until};
+use support::{Process, is_long, json, keys, process::Signal};
 
 /// Of 10,000 steps of 64 CartPoles under networks with two hidden layers of 64, seed 1.
 const SHORT_HASH: &str = "10d1fec351b6ad99d6718deb7290f82f";
@@ -282,40 +282,6 @@ async fn settings_that_make_no_sense_end_with_2() {
 }
 
 #[tokio::test]
-async fn policies_learn_by_themselves() {
-    let directory = tempfile::tempdir().unwrap();
-    let at = |name: &str| directory.path().join(name).display().to_string();
-    let (file, curve, state) = (at("poles.toml"), at("curve.csv"), at("state"));
-    let settings = r#"
-        env = "MultiAgentCartPole-v1"
-        env_config = { num_agents = 2 }
-        rollout_fragment_length = 64
-        train_batch_size = 128
-        policy_mapping_fn = "agent_id"
-        policies_to_train = ["1"]
-        policies.0 = { policy = "random" }
-        policies.1 = { policy = "a2c", config = { model = { fcnet_hiddens = [8] } } }
-    "#;
-    std::fs::write(&file, settings).unwrap();
-    let args = ["learn", "--json", "--config", &file, "--iterations", "2"];
-    let files = ["--csv", &curve, "--save", &state];
-    let summary = json(&Process::start(args.iter().chain(&files)).finish_with(0).await.stdout);
-    assert_eq!((&summary["iterations"], &summary["env_steps"]), (&2.into(), &256.into()));
-    assert_eq!(keys(&summary["learner"]), ["1"]);
-    let curve = std::fs::read_to_string(&curve).unwrap();
-    assert_eq!(curve.lines().count(), 3);
-    assert!(
-        curve.starts_with(
-            "iteration,env_steps,wall_s,episodes,episode_return_mean,episode_len_mean,reward_mean/1\n1,128,"
-        )
-    );
-    let on = Process::start(args.iter().chain(&["--restore", &state])).finish_with(0).await;
-    assert_eq!(json(&on.stdout)["env_steps"], 512, "the run goes on");
-    let end = Process::start(["learn", "--policy", "net", "--iterations", "1"]).finish_with(2).await;
-    assert!(end.stderr.contains("does not learn"), "{}", end.stderr);
-}
-
-#[tokio::test]
 async fn plain_rollouts_are_logged() {
     let directory = tempfile::tempdir().unwrap();
     let log_dir = directory.path().join("logs").display().to_string();
@@ -338,33 +304,4 @@ async fn an_interrupted_rollout_has_a_summary() {
         let summary = json(&endless.finish_with(3).await.stdout);
         assert!(summary["env_steps"].as_u64() > Some(0), "{summary}");
     }
-}
-
-#[tokio::test]
-async fn what_was_learned_before_an_interruption_is_kept() {
-    let directory = tempfile::tempdir().unwrap();
-    let at = |name: &str| directory.path().join(name).display().to_string();
-    let (file, curve, state) = (at("pole.json"), at("curve.csv"), at("state"));
-    let settings = r#"{"rollout_fragment_length": 16, "train_batch_size": 16,
-        "policies": {"default_policy": {"policy": "pg", "config": {"model": {"fcnet_hiddens": [8]}}}}}"#;
-    std::fs::write(&file, settings).unwrap();
-    let args = ["learn", "--json", "--config", &file, "--iterations"];
-    let files = ["1000000", "--csv", &curve, "--save", &state];
-    let endless = Process::start(args.iter().chain(&files));
-    let lines = || std::fs::read_to_string(&curve).map_or(0, |text| text.lines().count());
-    until("two iterations", || lines() > 2).await;
-    assert!(!std::path::Path::new(&state).exists());
-    endless.signal(Signal::INT);
-    let summary = json(&endless.finish_with(3).await.stdout);
-    let iterations = lines() as u64 - 1;
-    assert_eq!((&summary["iterations"], &summary["env_steps"]), (&iterations.into(), &(16 * iterations).into()));
-    let on = Process::start(args.iter().chain(&["1", "--restore", &state])).finish_with(0).await;
-    assert_eq!(json(&on.stdout)["env_steps"], 16 * (iterations + 1));
-    // Before anything is learned that could not be kept; and what is there stays.
-    let lost = Process::start(args.iter().chain(&["1", "--save", &at("nowhere/state")])).finish_with(2).await;
-    assert!(lost.stderr.contains("nowhere/state: No such file"), "{}", lost.stderr);
-    let wrong = Process::start(args.iter().chain(&["1", "--save", &state, "--csv", &at("x/y")])).finish_with(2).await;
-    assert!(wrong.stderr.contains("x/y: No such file"), "{}", wrong.stderr);
-    let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 3, "{left:?}");
 }

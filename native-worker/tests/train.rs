@@ -435,3 +435,56 @@ async fn a_run_that_goes_on_is_evaluated_where_it_was_saved() {
     run.finish_with(3).await;
     assert_eq!(evaluations(&setup).iter().filter(|evaluation| is_of_then(evaluation)).count(), 1);
 }
+
+/// Pictures of episodes are made where they are sampled, and leases send none.
+#[tokio::test]
+async fn what_cannot_be_leased_is_sampled_by_the_runs_own_worker() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let (config, episodes, kept) = (at("poles.toml"), at("episodes"), at("kept"));
+    let settings = format!(
+        r#"
+        env = "MultiAgentCartPole-v1"
+        env_config = {{ num_agents = 2 }}
+        num_workers = 0
+        num_envs = 1
+        rollout_fragment_length = 64
+        train_batch_size = 128
+        policy_mapping_fn = "agent_id"
+        policies_to_train = ["1"]
+        monitor_path = "{episodes}"
+        policies.0 = {{ policy = "random" }}
+        policies.1 = {{ policy = "a2c", config = {{ model = {{ fcnet_hiddens = [8] }} }} }}
+    "#
+    );
+    std::fs::write(&config, settings).unwrap();
+    let train = ["train", "--json", "--no-dashboard", "--config", &config];
+    let refused = Process::start(train.iter().chain(&["--workers", "1"])).finish_with(2).await;
+    assert!(refused.stderr.contains("monitor_path: episodes of leases are not recorded"), "{}", refused.stderr);
+    let calm = at("calm");
+    let more = ["--max-env-steps", "1024", "--run-dir", &calm, "--output", &kept];
+    let end = Process::start(train.iter().chain(&more)).finish_with(0).await;
+    assert!(end.stderr.contains("this process alone samples, no other worker can: monitor_path"), "{}", end.stderr);
+    let summary = json(&end.stdout);
+    assert_eq!((&summary["iterations"], &summary["env_steps"]), (&8.into(), &1024.into()));
+    assert!(summary["episode_return_mean"].as_f64() > Some(0.0), "{summary}");
+    assert_eq!(keys(&summary["policies"]), ["0", "1"]);
+    let lines = read(&Path::new(&calm).join("metrics.jsonl"));
+    assert!(lines.lines().map(json).all(|line| keys(&line["policies"]) == ["1"]), "one policy learns: {lines}");
+    assert!(std::fs::read_dir(&episodes).unwrap().count() > 0, "episodes are recorded");
+    let inspect = Process::start(["data", "inspect", &kept, "--json"]).finish_with(0).await;
+    assert_eq!(json(&inspect.stdout)["env_steps"], 1024);
+
+    // Interrupted, it keeps what was learned, and goes on from there.
+    let broken = at("broken");
+    let more = ["--max-env-steps", "100000000", "--run-dir", &broken, "--checkpoint-interval", "1"];
+    let endless = Process::start(train.iter().chain(&more));
+    let metrics = Path::new(&broken).join("metrics.jsonl");
+    until("two iterations", || std::fs::read_to_string(&metrics).is_ok_and(|text| text.lines().count() > 2)).await;
+    endless.signal(Signal::INT);
+    let stopped = json(&endless.finish_with(3).await.stdout);
+    let further = stopped["env_steps"].as_u64().unwrap() + 256;
+    let args = ["train", "--json", "--no-dashboard", "--resume", &broken, "--max-env-steps", &further.to_string()];
+    let on = json(&Process::start(args).finish_with(0).await.stdout);
+    assert_eq!(on["env_steps"], further);
+}

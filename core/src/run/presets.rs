@@ -53,9 +53,15 @@ pub fn from_files(algorithm: Option<&str>) -> Config {
     Config::merged(&usual, &own)
 }
 
+/// The environment whose episodes clients drive. Workers elsewhere cannot sample it, under whatever algorithm.
+const EXTERNAL: (&str, &str) = ("External-v0", r#"{"num_workers": 0}"#);
+
 /// The preset of an environment under an algorithm: settings over the defaults, none if it has none.
 #[must_use]
 pub fn of(env: &str, algorithm: Option<&str>) -> Config {
+    if env == EXTERNAL.0 {
+        return EXTERNAL.1.parse().unwrap_or_default();
+    }
     let found = PRESETS.iter().find(|(name, algo, _)| *name == env && Some(*algo) == algorithm);
     found.and_then(|(_, _, settings)| settings.parse().ok()).unwrap_or_default()
 }

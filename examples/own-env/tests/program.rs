@@ -203,18 +203,23 @@ fn stages(args: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn callbacks_hear_of_each_stage_of_a_run_once() {
+fn callbacks_hear_of_each_stage_of_a_run_in_one_process_once() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
+    // What records episodes keeps a run in one process.
     let settings = json!({
         "env": "Corridor-v0", "callbacks": ["log_stages"], "rollout_fragment_length": 32, "train_batch_size": 32,
+        "num_envs": 1, "num_workers": 0, "monitor_path": at("episodes"),
     });
     fs::write(at("corridor.json"), settings.to_string()).unwrap();
-    let (config, state) = (at("corridor.json"), at("state"));
-    let learn = ["learn", "--json", "--config", &config, "--iterations", "2"];
-    let [begun, trained] = ["worker 0 is set up", "trained, 2 numbers"];
-    assert_eq!(stages(&[&learn[..], &["--save", &state]].concat()), [begun, trained, trained]);
-    let resumed = stages(&[&learn[..], &["--restore", &state]].concat());
+    let (config, run) = (at("corridor.json"), at("run"));
+    let train = ["train", "--json", "--no-dashboard", "--max-env-steps"];
+    let [begun, trained] = ["worker 0 is set up", "trained, 16 numbers"];
+    assert_eq!(
+        stages(&[&train[..], &["64", "--config", &config, "--run-dir", &run]].concat()),
+        [begun, trained, trained]
+    );
+    let resumed = stages(&[&train[..], &["128", "--resume", &run]].concat());
     assert_eq!(resumed, [begun, "checkpoint loaded", trained, trained]);
 }
 

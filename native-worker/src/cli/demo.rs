@@ -10,9 +10,11 @@ use super::{
     security::SecurityFlags,
     signals,
     train::{exit_code, print_summary},
+    worker_spec::SpecFlags,
 };
 use crate::{
     Registry,
+    hub::HubConfig,
     train::{RunConfig, RunEnd, RunRequest},
 };
 
@@ -42,13 +44,14 @@ const STOP_RETURN: f64 = 475.0;
 
 pub(super) fn run(args: &DemoArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let pace = if args.full_speed { Duration::ZERO } else { PACE };
-    let config = RunConfig::new("CartPole-v1").seed(1).stop_at_return(STOP_RETURN);
-    let request = RunRequest { pace, ..config.into() };
+    let run = RunConfig::new("CartPole-v1").seed(1).stop_at_return(STOP_RETURN);
+    let request = RunRequest { pace, ..run.into() };
     let security = args.security.config(None)?;
-    let directories = (args.assets.clone(), Some(args.security.runs_dir()?));
+    let (assets, runs_dir) = (args.assets.clone(), Some(args.security.runs_dir()?));
+    let config = HubConfig { assets, runs_dir, ..host::config(args.listen, true, security)? };
     runtime(2)?.block_on(async {
         let mut endings = signals::Endings::listen();
-        let mut hub = host::start(args.listen, true, directories, security, registry).await?;
+        let mut hub = host::start(config, &SpecFlags::default(), registry).await?;
         eprintln!("Two workers learn to balance a pole (CartPole-v1, PPO). Watch them, and join as a worker:\n");
         if !args.full_speed {
             eprintln!("Slowed down to about half a minute, for you to watch; --full-speed takes a second or two.\n");

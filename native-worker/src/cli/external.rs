@@ -3,7 +3,7 @@
 use std::{
     fs,
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -11,17 +11,16 @@ use clap::Args;
 use rollmesh_core::worker::RolloutConfig;
 use tokio::{runtime::Runtime, sync::oneshot, task::JoinHandle};
 
-use super::{exit::Failure, runtime, security::SecurityFlags};
+use super::{exit::Failure, host, runtime, security::SecurityFlags};
 use crate::{
     Registry,
     external::{ExternalMultiAgentEnv, agents_of, episode_timeout},
     hub::{Hub, HubConfig, TOKEN_VARIABLE},
-    kernels::AUTO,
     progress::{Printer, Progress},
 };
 
 /// The environment whose episodes clients drive.
-const ENV: &str = "External-v0";
+pub(super) const ENV: &str = "External-v0";
 /// The most pages that are named.
 const MAX_PAGES: usize = 8;
 
@@ -76,77 +75,79 @@ impl ListenFlags {
         config: &RolloutConfig,
         registry: &Registry,
     ) -> Result<(Registry, Option<Clients>), Failure> {
-        let is_external = config.env.as_deref() == Some(ENV);
         let Some(listen) = self.listen else {
             // A program may have one of its own under this name.
-            return if is_external && registry.env(ENV).is_err() {
-                let message =
-                    format!("clients drive {ENV}: say where they connect, --listen {}", super::host::USUAL_ADDRESS);
+            return if is_external(config, registry) {
+                let message = format!("clients drive {ENV}: say where they connect, --listen {}", host::USUAL_ADDRESS);
                 Err(Failure::usage(message))
             } else {
                 Ok((registry.clone(), None))
             };
         };
-        if !is_external {
+        let Some(env) = env_of(config, registry)? else {
             let message =
                 format!("--listen is for clients, and they drive {ENV}: set it as env, and whose spaces it has");
             return Err(Failure::usage(message));
-        }
-        let agents = agents_of(&config.env_config, registry).map_err(Failure::usage)?;
-        let timeout = episode_timeout(&config.env_config).map_err(Failure::usage)?;
-        let env = ExternalMultiAgentEnv::new(config.num_envs as usize, agents).map_err(Failure::usage)?;
-        let env = env.with_episode_timeout(timeout);
-        let security = self.security.config(None)?;
-        // The examples in the repository play this one.
-        let is_example = config.env_config.get("spaces_of") == Ok(Some("CartPole-v1".to_owned()));
-        let runtime = runtime(2)?;
-        let config = HubConfig {
-            listen,
-            dashboard: false,
+        };
+        let hub = HubConfig {
             assets: self.assets.clone(),
-            runs_dir: None,
-            // It starts none.
-            worker_program: PathBuf::new(),
-            kernels: AUTO,
             external: Some(env.clone()),
             allow_origins: self.allow_origin.clone(),
-            security,
+            ..host::config(listen, false, self.security.config(None)?)?
         };
-        let hub = runtime.block_on(Hub::start(config, registry)).map_err(Failure::usage)?;
-        self.print_invitations(&hub, is_example);
+        let runtime = runtime(2)?;
+        let hub = runtime.block_on(Hub::start(hub, registry)).map_err(Failure::usage)?;
+        print_invitations(&hub, config, self.assets.as_deref());
         let (shut_down, wish) = oneshot::channel();
         let notices = Notices::default();
         let hub = runtime.spawn(serve(hub, wish, notices.clone()));
         let clients = Clients { env, hub, shut_down, runtime, notices };
         Ok((registry.clone().with_base_env(ENV, clients.env.creator()), Some(clients)))
     }
+}
 
-    /// Tells people how clients join.
-    fn print_invitations(&self, hub: &Hub, is_example: bool) {
-        let (url, token) = (hub.worker_url(), hub.client_token().to_hex());
-        eprintln!("clients  {url}");
-        eprintln!("token    {token}");
-        // The client in Python knows no TLS.
-        if is_example && hub.fingerprint().is_none() {
-            eprintln!("python   {TOKEN_VARIABLE}={token} python3 examples/external/cart_pole.py --hub {url}");
-        }
-        for page in self.pages() {
-            eprintln!("page     {}/{page}#token={token}", hub.page_url());
-        }
-        if self.assets.is_none() && is_example {
-            eprintln!("page     none is served: --assets examples/external has one");
-        }
-    }
+fn is_external(config: &RolloutConfig, registry: &Registry) -> bool {
+    config.env.as_deref() == Some(ENV) && registry.env(ENV).is_err()
+}
 
-    /// The pages of the directory that is served.
-    fn pages(&self) -> Vec<String> {
-        let entries = self.assets.iter().filter_map(|directory| fs::read_dir(directory).ok()).flatten().flatten();
-        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        let mut pages: Vec<String> = names.filter(|name| name.ends_with(".html")).collect();
-        pages.sort();
-        pages.truncate(MAX_PAGES);
-        pages
+/// The environment whose episodes clients drive, if that is what the settings name.
+pub(super) fn env_of(config: &RolloutConfig, registry: &Registry) -> Result<Option<ExternalMultiAgentEnv>, Failure> {
+    if !is_external(config, registry) {
+        return Ok(None);
     }
+    let agents = agents_of(&config.env_config, registry).map_err(Failure::usage)?;
+    let timeout = episode_timeout(&config.env_config).map_err(Failure::usage)?;
+    let env = ExternalMultiAgentEnv::new(config.num_envs as usize, agents).map_err(Failure::usage)?;
+    Ok(Some(env.with_episode_timeout(timeout)))
+}
+
+/// Tells people how clients join a hub that serves these files.
+pub(super) fn print_invitations(hub: &Hub, config: &RolloutConfig, assets: Option<&Path>) {
+    let (url, token) = (hub.worker_url(), hub.client_token().to_hex());
+    eprintln!("clients  {url}");
+    eprintln!("token    {token}");
+    // The examples in the repository play this one.
+    let is_example = config.env_config.get("spaces_of") == Ok(Some("CartPole-v1".to_owned()));
+    // The client in Python knows no TLS.
+    if is_example && hub.fingerprint().is_none() {
+        eprintln!("python   {TOKEN_VARIABLE}={token} python3 examples/external/cart_pole.py --hub {url}");
+    }
+    for page in assets.map(pages).unwrap_or_default() {
+        eprintln!("page     {}/{page}#token={token}", hub.page_url());
+    }
+    if assets.is_none() && is_example {
+        eprintln!("page     none is served: --assets examples/external has one");
+    }
+}
+
+/// The pages of a directory that is served.
+fn pages(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut pages: Vec<String> = names.filter(|name| name.ends_with(".html")).collect();
+    pages.sort();
+    pages.truncate(MAX_PAGES);
+    pages
 }
 
 impl Clients {

@@ -1,6 +1,6 @@
 //! What the commands that run a hub have in common.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::net::SocketAddr;
 
 use rollmesh_core::protocol::message::RunStatus;
 use tokio::sync::oneshot;
@@ -21,32 +21,17 @@ use crate::{
 /// Where hubs listen if nobody says otherwise.
 pub(super) const USUAL_ADDRESS: &str = "127.0.0.1:7878";
 
-pub(super) async fn start(
-    listen: SocketAddr,
-    dashboard: bool,
-    directories: (Option<PathBuf>, Option<PathBuf>),
-    security: SecurityConfig,
-    registry: &Registry,
-) -> Result<Hub, Failure> {
-    start_with(listen, dashboard, directories, security, &SpecFlags::default(), registry).await
+/// A hub with a page, or without, whose local workers are this program.
+pub(super) fn config(listen: SocketAddr, dashboard: bool, security: SecurityConfig) -> Result<HubConfig, Failure> {
+    let worker_program = std::env::current_exe().map_err(Failure::other)?;
+    let (assets, runs_dir, external, allow_origins) = (None, None, None, Vec::new());
+    let kernels = AUTO;
+    Ok(HubConfig { listen, dashboard, assets, runs_dir, worker_program, kernels, external, allow_origins, security })
 }
 
-/// [`start`], with local workers as the flags say. The directories are that of the page's files, and that of the runs that
-/// the page starts.
-pub(super) async fn start_with(
-    listen: SocketAddr,
-    dashboard: bool,
-    (assets, runs_dir): (Option<PathBuf>, Option<PathBuf>),
-    security: SecurityConfig,
-    workers: &SpecFlags,
-    registry: &Registry,
-) -> Result<Hub, Failure> {
+/// Starts a hub, with local workers as the flags say.
+pub(super) async fn start(config: HubConfig, workers: &SpecFlags, registry: &Registry) -> Result<Hub, Failure> {
     raise_file_limit();
-    let worker_program = std::env::current_exe().map_err(Failure::other)?;
-    let (external, allow_origins) = (None, Vec::new());
-    let kernels = AUTO;
-    let config =
-        HubConfig { listen, dashboard, assets, runs_dir, worker_program, kernels, external, allow_origins, security };
     let launcher = workers.launcher(&config.worker_program);
     Hub::start_with(config, registry, launcher, workers.spec()).await.map_err(Failure::usage)
 }

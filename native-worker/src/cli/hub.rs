@@ -7,7 +7,7 @@ use clap::Args;
 use super::{exit::Failure, host, runtime, security::SecurityFlags, signals, worker_spec::SpecFlags};
 use crate::{
     Registry,
-    hub::{Limit, limits},
+    hub::{HubConfig, Limit, limits},
 };
 
 #[derive(Args)]
@@ -43,10 +43,11 @@ pub(super) fn run(args: &HubArgs, registry: &Registry) -> Result<ExitCode, Failu
     }
     let security = args.security.config(None)?;
     let runs_dir = args.runs_dir.clone().map_or_else(|| args.security.runs_dir(), Ok)?;
-    let directories = (args.assets.clone(), Some(runs_dir));
+    let (assets, runs_dir) = (args.assets.clone(), Some(runs_dir));
+    let config = HubConfig { assets, runs_dir, ..host::config(args.listen, true, security)? };
     runtime(2)?.block_on(async {
         let mut endings = signals::Endings::listen();
-        let mut hub = host::start_with(args.listen, true, directories, security, &args.workers, registry).await?;
+        let mut hub = host::start(config, &args.workers, registry).await?;
         host::print_invitations(&hub);
         host::serve(&mut hub, &mut endings).await;
         hub.shutdown().await;

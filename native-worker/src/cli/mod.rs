@@ -13,7 +13,6 @@ mod external;
 mod host;
 mod hub;
 mod input;
-mod learn;
 mod log;
 mod mode;
 mod ope;
@@ -74,8 +73,6 @@ enum Command {
     Sample(sample::SampleArgs),
     /// Play episodes with the policy of a checkpoint, and say how good it is
     Evaluate(evaluate::EvaluateArgs),
-    /// Let the policies of a file of settings learn, in this process
-    Learn(learn::LearnArgs),
     /// Look at logged experience, and bring it into other forms
     Data(data::DataArgs),
     /// Say how good a policy would have been in the episodes that another one has played
@@ -123,7 +120,6 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Tokens(args) => control::tokens(&args),
         Command::Sample(args) => sample::run(&args, &registry),
         Command::Evaluate(args) => evaluate::run(&args, &registry),
-        Command::Learn(args) => learn::run(&args, &registry),
         Command::Data(args) => data::run(&args, &registry),
         Command::Ope(args) => ope::run(&args, &registry),
         Command::Envs(args) => envs::run(&args, &registry),

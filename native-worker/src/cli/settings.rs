@@ -10,7 +10,7 @@ use rollmesh_core::{
     config::Config,
     filter::FilterKind,
     run::RunConfig,
-    worker::{Registry, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, WorkerPlace, config::LogLevel},
+    worker::{Registry, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, config::LogLevel},
 };
 use serde::de::DeserializeOwned;
 
@@ -32,8 +32,7 @@ pub(super) struct WorkerFlags {
     /// Seed of everything random [default: the file's, else 0]
     #[arg(long)]
     pub(super) seed: Option<u64>,
-    /// Kind of every policy, see `rollmesh policies`; `mlp` is another name of `net` [default: the file's, else net, and
-    /// ppo for learning]
+    /// Kind of every policy, see `rollmesh policies`; `mlp` is another name of `net` [default: the file's, else net]
     #[arg(long, value_name = "KIND")]
     pub(super) policy: Option<String>,
     /// Normalisation of observations: NoFilter, MeanStdFilter or ConcurrentMeanStdFilter [default: the file's, else NoFilter]
@@ -99,17 +98,7 @@ impl WorkerFlags {
 
     /// The worker of these settings.
     pub(super) fn worker(&self, config: RolloutConfig, registry: &Registry) -> Result<RolloutWorker, Failure> {
-        self.worker_at(WorkerPlace::LOCAL, config, registry)
-    }
-
-    /// The same, one of several.
-    pub(super) fn worker_at(
-        &self,
-        place: WorkerPlace,
-        config: RolloutConfig,
-        registry: &Registry,
-    ) -> Result<RolloutWorker, Failure> {
-        let builder = RolloutWorkerBuilder::new(registry.clone()).config(config).place(place);
+        let builder = RolloutWorkerBuilder::new(registry.clone()).config(config);
         builder.native().kernels(self.kernels.table()).build().map_err(Failure::usage)
     }
 }

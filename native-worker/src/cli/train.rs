@@ -15,9 +15,11 @@ use serde_json::Value;
 use super::{
     data::numbers::about_reading,
     exit::Failure,
+    external,
     host::{self, Plan},
     input::FileFlags,
     mode::ModeFlags,
+    ranks::RankFlags,
     runtime,
     security::SecurityFlags,
     settings, signals,
@@ -25,6 +27,7 @@ use super::{
 };
 use crate::{
     Registry,
+    hub::HubConfig,
     learner::DeviceSpec,
     train::{RunConfig, RunEnd, RunRequest, SavedRun, Summary, new_run_dir},
 };
@@ -110,9 +113,15 @@ pub(super) struct TrainArgs {
     /// Where to listen; by default any free port of this machine
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// Directory of the dashboard's files
-    #[arg(long, value_name = "DIR", conflicts_with = "no_dashboard")]
+    /// Directory of the dashboard's files; with --no-dashboard of files that are served instead, a page with a game for example
+    #[arg(long, value_name = "DIR")]
     assets: Option<PathBuf>,
+    /// With External-v0, let pages of this origin drive episodes too, for example `https://game.example`; may be given several
+    /// times
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<String>,
+    #[command(flatten)]
+    ranks: RankFlags,
     /// Serve no dashboard
     #[arg(long)]
     no_dashboard: bool,
@@ -247,11 +256,14 @@ impl TrainArgs {
     }
 
     /// A new run with its directory.
-    fn request(&self, config: RunConfig) -> RunRequest {
+    fn request(&self, config: RunConfig) -> Result<RunRequest, Failure> {
         let run_dir = Some(self.directory(&config));
         let request = RunRequest::from(config);
         let output = self.output.as_ref().or(request.output.as_ref()).cloned();
-        RunRequest { run_dir, output, remote_only: self.remote_only, ..request }
+        let data_parallel = self.ranks.config()?;
+        // The first rank alone writes files.
+        let run_dir = run_dir.filter(|_| data_parallel.as_ref().is_none_or(|ranks| ranks.rank == 0));
+        Ok(RunRequest { run_dir, output, remote_only: self.remote_only, data_parallel, ..request })
     }
 }
 
@@ -282,13 +294,18 @@ fn variable(text: &str) -> Result<(String, String), String> {
 pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let plan = || match &args.resume {
         Some(dir) => go_on(args, dir),
-        None => Ok(Plan::Begin(Box::new(args.request(args.config()?)))),
+        None => Ok(Plan::Begin(Box::new(args.request(args.config()?)?))),
     };
     runtime(2)?.block_on(async {
         // Before anything is said: whoever reads that the run goes on may ask it to end.
         let mut endings = signals::Endings::listen();
         let plan = plan()?;
         let request = plan.request().clone();
+        let external = external::env_of(&request.config.rollout, registry)?;
+        let registry = &match &external {
+            Some(env) => registry.clone().with_base_env(external::ENV, env.creator()),
+            None => registry.clone(),
+        };
         // Before anything is announced; the run makes it for itself.
         let layout = request.check(registry).map_err(Failure::usage)?;
         if let (Some(FragmentLayout::Agents(policies)), false) = (&layout, args.json) {
@@ -298,9 +315,15 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         }
         let stop_return = request.config.stop.episode_return_mean;
         let security = args.security.config(request.run_dir.as_ref())?;
-        let (page, assets) = (!args.no_dashboard, args.assets.clone());
-        let mut hub =
-            host::start_with(args.listen, page, (assets, None), security, &args.worker_spec, registry).await?;
+        let (assets, allow_origins) = (args.assets.clone(), args.allow_origin.clone());
+        let has_clients = external.is_some();
+        let config = host::config(args.listen, !args.no_dashboard, security)?;
+        let config = HubConfig { assets, allow_origins, external, ..config };
+        let mut hub = host::start(config, &args.worker_spec, registry).await?;
+        if has_clients {
+            let assets = args.assets.as_deref().filter(|_| args.no_dashboard);
+            external::print_invitations(&hub, &request.config.rollout, assets);
+        }
         if !args.no_dashboard && !args.json {
             host::print_invitations(&hub);
         } else if args.remote_only {
@@ -325,8 +348,8 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
 fn go_on(args: &TrainArgs, dir: &Path) -> Result<Plan, Failure> {
     let saved = SavedRun::load(dir).map_err(Failure::usage)?;
     let config = saved.config().merged(&args.settings()?).map_err(Failure::usage)?;
-    let (output, remote_only) = (args.output.clone(), args.remote_only);
-    let request = RunRequest { output, remote_only, ..args.with_mode(config)?.into() };
+    let (output, remote_only, data_parallel) = (args.output.clone(), args.remote_only, args.ranks.config()?);
+    let request = RunRequest { output, remote_only, data_parallel, ..args.with_mode(config)?.into() };
     let saved = saved.with_request(request).map_err(Failure::usage)?;
     saved.notices().iter().for_each(|notice| eprintln!("{notice}"));
     if !args.json {

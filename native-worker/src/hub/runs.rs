@@ -19,6 +19,11 @@ const AUDIT_PATIENCE: Duration = Duration::from_secs(10);
 /// A run begins without the local workers that have not answered after this time, if any worker is able.
 const JOIN_PATIENCE: Duration = Duration::from_secs(3);
 
+/// The update that a run's own worker is in the middle of has this long to end; there is none before the first batch.
+fn local_patience(run: &Run) -> Duration {
+    if run.iteration() == 0 { Duration::ZERO } else { DRAIN_PATIENCE }
+}
+
 impl Actor {
     pub(super) fn start_run(&mut self, task: Task) -> Result<(), StartError> {
         if self.is_leaving { Err(StartError::HubGone) } else { self.begin_run(task) }
@@ -154,7 +159,7 @@ impl Actor {
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over() && !run.is_draining()) else { return };
         run.drain();
         self.resting_until = None;
-        self.draining_until = Some(Instant::now() + DRAIN_PATIENCE);
+        self.draining_until = Some(Instant::now() + if run.is_local() { local_patience(run) } else { DRAIN_PATIENCE });
         self.notice(0, "the run is draining: it ends when the leases that are out have".into());
     }
 
@@ -170,7 +175,7 @@ impl Actor {
     pub(super) fn end_drain(&mut self) {
         self.draining_until = None;
         let end = self.run.as_ref().and_then(Run::end_reached);
-        self.finish_run(end.unwrap_or(RunEnd::Drained));
+        self.finish_run(end.unwrap_or(if self.is_stopping { RunEnd::Stopped } else { RunEnd::Drained }));
     }
 
     /// Ends a run that has come to its end, as soon as it is known whether it is an honest one.
@@ -211,6 +216,10 @@ impl Actor {
         self.run.iter().for_each(Run::interrupt);
         if may_wait && self.run.as_ref().is_some_and(Run::has_files) {
             self.is_stopping = true;
+            // What the run's own worker waits for may never come.
+            if let Some(run) = self.run.as_ref().filter(|run| run.is_local()) {
+                self.draining_until = Some(Instant::now() + local_patience(run));
+            }
         } else {
             self.end_run(RunEnd::Stopped);
         }

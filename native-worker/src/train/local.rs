@@ -10,12 +10,12 @@ use rollmesh_core::{
     callbacks::Callbacks as _,
     episode::{EpisodeSummary, GlobalVars, RolloutMetrics},
     ids::{PolicyId, WeightsVersion},
-    policy::{PolicyError, Postprocessing},
+    policy::{AllReduceError, PolicyError, Postprocessing},
     run::{InputSource, PolicyConfig, RunConfig},
     sampler::Position,
     time::Micros,
     weights::Weights,
-    worker::{RolloutError, RolloutWorker, WorkerMetrics, WorkerStateError},
+    worker::{DataParallelConfig, RolloutError, RolloutWorker, WorkerMetrics, WorkerStateError},
 };
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +34,10 @@ pub(crate) struct LocalWorker {
     reads_input: bool,
     read: ReadMetrics,
     is_interrupted: Arc<AtomicBool>,
+    /// Those that it has still to join.
+    ranks: Option<DataParallelConfig>,
+    /// It is more than a look at what a run would need.
+    has_begun: bool,
 }
 
 /// How long it samples before it looks whether somebody has interrupted.
@@ -67,16 +71,17 @@ struct State {
 }
 
 impl LocalWorker {
-    /// A worker for a run.
-    pub(crate) fn new(worker: RolloutWorker) -> Self {
+    /// A worker for a run, which it may do together with other ranks.
+    pub(crate) fn new(worker: RolloutWorker, ranks: Option<DataParallelConfig>) -> Self {
         let config = worker.creation_args();
         let train_batch_size = config.train_batch_size.max(1) as usize;
         let (reads_input, read, is_interrupted) = (!config.input.is_sampler(), ReadMetrics::default(), Arc::default());
-        Self { worker, train_batch_size, reads_input, read, is_interrupted }
+        Self { worker, train_batch_size, reads_input, read, is_interrupted, ranks, has_begun: false }
     }
 
     /// Callbacks hear that the run begins.
     pub(crate) fn begin(&mut self) -> Result<(), LearnError> {
+        self.has_begun = true;
         let info = self.worker.info().clone();
         Ok(self.worker.callbacks_mut().on_algorithm_init(&info)?)
     }
@@ -133,10 +138,13 @@ impl LocalWorker {
     /// Reads or samples a train batch, and lets the policies learn from it. None once somebody has interrupted: then nothing
     /// was learned, and what was sampled is lost. `results` are what is known of the run.
     pub(crate) fn iterate(&mut self, mut results: Results) -> Result<Option<Iterated>, LearnError> {
+        if let Some(ranks) = self.ranks.take() {
+            self.worker.setup_data_parallel(&ranks)?;
+        }
         let (mut batches, mut steps, mut warnings) = (Vec::new(), 0, Vec::new());
         let (mut ended, mut read) = (Vec::<RolloutMetrics>::new(), ReadMetrics::default());
         while steps < self.train_batch_size {
-            let Some(batch) = self.sample()? else { return Ok(None) };
+            let Some(batch) = self.sample()? else { break };
             let metrics = self.worker.metrics();
             read.add(&metrics);
             let WorkerMetrics { episodes, warnings: new, .. } = metrics;
@@ -145,9 +153,10 @@ impl LocalWorker {
             ended.extend(episodes);
             batches.push(batch);
         }
+        let Some(steps) = self.agree(steps as u64)? else { return Ok(None) };
         let infos = self.worker.learn_on_batch(&AnyBatch::concat(&batches)?)?;
         let mut vars: GlobalVars = self.worker.global_vars();
-        vars.timestep += steps as u64;
+        vars.timestep += steps;
         for id in infos.keys() {
             *vars.num_grad_updates_per_policy.entry(id.clone()).or_default() += 1;
         }
@@ -165,24 +174,46 @@ impl LocalWorker {
         let lost = ended.iter().filter_map(|episode| Some((episode.episode_id, episode.faulty.as_ref()?)));
         warnings.extend(lost.map(|(id, fault)| format!("episode {id} was lost: {fault}")));
         let episodes = ended.iter().filter(|episode| episode.faulty.is_none()).map(metrics_of).collect();
-        Ok(Some(Iterated { env_steps: steps as u64, episodes, read: self.read.clone(), warnings, learned }))
+        Ok(Some(Iterated { env_steps: steps, episodes, read: self.read.clone(), warnings, learned }))
     }
 
     /// None once somebody has interrupted.
     fn sample(&mut self) -> Result<Option<AnyBatch>, LearnError> {
-        while !self.is_interrupted.load(Ordering::Relaxed) {
+        while !self.is_interrupted() {
             if let Some(batch) = self.worker.sample_within(SPAN)? {
                 return Ok(Some(batch));
             }
         }
         Ok(None)
     }
+
+    fn is_interrupted(&self) -> bool {
+        self.is_interrupted.load(Ordering::Relaxed)
+    }
+
+    /// Env steps of all ranks together; none if somebody has interrupted any of them.
+    fn agree(&mut self, steps: u64) -> Result<Option<u64>, LearnError> {
+        let is_interrupted = self.is_interrupted();
+        let Some(ranks) = self.worker.data_parallel() else { return Ok(Some(steps).filter(|_| !is_interrupted)) };
+        let own = [&steps.to_le_bytes()[..], &[u8::from(is_interrupted)]].concat();
+        let mut sum = Some(0u64);
+        for (rank, bytes) in (0..).zip(ranks.all_gather("env steps of an iteration", &own, own.len())?) {
+            let protocol = || AllReduceError::Protocol { rank, reason: "env steps that are none".into() };
+            let (steps, is_interrupted) = bytes.split_first_chunk().ok_or_else(protocol)?;
+            let steps = Some(u64::from_le_bytes(*steps)).filter(|_| is_interrupted == [0]);
+            sum = sum.zip(steps).map(|(sum, steps)| sum.saturating_add(steps));
+        }
+        Ok(sum)
+    }
 }
 
 impl Drop for LocalWorker {
     fn drop(&mut self) {
-        // Nobody is left to be told that it failed.
-        let _ = self.worker.stop();
+        // An environment that others drive goes on.
+        if self.has_begun {
+            // Nobody is left to be told that it failed.
+            let _ = self.worker.stop();
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use rollmesh_core::{
     kernels::Kernels,
     run::{RunConfig, RunConfigError},
     sampler::FragmentLayout,
-    worker::{LearningParts, Registry, RolloutWorkerBuilder, SetupError},
+    worker::{DataParallelConfig, LearningParts, Registry, RolloutWorkerBuilder, SetupError, WorkerPlace},
 };
 
 use super::local::{self, LocalWorker};
@@ -33,6 +33,9 @@ pub struct RunRequest {
     /// Leave all sampling to workers that join, and wait for them. Otherwise a run with `num_workers` 0 samples in the hub's
     /// process while no other worker can, as RLlib's local worker does.
     pub remote_only: bool,
+    /// How to learn together with other processes, each of which samples by itself; alone if absent. All but rank 0 should
+    /// have neither files nor another end than their env steps.
+    pub data_parallel: Option<DataParallelConfig>,
     /// The least time between two updates, for people who watch; has no influence on the rows.
     pub pace: Duration,
 }
@@ -121,8 +124,14 @@ impl RunRequest {
         let local = |notice| {
             let mut config = self.config.worker_config();
             config.output = self.output.as_ref().map(|dir| dir.display().to_string());
-            let worker = self.builder(registry, kernels)?.native().kernels(kernels).config(config).build()?;
-            Ok(Prepared::Local(Box::new(LocalWorker::new(worker)), notice))
+            let ranks = self.data_parallel.clone();
+            let place = ranks.as_ref().map_or(WorkerPlace::LOCAL, |ranks| {
+                config.train_batch_size = config.train_batch_size.div_ceil(ranks.world_size.max(1));
+                // Every rank has other slots of one run.
+                WorkerPlace::remote(ranks.rank.saturating_add(1), ranks.world_size)
+            });
+            let builder = self.builder(registry, kernels)?.native().kernels(kernels).place(place);
+            Ok(Prepared::Local(Box::new(LocalWorker::new(builder.config(config).build()?, ranks)), notice))
         };
         if self.config.reads_input() {
             local::check_input(&self.config, registry)?;
@@ -131,11 +140,15 @@ impl RunRequest {
         if let Some(name) = self.config.algorithm.as_deref().filter(|name| local::OFFLINE.contains(name)) {
             return Err(RunRequestError::NeedsInput(name.into()));
         }
+        if let Some(DataParallelConfig { url, rank, world_size, .. }) = &self.data_parallel {
+            self.check_ranks()?;
+            return local(Some(format!("rank {rank} of {world_size} waits at {url} until all are there")));
+        }
         let may_be_local = self.config.num_workers == 0 && !self.remote_only;
         match self.prepare_leased(registry, kernels) {
             Ok(parts) => Ok(Prepared::Leased(Box::new(parts))),
             Err(RunRequestError::Setup(error)) if may_be_local => {
-                let notice = format!("this process alone samples, and no worker can join: {error}");
+                let notice = format!("this process alone samples, no other worker can: {error}");
                 // Where it can do as little, that is what is wrong.
                 local(Some(notice)).map_err(|_: RunRequestError| error.into())
             }
@@ -185,6 +198,18 @@ impl RunRequest {
             Prepared::Leased(parts) => Some(parts.layout),
             Prepared::Local(..) => None,
         })
+    }
+
+    /// Ranks sample by themselves, and end together.
+    fn check_ranks(&self) -> Result<(), RunConfigError> {
+        let refused = |path, reason: &str| Err(RunConfigError::NotLeased { path, reason: reason.into() });
+        if self.config.num_workers > 0 {
+            return refused("num_workers", "every rank samples by itself: let it be 0");
+        }
+        if self.config.stop.episode_return_mean.is_some() || self.config.stop.wall_s.is_some() {
+            return refused("stop", "ranks must end together: let env_steps alone say when");
+        }
+        Ok(())
     }
 
     fn device(&self) -> Result<DeviceSpec, RunConfigError> {

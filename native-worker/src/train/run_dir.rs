@@ -8,8 +8,9 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use rollmesh_core::run::RunConfig;
+use rollmesh_core::run::{RunConfig, RunConfigError};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 
 use super::saving::{ResumeError, lock, read_config};
 use crate::{
@@ -46,9 +47,28 @@ pub(crate) fn new_run_dir(runs: &Path, env: &str, seed: u64) -> PathBuf {
     runs.join(format!("{env}-seed{seed}-{}-{}", now.as_millis(), process::id()))
 }
 
+/// A configuration as TOML. That has no null: in a list, as a bound that is infinite for example, it is `nan`, which is read
+/// as null again; elsewhere it is as good as nothing.
+fn to_toml(config: &RunConfig) -> Result<String, RunDirError> {
+    toml::to_string(config).or_else(|_| Ok(toml::to_string(&without_null(json!(config.settings()?))?)?))
+}
+
+fn without_null(value: Value) -> Result<toml::Value, toml::ser::Error> {
+    Ok(match value {
+        Value::Null => f64::NAN.into(),
+        Value::Array(items) => toml::Value::Array(items.into_iter().map(without_null).collect::<Result<_, _>>()?),
+        Value::Object(entries) => {
+            let there = entries.into_iter().filter(|(_, entry)| !entry.is_null());
+            let entries = there.map(|(name, entry)| Ok((name, without_null(entry)?)));
+            toml::Value::Table(entries.collect::<Result<_, toml::ser::Error>>()?)
+        }
+        scalar => toml::Value::try_from(scalar)?,
+    })
+}
+
 /// Writes the configuration of a run into its directory, and returns its text.
 fn write_config(dir: &Path, config: &RunConfig) -> Result<String, RunDirError> {
-    let (path, text) = (dir.join("config.toml"), toml::to_string(config)?);
+    let (path, text) = (dir.join("config.toml"), to_toml(config)?);
     replace(&path, text.as_bytes()).map_err(|source| RunDirError::Io { path, source })?;
     Ok(text)
 }
@@ -89,6 +109,9 @@ pub(crate) enum RunDirError {
     /// A file is not what it should be.
     #[error("cannot read {path}: {source}")]
     Read { path: PathBuf, source: io::Error },
+    /// The configuration has a number that no file has.
+    #[error(transparent)]
+    Settings(#[from] RunConfigError),
     /// The configuration cannot be written as TOML.
     #[error("cannot write the configuration: {0}")]
     Config(#[from] toml::ser::Error),

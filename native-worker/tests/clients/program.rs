@@ -39,22 +39,21 @@ impl Program {
 #[tokio::test(flavor = "multi_thread")]
 async fn learning_goes_on_while_somebody_plays() {
     let config = folder().join("single.json");
-    let args = ["learn", "--config", config.to_str().unwrap(), "--iterations", "2", "--json"];
+    let args = ["train", "--config", config.to_str().unwrap(), "--max-env-steps", "800", "--no-dashboard", "--json"];
     let program = Program::start(&args).await;
     let mut world = program.join().await;
     let player = tokio::spawn(async move { Game::Single.play(&mut world).await });
     let end = program.process.finish_with(0).await;
     player.await.unwrap();
     let summary = super::support::json(&end.stdout);
-    assert_eq!(summary["iterations"], 2);
-    assert!(summary["learner"]["default_policy"].is_object(), "{summary}");
+    assert_eq!((&summary["iterations"], &summary["env_steps"]), (&2.into(), &800.into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interruption_while_nobody_plays_saves_and_ends() {
     let directory = tempfile::tempdir().unwrap();
-    let (config, state) = (folder().join("single.json"), directory.path().join("state"));
-    let args = ["learn", "--config", config.to_str().unwrap(), "--save", state.to_str().unwrap()];
+    let (config, run) = (folder().join("single.json"), directory.path().join("run"));
+    let args = ["train", "--config", config.to_str().unwrap(), "--run-dir", run.to_str().unwrap(), "--no-dashboard"];
     let mut program = Program::start(&args).await;
     let world = program.join().await;
     program.process.line("client 1 joined: by-hand (native)").await;
@@ -62,7 +61,7 @@ async fn an_interruption_while_nobody_plays_saves_and_ends() {
     program.process.line("client 1 left").await;
     program.process.signal(Signal::INT);
     program.process.finish_with(3).await;
-    assert!(std::fs::metadata(&state).unwrap().len() > 0);
+    assert!(run.join("policy.json").is_file());
 }
 
 #[tokio::test]
@@ -88,8 +87,10 @@ async fn wrong_settings_are_named() {
         ([&["--listen", "0.0.0.0:0"][..], &external, &[spaces]].concat(), "can be reached from other machines"),
     ];
     for (args, message) in cases {
-        for command in ["learn", "sample"] {
-            let end = Process::start([command].iter().chain(&args)).finish_with(2).await;
+        // A hub of a run listens for workers, too, and somewhere in any case.
+        let for_clients = message.contains("say where they connect") || message.contains("--listen is for clients");
+        for command in if for_clients { &["sample"][..] } else { &["train", "sample"] } {
+            let end = Process::start([*command].iter().chain(&args)).finish_with(2).await;
             assert!(end.stderr.contains(message), "{command} {args:?}: {}", end.stderr);
         }
     }

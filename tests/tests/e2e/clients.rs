@@ -116,7 +116,7 @@ async fn the_page_of_the_example_balances_a_pole() {
     let page = Dashboard::start().await;
     let folder = repository().join("examples/external");
     let config = folder.join("cart_pole.toml");
-    let args = [OsStr::new("learn"), OsStr::new("--config"), config.as_os_str()];
+    let args = [OsStr::new("train"), OsStr::new("--no-dashboard"), OsStr::new("--config"), config.as_os_str()];
     let program = Program::start(args, &folder);
     let text =
         async |id: &str| page.run("return document.getElementById(arguments[0]).textContent", vec![json!(id)]).await;

@@ -195,7 +195,10 @@ impl RolloutWorkerBuilder {
             return Err(RunConfigError::NotLeased { path: "env", reason: "a run needs one: name it".into() }.into());
         };
         if matches!(source, EnvSource::Base(_)) {
-            return Err(not_leased("env", "a BaseEnv of the user's has no slots: register an Env or a MultiAgentEnv"));
+            return Err(not_leased(
+                "env",
+                "a BaseEnv is sampled as a whole: register an Env or a MultiAgentEnv for workers",
+            ));
         }
         let is_replayed = matches!(source, EnvSource::MultiAgent { .. }) || run.rollout.remote_worker_envs;
         if is_replayed && run.rollout.horizon.is_some() && run.rollout.horizon_means == Horizon::LegacySoft {

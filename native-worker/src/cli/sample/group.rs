@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::{SampleArgs, exit_code, kept::Kept};
 use crate::{
     Registry,
-    cli::{cpu_time::CpuTimes, exit::Failure, host, runtime, signals, spare_memory},
+    cli::{cpu_time::CpuTimes, exit::Failure, host, runtime, signals, spare_memory, worker_spec::SpecFlags},
     hub::{Hub, Sampling, SecurityConfig},
     progress::Progress,
     train::{RunConfig, RunRequest},
@@ -46,7 +46,8 @@ pub(super) fn run(args: &SampleArgs, config: RunConfig, registry: &Registry) -> 
     spare_memory();
     let summary = runtime(2)?.block_on(async {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut hub = host::start(listen, false, (None, None), SecurityConfig::default(), registry).await?;
+        let hub = host::config(listen, false, SecurityConfig::default())?;
+        let mut hub = host::start(hub, &SpecFlags::default(), registry).await?;
         let summary = sample(&mut hub, args, config, kept).await;
         hub.shutdown().await;
         summary

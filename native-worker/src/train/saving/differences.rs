@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use rollmesh_core::run::RunConfig;
-use toml::{Table, Value};
+use rollmesh_core::run::{RunConfig, RunConfigError};
+use serde_json::{Map, Value, json};
 
 /// Settings that say when a run ends, how it is saved and evaluated and whom it waits for, and nothing about its rows; with
 /// all settings within them.
@@ -39,8 +39,12 @@ impl fmt::Display for Differences {
 }
 
 /// Settings by which the rows of two runs differ; none if one goes on where the other one was.
-pub(super) fn between(stored: &RunConfig, other: &RunConfig) -> Result<Option<Differences>, toml::ser::Error> {
-    let (stored, other) = (Table::try_from(stored)?, Table::try_from(other)?);
+pub(super) fn between(stored: &RunConfig, other: &RunConfig) -> Result<Option<Differences>, RunConfigError> {
+    let settings = |config: &RunConfig| match config.settings().map(|settings| json!(settings))? {
+        Value::Object(settings) => Ok::<_, RunConfigError>(settings),
+        _ => Ok(Map::new()),
+    };
+    let (stored, other) = (settings(stored)?, settings(other)?);
     let mut found = Vec::new();
     compare("", &stored, &other, &mut found);
     let is_free = |name: &str| FREE.iter().any(|free| name.split('.').next() == Some(*free));
@@ -48,19 +52,24 @@ pub(super) fn between(stored: &RunConfig, other: &RunConfig) -> Result<Option<Di
     Ok((!found.is_empty()).then_some(Differences(found)))
 }
 
-fn compare(above: &str, stored: &Table, other: &Table, found: &mut Vec<Difference>) {
+fn compare(above: &str, stored: &Map<String, Value>, other: &Map<String, Value>, found: &mut Vec<Difference>) {
     let only_other = other.keys().filter(|key| !stored.contains_key(*key));
     for key in stored.keys().chain(only_other) {
         let name = if above.is_empty() { key.clone() } else { format!("{above}.{key}") };
-        match (stored.get(key), other.get(key)) {
-            (Some(a), Some(b)) if a == b => {}
-            (Some(Value::Table(a)), Some(Value::Table(b))) => compare(&name, a, b, found),
+        let set = |settings: &Map<String, Value>| settings.get(key).filter(|value| !value.is_null()).cloned();
+        match (&set(stored), &set(other)) {
+            (a, b) if a == b => {}
+            (Some(Value::Object(a)), Some(Value::Object(b))) => compare(&name, a, b, found),
             (a, b) => {
-                let text = |value: Option<&Value>| value.map(Value::to_string);
-                found.push(Difference { name, stored: text(a), other: text(b) });
+                found.push(Difference { name, stored: a.as_ref().map(text), other: b.as_ref().map(text) });
             }
         }
     }
+}
+
+/// A value as files have it.
+fn text(value: &Value) -> String {
+    toml::Value::try_from(value).map_or_else(|_| value.to_string(), |value| value.to_string())
 }
 
 #[cfg(test)]
