@@ -1,6 +1,6 @@
 """Balances a pole with the policy that a rollmesh hub is learning from it.
 
-    rollmesh learn --config examples/external/cart_pole.toml --listen 127.0.0.1:7878
+    rollmesh train --config examples/external/cart_pole.toml --listen 127.0.0.1:7878
     ROLLMESH_TOKEN=… python3 examples/external/cart_pole.py --hub ws://127.0.0.1:7878
 
 Uses Gymnasium's CartPole-v1 where that is installed, else the same equations from here.

@@ -1,9 +1,10 @@
-"""Draws docs/traffic-grid.svg from what `rollmesh learn --csv` wrote, one file per seed:
+"""Draws docs/traffic-grid.svg from the directories of runs, one per seed:
 
-    python3 examples/traffic_grid/plot.py curve-1.csv curve-2.csv curve-3.csv > docs/traffic-grid.svg
+    python3 examples/traffic_grid/plot.py runs/1 runs/2 runs/3 > docs/traffic-grid.svg
 """
 
-import csv
+import json
+import pathlib
 import sys
 
 # Mean return of an agent: of random policies (`sample --policy random`), and of the hand-written controller in the environment's tests.
@@ -15,23 +16,21 @@ WIDTH, HEIGHT, LEFT, TOP, GAP = 360, 220, 44, 34, 72
 GREY = "#808890"
 
 
-def read(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
+def read(run):
+    lines = (pathlib.Path(run) / "metrics.jsonl").read_text().splitlines()
+    return [line for line in map(json.loads, lines) if "iteration" in line]
 
 
 def curve(rows, policy):
-    """Env steps and returns, smoothed over five iterations."""
-    points = [(int(row["env_steps"]), row["reward_mean/" + policy]) for row in rows]
-    points = [(steps, float(value)) for steps, value in points if value]
-    for end in range(1, len(points) + 1):
-        window = points[max(0, end - 5) : end]
-        yield points[end - 1][0], sum(value for _, value in window) / len(window)
+    """Env steps, and mean returns of an agent in the last 100 episodes."""
+    for row in rows:
+        if policy in row.get("policy_reward_mean", {}):
+            yield row["env_steps"], row["policy_reward_mean"][policy]
 
 
 def panel(runs, x0, title, policies, random, written, scale):
     low, high = scale
-    most = max(int(rows[-1]["env_steps"]) for rows in runs)
+    most = max(rows[-1]["env_steps"] for rows in runs)
     x = lambda steps: x0 + WIDTH * steps / most
     y = lambda value: TOP + HEIGHT * (high - min(max(value, low), high)) / (high - low)
     out = [f'<text x="{x0}" y="{TOP - 14}" class="title">{title}: mean return of an agent</text>']

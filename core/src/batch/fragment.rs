@@ -39,7 +39,8 @@ pub struct EpisodeMetrics {
     pub len: u32,
     /// Sum of the raw rewards.
     pub episode_return: f64,
-    /// Finite numbers that callbacks have recorded, by name.
+    /// Finite numbers by name: those that callbacks have recorded and, after
+    /// [`POLICY_REWARD_MEAN`](Self::POLICY_REWARD_MEAN), the mean reward of the agents of each policy that has a name.
     pub custom_metrics: BTreeMap<String, f64>,
 }
 
@@ -48,6 +49,8 @@ impl EpisodeMetrics {
     pub const MAX_CUSTOM_METRICS: usize = 64;
     /// The most bytes of a custom metric's name.
     pub const MAX_NAME_BYTES: usize = 128;
+    /// What the name of a policy's reward begins with; the policy's follows.
+    pub const POLICY_REWARD_MEAN: &str = "policy_reward_mean/";
 
     /// Those of an episode's custom metrics that an upload carries: finite ones, the first by name. Summaries pass over
     /// the others.

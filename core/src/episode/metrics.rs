@@ -1,6 +1,7 @@
 //! What remains of an episode.
 
 use crate::{
+    batch::EpisodeMetrics,
     ids::{AgentId, PolicyId},
     prelude::*,
 };
@@ -32,6 +33,27 @@ pub struct RolloutMetrics {
     /// Where the sampler's time has gone until now.
     #[doc(alias = "perf_stats")]
     pub perf: SamplerPerf,
+}
+
+impl RolloutMetrics {
+    /// What a run over slots knows of the episode, whose id is [`Slot`](crate::ids::SlotId) << 32 | number.
+    #[must_use]
+    pub fn of_slot(&self) -> EpisodeMetrics {
+        let mut rewards: BTreeMap<&PolicyId, (f64, f64)> = BTreeMap::new();
+        for (_, policy, reward) in self.agent_rewards.iter().filter(|(_, policy, _)| *policy != PolicyId::DEFAULT) {
+            let (sum, agents) = rewards.entry(policy).or_default();
+            (*sum, *agents) = (*sum + reward, *agents + 1.0);
+        }
+        let name = |policy: &PolicyId| format!("{}{policy}", EpisodeMetrics::POLICY_REWARD_MEAN);
+        let mut metrics = EpisodeMetrics::that_travel(&self.custom_metrics);
+        metrics.extend(rewards.into_iter().map(|(policy, (sum, agents))| (name(policy), sum / agents)));
+        EpisodeMetrics {
+            episode: self.episode_id as u32,
+            len: self.length,
+            episode_return: self.episode_return,
+            custom_metrics: EpisodeMetrics::that_travel(&metrics),
+        }
+    }
 }
 
 /// Where a sampler's time goes: means over its iterations, in milliseconds. All 0 without a clock.

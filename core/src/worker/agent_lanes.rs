@@ -2,9 +2,10 @@
 
 use super::builder::LeaseHost;
 use crate::{
-    batch::{AnyBatch, EpisodeMetrics, MultiAgentBatch, SlotFragment},
+    batch::{AnyBatch, MultiAgentBatch, SlotFragment},
     callbacks::Callbacks as _,
     env::BaseEnv,
+    episode::RolloutMetrics,
     ids::{FragmentNo, SlotId, WeightsVersion},
     prelude::*,
     run::RunConfig,
@@ -128,19 +129,13 @@ impl AgentLanes {
                 // Rows that no step of the environment made are no env steps.
                 agents = MultiAgentBatch { env_steps, ..MultiAgentBatch::concat(&all)? };
             }
-            let episode = |metrics: &crate::episode::RolloutMetrics| EpisodeMetrics {
-                episode: metrics.episode_id as u32,
-                len: metrics.length,
-                episode_return: metrics.episode_return,
-                custom_metrics: EpisodeMetrics::that_travel(&metrics.custom_metrics),
-            };
             let episodes = ended.iter().filter(|metrics| metrics.env == env && metrics.faulty.is_none());
             fragments.push(SlotFragment {
                 slot: *slot,
                 fragment: self.fragment,
                 weights_version: self.version,
                 agents: Some(agents),
-                episodes: episodes.map(episode).collect(),
+                episodes: episodes.map(RolloutMetrics::of_slot).collect(),
                 state,
                 ..SlotFragment::default()
             });

@@ -173,7 +173,7 @@ impl LocalWorker {
         let learned = Learned { weights: self.weights()?, infos, added };
         let lost = ended.iter().filter_map(|episode| Some((episode.episode_id, episode.faulty.as_ref()?)));
         warnings.extend(lost.map(|(id, fault)| format!("episode {id} was lost: {fault}")));
-        let episodes = ended.iter().filter(|episode| episode.faulty.is_none()).map(metrics_of).collect();
+        let episodes = ended.iter().filter(|episode| episode.faulty.is_none()).map(RolloutMetrics::of_slot).collect();
         Ok(Some(Iterated { env_steps: steps, episodes, read: self.read.clone(), warnings, learned }))
     }
 
@@ -241,14 +241,4 @@ pub(super) fn check_input(config: &RunConfig, registry: &Registry) -> Result<(),
 
 fn not_a_state() -> RolloutError {
     WorkerStateError::NotAState.into()
-}
-
-fn metrics_of(episode: &RolloutMetrics) -> EpisodeMetrics {
-    EpisodeMetrics {
-        // The lower half of an episode's id is its number in its slot.
-        episode: episode.episode_id as u32,
-        len: episode.length,
-        episode_return: episode.episode_return,
-        custom_metrics: episode.custom_metrics.clone(),
-    }
 }

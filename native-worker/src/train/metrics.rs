@@ -60,10 +60,18 @@ impl Episodes {
         self.mean(|episode| f64::from(episode.len))
     }
 
-    /// What callbacks have recorded of them, by name.
-    fn custom_metrics(&self) -> BTreeMap<String, Spread> {
+    /// Mean rewards of the agents of each policy that has a name, and what callbacks have recorded, by name.
+    fn by_name(&self) -> (BTreeMap<String, f64>, BTreeMap<String, Spread>) {
         let spreads = Spread::by_name(self.recent.iter().flat_map(|episode| &episode.custom_metrics));
-        spreads.into_iter().filter_map(|(name, spread)| Some((name, spread.finite()?))).collect()
+        let (mut rewards, mut custom) = (BTreeMap::new(), BTreeMap::new());
+        for (name, spread) in spreads {
+            let Some(spread) = spread.finite() else { continue };
+            match name.strip_prefix(EpisodeMetrics::POLICY_REWARD_MEAN) {
+                Some(policy) => _ = rewards.insert(policy.to_owned(), spread.mean),
+                None => _ = custom.insert(name, spread),
+            }
+        }
+        (rewards, custom)
     }
 
     /// True once the mean return is one of a full window and at least `target`.
@@ -121,6 +129,9 @@ pub(crate) struct IterationMetrics {
     pub(crate) grad_norm: f64,
     pub(crate) logp_gap: f64,
     pub(crate) learning_rate: f64,
+    /// Mean rewards of the agents of each policy, of the latest episodes, in runs with other policies than the default one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) policy_reward_mean: BTreeMap<String, f64>,
     /// What each policy says of its update, in runs with other policies than the default one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) policies: BTreeMap<PolicyId, LearnInfo>,
@@ -134,6 +145,7 @@ pub(crate) struct IterationMetrics {
 
 impl IterationMetrics {
     pub(super) fn new(iteration: u64, env_steps: u64, episodes: &Episodes, stats: &UpdateStats) -> Self {
+        let (policy_reward_mean, custom_metrics) = episodes.by_name();
         Self {
             iteration,
             env_steps,
@@ -150,8 +162,9 @@ impl IterationMetrics {
             grad_norm: stats.grad_norm,
             logp_gap: stats.logp_gap,
             learning_rate: stats.learning_rate,
+            policy_reward_mean,
             policies: BTreeMap::new(),
-            custom_metrics: episodes.custom_metrics(),
+            custom_metrics,
             custom: BTreeMap::new(),
         }
     }
