@@ -7,7 +7,7 @@ use rollmesh_core::{
     weights::Weights,
 };
 
-use super::{config::ConfigError, model::ModelError};
+use super::{algorithm::ConfigError, model::ModelError};
 
 /// Why the learner could not be made or could not learn from a batch.
 #[derive(Debug, thiserror::Error)]

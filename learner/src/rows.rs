@@ -8,6 +8,7 @@ use rollmesh_core::{
 };
 
 use super::{
+    algorithm::Needs,
     columns::Columns,
     dist::{ActionHead, Dist},
     error::LearnError,
@@ -24,15 +25,6 @@ pub enum OldPolicy {
     /// What the batch says of when its actions were taken, as in RLlib. Right also where a batch comes in several pieces,
     /// or weights have moved on since.
     Batch,
-}
-
-/// Which columns a train batch needs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Needs {
-    pub(super) critic: bool,
-    pub(super) old: Option<OldPolicy>,
-    /// Rows are of somebody else: of values there are only returns, as advantages, if there are any.
-    pub(super) logged: bool,
 }
 
 /// Rows of a train batch, column by column.
@@ -87,6 +79,7 @@ impl TrainRows {
         model: &ActorCritic,
         encoder: &ObsEncoder,
         needs: Needs,
+        old_policy: OldPolicy,
         device: &Device,
     ) -> std::result::Result<Self, LearnError> {
         let columns = Columns::new(batch)?;
@@ -121,7 +114,9 @@ impl TrainRows {
             train_rows.rows.critic = Some(Critic { value_targets, vf_preds });
         }
 
-        let Some(old_policy) = needs.old else { return Ok(train_rows) };
+        if !needs.old {
+            return Ok(train_rows);
+        }
         let sampled = column(ACTION_LOGP.name())?;
         let own = model.head().dist(&train_rows.outputs(model)?.0)?;
         let own_logp = own.logp(&train_rows.rows.actions)?;

@@ -2,6 +2,8 @@
 
 use rollmesh_core::policy::LearnInfo;
 
+use super::algorithm::{KL, PARTS};
+
 /// What an update was like. Losses are means over its gradient steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UpdateStats {
@@ -92,7 +94,7 @@ impl UpdateStats {
 #[derive(Default)]
 pub(super) struct Sums {
     /// Of the parts of the loss, in their order.
-    parts: [f64; 5],
+    parts: [f64; PARTS],
     grad_norm: f64,
     steps: u32,
     pub(super) skipped: u32,
@@ -105,7 +107,7 @@ impl Sums {
         self.before_epoch = (self.parts[KL], self.steps);
     }
 
-    pub(super) fn add(&mut self, parts: [f32; 5], grad_norm: f64) {
+    pub(super) fn add(&mut self, parts: [f32; PARTS], grad_norm: f64) {
         self.parts.iter_mut().zip(parts).for_each(|(sum, part)| *sum += f64::from(part));
         self.grad_norm += grad_norm;
         self.steps += 1;
@@ -133,10 +135,6 @@ impl Sums {
         }
     }
 }
-
-/// Indices of the value loss and the KL divergence in the parts of the loss.
-pub(super) const VF_LOSS: usize = 1;
-const KL: usize = 3;
 
 /// Of some numbers: how many there are, their mean, and the sum of squared distances from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
