@@ -4,6 +4,7 @@ use rollmesh_core::{
     batch::BatchError,
     callbacks::CallbackError,
     policy::{AllReduceError, PolicyError},
+    postprocess::PostprocessError,
     weights::Weights,
 };
 
@@ -24,6 +25,9 @@ pub enum LearnError {
     /// A column is missing or of another type.
     #[error(transparent)]
     Batch(#[from] BatchError),
+    /// Rows of older weights do not say what V-trace needs to know.
+    #[error("rows of older weights cannot be corrected: {0}")]
+    Stale(#[from] PostprocessError),
     /// There is nothing to learn from.
     #[error("the train batch is empty")]
     EmptyBatch,

@@ -29,6 +29,7 @@ mod optimizer;
 mod policy;
 mod ranks;
 mod rows;
+mod stale;
 mod state;
 mod stats;
 pub mod tensors;

@@ -18,7 +18,7 @@ use super::{
     model::{ActorCritic, ModelError},
     optimizer::Optimizer,
     ranks::{Joined, Ranks},
-    rows::{Minibatches, OldPolicy, Rows, TrainRows},
+    rows::{Minibatches, OldPolicy, Reading, Rows, TrainRows},
     stats::{Sums, UpdateStats},
 };
 
@@ -30,7 +30,9 @@ const MAX_SKIPPED_IN_A_ROW: u32 = 3;
 /// The model follows from the names of the weights: two perceptrons, or an LSTM. A train batch has the columns `obs`,
 /// `actions` and `advantages`; with a critic also `value_targets` and `vf_preds`; for PPO also `action_logp`; for an LSTM
 /// also `state_in_0`, `state_in_1` and `seq_lens`. Of logged actions MARWIL needs `advantages` alone, which are returns, and
-/// behaviour cloning nothing besides.
+/// behaviour cloning nothing besides. Where a batch has `weights_version`, rows of older weights than the learner's are corrected
+/// by V-trace, for which it also needs `rewards`, `terminateds`, `action_logp` and what else says where its pieces end
+/// ([`piece_ends`](rollmesh_core::postprocess::piece_ends)).
 pub struct Learner {
     pub(super) algorithm: Algorithm,
     pub(super) device: Device,
@@ -254,8 +256,13 @@ impl Learner {
     /// The batch on the device, and the published weights in the model.
     pub(super) fn train_rows(&mut self, batch: &SampleBatch) -> Result<TrainRows, LearnError> {
         self.refresh()?;
-        let needs = self.objective().needs();
-        TrainRows::new(batch, &self.model, &self.encoder, needs, self.old_policy, &self.device)
+        let reading = Reading {
+            needs: self.objective().needs(),
+            old_policy: self.old_policy,
+            advantages: self.algorithm.advantages(),
+            version: self.weights.version(),
+        };
+        TrainRows::new(batch, &self.model, &self.encoder, &reading, &self.device)
     }
 
     pub(super) fn refresh(&mut self) -> Result<(), LearnError> {
@@ -303,6 +310,8 @@ impl Learner {
         UpdateStats {
             explained_variance: joined.explained_variance,
             logp_gap: joined.logp_gap,
+            lag_mean: joined.lag.mean,
+            lag_max: joined.lag.max,
             kl_coeff: self.objective().kl_coeff(schedule.adaptive),
             ..sums.means()
         }
