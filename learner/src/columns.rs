@@ -68,6 +68,18 @@ impl<'a> Columns<'a> {
         self.batch.column(name).map(|_| self.floats(name, width)).transpose()
     }
 
+    /// A column of one integer per step, if it is there.
+    pub(super) fn optional_integers(&self, name: &str) -> Result<Option<Vec<i64>>, LearnError> {
+        let Some(column) = self.optional_column(name)? else { return Ok(None) };
+        check_width(name, column.shape().elements(), 1)?;
+        integers(name, &column).map(Some)
+    }
+
+    /// A column with one row per step, if it is there.
+    pub(super) fn optional_column(&self, name: &str) -> Result<Option<Column>, LearnError> {
+        self.batch.column(name).map(|_| Ok(self.steps_of(name)?.into_owned())).transpose()
+    }
+
     /// A column with one row per sequence, of `width` numbers each.
     pub(super) fn states(&self, name: &str, width: usize) -> Result<Vec<f32>, LearnError> {
         let column = self.column(name)?;

@@ -4,11 +4,12 @@ use rollmesh_core::{
     batch::BatchError,
     callbacks::CallbackError,
     policy::{AllReduceError, PolicyError},
+    postprocess::PostprocessError,
     weights::Weights,
     worker::RolloutError,
 };
 
-use super::{config::ConfigError, model::ModelError};
+use super::{algorithm::ConfigError, model::ModelError};
 
 /// Why the learner could not be made or could not learn from a batch.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +26,9 @@ pub enum LearnError {
     /// A column is missing or of another type.
     #[error(transparent)]
     Batch(#[from] BatchError),
+    /// Rows of older weights do not say what V-trace needs to know.
+    #[error("rows of older weights cannot be corrected: {0}")]
+    Stale(#[from] PostprocessError),
     /// There is nothing to learn from.
     #[error("the train batch is empty")]
     EmptyBatch,

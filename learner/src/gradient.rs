@@ -8,21 +8,20 @@ use rollmesh_core::{
 };
 
 use super::{
-    config::Algorithm,
+    algorithm::{PARTS, Schedule},
     error::LearnError,
-    loss::{Schedule, loss},
     optimizer::Optimizer,
     ranks::Ranks,
     rows::{Rows, TrainRows},
     stats::{Sums, UpdateStats},
-    update::{Learner, stats},
+    update::Learner,
 };
 
 /// A gradient that can be stepped down, its norm before it was clipped, and the parts of the loss.
 pub(super) struct Gradient {
     pub(super) values: Tensor,
     pub(super) norm: f64,
-    pub(super) parts: [f32; 5],
+    pub(super) parts: [f32; PARTS],
 }
 
 impl Learner {
@@ -54,7 +53,7 @@ impl Learner {
         let (rows, joined) = self.begin(batch, &mut ranks)?;
         let schedule = self.schedule(&joined);
         let mut whole = rows.as_ref().map(TrainRows::whole).transpose()?;
-        if matches!(self.algorithm, Algorithm::Ppo(_)) {
+        if self.objective().needs().old {
             let units = rows.as_ref().map_or_else(Vec::new, |rows| (0..rows.units() as u32).collect());
             let normals = ranks.normals(rows.as_ref(), std::iter::once(units))?;
             whole.iter_mut().zip(normals).for_each(|(whole, normal)| whole.normal = normal);
@@ -64,7 +63,7 @@ impl Learner {
         let mut sums = Sums::default();
         sums.add(parts, norm);
         let learning_rate = self.lr_after(joined.env_steps);
-        let stats = UpdateStats { gradient_steps: 0, learning_rate, ..stats(&joined, &sums, schedule) };
+        let stats = UpdateStats { gradient_steps: 0, learning_rate, ..self.stats(&joined, &sums, schedule) };
         Ok((Gradients(self.model.unflat(self.weights.version(), &values)?), stats))
     }
 
@@ -77,7 +76,7 @@ impl Learner {
         self.refresh()?;
         let gradient = self.model.flat(&gradients.0)?;
         self.stale = true;
-        let kl_coeff = if let Algorithm::Ppo(_) = &self.algorithm { self.adaptive } else { 0.0 };
+        let kl_coeff = self.objective().kl_coeff(self.adaptive);
         let mut stats = UpdateStats { learning_rate: self.lr(), kl_coeff, ..UpdateStats::default() };
         match Optimizer::norm(&gradient)? {
             Some(norm) => {
@@ -106,7 +105,7 @@ impl Learner {
             Some(group) => {
                 // Whatever is decided by is summed up in one message.
                 let n = self.optimizer.len();
-                let mut sums = Vec::with_capacity(n + 6);
+                let mut sums = Vec::with_capacity(n + 1 + PARTS);
                 if let Some((total, parts, values)) = &own {
                     match values {
                         Some(values) => sums.extend(values.to_vec1::<f32>()?),
@@ -115,9 +114,9 @@ impl Learner {
                     sums.push(*total);
                     sums.extend(parts);
                 }
-                sums.resize(n + 6, 0.0);
+                sums.resize(n + 1 + PARTS, 0.0);
                 group.all_reduce("gradients", &mut sums, rows.map_or(0.0, |rows| rows.len() as f64))?;
-                let mut parts = [0.0; 5];
+                let mut parts = [0.0; PARTS];
                 parts.copy_from_slice(&sums[n + 1..]);
                 let total = sums[n];
                 sums.truncate(n);
@@ -131,14 +130,14 @@ impl Learner {
 
     /// Loss, its parts, and its gradient if the loss is finite.
     #[allow(clippy::type_complexity)]
-    fn own_gradient(&self, rows: &Rows, schedule: Schedule) -> Result<(f32, [f32; 5], Option<Tensor>), LearnError> {
+    fn own_gradient(&self, rows: &Rows, schedule: Schedule) -> Result<(f32, [f32; PARTS], Option<Tensor>), LearnError> {
         let (inputs, values) = self.model.forward(&rows.obs, rows.memory.as_ref())?;
         let dist = self.model.head().dist(&inputs)?;
-        let loss = loss(&dist, &values, rows, &self.algorithm, schedule)?;
+        let loss = self.objective().loss(&dist, &values, rows, schedule)?;
         // One transfer from the device for all of them.
         let [a, b, c, d, e] = &loss.parts;
         let numbers: Vec<f32> = Tensor::stack(&[&loss.total.detach(), a, b, c, d, e], 0)?.to_vec1()?;
-        let mut parts = [0.0; 5];
+        let mut parts = [0.0; PARTS];
         parts.copy_from_slice(&numbers[1..]);
         let total = numbers[0];
         let gradient = total.is_finite().then(|| self.optimizer.gradient(&loss.total.backward()?)).transpose()?;

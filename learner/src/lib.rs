@@ -15,21 +15,21 @@
 //! needs threads, sockets or files: this crate compiles to wasm.
 #![warn(missing_docs)]
 
+mod algorithm;
 mod columns;
-mod config;
 mod device;
 mod dist;
 mod error;
 mod fitted_q;
 mod gradient;
 mod learners;
-mod loss;
 mod model;
 mod ops;
 mod optimizer;
 mod policy;
 mod ranks;
 mod rows;
+mod stale;
 mod state;
 mod stats;
 pub mod tensors;
@@ -39,13 +39,16 @@ mod test_support;
 mod tests;
 mod update;
 
-pub use config::{Algorithm, ConfigError, MarwilConfig, PolicyGradientConfig, PpoConfig, run_schema};
+pub use algorithm::{
+    ALGORITHMS, Algorithm, AlgorithmSpec, ConfigError, MarwilConfig, PolicyGradientConfig, PpoConfig, all_settings,
+    run_schema,
+};
 pub use device::{DeviceError, DeviceSpec};
 pub use error::LearnError;
 pub use fitted_q::{Fit, FittedQ, FittedQConfig};
 pub use learners::{ENV_STEPS, Learned, Learners, Results, tell_results};
 pub use model::ModelError;
-pub use policy::{LearningPolicy, all_settings, register_learning_policies, register_learning_policies_on};
+pub use policy::{LearningPolicy, register_learning_policies, register_learning_policies_on};
 pub use rows::OldPolicy;
 pub use stats::UpdateStats;
 pub use update::Learner;

@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Tensor, Var, backprop::GradStore};
 
-use super::config::Common;
+use super::algorithm::Common;
 
 const BETA1: f64 = 0.9;
 const BETA2: f64 = 0.999;
@@ -132,7 +132,7 @@ mod tests {
     use candle_core::Device;
 
     use super::{
-        super::config::{PolicyGradientConfig, PpoConfig},
+        super::algorithm::{Objective as _, PolicyGradientConfig, PpoConfig},
         *,
     };
 

@@ -3,7 +3,7 @@
 use candle_core::Device;
 use rollmesh_core::{
     batch::SampleBatch,
-    config::{Config, ConfigError},
+    config::ConfigError,
     env::{EnvSpaces, RowsRef},
     episode::GlobalVars,
     policy::{
@@ -15,7 +15,7 @@ use rollmesh_core::{
 };
 
 use super::{
-    config::{self, Algorithm},
+    algorithm::{ALGORITHMS, Algorithm, AlgorithmSpec},
     error::LearnError,
     model::ModelError,
     rows::OldPolicy,
@@ -67,7 +67,7 @@ impl LearningPolicy {
     /// # Errors
     /// As [`new`](Self::new) and [`NetPolicy::for_algorithm`].
     pub fn for_context(context: &PolicyContext, algorithm: Algorithm, device: Device) -> Result<Self, PolicyError> {
-        let acting = NetPolicy::for_algorithm(context, algorithm.common().use_critic)?;
+        let acting = NetPolicy::for_algorithm(context, algorithm.objective().common().use_critic)?;
         let mut policy = Self::on(device, Box::new(acting), &context.spaces, algorithm, context.seed)?;
         if context.whole_batches {
             policy.learner = policy.learner.with_old_policy(OldPolicy::Learner);
@@ -108,12 +108,12 @@ pub fn register_learning_policies(registry: &mut PolicyRegistry) {
 
 /// As [`register_learning_policies`], with learners on a device.
 pub fn register_learning_policies_on(registry: &mut PolicyRegistry, device: &Device) {
-    for (name, parse) in ALGORITHMS {
+    for AlgorithmSpec { name, parse, .. } in ALGORITHMS {
         if registry.spec(name).is_ok_and(|spec| !spec.is_builtin()) {
             continue;
         }
         let (device, acting) = (device.clone(), registry.spec(name).ok().cloned());
-        let learning = PolicySpec::new(name, move |context| {
+        let learning = PolicySpec::new(*name, move |context| {
             Ok(Box::new(LearningPolicy::for_context(context, parse(&context.config)?, device.clone())?))
         });
         registry.register(match acting {
@@ -121,32 +121,6 @@ pub fn register_learning_policies_on(registry: &mut PolicyRegistry, device: &Dev
             Some(acting) => learning.builtin().with_acting(move |context| acting.make_acting(context)),
         });
     }
-}
-
-pub(super) type Parse = fn(&Config) -> Result<Algorithm, ConfigError>;
-
-/// The algorithms by name, and how their settings are read.
-pub(super) const ALGORITHMS: [(&str, Parse); 5] = [
-    ("pg", Algorithm::pg),
-    ("a2c", Algorithm::a2c),
-    ("ppo", Algorithm::ppo),
-    ("bc", Algorithm::bc),
-    ("marwil", Algorithm::marwil),
-];
-
-/// All settings of an algorithm that comes with rollmesh, with these over its defaults; these alone for any other.
-///
-/// # Errors
-/// [`ConfigError`] for an unknown setting or a value out of range.
-pub fn all_settings(algorithm: &str, settings: &Config) -> Result<Config, ConfigError> {
-    let Some((_, parse)) = ALGORITHMS.iter().find(|(name, _)| *name == algorithm) else { return Ok(settings.clone()) };
-    let own = match parse(settings)? {
-        Algorithm::PolicyGradient(config) => Config::of(&config),
-        Algorithm::Ppo(config) => Config::of(&config),
-        Algorithm::Marwil(config) => Config::of(&config),
-    };
-    // What is for others stays, such as the model.
-    config::with_zeros(config::for_others(settings).merged(&own?), *parse)
 }
 
 impl Policy for LearningPolicy {
@@ -203,9 +177,8 @@ impl Policy for LearningPolicy {
     }
 
     fn data_parallel(&self) -> Option<String> {
-        // Ranks look at squared advantages of their own rows alone before a step, and would weigh rows differently.
-        let alone = matches!(&self.learner.algorithm, Algorithm::Marwil(config) if config.weighs_rows());
-        (!alone).then(|| format!("{:?}", self.learner.algorithm))
+        let algorithm = &self.learner.algorithm;
+        algorithm.objective().is_data_parallel().then(|| format!("{algorithm:?}"))
     }
 
     fn learn_on_batch_with(

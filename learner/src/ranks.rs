@@ -13,6 +13,7 @@ use rollmesh_core::{
 use super::{
     error::LearnError,
     rows::TrainRows,
+    stale::LagStats,
     stats::{Moments, explained_variance},
     update::Learner,
 };
@@ -36,6 +37,8 @@ pub(super) struct Joined {
     pub(super) seed: u64,
     pub(super) env_steps: u64,
     pub(super) adaptive: f64,
+    /// Of the own rows.
+    pub(super) lag: LagStats,
 }
 
 impl Joined {
@@ -68,7 +71,8 @@ impl<'a> Ranks<'a> {
     /// Agrees on an update, for which this rank has these rows or none.
     pub(super) fn meet(&mut self, learner: &Learner, rows: Option<&TrainRows>) -> Result<Joined, LearnError> {
         let own = Plan::of(learner, rows, self.are_there())?;
-        let Some(group) = self.others() else { return Plan::join(&[own], 0) };
+        let lag = rows.map(|rows| rows.lag).unwrap_or_default();
+        let Some(group) = self.others() else { return Ok(Joined { lag, ..Plan::join(&[own], 0)? }) };
         let mut plans = Vec::new();
         for (rank, bytes) in (0..).zip(group.all_gather("beginning of an update", &own.encode(), Plan::BYTES)?) {
             let protocol = || AllReduceError::Protocol { rank, reason: "its update begins otherwise".into() };
@@ -78,7 +82,7 @@ impl<'a> Ranks<'a> {
         if let Some(rank) = differs {
             return Err(AllReduceError::Diverged { rank: rank as u32 }.into());
         }
-        Plan::join(&plans, group.rank() as usize)
+        Ok(Joined { lag, ..Plan::join(&plans, group.rank() as usize)? })
     }
 
     /// Mean and standard deviation of the advantages of minibatches of all ranks, whose own parts are these. Nothing
@@ -188,6 +192,7 @@ impl Plan {
             seed: first.seed,
             env_steps: first.env_steps,
             adaptive: first.adaptive,
+            lag: LagStats::default(),
         })
     }
 

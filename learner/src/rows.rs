@@ -3,36 +3,32 @@
 use candle_core::{DType, Device, Result, Tensor};
 use rollmesh_core::{
     batch::{ACTION_DIST_INPUTS, ACTION_LOGP, ADVANTAGES, SampleBatch, VALUE_TARGETS, VF_PREDS, state_in},
+    ids::WeightsVersion,
     policy::ObsEncoder,
+    postprocess::AdvantageConfig,
     rng::Rng,
 };
 
 use super::{
+    algorithm::Needs,
     columns::Columns,
     dist::{ActionHead, Dist},
     error::LearnError,
     model::{ActorCritic, Memory},
     ops::Steps,
     ranks::Normal,
+    stale::{Current, LagStats, Lags, Targets},
 };
 
 /// The policy before an update, which its ratios of probabilities and divergences start from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OldPolicy {
-    /// What the learner's own weights say when an update begins. Right where a batch is learned from in one update.
+    /// What the learner's own weights say when an update begins. Right where a batch is learned from in one update. Ratios of
+    /// rows that older weights have made start from the policy that acted all the same.
     Learner,
     /// What the batch says of when its actions were taken, as in RLlib. Right also where a batch comes in several pieces,
     /// or weights have moved on since.
     Batch,
-}
-
-/// Which columns a train batch needs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Needs {
-    pub(super) critic: bool,
-    pub(super) old: Option<OldPolicy>,
-    /// Rows are of somebody else: of values there are only returns, as advantages, if there are any.
-    pub(super) logged: bool,
 }
 
 /// Rows of a train batch, column by column.
@@ -69,8 +65,20 @@ pub(super) struct TrainRows {
     rows: Rows,
     len: usize,
     sequences: Option<Sequences>,
-    /// The largest gap between the log-probabilities of acting and the learner's own.
+    /// The largest gap between the log-probabilities of acting and the learner's own, of rows of the learner's weights.
     pub(super) logp_gap: f32,
+    /// How far the weights that made the rows are behind the learner's.
+    pub(super) lag: LagStats,
+}
+
+/// What a learner asks of a train batch.
+pub(super) struct Reading {
+    pub(super) needs: Needs,
+    pub(super) old_policy: OldPolicy,
+    /// How advantages of stale rows are estimated.
+    pub(super) advantages: AdvantageConfig,
+    /// Version of the model's weights.
+    pub(super) version: WeightsVersion,
 }
 
 struct Sequences {
@@ -86,10 +94,12 @@ impl TrainRows {
         batch: &SampleBatch,
         model: &ActorCritic,
         encoder: &ObsEncoder,
-        needs: Needs,
+        reading: &Reading,
         device: &Device,
     ) -> std::result::Result<Self, LearnError> {
+        let needs = reading.needs;
         let columns = Columns::new(batch)?;
+        let lags = Lags::of(&columns, reading.version)?;
         let n = columns.len();
         let column = |name: &str| -> std::result::Result<_, LearnError> {
             Ok(Tensor::from_vec(columns.floats(name, 1)?, n, device)?)
@@ -115,19 +125,33 @@ impl TrainRows {
         let critic = (needs.critic && !needs.logged).then(critic).transpose()?;
         let sequences = model.hidden().map(|hidden| Sequences::new(&columns, hidden, device)).transpose()?;
         let rows = Rows { obs, actions, advantages, critic, old: None, memory: None, normal: None };
-        let mut train_rows = Self { rows, len: n, sequences, logp_gap: 0.0 };
+        let mut train_rows = Self { rows, len: n, sequences, logp_gap: 0.0, lag: lags.stats() };
         if needs.critic && needs.logged {
             let (value_targets, vf_preds) = (train_rows.rows.advantages.clone(), train_rows.outputs(model)?.1);
             train_rows.rows.critic = Some(Critic { value_targets, vf_preds });
         }
 
-        let Some(old_policy) = needs.old else { return Ok(train_rows) };
-        let sampled = column(ACTION_LOGP.name())?;
-        let own = model.head().dist(&train_rows.outputs(model)?.0)?;
+        let stale = Some(&lags).filter(|lags| lags.has_stale() && !needs.logged);
+        if !needs.old && stale.is_none() {
+            return Ok(train_rows);
+        }
+        let (inputs, values) = train_rows.outputs(model)?;
+        let own = model.head().dist(&inputs)?;
         let own_logp = own.logp(&train_rows.rows.actions)?;
-        train_rows.logp_gap = (&own_logp - &sampled)?.abs()?.max(0)?.to_scalar()?;
-        train_rows.rows.old = Some(match old_policy {
-            OldPolicy::Learner => Old { logp: own_logp, dist: own },
+        let sampled = column(ACTION_LOGP.name())?;
+        if let Some(lags) = stale {
+            train_rows.correct(&columns, lags, &own_logp, &values, reading)?;
+        }
+        if !needs.old {
+            return Ok(train_rows);
+        }
+        let old_logp = match stale {
+            None => own_logp,
+            Some(lags) => lags.mask(n, device)?.where_cond(&sampled, &own_logp)?,
+        };
+        train_rows.logp_gap = (&old_logp - &sampled)?.abs()?.max(0)?.to_scalar()?;
+        train_rows.rows.old = Some(match reading.old_policy {
+            OldPolicy::Learner => Old { logp: old_logp, dist: own },
             OldPolicy::Batch => {
                 let width = model.head().input_len();
                 let inputs = columns.optional(ACTION_DIST_INPUTS.name(), width)?;
@@ -136,6 +160,27 @@ impl TrainRows {
             }
         });
         Ok(train_rows)
+    }
+
+    /// Gives stale rows the targets of V-trace, for what the model says of all rows now.
+    fn correct(
+        &mut self,
+        columns: &Columns<'_>,
+        lags: &Lags,
+        logp: &Tensor,
+        values: &Tensor,
+        reading: &Reading,
+    ) -> std::result::Result<(), LearnError> {
+        let device = logp.device();
+        let values = if reading.advantages.use_critic { values.clone() } else { values.zeros_like()? };
+        let now = Current { logp: &logp.to_vec1::<f32>()?, values: &values.to_vec1::<f32>()? };
+        let targets = Targets::corrected(columns, lags, &now, &reading.advantages, reading.needs.old)?;
+        self.rows.advantages = Tensor::from_vec(targets.advantages, self.len, device)?;
+        if let Some(critic) = &mut self.rows.critic {
+            critic.value_targets = Tensor::from_vec(targets.value_targets, self.len, device)?;
+            critic.vf_preds = lags.mask(self.len, device)?.where_cond(&values, &critic.vf_preds)?;
+        }
+        Ok(())
     }
 
     /// What the model says of the rows now, in the order of the batch: parameters of distributions, and values.

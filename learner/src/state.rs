@@ -55,7 +55,7 @@ impl Learner {
             let fresh = OptimizerState { steps: 0, moments: [vec![0.0; params], vec![0.0; params]] };
             self.optimizer.set_state(&fresh)?;
             (self.env_steps, self.skipped_in_a_row) = (0, 0);
-            self.adaptive = self.algorithm.first_adaptive();
+            self.adaptive = self.objective().first_adaptive();
             return Ok(());
         }
         let (header, moments) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or_else(|| bad("it is too short"))?;

@@ -2,6 +2,8 @@
 
 use rollmesh_core::policy::LearnInfo;
 
+use super::algorithm::{KL, PARTS};
+
 /// What an update was like. Losses are means over its gradient steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UpdateStats {
@@ -22,6 +24,10 @@ pub struct UpdateStats {
     /// Largest difference between the log-probability of an action when it was taken and by the learner's own
     /// forward pass with the same weights.
     pub logp_gap: f64,
+    /// How many versions the weights that made the rows were behind the learner's, as a mean over rows.
+    pub lag_mean: f64,
+    /// The same of the row with the oldest weights.
+    pub lag_max: f64,
     /// Learning rate of this update.
     pub learning_rate: f64,
     /// Weight of the KL divergence in the loss of this update.
@@ -46,6 +52,8 @@ impl UpdateStats {
             explained_variance: number("vf_explained_var"),
             grad_norm: number("grad_gnorm"),
             logp_gap: number("logp_gap"),
+            lag_mean: number("lag_mean"),
+            lag_max: number("lag_max"),
             learning_rate: number("cur_lr"),
             kl_coeff: number("cur_kl_coeff"),
             gradient_steps: number("gradient_steps") as u32,
@@ -53,18 +61,19 @@ impl UpdateStats {
         }
     }
 
-    /// Means of what several policies have said, and sums of their steps.
+    /// Means of what several policies have said, sums of their steps, and the largest of their lags.
     #[must_use]
     pub fn mean_of<'a>(infos: impl IntoIterator<Item = &'a LearnInfo>) -> Self {
         let mut sums = LearnInfo::new();
-        let mut count = 0.0;
+        let (mut count, mut lag_max) = (0.0, 0.0f64);
         for info in infos {
+            lag_max = lag_max.max(Self::of_info(info).lag_max);
             info.iter().for_each(|(name, value)| *sums.entry(name.clone()).or_default() += value);
             count += 1.0;
         }
         let is_count = |name: &str| matches!(name, "gradient_steps" | "skipped_steps");
         sums.iter_mut().filter(|(name, _)| !is_count(name)).for_each(|(_, value)| *value /= f64::max(count, 1.0));
-        Self::of_info(&sums)
+        Self { lag_max, ..Self::of_info(&sums) }
     }
 
     /// Under RLlib's names.
@@ -79,6 +88,8 @@ impl UpdateStats {
             ("vf_explained_var", self.explained_variance),
             ("grad_gnorm", self.grad_norm),
             ("logp_gap", self.logp_gap),
+            ("lag_mean", self.lag_mean),
+            ("lag_max", self.lag_max),
             ("cur_lr", self.learning_rate),
             ("cur_kl_coeff", self.kl_coeff),
             ("gradient_steps", self.gradient_steps.into()),
@@ -92,7 +103,7 @@ impl UpdateStats {
 #[derive(Default)]
 pub(super) struct Sums {
     /// Of the parts of the loss, in their order.
-    parts: [f64; 5],
+    parts: [f64; PARTS],
     grad_norm: f64,
     steps: u32,
     pub(super) skipped: u32,
@@ -105,7 +116,7 @@ impl Sums {
         self.before_epoch = (self.parts[KL], self.steps);
     }
 
-    pub(super) fn add(&mut self, parts: [f32; 5], grad_norm: f64) {
+    pub(super) fn add(&mut self, parts: [f32; PARTS], grad_norm: f64) {
         self.parts.iter_mut().zip(parts).for_each(|(sum, part)| *sum += f64::from(part));
         self.grad_norm += grad_norm;
         self.steps += 1;
@@ -133,10 +144,6 @@ impl Sums {
         }
     }
 }
-
-/// Indices of the value loss and the KL divergence in the parts of the loss.
-pub(super) const VF_LOSS: usize = 1;
-const KL: usize = 3;
 
 /// Of some numbers: how many there are, their mean, and the sum of squared distances from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

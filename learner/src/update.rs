@@ -11,16 +11,15 @@ use rollmesh_core::{
 };
 
 use super::{
-    config::Algorithm,
+    algorithm::{Algorithm, Epochs, Objective, Schedule},
     dist::ActionHead,
     error::LearnError,
     gradient::Gradient,
-    loss::Schedule,
     model::{ActorCritic, ModelError},
     optimizer::Optimizer,
     ranks::{Joined, Ranks},
-    rows::{Minibatches, Needs, OldPolicy, Rows, TrainRows},
-    stats::{Sums, UpdateStats, VF_LOSS},
+    rows::{Minibatches, OldPolicy, Reading, Rows, TrainRows},
+    stats::{Sums, UpdateStats},
 };
 
 /// So many gradient steps in a row may be skipped because they are not finite.
@@ -31,7 +30,9 @@ const MAX_SKIPPED_IN_A_ROW: u32 = 3;
 /// The model follows from the names of the weights: two perceptrons, or an LSTM. A train batch has the columns `obs`,
 /// `actions` and `advantages`; with a critic also `value_targets` and `vf_preds`; for PPO also `action_logp`; for an LSTM
 /// also `state_in_0`, `state_in_1` and `seq_lens`. Of logged actions MARWIL needs `advantages` alone, which are returns, and
-/// behaviour cloning nothing besides.
+/// behaviour cloning nothing besides. Where a batch has `weights_version`, rows of older weights than the learner's are corrected
+/// by V-trace, for which it also needs `rewards`, `terminateds`, `action_logp` and what else says where its pieces end
+/// ([`piece_ends`](rollmesh_core::postprocess::piece_ends)).
 pub struct Learner {
     pub(super) algorithm: Algorithm,
     pub(super) device: Device,
@@ -47,8 +48,7 @@ pub struct Learner {
     pub(super) stale: bool,
     /// Env steps learned from, the clock of annealing.
     pub(super) env_steps: u64,
-    /// What adapts from update to update: the weight of the KL divergence in PPO's loss, MARWIL's mean of squared
-    /// advantages.
+    /// What adapts as the algorithm learns, see [`Schedule`].
     pub(super) adaptive: f64,
     pub(super) skipped_in_a_row: u32,
 }
@@ -74,14 +74,14 @@ impl Learner {
             let (found, wanted) = (model.obs_len(), encoder.len());
             return Err(ModelError::Layout(format!("they take {found} numbers, an observation has {wanted}")).into());
         }
-        let optimizer = Optimizer::new(model.vars(), &algorithm.common())?;
+        let optimizer = Optimizer::new(model.vars(), &algorithm.objective().common())?;
         Ok(Self {
             old_policy: OldPolicy::Learner,
             seed,
             weights: initial.clone(),
             stale: false,
             env_steps: 0,
-            adaptive: algorithm.first_adaptive(),
+            adaptive: algorithm.objective().first_adaptive(),
             skipped_in_a_row: 0,
             algorithm,
             device,
@@ -163,22 +163,17 @@ impl Learner {
         self.stale = true;
         let (schedule, learning_rate) = (self.schedule(&joined), self.lr());
         let mut sums = Sums::default();
-        let passes = match &self.algorithm {
-            Algorithm::PolicyGradient(_) => None,
-            Algorithm::Ppo(config) => Some((config.num_epochs, config.minibatch_size, config.target_kl)),
-            Algorithm::Marwil(config) => Some((config.num_epochs, config.minibatch_size, None)),
-        };
-        match passes {
+        match self.objective().epochs() {
             None => {
                 let whole = rows.as_ref().map(TrainRows::whole).transpose()?;
                 self.gradient_step(whole.as_ref(), schedule, &mut ranks, &mut sums)?;
             }
-            Some((epochs, size, target_kl)) => {
+            Some(Epochs { passes, minibatch_size, target_kl }) => {
                 // Streams are addressed, not consumed: an update shuffles the same way whatever came before it.
                 let shuffles = Streams::new(joined.seed, Purpose::Shuffle);
-                for epoch in 0..epochs {
+                for epoch in 0..passes {
                     let mut rng = shuffles.at(SlotId(0), self.weights.version().0 as u32, epoch, 0);
-                    let minibatches = Minibatches::shuffled(joined.units, joined.rows, size, &mut rng);
+                    let minibatches = Minibatches::shuffled(joined.units, joined.rows, minibatch_size, &mut rng);
                     let kl = self.epoch(&minibatches, rows.as_ref(), &joined, schedule, &mut ranks, &mut sums)?;
                     if target_kl.is_some_and(|target| kl > 1.5 * target) {
                         break;
@@ -188,10 +183,8 @@ impl Learner {
         }
         self.env_steps = self.env_steps.saturating_add(joined.rows);
         self.publish()?;
-        let stats = UpdateStats { learning_rate, ..stats(&joined, &sums, schedule) };
-        if let Algorithm::Ppo(config) = &self.algorithm {
-            self.adaptive = config.next_kl_coeff(self.adaptive, stats.kl);
-        }
+        let stats = UpdateStats { learning_rate, ..self.stats(&joined, &sums, schedule) };
+        self.adaptive = self.objective().after_update(self.adaptive, &stats);
         Ok((self.weights.clone(), stats))
     }
 
@@ -235,17 +228,13 @@ impl Learner {
         ranks: &mut Ranks<'_>,
         sums: &mut Sums,
     ) -> Result<(), LearnError> {
-        let schedule = Schedule { mean_square: self.mean_square(), ..schedule };
+        let schedule = Schedule { adaptive: self.adaptive, ..schedule };
         let Some(Gradient { values, norm, parts }) = self.gradient(rows, schedule, ranks)? else {
             sums.skipped += 1;
             return self.skip_step();
         };
         self.step(&values)?;
-        if let Algorithm::Marwil(config) = &self.algorithm
-            && config.weighs_rows()
-        {
-            self.adaptive = config.next_mean_square(self.adaptive, parts[VF_LOSS].into());
-        }
+        self.adaptive = self.objective().after_step(self.adaptive, &parts);
         sums.add(parts, norm);
         Ok(())
     }
@@ -267,10 +256,13 @@ impl Learner {
     /// The batch on the device, and the published weights in the model.
     pub(super) fn train_rows(&mut self, batch: &SampleBatch) -> Result<TrainRows, LearnError> {
         self.refresh()?;
-        let critic = self.algorithm.common().use_critic;
-        let old = matches!(self.algorithm, Algorithm::Ppo(_)).then_some(self.old_policy);
-        let logged = matches!(self.algorithm, Algorithm::Marwil(_));
-        TrainRows::new(batch, &self.model, &self.encoder, Needs { critic, old, logged }, &self.device)
+        let reading = Reading {
+            needs: self.objective().needs(),
+            old_policy: self.old_policy,
+            advantages: self.algorithm.advantages(),
+            version: self.weights.version(),
+        };
+        TrainRows::new(batch, &self.model, &self.encoder, &reading, &self.device)
     }
 
     pub(super) fn refresh(&mut self) -> Result<(), LearnError> {
@@ -287,22 +279,17 @@ impl Learner {
     }
 
     pub(super) fn lr_after(&self, env_steps: u64) -> f64 {
-        let common = self.algorithm.common();
+        let common = self.objective().common();
         common.lr * common.annealing(env_steps)
     }
 
     pub(super) fn schedule(&self, joined: &Joined) -> Schedule {
-        let mean_square = self.mean_square();
-        let Algorithm::Ppo(config) = &self.algorithm else {
-            return Schedule { clip_param: 0.0, kl_coeff: 0.0, mean_square };
-        };
-        let clip_param = config.clip_param * config.common().annealing(joined.env_steps);
-        Schedule { clip_param, kl_coeff: joined.adaptive, mean_square }
+        let annealing = self.objective().common().annealing(joined.env_steps);
+        Schedule { annealing, adaptive: joined.adaptive }
     }
 
-    /// MARWIL's mean of squared advantages.
-    fn mean_square(&self) -> f64 {
-        if let Algorithm::Marwil(_) = &self.algorithm { self.adaptive } else { 0.0 }
+    pub(super) fn objective(&self) -> &dyn Objective {
+        self.algorithm.objective()
     }
 
     pub(super) fn publish(&mut self) -> Result<(), LearnError> {
@@ -318,13 +305,15 @@ impl Learner {
     fn diverged(&self, reason: &'static str) -> LearnError {
         LearnError::Diverged { reason, last_good: self.weights.clone() }
     }
-}
 
-pub(super) fn stats(joined: &Joined, sums: &Sums, schedule: Schedule) -> UpdateStats {
-    UpdateStats {
-        explained_variance: joined.explained_variance,
-        logp_gap: joined.logp_gap,
-        kl_coeff: schedule.kl_coeff,
-        ..sums.means()
+    pub(super) fn stats(&self, joined: &Joined, sums: &Sums, schedule: Schedule) -> UpdateStats {
+        UpdateStats {
+            explained_variance: joined.explained_variance,
+            logp_gap: joined.logp_gap,
+            lag_mean: joined.lag.mean,
+            lag_max: joined.lag.max,
+            kl_coeff: self.objective().kl_coeff(schedule.adaptive),
+            ..sums.means()
+        }
     }
 }

@@ -47,6 +47,8 @@ pub const VALUES_BOOTSTRAPPED: ColumnKey<f32> = ColumnKey::new("values_bootstrap
 pub const ADVANTAGES: ColumnKey<f32> = ColumnKey::new("advantages");
 /// Targets of the value function.
 pub const VALUE_TARGETS: ColumnKey<f32> = ColumnKey::new("value_targets");
+/// Version of the weights that acted.
+pub const WEIGHTS_VERSION: ColumnKey<i64> = ColumnKey::new("weights_version");
 
 /// Recurrent states before the rows; one row per sequence if the batch has sequences.
 pub(super) const STATE_IN: &str = "state_in_";

@@ -39,7 +39,7 @@ pub use discount::{discount_cumsum, discounted_returns, last_r, values_bootstrap
 pub use gae::{Carry, gae, gae_before};
 pub use n_step::adjust_nstep;
 pub use pieces::{gae_of_pieces, piece_ends};
-pub use train_batch::{Finisher, train_batch};
+pub use train_batch::{Finisher, train_batch, train_batch_by_policy};
 pub use vtrace::{VTraceConfig, VTraceInput, vtrace};
 
 use crate::{

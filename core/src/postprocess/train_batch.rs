@@ -3,10 +3,10 @@
 use super::{AdvantageConfig, PostprocessError, read::scalars};
 use crate::{
     batch::{
-        ACTION_LOGP, ACTIONS, ADVANTAGES, BatchError, Derived, OBS, REWARDS, SampleBatch, SlotFragment, TERMINATEDS,
-        TRUNCATEDS, VALUE_TARGETS, VF_PREDS,
+        ACTION_LOGP, ACTIONS, ADVANTAGES, BatchError, Derived, MultiAgentBatch, OBS, REWARDS, SampleBatch,
+        SlotFragment, TERMINATEDS, TRUNCATEDS, UNROLL_ID, VALUE_TARGETS, VF_PREDS, WEIGHTS_VERSION,
     },
-    column::{Recycler, RowShape},
+    column::{ColumnData, Recycler, RowShape},
     ids::SlotId,
     prelude::*,
 };
@@ -72,7 +72,8 @@ impl Finisher {
     }
 }
 
-/// One batch to learn from: the fragments' rows in order, with `advantages` and `value_targets`.
+/// One batch to learn from: the fragments' rows in order, with `advantages` and `value_targets`, and with what a learner needs
+/// to correct rows of older weights: `weights_version`, and `unroll_id`, which counts the batch's pieces.
 ///
 /// # Errors
 /// [`PostprocessError::Batch`] when a fragment lacks a column or its cuts do not cover its rows;
@@ -95,7 +96,33 @@ pub fn train_batch(fragments: &[SlotFragment], advantages: &AdvantageConfig) -> 
     if let Some(missing) = keys.into_iter().find(|key| joined.column(key).is_none()) {
         return Err(BatchError::MissingColumn(missing.to_string()).into());
     }
-    AdvantageBuffers::default().add(fragments, joined, advantages)
+    let batch = AdvantageBuffers::default().add(fragments, joined, advantages)?;
+    let pieces = fragments.iter().flat_map(SlotFragment::pieces).zip(0i64..);
+    let unroll_ids = pieces.flat_map(|((rows, _), piece)| core::iter::repeat_n(piece, rows.len())).collect();
+    let versions = fragments.iter().flat_map(|fragment| versions(fragment, fragment.rows.len())).collect();
+    Ok(batch.with(UNROLL_ID, ColumnData::scalars(unroll_ids))?.with(WEIGHTS_VERSION, ColumnData::scalars(versions))?)
+}
+
+/// One batch to learn from: the rows by policy of fragments that workers have postprocessed, with `weights_version`.
+///
+/// # Errors
+/// [`PostprocessError::Batch`] when the fragments' columns differ.
+pub fn train_batch_by_policy(fragments: &[SlotFragment]) -> Result<MultiAgentBatch, PostprocessError> {
+    let versioned = fragments.iter().filter_map(|fragment| Some((fragment, fragment.agents.as_ref()?)));
+    let versioned = versioned.map(|(fragment, agents)| {
+        let mut agents = agents.clone();
+        for batch in agents.policy_batches.values_mut() {
+            let versions = versions(fragment, batch.len()).collect();
+            batch.insert(WEIGHTS_VERSION.name(), ColumnData::scalars(versions))?;
+        }
+        Ok(agents)
+    });
+    Ok(MultiAgentBatch::concat(&versioned.collect::<Result<Vec<_>, BatchError>>()?)?)
+}
+
+/// A fragment's version of the weights, for so many rows.
+fn versions(fragment: &SlotFragment, rows: usize) -> impl Iterator<Item = i64> + use<> {
+    core::iter::repeat_n(fragment.weights_version.0 as i64, rows)
 }
 
 impl AdvantageBuffers {
@@ -137,7 +164,7 @@ mod tests {
     use crate::{
         batch::{AGENT_INDEX, Cut, CutReason, EPS_ID, NEW_OBS, T, UNROLL_ID},
         column::{Column, ColumnData},
-        ids::{FragmentNo, SlotId, WeightsVersion},
+        ids::{FragmentNo, PolicyId, SlotId, WeightsVersion},
     };
 
     fn half() -> AdvantageConfig {
@@ -175,6 +202,21 @@ mod tests {
         let batch = train_batch(&[fragment(&[2, 3]), fragment(&[3])], &half()).unwrap();
         assert_eq!(batch.get(ADVANTAGES).unwrap(), [0.5, 1.0, 1.0, 0.5, 0.5, 1.0]);
         assert_eq!(batch.get(VALUE_TARGETS).unwrap(), [1.5, 2.0, 2.0, 1.5, 1.5, 2.0]);
+    }
+
+    #[test]
+    fn rows_name_their_piece_and_the_version_that_acted() {
+        let later = SlotFragment { weights_version: WeightsVersion(7), ..fragment(&[3]) };
+        let batch = train_batch(&[fragment(&[2, 3]), later.clone()], &half()).unwrap();
+        assert_eq!(batch.get(UNROLL_ID).unwrap(), [0, 0, 1, 2, 2, 2]);
+        assert_eq!(batch.get(WEIGHTS_VERSION).unwrap(), [0, 0, 0, 7, 7, 7]);
+        let by_policy = |fragment: SlotFragment| {
+            let agents = MultiAgentBatch::new([(PolicyId::DEFAULT, fragment.rows.clone())].into(), 3);
+            SlotFragment { agents: Some(agents), ..fragment }
+        };
+        let batch = train_batch_by_policy(&[by_policy(later), by_policy(fragment(&[3]))]).unwrap();
+        let versions = batch.policy_batches[&PolicyId::DEFAULT].get(WEIGHTS_VERSION).unwrap();
+        assert_eq!((versions, batch.env_steps), (&[7, 7, 7, 0, 0, 0][..], 6));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use rollmesh_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::super::config::in_range;
+use super::super::algorithm::in_range;
 
 /// Settings of a [`FittedQ`](super::FittedQ), under RLlib's names, of which it has had two for some.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -19,7 +19,7 @@ use rollmesh_core::{
 
 use self::scale::Scale;
 use super::{
-    config::PolicyGradientConfig,
+    algorithm::{Objective as _, PolicyGradientConfig},
     error::LearnError,
     model::{Mlp, Variables},
     optimizer::Optimizer,

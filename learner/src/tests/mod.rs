@@ -5,6 +5,7 @@ mod imitation;
 mod learning;
 mod policy;
 mod sequences;
+mod stale;
 mod traffic_grid;
 mod updates;
 mod worker;

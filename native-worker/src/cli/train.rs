@@ -7,7 +7,10 @@ use std::{
     process::ExitCode,
 };
 
-use clap::Args;
+use clap::{
+    Args,
+    builder::{PossibleValue, PossibleValuesParser},
+};
 use rollmesh_core::{config::Config, filter::FilterKind, sampler::FragmentLayout};
 use serde::Serialize;
 use serde_json::Value;
@@ -28,7 +31,7 @@ use super::{
 use crate::{
     Registry,
     hub::HubConfig,
-    learner::DeviceSpec,
+    learner::{ALGORITHMS, DeviceSpec},
     train::{RunConfig, RunEnd, RunRequest, SavedRun, Summary, new_run_dir},
 };
 
@@ -62,8 +65,8 @@ pub(super) struct TrainArgs {
     #[arg(long, value_name = "JSON")]
     pub(super) env_config: Option<Config>,
     /// Learning algorithm [default: ppo, and bc with --input]
-    #[arg(long, value_enum)]
-    pub(super) algo: Option<TrainAlgo>,
+    #[arg(long, value_parser = algorithms())]
+    pub(super) algo: Option<String>,
     /// Local worker processes; with 0 this process samples while no able worker is connected [default: 2]
     #[arg(long, value_name = "N")]
     workers: Option<u32>,
@@ -148,31 +151,9 @@ pub(super) struct TrainArgs {
     pub(super) files: FileFlags,
 }
 
-/// What can be learned by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum TrainAlgo {
-    /// Proximal policy optimisation
-    Ppo,
-    /// Advantage actor-critic
-    A2c,
-    /// REINFORCE
-    Pg,
-    /// Behaviour cloning, from files
-    Bc,
-    /// Imitation weighted by what came of actions, from files
-    Marwil,
-}
-
-impl TrainAlgo {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Ppo => "ppo",
-            Self::A2c => "a2c",
-            Self::Pg => "pg",
-            Self::Bc => "bc",
-            Self::Marwil => "marwil",
-        }
-    }
+/// The names of the algorithms that come with rollmesh, and what they are.
+fn algorithms() -> PossibleValuesParser {
+    ALGORITHMS.iter().map(|algorithm| PossibleValue::new(algorithm.name).help(algorithm.about)).into()
 }
 
 impl TrainArgs {
@@ -199,7 +180,7 @@ impl TrainArgs {
         let flags: [(&str, Option<Value>); 25] = [
             ("env", given(&self.env)?),
             ("env_config", given(&self.env_config)?),
-            ("algorithm", given(&self.algo.map(TrainAlgo::name))?),
+            ("algorithm", given(&self.algo)?),
             ("policy_config", given(&self.files.policy_config)?),
             ("seed", given(&self.seed)?),
             ("num_workers", given(&workers)?),

@@ -8,9 +8,9 @@ pub(crate) mod test_support;
 mod thread;
 
 pub use rollmesh_learner::{
-    Algorithm, ConfigError, DeviceError, DeviceSpec, Fit, FittedQ, FittedQConfig, LearnError, Learner, LearningPolicy,
-    MarwilConfig, ModelError, OldPolicy, PolicyGradientConfig, PpoConfig, UpdateStats, all_settings,
-    register_learning_policies, register_learning_policies_on, run_schema,
+    ALGORITHMS, Algorithm, AlgorithmSpec, ConfigError, DeviceError, DeviceSpec, Fit, FittedQ, FittedQConfig,
+    LearnError, Learner, LearningPolicy, MarwilConfig, ModelError, OldPolicy, PolicyGradientConfig, PpoConfig,
+    UpdateStats, all_settings, register_learning_policies, register_learning_policies_on, run_schema,
 };
 pub(crate) use rollmesh_learner::{ENV_STEPS, Learned, Learners, Results, tell_results};
 pub(crate) use thread::LearnerThread;

@@ -10,7 +10,7 @@ use rollmesh_core::{
     filter::{FilterError, RunFilter},
     ids::PolicyId,
     policy::Postprocessing,
-    postprocess::{Finisher, PostprocessError, train_batch},
+    postprocess::{Finisher, PostprocessError, train_batch, train_batch_by_policy},
 };
 use tokio::sync::mpsc;
 
@@ -60,7 +60,7 @@ fn to_learn_from(
     postprocessing: &Postprocessing,
 ) -> Result<MultiAgentBatch, PostprocessError> {
     if fragments.iter().any(|fragment| fragment.agents.is_some()) {
-        return Ok(MultiAgentBatch::concat(fragments.iter().filter_map(|fragment| fragment.agents.as_ref()))?);
+        return train_batch_by_policy(fragments);
     }
     let batch = match postprocessing {
         Postprocessing::Advantages(config) => train_batch(fragments, config)?,

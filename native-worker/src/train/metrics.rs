@@ -129,6 +129,10 @@ pub(crate) struct IterationMetrics {
     pub(crate) grad_norm: f64,
     pub(crate) logp_gap: f64,
     pub(crate) learning_rate: f64,
+    #[serde(default)]
+    pub(crate) lag_mean: f64,
+    #[serde(default)]
+    pub(crate) lag_max: f64,
     /// Mean rewards of the agents of each policy, of the latest episodes, in runs with other policies than the default one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) policy_reward_mean: BTreeMap<String, f64>,
@@ -162,6 +166,8 @@ impl IterationMetrics {
             grad_norm: stats.grad_norm,
             logp_gap: stats.logp_gap,
             learning_rate: stats.learning_rate,
+            lag_mean: stats.lag_mean,
+            lag_max: stats.lag_max,
             policy_reward_mean,
             policies: BTreeMap::new(),
             custom_metrics,

@@ -8,8 +8,7 @@ use rollmesh_core::{
 };
 use serde_json::{Value, json};
 
-use super::{parse::OPTIONAL, table::SETTINGS};
-use crate::policy::{ALGORITHMS, all_settings};
+use super::{ALGORITHMS, AlgorithmSpec, all_settings, settings::OPTIONAL, table::SHARED};
 
 /// The JSON Schema of a run's settings, for the environments and algorithms of this registry: see
 /// [`json_schema`]. Policies of one's own may be algorithms as well; their settings are not described.
@@ -27,8 +26,8 @@ pub fn run_schema(registry: &Registry) -> Value {
     let is_own = |policy: &&PolicySpec| !policy.is_builtin() && !matches!(&*policy.name, "net" | "random");
     let own = registry.policies.iter().filter(is_own).map(|policy| (policy.name.clone(), object_schema([])));
     let is_replaced = |name: &str| registry.policies.spec(name).is_ok_and(|policy| is_own(&policy));
-    let built_in = ALGORITHMS.iter().map(|(name, _)| *name).filter(|name| !is_replaced(name));
-    let algorithms: Vec<_> = built_in.map(|name| (name.into(), algorithm(name))).chain(own).collect();
+    let built_in = ALGORITHMS.iter().filter(|spec| !is_replaced(spec.name));
+    let algorithms: Vec<_> = built_in.map(|spec| (spec.name.into(), algorithm(spec))).chain(own).collect();
     let single = registry.envs.iter().map(|env| (env.name.clone(), env.reward_threshold));
     let multi = registry.envs.iter_multi_agent().map(|env| (env.name.clone(), None));
     let base = registry.base_envs().map(|name| (name.to_owned(), None));
@@ -36,9 +35,10 @@ pub fn run_schema(registry: &Registry) -> Value {
 }
 
 /// The schema of an algorithm's settings.
-fn algorithm(name: &str) -> Value {
-    let defaults = all_settings(name, &Config::new()).map(|defaults| json!(defaults)).unwrap_or_default();
-    object_schema(SETTINGS.iter().filter_map(|row| {
+fn algorithm(spec: &AlgorithmSpec) -> Value {
+    let defaults = all_settings(spec.name, &Config::new()).map(|defaults| json!(defaults)).unwrap_or_default();
+    let own = (spec.parse)(&Config::new()).map_or(&[][..], |algorithm| algorithm.objective().own_settings());
+    object_schema(SHARED.iter().chain(own).filter_map(|row| {
         let mut schema = row.schema(defaults.get(row.path)?.clone());
         if OPTIONAL.contains(&row.path) {
             let kinds = [row.schema(Value::Null), json!({ "enum": [0, null] })];
@@ -60,13 +60,17 @@ mod tests {
     #[test]
     fn every_setting_of_every_algorithm_has_a_row_and_every_row_an_algorithm() {
         let mut used: Vec<&str> = Vec::new();
-        for (name, _) in ALGORITHMS {
+        for spec in ALGORITHMS {
+            let name = spec.name;
             let defaults = all_settings(name, &Config::new()).unwrap();
-            let described = algorithm(name);
+            let described = algorithm(spec);
             assert!(defaults.names().eq(described["properties"].as_object().unwrap().keys()), "{name}: {described}");
-            used.extend(SETTINGS.iter().map(|row| row.path).filter(|path| defaults.names().any(|name| name == *path)));
+            let own = (spec.parse)(&Config::new()).unwrap();
+            let mut own = own.objective().own_settings().iter();
+            assert!(own.all(|row| defaults.names().any(|name| name == row.path)), "{name}");
+            used.extend(SHARED.iter().map(|row| row.path).filter(|path| defaults.names().any(|name| name == *path)));
         }
-        assert!(SETTINGS.iter().all(|row| used.contains(&row.path)));
+        assert!(SHARED.iter().all(|row| used.contains(&row.path)));
     }
 
     #[test]
@@ -86,16 +90,16 @@ mod tests {
         let registry = Registry::builtin();
         for (env, algorithm, settings) in presets::all() {
             assert!(registry.envs.spec(env).is_ok(), "{env}");
-            let (_, parse) = ALGORITHMS.iter().find(|(name, _)| *name == algorithm).expect("a known algorithm");
+            let spec = ALGORITHMS.iter().find(|spec| spec.name == algorithm).expect("a known algorithm");
             let own: Config = settings.get("policy_config").unwrap().unwrap_or_default();
-            assert!(parse(&own).is_ok(), "{env}: {own:?}");
+            assert!((spec.parse)(&own).is_ok(), "{env}: {own:?}");
         }
     }
 
     #[test]
     fn algorithms_refuse_what_their_schema_does() {
-        for (name, parse) in ALGORITHMS {
-            let described = algorithm(name);
+        for spec in ALGORITHMS {
+            let (name, parse, described) = (spec.name, spec.parse, algorithm(spec));
             for (path, schema) in described["properties"].as_object().unwrap() {
                 let settings = |value: &Value| Config::new().with_at(path, value.clone());
                 assert!(parse(&settings(&schema["default"])).is_ok(), "{name}: {path}");

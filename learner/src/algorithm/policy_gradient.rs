@@ -1,8 +1,25 @@
-//! The settings of REINFORCE and advantage actor-critic, which are one algorithm with or without a critic.
+//! The policy gradient: one step per batch. REINFORCE without a critic, advantage actor-critic with one.
+//!
+//! Williams: "Simple statistical gradient-following algorithms for connectionist reinforcement learning", 1992; Mnih et al.:
+//! "Asynchronous methods for deep reinforcement learning", 2016, section 4. With advantages `A`, which are returns without a
+//! critic, it minimises the mean over rows of
+//!
+//! ```text
+//! - log pi(a|s) A + vf_loss_coeff (V(s) - target)^2 - entropy_coeff H(pi(.|s))
+//! ```
+//!
+//! `lr` is annealed.
 
+use candle_core::Tensor;
+use rollmesh_core::config::{Config, ConfigError as SettingsError};
 use serde::{Deserialize, Serialize};
 
-use super::{Common, ConfigError, in_range, table::SETTINGS};
+use super::{
+    Algorithm, Common, ConfigError, Needs, Objective, Schedule,
+    loss::{Loss, actor_critic, squared_error},
+    settings::parsed,
+};
+use crate::{dist::Dist, rows::Rows};
 
 /// Settings of one step along the policy gradient per batch, under RLlib's names where it has them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -78,11 +95,37 @@ impl PolicyGradientConfig {
     /// # Errors
     /// [`ConfigError`] with the first one that is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        in_range(self, SETTINGS)?;
-        self.common().validate()
+        self.check()
+    }
+}
+
+impl From<PolicyGradientConfig> for Algorithm {
+    fn from(config: PolicyGradientConfig) -> Self {
+        Self::PolicyGradient(config)
+    }
+}
+
+impl Algorithm {
+    /// REINFORCE, see [`PolicyGradientConfig::pg`], with these settings over the usual ones.
+    ///
+    /// # Errors
+    /// [`SettingsError::BadSettings`] for an unknown name, with all that are known, and [`SettingsError::BadValue`] for a
+    /// value out of range.
+    pub fn pg(config: &Config) -> Result<Self, SettingsError> {
+        parsed(PolicyGradientConfig::pg(), config)
     }
 
-    pub(in super::super) fn common(&self) -> Common {
+    /// Advantage actor-critic, see [`PolicyGradientConfig::a2c`], with these settings over the usual ones.
+    ///
+    /// # Errors
+    /// As [`pg`](Self::pg).
+    pub fn a2c(config: &Config) -> Result<Self, SettingsError> {
+        parsed(PolicyGradientConfig::a2c(), config)
+    }
+}
+
+impl Objective for PolicyGradientConfig {
+    fn common(&self) -> Common {
         Common {
             gamma: self.gamma,
             lambda: self.lambda,
@@ -98,15 +141,40 @@ impl PolicyGradientConfig {
             anneal_to: self.anneal_to,
         }
     }
+
+    fn needs(&self) -> Needs {
+        Needs { critic: self.use_critic, old: false, logged: false }
+    }
+
+    fn loss(&self, dist: &Dist, values: &Tensor, rows: &Rows, _now: Schedule) -> candle_core::Result<Loss> {
+        let policy_loss = (dist.logp(&rows.actions)? * &rows.advantages)?.mean_all()?.neg()?;
+        let vf_loss = rows.critic.as_ref().map(|critic| squared_error(values, critic)?.mean_all()).transpose()?;
+        actor_critic(policy_loss, vf_loss, dist, &self.common())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::loss::test_support::*;
 
     #[test]
     fn defaults_are_valid() {
         PolicyGradientConfig::pg().validate().unwrap();
         PolicyGradientConfig::a2c().validate().unwrap();
+    }
+
+    #[test]
+    fn all_parts_of_the_policy_gradient_by_hand() {
+        let config = PolicyGradientConfig { vf_loss_coeff: 0.5, entropy_coeff: 0.1, ..PolicyGradientConfig::a2c() };
+        let now = Schedule { annealing: 1.0, adaptive: 0.0 };
+        let rows = Rows { old: None, ..rows() };
+        let loss = config.loss(&dist(&logits()), &column(&[0.5, 3.0]), &rows, now).unwrap();
+        let [policy_loss, vf_loss, entropy, kl, clip_fraction] = loss.parts.each_ref().map(scalar);
+        close(policy_loss, -(3.0 * 0.8f32.ln() + 0.5f32.ln()) / 2.0);
+        close(vf_loss, (0.25 + 1.0) / 2.0);
+        close(entropy, mean_entropy());
+        assert_eq!((kl, clip_fraction), (0.0, 0.0));
+        close(scalar(&loss.total), policy_loss + 0.5 * vf_loss - 0.1 * entropy);
     }
 }

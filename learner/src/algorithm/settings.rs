@@ -3,56 +3,13 @@
 use rollmesh_core::config::{Config, ConfigError};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Algorithm, MarwilConfig, PolicyGradientConfig, PpoConfig};
+use super::Algorithm;
 
 /// Settings that a policy's configuration carries for others.
 const FOR_OTHERS: [&str; 5] = ["model", "num_workers", "rollout_fragment_length", "seed", "worker_index"];
 
-impl Algorithm {
-    /// REINFORCE, see [`PolicyGradientConfig::pg`], with these settings over the usual ones.
-    ///
-    /// # Errors
-    /// [`ConfigError::BadSettings`] for an unknown name, with all that are known, and [`ConfigError::BadValue`] for a
-    /// value out of range.
-    pub fn pg(config: &Config) -> Result<Self, ConfigError> {
-        checked(parse(PolicyGradientConfig::pg(), config)?)
-    }
-
-    /// Advantage actor-critic, see [`PolicyGradientConfig::a2c`], with these settings over the usual ones.
-    ///
-    /// # Errors
-    /// As [`pg`](Self::pg).
-    pub fn a2c(config: &Config) -> Result<Self, ConfigError> {
-        checked(parse(PolicyGradientConfig::a2c(), config)?)
-    }
-
-    /// Proximal policy optimisation, see [`PpoConfig`], with these settings over the usual ones.
-    ///
-    /// # Errors
-    /// As [`pg`](Self::pg).
-    pub fn ppo(config: &Config) -> Result<Self, ConfigError> {
-        checked(parse(PpoConfig::default(), config)?)
-    }
-
-    /// Behaviour cloning, see [`MarwilConfig::bc`], with these settings over the usual ones.
-    ///
-    /// # Errors
-    /// As [`pg`](Self::pg).
-    pub fn bc(config: &Config) -> Result<Self, ConfigError> {
-        checked(parse(MarwilConfig::bc(), config)?)
-    }
-
-    /// Weighted imitation, see [`MarwilConfig::marwil`], with these settings over the usual ones.
-    ///
-    /// # Errors
-    /// As [`pg`](Self::pg).
-    pub fn marwil(config: &Config) -> Result<Self, ConfigError> {
-        checked(parse(MarwilConfig::marwil(), config)?)
-    }
-}
-
 /// Those of a policy's settings that its configuration carries for others.
-pub(in super::super) fn for_others(config: &Config) -> Config {
+pub(super) fn for_others(config: &Config) -> Config {
     let own: Vec<&str> = config.names().filter(|name| !FOR_OTHERS.contains(name)).collect();
     config.clone().without(&own)
 }
@@ -61,7 +18,7 @@ pub(in super::super) fn for_others(config: &Config) -> Config {
 pub(super) const OPTIONAL: [&str; 4] = ["anneal_over_env_steps", "grad_clip", "target_kl", "vf_clip_range"];
 
 /// These settings with a 0 for each of an algorithm's that is off, so that a file says so.
-pub(in super::super) fn with_zeros(
+pub(super) fn with_zeros(
     settings: Config,
     parse: fn(&Config) -> Result<Algorithm, ConfigError>,
 ) -> Result<Config, ConfigError> {
@@ -73,14 +30,20 @@ pub(in super::super) fn with_zeros(
     })
 }
 
-fn parse<T: Serialize + DeserializeOwned>(usual: T, config: &Config) -> Result<T, ConfigError> {
+/// An algorithm with these settings over the usual ones.
+pub(super) fn parsed<T: Serialize + DeserializeOwned + Into<Algorithm>>(
+    usual: T,
+    config: &Config,
+) -> Result<Algorithm, ConfigError> {
     let mut settings = Config::of(&usual)?;
     for name in config.names().filter(|name| !FOR_OTHERS.contains(name)) {
         let value: Option<serde_json::Value> = config.get(name)?;
         let is_off = OPTIONAL.contains(&name) && value.as_ref().and_then(serde_json::Value::as_f64) == Some(0.0);
         settings = settings.with(name_here(name), value.filter(|_| !is_off))?;
     }
-    settings.parse()
+    let algorithm = settings.parse::<T>()?.into();
+    algorithm.validate()?;
+    Ok(algorithm)
 }
 
 /// RLlib's older names stand for the newer ones. Two names for one setting would not be noticed after merging.
@@ -94,12 +57,6 @@ fn name_here(name: &str) -> &str {
     }
 }
 
-fn checked(algorithm: impl Into<Algorithm>) -> Result<Algorithm, ConfigError> {
-    let algorithm = algorithm.into();
-    algorithm.validate()?;
-    Ok(algorithm)
-}
-
 impl From<super::ConfigError> for ConfigError {
     fn from(error: super::ConfigError) -> Self {
         Self::BadValue { name: error.name.into(), reason: format!("{} must be {}", error.value, error.wanted) }
@@ -108,7 +65,10 @@ impl From<super::ConfigError> for ConfigError {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{PolicyGradientConfig, PpoConfig, all_settings},
+        *,
+    };
 
     fn config(text: &str) -> Config {
         text.parse().unwrap()
@@ -137,7 +97,7 @@ mod tests {
             written.to_string(),
             r#"{"anneal_over_env_steps":0,"grad_clip":0,"lr":0.5,"target_kl":0,"vf_clip_range":0}"#
         );
-        let all = crate::all_settings("ppo", &off).unwrap();
+        let all = all_settings("ppo", &off).unwrap();
         let again: Config = toml::from_str(&toml::to_string(&all).unwrap()).unwrap();
         assert_eq!(Algorithm::ppo(&again).unwrap(), Algorithm::ppo(&off).unwrap());
         assert!(with_zeros(Config::new(), Algorithm::pg).unwrap().names().all(|name| name != "target_kl"));

@@ -1,0 +1,272 @@
+//! Learning from logged actions: MARWIL, and behaviour cloning, which is the same without weights of rows.
+//!
+//! Wang et al.: "Exponentially weighted imitation learning for batched historical data", 2018; Pomerleau: "ALVINN: An
+//! autonomous land vehicle in a neural network", 1989. With `A`, a row's return less the network's value, and `c`, the root of
+//! the running mean of `A^2`, of which these rows are a part already, it minimises the mean over rows of
+//!
+//! ```text
+//! - exp(beta A / c) (log pi(a|s) + bc_logstd_coeff mean(log sigma)) + vf_loss_coeff / 2 A^2
+//! ```
+//!
+//! With `beta` 0 all rows weigh the same, and there is no value loss. `lr` is annealed; `c` moves with each step.
+
+use candle_core::Tensor;
+use rollmesh_core::{
+    config::{Config, ConfigError as SettingsError},
+    run::schema::{Kind, Setting},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Algorithm, Common, ConfigError, Epochs, Needs, Objective, Schedule,
+    loss::{ADVANTAGE_EPSILON, Loss, PARTS, VF_LOSS},
+    settings::parsed,
+    table::{POSITIVE, row},
+};
+use crate::{dist::Dist, rows::Rows};
+
+/// Settings of learning from logged actions, under RLlib's names where it has them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MarwilConfig {
+    /// Discount factor of the returns that tell good actions from bad ones.
+    pub gamma: f64,
+    /// How much better actions count for more: rows weigh exp(beta A / c) for advantages A and the root c of their mean
+    /// square. With 0 all weigh the same, which is behaviour cloning, and no value network is trained.
+    pub beta: f64,
+    /// Weight of the mean log standard deviation of continuous actions, which keeps them from becoming certain.
+    pub bc_logstd_coeff: f64,
+    /// The running mean of squared advantages before the first step.
+    pub moving_average_sqd_adv_norm_start: f64,
+    /// How much of it each step replaces, as a fraction.
+    pub moving_average_sqd_adv_norm_update_rate: f64,
+    /// AdamW's learning rate, at the start if it is annealed.
+    pub lr: f64,
+    /// Added to the root of AdamW's second moment.
+    pub adam_epsilon: f64,
+    /// AdamW's decoupled weight decay.
+    pub weight_decay: f64,
+    /// Passes over a train batch.
+    #[serde(alias = "num_sgd_iter")]
+    pub num_epochs: u32,
+    /// Rows per gradient step, at most, as of [`PpoConfig`](super::PpoConfig).
+    #[serde(alias = "sgd_minibatch_size")]
+    pub minibatch_size: u32,
+    /// Weight of the value loss, which is half the mean squared error.
+    #[serde(alias = "vf_coeff")]
+    pub vf_loss_coeff: f64,
+    /// Largest global norm of a gradient; longer ones are scaled down. Unlimited if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grad_clip: Option<f64>,
+    /// `lr` falls linearly over this many rows; constant if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub anneal_over_env_steps: Option<u64>,
+    /// What remains of it then, and from then on, as a fraction.
+    pub anneal_to: f64,
+}
+
+impl Default for MarwilConfig {
+    fn default() -> Self {
+        Self::marwil()
+    }
+}
+
+impl MarwilConfig {
+    /// Monotonic advantage re-weighted imitation learning (Wang et al.: "Exponentially weighted imitation learning for
+    /// batched historical data", 2018), with RLlib's settings but for smaller and more steps.
+    #[must_use]
+    pub fn marwil() -> Self {
+        Self {
+            gamma: 0.99,
+            beta: 1.0,
+            bc_logstd_coeff: 0.0,
+            moving_average_sqd_adv_norm_start: 100.0,
+            moving_average_sqd_adv_norm_update_rate: 1e-8,
+            lr: 1e-3,
+            adam_epsilon: 1e-8,
+            weight_decay: 0.0,
+            num_epochs: 1,
+            minibatch_size: 128,
+            vf_loss_coeff: 1.0,
+            grad_clip: None,
+            anneal_over_env_steps: None,
+            anneal_to: 0.1,
+        }
+    }
+
+    /// Behaviour cloning (Pomerleau: "ALVINN: An autonomous land vehicle in a neural network", 1989): the likelihood of the
+    /// logged actions.
+    #[must_use]
+    pub fn bc() -> Self {
+        Self { beta: 0.0, ..Self::marwil() }
+    }
+
+    /// Checks every setting.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the first one that is out of range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.check()
+    }
+
+    /// Whether rows weigh what their advantages are worth.
+    #[must_use]
+    pub fn weighs_rows(&self) -> bool {
+        self.beta > 0.0
+    }
+
+    /// The running mean of squared advantages after a step in which it was `found`.
+    fn next_mean_square(&self, mean: f64, found: f64) -> f64 {
+        mean + self.moving_average_sqd_adv_norm_update_rate * (found - mean)
+    }
+}
+
+/// The settings that this algorithm alone has.
+const SETTINGS: &[Setting] = &[
+    row("beta", &[Kind::NOT_NEGATIVE], "How much better actions weigh more; 0 for behaviour cloning."),
+    row("bc_logstd_coeff", &[Kind::NOT_NEGATIVE], "Weight of the mean log standard deviation of continuous actions."),
+    row("moving_average_sqd_adv_norm_start", POSITIVE, "Running mean of squared advantages before the first step."),
+    row("moving_average_sqd_adv_norm_update_rate", &[Kind::FRACTION], "Fraction of that mean that each step replaces."),
+];
+
+impl From<MarwilConfig> for Algorithm {
+    fn from(config: MarwilConfig) -> Self {
+        Self::Marwil(config)
+    }
+}
+
+impl Algorithm {
+    /// Behaviour cloning, see [`MarwilConfig::bc`], with these settings over the usual ones.
+    ///
+    /// # Errors
+    /// As [`pg`](Self::pg).
+    pub fn bc(config: &Config) -> Result<Self, SettingsError> {
+        parsed(MarwilConfig::bc(), config)
+    }
+
+    /// Weighted imitation, see [`MarwilConfig::marwil`], with these settings over the usual ones.
+    ///
+    /// # Errors
+    /// As [`pg`](Self::pg).
+    pub fn marwil(config: &Config) -> Result<Self, SettingsError> {
+        parsed(MarwilConfig::marwil(), config)
+    }
+}
+
+impl Objective for MarwilConfig {
+    fn own_settings(&self) -> &'static [Setting] {
+        SETTINGS
+    }
+
+    fn common(&self) -> Common {
+        Common {
+            gamma: self.gamma,
+            // Returns of whole episodes; where one was cut, the value of what follows stands for the rest.
+            lambda: 1.0,
+            use_gae: false,
+            use_critic: self.weighs_rows(),
+            lr: self.lr,
+            adam_epsilon: self.adam_epsilon,
+            weight_decay: self.weight_decay,
+            vf_loss_coeff: self.vf_loss_coeff,
+            entropy_coeff: 0.0,
+            grad_clip: self.grad_clip,
+            anneal_over_env_steps: self.anneal_over_env_steps,
+            anneal_to: self.anneal_to,
+        }
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { critic: self.weighs_rows(), old: false, logged: true }
+    }
+
+    fn epochs(&self) -> Option<Epochs> {
+        Some(Epochs { passes: self.num_epochs, minibatch_size: self.minibatch_size, target_kl: None })
+    }
+
+    fn first_adaptive(&self) -> f64 {
+        self.moving_average_sqd_adv_norm_start
+    }
+
+    fn after_step(&self, mean_square: f64, parts: &[f32; PARTS]) -> f64 {
+        if self.weighs_rows() { self.next_mean_square(mean_square, parts[VF_LOSS].into()) } else { mean_square }
+    }
+
+    fn is_data_parallel(&self) -> bool {
+        // Ranks look at squared advantages of their own rows alone before a step, and would weigh rows differently.
+        !self.weighs_rows()
+    }
+
+    fn loss(&self, dist: &Dist, values: &Tensor, rows: &Rows, now: Schedule) -> candle_core::Result<Loss> {
+        let mut logp = dist.logp(&rows.actions)?;
+        if self.bc_logstd_coeff > 0.0
+            && let Some(log_std) = dist.mean_log_std()?
+        {
+            logp = (logp + log_std.affine(self.bc_logstd_coeff, 0.0)?)?;
+        }
+        let none = rows.advantages.zeros_like()?.mean_all()?;
+        let (policy_loss, vf_loss) = match &rows.critic {
+            None => (logp.mean_all()?.neg()?, none.clone()),
+            Some(critic) => {
+                let advantages = (&critic.value_targets - values)?;
+                let square = advantages.sqr()?.mean_all()?;
+                let rate = self.moving_average_sqd_adv_norm_update_rate;
+                let norm = square.detach().affine(rate, (1.0 - rate) * now.adaptive)?.sqrt()?;
+                let scaled = advantages.detach().broadcast_div(&(norm + ADVANTAGE_EPSILON)?)?;
+                ((logp * scaled.affine(self.beta, 0.0)?.exp()?)?.mean_all()?.neg()?, square)
+            }
+        };
+        let total = (&policy_loss + vf_loss.affine(0.5 * self.vf_loss_coeff, 0.0)?)?;
+        let entropy = dist.entropy()?.mean_all()?;
+        let parts = [policy_loss, vf_loss, entropy, none.clone(), none].map(|part| part.detach());
+        Ok(Loss { total, parts })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{algorithm::loss::test_support::*, rows::Critic};
+
+    #[test]
+    fn defaults_are_valid() {
+        MarwilConfig::marwil().validate().unwrap();
+        MarwilConfig::bc().validate().unwrap();
+        let config = MarwilConfig { beta: -1.0, ..MarwilConfig::bc() };
+        assert_eq!(config.validate().unwrap_err().to_string(), "beta is -1, but must be at least 0");
+    }
+
+    #[test]
+    fn the_mean_of_squares_moves_by_its_rate() {
+        let config = MarwilConfig { moving_average_sqd_adv_norm_update_rate: 0.25, ..MarwilConfig::marwil() };
+        assert_eq!(config.next_mean_square(100.0, 4.0), 76.0);
+    }
+
+    #[test]
+    fn logged_actions_by_hand() {
+        let now = Schedule { annealing: 1.0, adaptive: 9.0 };
+        // Returns are 3 and 1.
+        let critic = Critic { value_targets: column(&[3.0, 1.0]), vf_preds: column(&[0.0, 0.0]) };
+        let rows = Rows { old: None, critic: Some(critic), ..rows() };
+        let config = MarwilConfig {
+            beta: 2.0,
+            vf_loss_coeff: 0.5,
+            moving_average_sqd_adv_norm_update_rate: 0.25,
+            ..MarwilConfig::marwil()
+        };
+        let got = config.loss(&dist(&logits()), &column(&[1.0, 2.0]), &rows, now).unwrap();
+        let [policy_loss, vf_loss, entropy, kl, clip_fraction] = got.parts.each_ref().map(scalar);
+        // Advantages are 2 and -1, their mean square is 2.5, and the running one 9 + (2.5 - 9) / 4.
+        let norm = 7.375f32.sqrt();
+        let weights = [(2.0 * 2.0 / norm).exp(), (-2.0 / norm).exp()];
+        close(policy_loss, -(weights[0] * 0.8f32.ln() + weights[1] * 0.5f32.ln()) / 2.0);
+        close(vf_loss, 2.5);
+        close(entropy, mean_entropy());
+        assert_eq!((kl, clip_fraction), (0.0, 0.0));
+        close(scalar(&got.total), policy_loss + 0.5 * 0.5 * vf_loss);
+
+        let rows = Rows { critic: None, ..rows };
+        let got = MarwilConfig::bc().loss(&dist(&logits()), &column(&[1.0, 2.0]), &rows, now).unwrap();
+        close(scalar(&got.total), -(0.8f32.ln() + 0.5f32.ln()) / 2.0);
+    }
+}

@@ -1,0 +1,186 @@
+//! The algorithms: one file each with its settings, its loss and its schedule. [`registry`] lists them.
+
+mod loss;
+mod marwil;
+mod policy_gradient;
+mod ppo;
+mod registry;
+mod schema;
+mod settings;
+mod table;
+
+use candle_core::{Result, Tensor};
+use rollmesh_core::run::schema::Setting;
+use serde::Serialize;
+use serde_json::Value;
+
+pub(crate) use loss::{KL, Loss, PARTS};
+pub use marwil::MarwilConfig;
+pub use policy_gradient::PolicyGradientConfig;
+pub use ppo::PpoConfig;
+pub use registry::{ALGORITHMS, Algorithm, AlgorithmSpec, all_settings};
+pub use schema::run_schema;
+pub(crate) use table::in_range;
+
+use crate::{dist::Dist, rows::Rows, stats::UpdateStats};
+
+/// A setting that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name} is {value}, but must be {wanted}")]
+pub struct ConfigError {
+    /// The setting.
+    pub name: &'static str,
+    /// What it is.
+    pub value: String,
+    /// What it may be.
+    pub wanted: String,
+}
+
+/// What the learner asks an algorithm for. The settings of each algorithm implement it.
+pub(crate) trait Objective: AsJson {
+    /// Rows of the settings that this algorithm alone has.
+    fn own_settings(&self) -> &'static [Setting] {
+        &[]
+    }
+
+    /// The settings that all algorithms share.
+    fn common(&self) -> Common;
+
+    /// What it needs of a batch.
+    fn needs(&self) -> Needs;
+
+    /// Passes over a batch; `None` for one step along the gradient of the whole batch.
+    fn epochs(&self) -> Option<Epochs> {
+        None
+    }
+
+    /// The loss of some rows for the distributions and values `[rows]` of the networks in training.
+    fn loss(&self, dist: &Dist, values: &Tensor, rows: &Rows, now: Schedule) -> Result<Loss>;
+
+    /// The number that adapts while the algorithm learns, before the first update; it is part of the learner's state.
+    fn first_adaptive(&self) -> f64 {
+        0.0
+    }
+
+    /// That number after a gradient step with these parts of the loss.
+    fn after_step(&self, adaptive: f64, _parts: &[f32; PARTS]) -> f64 {
+        adaptive
+    }
+
+    /// That number after an update.
+    fn after_update(&self, adaptive: f64, _stats: &UpdateStats) -> f64 {
+        adaptive
+    }
+
+    /// The weight of the KL divergence in the loss.
+    fn kl_coeff(&self, _adaptive: f64) -> f64 {
+        0.0
+    }
+
+    /// Whether ranks can learn together as one learner.
+    fn is_data_parallel(&self) -> bool {
+        true
+    }
+
+    /// Checks every setting.
+    fn check(&self) -> std::result::Result<(), ConfigError> {
+        in_range(&self.json(), table::SHARED.iter().chain(self.own_settings()))?;
+        self.common().check()
+    }
+}
+
+/// Settings as a JSON object, whatever their type.
+pub(crate) trait AsJson {
+    fn json(&self) -> Value;
+}
+
+impl<T: Serialize> AsJson for T {
+    fn json(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
+/// What an algorithm needs of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// Values and their targets.
+    pub(crate) critic: bool,
+    /// The policy before the update, from which ratios of probabilities start, and normalised advantages.
+    pub(crate) old: bool,
+    /// The actions are another policy's: of values there are only returns, as advantages, if there are any.
+    pub(crate) logged: bool,
+}
+
+/// Passes over a batch in minibatches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Epochs {
+    pub(crate) passes: u32,
+    /// Rows, at most.
+    pub(crate) minibatch_size: u32,
+    /// No pass begins with a mean KL divergence above 1.5 times this.
+    pub(crate) target_kl: Option<f64>,
+}
+
+/// What changes from step to step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Schedule {
+    /// What remains of the annealed settings, as a fraction, during an update.
+    pub(crate) annealing: f64,
+    /// The number that adapts: PPO's weight of the KL divergence, MARWIL's mean of squared advantages.
+    pub(crate) adaptive: f64,
+}
+
+/// The settings that all algorithms share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Common {
+    pub(crate) gamma: f64,
+    pub(crate) lambda: f64,
+    pub(crate) use_gae: bool,
+    pub(crate) use_critic: bool,
+    pub(crate) lr: f64,
+    pub(crate) adam_epsilon: f64,
+    pub(crate) weight_decay: f64,
+    pub(crate) vf_loss_coeff: f64,
+    pub(crate) entropy_coeff: f64,
+    pub(crate) grad_clip: Option<f64>,
+    pub(crate) anneal_over_env_steps: Option<u64>,
+    pub(crate) anneal_to: f64,
+}
+
+impl Common {
+    fn check(&self) -> std::result::Result<(), ConfigError> {
+        if self.use_gae && !self.use_critic {
+            let wanted = "false without a critic: set use_critic to true or use_gae to false".into();
+            return Err(ConfigError { name: "use_gae", value: "true".into(), wanted });
+        }
+        Ok(())
+    }
+
+    /// What remains of the annealed settings after so many env steps, as a fraction.
+    pub(crate) fn annealing(&self, env_steps: u64) -> f64 {
+        let Some(horizon) = self.anneal_over_env_steps else { return 1.0 };
+        let progress = (env_steps as f64 / horizon as f64).min(1.0);
+        1.0 - progress * (1.0 - self.anneal_to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn annealing_falls_linearly_and_stays() {
+        let config = PpoConfig { anneal_over_env_steps: Some(1000), anneal_to: 0.5, ..PpoConfig::default() };
+        let constant = PpoConfig { anneal_over_env_steps: None, ..config.clone() }.common();
+        let annealed = config.common();
+        assert_eq!([0, 500, 1000, 2000].map(|steps| annealed.annealing(steps)), [1.0, 0.75, 0.5, 0.5]);
+        assert_eq!(constant.annealing(2000), 1.0);
+    }
+
+    #[test]
+    fn gae_needs_a_critic() {
+        let config = PolicyGradientConfig { use_critic: false, ..PolicyGradientConfig::a2c() };
+        let wanted = "use_gae is true, but must be false without a critic: set use_critic to true or use_gae to false";
+        assert_eq!(Algorithm::from(config).validate().unwrap_err().to_string(), wanted);
+    }
+}

@@ -1,0 +1,319 @@
+//! Proximal policy optimisation: several epochs of minibatches over a batch, with clipped probability ratios.
+//!
+//! Schulman, Wolski, Dhariwal, Radford, Klimov: "Proximal policy optimization algorithms", 2017. With the ratio
+//! `w = pi(a|s) / pi_old(a|s)` and normalised advantages `A` it minimises the mean over rows of (their equations 7 to 9)
+//!
+//! ```text
+//! - min(w A, clip(w, 1 - clip_param, 1 + clip_param) A)
+//! + vf_loss_coeff (V(s) - target)^2 - entropy_coeff H(pi(.|s)) + kl_coeff KL(pi_old(.|s), pi(.|s))
+//! ```
+//!
+//! `lr` and `clip_param` are annealed; `kl_coeff` follows the divergence from update to update (their section 4).
+
+use candle_core::Tensor;
+use rollmesh_core::{
+    config::{Config, ConfigError as SettingsError},
+    run::schema::{Kind, Setting},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Algorithm, Common, ConfigError, Epochs, Needs, Objective, Schedule,
+    loss::{CLIPPED, KL, Loss, actor_critic, normalised, squared_error},
+    settings::parsed,
+    table::{POSITIVE, row},
+};
+use crate::{
+    dist::Dist,
+    rows::{Critic, Old, Rows},
+    stats::UpdateStats,
+};
+
+/// Settings of proximal policy optimisation (Schulman, Wolski, Dhariwal, Radford, Klimov: "Proximal policy optimization
+/// algorithms", 2017), under RLlib's names where it has them. The defaults are tuned for classic control on 16 slots.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PpoConfig {
+    /// Discount factor.
+    pub gamma: f64,
+    /// The lambda of generalised advantage estimation.
+    pub lambda: f64,
+    /// Generalised advantage estimation, else discounted returns.
+    pub use_gae: bool,
+    /// A value network is trained, and its estimates are subtracted from the returns.
+    pub use_critic: bool,
+    /// AdamW's learning rate, at the start if it is annealed.
+    pub lr: f64,
+    /// Added to the root of AdamW's second moment.
+    pub adam_epsilon: f64,
+    /// AdamW's decoupled weight decay.
+    pub weight_decay: f64,
+    /// Passes over a train batch.
+    #[serde(alias = "num_sgd_iter")]
+    pub num_epochs: u32,
+    /// Rows per gradient step, at most: a batch is cut into minibatches of equal size, up to one row. Sequences of
+    /// recurrent policies stay whole: there minibatches have equally many sequences, up to one.
+    #[serde(alias = "sgd_minibatch_size")]
+    pub minibatch_size: u32,
+    /// How far the probability ratio may move from 1 with profit, at the start if it is annealed.
+    pub clip_param: f64,
+    /// How far a value may move from the acting value with profit; unlimited if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vf_clip_range: Option<f64>,
+    /// Weight of the value loss.
+    pub vf_loss_coeff: f64,
+    /// Weight of the entropy bonus.
+    pub entropy_coeff: f64,
+    /// Largest global norm of a gradient; longer ones are scaled down. Unlimited if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grad_clip: Option<f64>,
+    /// No further epoch begins once the mean KL divergence from the acting policy is above 1.5 times this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_kl: Option<f64>,
+    /// Weight of the KL divergence from the acting policy in the loss, at the start.
+    pub kl_coeff: f64,
+    /// After an update this weight grows by half if the divergence was above twice this, and is halved if it was below
+    /// half of this.
+    pub kl_target: f64,
+    /// `lr` and `clip_param` fall linearly over this many env steps; constant if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub anneal_over_env_steps: Option<u64>,
+    /// What remains of them then, and from then on, as a fraction.
+    pub anneal_to: f64,
+}
+
+impl Default for PpoConfig {
+    fn default() -> Self {
+        Self {
+            gamma: 0.98,
+            lambda: 0.9,
+            use_gae: true,
+            use_critic: true,
+            lr: 1.5e-3,
+            adam_epsilon: 1e-5,
+            weight_decay: 0.0,
+            num_epochs: 8,
+            minibatch_size: 128,
+            clip_param: 0.2,
+            vf_clip_range: None,
+            vf_loss_coeff: 0.5,
+            entropy_coeff: 0.0,
+            grad_clip: Some(0.5),
+            target_kl: None,
+            kl_coeff: 0.0,
+            kl_target: 0.01,
+            anneal_over_env_steps: Some(100_000),
+            anneal_to: 0.1,
+        }
+    }
+}
+
+impl PpoConfig {
+    /// Checks every setting.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the first one that is out of range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.check()
+    }
+
+    /// The weight of the KL divergence after an update in which it was `kl`.
+    fn next_kl_coeff(&self, coeff: f64, kl: f64) -> f64 {
+        if kl > 2.0 * self.kl_target {
+            (coeff * 1.5).min(f64::MAX)
+        } else if kl < 0.5 * self.kl_target {
+            coeff * 0.5
+        } else {
+            coeff
+        }
+    }
+}
+
+/// The settings that this algorithm alone has.
+const SETTINGS: &[Setting] = &[
+    row("clip_param", POSITIVE, "How far the probability ratio may move from 1 with profit."),
+    row("vf_clip_range", POSITIVE, "How far a value may move from the acting value with profit; 0 for no limit."),
+    row("target_kl", POSITIVE, "No epoch begins with a mean KL divergence above 1.5 times this; 0 for no limit."),
+    row("kl_coeff", &[Kind::NOT_NEGATIVE], "Weight of the KL divergence in the loss, at the start."),
+    row("kl_target", POSITIVE, "KL divergence by which kl_coeff adapts."),
+];
+
+impl From<PpoConfig> for Algorithm {
+    fn from(config: PpoConfig) -> Self {
+        Self::Ppo(config)
+    }
+}
+
+impl Algorithm {
+    /// Proximal policy optimisation, see [`PpoConfig`], with these settings over the usual ones.
+    ///
+    /// # Errors
+    /// As [`pg`](Self::pg).
+    pub fn ppo(config: &Config) -> Result<Self, SettingsError> {
+        parsed(PpoConfig::default(), config)
+    }
+}
+
+impl Objective for PpoConfig {
+    fn own_settings(&self) -> &'static [Setting] {
+        SETTINGS
+    }
+
+    fn common(&self) -> Common {
+        Common {
+            gamma: self.gamma,
+            lambda: self.lambda,
+            use_gae: self.use_gae,
+            use_critic: self.use_critic,
+            lr: self.lr,
+            adam_epsilon: self.adam_epsilon,
+            weight_decay: self.weight_decay,
+            vf_loss_coeff: self.vf_loss_coeff,
+            entropy_coeff: self.entropy_coeff,
+            grad_clip: self.grad_clip,
+            anneal_over_env_steps: self.anneal_over_env_steps,
+            anneal_to: self.anneal_to,
+        }
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { critic: self.use_critic, old: true, logged: false }
+    }
+
+    fn epochs(&self) -> Option<Epochs> {
+        Some(Epochs { passes: self.num_epochs, minibatch_size: self.minibatch_size, target_kl: self.target_kl })
+    }
+
+    fn first_adaptive(&self) -> f64 {
+        self.kl_coeff
+    }
+
+    fn after_update(&self, kl_coeff: f64, stats: &UpdateStats) -> f64 {
+        self.next_kl_coeff(kl_coeff, stats.kl)
+    }
+
+    fn kl_coeff(&self, adaptive: f64) -> f64 {
+        adaptive
+    }
+
+    fn loss(&self, dist: &Dist, values: &Tensor, rows: &Rows, now: Schedule) -> candle_core::Result<Loss> {
+        let clip_param = self.clip_param * now.annealing;
+        let kl_coeff = now.adaptive;
+        let old = rows.old.as_ref().ok_or_else(|| candle_core::Error::msg("PPO needs the policy before the update"))?;
+        let ratio = (dist.logp(&rows.actions)? - &old.logp)?.exp()?;
+        let advantages = normalised(&rows.advantages, rows.normal)?;
+        let policy_loss = surrogate(&ratio, &advantages, clip_param)?.mean_all()?.neg()?;
+        let kl = divergence(old, dist, kl_coeff > 0.0)?;
+        let beyond = ratio.detach().affine(1.0, -1.0)?.abs()?.gt(clip_param)?.to_dtype(ratio.dtype())?;
+
+        let vf_loss = rows.critic.as_ref().map(|critic| value_loss(values, critic, self.vf_clip_range)).transpose()?;
+        let mut loss = actor_critic(policy_loss, vf_loss, dist, &self.common())?;
+        if kl_coeff > 0.0 {
+            loss.total = (loss.total + kl.affine(kl_coeff, 0.0)?)?;
+        }
+        (loss.parts[KL], loss.parts[CLIPPED]) = (kl.detach(), beyond.mean_all()?.detach());
+        Ok(loss)
+    }
+}
+
+/// Mean divergence of the policy in training from the old one. Only a divergence that is part of the loss needs a gradient.
+fn divergence(old: &Old, dist: &Dist, has_gradient: bool) -> candle_core::Result<Tensor> {
+    if has_gradient { old.dist.kl(dist)?.mean_all() } else { old.dist.kl(&dist.detach()?)?.mean_all() }
+}
+
+/// min(ratio A, clip(ratio, 1 - c, 1 + c) A), row by row. The same as min(ratio A, A + c |A|): for A > 0 only the
+/// upper end of the clipping range matters, for A < 0 only the lower.
+fn surrogate(ratio: &Tensor, advantages: &Tensor, clip_param: f64) -> candle_core::Result<Tensor> {
+    let bound = (advantages + advantages.abs()?.affine(clip_param, 0.0)?)?;
+    (ratio * advantages)?.minimum(&bound)
+}
+
+/// Mean squared error; with a range the worse one of the value and the value clipped around the acting value.
+fn value_loss(values: &Tensor, critic: &Critic, clip_range: Option<f64>) -> candle_core::Result<Tensor> {
+    let errors = squared_error(values, critic)?;
+    let Some(range) = clip_range else { return errors.mean_all() };
+    let moved = (values - &critic.vf_preds)?.clamp(-range, range)?;
+    let clipped = ((&critic.vf_preds + moved)? - &critic.value_targets)?.sqr()?;
+    errors.maximum(&clipped)?.mean_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::loss::test_support::*;
+
+    #[test]
+    fn defaults_are_valid() {
+        PpoConfig::default().validate().unwrap();
+    }
+
+    #[test]
+    fn the_bad_setting_is_named() {
+        let config = PpoConfig { gamma: 1.5, ..PpoConfig::default() };
+        assert_eq!(config.validate().unwrap_err().to_string(), "gamma is 1.5, but must be from 0 to 1");
+        let config = PpoConfig { lr: f64::NAN, ..PpoConfig::default() };
+        assert_eq!(config.validate().unwrap_err().name, "lr");
+        let config = PpoConfig { minibatch_size: 0, ..PpoConfig::default() };
+        assert_eq!(config.validate().unwrap_err().name, "minibatch_size");
+    }
+
+    #[test]
+    fn toml_keeps_everything_and_fills_in_defaults() {
+        let config = PpoConfig { grad_clip: Some(0.25), target_kl: None, lr: 3e-4, ..PpoConfig::default() };
+        let text = toml::to_string(&config).unwrap();
+        assert_eq!(toml::from_str::<PpoConfig>(&text).unwrap(), config);
+        assert_eq!(toml::from_str::<PpoConfig>("lr = 3e-4").unwrap().gamma, PpoConfig::default().gamma);
+        assert!(toml::from_str::<PpoConfig>("learning_rate = 3e-4").is_err());
+    }
+
+    #[test]
+    fn the_weight_of_the_divergence_follows_it() {
+        let config = PpoConfig { kl_target: 0.01, ..PpoConfig::default() };
+        assert_eq!(
+            [0.021, 0.02, 0.005, 0.004].map(|kl| config.next_kl_coeff(0.2, kl)),
+            [0.30000000000000004, 0.2, 0.2, 0.1]
+        );
+    }
+
+    #[test]
+    fn all_parts_of_ppo_by_hand() {
+        let config = PpoConfig { vf_loss_coeff: 0.5, entropy_coeff: 0.1, vf_clip_range: None, ..PpoConfig::default() };
+        let now = Schedule { annealing: 1.0, adaptive: 0.3 };
+        let loss = config.loss(&dist(&logits()), &column(&[0.5, 3.0]), &rows(), now).unwrap();
+        let [policy_loss, vf_loss, entropy, kl, clip_fraction] = loss.parts.each_ref().map(scalar);
+
+        // Advantages become +1 and -1, ratios are 1.6 (clipped to 1.2) and 1.
+        close(policy_loss, -(1.2 - 1.0) / 2.0);
+        close(vf_loss, (0.25 + 1.0) / 2.0);
+        close(entropy, mean_entropy());
+        close(kl, 0.5 * ((0.5f32 / 0.8).ln() + (0.5f32 / 0.2).ln()) / 2.0);
+        close(clip_fraction, 0.5);
+        close(scalar(&loss.total), policy_loss + 0.5 * vf_loss - 0.1 * entropy + 0.3 * kl);
+    }
+
+    #[test]
+    fn the_surrogate_is_the_pessimistic_one() {
+        for ratio in [0.5f32, 0.8, 0.95, 1.0, 1.1, 1.2, 2.0] {
+            for advantage in [-2.0f32, 0.0, 1.5] {
+                let got = surrogate(&column(&[ratio]), &column(&[advantage]), 0.2).unwrap();
+                let want = (ratio * advantage).min(ratio.clamp(0.8, 1.2) * advantage);
+                close(got.to_vec1().unwrap()[0], want);
+            }
+        }
+    }
+
+    #[test]
+    fn a_clipped_row_has_no_gradient() {
+        let ratio = candle_core::Var::from_slice(&[1.5f32, 1.1, 0.5, 0.5], 4, &candle_core::Device::Cpu).unwrap();
+        let objective = surrogate(&ratio, &column(&[1.0, 1.0, -1.0, 1.0]), 0.2).unwrap();
+        let grads = objective.sum_all().unwrap().backward().unwrap();
+        assert_eq!(grads.get(&ratio).unwrap().to_vec1::<f32>().unwrap(), [0.0, 1.0, 0.0, 1.0]);
+    }
+
+    #[test]
+    fn the_clipped_value_loss_takes_the_worse_error() {
+        // Values 0.5 and 3 are clipped to 0.3; targets are 1 and 2.
+        let loss = value_loss(&column(&[0.5, 3.0]), &rows().critic.unwrap(), Some(0.3)).unwrap();
+        close(scalar(&loss), (0.7f32.powi(2) + 1.7f32.powi(2)) / 2.0);
+    }
+}

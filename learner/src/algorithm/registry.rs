@@ -1,0 +1,90 @@
+//! The algorithms by name: one variant, one arm and the rows of its names each.
+
+use rollmesh_core::{
+    config::{Config, ConfigError as SettingsError},
+    postprocess::AdvantageConfig,
+};
+
+use super::{
+    Common, ConfigError, MarwilConfig, Needs, Objective, PolicyGradientConfig, PpoConfig,
+    settings::{for_others, with_zeros},
+};
+
+/// How to learn, with all settings.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Algorithm {
+    /// One step along the gradient of a whole batch: REINFORCE or advantage actor-critic.
+    PolicyGradient(PolicyGradientConfig),
+    /// Several passes of clipped steps over a batch.
+    Ppo(PpoConfig),
+    /// Likelihood of logged actions, weighted by what came of them or not: MARWIL or behaviour cloning.
+    Marwil(MarwilConfig),
+}
+
+/// An algorithm that comes with rollmesh.
+#[derive(Debug)]
+pub struct AlgorithmSpec {
+    /// What settings call it.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub about: &'static str,
+    /// Reads its settings, over its usual ones.
+    pub parse: fn(&Config) -> Result<Algorithm, SettingsError>,
+}
+
+/// The algorithms by name.
+pub const ALGORITHMS: &[AlgorithmSpec] = &[
+    AlgorithmSpec { name: "pg", about: "REINFORCE", parse: Algorithm::pg },
+    AlgorithmSpec { name: "a2c", about: "Advantage actor-critic", parse: Algorithm::a2c },
+    AlgorithmSpec { name: "ppo", about: "Proximal policy optimisation", parse: Algorithm::ppo },
+    AlgorithmSpec { name: "bc", about: "Behaviour cloning, from files", parse: Algorithm::bc },
+    AlgorithmSpec {
+        name: "marwil",
+        about: "Imitation weighted by what came of actions, from files",
+        parse: Algorithm::marwil,
+    },
+];
+
+impl Algorithm {
+    pub(crate) fn objective(&self) -> &dyn Objective {
+        match self {
+            Self::PolicyGradient(config) => config,
+            Self::Ppo(config) => config,
+            Self::Marwil(config) => config,
+        }
+    }
+
+    /// Checks every setting.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the first one that is out of range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.objective().check()
+    }
+
+    /// The advantages that this learns from.
+    #[must_use]
+    pub fn advantages(&self) -> AdvantageConfig {
+        let Common { gamma, lambda, use_gae, use_critic, .. } = self.objective().common();
+        // Of logged actions the network in training says the values, not the policy that acted.
+        let use_critic = use_critic && !self.objective().needs().logged;
+        AdvantageConfig { gamma, lambda, use_gae, use_critic }
+    }
+
+    /// Whether it takes rows as they are, without advantages or returns.
+    #[must_use]
+    pub fn takes_plain_rows(&self) -> bool {
+        matches!(self.objective().needs(), Needs { logged: true, critic: false, .. })
+    }
+}
+
+/// All settings of an algorithm that comes with rollmesh, with these over its defaults; these alone for any other.
+///
+/// # Errors
+/// [`SettingsError`] for an unknown setting or a value out of range.
+pub fn all_settings(algorithm: &str, settings: &Config) -> Result<Config, SettingsError> {
+    let Some(spec) = ALGORITHMS.iter().find(|spec| spec.name == algorithm) else { return Ok(settings.clone()) };
+    let own = Config::of(&(spec.parse)(settings)?.objective().json())?;
+    // What is for others stays, such as the model.
+    with_zeros(for_others(settings).merged(&own), spec.parse)
+}

@@ -1,0 +1,206 @@
+//! Rows of older weights than the learner's.
+
+use candle_core::Device;
+use rollmesh_core::{
+    batch::{
+        ACTION_LOGP, ACTIONS, ADVANTAGES, BatchParts, OBS, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS, UNROLL_ID,
+        VALUE_TARGETS, VF_PREDS, WEIGHTS_VERSION, state_in,
+    },
+    column::{Column, ColumnData, ColumnName, RowShape},
+    config::Config,
+    ids::WeightsVersion,
+    policy::Gradients,
+    postprocess::{AdvantageConfig, discounted_returns, gae},
+    space::Space,
+    weights::{Tensor, Weights},
+};
+use serde_json::Value;
+
+use super::super::{
+    columns::Columns,
+    stale::{Current, Lags, Targets},
+    test_support::*,
+    *,
+};
+
+/// What `tests/peers/stale_batches.py` has had PyTorch compute.
+const GOLDEN: &str = include_str!("../../../tests/golden/stale_batches.json");
+
+fn floats(value: &Value) -> Vec<f32> {
+    value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
+}
+
+fn integers(value: &Value) -> Vec<i64> {
+    floats(value).into_iter().map(|number| number as i64).collect()
+}
+
+fn flags(value: &Value) -> Vec<bool> {
+    value.as_array().unwrap().iter().map(|flag| flag.as_bool().unwrap()).collect()
+}
+
+fn rows_of<T: rollmesh_core::column::Element>(values: Vec<T>, width: usize) -> Column
+where
+    ColumnData<T>: Into<Column>,
+{
+    ColumnData::new(values, RowShape::vector(width as u32)).unwrap().into()
+}
+
+/// A case's space, batch and weights.
+fn read(case: &Value, version: u64) -> (Space, SampleBatch, Weights) {
+    let columns = &case["columns"];
+    let (space, actions) = if let Some(len) = case["space"]["len"].as_u64() {
+        let bounds = vec![9.0; len as usize];
+        let low: Vec<f32> = bounds.iter().map(|bound: &f32| -bound).collect();
+        (Space::vector(&low, &bounds), rows_of(floats(&columns["actions"]), len as usize))
+    } else {
+        let nvec: Vec<u32> = integers(&case["space"]["nvec"]).into_iter().map(|n| n as u32).collect();
+        let actions = rows_of(integers(&columns["actions"]), nvec.len());
+        (if let [n] = nvec[..] { Space::Discrete { n } } else { Space::MultiDiscrete { nvec } }, actions)
+    };
+    let mut parts = BatchParts {
+        columns: vec![
+            (OBS.name().into(), rows_of(floats(&columns["obs"]), 3)),
+            (ACTIONS.name().into(), actions),
+            (TERMINATEDS.name().into(), ColumnData::scalars(flags(&columns["terminateds"])).into()),
+            (TRUNCATEDS.name().into(), ColumnData::scalars(flags(&columns["truncateds"])).into()),
+        ],
+        ..BatchParts::default()
+    };
+    for key in [REWARDS, VF_PREDS, ACTION_LOGP, ADVANTAGES, VALUE_TARGETS] {
+        parts.columns.push((key.name().into(), ColumnData::scalars(floats(&columns[key.name()])).into()));
+    }
+    for key in [UNROLL_ID, WEIGHTS_VERSION] {
+        parts.columns.push((key.name().into(), ColumnData::scalars(integers(&columns[key.name()])).into()));
+    }
+    if !case["seq_lens"].is_null() {
+        let lens = integers(&case["seq_lens"]).into_iter().map(|len| len as i32).collect();
+        parts.seq_lens = Some(ColumnData::scalars(lens));
+        let states = [0, 1].map(|i| -> (ColumnName, Column) {
+            let name = state_in(i);
+            let states = rows_of(floats(&columns[name.as_str()]), 4);
+            (name, states)
+        });
+        parts.columns.extend(states);
+    }
+    let tensor = |tensor: &Value| Tensor {
+        name: tensor["name"].as_str().unwrap().into(),
+        shape: integers(&tensor["shape"]).into_iter().map(|dim| dim as u32).collect(),
+        values: floats(&tensor["values"]),
+    };
+    let tensors = case["weights"].as_array().unwrap().iter().map(tensor).collect();
+    (space, SampleBatch::from_parts(parts).unwrap(), Weights::new(WeightsVersion(version), tensors).unwrap())
+}
+
+#[track_caller]
+fn close(what: &str, got: &[f32], want: &[f32]) {
+    let gap = got.iter().zip(want).map(|(got, want)| (got - want).abs()).fold(0.0, f32::max);
+    assert!(got.len() == want.len() && gap < 2e-5, "{what}: {got:?}, not {want:?}");
+}
+
+#[test]
+fn gradients_of_stale_batches_are_those_of_pytorch() {
+    let golden: Value = serde_json::from_str(GOLDEN).unwrap();
+    for case in golden["cases"].as_array().unwrap() {
+        let name = case["name"].as_str().unwrap();
+        let (space, batch, weights) = read(case, golden["version"].as_u64().unwrap());
+        let settings: Config = golden["settings"].to_string().parse().unwrap();
+        let algorithm = match case["algorithm"].as_str().unwrap() {
+            "ppo" => Algorithm::ppo(&settings.with("clip_param", golden["clip_param"].clone()).unwrap()),
+            _ => Algorithm::a2c(&settings),
+        };
+        let mut learner = Learner::new(algorithm.unwrap(), &spaces(3, space), 1, &weights, Device::Cpu).unwrap();
+        let (Gradients(gradients), stats) = learner.compute_gradients(&batch).unwrap();
+        let number = |name: &str| case[name].as_f64().unwrap() as f32;
+        close(name, &[stats.policy_loss as f32, stats.vf_loss as f32], &[number("policy_loss"), number("vf_loss")]);
+        for tensor in gradients.tensors() {
+            close(&format!("{name}: {}", tensor.name), &tensor.values, &floats(&case["gradients"][&tensor.name]));
+        }
+        // Five rows of version 3, four of 5, three of 6 and six of the learner's 7.
+        assert_eq!((stats.lag_mean, stats.lag_max), ((5 * 4 + 4 * 2 + 3) as f64 / 18.0, 4.0), "{name}");
+        assert!(stats.logp_gap < 1e-5, "{name}: rows of older weights are no gap, {}", stats.logp_gap);
+    }
+}
+
+/// Two steps of an episode that goes on, which weights of version 1 have made.
+fn two_rows(behaviour: [f32; 2], batch_target: f32) -> SampleBatch {
+    let columns = [
+        (REWARDS, vec![1.0, 2.0]),
+        (ACTION_LOGP, behaviour.to_vec()),
+        (ADVANTAGES, vec![9.0, batch_target]),
+        (VALUE_TARGETS, vec![9.0, batch_target]),
+    ];
+    let batch = SampleBatch::new()
+        .with(OBS, ColumnData::scalars(vec![0.0; 2]))
+        .and_then(|batch| batch.with(TERMINATEDS, ColumnData::scalars(vec![false; 2])))
+        .and_then(|batch| batch.with(WEIGHTS_VERSION, ColumnData::scalars(vec![1; 2])))
+        .unwrap();
+    columns.into_iter().fold(batch, |batch, (key, values)| batch.with(key, ColumnData::scalars(values)).unwrap())
+}
+
+fn corrected(batch: &SampleBatch, now: &Current<'_>, config: &AdvantageConfig, has_ratios: bool) -> Targets {
+    let columns = Columns::new(batch).unwrap();
+    let lags = Lags::of(&columns, WeightsVersion(3)).unwrap();
+    Targets::corrected(&columns, &lags, now, config, has_ratios).unwrap()
+}
+
+const HALF: AdvantageConfig = AdvantageConfig { gamma: 0.5, lambda: 1.0, use_gae: true, use_critic: true };
+
+#[test]
+fn vtrace_by_hand() {
+    // The learner takes the first action half as often and the second one twice as often; what follows is worth 4.
+    let batch = two_rows([0.5f32.ln(), 0.25f32.ln()], 2.0 + 0.5 * 4.0);
+    let now = Current { logp: &[0.25f32.ln(), 0.5f32.ln()], values: &[0.5, 1.0] };
+    // A_1 = 2 + 2 - 1 = 3, v_1 = 1 + 3 = 4; A_0 = 1 + 0.5 x 4 - 0.5 = 2.5, v_0 = 0.5 + 0.5 x 2.5.
+    let targets = corrected(&batch, &now, &HALF, true);
+    close("advantages", &targets.advantages, &[2.5, 3.0]);
+    close("targets", &targets.value_targets, &[1.75, 4.0]);
+    let weighted = corrected(&batch, &now, &HALF, false);
+    close("weighted advantages", &weighted.advantages, &[1.25, 3.0]);
+    assert_eq!(weighted.value_targets, targets.value_targets);
+}
+
+#[test]
+fn on_policy_targets_are_returns_and_advantages_generalised_ones() {
+    let batch = two_rows([0.5f32.ln(); 2], 4.0);
+    let now = Current { logp: &[0.5f32.ln(); 2], values: &[0.5, 1.0] };
+    let returns: Vec<f32> = discounted_returns(&[1.0f32, 2.0], 4.0, 0.5).into_iter().map(|x| x as f32).collect();
+    assert_eq!(corrected(&batch, &now, &HALF, true).value_targets, returns);
+    let decaying = AdvantageConfig { lambda: 0.7, ..HALF };
+    let (mut advantages, mut targets) = ([0.0; 2], [0.0; 2]);
+    gae(&[1.0f32, 2.0], now.values, 4.0, 0.5, 0.7, &mut advantages, &mut targets);
+    for has_ratios in [true, false] {
+        let found = corrected(&batch, &now, &decaying, has_ratios);
+        close("advantages", &found.advantages, &advantages);
+        close("targets", &found.value_targets, &targets);
+    }
+    // Without a critic there are no values, and advantages are returns.
+    let plain = AdvantageConfig { use_gae: false, use_critic: false, ..HALF };
+    let nothing = Current { values: &[0.0; 2], ..now };
+    assert_eq!(corrected(&batch, &nothing, &plain, false).advantages, returns);
+}
+
+#[test]
+fn rows_of_the_learners_weights_are_learned_from_as_ever() {
+    let learned = |versions: Option<i64>| {
+        let mut batch = bandit(64, 1);
+        if let Some(version) = versions {
+            batch.insert(WEIGHTS_VERSION.name(), ColumnData::scalars(vec![version; 64])).unwrap();
+        }
+        let mut learner =
+            Learner::new(PpoConfig::default(), &discrete(2, 2), 1, &weights(2, &[8], 2), Device::Cpu).unwrap();
+        learner.update(&batch).map(|(weights, stats)| (bits(&weights), stats.lag_max))
+    };
+    assert_eq!(learned(None).unwrap(), learned(Some(0)).unwrap());
+}
+
+#[test]
+fn what_stale_rows_lack_is_named() {
+    let mut batch = bandit(8, 1).with(WEIGHTS_VERSION, ColumnData::scalars(vec![0; 8])).unwrap();
+    let newer = weights(2, &[8], 2).with_version(WeightsVersion(2));
+    let mut learner = Learner::new(PpoConfig::default(), &discrete(2, 2), 1, &newer, Device::Cpu).unwrap();
+    let error = learner.update(&batch).unwrap_err().to_string();
+    assert_eq!(error, "the batch has no column 'rewards'");
+    batch.insert(REWARDS.name(), ColumnData::scalars(vec![1.0f32; 8])).unwrap();
+    let error = learner.update(&batch).unwrap_err().to_string();
+    assert_eq!(error, "rows of older weights cannot be corrected: the batch has no column 'terminateds'");
+}
