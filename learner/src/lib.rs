@@ -40,8 +40,8 @@ mod tests;
 mod update;
 
 pub use algorithm::{
-    ALGORITHMS, Algorithm, AlgorithmSpec, ConfigError, MarwilConfig, PolicyGradientConfig, PpoConfig, all_settings,
-    run_schema,
+    ALGORITHMS, Algorithm, AlgorithmSpec, ConfigError, MarwilConfig, PolicyGradientConfig, PpoConfig, algorithm,
+    all_settings, run_schema,
 };
 pub use device::{DeviceError, DeviceSpec};
 pub use error::LearnError;

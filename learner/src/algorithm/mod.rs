@@ -18,7 +18,7 @@ pub(crate) use loss::{KL, Loss, PARTS};
 pub use marwil::MarwilConfig;
 pub use policy_gradient::PolicyGradientConfig;
 pub use ppo::PpoConfig;
-pub use registry::{ALGORITHMS, Algorithm, AlgorithmSpec, all_settings};
+pub use registry::{ALGORITHMS, Algorithm, AlgorithmSpec, algorithm, all_settings};
 pub use schema::run_schema;
 pub(crate) use table::in_range;
 

@@ -28,22 +28,31 @@ pub struct AlgorithmSpec {
     pub name: &'static str,
     /// What it is, in a few words.
     pub about: &'static str,
+    /// Whether it learns from logged experience, and not from what it samples.
+    pub is_offline: bool,
     /// Reads its settings, over its usual ones.
     pub parse: fn(&Config) -> Result<Algorithm, SettingsError>,
 }
 
 /// The algorithms by name.
 pub const ALGORITHMS: &[AlgorithmSpec] = &[
-    AlgorithmSpec { name: "pg", about: "REINFORCE", parse: Algorithm::pg },
-    AlgorithmSpec { name: "a2c", about: "Advantage actor-critic", parse: Algorithm::a2c },
-    AlgorithmSpec { name: "ppo", about: "Proximal policy optimisation", parse: Algorithm::ppo },
-    AlgorithmSpec { name: "bc", about: "Behaviour cloning, from files", parse: Algorithm::bc },
+    AlgorithmSpec { name: "pg", about: "REINFORCE", is_offline: false, parse: Algorithm::pg },
+    AlgorithmSpec { name: "a2c", about: "Advantage actor-critic", is_offline: false, parse: Algorithm::a2c },
+    AlgorithmSpec { name: "ppo", about: "Proximal policy optimisation", is_offline: false, parse: Algorithm::ppo },
+    AlgorithmSpec { name: "bc", about: "Behaviour cloning, from files", is_offline: true, parse: Algorithm::bc },
     AlgorithmSpec {
         name: "marwil",
         about: "Imitation weighted by what came of actions, from files",
+        is_offline: true,
         parse: Algorithm::marwil,
     },
 ];
+
+/// The algorithm of this name, if it comes with rollmesh.
+#[must_use]
+pub fn algorithm(name: &str) -> Option<&'static AlgorithmSpec> {
+    ALGORITHMS.iter().find(|spec| spec.name == name)
+}
 
 impl Algorithm {
     pub(crate) fn objective(&self) -> &dyn Objective {
@@ -83,7 +92,7 @@ impl Algorithm {
 /// # Errors
 /// [`SettingsError`] for an unknown setting or a value out of range.
 pub fn all_settings(algorithm: &str, settings: &Config) -> Result<Config, SettingsError> {
-    let Some(spec) = ALGORITHMS.iter().find(|spec| spec.name == algorithm) else { return Ok(settings.clone()) };
+    let Some(spec) = self::algorithm(algorithm) else { return Ok(settings.clone()) };
     let own = Config::of(&(spec.parse)(settings)?.objective().json())?;
     // What is for others stays, such as the model.
     with_zeros(for_others(settings).merged(&own), spec.parse)

@@ -10,7 +10,7 @@ mod thread;
 pub use rollmesh_learner::{
     ALGORITHMS, Algorithm, AlgorithmSpec, ConfigError, DeviceError, DeviceSpec, Fit, FittedQ, FittedQConfig,
     LearnError, Learner, LearningPolicy, MarwilConfig, ModelError, OldPolicy, PolicyGradientConfig, PpoConfig,
-    UpdateStats, all_settings, register_learning_policies, register_learning_policies_on, run_schema,
+    UpdateStats, algorithm, all_settings, register_learning_policies, register_learning_policies_on, run_schema,
 };
 pub(crate) use rollmesh_learner::{ENV_STEPS, Learned, Learners, Results, tell_results};
 pub(crate) use thread::LearnerThread;

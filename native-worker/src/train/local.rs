@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::{RunRequestError, read_metrics::ReadMetrics};
 use crate::{
     Registry,
-    learner::{LearnError, Learned, Results, tell_results},
+    learner::{LearnError, Learned, Results, algorithm, tell_results},
     offline::{DATASET, DATASET_SETTINGS, INPUT_SETTINGS},
 };
 
@@ -42,10 +42,6 @@ pub(crate) struct LocalWorker {
 
 /// How long it samples before it looks whether somebody has interrupted.
 const SPAN: Micros = Micros(50_000);
-/// Algorithms that learn from what they sample.
-const ON_POLICY: [&str; 3] = ["ppo", "a2c", "pg"];
-/// Algorithms that learn from what is logged.
-pub(super) const OFFLINE: [&str; 2] = ["bc", "marwil"];
 
 /// What came of an iteration.
 pub(crate) struct Iterated {
@@ -220,7 +216,7 @@ impl Drop for LocalWorker {
 /// Checks what a run that reads says of its input: a setting that means nothing to files is a mistake; those of registered
 /// inputs are their own. An algorithm learns from what is logged or from what is sampled, not from both.
 pub(super) fn check_input(config: &RunConfig, registry: &Registry) -> Result<(), RunRequestError> {
-    let on_policy = |policy: &&PolicyConfig| ON_POLICY.contains(&policy.policy.as_str());
+    let on_policy = |policy: &&PolicyConfig| algorithm(&policy.policy).is_some_and(|known| !known.is_offline);
     if let Some(policy) = config.worker_config().policies.values().find(on_policy) {
         return Err(RunRequestError::NeedsSampler(policy.policy.clone()));
     }

@@ -17,7 +17,7 @@ use super::local::{self, LocalWorker};
 use crate::{
     NativeWorker as _,
     hub::TOKEN_VARIABLE,
-    learner::{DeviceError, DeviceSpec, all_settings, register_learning_policies_on},
+    learner::{DeviceError, DeviceSpec, algorithm, all_settings, register_learning_policies_on},
 };
 
 /// A run to begin, and where its files are on this machine.
@@ -137,8 +137,8 @@ impl RunRequest {
             local::check_input(&self.config, registry)?;
             return local(None);
         }
-        if let Some(name) = self.config.algorithm.as_deref().filter(|name| local::OFFLINE.contains(name)) {
-            return Err(RunRequestError::NeedsInput(name.into()));
+        if let Some(spec) = self.config.algorithm.as_deref().and_then(algorithm).filter(|spec| spec.is_offline) {
+            return Err(RunRequestError::NeedsInput(spec.name.into()));
         }
         if let Some(DataParallelConfig { url, rank, world_size, .. }) = &self.data_parallel {
             self.check_ranks()?;
