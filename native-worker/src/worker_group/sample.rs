@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use rollmesh_core::{batch::AnyBatch, group::SamplingMode};
+use rollmesh_core::{
+    batch::AnyBatch,
+    episode::EpisodeSummary,
+    group::SamplingMode,
+    worker::{WorkerAnswer, WorkerCommand},
+};
 
 use super::{GroupError, WorkerGroup};
 
@@ -41,6 +46,20 @@ impl ParallelSample {
 }
 
 impl WorkerGroup {
+    /// What became of all episodes that ended since somebody last asked.
+    ///
+    /// # Errors
+    /// As [`foreach_worker`](Self::foreach_worker).
+    #[doc(alias("collect_metrics", "summarize_episodes"))]
+    pub fn metrics(&mut self) -> Result<EpisodeSummary, GroupError> {
+        let answers = self.foreach_worker(WorkerCommand::Metrics)?.into_iter();
+        let episodes = answers.flat_map(|answer| match answer {
+            WorkerAnswer::Metrics(metrics) => metrics.episodes,
+            _ => Vec::new(),
+        });
+        Ok(EpisodeSummary::of(&episodes.collect::<Vec<_>>()))
+    }
+
     /// The next batch, as the group's [mode](super::WorkerGroupBuilder::sampling_mode) has it; of the local worker if it is
     /// alone.
     ///

@@ -15,6 +15,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("web/registry", &["rollmesh-core"]),
     ("web/wasm", &["rollmesh-core", "rollmesh-web-registry"]),
     ("examples/own-env", &["rollmesh-core", "rollmesh"]),
+    ("examples/worker_group", &["rollmesh-core", "rollmesh"]),
     ("tests", &["rollmesh-core", "rollmesh", "rollmesh-web", "rollmesh-wasm"]),
     ("xtask", &[]),
 ];

@@ -23,6 +23,7 @@ const DOCUMENTS: [&str; 18] = [
     "docs/api-map.md",
     "examples/traffic_grid/README.md",
     "examples/own-env/README.md",
+    "examples/worker_group/README.md",
     "examples/external/README.md",
     "tests/peers/README.md",
 ];
