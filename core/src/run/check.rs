@@ -13,11 +13,10 @@ impl RunConfig {
     /// # Errors
     /// [`RunConfigError`] names the setting, its value and what is allowed.
     pub fn check(&self) -> Result<(), RunConfigError> {
-        self.check_values()?;
         match (self.reads_input(), self.num_workers) {
-            (true, _) => self.check_reading(),
+            (true, _) => self.check_values().and_then(|()| self.check_reading()),
             // It samples by itself what cannot be leased.
-            (false, 0) => self.check_counts(),
+            (false, 0) => self.check_values().and_then(|()| self.check_counts()),
             (false, _) => self.check_leased(),
         }
     }
@@ -25,11 +24,13 @@ impl RunConfig {
     /// Checks that workers can sample the run over leases.
     ///
     /// # Errors
-    /// [`RunConfigError::NotLeased`] names a setting that only a run in one process can have, and a run that reads its rows.
+    /// As [`check`](Self::check), and [`RunConfigError::NotLeased`] names a setting that only a run in one process can have, or
+    /// that the run reads its rows.
     pub fn check_leased(&self) -> Result<(), RunConfigError> {
         if self.reads_input() {
             return Err(not_leased("input", "no worker reads for another: leave the workers to runs that sample"));
         }
+        self.check_values()?;
         self.check_counts()?;
         schema::check_fixed(&self.settings()?)
     }
