@@ -12,11 +12,11 @@
 //!
 //! `v` are the value targets. A policy gradient takes the advantages `rho_t A_t`; with clipped ratios they are `A_t`, and the
 //! ratios start from `mu`, so that no row is weighted twice. With `lambda` 1 this is the paper's `r_t + gamma v_(t+1) - V_t`, and
-//! if both policies are one it is generalised advantage estimation. `RLlib`'s APPO takes the same targets, but clips the ratio to
-//! its target network's policy and weights advantages with `rho`.
+//! if both policies are one it is generalised advantage estimation. `RLlib`'s APPO puts its target network's policy in the
+//! place of `pi`, clips the ratio to that policy and weights advantages with `rho`.
 //!
-//! What follows a piece's last row is worth what the acting weights said, since only they have seen it: the batch's target of
-//! that row is `r + gamma V_(t+1)`. Without a critic all other values are 0, and the targets are returns.
+//! What follows a piece's last row is worth what the acting weights said: the batch's target of that row is
+//! `r + gamma V_(t+1)`. Without a critic all other values are 0, and the targets are returns.
 
 use candle_core::{Device, Tensor};
 use rollmesh_core::{
@@ -49,9 +49,9 @@ impl Lags {
     }
 
     pub(super) fn stats(&self) -> LagStats {
-        let sum: u64 = self.0.iter().sum();
+        let sum: f64 = self.0.iter().map(|&lag| lag as f64).sum();
         let max = self.0.iter().copied().max().unwrap_or(0);
-        LagStats { mean: sum as f64 / self.0.len().max(1) as f64, max: max as f64 }
+        LagStats { mean: sum / self.0.len().max(1) as f64, max: max as f64 }
     }
 
     pub(super) fn has_stale(&self) -> bool {
@@ -115,18 +115,19 @@ impl Targets {
             let (vs, out) = (&mut value_targets[piece.clone()], &mut advantages[piece]);
             vtrace(&input, &settings, vs, out)?;
             for (t, advantage) in out.iter_mut().enumerate() {
-                let follows = |values: &[f32]| f64::from(values.get(t + 1).copied().unwrap_or(bootstrap_value));
-                let (value, target) = (follows(input.values), follows(vs));
-                let reward = f64::from(input.rewards[t]);
-                let expected = reward + config.gamma * (value + lambda * (target - value));
-                *advantage = (expected - f64::from(input.values[t])) as f32;
-                if !has_ratios {
-                    *advantage = vs[t] - input.values[t];
-                }
+                *advantage = if has_ratios { unweighted(&input, &settings, vs, t) } else { vs[t] - input.values[t] };
             }
         }
         Ok(Self { advantages, value_targets })
     }
+}
+
+/// `A_t` for the targets of a piece.
+fn unweighted(input: &VTraceInput<'_>, config: &VTraceConfig, vs: &[f32], t: usize) -> f32 {
+    let next = |values: &[f32]| f64::from(values.get(t + 1).copied().unwrap_or(input.bootstrap_value));
+    let (value, target) = (next(input.values), next(vs));
+    let expected = f64::from(input.rewards[t]) + config.gamma * (value + config.lambda * (target - value));
+    (expected - f64::from(input.values[t])) as f32
 }
 
 /// The columns that say where pieces end.

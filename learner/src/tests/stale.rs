@@ -8,11 +8,13 @@ use rollmesh_core::{
     },
     column::{Column, ColumnData, ColumnName, RowShape},
     config::Config,
-    ids::WeightsVersion,
+    ids::{PolicyId, WeightsVersion},
+    kernels::Kernels,
     policy::Gradients,
     postprocess::{AdvantageConfig, discounted_returns, gae},
     space::Space,
     weights::{Tensor, Weights},
+    worker::{PolicyConfig, RolloutConfig, RolloutWorker},
 };
 use serde_json::Value;
 
@@ -177,6 +179,52 @@ fn on_policy_targets_are_returns_and_advantages_generalised_ones() {
     let plain = AdvantageConfig { use_gae: false, use_critic: false, ..HALF };
     let nothing = Current { values: &[0.0; 2], ..now };
     assert_eq!(corrected(&batch, &nothing, &plain, false).advantages, returns);
+}
+
+/// What a worker has sampled stands for rows of older weights that are equal: the targets are the same, so the gradient is,
+/// wherever pieces end and whatever follows them.
+#[test]
+fn equal_policies_of_two_versions_give_one_gradient() {
+    let town = r#"{"env": "MultiAgentTrafficGrid-v0", "env_config": {"num_cars": 4, "size": 2},
+        "policy_mapping_fn": "traffic", "policies": {"car_policy1": {"policy": "ppo"}, "car_policy2": {"policy": "a2c"},
+        "traffic_light_policy": {"policy": "ppo"}}}"#;
+    let memory = r#"{"env": "StatelessCartPole-v1", "policy_config": {"kl_coeff": 0.1},
+        "model_config": {"use_lstm": true, "lstm_cell_size": 8, "max_seq_len": 7}}"#;
+    let returns = r#"{"env": "CartPole-v1", "policy_config": {"use_gae": false}}"#;
+    for (kind, settings) in [
+        ("ppo", town),
+        ("ppo", memory),
+        ("a2c", r#"{"env": "Pendulum-v1"}"#),
+        ("ppo", returns),
+        ("pg", r#"{"env": "CartPole-v1"}"#),
+    ] {
+        let config: RolloutConfig = serde_json::from_str(settings).unwrap();
+        let mut config = config.num_envs(3).rollout_fragment_length(40).seed(3);
+        if config.policies.is_empty() {
+            config.policies.insert(PolicyId::DEFAULT, PolicyConfig::new(kind));
+        }
+        let mut worker = RolloutWorker::new(config, &registry(), Kernels::PORTABLE).unwrap();
+        let mut batch = worker.sample().unwrap().as_multi_agent();
+        let fresh = worker.compute_gradients(&batch.clone().into()).unwrap();
+        for rows in batch.policy_batches.values_mut() {
+            let versions = ColumnData::scalars(vec![0i64; rows.len()]);
+            rows.insert(WEIGHTS_VERSION.name(), versions).unwrap();
+        }
+        let newer = worker.weights(None).unwrap().into_iter();
+        let newer = newer.map(|(id, weights)| (id, weights.with_version(WeightsVersion(5)))).collect();
+        worker.set_weights(&newer, None, None).unwrap();
+        let stale = worker.compute_gradients(&batch.into()).unwrap();
+        for (id, (Gradients(fresh), _)) in fresh {
+            let (Gradients(stale), info) = &stale[&id];
+            assert_eq!(info["lag_mean"], 5.0, "{settings}: {id}");
+            for (fresh, stale) in fresh.tensors().iter().zip(stale.tensors()) {
+                let largest = fresh.values.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+                let scaled = |values: &[f32]| values.iter().map(|value| value / largest.max(1e-6) / 50.0).collect();
+                let (stale, fresh): (Vec<f32>, Vec<f32>) = (scaled(&stale.values), scaled(&fresh.values));
+                close(settings, &stale, &fresh);
+            }
+        }
+    }
 }
 
 #[test]
