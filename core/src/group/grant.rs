@@ -28,16 +28,19 @@ impl LeaseGroup {
     /// Iterations without a lease after which a slow worker gets one slot, to be measured again.
     const PROBE_AFTER: u64 = 8;
 
-    /// Does what is to be done after any call: follow-ups begin or are taken back, open slots go to idle workers, then
+    /// Does what is to be done after any call: follow-ups begin or are taken back, failed slots, then open ones go to idle workers, then
     /// overdue ones, then those of the next iteration, and removed workers that are done may go.
     pub(super) fn advance(&mut self, now: Micros) {
         self.turn_to_follow_ups(now);
-        if self.is_free() {
-            self.grant_free(now);
-        } else if let (Mode::Running, Some(iteration)) = (self.mode, self.being_made()) {
-            self.grant_open(iteration, now);
-            self.hedge(iteration, now);
-            self.grant_ahead(now);
+        if self.mode == Mode::Running && self.fatal_failure().is_none() {
+            self.grant_failed(now);
+            if self.is_free() {
+                self.grant_free(now);
+            } else if let Some(iteration) = self.being_made() {
+                self.grant_open(iteration, now);
+                self.hedge(iteration, now);
+                self.grant_ahead(now);
+            }
         }
         self.dismiss_leavers();
         debug_assert!(self.is_consistent(), "the group's books are wrong: {self:#?}");
@@ -46,7 +49,8 @@ impl LeaseGroup {
     /// Leases the slots that nobody works on.
     fn grant_open(&mut self, iteration: Iteration, now: Micros) {
         if self.has_idle() {
-            let open = self.slots.iter().filter(|(_, slot)| slot.is_open(iteration.fragment));
+            let open = self.slots.iter();
+            let open = open.filter(|(id, slot)| slot.is_open(iteration.fragment) && !self.is_alone(*id));
             let open = open.map(|(id, slot)| (id, slot.held_by)).collect();
             self.grant_all(iteration, open, now);
         }

@@ -153,6 +153,7 @@ impl LeaseGroup {
             known.lost(env_steps, took, assumed);
             let patience = known.timed_out(id, now);
             self.event(GroupEvent::WorkerHung { worker, patience });
+            self.suspect_of_hanging(id, patience);
         }
         self.expire(id, ExpiryCause::TimedOut);
     }

@@ -7,7 +7,7 @@ use crate::{
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
     lease::Lease,
     prelude::*,
-    protocol::Inability,
+    protocol::{FragmentFailure, Inability},
     time::Micros,
 };
 
@@ -230,6 +230,13 @@ pub enum GroupEvent {
         /// The fragment.
         fragment: FragmentNo,
     },
+    /// A fragment failed. It is granted again, unless that is [fatal](super::LeaseGroup::fatal_failure).
+    FragmentFailed {
+        /// The worker that gave it up.
+        worker: WorkerId,
+        /// What failed, and where.
+        failure: FragmentFailure,
+    },
     /// A worker gets no more leases.
     WorkerQuarantined {
         /// The worker.
@@ -303,6 +310,7 @@ impl fmt::Display for GroupEvent {
             Self::ReplayMismatch { worker, slot, fragment } => {
                 write!(f, "fragment {fragment} of slot {slot} is not what worker {worker} said")
             }
+            Self::FragmentFailed { worker, failure } => write!(f, "a fragment failed on worker {worker}: {failure}"),
             Self::WorkerQuarantined { worker, cause } => {
                 write!(f, "worker {worker} gets no more leases: {cause}; remove it, or restart it")
             }

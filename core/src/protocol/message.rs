@@ -188,13 +188,28 @@ pub struct Revoke {
     pub lease: u64,
 }
 
-/// A worker cannot do what a lease asks, or has dropped a revoked one.
+/// A worker cannot do what a lease asks, or not one fragment of it, or has dropped a revoked one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRefused {
     /// Id of the lease.
     pub lease: u64,
     /// Why.
     pub reason: String,
+    /// The fragment that failed. The lease goes on with its other slots; without one it is refused as a whole.
+    pub failed: Option<FailedFragment>,
+}
+
+/// Where a fragment failed, see [`FragmentFailure`](super::FragmentFailure).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedFragment {
+    /// Wire form of [`FailureKind`](super::FailureKind).
+    pub kind: u8,
+    /// The slot, if one of them failed alone.
+    pub slot: Option<u32>,
+    /// Number of the episode within the slot.
+    pub episode: u32,
+    /// The step of the episode, counted from 0.
+    pub t: u32,
 }
 
 /// A worker is at work: only this extends a lease.

@@ -89,6 +89,11 @@ impl LaneSet {
         self.collector.set_seen(lane, row)
     }
 
+    /// The episode and the step that failed, of the first lane.
+    pub(super) fn failed_at(&self) -> (u32, u32) {
+        self.collector.failed_at(0)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.collector.lanes().len()
     }

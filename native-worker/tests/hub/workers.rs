@@ -82,7 +82,7 @@ async fn a_worker_that_answers_what_nobody_has_asked_is_sent_away() {
     let run = hub.train(small(0, 2_000)).await;
     let answers: [fn(u64) -> Message; 5] = [
         |run| Message::RunAnswer(RunAnswer::new(run as u32 + 1_000, Ok(()))),
-        |lease| Message::LeaseRefused(LeaseRefused { lease: lease + 1_000, reason: String::new() }),
+        |lease| Message::LeaseRefused(LeaseRefused { lease: lease + 1_000, reason: String::new(), failed: None }),
         |lease| Message::FragmentUpload(FragmentUpload { run: 1, lease: lease + 1_000, ..FragmentUpload::default() }),
         |call| Message::CallResult(CallResult { call, ok: true, body: vec![0; 1_000] }),
         |call| Message::CallProgress(CallProgress { call }),

@@ -9,7 +9,7 @@ mod perf;
 mod tests;
 mod trajectory;
 
-pub(crate) use self::lane::state::agent_episode_len;
+pub(crate) use self::lane::state::agent_position;
 use self::{
     inference::Inference,
     lane::{Lane, Round},
@@ -223,6 +223,11 @@ impl Episodic {
     /// cannot be brought back.
     pub(crate) fn lane_state(&self, env: usize) -> Option<Vec<u8>> {
         self.lanes.get(env)?.encode_state(self.env.as_ref())
+    }
+
+    /// The number of an environment's episode, and its env steps; after an error those of the episode that was lost.
+    pub(crate) fn position(&self, env: usize) -> Option<(u32, u32)> {
+        self.lanes.get(env).map(Lane::position)
     }
 
     /// Continues the episode of a slot from a state, which may come from any peer. The environment has not been polled.

@@ -481,7 +481,7 @@ mod tests {
         let mut runner = SlotRunner::new(run.config(), RolloutWorkerBuilder::new(Registry::builtin())).unwrap();
         let id = lease.id;
         runner.begin(lease).unwrap();
-        let Advance::Done { fragments, .. } = runner.advance(8).unwrap() else { panic!("8 steps are a fragment") };
+        let Advance::Done { fragments, .. } = runner.advance(8) else { panic!("8 steps are a fragment") };
         run.group.handle_fragments(worker, id, fragments, now);
         assert!(run.poll_update().is_some_and(|submitted| submitted.is_ok()));
         assert!(run.has_begun() && run.group.fragment().is_none());
