@@ -119,7 +119,7 @@ impl LeaseGroup {
 
     /// Failures of fragments so far, and the latest ones with the workers that reported them, oldest first.
     #[must_use]
-    pub fn failures(&self) -> (u64, impl ExactSizeIterator<Item = &(WorkerId, FragmentFailure)>) {
+    pub fn failures(&self) -> (u64, impl DoubleEndedIterator<Item = &(WorkerId, FragmentFailure)>) {
         (self.failures.count, self.failures.latest.iter())
     }
 

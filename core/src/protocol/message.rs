@@ -418,6 +418,10 @@ pub struct RunStatus {
     pub error: String,
     /// Where the hub keeps the run's files, for people; empty if nowhere.
     pub run_dir: String,
+    /// Fragments that failed so far.
+    pub failures: u64,
+    /// What failed last, where, and on which worker; empty before the first failure.
+    pub last_failure: String,
 }
 
 /// One iteration: a point of every curve.

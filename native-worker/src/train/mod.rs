@@ -12,7 +12,7 @@ mod saving;
 
 pub(crate) use consumer::{Consuming, Update};
 pub(crate) use evaluation::{Candidate, Evaluated, EvaluationLine, EvaluationMetrics, RunEvaluation};
-pub use outcome::{RunEnd, Summary};
+pub use outcome::{Failures, FragmentFailed, RunEnd, Summary};
 pub use request::{RunRequest, RunRequestError};
 pub use rollmesh_core::run::{EvaluationConfig, MAX_LOCAL_WORKERS, RunConfig, StopConfig};
 pub use run::SyncError;

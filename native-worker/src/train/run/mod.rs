@@ -36,7 +36,7 @@ use tokio::sync::mpsc;
 use rollmesh_core::group::Ledger;
 
 use super::{
-    RunEnd, RunRequest, RunRequestError, SavedRun, Summary,
+    Failures, RunEnd, RunRequest, RunRequestError, SavedRun, Summary,
     consumer::{Consumer, Consuming, SubmitError},
     evaluation::RunEvaluation,
     metrics::{Episodes, IterationMetrics, Stopwatch},
@@ -441,6 +441,8 @@ impl Run {
             failed_checkpoints: ended.as_ref().map_or(0, |ended| ended.failed_checkpoints),
             lost_lines: ended.as_ref().map_or(0, |ended| ended.lost_lines),
             moved_slots: self.group.moved_slots(),
+            failures: Failures::of(&self.group),
+            error: end.error(),
             end,
         };
         if let Some(Err(error)) = ended.map(|ended| ended.write(&self.policy(), self.group.ledger(), &summary)) {
