@@ -80,11 +80,15 @@ impl LeaseGroup {
     /// worker will ever make it, it grants nothing more, see [`fatal_failure`](Self::fatal_failure).
     pub fn handle_failed(&mut self, worker: WorkerId, lease: LeaseId, failure: FragmentFailure, now: Micros) {
         self.heard_of(worker);
+        if failure.slot.is_none() {
+            // Rows that came of it are accepted as any others, maybe before this.
+            self.report(worker, failure);
+            return self.advance(now);
+        }
         let Some(live) = self.leases.of(worker, lease) else { return self.advance(now) };
         let (fragment, env_steps) = (live.fragment, u64::from(self.config.rollout_fragment_length));
         let is_overtaken = self.lag(live.weights_version) > 0;
         match failure.slot {
-            None => self.report(worker, failure),
             Some(slot) if live.open.contains(&slot) => {
                 // It goes on from what is not there now.
                 self.take_back_follow_up(worker);
@@ -96,7 +100,7 @@ impl LeaseGroup {
                 self.suspect((worker, Evidence::Report), fragment, slot, failure.clone());
                 self.report(worker, failure);
             }
-            Some(_) => self.strike(worker),
+            _ => self.strike(worker),
         }
         self.advance(now);
     }

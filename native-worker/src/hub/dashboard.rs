@@ -86,7 +86,9 @@ impl Actor {
         match event {
             GroupEvent::WorkerHung { worker, .. } => _ = self.hung.insert(worker.0, self.now()),
             GroupEvent::WorkerRecovered { worker } => _ = self.hung.remove(&worker.0),
-            GroupEvent::WorkerQuarantined { worker, cause: QuarantineCause::Failures } => self.end_quarantined(worker.0),
+            GroupEvent::WorkerQuarantined { worker, cause: QuarantineCause::Failures } => {
+                self.end_quarantined(worker.0)
+            }
             _ => {}
         }
     }

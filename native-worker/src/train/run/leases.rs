@@ -76,7 +76,9 @@ impl Run {
         let id = LeaseId(refused.lease);
         let had = self.granted.get(&id).is_some_and(|(owner, _)| *owner == worker);
         if let Some(failure) = refused.failure() {
-            self.group.handle_failed(worker, id, failure, now);
+            if had {
+                self.group.handle_failed(worker, id, failure, now);
+            }
             return had;
         }
         if had {

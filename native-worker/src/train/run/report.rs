@@ -56,8 +56,10 @@ impl Run {
     pub(crate) fn fatal_failure(&self) -> Option<String> {
         let fatal = self.group.fatal_failure()?;
         let rollout = &self.config().rollout;
-        let is_of_env =
-            matches!(fatal.failure.kind, FailureKind::Env | FailureKind::Panic | FailureKind::Invalid | FailureKind::Hang);
+        let is_of_env = matches!(
+            fatal.failure.kind,
+            FailureKind::Env | FailureKind::Panic | FailureKind::Invalid | FailureKind::Hang
+        );
         let advice = match is_of_env && !rollout.restart_failed_sub_environments {
             true => "; fix the environment, or set restart_failed_sub_environments to drop such episodes",
             false => "",
