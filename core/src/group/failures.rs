@@ -115,9 +115,21 @@ impl LeaseGroup {
             let message = format!("no progress for {patience}, in the fragment that begins here");
             let failure = FragmentFailure::new(FailureKind::Hang, Some(slot), at, &message);
             self.suspect((worker, Evidence::Silence { slots: open.len() }), fragment, slot, failure.clone());
-            if open.len() == 1 {
+            // A worker that hangs once may have been stopped by its machine.
+            let is_known = self.failures.suspects.get(&slot).is_some_and(|suspect| suspect.attempts > 1);
+            if is_known && open.len() == 1 {
                 self.report(worker, failure);
             }
+        }
+    }
+
+    /// A worker that was silent is heard of: it was slow, and no slot of its lease hangs.
+    pub(super) fn forgive_silence(&mut self, worker: WorkerId) {
+        let is_meant = |suspect: &&mut Suspect| {
+            suspect.worker == worker && suspect.last.as_ref().is_some_and(|last| last.kind == FailureKind::Hang)
+        };
+        for suspect in self.failures.suspects.values_mut().filter(is_meant) {
+            suspect.attempts = suspect.attempts.saturating_sub(1);
         }
     }
 

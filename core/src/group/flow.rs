@@ -153,7 +153,6 @@ impl LeaseGroup {
 
     /// Gives idle workers slots that nobody works on.
     pub(super) fn grant_free(&mut self, now: Micros) {
-        self.flow.now = self.flow.now.max(now);
         if self.is_full() {
             return;
         }

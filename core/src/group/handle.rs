@@ -203,6 +203,7 @@ impl LeaseGroup {
         let Some(known) = self.workers.get_mut(&worker) else { return };
         known.overtaken = None;
         if known.hung.take().is_some() {
+            self.forgive_silence(worker);
             self.event(GroupEvent::WorkerRecovered { worker });
         }
     }

@@ -163,7 +163,7 @@ pub enum GroupEvent {
         /// Why.
         inability: Inability,
     },
-    /// No worker that is here can run the leases of this run. It waits for one that can.
+    /// No worker that is here can run the leases of this run. It ends unless one that can comes soon.
     AllUnable {
         /// How many are here.
         workers: u32,
@@ -285,7 +285,7 @@ impl fmt::Display for GroupEvent {
                 write!(f, "worker {worker} cannot run this, and gets no lease of it: {inability}")
             }
             Self::AllUnable { workers } => {
-                write!(f, "none of the {workers} workers can run this: the run waits for one that can")
+                write!(f, "none of the {workers} workers can run this: the run ends unless one that can comes soon")
             }
             Self::TooFewSlots(few) => write!(f, "some workers get no slot: {few}"),
             Self::WorkerHung { worker, patience } => {

@@ -23,7 +23,7 @@ use crate::{
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// A run whose workers are all unable or in quarantine waits this long for another one.
-const HOPE: Micros = Micros::from_secs(3);
+const HOPE: Micros = Micros::from_secs(5);
 
 impl Actor {
     /// Starts a local worker as the run wants it, or as the hub does without one.
