@@ -172,7 +172,8 @@ impl Episodic {
             lose_news(&mut self.lanes, &self.news, &mut self.losses, |_| true);
             self.lanes.iter_mut().for_each(|lane| lane.abandon(&mut self.losses));
         }
-        progress
+        let place = |env: usize| Some((self.lanes.get(env)?.next().0, self.position(env)?));
+        progress.map_err(|error| error.located(self.lanes.len(), place))
     }
 
     /// Env steps that were taken and are neither in a batch that was handed out nor lost: of episodes and fragments that

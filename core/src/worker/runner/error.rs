@@ -53,7 +53,7 @@ pub enum RunnerError {
     Weights(#[from] WeightsError),
     /// Sampling several agents, or the user's code, failed.
     #[error(transparent)]
-    Sample(#[from] SampleError),
+    Sample(SampleError),
     /// User code panicked, with these words.
     #[error("{0}")]
     Panicked(String),
@@ -73,6 +73,16 @@ impl From<DriveError> for RunnerError {
     }
 }
 
+impl From<SampleError> for RunnerError {
+    /// Where an environment failed the runner finds out by itself.
+    fn from(error: SampleError) -> Self {
+        match error {
+            SampleError::Env(source) | SampleError::EnvAt { source, .. } => Self::Env(source),
+            error => Self::Sample(error),
+        }
+    }
+}
+
 impl From<PanicWords> for RunnerError {
     fn from(PanicWords(words): PanicWords) -> Self {
         Self::Panicked(words)
@@ -84,7 +94,7 @@ impl RunnerError {
     pub(in crate::worker) fn failure_kind(&self) -> FailureKind {
         match self {
             Self::State(_) => FailureKind::Restore,
-            Self::Env(error) | Self::Sample(SampleError::Env(error)) => kind_of(error),
+            Self::Env(error) => kind_of(error),
             Self::Panicked(_) => FailureKind::Panic,
             Self::Sample(SampleError::Callback(_) | SampleError::UnknownPolicy { .. }) => FailureKind::Callback,
             Self::Policy(_)

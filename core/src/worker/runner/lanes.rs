@@ -48,7 +48,7 @@ impl Lanes {
     /// Where the only slot failed.
     pub(super) fn failed_at(&self) -> (u32, u32) {
         match self {
-            Self::Lockstep(lanes) => lanes.failed_at(),
+            Self::Lockstep(lanes) => lanes.failed_at(0),
             Self::Agents(lanes) => lanes.failed_at(),
         }
     }
