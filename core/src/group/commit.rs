@@ -170,7 +170,7 @@ impl LeaseGroup {
             self.note_for_audit(worker, lease, &fragment);
             let party = self.audits.party(worker);
             self.slots.commit(fragment, (lease, worker, party), is_held);
-            self.clear_suspicion(slot);
+            self.clear_suspicion(slot, number);
             self.note_commit(slot, number, weights_version);
         }
         self.end_grant(lease, slot, env_steps, End::Came(outcome));

@@ -80,27 +80,25 @@ impl LeaseGroup {
     /// worker will ever make it, it grants nothing more, see [`fatal_failure`](Self::fatal_failure).
     pub fn handle_failed(&mut self, worker: WorkerId, lease: LeaseId, failure: FragmentFailure, now: Micros) {
         self.heard_of(worker);
-        if failure.slot.is_none() {
+        let live = self.leases.of(worker, lease);
+        match (failure.slot, live.map(|live| (live.fragment, live.weights_version, live.open.clone()))) {
             // Rows that came of it are accepted as any others, maybe before this.
-            self.report(worker, failure);
-            return self.advance(now);
-        }
-        let Some(live) = self.leases.of(worker, lease) else { return self.advance(now) };
-        let (fragment, env_steps) = (live.fragment, u64::from(self.config.rollout_fragment_length));
-        let is_overtaken = self.lag(live.weights_version) > 0;
-        match failure.slot {
-            Some(slot) if live.open.contains(&slot) => {
+            (None, _) => self.report(worker, failure),
+            (Some(slot), Some((fragment, weights_version, open))) if open.contains(&slot) => {
                 // It goes on from what is not there now.
                 self.take_back_follow_up(worker);
+                let env_steps = u64::from(self.config.rollout_fragment_length);
                 self.end_grant(lease, slot, env_steps, End::Expired(ExpiryCause::Refused));
                 self.close_if_done(worker, lease, &Receipt::default(), now);
-                if self.audits.party(worker).is_some() && !is_overtaken {
+                if self.audits.party(worker).is_some() && self.lag(weights_version) == 0 {
                     self.strike(worker);
                 }
                 self.suspect((worker, Evidence::Report), fragment, slot, failure.clone());
                 self.report(worker, failure);
             }
-            _ => self.strike(worker),
+            (Some(_), Some(_)) => self.strike(worker),
+            // The lease is over: its slots are others'.
+            (Some(_), None) => {}
         }
         self.advance(now);
     }
@@ -187,8 +185,9 @@ impl LeaseGroup {
     }
 
     /// The slot's fragment is there.
-    pub(super) fn clear_suspicion(&mut self, slot: SlotId) {
-        self.failures.suspects.remove(&slot);
+    pub(super) fn clear_suspicion(&mut self, slot: SlotId, fragment: FragmentNo) {
+        // A follow-up may have failed before its lease's turn came.
+        self.failures.suspects.retain(|&suspect, found| suspect != slot || found.fragment > fragment);
     }
 
     /// True for a slot that is not granted together with others.
