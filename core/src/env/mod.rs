@@ -299,7 +299,7 @@ pub enum EnvError {
         /// The lane.
         lane: usize,
         /// What it says.
-        source: Box<EnvError>,
+        source: Box<Self>,
     },
     /// The environments were stopped.
     #[error("the environments were stopped: make new ones")]

@@ -134,7 +134,7 @@ impl SampleError {
         let Self::Env(error) = self else { return self };
         let (lane, source) = error.split_lane();
         let is_only = lanes == 1 && !matches!(source, EnvError::AllGivenUp { .. } | EnvError::Stopped);
-        let lane = lane.or(is_only.then_some(0));
+        let lane = lane.or_else(|| is_only.then_some(0));
         match lane.and_then(place) {
             Some((slot, (episode, t))) => Self::EnvAt { slot, episode, t, source },
             None => source.into(),
