@@ -12,6 +12,7 @@ use rollmesh_core::{
     ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
     protocol::{
+        FailureKind,
         convert::{self, EncodeError, FragmentLimits, UploadError},
         message::AgentUpload,
     },
@@ -110,14 +111,14 @@ fn lease(fragment: u64, slots: &[(u32, SlotSource)]) -> Lease {
 fn finish(runner: &mut SlotRunner) -> Vec<SlotFragment> {
     let mut done = Vec::new();
     loop {
-        match runner.advance(5).unwrap() {
+        match runner.advance(5) {
             Advance::Working { .. } => {}
             Advance::Part { fragments, .. } => done.extend(fragments),
             Advance::Done { fragments, .. } => {
                 done.extend(fragments);
                 return done;
             }
-            Advance::Idle => panic!("the lease got lost"),
+            other => panic!("{other:?}"),
         }
     }
 }
@@ -161,7 +162,7 @@ fn slot_that_moves_in_mid_episode_continues_with_same_bits() {
             let (left, right): (Vec<_>, Vec<_>) = (0..SLOTS).map(source).partition(|(slot, _)| *slot < split);
             // One gives up in the middle of the fragment.
             a.begin(lease(fragment, &left)).unwrap();
-            a.advance(4).unwrap();
+            a.advance(4);
             a.abandon();
             b.work_in_turn(fragment % 2 == 1);
             b.begin(lease(fragment, &left)).unwrap();
@@ -312,15 +313,17 @@ fn fragment_without_end_is_refused() {
     let run = config("Pendulum-v1").merged(&settings.parse().unwrap()).unwrap();
     let mut runner = runner(&run);
     runner.begin(lease(0, &[(2, SlotSource::New)])).unwrap();
-    let error = loop {
+    let failure = loop {
         match runner.advance(1_000) {
-            Ok(Advance::Working { env_steps, .. }) => assert!(env_steps <= 65_536, "{env_steps} env steps"),
-            other => break other.unwrap_err().to_string(),
+            Advance::Working { env_steps, .. } => assert!(env_steps <= 65_536, "{env_steps} env steps"),
+            Advance::Failed { failure, .. } => break failure,
+            other => panic!("{other:?}"),
         }
     };
     let expected = "a fragment of slot 2 is not complete after 65537 env steps: set `horizon`, or a shorter \
                     rollout_fragment_length";
-    assert_eq!((error.as_str(), runner.lease()), (expected, None));
+    assert_eq!((failure.kind, failure.slot, failure.message()), (FailureKind::Fragment, Some(SlotId(2)), expected));
+    assert_eq!(runner.advance(1), Advance::Done { lease: LeaseId(0), fragments: Vec::new() });
 }
 
 /// Rows sampled in lockstep and by agent: without a flag, whatever ended the episode.
@@ -388,13 +391,11 @@ fn damaged_state_is_refused_without_panic() {
     runner.begin(lease(0, &[(1, SlotSource::New)])).unwrap();
     let state = finish(&mut runner)[0].state.clone();
     let mut begin = |state: Vec<u8>| {
-        let begun = runner.begin(lease(1, &[(1, SlotSource::State(state))]));
-        if begun.is_ok() {
-            // Damage that leaves a state: an observation, a reward.
-            while !matches!(runner.advance(5), Ok(Advance::Done { .. }) | Err(_)) {}
-        }
-        runner.abandon();
-        begun.is_ok()
+        runner.begin(lease(1, &[(1, SlotSource::State(state))])).unwrap();
+        let first = runner.advance(0);
+        // Damage that leaves a state: an observation, a reward.
+        while !matches!(runner.advance(5), Advance::Done { .. }) {}
+        !matches!(first, Advance::Failed { .. })
     };
     assert!(begin(state.clone()));
     for len in (0..state.len()).step_by(7) {

@@ -454,9 +454,9 @@ fn fragments_of_different_lengths_count_as_what_they_bring() {
     group.begin_iteration(WeightsVersion(0), ms(0)).unwrap();
     let lease = grant(&mut group, A);
     let part = |slot, steps| vec![FakeState::new(SlotId(slot)).fragment(WeightsVersion(0), steps)];
-    // Reports go beyond the steps that were granted, up to the most that there can be; only they move the deadline.
+    // Reports go beyond the steps that were granted, up to twice the most that there can be; only they move the deadline.
     let mut deadline = group.poll_timeout();
-    for (steps, is_progress) in [(3 * LENGTH, true), (9 * LENGTH, true), (9 * LENGTH + 1, false)] {
+    for (steps, is_progress) in [(3 * LENGTH, true), (18 * LENGTH, true), (18 * LENGTH + 1, false)] {
         group.handle_progress(A, lease.id, steps.into(), ms(u64::from(steps)));
         assert_eq!(group.poll_timeout() > deadline, is_progress, "{steps} env steps");
         deadline = group.poll_timeout();

@@ -9,7 +9,7 @@ use rollmesh_core::{
     group::{GroupCommand, GroupConfig, GroupState, LeaseGroup, Ledger, Outcome, SamplingMode, WorkerProfile},
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
     lease::{Lease, SlotSource},
-    protocol::{Inability, InabilityKind},
+    protocol::{FailureKind, FragmentFailure, Inability, InabilityKind},
     time::Micros,
 };
 use rollmesh_tests::{
@@ -41,6 +41,8 @@ enum Op {
     },
     Progress(usize, u64),
     Refused(usize, Option<u32>),
+    /// The fragment of the lease's first slot failed, in this step.
+    Failed(usize, Option<u32>, u32),
     Invalid(usize, Option<u32>),
     Applied(u32, u64),
     Pass(u64),
@@ -67,6 +69,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => nonsense,
         4 => (lease(), 0..40u64).prop_map(|(lease, steps)| Op::Progress(lease, steps)),
         1 => (lease(), other()).prop_map(|(lease, other)| Op::Refused(lease, other)),
+        2 => (lease(), other(), 0..3u32).prop_map(|(lease, other, t)| Op::Failed(lease, other, t)),
         1 => (lease(), other()).prop_map(|(lease, other)| Op::Invalid(lease, other)),
         1 => (worker(), any::<u64>()).prop_map(|(worker, version)| Op::Applied(worker, version)),
         12 => prop_oneof![0..400u64, 0..9_000u64].prop_map(Op::Pass),
@@ -153,6 +156,13 @@ impl Bench {
             Op::Refused(lease, other) => {
                 if let Some((worker, lease)) = self.sender(lease, other) {
                     self.group.handle_refused(worker, lease.id, "no", now);
+                }
+            }
+            Op::Failed(lease, other, t) => {
+                if let Some((worker, lease)) = self.sender(lease, other) {
+                    let slot = lease.slots.first().map(|leased| leased.slot);
+                    let failure = FragmentFailure::new(FailureKind::Env, slot, (0, t), "no");
+                    self.group.handle_failed(worker, lease.id, failure, now);
                 }
             }
             Op::Invalid(lease, other) => {

@@ -112,9 +112,10 @@ impl Cluster {
 
     fn work(&mut self, worker: WorkerId, steps: u32) {
         let Some(runner) = self.runners.get_mut(&worker) else { return };
-        match runner.advance(steps).unwrap() {
+        match runner.advance(steps) {
             Advance::Idle => {}
             Advance::Working { lease, env_steps } => self.group.handle_progress(worker, lease, env_steps, self.now),
+            Advance::Failed { lease, failure, .. } => self.group.handle_failed(worker, lease, failure, self.now),
             Advance::Part { lease, fragments, .. } => {
                 self.group.handle_fragments(worker, lease, fragments, self.now);
             }
@@ -196,7 +197,7 @@ fn batches_of_one_runner() -> Vec<Vec<SlotFragment>> {
         let slots = (0..spec().num_slots()).map(|slot| LeasedSlot { slot: SlotId(slot), source: source.clone() });
         let (id, fragment) = (LeaseId(iteration), FragmentNo(iteration));
         runner.begin(Lease { id, fragment, weights_version: weights.version(), slots: slots.collect() }).unwrap();
-        match runner.advance(u32::MAX).unwrap() {
+        match runner.advance(u32::MAX) {
             Advance::Done { fragments, .. } => fragments,
             other => panic!("{other:?}"),
         }

@@ -82,7 +82,7 @@ fn lease() -> Lease {
 fn fragments() -> Vec<SlotFragment> {
     let mut runner = SlotRunner::new(&spec(), RolloutWorkerBuilder::new(Registry::builtin())).unwrap();
     runner.begin(lease()).unwrap();
-    match runner.advance(u32::MAX).unwrap() {
+    match runner.advance(u32::MAX) {
         Advance::Done { fragments, .. } => fragments,
         other => panic!("{other:?}"),
     }
@@ -97,7 +97,7 @@ fn agent_fragments() -> (Vec<SlotFragment>, FragmentLimits) {
     let mut runner = SlotRunner::new(&game(), RolloutWorkerBuilder::new(Registry::builtin())).unwrap();
     let limits = FragmentLimits::new(&game(), runner.layout());
     runner.begin(lease()).unwrap();
-    match runner.advance(u32::MAX).unwrap() {
+    match runner.advance(u32::MAX) {
         Advance::Done { fragments, .. } => (fragments, limits),
         other => panic!("{other:?}"),
     }
@@ -190,7 +190,7 @@ fn small_messages() -> Vec<Message> {
         Message::Credit(Credit { bytes: 1 << 20 }),
         Message::RunEnd(RunEnd { run: RUN }),
         Message::Revoke(Revoke { lease: 2 }),
-        Message::LeaseRefused(LeaseRefused { lease: 2, reason: "no".into() }),
+        Message::LeaseRefused(LeaseRefused { lease: 2, reason: "no".into(), failed: None }),
         Message::RunAnswer(RunAnswer { run: RUN, code: 1, reason: "no".into() }),
         Message::Progress(Progress { lease: 2, env_steps: 300 }),
         Message::CallProgress(CallProgress { call: 300 }),

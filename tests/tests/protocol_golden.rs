@@ -7,7 +7,7 @@ use rollmesh_core::{
     episode::GlobalVars,
     filter::Filter,
     ids::{PolicyId, WeightsVersion},
-    protocol::{Inability, InabilityKind, Kind, Message, Role, Token, allow, expect, message::*},
+    protocol::{FailureKind, Inability, InabilityKind, Kind, Message, Role, Token, allow, expect, message::*},
     weights::{Tensor, Weights},
     worker::{
         CommandError, CommandErrorKind, NamedFn, PolicyConfig, PolicyRoles, SgdOptions, TrainedPolicies, WorkerAnswer,
@@ -111,8 +111,11 @@ fn a_lease_and_what_becomes_of_it() {
         "524d010013000000 01 ac02 04 04 03 0001c801 03 000102 03 000003 03 070809",
     );
     assert_bytes(&Message::Revoke(Revoke { lease: 300 }), "524d010014000000 ac02");
-    let refused = LeaseRefused { lease: 300, reason: "x".into() };
-    assert_bytes(&Message::LeaseRefused(refused), "524d010015000000 ac02 01 78");
+    let refused = LeaseRefused { lease: 300, reason: "x".into(), failed: None };
+    assert_bytes(&Message::LeaseRefused(refused), "524d010015000000 ac02 01 78 00");
+    let failed = FailedFragment { kind: FailureKind::Env.to_wire(), slot: Some(5), episode: 2, t: 300 };
+    let failed = LeaseRefused { lease: 300, reason: "x".into(), failed: Some(failed) };
+    assert_bytes(&Message::LeaseRefused(failed), "524d010015000000 ac02 01 78 01 01 01 05 02 ac02");
     assert_bytes(&Message::Progress(Progress { lease: 300, env_steps: 256 }), "524d010016000000 ac02 8002");
     assert_bytes(&Message::WeightsApplied(WeightsApplied { run: 1, version: 300 }), "524d010018000000 01 ac02");
 }

@@ -293,9 +293,31 @@ pub enum EnvError {
         /// The last lines of what it said on its standard error.
         last_words: String,
     },
+    /// One of several lanes failed.
+    #[error("lane {lane}: {source}")]
+    InLane {
+        /// The lane.
+        lane: usize,
+        /// What it says.
+        source: Box<Self>,
+    },
     /// The environments were stopped.
     #[error("the environments were stopped: make new ones")]
     Stopped,
+}
+
+impl EnvError {
+    /// The lane or sub-environment that failed, if that is known, and the failure itself.
+    pub(crate) fn split_lane(self) -> (Option<usize>, Self) {
+        match self {
+            Self::InLane { lane, source } => (Some(lane), *source),
+            Self::NotFinite { lane, .. } => (Some(lane), self),
+            Self::BadObservation { env, .. } | Self::BadReward { env, .. } | Self::Process { env, .. } => {
+                (Some(env), self)
+            }
+            other => (None, other),
+        }
+    }
 }
 
 /// A single environment.

@@ -111,6 +111,7 @@ impl<E: Env<Act: Scalar>> VectorEnv for Vectorized<E> {
         {
             let step = env.step(action, &mut moments.rng_at(*moment), obs).map_err(|error| match error {
                 EnvError::InvalidAction { action, .. } => EnvError::InvalidAction { lane, action },
+                other if n > 1 => EnvError::InLane { lane, source: Box::new(other) },
                 other => other,
             })?;
             (*reward, *terminated, *truncated) = (step.reward, step.terminated, step.truncated);

@@ -170,6 +170,7 @@ impl LeaseGroup {
             self.note_for_audit(worker, lease, &fragment);
             let party = self.audits.party(worker);
             self.slots.commit(fragment, (lease, worker, party), is_held);
+            self.clear_suspicion(slot, number);
             self.note_commit(slot, number, weights_version);
         }
         self.end_grant(lease, slot, env_steps, End::Came(outcome));
@@ -183,7 +184,7 @@ impl LeaseGroup {
     }
 
     /// Ends the lease if nothing of it is open, or if it was not its turn.
-    fn close_if_done(&mut self, worker: WorkerId, id: LeaseId, receipt: &Receipt, now: Micros) {
+    pub(super) fn close_if_done(&mut self, worker: WorkerId, id: LeaseId, receipt: &Receipt, now: Micros) {
         let Some(live) = self.leases.of(worker, id) else { return };
         if live.is_waiting() {
             // What it holds came too early or never will.

@@ -2,8 +2,8 @@
 //! is ready.
 
 use super::{
-    BeginError, GroupEvent, JournalEntry, LeaseGroup, Mode, SamplingMode, grant::Iteration, script::Script,
-    slot_table::Slot, worker::Worker,
+    BeginError, GroupEvent, JournalEntry, LeaseGroup, SamplingMode, grant::Iteration, script::Script, slot_table::Slot,
+    worker::Worker,
 };
 use crate::{
     batch::SlotFragment,
@@ -153,8 +153,7 @@ impl LeaseGroup {
 
     /// Gives idle workers slots that nobody works on.
     pub(super) fn grant_free(&mut self, now: Micros) {
-        self.flow.now = self.flow.now.max(now);
-        if self.mode != Mode::Running || self.is_full() {
+        if self.is_full() {
             return;
         }
         let idle: Vec<WorkerId> =
@@ -190,7 +189,7 @@ impl LeaseGroup {
     /// and of these the ones whose states the worker has.
     fn next_lease(&self, worker: WorkerId, share: usize) -> Option<(Iteration, Vec<SlotId>)> {
         let next = |(id, slot): (SlotId, &Slot)| Some((slot.next(), self.version_to_make(id, slot)?, slot.held_by, id));
-        let open: Vec<_> = self.slots.iter().filter_map(next).collect();
+        let open: Vec<_> = self.slots.iter().filter(|(id, _)| !self.is_alone(*id)).filter_map(next).collect();
         let (behind, _, _, _) = *open.iter().min()?;
         let own = open.iter().filter(|(_, _, holder, _)| *holder == Some(worker)).min();
         let own = own.filter(|(fragment, _, _, _)| fragment.0 <= behind.0.saturating_add(Self::LEAD));
@@ -207,7 +206,7 @@ impl LeaseGroup {
     }
 
     /// The weights for a slot's next fragment, if it should be made now and nobody makes it.
-    fn version_to_make(&self, id: SlotId, slot: &Slot) -> Option<WeightsVersion> {
+    pub(super) fn version_to_make(&self, id: SlotId, slot: &Slot) -> Option<WeightsVersion> {
         let newest = self.flow.newest.filter(|_| slot.leases.is_empty())?;
         if let Some(script) = &self.flow.script {
             return script.version(id, slot.next()).filter(|&version| version <= newest);

@@ -28,25 +28,34 @@ impl LeaseGroup {
     /// Iterations without a lease after which a slow worker gets one slot, to be measured again.
     const PROBE_AFTER: u64 = 8;
 
-    /// Does what is to be done after any call: follow-ups begin or are taken back, open slots go to idle workers, then
+    /// Does what is to be done after any call: follow-ups begin or are taken back, failed slots, then open ones go to idle workers, then
     /// overdue ones, then those of the next iteration, and removed workers that are done may go.
     pub(super) fn advance(&mut self, now: Micros) {
+        self.flow.now = self.flow.now.max(now);
         self.turn_to_follow_ups(now);
-        if self.is_free() {
-            self.grant_free(now);
-        } else if let (Mode::Running, Some(iteration)) = (self.mode, self.being_made()) {
-            self.grant_open(iteration, now);
-            self.hedge(iteration, now);
-            self.grant_ahead(now);
+        if self.may_grant() {
+            self.grant_failed(now);
+            if self.is_free() {
+                self.grant_free(now);
+            } else if let Some(iteration) = self.being_made() {
+                self.grant_open(iteration, now);
+                self.hedge(iteration, now);
+                self.grant_ahead(now);
+            }
         }
         self.dismiss_leavers();
         debug_assert!(self.is_consistent(), "the group's books are wrong: {self:#?}");
     }
 
+    fn may_grant(&self) -> bool {
+        self.mode == Mode::Running && self.fatal_failure().is_none()
+    }
+
     /// Leases the slots that nobody works on.
     fn grant_open(&mut self, iteration: Iteration, now: Micros) {
         if self.has_idle() {
-            let open = self.slots.iter().filter(|(_, slot)| slot.is_open(iteration.fragment));
+            let open = self.slots.iter();
+            let open = open.filter(|(id, slot)| slot.is_open(iteration.fragment) && !self.is_alone(*id));
             let open = open.map(|(id, slot)| (id, slot.held_by)).collect();
             self.grant_all(iteration, open, now);
         }
@@ -152,7 +161,7 @@ impl LeaseGroup {
 
     /// When the next lease becomes overdue that an idle worker could help with.
     pub(super) fn next_hedge(&self) -> Option<Micros> {
-        let iteration = self.being_made().filter(|_| self.mode == Mode::Running && self.has_idle())?;
+        let iteration = self.being_made().filter(|_| self.may_grant() && self.has_idle())?;
         let live = self.leases.iter().filter(|(_, lease)| !lease.is_waiting() && lease.fragment == iteration.fragment);
         let helped = live.filter(|(_, lease)| self.unhedged(lease).next().is_some());
         helped.map(|(_, lease)| lease.granted_at + self.durations.overdue_after()).min()

@@ -153,6 +153,7 @@ impl LeaseGroup {
             known.lost(env_steps, took, assumed);
             let patience = known.timed_out(id, now);
             self.event(GroupEvent::WorkerHung { worker, patience });
+            self.suspect_of_hanging(id, patience);
         }
         self.expire(id, ExpiryCause::TimedOut);
     }
@@ -202,6 +203,7 @@ impl LeaseGroup {
         let Some(known) = self.workers.get_mut(&worker) else { return };
         known.overtaken = None;
         if known.hung.take().is_some() {
+            self.forgive_silence(worker);
             self.event(GroupEvent::WorkerRecovered { worker });
         }
     }

@@ -47,9 +47,10 @@ impl LiveLease {
     }
 
     /// Moves the deadline if the worker got further. The same number again is a sign of life, not of progress,
-    /// and more than fragments of `most` env steps have is neither; so no worker can hold a lease for ever.
+    /// and more than twice what fragments of `most` env steps have is neither; so no worker can hold a lease for ever.
     pub(super) fn progress(&mut self, env_steps: u64, most: u32, patience: Micros, now: Micros) {
-        if env_steps > self.reported && env_steps <= u64::from(most) * self.slots.len() as u64 {
+        // After a failure each slot is worked on a second time, alone.
+        if env_steps > self.reported && env_steps <= 2 * u64::from(most) * self.slots.len() as u64 {
             self.reported = env_steps;
             self.deadline = now + patience;
         }
@@ -162,7 +163,7 @@ mod tests {
         assert_eq!(lease.deadline, Micros(8));
         lease.progress(4, 10, Micros(5), Micros(4));
         lease.progress(3, 10, Micros(5), Micros(4));
-        lease.progress(11, 10, Micros(5), Micros(4));
+        lease.progress(21, 10, Micros(5), Micros(4));
         assert_eq!(lease.deadline, Micros(8));
     }
 }

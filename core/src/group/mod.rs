@@ -36,6 +36,8 @@
 //!   answered, and hangs if it has not when the lost one would have expired.
 //! - Of what untrusted workers commit a share is made again elsewhere, see [`AuditPolicy`]; who is caught lying gets no
 //!   more leases.
+//! - A fragment that fails is granted again, alone and to another worker if there is one; what fails again in the same way,
+//!   or five times in a row, is [fatal](LeaseGroup::fatal_failure).
 //! - Every granted env step ends in exactly one place of the [`Ledger`].
 //! - The same calls give the same answers. Memory is bounded by slots and workers.
 //!
@@ -63,6 +65,7 @@ mod audit;
 mod commit;
 mod config;
 mod consistency;
+mod failures;
 mod flow;
 mod follow_up;
 mod grant;
@@ -83,6 +86,7 @@ mod worker;
 #[doc(inline)]
 pub use crate::protocol::WorkerState;
 pub use config::{BeginError, GroupConfig, GroupConfigError, SamplingMode};
+pub use failures::FatalFailure;
 pub use journal::{JournalEntry, JournalError};
 pub use ledger::{Expired, Ledger, Rejected, UnbalancedLedger, Uninvited};
 pub use output::{ExpiryCause, GroupCommand, GroupEvent, Outcome, QuarantineCause, Receipt, RejectReason};
@@ -92,8 +96,8 @@ pub use status::{IdleReason, TooFewSlots, WorkerStatus};
 pub use worker::WorkerProfile;
 
 use self::{
-    flow::Flow, grant::Iteration, hedge::Durations, lease_table::LeaseTable, ledger::End, replay::Audits,
-    slot_table::SlotTable, worker::Worker,
+    failures::Failures, flow::Flow, grant::Iteration, hedge::Durations, lease_table::LeaseTable, ledger::End,
+    replay::Audits, slot_table::SlotTable, worker::Worker,
 };
 use crate::{
     ids::{FragmentNo, LeaseId, WorkerId},
@@ -117,6 +121,7 @@ pub struct LeaseGroup {
     workers: BTreeMap<WorkerId, Worker>,
     leases: LeaseTable,
     audits: Audits,
+    failures: Failures,
     durations: Durations,
     ledger: Ledger,
     hints: Hints,
@@ -171,6 +176,7 @@ impl LeaseGroup {
             workers: BTreeMap::new(),
             leases: LeaseTable::new(config.first_lease),
             audits: Audits::default(),
+            failures: Failures::default(),
             durations: Durations::new(config.hedge_floor),
             ledger: Ledger::default(),
             hints: Hints::default(),

@@ -7,7 +7,7 @@ use crate::{
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
     lease::Lease,
     prelude::*,
-    protocol::Inability,
+    protocol::{FragmentFailure, Inability},
     time::Micros,
 };
 
@@ -163,7 +163,7 @@ pub enum GroupEvent {
         /// Why.
         inability: Inability,
     },
-    /// No worker that is here can run the leases of this run. It waits for one that can.
+    /// No worker that is here can run the leases of this run. It ends unless one that can comes soon.
     AllUnable {
         /// How many are here.
         workers: u32,
@@ -230,6 +230,13 @@ pub enum GroupEvent {
         /// The fragment.
         fragment: FragmentNo,
     },
+    /// A fragment failed. It is granted again, unless that is [fatal](super::LeaseGroup::fatal_failure).
+    FragmentFailed {
+        /// The worker that gave it up.
+        worker: WorkerId,
+        /// What failed, and where.
+        failure: FragmentFailure,
+    },
     /// A worker gets no more leases.
     WorkerQuarantined {
         /// The worker.
@@ -278,7 +285,7 @@ impl fmt::Display for GroupEvent {
                 write!(f, "worker {worker} cannot run this, and gets no lease of it: {inability}")
             }
             Self::AllUnable { workers } => {
-                write!(f, "none of the {workers} workers can run this: the run waits for one that can")
+                write!(f, "none of the {workers} workers can run this: the run ends unless one that can comes soon")
             }
             Self::TooFewSlots(few) => write!(f, "some workers get no slot: {few}"),
             Self::WorkerHung { worker, patience } => {
@@ -303,6 +310,7 @@ impl fmt::Display for GroupEvent {
             Self::ReplayMismatch { worker, slot, fragment } => {
                 write!(f, "fragment {fragment} of slot {slot} is not what worker {worker} said")
             }
+            Self::FragmentFailed { worker, failure } => write!(f, "a fragment failed on worker {worker}: {failure}"),
             Self::WorkerQuarantined { worker, cause } => {
                 write!(f, "worker {worker} gets no more leases: {cause}; remove it, or restart it")
             }

@@ -6,7 +6,7 @@ use crate::{
     ids::{FragmentNo, LeaseId, SlotId, WorkerId},
     lease::SlotSource,
     prelude::*,
-    sampler::open_episode_len,
+    sampler::position_in,
 };
 
 /// Who committed a fragment.
@@ -215,8 +215,8 @@ impl SlotTable {
         let Some(slot) = self.get_mut(fragment.slot) else { return };
         let start = slot.state.replace(fragment.state.clone());
         let is_new_here = slot.last_commit.is_some_and(|last| last.worker != worker);
-        let open_len = start.as_ref().filter(|_| is_new_here).and_then(|start| open_episode_len(start, fragment.slot));
-        let has_moved = open_len.is_some_and(|len| len > 0);
+        let opened = start.as_ref().filter(|_| is_new_here).and_then(|start| position_in(start, fragment.slot));
+        let has_moved = opened.is_some_and(|(_, env_steps)| env_steps > 0);
         slot.next = FragmentNo(fragment.fragment.0 + 1);
         slot.held_by = is_held.then_some(worker);
         slot.last_commit = Some(Commit { fragment: fragment.fragment, lease, worker });

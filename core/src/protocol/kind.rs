@@ -162,7 +162,8 @@ impl Kind {
             Self::TokenRows => 32 * KIB,
             Self::Hello => PRE_AUTH_FRAME_BYTES - super::HEADER_BYTES as u32,
             Self::Welcome | Self::Refused | Self::Goodbye | Self::LeaseRefused | Self::Reply | Self::Notice => 4 * KIB,
-            Self::RunStatus | Self::WorkerRow | Self::EpisodeReply | Self::RunAnswer => 4 * KIB,
+            Self::WorkerRow | Self::EpisodeReply | Self::RunAnswer => 4 * KIB,
+            Self::RunStatus => 8 * KIB,
             Self::LedgerReport => 16 * KIB,
             Self::RunStart | Self::StartRun => RunConfig::MAX_WIRE_BYTES as u32 + 16,
             Self::EnvTrace | Self::EvaluationTrace | Self::RunSchema | Self::Spaces | Self::Actions => {

@@ -188,13 +188,28 @@ pub struct Revoke {
     pub lease: u64,
 }
 
-/// A worker cannot do what a lease asks, or has dropped a revoked one.
+/// A worker cannot do what a lease asks, or not one fragment of it, or has dropped a revoked one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRefused {
     /// Id of the lease.
     pub lease: u64,
     /// Why.
     pub reason: String,
+    /// The fragment that failed. The lease goes on with its other slots; without one it is refused as a whole.
+    pub failed: Option<FailedFragment>,
+}
+
+/// Where a fragment failed, see [`FragmentFailure`](super::FragmentFailure).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedFragment {
+    /// Wire form of [`FailureKind`](super::FailureKind).
+    pub kind: u8,
+    /// The slot, if one of them failed alone.
+    pub slot: Option<u32>,
+    /// Number of the episode within the slot.
+    pub episode: u32,
+    /// The step of the episode, counted from 0.
+    pub t: u32,
 }
 
 /// A worker is at work: only this extends a lease.
@@ -403,6 +418,10 @@ pub struct RunStatus {
     pub error: String,
     /// Where the hub keeps the run's files, for people; empty if nowhere.
     pub run_dir: String,
+    /// Fragments that failed so far.
+    pub failures: u64,
+    /// What failed last, where, and on which worker; empty before the first failure.
+    pub last_failure: String,
 }
 
 /// One iteration: a point of every curve.

@@ -23,6 +23,7 @@ mod episode_driver;
 mod episode_fault;
 mod evaluators;
 mod external;
+mod failure;
 pub mod handshake;
 mod header;
 mod inability;
@@ -38,6 +39,7 @@ mod wire_enum;
 
 pub use codec::{DecodeError, Message};
 pub use episode_driver::EpisodeDriver;
+pub use failure::{FailureKind, FragmentFailure};
 pub use header::{HEADER_BYTES, HEADER_VERSION, MAGIC};
 pub use inability::{Inability, InabilityKind, printable};
 pub use inbox::{ChunkPlace, Inbox, InboxError, Received};

@@ -20,6 +20,18 @@ pub enum SampleError {
     /// An environment failed.
     #[error(transparent)]
     Env(#[from] EnvError),
+    /// An environment failed, in the step of an episode of a slot.
+    #[error("slot {slot}, episode {episode}, step {t}: {source}")]
+    EnvAt {
+        /// The slot.
+        slot: SlotId,
+        /// The episode's number within the slot.
+        episode: u32,
+        /// The step of the episode, counted from 0.
+        t: u32,
+        /// What the environment says.
+        source: EnvError,
+    },
     /// A policy failed.
     #[error("policy '{id}': {source}")]
     Policy {
@@ -117,6 +129,18 @@ pub enum SampleError {
 }
 
 impl SampleError {
+    /// Says where an environment failed, if its lane is known: `place` gives the slot, episode and step of a lane.
+    pub(crate) fn located(self, lanes: usize, place: impl Fn(usize) -> Option<(SlotId, (u32, u32))>) -> Self {
+        let Self::Env(error) = self else { return self };
+        let (lane, source) = error.split_lane();
+        let is_only = lanes == 1 && !matches!(source, EnvError::AllGivenUp { .. } | EnvError::Stopped);
+        let lane = lane.or_else(|| is_only.then_some(0));
+        match lane.and_then(place) {
+            Some((slot, (episode, t))) => Self::EnvAt { slot, episode, t, source },
+            None => source.into(),
+        }
+    }
+
     /// There is all the time there is, and nothing to wait for.
     pub(crate) fn no_news() -> Self {
         EnvError::Failed("a poll brought no news of any environment".into()).into()

@@ -53,7 +53,7 @@ mod weights;
 
 pub use budget::Budget;
 pub use drive::{DriveError, drive, drive_entry};
-pub(crate) use episodic::agent_episode_len;
+pub(crate) use episodic::agent_position;
 pub use episodic::{Episodic, Progress};
 pub use error::SampleError;
 pub use input::{InputReader, IoContext, NoopOutput, OutputWriter, SamplerHost, SamplerInput};
@@ -77,9 +77,9 @@ use crate::{
     prelude::*,
 };
 
-/// Returns the env steps of the open episode in a slot's state; `None` for bytes that are no such state.
-pub(crate) fn open_episode_len(state: &[u8], slot: SlotId) -> Option<u32> {
-    agent_episode_len(state, slot).or_else(|| Some(SlotState::decode(state).ok()?.t))
+/// Returns the number of the open episode in a slot's state, and its env steps; `None` for bytes that are no such state.
+pub(crate) fn position_in(state: &[u8], slot: SlotId) -> Option<(u32, u32)> {
+    agent_position(state, slot).or_else(|| SlotState::decode(state).ok().map(|state| (state.episode, state.t)))
 }
 
 /// What a collector waits for.
@@ -145,6 +145,9 @@ pub trait Collector: Send {
 
     /// Hands over the fragments, one per lane in the lanes' order. `env` is asked for its states.
     fn take(&mut self, env: &dyn AnyVectorEnv) -> Vec<SlotFragment>;
+
+    /// After an error: the episode of a lane and its step, counted from 0, that failed.
+    fn failed_at(&self, lane: usize) -> (u32, u32);
 
     /// The lanes.
     fn lanes(&self) -> &Lanes;

@@ -147,9 +147,8 @@ impl AgentLanes {
         &self.slots
     }
 
-    /// State of a slot between two fragments, if it has an environment here.
-    pub(super) fn state(&self, slot: SlotId) -> Option<Vec<u8>> {
-        let env = self.slots.iter().position(|one| *one == slot)?;
-        self.sampler.lane_state(env)
+    /// The episode and the step that failed, of the first slot.
+    pub(super) fn failed_at(&self) -> (u32, u32) {
+        self.sampler.position(0).unwrap_or_default()
     }
 }

@@ -89,6 +89,11 @@ impl LaneSet {
         self.collector.set_seen(lane, row)
     }
 
+    /// The episode and the step of a lane that failed.
+    pub(super) fn failed_at(&self, lane: usize) -> (u32, u32) {
+        self.collector.failed_at(lane)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.collector.lanes().len()
     }

@@ -197,7 +197,8 @@ impl LockstepSampler {
     fn lose(&mut self, error: SampleError) -> SampleError {
         self.lost = true;
         self.count_lost();
-        error
+        let slots: Vec<SlotId> = self.lanes.slots().collect();
+        error.located(slots.len(), |lane| Some((*slots.get(lane)?, self.lanes.failed_at(lane))))
     }
 
     /// Begins the next episode in every lane, after a failure in the middle of a fragment.

@@ -266,7 +266,7 @@ fn workers_in_other_processes_make_the_rows_of_this_one() {
     let slots = (0..8).map(|slot| LeasedSlot { slot: SlotId(slot), source: SlotSource::New }).collect();
     let (id, fragment, weights_version) = (LeaseId(0), FragmentNo(0), WeightsVersion(0));
     runner.begin(Lease { id, fragment, weights_version, slots }).unwrap();
-    let Ok(Advance::Done { fragments, .. }) = runner.advance(u32::MAX) else { panic!("the lease is done") };
+    let Advance::Done { fragments, .. } = runner.advance(u32::MAX) else { panic!("the lease is done") };
     let returns: Vec<f64> =
         fragments.iter().flat_map(|fragment| &fragment.episodes).map(|episode| episode.episode_return).collect();
     let mean = returns.iter().sum::<f64>() / returns.len() as f64;

@@ -185,6 +185,8 @@ pub(super) struct Actor {
     pub(super) dashboard: Dashboard,
     /// Workers that hang, and since when.
     pub(super) hung: BTreeMap<u32, Micros>,
+    /// Since when no worker can go on with the run.
+    pub(super) hopeless_since: Option<Micros>,
     /// Who hears of workers, besides the run.
     pub(super) listener: Option<NewsSink>,
     status: watch::Sender<RunStatus>,
@@ -242,6 +244,7 @@ impl Actor {
             num_worker_restarts: 0,
             dashboard: Dashboard::default(),
             hung: BTreeMap::new(),
+            hopeless_since: None,
             listener: None,
             status,
             notices,
@@ -276,6 +279,7 @@ impl Actor {
                 _ = refresh.tick() => {
                     self.expel_invalid();
                     self.end_hung();
+                    self.end_hopeless();
                     self.end_unwanted_run();
                     self.begin_first_iteration();
                     self.poll_evaluation();

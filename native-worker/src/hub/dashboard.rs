@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rollmesh_core::{
-    group::{GroupEvent, WorkerStatus},
+    group::{GroupEvent, QuarantineCause, WorkerStatus},
     ids::WorkerId,
     protocol::{
         Frame, Message, Phase, Role, WorkerState,
@@ -81,11 +81,14 @@ impl Dashboard {
 }
 
 impl Actor {
-    /// Remembers how a worker is.
+    /// Records how a worker is, and replaces a local one that is in quarantine since it fails again and again.
     pub(super) fn note_health(&mut self, event: &GroupEvent) {
         match event {
             GroupEvent::WorkerHung { worker, .. } => _ = self.hung.insert(worker.0, self.now()),
             GroupEvent::WorkerRecovered { worker } => _ = self.hung.remove(&worker.0),
+            GroupEvent::WorkerQuarantined { worker, cause: QuarantineCause::Failures } => {
+                self.end_quarantined(worker.0)
+            }
             _ => {}
         }
     }

@@ -85,11 +85,18 @@ impl Actor {
     }
 
     pub(super) fn handle_in_process_end(&mut self, end: &WorkerEnd) {
-        if let Some(worker) = self.in_process.take() {
-            self.tokens.forget(worker.token);
-        }
+        self.end_in_process();
         if let WorkerEnd::Refused(reason) = end {
             self.notice(1, format!("the hub refused the in-process worker: {reason}"));
+        }
+    }
+}
+
+impl Actor {
+    /// Ends the in-process worker's connection; if it is needed, another one follows.
+    pub(super) fn end_in_process(&mut self) {
+        if let Some(worker) = self.in_process.take() {
+            self.tokens.forget(worker.token);
         }
     }
 }

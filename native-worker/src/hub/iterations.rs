@@ -28,6 +28,7 @@ impl Actor {
                 event,
                 GroupEvent::FragmentsRejected { .. }
                     | GroupEvent::WorkerUnable { .. }
+                    | GroupEvent::FragmentFailed { .. }
                     | GroupEvent::LeaseExpired { cause: ExpiryCause::Refused, .. }
             );
             self.remember(&Record::Group { text: text.clone(), is_cheap });
@@ -43,6 +44,9 @@ impl Actor {
             self.note_applied();
         }
         let Some(run) = &mut self.run else { return };
+        if let Some(error) = run.fatal_failure().filter(|_| !run.is_over()) {
+            return self.end_run(RunEnd::Failed(error));
+        }
         // A batch waits in the group as long as the one before it is being consumed.
         let batch = if self.update.is_none() && self.finishing.is_none() { run.poll_update() } else { None };
         let news = run.write_journal();

@@ -2,13 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rollmesh_core::protocol::{Role, TokenGrant};
+use rollmesh_core::{
+    protocol::{Role, TokenGrant, WorkerState},
+    time::Micros,
+};
 
 use super::{
     actor::Actor,
     audit::Record,
     calls::{Reply, WorkerNews},
     children::{ChildTerms, Ended, Exit},
+    in_process::IN_PROCESS,
 };
 use crate::{
     launch::LaunchError,
@@ -17,6 +21,9 @@ use crate::{
 
 /// A local worker that has lost its connection has this long to come back.
 const SILENCE: Duration = Duration::from_secs(2);
+
+/// A run whose workers are all unable or in quarantine waits this long for another one.
+const HOPE: Micros = Micros::from_secs(5);
 
 impl Actor {
     /// Starts a local worker as the run wants it, or as the hub does without one.
@@ -205,11 +212,51 @@ impl Actor {
         let overdue: Vec<(u32, u32)> = overdue.filter_map(|(id, _)| Some((*id, of_child(id)?))).collect();
         for (id, child) in overdue {
             self.hung.remove(&id);
-            if self.children.may_end(child) {
+            if child == IN_PROCESS {
+                self.notice(1, format!("the in-process worker hangs for {patience}: another one takes its place"));
+                self.end_in_process();
+            } else if self.children.may_end(child) {
                 self.notice(1, format!("worker {id} hangs for {patience}: it is ended"));
                 self.children.kill(child);
             }
         }
+    }
+
+    /// Ends a local worker that gets no more leases, so that another one takes its place.
+    pub(super) fn end_quarantined(&mut self, id: u32) {
+        let child = self.peers.get(&id).and_then(|peer| peer.child).filter(|child| self.children.may_end(*child));
+        child.into_iter().for_each(|child| self.children.kill(child));
+    }
+
+    /// Ends a run that no worker makes rows of: all that are connected are unable or in quarantine, and no other one is about to
+    /// come from here. Remote workers have a moment to connect.
+    pub(super) fn end_hopeless(&mut self) {
+        let now = self.now();
+        let Some(reason) = self.why_hopeless() else {
+            self.hopeless_since = None;
+            return;
+        };
+        let since = *self.hopeless_since.get_or_insert(now);
+        if now.since(since) >= HOPE {
+            self.end_run(RunEnd::Failed(reason));
+        }
+    }
+
+    fn why_hopeless(&self) -> Option<String> {
+        let run = self.run.as_ref().filter(|run| !run.is_over() && self.listener.is_none())?;
+        let is_connected = |child: &u32| self.peers.values().any(|peer| peer.child == Some(*child));
+        let starts_any = self.children.awaits_any() || !self.children.staying().iter().all(is_connected);
+        if starts_any || run.samples_in_process() && !is_connected(&IN_PROCESS) {
+            return None;
+        }
+        let mut reasons = Vec::new();
+        for worker in run.group.workers(self.now()) {
+            let (WorkerState::Unable | WorkerState::Quarantined) = worker.state else { return None };
+            reasons.extend(worker.idle.map(|reason| format!("worker {}: {reason}", worker.worker)));
+        }
+        let last = run.last_failure().map_or_else(String::new, |failure| format!("; the last failure: {failure}"));
+        let first = reasons.first()?;
+        Some(format!("none of the {} connected workers can go on, {first}{last}", reasons.len()))
     }
 
     pub(super) fn handle_child_exit(&mut self, number: u32, status: &str) {

@@ -14,7 +14,7 @@ mod saving;
 
 pub(crate) use consumer::{Consuming, Update};
 pub use evaluation::EvaluationMetrics;
-pub use outcome::{RunEnd, Summary};
+pub use outcome::{Failures, FragmentFailed, RunEnd, Summary};
 pub use read_metrics::ReadMetrics;
 pub use request::{RunRequest, RunRequestError};
 pub use rollmesh_core::run::{EvaluationConfig, MAX_LOCAL_WORKERS, RunConfig, StopConfig};

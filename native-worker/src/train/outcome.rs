@@ -2,7 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use rollmesh_core::{group::UnbalancedLedger, hash::Hash128, ids::PolicyId};
+use rollmesh_core::{
+    group::{LeaseGroup, UnbalancedLedger},
+    hash::Hash128,
+    ids::{PolicyId, WorkerId},
+    protocol::FragmentFailure,
+};
 use serde::{Serialize, Serializer};
 
 use super::{evaluation::EvaluationMetrics, read_metrics::ReadMetrics};
@@ -18,7 +23,7 @@ pub enum RunEnd {
     Stopped,
     /// Somebody let its leases end first: all that was made for it is part of it.
     Drained,
-    /// The learner could not go on.
+    /// The learner could not go on, or user code fails on workers again and again.
     Failed(String),
     /// Env steps were lost or counted twice. The run is not saved as it was then.
     Unbalanced(UnbalancedLedger),
@@ -83,9 +88,61 @@ pub struct Summary {
     /// started or resumed.
     #[serde(skip_serializing_if = "is_zero")]
     pub moved_slots: u64,
+    /// What failed on its workers.
+    #[serde(skip_serializing_if = "Failures::is_empty")]
+    pub failures: Failures,
+    /// What went wrong; none if nothing did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// How it ended.
     #[serde(skip)]
     pub end: RunEnd,
+}
+
+/// Fragments that failed on workers since the run was started or resumed. Those of them that were transient were granted again
+/// and have left no trace in the rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Failures {
+    /// How many.
+    pub count: u64,
+    /// The latest ones, at most 16, oldest first.
+    pub latest: Vec<FragmentFailed>,
+}
+
+/// A fragment that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FragmentFailed {
+    /// The worker on which it failed.
+    pub worker: u32,
+    /// The name of its [kind](rollmesh_core::protocol::FailureKind::name).
+    pub kind: &'static str,
+    /// The slot, if one failed alone.
+    pub slot: Option<u32>,
+    /// The episode's number within the slot.
+    pub episode: u32,
+    /// The step of the episode, counted from 0.
+    pub t: u32,
+    /// What was said.
+    pub message: String,
+}
+
+impl Failures {
+    pub(super) fn of(group: &LeaseGroup) -> Self {
+        let (count, latest) = group.failures();
+        let failed = |(worker, failure): &(WorkerId, FragmentFailure)| FragmentFailed {
+            worker: worker.0,
+            kind: failure.kind.name(),
+            slot: failure.slot.map(|slot| slot.0),
+            episode: failure.episode,
+            t: failure.t,
+            message: failure.message().into(),
+        };
+        Self { count, latest: latest.map(failed).collect() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count == 0
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]

@@ -88,7 +88,7 @@ async fn in_process_worker_is_shown_as_local_and_counts_as_no_local_worker() {
 }
 
 #[tokio::test]
-async fn panic_in_process_is_reported_and_the_run_finishes() {
+async fn panic_in_process_is_a_failure_and_the_run_finishes() {
     let has_panicked = AtomicBool::new(false);
     let registry = counting("Fragile-v0", move || {
         if thread::current().name() == Some("rollout") && !has_panicked.swap(true, Ordering::Relaxed) {
@@ -99,9 +99,10 @@ async fn panic_in_process_is_reported_and_the_run_finishes() {
     let mut request = RunRequest { pace: Duration::ZERO, ..alone(2_000) };
     request.config.rollout.env = Some("Fragile-v0".into());
     let disturbed = hub.train(request.clone()).await;
-    hub.notice("in-process worker: the rollout thread panicked: out of luck; trying again in ").await;
+    hub.notice("a fragment failed on worker 1: ").await;
     let disturbed = end(disturbed).await;
     let calm = end(hub.train(request).await).await;
     assert_eq!((&disturbed.end, disturbed.weights_hash), (&RunEnd::Finished, calm.weights_hash));
+    assert_eq!((disturbed.failures.count, disturbed.failures.latest[0].kind), (1, "panic"));
     hub.hub.shutdown().await;
 }

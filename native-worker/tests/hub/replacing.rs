@@ -15,14 +15,19 @@ use rollmesh::{
     launch::{LaunchError, LaunchOrder, LaunchedWorker, Launcher, WorkerSpec},
     train::RunEnd,
 };
-use rollmesh_core::protocol::{
-    Message, Role, Token,
-    message::{RemoveWorker, Request, Scale},
+use rollmesh_core::{
+    ids::LeaseId,
+    protocol::{
+        Message, Role, Token,
+        message::{LeaseRefused, RemoveWorker, Request, Scale},
+    },
 };
 use tokio::sync::mpsc;
 
 use super::{
-    TestHub, end, small,
+    TestHub, end,
+    hand_made::HandMade,
+    small,
     support::{client::Client, soon},
 };
 
@@ -106,6 +111,33 @@ async fn a_process_that_lost_its_connection_and_stands_still_is_replaced() {
     hub.notice("does not come back: it is ended").await;
     hub.notice("ended (killed); another one takes its place").await;
     assert_ne!(next(&mut tokens).await, frozen);
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn local_worker_in_quarantine_is_replaced() {
+    let (stage, mut tokens) = Stage::new(u32::MAX, 0);
+    let mut hub = TestHub::on_stage(stage).await;
+    let run = hub.train(small(1, 2_000)).await;
+    let mut refusing = hub.join_as(next(&mut tokens).await).await;
+    refusing.answer_able().await;
+    for _ in 0..3 {
+        let lease = refusing.wait_for(|message| match message {
+            Message::LeaseGrant(grant) => Some(grant.lease),
+            _ => None,
+        });
+        let refused = LeaseRefused::whole(LeaseId(lease.await), "cannot");
+        refusing.say(&Message::LeaseRefused(refused)).await;
+    }
+    hub.notice("it failed three times in a row").await;
+    hub.notice("another one takes its place").await;
+    drop(refusing);
+    let mut sound = HandMade::join_as(&hub, next(&mut tokens).await, "native").await;
+    let summary = tokio::select! {
+        summary = end(run) => summary,
+        () = sound.stay() => panic!("the hub hung up"),
+    };
+    assert_eq!((summary.end, summary.failures.count), (RunEnd::Finished, 0));
     hub.hub.shutdown().await;
 }
 

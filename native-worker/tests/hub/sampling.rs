@@ -211,7 +211,7 @@ async fn a_worker_in_quarantine_keeps_no_weights_waiting() {
         failing.answer_able().await;
         while let Some(message) = failing.hear().await {
             if let Message::LeaseGrant(grant) = message {
-                let refused = LeaseRefused { lease: grant.lease, reason: "cannot".into() };
+                let refused = LeaseRefused { lease: grant.lease, reason: "cannot".into(), failed: None };
                 failing.say(&Message::LeaseRefused(refused)).await;
             }
         }

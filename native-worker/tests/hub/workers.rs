@@ -82,7 +82,7 @@ async fn a_worker_that_answers_what_nobody_has_asked_is_sent_away() {
     let run = hub.train(small(0, 2_000)).await;
     let answers: [fn(u64) -> Message; 5] = [
         |run| Message::RunAnswer(RunAnswer::new(run as u32 + 1_000, Ok(()))),
-        |lease| Message::LeaseRefused(LeaseRefused { lease: lease + 1_000, reason: String::new() }),
+        |lease| Message::LeaseRefused(LeaseRefused { lease: lease + 1_000, reason: String::new(), failed: None }),
         |lease| Message::FragmentUpload(FragmentUpload { run: 1, lease: lease + 1_000, ..FragmentUpload::default() }),
         |call| Message::CallResult(CallResult { call, ok: true, body: vec![0; 1_000] }),
         |call| Message::CallProgress(CallProgress { call }),
@@ -163,6 +163,22 @@ pub(crate) async fn row_of(viewer: &mut Client, worker: u32, is_so: impl Fn(&Wor
 }
 
 #[tokio::test]
+async fn run_ends_if_no_connected_worker_is_able() {
+    let mut cart_pole = EnvRegistry::builtin().spec("CartPole-v1").unwrap().clone();
+    cart_pole.name = "Mine-v0".into();
+    let registry = Registry::builtin().with_env(cart_pole);
+    let hub = TestHub::start_by("127.0.0.1:0", |config| async { Hub::start(config, &registry).await }).await;
+    let run = hub.train_with(small(0, 2_000), |config| config.rollout.env = Some("Mine-v0".into())).await;
+    let _worker = hub.worker();
+    let summary = end(run).await;
+    let error = summary.error.unwrap();
+    let expected = "none of the 1 connected workers can go on, worker 1: unknown environment: there is no environment";
+    assert!(error.starts_with(expected), "{error}");
+    assert!(matches!(summary.end, RunEnd::Failed(_)));
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
 async fn unable_worker_says_why_stays_and_works_for_the_next_run() {
     let mut cart_pole = EnvRegistry::builtin().spec("CartPole-v1").unwrap().clone();
     cart_pole.name = "Mine-v0".into();
@@ -181,7 +197,7 @@ async fn unable_worker_says_why_stays_and_works_for_the_next_run() {
     let line = process.line("this worker cannot run the hub's run 1").await;
     assert!(line.contains(why), "{line}");
     hub.notice(&format!("worker 1 cannot run this, and gets no lease of it: {why}")).await;
-    hub.notice("none of the 1 workers can run this: the run waits for one that can").await;
+    hub.notice("none of the 1 workers can run this: the run ends unless one that can comes soon").await;
     let mut viewer = hub.viewer().await;
     let row = row_of(&mut viewer, 1, |row| row.state == WorkerState::Unable.to_wire()).await;
     assert!(row.reason.starts_with(why), "{row:?}");

@@ -208,7 +208,7 @@ pub(crate) fn a_failure_that_is_not_survived_is_an_error() {
         let mut worker = builder(config).build().unwrap();
         // The other one may make some batches alone before the deadline.
         let error = (0..1_000_000).find_map(|_| worker.sample().err()).unwrap().to_string();
-        assert!(error.starts_with(words), "{error}");
+        assert!(error.contains(words), "{error}");
         // The next call goes on, with another process.
         let batch = worker.sample().unwrap();
         assert!(batch.env_steps() >= 40);

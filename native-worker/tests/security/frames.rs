@@ -36,7 +36,7 @@ pub(crate) fn proper(role: Role) -> Vec<Vec<u8>> {
         Message::Goodbye(Goodbye { reason: "bye".into() }),
         Message::Chunk(Chunk { stream: 0, total: 600_000, offset: 0, data: vec![1; 500] }),
         Message::Credit(Credit { bytes: 1 << 18 }),
-        Message::LeaseRefused(LeaseRefused { lease: 9, reason: "no".into() }),
+        Message::LeaseRefused(LeaseRefused { lease: 9, reason: "no".into(), failed: None }),
         Message::Progress(Progress { lease: 9, env_steps: 100 }),
         Message::FragmentUpload(upload),
         Message::WeightsApplied(WeightsApplied { run: 1, version: 3 }),

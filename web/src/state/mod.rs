@@ -239,7 +239,7 @@ impl State {
         Some(&self.workers.get(&worker)?.reason).filter(|reason| !reason.is_empty()).cloned()
     }
 
-    /// What the workers as a whole lack; `None` if nothing, or without a run.
+    /// What the workers as a whole lack, or what failed on them; `None` if nothing, or without a run.
     #[must_use]
     pub fn workers_hint(&self) -> Option<String> {
         let run = self.run.as_ref().filter(|_| self.phase().is_active())?;
@@ -252,7 +252,10 @@ impl State {
         }
         let unable = number_in(&[WorkerState::Unable]);
         let all_unable = unable > 0 && unable == self.workers.len();
-        all_unable.then(|| "No worker can run this. The run waits for one that can.".into())
+        if all_unable {
+            return Some("No worker can run this. The run ends unless one that can comes soon.".into());
+        }
+        (run.failures > 0).then(|| format!("Fragments have failed: {}. The last: {}.", run.failures, run.last_failure))
     }
 
     /// Workers beside the hub that are to stay, oldest first.

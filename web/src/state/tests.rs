@@ -152,10 +152,25 @@ fn page_hints_at_too_few_slots_and_at_workers_that_are_all_unable() {
     for worker in [1, 3] {
         reduce(&mut state, Event::Received(Message::WorkerGone(WorkerGone { worker })));
     }
-    let hint = "No worker can run this. The run waits for one that can.";
+    let hint = "No worker can run this. The run ends unless one that can comes soon.";
     assert_eq!(state.workers_hint().as_deref(), Some(hint));
     reduce(&mut state, run(1, Phase::Stopped));
     assert_eq!(state.workers_hint(), None);
+}
+
+#[test]
+fn page_tells_what_failed_on_workers() {
+    let last_failure = "slot 3, episode 2, step 17: the environment failed: no fuel (worker 1)";
+    let status = RunStatus {
+        run: 1,
+        phase: Phase::Running as u8,
+        num_slots: 4,
+        failures: 2,
+        last_failure: last_failure.into(),
+        ..RunStatus::default()
+    };
+    let state = after([Event::Started { token: true }, welcome(), Event::Received(Message::RunStatus(status))]);
+    assert_eq!(state.workers_hint(), Some(format!("Fragments have failed: 2. The last: {last_failure}.")));
 }
 
 #[test]

@@ -181,7 +181,10 @@ fn snapshots_that_are_believed_without_a_look_are_found() {
 #[test]
 fn failures_are_found() {
     let error = check_env(&spec(Fault::Fails), 2).unwrap_err();
-    assert!(matches!(error, CheckError::Failed { during: "a step", source: EnvError::Failed(_), .. }), "{error}");
+    assert!(
+        matches!(error, CheckError::Failed { during: "a step", source: EnvError::InLane { lane: 1, .. }, .. }),
+        "{error}"
+    );
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::{
     lease::Lease,
     prelude::*,
     protocol::message::AgentUpload,
-    sampler::{BatchMode, CountStepsBy, SlotState, agent_episode_len},
+    sampler::{BatchMode, CountStepsBy, SlotState, agent_position},
 };
 
 /// Puts what a lease brought into a message.
@@ -82,9 +82,9 @@ pub fn agent_fragments(
             .map_err(|source| UploadError::BadRows { slot, source: Box::new(source) })?;
         check_rows(&agents, slot, policies, limits.no_done_at_end)?;
         let state = upload.states.get(state_start..state_end).ok_or(UploadError::State(slot))?;
-        let open = agent_episode_len(state, slot).filter(|_| state.len() <= SlotState::MAX_BYTES);
+        let open = agent_position(state, slot).filter(|_| state.len() <= SlotState::MAX_BYTES);
         let ends_with_episode = limits.batch_mode == BatchMode::CompleteEpisodes;
-        if open.is_none_or(|steps| ends_with_episode && steps > 0) {
+        if open.is_none_or(|(_, steps)| ends_with_episode && steps > 0) {
             return Err(UploadError::State(slot));
         }
         let ended = upload.episodes[place];

@@ -9,7 +9,7 @@ mod perf;
 mod tests;
 mod trajectory;
 
-pub(crate) use self::lane::state::agent_episode_len;
+pub(crate) use self::lane::state::agent_position;
 use self::{
     inference::Inference,
     lane::{Lane, Round},
@@ -172,7 +172,8 @@ impl Episodic {
             lose_news(&mut self.lanes, &self.news, &mut self.losses, |_| true);
             self.lanes.iter_mut().for_each(|lane| lane.abandon(&mut self.losses));
         }
-        progress
+        let place = |env: usize| Some((self.lanes.get(env)?.next().0, self.position(env)?));
+        progress.map_err(|error| error.located(self.lanes.len(), place))
     }
 
     /// Env steps that were taken and are neither in a batch that was handed out nor lost: of episodes and fragments that
@@ -223,6 +224,11 @@ impl Episodic {
     /// cannot be brought back.
     pub(crate) fn lane_state(&self, env: usize) -> Option<Vec<u8>> {
         self.lanes.get(env)?.encode_state(self.env.as_ref())
+    }
+
+    /// The number of an environment's episode, and its env steps; after an error those of the episode that was lost.
+    pub(crate) fn position(&self, env: usize) -> Option<(u32, u32)> {
+        self.lanes.get(env).map(Lane::position)
     }
 
     /// Continues the episode of a slot from a state, which may come from any peer. The environment has not been polled.

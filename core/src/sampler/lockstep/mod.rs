@@ -68,6 +68,8 @@ pub struct Lockstep<O> {
     cut_obs: Vec<O>,
     cut_values: Vec<f32>,
     episodes: Vec<(usize, EpisodeMetrics)>,
+    /// The step of the fragment, counted from 0, that brought what was found to be invalid.
+    invalid_at: Option<usize>,
 }
 
 /// Actions on their way to the environments.
@@ -165,6 +167,7 @@ impl<O: RowElement> Lockstep<O> {
             cut_obs: Vec::new(),
             cut_values: Vec::new(),
             episodes: Vec::new(),
+            invalid_at: None,
         })
     }
 
@@ -177,7 +180,10 @@ impl<O: RowElement> Lockstep<O> {
     fn stepped(&mut self) -> Result<(), EnvError> {
         if self.done == self.arena.steps {
             self.close();
-            self.check_numbers()?;
+            if let Err((step, error)) = self.check_numbers() {
+                self.invalid_at = Some(step);
+                return Err(error);
+            }
             self.clip_rewards.clip(&mut self.arena.rewards);
         }
         Ok(())
@@ -208,23 +214,29 @@ impl<O: RowElement> Lockstep<O> {
         self.valued = false;
     }
 
-    /// Looks at everything that the environments gave, in one pass when the fragment is full.
-    fn check_numbers(&self) -> Result<(), EnvError> {
+    /// Looks at everything that the environments gave, in one pass when the fragment is full. An error comes with the step
+    /// of the fragment, counted from 0, that it is of.
+    fn check_numbers(&self) -> Result<(), (usize, EnvError)> {
         let (n, width) = (self.lanes.len(), self.arena.shapes.obs.elements());
-        let not_finite = |what, lane, step| Err(EnvError::NotFinite { what, lane, step });
+        let not_finite = |at, what, lane, step| Err((at, EnvError::NotFinite { what, lane, step }));
+        // A reset belongs to the next episode's first step.
+        let brought_by =
+            |lane, after: usize| if self.ends(lane).any(|end| end == after) { after } else { after.saturating_sub(1) };
         if let Some(row) = RowsRef::F32(&self.arena.rewards).first_not_finite() {
-            return not_finite("reward", row % n, row / n + 1);
+            return not_finite(row / n, "reward", row % n, row / n + 1);
         }
         if let Some(cut) = O::erase_rows(&self.cut_obs).first_not_finite().and_then(|i| self.cuts.get(i / width)) {
-            return not_finite("observation", cut.lane, cut.end as usize);
+            let end = cut.end as usize;
+            return not_finite(end.saturating_sub(1), "observation", cut.lane, end);
         }
         if let Some(i) = O::erase_rows(&self.arena.obs).first_not_finite() {
-            return not_finite("observation", i / width % n, i / width / n);
+            let (lane, step) = (i / width % n, i / width / n);
+            return not_finite(brought_by(lane, step), "observation", lane, step);
         }
         // What a terminal state looks like may lie beyond the bounds, as Gymnasium's CartPole shows; the rows here are those
         // that are acted on.
         let space = &self.observation_space;
-        let bad = |lane, reason| Err(EnvError::BadObservation { env: lane, agent: AgentId::SINGLE, reason });
+        let bad = |at, lane, reason| Err((at, EnvError::BadObservation { env: lane, agent: AgentId::SINGLE, reason }));
         let outside = match &self.seen {
             None => first_outside(space, &self.arena.obs, width),
             Some(seen) => seen.rows().first_outside(space, space.shape().elements()),
@@ -232,11 +244,18 @@ impl<O: RowElement> Lockstep<O> {
         match outside {
             Ok(None) => Ok(()),
             Ok(Some((row, values))) => {
-                let step = row / n;
-                bad(row % n, format!("{values} after step {step} of the fragment is not in {space}"))
+                let (lane, step) = (row % n, row / n);
+                let reason = format!("{values} after step {step} of the fragment is not in {space}");
+                bad(brought_by(lane, step), lane, reason)
             }
-            Err(error) => bad(0, format!("is of a kind that cannot be handed over: {error}")),
+            Err(error) => bad(0, 0, format!("is of a kind that cannot be handed over: {error}")),
         }
+    }
+
+    /// Steps of the fragment after which a lane's episodes ended.
+    fn ends(&self, lane: usize) -> impl Iterator<Item = usize> {
+        let ends = self.cuts.iter().filter(move |cut| cut.lane == lane && cut.reason != CutReason::FragmentEnd);
+        ends.map(|cut| cut.end as usize)
     }
 }
 
@@ -305,6 +324,7 @@ impl<O: RowElement> Collector for Lockstep<O> {
         self.episodes.clear();
         (self.fragment, self.weights_version) = (fragment, weights_version);
         (self.done, self.acted, self.valued, self.earlier_cuts) = (0, false, true, 0);
+        self.invalid_at = None;
     }
 
     fn prepare(&mut self, policy: &dyn Policy) {
@@ -439,6 +459,16 @@ impl<O: RowElement> Collector for Lockstep<O> {
             (cut, episode) = (cuts, episodes);
         }
         fragments
+    }
+
+    fn failed_at(&self, lane: usize) -> (u32, u32) {
+        let (Some(step), Some(&(episode, t))) = (self.invalid_at, self.firsts.get(lane)) else {
+            return self.lanes.moments().get(lane).map_or((0, 0), |moment| (moment.episode, moment.t));
+        };
+        let ended = |end: &usize| *end <= step;
+        let begun = self.ends(lane).filter(ended).count() as u32;
+        let t = self.ends(lane).filter(ended).max().map_or(t + step as u32, |end| (step - end) as u32);
+        (episode.wrapping_add(begun), t)
     }
 
     fn lanes(&self) -> &Lanes {

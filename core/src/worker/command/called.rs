@@ -33,7 +33,7 @@ pub struct CalledWorker {
 pub type Guard = fn(&mut dyn FnMut()) -> Result<(), String>;
 
 /// Nobody catches panics.
-fn unguarded(work: &mut dyn FnMut()) -> Result<(), String> {
+pub(in crate::worker) fn unguarded(work: &mut dyn FnMut()) -> Result<(), String> {
     work();
     Ok(())
 }
@@ -113,17 +113,28 @@ impl CalledWorker {
     pub fn stop(&mut self) {
         if let Some(mut worker) = self.worker.take() {
             // It is forgotten in any case.
-            let _ = guarded(self.guard, || Ok(worker.stop()?));
+            let _ = guarded::<_, CommandError>(self.guard, || Ok(worker.stop()?));
         }
     }
 }
 
+/// The words of a panic.
+pub(in crate::worker) struct PanicWords(pub(in crate::worker) String);
+
+impl From<PanicWords> for CommandError {
+    fn from(PanicWords(words): PanicWords) -> Self {
+        Self::new(CommandErrorKind::Panicked, words)
+    }
+}
+
 /// What panics has failed.
-fn guarded<T>(guard: Guard, mut work: impl FnMut() -> Result<T, CommandError>) -> Result<T, CommandError> {
+pub(in crate::worker) fn guarded<T, E: From<PanicWords>>(
+    guard: Guard,
+    mut work: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
     let mut result = None;
-    let panicked = |words: &str| CommandError::new(CommandErrorKind::Panicked, words);
-    guard(&mut || result = Some(work())).map_err(|words| panicked(&words))?;
-    result.unwrap_or_else(|| Err(panicked("it was not done")))
+    guard(&mut || result = Some(work())).map_err(PanicWords)?;
+    result.unwrap_or_else(|| Err(PanicWords("it was not done".into()).into()))
 }
 
 impl core::fmt::Debug for CalledWorker {

@@ -11,6 +11,7 @@ mod wire;
 
 pub use answer::WorkerAnswer;
 pub use called::{CalledWorker, Guard};
+pub(super) use called::{PanicWords, guarded, unguarded};
 pub use error::{CommandError, CommandErrorKind};
 pub use setup::WorkerSetup;
 

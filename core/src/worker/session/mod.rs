@@ -12,7 +12,10 @@ use calls::{Advanced, Calls, Done};
 use leases::{Leases, Turn};
 use pace::Pace;
 
-use super::{CalledWorker, Guard, Registry, RolloutWorkerBuilder, SetupError, SlotRunner, WorkerAnswer};
+use super::{
+    CalledWorker, Guard, Registry, RolloutWorkerBuilder, SetupError, SlotRunner, WorkerAnswer,
+    command::{PanicWords, guarded, unguarded},
+};
 use crate::{
     ids::{LeaseId, WeightsVersion, WorkerId},
     kernels::Kernels,
@@ -63,8 +66,10 @@ pub struct SessionCounters {
     pub env_steps: u64,
     /// Leases that were done.
     pub leases_done: u64,
-    /// Leases that were refused because they could not be done.
+    /// Leases that were refused as a whole because they could not be done.
     pub leases_refused: u64,
+    /// Fragments that were given up because something failed.
+    pub fragments_failed: u64,
     /// Leases that the hub took back.
     pub leases_revoked: u64,
     /// Calls that were done.
@@ -92,6 +97,7 @@ pub struct WorkerSession {
     run: Option<ActiveRun>,
     leases: Leases,
     calls: Calls,
+    guard: Guard,
     counters: SessionCounters,
 }
 
@@ -123,8 +129,9 @@ impl ActiveRun {
 }
 
 impl Runner {
-    fn new(run: &RunConfig, builder: RolloutWorkerBuilder) -> Result<Self, SetupError> {
-        let slots = SlotRunner::new(run, builder)?;
+    fn new(run: &RunConfig, builder: RolloutWorkerBuilder, guard: Guard) -> Result<Self, SetupError> {
+        let mut slots = SlotRunner::new(run, builder)?;
+        slots.set_guard(guard);
         let limits = FragmentLimits::new(run, slots.layout());
         Ok(Self { slots, limits })
     }
@@ -148,6 +155,7 @@ impl WorkerSession {
             run: None,
             leases: Leases::default(),
             calls: Calls::new(CalledWorker::new(workers)),
+            guard: unguarded,
             counters: SessionCounters::default(),
         };
         session.send(&Identity { role: Role::Worker, ..identity }.hello());
@@ -183,9 +191,10 @@ impl WorkerSession {
         Self { calls: Calls::new(CalledWorker::new(builder)), ..self }
     }
 
-    /// Says who catches the panics of user code in calls, which the core cannot do by itself.
+    /// Says who catches the panics of user code in leases and calls, which the core cannot do by itself.
     #[must_use]
     pub fn with_guard(mut self, guard: Guard) -> Self {
+        self.guard = guard;
         self.calls.set_guard(guard);
         self
     }
@@ -373,7 +382,11 @@ impl WorkerSession {
         let RunStart { run: number, config } = start;
         let (config, runner) = match RunConfig::from_wire(&config) {
             Ok(config) => {
-                let runner = Runner::new(&config, self.calls.builder()).map_err(|error| inability(&error));
+                let guard = self.guard;
+                let runner = guarded(guard, || {
+                    let made = Runner::new(&config, self.calls.builder(), guard);
+                    made.map_err(|error| inability(&error))
+                });
                 (config, runner)
             }
             Err(error) => (RunConfig::default(), Err(inability(&error.into()))),
@@ -417,6 +430,12 @@ impl WorkerSession {
 /// Whether it is time for the next report. A clock that was set back must not keep the hub in the dark.
 fn is_report_due(reported: Micros, now: Micros) -> bool {
     now.since(reported) >= PROGRESS_INTERVAL || now < reported
+}
+
+impl From<PanicWords> for Inability {
+    fn from(PanicWords(words): PanicWords) -> Self {
+        Self::new(InabilityKind::Other, &words)
+    }
 }
 
 /// What the hub is told of an error with which a run cannot begin here.

@@ -56,7 +56,7 @@ fn new_slots(slots: &[u32]) -> Vec<(u32, SlotSource)> {
 
 /// What the session says to a revoked lease.
 fn revoked(lease: u64) -> Message {
-    Message::LeaseRefused(LeaseRefused { lease, reason: "revoked".into() })
+    Message::LeaseRefused(LeaseRefused { lease, reason: "revoked".into(), failed: None })
 }
 
 /// The hub's side of one connection, driven by hand.
@@ -197,7 +197,7 @@ fn a_session_from_hello_to_two_fragments() {
     let mut runner = SlotRunner::new(&spec(), RolloutWorkerBuilder::new(Registry::builtin())).unwrap();
     let mut alone = |lease| {
         runner.begin(lease).unwrap();
-        match runner.advance(u32::MAX).unwrap() {
+        match runner.advance(u32::MAX) {
             Advance::Done { fragments, .. } => fragments,
             other => panic!("{other:?}"),
         }
@@ -424,15 +424,16 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
     let state = |bytes: &[u8]| SlotSource::State(bytes.to_vec());
     let cases = [
         (lease(1, 1, 0, &[(0, SlotSource::Held)]), "the state of slot 0 is not here"),
-        (lease(2, 1, 0, &[(0, state(&[1, 2, 3]))]), "slot 0: the slot state is damaged"),
-        (lease(3, 1, 0, &[(0, state(&[7]))]), "slot 0: the slot state has version 7, this program reads 1 and 2"),
+        (lease(2, 1, 0, &[(0, state(&[1, 2, 3]))]), "the slot state is damaged"),
+        (lease(3, 1, 0, &[(0, state(&[7]))]), "the slot state has version 7, this program reads 1 and 2"),
         (lease(4, 0, 0, &new_slots(&[8])), "slot 8 is not ascending, or not among the run's 8"),
         (lease(5, 0, 0, &[]), "the lease has no slots"),
     ];
     for (lease, reason) in &cases {
         assert_eq!(hub.refusal(lease), *reason);
     }
-    assert_eq!(hub.session.counters().leases_refused, 5);
+    let counters = hub.session.counters();
+    assert_eq!((counters.leases_refused, counters.fragments_failed), (3, 2));
     assert_eq!(hub.run(&lease(6, 0, 0, &new_slots(&[0]))).len(), 1);
 
     hub.send(&Message::RunEnd(RunEnd { run: RUN }));

@@ -1,14 +1,15 @@
 //! Leases: taken, run, handed over, given up.
 
+use core::slice;
+
 use super::{ActiveRun, MAX_BACKLOG_BYTES, Turn, WorkerSession, is_report_due};
 use crate::{
     batch::SlotFragment,
     ids::LeaseId,
     prelude::*,
     protocol::{
-        Message, convert,
+        FailureKind, FragmentFailure, Message, convert,
         message::{LeaseGrant, LeaseRefused, Progress, WeightsApplied},
-        printable,
     },
     time::Micros,
     worker::Advance,
@@ -47,7 +48,7 @@ impl WorkerSession {
             self.leases.revoke(lease);
             self.apply_weights();
         }
-        self.send(&Message::LeaseRefused(LeaseRefused { lease: lease.0, reason: "revoked".into() }));
+        self.send(&Message::LeaseRefused(LeaseRefused::whole(lease, "revoked")));
     }
 
     fn abandon(&mut self) {
@@ -71,65 +72,77 @@ impl WorkerSession {
     pub(super) fn begin_next(&mut self, now: Micros) {
         let Some(ActiveRun { number, runner: Ok(runner), reported, pace, .. }) = &mut self.run else { return };
         let mut applied = None;
-        let (id, begun) = match self.leases.next(runner.slots.weights_version()) {
+        let (id, slots, begun) = match self.leases.next(runner.slots.weights_version()) {
             None => return,
-            Some(Turn::Refuse(id, error)) => (id, Err(error.to_string())),
+            Some(Turn::Refuse(id, error)) => (id, Vec::new(), Err((None, error.to_string()))),
             Some(Turn::Run(lease, weights)) => {
-                let id = lease.id;
+                let (id, slots) = (lease.id, lease.slots.iter().map(|leased| leased.slot).collect());
                 runner.slots.work_in_turn(pace.begin(lease.slots.len()));
                 let set = weights.map_or(Ok(()), |weights| {
                     applied = Some(WeightsApplied { run: *number, version: weights.version().0 });
                     runner.slots.set_weights(&weights)
                 });
-                (id, set.and_then(|()| runner.slots.begin(lease)).map_err(|error| error.to_string()))
+                let begun = set.and_then(|()| runner.slots.begin(lease));
+                (id, slots, begun.map_err(|error| (Some(error.failure_kind()), error.to_string())))
             }
         };
         *reported = now;
         match (begun, applied) {
             (Ok(()), Some(applied)) => self.send(&Message::WeightsApplied(applied)),
             (Ok(()), None) => {}
-            (Err(reason), _) => {
+            (Err((kind, reason)), _) => {
                 self.leases.finish();
-                self.refuse(id, &reason);
+                match kind.filter(|kind| *kind != FailureKind::Fragment) {
+                    None => self.refuse(id, &reason),
+                    // The policies fail with these weights in every slot.
+                    Some(kind) => slots
+                        .into_iter()
+                        .map(|slot| FragmentFailure::new(kind, Some(slot), (0, 0), &reason))
+                        .for_each(|failure| self.give_up(id, &failure)),
+                }
             }
         }
     }
 
     pub(super) fn advance(&mut self, max_vector_steps: u32, now: Micros) {
         let Some(ActiveRun { number, runner: Ok(runner), reported, pace, .. }) = &mut self.run else { return };
-        let (run, running) = (*number, runner.slots.lease());
+        let run = *number;
         pace.look(now);
         match runner.slots.advance(max_vector_steps) {
-            Ok(Advance::Idle) => self.finish(),
-            Ok(Advance::Working { lease, env_steps }) => {
+            Advance::Idle => self.finish(),
+            Advance::Working { lease, env_steps } => {
                 pace.advance_to(env_steps);
                 if is_report_due(*reported, now) {
                     *reported = now;
                     self.send(&Message::Progress(Progress { lease: lease.0, env_steps }));
                 }
             }
-            Ok(Advance::Part { lease, env_steps, fragments }) => {
+            Advance::Part { lease, env_steps, fragments } => {
                 pace.advance_to(env_steps);
                 *reported = now;
                 self.send(&Message::Progress(Progress { lease: lease.0, env_steps }));
-                if !self.upload(run, lease, &fragments) {
-                    self.abandon();
-                }
+                self.upload(run, lease, &fragments);
             }
-            Ok(Advance::Done { lease, fragments }) => {
+            Advance::Failed { lease, failure, .. } => {
+                self.give_up(lease, &failure);
+                // If it was the last one, the lease is over for the hub: the next one may come.
+                self.advance(0, now);
+            }
+            Advance::Done { lease, fragments } => {
                 pace.end();
-                self.counters.leases_done += u64::from(self.upload(run, lease, &fragments));
+                self.counters.leases_done += 1;
+                self.upload(run, lease, &fragments);
                 self.finish();
-            }
-            Err(error) => {
-                self.finish();
-                self.refuse(running.unwrap_or_default(), &error.to_string());
             }
         }
     }
 
-    /// Hands fragments over, or says why it cannot: then the lease is over.
-    fn upload(&mut self, run: u32, lease: LeaseId, fragments: &[SlotFragment]) -> bool {
+    /// Hands fragments over, one by one if they cannot be sent together. One that cannot be sent at all is given up.
+    fn upload(&mut self, run: u32, lease: LeaseId, fragments: &[SlotFragment]) {
+        if fragments.is_empty() {
+            // All that was left of the lease has failed.
+            return;
+        }
         let has_agents = fragments.iter().any(|fragment| fragment.agents.is_some());
         let upload = match has_agents {
             true => convert::agent_upload(run, lease, fragments).map(Message::AgentUpload),
@@ -138,15 +151,23 @@ impl WorkerSession {
         let pushed = upload
             .map_err(|error| error.to_string())
             .and_then(|upload| self.outbox.push(&upload).map_err(|error| error.to_string()));
-        match &pushed {
-            Ok(()) => self.counters.env_steps += fragments.iter().map(SlotFragment::env_steps).sum::<u64>(),
-            Err(reason) => self.refuse(lease, reason),
+        match (pushed, fragments) {
+            (Ok(()), _) => self.counters.env_steps += fragments.iter().map(SlotFragment::env_steps).sum::<u64>(),
+            (Err(reason), [only]) => {
+                let at = (only.first_episode, only.first_t);
+                self.give_up(lease, &FragmentFailure::new(FailureKind::Fragment, Some(only.slot), at, &reason));
+            }
+            (Err(_), _) => fragments.iter().for_each(|one| self.upload(run, lease, slice::from_ref(one))),
         }
-        pushed.is_ok()
+    }
+
+    fn give_up(&mut self, lease: LeaseId, failure: &FragmentFailure) {
+        self.counters.fragments_failed += 1;
+        self.send(&Message::LeaseRefused(LeaseRefused::one(lease, failure)));
     }
 
     fn refuse(&mut self, lease: LeaseId, reason: &str) {
         self.counters.leases_refused += 1;
-        self.send(&Message::LeaseRefused(LeaseRefused { lease: lease.0, reason: printable(reason) }));
+        self.send(&Message::LeaseRefused(LeaseRefused::whole(lease, reason)));
     }
 }

@@ -116,6 +116,9 @@ fn table(hub: &Control) -> String {
         ("uninvited", some(&ledger.uninvited_rejected.by_reason())),
         ("regenerated", some(&[("env steps", ledger.regenerated)])),
     ];
+    if status.failures > 0 {
+        lines.push(("failures", format!("{} · {}", status.failures, printable(&status.last_failure))));
+    }
     lines.extend(details.into_iter().filter(|(_, text)| !text.is_empty()));
     lines.into_iter().map(|(name, text)| format!("{name:<12}{text}\n")).collect()
 }
@@ -170,6 +173,8 @@ fn object(hub: &Control) -> Value {
         "steps_per_s": number(status.steps_per_s),
         "wall_s": status.wall_ms as f64 / 1e3,
         "error": Some(&status.error).filter(|error| !error.is_empty()),
+        "failures": status.failures,
+        "last_failure": Some(&status.last_failure).filter(|failure| !failure.is_empty()),
         "num_workers": hub.workers().values().filter(|row| row.kind != LOCAL_KIND).count(),
         "num_local_workers": hub.local_workers().count(),
         "num_worker_restarts": hub.ledger().num_worker_restarts,

@@ -71,10 +71,16 @@ impl Run {
         answer.run == self.number && self.group.handle_answer(worker, answer.read(), now)
     }
 
-    /// A worker does not want a lease. False if it has none of that number.
+    /// A worker does not want a lease, or gives up a fragment of it. False if it has none of that number.
     pub(crate) fn handle_refused(&mut self, worker: WorkerId, refused: &LeaseRefused, now: Micros) -> bool {
         let id = LeaseId(refused.lease);
         let had = self.granted.get(&id).is_some_and(|(owner, _)| *owner == worker);
+        if let Some(failure) = refused.failure() {
+            if had {
+                self.group.handle_failed(worker, id, failure, now);
+            }
+            return had;
+        }
         if had {
             self.granted.remove(&id);
         }

@@ -37,7 +37,7 @@ use tokio::sync::mpsc;
 use rollmesh_core::group::Ledger;
 
 use super::{
-    RunEnd, RunRequest, RunRequestError, SavedRun, Summary,
+    Failures, RunEnd, RunRequest, RunRequestError, SavedRun, Summary,
     consumer::{Consumer, Consuming, SubmitError},
     evaluation::{EvaluationMetrics, RunEvaluation},
     local::Iterated,
@@ -502,6 +502,8 @@ impl Run {
             failed_checkpoints: ended.as_ref().map_or(0, |ended| ended.failed_checkpoints),
             lost_lines: ended.as_ref().map_or(0, |ended| ended.lost_lines),
             moved_slots: self.group.moved_slots(),
+            failures: Failures::of(&self.group),
+            error: end.error(),
             end,
         };
         if let Some(Err(error)) = ended.map(|ended| ended.write(&self.policy(), self.group.ledger(), &summary)) {
@@ -542,7 +544,7 @@ mod tests {
         let mut runner = SlotRunner::new(run.config(), RolloutWorkerBuilder::new(Registry::builtin())).unwrap();
         let id = lease.id;
         runner.begin(lease).unwrap();
-        let Advance::Done { fragments, .. } = runner.advance(8).unwrap() else { panic!("8 steps are a fragment") };
+        let Advance::Done { fragments, .. } = runner.advance(8) else { panic!("8 steps are a fragment") };
         run.group.handle_fragments(worker, id, fragments, now);
         assert!(run.poll_update().is_some_and(|submitted| submitted.is_ok()));
         assert!(run.has_begun() && run.group.fragment().is_none());

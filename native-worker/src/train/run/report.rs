@@ -4,7 +4,7 @@ use rollmesh_core::{
     batch::{OBS, SlotFragment},
     group::{Expired, IdleReason, Rejected},
     protocol::{
-        Phase,
+        FailureKind, Phase,
         message::{EnvTrace, ExpiredCounts, Iteration, LedgerReport, RejectedCounts, RunStatus},
     },
 };
@@ -41,7 +41,30 @@ impl Run {
             outstanding: ledger.outstanding,
             error: self.error.clone(),
             run_dir: self.run_dir(),
+            failures: self.group.failures().0,
+            last_failure: self.last_failure().unwrap_or_default(),
         }
+    }
+
+    /// What failed last, where, and on which worker.
+    pub(crate) fn last_failure(&self) -> Option<String> {
+        let (worker, failure) = self.group.failures().1.next_back()?;
+        Some(format!("{failure} (worker {worker})"))
+    }
+
+    /// Why no worker can make the rows of this run, if that is known.
+    pub(crate) fn fatal_failure(&self) -> Option<String> {
+        let fatal = self.group.fatal_failure()?;
+        let rollout = &self.config().rollout;
+        let is_of_env = matches!(
+            fatal.failure.kind,
+            FailureKind::Env | FailureKind::Panic | FailureKind::Invalid | FailureKind::Hang
+        );
+        let advice = match is_of_env && !rollout.restart_failed_sub_environments {
+            true => "; fix the environment, or set restart_failed_sub_environments to drop such episodes",
+            false => "",
+        };
+        Some(format!("{}, {fatal}{advice}", self.config().env()))
     }
 
     /// Why a worker makes no rows, with what the group does not know of the run.

@@ -173,7 +173,11 @@ impl InProcess {
         sub.turn.clear();
         if !self.restart_failed {
             sub.phase = Phase::Over;
-            return Err(error);
+            return Err(match error {
+                // The others say which one it is.
+                EnvError::Failed(_) if self.subs.len() > 1 => EnvError::InLane { lane: env, source: Box::new(error) },
+                error => error,
+            });
         }
         sub.made = None;
         sub.fault = Some(self.health.failed(env, error));

@@ -386,7 +386,8 @@ fn a_failure_is_returned_and_the_others_have_moved() {
     let (mut news, mut turn) = (News::new(), Turn::new());
     poll(&mut envs, &mut news).unwrap();
     (0..2).for_each(|_| step(&mut envs, &mut news).unwrap());
-    assert_eq!(step(&mut envs, &mut news), Err(EnvError::Failed("on fire".into())));
+    let source = Box::new(EnvError::Failed("on fire".into()));
+    assert_eq!(step(&mut envs, &mut news), Err(EnvError::InLane { lane: 1, source }));
     poll(&mut envs, &mut news).unwrap();
     assert_eq!(news.entries().iter().map(|entry| entry.env).collect::<Vec<_>>(), [0, 2]);
     assert_eq!(envs.try_restart(1), Ok(()));

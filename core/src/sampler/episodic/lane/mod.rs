@@ -171,6 +171,11 @@ impl Lane {
         (self.slot, self.next_episode, self.steps)
     }
 
+    /// The episode's number, and its env steps.
+    pub(super) fn position(&self) -> (u32, u32) {
+        (self.episode.number(), self.episode.length())
+    }
+
     /// Gives up what was begun, and goes on with these numbers.
     pub(super) fn begin_at(&mut self, episode: u32, steps: u64, losses: &mut Losses) {
         if !self.is_new() {

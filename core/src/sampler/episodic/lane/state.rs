@@ -35,10 +35,10 @@ struct LaneState {
     env: Vec<u8>,
 }
 
-/// Returns the env steps of the open episode in a state of this slot; `None` for bytes that are no such state, as far as
-/// that can be told without its environment and its policies.
-pub(crate) fn agent_episode_len(bytes: &[u8], slot: SlotId) -> Option<u32> {
-    read(bytes, slot).map(|state| state.episode.length())
+/// Returns the number of the open episode in a state of this slot, and its env steps; `None` for bytes that are no such
+/// state, as far as that can be told without its environment and its policies.
+pub(crate) fn agent_position(bytes: &[u8], slot: SlotId) -> Option<(u32, u32)> {
+    read(bytes, slot).map(|state| (state.episode.number(), state.episode.length()))
 }
 
 /// The state of a slot; `None` for bytes that are none.

@@ -1,0 +1,229 @@
+//! Fragments that fail: they are granted again, to another worker if there is one.
+//!
+//! The same failure at the same step of the same slot is the user code's own, and the run cannot go on; anything else is
+//! transient, up to [`MAX_ATTEMPTS`] in a row on one fragment. Only what trusted workers report is evidence: an untrusted one
+//! that reports a failure gets a strike, and the fragment goes to another worker.
+
+use core::fmt;
+
+use super::{End, ExpiryCause, GroupEvent, LeaseGroup, Receipt, grant::Iteration, slot_table::Slot, worker::Worker};
+use crate::{
+    ids::{FragmentNo, LeaseId, SlotId, WorkerId},
+    prelude::*,
+    protocol::{FailureKind, FragmentFailure, WorkerState},
+    sampler::position_in,
+    time::Micros,
+};
+
+/// Attempts in a row at one fragment that may fail, whatever fails.
+const MAX_ATTEMPTS: u32 = 5;
+/// The latest failures that are kept.
+const MAX_LATEST: usize = 16;
+
+/// What failed in a group so far.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    suspects: BTreeMap<SlotId, Suspect>,
+    count: u64,
+    latest: VecDeque<(WorkerId, FragmentFailure)>,
+    fatal: Option<FatalFailure>,
+}
+
+/// A slot whose next fragment has failed.
+#[derive(Debug)]
+struct Suspect {
+    fragment: FragmentNo,
+    /// In a row.
+    attempts: u32,
+    /// The worker on which it failed last.
+    worker: WorkerId,
+    /// The last failure that a trusted worker reported.
+    last: Option<FragmentFailure>,
+    /// It is granted alone.
+    is_alone: bool,
+}
+
+/// What shows that a fragment has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Evidence {
+    /// Its worker says so.
+    Report,
+    /// No progress of a lease with so many open slots. A slow worker may only need more time.
+    Silence { slots: usize },
+}
+
+/// A failure with which the run cannot go on. Its text says where, and why it is not tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FatalFailure {
+    /// The last failure.
+    pub failure: FragmentFailure,
+    /// Attempts in a row that have failed.
+    pub attempts: u32,
+    /// True if the attempt before failed in the same way at the same step.
+    pub is_repeated: bool,
+}
+
+impl fmt::Display for FatalFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { failure, attempts, is_repeated } = self;
+        match is_repeated {
+            true => write!(f, "{failure}; it failed again in the same way when it was tried again"),
+            false => write!(f, "{failure}; {attempts} attempts at this fragment have failed in a row"),
+        }
+    }
+}
+
+impl LeaseGroup {
+    /// A worker gave up a fragment of a lease, which goes on with its other slots. That is no strike.
+    ///
+    /// The fragment is granted once more, to another worker if one is able, and alone. If the group can conclude that no
+    /// worker will ever make it, it grants nothing more, see [`fatal_failure`](Self::fatal_failure).
+    pub fn handle_failed(&mut self, worker: WorkerId, lease: LeaseId, failure: FragmentFailure, now: Micros) {
+        self.heard_of(worker);
+        let live = self.leases.of(worker, lease);
+        match (failure.slot, live.map(|live| (live.fragment, live.weights_version, live.open.clone()))) {
+            // Rows that came of it are accepted as any others, maybe before this.
+            (None, _) => self.report(worker, failure),
+            (Some(slot), Some((fragment, weights_version, open))) if open.contains(&slot) => {
+                // It goes on from what is not there now.
+                self.take_back_follow_up(worker);
+                let env_steps = u64::from(self.config.rollout_fragment_length);
+                self.end_grant(lease, slot, env_steps, End::Expired(ExpiryCause::Refused));
+                self.close_if_done(worker, lease, &Receipt::default(), now);
+                if self.audits.party(worker).is_some() && self.lag(weights_version) == 0 {
+                    self.strike(worker);
+                }
+                self.suspect((worker, Evidence::Report), fragment, slot, failure.clone());
+                self.report(worker, failure);
+            }
+            (Some(_), Some(_)) => self.strike(worker),
+            // The lease is over: its slots are others'.
+            (Some(_), None) => {}
+        }
+        self.advance(now);
+    }
+
+    /// A lease made no progress: any of its open slots may be the one that hangs.
+    pub(super) fn suspect_of_hanging(&mut self, lease: LeaseId, patience: Micros) {
+        let Some(live) = self.leases.get(lease) else { return };
+        let (worker, fragment, open) = (live.worker, live.fragment, live.open.clone());
+        for &slot in &open {
+            let state = self.slots.get(slot).and_then(Slot::state);
+            let at = state.and_then(|state| position_in(state, slot)).unwrap_or_default();
+            let message = format!("no progress for {patience}, in the fragment that begins here");
+            let failure = FragmentFailure::new(FailureKind::Hang, Some(slot), at, &message);
+            self.suspect((worker, Evidence::Silence { slots: open.len() }), fragment, slot, failure.clone());
+            // A worker that hangs once may have been stopped by its machine.
+            let is_known = self.failures.suspects.get(&slot).is_some_and(|suspect| suspect.attempts > 1);
+            if is_known && open.len() == 1 {
+                self.report(worker, failure);
+            }
+        }
+    }
+
+    /// A worker that was silent is heard of: it was slow, and no slot of its lease hangs.
+    pub(super) fn forgive_silence(&mut self, worker: WorkerId) {
+        let is_meant = |suspect: &&mut Suspect| {
+            suspect.worker == worker && suspect.last.as_ref().is_some_and(|last| last.kind == FailureKind::Hang)
+        };
+        for suspect in self.failures.suspects.values_mut().filter(is_meant) {
+            suspect.attempts = suspect.attempts.saturating_sub(1);
+        }
+    }
+
+    /// Failures of fragments so far, and the latest ones with the workers that reported them, oldest first.
+    #[must_use]
+    pub fn failures(&self) -> (u64, impl DoubleEndedIterator<Item = &(WorkerId, FragmentFailure)>) {
+        (self.failures.count, self.failures.latest.iter())
+    }
+
+    /// The failure with which the run cannot go on, if there is one.
+    #[must_use]
+    pub fn fatal_failure(&self) -> Option<&FatalFailure> {
+        self.failures.fatal.as_ref()
+    }
+
+    fn report(&mut self, worker: WorkerId, failure: FragmentFailure) {
+        self.failures.count += 1;
+        if self.failures.latest.len() == MAX_LATEST {
+            self.failures.latest.pop_front();
+        }
+        self.failures.latest.push_back((worker, failure.clone()));
+        self.event(GroupEvent::FragmentFailed { worker, failure });
+    }
+
+    /// A slot's fragment has failed, or may be the one of its lease that hangs.
+    fn suspect(
+        &mut self,
+        (worker, evidence): (WorkerId, Evidence),
+        fragment: FragmentNo,
+        slot: SlotId,
+        failure: FragmentFailure,
+    ) {
+        if self.slots.is_committed(slot, fragment) {
+            return;
+        }
+        let is_trusted = self.audits.party(worker).is_none();
+        let is_located = matches!(evidence, Evidence::Report | Evidence::Silence { slots: 1 });
+        let new = || Suspect { fragment, attempts: 0, worker, last: None, is_alone: false };
+        let suspect = self.failures.suspects.entry(slot).or_insert_with(new);
+        if suspect.fragment != fragment {
+            *suspect = new();
+        }
+        suspect.worker = worker;
+        suspect.is_alone |= is_located || suspect.attempts > 0;
+        if !is_trusted {
+            return;
+        }
+        suspect.attempts += 1;
+        let attempts = suspect.attempts;
+        let is_repeated = evidence == Evidence::Report && suspect.last.as_ref() == Some(&failure);
+        suspect.last = Some(failure.clone());
+        if is_repeated || attempts >= MAX_ATTEMPTS && is_located {
+            self.failures.fatal.get_or_insert(FatalFailure { failure, attempts, is_repeated });
+        }
+    }
+
+    /// The slot's fragment is there.
+    pub(super) fn clear_suspicion(&mut self, slot: SlotId, fragment: FragmentNo) {
+        // A follow-up may have failed before its lease's turn came.
+        self.failures.suspects.retain(|&suspect, found| suspect != slot || found.fragment > fragment);
+    }
+
+    /// True for a slot that is not granted together with others.
+    pub(super) fn is_alone(&self, slot: SlotId) -> bool {
+        self.failures.suspects.get(&slot).is_some_and(|suspect| suspect.is_alone)
+    }
+
+    /// Grants the fragments that failed, each alone, as soon as a worker is there for it.
+    pub(super) fn grant_failed(&mut self, now: Micros) {
+        let alone = self.failures.suspects.iter().filter(|(_, suspect)| suspect.is_alone);
+        let due = alone.filter_map(|(&slot, suspect)| Some((slot, suspect.worker, self.iteration_of(slot)?)));
+        for (slot, failed_on, iteration) in due.collect::<Vec<_>>() {
+            if let Some(worker) = self.next_after(failed_on) {
+                self.grant(iteration, worker, &[slot], now);
+            }
+        }
+    }
+
+    /// The iteration of which a slot's fragment should be made now.
+    fn iteration_of(&self, id: SlotId) -> Option<Iteration> {
+        let slot = self.slots.get(id)?;
+        if self.is_free() {
+            let weights_version = self.version_to_make(id, slot).filter(|_| !self.is_full())?;
+            return Some(Iteration { fragment: slot.next(), weights_version });
+        }
+        self.being_made().filter(|iteration| slot.is_open(iteration.fragment))
+    }
+
+    /// An idle worker for what failed on this one, if it need not wait for another one.
+    fn next_after(&self, failed_on: WorkerId) -> Option<WorkerId> {
+        let is_other = |id: &WorkerId, known: &Worker| *id != failed_on && known.is_sound();
+        let is_idle = |known: &Worker| known.state() == WorkerState::Idle;
+        if self.workers.iter().any(|(id, known)| is_other(id, known)) {
+            let mut others = self.workers.iter().filter(|(id, known)| is_other(id, known) && is_idle(known));
+            return others.next().map(|(&id, _)| id);
+        }
+        self.workers.get(&failed_on).filter(|known| is_idle(known)).map(|_| failed_on)
+    }
+}

@@ -1,0 +1,148 @@
+//! Why a worker gave up a fragment.
+
+use core::fmt;
+
+use super::{
+    message::{FailedFragment, LeaseRefused},
+    printable,
+    wire_enum::wire_enum,
+};
+use crate::{
+    ids::{LeaseId, SlotId},
+    prelude::*,
+};
+
+wire_enum! {
+    /// What failed while a fragment was made.
+    "kind of failure" pub FailureKind {
+        /// The environment returned an error, or its process ended.
+        Env = 1,
+        /// User code panicked.
+        Panic = 2,
+        /// The environment returned something invalid: NaN, an infinite reward, a point outside its space, a wrong length.
+        Invalid = 3,
+        /// The environment refused the state to resume from.
+        Restore = 4,
+        /// The environment missed its deadline, or its worker reported no progress.
+        Hang = 5,
+        /// A policy failed.
+        Policy = 6,
+        /// A callback, an observation function or a mapping function failed.
+        Callback = 7,
+        /// The fragment cannot be completed, or not be uploaded.
+        Fragment = 8,
+    }
+}
+
+impl FailureKind {
+    /// Its name for programs, in lower case.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Env => "error",
+            Self::Panic => "panic",
+            Self::Invalid => "invalid",
+            Self::Restore => "restore",
+            Self::Hang => "hang",
+            Self::Policy => "policy",
+            Self::Callback => "callback",
+            Self::Fragment => "fragment",
+        }
+    }
+}
+
+/// A fragment that a worker gave up: what failed, where, and a printable message of at most 512 characters.
+///
+/// ```
+/// use rollmesh_core::{
+///     ids::SlotId,
+///     protocol::{FailureKind, FragmentFailure},
+/// };
+///
+/// let failure = FragmentFailure::new(FailureKind::Env, Some(SlotId(3)), (2, 17), "the environment failed: on fire");
+/// assert_eq!(failure.to_string(), "slot 3, episode 2, step 17: the environment failed: on fire");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FragmentFailure {
+    /// What failed.
+    pub kind: FailureKind,
+    /// The slot; `None` if slots failed that were stepped together, and none of them when it was stepped alone.
+    pub slot: Option<SlotId>,
+    /// The episode's number within the slot.
+    pub episode: u32,
+    /// The step of the episode that failed, counted from 0.
+    pub t: u32,
+    message: String,
+}
+
+impl FragmentFailure {
+    /// Takes a message, also one from a peer: see [`printable`].
+    #[must_use]
+    pub fn new(kind: FailureKind, slot: Option<SlotId>, (episode, t): (u32, u32), message: &str) -> Self {
+        Self { kind, slot, episode, t, message: printable(message) }
+    }
+
+    /// What the user code or the worker said.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for FragmentFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, slot, episode, t, message } = self;
+        match (slot, kind) {
+            (None, _) => write!(f, "slots that were stepped together, but none of them alone: {message}"),
+            (Some(slot), FailureKind::Restore) => {
+                write!(f, "slot {slot}, episode {episode}, step {t}: the state was not restored: {message}")
+            }
+            (Some(slot), _) => write!(f, "slot {slot}, episode {episode}, step {t}: {message}"),
+        }
+    }
+}
+
+impl LeaseRefused {
+    /// Refuses a lease as a whole.
+    #[must_use]
+    pub fn whole(lease: LeaseId, reason: &str) -> Self {
+        Self { lease: lease.0, reason: printable(reason), failed: None }
+    }
+
+    /// Gives up one fragment of a lease.
+    #[must_use]
+    pub fn one(lease: LeaseId, failure: &FragmentFailure) -> Self {
+        let FragmentFailure { kind, slot, episode, t, message } = failure;
+        let failed = FailedFragment { kind: kind.to_wire(), slot: slot.map(|slot| slot.0), episode: *episode, t: *t };
+        Self { lease: lease.0, reason: message.clone(), failed: Some(failed) }
+    }
+
+    /// The fragment that was given up; `None` if the lease was refused as a whole. A kind that this version does not know
+    /// is [`FailureKind::Fragment`].
+    #[must_use]
+    pub fn failure(&self) -> Option<FragmentFailure> {
+        let FailedFragment { kind, slot, episode, t } = self.failed?;
+        let kind = FailureKind::try_from(kind).unwrap_or(FailureKind::Fragment);
+        Some(FragmentFailure::new(kind, slot.map(SlotId), (episode, t), &self.reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_survive_the_wire() {
+        for &kind in FailureKind::ALL {
+            for slot in [None, Some(SlotId(7))] {
+                let failure = FragmentFailure::new(kind, slot, (2, 30), "no");
+                assert_eq!(LeaseRefused::one(LeaseId(1), &failure).failure(), Some(failure));
+            }
+        }
+        assert_eq!(LeaseRefused::whole(LeaseId(1), "no").failure(), None);
+        let newer = FailedFragment { kind: 200, slot: None, episode: 0, t: 0 };
+        let refused = LeaseRefused { lease: 1, reason: "\x1b[2J".into(), failed: Some(newer) };
+        let failure = refused.failure().unwrap();
+        assert_eq!((failure.kind, failure.message()), (FailureKind::Fragment, " [2J"));
+    }
+}

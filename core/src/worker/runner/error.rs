@@ -1,0 +1,124 @@
+//! What keeps a worker from running a lease, and what fails while it does.
+
+use crate::{
+    env::{EnvError, ProcessEnd},
+    ids::{LeaseId, SlotId, WeightsVersion},
+    policy::PolicyError,
+    prelude::*,
+    protocol::{FailureKind, FragmentFailure},
+    sampler::{DriveError, SampleError, StateError},
+    weights::WeightsError,
+    worker::command::PanicWords,
+};
+
+/// Why a lease or weights could not be taken, or a lease could not be finished.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum RunnerError {
+    /// Another lease is running.
+    #[error("lease {0} is still running")]
+    Busy(LeaseId),
+    /// The lease wants other weights than the ones that are here.
+    #[error("the lease wants weights {wanted}, here are {here}")]
+    WrongWeights {
+        /// The lease's.
+        wanted: WeightsVersion,
+        /// The policy's.
+        here: WeightsVersion,
+    },
+    /// The lease names a slot that the run does not have.
+    #[error("the run has {num_slots} slots, there is no slot {slot}")]
+    NoSuchSlot {
+        /// The slot.
+        slot: SlotId,
+        /// Slots of the run.
+        num_slots: u32,
+    },
+    /// The lease has no slots, or not in ascending order.
+    #[error("the slots of a lease must be ascending, and at least one")]
+    BadSlots,
+    /// The lease says that the state is here, and it is not.
+    #[error("the state of slot {0} is not here")]
+    NotHeld(SlotId),
+    /// The lease's state of a slot cannot be read.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The environment failed.
+    #[error(transparent)]
+    Env(#[from] EnvError),
+    /// The policy does not fit, or failed.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The weights are not those of the run's policies.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// Sampling several agents, or the user's code, failed.
+    #[error(transparent)]
+    Sample(SampleError),
+    /// User code panicked, with these words.
+    #[error("{0}")]
+    Panicked(String),
+    /// A fragment of a lease that was to be replayed failed.
+    #[error("{0}")]
+    Failed(Box<FragmentFailure>),
+}
+
+impl From<DriveError> for RunnerError {
+    fn from(error: DriveError) -> Self {
+        match error {
+            DriveError::Env(error) => Self::Env(error),
+            DriveError::Policy(error) => Self::Policy(error),
+            DriveError::Preprocess(error) => Self::Policy(PolicyError::Failed(error.to_string())),
+            DriveError::Filter(error) => Self::Policy(error.into()),
+        }
+    }
+}
+
+impl From<SampleError> for RunnerError {
+    /// Where an environment failed the runner finds out by itself.
+    fn from(error: SampleError) -> Self {
+        match error {
+            SampleError::Env(source) | SampleError::EnvAt { source, .. } => Self::Env(source),
+            error => Self::Sample(error),
+        }
+    }
+}
+
+impl From<PanicWords> for RunnerError {
+    fn from(PanicWords(words): PanicWords) -> Self {
+        Self::Panicked(words)
+    }
+}
+
+impl RunnerError {
+    /// What kind of failure of a fragment this is.
+    pub(in crate::worker) fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::State(_) => FailureKind::Restore,
+            Self::Env(error) => kind_of(error),
+            Self::Panicked(_) => FailureKind::Panic,
+            Self::Sample(SampleError::Callback(_) | SampleError::UnknownPolicy { .. }) => FailureKind::Callback,
+            Self::Policy(_)
+            | Self::Weights(_)
+            | Self::Sample(SampleError::Policy { .. } | SampleError::PolicyMap(_) | SampleError::Weights(_)) => {
+                FailureKind::Policy
+            }
+            _ => FailureKind::Fragment,
+        }
+    }
+}
+
+fn kind_of(error: &EnvError) -> FailureKind {
+    match error {
+        // The words with which shells report a panic.
+        EnvError::Failed(reason) if reason.starts_with("panicked") => FailureKind::Panic,
+        EnvError::WrongType { .. }
+        | EnvError::WrongLength { .. }
+        | EnvError::NotFinite { .. }
+        | EnvError::BadObservation { .. }
+        | EnvError::BadReward { .. }
+        | EnvError::UnknownAgent { .. } => FailureKind::Invalid,
+        EnvError::BadSnapshot(_) => FailureKind::Restore,
+        EnvError::Process { end: ProcessEnd::Overdue { .. }, .. } => FailureKind::Hang,
+        _ => FailureKind::Env,
+    }
+}

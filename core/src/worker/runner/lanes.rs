@@ -1,0 +1,55 @@
+//! Slots that are worked on together.
+
+use super::RunnerError;
+use crate::{
+    batch::SlotFragment,
+    ids::{FragmentNo, PolicyId, SlotId, WeightsVersion},
+    prelude::*,
+    sampler::SampleError,
+    worker::{agent_lanes::AgentLanes, builder::LeaseParts, lane_set::LaneSet},
+};
+
+/// Slots that are worked on together, by the collector that fits.
+pub(super) enum Lanes {
+    Lockstep(LaneSet),
+    Agents(Box<AgentLanes>),
+}
+
+impl Lanes {
+    pub(super) fn begin(&mut self, fragment: FragmentNo, version: WeightsVersion, steps: u32) {
+        match self {
+            Self::Lockstep(lanes) => lanes.begin(fragment, version, steps),
+            Self::Agents(lanes) => lanes.begin(fragment, version),
+        }
+    }
+
+    /// Takes at most `max_steps` steps of all slots; the fragments if they are ready.
+    pub(super) fn advance(
+        &mut self,
+        parts: &mut LeaseParts,
+        max_steps: u32,
+    ) -> Result<(u32, Option<Vec<SlotFragment>>), RunnerError> {
+        match self {
+            Self::Lockstep(lanes) => {
+                let entry = parts.host.policies.get_mut(&PolicyId::DEFAULT).map_err(SampleError::from)?;
+                Ok(lanes.advance(entry, max_steps)?)
+            }
+            Self::Agents(lanes) => Ok(lanes.advance(&mut parts.host, max_steps)?),
+        }
+    }
+
+    pub(super) fn slots(&self) -> Vec<SlotId> {
+        match self {
+            Self::Lockstep(lanes) => lanes.slots().collect(),
+            Self::Agents(lanes) => lanes.slots().to_vec(),
+        }
+    }
+
+    /// Where the only slot failed.
+    pub(super) fn failed_at(&self) -> (u32, u32) {
+        match self {
+            Self::Lockstep(lanes) => lanes.failed_at(0),
+            Self::Agents(lanes) => lanes.failed_at(),
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! The part of a worker in a group that runs leases. No messages in here.
+
+mod error;
+mod lanes;
+
+pub use self::error::RunnerError;
+use self::lanes::Lanes;
+use super::{
+    Guard, RolloutWorkerBuilder, SetupError,
+    agent_lanes::AgentLanes,
+    builder::LeaseParts,
+    command::{guarded, unguarded},
+    lane_set::LaneSet,
+};
+use crate::{
+    batch::SlotFragment,
+    env::{EnvContext, EnvStart},
+    ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
+    lease::{Lease, LeasedSlot, SlotSource},
+    prelude::*,
+    protocol::{FailureKind, FragmentFailure},
+    run::RunConfig,
+    sampler::{FragmentLayout, LaneStart, SampleError, position_in, set_weights},
+    weights::Weights,
+};
+
+/// Runs leases of one run, one at a time.
+///
+/// User code that fails costs the fragment of the slot that it failed in. If slots that are worked on together fail, each
+/// is worked on again alone, from the state that it had: so the failure is found, and the others' fragments are made.
+pub struct SlotRunner {
+    run: RunConfig,
+    parts: LeaseParts,
+    guard: Guard,
+    /// The lanes of the latest lease: one set of all its slots, or one for each if they are worked on in turn.
+    lanes: Vec<Lanes>,
+    version: WeightsVersion,
+    /// The fragment for which lanes and states stand ready, while no lease is running.
+    next: FragmentNo,
+    /// The slots' states after the latest lease.
+    states: BTreeMap<SlotId, Vec<u8>>,
+    lease: Option<Running>,
+    in_turn: bool,
+}
+
+/// A slot with its state; none for one that begins its first episode.
+type Start = (SlotId, Option<Vec<u8>>);
+
+/// Slots of a lease that are worked on together, from these states.
+struct SlotSet {
+    starts: Vec<Start>,
+    lanes: Result<Lanes, RunnerError>,
+}
+
+struct Running {
+    id: LeaseId,
+    fragment: FragmentNo,
+    /// Also those that were lost with a failure.
+    env_steps: u64,
+    /// The sets that are not done, in order; the first one is worked on.
+    open: VecDeque<SlotSet>,
+    /// With what slots failed together, until one of them fails alone.
+    unexplained: Option<RunnerError>,
+}
+
+/// How far a lease has come.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Advance {
+    /// There is no lease.
+    Idle,
+    /// The lease needs more.
+    Working {
+        /// The lease.
+        lease: LeaseId,
+        /// Env steps done for it so far.
+        env_steps: u64,
+    },
+    /// Slots of the lease are done, and it goes on with others.
+    Part {
+        /// The lease.
+        lease: LeaseId,
+        /// Env steps done for it so far.
+        env_steps: u64,
+        /// One fragment for each of these slots.
+        fragments: Vec<SlotFragment>,
+    },
+    /// A fragment of the lease failed, which goes on with the others.
+    Failed {
+        /// The lease.
+        lease: LeaseId,
+        /// Env steps done for it so far.
+        env_steps: u64,
+        /// What failed, and where.
+        failure: FragmentFailure,
+    },
+    /// The lease is done.
+    Done {
+        /// The lease.
+        lease: LeaseId,
+        /// One fragment per slot that was not handed over before and has not failed, in the lease's order.
+        fragments: Vec<SlotFragment>,
+    },
+}
+
+impl SlotRunner {
+    /// Gets ready for a run, with the names, kernels and shell of a builder. The policy has the run's first weights,
+    /// version 0.
+    ///
+    /// # Errors
+    /// [`SetupError`] if the run cannot be sampled here: an unknown environment or kind of policy, settings that make no
+    /// sense.
+    pub fn new(run: &RunConfig, builder: RolloutWorkerBuilder) -> Result<Self, SetupError> {
+        let parts = builder.lease_parts(run)?;
+        let (version, next) = (WeightsVersion(0), FragmentNo(0));
+        let (lanes, states) = (Vec::new(), BTreeMap::new());
+        let (run, guard) = (run.clone(), unguarded as Guard);
+        Ok(Self { run, parts, guard, lanes, version, next, states, lease: None, in_turn: false })
+    }
+
+    /// Sets a guard, so that user code that panics has failed.
+    pub fn set_guard(&mut self, guard: Guard) {
+        self.guard = guard;
+    }
+
+    /// What the rows of its fragments hold.
+    #[must_use]
+    pub fn layout(&self) -> &FragmentLayout {
+        &self.parts.layout
+    }
+
+    /// Version of the weights that act.
+    #[must_use]
+    pub fn weights_version(&self) -> WeightsVersion {
+        self.version
+    }
+
+    /// Acts with other weights from the next lease on.
+    ///
+    /// # Errors
+    /// [`RunnerError::Busy`] while a lease is running: one version acts in a whole fragment;
+    /// [`RunnerError::Policy`] when they do not fit.
+    pub fn set_weights(&mut self, weights: &Weights) -> Result<(), RunnerError> {
+        self.check_idle()?;
+        let policies = &mut self.parts.host.policies;
+        guarded(self.guard, || set_weights(policies, weights).map_err(RunnerError::from))?;
+        self.version = weights.version();
+        Ok(())
+    }
+
+    /// From the next lease on, works on one slot after the other and hands each over when it is done, or on all together.
+    /// The rows are the same.
+    pub fn work_in_turn(&mut self, in_turn: bool) {
+        self.in_turn = in_turn;
+    }
+
+    /// Takes a lease. After an error nothing has changed.
+    ///
+    /// # Errors
+    /// [`RunnerError`], which says why the lease cannot be run here.
+    pub fn begin(&mut self, lease: Lease) -> Result<(), RunnerError> {
+        self.check_idle()?;
+        self.check(&lease)?;
+        let starts = lease.slots.iter().map(|leased| self.start(lease.fragment, leased));
+        let starts: Vec<Start> = starts.collect::<Result<_, _>>()?;
+        let ready = self.stands_ready_for(&lease);
+        let mut lanes = core::mem::take(&mut self.lanes).into_iter().filter(|_| ready);
+        self.states.clear();
+        let sets = starts.chunks(self.slots_per_set(&lease)).map(<[Start]>::to_vec);
+        let open = sets.map(|starts| self.open(starts, lanes.next(), lease.fragment)).collect();
+        self.lease = Some(Running { id: lease.id, fragment: lease.fragment, env_steps: 0, open, unexplained: None });
+        Ok(())
+    }
+
+    /// Goes on with the lease for at most `max_vector_steps` steps of all its slots, or of those whose turn it is.
+    pub fn advance(&mut self, max_vector_steps: u32) -> Advance {
+        let Some(running) = &mut self.lease else { return Advance::Idle };
+        let Some(set) = running.open.front_mut() else { return self.finish(Vec::new()) };
+        let parts = &mut self.parts;
+        let worked = match &mut set.lanes {
+            Ok(lanes) => guarded(self.guard, || lanes.advance(parts, max_vector_steps)),
+            Err(error) => Err(error.clone()),
+        };
+        match worked {
+            Ok((steps, fragments)) => {
+                running.env_steps += u64::from(steps) * set.starts.len() as u64;
+                let (lease, env_steps) = (running.id, running.env_steps);
+                fragments.map_or(Advance::Working { lease, env_steps }, |fragments| self.complete(fragments))
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// The first open set is done.
+    fn complete(&mut self, fragments: Vec<SlotFragment>) -> Advance {
+        let Some(running) = &mut self.lease else { return Advance::Idle };
+        self.lanes.extend(running.open.pop_front().and_then(|set| set.lanes.ok()));
+        self.states.extend(fragments.iter().map(|fragment| (fragment.slot, fragment.state.clone())));
+        if running.open.is_empty() && running.unexplained.is_none() {
+            return self.finish(fragments);
+        }
+        Advance::Part { lease: running.id, env_steps: running.env_steps, fragments }
+    }
+
+    /// The first open set has failed: of several slots each is worked on again alone.
+    fn fail(&mut self, error: RunnerError) -> Advance {
+        let Some(running) = &mut self.lease else { return Advance::Idle };
+        let (lease, env_steps, fragment) = (running.id, running.env_steps, running.fragment);
+        let Some(SlotSet { starts, lanes }) = running.open.pop_front() else {
+            return Advance::Working { lease, env_steps };
+        };
+        let [(slot, state)] = &starts[..] else {
+            drop(lanes);
+            running.unexplained = Some(error);
+            let mut open: VecDeque<SlotSet> =
+                starts.into_iter().map(|start| self.open(vec![start], None, fragment)).collect();
+            if let Some(running) = &mut self.lease {
+                open.append(&mut running.open);
+                running.open = open;
+            }
+            return Advance::Working { lease, env_steps };
+        };
+        running.unexplained = None;
+        let (kind, at) = match (&lanes, state) {
+            (Ok(lanes), _) => (error.failure_kind(), lanes.failed_at()),
+            (Err(_), Some(state)) => {
+                let kind = Some(error.failure_kind()).filter(|kind| *kind != FailureKind::Env);
+                (kind.unwrap_or(FailureKind::Restore), position_in(state, *slot).unwrap_or_default())
+            }
+            (Err(_), None) => (error.failure_kind(), (0, 0)),
+        };
+        let failure = FragmentFailure::new(kind, Some(*slot), at, &error.to_string());
+        Advance::Failed { lease, env_steps, failure }
+    }
+
+    /// No set is open any more.
+    fn finish(&mut self, fragments: Vec<SlotFragment>) -> Advance {
+        let Some(mut running) = self.lease.take() else { return Advance::Idle };
+        let lease = running.id;
+        if let Some(error) = running.unexplained.take() {
+            let failure = FragmentFailure::new(error.failure_kind(), None, (0, 0), &error.to_string());
+            let env_steps = running.env_steps;
+            self.lease = Some(running);
+            return Advance::Failed { lease, env_steps, failure };
+        }
+        self.next = FragmentNo(running.fragment.0 + 1);
+        Advance::Done { lease, fragments }
+    }
+
+    /// Makes a lease's fragments with these weights, from beginning to end: to compare them with somebody else's.
+    ///
+    /// # Errors
+    /// [`RunnerError`], as [`set_weights`](Self::set_weights) and [`begin`](Self::begin), and for a fragment that failed.
+    pub fn replay(&mut self, lease: Lease, weights: &Weights) -> Result<Vec<SlotFragment>, RunnerError> {
+        if self.weights_version() != weights.version() || lease.weights_version.0 == 0 {
+            self.set_weights(weights)?;
+        }
+        self.begin(lease)?;
+        let mut made = Vec::new();
+        loop {
+            match self.advance(u32::MAX) {
+                Advance::Working { .. } => {}
+                Advance::Part { fragments, .. } => made.extend(fragments),
+                Advance::Failed { failure, .. } => {
+                    self.abandon();
+                    return Err(RunnerError::Failed(Box::new(failure)));
+                }
+                Advance::Done { fragments, .. } => {
+                    made.extend(fragments);
+                    return Ok(made);
+                }
+                Advance::Idle => return Ok(made),
+            }
+        }
+    }
+
+    /// The lease that is running.
+    #[must_use]
+    pub fn lease(&self) -> Option<LeaseId> {
+        self.lease.as_ref().map(|running| running.id)
+    }
+
+    /// Gives up the running lease, and with it the state of its slots.
+    pub fn abandon(&mut self) {
+        if self.lease.take().is_some() {
+            self.lanes.clear();
+            self.states.clear();
+        }
+    }
+
+    fn check_idle(&self) -> Result<(), RunnerError> {
+        self.lease().map_or(Ok(()), |lease| Err(RunnerError::Busy(lease)))
+    }
+
+    fn check(&self, lease: &Lease) -> Result<(), RunnerError> {
+        let (wanted, here) = (lease.weights_version, self.weights_version());
+        if wanted != here {
+            return Err(RunnerError::WrongWeights { wanted, here });
+        }
+        let ascending = lease.slots.windows(2).all(|pair| pair[0].slot < pair[1].slot);
+        if !ascending || lease.slots.is_empty() {
+            return Err(RunnerError::BadSlots);
+        }
+        let num_slots = self.run.num_slots();
+        match lease.slots.iter().find(|leased| leased.slot.0 >= num_slots) {
+            Some(leased) => Err(RunnerError::NoSuchSlot { slot: leased.slot, num_slots }),
+            None => Ok(()),
+        }
+    }
+
+    /// True if the lanes are the lease's, where it wants to go on: nothing has to be moved.
+    fn stands_ready_for(&self, lease: &Lease) -> bool {
+        let sets = lease.slots.chunks(self.slots_per_set(lease));
+        self.next == lease.fragment
+            && lease.slots.iter().all(|leased| leased.source == SlotSource::Held)
+            && sets.len() == self.lanes.len()
+            && sets
+                .zip(&self.lanes)
+                .all(|(set, lanes)| lanes.slots().into_iter().eq(set.iter().map(|leased| leased.slot)))
+    }
+
+    /// Slots of a lease that are worked on together.
+    fn slots_per_set(&self, lease: &Lease) -> usize {
+        let together = !self.in_turn && (self.is_lockstep() || self.parts.keeps_step());
+        if together { lease.slots.len().max(1) } else { 1 }
+    }
+
+    fn is_lockstep(&self) -> bool {
+        matches!(self.parts.layout, FragmentLayout::Lane { .. })
+    }
+
+    /// Slots from their states, in these lanes if they stand ready.
+    fn open(&mut self, starts: Vec<Start>, lanes: Option<Lanes>, fragment: FragmentNo) -> SlotSet {
+        let guard = self.guard;
+        let mut lanes = lanes.map_or_else(|| guarded(guard, || self.open_lanes(&starts)), Ok);
+        if let Ok(lanes) = &mut lanes {
+            lanes.begin(fragment, self.version, self.run.fragment_length());
+        }
+        SlotSet { starts, lanes }
+    }
+
+    fn open_lanes(&mut self, starts: &[Start]) -> Result<Lanes, RunnerError> {
+        let context = |slot: &SlotId| self.run.env_context(*slot);
+        let parts = &mut self.parts;
+        if let FragmentLayout::Lane { .. } = parts.layout {
+            let contexts: Vec<EnvContext> = starts.iter().map(|(slot, _)| context(slot)).collect();
+            let decode = |(slot, state): &Start| match state {
+                None => Ok(LaneStart { slot: *slot, state: None }),
+                Some(state) => LaneStart::decode(*slot, state),
+            };
+            let starts: Vec<LaneStart> = starts.iter().map(decode).collect::<Result<_, _>>()?;
+            let entry = parts.host.policies.get_mut(&PolicyId::DEFAULT).map_err(SampleError::from)?;
+            let envs = parts.envs.make_lanes(&contexts)?;
+            return Ok(Lanes::Lockstep(LaneSet::of(envs, &starts, &parts.options, entry)?));
+        }
+        let env_start = |(slot, _): &(SlotId, _)| EnvStart { slot: *slot, episode: 0, context: context(slot) };
+        let envs = parts.envs.make_base(starts.iter().map(env_start).collect(), parts.options.seed)?;
+        let home = starts.first().map_or(1, |(slot, _)| self.run.home(*slot).worker_index);
+        Ok(Lanes::Agents(Box::new(AgentLanes::open(envs, starts, home, &parts.options, &mut parts.host)?)))
+    }
+
+    fn start(&self, fragment: FragmentNo, leased: &LeasedSlot) -> Result<Start, RunnerError> {
+        let slot = leased.slot;
+        let state = match &leased.source {
+            SlotSource::New => None,
+            SlotSource::State(bytes) => Some(bytes.clone()),
+            SlotSource::Held => {
+                let held = self.states.get(&slot).filter(|_| self.next == fragment);
+                Some(held.ok_or(RunnerError::NotHeld(slot))?.clone())
+            }
+        };
+        Ok((slot, state))
+    }
+}

@@ -1,0 +1,194 @@
+//! Leases in which user code fails: the failure is located, and the other slots' fragments are made as ever.
+
+use rollmesh_core::{
+    batch::SlotFragment,
+    env::{Env, EnvError, EnvSpec, Rng, RowsMut, RowsRef, Step, Vectorized},
+    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
+    lease::{Lease, LeasedSlot, SlotSource},
+    policy::{ActionInput, ActionOutput, Policy, PolicyError, PolicySpec},
+    protocol::{FailureKind, FragmentFailure},
+    run::RunConfig,
+    space::Space,
+    weights::Weights,
+    worker::{Advance, Registry, RolloutWorkerBuilder, SlotRunner},
+};
+
+const SLOTS: u32 = 4;
+const LENGTH: u32 = 8;
+
+/// Ends its episodes after six steps. In slot 2 it does something else in the fourth step of its second episode.
+#[derive(Clone, Debug)]
+struct Fragile {
+    fault: &'static str,
+    slot: u32,
+    episode: u8,
+    t: u8,
+}
+
+impl Fragile {
+    fn observe(&self, obs: &mut [f32]) {
+        obs.fill(f32::from(self.t) / 6.0);
+    }
+}
+
+impl Env for Fragile {
+    type Obs = f32;
+    type Act = i64;
+
+    fn observation_space(&self) -> Space {
+        Space::vector(&[0.0], &[1.0])
+    }
+
+    fn action_space(&self) -> Space {
+        Space::Discrete { n: 2 }
+    }
+
+    fn reset(&mut self, _rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        (self.episode, self.t) = (self.episode + 1, 0);
+        self.observe(obs);
+        Ok(())
+    }
+
+    fn step(&mut self, action: &[i64], _rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
+        let fault = if (self.slot, self.episode, self.t) == (2, 2, 3) { self.fault } else { "" };
+        self.t += 1;
+        self.observe(obs);
+        let mut reward = action[0] as f64;
+        match fault {
+            "error" => return Err(EnvError::Failed("no fuel".into())),
+            "nan" => obs.fill(f32::NAN),
+            "infinite" => reward = f64::INFINITY,
+            "outside" => obs.fill(2.0),
+            _ => {}
+        }
+        Ok(Step { reward, terminated: self.t == 6, truncated: false })
+    }
+
+    fn snapshot(&self, out: &mut Vec<u8>) {
+        out.extend([self.episode, self.t]);
+    }
+
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
+        let &[episode, t] = snapshot else { return Err(EnvError::BadSnapshot(snapshot.len())) };
+        if self.slot == 2 && self.fault == "restore" {
+            return Err(EnvError::Failed("no way back".into()));
+        }
+        (self.episode, self.t) = (episode, t);
+        self.observe(obs);
+        Ok(())
+    }
+}
+
+/// Acts as told, but not in the third step of the first episode of slot 1.
+struct Moody(Weights);
+
+impl Policy for Moody {
+    fn compute_actions(&mut self, input: ActionInput<'_>, mut out: ActionOutput<'_>) -> Result<(), PolicyError> {
+        if input.moments.iter().any(|moment| (moment.slot, moment.episode, moment.t) == (SlotId(1), 0, 2)) {
+            return Err(PolicyError::Failed("no mood".into()));
+        }
+        let RowsMut::I64(actions) = &mut out.actions else { panic!("discrete actions") };
+        actions.fill(1);
+        out.logp.fill(0.0);
+        out.vf_preds.fill(0.0);
+        Ok(())
+    }
+
+    fn compute_values(&mut self, _: RowsRef<'_>, _: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
+        values.fill(0.0);
+        Ok(())
+    }
+
+    fn weights(&self) -> &Weights {
+        &self.0
+    }
+
+    fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
+        self.0 = weights.clone();
+        Ok(())
+    }
+}
+
+fn runner(fault: &'static str, policy: Option<&str>) -> SlotRunner {
+    let env = EnvSpec::new("Fragile-v0", move |contexts, _| {
+        let slot = |context: &rollmesh_core::env::EnvContext| context.home.vector_index;
+        let envs = contexts.iter().map(|context| Fragile { fault, slot: slot(context), episode: 0, t: 0 });
+        Box::new(Vectorized::new(envs.collect()))
+    });
+    let moody = PolicySpec::new("moody", |_| Ok(Box::new(Moody(Weights::new(WeightsVersion(0), Vec::new())?))));
+    let registry = Registry::builtin().with_env(env).with_policy(moody);
+    let mut run = RunConfig::new("Fragile-v0").num_workers(1).num_envs(SLOTS).rollout_fragment_length(LENGTH);
+    if let Some(policy) = policy {
+        run.rollout = run.rollout.single_policy(policy);
+    }
+    SlotRunner::new(&run, RolloutWorkerBuilder::new(registry)).unwrap()
+}
+
+/// Runs the lease of a fragment of all slots, whose states are there but for those of `moved`.
+fn run(runner: &mut SlotRunner, fragment: u64, moved: &[(u32, Vec<u8>)]) -> (Vec<SlotFragment>, Vec<FragmentFailure>) {
+    let source = |slot| match moved.iter().find(|(moved, _)| *moved == slot) {
+        Some((_, state)) => SlotSource::State(state.clone()),
+        None if fragment == 0 => SlotSource::New,
+        None => SlotSource::Held,
+    };
+    let slots = (0..SLOTS).map(|slot| LeasedSlot { slot: SlotId(slot), source: source(slot) }).collect();
+    let (id, fragment) = (LeaseId(fragment), FragmentNo(fragment));
+    runner.begin(Lease { id, fragment, weights_version: WeightsVersion(0), slots }).unwrap();
+    let (mut made, mut failures) = (Vec::new(), Vec::new());
+    loop {
+        match runner.advance(3) {
+            Advance::Working { .. } => {}
+            Advance::Part { fragments, .. } => made.extend(fragments),
+            Advance::Failed { failure, .. } => failures.push(failure),
+            Advance::Done { fragments, .. } => {
+                made.extend(fragments);
+                return (made, failures);
+            }
+            Advance::Idle => panic!("the lease got lost"),
+        }
+    }
+}
+
+#[test]
+fn failed_fragment_is_located_and_other_slots_have_the_rows_of_a_calm_run() {
+    let cases = [
+        ("error", FailureKind::Env, "the environment failed: no fuel"),
+        ("nan", FailureKind::Invalid, "lane 0: the observation of step 2 of the fragment"),
+        ("infinite", FailureKind::Invalid, "lane 0: the reward of step 2 of the fragment"),
+        ("outside", FailureKind::Invalid, "environment 0, agent 0: the observation [2.0] after step 2"),
+    ];
+    for (fault, kind, message) in cases {
+        let (mut calm, mut faulty) = (runner("", None), runner(fault, None));
+        let (first, none) = run(&mut calm, 0, &[]);
+        assert_eq!((run(&mut faulty, 0, &[]), none.len()), ((first.clone(), Vec::new()), 0));
+        // The second fragment begins with the third step of the second episode.
+        let (mut wanted, _) = run(&mut calm, 1, &[]);
+        let (made, failures) = run(&mut faulty, 1, &[]);
+        let lost = wanted.remove(2);
+        assert_eq!(made, wanted, "{fault}");
+        let [failure] = &failures[..] else { panic!("{failures:?}") };
+        let found = (failure.kind, failure.slot, failure.episode, failure.t);
+        assert_eq!(found, (kind, Some(SlotId(2)), 1, 3), "{failure}");
+        assert!(failure.message().starts_with(message), "{failure}");
+        // Its worker holds the other states.
+        let (third, _) = run(&mut calm, 2, &[]);
+        assert_eq!(run(&mut faulty, 2, &[(2, lost.state)]), (third, Vec::new()), "{fault}");
+    }
+}
+
+#[test]
+fn refused_state_and_failed_policy_are_told_for_what_they_are() {
+    let mut faulty = runner("restore", None);
+    let (first, none) = run(&mut faulty, 0, &[]);
+    assert!(none.is_empty());
+    let (made, failures) = run(&mut faulty, 1, &[(2, first[2].state.clone())]);
+    assert_eq!(made.iter().map(|fragment| fragment.slot.0).collect::<Vec<_>>(), [0, 1, 3]);
+    let text = "slot 2, episode 1, step 2: the state was not restored: the environment failed: no way back";
+    assert_eq!(failures.iter().map(ToString::to_string).collect::<Vec<_>>(), [text]);
+    assert_eq!(failures[0].kind, FailureKind::Restore);
+
+    let (made, failures) = run(&mut runner("", Some("moody")), 0, &[]);
+    assert_eq!(made.iter().map(|fragment| fragment.slot.0).collect::<Vec<_>>(), [0, 2, 3]);
+    let failed = FragmentFailure::new(FailureKind::Policy, Some(SlotId(1)), (0, 2), "the policy failed: no mood");
+    assert_eq!(failures, [failed]);
+}

@@ -1,0 +1,224 @@
+//! Environments and callbacks that fail where their settings say.
+
+use std::{fs::OpenOptions, path::PathBuf};
+
+use rollmesh::Registry;
+use rollmesh_core::{
+    callbacks::{CallbackError, Callbacks, EpisodeHook},
+    column::{DType, RowShape},
+    env::{
+        Env, EnvContext, EnvError, EnvSpaces, EnvSpec, MultiAgentEnv, MultiAgentSpec, Rng, RowsRef, Step, Vectorized,
+        multi_agent::{AgentRows, Turn},
+    },
+    ids::{AgentId, SlotId},
+    space::Space,
+};
+
+/// Steps of an episode.
+pub(crate) const EPISODE: u32 = 10;
+/// Where it fails: in this slot, …
+pub(crate) const SLOT: u32 = 1;
+/// … after so many steps of all episodes.
+pub(crate) const STEP: u32 = 34;
+
+/// `rollmesh` with all of these.
+pub(crate) fn registry() -> Registry {
+    Registry::builtin()
+        .with_env(
+            EnvSpec::fallible("Faulty-v0", |contexts, _| {
+                Ok(Box::new(Vectorized::new(contexts.iter().map(Faulty::new).collect::<Result<_, _>>()?)))
+            })
+            .with_settings(&["kind", "once", "every"]),
+        )
+        .with_multi_agent_env(MultiAgentSpec::new("FaultyPair-v0", |context| {
+            Ok(Box::new(FaultyPair(Faulty::new(context)?)))
+        }))
+        .with_callbacks("failing", |_| Ok(Box::new(Failing)))
+        .with_callbacks("panicking", |_| Ok(Box::new(Panicking)))
+}
+
+/// Counts its steps and its actions. `kind` says how it fails, a process that exits in each episode; with a file `once`, only the process that creates it does;
+/// with `every`, the other slots fail, too, once in so many steps, as their processes' clocks have it.
+#[derive(Clone)]
+struct Faulty {
+    kind: String,
+    once: Option<PathBuf>,
+    every: Option<u32>,
+    is_it: bool,
+    t: u32,
+    sum: u32,
+    /// Of all episodes.
+    steps: u32,
+}
+
+impl Faulty {
+    fn new(context: &EnvContext) -> Result<Self, EnvError> {
+        let setting = |name| context.config.get::<String>(name).map_err(EnvError::Config);
+        Ok(Self {
+            kind: setting("kind")?.unwrap_or_default(),
+            once: setting("once")?.map(PathBuf::from),
+            every: context.config.get("every").map_err(EnvError::Config)?,
+            is_it: context.home.worker_index <= 1 && context.home.vector_index == SLOT,
+            t: 0,
+            sum: 0,
+            steps: 0,
+        })
+    }
+
+    /// Whether it fails in this step.
+    fn fails(&self) -> bool {
+        let at = if self.kind == "exit" { self.t == STEP % EPISODE } else { self.steps == STEP };
+        let is_due = self.is_it && at;
+        let is_first =
+            || self.once.as_ref().is_none_or(|path| OpenOptions::new().write(true).create_new(true).open(path).is_ok());
+        let has_bad_luck = || self.every.is_some_and(|every| random().is_multiple_of(every));
+        is_due && is_first() || has_bad_luck()
+    }
+
+    fn show(&self, obs: &mut [f32]) {
+        obs[0] = self.t as f32 / EPISODE as f32;
+        obs[1] = self.sum as f32 / EPISODE as f32;
+    }
+}
+
+/// A number that differs from call to call, and from process to process.
+fn random() -> u32 {
+    use std::hash::{BuildHasher as _, RandomState};
+
+    RandomState::new().hash_one(std::time::Instant::now()) as u32
+}
+
+impl Env for Faulty {
+    type Obs = f32;
+    type Act = i64;
+
+    fn observation_space(&self) -> Space {
+        Space::uniform(DType::F32, RowShape::new(&[2]).unwrap(), 0.0, 1.0)
+    }
+
+    fn action_space(&self) -> Space {
+        Space::Discrete { n: 2 }
+    }
+
+    fn reset(&mut self, _rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        (self.t, self.sum) = (0, 0);
+        self.show(obs);
+        Ok(())
+    }
+
+    fn step(&mut self, action: &[i64], _rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
+        let fails = self.fails();
+        self.t += 1;
+        self.steps += 1;
+        self.sum += u32::from(action[0] == 1);
+        self.show(obs);
+        let mut reward = action[0] as f64;
+        match (fails, self.kind.as_str()) {
+            (true, "error") => return Err(EnvError::Failed("no fuel".into())),
+            (true, "panic") => panic!("no brakes"),
+            (true, "nan") => obs[0] = f32::NAN,
+            (true, "outside") => obs[1] = 7.0,
+            (true, "infinite") => reward = f64::INFINITY,
+            (true, "exit") => std::process::exit(5),
+            (true, "hang") => loop {
+                std::thread::park();
+            },
+            _ => {}
+        }
+        Ok(Step { reward, terminated: self.t == EPISODE, truncated: false })
+    }
+
+    fn snapshot(&self, out: &mut Vec<u8>) {
+        out.extend([self.t as u8, self.sum as u8]);
+        out.extend(self.steps.to_le_bytes());
+    }
+
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
+        let &[t, sum, a, b, c, d] = snapshot else { return Err(EnvError::BadSnapshot(snapshot.len())) };
+        if self.is_it && self.kind == "restore" {
+            return Err(EnvError::Failed("no way back".into()));
+        }
+        (self.t, self.sum, self.steps) = (t.into(), sum.into(), u32::from_le_bytes([a, b, c, d]));
+        self.show(obs);
+        Ok(())
+    }
+}
+
+/// Two agents, whose observations have the wrong length at a step of each episode of the slot.
+struct FaultyPair(Faulty);
+
+impl FaultyPair {
+    fn tell(&self, obs: &[f32], turn: &mut Turn) {
+        self.agents().iter().for_each(|agent| turn.observe(agent, RowsRef::F32(obs)));
+    }
+}
+
+impl MultiAgentEnv for FaultyPair {
+    fn agents(&self) -> Vec<AgentId> {
+        vec![AgentId::Index(0), AgentId::Index(1)]
+    }
+
+    fn spaces(&self, _agent: &AgentId) -> Option<EnvSpaces> {
+        Some(EnvSpaces {
+            observation: self.0.observation_space(),
+            action: self.0.action_space(),
+            observation_type: DType::F32,
+            action_type: DType::I64,
+        })
+    }
+
+    fn reset(&mut self, rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
+        let mut obs = [0.0; 2];
+        self.0.reset(rng, &mut obs)?;
+        self.tell(&obs, turn);
+        Ok(())
+    }
+
+    fn step(&mut self, _actions: &AgentRows, rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
+        let mut obs = [0.0; 3];
+        let is_long = self.0.is_it && self.0.t == STEP % EPISODE;
+        let step = self.0.step(&[1], rng, &mut obs[..2])?;
+        self.tell(&obs[..if is_long { 3 } else { 2 }], turn);
+        self.agents().iter().for_each(|agent| turn.reward(agent, step.reward));
+        if step.terminated {
+            turn.terminate_all();
+        }
+        Ok(())
+    }
+
+    fn render(&self, _frame: &mut rollmesh_core::env::Frame) -> bool {
+        false
+    }
+
+    fn as_any(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+}
+
+/// True at the step of an episode at which callbacks fail.
+fn is_due(hook: &EpisodeHook<'_>) -> bool {
+    let episode = &hook.episode;
+    (episode.slot(), episode.number(), episode.length()) == (SlotId(SLOT), 2, 5)
+}
+
+/// A callback that returns an error.
+struct Failing;
+
+impl Callbacks for Failing {
+    fn on_episode_step(&mut self, hook: &mut EpisodeHook<'_>) -> Result<(), CallbackError> {
+        if is_due(hook) {
+            return Err(CallbackError { hook: "on_episode_step".into(), message: "no paper".into() });
+        }
+        Ok(())
+    }
+}
+
+/// A callback that panics.
+struct Panicking;
+
+impl Callbacks for Panicking {
+    fn on_episode_step(&mut self, hook: &mut EpisodeHook<'_>) -> Result<(), CallbackError> {
+        assert!(!is_due(hook), "no ink");
+        Ok(())
+    }
+}

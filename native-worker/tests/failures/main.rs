@@ -1,0 +1,49 @@
+//! User code that fails on workers: what the user sees, and that nothing stands still.
+//!
+//! This program is also the one that the tests run: `rollmesh` with an environment that fails.
+
+#[cfg(target_os = "linux")]
+mod faulty;
+#[cfg(target_os = "linux")]
+mod runs;
+#[cfg(target_os = "linux")]
+#[path = "../support/mod.rs"]
+mod support;
+
+#[cfg(not(target_os = "linux"))]
+fn main() {}
+
+#[cfg(target_os = "linux")]
+fn main() -> std::process::ExitCode {
+    use std::{future::Future, pin::Pin};
+
+    use libtest_mimic::{Arguments, Trial};
+
+    type Test = fn() -> Pin<Box<dyn Future<Output = ()>>>;
+
+    if std::env::args().nth(1).is_some_and(|first| ["train", "sample", "worker", "remote-env"].contains(&&*first)) {
+        return rollmesh::main_with(faulty::registry());
+    }
+    macro_rules! tests {
+        ($($name:ident,)*) => {
+            [$((stringify!($name), || Box::pin(runs::$name()))),*]
+        };
+    }
+    let tests: [(&str, Test); 7] = tests! {
+        environment_that_always_fails_ends_run_with_its_place,
+        transient_failure_leaves_no_trace_in_weights,
+        frequent_transient_failures_do_not_end_run,
+        step_that_hangs_ends_run_with_its_slot,
+        failures_of_other_user_code_end_run,
+        environment_that_is_restarted_goes_on,
+        sample_ends_with_failure_of_environment,
+    };
+    let trial = |(name, test): (&str, Test)| {
+        Trial::test(name, move || {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            runtime.enable_all().build()?.block_on(test());
+            Ok(())
+        })
+    };
+    libtest_mimic::run(&Arguments::from_args(), tests.into_iter().map(trial).collect()).exit_code()
+}

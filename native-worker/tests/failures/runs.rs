@@ -1,0 +1,206 @@
+//! Runs with user code that fails.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use rollmesh_core::group::Ledger;
+use serde_json::{Value, json};
+
+use crate::{
+    faulty::{EPISODE, SLOT, STEP},
+    support::{self, Process, process::Finished},
+};
+
+/// A run that fails is over within this time, also on a busy machine in a debug build.
+const AT_ONCE: Duration = Duration::from_secs(20);
+/// A lease without progress is over after this time.
+const LEASE: Duration = Duration::from_secs(3);
+
+/// A run in a directory of its own.
+struct Rig {
+    directory: tempfile::TempDir,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Trains with four environments, and says how long that took.
+    async fn train(&self, workers: u32, config: &Value, more: &[&str]) -> (Finished, Duration) {
+        let (num_workers, num_envs) = (workers.to_string(), (4 / workers.max(1)).to_string());
+        let (run_dir, config) = (self.path("run").display().to_string(), config.to_string());
+        let args =
+            ["train", "--seed", "1", "--hidden", "8", "--rollout-fragment-length", "16", "--max-env-steps", "640"];
+        let args = [&args[..], &["--workers", &num_workers, "--num-envs-per-worker", &num_envs]].concat();
+        let mut args = [&args[..], &["--env-config", &config, "--run-dir", &run_dir], more].concat();
+        if !more.contains(&"--env") {
+            args.extend(["--env", "Faulty-v0"]);
+        }
+        run(&args).await
+    }
+
+    fn summary(&self) -> Value {
+        support::json(&std::fs::read_to_string(self.path("run/summary.json")).unwrap())
+    }
+
+    /// What the run has come to, of which no env step may be lost.
+    fn check_ledger(&self) {
+        let ledger: Ledger =
+            serde_json::from_str(&std::fs::read_to_string(self.path("run/ledger.json")).unwrap()).unwrap();
+        assert!(ledger.balances() && ledger.outstanding == 0, "{ledger:?}");
+    }
+}
+
+async fn run(args: &[&str]) -> (Finished, Duration) {
+    let began = Instant::now();
+    let program = std::env::current_exe().unwrap();
+    (Process::start_program(program, args, |_| {}).finish().await, began.elapsed())
+}
+
+/// Where [`Faulty`](crate::faulty) fails, as messages say it.
+fn place() -> String {
+    format!("slot {SLOT}, episode {}, step {}: ", STEP / EPISODE, STEP % EPISODE)
+}
+
+/// The run ended with this error, which the user can read.
+fn assert_failed((finished, took): &(Finished, Duration), texts: &[&str], within: Duration) {
+    let Finished { status, stdout, stderr } = finished;
+    assert_eq!(status.code(), Some(1), "{stdout}\n{stderr}");
+    let error =
+        stderr.lines().rfind(|line| line.starts_with("error: ")).unwrap_or_else(|| panic!("no error in {stderr}"));
+    texts.iter().for_each(|text| assert!(error.contains(text), "no {text:?} in {error}\n{stderr}"));
+    assert!(*took < within, "{took:?}\n{stderr}");
+}
+
+fn kind(kind: &str) -> Value {
+    json!({ "kind": kind })
+}
+
+pub(crate) async fn environment_that_always_fails_ends_run_with_its_place() {
+    let cases = [
+        ("error", "error", "the environment failed: no fuel"),
+        ("panic", "panic", "the environment failed: panicked: no brakes"),
+        ("nan", "invalid", "the observation of step"),
+        ("infinite", "invalid", "the reward of step"),
+        ("outside", "invalid", "is not in"),
+    ];
+    for (fault, name, message) in cases {
+        for workers in [0, 2] {
+            let rig = Rig::new();
+            let ended = rig.train(workers, &kind(fault), &[]).await;
+            let place = format!("Faulty-v0, {}", place());
+            assert_failed(&ended, &[&place, message, "fix the environment"], AT_ONCE);
+            rig.check_ledger();
+            let summary = rig.summary();
+            let failures = &summary["failures"];
+            let (count, latest) = (failures["count"].as_u64().unwrap(), failures["latest"].as_array().unwrap());
+            assert_eq!((count, latest.len()), (2, 2), "{failures}");
+            for failure in latest {
+                let found = (&failure["kind"], &failure["slot"], &failure["episode"], &failure["t"]);
+                assert_eq!(
+                    found,
+                    (&json!(name), &json!(SLOT), &json!(STEP / EPISODE), &json!(STEP % EPISODE)),
+                    "{failure}"
+                );
+            }
+            if workers == 2 {
+                assert_ne!(latest[0]["worker"], latest[1]["worker"], "{failures}");
+            }
+            assert!(summary["error"].as_str().unwrap().contains(message), "{summary}");
+        }
+    }
+}
+
+pub(crate) async fn transient_failure_leaves_no_trace_in_weights() {
+    let calm = Rig::new();
+    let (finished, _) = calm.train(0, &json!({}), &[]).await;
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    assert!(calm.summary().get("failures").is_none());
+    for fault in ["error", "panic", "nan"] {
+        for workers in [0, 2] {
+            let rig = Rig::new();
+            let config = json!({ "kind": fault, "once": rig.path("once") });
+            let (finished, _) = rig.train(workers, &config, &[]).await;
+            assert_eq!(finished.status.code(), Some(0), "{fault}, {workers} workers: {}", finished.stderr);
+            rig.check_ledger();
+            let summary = rig.summary();
+            assert_eq!(summary["weights_hash"], calm.summary()["weights_hash"], "{fault}, {workers} workers");
+            assert_eq!(summary["failures"]["count"], 1, "{summary}");
+        }
+    }
+}
+
+/// One in 200 steps fails, in any slot: most leases of several slots, and some of one slot.
+pub(crate) async fn frequent_transient_failures_do_not_end_run() {
+    let calm = Rig::new();
+    calm.train(0, &json!({}), &[]).await;
+    for workers in [0, 2] {
+        let rig = Rig::new();
+        let (finished, _) = rig.train(workers, &json!({ "kind": "error", "every": 200, "once": "/" }), &[]).await;
+        assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+        rig.check_ledger();
+        assert_eq!(rig.summary()["weights_hash"], calm.summary()["weights_hash"]);
+        assert!(!finished.stderr.contains("no more leases"), "{}", finished.stderr);
+    }
+}
+
+pub(crate) async fn step_that_hangs_ends_run_with_its_slot() {
+    for workers in [0, 2] {
+        let rig = Rig::new();
+        let ended = rig.train(workers, &kind("hang"), &["--hung-worker-timeout", "1"]).await;
+        // The fragment of the 34th step begins with the second step of the third episode.
+        let place = format!("Faulty-v0, slot {SLOT}, episode 3, step 2: no progress for");
+        let per_try = LEASE + Duration::from_secs(1) + Duration::from_secs(5);
+        assert_failed(&ended, &[&place, "5 attempts at this fragment have failed in a row"], 5 * per_try);
+        rig.check_ledger();
+    }
+}
+
+pub(crate) async fn failures_of_other_user_code_end_run() {
+    let cases = [
+        (vec!["--callbacks", "failing"], "episode 2, step 5: on_episode_step failed: no paper", "callback"),
+        (vec!["--callbacks", "panicking"], "episode 2, step 5: panicked: no ink", "panic"),
+        (vec!["--env", "FaultyPair-v0"], "episode 0, step 4: environment 0, agent 0: the observation", "invalid"),
+        (vec!["--set", "remote_worker_envs=true"], "its process has ended with exit code 5", "error"),
+    ];
+    for (args, message, name) in cases {
+        for workers in [0, 2] {
+            let rig = Rig::new();
+            let exits = args.contains(&"remote_worker_envs=true");
+            let ended = rig.train(workers, &kind(if exits { "exit" } else { "" }), &args).await;
+            assert_failed(&ended, &["slot 1, ", message], AT_ONCE);
+            rig.check_ledger();
+            assert_eq!(rig.summary()["failures"]["latest"][1]["kind"], name, "{}", rig.summary());
+        }
+    }
+}
+
+pub(crate) async fn environment_that_is_restarted_goes_on() {
+    let hashes = [0, 2].map(|workers| async move {
+        let rig = Rig::new();
+        let (finished, _) =
+            rig.train(workers, &kind("error"), &["--set", "restart_failed_sub_environments=true"]).await;
+        assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+        rig.check_ledger();
+        assert!(rig.summary().get("failures").is_none(), "{}", rig.summary());
+        rig.summary()["weights_hash"].clone()
+    });
+    let [here, there] = hashes;
+    assert_eq!(here.await, there.await);
+}
+
+pub(crate) async fn sample_ends_with_failure_of_environment() {
+    let config = kind("error").to_string();
+    let args = ["sample", "--env", "Faulty-v0", "--env-config", &config, "--env-steps", "4000", "--num-envs", "4"];
+    for workers in ["0", "2"] {
+        let ended = run(&[&args[..], &["--num-workers", workers]].concat()).await;
+        assert_failed(&ended, &[&place(), "the environment failed: no fuel"], AT_ONCE);
+    }
+}

@@ -1,0 +1,227 @@
+//! Fragments that fail: what the group does about them, one situation at a time.
+
+use rollmesh_core::{
+    batch::SlotFragment,
+    group::{
+        AuditPolicy, GroupCommand, GroupConfig, GroupEvent, LeaseGroup, Outcome, Party, SamplingMode, WorkerProfile,
+        WorkerState,
+    },
+    ids::{SlotId, WeightsVersion, WorkerId},
+    lease::{Lease, SlotSource},
+    protocol::{FailureKind, FragmentFailure},
+    time::Micros,
+};
+use rollmesh_tests::{fake_rows::calm_batches, join};
+
+const LENGTH: u32 = 4;
+const A: WorkerId = WorkerId(1);
+const B: WorkerId = WorkerId(2);
+
+fn ms(millis: u64) -> Micros {
+    Micros::from_millis(millis)
+}
+
+/// A group with these workers, and the first iteration begun at 0 ms.
+fn group(num_slots: u32, workers: &[WorkerId]) -> LeaseGroup {
+    let mut group = LeaseGroup::new(GroupConfig::new(num_slots, LENGTH)).unwrap();
+    begin(&mut group, workers);
+    group
+}
+
+fn begin(group: &mut LeaseGroup, workers: &[WorkerId]) {
+    for &worker in workers {
+        join(group, worker, WorkerProfile::NATIVE, ms(0));
+    }
+    group.begin_iteration(WeightsVersion(0), ms(0)).unwrap();
+}
+
+/// Takes the next command, which must grant a lease of these slots to this worker.
+#[track_caller]
+fn grant(group: &mut LeaseGroup, to: WorkerId, slots: &[u32]) -> Lease {
+    match group.poll_command() {
+        Some(GroupCommand::Grant { worker, lease }) => {
+            let granted: Vec<u32> = lease.slots.iter().map(|leased| leased.slot.0).collect();
+            assert_eq!((worker, &granted[..]), (to, slots));
+            lease
+        }
+        other => panic!("no grant to worker {to}: {other:?}"),
+    }
+}
+
+/// What a lease brings of some of its slots.
+fn deliver(group: &mut LeaseGroup, worker: WorkerId, lease: &Lease, slots: &[u32], now: Micros) {
+    let calm = calm_batches(16, LENGTH, lease.fragment.0 + 1);
+    let made = |slot: &u32| calm[lease.fragment.0 as usize][*slot as usize].clone();
+    let made: Vec<SlotFragment> = slots.iter().map(made).collect();
+    let receipt = group.handle_fragments(worker, lease.id, made, now);
+    assert_eq!(receipt.count(Outcome::Committed), slots.len(), "{receipt:?}");
+}
+
+fn failure(slot: u32, t: u32) -> FragmentFailure {
+    FragmentFailure::new(FailureKind::Env, Some(SlotId(slot)), (3, t), "the environment failed: no fuel")
+}
+
+fn fatal(group: &LeaseGroup) -> Option<String> {
+    assert!(group.ledger().balances(), "{:?}", group.ledger());
+    group.fatal_failure().map(ToString::to_string)
+}
+
+#[test]
+fn failed_fragment_is_granted_to_another_worker_while_other_slots_go_on() {
+    let mut group = group(4, &[A, B]);
+    let (a, b) = (grant(&mut group, A, &[0, 1]), grant(&mut group, B, &[2, 3]));
+    group.handle_failed(A, a.id, failure(1, 7), ms(1));
+    assert_eq!(group.poll_command(), None, "B works, and A has failed");
+    deliver(&mut group, A, &a, &[0], ms(2));
+    assert_eq!(group.poll_command(), None, "A is idle, and waits for B");
+    deliver(&mut group, B, &b, &[2, 3], ms(3));
+    let again = grant(&mut group, B, &[1]);
+    assert_eq!(again.slots[0].source, SlotSource::New);
+    deliver(&mut group, B, &again, &[1], ms(4));
+    assert_eq!(group.poll_batch().unwrap(), calm_batches(4, LENGTH, 1)[0]);
+    let expired = u64::from(LENGTH);
+    assert_eq!((group.ledger().expired.refused, fatal(&group), group.failures().0), (expired, None, 1));
+    let events: Vec<GroupEvent> = std::iter::from_fn(|| group.poll_event()).collect();
+    assert_eq!(events, [GroupEvent::FragmentFailed { worker: A, failure: failure(1, 7) }]);
+    // What A has delivered it still holds.
+    group.begin_iteration(WeightsVersion(1), ms(5)).unwrap();
+    let next = grant(&mut group, A, &[0, 2]);
+    assert!(matches!(next.slots[0].source, SlotSource::Held), "{next:?}");
+    assert!(matches!(next.slots[1].source, SlotSource::State(_)), "{next:?}");
+}
+
+#[test]
+fn same_failure_again_is_fatal_and_nothing_more_is_granted() {
+    for workers in [&[A][..], &[A, B]] {
+        let mut group = group(2, workers);
+        let mut on = A;
+        let mut lease = grant(&mut group, A, if workers.len() == 1 { &[0, 1] } else { &[0] });
+        if let [_, other] = workers {
+            let theirs = grant(&mut group, *other, &[1]);
+            deliver(&mut group, *other, &theirs, &[1], ms(1));
+            on = *other;
+        }
+        group.handle_failed(A, lease.id, failure(0, 7), ms(1));
+        if workers.len() == 1 {
+            deliver(&mut group, A, &lease, &[1], ms(1));
+        }
+        lease = grant(&mut group, on, &[0]);
+        assert_eq!(fatal(&group), None);
+        group.handle_failed(on, lease.id, failure(0, 7), ms(2));
+        let text = "slot 0, episode 3, step 7: the environment failed: no fuel; it failed again in the same way when it was \
+                    tried again";
+        assert_eq!(fatal(&group).as_deref(), Some(text));
+        assert_eq!((group.poll_command(), group.failures().0), (None, 2));
+        let is_idle = |state| state == WorkerState::Idle;
+        assert!(group.workers(ms(2)).all(|worker| is_idle(worker.state)), "no strikes");
+    }
+}
+
+#[test]
+fn five_failures_of_one_fragment_in_a_row_are_fatal_and_a_commit_ends_the_row() {
+    let mut group = group(1, &[A]);
+    for iteration in 0..2 {
+        for t in 0..4 {
+            let lease = grant(&mut group, A, &[0]);
+            group.handle_failed(A, lease.id, failure(0, t), ms(1));
+            assert_eq!(fatal(&group), None);
+        }
+        if iteration == 0 {
+            let lease = grant(&mut group, A, &[0]);
+            deliver(&mut group, A, &lease, &[0], ms(2));
+            assert!(group.poll_batch().is_some());
+            group.begin_iteration(WeightsVersion(1), ms(3)).unwrap();
+        }
+    }
+    let lease = grant(&mut group, A, &[0]);
+    group.handle_failed(A, lease.id, failure(0, 9), ms(4));
+    let text = fatal(&group).unwrap();
+    assert!(
+        text.ends_with("step 9: the environment failed: no fuel; 5 attempts at this fragment have failed in a row"),
+        "{text}"
+    );
+    assert_eq!((group.failures().0, group.failures().1.count()), (9, 9));
+}
+
+#[test]
+fn slots_that_do_not_keep_step_fail_alone_too() {
+    for mode in [
+        SamplingMode::Asynchronous { batch_env_steps: u64::from(LENGTH), max_staleness: 4 },
+        SamplingMode::Deadline { after: ms(50), max_staleness: 4 },
+    ] {
+        let mut group = LeaseGroup::new(GroupConfig { mode, ..GroupConfig::new(2, LENGTH) }).unwrap();
+        begin(&mut group, &[A]);
+        let lease = grant(&mut group, A, &[0, 1]);
+        group.handle_failed(A, lease.id, failure(1, 2), ms(1));
+        deliver(&mut group, A, &lease, &[0], ms(2));
+        if group.poll_batch().is_some() {
+            group.begin_iteration(WeightsVersion(1), ms(3)).unwrap();
+        }
+        let again = grant(&mut group, A, &[1]);
+        assert_eq!(fatal(&group), None);
+        group.handle_failed(A, again.id, failure(1, 2), ms(4));
+        assert!(fatal(&group).is_some(), "{mode:?}");
+    }
+}
+
+#[test]
+fn slot_whose_leases_hang_is_found_and_is_fatal_after_five() {
+    let mut group = group(3, &[A]);
+    grant(&mut group, A, &[0, 1, 2]);
+    let mut worker = A;
+    for tries in 1..=5 {
+        let now = ms(3_000 * tries);
+        group.handle_timeout(now);
+        assert_eq!(fatal(&group).is_some(), tries == 5, "{tries}");
+        if tries == 5 {
+            break;
+        }
+        // It is ended, and another one takes its place.
+        group.handle_left(worker, now);
+        worker = WorkerId(worker.0 + 1);
+        join(&mut group, worker, WorkerProfile::NATIVE, now);
+        match tries {
+            1 => _ = grant(&mut group, worker, &[0, 1, 2]),
+            2 => {
+                for slot in [0, 1] {
+                    let alone = grant(&mut group, worker, &[slot]);
+                    deliver(&mut group, worker, &alone, &[slot], now);
+                }
+                grant(&mut group, worker, &[2]);
+            }
+            _ => _ = grant(&mut group, worker, &[2]),
+        }
+    }
+    assert!(fatal(&group).unwrap().starts_with("slot 2, episode 0, step 0: no progress for 3"), "{:?}", fatal(&group));
+}
+
+#[test]
+fn untrusted_workers_get_strikes_and_end_no_run() {
+    let mut group = group(1, &[]);
+    group.set_audits(AuditPolicy::default(), 1).unwrap();
+    join(&mut group, A, WorkerProfile::NATIVE, ms(0));
+    group.distrust(A, Party(7));
+    for strikes in 1..=3 {
+        let lease = grant(&mut group, A, &[0]);
+        group.handle_failed(A, lease.id, failure(0, 7), ms(1));
+        assert_eq!(fatal(&group), None);
+        let state = group.workers(ms(1)).next().unwrap().state;
+        assert_eq!(state == WorkerState::Quarantined, strikes == 3);
+    }
+    join(&mut group, B, WorkerProfile::NATIVE, ms(2));
+    while !matches!(group.poll_command(), Some(GroupCommand::Grant { worker: B, .. })) {}
+}
+
+#[test]
+fn failures_that_concern_no_open_slot_change_nothing() {
+    let mut group = group(2, &[A, B]);
+    let (a, b) = (grant(&mut group, A, &[0]), grant(&mut group, B, &[1]));
+    group.handle_failed(B, a.id, failure(0, 7), ms(1));
+    group.handle_failed(A, a.id, failure(1, 7), ms(1));
+    let together = FragmentFailure::new(FailureKind::Env, None, (0, 0), "the environment failed: no fuel");
+    group.handle_failed(A, a.id, together, ms(1));
+    deliver(&mut group, A, &a, &[0], ms(2));
+    deliver(&mut group, B, &b, &[1], ms(2));
+    assert_eq!((group.failures().0, group.ledger().expired.total(), fatal(&group)), (1, 0, None));
+    assert!(group.poll_batch().is_some());
+}
