@@ -305,6 +305,7 @@ async fn what_was_learned_before_an_error_is_kept() {
     assert!(end.stderr.contains("in a row"), "{}", end.stderr);
     let summary = json(&fs::read_to_string(Path::new(&run).join("summary.json")).unwrap());
     assert_eq!((&summary["iterations"], &summary["env_steps"]), (&2.into(), &600.into()));
+    assert!(summary["error"].as_str().unwrap().contains("in a row"), "{summary}");
     let policy = json(&fs::read_to_string(Path::new(&run).join("policy.json")).unwrap());
     assert_eq!(policy["env_steps"], 600);
     let again = Process::start(args).finish_with(2).await;
