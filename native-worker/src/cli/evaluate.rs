@@ -85,6 +85,7 @@ struct Report {
 
 pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let checkpoint = PolicyCheckpoint::load(&args.checkpoint).map_err(Failure::usage)?;
+    checkpoint.notice_of_unused(&args.checkpoint).iter().for_each(|notice| eprintln!("{notice}"));
     let mut run = checkpoint.run.clone();
     // They are the run's, which is over or goes on elsewhere.
     run.rollout.callbacks.clear();

@@ -26,6 +26,7 @@ mod security;
 mod settings;
 mod signals;
 mod train;
+mod weights;
 mod worker;
 mod worker_spec;
 
@@ -75,6 +76,8 @@ enum Command {
     Sample(sample::SampleArgs),
     /// Play episodes with the policy of a checkpoint, and say how good it is
     Evaluate(evaluate::EvaluateArgs),
+    /// Set the weights of a run from a file
+    Weights(weights::WeightsArgs),
     /// Let the policies of a file of settings learn, in this process
     Learn(learn::LearnArgs),
     /// Look at logged experience, and bring it into other forms
@@ -124,6 +127,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Tokens(args) => control::tokens(&args),
         Command::Sample(args) => sample::run(&args, &registry),
         Command::Evaluate(args) => evaluate::run(&args, &registry),
+        Command::Weights(args) => weights::run(&args, &registry),
         Command::Learn(args) => learn::run(&args, &registry),
         Command::Data(args) => data::run(&args, &registry),
         Command::Ope(args) => ope::run(&args, &registry),

@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     Registry,
+    checkpoint::weights_file,
     learner::DeviceSpec,
     train::{RunConfig, RunEnd, RunRequest, SavedRun, Summary, learns_from_files, new_run_dir},
 };
@@ -47,6 +48,10 @@ pub(super) struct TrainArgs {
     /// --hung-worker-timeout and when it is evaluated may be others
     #[arg(long, value_name = "DIR", conflicts_with_all = ["run_dir", "input"])]
     resume: Option<PathBuf>,
+    /// Begin with these weights instead of random ones: a safetensors file with the names and shapes of the run's policies,
+    /// such as the weights.safetensors of another run
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["resume", "input"])]
+    init_weights: Option<PathBuf>,
     /// Settings of the run, in a file like the `config.toml` of a run's directory, as TOML or JSON. What it leaves out is as
     /// usual; flags override it
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
@@ -246,11 +251,12 @@ impl TrainArgs {
     }
 
     /// A new run with its directory.
-    fn request(&self, config: RunConfig) -> RunRequest {
+    fn request(&self, config: RunConfig) -> Result<RunRequest, Failure> {
         let run_dir = Some(self.directory(&config));
         let request = RunRequest::from(config);
         let output = self.output.as_ref().or(request.output.as_ref()).cloned();
-        RunRequest { run_dir, output, remote_only: self.remote_only, ..request }
+        let init_weights = self.init_weights.as_deref().map(weights_file::read).transpose().map_err(Failure::usage)?;
+        Ok(RunRequest { run_dir, output, init_weights, remote_only: self.remote_only, ..request })
     }
 }
 
@@ -289,7 +295,7 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
                 Some(name) if from_files::is_offline(name) => {
                     Err(Failure::usage(format!("{name} learns from logged experience: name it with --input")))
                 }
-                _ => with_hub(args, || Ok(Plan::Begin(Box::new(args.request(config)))), registry),
+                _ => with_hub(args, || Ok(Plan::Begin(Box::new(args.request(config)?))), registry),
             }
         }
     }

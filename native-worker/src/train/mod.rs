@@ -19,4 +19,4 @@ pub use run::SyncError;
 pub(crate) use run::{Run, RunTerms, StartError, Submitted, Task, Undone, Upload, UploadFault};
 pub(crate) use run_dir::{RunDir, new_run_dir};
 pub use saving::{Difference, Differences, ResumeError, SavedRun};
-pub(crate) use saving::{Left, SaveReport, check_unedited, learns_from_files, resumed};
+pub(crate) use saving::{Left, SaveReport, check_unedited, learns_from_files, resumed, set_weights};

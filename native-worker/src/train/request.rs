@@ -1,12 +1,16 @@
 //! A run as a program asks its hub for it.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use rollmesh_core::{
     config::ConfigError,
+    filter::{FilterKind, FilterTensorError, RunFilter},
+    ids::{PolicyId, WeightsVersion},
     kernels::Kernels,
+    policy::Policy,
     run::{RunConfig, RunConfigError},
     sampler::FragmentLayout,
+    weights::{Weights, WeightsError},
     worker::{LearningParts, Registry, RolloutWorkerBuilder, SetupError},
 };
 
@@ -28,6 +32,8 @@ pub struct RunRequest {
     /// Leave all sampling to workers that join, and wait for them. Otherwise a run with `num_workers` 0 samples in the hub's
     /// process while no other worker can, as RLlib's local worker does.
     pub remote_only: bool,
+    /// The weights of all policies to begin with, instead of random ones; with those of the observation filter, or without.
+    pub init_weights: Option<Weights>,
     /// The least time between two updates, for people who watch; has no influence on the rows.
     pub pace: Duration,
 }
@@ -59,12 +65,23 @@ pub enum RunRequestError {
     /// A setting of its algorithm.
     #[error("policy_config: {0}")]
     Algorithm(#[from] ConfigError),
+    /// The weights to begin with.
+    #[error("the weights to begin with do not fit the run: {0}")]
+    InitWeights(#[from] WeightsError),
+    /// The statistics of the observation filter among the weights to begin with.
+    #[error("the weights to begin with: {0}")]
+    Filter(#[from] FilterTensorError),
     /// Its learner's device.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// No process can have such an environment variable.
     #[error("no worker can have an environment variable {0:?}: it {1}")]
     ExtraEnviron(String, &'static str),
+}
+
+/// The weights of a run's policies before it has learned.
+pub(super) fn weights_of(policies: &BTreeMap<PolicyId, Box<dyn Policy>>) -> Result<Weights, WeightsError> {
+    Weights::of_run(WeightsVersion(0), policies.iter().map(|(id, policy)| (id, policy.weights())))
 }
 
 impl RunRequest {
@@ -104,7 +121,27 @@ impl RunRequest {
             return Err(RunRequestError::UnknownAlgorithm { name, known: unknown.known });
         }
         let builder = RolloutWorkerBuilder::new(registry).kernels(kernels);
-        Ok(builder.learning_parts(&self.config)?)
+        let parts = builder.learning_parts(&self.config)?;
+        if let Some(weights) = &self.init_weights {
+            let ids: Vec<PolicyId> = parts.policies.keys().cloned().collect();
+            let has_filter = self.config.rollout.observation_filter != FilterKind::NoFilter;
+            let plain = if has_filter { &RunFilter::split_from(weights, &ids)?.0 } else { weights };
+            plain.check_like(&weights_of(&parts.policies)?)?;
+        }
+        Ok(parts)
+    }
+
+    /// The weights to begin with, as workers are sent them: version 0 is what they build themselves.
+    pub(super) fn given_weights(&self) -> Option<Weights> {
+        self.init_weights.as_ref().map(|weights| weights.with_version(WeightsVersion(1)))
+    }
+
+    /// The weights with which a run of these settings begins.
+    ///
+    /// # Errors
+    /// [`RunRequestError`] names what is wrong.
+    pub(crate) fn first_weights(&self, registry: &Registry, kernels: Kernels) -> Result<Weights, RunRequestError> {
+        Ok(weights_of(&self.clone().written_out()?.prepare(registry, kernels)?.policies)?)
     }
 
     /// Checks the run by making its environment and its policies once, which finds everything that can be wrong with it.

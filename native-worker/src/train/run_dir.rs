@@ -8,17 +8,19 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use rollmesh_core::run::RunConfig;
+use rollmesh_core::{run::RunConfig, weights::Weights};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::saving::{ResumeError, lock, read_config};
 use crate::{
-    checkpoint::{PolicyCheckpoint, replace},
+    checkpoint::{PolicyCheckpoint, replace, weights_file},
     lines::{Backlog, LineFile, LineNews},
     offline::json::is_series,
 };
 
 const METRICS: &str = "metrics.jsonl";
+/// What the run began with, if that was given.
+pub(super) const INIT_WEIGHTS: &str = "init_weights.safetensors";
 const JOURNAL: &str = "journal.jsonl";
 /// How to find the files with what the run has sampled.
 const OUTPUT: &str = "output.json";
@@ -118,7 +120,9 @@ impl RunDir {
         Err(if read_config(&config).is_ok() { RunDirError::Taken } else { RunDirError::TakenForGood }(path.to_owned()))
     }
 
-    pub(crate) fn create(path: &Path, config: &RunConfig) -> Result<Self, RunDirError> {
+    /// A new run's directory. With `init_weights`, they are in it before the configuration: a run that is begun again
+    /// without a checkpoint starts from them.
+    pub(crate) fn create(path: &Path, config: &RunConfig, init_weights: Option<&Weights>) -> Result<Self, RunDirError> {
         let at = |name: &str| path.join(name);
         let failed = |path: PathBuf| move |source| RunDirError::Io { path, source };
         fs::create_dir_all(path).map_err(failed(path.to_owned()))?;
@@ -133,6 +137,10 @@ impl RunDir {
         };
         let metrics = new(METRICS)?;
         let journal = (!config.mode.is_synchronous()).then(|| new(JOURNAL)).transpose()?;
+        if let Some(weights) = init_weights {
+            let bytes = weights_file::to_bytes(weights).map_err(io::Error::other);
+            bytes.and_then(|bytes| replace(&at(INIT_WEIGHTS), &bytes)).map_err(failed(at(INIT_WEIGHTS)))?;
+        }
         let config = write_config(path, config)?;
         Ok(Self { path: path.into(), metrics, journal, config, _lock: lock })
     }
@@ -324,7 +332,7 @@ mod tests {
         let path = directory.path().join("run");
         let mode = rollmesh_core::group::SamplingMode::Asynchronous { batch_env_steps: 64, max_staleness: 1 };
         let config = RunConfig { mode, ..RunConfig::new("CartPole-v1") };
-        let mut dir = RunDir::create(&path, &config).unwrap();
+        let mut dir = RunDir::create(&path, &config, None).unwrap();
         assert_eq!(dir.share_lines().unwrap().len(), 2);
         assert!(dir.add_metrics(&1).is_none() && dir.add_to_journal(&22).is_none());
         assert_eq!(dir.bytes(), (2, 3));

@@ -11,3 +11,4 @@ mod rig;
 mod settings;
 #[path = "../support/mod.rs"]
 mod support;
+mod weights;

@@ -135,7 +135,7 @@ pub(super) fn run(args: &TrainArgs, config: RunConfig, registry: &Registry) -> R
         );
     }
     let path = args.directory(&config);
-    let dir = RunDir::create(&path, &config).map_err(Failure::usage)?;
+    let dir = RunDir::create(&path, &config, None).map_err(Failure::usage)?;
     finish(&config, worker, args.json, &path, |training| FromFiles::new(config.clone(), training, evaluator, dir))
 }
 

@@ -4,6 +4,7 @@ mod differences;
 mod files;
 mod saved_run;
 mod saver;
+mod set_weights;
 mod snapshot;
 
 pub use self::{
@@ -18,4 +19,5 @@ pub(super) use self::{
 pub(crate) use self::{
     saved_run::{Left, check_unedited, learns_from_files, resumed},
     saver::SaveReport,
+    set_weights::set_weights,
 };

@@ -14,12 +14,14 @@ use rollmesh_core::{
 };
 
 use super::{
-    super::RunRequest,
+    super::{RunRequest, run_dir::INIT_WEIGHTS},
     differences::{Differences, between},
     saver::LEDGER,
     snapshot::{CONFIG, Contents, Progress},
 };
-use crate::checkpoint::{CHECKPOINTS_DIR, CheckpointError, PolicyCheckpoint, PolicyCheckpointError, newest};
+use crate::checkpoint::{
+    CHECKPOINTS_DIR, CheckpointError, PolicyCheckpoint, PolicyCheckpointError, newest, weights_file,
+};
 
 /// A run to go on with, from its newest checkpoint that is whole, or from its beginning if it has none.
 ///
@@ -126,7 +128,7 @@ impl SavedRun {
     /// [`ResumeError`], which names the file and says what to do.
     pub fn load(dir: impl Into<PathBuf>) -> Result<Self, ResumeError> {
         let dir = dir.into();
-        let Left { lock, config, checkpoint, notices } = Left::open(&dir)?;
+        let Left { lock, config, checkpoint, mut notices } = Left::open(&dir)?;
         if config.reads_input() {
             return Err(ResumeError::FromFiles(dir));
         }
@@ -136,10 +138,14 @@ impl SavedRun {
                 let Contents { config: stored, policy, group, learner, progress } =
                     Contents::read(files, &dir.join(CHECKPOINTS_DIR))?;
                 check_unedited(&dir, &stored, &config)?;
+                notices.extend(policy.notice_of_unused(&dir));
                 Some(Saved { policy, group, learner, progress })
             }
         };
-        Ok(Self { request: in_dir(&dir, config), dir, saved, notices, lock })
+        let init = dir.join(INIT_WEIGHTS);
+        let init_weights = init.is_file().then(|| weights_file::read(&init)).transpose()?;
+        let request = RunRequest { init_weights, run_dir: Some(dir.clone()), ..RunRequest::from(config) };
+        Ok(Self { request, dir, saved, notices, lock })
     }
 
     /// The run and its directory.
@@ -184,7 +190,8 @@ impl SavedRun {
     /// [`ResumeError::Contradiction`], which names the settings.
     pub fn with_request(mut self, request: RunRequest) -> Result<Self, ResumeError> {
         let config = resumed(&self.dir, &self.request.config, request.config)?;
-        self.request = RunRequest { config, run_dir: Some(self.dir.clone()), ..request };
+        let (run_dir, init_weights) = (Some(self.dir.clone()), self.request.init_weights.take());
+        self.request = RunRequest { config, run_dir, init_weights, ..request };
         Ok(self)
     }
 
@@ -199,10 +206,6 @@ impl SavedRun {
     pub(in super::super) fn into_parts(self) -> (RunRequest, Option<Saved>, File) {
         (self.request, self.saved, self.lock)
     }
-}
-
-fn in_dir(dir: &Path, config: RunConfig) -> RunRequest {
-    RunRequest { run_dir: Some(dir.into()), ..RunRequest::from(config) }
 }
 
 /// Reads the `config.toml` of a run.
