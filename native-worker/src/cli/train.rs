@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -52,6 +53,9 @@ pub(super) struct TrainArgs {
     /// such as the weights.safetensors of another run
     #[arg(long, value_name = "FILE", conflicts_with_all = ["resume", "input"])]
     init_weights: Option<PathBuf>,
+    /// Make new tokens for the resumed run's hub: workers and dashboards that hold the earlier ones are refused
+    #[arg(long, requires = "resume")]
+    new_tokens: bool,
     /// Settings of the run, in a file like the `config.toml` of a run's directory, as TOML or JSON. What it leaves out is as
     /// usual; flags override it
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
@@ -321,6 +325,10 @@ fn with_hub(
         }
         let stop_return = request.config.stop.episode_return_mean;
         let security = args.security.config(request.run_dir.as_ref())?;
+        if let Some(path) = security.run_tokens.as_ref().filter(|path| args.new_tokens && path.exists()) {
+            let failed = |error| Failure::usage(format!("cannot remove {}: {error}", path.display()));
+            fs::remove_file(path).map_err(failed)?;
+        }
         let (page, assets) = (!args.no_dashboard, args.assets.clone());
         let mut hub =
             host::start_with(args.listen, page, (assets, None), security, &args.worker_spec, registry).await?;
