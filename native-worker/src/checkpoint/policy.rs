@@ -318,10 +318,16 @@ impl PolicyCheckpoint {
 /// Writes a file that appears whole or not at all, in the place of the one before.
 pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let unfinished = path.with_added_extension("tmp");
-    let mut file = File::create(&unfinished)?;
-    file.write_all(contents)?;
-    file.sync_all()?;
-    fs::rename(unfinished, path)
+    let write = || {
+        let mut file = File::create(&unfinished)?;
+        file.write_all(contents)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)
+    };
+    write().inspect_err(|_| {
+        // A full disk needs the room; the error that matters is the first one.
+        let _ = fs::remove_file(&unfinished);
+    })
 }
 
 #[cfg(test)]

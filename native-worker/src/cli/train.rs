@@ -27,7 +27,7 @@ use crate::{
     Registry,
     checkpoint::weights_file,
     learner::DeviceSpec,
-    train::{RunConfig, RunEnd, RunRequest, SavedRun, Summary, learns_from_files, new_run_dir},
+    train::{RunConfig, RunDir, RunEnd, RunRequest, SavedRun, Summary, learns_from_files, new_run_dir},
 };
 
 /// Where runs without a directory of their own have one.
@@ -318,6 +318,10 @@ fn with_hub(
         let request = plan.request().clone();
         // Before anything is announced; the run makes it for itself.
         let layout = request.check(registry).map_err(Failure::usage)?;
+        if let (Plan::Begin(_), Some(directory)) = (&plan, &request.run_dir) {
+            // What the hub writes there comes first, and would be blamed.
+            RunDir::check_writable(directory).map_err(Failure::usage)?;
+        }
         if let (FragmentLayout::Agents(policies), false) = (&layout, args.json) {
             let agents = |n| if n == 1 { "1 agent".to_owned() } else { format!("{n} agents") };
             let each = policies.iter().map(|(id, layout)| format!("{id} ({})", agents(layout.agents)));

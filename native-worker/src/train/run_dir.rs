@@ -120,6 +120,19 @@ impl RunDir {
         Err(if read_config(&config).is_ok() { RunDirError::Taken } else { RunDirError::TakenForGood }(path.to_owned()))
     }
 
+    /// Makes the directory and checks that a run can write into it.
+    ///
+    /// # Errors
+    /// [`RunDirError::Io`] names the path, [`RunDirError::Lock`] says that another process has it.
+    pub(crate) fn check_writable(path: &Path) -> Result<(), RunDirError> {
+        fs::create_dir_all(path).map_err(|source| RunDirError::Io { path: path.into(), source })?;
+        match lock(path) {
+            Ok(_) => Ok(()),
+            Err(ResumeError::Io { path, source }) => Err(RunDirError::Io { path, source }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// A new run's directory. With `init_weights`, they are in it before the configuration: a run that is begun again
     /// without a checkpoint starts from them.
     pub(crate) fn create(path: &Path, config: &RunConfig, init_weights: Option<&Weights>) -> Result<Self, RunDirError> {
@@ -238,10 +251,14 @@ impl RunDir {
         policy.save(&self.path).map_err(io::Error::other)
     }
 
-    /// What the run has come to; each file appears whole or not at all.
+    /// What the run has come to; each file appears whole or not at all, and one that cannot be written keeps none of the
+    /// others from it.
     pub(crate) fn write_end(&self, policy: &PolicyCheckpoint, summary: &impl Serialize) -> io::Result<()> {
-        self.write_policy(policy)?;
-        replace(&self.path.join("summary.json"), &serde_json::to_vec_pretty(summary)?)
+        let policy = self.write_policy(policy);
+        let path = self.path.join("summary.json");
+        let summary = serde_json::to_vec_pretty(summary).map_err(io::Error::from);
+        let summary = summary.and_then(|summary| replace(&path, &summary));
+        policy.and(summary.map_err(|error| io::Error::other(format!("{}: {error}", path.display()))))
     }
 }
 
