@@ -6,12 +6,15 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
+    thread,
+    time::Duration,
 };
 
 use clap::Args;
 use rollmesh_core::{config::Config, filter::FilterKind, sampler::FragmentLayout};
 use serde::Serialize;
 use serde_json::Value;
+use tokio::{sync::oneshot, time::sleep};
 
 use super::{
     exit::Failure,
@@ -20,7 +23,8 @@ use super::{
     mode::ModeFlags,
     runtime,
     security::SecurityFlags,
-    settings, signals,
+    settings,
+    signals::Endings,
     worker_spec::SpecFlags,
 };
 use crate::{
@@ -30,6 +34,8 @@ use crate::{
     train::{RunConfig, RunDir, RunEnd, RunRequest, SavedRun, Summary, learns_from_files, new_run_dir},
 };
 
+/// People are told again and again what a run waits for before it begins.
+const TELL_AFTER: Duration = Duration::from_secs(5);
 /// Where runs without a directory of their own have one.
 const RUNS: &str = "runs";
 
@@ -313,11 +319,11 @@ fn with_hub(
 ) -> Result<ExitCode, Failure> {
     runtime(2)?.block_on(async {
         // Before anything is said: whoever reads that the run goes on may ask it to end.
-        let mut endings = signals::Endings::listen();
+        let mut endings = Endings::listen();
         let plan = plan()?;
         let request = plan.request().clone();
         // Before anything is announced; the run makes it for itself.
-        let layout = request.check(registry).map_err(Failure::usage)?;
+        let layout = check(&request, registry, &mut endings).await?;
         if let (Plan::Begin(_), Some(directory)) = (&plan, &request.run_dir) {
             // What the hub writes there comes first, and would be blamed.
             RunDir::check_writable(directory).map_err(Failure::usage)?;
@@ -354,6 +360,28 @@ fn with_hub(
         }
         exit_code(&summary, stop_return)
     })
+}
+
+/// [`RunRequest::check`] on a thread of its own: an environment may hang as soon as it is made.
+async fn check(request: &RunRequest, registry: &Registry, endings: &mut Endings) -> Result<FragmentLayout, Failure> {
+    let (done, mut checked) = oneshot::channel();
+    let (request, registry) = (request.clone(), registry.clone());
+    let env = request.config.env().to_owned();
+    let check = move || drop(done.send(request.check(&registry)));
+    // Never joined: what hangs ends with the process.
+    thread::Builder::new().name("check".into()).spawn(check).map_err(Failure::other)?;
+    loop {
+        tokio::select! {
+            checked = &mut checked => {
+                let panicked = |_| Failure::other(format!("making environment {env} or its policies panicked"));
+                return checked.map_err(panicked)?.map_err(Failure::usage);
+            }
+            _ = endings.first() => {
+                return Err(Failure::Interrupted(format!("environment {env} was not made yet, and no run has begun")));
+            }
+            () = sleep(TELL_AFTER) => eprintln!("waiting for environment {env} to be made"),
+        }
+    }
 }
 
 /// The run in a directory, with what the flags change of it.

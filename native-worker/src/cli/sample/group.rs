@@ -183,7 +183,10 @@ async fn sample(
                 }
                 continue;
             }
-            () = &mut interrupted => break,
+            () = &mut interrupted => {
+                signals::exit_after_grace();
+                break;
+            }
         };
         let Some(fragments) = fragments else { break };
         last = Instant::now();
