@@ -55,6 +55,11 @@ pub(in super::super) fn in_range<T: Serialize>(config: &T, rows: &[Setting]) -> 
     }
 }
 
-fn error(row: &Setting, value: String) -> ConfigError {
+/// What is known of the setting of this name.
+pub(super) fn row_of(name: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|row| row.path == name)
+}
+
+pub(super) fn error(row: &Setting, value: String) -> ConfigError {
     ConfigError { name: row.path, value, wanted: row.allowed() }
 }
