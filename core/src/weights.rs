@@ -57,6 +57,34 @@ pub enum WeightsError {
     /// A tensor is none of the run's policies'.
     #[error("tensor '{0}' belongs to no policy of the run")]
     NoPolicy(String),
+    /// Other weights have a tensor of this name with another shape.
+    #[error("tensor '{name}' has shape {found:?}; the policy's has shape {wanted:?}")]
+    OtherShape {
+        /// The tensor.
+        name: String,
+        /// The policy's.
+        wanted: Vec<u32>,
+        /// That of the tensor.
+        found: Vec<u32>,
+    },
+    /// A tensor that the policy has is missing.
+    #[error("tensor '{name}' is missing; the policy's has shape {wanted:?}")]
+    NotThere {
+        /// The tensor.
+        name: String,
+        /// Its shape.
+        wanted: Vec<u32>,
+    },
+    /// A tensor that the policy does not have.
+    #[error("tensor '{name}' of shape {found:?} is none of the policy's, which are {known}")]
+    Unknown {
+        /// The tensor.
+        name: String,
+        /// Its shape.
+        found: Vec<u32>,
+        /// The policy's tensors.
+        known: String,
+    },
     /// The policy has no use for these tensors.
     #[error("the policy wants tensor '{wanted}'")]
     Missing {
@@ -155,6 +183,31 @@ impl Weights {
         tensors.into_iter().map(|(id, tensors)| Ok((id.clone(), Self::of_finite(self.version, tensors)?))).collect()
     }
 
+    /// Checks that these weights have the names and shapes of the tensors of `wanted`.
+    ///
+    /// # Errors
+    /// [`WeightsError::Unknown`], [`WeightsError::NotThere`] or [`WeightsError::OtherShape`] for the first tensor that
+    /// differs.
+    pub fn check_like(&self, wanted: &Self) -> Result<(), WeightsError> {
+        for Tensor { name, shape, .. } in wanted.tensors() {
+            match self.tensor(name) {
+                None => return Err(WeightsError::NotThere { name: name.clone(), wanted: shape.clone() }),
+                Some(found) if found.shape != *shape => {
+                    let (name, wanted, found) = (name.clone(), shape.clone(), found.shape.clone());
+                    return Err(WeightsError::OtherShape { name, wanted, found });
+                }
+                Some(_) => {}
+            }
+        }
+        match self.tensors.iter().find(|tensor| wanted.tensor(&tensor.name).is_none()) {
+            Some(Tensor { name, shape, .. }) => {
+                let known: Vec<&str> = wanted.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+                Err(WeightsError::Unknown { name: name.clone(), found: shape.clone(), known: known.join(", ") })
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Bytes of all values together.
     pub(crate) fn value_bytes(&self) -> usize {
         self.tensors.iter().map(|tensor| size_of_val(&tensor.values[..])).sum()
@@ -198,5 +251,24 @@ mod tests {
         let single = BTreeMap::from([(PolicyId::DEFAULT, weights("w.bias", 1.0))]);
         assert_eq!(Weights::of_run(WeightsVersion(2), &single), Ok(weights("w.bias", 1.0)));
         assert_eq!(weights("w.bias", 1.0).of_policies(&[PolicyId::DEFAULT]), Ok(single));
+    }
+
+    #[test]
+    fn other_names_and_shapes_are_named() {
+        let weights = |tensors: &[(&str, u32)]| {
+            let tensor = |&(name, dim): &(&str, u32)| Tensor {
+                name: name.into(),
+                shape: vec![dim],
+                values: vec![0.0; dim as usize],
+            };
+            Weights::new(WeightsVersion(0), tensors.iter().map(tensor).collect()).unwrap()
+        };
+        let wanted = weights(&[("a", 2), ("b", 3)]);
+        let error = |tensors: &[(&str, u32)]| weights(tensors).check_like(&wanted).unwrap_err().to_string();
+        assert_eq!(wanted.check_like(&wanted), Ok(()));
+        assert_eq!(error(&[("a", 2)]), "tensor 'b' is missing; the policy's has shape [3]");
+        assert_eq!(error(&[("a", 2), ("b", 4)]), "tensor 'b' has shape [4]; the policy's has shape [3]");
+        let unknown = "tensor 'c' of shape [1] is none of the policy's, which are a, b";
+        assert_eq!(error(&[("a", 2), ("b", 3), ("c", 1)]), unknown);
     }
 }

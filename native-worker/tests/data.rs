@@ -521,3 +521,19 @@ async fn a_clone_of_fifty_expert_episodes_reaches_475() {
         assert!(Path::new(&clone).join(file).is_file(), "{file}");
     }
 }
+
+#[tokio::test]
+async fn a_conversion_that_is_interrupted_leaves_nothing_that_looks_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let [input, output] = ["samples", "tables"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
+    let sample = ["sample", "--num-envs", "16", "--env-steps", "60000", "--output", &input, "--json"];
+    Process::start(sample).finish_with(0).await;
+    for to in ["parquet", "json"] {
+        let process = Process::start(["data", "convert", &input, "--to", to, "--output", &output]);
+        until("the output", || std::path::Path::new(&output).exists()).await;
+        process.signal(Signal::TERM);
+        let end = process.finish_with(3).await;
+        assert!(end.stderr.contains("interrupted: what was written is removed"), "{}", end.stderr);
+        assert!(!std::path::Path::new(&output).exists());
+    }
+}

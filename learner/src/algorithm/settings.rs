@@ -1,9 +1,15 @@
 //! Settings of a policy by name, as they come from a configuration file or over the wire.
 
-use rollmesh_core::config::{Config, ConfigError};
+use rollmesh_core::{
+    config::{Config, ConfigError},
+    run::schema::shown,
+};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::Algorithm;
+use super::{
+    Algorithm, Objective,
+    table::{SHARED, error},
+};
 
 /// Settings that a policy's configuration carries for others.
 const FOR_OTHERS: [&str; 5] = ["model", "num_workers", "rollout_fragment_length", "seed", "worker_index"];
@@ -31,7 +37,7 @@ pub(super) fn with_zeros(
 }
 
 /// An algorithm with these settings over the usual ones.
-pub(super) fn parsed<T: Serialize + DeserializeOwned + Into<Algorithm>>(
+pub(super) fn parsed<T: Serialize + DeserializeOwned + Into<Algorithm> + Objective>(
     usual: T,
     config: &Config,
 ) -> Result<Algorithm, ConfigError> {
@@ -39,7 +45,15 @@ pub(super) fn parsed<T: Serialize + DeserializeOwned + Into<Algorithm>>(
     for name in config.names().filter(|name| !FOR_OTHERS.contains(name)) {
         let value: Option<serde_json::Value> = config.get(name)?;
         let is_off = OPTIONAL.contains(&name) && value.as_ref().and_then(serde_json::Value::as_f64) == Some(0.0);
-        settings = settings.with(name_here(name), value.filter(|_| !is_off))?;
+        let value = value.filter(|_| !is_off);
+        let row = SHARED.iter().chain(usual.own_settings()).find(|row| row.path == name_here(name));
+        if let (Some(row), Some(value)) = (row, &value)
+            && !value.is_null()
+            && !row.allows(value)
+        {
+            return Err(error(row, shown(value)).into());
+        }
+        settings = settings.with(name_here(name), value)?;
     }
     let algorithm = settings.parse::<T>()?.into();
     algorithm.validate()?;
@@ -114,6 +128,11 @@ mod tests {
     fn values_out_of_range_are_named() {
         let error = Algorithm::ppo(&config(r#"{"gamma": 1.5}"#)).unwrap_err();
         assert_eq!(error.to_string(), "the setting 'gamma' is wrong: 1.5 must be from 0 to 1");
-        assert!(Algorithm::ppo(&config(r#"{"lr": "fast"}"#)).unwrap_err().to_string().contains("invalid type"));
+        // A file's NaN arrives as text, since JSON has no such number.
+        for (name, value) in [("grad_clip", "nan"), ("grad_clip", "inf"), ("lr", "nan"), ("lr", "fast")] {
+            let error = Algorithm::ppo(&config(&format!(r#"{{"{name}": "{value}"}}"#))).unwrap_err().to_string();
+            let wanted = format!("the setting '{name}' is wrong: \"{value}\" must be above 0");
+            assert_eq!(error, wanted);
+        }
     }
 }

@@ -50,6 +50,6 @@ pub(crate) fn in_range<'a, T: Serialize>(
     }
 }
 
-fn error(row: &Setting, value: String) -> ConfigError {
+pub(super) fn error(row: &Setting, value: String) -> ConfigError {
     ConfigError { name: row.path, value, wanted: row.allowed() }
 }

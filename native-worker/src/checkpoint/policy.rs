@@ -32,8 +32,6 @@ pub(crate) const CHECKPOINTS_DIR: &str = "checkpoints";
 const FORMAT: u32 = 1;
 /// Far more than any [`POLICY_FILE`] has.
 const MAX_POLICY_BYTES: u64 = 1 << 20;
-/// Of weights that no checkpoint vouches for.
-const MAX_WEIGHTS_BYTES: u64 = 1 << 32;
 
 /// A policy as training left it, or has left it so far.
 ///
@@ -128,6 +126,23 @@ struct PolicyFile {
     run: RunConfig,
 }
 
+impl PolicyFile {
+    fn read(bytes: &[u8], dir: &Path) -> Result<Self, PolicyCheckpointError> {
+        let bad = |reason| PolicyCheckpointError::Malformed { path: dir.join(POLICY_FILE), reason };
+        let policy: Self = serde_json::from_slice(bytes).map_err(|error| bad(format!("it is no policy: {error}")))?;
+        if policy.format != FORMAT {
+            return Err(bad(format!("it has format {}, this version reads {FORMAT}", policy.format)));
+        }
+        policy.run.check().map_err(|error| bad(error.to_string()))?;
+        Ok(policy)
+    }
+
+    fn with(self, weights: Weights) -> PolicyCheckpoint {
+        let Self { algo, gamma, iteration, env_steps, policies, model, run, .. } = self;
+        PolicyCheckpoint { run, model, algo, gamma, iteration, env_steps, policies, weights }
+    }
+}
+
 impl PolicyCheckpoint {
     /// A policy with the networks of a run, before it has learned, with RLlib's discount of 0.99; every field can be set.
     #[must_use]
@@ -185,7 +200,8 @@ impl PolicyCheckpoint {
             let contents = Disk.read(&path, most).map_err(|source| PolicyCheckpointError::Io { path, source });
             contents.map(|contents| (name.to_owned(), contents))
         };
-        let files = [(POLICY_FILE, MAX_POLICY_BYTES), (WEIGHTS_FILE, MAX_WEIGHTS_BYTES)].into_iter().map(read);
+        let files =
+            [(POLICY_FILE, MAX_POLICY_BYTES), (WEIGHTS_FILE, weights_file::MAX_WEIGHTS_BYTES)].into_iter().map(read);
         Self::from_files(&files.collect::<Result<_, _>>()?, dir)
     }
 
@@ -193,21 +209,46 @@ impl PolicyCheckpoint {
     pub(crate) fn from_files(files: &BTreeMap<String, Vec<u8>>, dir: &Path) -> Result<Self, PolicyCheckpointError> {
         let malformed = |name: &str, reason: String| PolicyCheckpointError::Malformed { path: dir.join(name), reason };
         let file = |name| files.get(name).ok_or_else(|| malformed(name, "it is missing".into()));
-        let bad = |reason: String| malformed(POLICY_FILE, reason);
-        let policy: PolicyFile =
-            serde_json::from_slice(file(POLICY_FILE)?).map_err(|error| bad(format!("it is no policy: {error}")))?;
-        if policy.format != FORMAT {
-            return Err(bad(format!("it has format {}, this version reads {FORMAT}", policy.format)));
-        }
-        policy.run.check().map_err(|error| bad(error.to_string()))?;
-        let PolicyFile { algo, gamma, iteration, env_steps, policies, model, run, .. } = policy;
+        let policy = PolicyFile::read(file(POLICY_FILE)?, dir)?;
         let weights = weights_file::from_bytes(file(WEIGHTS_FILE)?, WeightsVersion(policy.weights_version))
             .map_err(|error| malformed(WEIGHTS_FILE, error.to_string()))?;
-        let hash = run_weights_hash(&weights, &policies).map_err(|error| malformed(WEIGHTS_FILE, error.to_string()))?;
+        let hash =
+            run_weights_hash(&weights, &policy.policies).map_err(|error| malformed(WEIGHTS_FILE, error.to_string()))?;
         if hash.to_string() != policy.weights_hash {
-            return Err(malformed(WEIGHTS_FILE, format!("it has other weights than {POLICY_FILE} says")));
+            let advice = format!("`rollmesh weights set {} FILE` sets those of a file", dir.display());
+            let reason = format!("it has other weights than {POLICY_FILE} says; {advice}");
+            return Err(malformed(WEIGHTS_FILE, reason));
         }
-        Ok(Self { run, model, algo, gamma, iteration, env_steps, policies, weights })
+        Ok(policy.with(weights))
+    }
+
+    /// The policy that [`POLICY_FILE`] in a directory describes, with these weights instead of those beside it.
+    pub(crate) fn read_with(dir: &Path, weights: Weights) -> Result<Self, PolicyCheckpointError> {
+        let path = dir.join(POLICY_FILE);
+        if !path.is_file() {
+            return Err(PolicyCheckpointError::NotFound(dir.into()));
+        }
+        let bytes = Disk.read(&path, MAX_POLICY_BYTES).map_err(|source| PolicyCheckpointError::Io { path, source })?;
+        let policy = PolicyFile::read(&bytes, dir)?;
+        let version = WeightsVersion(policy.weights_version);
+        Ok(policy.with(weights.with_version(version)))
+    }
+
+    /// What to say if the policy beside a run's checkpoints was changed and is not the one that is used.
+    pub(crate) fn notice_of_unused(&self, dir: &Path) -> Option<String> {
+        let has = |name: &str| dir.join(name).exists();
+        if ![POLICY_FILE, WEIGHTS_FILE, CHECKPOINTS_DIR].into_iter().all(has) {
+            return None;
+        }
+        let is_used = Self::read_last(dir)
+            .is_ok_and(|last| last.iteration != self.iteration || last.weights_hash() == self.weights_hash());
+        (!is_used).then(|| {
+            let dir = dir.display();
+            format!(
+                "{dir}/{WEIGHTS_FILE} was changed and is not used, since the run has checkpoints; `rollmesh weights set \
+                 {dir} FILE` sets the run's weights"
+            )
+        })
     }
 
     /// The hash of the weights, as the run's summary has it.
@@ -277,10 +318,16 @@ impl PolicyCheckpoint {
 /// Writes a file that appears whole or not at all, in the place of the one before.
 pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let unfinished = path.with_added_extension("tmp");
-    let mut file = File::create(&unfinished)?;
-    file.write_all(contents)?;
-    file.sync_all()?;
-    fs::rename(unfinished, path)
+    let write = || {
+        let mut file = File::create(&unfinished)?;
+        file.write_all(contents)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)
+    };
+    write().inspect_err(|_| {
+        // A full disk needs the room; the error that matters is the first one.
+        let _ = fs::remove_file(&unfinished);
+    })
 }
 
 #[cfg(test)]
@@ -336,7 +383,10 @@ mod tests {
         assert!(error(dir).contains("holds no policy: give the directory of a run"));
         after(1).save(dir).unwrap();
         fs::write(dir.join(WEIGHTS_FILE), &after(2).to_files().unwrap()[0].1).unwrap();
-        assert!(error(dir).ends_with("weights.safetensors: it has other weights than policy.json says"));
+        assert!(
+            error(dir)
+                .contains("weights.safetensors: it has other weights than policy.json says; `rollmesh weights set")
+        );
         let (older, newest) = (add(dir, &after(3)), add(dir, &after(4)));
         fs::write(newest.join(WEIGHTS_FILE), b"").unwrap();
         assert_eq!(PolicyCheckpoint::load(dir).unwrap(), after(3));

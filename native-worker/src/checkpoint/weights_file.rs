@@ -1,11 +1,18 @@
 //! Weights as a safetensors file, which every framework reads.
 
+use std::path::Path;
+
 use rollmesh_core::{
     ids::WeightsVersion,
     weights::{Tensor, Weights, WeightsError},
 };
 use safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::TensorView};
 use serde_json::{Map, Value};
+
+use super::{Disk, PolicyCheckpointError, Storage as _};
+
+/// Of weights that no checkpoint vouches for.
+pub(super) const MAX_WEIGHTS_BYTES: u64 = 1 << 32;
 
 /// Why bytes are no weights.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +70,18 @@ pub(crate) fn from_bytes(bytes: &[u8], version: WeightsVersion) -> Result<Weight
         Ok(Tensor { name: name.into(), shape: shape.map_err(|_| WeightsFileError::TooLarge(name.into()))?, values })
     });
     Ok(Weights::new(version, tensors.collect::<Result<_, _>>()?)?)
+}
+
+/// Reads a file of weights; their version is 0.
+///
+/// # Errors
+/// [`PolicyCheckpointError`], which names the file.
+pub(crate) fn read(path: &Path) -> Result<Weights, PolicyCheckpointError> {
+    let failed = |source| PolicyCheckpointError::Io { path: path.into(), source };
+    let bytes = Disk.read(path, MAX_WEIGHTS_BYTES).map_err(failed)?;
+    let malformed =
+        |error: WeightsFileError| PolicyCheckpointError::Malformed { path: path.into(), reason: error.to_string() };
+    from_bytes(&bytes, WeightsVersion(0)).map_err(malformed)
 }
 
 /// No tensor ends behind the file: safetensors 0.8 adds the last end to the header's length before it compares, and that

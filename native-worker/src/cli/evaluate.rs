@@ -1,6 +1,6 @@
 //! `rollmesh evaluate`: how good the policy of a checkpoint is, in episodes of its own.
 
-use std::{fs, num::NonZeroU32, path::PathBuf, process::ExitCode, time::Duration};
+use std::{num::NonZeroU32, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
 use rollmesh_core::{
@@ -9,10 +9,10 @@ use rollmesh_core::{
 };
 use serde::Serialize;
 
-use super::exit::Failure;
+use super::{exit::Failure, signals::Interruption};
 use crate::{
     Registry,
-    checkpoint::PolicyCheckpoint,
+    checkpoint::{PolicyCheckpoint, replace},
     eval::{EvalMakers, EvalWorker, steps_of_episodes},
     kernels, monitor,
     progress::Progress,
@@ -85,6 +85,7 @@ struct Report {
 
 pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let checkpoint = PolicyCheckpoint::load(&args.checkpoint).map_err(Failure::usage)?;
+    checkpoint.notice_of_unused(&args.checkpoint).iter().for_each(|notice| eprintln!("{notice}"));
     let mut run = checkpoint.run.clone();
     // They are the run's, which is over or goes on elsewhere.
     run.rollout.callbacks.clear();
@@ -102,9 +103,10 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
         ..EvaluationRequest::of_episodes(args.episodes, args.max_steps.or(all).unwrap_or(MAX_STEPS))
     };
     let timeout = Duration::from_secs(args.timeout.get().into());
+    let interruption = Interruption::watch_and_end();
     let mut worker = EvalWorker::in_thread_with(makers, timeout).map_err(Failure::other)?;
     worker.submit_request(Some(&checkpoint.weights), request, Earlier::Cancel).map_err(Failure::other)?;
-    let found = wait(&mut worker, !args.json)?;
+    let found = wait(&mut worker, &interruption, !args.json)?;
     let film = args.render.as_ref().map(|path| (path, film(&found)));
     let report = Report::of(&checkpoint, &run, !args.explore, found);
     match args.json {
@@ -114,7 +116,7 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
     // What was found is worth knowing also where there is no film.
     if let Some((path, film)) = film {
         let Film { gif, pictures, of } = film?;
-        fs::write(path, gif).map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))?;
+        replace(path, &gif).map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))?;
         if pictures < of {
             eprintln!("the film is cut: it has the first {pictures} of {of} pictures");
         }
@@ -125,11 +127,16 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
     Ok(ExitCode::SUCCESS)
 }
 
-fn wait(worker: &mut EvalWorker, visible: bool) -> Result<Evaluation, Failure> {
+fn wait(worker: &mut EvalWorker, interruption: &Interruption, visible: bool) -> Result<Evaluation, Failure> {
     let progress = Progress::new(0, "playing", visible);
     loop {
         match worker.poll(LOOK).map_err(Failure::other)? {
             Some(found) => return Ok(found),
+            None if interruption.is_noticed() => {
+                return Err(Failure::Interrupted(
+                    "the episodes were not played to their end, and none is reported".into(),
+                ));
+            }
             None => progress.at(0),
         }
     }

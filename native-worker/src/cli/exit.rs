@@ -12,11 +12,13 @@ pub(crate) enum Failure {
     Usage(String),
     /// Something else went wrong. Exit code 1.
     Other(String),
+    /// A signal ended it before it was done; says what has become of it. Exit code 3.
+    Interrupted(String),
 }
 
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Usage(message) | Self::Other(message)) = self;
+        let (Self::Usage(message) | Self::Other(message) | Self::Interrupted(message)) = self;
         f.write_str(message)
     }
 }
@@ -32,11 +34,12 @@ impl Failure {
 
     /// Says what went wrong on standard error.
     pub(crate) fn report(self) -> ExitCode {
-        let (message, code) = match self {
-            Self::Usage(message) => (message, 2),
-            Self::Other(message) => (message, 1),
+        let (what, code) = match self {
+            Self::Usage(_) => ("error", 2),
+            Self::Other(_) => ("error", 1),
+            Self::Interrupted(_) => ("interrupted", 3),
         };
-        eprintln!("error: {message}");
+        eprintln!("{what}: {self}");
         ExitCode::from(code)
     }
 }

@@ -24,6 +24,7 @@ mod security;
 mod settings;
 mod signals;
 mod train;
+mod weights;
 mod worker;
 mod worker_spec;
 
@@ -73,6 +74,8 @@ enum Command {
     Sample(sample::SampleArgs),
     /// Play episodes with the policy of a checkpoint, and say how good it is
     Evaluate(evaluate::EvaluateArgs),
+    /// Set the weights of a run from a file
+    Weights(weights::WeightsArgs),
     /// Look at logged experience, and bring it into other forms
     Data(data::DataArgs),
     /// Say how good a policy would have been in the episodes that another one has played
@@ -120,6 +123,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Tokens(args) => control::tokens(&args),
         Command::Sample(args) => sample::run(&args, &registry),
         Command::Evaluate(args) => evaluate::run(&args, &registry),
+        Command::Weights(args) => weights::run(&args, &registry),
         Command::Data(args) => data::run(&args, &registry),
         Command::Ope(args) => ope::run(&args, &registry),
         Command::Envs(args) => envs::run(&args, &registry),

@@ -69,6 +69,7 @@ impl SecurityFlags {
             allow_unencrypted: self.i_know_this_is_not_encrypted,
             hosts: self.public_host.clone(),
             token_file: self.tokens.clone(),
+            run_tokens: run_dir.map(|directory| directory.join("hub_tokens.json")),
             audit_log: Some(audit_log),
             distrust: Distrust {
                 audits: AuditPolicy { share: self.audit_share, ..AuditPolicy::default() },

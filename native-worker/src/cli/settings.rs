@@ -103,13 +103,54 @@ impl WorkerFlags {
     }
 }
 
+/// Puts texts in the place of NaN and infinite numbers, which would be read as absent; true if there are any. Whoever
+/// checks the settings refuses them by path and range.
+fn name_non_finite(value: &mut toml::Value) -> bool {
+    match value {
+        toml::Value::Float(number) if !number.is_finite() => {
+            *value = toml::Value::String(number.to_string());
+            true
+        }
+        toml::Value::Array(values) => values.iter_mut().fold(false, |any, value| name_non_finite(value) | any),
+        toml::Value::Table(table) => table.iter_mut().fold(false, |any, (_, value)| name_non_finite(value) | any),
+        _ => false,
+    }
+}
+
 /// Settings in a file of JSON or TOML.
 pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", path.display()));
     let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("json") => serde_json::from_str(&text).map_err(|error| failed(&error)),
-        Some("toml") => toml::from_str(&text).map_err(|error| failed(&error)),
+        Some("toml") => {
+            let mut settings: toml::Value =
+                toml::from_str::<toml::Table>(&text).map_err(|error| failed(&error))?.into();
+            match name_non_finite(&mut settings) {
+                true => settings.try_into().map_err(|error| failed(&error)),
+                false => toml::from_str(&text).map_err(|error| failed(&error)),
+            }
+        }
         _ => Err(failed(&"settings are JSON or TOML: the file's name must end in .json or .toml")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollmesh_core::{config::Config, run::RunConfig};
+
+    use super::*;
+
+    #[test]
+    fn nan_in_a_file_is_refused_by_path_and_range() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run.toml");
+        fs::write(&path, "hung_worker_timeout_s = nan\n[policy_config]\ngrad_clip = nan\n").unwrap();
+        let settings: Config = read(&path).unwrap();
+        let error = RunConfig::of_settings(&settings).unwrap_err().to_string();
+        assert_eq!(error, "hung_worker_timeout_s is \"NaN\"; it must be at least 0");
+        let policy: Config = settings.get("policy_config").unwrap().unwrap();
+        let error = crate::learner::all_settings("ppo", &policy).unwrap_err().to_string();
+        assert_eq!(error, "the setting 'grad_clip' is wrong: \"NaN\" must be above 0");
     }
 }

@@ -8,6 +8,7 @@ use std::{
         mpsc,
     },
     thread,
+    time::Duration,
 };
 
 use tokio::sync::watch;
@@ -21,6 +22,11 @@ impl Interruption {
     /// Notices it from now on. Where the system gives no thread, the first Ctrl-C ends the program as ever.
     pub(super) fn watch() -> Self {
         Self::watch_and(|| {})
+    }
+
+    /// As [`watch`](Self::watch); what does not end within [`GRACE`] ends with the process.
+    pub(super) fn watch_and_end() -> Self {
+        Self::watch_and(exit_after_grace)
     }
 
     /// As [`watch`](Self::watch); `act` ends what would never ask.
@@ -50,6 +56,23 @@ impl Interruption {
     pub(super) fn is_noticed(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// How long what is going on may take once the program was asked to end; an environment may hang.
+const GRACE: Duration = Duration::from_millis(1_500);
+
+/// Ends the process, unless it ends by itself before.
+pub(super) fn exit_after_grace() {
+    let end = || {
+        thread::sleep(GRACE);
+        eprintln!(
+            "interrupted: a step takes longer than {:.1} s, and what it would bring is lost",
+            GRACE.as_secs_f32()
+        );
+        process::exit(3);
+    };
+    // Without a thread the second signal ends it.
+    let _ = thread::Builder::new().name("grace".into()).spawn(end);
 }
 
 /// How the program is asked to end.

@@ -2,9 +2,12 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
+    thread,
+    time::Duration,
 };
 
 use clap::{
@@ -14,6 +17,7 @@ use clap::{
 use rollmesh_core::{config::Config, filter::FilterKind, sampler::FragmentLayout};
 use serde::Serialize;
 use serde_json::Value;
+use tokio::{sync::oneshot, time::sleep};
 
 use super::{
     data::numbers::about_reading,
@@ -25,16 +29,20 @@ use super::{
     ranks::RankFlags,
     runtime,
     security::SecurityFlags,
-    settings, signals,
+    settings,
+    signals::Endings,
     worker_spec::SpecFlags,
 };
 use crate::{
     Registry,
+    checkpoint::weights_file,
     hub::HubConfig,
     learner::{ALGORITHMS, DeviceSpec},
-    train::{RunConfig, RunEnd, RunRequest, SavedRun, Summary, new_run_dir},
+    train::{RunConfig, RunDir, RunEnd, RunRequest, SavedRun, Summary, new_run_dir},
 };
 
+/// People are told again and again what a run waits for before it begins.
+const TELL_AFTER: Duration = Duration::from_secs(5);
 /// Where runs without a directory of their own have one.
 const RUNS: &str = "runs";
 
@@ -54,6 +62,13 @@ pub(super) struct TrainArgs {
     /// --hung-worker-timeout and when it is evaluated may be others
     #[arg(long, value_name = "DIR", conflicts_with_all = ["run_dir", "input"])]
     resume: Option<PathBuf>,
+    /// Begin with these weights instead of random ones: a safetensors file with the names and shapes of the run's policies,
+    /// such as the weights.safetensors of another run
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["resume", "input"])]
+    init_weights: Option<PathBuf>,
+    /// Make new tokens for the resumed run's hub: workers and dashboards that hold the earlier ones are refused
+    #[arg(long, requires = "resume")]
+    new_tokens: bool,
     /// Settings of the run, in a file like the `config.toml` of a run's directory, as TOML or JSON. What it leaves out is as
     /// usual; flags override it
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
@@ -244,7 +259,8 @@ impl TrainArgs {
         let data_parallel = self.ranks.config()?;
         // The first rank alone writes files.
         let run_dir = run_dir.filter(|_| data_parallel.as_ref().is_none_or(|ranks| ranks.rank == 0));
-        Ok(RunRequest { run_dir, output, remote_only: self.remote_only, data_parallel, ..request })
+        let init_weights = self.init_weights.as_deref().map(weights_file::read).transpose().map_err(Failure::usage)?;
+        Ok(RunRequest { run_dir, output, init_weights, remote_only: self.remote_only, data_parallel, ..request })
     }
 }
 
@@ -279,7 +295,7 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
     };
     runtime(2)?.block_on(async {
         // Before anything is said: whoever reads that the run goes on may ask it to end.
-        let mut endings = signals::Endings::listen();
+        let mut endings = Endings::listen();
         let plan = plan()?;
         let request = plan.request().clone();
         let external = external::env_of(&request.config.rollout, registry)?;
@@ -288,7 +304,11 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
             None => registry.clone(),
         };
         // Before anything is announced; the run makes it for itself.
-        let layout = request.check(registry).map_err(Failure::usage)?;
+        let layout = check(&request, registry, &mut endings).await?;
+        if let (Plan::Begin(_), Some(directory)) = (&plan, &request.run_dir) {
+            // What the hub writes there comes first, and would be blamed.
+            RunDir::check_writable(directory).map_err(Failure::usage)?;
+        }
         if let (Some(FragmentLayout::Agents(policies)), false) = (&layout, args.json) {
             let agents = |n| if n == 1 { "1 agent".to_owned() } else { format!("{n} agents") };
             let each = policies.iter().map(|(id, layout)| format!("{id} ({})", agents(layout.agents)));
@@ -296,6 +316,10 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         }
         let stop_return = request.config.stop.episode_return_mean;
         let security = args.security.config(request.run_dir.as_ref())?;
+        if let Some(path) = security.run_tokens.as_ref().filter(|path| args.new_tokens && path.exists()) {
+            let failed = |error| Failure::usage(format!("cannot remove {}: {error}", path.display()));
+            fs::remove_file(path).map_err(failed)?;
+        }
         let (assets, allow_origins) = (args.assets.clone(), args.allow_origin.clone());
         let has_clients = external.is_some();
         let config = host::config(args.listen, !args.no_dashboard, security)?;
@@ -323,6 +347,32 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         }
         exit_code(&summary, stop_return)
     })
+}
+
+/// [`RunRequest::check`] on a thread of its own: an environment may hang as soon as it is made.
+async fn check(
+    request: &RunRequest,
+    registry: &Registry,
+    endings: &mut Endings,
+) -> Result<Option<FragmentLayout>, Failure> {
+    let (done, mut checked) = oneshot::channel();
+    let (request, registry) = (request.clone(), registry.clone());
+    let env = request.config.env().to_owned();
+    let check = move || drop(done.send(request.check(&registry)));
+    // Never joined: what hangs ends with the process.
+    thread::Builder::new().name("check".into()).spawn(check).map_err(Failure::other)?;
+    loop {
+        tokio::select! {
+            checked = &mut checked => {
+                let panicked = |_| Failure::other(format!("making environment {env} or its policies panicked"));
+                return checked.map_err(panicked)?.map_err(Failure::usage);
+            }
+            _ = endings.first() => {
+                return Err(Failure::Interrupted(format!("environment {env} was not made yet, and no run has begun")));
+            }
+            () = sleep(TELL_AFTER) => eprintln!("waiting for environment {env} to be made"),
+        }
+    }
 }
 
 /// The run in a directory, with what the flags change of it.

@@ -13,6 +13,7 @@ use rollmesh_core::{
 
 use super::{
     limits::{MAX_PAGE_TOKENS, MAX_TOKENS},
+    run_tokens::RunTokens,
     token_file::{TokenFile, TokenFileError, now},
 };
 
@@ -31,6 +32,8 @@ const PAGE_TOKEN_SECONDS: u64 = 24 * 60 * 60;
 pub(super) struct Tokens {
     own: TokenTable,
     file: Option<TokenFile>,
+    /// Those of the hub's own that a later hub of the run has, too.
+    kept: RunTokens,
     /// Both, for whoever knocks.
     all: TokenTable,
     of_pages: VecDeque<TokenId>,
@@ -39,8 +42,8 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    pub(super) fn new(file: Option<TokenFile>) -> Self {
-        let mut tokens = Self { file, ..Self::default() };
+    pub(super) fn new(file: Option<TokenFile>, kept: RunTokens) -> Self {
+        let mut tokens = Self { file, kept, ..Self::default() };
         tokens.join();
         tokens
     }
@@ -94,6 +97,7 @@ impl Tokens {
     /// Makes one of the hub's own invalid.
     pub(super) fn forget(&mut self, id: TokenId) -> bool {
         let was_there = self.own.revoke(id);
+        self.kept.replace(id, None);
         self.join();
         was_there
     }
@@ -139,6 +143,7 @@ impl Tokens {
             (Some(grant), _) => {
                 let token = random_token().map_err(TokenFileError::Randomness)?;
                 self.own.expire_at(id, now().saturating_add(seconds));
+                self.kept.replace(id, Some(&token));
                 let new = self.add(&token, grant);
                 // Whoever holds it is whoever held the old one.
                 if self.is_shared(id) {

@@ -42,6 +42,8 @@ pub struct SecurityConfig {
     pub hosts: Vec<String>,
     /// A file of tokens, as hashes, besides those that are made for this hub alone.
     pub token_file: Option<PathBuf>,
+    /// Where the hub keeps its own tokens, for its owner alone, so that a later hub has the same; `None` makes new ones.
+    pub run_tokens: Option<PathBuf>,
     /// Where to keep the audit log.
     pub audit_log: Option<PathBuf>,
     /// Which workers are not trusted, and how they are watched.
@@ -80,9 +82,6 @@ pub enum HubError {
         /// What the system says.
         source: std::io::Error,
     },
-    /// There is no randomness for tokens.
-    #[error("the system has no randomness for tokens: {0}")]
-    Randomness(getrandom::Error),
     /// The directory of the page does not exist.
     #[error("there is no page in {0}: index.html is missing")]
     NoAssets(PathBuf),

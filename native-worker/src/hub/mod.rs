@@ -35,6 +35,7 @@ mod peer;
 mod private_file;
 mod requests;
 mod room;
+mod run_tokens;
 mod runs;
 mod server;
 mod socket;

@@ -18,7 +18,9 @@ use super::{
     assets,
     audit::{Audit, Record},
     children::{Children, Way},
-    client, door, random_token, room, server, tls,
+    client, door, room,
+    run_tokens::RunTokens,
+    server, tls,
     token_file::TokenFile,
 };
 use crate::{
@@ -49,7 +51,8 @@ impl Hub {
         launcher: Arc<dyn Launcher>,
         worker_spec: WorkerSpec,
     ) -> Result<Self, HubError> {
-        let SecurityConfig { tls, allow_unencrypted, hosts, token_file, audit_log, distrust } = config.security.clone();
+        let SecurityConfig { tls, allow_unencrypted, hosts, token_file, run_tokens, audit_log, distrust } =
+            config.security.clone();
         let audits = distrust.audits.check()?;
         let distrust = Distrust { audits, ..distrust };
         let is_local = config.listen.ip().is_loopback();
@@ -69,15 +72,15 @@ impl Hub {
             Some(path) => Audit::open(path).map_err(|error| HubError::Audit(path.clone(), error))?,
             None => Audit::default(),
         };
-        let mut tokens = access::Tokens::new(token_file.as_deref().map(TokenFile::open).transpose()?);
+        let mut kept = RunTokens::open(run_tokens.as_deref())?;
+        let roles = [Role::Operator, Role::Viewer, Role::Worker, Role::Client, Role::Evaluator];
+        let [operator, viewer, worker, client, evaluator] = kept.of_roles(roles)?;
+        let mut tokens = access::Tokens::new(token_file.as_deref().map(TokenFile::open).transpose()?, kept);
         let clients = config.external.clone().map(client::Clients::new).transpose()?.map(Arc::new);
         let assets = assets::Assets::find(config.dashboard, config.assets.as_deref())?;
         let failed = |source| HubError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let [operator, viewer, worker, client, evaluator] =
-            [(); 5].map(|()| random_token().map_err(HubError::Randomness));
-        let (operator, viewer, worker, client, evaluator) = (operator?, viewer?, worker?, client?, evaluator?);
         let mut let_in = |token, role| tokens.add(token, TokenGrant { role, child: None, expires: None });
         let_in(&worker, Role::Worker);
         let_in(&evaluator, Role::Evaluator);

@@ -9,6 +9,7 @@ use rollmesh_core::{
     batch::{AnyBatch, EpisodeMetrics},
     callbacks::Callbacks as _,
     episode::{EpisodeSummary, GlobalVars, RolloutMetrics},
+    hash::weights_hash,
     ids::{PolicyId, WeightsVersion},
     policy::{AllReduceError, PolicyError, Postprocessing},
     run::{InputSource, PolicyConfig, RunConfig},
@@ -107,6 +108,15 @@ impl LocalWorker {
         let weights = self.worker.weights(None)?;
         let version = weights.values().map(Weights::version).max().unwrap_or(WeightsVersion(0));
         Ok(Weights::of_run(version, &weights).map_err(PolicyError::from)?)
+    }
+
+    /// Lets the policies go on with other weights, if they are others.
+    pub(crate) fn set_weights(&mut self, weights: &Weights) -> Result<(), LearnError> {
+        if weights_hash(weights) != weights_hash(&self.weights()?) {
+            let weights = weights.of_policies(&self.ids()).map_err(PolicyError::from)?;
+            self.worker.set_weights(&weights, None, None)?;
+        }
+        Ok(())
     }
 
     /// All that the worker needs to go on between two iterations, besides its configuration.

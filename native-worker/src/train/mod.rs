@@ -20,6 +20,6 @@ pub use request::{RunRequest, RunRequestError};
 pub use rollmesh_core::run::{EvaluationConfig, MAX_LOCAL_WORKERS, RunConfig, StopConfig};
 pub use run::SyncError;
 pub(crate) use run::{Run, RunTerms, StartError, Submitted, Task, Undone, Upload, UploadFault};
-pub(crate) use run_dir::new_run_dir;
-pub(crate) use saving::SaveReport;
+pub(crate) use run_dir::{RunDir, new_run_dir};
 pub use saving::{Difference, Differences, ResumeError, SavedRun};
+pub(crate) use saving::{SaveReport, set_weights};

@@ -1,15 +1,20 @@
 //! A run as a program asks its hub for it.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use rollmesh_core::{
     config::ConfigError,
+    filter::{FilterKind, FilterTensorError, RunFilter},
+    ids::{PolicyId, WeightsVersion},
     kernels::Kernels,
+    policy::Policy,
     run::{RunConfig, RunConfigError},
     sampler::FragmentLayout,
+    weights::{Weights, WeightsError},
     worker::{DataParallelConfig, LearningParts, Registry, RolloutWorkerBuilder, SetupError, WorkerPlace},
 };
 
@@ -17,7 +22,7 @@ use super::local::{self, LocalWorker};
 use crate::{
     NativeWorker as _,
     hub::TOKEN_VARIABLE,
-    learner::{DeviceError, DeviceSpec, algorithm, all_settings, register_learning_policies_on},
+    learner::{DeviceError, DeviceSpec, LearnError, algorithm, all_settings, register_learning_policies_on},
 };
 
 /// A run to begin, and where its files are on this machine.
@@ -33,6 +38,8 @@ pub struct RunRequest {
     /// Leave all sampling to workers that join, and wait for them. Otherwise a run with `num_workers` 0 samples in the hub's
     /// process while no other worker can, as RLlib's local worker does.
     pub remote_only: bool,
+    /// The weights of all policies to begin with, instead of random ones; with those of the observation filter, or without.
+    pub init_weights: Option<Weights>,
     /// How to learn together with other processes, each of which samples by itself; alone if absent. All but rank 0 should
     /// have neither files nor another end than their env steps.
     pub data_parallel: Option<DataParallelConfig>,
@@ -75,6 +82,9 @@ pub enum RunRequestError {
     /// A setting of its algorithm.
     #[error("policy_config: {0}")]
     Algorithm(#[from] ConfigError),
+    /// The run's own worker.
+    #[error(transparent)]
+    Local(LearnError),
     /// A setting of its input.
     #[error("io_config: {0}")]
     Input(ConfigError),
@@ -84,12 +94,23 @@ pub enum RunRequestError {
     /// It learns from what it samples, and is to read.
     #[error("{0} learns from what it samples itself: learn from files with --algo bc or marwil")]
     NeedsSampler(String),
+    /// The weights to begin with.
+    #[error("the weights to begin with do not fit the run: {0}")]
+    InitWeights(#[from] WeightsError),
+    /// The statistics of the observation filter among the weights to begin with.
+    #[error("the weights to begin with: {0}")]
+    Filter(#[from] FilterTensorError),
     /// Its learner's device.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// No process can have such an environment variable.
     #[error("no worker can have an environment variable {0:?}: it {1}")]
     ExtraEnviron(String, &'static str),
+}
+
+/// The weights of a run's policies before it has learned.
+pub(super) fn weights_of(policies: &BTreeMap<PolicyId, Box<dyn Policy>>) -> Result<Weights, WeightsError> {
+    Weights::of_run(WeightsVersion(0), policies.iter().map(|(id, policy)| (id, policy.weights())))
 }
 
 impl RunRequest {
@@ -131,7 +152,10 @@ impl RunRequest {
                 WorkerPlace::remote(ranks.rank.saturating_add(1), ranks.world_size)
             });
             let builder = self.builder(registry, kernels)?.native().kernels(kernels).place(place);
-            Ok(Prepared::Local(Box::new(LocalWorker::new(builder.config(config).build()?, ranks)), notice))
+            let mut worker = LocalWorker::new(builder.config(config).build()?, ranks);
+            let first = worker.weights().map_err(RunRequestError::Local)?;
+            self.check_init_weights(&worker.ids(), &first)?;
+            Ok(Prepared::Local(Box::new(worker), notice))
         };
         if self.config.reads_input() {
             local::check_input(&self.config, registry)?;
@@ -162,7 +186,10 @@ impl RunRequest {
         registry: &Registry,
         kernels: Kernels,
     ) -> Result<LearningParts, RunRequestError> {
-        Ok(self.builder(registry, kernels)?.learning_parts(&self.config)?)
+        let parts = self.builder(registry, kernels)?.learning_parts(&self.config)?;
+        let ids: Vec<PolicyId> = parts.policies.keys().cloned().collect();
+        self.check_init_weights(&ids, &weights_of(&parts.policies)?)?;
+        Ok(parts)
     }
 
     fn builder(&self, registry: &Registry, kernels: Kernels) -> Result<RolloutWorkerBuilder, RunRequestError> {
@@ -183,6 +210,32 @@ impl RunRequest {
             Prepared::Leased(_) => self.output.as_deref(),
             Prepared::Local(..) => None,
         }
+    }
+
+    /// The weights to begin with, as workers are sent them: version 0 is what they build themselves.
+    pub(super) fn given_weights(&self) -> Option<Weights> {
+        self.init_weights.as_ref().map(|weights| weights.with_version(WeightsVersion(1)))
+    }
+
+    /// The weights with which a run of these settings begins.
+    ///
+    /// # Errors
+    /// [`RunRequestError`] names what is wrong.
+    pub(crate) fn first_weights(&self, registry: &Registry, kernels: Kernels) -> Result<Weights, RunRequestError> {
+        // Nothing is written for a look.
+        let looked_at = Self { output: None, ..self.clone().written_out()? };
+        match looked_at.prepare(registry, kernels)? {
+            Prepared::Leased(parts) => Ok(weights_of(&parts.policies)?),
+            Prepared::Local(mut worker, _) => worker.weights().map_err(RunRequestError::Local),
+        }
+    }
+
+    /// Checks names and shapes of the weights to begin with against those of these policies.
+    fn check_init_weights(&self, ids: &[PolicyId], first: &Weights) -> Result<(), RunRequestError> {
+        let Some(weights) = &self.init_weights else { return Ok(()) };
+        let has_filter = self.config.rollout.observation_filter != FilterKind::NoFilter;
+        let plain = if has_filter { &RunFilter::split_from(weights, ids)?.0 } else { weights };
+        Ok(plain.check_like(first)?)
     }
 
     /// Checks the run by making its environment and its policies once, which finds everything that can be wrong with it.

@@ -8,18 +8,23 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use rollmesh_core::run::{RunConfig, RunConfigError};
+use rollmesh_core::{
+    run::{RunConfig, RunConfigError},
+    weights::Weights,
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::saving::{ResumeError, lock, read_config};
 use crate::{
-    checkpoint::{PolicyCheckpoint, replace},
+    checkpoint::{PolicyCheckpoint, replace, weights_file},
     lines::{Backlog, LineFile, LineNews},
     offline::json::is_series,
 };
 
 const METRICS: &str = "metrics.jsonl";
+/// What the run began with, if that was given.
+pub(super) const INIT_WEIGHTS: &str = "init_weights.safetensors";
 const JOURNAL: &str = "journal.jsonl";
 /// How to find the files with what the run has sampled.
 const OUTPUT: &str = "output.json";
@@ -141,7 +146,22 @@ impl RunDir {
         Err(if read_config(&config).is_ok() { RunDirError::Taken } else { RunDirError::TakenForGood }(path.to_owned()))
     }
 
-    pub(crate) fn create(path: &Path, config: &RunConfig) -> Result<Self, RunDirError> {
+    /// Makes the directory and checks that a run can write into it.
+    ///
+    /// # Errors
+    /// [`RunDirError::Io`] names the path, [`RunDirError::Lock`] says that another process has it.
+    pub(crate) fn check_writable(path: &Path) -> Result<(), RunDirError> {
+        fs::create_dir_all(path).map_err(|source| RunDirError::Io { path: path.into(), source })?;
+        match lock(path) {
+            Ok(_) => Ok(()),
+            Err(ResumeError::Io { path, source }) => Err(RunDirError::Io { path, source }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A new run's directory. With `init_weights`, they are in it before the configuration: a run that is begun again
+    /// without a checkpoint starts from them.
+    pub(crate) fn create(path: &Path, config: &RunConfig, init_weights: Option<&Weights>) -> Result<Self, RunDirError> {
         let at = |name: &str| path.join(name);
         let failed = |path: PathBuf| move |source| RunDirError::Io { path, source };
         fs::create_dir_all(path).map_err(failed(path.to_owned()))?;
@@ -156,6 +176,10 @@ impl RunDir {
         };
         let metrics = new(METRICS)?;
         let journal = (!config.mode.is_synchronous()).then(|| new(JOURNAL)).transpose()?;
+        if let Some(weights) = init_weights {
+            let bytes = weights_file::to_bytes(weights).map_err(io::Error::other);
+            bytes.and_then(|bytes| replace(&at(INIT_WEIGHTS), &bytes)).map_err(failed(at(INIT_WEIGHTS)))?;
+        }
         let config = write_config(path, config)?;
         Ok(Self { path: path.into(), metrics, journal, config, _lock: lock })
     }
@@ -248,10 +272,14 @@ impl RunDir {
         (self.metrics.bytes(), self.journal.as_ref().map_or(0, Lines::bytes))
     }
 
-    /// What the run has come to; each file appears whole or not at all.
+    /// What the run has come to; each file appears whole or not at all, and one that cannot be written keeps none of the
+    /// others from it.
     pub(crate) fn write_end(&self, policy: &PolicyCheckpoint, summary: &impl Serialize) -> io::Result<()> {
-        policy.save(&self.path).map_err(io::Error::other)?;
-        replace(&self.path.join("summary.json"), &serde_json::to_vec_pretty(summary)?)
+        let policy = policy.save(&self.path).map_err(io::Error::other);
+        let path = self.path.join("summary.json");
+        let summary = serde_json::to_vec_pretty(summary).map_err(io::Error::from);
+        let summary = summary.and_then(|summary| replace(&path, &summary));
+        policy.and(summary.map_err(|error| io::Error::other(format!("{}: {error}", path.display()))))
     }
 }
 
@@ -342,7 +370,7 @@ mod tests {
         let path = directory.path().join("run");
         let mode = rollmesh_core::group::SamplingMode::Asynchronous { batch_env_steps: 64, max_staleness: 1 };
         let config = RunConfig { mode, ..RunConfig::new("CartPole-v1") };
-        let mut dir = RunDir::create(&path, &config).unwrap();
+        let mut dir = RunDir::create(&path, &config, None).unwrap();
         assert_eq!(dir.share_lines().unwrap().len(), 2);
         assert!(dir.add_metrics(&1).is_none() && dir.add_to_journal(&22).is_none());
         assert_eq!(dir.bytes(), (2, 3));

@@ -202,6 +202,10 @@ async fn serve(
         SessionState::Refused { code: Some(RefusalCode::Busy), reason } => {
             SessionEnd::Lost { reason, was_ready: false }
         }
+        SessionState::Refused { code: Some(RefusalCode::Token), reason } => {
+            let advice = "a hub that was restarted may have new tokens: take the one that it prints";
+            SessionEnd::Final(WorkerEnd::Refused(format!("{reason}; {advice}")))
+        }
         SessionState::Refused { reason, .. } => SessionEnd::Final(WorkerEnd::Refused(reason)),
         SessionState::Closed { reason } => SessionEnd::Final(WorkerEnd::Closed(reason)),
         state @ (SessionState::Connecting | SessionState::Ready) => SessionEnd::Lost {

@@ -42,7 +42,15 @@ pub(crate) fn registry() -> Registry {
             Ok(Box::new(Vectorized::new(vec![Stuck { t: 0, sum: 0, aside, pause }; contexts.len()])))
         })
     };
-    Registry::builtin().with_env(env("Stuck-v0", Duration::ZERO)).with_env(env("Slow-v0", Duration::from_millis(1)))
+    let never = EnvSpec::fallible("Never-v0", |_, _| {
+        loop {
+            std::thread::park();
+        }
+    });
+    Registry::builtin()
+        .with_env(never)
+        .with_env(env("Stuck-v0", Duration::ZERO))
+        .with_env(env("Slow-v0", Duration::from_millis(1)))
 }
 
 /// Counts its actions. Whoever first finds a file `trap` takes it away, and does not come back before there is a file `way`.
@@ -205,5 +213,59 @@ pub(crate) async fn an_environment_that_hangs_in_process_leaves_signals_their_ef
         run.line("worker 1 hangs").await;
         run.signal(signal);
         run.finish_with(code).await;
+    }
+}
+
+/// This program with these arguments; its environments find their trap in a directory.
+fn start(args: &[&str], aside: &std::path::Path) -> Process {
+    Process::start_program(std::env::current_exe().unwrap(), args, |command| {
+        _ = command.env("ROLLMESH_CHAOS_DIR", aside);
+    })
+}
+
+/// Ends a command at the first signal, within two seconds and a little.
+async fn ends_at(process: Process, signal: Signal) -> String {
+    let began = Instant::now();
+    process.signal(signal);
+    let end = process.finish_with(3).await;
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    end.stderr
+}
+
+pub(crate) async fn commands_whose_step_hangs_end_at_the_first_signal() {
+    let directory = tempfile::tempdir().unwrap();
+    let (trap, run) = (directory.path().join("trap"), directory.path().join("run"));
+    let train = ["train", "--env", "Stuck-v0", "--workers", "0", "--max-env-steps", "64", "--num-envs-per-worker", "1"];
+    let run_dir = ["--run-dir", run.to_str().unwrap()];
+    start(&[&train[..], &run_dir].concat(), directory.path()).finish_with(0).await;
+    let sample = ["sample", "--env", "Stuck-v0", "--num-envs", "2", "--policy", "random"];
+    let gif = directory.path().join("film.gif");
+    let evaluate = ["evaluate", "--checkpoint", run_dir[1], "--render", gif.to_str().unwrap()];
+    let commands: [&[&str]; 4] = [
+        &sample,
+        &[&sample[..], &["--output", directory.path().to_str().unwrap()]].concat(),
+        &["sample", "--env", "Stuck-v0", "--num-envs", "2", "--num-workers", "1"],
+        &evaluate,
+    ];
+    for (command, signal) in commands.into_iter().zip([Signal::TERM, Signal::INT, Signal::TERM, Signal::TERM]) {
+        std::fs::write(&trap, b"").unwrap();
+        let process = start(command, directory.path());
+        until("the trap", || !trap.exists()).await;
+        let told = ends_at(process, signal).await;
+        assert!(told.contains("interrupted: "), "{command:?}: {told}");
+    }
+    assert!(!gif.exists());
+}
+
+pub(crate) async fn a_run_whose_environment_cannot_be_made_says_so_and_ends_at_the_first_signal() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = directory.path().join("run");
+    for signal in [Signal::INT, Signal::TERM] {
+        let args = ["train", "--env", "Never-v0", "--run-dir", run.to_str().unwrap()];
+        let mut process = start(&args, directory.path());
+        process.line("waiting for environment Never-v0 to be made").await;
+        let told = ends_at(process, signal).await;
+        assert!(told.contains("interrupted: environment Never-v0 was not made yet"), "{told}");
+        assert!(!run.join("config.toml").exists());
     }
 }

@@ -33,7 +33,7 @@ fn main() -> std::process::ExitCode {
 
     type Test = fn() -> Pin<Box<dyn Future<Output = ()>>>;
 
-    if std::env::args().nth(1).is_some_and(|first| ["train", "worker"].contains(&&*first)) {
+    if std::env::args().nth(1).is_some_and(|first| ["train", "worker", "sample", "evaluate"].contains(&&*first)) {
         return rollmesh::main_with(hangs::registry());
     }
     macro_rules! tests {
@@ -41,12 +41,14 @@ fn main() -> std::process::ExitCode {
             [$((stringify!($name), || Box::pin($module::$name()))),*]
         };
     }
-    let tests: [(&str, Test); 11] = tests! {
+    let tests: [(&str, Test); 13] = tests! {
         kills::workers_that_are_killed_twice_a_second_cost_time_but_no_data,
         kills::slots_that_do_not_keep_step_have_no_gaps_either,
         hangs::workers_that_stand_still_are_found_by_their_leases,
         hangs::an_environment_that_hangs_is_found_by_its_lease,
         hangs::an_environment_that_hangs_in_process_leaves_signals_their_effect,
+        hangs::commands_whose_step_hangs_end_at_the_first_signal,
+        hangs::a_run_whose_environment_cannot_be_made_says_so_and_ends_at_the_first_signal,
         network::a_network_that_does_what_it_wants_changes_nothing,
         network::connections_that_nobody_has_closed_are_found_by_their_leases,
         network::what_a_stopped_worker_brings_when_it_goes_on_is_refused,

@@ -270,7 +270,7 @@ async fn a_worker_waits_for_its_hub_and_says_so() {
     let _hub = TestHub::start_at(&address.to_string()).await;
     let end = worker.finish_with(2).await;
     assert!(
-        end.stderr.ends_with("error: the hub refused this worker: the token is not valid for this role"),
+        end.stderr.contains("error: the hub refused this worker: the token is not valid for this role; a hub that"),
         "{}",
         end.stderr
     );

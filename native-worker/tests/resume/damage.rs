@@ -175,3 +175,44 @@ async fn a_disk_that_stays_full_changes_no_weights_and_is_told() {
     let end = rig.go_on().finish_with(0).await;
     assert!(end.stderr.contains("metrics.jsonl lacks lines from before the checkpoint"), "{}", end.stderr);
 }
+
+#[tokio::test]
+async fn a_run_whose_last_files_cannot_be_written_fails_and_names_the_file() {
+    for name in ["policy.json", "summary.json"] {
+        let rig = Rig::new(20);
+        // What stands there already cannot be replaced by a file.
+        fs::create_dir_all(rig.path(name).join("in the way")).unwrap();
+        let end = rig.begin().finish_with(1).await;
+        assert!(end.stderr.contains(&format!("{name}: ")), "{}", end.stderr);
+        assert!(end.stderr.contains("error: the run's last files could not be written"), "{}", end.stderr);
+        // The other files are there, and nothing half done.
+        assert!(rig.path("weights.safetensors").is_file());
+        assert_eq!(rig.path("summary.json").is_file(), name != "summary.json");
+        let names = fs::read_dir(rig.dir()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        assert_eq!(names.filter(|name| name.ends_with(".tmp")).collect::<Vec<_>>(), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_leaves_no_unfinished_weights_behind() {
+    let rig = Rig::new(100_000);
+    let mut process = rig.begin_on_small_disk();
+    until("some iterations", || rig.iterations() > 3).await;
+    limit_files(&process, Some(512));
+    process.line("metrics.jsonl cannot be written").await;
+    process.signal(Signal::INT);
+    let end = process.finish_with(1).await;
+    assert!(end.stderr.contains("weights.safetensors: "), "{}", end.stderr);
+    assert!(!rig.path("weights.safetensors.tmp").exists());
+}
+
+#[tokio::test]
+async fn a_run_directory_that_cannot_be_written_is_named_as_such() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, b"").unwrap();
+    let path = file.join("run");
+    let end = Process::start(["train", "--run-dir", path.to_str().unwrap()]).finish_with(2).await;
+    let wanted = format!("error: cannot write {}: ", path.display());
+    assert!(end.stderr.contains(&wanted) && !end.stderr.contains("audit"), "{}", end.stderr);
+}

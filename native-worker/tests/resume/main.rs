@@ -11,3 +11,5 @@ mod rig;
 mod settings;
 #[path = "../support/mod.rs"]
 mod support;
+mod tokens;
+mod weights;

@@ -45,6 +45,14 @@ impl Rig {
         Self { directory: tempfile::tempdir().unwrap(), args, always: Vec::new() }
     }
 
+    /// Without workers of its own.
+    pub(crate) fn remote(iterations: u64) -> Self {
+        let args = [("--num-envs-per-worker", 12), ("--max-env-steps", 192 * iterations)];
+        let args = args.iter().flat_map(|(flag, value)| [(*flag).to_owned(), value.to_string()]);
+        let args = SMALL.into_iter().map(String::from).chain(args).collect();
+        Self { directory: tempfile::tempdir().unwrap(), args, always: Vec::new() }
+    }
+
     /// With these flags, too.
     pub(crate) fn with(mut self, flags: &[&str]) -> Self {
         self.args.extend(flags.iter().map(|flag| (*flag).to_owned()));

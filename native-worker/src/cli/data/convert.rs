@@ -1,6 +1,6 @@
 //! `rollmesh data convert`, `merge` and `split`.
 
-use std::{path::PathBuf, process::ExitCode, slice};
+use std::{fs, path::PathBuf, process::ExitCode, slice};
 
 use clap::{Args, ValueEnum as _};
 use rollmesh_core::{
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Registry,
-    cli::exit::Failure,
+    cli::{exit::Failure, signals::Interruption},
     offline::{
         dataset::BatchStream as _,
         inputs::Format,
@@ -194,6 +194,7 @@ struct Job {
     reading: Reading,
     sinks: Vec<Sink>,
     losses: Losses,
+    interruption: Interruption,
 }
 
 impl Job {
@@ -211,6 +212,7 @@ impl Job {
                 return Err(Failure::usage(format!("{} is not empty: choose another --output", folder.display())));
             }
         }
+        let interruption = Interruption::watch();
         let reading = input.progress(&logged);
         let spaces = if target == Target::Minari { Some(spaces(&mut logged, output, registry)?) } else { None };
         let make = |folder: &PathBuf| match (target, &spaces) {
@@ -224,7 +226,7 @@ impl Job {
             _ => Sink::parquet(folder, output.max_file_size),
         };
         let sinks = folders.iter().map(make).collect::<Result<_, _>>()?;
-        Ok(Self { logged, reading, sinks, losses: Losses::new() })
+        Ok(Self { logged, reading, sinks, losses: Losses::new(), interruption })
     }
 
     /// Writes every batch as whoever deals says: into which sink, in which form.
@@ -233,9 +235,12 @@ impl Job {
         input: &InputArgs,
         mut deal: impl FnMut(AnyBatch, Place, &mut Losses) -> Result<Vec<(usize, AnyBatch)>, Failure>,
     ) -> Result<ExitCode, Failure> {
-        let Self { logged, reading, sinks, losses } = self;
+        let Self { logged, reading, sinks, losses, interruption } = self;
         let (mut steps, mut read) = (vec![0; sinks.len()], 0);
         let dealt = reading.each(logged, |batch, place| {
+            if interruption.is_noticed() {
+                return Err(Failure::Interrupted("what was written is removed, since it was not all".into()));
+            }
             if place.is_first {
                 sinks.iter_mut().try_for_each(|sink| sink.begin_file(losses))?;
             }
@@ -253,6 +258,16 @@ impl Job {
             }
             Ok(())
         });
+        if let Err(failure @ Failure::Interrupted(_)) = dealt {
+            // They were empty before.
+            for sink in sinks.drain(..) {
+                let folder = sink.folder().to_path_buf();
+                drop(sink);
+                let failed = |error| Failure::other(format!("cannot remove {}: {error}", folder.display()));
+                fs::remove_dir_all(&folder).map_err(failed)?;
+            }
+            return Err(failure);
+        }
         if let Err(failure) = dealt {
             // What was read before is kept.
             sinks.iter_mut().try_for_each(Sink::flush)?;

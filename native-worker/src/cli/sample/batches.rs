@@ -17,7 +17,13 @@ use serde::Serialize;
 use super::{SampleArgs, exit_code};
 use crate::{
     Registry,
-    cli::{data::numbers::about_reading, exit::Failure, external::Clients, log::Log, signals::Interruption},
+    cli::{
+        data::numbers::about_reading,
+        exit::Failure,
+        external::Clients,
+        log::Log,
+        signals::{Interruption, exit_after_grace},
+    },
     progress::Progress,
     train::ReadMetrics,
 };
@@ -62,8 +68,14 @@ pub(super) fn run(
     let log = Log::new(&config).map_err(Failure::usage)?;
     let mut worker = args.worker(config, registry)?;
     let interruption = match clients {
-        Some(clients) => Interruption::watch_and(clients.stopper()),
-        None => Interruption::watch(),
+        Some(clients) => {
+            let stop = clients.stopper();
+            Interruption::watch_and(move || {
+                stop();
+                exit_after_grace();
+            })
+        }
+        None => Interruption::watch_and_end(),
     };
     let progress = Progress::new(args.env_steps, "env steps", !args.json);
     clients.iter().for_each(|clients| clients.print_above(&progress));

@@ -41,14 +41,15 @@ struct Summary {
 }
 
 pub(super) fn run(args: &SampleArgs, config: RunConfig, registry: &Registry) -> Result<ExitCode, Failure> {
-    RunRequest::from(config.clone()).check(registry).map_err(Failure::usage)?;
+    let request = RunRequest { init_weights: args.weights()?, ..config.into() };
+    request.check(registry).map_err(Failure::usage)?;
     let kept = args.flags.output.as_deref().map(|output| Kept::open(output, registry)).transpose()?;
     spare_memory();
     let summary = runtime(2)?.block_on(async {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let hub = host::config(listen, false, SecurityConfig::default())?;
         let mut hub = host::start(hub, &SpecFlags::default(), registry).await?;
-        let summary = sample(&mut hub, args, config, kept).await;
+        let summary = sample(&mut hub, args, request, kept).await;
         hub.shutdown().await;
         summary
     })?;
@@ -155,9 +156,10 @@ struct Mark {
 async fn sample(
     hub: &mut Hub,
     args: &SampleArgs,
-    mut config: RunConfig,
+    mut request: RunRequest,
     kept: Option<Kept>,
 ) -> Result<Summary, Failure> {
+    let config = &mut request.config;
     let (num_workers, num_envs) = (config.num_workers, u64::from(config.num_slots()));
     let each = args.env_steps.div_ceil(num_envs);
     // Rounded up as the rows are.
@@ -169,7 +171,7 @@ async fn sample(
     let left = if is_synchronous { Left::OfEachSlot(each) } else { Left::InAll(env_steps) };
     let mut tally = Tally { left, kept, hasher, returns: 0.0, summary: Summary { num_workers, ..Summary::default() } };
     config.stop.env_steps = env_steps;
-    let Sampling { mut batches, summary } = hub.sample(config).await.map_err(Failure::other)?;
+    let Sampling { mut batches, summary } = hub.sample(request).await.map_err(Failure::other)?;
     let mut interrupted = pin!(signals::interrupted());
     let mut begun: Option<Mark> = None;
     let mut last = Instant::now();
@@ -182,7 +184,10 @@ async fn sample(
                 }
                 continue;
             }
-            () = &mut interrupted => break,
+            () = &mut interrupted => {
+                signals::exit_after_grace();
+                break;
+            }
         };
         let Some(fragments) = fragments else { break };
         last = Instant::now();

@@ -15,7 +15,8 @@ use rollmesh_core::{
     config::Config,
     filter::FilterKind,
     group::SamplingMode,
-    ids::PolicyId,
+    ids::{PolicyId, WeightsVersion},
+    weights::{Weights, WeightsError},
     worker::{RegisteredEnv, RolloutConfig, RolloutWorker, config::FragmentLength},
 };
 
@@ -25,7 +26,12 @@ use super::{
     mode::ModeFlags,
     settings::WorkerFlags,
 };
-use crate::{Registry, checkpoint::PolicyCheckpoint, kernels::KernelChoice, train::RunConfig};
+use crate::{
+    Registry,
+    checkpoint::{PolicyCheckpoint, weights_file},
+    kernels::KernelChoice,
+    train::RunConfig,
+};
 
 #[derive(Args)]
 #[command(
@@ -58,6 +64,10 @@ pub(super) struct SampleArgs {
     /// Act with the policy of a run or of a checkpoint, in its environment unless another is named [default: first weights]
     #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "policy", "hidden", "num_workers"])]
     checkpoint: Option<PathBuf>,
+    /// Act with these weights instead of random ones: a safetensors file with the names and shapes of the policies' tensors,
+    /// such as the weights.safetensors of a run
+    #[arg(long, value_name = "FILE", conflicts_with = "checkpoint")]
+    init_weights: Option<PathBuf>,
     /// Take the most likely actions instead of drawn ones
     #[arg(long, conflicts_with = "num_workers")]
     deterministic: bool,
@@ -96,8 +106,19 @@ impl SampleArgs {
             let weights = PolicyCheckpoint::load(path).map_err(Failure::usage)?.weights;
             let weights = [(PolicyId::DEFAULT, weights)].into();
             worker.set_weights(&weights, None, None).map_err(Failure::usage)?;
+        } else if let (Some(path), Some(weights)) = (&self.init_weights, self.weights()?) {
+            let misfit = |error: WeightsError| Failure::usage(format!("{}: {error}", path.display()));
+            let wanted = worker.weights(None).map_err(Failure::usage)?;
+            weights.check_like(&Weights::of_run(WeightsVersion(0), &wanted).map_err(misfit)?).map_err(misfit)?;
+            let ids: Vec<PolicyId> = wanted.into_keys().collect();
+            worker.set_weights(&weights.of_policies(&ids).map_err(misfit)?, None, None).map_err(Failure::usage)?;
         }
         Ok(worker)
+    }
+
+    /// Those of `--init-weights`.
+    fn weights(&self) -> Result<Option<Weights>, Failure> {
+        self.init_weights.as_deref().map(weights_file::read).transpose().map_err(Failure::usage)
     }
 }
 
@@ -157,6 +178,7 @@ fn exit_code(env_steps: u64, args: &SampleArgs) -> ExitCode {
 /// Those of the flags, with the environment and the networks of a checkpoint.
 fn of_checkpoint(args: &SampleArgs, path: &Path) -> Result<RolloutConfig, Failure> {
     let checkpoint = PolicyCheckpoint::load(path).map_err(Failure::usage)?;
+    checkpoint.notice_of_unused(path).iter().for_each(|notice| eprintln!("{notice}"));
     let mut config = args.flags.settings()?;
     if args.flags.env.is_none() {
         config.env.clone_from(&checkpoint.run.rollout.env);

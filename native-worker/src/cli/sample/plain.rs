@@ -55,7 +55,7 @@ fn sample(mut worker: RolloutWorker, args: &SampleArgs, length: u32, log: Log) -
     let total = steps_per_env.saturating_mul(num_envs);
     let progress = Progress::new(total, "env steps", !args.json);
     let mut log = log.above(&progress);
-    let interruption = Interruption::watch();
+    let interruption = Interruption::watch_and_end();
     let mut hasher = RolloutHasher::new();
     let (mut done, mut env_steps, mut episodes, mut returns) = (0, 0, 0u64, 0.0);
     let mut sampling = Duration::ZERO;

@@ -10,7 +10,7 @@ use rollmesh_core::{
     batch::SlotFragment,
     filter::{FilterKind, RunFilter},
     group::{GroupConfig, GroupState, LeaseGroup},
-    ids::{LeaseId, PolicyId, WeightsVersion},
+    ids::{LeaseId, PolicyId},
     kernels::Kernels,
     policy::{PolicyError, Postprocessing},
     protocol::{Phase, convert::FragmentLimits},
@@ -31,7 +31,7 @@ use super::{
         metrics::{Episodes, Stopwatch},
         output::{OutputPlace, RunOutput},
         read_metrics::ReadMetrics,
-        request::Prepared,
+        request::{Prepared, weights_of},
         run_dir::{RunDir, RunDirError, output_series},
         saving::{RunFiles, Saved, lock},
     },
@@ -117,7 +117,7 @@ impl Run {
     /// Takes the directory of a run that is new: once nothing is in the way of its beginning any more.
     pub(crate) fn create_files(&mut self) -> Result<(), StartError> {
         if let (Some(path), None) = (&self.request.run_dir, &self.files) {
-            let dir = RunDir::create(path, self.config())?;
+            let dir = RunDir::create(path, self.config(), self.request.init_weights.as_ref())?;
             self.output().map_or(Ok(()), |output| dir.note_output(output.series()))?;
             self.files = Some(RunFiles::new(dir, self.config().checkpoint_interval, None)?);
         }
@@ -206,6 +206,7 @@ impl Run {
         let default = policies.get(&PolicyId::DEFAULT).filter(|_| policies.len() == 1);
         let postprocessing = default.map_or(Postprocessing::None, |policy| policy.postprocessing());
         let mut learners = Learners::new(policies, rollout.policies_to_train.clone(), callbacks, info)?;
+        let saved = saved.or_else(|| Some((request.given_weights()?, Vec::new())));
         let is_new = saved.is_none();
         let (weights, state) = match saved {
             Some(saved) => saved,
@@ -243,8 +244,12 @@ impl Run {
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
         worker.begin()?;
-        if let Some((_, state)) = saved {
-            worker.restore(&state)?;
+        match saved {
+            Some((weights, state)) => {
+                worker.restore(&state)?;
+                worker.set_weights(&weights)?;
+            }
+            None => request.given_weights().map_or(Ok(()), |weights| worker.set_weights(&weights))?,
         }
         let warning = (!worker.can_go_on()).then_some(
             "this input can only be read from its beginning: nobody can go on with the run where it is interrupted",
@@ -268,8 +273,10 @@ impl Run {
         let LearningParts { policies, layout, .. } = request.prepare_leased(registry, kernels)?;
         let terms = RunTerms { algo: "sample".into(), stop_return: None, ..RunTerms::of(&request, 1.0) };
         let ids = policies.keys().cloned().collect();
-        let weights = Weights::of_run(WeightsVersion(0), policies.iter().map(|(id, policy)| (id, policy.weights())));
-        let weights = weights.map_err(|error| LearnError::from(PolicyError::from(error)))?;
+        let weights = match request.given_weights() {
+            Some(weights) => weights,
+            None => weights_of(&policies).map_err(|error| LearnError::from(PolicyError::from(error)))?,
+        };
         Self::with(number, (request, &layout, ids), terms, weights, (Consumer::Taker(batches), None), first_lease)
     }
 

@@ -466,8 +466,8 @@ impl Run {
         weights.into_iter().flatten().map(|(id, weights)| (id, weights_hash(&weights))).collect()
     }
 
-    /// Ends the run, of which so many fragments are still being made again, and writes its last files. Files that cannot be
-    /// written are told beside the summary.
+    /// Ends the run, of which so many fragments are still being recomputed, and writes its last files. A run whose policy or
+    /// summary cannot be written has failed; other files that cannot be written are named alongside the summary.
     pub(crate) fn end(&mut self, end: RunEnd, unaudited: u64, now: Micros) -> (Summary, Vec<String>) {
         let end = self.check_books().map_or_else(RunEnd::Unbalanced, |()| end);
         self.stopwatch.pause();
@@ -484,7 +484,7 @@ impl Run {
             RunEnd::Failed(_) | RunEnd::Unbalanced(_) => Phase::Failed,
         };
         self.error = end.error().unwrap_or_default();
-        let summary = Summary {
+        let mut summary = Summary {
             env: self.config().env().into(),
             algo: self.terms.algo.clone(),
             seed: self.config().rollout.seed,
@@ -507,7 +507,15 @@ impl Run {
             end,
         };
         if let Some(Err(error)) = ended.map(|ended| ended.write(&self.policy(), self.group.ledger(), &summary)) {
-            faults.push(format!("the run's last files could not be written: {error}"));
+            let error = format!("the run's last files could not be written: {error}");
+            // What failed before is the reason; a run that is over without its results has failed, too.
+            match summary.end.error() {
+                Some(_) => faults.push(error),
+                None => {
+                    (self.phase, self.error) = (Phase::Failed, error.clone());
+                    summary.end = RunEnd::Failed(error);
+                }
+            }
         }
         (summary, faults)
     }

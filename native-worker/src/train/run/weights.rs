@@ -5,7 +5,7 @@ use rollmesh_core::{
     ids::{WeightsVersion, WorkerId},
     protocol::{Frame, TooLarge, convert, message::WeightsApplied},
     time::Micros,
-    weights::Weights,
+    weights::{Weights, WeightsError},
 };
 
 use super::Run;
@@ -18,7 +18,7 @@ pub enum SyncError {
     NoRun,
     /// The policy of the run has other tensors.
     #[error("the run's policy has other tensors: {0}")]
-    Misfit(String),
+    Misfit(#[from] WeightsError),
     /// The weights are too many for a message.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
@@ -65,14 +65,7 @@ impl Run {
             return Err(SyncError::NoRun);
         }
         let newest = self.next_weights.as_ref().unwrap_or(&self.weights);
-        let shapes = |weights: &Weights| -> Vec<String> {
-            weights.tensors().iter().map(|tensor| format!("{} {:?}", tensor.name, tensor.shape)).collect()
-        };
-        let (wanted, found) = (shapes(newest), shapes(weights));
-        if wanted != found {
-            let odd = wanted.iter().find(|name| !found.contains(name)).or_else(|| found.last());
-            return Err(SyncError::Misfit(odd.cloned().unwrap_or_default()));
-        }
+        weights.check_like(newest)?;
         let version = WeightsVersion(newest.version().0 + 1);
         self.next_weights = Some(weights.with_version(version));
         Ok(version)

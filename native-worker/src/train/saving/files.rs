@@ -7,7 +7,7 @@ use rollmesh_core::group::Ledger;
 use super::{
     super::{Summary, run_dir::RunDir},
     Snapshot,
-    saver::{SaveReport, Saver, SaverFiles, write_ledger},
+    saver::{LEDGER, SaveReport, Saver, SaverFiles, write_ledger},
 };
 use crate::checkpoint::PolicyCheckpoint;
 
@@ -60,7 +60,8 @@ impl Ended {
         ledger: &Ledger,
         summary: &Summary,
     ) -> io::Result<()> {
-        write_ledger(self.dir.path(), ledger)?;
-        self.dir.write_end(policy, summary)
+        let failed = |error| io::Error::other(format!("{}: {error}", self.dir.path().join(LEDGER).display()));
+        let ledger = write_ledger(self.dir.path(), ledger).map_err(failed);
+        self.dir.write_end(policy, summary).and(ledger)
     }
 }

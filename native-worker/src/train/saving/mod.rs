@@ -4,9 +4,11 @@ mod differences;
 mod files;
 mod saved_run;
 mod saver;
+mod set_weights;
 mod snapshot;
 
 pub(crate) use self::saver::SaveReport;
+pub(crate) use self::set_weights::set_weights;
 pub use self::{
     differences::{Difference, Differences},
     saved_run::{ResumeError, SavedRun},

@@ -14,12 +14,14 @@ use rollmesh_core::{
 };
 
 use super::{
-    super::RunRequest,
+    super::{RunRequest, run_dir::INIT_WEIGHTS},
     differences::{Differences, between},
     saver::LEDGER,
     snapshot::{CONFIG, Contents, Progress},
 };
-use crate::checkpoint::{CHECKPOINTS_DIR, CheckpointError, PolicyCheckpoint, PolicyCheckpointError, newest};
+use crate::checkpoint::{
+    CHECKPOINTS_DIR, CheckpointError, PolicyCheckpoint, PolicyCheckpointError, newest, weights_file,
+};
 
 /// A run to go on with, from its newest checkpoint that is whole, or from its beginning if it has none.
 ///
@@ -123,17 +125,21 @@ impl SavedRun {
     /// [`ResumeError`], which names the file and says what to do.
     pub fn load(dir: impl Into<PathBuf>) -> Result<Self, ResumeError> {
         let dir = dir.into();
-        let Left { lock, config, checkpoint, notices } = Left::open(&dir)?;
+        let Left { lock, config, checkpoint, mut notices } = Left::open(&dir)?;
         let saved = match checkpoint {
             None => None,
             Some(files) => {
                 let Contents { config: stored, policy, group, learner, progress } =
                     Contents::read(files, &dir.join(CHECKPOINTS_DIR))?;
                 check_unedited(&dir, &stored, &config)?;
+                notices.extend(policy.notice_of_unused(&dir));
                 Some(Saved { policy, group, learner, progress })
             }
         };
-        Ok(Self { request: in_dir(&dir, config), dir, saved, notices, lock })
+        let init = dir.join(INIT_WEIGHTS);
+        let init_weights = init.is_file().then(|| weights_file::read(&init)).transpose()?;
+        let request = RunRequest { init_weights, run_dir: Some(dir.clone()), ..RunRequest::from(config) };
+        Ok(Self { request, dir, saved, notices, lock })
     }
 
     /// The run and its directory.
@@ -178,7 +184,8 @@ impl SavedRun {
     /// [`ResumeError::Contradiction`], which names the settings.
     pub fn with_request(mut self, request: RunRequest) -> Result<Self, ResumeError> {
         let config = resumed(&self.dir, &self.request.config, request.config)?;
-        self.request = RunRequest { config, run_dir: Some(self.dir.clone()), ..request };
+        let (run_dir, init_weights) = (Some(self.dir.clone()), self.request.init_weights.take());
+        self.request = RunRequest { config, run_dir, init_weights, ..request };
         Ok(self)
     }
 
@@ -195,10 +202,6 @@ impl SavedRun {
     }
 }
 
-fn in_dir(dir: &Path, config: RunConfig) -> RunRequest {
-    RunRequest { run_dir: Some(dir.into()), ..RunRequest::from(config) }
-}
-
 /// Reads the `config.toml` of a run.
 pub(in super::super) fn read_config(text: &str) -> Result<RunConfig, String> {
     let settings: Config = toml::from_str(text).map_err(|error| error.to_string())?;
@@ -208,18 +211,18 @@ pub(in super::super) fn read_config(text: &str) -> Result<RunConfig, String> {
 }
 
 /// A run's directory as it was left, kept from others as long as the lock exists.
-struct Left {
-    lock: File,
-    config: RunConfig,
+pub(super) struct Left {
+    pub(super) lock: File,
+    pub(super) config: RunConfig,
     /// The files of its newest checkpoint that is whole; none if it has no checkpoint.
-    checkpoint: Option<BTreeMap<String, Vec<u8>>>,
+    pub(super) checkpoint: Option<BTreeMap<String, Vec<u8>>>,
     /// What people should know.
-    notices: Vec<String>,
+    pub(super) notices: Vec<String>,
 }
 
 impl Left {
     /// Changes nothing there.
-    fn open(dir: &Path) -> Result<Self, ResumeError> {
+    pub(super) fn open(dir: &Path) -> Result<Self, ResumeError> {
         let path = dir.join(CONFIG);
         if !path.is_file() {
             return Err(ResumeError::NoRun(dir.into()));

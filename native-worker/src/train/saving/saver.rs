@@ -164,14 +164,14 @@ fn save(files: &SaverFiles, shelf: &mut Option<Shelf>, snapshot: Snapshot) -> io
 }
 
 /// The checkpoints of a run, and after which iteration each of them is.
-struct Shelf {
+pub(super) struct Shelf {
     checkpoints: Checkpoints,
     /// By number.
     iterations: BTreeMap<u64, u64>,
 }
 
 impl Shelf {
-    fn open(dir: PathBuf) -> io::Result<Self> {
+    pub(super) fn open(dir: PathBuf) -> io::Result<Self> {
         let checkpoints = Checkpoints::open(&dir).map_err(io::Error::other)?;
         let numbers = checkpoints.numbers().map_err(io::Error::other)?;
         // Nobody goes back to one that is damaged.
@@ -182,7 +182,12 @@ impl Shelf {
 
     /// Saves a checkpoint. Beside the usual ones the newest from before the first batch stays that is in doubt: whoever has to
     /// go back because of that goes on from there.
-    fn save(&mut self, contents: &[(&str, &[u8])], iteration: u64, doubt: Option<FragmentNo>) -> io::Result<u64> {
+    pub(super) fn save(
+        &mut self,
+        contents: &[(&str, &[u8])],
+        iteration: u64,
+        doubt: Option<FragmentNo>,
+    ) -> io::Result<u64> {
         let is_clean = |iteration: u64| doubt.is_some_and(|FragmentNo(batch)| iteration <= batch);
         let clean = self.iterations.iter().rev().find(|(_, iteration)| is_clean(**iteration));
         self.checkpoints.keep(clean.map(|(number, _)| *number));

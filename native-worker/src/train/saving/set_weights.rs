@@ -1,0 +1,88 @@
+//! Gives a run other weights between two of its lives.
+
+use std::path::{Path, PathBuf};
+
+use rollmesh_core::{
+    filter::{FilterTensorError, RunFilter},
+    ids::WeightsVersion,
+    kernels::Kernels,
+    weights::WeightsError,
+    worker::Registry,
+};
+
+use super::{
+    super::{RunRequest, RunRequestError},
+    ResumeError,
+    saved_run::Left,
+    saver::Shelf,
+    snapshot::Contents,
+};
+use crate::checkpoint::{CHECKPOINTS_DIR, PolicyCheckpoint, PolicyCheckpointError, weights_file};
+
+/// Why a run's weights cannot be set.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SetWeightsError {
+    /// The run or its newest checkpoint cannot be read or written.
+    #[error(transparent)]
+    Run(#[from] ResumeError),
+    /// A policy or a file of weights cannot be read or written.
+    #[error(transparent)]
+    Policy(#[from] PolicyCheckpointError),
+    /// The file has other tensors than the run's policies.
+    #[error("the weights in {path} do not fit the run: {source}")]
+    Misfit {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        source: WeightsError,
+    },
+    /// The statistics of an observation filter among the weights cannot be read.
+    #[error(transparent)]
+    Filter(#[from] FilterTensorError),
+    /// The policies of the run cannot be built, so that the names of their tensors are not known.
+    #[error(transparent)]
+    Build(#[from] RunRequestError),
+}
+
+/// Sets the weights of a run's newest checkpoint, as a checkpoint of its own, and those beside it; without checkpoints those
+/// of the policy in the directory. The learner's state, such as an optimiser's moments, stays.
+///
+/// # Errors
+/// [`SetWeightsError`] names the file and, for tensors that do not fit, name and shape. Nothing is changed then, unless the
+/// system could not write a file.
+pub(crate) fn set_weights(dir: &Path, file: &Path, registry: &Registry) -> Result<PolicyCheckpoint, SetWeightsError> {
+    let weights = weights_file::read(file)?;
+    let misfit = |source| SetWeightsError::Misfit { path: file.into(), source };
+    let left = match Left::open(dir) {
+        Ok(left) => Some(left),
+        Err(ResumeError::NoRun(_)) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let Some(mut files) = left.as_ref().and_then(|left| left.checkpoint.clone()) else {
+        let policy = PolicyCheckpoint::read_with(dir, weights)?;
+        match PolicyCheckpoint::load(dir) {
+            Ok(before) => policy.weights.check_like(&before.weights).map_err(misfit)?,
+            // Its own file was edited: only what the run builds says which tensors there are.
+            Err(_) => {
+                let plain = RunFilter::split_from(&policy.weights, &policy.policies)?.0;
+                let wanted = RunRequest::from(policy.run.clone()).first_weights(registry, Kernels::PORTABLE)?;
+                plain.check_like(&wanted).map_err(misfit)?;
+            }
+        }
+        policy.save(dir)?;
+        return Ok(policy);
+    };
+    let checkpoints = dir.join(CHECKPOINTS_DIR);
+    let Contents { policy, group, .. } = Contents::read(files.clone(), &checkpoints)?;
+    weights.check_like(&policy.weights).map_err(misfit)?;
+    // Workers build version 0 themselves, and are sent any other.
+    let version = policy.weights.version().max(WeightsVersion(1));
+    let policy = PolicyCheckpoint { weights: weights.with_version(version), ..policy };
+    let failed = |source| ResumeError::Io { path: checkpoints.clone(), source };
+    files.extend(policy.to_files().map_err(failed)?.map(|(name, contents)| (name.to_owned(), contents)));
+    let files: Vec<(&str, &[u8])> = files.iter().map(|(name, contents)| (name.as_str(), &contents[..])).collect();
+    let shelf = Shelf::open(checkpoints.clone());
+    shelf.and_then(|mut shelf| shelf.save(&files, policy.iteration, group.first_doubt())).map_err(failed)?;
+    policy.save(dir)?;
+    Ok(policy)
+}

@@ -1,0 +1,111 @@
+//! Weights that come from outside: a run begins or resumes with them, and files that do not fit are named.
+
+use std::{fs, path::Path};
+
+use crate::{
+    rig::Rig,
+    support::{Process, json, process::Finished},
+};
+
+async fn run(code: i32, args: &[&str]) -> Finished {
+    Process::start(args).finish_with(code).await
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// The hash of a policy in a directory.
+fn hash(dir: &Path) -> String {
+    json(&fs::read_to_string(dir.join("policy.json")).unwrap())["weights_hash"].as_str().unwrap().into()
+}
+
+#[tokio::test]
+async fn weights_set_are_those_a_run_resumes_with_and_an_edit_is_not_ignored_silently() {
+    let (rig, other) = (Rig::new(6), Rig::new(9));
+    rig.begin().finish_with(0).await;
+    other.begin().finish_with(0).await;
+    let (dir, file) = (rig.dir(), other.path("weights.safetensors"));
+    let evaluate = ["evaluate", "--checkpoint", text(&dir), "--episodes", "1", "--json"];
+
+    // An edit in place is not used, and both commands say so.
+    let own = fs::read(rig.path("weights.safetensors")).unwrap();
+    fs::copy(&file, rig.path("weights.safetensors")).unwrap();
+    let told = run(0, &evaluate).await;
+    assert!(told.stderr.contains("weights.safetensors was changed and is not used"), "{}", told.stderr);
+    assert!(told.stderr.contains("rollmesh weights set"), "{}", told.stderr);
+    assert_eq!(json(&told.stdout)["weights_hash"], hash(&dir).as_str());
+    let told = rig.go_on_with(&["--max-env-steps", "1152"]).finish_with(0).await.stderr;
+    assert!(told.contains("rollmesh weights set"), "{told}");
+    fs::write(rig.path("weights.safetensors"), own).unwrap();
+
+    run(0, &["weights", "set", text(&dir), text(&file)]).await;
+    assert_eq!(hash(&dir), hash(&other.dir()));
+    let told = run(0, &evaluate).await;
+    assert_eq!((json(&told.stdout)["weights_hash"].as_str(), told.stderr.as_str()), (Some(hash(&dir).as_str()), ""));
+    // The run stops where it is, with what was set; later it learns on from that.
+    let told = rig.go_on_with(&["--max-env-steps", "1152"]).finish_with(0).await.stderr;
+    assert!(!told.contains("not used"), "{told}");
+    assert_eq!(rig.outcome().weights_hash, hash(&other.dir()));
+    rig.go_on_with(&["--max-env-steps", "1344"]).finish_with(0).await;
+    assert_ne!(hash(&dir), hash(&other.dir()));
+
+    // Without checkpoints the file beside the policy may be the one that was edited.
+    fs::remove_dir_all(rig.path("checkpoints")).unwrap();
+    fs::copy(&file, rig.path("weights.safetensors")).unwrap();
+    let told = run(2, &evaluate).await.stderr;
+    assert!(told.contains("has other weights than policy.json says; `rollmesh weights set"), "{told}");
+    run(0, &["weights", "set", text(&dir), text(&rig.path("weights.safetensors"))]).await;
+    assert_eq!(hash(&dir), hash(&other.dir()));
+}
+
+#[tokio::test]
+async fn a_run_begins_with_weights_of_a_file_and_keeps_them() {
+    let (first, second) = (Rig::new(4), Rig::new(3));
+    first.begin().finish_with(0).await;
+    let file = first.path("weights.safetensors");
+    let init = ["--init-weights", text(&file)];
+    second.begin_with(&init).finish_with(0).await;
+    let begun = second.outcome();
+    // Where the rows are made has no influence.
+    let here = Rig::new(3).with(&["--set", "num_workers=0"]);
+    here.begin_with(&init).finish_with(0).await;
+    assert_eq!(here.outcome().weights_hash, begun.weights_hash);
+    // Begun again without any checkpoint, it starts from the same weights.
+    fs::remove_dir_all(second.path("checkpoints")).unwrap();
+    second.go_on().finish_with(0).await;
+    assert_eq!(second.outcome().weights_hash, begun.weights_hash);
+    let plain = Rig::new(3);
+    plain.begin().finish_with(0).await;
+    assert_ne!(plain.outcome().weights_hash, begun.weights_hash);
+
+    let sample = ["sample", "--hidden", "16,16", "--num-envs", "4", "--env-steps", "400", "--json"];
+    let rollout = async |flags: &[&str]| {
+        json(&run(0, &[&sample[..], flags].concat()).await.stdout)["rollout_hash"].as_str().unwrap().to_owned()
+    };
+    let (alone, random) = (rollout(&init).await, rollout(&[]).await);
+    assert_ne!(alone, random);
+    assert_eq!(rollout(&[&init[..], &["--num-workers", "1"]].concat()).await, alone);
+}
+
+#[tokio::test]
+async fn weights_that_do_not_fit_are_named() {
+    let (rig, narrow) = (Rig::new(1), Rig::new(1).with(&["--set", "model_config.fcnet_hiddens=[16,8]"]));
+    rig.begin().finish_with(0).await;
+    narrow.begin().finish_with(0).await;
+    let file = narrow.path("weights.safetensors");
+    let before = fs::read(rig.path("policy.json")).unwrap();
+    let other = Rig::new(1);
+    let init = ["--init-weights", text(&file)];
+    let wrong = [
+        run(2, &["weights", "set", text(&rig.dir()), text(&file)]).await.stderr,
+        other.begin_with(&init).finish_with(2).await.stderr,
+        run(2, &[&["sample", "--hidden", "16,16", "--num-workers", "1"], &init[..]].concat()).await.stderr,
+        run(2, &[&["sample", "--hidden", "16,16"], &init[..]].concat()).await.stderr,
+    ];
+    for told in wrong {
+        assert!(told.contains("has shape [8]; the policy's has shape [16]"), "{told}");
+    }
+    assert_eq!(fs::read(rig.path("policy.json")).unwrap(), before);
+    assert!(!other.path("config.toml").exists());
+}
