@@ -217,6 +217,15 @@ mod tests {
     }
 
     #[test]
+    fn policies_together_lag_as_far_as_the_one_furthest_behind() {
+        let info = |lag, gradient_steps| {
+            UpdateStats { lag_mean: lag, lag_max: lag, gradient_steps, ..UpdateStats::default() }.learn_info()
+        };
+        let both = UpdateStats::mean_of(&[info(1.0, 2), info(4.0, 3)]);
+        assert_eq!((both.lag_mean, both.lag_max, both.gradient_steps), (2.5, 4.0, 5));
+    }
+
+    #[test]
     fn moments_of_parts_are_those_of_the_whole() {
         let values: Vec<f64> = (0..20).map(|i| 100.0 + f64::from(i * i % 7)).collect();
         let of = |range: std::ops::Range<usize>| Moments::of(values[range].iter().copied());

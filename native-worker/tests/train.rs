@@ -200,7 +200,7 @@ async fn a_run_directory_holds_what_was_run_and_what_came_of_it() {
     assert_eq!(metrics.len(), 11);
     for (i, line) in metrics.iter().enumerate() {
         assert_eq!((&line["iteration"], &line["env_steps"]), (&(i + 1).into(), &(192 * (i + 1)).into()));
-        let names = ["steps_per_s", "wall_s", "policy_loss", "vf_loss", "entropy", "kl"];
+        let names = ["steps_per_s", "wall_s", "policy_loss", "vf_loss", "entropy", "kl", "lag_mean", "lag_max"];
         for name in names.into_iter().chain(["episode_return_mean", "episode_len_mean"]) {
             assert!(line[name].is_f64(), "{name} in {line}");
         }
