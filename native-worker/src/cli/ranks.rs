@@ -4,7 +4,7 @@ use clap::Args;
 use rollmesh_core::{protocol::Token, worker::DataParallelConfig};
 
 use super::exit::Failure;
-use crate::hub::TOKEN_VARIABLE;
+use crate::{data_parallel::resolve, hub::TOKEN_VARIABLE};
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct RankFlags {
@@ -34,6 +34,7 @@ impl RankFlags {
             Token::from_hex(text.trim()).map_err(|error| Failure::usage(format!("{TOKEN_VARIABLE}: {error}")))?;
         let config = DataParallelConfig::new(url, rank, world_size, token);
         config.check().map_err(Failure::usage)?;
+        resolve(&config.url).map_err(Failure::usage)?;
         Ok(Some(config))
     }
 }

@@ -17,7 +17,10 @@ use clap::{
 use rollmesh_core::{config::Config, filter::FilterKind, sampler::FragmentLayout};
 use serde::Serialize;
 use serde_json::Value;
-use tokio::{sync::oneshot, time::sleep};
+use tokio::{
+    sync::oneshot,
+    time::{sleep, timeout},
+};
 
 use super::{
     data::numbers::about_reading,
@@ -43,6 +46,8 @@ use crate::{
 
 /// People are told again and again what a run waits for before it begins.
 const TELL_AFTER: Duration = Duration::from_secs(5);
+/// What is being made when somebody interrupts has this long to be done.
+const GRACE: Duration = Duration::from_secs(1);
 /// Where runs without a directory of their own have one.
 const RUNS: &str = "runs";
 
@@ -361,18 +366,19 @@ async fn check(
     let check = move || drop(done.send(request.check(&registry)));
     // Never joined: what hangs ends with the process.
     thread::Builder::new().name("check".into()).spawn(check).map_err(Failure::other)?;
-    loop {
+    let checked = loop {
         tokio::select! {
-            checked = &mut checked => {
-                let panicked = |_| Failure::other(format!("making environment {env} or its policies panicked"));
-                return checked.map_err(panicked)?.map_err(Failure::usage);
-            }
+            checked = &mut checked => break checked,
             _ = endings.first() => {
-                return Err(Failure::Interrupted(format!("environment {env} was not made yet, and no run has begun")));
+                let late = |_| Failure::Interrupted(format!("environment {env} was not made yet, and no run has begun"));
+                // A run that can begin ends as every run does.
+                break timeout(GRACE, checked).await.map_err(late)?;
             }
             () = sleep(TELL_AFTER) => eprintln!("waiting for environment {env} to be made"),
         }
-    }
+    };
+    let panicked = |_| Failure::other(format!("making environment {env} or its policies panicked"));
+    checked.map_err(panicked)?.map_err(Failure::usage)
 }
 
 /// The run in a directory, with what the flags change of it.

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use rollmesh_core::worker::DataParallelError;
 
 /// The address in `HOST:PORT`, with `tcp://` before it or not: of this machine alone.
-pub(super) fn resolve(url: &str) -> Result<SocketAddr, DataParallelError> {
+pub(crate) fn resolve(url: &str) -> Result<SocketAddr, DataParallelError> {
     let bad = |reason: String| DataParallelError::Address { url: url.to_owned(), reason };
     let address = url.strip_prefix("tcp://").unwrap_or(url);
     let mut found = address.to_socket_addrs().map_err(|error| bad(error.to_string()))?;

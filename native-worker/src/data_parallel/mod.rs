@@ -36,6 +36,7 @@ mod links;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use address::resolve;
 pub use group::TcpAllReduce;
 
 use std::time::Duration;

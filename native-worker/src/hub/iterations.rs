@@ -165,6 +165,8 @@ impl Actor {
         }
         match self.run.as_ref().and_then(Run::end_reached) {
             Some(end) => self.finish_run(end),
+            // Its next batch ends it, once the others know.
+            None if self.run.as_ref().is_some_and(Run::has_ranks_to_tell) => self.rest(),
             // It ends when all its leases have.
             None if self.run.as_ref().is_some_and(Run::is_draining) => {}
             None if self.is_stopping => self.end_run(RunEnd::Stopped),

@@ -212,9 +212,10 @@ impl Actor {
     /// Ends the run as somebody wishes: after the update that is being computed if the run can go on from there, but for
     /// those who wish it twice.
     pub(super) fn stop_run(&mut self) {
-        let may_wait = !self.is_stopping && self.update.is_some();
+        let has_to_tell = self.run.as_ref().is_some_and(Run::has_ranks);
+        let may_wait = !self.is_stopping && (self.update.is_some() || has_to_tell);
         self.run.iter().for_each(Run::interrupt);
-        if may_wait && self.run.as_ref().is_some_and(Run::has_files) {
+        if may_wait && self.run.as_ref().is_some_and(|run| run.has_files() || run.is_local()) {
             self.is_stopping = true;
             // What the run's own worker waits for may never come.
             if let Some(run) = self.run.as_ref().filter(|run| run.is_local()) {

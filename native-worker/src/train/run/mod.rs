@@ -268,6 +268,20 @@ impl Run {
         }
     }
 
+    /// True if it learns together with other processes, which must hear of its end.
+    pub(crate) fn has_ranks(&self) -> bool {
+        self.request.data_parallel.is_some() && !self.is_over()
+    }
+
+    /// True if other processes have not heard yet that it was interrupted.
+    pub(crate) fn has_ranks_to_tell(&self) -> bool {
+        let is_interrupted = match &self.consumer {
+            Some(Consumer::Local(_, is_interrupted)) => is_interrupted.load(Ordering::Relaxed),
+            _ => false,
+        };
+        self.has_ranks() && is_interrupted
+    }
+
     fn steps_per_iteration(&self) -> u64 {
         u64::from(self.config().num_slots()) * u64::from(self.config().fragment_length())
     }
@@ -296,8 +310,8 @@ impl Run {
 
     /// No fragments, if it is time for the next batch of the run's own worker.
     fn take_due(&mut self) -> Option<Vec<SlotFragment>> {
-        let is_due = self.phase == Phase::Running && std::mem::take(&mut self.is_batch_due);
-        is_due.then(Vec::new)
+        let may_begin = self.phase == Phase::Running || self.has_ranks_to_tell();
+        (may_begin && std::mem::take(&mut self.is_batch_due)).then(Vec::new)
     }
 
     /// What is known of the iteration whose batch is about to be learned from.
