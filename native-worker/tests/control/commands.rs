@@ -65,6 +65,8 @@ async fn the_status_has_this_shape() {
         "steps_per_s": 0.0,
         "wall_s": 0.0,
         "error": null,
+        "failures": 0,
+        "last_failure": null,
         "num_workers": 0,
         "num_local_workers": 0,
         "num_worker_restarts": 0,
