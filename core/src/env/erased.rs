@@ -70,6 +70,31 @@ macro_rules! rows {
     };
 }
 
+/// The payload of a NaN that no environment computes.
+const POISON_F32: f32 = f32::from_bits(0x7fe5_a5a5);
+const POISON_F64: f64 = f64::from_bits(0x7ffc_a5a5_a5a5_a5a5);
+
+impl RowsMut<'_> {
+    /// Fills the rows so that [`first_poisoned`](Self::first_poisoned) finds what is not written later. Integers and flags,
+    /// of which every value may be meant, stay.
+    pub(crate) fn poison(&mut self) {
+        match self {
+            Self::F32(values) => values.fill(POISON_F32),
+            Self::F64(values) => values.fill(POISON_F64),
+            _ => {}
+        }
+    }
+
+    /// Place of the first element that still is as [`poison`](Self::poison) left it.
+    pub(crate) fn first_poisoned(&self) -> Option<usize> {
+        match self {
+            Self::F32(values) => values.iter().position(|value| value.to_bits() == POISON_F32.to_bits()),
+            Self::F64(values) => values.iter().position(|value| value.to_bits() == POISON_F64.to_bits()),
+            _ => None,
+        }
+    }
+}
+
 impl RowsRef<'_> {
     /// Place of the first element that is infinite or not a number; there is none among integers.
     #[must_use]

@@ -206,6 +206,14 @@ pub enum EnvError {
         /// How many steps of the fragment the lane had made then; 0 for what it started from.
         step: usize,
     },
+    /// A step left an array as it was; debug builds notice it.
+    #[error("lane {lane}: the environment's step does not write all of its {array}; `check_env` finds such mistakes")]
+    NotWritten {
+        /// `obs` or `rewards`.
+        array: &'static str,
+        /// The lane.
+        lane: usize,
+    },
     /// Bytes that are no snapshot of this environment.
     #[error("these {0} bytes are no snapshot of this environment")]
     BadSnapshot(usize),

@@ -2,7 +2,10 @@
 
 #[cfg(feature = "embed")]
 use std::borrow::Cow;
-use std::path::{Component, Path, PathBuf};
+use std::{
+    fs, io,
+    path::{Component, Path, PathBuf},
+};
 
 use http_body_util::Full;
 use hyper::{
@@ -73,12 +76,14 @@ impl Assets {
                 Cow::Owned(bytes) => content(path, bytes.into()),
             }),
             Self::Directory(directory) => {
-                // Nothing but plain names below the directory.
-                if !Path::new(path).components().all(|part| matches!(part, Component::Normal(_))) {
+                // Nothing but plain names below the directory; hidden files, such as `.git`, are no part of a page.
+                let is_plain =
+                    |part| matches!(part, Component::Normal(name) if !name.as_encoded_bytes().starts_with(b"."));
+                if !Path::new(path).components().all(is_plain) {
                     return not_found();
                 }
-                let file = directory.join(path);
-                let read = tokio::task::spawn_blocking(move || std::fs::read(file));
+                let (directory, file) = (directory.clone(), directory.join(path));
+                let read = tokio::task::spawn_blocking(move || read_within(&directory, &file));
                 match read.await {
                     Ok(Ok(bytes)) => content(path, bytes.into()),
                     _ => not_found(),
@@ -86,6 +91,15 @@ impl Assets {
             }
         }
     }
+}
+
+/// Reads a file that lies in the directory, also behind its symbolic links.
+fn read_within(directory: &Path, file: &Path) -> io::Result<Vec<u8>> {
+    let file = file.canonicalize()?;
+    if !file.starts_with(directory.canonicalize()?) {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    fs::read(file)
 }
 
 fn content(path: &str, bytes: Bytes) -> Answer {

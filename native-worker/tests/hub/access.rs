@@ -77,6 +77,13 @@ async fn the_page_has_nothing_above_its_directory() {
     let hub = TestHub::start().await;
     let address = hub.hub.address();
     let secret = hub.assets.path().join("secret").display().to_string();
+    let page = hub.assets.path().join("page");
+    std::fs::create_dir(page.join(".git")).unwrap();
+    for hidden in [".hidden", ".git/config"] {
+        std::fs::write(page.join(hidden), "secret").unwrap();
+    }
+    std::os::unix::fs::symlink(&secret, page.join("link")).unwrap();
+    std::os::unix::fs::symlink(hub.assets.path(), page.join("folder")).unwrap();
     let paths = [
         "/../secret",
         "/%2e%2e/secret",
@@ -90,6 +97,10 @@ async fn the_page_has_nothing_above_its_directory() {
         &format!("http://{address}/../secret"),
         "/index.html/../../secret",
         "/nothing",
+        "/.hidden",
+        "/.git/config",
+        "/link",
+        "/folder/secret",
     ];
     for path in paths {
         let answer = http(address, &get(path, &format!("Host: {address}\r\n"))).await;

@@ -79,8 +79,10 @@ pub enum CheckError {
         step: u32,
     },
     /// What had been in the buffers before is in the results.
-    #[error("step {step}, lane {lane}: {during} does not write all of its observation, reward and flags")]
+    #[error("step {step}, lane {lane}: {during} does not write all of its {array}")]
     NotWritten {
+        /// Where it should write: `obs`, `rewards`, `terminateds` or `truncateds`.
+        array: &'static str,
         /// What the environment had done.
         during: &'static str,
         /// The lane.

@@ -101,7 +101,10 @@ fn check_determinism(spec: &EnvSpec, options: &CheckOptions) -> Result<(), Check
         let step = first.step;
         match (first.first_difference(second), first.first_difference(third)) {
             (Some(lane), _) => Err(CheckError::NotDeterministic { during, lane, step }),
-            (None, Some(lane)) => Err(CheckError::NotWritten { during, lane, step }),
+            (None, Some(lane)) => {
+                let array = first.difference(lane, third).unwrap_or("obs");
+                Err(CheckError::NotWritten { array, during, lane, step })
+            }
             (None, None) => Ok(()),
         }
     };

@@ -198,6 +198,14 @@ impl Probe {
         self.bits(lane) == other.bits(other_lane)
     }
 
+    /// The array in which a lane has just seen other bits than the same lane of another probe.
+    pub(super) fn difference(&self, lane: usize, other: &Self) -> Option<&'static str> {
+        let (found, others) = (self.bits(lane), other.bits(lane));
+        let arrays = ["obs", "rewards", "terminateds", "truncateds"];
+        let differ = [found.0 != others.0, found.1 != others.1, found.2 != others.2, found.3 != others.3];
+        arrays.into_iter().zip(differ).find_map(|(array, differs)| differs.then_some(array))
+    }
+
     /// The lowest lane that has not just seen the same bits as that of another probe.
     pub(super) fn first_difference(&self, other: &Self) -> Option<usize> {
         (0..self.lanes()).find(|&lane| !self.agrees(lane, other, lane))

@@ -256,7 +256,7 @@ impl VectorEnv for Raises {
 fn flags_that_are_not_written_are_found() {
     let spec = EnvSpec::new("Raises", |contexts, _| Box::new(Raises { steps: vec![0; contexts.len()] }));
     let errors = check_env_all(&spec, 2);
-    assert_eq!(errors, [CheckError::NotWritten { during: "a step", lane: 0, step: 1 }]);
+    assert_eq!(errors, [CheckError::NotWritten { array: "terminateds", during: "a step", lane: 0, step: 1 }]);
 }
 
 /// A collector hands out flags that are down all the same.

@@ -21,7 +21,7 @@ use crate::{
     action::ActionTransform,
     batch::{Cut, CutReason, EpisodeMetrics, SlotFragment},
     column::RowShape,
-    env::{AnyVectorEnv, EnvError, RowElement, RowsRef, StepOut},
+    env::{AnyVectorEnv, EnvError, RowElement, RowsMut, RowsRef, StepOut},
     filter::Filter,
     ids::{AgentId, FragmentNo, WeightsVersion},
     policy::{ActionInput, ActionOutput, Policy, PolicyEntry},
@@ -381,12 +381,30 @@ impl<O: RowElement> Collector for Lockstep<O> {
         let terminateds = &mut arena.terminateds[row..][..n];
         let truncateds = &mut arena.truncateds[row..][..n];
         let actions = self.sent.actions(arena.actions.part(row * action..(row + n) * action))?;
-        let out = StepOut { rewards: &mut self.raw_rewards, terminateds, truncateds };
-        let rows = match &mut self.seen {
+        let mut rows = match &mut self.seen {
             None => O::erase_rows_mut(obs),
             Some(seen) => seen.after(self.done + 1),
         };
+        if cfg!(debug_assertions) {
+            // An environment that does not write a row would hand on what an earlier step has left there.
+            RowsMut::F64(&mut self.raw_rewards).poison();
+            rows.poison();
+        }
+        let out = StepOut { rewards: &mut self.raw_rewards, terminateds, truncateds };
         env.step(actions, self.lanes.env_moments(), rows, out)?;
+        if cfg!(debug_assertions) {
+            let rows = match &mut self.seen {
+                None => O::erase_rows_mut(obs),
+                Some(seen) => seen.after(self.done + 1),
+            };
+            let unwritten = |array, lane| EnvError::NotWritten { array, lane };
+            if let Some(lane) = RowsMut::F64(&mut self.raw_rewards).first_poisoned() {
+                return Err(unwritten("rewards", lane));
+            }
+            if let Some(place) = rows.first_poisoned() {
+                return Err(unwritten("obs", place / (rows.len() / n.max(1)).max(1)));
+            }
+        }
         self.done += 1;
         self.acted = false;
         self.earlier_cuts = self.cuts.len();

@@ -25,6 +25,8 @@ enum Fault {
     /// The same, beyond the bounds.
     FinalOutside,
     FirstObservation,
+    /// Half of a row stays as it was.
+    Unwritten,
     None,
 }
 
@@ -50,6 +52,10 @@ impl Env for Faulty {
     }
     fn step(&mut self, _: &[i64], _: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
         self.steps += 1;
+        if matches!(self.fault, Fault::Unwritten) && self.steps == self.at {
+            obs[0] = 0.25;
+            return Ok(Step::default());
+        }
         obs.fill(0.25);
         let mut step = Step { reward: 1.0, ..Step::default() };
         if self.steps == self.at {
@@ -58,7 +64,7 @@ impl Env for Faulty {
                 Fault::Observation(value) => obs[1] = value,
                 Fault::FinalObservation => (obs[0], step.terminated) = (f32::INFINITY, true),
                 Fault::FinalOutside => (obs[0], step.terminated) = (7.0, true),
-                Fault::FirstObservation | Fault::None => {}
+                Fault::FirstObservation | Fault::Unwritten | Fault::None => {}
             }
         }
         Ok(step)
@@ -100,6 +106,13 @@ fn what_is_no_number_is_an_error_that_names_lane_and_step() {
     assert_eq!(sample(Fault::None, 3), Ok(()));
     let error = sample(Fault::Reward(f64::NAN), 3).unwrap_err().to_string();
     assert!(error.starts_with("lane 1: the reward of step 3 of the fragment"), "{error}");
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn rows_that_an_environment_does_not_write_are_found_in_debug_builds() {
+    let not_written = EnvError::NotWritten { array: "obs", lane: 1 };
+    assert_eq!(sample(Fault::Unwritten, 6), Err(DriveError::Env(not_written)));
 }
 
 #[test]
