@@ -36,7 +36,8 @@ fn port() -> u16 {
 fn rank(at: &Path, port: u16, rank: u32, world_size: u32, iterations: u64) -> Process {
     let file = |name: &str| at.join(name).display().to_string();
     let (address, rank, world_size) = (format!("127.0.0.1:{port}"), rank.to_string(), world_size.to_string());
-    let (config, run, env_steps) = (file("half.json"), file("run"), iterations.saturating_mul(200).min(1 << 40).to_string());
+    let (config, run, env_steps) =
+        (file("half.json"), file("run"), iterations.saturating_mul(200).min(1 << 40).to_string());
     let args =
         ["train", "--json", "--no-dashboard", "--config", &config, "--max-env-steps", &env_steps, "--run-dir", &run];
     let ranks = ["--data-parallel", &address, "--rank", &rank, "--world-size", &world_size];
