@@ -477,7 +477,7 @@ async fn what_cannot_be_leased_is_sampled_by_the_runs_own_worker() {
 
     // Interrupted, it keeps what was learned, and goes on from there.
     let broken = at("broken");
-    let more = ["--max-env-steps", "100000000", "--run-dir", &broken, "--checkpoint-interval", "1"];
+    let more = ["--max-env-steps", "100000000", "--run-dir", &broken];
     let endless = Process::start(train.iter().chain(&more));
     let metrics = Path::new(&broken).join("metrics.jsonl");
     until("two iterations", || std::fs::read_to_string(&metrics).is_ok_and(|text| text.lines().count() > 2)).await;

@@ -48,7 +48,8 @@ impl RunConfig {
     /// # Errors
     /// As [`from_wire`](Self::from_wire).
     pub fn of_wire_settings(text: &str) -> Result<Self, RunConfigError> {
-        Self::of_settings(&settings_of(text)?)
+        let run = Self::of_settings(&settings_of(text)?)?;
+        run.check_leased().map(|()| run)
     }
 }
 

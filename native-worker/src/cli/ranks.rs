@@ -10,7 +10,7 @@ use crate::{data_parallel::resolve, hub::TOKEN_VARIABLE};
 pub(super) struct RankFlags {
     /// Learn together with other processes: where rank 0 listens, and all others connect to. All need the same token, in
     /// the environment variable ROLLMESH_TOKEN [default: learn alone]
-    #[arg(long, value_name = "HOST:PORT", requires_all = ["rank", "world_size"])]
+    #[arg(long, value_name = "HOST:PORT", requires_all = ["rank", "world_size"], conflicts_with = "resume")]
     data_parallel: Option<String>,
     /// Which of them this one is, from 0
     #[arg(long, value_name = "R", requires = "data_parallel")]

@@ -283,6 +283,7 @@ impl Actor {
                     self.end_unwanted_run();
                     self.begin_first_iteration();
                     self.poll_evaluation();
+                    self.run.iter().for_each(Run::interrupt_if_late);
                     self.catch_up_lines();
                     self.check_books();
                     self.refresh_dashboards();

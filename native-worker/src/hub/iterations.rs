@@ -101,8 +101,12 @@ impl Actor {
                 run.count_batch();
                 return self.go_on();
             }
-            Update::Unwanted if run.is_draining() => return self.end_run(RunEnd::Drained),
-            Update::Unwanted => return self.end_run(RunEnd::Stopped),
+            Update::Unwanted => {
+                run.forget_batch();
+                let asked = if run.is_draining() { RunEnd::Drained } else { RunEnd::Stopped };
+                let end = run.end_reached().unwrap_or(asked);
+                return self.end_run(end);
+            }
             Update::Failed(error) => return self.end_run(RunEnd::Failed(error)),
         };
         let point = run.point(&metrics);
@@ -123,9 +127,9 @@ impl Actor {
     /// Where a run goes on, its evaluation was still being done when it was saved. It begins at once: one of the next
     /// iterations would take the place of one that waits.
     pub(super) fn evaluate_again(&mut self, known: &[EvaluationPoint]) {
-        let is_due = |run: &&mut Run| {
-            run.end_reached().is_none() && known.iter().all(|point| point.iteration != run.iteration())
-        };
+        // A run that reads is evaluated at its end, too.
+        let goes_on = |run: &Run| run.end_reached().is_none() || run.config().reads_input();
+        let is_due = |run: &&mut Run| goes_on(run) && known.iter().all(|point| point.iteration != run.iteration());
         if let Some(run) = self.run.as_mut().filter(is_due).filter(|_| !self.is_leaving) {
             run.evaluate_if_due();
             self.poll_evaluation();

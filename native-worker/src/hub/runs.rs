@@ -72,6 +72,10 @@ impl Actor {
     /// do not depend on it. A run that goes on may have nothing left to do.
     pub(super) fn begin_first_iteration(&mut self) {
         let now = self.now();
+        // What is found decides whether it goes on at all.
+        if self.run.as_ref().is_some_and(Run::awaits_evaluation) {
+            return;
+        }
         let is_new = |run: &&Run| !run.is_over() && !run.has_begun();
         if let Some(end) = self.run.as_ref().filter(is_new).and_then(Run::end_reached) {
             return self.finish_run(end);

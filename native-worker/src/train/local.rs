@@ -13,7 +13,7 @@ use rollmesh_core::{
     ids::{PolicyId, WeightsVersion},
     policy::{AllReduceError, PolicyError, Postprocessing},
     run::{InputSource, PolicyConfig, RunConfig},
-    sampler::Position,
+    sampler::{Position, SampleError},
     time::Micros,
     weights::Weights,
     worker::{DataParallelConfig, RolloutError, RolloutWorker, WorkerMetrics, WorkerStateError},
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::{RunRequestError, read_metrics::ReadMetrics};
 use crate::{
     Registry,
-    learner::{LearnError, Learned, Results, algorithm, tell_results},
+    learner::{ENV_STEPS, LearnError, Learned, Results, algorithm, tell_results},
     offline::{DATASET, DATASET_SETTINGS, INPUT_SETTINGS},
 };
 
@@ -34,17 +34,20 @@ pub(crate) struct LocalWorker {
     train_batch_size: usize,
     reads_input: bool,
     read: ReadMetrics,
+    /// What is read after the last batch that was learned from; none for a sampler, and for what can only be read from its
+    /// beginning.
+    position: Option<Position>,
     is_interrupted: Arc<AtomicBool>,
-    /// Those that it has still to join.
+    /// Other ranks, until it has joined them.
     ranks: Option<DataParallelConfig>,
     /// It is more than a look at what a run would need.
     has_begun: bool,
 }
 
-/// How long it samples before it looks whether somebody has interrupted.
+/// How long it samples before it looks for an interruption.
 const SPAN: Micros = Micros(50_000);
 
-/// What came of an iteration.
+/// The result of an iteration.
 pub(crate) struct Iterated {
     /// That were learned from.
     pub(crate) env_steps: u64,
@@ -61,7 +64,7 @@ pub(crate) struct Iterated {
 #[derive(Serialize, Deserialize)]
 struct State {
     worker: Vec<u8>,
-    /// What is read next; none for a sampler, and for what can only be read from its beginning.
+    /// See [`LocalWorker`].
     position: Option<Vec<u8>>,
     blackholed_env_steps: u64,
     corrupt_lines: u64,
@@ -73,7 +76,8 @@ impl LocalWorker {
         let config = worker.creation_args();
         let train_batch_size = config.train_batch_size.max(1) as usize;
         let (reads_input, read, is_interrupted) = (!config.input.is_sampler(), ReadMetrics::default(), Arc::default());
-        Self { worker, train_batch_size, reads_input, read, is_interrupted, ranks, has_begun: false }
+        let position = worker.input_position();
+        Self { worker, train_batch_size, reads_input, read, position, is_interrupted, ranks, has_begun: false }
     }
 
     /// Callbacks hear that the run begins.
@@ -100,7 +104,12 @@ impl LocalWorker {
 
     /// True if a run can go on where this one is.
     pub(crate) fn can_go_on(&self) -> bool {
-        !self.reads_input || self.worker.input_position().is_some()
+        !self.reads_input || self.position.is_some()
+    }
+
+    /// What reading has said, in this life of the run and in those before it.
+    pub(crate) fn read(&self) -> &ReadMetrics {
+        &self.read
     }
 
     /// Weights of all policies.
@@ -119,10 +128,10 @@ impl LocalWorker {
         Ok(())
     }
 
-    /// All that the worker needs to go on between two iterations, besides its configuration.
+    /// All that the worker needs, besides its configuration, to go on after the last batch that was learned from.
     pub(crate) fn state(&mut self) -> Result<Vec<u8>, LearnError> {
         let ReadMetrics { blackholed_env_steps, corrupt_lines, .. } = self.read;
-        let position = self.worker.input_position().map(|position| position.as_bytes().to_vec());
+        let position = self.position.as_ref().map(|position| position.as_bytes().to_vec());
         let state = State { worker: self.worker.save()?, position, blackholed_env_steps, corrupt_lines };
         Ok(postcard::to_allocvec(&state).map_err(|_| not_a_state())?)
     }
@@ -134,15 +143,22 @@ impl LocalWorker {
         self.worker.restore(&worker)?;
         let info = self.worker.info().clone();
         self.worker.callbacks_mut().on_checkpoint_loaded(&info)?;
-        if let Some(position) = position {
-            self.worker.set_input_position(&Position::from_bytes(position))?;
+        self.position = position.map(Position::from_bytes);
+        match &self.position {
+            Some(position) => self.worker.set_input_position(position)?,
+            None if self.reads_input => {
+                let reason = "it can only be read from its beginning, so a run with it cannot be resumed; begin another with \
+                              --init-weights";
+                return Err(RolloutError::from(SampleError::Input(reason.into())).into());
+            }
+            None => {}
         }
         self.read = ReadMetrics::counted(blackholed_env_steps, corrupt_lines);
         Ok(())
     }
 
-    /// Reads or samples a train batch, and lets the policies learn from it. None once somebody has interrupted: then nothing
-    /// was learned, and what was sampled is lost. `results` are what is known of the run.
+    /// Reads or samples a train batch, and lets the policies learn from it. None after an interruption: then nothing was
+    /// learned, and [`state`](Self::state) is that after the batch before. `results` are what is known of the run.
     pub(crate) fn iterate(&mut self, mut results: Results) -> Result<Option<Iterated>, LearnError> {
         if let Some(ranks) = self.ranks.take() {
             self.worker.setup_data_parallel(&ranks)?;
@@ -168,10 +184,11 @@ impl LocalWorker {
         }
         self.worker.set_global_vars(&vars, None)?;
         self.read.follow(read);
+        self.position = self.worker.input_position();
+        results.insert(ENV_STEPS.into(), vars.timestep as f64);
         let summary = EpisodeSummary::of(&ended);
-        for (name, mean) in
-            [("episode_return_mean", summary.episode_return.mean), ("episode_len_mean", summary.length.mean)]
-        {
+        let means = [("episode_return_mean", summary.episode_return.mean), ("episode_len_mean", summary.length.mean)];
+        for (name, mean) in means.into_iter().filter(|(_, mean)| !mean.is_nan()) {
             results.insert(name.into(), mean);
         }
         let is_single = self.ids() == [PolicyId::DEFAULT];
@@ -183,7 +200,7 @@ impl LocalWorker {
         Ok(Some(Iterated { env_steps: steps, episodes, read: self.read.clone(), warnings, learned }))
     }
 
-    /// None once somebody has interrupted.
+    /// None after an interruption.
     fn sample(&mut self) -> Result<Option<AnyBatch>, LearnError> {
         while !self.is_interrupted() {
             if let Some(batch) = self.worker.sample_within(SPAN)? {
@@ -197,14 +214,14 @@ impl LocalWorker {
         self.is_interrupted.load(Ordering::Relaxed)
     }
 
-    /// Env steps of all ranks together; none if somebody has interrupted any of them.
+    /// Env steps of all ranks together; none if any of them was interrupted.
     fn agree(&mut self, steps: u64) -> Result<Option<u64>, LearnError> {
         let is_interrupted = self.is_interrupted();
         let Some(ranks) = self.worker.data_parallel() else { return Ok(Some(steps).filter(|_| !is_interrupted)) };
         let own = [&steps.to_le_bytes()[..], &[u8::from(is_interrupted)]].concat();
         let mut sum = Some(0u64);
         for (rank, bytes) in (0..).zip(ranks.all_gather("env steps of an iteration", &own, own.len())?) {
-            let protocol = || AllReduceError::Protocol { rank, reason: "env steps that are none".into() };
+            let protocol = || AllReduceError::Protocol { rank, reason: "a number of env steps was expected".into() };
             let (steps, is_interrupted) = bytes.split_first_chunk().ok_or_else(protocol)?;
             let steps = Some(u64::from_le_bytes(*steps)).filter(|_| is_interrupted == [0]);
             sum = sum.zip(steps).map(|(sum, steps)| sum.saturating_add(steps));
@@ -215,9 +232,9 @@ impl LocalWorker {
 
 impl Drop for LocalWorker {
     fn drop(&mut self) {
-        // An environment that others drive goes on.
+        // After a check alone an external environment must go on.
         if self.has_begun {
-            // Nobody is left to be told that it failed.
+            // There is no one left to report a failure to.
             let _ = self.worker.stop();
         }
     }

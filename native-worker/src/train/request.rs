@@ -157,24 +157,34 @@ impl RunRequest {
             self.check_init_weights(&worker.ids(), &first)?;
             Ok(Prepared::Local(Box::new(worker), notice))
         };
+        let waits = self.data_parallel.as_ref().map(|DataParallelConfig { url, rank, world_size, .. }| {
+            format!("rank {rank} of {world_size} waits at {url} until all are there")
+        });
+        if waits.is_some() {
+            self.check_ranks()?;
+        }
         if self.config.reads_input() {
             local::check_input(&self.config, registry)?;
-            return local(None);
+            return local(waits);
         }
-        if let Some(spec) = self.config.algorithm.as_deref().and_then(algorithm).filter(|spec| spec.is_offline) {
+        let policies = self.config.worker_config().policies;
+        let mut known = policies.values().filter_map(|policy| algorithm(&policy.policy));
+        if let Some(spec) = known.find(|spec| spec.is_offline) {
             return Err(RunRequestError::NeedsInput(spec.name.into()));
         }
-        if let Some(DataParallelConfig { url, rank, world_size, .. }) = &self.data_parallel {
-            self.check_ranks()?;
-            return local(Some(format!("rank {rank} of {world_size} waits at {url} until all are there")));
+        if waits.is_some() {
+            return local(waits);
         }
         let may_be_local = self.config.num_workers == 0 && !self.remote_only;
         match self.prepare_leased(registry, kernels) {
             Ok(parts) => Ok(Prepared::Leased(Box::new(parts))),
             Err(RunRequestError::Setup(error)) if may_be_local => {
+                if !self.config.mode.is_synchronous() {
+                    return Err(error.into());
+                }
+                let is_refused = matches!(error, SetupError::Range(RunConfigError::NotLeased { .. }));
                 let notice = format!("this process alone samples, no other worker can: {error}");
-                // Where it can do as little, that is what is wrong.
-                local(Some(notice)).map_err(|_: RunRequestError| error.into())
+                local(Some(notice)).map_err(|own| if is_refused { own } else { error.into() })
             }
             Err(error) => Err(error),
         }

@@ -157,6 +157,23 @@ async fn a_run_is_interrupted_and_prolonged() {
     assert_eq!(rig.outcome(), prolonged);
 }
 
+/// In the middle of the run, and at its end.
+#[tokio::test]
+async fn an_evaluation_that_is_interrupted_is_made_again() {
+    let rig = FilesRig::new("<lines>", &object!({}), &["--stop-return", "10000"]).await;
+    rig.begin(40).finish_with(3).await;
+    let calm = rig.outcome();
+    for updates in [20, calm.updates.len() as u64] {
+        fs::remove_dir_all(rig.dir()).unwrap();
+        let run = rig.begin(40);
+        until("an update that is evaluated", || rig.updates() >= updates).await;
+        run.signal(Signal::INT);
+        run.finish_with(3).await;
+        rig.go_on(&[]).finish_with(3).await;
+        assert_eq!(rig.outcome(), calm, "interrupted after update {updates}");
+    }
+}
+
 #[tokio::test]
 async fn a_run_that_goes_further_is_one_that_was_always_that_long() {
     let rig = FilesRig::new("<tables>", &object!({}), &[]).await;

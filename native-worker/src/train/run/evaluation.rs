@@ -23,7 +23,7 @@ impl Run {
 
     fn interval_is_over(&self) -> bool {
         match (self.config().evaluation.interval, self.is_judged_by_evaluations()) {
-            (0, true) => self.iteration.is_multiple_of(JUDGED_EVERY),
+            (0, true) => self.iteration > 0 && self.iteration.is_multiple_of(JUDGED_EVERY),
             _ => self.config().evaluation.is_due(self.iteration),
         }
     }

@@ -167,6 +167,9 @@ impl Run {
             }
         };
         run.old_output = old_output;
+        if run.is_local() && request.output.is_some() {
+            warning = Some("the output goes on in new files, and rows from after the checkpoint are in it twice");
+        }
         run.warnings.extend(warning.map(String::from));
         if directory.is_none() {
             run.group.count_regenerated(regenerated);
@@ -252,15 +255,17 @@ impl Run {
             None => request.given_weights().map_or(Ok(()), |weights| worker.set_weights(&weights))?,
         }
         let warning = (!worker.can_go_on()).then_some(
-            "this input can only be read from its beginning: nobody can go on with the run where it is interrupted",
+            "this input can only be read from its beginning: a run that is interrupted cannot be resumed",
         );
-        let (ids, weights, interruption) = (worker.ids(), worker.weights()?, worker.interruption());
+        let rank = request.data_parallel.as_ref().map_or(0, |ranks| ranks.rank);
+        let (ids, weights, interruption, read) =
+            (worker.ids(), worker.weights()?, worker.interruption(), worker.read().clone());
         let terms = RunTerms { num_workers: 0, ..RunTerms::of(&request, gamma_of(worker.postprocessing())) };
-        let evaluation = RunEvaluation::of(&request.config);
+        let evaluation = RunEvaluation::of(&request.config).filter(|_| rank == 0);
         let layout = FragmentLayout::Agents(BTreeMap::new());
         let consumer = Consumer::Local(LearnerThread::spawn(worker)?, interruption);
         let run = Self::with(number, (request, &layout, ids), terms, weights, (consumer, None), first_lease)?;
-        Ok(Self { evaluation, warnings: warning.map(String::from).into_iter().collect(), ..run })
+        Ok(Self { evaluation, read, warnings: warning.map(String::from).into_iter().collect(), ..run })
     }
 
     fn sampling(

@@ -325,6 +325,18 @@ impl Run {
         means.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
 
+    /// The batch was given up before anything was learned from it.
+    pub(crate) fn forget_batch(&mut self) {
+        (self.is_learning, self.batch_env_steps) = (false, 0);
+    }
+
+    /// Ends the batch that the run's own worker is making if the run's time is used up.
+    pub(crate) fn interrupt_if_late(&self) {
+        if self.is_local() && self.is_late() {
+            self.interrupt();
+        }
+    }
+
     /// The batch has been consumed.
     pub(crate) fn count_batch(&mut self) {
         let steps = self.batch_env_steps;
@@ -412,8 +424,11 @@ impl Run {
 
     /// True once all env steps or all of the time are used up.
     fn is_used_up(&self) -> bool {
-        let is_late = self.terms.max_wall.is_some_and(|limit| self.elapsed() >= limit);
-        is_late || self.env_steps >= self.terms.max_env_steps
+        self.is_late() || self.env_steps >= self.terms.max_env_steps
+    }
+
+    fn is_late(&self) -> bool {
+        self.terms.max_wall.is_some_and(|limit| self.elapsed() >= limit)
     }
 
     /// An error if an env step was lost or counted twice.
@@ -485,6 +500,7 @@ impl Run {
     pub(crate) fn end(&mut self, end: RunEnd, unaudited: u64, now: Micros) -> (Summary, Vec<String>) {
         let end = self.check_books().map_or_else(RunEnd::Unbalanced, |()| end);
         self.stopwatch.pause();
+        self.interrupt();
         let (ended, mut faults) = self.finish_saving();
         self.consumer = None;
         if let Some(evaluation) = self.evaluation.take() {
