@@ -14,7 +14,10 @@ use clap::Args;
 use rollmesh_core::{config::Config, filter::FilterKind, sampler::FragmentLayout};
 use serde::Serialize;
 use serde_json::Value;
-use tokio::{sync::oneshot, time::sleep};
+use tokio::{
+    sync::oneshot,
+    time::{sleep, timeout},
+};
 
 use super::{
     exit::Failure,
@@ -24,7 +27,7 @@ use super::{
     runtime,
     security::SecurityFlags,
     settings,
-    signals::Endings,
+    signals::{self, Endings},
     worker_spec::SpecFlags,
 };
 use crate::{
@@ -370,18 +373,22 @@ async fn check(request: &RunRequest, registry: &Registry, endings: &mut Endings)
     let check = move || drop(done.send(request.check(&registry)));
     // Never joined: what hangs ends with the process.
     thread::Builder::new().name("check".into()).spawn(check).map_err(Failure::other)?;
-    loop {
+    let checked = loop {
         tokio::select! {
-            checked = &mut checked => {
-                let panicked = |_| Failure::other(format!("making environment {env} or its policies panicked"));
-                return checked.map_err(panicked)?.map_err(Failure::usage);
-            }
-            _ = endings.first() => {
-                return Err(Failure::Interrupted(format!("environment {env} was not made yet, and no run has begun")));
-            }
+            checked = &mut checked => break checked,
+            // A run whose environment is made by then ends as any run does.
+            _ = endings.first() => match timeout(signals::GRACE, &mut checked).await {
+                Ok(checked) => break checked,
+                Err(_) => {
+                    let told = format!("environment {env} was not made yet, and no run has begun");
+                    return Err(Failure::Interrupted(told));
+                }
+            },
             () = sleep(TELL_AFTER) => eprintln!("waiting for environment {env} to be made"),
         }
-    }
+    };
+    let panicked = |_| Failure::other(format!("making environment {env} or its policies panicked"));
+    checked.map_err(panicked)?.map_err(Failure::usage)
 }
 
 /// The run in a directory, with what the flags change of it.
