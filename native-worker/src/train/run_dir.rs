@@ -257,8 +257,9 @@ impl RunDir {
         let policy = self.write_policy(policy);
         let path = self.path.join("summary.json");
         let summary = serde_json::to_vec_pretty(summary).map_err(io::Error::from);
-        let summary = summary.and_then(|summary| replace(&path, &summary));
-        policy.and(summary.map_err(|error| io::Error::other(format!("{}: {error}", path.display()))))
+        let failed = |error| io::Error::other(format!("{}: {error}", path.display()));
+        let summary = summary.and_then(|summary| replace(&path, &summary)).map_err(failed);
+        policy.and(summary)
     }
 }
 
