@@ -120,13 +120,19 @@ impl RunDir {
         Err(if read_config(&config).is_ok() { RunDirError::Taken } else { RunDirError::TakenForGood }(path.to_owned()))
     }
 
-    /// Makes the directory and checks that a run can write into it.
+    /// Checks that a run can write into the directory, which is as before then.
     ///
     /// # Errors
     /// [`RunDirError::Io`] names the path, [`RunDirError::Lock`] says that another process has it.
     pub(crate) fn check_writable(path: &Path) -> Result<(), RunDirError> {
+        let is_new = !path.exists();
         fs::create_dir_all(path).map_err(|source| RunDirError::Io { path: path.into(), source })?;
-        match lock(path) {
+        let locked = lock(path);
+        if is_new {
+            // Best effort: the run makes both again.
+            let _ = fs::remove_file(path.join("lock")).and_then(|()| fs::remove_dir(path));
+        }
+        match locked {
             Ok(_) => Ok(()),
             Err(ResumeError::Io { path, source }) => Err(RunDirError::Io { path, source }),
             Err(error) => Err(error.into()),
