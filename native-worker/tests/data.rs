@@ -511,6 +511,14 @@ async fn a_clone_of_fifty_expert_episodes_reaches_475() {
     let cloned = json(&Process::start(imitate).finish_with(0).await.stdout);
     assert!(cloned["evaluation"]["episode_return_mean"].as_f64() >= Some(475.0), "{cloned}");
     assert_eq!(cloned["evaluation"]["episodes"], 20);
+    // Whoever begins with the expert's weights has not far to go.
+    let (weights, second) = (format!("{expert}/weights.safetensors"), folder.path("second"));
+    #[rustfmt::skip]
+    let begun = [
+        "train", "--input", &fifty, "--init-weights", &weights, "--max-env-steps", "2000", "--run-dir", &second, "--json",
+    ];
+    let begun = json(&Process::start(begun).finish_with(0).await.stdout);
+    assert!(begun["evaluation"]["episode_return_mean"].as_f64() >= Some(400.0), "{begun}");
     // What it leaves is a policy like any other, which has the same returns when it is asked for them.
     let evaluated = Process::start(["evaluate", "--checkpoint", &clone, "--json"]).finish_with(0).await;
     let evaluated = json(&evaluated.stdout);

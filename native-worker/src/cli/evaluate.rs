@@ -75,6 +75,10 @@ struct Report {
     episode_return_std: Option<f64>,
     episode_return_min: Option<f64>,
     episode_return_max: Option<f64>,
+    /// With the most likely actions; one of the two is `episode_return_mean`.
+    deterministic_return_mean: Option<f64>,
+    /// With drawn actions, as in training.
+    explored_return_mean: Option<f64>,
     episode_len_mean: Option<f64>,
     /// Episodes that were cut by `--max-steps`, and what they had brought.
     unfinished: u32,
@@ -95,7 +99,10 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
     if let Some(reward_key) = &args.reward_key {
         evaluation.reward_key = reward_key.clone();
     }
-    let makers = EvalMakers::of_run(&run, registry, kernels::AUTO).map_err(Failure::usage)?;
+    let makers = EvalMakers::of_run(&run, registry, kernels::AUTO).map_err(|error| match registry.env(run.env()) {
+        Ok(_) => Failure::usage(error),
+        Err(_) => Failure::usage(format!("{error}; run this with the program that trained it")),
+    })?;
     let all = steps_of_episodes(&makers, run.evaluation.num_envs, args.episodes);
     let request = EvaluationRequest {
         deterministic: !args.explore,
@@ -105,10 +112,14 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
     let timeout = Duration::from_secs(args.timeout.get().into());
     let interruption = Interruption::watch_and_end();
     let mut worker = EvalWorker::in_thread_with(makers, timeout).map_err(Failure::other)?;
-    worker.submit_request(Some(&checkpoint.weights), request, Earlier::Cancel).map_err(Failure::other)?;
+    worker.submit_request(Some(&checkpoint.weights), request.clone(), Earlier::Cancel).map_err(Failure::other)?;
     let found = wait(&mut worker, &interruption, !args.json)?;
+    // Drawn actions are those of training: where the two differ by much, one alone misleads.
+    let request = EvaluationRequest { deterministic: args.explore, render: false, ..request };
+    worker.submit_request(Some(&checkpoint.weights), request, Earlier::Cancel).map_err(Failure::other)?;
+    let other = wait(&mut worker, &interruption, !args.json)?;
     let film = args.render.as_ref().map(|path| (path, film(&found)));
-    let report = Report::of(&checkpoint, &run, !args.explore, found);
+    let report = Report::of(&checkpoint, &run, !args.explore, found, &other);
     match args.json {
         true => println!("{}", serde_json::to_string(&report).map_err(Failure::other)?),
         false => report.print(),
@@ -165,7 +176,14 @@ fn film(found: &Evaluation) -> Result<Film, Failure> {
 }
 
 impl Report {
-    fn of(checkpoint: &PolicyCheckpoint, run: &RunConfig, deterministic: bool, found: Evaluation) -> Self {
+    fn of(
+        checkpoint: &PolicyCheckpoint,
+        run: &RunConfig,
+        deterministic: bool,
+        found: Evaluation,
+        other: &Evaluation,
+    ) -> Self {
+        let by_actions = [found.episode_return_mean, other.episode_return_mean];
         let returns = || found.episodes.iter().map(|episode| episode.episode_return);
         Self {
             env: checkpoint.run.env().into(),
@@ -179,6 +197,8 @@ impl Report {
             episode_return_std: found.episode_return_std(),
             episode_return_min: returns().reduce(f64::min),
             episode_return_max: returns().reduce(f64::max),
+            deterministic_return_mean: by_actions[usize::from(!deterministic)],
+            explored_return_mean: by_actions[usize::from(deterministic)],
             episode_len_mean: found.episode_len_mean,
             unfinished: found.unfinished,
             partial_return_mean: found.partial_return_mean,
@@ -189,7 +209,7 @@ impl Report {
 
     fn print(&self) {
         let number = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |number| format!("{number:.2}"));
-        let actions = if self.deterministic { "most likely actions" } else { "drawn actions" };
+        let actions = if self.deterministic { "most likely actions" } else { "drawn actions, as in training" };
         println!("{} with {} after iteration {}, seed {}", self.env, self.algo, self.iteration, self.seed);
         println!(
             "mean return   {} ± {} (from {} to {}, {} episodes, {actions})",
@@ -199,6 +219,11 @@ impl Report {
             number(self.episode_return_max),
             self.episodes.len(),
         );
+        let (other, actions) = match self.deterministic {
+            true => (self.explored_return_mean, "drawn actions, as in training"),
+            false => (self.deterministic_return_mean, "most likely actions"),
+        };
+        println!("              {} with {actions}", number(other));
         if self.unfinished > 0 {
             println!("unfinished    {} episodes, {} so far", self.unfinished, number(self.partial_return_mean));
         }

@@ -59,7 +59,7 @@ impl Interruption {
 }
 
 /// How long what is going on may take once the program was asked to end; an environment may hang.
-const GRACE: Duration = Duration::from_millis(1_500);
+pub(super) const GRACE: Duration = Duration::from_millis(1_500);
 
 /// Ends the process, unless it ends by itself before.
 pub(super) fn exit_after_grace() {

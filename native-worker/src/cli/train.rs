@@ -33,7 +33,7 @@ use super::{
     runtime,
     security::SecurityFlags,
     settings,
-    signals::Endings,
+    signals::{self, Endings},
     worker_spec::SpecFlags,
 };
 use crate::{
@@ -46,8 +46,6 @@ use crate::{
 
 /// People are told again and again what a run waits for before it begins.
 const TELL_AFTER: Duration = Duration::from_secs(5);
-/// What is being made when somebody interrupts has this long to be done.
-const GRACE: Duration = Duration::from_secs(1);
 /// Where runs without a directory of their own have one.
 const RUNS: &str = "runs";
 
@@ -69,7 +67,7 @@ pub(super) struct TrainArgs {
     resume: Option<PathBuf>,
     /// Begin with these weights instead of random ones: a safetensors file with the names and shapes of the run's policies,
     /// such as the weights.safetensors of another run
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["resume", "input"])]
+    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     init_weights: Option<PathBuf>,
     /// Make new tokens for the resumed run's hub: workers and dashboards that hold the earlier ones are refused
     #[arg(long, requires = "resume")]
@@ -372,7 +370,7 @@ async fn check(
             _ = endings.first() => {
                 let late = |_| Failure::Interrupted(format!("environment {env} was not made yet, and no run has begun"));
                 // A run that can begin ends as every run does.
-                break timeout(GRACE, checked).await.map_err(late)?;
+                break timeout(signals::GRACE, checked).await.map_err(late)?;
             }
             () = sleep(TELL_AFTER) => eprintln!("waiting for environment {env} to be made"),
         }

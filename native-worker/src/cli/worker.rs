@@ -96,6 +96,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
     runtime.shutdown_background();
     match end {
         WorkerEnd::Refused(reason) => Err(Failure::usage(format!("the hub refused this worker: {reason}"))),
+        WorkerEnd::Untrusted(reason) => Err(Failure::usage(reason)),
         WorkerEnd::Closed(reason) => {
             eprintln!("{reason}");
             Ok(ExitCode::SUCCESS)

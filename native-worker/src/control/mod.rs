@@ -100,7 +100,7 @@ impl Control {
         let unreachable = |reason: String| ControlError::Unreachable { hub: config.hub.clone(), reason };
         let deadline = Instant::now() + config.patience;
         let socket = match timeout_at(deadline, connect(config.hub.as_str(), &config.trust)).await {
-            Ok(socket) => socket.map_err(unreachable)?,
+            Ok(socket) => socket.map_err(|error| unreachable(error.to_string()))?,
             Err(_) => return Err(unreachable(format!("no answer within {} s", config.patience.as_secs_f32()))),
         };
         let mut control = Self {

@@ -1,13 +1,17 @@
 //! The way to a hub.
 
-use std::{net::IpAddr, time::Duration};
+use std::{io, net::IpAddr, time::Duration};
 
 use rollmesh_core::protocol::MAX_FRAME_BYTES;
 use tokio::{net::TcpStream, time::timeout};
-use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{self, CertificateError, pki_types::ServerName};
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
-    tungstenite::{self, http::Uri, protocol::WebSocketConfig},
+    tungstenite::{
+        self,
+        http::{StatusCode, Uri},
+        protocol::WebSocketConfig,
+    },
 };
 
 use super::{Io, Trust};
@@ -26,14 +30,46 @@ pub(crate) fn is_hub_url(text: &str) -> Result<String, String> {
     parse(text).map(|_| text.to_owned())
 }
 
+/// Why there is no connection to a hub.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectError {
+    /// Its certificate is not believed: another attempt would fail in the same way.
+    #[error(
+        "no TLS: invalid peer certificate: UnknownIssuer; give its fingerprint, which the hub prints, with \
+         --tls-fingerprint, or its authority with --tls-ca"
+    )]
+    UnknownIssuer,
+    /// What went wrong, for people; another attempt may succeed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<String> for ConnectError {
+    fn from(reason: String) -> Self {
+        Self::Failed(reason)
+    }
+}
+
 /// Connects to a hub; the token is the caller's to show, after this.
 ///
 /// # Errors
-/// What went wrong, for people.
-pub(crate) async fn connect(hub: &str, trust: &Trust) -> Result<HubSocket, String> {
+/// [`ConnectError`], for people.
+pub(crate) async fn connect(hub: &str, trust: &Trust) -> Result<HubSocket, ConnectError> {
     match timeout(CONNECT_DEADLINE, open(hub, trust)).await {
         Ok(opened) => opened,
-        Err(_) => Err(format!("no answer within {} s", CONNECT_DEADLINE.as_secs())),
+        Err(_) => Err(format!("no answer within {} s", CONNECT_DEADLINE.as_secs()).into()),
+    }
+}
+
+/// Why a TLS handshake failed.
+fn tls_failure(error: &io::Error) -> ConnectError {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match inner {
+        // The second is that of an authority with a known one's name.
+        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
+            ConnectError::UnknownIssuer
+        }
+        _ => format!("no TLS: {error}").into(),
     }
 }
 
@@ -85,7 +121,7 @@ impl Trust {
     }
 }
 
-async fn open(hub: &str, trust: &Trust) -> Result<HubSocket, String> {
+async fn open(hub: &str, trust: &Trust) -> Result<HubSocket, ConnectError> {
     trust.check(hub)?;
     let Address { uri, host, port, is_encrypted } = parse(hub)?;
     let stream = TcpStream::connect((&*host, port)).await.map_err(|error| error.to_string())?;
@@ -94,7 +130,7 @@ async fn open(hub: &str, trust: &Trust) -> Result<HubSocket, String> {
     let stream: Box<dyn Io> = if is_encrypted {
         let connector = trust.connector().map_err(|error| error.to_string())?;
         let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
-        Box::new(connector.connect(name, stream).await.map_err(|error| format!("no TLS: {error}"))?)
+        Box::new(connector.connect(name, stream).await.map_err(|error| tls_failure(&error))?)
     } else {
         Box::new(stream)
     };
@@ -105,8 +141,13 @@ async fn open(hub: &str, trust: &Trust) -> Result<HubSocket, String> {
         .max_write_buffer_size(4 * MAX_FRAME_BYTES as usize);
     match client_async_with_config(uri, stream, Some(limits)).await {
         Ok((socket, _)) => Ok(socket),
-        Err(tungstenite::Error::Http(answer)) => Err(format!("it answered {}", answer.status())),
-        Err(error) => Err(error.to_string()),
+        Err(tungstenite::Error::Http(answer)) if answer.status() == StatusCode::FORBIDDEN => {
+            let advice = "start it with --public-host HOST:PORT of the address that is used here";
+            let reason = "it answered 403 Forbidden, as a hub does behind a tunnel or a name that it does not know";
+            Err(format!("{reason}: {advice}").into())
+        }
+        Err(tungstenite::Error::Http(answer)) => Err(format!("it answered {}", answer.status()).into()),
+        Err(error) => Err(error.to_string().into()),
     }
 }
 

@@ -146,13 +146,19 @@ impl RunDir {
         Err(if read_config(&config).is_ok() { RunDirError::Taken } else { RunDirError::TakenForGood }(path.to_owned()))
     }
 
-    /// Makes the directory and checks that a run can write into it.
+    /// Checks that a run can write into the directory, which is as before then.
     ///
     /// # Errors
     /// [`RunDirError::Io`] names the path, [`RunDirError::Lock`] says that another process has it.
     pub(crate) fn check_writable(path: &Path) -> Result<(), RunDirError> {
+        let is_new = !path.exists();
         fs::create_dir_all(path).map_err(|source| RunDirError::Io { path: path.into(), source })?;
-        match lock(path) {
+        let locked = lock(path);
+        if is_new {
+            // Best effort: the run makes both again.
+            let _ = fs::remove_file(path.join("lock")).and_then(|()| fs::remove_dir(path));
+        }
+        match locked {
             Ok(_) => Ok(()),
             Err(ResumeError::Io { path, source }) => Err(RunDirError::Io { path, source }),
             Err(error) => Err(error.into()),
@@ -278,8 +284,9 @@ impl RunDir {
         let policy = policy.save(&self.path).map_err(io::Error::other);
         let path = self.path.join("summary.json");
         let summary = serde_json::to_vec_pretty(summary).map_err(io::Error::from);
-        let summary = summary.and_then(|summary| replace(&path, &summary));
-        policy.and(summary.map_err(|error| io::Error::other(format!("{}: {error}", path.display()))))
+        let failed = |error| io::Error::other(format!("{}: {error}", path.display()));
+        let summary = summary.and_then(|summary| replace(&path, &summary)).map_err(failed);
+        policy.and(summary)
     }
 }
 

@@ -21,7 +21,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Message as Frame};
 
 use crate::{
     envs::words,
-    net::{HubSocket, Trust, connect},
+    net::{ConnectError, HubSocket, Trust, connect},
     worker_group::{catch_panics, native_builder},
 };
 
@@ -60,6 +60,8 @@ pub(crate) struct WorkerConfig {
 pub(crate) enum WorkerEnd {
     /// The hub does not want it, and will not want it later.
     Refused(String),
+    /// The worker does not believe that this is the hub, and shows it no token.
+    Untrusted(String),
     /// The session was closed on purpose.
     Closed(String),
 }
@@ -107,7 +109,10 @@ pub(crate) async fn run(
             () = asked(&mut leave) => return WorkerEnd::Closed(ASKED_TO_LEAVE.into()),
         };
         let reason = match connection {
-            Err(reason) => format!("cannot reach the hub at {}: {reason}", config.hub),
+            Err(error @ ConnectError::UnknownIssuer) => {
+                return WorkerEnd::Untrusted(format!("the hub at {} is not trusted: {error}", config.hub));
+            }
+            Err(ConnectError::Failed(reason)) => format!("cannot reach the hub at {}: {reason}", config.hub),
             Ok(socket) => {
                 // Environments need not be able to move between threads: the session is made where it works.
                 let (registry, kernels) = (registry.clone(), config.kernels);

@@ -34,7 +34,10 @@ async fn weights_set_are_those_a_run_resumes_with_and_an_edit_is_not_ignored_sil
     let told = run(0, &evaluate).await;
     assert!(told.stderr.contains("weights.safetensors was changed and is not used"), "{}", told.stderr);
     assert!(told.stderr.contains("rollmesh weights set"), "{}", told.stderr);
-    assert_eq!(json(&told.stdout)["weights_hash"], hash(&dir).as_str());
+    let report = json(&told.stdout);
+    assert_eq!(report["weights_hash"], hash(&dir).as_str());
+    assert_eq!(report["deterministic_return_mean"], report["episode_return_mean"]);
+    assert!(report["explored_return_mean"].is_number());
     let told = rig.go_on_with(&["--max-env-steps", "1152"]).finish_with(0).await.stderr;
     assert!(told.contains("rollmesh weights set"), "{told}");
     fs::write(rig.path("weights.safetensors"), own).unwrap();

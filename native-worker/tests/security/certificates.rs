@@ -20,7 +20,10 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use super::{TestHub, config, support::soon};
+use super::{
+    TestHub, config,
+    support::{Process, soon},
+};
 
 /// An authority, and what it has signed.
 struct Authority {
@@ -102,6 +105,17 @@ async fn only_the_right_certificate_is_believed() {
     }
     let fingerprint = Some(own.hub.fingerprint().unwrap().parse().unwrap());
     assert!(join(&url(&own), own.operator_token(), Trust { fingerprint, ..Trust::default() }).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_does_not_know_the_issuer_ends_and_names_the_fingerprint() {
+    let own = tempfile::tempdir().unwrap();
+    let hub = hub_with(TlsConfig::SelfSigned(own.path().to_owned())).await;
+    let (other, token) = (Authority::new(), hub.hub.worker_token().to_hex());
+    let args =
+        ["worker".into(), "--hub".into(), hub.hub.worker_url(), "--tls-ca".into(), other.ca().display().to_string()];
+    let end = Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", token)).finish_with(2).await;
+    assert!(end.stderr.contains("is not trusted: ") && end.stderr.contains("--tls-fingerprint"), "{}", end.stderr);
 }
 
 /// A server that keeps what it is told, and answers nothing.

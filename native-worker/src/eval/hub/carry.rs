@@ -49,7 +49,7 @@ pub(super) fn over(state: &SessionState) -> Option<String> {
 pub(super) async fn carry(hub: &EvalHub, end: &mut impl End) {
     let reason = match connect(hub.url.as_str(), &hub.trust).await {
         Ok(socket) => converse(socket, end, SILENCE_LIMIT).await,
-        Err(reason) => reason,
+        Err(error) => error.to_string(),
     };
     end.lost(&reason);
 }

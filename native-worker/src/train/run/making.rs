@@ -254,9 +254,8 @@ impl Run {
             }
             None => request.given_weights().map_or(Ok(()), |weights| worker.set_weights(&weights))?,
         }
-        let warning = (!worker.can_go_on()).then_some(
-            "this input can only be read from its beginning: a run that is interrupted cannot be resumed",
-        );
+        let warning = (!worker.can_go_on())
+            .then_some("this input can only be read from its beginning: a run that is interrupted cannot be resumed");
         let rank = request.data_parallel.as_ref().map_or(0, |ranks| ranks.rank);
         let (ids, weights, interruption, read) =
             (worker.ids(), worker.weights()?, worker.interruption(), worker.read().clone());
