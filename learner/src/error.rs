@@ -79,7 +79,7 @@ pub enum LearnError {
     Callback(#[from] CallbackError),
     /// The worker failed that samples or reads what is learned from.
     #[error(transparent)]
-    Worker(#[from] RolloutError),
+    Worker(Box<RolloutError>),
     /// The ranks that learn together have not agreed.
     #[error(transparent)]
     AllReduce(#[from] AllReduceError),
@@ -95,4 +95,10 @@ pub enum LearnError {
     /// The learner's thread ended after an earlier panic.
     #[error("the learner is gone since it panicked")]
     Gone,
+}
+
+impl From<RolloutError> for LearnError {
+    fn from(error: RolloutError) -> Self {
+        Self::Worker(Box::new(error))
+    }
 }

@@ -71,7 +71,7 @@ enum Command {
     /// Manage a hub's tokens: list, create, revoke and rotate
     Tokens(control::TokensArgs),
     /// Step environments with a policy in this process, and say how fast and with which hash
-    Sample(sample::SampleArgs),
+    Sample(Box<sample::SampleArgs>),
     /// Play episodes with the policy of a checkpoint, and say how good it is
     Evaluate(evaluate::EvaluateArgs),
     /// Set the weights of a run from a file
