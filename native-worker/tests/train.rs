@@ -464,7 +464,7 @@ async fn what_cannot_be_leased_is_sampled_by_the_runs_own_worker() {
     let calm = at("calm");
     let more = ["--max-env-steps", "1024", "--run-dir", &calm, "--output", &kept];
     let end = Process::start(train.iter().chain(&more)).finish_with(0).await;
-    assert!(end.stderr.contains("this process alone samples, no other worker can: monitor_path"), "{}", end.stderr);
+    assert!(end.stderr.contains("only this process samples, workers cannot join: monitor_path"), "{}", end.stderr);
     let summary = json(&end.stdout);
     assert_eq!((&summary["iterations"], &summary["env_steps"]), (&8.into(), &1024.into()));
     assert!(summary["episode_return_mean"].as_f64() > Some(0.0), "{summary}");

@@ -1,4 +1,4 @@
-//! Sample, learn, sync: a thread, a process and whoever connects drive the traffic grid, and its three policies learn here.
+//! Sample, learn, sync: a thread, a process and workers that connect sample the traffic grid; its three policies learn here.
 
 use std::{env, error::Error, process::ExitCode};
 
@@ -24,7 +24,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
     let mut progress = GlobalVars::default();
     while progress.timestep < all_env_steps {
-        // Whoever has connected takes part from now on.
+        // Workers that have connected take part from now on.
         group.probe_unhealthy_workers()?;
         let batch = AnyBatch::concat(&group.synchronous_parallel_sample(ParallelSample::env_steps(1_600))?)?;
         let learner = group.local_worker().ok_or("the group has no local worker")?;

@@ -105,7 +105,7 @@ pub(super) struct TrainArgs {
     /// Seed of everything random [default: 0]
     #[arg(long)]
     pub(super) seed: Option<u64>,
-    /// Stop when the mean return of the last 100 finished episodes reaches this
+    /// Stop when the mean return of the last 100 finished episodes reaches this; with --input that of an evaluation
     #[arg(long, value_name = "R", allow_negative_numbers = true)]
     pub(super) stop_return: Option<f64>,
     /// Stop after this many env steps, or rows of the input [default: 1000000]

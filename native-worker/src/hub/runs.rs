@@ -164,7 +164,11 @@ impl Actor {
         run.drain();
         self.resting_until = None;
         self.draining_until = Some(Instant::now() + if run.is_local() { local_patience(run) } else { DRAIN_PATIENCE });
-        self.notice(0, "the run is draining: it ends when the leases that are out have".into());
+        let told = match self.run.as_ref().is_some_and(Run::is_local) {
+            true => "the run is draining: the batch that is being made is not learned from",
+            false => "the run is draining: it ends when the leases that are out have",
+        };
+        self.notice(0, told.into());
     }
 
     /// Ends a run that has drained.

@@ -82,7 +82,7 @@ impl RunEvaluation {
         Self { run, request, worker: None, current: None, waiting: None, hangs: false }
     }
 
-    /// None if the run is not to be evaluated. Of one that reads nothing else says how good its policy is.
+    /// None if the run is not to be evaluated. One that reads always is: its rows do not show how good its policy is.
     pub(super) fn of(run: &RunConfig) -> Option<Self> {
         let is_wanted = run.reads_input() || !run.evaluation.is_off();
         let episodes = NonZeroU32::new(run.evaluation.episodes).filter(|_| is_wanted)?;

@@ -183,7 +183,7 @@ impl RunRequest {
                     return Err(error.into());
                 }
                 let is_refused = matches!(error, SetupError::Range(RunConfigError::NotLeased { .. }));
-                let notice = format!("this process alone samples, no other worker can: {error}");
+                let notice = format!("only this process samples, workers cannot join: {error}");
                 local(Some(notice)).map_err(|own| if is_refused { own } else { error.into() })
             }
             Err(error) => Err(error),

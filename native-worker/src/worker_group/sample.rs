@@ -46,7 +46,7 @@ impl ParallelSample {
 }
 
 impl WorkerGroup {
-    /// What became of all episodes that ended since somebody last asked.
+    /// A summary of the episodes that have ended since the last call.
     ///
     /// # Errors
     /// As [`foreach_worker`](Self::foreach_worker).
