@@ -369,6 +369,26 @@ async fn marwil_weighs_what_came_of_actions() {
     assert_eq!(hashes.len(), 2, "without weights it imitates, with the same ones it learns the same");
 }
 
+/// What a run has learned from has advantages, which samples of behaviour cloning lack.
+#[tokio::test]
+async fn mixtures_of_files_and_samples_are_learned_from() {
+    let folder = Folder::new();
+    let (kept, first, second) = (folder.path("kept"), folder.path("first"), folder.path("second"));
+    let train = ["train", "--workers", "0", "--env", "CartPole-v1", "--json", "--no-dashboard", "--hidden", "8"];
+    let keep = ["--max-env-steps", "1024", "--output", &kept, "--run-dir", &first];
+    Process::start(train.iter().chain(&keep)).finish_with(0).await;
+    for algo in ["bc", "marwil"] {
+        let mixture = json!({ &kept: 0.5, "sampler": 0.5 }).to_string();
+        let run = format!("{second}-{algo}");
+        let learn = ["--input", &mixture, "--algo", algo, "--train-batch-size", "400", "--evaluation-episodes", "1"];
+        let end = ["--max-env-steps", "4000", "--run-dir", &run];
+        let all = train.iter().chain(&learn).chain(&end);
+        let summary = json(&Process::start(all).finish_with(0).await.stdout);
+        assert!(summary["env_steps"].as_u64() >= Some(4000), "{summary}");
+        assert!(summary["episode_return_mean"].as_f64() > Some(5.0), "samples are of the policy: {summary}");
+    }
+}
+
 #[tokio::test]
 async fn what_means_nothing_to_files_is_refused() {
     let folder = Folder::new();

@@ -1,12 +1,15 @@
 //! RLlib's local worker: one worker reads or samples what its policies learn from, for runs without slots.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use rollmesh_core::{
-    batch::{AnyBatch, EpisodeMetrics},
+    batch::{AnyBatch, BatchError, EpisodeMetrics, MultiAgentBatch},
     callbacks::Callbacks as _,
     episode::{EpisodeSummary, GlobalVars, RolloutMetrics},
     hash::weights_hash,
@@ -176,7 +179,7 @@ impl LocalWorker {
             batches.push(batch);
         }
         let Some(steps) = self.agree(steps as u64)? else { return Ok(None) };
-        let infos = self.worker.learn_on_batch(&AnyBatch::concat(&batches)?)?;
+        let infos = self.worker.learn_on_batch(&joined(&batches)?)?;
         let mut vars: GlobalVars = self.worker.global_vars();
         vars.timestep += steps;
         for id in infos.keys() {
@@ -260,6 +263,25 @@ pub(super) fn check_input(config: &RunConfig, registry: &Registry) -> Result<(),
         Err(unknown) if only_files => Err(RunRequestError::Input(unknown)),
         _ => Ok(()),
     }
+}
+
+/// The batches as one. Files may have columns that sampled batches, or other files, lack: only common ones are kept then.
+fn joined(batches: &[AnyBatch]) -> Result<AnyBatch, BatchError> {
+    AnyBatch::concat(batches).or_else(|_| {
+        let mut batches: Vec<MultiAgentBatch> = batches.iter().map(AnyBatch::as_multi_agent).collect();
+        let mut common: BTreeMap<PolicyId, BTreeSet<String>> = BTreeMap::new();
+        for (id, rows) in batches.iter().flat_map(|batch| &batch.policy_batches) {
+            let names: BTreeSet<String> = rows.iter().map(|(name, _)| name.to_owned()).collect();
+            common.entry(id.clone()).and_modify(|common| common.retain(|name| names.contains(name))).or_insert(names);
+        }
+        for (id, rows) in batches.iter_mut().flat_map(|batch| &mut batch.policy_batches) {
+            let names: Vec<String> = rows.iter().map(|(name, _)| name.to_owned()).collect();
+            for name in names.iter().filter(|name| !common[id].contains(*name)) {
+                rows.remove(name);
+            }
+        }
+        MultiAgentBatch::concat(&batches).map(AnyBatch::Multi)
+    })
 }
 
 fn not_a_state() -> RolloutError {
