@@ -2,6 +2,7 @@
 
 mod evaluation;
 mod leases;
+mod local;
 mod making;
 mod report;
 mod saving;
@@ -11,7 +12,6 @@ mod weights;
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
-    sync::atomic::Ordering,
     time::Duration,
 };
 
@@ -40,7 +40,6 @@ use super::{
     Failures, RunEnd, RunRequest, RunRequestError, SavedRun, Summary,
     consumer::{Consumer, Consuming, SubmitError},
     evaluation::{EvaluationMetrics, RunEvaluation},
-    local::Iterated,
     metrics::{Episodes, IterationMetrics, Stopwatch},
     output::OutputPlace,
     read_metrics::ReadMetrics,
@@ -256,32 +255,6 @@ impl Run {
         matches!(self.consumer, Some(Consumer::Taker(_)))
     }
 
-    /// True if the run's own worker makes its batches: it has no slots.
-    pub(crate) fn is_local(&self) -> bool {
-        matches!(self.consumer, Some(Consumer::Local(..)))
-    }
-
-    /// Keeps the run's own worker from completing the batch that it is making.
-    pub(crate) fn interrupt(&self) {
-        if let Some(Consumer::Local(_, is_interrupted)) = &self.consumer {
-            is_interrupted.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// True if it learns together with other processes, which must hear of its end.
-    pub(crate) fn has_ranks(&self) -> bool {
-        self.request.data_parallel.is_some() && !self.is_over()
-    }
-
-    /// True if other processes have not heard yet that it was interrupted.
-    pub(crate) fn has_ranks_to_tell(&self) -> bool {
-        let is_interrupted = match &self.consumer {
-            Some(Consumer::Local(_, is_interrupted)) => is_interrupted.load(Ordering::Relaxed),
-            _ => false,
-        };
-        self.has_ranks() && is_interrupted
-    }
-
     fn steps_per_iteration(&self) -> u64 {
         u64::from(self.config().num_slots()) * u64::from(self.config().fragment_length())
     }
@@ -308,12 +281,6 @@ impl Run {
         Some(submitted.map(|update| Submitted { update, trace }))
     }
 
-    /// No fragments, if it is time for the next batch of the run's own worker.
-    fn take_due(&mut self) -> Option<Vec<SlotFragment>> {
-        let may_begin = self.phase == Phase::Running || self.has_ranks_to_tell();
-        (may_begin && std::mem::take(&mut self.is_batch_due)).then(Vec::new)
-    }
-
     /// What is known of the iteration whose batch is about to be learned from.
     fn results(&self) -> Results {
         let means = [
@@ -325,18 +292,6 @@ impl Run {
         means.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
 
-    /// The batch was given up before anything was learned from it.
-    pub(crate) fn forget_batch(&mut self) {
-        (self.is_learning, self.batch_env_steps) = (false, 0);
-    }
-
-    /// Ends the batch that the run's own worker is making if the run's time is used up.
-    pub(crate) fn interrupt_if_late(&self) {
-        if self.is_local() && self.is_late() {
-            self.interrupt();
-        }
-    }
-
     /// The batch has been consumed.
     pub(crate) fn count_batch(&mut self) {
         let steps = self.batch_env_steps;
@@ -345,15 +300,6 @@ impl Run {
         self.env_steps += steps;
         let took = self.stopwatch.elapsed().saturating_sub(self.iteration_began);
         self.steps_per_s = steps as f64 / took.as_secs_f64().max(1e-9);
-    }
-
-    /// The run's own worker has made a batch and learned from it. What people should be told is first.
-    pub(crate) fn handle_iterated(&mut self, iterated: Iterated) -> (Vec<String>, IterationMetrics) {
-        let Iterated { env_steps, episodes, read, warnings, learned } = iterated;
-        self.batch_env_steps = env_steps;
-        episodes.into_iter().for_each(|episode| self.episodes.push(episode));
-        self.read = read;
-        (warnings, self.handle_update(learned))
     }
 
     /// The learner is done with the batch.
