@@ -86,7 +86,7 @@ async fn the_number_of_workers_does_not_show_in_the_weights() {
     assert_ne!(undisturbed(2_200).await, one, "more steps, other weights");
 }
 
-/// `train` with the number of workers and of env steps; its summary without the times.
+/// `train` with a number of workers; its summary without what depends on how fast they are.
 async fn summary_of(env: &str, workers: u32) -> Value {
     let directory = tempfile::tempdir().unwrap();
     let settings = format!(
@@ -96,7 +96,10 @@ async fn summary_of(env: &str, workers: u32) -> Value {
     let run_dir = directory.path().join("run").into_os_string();
     let finished = Process::start(settings.split(' ').map(Into::into).chain([run_dir])).finish_with(0).await;
     let mut summary = json(&finished.stdout);
-    summary.as_object_mut().unwrap().remove("wall_s").expect("how long it took");
+    let all = summary.as_object_mut().unwrap();
+    all.remove("wall_s").expect("how long it took");
+    // On a busy machine a worker may take over a slot of another one.
+    all.remove("moved_slots");
     summary
 }
 
@@ -210,8 +213,9 @@ async fn a_run_directory_holds_what_was_run_and_what_came_of_it() {
     let summary = setup.summary();
     let mut names = keys(&summary);
     names.sort_unstable();
-    let expected = ["algo", "env", "env_steps", "episode_return_mean", "seed", "solved", "wall_s", "weights_hash"];
-    assert_eq!(names, expected);
+    let expected = ["algo", "env", "env_steps", "episode_return_mean", "iterations", "seed", "solved", "wall_s"];
+    assert_eq!(names, [&expected[..], &["weights_hash"]].concat());
+    assert_eq!(summary["iterations"], 11);
     assert_eq!((&summary["env"], &summary["algo"]), (&"CartPole-v1".into(), &"ppo".into()));
     assert_eq!((&summary["seed"], &summary["solved"]), (&1.into(), &false.into()));
     assert_eq!(summary["env_steps"], 2_112);

@@ -91,7 +91,8 @@ fn an_impossible_action_is_the_samplers_trouble() {
     let builder = RolloutWorker::builder().config(config(BatchMode::TruncateEpisodes));
     let mut worker =
         builder.policy(PolicyId::DEFAULT, Stubborn::kind(50)).base_env_creator(env.creator()).build().unwrap();
-    assert_eq!(worker.sample().unwrap_err().to_string(), "lane 0: action [50] is not in the action space");
+    let error = worker.sample().unwrap_err().to_string();
+    assert_eq!(error, "slot 0, episode 0, step 1: lane 0: action [50] is not in the action space");
 }
 
 /// RLlib 2.9.3 gives as many steps and rows.

@@ -181,7 +181,8 @@ async fn weights_act_everywhere_when_their_sync_is_done() {
     assert!(first.iter().all(|fragment| fragment.weights_version == WeightsVersion(0)));
 
     let odd = hub.hub.sync_weights(weights(&[16, 8], 1)).await.unwrap_err();
-    assert_eq!(odd.to_string(), "the run's policy has other tensors: policy.1.bias [16]");
+    let words = "the run's policy has other tensors: tensor 'policy.1.bias' has shape [8]; the policy's has shape [16]";
+    assert_eq!(odd.to_string(), words);
     for version in 1..=3 {
         let applied = soon("weights", hub.hub.sync_weights(weights(&[16, 16], 10 + version))).await;
         assert_eq!(applied, Ok(WeightsVersion(version)));

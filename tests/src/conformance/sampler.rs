@@ -111,7 +111,7 @@ fn policy_json(batch: &SampleBatch, report: &[&str]) -> Value {
 
 fn fault(error: RolloutError) -> Fault {
     match error {
-        RolloutError::Sample(SampleError::Env(_)) => Fault::EnvError,
+        RolloutError::Sample(SampleError::Env(_) | SampleError::EnvAt { .. }) => Fault::EnvError,
         RolloutError::Sample(SampleError::UnknownPolicy { .. } | SampleError::PolicyMap(_)) => Fault::UnknownPolicy,
         RolloutError::Sample(SampleError::Batch(error)) => batch_fault(error),
         error => Fault::BadCase(error.to_string()),
