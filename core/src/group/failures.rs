@@ -37,6 +37,8 @@ struct Suspect {
     attempts: u32,
     /// The worker on which it failed last.
     worker: WorkerId,
+    /// Trusted workers that were silent with it and have not been heard of since: an attempt each.
+    silent: Vec<WorkerId>,
     /// The last failure that a trusted worker reported.
     last: Option<FragmentFailure>,
     /// It is granted alone.
@@ -81,16 +83,16 @@ impl LeaseGroup {
     pub fn handle_failed(&mut self, worker: WorkerId, lease: LeaseId, failure: FragmentFailure, now: Micros) {
         self.heard_of(worker);
         let live = self.leases.of(worker, lease);
-        match (failure.slot, live.map(|live| (live.fragment, live.weights_version, live.open.clone()))) {
+        match (failure.slot, live.map(|live| (live.fragment, live.open.clone()))) {
             // Rows that came of it are accepted as any others, maybe before this.
             (None, _) => self.report(worker, failure),
-            (Some(slot), Some((fragment, weights_version, open))) if open.contains(&slot) => {
+            (Some(slot), Some((fragment, open))) if open.contains(&slot) => {
                 // It goes on from what is not there now.
                 self.take_back_follow_up(worker);
                 let env_steps = u64::from(self.config.rollout_fragment_length);
                 self.end_grant(lease, slot, env_steps, End::Expired(ExpiryCause::Refused));
                 self.close_if_done(worker, lease, &Receipt::default(), now);
-                if self.audits.party(worker).is_some() && self.lag(weights_version) == 0 {
+                if self.audits.party(worker).is_some() {
                     self.strike(worker);
                 }
                 self.suspect((worker, Evidence::Report), fragment, slot, failure.clone());
@@ -123,11 +125,11 @@ impl LeaseGroup {
 
     /// A worker that was silent is heard of: it was slow, and no slot of its lease hangs.
     pub(super) fn forgive_silence(&mut self, worker: WorkerId) {
-        let is_meant = |suspect: &&mut Suspect| {
-            suspect.worker == worker && suspect.last.as_ref().is_some_and(|last| last.kind == FailureKind::Hang)
-        };
-        for suspect in self.failures.suspects.values_mut().filter(is_meant) {
-            suspect.attempts = suspect.attempts.saturating_sub(1);
+        for suspect in self.failures.suspects.values_mut() {
+            if let Some(place) = suspect.silent.iter().position(|silent| *silent == worker) {
+                suspect.silent.swap_remove(place);
+                suspect.attempts = suspect.attempts.saturating_sub(1);
+            }
         }
     }
 
@@ -145,10 +147,13 @@ impl LeaseGroup {
 
     fn report(&mut self, worker: WorkerId, failure: FragmentFailure) {
         self.failures.count += 1;
-        if self.failures.latest.len() == MAX_LATEST {
-            self.failures.latest.pop_front();
+        // What untrusted workers say displaces nothing.
+        if self.audits.party(worker).is_none() {
+            if self.failures.latest.len() == MAX_LATEST {
+                self.failures.latest.pop_front();
+            }
+            self.failures.latest.push_back((worker, failure.clone()));
         }
-        self.failures.latest.push_back((worker, failure.clone()));
         self.event(GroupEvent::FragmentFailed { worker, failure });
     }
 
@@ -165,7 +170,7 @@ impl LeaseGroup {
         }
         let is_trusted = self.audits.party(worker).is_none();
         let is_located = matches!(evidence, Evidence::Report | Evidence::Silence { slots: 1 });
-        let new = || Suspect { fragment, attempts: 0, worker, last: None, is_alone: false };
+        let new = || Suspect { fragment, attempts: 0, worker, silent: Vec::new(), last: None, is_alone: false };
         let suspect = self.failures.suspects.entry(slot).or_insert_with(new);
         if suspect.fragment != fragment {
             *suspect = new();
@@ -176,6 +181,9 @@ impl LeaseGroup {
             return;
         }
         suspect.attempts += 1;
+        if let Evidence::Silence { .. } = evidence {
+            suspect.silent.push(worker);
+        }
         let attempts = suspect.attempts;
         let is_repeated = evidence == Evidence::Report && suspect.last.as_ref() == Some(&failure);
         suspect.last = Some(failure.clone());

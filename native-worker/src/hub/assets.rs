@@ -93,10 +93,12 @@ impl Assets {
     }
 }
 
-/// Reads a file that lies in the directory, also behind its symbolic links.
+/// Reads a regular file that lies in the directory, also behind its symbolic links, and is not hidden there.
 fn read_within(directory: &Path, file: &Path) -> io::Result<Vec<u8>> {
-    let file = file.canonicalize()?;
-    if !file.starts_with(directory.canonicalize()?) {
+    let (file, directory) = (file.canonicalize()?, directory.canonicalize()?);
+    let within = file.strip_prefix(directory).map_err(|_| io::ErrorKind::NotFound)?;
+    let is_hidden = within.iter().any(|name| name.as_encoded_bytes().starts_with(b"."));
+    if is_hidden || !file.metadata()?.is_file() {
         return Err(io::ErrorKind::NotFound.into());
     }
     fs::read(file)

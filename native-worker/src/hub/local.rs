@@ -224,6 +224,9 @@ impl Actor {
 
     /// Ends a local worker that gets no more leases, so that another one takes its place.
     pub(super) fn end_quarantined(&mut self, id: u32) {
+        if self.peers.get(&id).and_then(|peer| peer.child) == Some(IN_PROCESS) {
+            return self.end_in_process();
+        }
         let child = self.peers.get(&id).and_then(|peer| peer.child).filter(|child| self.children.may_end(*child));
         child.into_iter().for_each(|child| self.children.kill(child));
     }
@@ -252,6 +255,11 @@ impl Actor {
         let mut reasons = Vec::new();
         for worker in run.group.workers(self.now()) {
             let (WorkerState::Unable | WorkerState::Quarantined) = worker.state else { return None };
+            // A run that waits for workers must not end because of whoever comes.
+            let id = worker.worker.0;
+            if self.peers.get(&id).is_some_and(|peer| self.party_of(id, peer).is_some()) {
+                continue;
+            }
             reasons.extend(worker.idle.map(|reason| format!("worker {}: {reason}", worker.worker)));
         }
         let last = run.last_failure().map_or_else(String::new, |failure| format!("; the last failure: {failure}"));

@@ -38,8 +38,10 @@ impl Program {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn learning_goes_on_while_somebody_plays() {
-    let config = folder().join("single.json");
-    let args = ["train", "--config", config.to_str().unwrap(), "--max-env-steps", "800", "--no-dashboard", "--json"];
+    let directory = tempfile::tempdir().unwrap();
+    let (config, run) = (folder().join("single.json"), directory.path().join("run"));
+    let train = ["train", "--config", config.to_str().unwrap(), "--run-dir", run.to_str().unwrap()];
+    let args = [&train[..], &["--max-env-steps", "800", "--no-dashboard", "--json"]].concat();
     let program = Program::start(&args).await;
     let mut world = program.join().await;
     let player = tokio::spawn(async move { Game::Single.play(&mut world).await });

@@ -114,6 +114,8 @@ impl Env for Faulty {
         self.show(obs);
         let mut reward = action[0] as f64;
         match (fails, self.kind.as_str()) {
+            // Twice at the same step it must not seem to be the same failure.
+            (true, "error") if self.every.is_some() => return Err(EnvError::Failed(format!("bad luck {}", random()))),
             (true, "error") => return Err(EnvError::Failed("no fuel".into())),
             (true, "panic") => panic!("no brakes"),
             (true, "nan") => obs[0] = f32::NAN,
