@@ -58,7 +58,7 @@ impl Lags {
         self.0.iter().any(|&lag| lag > 0)
     }
 
-    /// 1 for each stale row, of so many.
+    /// `[rows]`: 1 for each stale row, else 0.
     pub(super) fn mask(&self, rows: usize, device: &Device) -> candle_core::Result<Tensor> {
         Tensor::from_iter((0..rows).map(|row| u8::from(self.is_stale(row))), device)
     }

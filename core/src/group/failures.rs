@@ -50,7 +50,7 @@ struct Suspect {
 enum Evidence {
     /// Its worker says so.
     Report,
-    /// No progress of a lease with so many open slots. A slow worker may only need more time.
+    /// No progress of a lease with this number of open slots. A slow worker may only need more time.
     Silence { slots: usize },
 }
 
@@ -87,7 +87,7 @@ impl LeaseGroup {
             // Rows that came of it are accepted as any others, maybe before this.
             (None, _) => self.report(worker, failure),
             (Some(slot), Some((fragment, open))) if open.contains(&slot) => {
-                // It goes on from what is not there now.
+                // The follow-up would start from the end of this fragment, which there is not.
                 self.take_back_follow_up(worker);
                 let env_steps = u64::from(self.config.rollout_fragment_length);
                 self.end_grant(lease, slot, env_steps, End::Expired(ExpiryCause::Refused));

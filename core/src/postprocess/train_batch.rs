@@ -120,7 +120,7 @@ pub fn train_batch_by_policy(fragments: &[SlotFragment]) -> Result<MultiAgentBat
     Ok(MultiAgentBatch::concat(&versioned.collect::<Result<Vec<_>, BatchError>>()?)?)
 }
 
-/// A fragment's version of the weights, for so many rows.
+/// A fragment's version of the weights, once per row.
 fn versions(fragment: &SlotFragment, rows: usize) -> impl Iterator<Item = i64> + use<> {
     core::iter::repeat_n(fragment.weights_version.0 as i64, rows)
 }

@@ -156,7 +156,7 @@ impl Common {
         Ok(())
     }
 
-    /// What remains of the annealed settings after so many env steps, as a fraction.
+    /// The fraction of the annealed settings that remains after `env_steps`.
     pub(crate) fn annealing(&self, env_steps: u64) -> f64 {
         let Some(horizon) = self.anneal_over_env_steps else { return 1.0 };
         let progress = (env_steps as f64 / horizon as f64).min(1.0);

@@ -35,10 +35,10 @@ pub(super) struct FileFlags {
     /// Episodes to play then; 0 for none [default: 20]
     #[arg(long, value_name = "M")]
     pub(super) evaluation_episodes: Option<u32>,
-    /// Give an evaluation up if nothing moves in it for so many seconds [default: 600]
+    /// Give an evaluation up after this many seconds without progress [default: 600]
     #[arg(long, value_name = "S")]
     pub(super) evaluation_timeout: Option<NonZeroU32>,
-    /// Truncate an evaluation episode after so many env steps, if the environment does not end it before [default: never;
+    /// Truncate an evaluation episode after N env steps, if the environment does not end it before [default: never;
     /// with --input 100000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) evaluation_horizon: Option<u32>,

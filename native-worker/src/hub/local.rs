@@ -255,7 +255,7 @@ impl Actor {
         let mut reasons = Vec::new();
         for worker in run.group.workers(self.now()) {
             let (WorkerState::Unable | WorkerState::Quarantined) = worker.state else { return None };
-            // A run that waits for workers must not end because of whoever comes.
+            // An untrusted worker must not be able to end a run that waits for others.
             let id = worker.worker.0;
             if self.peers.get(&id).is_some_and(|peer| self.party_of(id, peer).is_some()) {
                 continue;

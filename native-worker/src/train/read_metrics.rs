@@ -21,7 +21,7 @@ pub struct ReadMetrics {
     pub corrupt_lines: u64,
 }
 
-/// What an estimator has said of so many episodes; as an object it has the means.
+/// Sums of an estimator's numbers over `episodes`; serialised as their means.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Sums {
     episodes: u64,

@@ -232,12 +232,15 @@ impl RunRequest {
     /// # Errors
     /// [`RunRequestError`] names what is wrong.
     pub(crate) fn first_weights(&self, registry: &Registry, kernels: Kernels) -> Result<Weights, RunRequestError> {
-        // Nothing is written for a look.
-        let looked_at = Self { output: None, ..self.clone().written_out()? };
-        match looked_at.prepare(registry, kernels)? {
+        match self.prepare_unwritten(registry, kernels)? {
             Prepared::Leased(parts) => Ok(weights_of(&parts.policies)?),
             Prepared::Local(mut worker, _) => worker.weights().map_err(RunRequestError::Local),
         }
+    }
+
+    /// [`prepare`](Self::prepare) without an output.
+    fn prepare_unwritten(&self, registry: &Registry, kernels: Kernels) -> Result<Prepared, RunRequestError> {
+        Self { output: None, ..self.clone().written_out()? }.prepare(registry, kernels)
     }
 
     /// Checks names and shapes of the weights to begin with against those of these policies.
@@ -255,9 +258,7 @@ impl RunRequest {
     /// # Errors
     /// [`RunRequestError`] names what is wrong.
     pub fn check(&self, registry: &Registry) -> Result<Option<FragmentLayout>, RunRequestError> {
-        // Nothing is written for a look.
-        let looked_at = Self { output: None, ..self.clone().written_out()? };
-        Ok(match looked_at.prepare(registry, Kernels::PORTABLE)? {
+        Ok(match self.prepare_unwritten(registry, Kernels::PORTABLE)? {
             Prepared::Leased(parts) => Some(parts.layout),
             Prepared::Local(..) => None,
         })

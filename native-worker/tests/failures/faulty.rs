@@ -18,7 +18,7 @@ use rollmesh_core::{
 pub(crate) const EPISODE: u32 = 10;
 /// Where it fails: in this slot, …
 pub(crate) const SLOT: u32 = 1;
-/// … after so many steps of all episodes.
+/// The step, counted over all episodes, at which it fails.
 pub(crate) const STEP: u32 = 34;
 
 /// `rollmesh` with all of these.
@@ -38,7 +38,7 @@ pub(crate) fn registry() -> Registry {
 }
 
 /// Counts its steps and its actions. `kind` says how it fails, a process that exits in each episode; with a file `once`, only the process that creates it does;
-/// with `every`, the other slots fail, too, once in so many steps, as their processes' clocks have it.
+/// with `every`, every slot also fails at random, in one of `every` steps on average.
 #[derive(Clone)]
 struct Faulty {
     kind: String,

@@ -441,7 +441,7 @@ impl Run {
         weights.into_iter().flatten().map(|(id, weights)| (id, weights_hash(&weights))).collect()
     }
 
-    /// Ends the run, of which so many fragments are still being recomputed, and writes its last files. A run whose policy or
+    /// Ends the run, of which `unaudited` fragments are still being recomputed, and writes its last files. A run whose policy or
     /// summary cannot be written has failed; other files that cannot be written are named alongside the summary.
     pub(crate) fn end(&mut self, end: RunEnd, unaudited: u64, now: Micros) -> (Summary, Vec<String>) {
         let end = self.check_books().map_or_else(RunEnd::Unbalanced, |()| end);
