@@ -196,6 +196,52 @@ fn slot_whose_leases_hang_is_found_and_is_fatal_after_five() {
 }
 
 #[test]
+fn slot_whose_worker_crashes_is_found_and_is_fatal_after_five() {
+    for is_told_first in [false, true] {
+        let mut group = group(2, &[A]);
+        grant(&mut group, A, &[0, 1]);
+        let mut worker = A;
+        for crashes in 1..=5 {
+            let now = ms(crashes);
+            if is_told_first {
+                assert!(group.handle_crashed(worker, "signal: 6", now));
+            }
+            group.handle_left(worker, now);
+            assert!(is_told_first || group.handle_crashed(worker, "signal: 6", now));
+            assert_eq!(fatal(&group).is_some(), crashes == 5, "{crashes}");
+            if crashes == 5 {
+                break;
+            }
+            worker = WorkerId(worker.0 + 1);
+            join(&mut group, worker, WorkerProfile::NATIVE, now);
+            match crashes {
+                1 => _ = grant(&mut group, worker, &[0, 1]),
+                2 => {
+                    let alone = grant(&mut group, worker, &[0]);
+                    deliver(&mut group, worker, &alone, &[0], now);
+                    grant(&mut group, worker, &[1]);
+                }
+                _ => _ = grant(&mut group, worker, &[1]),
+            }
+        }
+        let text = "slot 1, episode 0, step 0: the worker's process ended (signal: 6) in the fragment that begins here; \
+                    5 attempts at this fragment have failed in a row";
+        assert_eq!(fatal(&group).unwrap(), text);
+    }
+}
+
+#[test]
+fn worker_that_crashes_without_lease_is_no_evidence() {
+    let mut group = group(1, &[A, B]);
+    grant(&mut group, A, &[0]);
+    group.handle_left(B, ms(1));
+    assert!(!group.handle_crashed(B, "signal: 6", ms(1)));
+    group.handle_left(A, ms(2));
+    assert!(group.handle_crashed(A, "signal: 6", ms(2)));
+    assert!(!group.handle_crashed(A, "signal: 6", ms(2)), "it is told once");
+}
+
+#[test]
 fn untrusted_workers_get_strikes_and_end_no_run() {
     let mut group = group(1, &[]);
     group.set_audits(AuditPolicy::default(), 1).unwrap();

@@ -17,7 +17,7 @@ use crate::{
 
 /// Attempts in a row at one fragment that may fail, whatever fails.
 const MAX_ATTEMPTS: u32 = 5;
-/// The latest failures that are kept.
+/// The latest failures that are kept, and the latest workers that left in the middle of a lease.
 const MAX_LATEST: usize = 16;
 
 /// What failed in a group so far.
@@ -26,8 +26,13 @@ pub(super) struct Failures {
     suspects: BTreeMap<SlotId, Suspect>,
     count: u64,
     latest: VecDeque<(WorkerId, FragmentFailure)>,
+    /// Workers that left with a lease, and what they had not finished of it.
+    left: VecDeque<(WorkerId, Unfinished)>,
     fatal: Option<FatalFailure>,
 }
+
+/// The fragments of a lease that are not there yet: one of each slot.
+type Unfinished = (FragmentNo, BTreeSet<SlotId>);
 
 /// A slot whose next fragment has failed.
 #[derive(Debug)]
@@ -52,6 +57,8 @@ enum Evidence {
     Report,
     /// No progress of a lease with this number of open slots. A slow worker may only need more time.
     Silence { slots: usize },
+    /// Its worker's process crashed in the middle of a lease with this number of open slots.
+    Crash { slots: usize },
 }
 
 /// A failure with which the run cannot go on. Its text says where, and why it is not tried again.
@@ -110,10 +117,8 @@ impl LeaseGroup {
         let Some(live) = self.leases.get(lease) else { return };
         let (worker, fragment, open) = (live.worker, live.fragment, live.open.clone());
         for &slot in &open {
-            let state = self.slots.get(slot).and_then(Slot::state);
-            let at = state.and_then(|state| position_in(state, slot)).unwrap_or_default();
             let message = format!("no progress for {patience}, in the fragment that begins here");
-            let failure = FragmentFailure::new(FailureKind::Hang, Some(slot), at, &message);
+            let failure = self.failure_of(FailureKind::Hang, slot, &message);
             self.suspect((worker, Evidence::Silence { slots: open.len() }), fragment, slot, failure.clone());
             // A worker that hangs once may have been stopped by its machine.
             let is_known = self.failures.suspects.get(&slot).is_some_and(|suspect| suspect.attempts > 1);
@@ -121,6 +126,48 @@ impl LeaseGroup {
                 self.report(worker, failure);
             }
         }
+    }
+
+    /// The process of a worker crashed: any of the slots that it was stepping may be the reason. True if it was stepping any.
+    /// `status` is how the process ended. Of use just before [`handle_left`](Self::handle_left), or after it.
+    ///
+    /// Not for a process that was ended from outside, which says nothing about the environments in it.
+    pub fn handle_crashed(&mut self, worker: WorkerId, status: &str, now: Micros) -> bool {
+        let left = self.failures.left.iter().position(|(left, _)| *left == worker);
+        let left = left.and_then(|place| self.failures.left.remove(place)).map(|(_, unfinished)| unfinished);
+        let Some((fragment, open)) = left.or_else(|| self.unfinished_by(worker)) else { return false };
+        for &slot in &open {
+            let message = format!("the worker's process ended ({status}) in the fragment that begins here");
+            let failure = self.failure_of(FailureKind::Env, slot, &message);
+            self.suspect((worker, Evidence::Crash { slots: open.len() }), fragment, slot, failure.clone());
+            if open.len() == 1 {
+                self.report(worker, failure);
+            }
+        }
+        self.advance(now);
+        true
+    }
+
+    /// A worker is about to be forgotten. Why it left may become known later.
+    pub(super) fn remember_unfinished(&mut self, worker: WorkerId) {
+        if let Some(unfinished) = self.unfinished_by(worker) {
+            if self.failures.left.len() == MAX_LATEST {
+                self.failures.left.pop_front();
+            }
+            self.failures.left.push_back((worker, unfinished));
+        }
+    }
+
+    fn unfinished_by(&self, worker: WorkerId) -> Option<Unfinished> {
+        let live = self.leases.get(self.workers.get(&worker)?.lease?)?;
+        Some((live.fragment, live.open.clone()))
+    }
+
+    /// A failure of which only the fragment is known.
+    fn failure_of(&self, kind: FailureKind, slot: SlotId, message: &str) -> FragmentFailure {
+        let state = self.slots.get(slot).and_then(Slot::state);
+        let begins_at = state.and_then(|state| position_in(state, slot)).unwrap_or_default();
+        FragmentFailure::new(kind, Some(slot), begins_at, message)
     }
 
     /// A worker that was silent is heard of: it was slow, and no slot of its lease hangs.
@@ -169,7 +216,8 @@ impl LeaseGroup {
             return;
         }
         let is_trusted = self.audits.party(worker).is_none();
-        let is_located = matches!(evidence, Evidence::Report | Evidence::Silence { slots: 1 });
+        let is_located =
+            matches!(evidence, Evidence::Report | Evidence::Silence { slots: 1 } | Evidence::Crash { slots: 1 });
         let new = || Suspect { fragment, attempts: 0, worker, silent: Vec::new(), last: None, is_alone: false };
         let suspect = self.failures.suspects.entry(slot).or_insert_with(new);
         if suspect.fragment != fragment {

@@ -188,6 +188,7 @@ impl LeaseGroup {
 
     /// Takes a worker out, with its lease, the states it held and what was not yet sent to it.
     fn forget(&mut self, worker: WorkerId) {
+        self.remember_unfinished(worker);
         let Some(known) = self.workers.get(&worker) else { return };
         for lease in [known.lease, known.follow_up].into_iter().flatten() {
             self.expire_unsaid(lease, ExpiryCause::Left);

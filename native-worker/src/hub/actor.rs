@@ -40,7 +40,7 @@ use super::{
     room::Reserved,
 };
 use crate::{
-    launch::WorkerSpec,
+    launch::{LaunchedEnd, WorkerSpec},
     train::{Consuming, Run, RunEnd, StartError, Summary, SyncError, Task, Update},
     worker::WorkerEnd,
 };
@@ -67,7 +67,7 @@ pub(super) enum Event {
     /// A peer's connection is over.
     Left { peer: u32, departure: Departure },
     /// A local worker has ended.
-    ChildExited { number: u32, status: String },
+    ChildExited { number: u32, end: LaunchedEnd },
     /// A local worker lost its connection some time ago.
     ChildSilent { number: u32 },
     /// What people should know of the in-process worker.
@@ -329,7 +329,7 @@ impl Actor {
                 drop(room);
             }
             Event::Left { peer, departure } => self.forget(peer, &departure),
-            Event::ChildExited { number, status } => self.handle_child_exit(number, &status),
+            Event::ChildExited { number, end } => self.handle_child_exit(number, &end),
             Event::ChildSilent { number } => self.handle_silent_child(number),
             Event::InProcessSaid(line) => self.notice(1, format!("in-process worker: {line}")),
             Event::InProcessEnded(end) => self.handle_in_process_end(&end),

@@ -80,6 +80,7 @@ impl Actor {
             offences: Offences::default(),
         };
         self.peers.insert(peer, newcomer);
+        child.into_iter().for_each(|child| self.children.is_connected_as(child, peer));
         Admission { peer, role }
     }
 

@@ -91,6 +91,8 @@ struct Running {
     terms: Arc<ChildTerms>,
     token: TokenId,
     pid: Option<u32>,
+    /// As what it is connected to the hub, or was last.
+    peer: Option<u32>,
     began: Instant,
     /// It has done something for somebody: whatever ends it later, it can work.
     is_useful: bool,
@@ -209,6 +211,7 @@ impl Children {
             terms: terms.clone(),
             token: id,
             pid,
+            peer: None,
             began: Instant::now(),
             is_useful: false,
             dismissed: false,
@@ -222,6 +225,18 @@ impl Children {
     /// The processes, by the system's numbers.
     pub(super) fn pids(&self) -> Vec<u32> {
         self.running.values().filter_map(|child| child.pid).collect()
+    }
+
+    /// As what the child was connected to the hub last; none if it never was, or has ended.
+    pub(super) fn peer_of(&self, number: u32) -> Option<u32> {
+        self.running.get(&number).and_then(|child| child.peer)
+    }
+
+    /// The child is connected to the hub as this peer.
+    pub(super) fn is_connected_as(&mut self, number: u32, peer: u32) {
+        if let Some(child) = self.running.get_mut(&number) {
+            child.peer = Some(peer);
+        }
     }
 
     /// The child has done something for somebody.
@@ -371,13 +386,13 @@ async fn watch(
     killed: oneshot::Receiver<()>,
     events: mpsc::Sender<Event>,
 ) {
-    let status = tokio::select! {
-        status = worker.ended() => Some(status),
+    let end = tokio::select! {
+        end = worker.ended() => Some(end),
         // Without a sender left the hub is going, and takes its children along.
         _ = killed => None,
     };
-    let status = match status {
-        Some(status) => status,
+    let end = match end {
+        Some(end) => end,
         None => {
             worker.kill();
             worker.ended().await
@@ -385,5 +400,5 @@ async fn watch(
     };
     // What it was granted is free before anybody asks for it again.
     drop(worker);
-    let _ = events.send(Event::ChildExited { number, status }).await;
+    let _ = events.send(Event::ChildExited { number, end }).await;
 }

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rollmesh_core::{
+    ids::WorkerId,
     protocol::{Role, TokenGrant, WorkerState},
     time::Micros,
 };
@@ -15,7 +16,7 @@ use super::{
     in_process::IN_PROCESS,
 };
 use crate::{
-    launch::LaunchError,
+    launch::{LaunchError, LaunchedEnd},
     train::{Run, RunEnd, RunTerms, StartError},
 };
 
@@ -267,7 +268,9 @@ impl Actor {
         Some(format!("none of the {} connected workers can go on, {first}{last}", reasons.len()))
     }
 
-    pub(super) fn handle_child_exit(&mut self, number: u32, status: &str) {
+    pub(super) fn handle_child_exit(&mut self, number: u32, end: &LaunchedEnd) {
+        let LaunchedEnd { status, .. } = end;
+        self.blame_environment(number, end);
         let Some(Exit { token, terms, ended }) = self.children.handle_exit(number) else { return };
         self.tokens.forget(token);
         match ended {
@@ -291,6 +294,16 @@ impl Actor {
             Ended::GiveUp => {
                 self.give_up(format!("local workers end as soon as they start ({status}); no more attempts"));
             }
+        }
+    }
+
+    /// A local worker that crashed while it stepped environments has started well: they are what failed.
+    fn blame_environment(&mut self, number: u32, end: &LaunchedEnd) {
+        let now = self.now();
+        let Some(peer) = self.children.peer_of(number).filter(|_| end.is_crash) else { return };
+        let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
+        if run.group.handle_crashed(WorkerId(peer), &end.status, now) {
+            self.children.was_useful(number);
         }
     }
 

@@ -7,7 +7,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Confinement, Grant, Inventory, LaunchError, LaunchOrder, LaunchedWorker, Launcher};
+use super::{Confinement, Grant, Inventory, LaunchError, LaunchOrder, LaunchedEnd, LaunchedWorker, Launcher};
 use crate::hub::TOKEN_VARIABLE;
 
 /// A process that was killed is gone within this time, or nobody waits for it.
@@ -92,14 +92,14 @@ impl LaunchedWorker for LocalWorker {
         let _ = self.child.start_kill();
     }
 
-    fn ended(&mut self) -> Pin<Box<dyn Future<Output = String> + Send + '_>> {
+    fn ended(&mut self) -> Pin<Box<dyn Future<Output = LaunchedEnd> + Send + '_>> {
         Box::pin(async {
             let status = if self.is_killed {
                 timeout(KILLED, self.child.wait()).await.unwrap_or_else(|_| Err(io::Error::other("it does not end")))
             } else {
                 self.child.wait().await
             };
-            status.map_or_else(|error| error.to_string(), |status| status.to_string())
+            status.map_or_else(|error| LaunchedEnd::plain(error.to_string()), LaunchedEnd::from)
         })
     }
 }

@@ -29,9 +29,13 @@ mod local;
 #[cfg(unix)]
 mod stdio;
 
-use std::{collections::BTreeMap, fmt, io, path::PathBuf, pin::Pin};
+#[cfg(unix)]
+use std::os::unix::process::ExitStatusExt as _;
+use std::{collections::BTreeMap, fmt, io, path::PathBuf, pin::Pin, process::ExitStatus};
 
 use rollmesh_core::protocol::Token;
+#[cfg(unix)]
+use rustix::process::Signal;
 
 #[cfg(unix)]
 pub(crate) use confine::limit_memory;
@@ -77,8 +81,38 @@ pub trait LaunchedWorker: Send {
     /// Ends it at once, without its help.
     fn kill(&mut self);
 
-    /// Waits for its end, and says in a few words how it ended. May be dropped and called again.
-    fn ended(&mut self) -> Pin<Box<dyn Future<Output = String> + Send + '_>>;
+    /// Waits for its end, and says how it ended. May be dropped and called again.
+    fn ended(&mut self) -> Pin<Box<dyn Future<Output = LaunchedEnd> + Send + '_>>;
+}
+
+/// How a worker has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchedEnd {
+    /// In a few words.
+    pub status: String,
+    /// By a fault of what ran in it, such as an abort: neither as it was told, nor killed from outside.
+    pub is_crash: bool,
+}
+
+impl LaunchedEnd {
+    /// As it was told, or killed from outside.
+    #[must_use]
+    pub fn plain(status: impl Into<String>) -> Self {
+        Self { status: status.into(), is_crash: false }
+    }
+}
+
+impl From<ExitStatus> for LaunchedEnd {
+    fn from(status: ExitStatus) -> Self {
+        #[cfg(unix)]
+        let is_from_outside = {
+            let sent = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::KILL, Signal::TERM];
+            status.signal().is_some_and(|signal| sent.map(Signal::as_raw).contains(&signal))
+        };
+        #[cfg(not(unix))]
+        let is_from_outside = false;
+        Self { status: status.to_string(), is_crash: !status.success() && !is_from_outside }
+    }
 }
 
 /// Why a worker could not be started.

@@ -67,7 +67,7 @@ impl Faulty {
 
     /// Whether it fails in this step.
     fn fails(&self) -> bool {
-        let at = if self.kind == "exit" { self.t == STEP % EPISODE } else { self.steps == STEP };
+        let at = if ["exit", "abort"].contains(&&*self.kind) { self.t == STEP % EPISODE } else { self.steps == STEP };
         let is_due = self.is_it && at;
         let is_first =
             || self.once.as_ref().is_none_or(|path| OpenOptions::new().write(true).create_new(true).open(path).is_ok());
@@ -122,6 +122,7 @@ impl Env for Faulty {
             (true, "outside") => obs[1] = 7.0,
             (true, "infinite") => reward = f64::INFINITY,
             (true, "exit") => std::process::exit(5),
+            (true, "abort") => std::process::abort(),
             (true, "hang") => loop {
                 std::thread::park();
             },

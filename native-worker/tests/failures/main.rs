@@ -29,11 +29,13 @@ fn main() -> std::process::ExitCode {
             [$((stringify!($name), || Box::pin(runs::$name()))),*]
         };
     }
-    let tests: [(&str, Test); 7] = tests! {
+    let tests: [(&str, Test); 9] = tests! {
         environment_that_always_fails_ends_run_with_its_place,
         transient_failure_leaves_no_trace_in_weights,
         frequent_transient_failures_do_not_end_run,
         step_that_hangs_ends_run_with_its_slot,
+        environment_that_ends_its_worker_ends_run_with_its_slot,
+        environment_that_ends_its_worker_once_leaves_no_trace_in_weights,
         failures_of_other_user_code_end_run,
         environment_that_is_restarted_goes_on,
         sample_ends_with_failure_of_environment,

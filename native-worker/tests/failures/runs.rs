@@ -163,6 +163,27 @@ pub(crate) async fn step_that_hangs_ends_run_with_its_slot() {
     }
 }
 
+pub(crate) async fn environment_that_ends_its_worker_ends_run_with_its_slot() {
+    for (fault, status) in [("exit", "exit status: 5"), ("abort", "signal: 6 (SIGABRT)")] {
+        let rig = Rig::new();
+        let ended = rig.train(2, &kind(fault), &[]).await;
+        let place = format!("Faulty-v0, slot {SLOT}, episode 0, step 0: the worker's process ended ({status}");
+        assert_failed(&ended, &[&place, "5 attempts at this fragment have failed in a row"], 2 * AT_ONCE);
+        rig.check_ledger();
+    }
+}
+
+pub(crate) async fn environment_that_ends_its_worker_once_leaves_no_trace_in_weights() {
+    let calm = Rig::new();
+    calm.train(0, &json!({}), &[]).await;
+    let rig = Rig::new();
+    let config = json!({ "kind": "abort", "once": rig.path("once") });
+    let (finished, _) = rig.train(2, &config, &[]).await;
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    rig.check_ledger();
+    assert_eq!(rig.summary()["weights_hash"], calm.summary()["weights_hash"]);
+}
+
 pub(crate) async fn failures_of_other_user_code_end_run() {
     let cases = [
         (vec!["--callbacks", "failing"], "episode 2, step 5: on_episode_step failed: no paper", "callback"),

@@ -12,7 +12,7 @@ use std::{
 use rollmesh::{
     Registry,
     hub::Hub,
-    launch::{LaunchError, LaunchOrder, LaunchedWorker, Launcher, WorkerSpec},
+    launch::{LaunchError, LaunchOrder, LaunchedEnd, LaunchedWorker, Launcher, WorkerSpec},
     train::RunEnd,
 };
 use rollmesh_core::{
@@ -78,8 +78,8 @@ impl LaunchedWorker for Process {
         self.is_killed = true;
     }
 
-    fn ended(&mut self) -> Pin<Box<dyn Future<Output = String> + Send + '_>> {
-        if self.is_killed { Box::pin(async { "killed".into() }) } else { Box::pin(pending()) }
+    fn ended(&mut self) -> Pin<Box<dyn Future<Output = LaunchedEnd> + Send + '_>> {
+        if self.is_killed { Box::pin(async { LaunchedEnd::plain("killed") }) } else { Box::pin(pending()) }
     }
 }
 

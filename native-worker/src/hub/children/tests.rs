@@ -1,6 +1,7 @@
 use std::{future::pending, pin::Pin};
 
 use super::*;
+use crate::launch::LaunchedEnd;
 
 /// Starts nothing.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ impl LaunchedWorker for Idle {
 
     fn kill(&mut self) {}
 
-    fn ended(&mut self) -> Pin<Box<dyn Future<Output = String> + Send + '_>> {
+    fn ended(&mut self) -> Pin<Box<dyn Future<Output = LaunchedEnd> + Send + '_>> {
         Box::pin(pending())
     }
 }
