@@ -24,7 +24,22 @@ async fn the_summary_has_these_keys() {
     let summary = sample(&["--policy", "mlp", "--hidden", "64,64", "--env-steps", "10000"]).await;
     let mut names = keys(&summary);
     names.sort_unstable();
-    assert_eq!(names, ["env_steps", "episode_return_mean", "episodes", "rollout_hash", "steps_per_s"]);
+    let expected = [
+        "agent_steps",
+        "custom_metrics",
+        "discarded_env_steps",
+        "env_steps",
+        "episode_length",
+        "episode_return",
+        "episode_return_mean",
+        "episodes",
+        "faulty_episodes",
+        "policies",
+        "rollout_hash",
+        "samples",
+        "steps_per_s",
+    ];
+    assert_eq!(names, expected);
     assert!(summary["steps_per_s"].as_f64() > Some(0.0));
     assert!(summary["episodes"].as_u64() > Some(0));
 }
@@ -64,9 +79,97 @@ async fn workers_make_the_rows_of_this_process() {
     for key in ["steps_per_s", "bytes_per_step", "hub_cpu_ns_per_step", "worker_cpu_ns_per_step"] {
         assert!(summary[key].as_f64() > Some(0.0), "{key}: {summary}");
     }
-    let args = ["sample", "--num-workers", "2", "--policy", "random"];
-    let end = Process::start(args).finish_with(2).await;
-    assert!(end.stderr.contains("workers sample plain rollouts of a net policy"), "{}", end.stderr);
+    let [here, there] = ["0", "2"].map(|workers| async move {
+        sample(&["--env-steps", "640", "--num-workers", workers, "--policy", "random"]).await["rollout_hash"].clone()
+    });
+    assert_eq!(here.await, there.await);
+    for (args, message) in [
+        (["--kernels", "portable"], "workers choose their kernels themselves"),
+        (["--observation-filter", "MeanStdFilter"], "without a learner nothing brings the statistics"),
+        (["--env", "External-v0"], "clients drive the environments of this process"),
+    ] {
+        let end = Process::start(["sample", "--num-workers", "2"].iter().chain(&args)).finish_with(2).await;
+        assert!(end.stderr.contains(message), "{}", end.stderr);
+    }
+}
+
+/// Settings of games, of episodes as a whole and of a recurrent policy: what workers sample of them is one thing whoever they
+/// are.
+#[tokio::test]
+async fn workers_sample_what_a_file_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = [
+        ("traffic", TRAFFIC),
+        ("grouped", r#"{"env": "MultiAgentTrafficGrid-v0", "num_envs": 3, "rollout_fragment_length": 20, "seed": 3}"#),
+        ("whole", r#"{"num_envs": 5, "rollout_fragment_length": 20, "batch_mode": "complete_episodes", "seed": 3}"#),
+        ("lstm", r#"{"num_envs": 5, "rollout_fragment_length": 20, "model_config": {"use_lstm": true}, "seed": 3}"#),
+    ];
+    for (name, settings) in settings {
+        let file = directory.path().join(format!("{name}.json"));
+        std::fs::write(&file, settings).unwrap();
+        let sample = async |workers: &str| {
+            let output = directory.path().join(format!("{name}-{workers}"));
+            let config = ["--config", file.to_str().unwrap(), "--output", output.to_str().unwrap()];
+            let args = ["sample", "--json", "--env-steps", "300", "--num-workers", workers];
+            let summary = json(&Process::start(args.iter().chain(&config)).finish_with(0).await.stdout);
+            let validate = ["data", "validate", config[3], "--json"];
+            let problems = json(&Process::start(validate).finish_with(0).await.stdout);
+            assert_eq!(problems["problems"], serde_json::json!({}), "{name}");
+            assert_eq!(problems["env_steps"], summary["env_steps"], "{name}");
+            summary
+        };
+        let (one, two) = (sample("1").await, sample("2").await);
+        assert!(one["rollout_hash"].is_string() && one["env_steps"].as_u64() >= Some(300), "{name}: {one}");
+        for key in ["rollout_hash", "env_steps", "agent_steps", "episodes", "episode_return_mean", "policies"] {
+            assert_eq!(one[key], two[key], "{name}: {key}");
+        }
+        let policies = match name {
+            "traffic" => &["car_policy1", "car_policy2", "traffic_light_policy"][..],
+            "grouped" => &["car", "light"],
+            _ => &["default_policy"],
+        };
+        assert_eq!(keys(&one["policies"]), policies, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn policies_of_a_checkpoint_act_in_their_game() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = directory.path().join("run").display().to_string();
+    let game = ["--env", "MultiAgentTrafficGrid-v0", "--hidden", "8"];
+    let train =
+        ["train", "--workers", "0", "--num-envs-per-worker", "2", "--rollout-fragment-length", "20", "--no-dashboard"];
+    let train = [&train[..], &["--max-env-steps", "80", "--run-dir", &run], &game[..]].concat();
+    Process::start(train).finish_with(0).await;
+    let batch_hash = async |more: &[&str]| {
+        let args = ["sample", "--json", "--num-envs", "2", "--env-steps", "100"];
+        let summary = json(&Process::start(args.iter().chain(more)).finish_with(0).await.stdout);
+        assert_eq!(keys(&summary["policies"]), ["car", "light"]);
+        summary["batch_hash"].as_str().unwrap().to_owned()
+    };
+    let learned = batch_hash(&["--checkpoint", &run]).await;
+    let weights = format!("{run}/weights.safetensors");
+    assert_eq!(batch_hash(&[&game[..], &["--init-weights", &weights]].concat()).await, learned);
+    assert_ne!(batch_hash(&game).await, learned, "first weights act otherwise");
+}
+
+#[tokio::test]
+async fn workers_from_elsewhere_join_with_the_printed_command() {
+    let args = ["sample", "--remote-only", "--num-envs", "4", "--env-steps", "1000", "--seed", "1"];
+    let mut sampling = Process::start(args);
+    let command = sampling.line("worker     ROLLMESH_TOKEN=").await;
+    let mut words = command.split_whitespace().skip(1);
+    let token = words.next().unwrap().split_once('=').unwrap().1.to_owned();
+    let way: Vec<String> = words.skip(1).map(str::to_owned).collect();
+    let _worker = Process::start_with(way, |command| _ = command.env("ROLLMESH_TOKEN", token));
+    let end = sampling.finish_with(0).await;
+    let here = json(
+        &Process::start(["sample", "--json", "--num-envs", "4", "--env-steps", "1000", "--seed", "1"])
+            .finish_with(0)
+            .await
+            .stdout,
+    );
+    assert!(end.stdout.contains(here["rollout_hash"].as_str().unwrap()), "{}", end.stdout);
 }
 
 /// The files in a directory, one after the other.

@@ -27,18 +27,18 @@ const MAX_PAGES: usize = 8;
 /// The flags that every command has whose episodes may be driven by clients.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ListenFlags {
-    /// Let clients drive the episodes of External-v0: games and simulators that connect here; beyond this machine with
-    /// --tls-cert or --tls-self-signed
+    /// Where to listen: with External-v0 for clients that drive its episodes, games and simulators; else for workers. Beyond
+    /// this machine with --tls-cert or --tls-self-signed
     #[arg(long, value_name = "ADDRESS")]
-    listen: Option<SocketAddr>,
+    pub(super) listen: Option<SocketAddr>,
     /// Let pages of this origin connect too, for example `https://game.example`; may be given several times
     #[arg(long, value_name = "ORIGIN", requires = "listen")]
     allow_origin: Vec<String>,
     /// Serve the files of this directory at the address, for example a page with a game [default: none]
     #[arg(long, value_name = "DIR", requires = "listen")]
-    assets: Option<PathBuf>,
+    pub(super) assets: Option<PathBuf>,
     #[command(flatten)]
-    security: SecurityFlags,
+    pub(super) security: SecurityFlags,
 }
 
 /// Where clients come from, for as long as the command goes on.
@@ -106,7 +106,7 @@ impl ListenFlags {
     }
 }
 
-fn is_external(config: &RolloutConfig, registry: &Registry) -> bool {
+pub(super) fn is_external(config: &RolloutConfig, registry: &Registry) -> bool {
     config.env.as_deref() == Some(ENV) && registry.env(ENV).is_err()
 }
 

@@ -23,12 +23,18 @@ impl RolloutWorkerBuilder {
     pub(super) fn assignment(&self, env: Option<&dyn BaseEnv>) -> Result<Assignment, SetupError> {
         let policies: Vec<PolicyId> = self.config.policies.keys().cloned().collect();
         match env {
-            Some(env) if policies.is_empty() && self.config.policy_mapping_fn.is_none() => Ok(by_spaces(env)),
+            Some(env) if self.may_group() => Ok(by_spaces(env)),
             _ => {
                 let policies = if policies.is_empty() { vec![PolicyId::DEFAULT] } else { policies };
                 Ok(Assignment { policies, mapping: self.mapping()?.0 })
             }
         }
+    }
+
+    /// Whether the settings leave it to the agents' spaces which policies there are.
+    pub(super) fn may_group(&self) -> bool {
+        let has_mapping = self.policy_mapping_fn.is_some() || self.config.policy_mapping_fn.is_some();
+        self.config.policies.is_empty() && !has_mapping
     }
 
     /// The policies of a run, made to act for the agents of an environment, their mapping, and the function that

@@ -2,6 +2,7 @@
 
 use super::{
     AsyncSampling, EnvSource, NewPolicy, Recipe, RolloutWorkerBuilder, Workshop,
+    assign::{Assignment, by_spaces},
     sampler::{Envs, Made},
 };
 use crate::{
@@ -10,7 +11,7 @@ use crate::{
     policy::{MemoryStore, PolicyEntry, PolicyMap, PolicyMapLimits},
     prelude::*,
     worker::{
-        Registry, RolloutWorker, SetupError,
+        PolicyConfig, Registry, RolloutWorker, SetupError,
         config::PreprocessorPref,
         rollout::{Parts, PoliciesToTrain, Source},
     },
@@ -24,7 +25,7 @@ impl RolloutWorkerBuilder {
     pub fn build(mut self) -> Result<RolloutWorker, SetupError> {
         self.check()?;
         let mut callbacks = self.make_callbacks()?;
-        let (policy_mapping_fn, mapping_name) = self.mapping()?;
+        let (mut policy_mapping_fn, mapping_name) = self.mapping()?;
         let observation_fn = self.observation_function()?;
         let info = self.info();
         let contexts = self.contexts();
@@ -32,6 +33,14 @@ impl RolloutWorkerBuilder {
         let made = self.make_envs(&contexts, plain)?;
         let contexts = made.fitting(contexts)?;
         let single_agent = made.is_single_agent();
+        if let Envs::Base(env) = &made.envs
+            && self.policies.is_empty()
+            && self.may_group()
+        {
+            let Assignment { policies, mapping } = by_spaces(env.as_ref());
+            policy_mapping_fn = mapping;
+            self.config.policies = policies.into_iter().map(|id| (id, PolicyConfig::default())).collect();
+        }
         let workshop = self.workshop(made.pref);
         let (mut policies, recipes) = self.make_policies(&workshop, &made, &policy_mapping_fn, &info)?;
         let mut made = self.settle(made, &contexts, &mut policies)?;

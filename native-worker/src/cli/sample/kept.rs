@@ -1,7 +1,7 @@
 //! The rows of workers, kept as they come.
 
 use rollmesh_core::{
-    batch::{Derived, SampleBatch, SlotFragment},
+    batch::{AnyBatch, Derived, MultiAgentBatch, SampleBatch, SlotFragment},
     callbacks::WorkerInfo,
     config::Config,
     sampler::{IoContext, OutputWriter},
@@ -22,8 +22,22 @@ impl Kept {
         Ok(Self { writer, derived: Derived::default() })
     }
 
-    /// Writes so many of the first rows of each fragment.
+    /// Writes so many of the first rows of each fragment; all of those of several agents.
     pub(super) fn write(&mut self, fragments: &[SlotFragment], wanted: &[u64]) -> Result<(), Failure> {
+        let batch: AnyBatch = match fragments.iter().any(|fragment| fragment.agents.is_some()) {
+            true => {
+                let agents = fragments.iter().filter_map(|fragment| fragment.agents.as_ref());
+                MultiAgentBatch::concat(agents).map_err(Failure::other)?.into()
+            }
+            false => self.first_rows(fragments, wanted)?.into(),
+        };
+        match batch.env_steps() {
+            0 => Ok(()),
+            _ => self.writer.write(&batch).map_err(Failure::other),
+        }
+    }
+
+    fn first_rows(&mut self, fragments: &[SlotFragment], wanted: &[u64]) -> Result<SampleBatch, Failure> {
         // What follows on a row is known as long as the fragment is whole.
         let rows = SampleBatch::from_fragments(fragments, &mut self.derived).map_err(Failure::other)?;
         let mut at = 0;
@@ -36,11 +50,7 @@ impl Kept {
                 rows.slice(from as i64, from + *wanted as usize)
             })
             .collect();
-        let batch = pieces.and_then(|pieces| SampleBatch::concat(&pieces)).map_err(Failure::other)?;
-        if batch.is_empty() {
-            return Ok(());
-        }
-        self.writer.write(&batch.into()).map_err(Failure::other)
+        pieces.and_then(|pieces| SampleBatch::concat(&pieces)).map_err(Failure::other)
     }
 
     pub(super) fn close(&mut self) -> Result<(), Failure> {

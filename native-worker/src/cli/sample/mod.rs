@@ -1,9 +1,9 @@
 //! `rollmesh sample`: rollouts in this process, or by workers of their own.
 
-mod batches;
-mod group;
+mod alone;
 mod kept;
-mod plain;
+mod summary;
+mod workers;
 
 use std::{
     path::{Path, PathBuf},
@@ -15,22 +15,34 @@ use rollmesh_core::{
     config::Config,
     filter::FilterKind,
     group::SamplingMode,
+    hash::{BatchHasher, RolloutHasher},
     ids::{PolicyId, WeightsVersion},
+    sampler::BatchMode,
     weights::{Weights, WeightsError},
-    worker::{RegisteredEnv, RolloutConfig, RolloutWorker, config::FragmentLength},
+    worker::{PolicyConfig, RegisteredEnv, RolloutConfig, RolloutWorker},
 };
+use tokio::sync::watch;
 
+use self::{
+    alone::Alone,
+    summary::{Hasher, Speed, Tally},
+    workers::{Left, Workers},
+};
 use super::{
     exit::Failure,
-    external::{Clients, ListenFlags},
+    external::{self, Clients, ListenFlags},
+    log::Log,
     mode::ModeFlags,
     settings::WorkerFlags,
+    signals::{Interruption, exit_after_grace},
 };
 use crate::{
     Registry,
     checkpoint::{PolicyCheckpoint, weights_file},
     kernels::KernelChoice,
-    train::RunConfig,
+    learner::algorithm,
+    progress::Progress,
+    train::{RunConfig, RunRequest},
 };
 
 #[derive(Args)]
@@ -84,14 +96,21 @@ pub(super) struct SampleArgs {
     /// Env steps in all; of a plain rollout rounded up to the same number for every environment, else to whole samples
     #[arg(long, default_value_t = 1_000_000)]
     env_steps: u64,
-    /// Worker processes that a hub in this one leases the environments to; 0 to sample here. Plain rollouts alone: neither
-    /// workers nor their end has any influence on the rows
+    /// Worker processes that a hub in this one leases the environments to; 0 to sample here. Others may join with the printed
+    /// command. Neither workers nor their end has any influence on the rows
     #[arg(long, value_name = "N", default_value_t = 0)]
     num_workers: u32,
+    /// Start no workers and do not sample in this process: wait for workers that connect from elsewhere, with the printed
+    /// command
+    #[arg(long, conflicts_with_all = ["num_workers", "checkpoint", "deterministic"])]
+    remote_only: bool,
+    /// With workers, serve no dashboard
+    #[arg(long)]
+    no_dashboard: bool,
     #[command(flatten)]
     mode: ModeFlags,
     /// Do not hash the rows of workers, which takes longer than getting them
-    #[arg(long, requires = "num_workers")]
+    #[arg(long)]
     no_hash: bool,
     /// Print one JSON object
     #[arg(long)]
@@ -104,7 +123,8 @@ impl SampleArgs {
         let mut worker = self.flags.worker(config, registry)?;
         if let Some(path) = &self.checkpoint {
             let weights = PolicyCheckpoint::load(path).map_err(Failure::usage)?.weights;
-            let weights = [(PolicyId::DEFAULT, weights)].into();
+            let ids: Vec<PolicyId> = worker.creation_args().policies.keys().cloned().collect();
+            let weights = weights.of_policies(&ids).map_err(Failure::usage)?;
             worker.set_weights(&weights, None, None).map_err(Failure::usage)?;
         } else if let (Some(path), Some(weights)) = (&self.init_weights, self.weights()?) {
             let misfit = |error: WeightsError| Failure::usage(format!("{}: {error}", path.display()));
@@ -124,55 +144,126 @@ impl SampleArgs {
 
 pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let config = settings(args)?;
-    let (registry, clients) = args.clients.open(&config, registry)?;
     let env = config.env.as_deref().unwrap_or_default();
-    let env = registry.env(env).map_err(Failure::usage)?;
-    let is_plain = args.flags.config.is_none()
+    let has_workers = args.num_workers > 0 || args.remote_only;
+    let (registry, clients) = match has_workers {
+        true if external::is_external(&config, registry) => {
+            return Err(Failure::usage("clients drive the environments of this process: leave --num-workers out"));
+        }
+        true => (registry.clone(), None),
+        false => args.clients.open(&config, registry)?,
+    };
+    let is_single = matches!(registry.env(env).map_err(Failure::usage)?, RegisteredEnv::SingleAgent(_));
+    let is_plain = is_single
+        && args.flags.config.is_none()
         && args.checkpoint.is_none()
         && !args.deterministic
         && config.monitor_path.is_none()
-        && config.observation_filter == FilterKind::NoFilter
-        && matches!(env, RegisteredEnv::SingleAgent(_));
-    if args.num_workers > 0 {
-        let config = for_workers(args, config, is_plain)?;
-        return group::run(args, config, &registry);
-    }
-    if args.mode.mode()?.is_some_and(|mode| !mode.is_synchronous()) {
-        return Err(Failure::usage("--mode is for workers, of whom one may be faster than another: add --num-workers"));
-    }
-    if is_plain && config.output.is_none() {
-        return plain::run(args, config.raw(), &registry);
-    }
-    let code = batches::run(args, config, &registry, clients.as_ref());
+        && config.observation_filter == FilterKind::NoFilter;
+    let code = if has_workers {
+        with_workers(args, config, is_plain, is_single, &registry)
+    } else {
+        alone(args, config, is_plain, &registry, clients.as_ref())
+    };
     clients.into_iter().for_each(Clients::close);
     code
 }
 
-/// The settings of a plain rollout that workers know of.
-fn for_workers(args: &SampleArgs, config: RolloutConfig, is_plain: bool) -> Result<RunConfig, Failure> {
-    let is_net = config.policies.values().all(|policy| policy.policy == "net");
-    if !is_plain || !is_net || args.flags.kernels != KernelChoice::Auto || config.log_dir.is_some() {
-        return Err(Failure::usage(
-            "workers sample plain rollouts of a net policy, of one agent each: leave --num-workers out, or --config, \
-             --policy, --kernels, --observation-filter, --monitor-path and --log-dir",
-        ));
+/// Samples in this process.
+fn alone(
+    args: &SampleArgs,
+    config: RolloutConfig,
+    is_plain: bool,
+    registry: &Registry,
+    clients: Option<&Clients>,
+) -> Result<ExitCode, Failure> {
+    if args.mode.mode()?.is_some_and(|mode| !mode.is_synchronous()) {
+        return Err(Failure::usage("--mode is for workers, of whom one may be faster than another: add --num-workers"));
     }
-    let config = config.raw();
-    if config.rollout_fragment_length == FragmentLength::Auto {
-        return Err(Failure::usage("a plain rollout has fragments of a fixed length"));
-    }
-    let slots = config.num_envs;
-    Ok(RunConfig {
-        mode: args.mode.mode()?.unwrap_or(SamplingMode::Synchronous),
-        num_workers: args.num_workers,
-        rollout: RolloutConfig { output: None, ..config },
-        ..RunConfig::sampling("", slots).stop_after(args.env_steps)
-    })
+    // Batches alone are written.
+    let is_plain = is_plain && config.output.is_none();
+    let config = if is_plain { config.raw() } else { config };
+    let log = Log::new(&config).map_err(Failure::usage)?;
+    let each = args.env_steps.div_ceil(u64::from(config.num_envs.max(1)));
+    let goal = if is_plain { each.saturating_mul(config.num_envs.into()) } else { args.env_steps };
+    let worker = args.worker(config, registry)?;
+    let interruption = match clients.map(Clients::stopper) {
+        Some(stop) => Interruption::watch_and(move || {
+            stop();
+            exit_after_grace();
+        }),
+        None => Interruption::watch_and_end(),
+    };
+    let progress = Progress::new(goal, "env steps", !args.json);
+    clients.iter().for_each(|clients| clients.print_above(&progress));
+    let (mut source, hasher) = match is_plain {
+        true => (Alone::plain(worker, each)?, Hasher::Rollout(Box::default())),
+        false => (Alone::new(worker), Hasher::Batch(Box::new(BatchHasher::new()))),
+    };
+    let mut tally = Tally::new(hasher, log, progress);
+    while tally.env_steps() < goal && !interruption.is_noticed() && source.next(&mut tally, &interruption)? {}
+    let speed = source.finish(tally.env_steps())?;
+    report(args, tally, speed)
 }
 
-/// Somebody may have ended it early.
-fn exit_code(env_steps: u64, args: &SampleArgs) -> ExitCode {
-    if env_steps < args.env_steps { ExitCode::from(3) } else { ExitCode::SUCCESS }
+/// Samples over leases: a run without a learner.
+fn with_workers(
+    args: &SampleArgs,
+    config: RolloutConfig,
+    is_plain: bool,
+    is_single: bool,
+    registry: &Registry,
+) -> Result<ExitCode, Failure> {
+    if args.flags.kernels != KernelChoice::Auto {
+        return Err(Failure::usage("workers choose their kernels themselves: leave --kernels out"));
+    }
+    if config.observation_filter != FilterKind::NoFilter {
+        let message = "without a learner nothing brings the statistics of an observation filter together: leave \
+                       --num-workers or the filter out";
+        return Err(Failure::usage(message));
+    }
+    let log = Log::new(&config).map_err(Failure::usage)?;
+    let mode = args.mode.mode()?.unwrap_or(SamplingMode::Synchronous);
+    let is_cut = is_single && config.batch_mode == BatchMode::TruncateEpisodes;
+    let slots = u64::from(config.num_envs.max(1));
+    let each = args.env_steps.div_ceil(slots);
+    let goal = if is_cut { each * slots } else { args.env_steps };
+    let left = match mode.is_synchronous() {
+        _ if !is_cut => Left::InWhole(goal),
+        true => Left::OfEachSlot(each),
+        false => Left::InAll(goal),
+    };
+    // Which rows come is chance in other modes.
+    let is_hashed = !args.no_hash && mode.is_synchronous();
+    let hasher = if is_hashed { Hasher::Rollout(Box::new(RolloutHasher::new())) } else { Hasher::None };
+    let config = if is_plain { config.raw() } else { config };
+    let run = RunConfig {
+        mode,
+        num_workers: args.num_workers,
+        rollout: RolloutConfig { output: None, log_dir: None, ..config },
+        ..RunConfig::sampling("", slots as u32).stop_after(goal)
+    };
+    let request = RunRequest { init_weights: args.weights()?, remote_only: args.remote_only, ..run.into() };
+    let (stop, stopped) = watch::channel(false);
+    let interruption = Interruption::watch_and(move || {
+        stop.send_replace(true);
+        exit_after_grace();
+    });
+    let mut source = Workers::start(args, request, left, stopped, registry)?;
+    let mut tally = Tally::new(hasher, log, Progress::new(goal, "env steps", !args.json));
+    while !interruption.is_noticed() && source.next(&mut tally)? {}
+    let speed = source.finish(tally.env_steps())?;
+    report(args, tally, speed)
+}
+
+/// A signal may have ended it early.
+fn report(args: &SampleArgs, tally: Tally, speed: Speed) -> Result<ExitCode, Failure> {
+    let summary = tally.finish(speed);
+    match args.json {
+        true => println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?),
+        false => summary.print(),
+    }
+    Ok(if summary.env_steps < args.env_steps { ExitCode::from(3) } else { ExitCode::SUCCESS })
 }
 
 /// Those of the flags, with the environment and the networks of a checkpoint.
@@ -184,8 +275,20 @@ fn of_checkpoint(args: &SampleArgs, path: &Path) -> Result<RolloutConfig, Failur
         config.env.clone_from(&checkpoint.run.rollout.env);
         config.env_config = checkpoint.run.rollout.env_config.merged(&config.env_config);
     }
-    config.model_config = Config::of(&checkpoint.model).map_err(Failure::usage)?;
-    Ok(config.single_policy("net"))
+    if checkpoint.policies == [PolicyId::DEFAULT] {
+        config.model_config = Config::of(&checkpoint.model).map_err(Failure::usage)?;
+        return Ok(config.single_policy("net"));
+    }
+    let model: Option<Config> = checkpoint.run.rollout.shared_policy_config().get("model").map_err(Failure::usage)?;
+    let RolloutConfig { policies, policy_mapping_fn, observation_fn, .. } = checkpoint.run.rollout;
+    // What learned acts as the network that it is.
+    let acting = |policy: PolicyConfig| match algorithm(&policy.policy) {
+        Some(_) => PolicyConfig { policy: "net".into(), ..policy },
+        None => policy,
+    };
+    let policies = policies.into_iter().map(|(id, policy)| (id, acting(policy))).collect();
+    let model_config = model.unwrap_or_default();
+    Ok(RolloutConfig { policies, policy_mapping_fn, observation_fn, model_config, ..config })
 }
 
 fn settings(args: &SampleArgs) -> Result<RolloutConfig, Failure> {

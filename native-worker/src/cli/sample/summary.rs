@@ -1,0 +1,287 @@
+//! What was sampled, in numbers.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use rollmesh_core::{
+    batch::{AnyBatch, EpisodeMetrics, SlotFragment},
+    episode::{RolloutMetrics, Spread},
+    hash::{BatchHasher, RolloutHasher},
+    ids::PolicyId,
+    worker::WorkerMetrics,
+};
+use serde::Serialize;
+
+use crate::{
+    cli::{data::numbers::about_reading, exit::Failure, log::Log},
+    progress::Progress,
+    train::ReadMetrics,
+};
+
+/// What is printed.
+#[derive(Default, Serialize)]
+pub(super) struct Summary {
+    /// Batches, of which those of several environments in step are one.
+    samples: u64,
+    pub(super) env_steps: u64,
+    agent_steps: u64,
+    /// Taken and in no sample, since something failed.
+    discarded_env_steps: u64,
+    episodes: u64,
+    faulty_episodes: u64,
+    /// Of the episodes that ended; none ended, no numbers.
+    episode_return_mean: Option<f64>,
+    episode_return: Option<Spread>,
+    episode_length: Option<Spread>,
+    policies: BTreeMap<PolicyId, PolicySummary>,
+    custom_metrics: BTreeMap<String, Spread>,
+    #[serde(flatten)]
+    read: ReadMetrics,
+    /// Without hashing here; of workers, accepted by the hub from the first batch to the last, hashing included.
+    steps_per_s: f64,
+    #[serde(flatten)]
+    workers: Option<WorkerCosts>,
+    #[serde(flatten)]
+    hash: Hash,
+}
+
+/// What concerns one policy.
+#[derive(Default, Serialize)]
+struct PolicySummary {
+    agent_steps: u64,
+    /// Sum of the rewards in an episode: of one agent, or of workers the mean over those of the policy.
+    reward: Option<Spread>,
+}
+
+/// What the rows of workers cost.
+#[derive(Default, Serialize)]
+pub(super) struct WorkerCosts {
+    pub(super) num_workers: u32,
+    /// Everything that workers sent, on the socket. None without steps.
+    pub(super) bytes_per_step: Option<f64>,
+    /// Over the same time as the speed. None where the system does not tell.
+    pub(super) hub_cpu_ns_per_step: Option<f64>,
+    pub(super) worker_cpu_ns_per_step: Option<f64>,
+}
+
+/// Of the rows of each slot, or of whole batches; of neither if rows are chance or nobody wants it.
+#[derive(Serialize)]
+enum Hash {
+    #[serde(rename = "rollout_hash")]
+    Rollout(Option<String>),
+    #[serde(rename = "batch_hash")]
+    Batch(String),
+}
+
+impl Default for Hash {
+    fn default() -> Self {
+        Self::Rollout(None)
+    }
+}
+
+/// What hashes are of.
+pub(super) enum Hasher {
+    Rollout(Box<RolloutHasher>),
+    Batch(Box<BatchHasher>),
+    None,
+}
+
+/// Counts what sources hand over, logs it and shows how far it is.
+pub(super) struct Tally {
+    summary: Summary,
+    hasher: Hasher,
+    log: Log,
+    progress: Progress,
+    returns: Running,
+    lengths: Running,
+    rewards: BTreeMap<PolicyId, Running>,
+    custom: BTreeMap<String, Running>,
+}
+
+impl Tally {
+    pub(super) fn new(hasher: Hasher, log: Log, progress: Progress) -> Self {
+        let (log, summary) = (log.above(&progress), Summary::default());
+        let (returns, lengths) = (Running::default(), Running::default());
+        Self { summary, hasher, log, progress, returns, lengths, rewards: BTreeMap::new(), custom: BTreeMap::new() }
+    }
+
+    pub(super) fn env_steps(&self) -> u64 {
+        self.summary.env_steps
+    }
+
+    /// A line above the progress.
+    pub(super) fn tell(&self, line: &str) {
+        self.progress.println(line);
+    }
+
+    /// What a worker of this process says besides its batches, also before an error.
+    pub(super) fn metrics(&mut self, metrics: WorkerMetrics) {
+        self.summary.read.add(&metrics);
+        let WorkerMetrics { episodes, warnings, discarded_env_steps, .. } = metrics;
+        self.log.episodes(&episodes);
+        self.log.warnings(&warnings);
+        self.summary.discarded_env_steps += discarded_env_steps;
+        for RolloutMetrics { faulty, length, episode_return, agent_rewards, custom_metrics, .. } in &episodes {
+            if faulty.is_some() {
+                self.summary.faulty_episodes += 1;
+                continue;
+            }
+            self.episode(*length, *episode_return);
+            let named = agent_rewards.iter().filter(|(_, policy, _)| *policy != PolicyId::DEFAULT);
+            named.for_each(|(_, policy, reward)| self.rewards.entry(policy.clone()).or_default().add(*reward));
+            custom_metrics.iter().for_each(|(name, value)| self.custom.entry(name.clone()).or_default().add(*value));
+        }
+    }
+
+    pub(super) fn batch(&mut self, batch: &AnyBatch) -> Result<(), Failure> {
+        self.log.batch(batch);
+        if let Hasher::Batch(hasher) = &mut self.hasher {
+            hasher.add(batch).map_err(Failure::other)?;
+        }
+        self.summary.samples += 1;
+        self.summary.env_steps += batch.env_steps() as u64;
+        let policies = &batch.as_multi_agent().policy_batches;
+        policies.iter().for_each(|(id, rows)| self.agent_steps(id, rows.len()));
+        self.progress.at(self.summary.env_steps);
+        Ok(())
+    }
+
+    /// Fragments of environments that were stepped together.
+    pub(super) fn fragments(&mut self, fragments: &[SlotFragment]) -> Result<(), Failure> {
+        for fragment in fragments {
+            self.log.fragment(fragment);
+            if let Hasher::Rollout(hasher) = &mut self.hasher {
+                hasher.add(fragment).map_err(Failure::other)?;
+            }
+            self.summary.env_steps += fragment.env_steps();
+            match &fragment.agents {
+                Some(agents) => {
+                    agents.policy_batches.iter().for_each(|(id, rows)| self.agent_steps(id, rows.len()));
+                }
+                None => self.agent_steps(&PolicyId::DEFAULT, fragment.rows.len()),
+            }
+            for EpisodeMetrics { len, episode_return, custom_metrics, .. } in &fragment.episodes {
+                self.episode(*len, *episode_return);
+                for (name, value) in custom_metrics {
+                    let running = match name.strip_prefix(EpisodeMetrics::POLICY_REWARD_MEAN) {
+                        Some(policy) => self.rewards.entry(PolicyId::new(policy.to_owned())).or_default(),
+                        None => self.custom.entry(name.clone()).or_default(),
+                    };
+                    running.add(*value);
+                }
+            }
+        }
+        self.summary.samples += 1;
+        self.progress.at(self.summary.env_steps);
+        Ok(())
+    }
+
+    fn agent_steps(&mut self, policy: &PolicyId, rows: usize) {
+        self.summary.agent_steps += rows as u64;
+        self.summary.policies.entry(policy.clone()).or_default().agent_steps += rows as u64;
+    }
+
+    fn episode(&mut self, length: u32, episode_return: f64) {
+        self.summary.episodes += 1;
+        self.returns.add(episode_return);
+        self.lengths.add(length.into());
+    }
+
+    /// Takes the progress away, for the summary.
+    pub(super) fn finish(mut self, speed: Speed) -> Summary {
+        self.progress.finish();
+        for (id, reward) in self.rewards {
+            self.summary.policies.entry(id).or_default().reward = reward.spread();
+        }
+        let episode_return = self.returns.spread();
+        Summary {
+            episode_return_mean: episode_return.map(|spread| spread.mean),
+            episode_return,
+            episode_length: self.lengths.spread(),
+            custom_metrics: self.custom.into_iter().filter_map(|(name, all)| Some((name, all.spread()?))).collect(),
+            steps_per_s: speed.env_steps as f64 / speed.time.as_secs_f64().max(1e-9),
+            workers: speed.workers,
+            hash: match self.hasher {
+                Hasher::Rollout(hasher) => Hash::Rollout(Some(hasher.finish().to_string())),
+                Hasher::Batch(hasher) => Hash::Batch(hasher.finish().to_string()),
+                Hasher::None => Hash::Rollout(None),
+            },
+            ..self.summary
+        }
+    }
+}
+
+/// How fast a source was.
+#[derive(Default)]
+pub(super) struct Speed {
+    /// In this time.
+    pub(super) env_steps: u64,
+    pub(super) time: Duration,
+    pub(super) workers: Option<WorkerCosts>,
+}
+
+/// Least, greatest and sum of numbers that come one after the other.
+#[derive(Default)]
+struct Running {
+    least_and_greatest: Option<(f64, f64)>,
+    sum: f64,
+    n: u64,
+}
+
+impl Running {
+    /// What is not a number does not count.
+    fn add(&mut self, value: f64) {
+        if !value.is_nan() {
+            let (least, greatest) = self.least_and_greatest.unwrap_or((value, value));
+            self.least_and_greatest = Some((least.min(value), greatest.max(value)));
+            self.sum += value;
+            self.n += 1;
+        }
+    }
+
+    /// None where JSON has no number for it.
+    fn spread(&self) -> Option<Spread> {
+        let (min, max) = self.least_and_greatest?;
+        Spread { min, mean: self.sum / self.n as f64, max }.finite()
+    }
+}
+
+impl Summary {
+    pub(super) fn print(&self) {
+        let numbers = |numbers: Option<Spread>| {
+            numbers.map_or_else(|| "-".into(), |n| format!("{:.2} (from {:.2} to {:.2})", n.mean, n.min, n.max))
+        };
+        let and = |count: u64, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
+        println!("env steps       {}{}", self.env_steps, and(self.discarded_env_steps, "discarded"));
+        if self.agent_steps != self.env_steps {
+            println!("agent steps     {}", self.agent_steps);
+        }
+        println!("episodes        {}{}", self.episodes, and(self.faulty_episodes, "lost"));
+        println!("episode return  {}", numbers(self.episode_return));
+        println!("episode length  {}", numbers(self.episode_length));
+        for (id, policy) in self.policies.iter().filter(|(id, _)| **id != PolicyId::DEFAULT) {
+            println!("policy {id}: {} agent steps, reward {}", policy.agent_steps, numbers(policy.reward));
+        }
+        for (name, value) in &self.custom_metrics {
+            println!("metric {name}: {}", numbers(Some(*value)));
+        }
+        about_reading(&self.read).iter().for_each(|line| println!("{line}"));
+        println!("steps/s         {:.0}", self.steps_per_s);
+        if let Some(workers) = &self.workers {
+            workers.print();
+        }
+        match &self.hash {
+            Hash::Rollout(hash) => println!("rollout hash    {}", hash.as_deref().unwrap_or("-")),
+            Hash::Batch(hash) => println!("batch hash      {hash}"),
+        }
+    }
+}
+
+impl WorkerCosts {
+    fn print(&self) {
+        let time = |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |time| format!("{time:.0} ns"));
+        let bytes = self.bytes_per_step.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.1}"));
+        println!("workers         {}, {bytes} bytes per step", self.num_workers);
+        let (hub, workers) = (time(self.hub_cpu_ns_per_step), time(self.worker_cpu_ns_per_step));
+        println!("CPU per step    hub {hub}, workers {workers}");
+    }
+}

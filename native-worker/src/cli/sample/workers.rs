@@ -1,0 +1,204 @@
+//! Samples of the workers of a hub: a run without a learner.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use rollmesh_core::batch::{CutReason, SlotFragment};
+use tokio::{
+    runtime::Runtime,
+    sync::{mpsc, oneshot, watch},
+};
+
+use super::{
+    SampleArgs,
+    kept::Kept,
+    summary::{Speed, Tally, WorkerCosts},
+};
+use crate::{
+    Registry,
+    cli::{cpu_time::CpuTimes, exit::Failure, host, runtime, spare_memory, worker_spec::SpecFlags},
+    hub::{Hub, HubConfig, Sampling, SecurityConfig},
+    train::{RunRequest, Summary as RunSummary},
+};
+
+/// A hub, and what its run brings.
+pub(super) struct Workers {
+    runtime: Runtime,
+    hub: Hub,
+    batches: mpsc::Receiver<Vec<SlotFragment>>,
+    summary: oneshot::Receiver<RunSummary>,
+    stopped: watch::Receiver<bool>,
+    left: Left,
+    kept: Option<Kept>,
+    num_workers: u32,
+    quiet: bool,
+    started: Instant,
+    begun: Option<Mark>,
+    last: Instant,
+}
+
+/// Rows that are still wanted.
+pub(super) enum Left {
+    OfEachSlot(u64),
+    /// Where some slots have more of them than others.
+    InAll(u64),
+    /// Of fragments that are not cut.
+    InWhole(u64),
+}
+
+impl Left {
+    fn rows(&self) -> u64 {
+        match self {
+            Self::OfEachSlot(rows) | Self::InAll(rows) | Self::InWhole(rows) => *rows,
+        }
+    }
+
+    /// How many of each fragment's first rows are wanted. They are, then, no longer.
+    fn take(&mut self, fragments: &[SlotFragment]) -> Vec<u64> {
+        let first = |fragment: &SlotFragment, left: u64| fragment.env_steps().min(left);
+        match self {
+            Self::OfEachSlot(left) => {
+                let rows: Vec<u64> = fragments.iter().map(|fragment| first(fragment, *left)).collect();
+                // The fragments of a batch are equally long.
+                *left -= rows.last().copied().unwrap_or(0);
+                rows
+            }
+            Self::InAll(left) => {
+                let take = |fragment| {
+                    let rows = first(fragment, *left);
+                    *left -= rows;
+                    rows
+                };
+                fragments.iter().map(take).collect()
+            }
+            Self::InWhole(left) => {
+                let rows: Vec<u64> = fragments.iter().map(SlotFragment::env_steps).collect();
+                *left = left.saturating_sub(rows.iter().sum());
+                rows
+            }
+        }
+    }
+}
+
+/// Where the clock began to run.
+struct Mark {
+    at: Instant,
+    env_steps: u64,
+    cpu: CpuTimes,
+}
+
+impl Workers {
+    /// Starts a hub with workers, and the run. `stopped` ends the wait for its next batch.
+    pub(super) fn start(
+        args: &SampleArgs,
+        request: RunRequest,
+        left: Left,
+        stopped: watch::Receiver<bool>,
+        registry: &Registry,
+    ) -> Result<Self, Failure> {
+        request.check(registry).map_err(Failure::usage)?;
+        let kept = args.flags.output.as_deref().map(|output| Kept::open(output, registry)).transpose()?;
+        spare_memory();
+        let (runtime, num_workers, quiet) = (runtime(2)?, request.config.num_workers, args.json);
+        let (hub, sampling) = runtime.block_on(async {
+            let hub = host::start(hub_config(args)?, &SpecFlags::default(), registry).await?;
+            match (args.no_dashboard, args.remote_only) {
+                (false, _) if !quiet => host::print_invitations(&hub),
+                (_, true) => host::print_worker_command(&hub),
+                _ => {}
+            }
+            let sampling = hub.sample(request).await.map_err(Failure::other)?;
+            Ok::<_, Failure>((hub, sampling))
+        })?;
+        let Sampling { batches, summary } = sampling;
+        let (started, begun, last) = (Instant::now(), None, Instant::now());
+        Ok(Self { runtime, hub, batches, summary, stopped, left, kept, num_workers, quiet, started, begun, last })
+    }
+
+    /// Hands over the next batch; false if there is no more.
+    pub(super) fn next(&mut self, tally: &mut Tally) -> Result<bool, Failure> {
+        if self.left.rows() == 0 {
+            return Ok(false);
+        }
+        let Some(fragments) = self.next_batch(tally) else { return Ok(false) };
+        self.last = Instant::now();
+        let wanted = self.left.take(&fragments);
+        if let Some(kept) = &mut self.kept {
+            kept.write(&fragments, &wanted)?;
+        }
+        let cut = fragments.into_iter().zip(wanted).map(|(fragment, rows)| first_rows(fragment, rows));
+        tally.fragments(&cut.collect::<Vec<_>>())?;
+        if self.begun.is_none() {
+            let traffic = self.runtime.block_on(self.hub.traffic());
+            let (at, env_steps) = (Instant::now(), tally.env_steps());
+            self.begun = Some(Mark { at, env_steps, cpu: CpuTimes::of(traffic.worker_pids) });
+        }
+        Ok(true)
+    }
+
+    fn next_batch(&mut self, tally: &Tally) -> Option<Vec<SlotFragment>> {
+        let Self { runtime, hub, batches, stopped, quiet, .. } = self;
+        runtime.block_on(async {
+            loop {
+                tokio::select! {
+                    fragments = batches.recv() => return fragments,
+                    Some(notice) = hub.next_notice() => {
+                        if !*quiet || notice.level > 0 {
+                            tally.tell(&notice.text);
+                        }
+                    }
+                    _ = stopped.wait_for(|stopped| *stopped) => return None,
+                }
+            }
+        })
+    }
+
+    /// Ends the run and the hub.
+    pub(super) fn finish(mut self, env_steps: u64) -> Result<Speed, Failure> {
+        let traffic = self.runtime.block_on(self.hub.traffic());
+        let cpu = CpuTimes::of(traffic.worker_pids);
+        drop(self.batches);
+        let ended = self.runtime.block_on(self.summary);
+        self.runtime.block_on(self.hub.shutdown());
+        if let Some(error) = ended.ok().and_then(|ended| ended.end.error()) {
+            return Err(Failure::Other(error));
+        }
+        self.kept.as_mut().map_or(Ok(()), Kept::close)?;
+        let mut costs = WorkerCosts { num_workers: self.num_workers, ..WorkerCosts::default() };
+        costs.bytes_per_step = (env_steps > 0).then(|| traffic.received_bytes as f64 / env_steps as f64);
+        let (since, before) = match &self.begun {
+            Some(mark) if mark.env_steps < env_steps => {
+                let per_step = |time: Duration| time.as_nanos() as f64 / (env_steps - mark.env_steps) as f64;
+                costs.hub_cpu_ns_per_step = cpu.own_since(&mark.cpu).map(per_step);
+                costs.worker_cpu_ns_per_step = cpu.others_since(&mark.cpu).map(per_step);
+                (mark.at, mark.env_steps)
+            }
+            // A single batch, which workers had to start for.
+            _ => (self.started, 0),
+        };
+        Ok(Speed { env_steps: env_steps - before, time: self.last.duration_since(since), workers: Some(costs) })
+    }
+}
+
+/// The hub of a run: at any free port of this machine, unless it is to listen elsewhere.
+fn hub_config(args: &SampleArgs) -> Result<HubConfig, Failure> {
+    let listen = args.clients.listen;
+    let security = listen.map_or(Ok(SecurityConfig::default()), |_| args.clients.security.config(None))?;
+    let listen = listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    Ok(HubConfig { assets: args.clients.assets.clone(), ..host::config(listen, !args.no_dashboard, security)? })
+}
+
+/// At most so many rows of a fragment of one agent, and the episodes that end within them. Only the last fragment of a slot
+/// has more.
+fn first_rows(mut fragment: SlotFragment, rows: u64) -> SlotFragment {
+    if fragment.env_steps() > rows {
+        let first = fragment.rows.slice(0, rows as usize);
+        fragment.rows = first.expect("rows of fragments are not time-major");
+        let ends = fragment.cuts.iter().filter(|cut| cut.reason != CutReason::FragmentEnd);
+        let ended = ends.take_while(|cut| u64::from(cut.end) <= rows).count();
+        fragment.episodes.truncate(ended);
+    }
+    fragment
+}
