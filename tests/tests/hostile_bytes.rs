@@ -208,6 +208,8 @@ fn small_messages() -> Vec<Message> {
         Message::Watch(Watch { request: 7, slot: 3 }),
         Message::StartRun(StartRun { request: 7, settings: r#"{"mode": {"asynchronous": {}}}"#.into() }),
         Message::RunSchema(RunSchema { schema: "{}".into() }),
+        Message::RunList(RunList { runs: vec![RunRow { run: RUN, place: 2, env: "e".into(), ..RunRow::default() }] }),
+        Message::RemoveRun(RemoveRun { request: 7, run: RUN }),
         Message::WorkerToken(WorkerToken { request: 7, token: Token::new([7; 32]) }),
         Message::StartEpisode(StartEpisode { episode: 300, training: true }),
         Message::AbandonEpisode(AbandonEpisode { episode: 300 }),

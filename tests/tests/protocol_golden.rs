@@ -355,6 +355,21 @@ fn the_books_of_a_run() {
 fn settings_of_a_run() {
     let start = StartRun { request: 300, settings: r#"{"seed":7}"#.into() };
     assert_bytes(&Message::StartRun(start), "524d010035000000 ac02 0a 7b2273656564223a377d");
+    let row = RunRow {
+        run: 300,
+        phase: 3,
+        place: 2,
+        env: "e".into(),
+        algo: "a".into(),
+        seed: 7,
+        env_steps: 1000,
+        episode_return_mean: 1.5,
+        error: "x".into(),
+        run_dir: "d".into(),
+    };
+    let list = "524d010028000000 01 ac02 03 02 01 65 01 61 07 e807 0000c03f 01 78 01 64";
+    assert_bytes(&Message::RunList(RunList { runs: vec![row] }), list);
+    assert_bytes(&Message::RemoveRun(RemoveRun { request: 1, run: 300 }), "524d010060000000 01 ac02");
     assert_bytes(&Message::RunSchema(RunSchema { schema: "{}".into() }), "524d010027000000 02 7b7d");
 }
 

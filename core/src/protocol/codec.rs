@@ -111,6 +111,7 @@ messages! {
     Notice(Notice),
     LedgerReport(LedgerReport),
     RunSchema(RunSchema),
+    RunList(RunList),
     Pause(Request),
     Resume(Request),
     Stop(Request),
@@ -143,6 +144,7 @@ messages! {
     EvaluatorBytes(EvaluatorBytes),
     EvaluatorTaken(EvaluatorTaken),
     EvaluatorGone(EvaluatorGone),
+    RemoveRun(RemoveRun),
 }
 
 impl Message {

@@ -64,6 +64,8 @@ wire_enum! {
         LedgerReport = 0x26,
         /// Hub to dashboard: the settings that a run may have.
         RunSchema = 0x27,
+        /// Hub to dashboard: the hub's runs.
+        RunList = 0x28,
         /// Operator to hub: pause the run.
         Pause = 0x30,
         /// Operator to hub: go on with it.
@@ -128,6 +130,8 @@ wire_enum! {
         EvaluatorTaken = 0x55,
         /// Hub to evaluator: another one has left.
         EvaluatorGone = 0x56,
+        /// Operator to hub: a run that waits is not wanted any more.
+        RemoveRun = 0x60,
     }
 }
 
@@ -155,7 +159,7 @@ impl Kind {
             Self::CallProgress | Self::WorkerGone | Self::Iteration | Self::Evaluation => 256,
             Self::Pause | Self::Resume | Self::Stop | Self::AddWorker | Self::WorkerTokenRequest => 256,
             Self::RemoveWorker | Self::Watch | Self::WorkerToken | Self::StartEpisode | Self::AbandonEpisode => 256,
-            Self::Scale | Self::Drain | Self::Checkpoint => 256,
+            Self::Scale | Self::Drain | Self::Checkpoint | Self::RemoveRun => 256,
             Self::ManageTokens | Self::NewToken => 256,
             Self::EvaluatorName | Self::EvaluatorFound | Self::EvaluatorTaken | Self::EvaluatorGone => 256,
             Self::EvaluatorBytes => super::message::MAX_EVALUATOR_BYTES as u32 + 16,
@@ -166,7 +170,7 @@ impl Kind {
             Self::RunStatus => 8 * KIB,
             Self::LedgerReport => 16 * KIB,
             Self::RunStart | Self::StartRun => RunConfig::MAX_WIRE_BYTES as u32 + 16,
-            Self::EnvTrace | Self::EvaluationTrace | Self::RunSchema | Self::Spaces | Self::Actions => {
+            Self::EnvTrace | Self::EvaluationTrace | Self::RunSchema | Self::RunList | Self::Spaces | Self::Actions => {
                 CHUNK_BYTES - super::HEADER_BYTES as u32
             }
             Self::GetAction | Self::LogAction | Self::LogReturns | Self::EndEpisode => {

@@ -424,6 +424,38 @@ pub struct RunStatus {
     pub last_failure: String,
 }
 
+/// The runs that a hub has executed, executes, or will execute. Sent when one is added, begins, ends or is removed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunList {
+    /// By number.
+    pub runs: Vec<RunRow>,
+}
+
+/// A run of a hub.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunRow {
+    /// Its number on this hub.
+    pub run: u32,
+    /// Wire form of its [`Phase`](super::Phase); `Idle` while it waits.
+    pub phase: u8,
+    /// Runs that begin before it does, and itself; 0 once it has begun.
+    pub place: u32,
+    /// Its environment.
+    pub env: String,
+    /// Its algorithm.
+    pub algo: String,
+    /// Its seed.
+    pub seed: u64,
+    /// Env steps that were learned from by its end; 0 before, see [`RunStatus`].
+    pub env_steps: u64,
+    /// Mean return of the last 100 episodes at its end; NaN before.
+    pub episode_return_mean: f32,
+    /// Why it failed, else empty.
+    pub error: String,
+    /// Where the hub keeps its files; empty if nowhere, and while it waits.
+    pub run_dir: String,
+}
+
 /// One iteration: a point of every curve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Iteration {
@@ -570,7 +602,16 @@ pub struct Watch {
     pub slot: u32,
 }
 
-/// Begin a run on an idle hub.
+/// Do not begin a run that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoveRun {
+    /// Chosen by the sender; the reply carries it.
+    pub request: u32,
+    /// The run's number.
+    pub run: u32,
+}
+
+/// Begin a run, or let it wait for the one that is going on, if the hub keeps several. The [`RunList`] before the reply has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartRun {
     /// Chosen by the sender; the reply carries it.

@@ -66,7 +66,8 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::Scale
         | Kind::Drain
         | Kind::Checkpoint
-        | Kind::ManageTokens => matches!(role, Role::Operator),
+        | Kind::ManageTokens
+        | Kind::RemoveRun => matches!(role, Role::Operator),
         Kind::StartEpisode
         | Kind::GetAction
         | Kind::LogAction
@@ -92,6 +93,7 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::Notice
         | Kind::LedgerReport
         | Kind::RunSchema
+        | Kind::RunList
         | Kind::Reply
         | Kind::WorkerToken
         | Kind::TokenRows
@@ -128,6 +130,7 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::Notice
         | Kind::LedgerReport
         | Kind::RunSchema
+        | Kind::RunList
         | Kind::Evaluation
         | Kind::EvaluationTrace => matches!(role, Role::Viewer | Role::Operator),
         Kind::Reply | Kind::WorkerToken | Kind::TokenRows | Kind::NewToken => matches!(role, Role::Operator),
@@ -156,6 +159,7 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::Drain
         | Kind::Checkpoint
         | Kind::ManageTokens
+        | Kind::RemoveRun
         | Kind::StartEpisode
         | Kind::GetAction
         | Kind::LogAction
@@ -202,6 +206,7 @@ EnvTrace           from -----  to VO---
 Notice             from -----  to VO---
 LedgerReport       from -----  to VO---
 RunSchema          from -----  to VO---
+RunList            from -----  to VO---
 Pause              from -O---  to -----
 Resume             from -O---  to -----
 Stop               from -O---  to -----
@@ -234,6 +239,7 @@ EvaluatorFound     from -----  to ----E
 EvaluatorBytes     from ----E  to ----E
 EvaluatorTaken     from ----E  to ----E
 EvaluatorGone      from -----  to ----E
+RemoveRun          from -O---  to -----
 ";
 
     #[test]

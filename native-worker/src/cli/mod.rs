@@ -52,6 +52,10 @@ enum Command {
     Hub(hub::HubArgs),
     /// Work for a hub
     Worker(worker::WorkerArgs),
+    /// Start a run on a hub; it waits while another one is going on
+    Start(control::StartArgs),
+    /// List the runs of a hub, or those in a directory
+    Runs(control::RunsArgs),
     /// Show a hub's run, how fast it is, and its ledger
     Status(control::StatusArgs),
     /// List the workers of a hub
@@ -112,6 +116,8 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Train(args) => train::run(&args, &registry),
         Command::Hub(args) => hub::run(&args, &registry),
         Command::Worker(args) => worker::run(&args, &registry),
+        Command::Start(args) => args.run(),
+        Command::Runs(args) => args.run(),
         Command::Status(args) => args.run(),
         Command::Workers(args) => args.run(),
         Command::Scale(args) => args.run(),

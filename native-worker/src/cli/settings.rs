@@ -103,6 +103,12 @@ impl WorkerFlags {
     }
 }
 
+/// `PATH=VALUE`: the value is JSON, or else a text.
+pub(super) fn setting(text: &str) -> Result<(String, serde_json::Value), String> {
+    let (path, value) = text.split_once('=').filter(|(path, _)| !path.is_empty()).ok_or("expected PATH=VALUE")?;
+    Ok((path.into(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
+}
+
 /// Puts texts in the place of NaN and infinite numbers, which would be read as absent; true if there are any. Whoever
 /// checks the settings refuses them by path and range.
 fn name_non_finite(value: &mut toml::Value) -> bool {

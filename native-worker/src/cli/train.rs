@@ -100,7 +100,7 @@ pub(super) struct TrainArgs {
     num_slots: Option<u32>,
     /// Any setting of the run by its path, as JSON or text: --set model_config.use_lstm=true; may be given several times.
     /// `rollmesh schema` lists all settings
-    #[arg(long, value_name = "PATH=VALUE", value_parser = setting)]
+    #[arg(long, value_name = "PATH=VALUE", value_parser = settings::setting)]
     set: Vec<(String, Value)>,
     /// Seed of everything random [default: 0]
     #[arg(long)]
@@ -278,12 +278,6 @@ fn finite(flag: &str, value: Option<f64>) -> Result<Option<Value>, Failure> {
         Some(value) => Err(Failure::usage(format!("{flag} is {value}; it must be a finite number"))),
         None => given(&value),
     }
-}
-
-/// `PATH=VALUE`: the value is JSON, or else a text.
-fn setting(text: &str) -> Result<(String, Value), String> {
-    let (path, value) = text.split_once('=').filter(|(path, _)| !path.is_empty()).ok_or("expected PATH=VALUE")?;
-    Ok((path.into(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {

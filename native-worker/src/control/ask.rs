@@ -2,7 +2,7 @@
 
 use rollmesh_core::protocol::{
     Message,
-    message::{RemoveWorker, Reply, Request, Scale},
+    message::{RemoveRun, RemoveWorker, Reply, Request, Scale, StartRun},
 };
 use tokio::time::Instant;
 
@@ -79,6 +79,25 @@ impl Control {
     /// As [`pause`](Self::pause).
     pub async fn drain(&mut self) -> Result<(), ControlError> {
         self.ask(|request| Message::Drain(Request { request })).await
+    }
+
+    /// Begins a run with these settings, a JSON object; it waits while another one is going on. Its number, under which
+    /// [`runs`](Self::runs) has it.
+    ///
+    /// # Errors
+    /// As [`pause`](Self::pause); [`ControlError::Declined`] names the setting that the hub does not take.
+    pub async fn start_run(&mut self, settings: String) -> Result<u32, ControlError> {
+        self.ask(|request| Message::StartRun(StartRun { request, settings })).await?;
+        // The hub has told of it before it answered, and of nothing else since then.
+        Ok(self.runs.last().map_or(0, |row| row.run))
+    }
+
+    /// Removes a run that waits.
+    ///
+    /// # Errors
+    /// As [`pause`](Self::pause).
+    pub async fn remove_run(&mut self, run: u32) -> Result<(), ControlError> {
+        self.ask(|request| Message::RemoveRun(RemoveRun { request, run })).await
     }
 
     /// Writes a checkpoint of the run. The answer comes when it is on the disk.

@@ -28,7 +28,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::protocol::{
     Inbox, Message, Phase, RefusalCode, Role, Token, WorkerState,
     handshake::{self, HandshakeError, Identity},
-    message::{Goodbye, LedgerReport, RunStatus, WorkerRow},
+    message::{Goodbye, LedgerReport, RunRow, RunStatus, WorkerRow},
 };
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_tungstenite::tungstenite::Message as Frame;
@@ -82,6 +82,7 @@ pub struct Control {
     status: RunStatus,
     ledger: LedgerReport,
     workers: BTreeMap<u32, WorkerRow>,
+    runs: Vec<RunRow>,
     last_request: u32,
 }
 
@@ -112,6 +113,7 @@ impl Control {
             status: RunStatus::default(),
             ledger: LedgerReport::default(),
             workers: BTreeMap::new(),
+            runs: Vec::new(),
             last_request: 0,
         };
         let identity = Identity {
@@ -162,6 +164,12 @@ impl Control {
         &self.workers
     }
 
+    /// The hub's runs by number: those that are over, the one that goes on, and those that wait.
+    #[must_use]
+    pub fn runs(&self) -> &[RunRow] {
+        &self.runs
+    }
+
     /// The workers that get no leases because something is wrong with them: they hang, or are in quarantine.
     pub fn unhealthy_workers(&self) -> impl Iterator<Item = &WorkerRow> {
         let is_unhealthy = |state| matches!(state, WorkerState::Hung | WorkerState::Quarantined);
@@ -182,6 +190,7 @@ impl Control {
         match &message {
             Message::RunStatus(status) => self.status = status.clone(),
             Message::LedgerReport(ledger) => self.ledger = ledger.clone(),
+            Message::RunList(list) => self.runs.clone_from(&list.runs),
             Message::WorkerRow(row) => _ = self.workers.insert(row.worker, row.clone()),
             Message::WorkerGone(gone) => _ = self.workers.remove(&gone.worker),
             Message::Goodbye(goodbye) => return Err(ControlError::Left(printable(&goodbye.reason))),

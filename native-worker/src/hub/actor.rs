@@ -37,6 +37,7 @@ use super::{
     link::{CloseReason, PeerLink},
     notices::{Loud, Offences},
     peer::Knock,
+    queue::Queue,
     room::Reserved,
 };
 use crate::{
@@ -156,6 +157,7 @@ pub(super) struct Actor {
     pub(super) next_peer: u32,
     pub(super) run: Option<Run>,
     pub(super) next_run: u32,
+    pub(super) queue: Queue,
     pub(super) next_lease: LeaseId,
     /// When the next iteration begins, if the run's pace makes it wait.
     pub(super) resting_until: Option<TokioInstant>,
@@ -228,6 +230,7 @@ impl Actor {
             next_peer: 1,
             run: None,
             next_run: 1,
+            queue: Queue::default(),
             next_lease: LeaseId(1),
             resting_until: None,
             finishing: None,
@@ -295,6 +298,7 @@ impl Actor {
             self.roll_back_if_due();
             self.end_drained_run();
             self.end_finished_run();
+            self.begin_next_run();
             self.tend_in_process();
         }
         self.say_goodbye(&mut events).await;
@@ -335,7 +339,7 @@ impl Actor {
             Event::InProcessEnded(end) => self.handle_in_process_end(&end),
             Event::ReplaceChild { number } => self.replace_awaited(number),
             Event::Start { task, started, done } => {
-                let result = self.start_run(task);
+                let result = self.start_run(None, task);
                 if result.is_ok() {
                     self.done = Some(done);
                 }
@@ -345,6 +349,7 @@ impl Actor {
             }
             Event::Drain { drained } => {
                 self.is_leaving = true;
+                self.give_up_waiting();
                 if self.run.as_ref().is_some_and(|run| !run.is_over()) {
                     self.drained.push(drained);
                     self.drain_run();
@@ -380,6 +385,7 @@ impl Actor {
 
     async fn say_goodbye(mut self, events: &mut mpsc::Receiver<Event>) {
         self.remember(&Record::Stopped);
+        self.give_up_waiting();
         self.end_run(RunEnd::Stopped);
         self.children.dismiss_all();
         for peer in self.peers.values() {

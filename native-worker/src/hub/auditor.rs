@@ -248,7 +248,7 @@ impl Actor {
                     1,
                     format!("the run goes back from iteration {before} to {iteration}, before what a liar made"),
                 );
-                let started = self.begin_run(task).map_err(|error| error.to_string());
+                let started = self.begin_run(None, task).map_err(|error| error.to_string());
                 if let Some(run) = &mut self.run {
                     run.group.count_taken_back(rejected);
                 }

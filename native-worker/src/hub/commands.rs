@@ -4,7 +4,7 @@ use rollmesh_core::{
     ids::{LeaseId, WorkerId},
     protocol::{
         Kind, Message, Role,
-        message::{RemoveWorker, Reply, Scale, Watch, WorkerToken},
+        message::{RemoveRun, RemoveWorker, Reply, Scale, Watch, WorkerToken},
         printable,
     },
 };
@@ -82,6 +82,9 @@ impl Actor {
             Message::Watch(Watch { request, slot }) => self.reply(peer, Kind::Watch, request, |hub| hub.watch(slot)),
             Message::StartRun(start) => {
                 self.reply(peer, Kind::StartRun, start.request, |hub| hub.start_from_page(&start.settings));
+            }
+            Message::RemoveRun(RemoveRun { request, run }) => {
+                self.reply(peer, Kind::RemoveRun, request, |hub| hub.remove_run(run));
             }
             Message::Scale(Scale { request, num_workers }) => {
                 self.reply(peer, Kind::Scale, request, |hub| hub.scale(num_workers));

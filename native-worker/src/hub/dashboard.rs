@@ -25,6 +25,8 @@ const MAX_POINTS: usize = 4096;
 #[derive(Default)]
 pub(super) struct Dashboard {
     status: Option<RunStatus>,
+    /// As it was sent.
+    runs: Vec<u8>,
     rows: BTreeMap<u32, WorkerRow>,
     ledger: LedgerReport,
     pub(super) trace: Option<EnvTrace>,
@@ -96,13 +98,17 @@ impl Actor {
     /// Tells a new dashboard everything.
     pub(super) fn show_everything(&mut self, id: u32) {
         self.refresh_dashboards();
+        let runs = self.run_list();
         let Some(peer) = self.peers.get_mut(&id) else { return };
         peer.is_up_to_date = true;
         let status = self.dashboard.status.clone().unwrap_or_default();
         let rows = self.dashboard.rows.values().cloned().map(Message::WorkerRow);
         // All of these are small.
         let schema = Message::RunSchema(RunSchema { schema: run_schema(&self.registry).to_string() });
-        [schema, Message::RunStatus(status)].into_iter().chain(rows).for_each(|message| _ = peer.link.send(&message));
+        [schema, runs, Message::RunStatus(status)]
+            .into_iter()
+            .chain(rows)
+            .for_each(|message| _ = peer.link.send(&message));
         let Dashboard { points, evaluations, evaluation_trace, .. } = &self.dashboard;
         let frames = points.all.iter().chain(&evaluations.all).chain(evaluation_trace);
         frames.for_each(|frame| peer.link.send_frame(frame.clone()));
@@ -123,6 +129,12 @@ impl Actor {
         let last = self.dashboard.status.replace(status).map(Message::RunStatus);
         if last.is_none_or(|last| last.encode() != message.encode()) {
             news.push(message);
+        }
+        let runs = self.run_list();
+        let encoded = runs.encode();
+        if self.dashboard.runs != encoded {
+            self.dashboard.runs = encoded;
+            news.push(runs);
         }
         for row in self.worker_rows() {
             if self.dashboard.rows.get(&row.worker) != Some(&row) {
@@ -162,7 +174,11 @@ impl Actor {
         // How things stand is told by the latest of these.
         let is_state = matches!(
             message,
-            Message::RunStatus(_) | Message::WorkerRow(_) | Message::EnvTrace(_) | Message::LedgerReport(_)
+            Message::RunStatus(_)
+                | Message::RunList(_)
+                | Message::WorkerRow(_)
+                | Message::EnvTrace(_)
+                | Message::LedgerReport(_)
         );
         // What is too large for dashboards is not shown.
         if let Ok(frame) = Frame::new(message) {
@@ -187,13 +203,14 @@ impl Actor {
     fn catch_up(&mut self) {
         let status = self.dashboard.status.clone().map(Message::RunStatus);
         let rows = self.dashboard.rows.values().cloned().map(Message::WorkerRow);
+        let runs = self.run_list();
         let behind = self.peers.values_mut().filter(|peer| peer.has_missed && peer.link.is_idle());
         let mut behind = behind.peekable();
         if behind.peek().is_none() {
             return;
         }
         let ledger = Message::LedgerReport(self.dashboard.ledger.clone());
-        let news: Vec<Message> = status.into_iter().chain(rows).chain([ledger]).collect();
+        let news: Vec<Message> = status.into_iter().chain(rows).chain([runs, ledger]).collect();
         for peer in behind {
             peer.has_missed = false;
             // All of these are small.

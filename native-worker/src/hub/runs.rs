@@ -25,16 +25,18 @@ fn local_patience(run: &Run) -> Duration {
 }
 
 impl Actor {
-    pub(super) fn start_run(&mut self, task: Task) -> Result<(), StartError> {
-        if self.is_leaving { Err(StartError::HubGone) } else { self.begin_run(task) }
+    /// Begins a run, under the next number unless it has one.
+    pub(super) fn start_run(&mut self, number: Option<u32>, task: Task) -> Result<(), StartError> {
+        if self.is_leaving { Err(StartError::HubGone) } else { self.begin_run(number, task) }
     }
 
     /// As [`start_run`](Self::start_run), also for a hub that is about to end.
-    pub(super) fn begin_run(&mut self, task: Task) -> Result<(), StartError> {
+    pub(super) fn begin_run(&mut self, number: Option<u32>, task: Task) -> Result<(), StartError> {
         if self.run.as_ref().is_some_and(|run| !run.is_over()) || self.update.is_some() {
             return Err(StartError::Busy);
         }
-        let mut run = Run::new(self.next_run, task, (&self.registry, self.kernels), self.next_lease)?;
+        let number = number.unwrap_or(self.next_run);
+        let mut run = Run::new(number, task, (&self.registry, self.kernels), self.next_lease)?;
         // Without randomness, which hubs do not start without, workers could foresee what is made again.
         let mut secret = [0; 8];
         let has_secret = getrandom::fill(&mut secret).is_ok();
@@ -51,7 +53,7 @@ impl Actor {
         }
         let history = std::mem::take(&mut run.history);
         let evaluations = std::mem::take(&mut run.evaluations);
-        self.next_run += 1;
+        self.next_run = self.next_run.max(number + 1);
         self.remember(&Record::RunStarted { run: run.number, env: run.config().env().into() });
         run.warnings.iter().for_each(|warning| self.notice(1, warning.clone()));
         self.run = Some(run);
@@ -148,6 +150,7 @@ impl Actor {
         faults.into_iter().for_each(|fault| self.notice(2, fault));
         self.is_stopping = false;
         self.refuse_checkpoints(CheckpointNowError::Ended);
+        self.remember_run();
         self.refresh_dashboards();
         if let Some(done) = self.done.take() {
             // Nobody waits for a run that the page started.

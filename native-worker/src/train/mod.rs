@@ -2,6 +2,7 @@
 
 mod consumer;
 mod evaluation;
+mod found;
 mod local;
 mod metrics;
 mod outcome;
@@ -14,6 +15,7 @@ mod saving;
 
 pub(crate) use consumer::{Consuming, Update};
 pub use evaluation::EvaluationMetrics;
+pub(crate) use found::{FoundRun, found_runs};
 pub use outcome::{Failures, FragmentFailed, RunEnd, Summary};
 pub use read_metrics::ReadMetrics;
 pub use request::{RunRequest, RunRequestError};

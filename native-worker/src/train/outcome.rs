@@ -30,6 +30,18 @@ pub enum RunEnd {
 }
 
 impl RunEnd {
+    /// For programs, in lower case.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Solved => "solved",
+            Self::Finished => "finished",
+            Self::Stopped => "stopped",
+            Self::Drained => "drained",
+            Self::Failed(_) | Self::Unbalanced(_) => "failed",
+        }
+    }
+
     /// What went wrong; none if nothing did.
     #[must_use]
     pub fn error(&self) -> Option<String> {
@@ -95,7 +107,7 @@ pub struct Summary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// How it ended.
-    #[serde(skip)]
+    #[serde(serialize_with = "as_name")]
     pub end: RunEnd,
 }
 
@@ -152,6 +164,10 @@ pub(super) fn is_zero(count: &u64) -> bool {
 
 fn as_texts<S: Serializer>(hashes: &BTreeMap<PolicyId, Hash128>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(hashes.iter().map(|(id, hash)| (id, hash.to_string())))
+}
+
+fn as_name<S: Serializer>(end: &RunEnd, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(end.name())
 }
 
 fn as_text<S: Serializer>(hash: &Hash128, serializer: S) -> Result<S::Ok, S::Error> {

@@ -3,6 +3,7 @@
 
 mod commands;
 mod mistakes;
+mod queue;
 mod signals;
 #[path = "../support/mod.rs"]
 mod support;

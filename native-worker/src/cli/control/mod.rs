@@ -1,6 +1,7 @@
 //! `rollmesh status`, `workers`, `scale`, `pause`, `resume`, `drain`, `checkpoint` and `stop`: a hub from the shell.
 
 mod run;
+mod runs;
 mod status;
 mod tokens;
 mod workers;
@@ -20,6 +21,7 @@ use super::{exit::Failure, runtime, security::TrustFlags};
 use crate::control::{Control, ControlConfig, ControlError, token_from_env, token_from_file};
 
 pub(super) use run::{CheckpointArgs, DrainArgs, PauseArgs, ResumeArgs, ScaleArgs, StopArgs};
+pub(super) use runs::{RunsArgs, StartArgs};
 pub(super) use status::StatusArgs;
 pub(super) use tokens::{TokensArgs, tokens};
 pub(super) use workers::WorkersArgs;

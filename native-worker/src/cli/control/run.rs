@@ -67,6 +67,9 @@ pub(in crate::cli) struct CheckpointArgs {
                         Example:\n  ROLLMESH_TOKEN=… rollmesh stop --hub ws://127.0.0.1:7878"
 )]
 pub(in crate::cli) struct StopArgs {
+    /// Remove this run, which waits, instead of ending the one that goes on
+    #[arg(long, value_name = "NUMBER")]
+    queued: Option<u32>,
     #[command(flatten)]
     target: Target,
 }
@@ -106,6 +109,11 @@ impl ResumeArgs {
 impl StopArgs {
     pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
         run_command(self.target.operator(), async |hub| {
+            if let Some(run) = self.queued {
+                hub.remove_run(run).await?;
+                print(&format!("run {run}: removed\n"));
+                return Ok(());
+            }
             hub.stop().await?;
             say_end(hub).await
         })

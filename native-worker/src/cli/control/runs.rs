@@ -1,0 +1,219 @@
+//! `rollmesh start` and `rollmesh runs`: the runs that a hub has, and those of a directory.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Args;
+use rollmesh_core::{
+    config::Config,
+    protocol::{Phase, message::RunRow},
+    run::RunConfig,
+};
+use serde::Serialize;
+
+use super::{Target, phase_name, print, run_command};
+use crate::{
+    cli::{
+        exit::Failure,
+        settings::{self, setting},
+        signals,
+    },
+    control::{Control, ControlError, printable},
+    train::{FoundRun, found_runs},
+};
+
+#[derive(Args)]
+#[command(
+    after_help = "The hub executes one run at a time; others wait. Exit codes: 0 it begins or waits, 2 the hub refuses \
+                        it, 1 no hub. With --wait those of `rollmesh train`, and 3 for a run that was removed, or if \
+                        a signal ends the command; the run goes on then.\n\n\
+                        Example:\n  ROLLMESH_TOKEN=… rollmesh start --config run.toml --set seed=2 --hub ws://127.0.0.1:7878"
+)]
+pub(in crate::cli) struct StartArgs {
+    /// Settings of the run, in a file like that of `rollmesh train --config`
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Any setting of the run by its path, as JSON or text; may be given several times
+    #[arg(long, value_name = "PATH=VALUE", value_parser = setting)]
+    set: Vec<(String, serde_json::Value)>,
+    /// Return when the run is over
+    #[arg(long)]
+    wait: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  ROLLMESH_TOKEN=… rollmesh runs --hub ws://127.0.0.1:7878\n  rollmesh runs runs --json"
+)]
+pub(in crate::cli) struct RunsArgs {
+    /// List the run directories in this directory, instead of a hub's runs
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Print an array of JSON objects
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// A run, as it is printed.
+#[derive(Serialize)]
+struct Line {
+    /// Its number on the hub; none in a directory.
+    run: Option<u32>,
+    state: String,
+    /// Runs that begin before it does, and itself; none once it has begun.
+    place: Option<u32>,
+    env: String,
+    algo: String,
+    seed: u64,
+    env_steps: u64,
+    episode_return_mean: Option<f64>,
+    error: Option<String>,
+    dir: Option<String>,
+}
+
+impl Line {
+    /// What changes all the time in the run that goes on is in its status.
+    fn of_row(row: &RunRow, hub: &Control) -> Self {
+        let status = Some(hub.status()).filter(|status| status.run == row.run && row.place == 0);
+        let phase = Phase::try_from(row.phase).unwrap_or(Phase::Idle);
+        let mean = status.map_or(row.episode_return_mean, |status| status.episode_return_mean);
+        let text = |text: &str| Some(printable(text)).filter(|text| !text.is_empty());
+        Self {
+            run: Some(row.run),
+            state: if row.place > 0 { "queued" } else { phase_name(phase) }.into(),
+            place: Some(row.place).filter(|place| *place > 0),
+            env: printable(&row.env),
+            algo: printable(&row.algo),
+            seed: row.seed,
+            env_steps: status.map_or(row.env_steps, |status| status.env_steps),
+            episode_return_mean: Some(f64::from(mean)).filter(|mean| mean.is_finite()),
+            error: text(&row.error),
+            dir: text(&row.run_dir),
+        }
+    }
+
+    fn of_found(run: FoundRun) -> Self {
+        let FoundRun { dir, state, env, algo, seed, env_steps, episode_return_mean, error } = run;
+        let (run, place, dir) = (None, None, Some(dir.display().to_string()));
+        Self { run, state, place, env, algo, seed, env_steps, episode_return_mean, error, dir }
+    }
+
+    fn text(&self) -> String {
+        let name = self.run.map_or_else(|| self.dir.clone().unwrap_or_default(), |run| run.to_string());
+        let place = self.place.map_or_else(String::new, |place| format!(", place {place}"));
+        let mean = self.episode_return_mean.map_or_else(|| "-".to_owned(), |mean| format!("{mean:.2}"));
+        let error = self.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
+        let Self { env, algo, seed, env_steps, state, .. } = self;
+        format!("{name}  {env} with {algo}, seed {seed}  {state}{place}  {env_steps} env steps, return {mean}{error}\n")
+    }
+}
+
+impl RunsArgs {
+    pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
+        let Some(dir) = &self.dir else {
+            return run_command(self.target.viewer(), async |hub| {
+                self.print(hub.runs().iter().map(|row| Line::of_row(row, hub)).collect());
+                Ok(())
+            });
+        };
+        let failed = |error| Failure::usage(format!("{}: {error}", dir.display()));
+        self.print(found_runs(dir).map_err(failed)?.into_iter().map(Line::of_found).collect());
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn print(&self, lines: Vec<Line>) {
+        match self.json {
+            // Texts, and numbers that are finite.
+            true => print(&format!("{}\n", serde_json::to_string(&lines).unwrap_or_default())),
+            false => print(&lines.iter().map(Line::text).collect::<String>()),
+        };
+    }
+}
+
+impl StartArgs {
+    pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
+        let file = self.config.as_deref().map(settings::read::<Config>).transpose()?.unwrap_or_default();
+        let settings = self.set.iter().fold(file, |all, (path, value)| all.with_at(path, value.clone()));
+        let text = settings.to_string();
+        // What no hub would take is told here, with the path of the setting.
+        let config = RunConfig::of_wire_settings(&text).map_err(|error| match &self.config {
+            Some(path) => Failure::usage(format!("{}: {error}", path.display())),
+            None => Failure::usage(error),
+        })?;
+        let mut end = End::NotAwaited;
+        let code = run_command(self.target.operator(), async |hub| {
+            let run = match hub.start_run(text).await {
+                Err(ControlError::Declined(reason)) => {
+                    end = End::Refused(reason);
+                    return Ok(());
+                }
+                run => run?,
+            };
+            self.say(hub, run);
+            if self.wait {
+                end = tokio::select! {
+                    end = over(hub, run) => end?,
+                    () = signals::interrupted() => End::Interrupted,
+                };
+            }
+            Ok(())
+        })?;
+        let line = match end {
+            End::NotAwaited => return Ok(code),
+            End::Refused(reason) => return Err(Failure::usage(reason)),
+            End::Removed => return Err(Failure::Interrupted("the run was removed before it began".into())),
+            End::Interrupted => return Err(Failure::Interrupted("the run goes on at the hub".into())),
+            End::Over(line) => line,
+        };
+        match self.json {
+            true => print(&format!("{}\n", serde_json::to_string(&line).map_err(Failure::other)?)),
+            false => print(&line.text()),
+        };
+        let has_goal = config.stop.episode_return_mean.is_some();
+        match (&*line.state, line.error) {
+            ("failed", error) => Err(Failure::other(error.unwrap_or_default())),
+            ("solved", _) => Ok(ExitCode::SUCCESS),
+            ("finished", _) if !has_goal => Ok(ExitCode::SUCCESS),
+            _ => Ok(ExitCode::from(3)),
+        }
+    }
+
+    /// Where the run is. With `--wait` and `--json` that of its end is all that is printed.
+    fn say(&self, hub: &Control, run: u32) {
+        let Some(row) = hub.runs().iter().find(|row| row.run == run) else { return };
+        let place = row.place;
+        match (self.json, self.wait) {
+            (true, true) => {}
+            (true, false) => _ = print(&format!("{{\"run\":{run},\"place\":{place}}}\n")),
+            (false, _) if place > 0 => _ = print(&format!("run {run} waits, place {place}\n")),
+            (false, _) => _ = print(&format!("run {run} begins\n")),
+        }
+    }
+}
+
+/// What has become of a run that was asked for.
+enum End {
+    NotAwaited,
+    Refused(String),
+    Interrupted,
+    Removed,
+    Over(Box<Line>),
+}
+
+/// Waits until a run is over, or was removed.
+async fn over(hub: &mut Control, run: u32) -> Result<End, ControlError> {
+    loop {
+        let Some(row) = hub.runs().iter().find(|row| row.run == run) else { return Ok(End::Removed) };
+        let phase = Phase::try_from(row.phase).unwrap_or(Phase::Idle);
+        if row.place == 0 && !phase.is_active() {
+            return Ok(End::Over(Box::new(Line::of_row(row, hub))));
+        }
+        hub.next().await?;
+    }
+}

@@ -1,0 +1,167 @@
+//! The runs that operators ask for: one at a time, the others wait.
+
+use std::collections::VecDeque;
+
+use rollmesh_core::{
+    protocol::{
+        Message, Phase,
+        message::{RunList, RunRow},
+    },
+    run::RunConfig,
+};
+
+use super::actor::Actor;
+use crate::train::{Run, RunRequest, Task, new_run_dir};
+
+/// Runs that may wait.
+const MAX_WAITING: usize = 64;
+/// Runs that are over and still listed; the run directories have all of them.
+const MAX_PAST: usize = 64;
+
+/// The runs of a hub but for the one that is going on.
+#[derive(Default)]
+pub(super) struct Queue {
+    waiting: VecDeque<Waiting>,
+    past: VecDeque<RunRow>,
+}
+
+/// A run that has its number already.
+struct Waiting {
+    number: u32,
+    config: RunConfig,
+}
+
+impl Waiting {
+    fn row(&self) -> RunRow {
+        RunRow {
+            run: self.number,
+            env: self.config.env().into(),
+            algo: self.config.algorithm.clone().unwrap_or_default(),
+            seed: self.config.rollout.seed,
+            episode_return_mean: f32::NAN,
+            ..RunRow::default()
+        }
+    }
+}
+
+impl Queue {
+    fn remember(&mut self, row: RunRow) {
+        if self.past.len() == MAX_PAST {
+            self.past.pop_front();
+        }
+        self.past.push_back(row);
+    }
+
+    /// Every run that is not going on.
+    fn rows(&self) -> impl Iterator<Item = RunRow> {
+        let waiting = self.waiting.iter().zip(1..).map(|(run, place)| RunRow { place, ..run.row() });
+        self.past.iter().cloned().chain(waiting)
+    }
+}
+
+impl Actor {
+    /// Begins a run with these settings, in a new directory if the hub has one for such runs. A hub that has one keeps the run
+    /// waiting while another one is going on.
+    pub(super) fn start_from_page(&mut self, settings: &str) -> Result<(), String> {
+        let config = RunConfig::of_wire_settings(settings).map_err(|error| error.to_string())?;
+        let keeps_several = self.runs_dir.is_some() && !self.is_leaving;
+        if !keeps_several || self.is_free() && self.queue.waiting.is_empty() {
+            return self.begin_from_page(None, config);
+        }
+        if self.queue.waiting.len() == MAX_WAITING {
+            return Err(format!("{MAX_WAITING} runs wait already: remove one of them first"));
+        }
+        // What can be told without making the environment, which may take long, is told at once.
+        self.registry.env(config.env()).map_err(|error| error.to_string())?;
+        RunRequest::from(config.clone()).written_out().map_err(|error| error.to_string())?;
+        self.queue.waiting.push_back(Waiting { number: self.next_run, config });
+        self.next_run += 1;
+        Ok(())
+    }
+
+    fn begin_from_page(&mut self, number: Option<u32>, config: RunConfig) -> Result<(), String> {
+        let run_dir = self.runs_dir.as_deref().map(|runs| new_run_dir(runs, config.env(), config.rollout.seed));
+        let task = Task::Train(Box::new(RunRequest { run_dir, ..config.into() }));
+        self.start_run(number, task).map_err(|error| error.to_string())?;
+        self.begin_first_iteration();
+        Ok(())
+    }
+
+    /// A run can begin: none is going on, and nothing more becomes of the one before.
+    fn is_free(&self) -> bool {
+        let is_over = self.run.as_ref().is_none_or(Run::is_over);
+        is_over && self.update.is_none() && self.finishing.is_none() && self.roll_back_before.is_none()
+    }
+
+    /// Begins the run that has waited longest, if it can. One that cannot begin stops none of the others.
+    pub(super) fn begin_next_run(&mut self) {
+        while !self.is_leaving && self.is_free() {
+            let Some(waiting) = self.queue.waiting.pop_front() else { return };
+            let (number, row) = (waiting.number, waiting.row());
+            if let Err(error) = self.begin_from_page(Some(number), waiting.config) {
+                self.notice(2, format!("run {number} could not begin: {error}"));
+                self.queue.remember(RunRow { phase: Phase::Failed.to_wire(), error, ..row });
+            }
+        }
+    }
+
+    /// The run that is going on is over.
+    pub(super) fn remember_run(&mut self) {
+        if let Some(run) = &self.run {
+            let status = run.status();
+            let (env_steps, episode_return_mean) = (status.env_steps, status.episode_return_mean);
+            self.queue.remember(RunRow { env_steps, episode_return_mean, ..row_of(run) });
+        }
+    }
+
+    /// Does not begin a run that waits.
+    pub(super) fn remove_run(&mut self, number: u32) -> Result<(), String> {
+        let waiting = &mut self.queue.waiting;
+        let place = waiting.iter().position(|run| run.number == number);
+        let place = place.ok_or_else(|| format!("no run {number} waits; one that has begun is stopped"))?;
+        waiting.remove(place);
+        Ok(())
+    }
+
+    /// Says which runs will never begin, before the hub ends.
+    pub(super) fn give_up_waiting(&mut self) {
+        let numbers: Vec<String> = self.queue.waiting.drain(..).map(|run| run.number.to_string()).collect();
+        if !numbers.is_empty() {
+            self.notice(2, format!("the hub ends before these runs have begun: {}", numbers.join(", ")));
+        }
+    }
+
+    /// All runs, by number.
+    pub(super) fn run_list(&self) -> Message {
+        let current = self.run.as_ref().filter(|run| !run.is_over()).map(row_of);
+        let mut runs: Vec<RunRow> = self.queue.rows().chain(current).collect();
+        runs.sort_by_key(|row| row.run);
+        // Texts of users; what is longer is in the run's files.
+        runs.iter_mut().for_each(|row| {
+            [&mut row.env, &mut row.error, &mut row.run_dir].into_iter().for_each(|text| *text = first_of(text));
+        });
+        Message::RunList(RunList { runs })
+    }
+}
+
+/// A run that goes on, without what changes all the time.
+fn row_of(run: &Run) -> RunRow {
+    let status = run.status();
+    RunRow {
+        run: status.run,
+        phase: status.phase,
+        place: 0,
+        env: status.env,
+        algo: status.algo,
+        seed: status.seed,
+        env_steps: 0,
+        episode_return_mean: f32::NAN,
+        error: status.error,
+        run_dir: status.run_dir,
+    }
+}
+
+/// At most so much of a text that a list of all runs fits into a message: a character has at most four bytes.
+fn first_of(text: &str) -> String {
+    text.chars().take(150).collect()
+}

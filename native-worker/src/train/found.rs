@@ -1,0 +1,155 @@
+//! The runs below a directory, as their files tell it. Nothing is changed there.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{self, Read as _, Seek as _, SeekFrom},
+    path::{Path, PathBuf},
+};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::saving::read_config;
+
+/// Far more than a `config.toml` or `summary.json` has.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// The last line of `metrics.jsonl` is within these bytes.
+const LAST_LINE_BYTES: i64 = 64 << 10;
+
+/// A run directory.
+#[derive(Debug, Default)]
+pub(crate) struct FoundRun {
+    pub(crate) dir: PathBuf,
+    /// `running`, `interrupted`, `damaged`, or how the run ended.
+    pub(crate) state: String,
+    pub(crate) env: String,
+    pub(crate) algo: String,
+    pub(crate) seed: u64,
+    pub(crate) env_steps: u64,
+    pub(crate) episode_return_mean: Option<f64>,
+    /// What went wrong, in the run or with its files.
+    pub(crate) error: Option<String>,
+}
+
+/// The runs in the directories of this one, by name; or the one that it is itself.
+///
+/// # Errors
+/// The directory cannot be read. A run whose files are damaged is listed, and says so.
+pub(crate) fn found_runs(directory: &Path) -> io::Result<Vec<FoundRun>> {
+    if is_run(directory) {
+        return Ok(vec![FoundRun::of(directory)]);
+    }
+    let entries = fs::read_dir(directory)?.map(|entry| Ok(entry?.path()));
+    let mut dirs: Vec<PathBuf> = entries.collect::<io::Result<_>>()?;
+    dirs.retain(|dir| is_run(dir));
+    dirs.sort();
+    Ok(dirs.iter().map(|dir| FoundRun::of(dir)).collect())
+}
+
+fn is_run(dir: &Path) -> bool {
+    dir.join("config.toml").is_file()
+}
+
+impl FoundRun {
+    fn of(dir: &Path) -> Self {
+        let found = Self { dir: dir.into(), ..Self::default() };
+        match found.read() {
+            Ok(read) => read,
+            Err(error) => Self { dir: dir.into(), state: "damaged".into(), error: Some(error), ..Self::default() },
+        }
+    }
+
+    fn read(mut self) -> Result<Self, String> {
+        let config = self.dir.join("config.toml");
+        let text = read_text(&config).map_err(|error| format!("{}: {error}", config.display()))?;
+        let config = read_config(&text).map_err(|error| format!("{}: {error}", config.display()))?;
+        (self.env, self.seed) = (config.env().into(), config.rollout.seed);
+        self.algo = config.algorithm.unwrap_or_default();
+        // A run that goes on has no summary.
+        let (told, is_over) = match self.json("summary.json", read_text)? {
+            Some(summary) => (Some(summary), true),
+            None => (self.json("metrics.jsonl", last_line)?, false),
+        };
+        if let Some(told) = &told {
+            self.env_steps = told["env_steps"].as_u64().unwrap_or(0);
+            self.episode_return_mean = told["episode_return_mean"].as_f64();
+            self.error = told["error"].as_str().map(String::from);
+        }
+        self.state = match told.as_ref().and_then(|told| told["end"].as_str()).filter(|_| is_over) {
+            Some(end) => end.into(),
+            None if self.is_held() => "running".into(),
+            None => "interrupted".into(),
+        };
+        Ok(self)
+    }
+
+    /// The object in a file; none if there is no such file, or nothing is in it.
+    fn json(&self, name: &str, read: fn(&Path) -> io::Result<String>) -> Result<Option<Value>, String> {
+        let path = self.dir.join(name);
+        let failed = |error: String| format!("{}: {error}", path.display());
+        match read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed(error.to_string())),
+            Ok(text) if text.trim().is_empty() => Ok(None),
+            Ok(text) => object(&text).map(Some).map_err(|error| failed(error.to_string())),
+        }
+    }
+
+    /// A process has the run.
+    fn is_held(&self) -> bool {
+        let lock = File::open(self.dir.join("lock"));
+        lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+}
+
+fn object<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
+    serde_json::from_str(text)
+}
+
+fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(MAX_FILE_BYTES).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The last line that was written whole.
+fn last_line(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let end = file.metadata()?.len() as i64;
+    file.seek(SeekFrom::Start((end - LAST_LINE_BYTES).max(0) as u64))?;
+    let mut bytes = Vec::new();
+    file.take(LAST_LINE_BYTES as u64).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    Ok(whole.rsplit('\n').next().unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_listed_by_name_and_damaged_ones_say_so() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("b/config.toml", "env = \"CartPole-v1\"\nseed = 3\nalgorithm = \"ppo\"");
+        write("b/summary.json", r#"{"end": "solved", "env_steps": 64, "episode_return_mean": 475.5}"#);
+        write("a/config.toml", "env = \"CartPole-v1\"\nalgorithm = \"ppo\"");
+        write("a/metrics.jsonl", "{\"env_steps\": 8}\n{\"env_steps\": 16}\n{\"env_st");
+        write("c/config.toml", "num_envs = 0");
+        write("d/config.toml", "env = \"CartPole-v1\"");
+        write("d/summary.json", "{");
+        write("e/other.toml", "");
+        let runs = found_runs(root.path()).unwrap();
+        let told: Vec<_> = runs.iter().map(|run| (&*run.state, run.env_steps, run.seed)).collect();
+        assert_eq!(told, [("interrupted", 16, 0), ("solved", 64, 3), ("damaged", 0, 0), ("damaged", 0, 0)]);
+        assert!(runs[2].error.as_ref().unwrap().contains("num_envs is 0"), "{:?}", runs[2]);
+        assert!(runs[3].error.as_ref().unwrap().contains("summary.json: EOF"), "{:?}", runs[3]);
+        assert_eq!(found_runs(&root.path().join("b")).unwrap().len(), 1);
+        assert!(found_runs(&root.path().join("none")).is_err());
+    }
+}
