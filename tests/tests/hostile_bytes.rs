@@ -208,7 +208,10 @@ fn small_messages() -> Vec<Message> {
         Message::Watch(Watch { request: 7, slot: 3 }),
         Message::StartRun(StartRun { request: 7, settings: r#"{"mode": {"asynchronous": {}}}"#.into() }),
         Message::RunSchema(RunSchema { schema: "{}".into() }),
-        Message::RunList(RunList { runs: vec![RunRow { run: RUN, place: 2, env: "e".into(), ..RunRow::default() }] }),
+        Message::RunList(RunList {
+            may_wait: true,
+            runs: vec![RunRow { run: RUN, place: 2, env: "e".into(), ..RunRow::default() }],
+        }),
         Message::RemoveRun(RemoveRun { request: 7, run: RUN }),
         Message::WorkerToken(WorkerToken { request: 7, token: Token::new([7; 32]) }),
         Message::StartEpisode(StartEpisode { episode: 300, training: true }),

@@ -367,8 +367,8 @@ fn settings_of_a_run() {
         error: "x".into(),
         run_dir: "d".into(),
     };
-    let list = "524d010028000000 01 ac02 03 02 01 65 01 61 07 e807 0000c03f 01 78 01 64";
-    assert_bytes(&Message::RunList(RunList { runs: vec![row] }), list);
+    let list = "524d010028000000 01 01 ac02 03 02 01 65 01 61 07 e807 0000c03f 01 78 01 64";
+    assert_bytes(&Message::RunList(RunList { may_wait: true, runs: vec![row] }), list);
     assert_bytes(&Message::RemoveRun(RemoveRun { request: 1, run: 300 }), "524d010060000000 01 ac02");
     assert_bytes(&Message::RunSchema(RunSchema { schema: "{}".into() }), "524d010027000000 02 7b7d");
 }

@@ -427,6 +427,8 @@ pub struct RunStatus {
 /// The runs that a hub has executed, executes, or will execute. Sent when one is added, begins, ends or is removed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunList {
+    /// The hub lets runs wait for the one that is going on.
+    pub may_wait: bool,
     /// By number.
     pub runs: Vec<RunRow>,
 }

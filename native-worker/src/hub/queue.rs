@@ -64,8 +64,7 @@ impl Actor {
     /// waiting while another one is going on.
     pub(super) fn start_from_page(&mut self, settings: &str) -> Result<(), String> {
         let config = RunConfig::of_wire_settings(settings).map_err(|error| error.to_string())?;
-        let keeps_several = self.runs_dir.is_some() && !self.is_leaving;
-        if !keeps_several || self.is_free() && self.queue.waiting.is_empty() {
+        if !self.lets_runs_wait() || self.is_free() && self.queue.waiting.is_empty() {
             return self.begin_from_page(None, config);
         }
         if self.queue.waiting.len() == MAX_WAITING {
@@ -77,6 +76,11 @@ impl Actor {
         self.queue.waiting.push_back(Waiting { number: self.next_run, config });
         self.next_run += 1;
         Ok(())
+    }
+
+    /// Not where the hub ends with its run.
+    fn lets_runs_wait(&self) -> bool {
+        self.runs_dir.is_some() && !self.is_leaving
     }
 
     fn begin_from_page(&mut self, number: Option<u32>, config: RunConfig) -> Result<(), String> {
@@ -140,7 +144,7 @@ impl Actor {
         runs.iter_mut().for_each(|row| {
             [&mut row.env, &mut row.error, &mut row.run_dir].into_iter().for_each(|text| *text = first_of(text));
         });
-        Message::RunList(RunList { runs })
+        Message::RunList(RunList { may_wait: self.lets_runs_wait(), runs })
     }
 }
 

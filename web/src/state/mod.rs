@@ -22,7 +22,7 @@ use rollmesh_core::{
     group::TooFewSlots,
     protocol::{
         Message, Phase, Role, Token, TokenId, WorkerState,
-        message::{EnvTrace, LedgerReport, RunStatus, WorkerRow},
+        message::{EnvTrace, LedgerReport, RunList, RunStatus, WorkerRow},
     },
     time::Micros,
 };
@@ -54,6 +54,8 @@ pub struct State {
     pub schema: Option<Arc<RunSchema>>,
     /// The hub's run; none before the hub said anything.
     pub run: Option<RunStatus>,
+    /// All runs of the hub by number, and whether another one may wait.
+    pub runs: RunList,
     /// Its books by reason; none before the hub said anything.
     pub ledger: Option<LedgerReport>,
     /// The iterations so far.

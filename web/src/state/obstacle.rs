@@ -32,7 +32,7 @@ impl State {
             Action::Pause | Action::Resume | Action::Stop | Action::Drain | Action::Checkpoint if is_over => {
                 Some("No run is going on.")
             }
-            Action::Start(_) if !is_over => Some("A run is going on; stop it first."),
+            Action::Start(_) if !is_over && !self.runs.may_wait => Some("A run is going on; stop it first."),
             Action::RemoveWorker { worker } => match self.workers.get(worker).map(|row| row.state) {
                 None => Some("This worker is gone."),
                 Some(state) if state == WorkerState::Leaving.to_wire() => Some("This worker is leaving already."),

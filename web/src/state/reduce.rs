@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rollmesh_core::{
     protocol::{
         Message, RefusalCode, TokenHash,
-        message::{self, EvaluationPoint, Iteration, NewToken, Refused, Reply, WorkerToken},
+        message::{self, EvaluationPoint, Iteration, NewToken, Refused, Reply, RunList, WorkerToken},
         reconnect_delay,
     },
     time::Micros,
@@ -85,6 +85,7 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             // The hub tells everything anew: what was here may be another hub's.
             state.schema = None;
             state.run = None;
+            state.runs = RunList::default();
             state.ledger = None;
             state.curves.clear();
             state.workers.clear();
@@ -136,6 +137,7 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
             Ok(schema) => state.schema = Some(Arc::new(schema)),
             Err(error) => return toast(state, Level::Error, format!("The hub's settings cannot be read: {error}")),
         },
+        Message::RunList(runs) => state.runs = runs,
         Message::LedgerReport(ledger) => state.ledger = Some(ledger),
         Message::Iteration(iteration) => state.curves.push(iteration),
         Message::WorkerRow(row) => {

@@ -33,6 +33,11 @@ pub enum Action {
         /// The worker's id.
         worker: u32,
     },
+    /// Do not begin a run that waits.
+    RemoveRun {
+        /// The run's number.
+        run: u32,
+    },
     /// Show the environment of another slot.
     Watch {
         /// The slot.
@@ -62,6 +67,7 @@ impl Action {
             Self::Checkpoint => "No checkpoint was written".into(),
             Self::AddWorker => "No worker was added".into(),
             Self::RemoveWorker { worker } => format!("Worker {worker} was not removed"),
+            Self::RemoveRun { run } => format!("Run {run} was not removed"),
             Self::Watch { slot } => format!("Slot {slot} cannot be shown"),
             Self::PlayDemo(env) => format!("{} is not played", env.name),
             Self::Start(_) => "The run was not started".into(),
@@ -126,6 +132,7 @@ impl Requests {
             Action::RemoveWorker { worker } => {
                 Message::RemoveWorker(message::RemoveWorker { request, worker: *worker })
             }
+            Action::RemoveRun { run } => Message::RemoveRun(message::RemoveRun { request, run: *run }),
             Action::Watch { slot } => Message::Watch(message::Watch { request, slot: *slot }),
             Action::Start(settings) => Message::StartRun(StartRun { request, settings: settings.to_string() }),
             Action::Join => Message::WorkerTokenRequest(Request { request }),

@@ -6,7 +6,7 @@ use rollmesh_core::{
         Message, Phase, RefusalCode, Role, Token, TokenAction, TokenHash, WorkerState,
         message::{
             EnvTrace, EvaluationPoint, Iteration, LedgerReport, ManageTokens, NewToken, Notice, Refused, Reply,
-            Request, RunSchema, RunStatus, StartRun, Welcome, WorkerGone, WorkerRow, WorkerToken,
+            Request, RunList, RunSchema, RunStatus, StartRun, Welcome, WorkerGone, WorkerRow, WorkerToken,
         },
     },
     time::Micros,
@@ -124,6 +124,10 @@ fn settings_of_a_run_are_those_of_the_hub_that_the_page_is_connected_to() {
     assert_eq!(state.schema, None);
     assert_eq!(reduce(&mut state, status(1, Phase::Stopped)), []);
     let settings = Config::new().with_at("seed", 7.into());
+    reduce(&mut state, status(1, Phase::Running));
+    assert!(state.obstacle(&Action::Start(settings.clone())).is_some(), "this hub has one run");
+    reduce(&mut state, Event::Received(Message::RunList(RunList { may_wait: true, runs: vec![] })));
+    assert_eq!(state.obstacle(&Action::Start(settings.clone())), None);
     let start = StartRun { request: 1, settings: r#"{"seed":7}"#.into() };
     assert_eq!(reduce(&mut state, Event::Act(Action::Start(settings))), [send(Message::StartRun(start))]);
 }

@@ -3,13 +3,13 @@
 use leptos::prelude::*;
 use rollmesh_core::protocol::Phase;
 
-use super::{action_button::ActionButton, start_form::StartRunForm};
+use super::{action_button::ActionButton, runs::Runs, start_form::StartRunForm};
 use crate::{
     shell::Store,
     state::{Action, State},
 };
 
-/// Pause, resume, checkpoint, stop; more and fewer workers; and the form for the next run when none is going on.
+/// Pause, resume, checkpoint, stop; more and fewer workers; the hub's runs, and the form for the next one.
 #[component]
 pub(crate) fn Controls() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -17,6 +17,7 @@ pub(crate) fn Controls() -> impl IntoView {
     let note = store.select(|state| state.obstacle(&Action::Stop));
     let run_dir = store.select(|state| state.run.as_ref().map(|run| run.run_dir.clone()).unwrap_or_default());
     let can_start = store.select(|state| state.is_online() && !state.phase().is_active());
+    let can_queue = store.select(|state| state.is_online() && state.phase().is_active() && state.runs.may_wait);
     view! {
         <section class="card" aria-labelledby="controls-title">
             <div class="card-head">
@@ -37,8 +38,15 @@ pub(crate) fn Controls() -> impl IntoView {
             <p class="run-dir" data-testid="run-dir" hidden=move || run_dir.with(String::is_empty)>
                 "Files on the hub: " {run_dir}
             </p>
+            <Runs/>
             <Show when=move || can_start.get()>
                 <StartRunForm/>
+            </Show>
+            <Show when=move || can_queue.get()>
+                <details class="more">
+                    <summary data-testid="start-another">"Another run, after those before it"</summary>
+                    <StartRunForm/>
+                </details>
             </Show>
         </section>
     }

@@ -11,6 +11,7 @@ mod key_numbers;
 mod ledger;
 mod live;
 mod live_picture;
+mod runs;
 mod start_form;
 mod this_tab;
 mod toasts;
