@@ -82,6 +82,9 @@ pub struct PolicyCheckpoint {
 /// Why there is no policy.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyCheckpointError {
+    /// Policies are directories.
+    #[error("{0} is a file: give the directory of a run or of a checkpoint, in which it may be")]
+    File(PathBuf),
     /// Nothing that is known.
     #[error(
         "{0} holds no policy: give the directory of a run that has saved one, as `rollmesh train --run-dir {0}` does, or \
@@ -178,6 +181,7 @@ impl PolicyCheckpoint {
             (Some(Ok(last)), Some(Ok(saved))) => Ok(if saved.iteration > last.iteration { saved } else { last }),
             (Some(Ok(found)), _) | (_, Some(Ok(found))) => Ok(found),
             (Some(Err(error)), _) | (None, Some(Err(error))) => Err(error),
+            (None, None) if path.is_file() => Err(PolicyCheckpointError::File(path.into())),
             (None, None) => Err(PolicyCheckpointError::NotFound(path.into())),
         }
     }

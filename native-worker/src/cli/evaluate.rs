@@ -117,9 +117,10 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
     // Drawn actions are those of training: where the two differ by much, one alone misleads.
     let request = EvaluationRequest { deterministic: args.explore, render: false, ..request };
     worker.submit_request(Some(&checkpoint.weights), request, Earlier::Cancel).map_err(Failure::other)?;
-    let other = wait(&mut worker, &interruption, !args.json)?;
+    // What was found first is worth knowing, whatever becomes of the second.
+    let other = wait(&mut worker, &interruption, !args.json);
     let film = args.render.as_ref().map(|path| (path, film(&found)));
-    let report = Report::of(&checkpoint, &run, !args.explore, found, &other);
+    let report = Report::of(&checkpoint, &run, !args.explore, found, other.as_ref().ok());
     match args.json {
         true => println!("{}", serde_json::to_string(&report).map_err(Failure::other)?),
         false => report.print(),
@@ -135,7 +136,7 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
             println!("film          {}", path.display());
         }
     }
-    Ok(ExitCode::SUCCESS)
+    other.map(|_| ExitCode::SUCCESS)
 }
 
 fn wait(worker: &mut EvalWorker, interruption: &Interruption, visible: bool) -> Result<Evaluation, Failure> {
@@ -144,9 +145,7 @@ fn wait(worker: &mut EvalWorker, interruption: &Interruption, visible: bool) -> 
         match worker.poll(LOOK).map_err(Failure::other)? {
             Some(found) => return Ok(found),
             None if interruption.is_noticed() => {
-                return Err(Failure::Interrupted(
-                    "the episodes were not played to their end, and none is reported".into(),
-                ));
+                return Err(Failure::Interrupted("not all episodes were played to their end".into()));
             }
             None => progress.at(0),
         }
@@ -181,9 +180,9 @@ impl Report {
         run: &RunConfig,
         deterministic: bool,
         found: Evaluation,
-        other: &Evaluation,
+        other: Option<&Evaluation>,
     ) -> Self {
-        let by_actions = [found.episode_return_mean, other.episode_return_mean];
+        let by_actions = [found.episode_return_mean, other.and_then(|other| other.episode_return_mean)];
         let returns = || found.episodes.iter().map(|episode| episode.episode_return);
         Self {
             env: checkpoint.run.env().into(),

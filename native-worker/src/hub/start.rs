@@ -68,6 +68,10 @@ impl Hub {
         let hosts = names(config.listen, hosts);
         let tls = tls.map(|tls| tls::Tls::open(&tls, config.listen, &hosts)).transpose()?;
         let fingerprint = tls.as_ref().map(|tls| tls.fingerprint);
+        // Before anything is written: another hub may be there, with the same files.
+        let failed = |source| HubError::Listen { address: config.listen, source };
+        let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
         let mut audit = match &audit_log {
             Some(path) => Audit::open(path).map_err(|error| HubError::Audit(path.clone(), error))?,
             None => Audit::default(),
@@ -78,9 +82,6 @@ impl Hub {
         let mut tokens = access::Tokens::new(token_file.as_deref().map(TokenFile::open).transpose()?, kept);
         let clients = config.external.clone().map(client::Clients::new).transpose()?.map(Arc::new);
         let assets = assets::Assets::find(config.dashboard, config.assets.as_deref())?;
-        let failed = |source| HubError::Listen { address: config.listen, source };
-        let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
         let mut let_in = |token, role| tokens.add(token, TokenGrant { role, child: None, expires: None });
         let_in(&worker, Role::Worker);
         let_in(&evaluator, Role::Evaluator);

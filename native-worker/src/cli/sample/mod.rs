@@ -109,7 +109,7 @@ pub(super) struct SampleArgs {
     no_dashboard: bool,
     #[command(flatten)]
     mode: ModeFlags,
-    /// Do not hash the rows of workers, which takes longer than getting them
+    /// Do not hash the rows, which may take longer than getting them
     #[arg(long)]
     no_hash: bool,
     /// Print one JSON object
@@ -196,9 +196,11 @@ fn alone(
     };
     let progress = Progress::new(goal, "env steps", !args.json);
     clients.iter().for_each(|clients| clients.print_above(&progress));
-    let (mut source, hasher) = match is_plain {
-        true => (Alone::plain(worker, each)?, Hasher::Rollout(Box::default())),
-        false => (Alone::new(worker), Hasher::Batch(Box::new(BatchHasher::new()))),
+    let mut source = if is_plain { Alone::plain(worker, each)? } else { Alone::new(worker) };
+    let hasher = match is_plain {
+        _ if args.no_hash => Hasher::None,
+        true => Hasher::Rollout(Box::default()),
+        false => Hasher::Batch(Box::new(BatchHasher::new())),
     };
     let mut tally = Tally::new(hasher, log, progress);
     while tally.env_steps() < goal && !interruption.is_noticed() && source.next(&mut tally, &interruption)? {}
