@@ -185,7 +185,7 @@ impl Workers {
 /// The hub of a run: at any free port of this machine, unless it is to listen elsewhere.
 fn hub_config(args: &SampleArgs) -> Result<HubConfig, Failure> {
     let listen = args.clients.listen;
-    let security = listen.map_or(Ok(SecurityConfig::default()), |_| args.clients.security.config(None))?;
+    let security = listen.map_or_else(|| Ok(SecurityConfig::default()), |_| args.clients.security.config(None))?;
     let listen = listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     Ok(HubConfig { assets: args.clients.assets.clone(), ..host::config(listen, !args.no_dashboard, security)? })
 }
