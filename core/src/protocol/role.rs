@@ -43,18 +43,52 @@ impl Role {
 /// workers; what a chunk is a part of must be allowed by itself.
 #[must_use]
 pub const fn allow(role: Role, kind: Kind) -> bool {
+    route(kind).0 & bit(role) != 0
+}
+
+/// Whether a peer of this role accepts a message of this kind from the hub.
+#[must_use]
+pub const fn expect(role: Role, kind: Kind) -> bool {
+    route(kind).1 & bit(role) != 0
+}
+
+/// A set of roles: bit `n` for the role whose wire form is `n`.
+type Roles = u8;
+
+const NONE: Roles = 0;
+const OPERATOR: Roles = bit(Role::Operator);
+const DASHBOARDS: Roles = OPERATOR | bit(Role::Viewer);
+const WORKER: Roles = bit(Role::Worker);
+const CLIENT: Roles = bit(Role::Client);
+const EVALUATOR: Roles = bit(Role::Evaluator);
+const ALL: Roles = DASHBOARDS | WORKER | CLIENT | EVALUATOR;
+
+const fn bit(role: Role) -> Roles {
+    1 << role as u8
+}
+
+/// Who may send a message of this kind to the hub, and who may get it from the hub, once a session is open.
+const fn route(kind: Kind) -> (Roles, Roles) {
     match kind {
-        Kind::Goodbye => true,
-        Kind::Chunk
-        | Kind::Credit
-        | Kind::LeaseRefused
+        Kind::Hello => (NONE, NONE),
+        Kind::Goodbye => (ALL, ALL),
+        Kind::Welcome | Kind::Refused => (NONE, ALL),
+        Kind::Chunk | Kind::Credit => (WORKER, WORKER),
+        Kind::LeaseRefused
         | Kind::Progress
         | Kind::FragmentUpload
         | Kind::AgentUpload
         | Kind::WeightsApplied
         | Kind::CallResult
         | Kind::CallProgress
-        | Kind::RunAnswer => matches!(role, Role::Worker),
+        | Kind::RunAnswer => (WORKER, NONE),
+        Kind::RunStart
+        | Kind::RunEnd
+        | Kind::WeightsUpdate
+        | Kind::LeaseGrant
+        | Kind::Revoke
+        | Kind::WorkerSetup
+        | Kind::Call => (NONE, WORKER),
         Kind::Pause
         | Kind::Resume
         | Kind::Stop
@@ -67,61 +101,8 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::Drain
         | Kind::Checkpoint
         | Kind::ManageTokens
-        | Kind::RemoveRun => matches!(role, Role::Operator),
-        Kind::StartEpisode
-        | Kind::GetAction
-        | Kind::LogAction
-        | Kind::LogReturns
-        | Kind::EndEpisode
-        | Kind::AbandonEpisode => matches!(role, Role::Client),
-        Kind::EvaluatorName | Kind::EvaluatorBytes | Kind::EvaluatorTaken => matches!(role, Role::Evaluator),
-        Kind::Hello
-        | Kind::Welcome
-        | Kind::Refused
-        | Kind::RunStart
-        | Kind::RunEnd
-        | Kind::WeightsUpdate
-        | Kind::LeaseGrant
-        | Kind::Revoke
-        | Kind::WorkerSetup
-        | Kind::Call
-        | Kind::RunStatus
-        | Kind::Iteration
-        | Kind::WorkerRow
-        | Kind::WorkerGone
-        | Kind::EnvTrace
-        | Kind::Notice
-        | Kind::LedgerReport
-        | Kind::RunSchema
-        | Kind::RunList
-        | Kind::Reply
-        | Kind::WorkerToken
-        | Kind::TokenRows
-        | Kind::NewToken
-        | Kind::Spaces
-        | Kind::Actions
-        | Kind::EpisodeReply
-        | Kind::Evaluation
-        | Kind::EvaluationTrace
-        | Kind::EvaluatorFound
-        | Kind::EvaluatorGone => false,
-    }
-}
-
-/// Whether a peer of this role accepts a message of this kind from the hub.
-#[must_use]
-pub const fn expect(role: Role, kind: Kind) -> bool {
-    match kind {
-        Kind::Welcome | Kind::Refused | Kind::Goodbye => true,
-        Kind::Chunk
-        | Kind::Credit
-        | Kind::RunStart
-        | Kind::RunEnd
-        | Kind::WeightsUpdate
-        | Kind::LeaseGrant
-        | Kind::Revoke
-        | Kind::WorkerSetup
-        | Kind::Call => matches!(role, Role::Worker),
+        | Kind::RemoveRun => (OPERATOR, NONE),
+        Kind::Reply | Kind::WorkerToken | Kind::TokenRows | Kind::NewToken => (NONE, OPERATOR),
         Kind::RunStatus
         | Kind::Iteration
         | Kind::WorkerRow
@@ -132,41 +113,17 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::RunSchema
         | Kind::RunList
         | Kind::Evaluation
-        | Kind::EvaluationTrace => matches!(role, Role::Viewer | Role::Operator),
-        Kind::Reply | Kind::WorkerToken | Kind::TokenRows | Kind::NewToken => matches!(role, Role::Operator),
-        Kind::Spaces | Kind::Actions | Kind::EpisodeReply => matches!(role, Role::Client),
-        Kind::EvaluatorFound | Kind::EvaluatorBytes | Kind::EvaluatorTaken | Kind::EvaluatorGone => {
-            matches!(role, Role::Evaluator)
-        }
-        Kind::Hello
-        | Kind::LeaseRefused
-        | Kind::Progress
-        | Kind::FragmentUpload
-        | Kind::AgentUpload
-        | Kind::WeightsApplied
-        | Kind::CallResult
-        | Kind::CallProgress
-        | Kind::RunAnswer
-        | Kind::Pause
-        | Kind::Resume
-        | Kind::Stop
-        | Kind::AddWorker
-        | Kind::RemoveWorker
-        | Kind::StartRun
-        | Kind::Watch
-        | Kind::WorkerTokenRequest
-        | Kind::Scale
-        | Kind::Drain
-        | Kind::Checkpoint
-        | Kind::ManageTokens
-        | Kind::RemoveRun
-        | Kind::StartEpisode
+        | Kind::EvaluationTrace => (NONE, DASHBOARDS),
+        Kind::StartEpisode
         | Kind::GetAction
         | Kind::LogAction
         | Kind::LogReturns
         | Kind::EndEpisode
-        | Kind::AbandonEpisode
-        | Kind::EvaluatorName => false,
+        | Kind::AbandonEpisode => (CLIENT, NONE),
+        Kind::Spaces | Kind::Actions | Kind::EpisodeReply => (NONE, CLIENT),
+        Kind::EvaluatorName => (EVALUATOR, NONE),
+        Kind::EvaluatorBytes | Kind::EvaluatorTaken => (EVALUATOR, EVALUATOR),
+        Kind::EvaluatorFound | Kind::EvaluatorGone => (NONE, EVALUATOR),
     }
 }
 

@@ -89,20 +89,6 @@ impl ExternalEnv {
         Ok(actions.row_of(&AgentId::SINGLE).unwrap_or_default().to_vec())
     }
 
-    /// As [`action`](Self::action), in a task. Waits for ever if nobody samples.
-    ///
-    /// # Errors
-    /// As [`action`](Self::action).
-    pub async fn action_async<O: RowElement, A: RowElement>(
-        &self,
-        id: u64,
-        obs: &[O],
-    ) -> Result<Vec<A>, ExternalEnvError> {
-        self.check_type::<A>()?;
-        let actions = self.0.actions_async(id, &row(obs)).await?;
-        Ok(actions.row_of(&AgentId::SINGLE).unwrap_or_default().to_vec())
-    }
-
     /// Says what the agent observes, and what it does about it by itself: that is recorded as it is, off the policy.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Runs that are started and stopped on the page.
 
-use super::{dashboard::Dashboard, program::Program};
+use super::{browser::DESKTOP, dashboard::Dashboard, program::Program};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_start_and_stop_on_the_page() {
@@ -21,6 +21,16 @@ async fn runs_start_and_stop_on_the_page() {
     start_endless_run(&page, "7").await;
     let name = page.text("run-name").await.unwrap_or_default();
     assert!(name.contains("CartPole-v1") && name.contains("seed 7"), "the header shows {name:?}");
+
+    // Another one waits for it, and may be removed.
+    page.click("start-another").await;
+    page.fill("start-seed", "9").await;
+    page.click("start-run").await;
+    let waits = async || page.text("run-2").await.is_some_and(|row| row.contains("seed 9") && row.contains("place 1"));
+    page.wait("the second run waits", waits).await;
+    page.browser.screenshot("queued", DESKTOP).await;
+    page.click("remove-run").await;
+    page.wait("the second run is gone", async || page.text("run-2").await.is_none()).await;
 
     // Stopping takes two steps, and the first can be taken back.
     page.click("stop").await;

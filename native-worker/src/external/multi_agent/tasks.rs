@@ -76,28 +76,12 @@ impl ExternalMultiAgentEnv {
         poll_fn(|context| self.poll_log(id, obs, actions, context)).await
     }
 
-    /// As [`log_actions`](Self::log_actions), without waiting.
-    ///
-    /// # Errors
-    /// [`ExternalError`], also [`ExternalError::QueueFull`].
-    pub fn try_log_actions(&self, id: u64, obs: &AgentRows, actions: &AgentRows) -> Result<(), ExternalEnvError> {
-        Ok(self.driver.shared().say(|episodes| episodes.log_actions(id, obs, actions))?)
-    }
-
     /// As [`end_episode`](Self::end_episode), in a task.
     ///
     /// # Errors
     /// [`ExternalEnvError::Episode`].
     pub async fn end_episode_async(&self, id: u64, obs: &AgentRows, truncated: bool) -> Result<(), ExternalEnvError> {
         poll_fn(|context| self.poll_end(id, obs, truncated, context)).await
-    }
-
-    /// As [`end_episode`](Self::end_episode), without waiting.
-    ///
-    /// # Errors
-    /// [`ExternalError`], also [`ExternalError::QueueFull`].
-    pub fn try_end_episode(&self, id: u64, obs: &AgentRows, truncated: bool) -> Result<(), ExternalEnvError> {
-        Ok(self.driver.shared().say(|episodes| episodes.end_episode(id, obs, truncated))?)
     }
 
     pub(super) fn poll_request(
