@@ -40,7 +40,7 @@ mod tests;
 mod update;
 
 pub use algorithm::{
-    ALGORITHMS, Algorithm, AlgorithmSpec, ConfigError, MarwilConfig, PolicyGradientConfig, PpoConfig, algorithm,
+    ALGORITHMS, AlgorithmConfig, AlgorithmSpec, ConfigError, MarwilConfig, PolicyGradientConfig, PpoConfig, algorithm,
     all_settings, run_schema,
 };
 pub use device::{DeviceError, DeviceSpec};

@@ -15,7 +15,7 @@ use rollmesh_core::{
 };
 
 use super::{
-    algorithm::{ALGORITHMS, Algorithm, AlgorithmSpec},
+    algorithm::{ALGORITHMS, AlgorithmConfig, AlgorithmSpec},
     error::LearnError,
     model::ModelError,
     rows::OldPolicy,
@@ -41,7 +41,7 @@ impl LearningPolicy {
     pub fn new(
         acting: Box<dyn Policy>,
         spaces: &EnvSpaces,
-        algorithm: impl Into<Algorithm>,
+        algorithm: impl Into<AlgorithmConfig>,
         seed: u64,
     ) -> Result<Self, PolicyError> {
         Self::on(Device::Cpu, acting, spaces, algorithm, seed)
@@ -55,7 +55,7 @@ impl LearningPolicy {
         device: Device,
         acting: Box<dyn Policy>,
         spaces: &EnvSpaces,
-        algorithm: impl Into<Algorithm>,
+        algorithm: impl Into<AlgorithmConfig>,
         seed: u64,
     ) -> Result<Self, PolicyError> {
         let learner = Learner::new(algorithm, spaces, seed, acting.weights(), device)?;
@@ -66,7 +66,11 @@ impl LearningPolicy {
     ///
     /// # Errors
     /// As [`new`](Self::new) and [`NetPolicy::for_algorithm`].
-    pub fn for_context(context: &PolicyContext, algorithm: Algorithm, device: Device) -> Result<Self, PolicyError> {
+    pub fn for_context(
+        context: &PolicyContext,
+        algorithm: AlgorithmConfig,
+        device: Device,
+    ) -> Result<Self, PolicyError> {
         let acting = NetPolicy::for_algorithm(context, algorithm.objective().common().use_critic)?;
         let mut policy = Self::on(device, Box::new(acting), &context.spaces, algorithm, context.seed)?;
         if context.whole_batches {
@@ -82,7 +86,7 @@ impl LearningPolicy {
     }
 }
 
-/// Adds the policies that learn: `pg`, `a2c` and `ppo`, and of logged actions `bc` and `marwil`. A user's kind of one of these names stays. Their settings are those of [`Algorithm::pg`] and so on, and
+/// Adds the policies that learn: `pg`, `a2c` and `ppo`, and of logged actions `bc` and `marwil`. A user's kind of one of these names stays. Their settings are those of [`AlgorithmConfig::pg`] and so on, and
 /// `model`, see [`ModelConfig`](rollmesh_core::policy::ModelConfig).
 ///
 /// ```

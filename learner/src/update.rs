@@ -11,7 +11,7 @@ use rollmesh_core::{
 };
 
 use super::{
-    algorithm::{Algorithm, Epochs, Objective, Schedule},
+    algorithm::{AlgorithmConfig, Epochs, Objective, Schedule},
     dist::ActionHead,
     error::LearnError,
     gradient::Gradient,
@@ -34,7 +34,7 @@ const MAX_SKIPPED_IN_A_ROW: u32 = 3;
 /// by V-trace, for which it also needs `rewards`, `terminateds`, `action_logp` and what else says where its pieces end
 /// ([`piece_ends`](rollmesh_core::postprocess::piece_ends)).
 pub struct Learner {
-    pub(super) algorithm: Algorithm,
+    pub(super) algorithm: AlgorithmConfig,
     pub(super) device: Device,
     old_policy: OldPolicy,
     /// Of what shuffles.
@@ -60,7 +60,7 @@ impl Learner {
     /// [`LearnError::Config`] for settings out of range, [`LearnError::Policy`] for spaces that are no single arrays,
     /// [`LearnError::Model`] for weights that are no model or do not fit the spaces.
     pub fn new(
-        algorithm: impl Into<Algorithm>,
+        algorithm: impl Into<AlgorithmConfig>,
         spaces: &EnvSpaces,
         seed: u64,
         initial: &Weights,

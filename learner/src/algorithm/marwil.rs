@@ -18,7 +18,7 @@ use rollmesh_core::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Algorithm, Common, ConfigError, Epochs, Needs, Objective, Schedule,
+    AlgorithmConfig, Common, ConfigError, Epochs, Needs, Objective, Schedule,
     loss::{ADVANTAGE_EPSILON, Loss, PARTS, VF_LOSS},
     settings::parsed,
     table::{POSITIVE, row},
@@ -129,13 +129,13 @@ const SETTINGS: &[Setting] = &[
     row("moving_average_sqd_adv_norm_update_rate", &[Kind::FRACTION], "Fraction of that mean that each step replaces."),
 ];
 
-impl From<MarwilConfig> for Algorithm {
+impl From<MarwilConfig> for AlgorithmConfig {
     fn from(config: MarwilConfig) -> Self {
         Self::Marwil(config)
     }
 }
 
-impl Algorithm {
+impl AlgorithmConfig {
     /// Behaviour cloning, see [`MarwilConfig::bc`], with these settings over the usual ones.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ pub(crate) use loss::{KL, Loss, PARTS};
 pub use marwil::MarwilConfig;
 pub use policy_gradient::PolicyGradientConfig;
 pub use ppo::PpoConfig;
-pub use registry::{ALGORITHMS, Algorithm, AlgorithmSpec, algorithm, all_settings};
+pub use registry::{ALGORITHMS, AlgorithmConfig, AlgorithmSpec, algorithm, all_settings};
 pub use schema::run_schema;
 pub(crate) use table::in_range;
 
@@ -181,6 +181,6 @@ mod tests {
     fn gae_needs_a_critic() {
         let config = PolicyGradientConfig { use_critic: false, ..PolicyGradientConfig::a2c() };
         let wanted = "use_gae is true, but must be false without a critic: set use_critic to true or use_gae to false";
-        assert_eq!(Algorithm::from(config).validate().unwrap_err().to_string(), wanted);
+        assert_eq!(AlgorithmConfig::from(config).validate().unwrap_err().to_string(), wanted);
     }
 }

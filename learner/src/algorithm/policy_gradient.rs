@@ -15,7 +15,7 @@ use rollmesh_core::config::{Config, ConfigError as SettingsError};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Algorithm, Common, ConfigError, Needs, Objective, Schedule,
+    AlgorithmConfig, Common, ConfigError, Needs, Objective, Schedule,
     loss::{Loss, actor_critic, squared_error},
     settings::parsed,
 };
@@ -99,13 +99,13 @@ impl PolicyGradientConfig {
     }
 }
 
-impl From<PolicyGradientConfig> for Algorithm {
+impl From<PolicyGradientConfig> for AlgorithmConfig {
     fn from(config: PolicyGradientConfig) -> Self {
         Self::PolicyGradient(config)
     }
 }
 
-impl Algorithm {
+impl AlgorithmConfig {
     /// REINFORCE, see [`PolicyGradientConfig::pg`], with these settings over the usual ones.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use rollmesh_core::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Algorithm, Common, ConfigError, Epochs, Needs, Objective, Schedule,
+    AlgorithmConfig, Common, ConfigError, Epochs, Needs, Objective, Schedule,
     loss::{CLIPPED, KL, Loss, actor_critic, normalised, squared_error},
     settings::parsed,
     table::{POSITIVE, row},
@@ -138,13 +138,13 @@ const SETTINGS: &[Setting] = &[
     row("kl_target", POSITIVE, "KL divergence by which kl_coeff adapts."),
 ];
 
-impl From<PpoConfig> for Algorithm {
+impl From<PpoConfig> for AlgorithmConfig {
     fn from(config: PpoConfig) -> Self {
         Self::Ppo(config)
     }
 }
 
-impl Algorithm {
+impl AlgorithmConfig {
     /// Proximal policy optimisation, see [`PpoConfig`], with these settings over the usual ones.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use super::{
 
 /// How to learn, with all settings.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Algorithm {
+pub enum AlgorithmConfig {
     /// One step along the gradient of a whole batch: REINFORCE or advantage actor-critic.
     PolicyGradient(PolicyGradientConfig),
     /// Several passes of clipped steps over a batch.
@@ -31,20 +31,25 @@ pub struct AlgorithmSpec {
     /// Whether it learns from logged experience, and not from what it samples.
     pub is_offline: bool,
     /// Reads its settings, over its usual ones.
-    pub parse: fn(&Config) -> Result<Algorithm, SettingsError>,
+    pub parse: fn(&Config) -> Result<AlgorithmConfig, SettingsError>,
 }
 
 /// The algorithms by name.
 pub const ALGORITHMS: &[AlgorithmSpec] = &[
-    AlgorithmSpec { name: "pg", about: "REINFORCE", is_offline: false, parse: Algorithm::pg },
-    AlgorithmSpec { name: "a2c", about: "Advantage actor-critic", is_offline: false, parse: Algorithm::a2c },
-    AlgorithmSpec { name: "ppo", about: "Proximal policy optimisation", is_offline: false, parse: Algorithm::ppo },
-    AlgorithmSpec { name: "bc", about: "Behaviour cloning, from files", is_offline: true, parse: Algorithm::bc },
+    AlgorithmSpec { name: "pg", about: "REINFORCE", is_offline: false, parse: AlgorithmConfig::pg },
+    AlgorithmSpec { name: "a2c", about: "Advantage actor-critic", is_offline: false, parse: AlgorithmConfig::a2c },
+    AlgorithmSpec {
+        name: "ppo",
+        about: "Proximal policy optimisation",
+        is_offline: false,
+        parse: AlgorithmConfig::ppo,
+    },
+    AlgorithmSpec { name: "bc", about: "Behaviour cloning, from files", is_offline: true, parse: AlgorithmConfig::bc },
     AlgorithmSpec {
         name: "marwil",
         about: "Imitation weighted by what came of actions, from files",
         is_offline: true,
-        parse: Algorithm::marwil,
+        parse: AlgorithmConfig::marwil,
     },
 ];
 
@@ -54,7 +59,7 @@ pub fn algorithm(name: &str) -> Option<&'static AlgorithmSpec> {
     ALGORITHMS.iter().find(|spec| spec.name == name)
 }
 
-impl Algorithm {
+impl AlgorithmConfig {
     pub(crate) fn objective(&self) -> &dyn Objective {
         match self {
             Self::PolicyGradient(config) => config,

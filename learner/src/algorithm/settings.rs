@@ -7,7 +7,7 @@ use rollmesh_core::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    Algorithm, Objective,
+    AlgorithmConfig, Objective,
     table::{SHARED, error},
 };
 
@@ -26,7 +26,7 @@ pub(super) const OPTIONAL: [&str; 4] = ["anneal_over_env_steps", "grad_clip", "t
 /// These settings with a 0 for each of an algorithm's that is off, so that a file says so.
 pub(super) fn with_zeros(
     settings: Config,
-    parse: fn(&Config) -> Result<Algorithm, ConfigError>,
+    parse: fn(&Config) -> Result<AlgorithmConfig, ConfigError>,
 ) -> Result<Config, ConfigError> {
     let missing = |name: &&&str| !settings.names().any(|known| known == **name);
     OPTIONAL.iter().filter(missing).try_fold(settings.clone(), |settings, name| {
@@ -37,10 +37,10 @@ pub(super) fn with_zeros(
 }
 
 /// An algorithm with these settings over the usual ones.
-pub(super) fn parsed<T: Serialize + DeserializeOwned + Into<Algorithm> + Objective>(
+pub(super) fn parsed<T: Serialize + DeserializeOwned + Into<AlgorithmConfig> + Objective>(
     usual: T,
     config: &Config,
-) -> Result<Algorithm, ConfigError> {
+) -> Result<AlgorithmConfig, ConfigError> {
     let mut settings = Config::of(&usual)?;
     for name in config.names().filter(|name| !FOR_OTHERS.contains(name)) {
         let value: Option<serde_json::Value> = config.get(name)?;
@@ -91,46 +91,46 @@ mod tests {
     #[test]
     fn settings_stand_over_the_usual_ones() {
         let own = config(r#"{"lr": 0.01, "grad_clip": null, "model": {"use_lstm": true}, "worker_index": 3}"#);
-        let Algorithm::PolicyGradient(a2c) = Algorithm::a2c(&own).unwrap() else { panic!() };
+        let AlgorithmConfig::PolicyGradient(a2c) = AlgorithmConfig::a2c(&own).unwrap() else { panic!() };
         assert_eq!(a2c, PolicyGradientConfig { lr: 0.01, grad_clip: None, ..PolicyGradientConfig::a2c() });
-        assert_eq!(Algorithm::pg(&Config::new()).unwrap(), PolicyGradientConfig::pg().into());
+        assert_eq!(AlgorithmConfig::pg(&Config::new()).unwrap(), PolicyGradientConfig::pg().into());
     }
 
     #[test]
     fn rllibs_older_names_are_known() {
         let own = config(r#"{"num_sgd_iter": 3, "sgd_minibatch_size": 7, "lambda_": 0.5}"#);
         let want = PpoConfig { num_epochs: 3, minibatch_size: 7, lambda: 0.5, ..PpoConfig::default() };
-        assert_eq!(Algorithm::ppo(&own).unwrap(), want.into());
+        assert_eq!(AlgorithmConfig::ppo(&own).unwrap(), want.into());
     }
 
     #[test]
     fn settings_that_are_off_survive_a_file_without_null() {
         let off = config(r#"{"grad_clip": null, "anneal_over_env_steps": null}"#);
-        let written = with_zeros(config(r#"{"lr": 0.5}"#), Algorithm::ppo).unwrap();
+        let written = with_zeros(config(r#"{"lr": 0.5}"#), AlgorithmConfig::ppo).unwrap();
         assert_eq!(
             written.to_string(),
             r#"{"anneal_over_env_steps":0,"grad_clip":0,"lr":0.5,"target_kl":0,"vf_clip_range":0}"#
         );
         let all = all_settings("ppo", &off).unwrap();
         let again: Config = toml::from_str(&toml::to_string(&all).unwrap()).unwrap();
-        assert_eq!(Algorithm::ppo(&again).unwrap(), Algorithm::ppo(&off).unwrap());
-        assert!(with_zeros(Config::new(), Algorithm::pg).unwrap().names().all(|name| name != "target_kl"));
+        assert_eq!(AlgorithmConfig::ppo(&again).unwrap(), AlgorithmConfig::ppo(&off).unwrap());
+        assert!(with_zeros(Config::new(), AlgorithmConfig::pg).unwrap().names().all(|name| name != "target_kl"));
     }
 
     #[test]
     fn unknown_names_are_refused_with_the_known_ones() {
-        let error = Algorithm::pg(&config(r#"{"learning_rate": 1}"#)).unwrap_err().to_string();
+        let error = AlgorithmConfig::pg(&config(r#"{"learning_rate": 1}"#)).unwrap_err().to_string();
         assert!(error.contains("unknown field `learning_rate`, expected one of `gamma`, `lambda`"), "{error}");
-        assert!(Algorithm::pg(&config(r#"{"clip_param": 0.1}"#)).is_err());
+        assert!(AlgorithmConfig::pg(&config(r#"{"clip_param": 0.1}"#)).is_err());
     }
 
     #[test]
     fn values_out_of_range_are_named() {
-        let error = Algorithm::ppo(&config(r#"{"gamma": 1.5}"#)).unwrap_err();
+        let error = AlgorithmConfig::ppo(&config(r#"{"gamma": 1.5}"#)).unwrap_err();
         assert_eq!(error.to_string(), "the setting 'gamma' is wrong: 1.5 must be from 0 to 1");
         // A file's NaN arrives as text, since JSON has no such number.
         for (name, value) in [("grad_clip", "nan"), ("grad_clip", "inf"), ("lr", "nan"), ("lr", "fast")] {
-            let error = Algorithm::ppo(&config(&format!(r#"{{"{name}": "{value}"}}"#))).unwrap_err().to_string();
+            let error = AlgorithmConfig::ppo(&config(&format!(r#"{{"{name}": "{value}"}}"#))).unwrap_err().to_string();
             let wanted = format!("the setting '{name}' is wrong: \"{value}\" must be above 0");
             assert_eq!(error, wanted);
         }

@@ -20,7 +20,7 @@ fn loss(learner: &mut Learner, batch: &SampleBatch, [vf_loss_coeff, entropy_coef
 
 /// Compares the gradient with differences of losses along some directions, and along single weights of every tensor.
 #[track_caller]
-fn check(algorithm: impl Into<Algorithm>, action: Space, weights: &Weights, coefficients: [f64; 3]) {
+fn check(algorithm: impl Into<AlgorithmConfig>, action: Space, weights: &Weights, coefficients: [f64; 3]) {
     let batch = batch(&action);
     let mut learner =
         Learner::new(algorithm, &spaces(3, action), 1, weights, Device::Cpu).unwrap().with_old_policy(OldPolicy::Batch);
@@ -130,7 +130,7 @@ fn observations_are_encoded_as_for_acting() {
 #[test]
 fn what_is_missing_is_named() {
     let whole = batch(&Space::Discrete { n: 2 });
-    let error = |algorithm: Algorithm, weights: &Weights, without: &str| {
+    let error = |algorithm: AlgorithmConfig, weights: &Weights, without: &str| {
         let mut batch = whole.clone();
         batch.remove(without);
         let mut learner = Learner::new(algorithm, &discrete(3, 2), 1, weights, Device::Cpu).unwrap();
@@ -140,7 +140,7 @@ fn what_is_missing_is_named() {
     for (column, algorithm, weights) in [
         ("obs", a2c().into(), &mlp),
         ("actions", a2c().into(), &mlp),
-        ("advantages", Algorithm::from(PolicyGradientConfig::pg()), &mlp),
+        ("advantages", AlgorithmConfig::from(PolicyGradientConfig::pg()), &mlp),
         ("value_targets", a2c().into(), &mlp),
         ("vf_preds", a2c().into(), &mlp),
         ("action_logp", ppo().into(), &mlp),

@@ -106,6 +106,6 @@ fn policies_say_what_they_take() {
     assert!(!advantages.use_gae && !advantages.use_critic, "returns as they are");
     assert!(marwil.data_parallel().is_none(), "ranks would weigh rows differently");
     let own = r#"{"vf_coeff": 0.25, "beta": 0.5}"#.parse().unwrap();
-    let Algorithm::Marwil(config) = Algorithm::marwil(&own).unwrap() else { panic!() };
+    let AlgorithmConfig::Marwil(config) = AlgorithmConfig::marwil(&own).unwrap() else { panic!() };
     assert_eq!((config.vf_loss_coeff, config.beta), (0.25, 0.5));
 }

@@ -66,20 +66,20 @@ where
     (batch, rewards.iter().sum())
 }
 
-fn pg(lr: f64) -> Algorithm {
+fn pg(lr: f64) -> AlgorithmConfig {
     PolicyGradientConfig { lr, ..PolicyGradientConfig::pg() }.into()
 }
 
-fn a2c(lr: f64) -> Algorithm {
+fn a2c(lr: f64) -> AlgorithmConfig {
     PolicyGradientConfig { lr, entropy_coeff: 0.0, ..PolicyGradientConfig::a2c() }.into()
 }
 
-fn ppo(lr: f64) -> Algorithm {
+fn ppo(lr: f64) -> AlgorithmConfig {
     PpoConfig { lr, minibatch_size: 64, anneal_over_env_steps: None, ..PpoConfig::default() }.into()
 }
 
 /// Share of right answers in a bandit of two contexts after some updates.
-fn bandit_after(algorithm: Algorithm, updates: u64) -> f32 {
+fn bandit_after(algorithm: AlgorithmConfig, updates: u64) -> f32 {
     let mut learner = Learner::new(algorithm, &discrete(2, 2), 1, &weights(2, &[8], 2), Device::Cpu).unwrap();
     let mut share = 0.0;
     for update in 0..updates {
@@ -103,7 +103,7 @@ fn every_algorithm_learns_a_bandit() {
 }
 
 /// Distance from a target that depends on the observation, of actions from a normal distribution.
-fn distance_after(algorithm: Algorithm, updates: u64) -> f32 {
+fn distance_after(algorithm: AlgorithmConfig, updates: u64) -> f32 {
     let mut learner =
         Learner::new(algorithm, &spaces(1, Space::vector(&[-1.0], &[1.0])), 1, &weights(1, &[8], 2), Device::Cpu)
             .unwrap();

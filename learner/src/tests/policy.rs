@@ -18,15 +18,16 @@ use rollmesh_core::{
 
 use super::super::{test_support::*, *};
 
-fn policy(algorithm: impl Into<Algorithm>) -> LearningPolicy {
+fn policy(algorithm: impl Into<AlgorithmConfig>) -> LearningPolicy {
     let (spaces, config) = (discrete(2, 2), ModelConfig::of_widths(&[8]));
     let acting = NetPolicy::new(&spaces, &config, weights(2, &[8], 2), 1, Kernels::PORTABLE).unwrap();
     LearningPolicy::new(Box::new(acting), &discrete(2, 2), algorithm, 3).unwrap()
 }
 
-fn algorithms() -> [Algorithm; 3] {
+fn algorithms() -> [AlgorithmConfig; 3] {
     let ppo = r#"{"num_sgd_iter": 2, "sgd_minibatch_size": 16, "kl_coeff": 0.2}"#.parse().unwrap();
-    [Algorithm::pg(&Config::new()), Algorithm::a2c(&Config::new()), Algorithm::ppo(&ppo)].map(Result::unwrap)
+    [AlgorithmConfig::pg(&Config::new()), AlgorithmConfig::a2c(&Config::new()), AlgorithmConfig::ppo(&ppo)]
+        .map(Result::unwrap)
 }
 
 fn bad_batch() -> SampleBatch {
@@ -174,7 +175,7 @@ fn weights_that_are_not_finite_leave_the_good_ones() {
 #[test]
 fn ppo_clips_over_several_calls() {
     let config = r#"{"lr": 0.05, "num_sgd_iter": 1, "sgd_minibatch_size": 1000, "anneal_over_env_steps": null}"#;
-    let mut policy = policy(Algorithm::ppo(&config.parse().unwrap()).unwrap());
+    let mut policy = policy(AlgorithmConfig::ppo(&config.parse().unwrap()).unwrap());
     let clipped: Vec<f64> = (0..8).map(|_| policy.learn_on_batch(&bandit(200, 1)).unwrap()["clip_fraction"]).collect();
     assert!(clipped[7] > clipped[0] + 0.1, "{clipped:?}");
 }
@@ -182,7 +183,7 @@ fn ppo_clips_over_several_calls() {
 #[test]
 fn the_runs_clock_anneals() {
     let config = r#"{"lr": 0.01, "anneal_over_env_steps": 1000, "anneal_to": 0.0}"#.parse().unwrap();
-    let mut policy = policy(Algorithm::a2c(&config).unwrap());
+    let mut policy = policy(AlgorithmConfig::a2c(&config).unwrap());
     let rates = [0, 500, 1000].map(|timestep| {
         policy.on_global_var_update(&GlobalVars { timestep, ..GlobalVars::default() });
         policy.learn_on_batch(&bandit(8, 1)).unwrap()["cur_lr"]
@@ -193,7 +194,7 @@ fn the_runs_clock_anneals() {
 #[test]
 fn settings_say_how_trajectories_are_postprocessed() {
     let config = r#"{"gamma": 0.95, "lambda": 0.7}"#.parse().unwrap();
-    let Postprocessing::Advantages(config) = policy(Algorithm::a2c(&config).unwrap()).postprocessing() else {
+    let Postprocessing::Advantages(config) = policy(AlgorithmConfig::a2c(&config).unwrap()).postprocessing() else {
         panic!()
     };
     assert_eq!((config.gamma, config.lambda, config.use_gae, config.use_critic), (0.95, 0.7, true, true));

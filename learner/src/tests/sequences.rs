@@ -9,7 +9,7 @@ use rollmesh_core::{
 
 use super::super::{test_support::*, *};
 
-fn learner(algorithm: impl Into<Algorithm>) -> Learner {
+fn learner(algorithm: impl Into<AlgorithmConfig>) -> Learner {
     Learner::new(algorithm, &discrete(3, 3), 1, &lstm_weights(3, 4, 3), Device::Cpu).unwrap()
 }
 
@@ -26,14 +26,14 @@ fn padding_is_never_learned_from() {
             sequence[len as usize * width..].fill(f32::NAN);
         }
     }
-    let learn = |batch: &SampleBatch, algorithm: Algorithm| {
+    let learn = |batch: &SampleBatch, algorithm: AlgorithmConfig| {
         let (weights, stats) = learner(algorithm).update(batch).unwrap();
         (bits(&weights), stats)
     };
     for algorithm in
         [PolicyGradientConfig::a2c().into(), PpoConfig { minibatch_size: 6, ..PpoConfig::default() }.into()]
     {
-        let whole = learn(&batch, Algorithm::clone(&algorithm));
+        let whole = learn(&batch, AlgorithmConfig::clone(&algorithm));
         assert_eq!(learn(&padded, algorithm), whole);
         assert_eq!(whole.1.skipped_steps, 0);
     }

@@ -107,8 +107,8 @@ fn gradients_of_stale_batches_are_those_of_pytorch() {
         let (space, batch, weights) = read(case, golden["version"].as_u64().unwrap());
         let settings: Config = golden["settings"].to_string().parse().unwrap();
         let algorithm = match case["algorithm"].as_str().unwrap() {
-            "ppo" => Algorithm::ppo(&settings.with("clip_param", golden["clip_param"].clone()).unwrap()),
-            _ => Algorithm::a2c(&settings),
+            "ppo" => AlgorithmConfig::ppo(&settings.with("clip_param", golden["clip_param"].clone()).unwrap()),
+            _ => AlgorithmConfig::a2c(&settings),
         };
         let mut learner = Learner::new(algorithm.unwrap(), &spaces(3, space), 1, &weights, Device::Cpu).unwrap();
         let (Gradients(gradients), stats) = learner.compute_gradients(&batch).unwrap();

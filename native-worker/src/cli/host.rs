@@ -13,7 +13,6 @@ use super::{
 use crate::{
     Registry,
     hub::{Hub, HubConfig, HubNotice, SecurityConfig, TOKEN_VARIABLE},
-    kernels::AUTO,
     progress::Progress,
     train::{RunRequest, SavedRun, Summary},
 };
@@ -23,10 +22,7 @@ pub(super) const USUAL_ADDRESS: &str = "127.0.0.1:7878";
 
 /// A hub with a page, or without, whose local workers are this program.
 pub(super) fn config(listen: SocketAddr, dashboard: bool, security: SecurityConfig) -> Result<HubConfig, Failure> {
-    let worker_program = std::env::current_exe().map_err(Failure::other)?;
-    let (assets, runs_dir, external, allow_origins) = (None, None, None, Vec::new());
-    let kernels = AUTO;
-    Ok(HubConfig { listen, dashboard, assets, runs_dir, worker_program, kernels, external, allow_origins, security })
+    Ok(HubConfig { listen, dashboard, security, ..HubConfig::local().map_err(Failure::other)? })
 }
 
 /// Starts a hub, with local workers as the flags say.

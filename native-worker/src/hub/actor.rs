@@ -39,10 +39,12 @@ use super::{
     peer::Knock,
     queue::Queue,
     room::Reserved,
+    turns::Turns,
 };
 use crate::{
+    checkpoint::PolicyCheckpoint,
     launch::{LaunchedEnd, WorkerSpec},
-    train::{Consuming, Run, RunEnd, StartError, Summary, SyncError, Task, Update},
+    train::{Consuming, IterationMetrics, Run, RunEnd, StartError, Summary, SyncError, Task, Update},
     worker::WorkerEnd,
 };
 
@@ -78,7 +80,17 @@ pub(super) enum Event {
     /// A local worker that ended, or did not start, is to be replaced now.
     ReplaceChild { number: u32 },
     /// The program wants a run.
-    Start { task: Task, started: oneshot::Sender<Result<(), StartError>>, done: oneshot::Sender<Summary> },
+    Start {
+        task: Task,
+        /// Each iteration begins when the program asks for it.
+        stepwise: bool,
+        started: oneshot::Sender<Result<(), StartError>>,
+        done: oneshot::Sender<Summary>,
+    },
+    /// The program wants the next iteration of such a run.
+    Step { asker: oneshot::Sender<IterationMetrics> },
+    /// The program wants the policies of the run that goes on.
+    Policy { asker: oneshot::Sender<PolicyCheckpoint> },
     /// The program sets weights.
     SyncWeights { weights: Weights, applied: oneshot::Sender<Result<WeightsVersion, SyncError>> },
     /// The program wants the run saved.
@@ -173,6 +185,9 @@ pub(super) struct Actor {
     pub(super) update: Option<Consuming>,
     /// The run is to end after the update that is being computed.
     pub(super) is_stopping: bool,
+    pub(super) turns: Turns,
+    /// The next iteration is due, and waits until the program asks for it.
+    pub(super) is_held: bool,
     /// The run waits for what an evaluation finds.
     pub(super) is_waiting: bool,
     /// Who waits for a checkpoint.
@@ -239,6 +254,8 @@ impl Actor {
             is_leaving: false,
             update: None,
             is_stopping: false,
+            turns: Turns::default(),
+            is_held: false,
             is_waiting: false,
             askers: Askers::default(),
             syncing: Vec::new(),
@@ -338,10 +355,18 @@ impl Actor {
             Event::InProcessSaid(line) => self.notice(1, format!("in-process worker: {line}")),
             Event::InProcessEnded(end) => self.handle_in_process_end(&end),
             Event::ReplaceChild { number } => self.replace_awaited(number),
-            Event::Start { task, started, done } => {
+            Event::Step { asker } => self.take_turn(asker),
+            Event::Policy { asker } => {
+                if let Some(run) = self.run.as_ref().filter(|run| !run.is_over()) {
+                    // Whoever asked may have gone.
+                    let _ = asker.send(run.policy());
+                }
+            }
+            Event::Start { task, stepwise, started, done } => {
                 let result = self.start_run(None, task);
                 if result.is_ok() {
                     self.done = Some(done);
+                    self.turns = Turns::of(stepwise);
                 }
                 // Whoever asked may have gone; the run goes on.
                 let _ = started.send(result);

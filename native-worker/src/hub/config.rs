@@ -1,11 +1,15 @@
 //! How a hub is set up, and why it cannot be.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
 
 use rollmesh_core::{group::BadShare, kernels::Kernels, protocol::convert::AgentTableError};
 
 use super::{Distrust, TlsConfig, TlsError, TokenFileError};
-use crate::external::ExternalMultiAgentEnv;
+use crate::{external::ExternalMultiAgentEnv, kernels::AUTO};
 
 /// How a hub is set up.
 #[derive(Clone, Debug)]
@@ -29,6 +33,26 @@ pub struct HubConfig {
     pub allow_origins: Vec<String>,
     /// Encryption, tokens that outlive the hub, the audit log.
     pub security: SecurityConfig,
+}
+
+impl HubConfig {
+    /// A hub for this machine alone, at any free port, without a page. Its local workers are this program again.
+    ///
+    /// # Errors
+    /// The system does not say which program this is.
+    pub fn local() -> io::Result<Self> {
+        Ok(Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            dashboard: false,
+            assets: None,
+            runs_dir: None,
+            worker_program: std::env::current_exe()?,
+            kernels: AUTO,
+            external: None,
+            allow_origins: Vec::new(),
+            security: SecurityConfig::default(),
+        })
+    }
 }
 
 /// How a hub protects itself. The default is right for a hub of one machine.

@@ -121,6 +121,7 @@ impl Actor {
         }
         self.poll_evaluation();
         self.publish_status();
+        self.turns.tell(metrics);
         self.go_on();
     }
 
@@ -190,6 +191,10 @@ impl Actor {
 
     pub(super) fn next_iteration(&mut self) {
         self.resting_until = None;
+        self.is_held = !self.turns.may_begin();
+        if self.is_held {
+            return;
+        }
         let now = self.now();
         let published = self.publish_weights();
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };

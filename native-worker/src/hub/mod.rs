@@ -44,6 +44,7 @@ mod start;
 mod tls;
 mod token_file;
 mod tokens;
+mod turns;
 
 use std::net::SocketAddr;
 

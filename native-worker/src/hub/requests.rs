@@ -7,8 +7,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{CheckpointNowError, Hub, SavedCheckpoint, SyncError, actor::Event, checkpoints};
 use crate::{
+    checkpoint::PolicyCheckpoint,
     learner::LearnError,
-    train::{RunRequest, SavedRun, StartError, Summary, Task},
+    train::{IterationMetrics, RunRequest, SavedRun, StartError, Summary, Task},
 };
 
 impl Hub {
@@ -17,7 +18,7 @@ impl Hub {
     /// # Errors
     /// [`StartRunError`] when the configuration cannot be run or another run is going on.
     pub async fn train(&self, request: impl Into<RunRequest>) -> Result<oneshot::Receiver<Summary>, StartRunError> {
-        self.start_run(Task::Train(Box::new(request.into()))).await
+        self.start_run(Task::Train(Box::new(request.into())), false).await
     }
 
     /// Goes on with a run that was begun before, with the same bits as if it had never ended; otherwise as
@@ -27,7 +28,36 @@ impl Hub {
     /// [`StartRunError`] when the run cannot go on or another run is going on.
     #[doc(alias = "restore")]
     pub async fn resume(&self, saved: SavedRun) -> Result<oneshot::Receiver<Summary>, StartRunError> {
-        self.start_run(Task::Resume(Box::new(saved))).await
+        self.start_run(Task::Resume(Box::new(saved)), false).await
+    }
+
+    /// As [`train`](Self::train), but each iteration begins when [`step`](Self::step) asks for it.
+    pub(crate) async fn train_stepwise(
+        &self,
+        request: RunRequest,
+    ) -> Result<oneshot::Receiver<Summary>, StartRunError> {
+        self.start_run(Task::Train(Box::new(request)), true).await
+    }
+
+    /// As [`resume`](Self::resume), but each iteration begins when [`step`](Self::step) asks for it.
+    pub(crate) async fn resume_stepwise(&self, saved: SavedRun) -> Result<oneshot::Receiver<Summary>, StartRunError> {
+        self.start_run(Task::Resume(Box::new(saved)), true).await
+    }
+
+    /// Executes an iteration of a run that begins them when it is asked to; none if the run is over.
+    pub(crate) async fn step(&self) -> Option<IterationMetrics> {
+        let (asker, answer) = oneshot::channel();
+        // Without a hub nobody answers.
+        let _ = self.events.send(Event::Step { asker }).await;
+        answer.await.ok()
+    }
+
+    /// The policies of the run that goes on.
+    pub(crate) async fn policy(&self) -> Option<PolicyCheckpoint> {
+        let (asker, answer) = oneshot::channel();
+        // Without a hub nobody answers.
+        let _ = self.events.send(Event::Policy { asker }).await;
+        answer.await.ok()
     }
 
     /// Saves the run in its directory, as it is after its latest update, and waits until that is on the disk. It is saved
@@ -61,7 +91,7 @@ impl Hub {
     #[doc(alias = "synchronous_parallel_sample")]
     pub async fn sample(&self, request: impl Into<RunRequest>) -> Result<Sampling, StartRunError> {
         let (sender, batches) = mpsc::channel(1);
-        let summary = self.start_run(Task::Sample(Box::new(request.into()), sender)).await?;
+        let summary = self.start_run(Task::Sample(Box::new(request.into()), sender), false).await?;
         Ok(Sampling { batches, summary })
     }
 
@@ -87,10 +117,10 @@ impl Hub {
         answer.await.unwrap_or_default()
     }
 
-    async fn start_run(&self, task: Task) -> Result<oneshot::Receiver<Summary>, StartRunError> {
+    async fn start_run(&self, task: Task, stepwise: bool) -> Result<oneshot::Receiver<Summary>, StartRunError> {
         let (started, answer) = oneshot::channel();
         let (done, summary) = oneshot::channel();
-        let request = Event::Start { task, started, done };
+        let request = Event::Start { task, stepwise, started, done };
         let sent = self.events.send(request).await.is_ok();
         let answer = if sent { answer.await.unwrap_or(Err(StartError::HubGone)) } else { Err(StartError::HubGone) };
         answer.map(|()| summary).map_err(StartRunError)

@@ -9,7 +9,7 @@ use rollmesh_core::{
 };
 use tokio::time::Instant;
 
-use super::{actor::Actor, audit::Record, checkpoints::CheckpointNowError};
+use super::{actor::Actor, audit::Record, checkpoints::CheckpointNowError, turns::Turns};
 use crate::train::{Run, RunEnd, StartError, Task};
 
 /// The leases of a run that drains have this long to end.
@@ -82,6 +82,9 @@ impl Actor {
         if let Some(end) = self.run.as_ref().filter(is_new).and_then(Run::end_reached) {
             return self.finish_run(end);
         }
+        if !self.turns.may_begin() {
+            return;
+        }
         let may_begin = |run: &&mut Run| !run.is_over() && !run.has_begun() && !run.is_draining();
         let Some(run) = self.run.as_mut().filter(may_begin) else { return };
         let states = || run.group.workers(now).map(|worker| worker.state);
@@ -138,6 +141,7 @@ impl Actor {
         self.remember(&Record::RunEnded { run });
         self.update = None;
         self.is_waiting = false;
+        (self.turns, self.is_held) = (Turns::Free, false);
         self.resting_until = None;
         self.draining_until = None;
         self.roll_back_before = None;

@@ -8,7 +8,7 @@ pub(crate) mod test_support;
 mod thread;
 
 pub use rollmesh_learner::{
-    ALGORITHMS, Algorithm, AlgorithmSpec, ConfigError, DeviceError, DeviceSpec, Fit, FittedQ, FittedQConfig,
+    ALGORITHMS, AlgorithmConfig, AlgorithmSpec, ConfigError, DeviceError, DeviceSpec, Fit, FittedQ, FittedQConfig,
     LearnError, Learner, LearningPolicy, MarwilConfig, ModelError, OldPolicy, PolicyGradientConfig, PpoConfig,
     UpdateStats, algorithm, all_settings, register_learning_policies, register_learning_policies_on, run_schema,
 };

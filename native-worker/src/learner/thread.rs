@@ -100,11 +100,11 @@ mod tests {
     };
 
     use super::{super::test_support::*, *};
-    use crate::learner::{Algorithm, LearningPolicy};
+    use crate::learner::{AlgorithmConfig, LearningPolicy};
 
     fn policy() -> Box<dyn Policy> {
         let context = PolicyContext { whole_batches: true, ..PolicyContext::new(discrete(2, 2), 1, Kernels::PORTABLE) };
-        let algorithm = Algorithm::ppo(&Config::new()).unwrap();
+        let algorithm = AlgorithmConfig::ppo(&Config::new()).unwrap();
         Box::new(LearningPolicy::for_context(&context, algorithm, candle_core::Device::Cpu).unwrap())
     }
 

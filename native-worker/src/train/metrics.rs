@@ -113,38 +113,56 @@ impl Stopwatch {
 
 /// A line of `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct IterationMetrics {
-    pub(crate) iteration: u64,
-    pub(crate) env_steps: u64,
-    pub(crate) episode_return_mean: Option<f64>,
-    pub(crate) episode_len_mean: Option<f64>,
-    pub(crate) steps_per_s: f64,
-    pub(crate) wall_s: f64,
-    pub(crate) policy_loss: f64,
-    pub(crate) vf_loss: f64,
-    pub(crate) entropy: f64,
-    pub(crate) kl: f64,
-    pub(crate) clip_fraction: f64,
-    pub(crate) explained_variance: f64,
-    pub(crate) grad_norm: f64,
-    pub(crate) logp_gap: f64,
-    pub(crate) learning_rate: f64,
+#[non_exhaustive]
+pub struct IterationMetrics {
+    /// Updates so far.
+    pub iteration: u64,
+    /// Env steps that were learned from so far.
+    pub env_steps: u64,
+    /// Mean return of the last 100 finished episodes; none before the first, as the next one.
+    pub episode_return_mean: Option<f64>,
+    /// Their mean length in env steps.
+    pub episode_len_mean: Option<f64>,
+    /// Env steps of this iteration per second.
+    pub steps_per_s: f64,
+    /// Seconds since the run began, without pauses.
+    pub wall_s: f64,
+    /// The policy's part of the loss; this and what follows are means over the update's gradient steps, and over policies.
+    pub policy_loss: f64,
+    /// The value network's part.
+    pub vf_loss: f64,
+    /// Entropy of the action distributions, in nats.
+    pub entropy: f64,
+    /// KL divergence of the policy from the one that acted, in nats.
+    pub kl: f64,
+    /// Fraction of rows whose probability ratio was clipped.
+    pub clip_fraction: f64,
+    /// Fraction of the variance of the value targets that the values explain.
+    pub explained_variance: f64,
+    /// Global norm of the gradient before it was clipped.
+    pub grad_norm: f64,
+    /// The greatest difference between a logged log-probability and the learner's own, for the same weights.
+    pub logp_gap: f64,
+    /// The optimiser's learning rate.
+    pub learning_rate: f64,
+    /// Versions that the weights of the batch's rows were behind the newest, on average.
     #[serde(default)]
-    pub(crate) lag_mean: f64,
+    pub lag_mean: f64,
+    /// The most versions that they were behind.
     #[serde(default)]
-    pub(crate) lag_max: f64,
+    pub lag_max: f64,
     /// Mean rewards of the agents of each policy, of the latest episodes, in runs with other policies than the default one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) policy_reward_mean: BTreeMap<String, f64>,
+    pub policy_reward_mean: BTreeMap<String, f64>,
     /// What each policy says of its update, in runs with other policies than the default one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) policies: BTreeMap<PolicyId, LearnInfo>,
+    pub policies: BTreeMap<PolicyId, LearnInfo>,
     /// Of the latest episodes, as callbacks have recorded them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) custom_metrics: BTreeMap<String, Spread>,
+    pub custom_metrics: BTreeMap<String, Spread>,
     /// What callbacks have added.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) custom: BTreeMap<String, f64>,
+    pub custom: BTreeMap<String, f64>,
 }
 
 impl IterationMetrics {

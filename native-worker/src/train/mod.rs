@@ -1,5 +1,6 @@
 //! A run, for training or for its rows alone: its configuration, what it writes down, and the state that the hub drives.
 
+mod algorithm;
 mod consumer;
 mod evaluation;
 mod found;
@@ -13,9 +14,11 @@ mod run;
 mod run_dir;
 mod saving;
 
+pub use algorithm::{Algorithm, AlgorithmError};
 pub(crate) use consumer::{Consuming, Update};
 pub use evaluation::EvaluationMetrics;
 pub(crate) use found::{FoundRun, found_runs};
+pub use metrics::IterationMetrics;
 pub use outcome::{Failures, FragmentFailed, RunEnd, Summary};
 pub use read_metrics::ReadMetrics;
 pub use request::{RunRequest, RunRequestError};

@@ -12,24 +12,24 @@ use rollmesh_core::{
 use super::{distance, each, ranks};
 use crate::learner::{test_support::*, *};
 
-fn learner_of(algorithm: &Algorithm) -> Learner {
+fn learner_of(algorithm: &AlgorithmConfig) -> Learner {
     Learner::new(algorithm.clone(), &discrete(2, 2), 3, &weights(2, &[16], 2), Device::Cpu).unwrap()
 }
 
-fn algorithms() -> [Algorithm; 3] {
+fn algorithms() -> [AlgorithmConfig; 3] {
     let ppo = r#"{"num_sgd_iter": 3, "sgd_minibatch_size": 16, "kl_coeff": 0.2, "entropy_coeff": 0.01, "lr": 0.001,
         "anneal_over_env_steps": 1000}"#;
     let a2c = r#"{"anneal_over_env_steps": 1000}"#;
     [
-        Algorithm::pg(&"{}".parse().unwrap()),
-        Algorithm::a2c(&a2c.parse().unwrap()),
-        Algorithm::ppo(&ppo.parse().unwrap()),
+        AlgorithmConfig::pg(&"{}".parse().unwrap()),
+        AlgorithmConfig::a2c(&a2c.parse().unwrap()),
+        AlgorithmConfig::ppo(&ppo.parse().unwrap()),
     ]
     .map(Result::unwrap)
 }
 
 /// Learns from parts of batches on as many ranks, and gives what each rank has in the end and what it said.
-fn together(algorithm: &Algorithm, batches: Vec<Vec<SampleBatch>>) -> Vec<(Weights, Vec<UpdateStats>)> {
+fn together(algorithm: &AlgorithmConfig, batches: Vec<Vec<SampleBatch>>) -> Vec<(Weights, Vec<UpdateStats>)> {
     let algorithm = algorithm.clone();
     each(ranks(batches.len() as u32), move |rank, mut group| {
         let mut learner = learner_of(&algorithm);
@@ -82,8 +82,9 @@ fn close(found: &LearnInfo, wanted: &LearnInfo) {
 fn sequences_of_all_ranks_are_learned_from_as_those_of_one() {
     let whole = batch(&Space::Discrete { n: 3 });
     let ppo = PpoConfig { minibatch_size: 3, lr: 1e-3, kl_coeff: 0.2, ..PpoConfig::default() };
-    for algorithm in [PolicyGradientConfig::pg().into(), PolicyGradientConfig::a2c().into(), Algorithm::from(ppo)] {
-        let learner = |algorithm: &Algorithm| {
+    for algorithm in [PolicyGradientConfig::pg().into(), PolicyGradientConfig::a2c().into(), AlgorithmConfig::from(ppo)]
+    {
+        let learner = |algorithm: &AlgorithmConfig| {
             let weights = lstm_weights(3, 4, 3);
             Learner::new(algorithm.clone(), &discrete(3, 3), 1, &weights, Device::Cpu).unwrap()
         };
@@ -209,7 +210,7 @@ fn an_update_that_others_do_not_finish_changes_nothing() {
         let mut learner = learner_of(&algorithm);
         learner.update_with(&bandit(40, 1), &mut Leaving(100)).unwrap();
         let before = (learner.weights().clone(), learner.state().unwrap());
-        let steps = if matches!(algorithm, Algorithm::Ppo(_)) { 3 } else { 0 };
+        let steps = if matches!(algorithm, AlgorithmConfig::Ppo(_)) { 3 } else { 0 };
         let error = learner.update_with(&bandit(40, 2), &mut Leaving(steps)).unwrap_err();
         assert!(matches!(error, LearnError::AllReduce(AllReduceError::Left { rank: 1 })), "{error}");
         assert_eq!((learner.weights(), learner.state().unwrap()), (&before.0, before.1.clone()));

@@ -13,7 +13,7 @@ impl Run {
     }
 
     /// What the run has learned so far.
-    pub(in super::super) fn policy(&self) -> PolicyCheckpoint {
+    pub(crate) fn policy(&self) -> PolicyCheckpoint {
         PolicyCheckpoint {
             gamma: self.terms.gamma,
             iteration: self.iteration,

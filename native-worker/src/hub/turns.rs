@@ -1,0 +1,51 @@
+//! Runs whose iterations a program asks for, one at a time.
+
+use tokio::sync::oneshot;
+
+use super::actor::Actor;
+use crate::train::{IterationMetrics, Run};
+
+/// When the iterations of a run begin.
+#[derive(Debug, Default)]
+pub(super) enum Turns {
+    /// By themselves.
+    #[default]
+    Free,
+    /// Each when the program asks for it, which waits here for what comes of it.
+    Asked(Option<oneshot::Sender<IterationMetrics>>),
+}
+
+impl Turns {
+    pub(super) fn of(stepwise: bool) -> Self {
+        if stepwise { Self::Asked(None) } else { Self::Free }
+    }
+
+    pub(super) fn may_begin(&self) -> bool {
+        !matches!(self, Self::Asked(None))
+    }
+
+    /// An iteration is over.
+    pub(super) fn tell(&mut self, metrics: IterationMetrics) {
+        if let Self::Asked(asker) = self
+            && let Some(asker) = asker.take()
+        {
+            // Whoever asked may have gone.
+            let _ = asker.send(metrics);
+        }
+    }
+}
+
+impl Actor {
+    /// The program asks for the next iteration. It hears nothing of a run that is over.
+    pub(super) fn take_turn(&mut self, asker: oneshot::Sender<IterationMetrics>) {
+        if self.run.as_ref().is_none_or(Run::is_over) {
+            return;
+        }
+        self.turns = Turns::Asked(Some(asker));
+        if std::mem::take(&mut self.is_held) {
+            self.next_iteration();
+        } else {
+            self.begin_first_iteration();
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! A training run as an object of a program.
+
+use std::{
+    io,
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rollmesh_core::{
+    evaluation::{Earlier, Evaluation, EvaluationRequest},
+    run::RunConfig,
+};
+use tokio::{runtime::Runtime, sync::oneshot};
+
+use super::{IterationMetrics, ResumeError, RunRequest, SavedRun, Summary};
+use crate::{
+    Registry,
+    checkpoint::PolicyCheckpoint,
+    eval::{EvalMakers, EvalWorker, EvalWorkerError, steps_of_episodes},
+    hub::{CheckpointNowError, Hub, HubConfig, HubError, StartRunError},
+    kernels::AUTO,
+    native,
+};
+
+/// The most env steps of each sub-environment of an evaluation whose episodes have no limit.
+const MAX_STEPS: u32 = 1_000_000;
+/// Between two looks at an evaluation.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A training run that a program executes iteration by iteration: what `rollmesh train` does by itself, by the same code and
+/// with the same bits.
+///
+/// The rows come from this process with [`num_workers`](RunConfig::num_workers) 0, from worker processes of this program
+/// otherwise, from workers elsewhere that join its [hub](Self::workers), and from files with an `input`. Between two steps
+/// workers wait.
+///
+/// ```
+/// use rollmesh::{Registry, train::{Algorithm, RunConfig}};
+///
+/// let run = RunConfig::new("CartPole-v1").num_workers(0).num_envs(4).seed(7);
+/// let mut algorithm = Algorithm::new(run, &Registry::builtin())?;
+/// for _ in 0..3 {
+///     let metrics = algorithm.step()?.expect("the run has more env steps");
+///     println!("{}: {:?}", metrics.iteration, metrics.episode_return_mean);
+/// }
+/// let policy = algorithm.policy()?;
+/// assert_eq!(policy.iteration, 3);
+/// let summary = algorithm.stop()?;
+/// assert_eq!(summary.weights_hash, policy.weights_hash());
+/// # Ok::<(), rollmesh::train::AlgorithmError>(())
+/// ```
+pub struct Algorithm {
+    runtime: Runtime,
+    hub: Hub,
+    registry: Registry,
+    run: RunConfig,
+    run_dir: Option<PathBuf>,
+    summary: oneshot::Receiver<Summary>,
+    /// What came of the run, once it is over and known.
+    ended: Option<Summary>,
+}
+
+/// Why an algorithm could not begin or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum AlgorithmError {
+    /// The system gives no event loop, or does not say which program this is.
+    #[error("the algorithm cannot begin: {0}")]
+    Io(#[from] io::Error),
+    /// Its hub cannot start.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    /// The run cannot begin.
+    #[error(transparent)]
+    Start(#[from] StartRunError),
+    /// There is no run to go on with.
+    #[error(transparent)]
+    Resume(#[from] ResumeError),
+    /// The run failed; the text says why.
+    #[error("{0}")]
+    Failed(String),
+    /// It cannot be saved.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointNowError),
+    /// Its policies cannot be evaluated.
+    #[error(transparent)]
+    Evaluation(#[from] EvalWorkerError),
+    /// The run is over.
+    #[error("the run is over")]
+    Over,
+}
+
+impl Algorithm {
+    /// Begins a run, with a hub that listens on this machine alone and has no page. With a
+    /// [`run_dir`](RunRequest::run_dir) its files are those of `rollmesh train`.
+    ///
+    /// Local workers are this program again, which must begin with [`main_with`](crate::main_with).
+    ///
+    /// # Errors
+    /// [`AlgorithmError`], which says what to change.
+    pub fn new(request: impl Into<RunRequest>, registry: &Registry) -> Result<Self, AlgorithmError> {
+        Self::on(HubConfig::local()?, request, registry)
+    }
+
+    /// As [`new`](Self::new), on a hub of this kind: for workers elsewhere, a page, or another program of workers.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn on(hub: HubConfig, request: impl Into<RunRequest>, registry: &Registry) -> Result<Self, AlgorithmError> {
+        let request = request.into();
+        let (run, run_dir) = (request.config.clone(), request.run_dir.clone());
+        Self::start(hub, registry, run, run_dir, async |hub| hub.train_stepwise(request).await)
+    }
+
+    /// Goes on with the run in a directory, with the same bits as if it had never ended: one that [`save`](Self::save) or
+    /// `rollmesh train` has left there.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    #[doc(alias = "from_checkpoint")]
+    pub fn restore(run_dir: impl Into<PathBuf>, registry: &Registry) -> Result<Self, AlgorithmError> {
+        let saved = SavedRun::load(run_dir)?;
+        let (run, run_dir) = (saved.config().clone(), saved.request().run_dir.clone());
+        Self::start(HubConfig::local()?, registry, run, run_dir, async |hub| hub.resume_stepwise(saved).await)
+    }
+
+    fn start(
+        config: HubConfig,
+        registry: &Registry,
+        run: RunConfig,
+        run_dir: Option<PathBuf>,
+        begin: impl AsyncFnOnce(&Hub) -> Result<oneshot::Receiver<Summary>, StartRunError>,
+    ) -> Result<Self, AlgorithmError> {
+        let registry = native(registry.clone());
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let (hub, summary) = runtime.block_on(async {
+            let hub = Hub::start(config, &registry).await?;
+            let summary = begin(&hub).await?;
+            Ok::<_, AlgorithmError>((hub, summary))
+        })?;
+        Ok(Self { runtime, hub, registry, run, run_dir, summary, ended: None })
+    }
+
+    /// Executes one iteration: a batch of every slot, or of the input, and an update. None once the run has reached one of its
+    /// stop conditions.
+    ///
+    /// # Errors
+    /// [`AlgorithmError::Failed`] if the run cannot go on.
+    #[doc(alias("train", "training_step"))]
+    pub fn step(&mut self) -> Result<Option<IterationMetrics>, AlgorithmError> {
+        if let Some(metrics) = self.runtime.block_on(self.hub.step()) {
+            return Ok(Some(metrics));
+        }
+        if self.ended.is_none() {
+            self.ended = self.runtime.block_on(&mut self.summary).ok();
+        }
+        match self.ended.as_ref().and_then(|summary| summary.end.error()) {
+            Some(error) => Err(AlgorithmError::Failed(error)),
+            None => Ok(None),
+        }
+    }
+
+    /// Writes a checkpoint into the run's directory, and waits until it is on the disk. [`restore`](Self::restore),
+    /// `rollmesh train --resume` and `rollmesh evaluate` take the directory.
+    ///
+    /// # Errors
+    /// [`AlgorithmError::Checkpoint`], also for a run without a directory.
+    #[doc(alias = "save_checkpoint")]
+    pub fn save(&self) -> Result<&Path, AlgorithmError> {
+        self.runtime.block_on(self.hub.checkpoint())?;
+        self.run_dir.as_deref().ok_or(AlgorithmError::Checkpoint(CheckpointNowError::NoDirectory))
+    }
+
+    /// The policies as they are now: to act with, or for their weights.
+    ///
+    /// # Errors
+    /// [`AlgorithmError::Over`] for a run that is over, whose policies are in its directory.
+    #[doc(alias("get_policy", "get_weights"))]
+    pub fn policy(&self) -> Result<PolicyCheckpoint, AlgorithmError> {
+        self.runtime.block_on(self.hub.policy()).ok_or(AlgorithmError::Over)
+    }
+
+    /// Plays so many episodes with the most likely actions, in environments of their own, and says what came of them.
+    ///
+    /// # Errors
+    /// [`AlgorithmError::Evaluation`] if the environment fails, or as [`policy`](Self::policy).
+    pub fn evaluate(&self, episodes: NonZeroU32) -> Result<Evaluation, AlgorithmError> {
+        let weights = self.policy()?.weights;
+        let mut run = self.run.clone();
+        // They are the run's.
+        run.rollout.callbacks.clear();
+        run.evaluation.num_envs = run.evaluation.num_envs.min(episodes.get());
+        let makers = EvalMakers::of_run(&run, &self.registry, AUTO)?;
+        let steps = steps_of_episodes(&makers, run.evaluation.num_envs, episodes).unwrap_or(MAX_STEPS);
+        let mut worker =
+            EvalWorker::in_thread_with(makers, Duration::from_secs(run.evaluation.timeout_s.get().into()))?;
+        let request = EvaluationRequest::of_episodes(episodes, steps);
+        worker.submit_request(Some(&weights), request, Earlier::Cancel)?;
+        loop {
+            if let Some(found) = worker.poll(LOOK)? {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Where the rows come from: its addresses and tokens let other workers in, its status says how the run stands.
+    #[must_use]
+    #[doc(alias("env_runner_group", "worker_set"))]
+    pub fn workers(&self) -> &Hub {
+        &self.hub
+    }
+
+    /// Ends the run, its workers and its hub. What was learned is in its directory, if it has one.
+    ///
+    /// # Errors
+    /// [`AlgorithmError::Failed`] if the run has failed.
+    pub fn stop(self) -> Result<Summary, AlgorithmError> {
+        let Self { runtime, hub, mut summary, ended, .. } = self;
+        let ended = runtime.block_on(async {
+            hub.stop_run().await;
+            let ended = match ended {
+                Some(ended) => Some(ended),
+                None => (&mut summary).await.ok(),
+            };
+            hub.shutdown().await;
+            ended
+        });
+        let ended = ended.ok_or(AlgorithmError::Over)?;
+        match ended.end.error() {
+            Some(error) => Err(AlgorithmError::Failed(error)),
+            None => Ok(ended),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Training runs that a program executes iteration by iteration.
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use std::num::NonZeroU32;
+
+use rollmesh::{
+    Registry,
+    hub::HubConfig,
+    train::{Algorithm, AlgorithmError, RunConfig, RunEnd, RunRequest},
+};
+use rollmesh_core::run::InputSource;
+use serde_json::json;
+use support::Process;
+
+/// Iterations of 64 env steps, of which there are five.
+fn config(num_workers: u32) -> RunConfig {
+    let config = RunConfig::new("CartPole-v1").num_workers(num_workers).slots(4).num_envs(4).seed(5).stop_after(320);
+    RunConfig { rollout: config.rollout.rollout_fragment_length(16).fcnet_hiddens(&[8]), ..config }
+}
+
+fn all_steps(mut algorithm: Algorithm) -> (u64, String) {
+    let mut last = 0;
+    while let Some(metrics) = algorithm.step().unwrap() {
+        assert_eq!((metrics.iteration, metrics.env_steps), (last + 1, (last + 1) * 64));
+        last = metrics.iteration;
+    }
+    assert!(algorithm.step().unwrap().is_none(), "it stays over");
+    let summary = algorithm.stop().unwrap();
+    assert_eq!(summary.end, RunEnd::Finished);
+    (last, summary.weights_hash.to_string())
+}
+
+/// What `rollmesh train` makes of the same settings.
+fn trained() -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = directory.path().join("run").display().to_string();
+    let args = [
+        "train",
+        "--workers",
+        "0",
+        "--num-slots",
+        "4",
+        "--num-envs-per-worker",
+        "4",
+        "--seed",
+        "5",
+        "--hidden",
+        "8",
+        "--rollout-fragment-length",
+        "16",
+        "--max-env-steps",
+        "320",
+        "--no-dashboard",
+        "--json",
+        "--run-dir",
+        &run_dir,
+    ];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let end = runtime.block_on(async { Process::start(args).finish_with(0).await });
+    support::json(&end.stdout)["weights_hash"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn steps_in_this_process_and_over_worker_processes_are_the_iterations_of_train() {
+    let trained = trained();
+    assert_eq!(all_steps(Algorithm::new(config(0), &Registry::builtin()).unwrap()), (5, trained.clone()));
+    let hub = HubConfig { worker_program: env!("CARGO_BIN_EXE_rollmesh").into(), ..HubConfig::local().unwrap() };
+    assert_eq!(all_steps(Algorithm::on(hub, config(2), &Registry::builtin()).unwrap()), (5, trained));
+}
+
+#[test]
+fn restored_algorithm_continues_with_same_bits() {
+    let directory = tempfile::tempdir().unwrap();
+    let request = RunRequest { run_dir: Some(directory.path().join("run")), ..config(0).into() };
+    let mut algorithm = Algorithm::new(request, &Registry::builtin()).unwrap();
+    for _ in 0..2 {
+        algorithm.step().unwrap().unwrap();
+    }
+    let saved = algorithm.save().unwrap().to_owned();
+    let policy = algorithm.policy().unwrap();
+    assert_eq!((policy.iteration, policy.env_steps), (2, 128));
+    let summary = algorithm.stop().unwrap();
+    assert_eq!((summary.end, summary.weights_hash), (RunEnd::Stopped, policy.weights_hash()));
+
+    let mut restored = Algorithm::restore(&saved, &Registry::builtin()).unwrap();
+    assert_eq!(restored.policy().unwrap().weights_hash(), policy.weights_hash());
+    assert_eq!(restored.step().unwrap().unwrap().iteration, 3);
+    while restored.step().unwrap().is_some() {}
+    let uninterrupted = all_steps(Algorithm::new(config(0), &Registry::builtin()).unwrap()).1;
+    assert_eq!(restored.stop().unwrap().weights_hash.to_string(), uninterrupted);
+}
+
+#[test]
+fn policies_are_evaluated_between_steps_without_any_trace() {
+    let mut algorithm = Algorithm::new(config(0), &Registry::builtin()).unwrap();
+    algorithm.step().unwrap().unwrap();
+    let found = algorithm.evaluate(NonZeroU32::new(3).unwrap()).unwrap();
+    assert_eq!(found.episodes.len(), 3);
+    assert!(found.episode_return_mean.is_some_and(|mean| mean > 5.0));
+    let undisturbed = all_steps(Algorithm::new(config(0), &Registry::builtin()).unwrap()).1;
+    while algorithm.step().unwrap().is_some() {}
+    assert_eq!(algorithm.stop().unwrap().weights_hash.to_string(), undisturbed);
+}
+
+#[test]
+fn steps_read_what_was_logged() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = directory.path().join("rows").display().to_string();
+    let args = ["sample", "--env-steps", "600", "--num-envs", "3", "--output", &output];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { Process::start(args).finish_with(0).await });
+    let settings = json!({ "env": "CartPole-v1", "algorithm": "bc", "train_batch_size": 200, "num_workers": 0 });
+    let mut run = RunConfig::of_settings(&settings.to_string().parse().unwrap()).unwrap();
+    run.rollout.input = InputSource::Files(vec![output]);
+    let mut algorithm = Algorithm::new(run, &Registry::builtin()).unwrap();
+    let losses: Vec<f64> = (0..3).map(|_| algorithm.step().unwrap().unwrap().policy_loss).collect();
+    assert!(losses[2] < losses[0], "{losses:?}");
+    algorithm.stop().unwrap();
+}
+
+#[test]
+fn run_that_cannot_begin_is_refused_by_name() {
+    let error = Algorithm::new(RunConfig::new("CartPole-v9").num_workers(0), &Registry::builtin()).err().unwrap();
+    assert!(error.to_string().contains("there is no environment 'CartPole-v9'"), "{error}");
+    assert!(matches!(error, AlgorithmError::Start(_)));
+    let algorithm = Algorithm::new(config(0), &Registry::builtin()).unwrap();
+    assert!(algorithm.save().unwrap_err().to_string().contains("no run directory"));
+    algorithm.stop().unwrap();
+}
