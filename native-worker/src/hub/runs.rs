@@ -57,6 +57,7 @@ impl Actor {
         self.remember(&Record::RunStarted { run: run.number, env: run.config().env().into() });
         run.warnings.iter().for_each(|warning| self.notice(1, warning.clone()));
         self.run = Some(run);
+        self.is_held = false;
         self.roll_back_before = None;
         self.dashboard.begin_run();
         self.hung.clear();
