@@ -174,8 +174,9 @@ impl Clients {
 async fn serve(mut hub: Hub, mut wish: oneshot::Receiver<()>, notices: Notices) {
     loop {
         tokio::select! {
-            _ = &mut wish => return hub.shutdown().await,
+            _ = &mut wish => break,
             Some(notice) = hub.next_notice() => notices.print(&notice.text),
         }
     }
+    hub.shutdown().await;
 }

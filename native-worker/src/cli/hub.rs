@@ -50,7 +50,7 @@ pub(super) fn run(args: &HubArgs, registry: &Registry) -> Result<ExitCode, Failu
         let mut hub = host::start(config, &args.workers, registry).await?;
         host::print_invitations(&hub);
         host::serve(&mut hub, &mut endings).await;
-        hub.shutdown().await;
+        hub.shutdown().await.iter().for_each(|notice| eprintln!("{}", notice.text));
         Ok(ExitCode::SUCCESS)
     })
 }

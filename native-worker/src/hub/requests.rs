@@ -5,7 +5,7 @@ use std::time::Duration;
 use rollmesh_core::{batch::SlotFragment, ids::WeightsVersion, weights::Weights};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{CheckpointNowError, Hub, SavedCheckpoint, SyncError, actor::Event, checkpoints};
+use super::{CheckpointNowError, Hub, HubNotice, SavedCheckpoint, SyncError, actor::Event, checkpoints};
 use crate::{
     checkpoint::PolicyCheckpoint,
     learner::LearnError,
@@ -148,11 +148,13 @@ impl Hub {
         let _ = self.events.send(Event::StopRun).await;
     }
 
-    /// Says goodbye to everybody, ends the local workers and stops.
-    pub async fn shutdown(mut self) {
+    /// Says goodbye to everybody, ends the local workers and stops. What there was still to tell is returned, such as which runs
+    /// will not begin.
+    pub async fn shutdown(mut self) -> Vec<HubNotice> {
         let _ = self.events.send(Event::Shutdown).await;
         // The actor ends its children first; whatever hangs is killed when it is dropped.
         let _ = tokio::time::timeout(Duration::from_secs(5), &mut self.actor).await;
+        std::iter::from_fn(|| self.take_notice()).collect()
     }
 }
 

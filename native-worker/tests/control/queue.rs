@@ -67,6 +67,17 @@ async fn runs_wait_for_those_before_them() {
 }
 
 #[tokio::test]
+async fn hub_that_ends_says_which_runs_have_not_begun() {
+    let hub = HubProcess::start().await;
+    for seed in [1, 2, 3] {
+        assert_eq!(hub.start_run_of(&settings(seed, true), &[]).await.status.code(), Some(0));
+    }
+    hub.process.signal(super::support::process::Signal::INT);
+    let end = hub.process.finish_with(0).await;
+    assert!(end.stderr.contains("the hub ends before these runs have begun: 2, 3"), "{}", end.stderr);
+}
+
+#[tokio::test]
 async fn start_says_why_a_run_is_refused_and_waits_for_its_end() {
     let hub = HubProcess::start().await;
     let refusals = [
