@@ -93,8 +93,7 @@ async fn workers_make_the_rows_of_this_process() {
     }
 }
 
-/// Settings of games, of episodes as a whole and of a recurrent policy: what workers sample of them is one thing whoever they
-/// are.
+/// Settings of games, of episodes as a whole and of a recurrent policy: what workers sample of them does not depend on the workers.
 #[tokio::test]
 async fn workers_sample_what_a_file_says() {
     let directory = tempfile::tempdir().unwrap();

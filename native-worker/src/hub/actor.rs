@@ -358,7 +358,7 @@ impl Actor {
             Event::Step { asker } => self.take_turn(asker),
             Event::Policy { asker } => {
                 if let Some(run) = self.run.as_ref().filter(|run| !run.is_over()) {
-                    // Whoever asked may have gone.
+                    // The program may no longer wait.
                     let _ = asker.send(run.policy());
                 }
             }

@@ -47,7 +47,7 @@ impl Hub {
     /// Executes an iteration of a run that begins them when it is asked to; none if the run is over.
     pub(crate) async fn step(&self) -> Option<IterationMetrics> {
         let (asker, answer) = oneshot::channel();
-        // Without a hub nobody answers.
+        // Without a hub there is no answer.
         let _ = self.events.send(Event::Step { asker }).await;
         answer.await.ok()
     }
@@ -55,7 +55,7 @@ impl Hub {
     /// The policies of the run that goes on.
     pub(crate) async fn policy(&self) -> Option<PolicyCheckpoint> {
         let (asker, answer) = oneshot::channel();
-        // Without a hub nobody answers.
+        // Without a hub there is no answer.
         let _ = self.events.send(Event::Policy { asker }).await;
         answer.await.ok()
     }

@@ -29,7 +29,7 @@ impl Turns {
         if let Self::Asked(asker) = self
             && let Some(asker) = asker.take()
         {
-            // Whoever asked may have gone.
+            // The program may no longer wait.
             let _ = asker.send(metrics);
         }
     }

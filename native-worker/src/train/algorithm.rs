@@ -112,7 +112,7 @@ impl Algorithm {
         Self::start(hub, registry, run, run_dir, async |hub| hub.train_stepwise(request).await)
     }
 
-    /// Goes on with the run in a directory, with the same bits as if it had never ended: one that [`save`](Self::save) or
+    /// Resumes the run in a directory bit-identically: one that [`save`](Self::save) or
     /// `rollmesh train` has left there.
     ///
     /// # Errors
@@ -180,7 +180,7 @@ impl Algorithm {
         self.runtime.block_on(self.hub.policy()).ok_or(AlgorithmError::Over)
     }
 
-    /// Plays so many episodes with the most likely actions, in environments of their own, and says what came of them.
+    /// Plays this many episodes with the most likely actions, in separate environments, and returns their returns and lengths.
     ///
     /// # Errors
     /// [`AlgorithmError::Evaluation`] if the environment fails, or as [`policy`](Self::policy).

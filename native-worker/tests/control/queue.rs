@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{HubProcess, json as parse, support::keys};
 
-/// A run of a few iterations; `endless` goes on until somebody ends it.
+/// A run of a few iterations; `endless` runs until it is stopped.
 fn settings(seed: u32, endless: bool) -> Vec<String> {
     let env_steps = if endless { u64::MAX } else { 64 };
     let settings = [format!("seed={seed}"), format!("stop.env_steps={env_steps}"), "num_workers=0".into()];
@@ -95,7 +95,7 @@ async fn start_says_why_a_run_is_refused_and_waits_for_its_end() {
     assert_eq!(hub.start_run_of(&unsolved, &["--wait"]).await.status.code(), Some(3));
     // One that cannot begin stops none of the others.
     assert_eq!(hub.start_run_of(&settings(2, true), &[]).await.status.code(), Some(0));
-    let broken = [settings(3, false), vec!["--set".into(), "policy_mapping_fn=nobody".into()]].concat();
+    let broken = [settings(3, false), vec!["--set".into(), "policy_mapping_fn=unknown".into()]].concat();
     assert_eq!(hub.start_run_of(&broken, &[]).await.status.code(), Some(0));
     assert_eq!(hub.start_run_of(&settings(4, false), &[]).await.status.code(), Some(0));
     hub.succeed(&["stop"]).await;
@@ -104,5 +104,5 @@ async fn start_says_why_a_run_is_refused_and_waits_for_its_end() {
     let runs = hub.runs().await;
     let states: Vec<_> = runs.iter().map(|run| run["state"].as_str().unwrap()).collect();
     assert_eq!(states, ["finished", "stopped", "failed", "finished", "finished"]);
-    assert!(runs[2]["error"].as_str().unwrap().contains("nobody"), "{}", runs[2]);
+    assert!(runs[2]["error"].as_str().unwrap().contains("unknown"), "{}", runs[2]);
 }

@@ -27,7 +27,7 @@ impl Alone {
         Self { worker, plain: None, sampling: Duration::ZERO }
     }
 
-    /// The rows of so many steps of each environment.
+    /// `left` steps of each environment.
     pub(super) fn plain(worker: RolloutWorker, left: u64) -> Result<Self, Failure> {
         let FragmentLength::Steps(length) = worker.creation_args().rollout_fragment_length else {
             return Err(Failure::usage("a plain rollout has fragments of a fixed length"));

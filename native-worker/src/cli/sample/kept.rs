@@ -22,7 +22,7 @@ impl Kept {
         Ok(Self { writer, derived: Derived::default() })
     }
 
-    /// Writes so many of the first rows of each fragment; all of those of several agents.
+    /// Writes the first `wanted` rows of each fragment; all rows where there are several agents.
     pub(super) fn write(&mut self, fragments: &[SlotFragment], wanted: &[u64]) -> Result<(), Failure> {
         let batch: AnyBatch = match fragments.iter().any(|fragment| fragment.agents.is_some()) {
             true => {

@@ -63,7 +63,7 @@ pub(super) struct WorkerCosts {
     pub(super) worker_cpu_ns_per_step: Option<f64>,
 }
 
-/// Of the rows of each slot, or of whole batches; of neither if rows are chance or nobody wants it.
+/// Of the rows of each slot, or of whole batches; of neither with `--no-hash`, or if the rows depend on timing.
 #[derive(Serialize)]
 enum Hash {
     #[serde(rename = "rollout_hash")]

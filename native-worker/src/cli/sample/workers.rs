@@ -190,7 +190,7 @@ fn hub_config(args: &SampleArgs) -> Result<HubConfig, Failure> {
     Ok(HubConfig { assets: args.clients.assets.clone(), ..host::config(listen, !args.no_dashboard, security)? })
 }
 
-/// At most so many rows of a fragment of one agent, and the episodes that end within them. Only the last fragment of a slot
+/// The first `rows` rows of a fragment of one agent, and the episodes that end within them. Only the last fragment of a slot
 /// has more.
 fn first_rows(mut fragment: SlotFragment, rows: u64) -> SlotFragment {
     if fragment.env_steps() > rows {
