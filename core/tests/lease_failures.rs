@@ -2,7 +2,7 @@
 
 use rollmesh_core::{
     batch::SlotFragment,
-    env::{Env, EnvError, EnvSpec, Rng, RowsMut, RowsRef, Step, Vectorized},
+    env::{Env, EnvError, EnvSpec, EnvState, Rng, RowsMut, RowsRef, Step, Vectorized},
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
     policy::{ActionInput, ActionOutput, Policy, PolicyError, PolicySpec},
@@ -64,8 +64,9 @@ impl Env for Fragile {
         Ok(Step { reward, terminated: self.t == 6, truncated: false })
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.extend([self.episode, self.t]);
+        EnvState::Snapshot
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {

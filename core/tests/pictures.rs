@@ -76,7 +76,9 @@ fn play<O: RowElement + Scalar, A: RowElement + Scalar>(
         env.step(A::erase_rows(&actions), at, O::erase_rows_mut(&mut obs), out).unwrap();
         moments.iter_mut().for_each(|moment| moment.t += 1);
         look(env);
-        (0..LANES).for_each(|lane| env.snapshot_at(lane, &mut trajectory));
+        (0..LANES).for_each(|lane| {
+            env.snapshot_at(lane, &mut trajectory);
+        });
         trajectory.extend(rewards.iter().flat_map(|reward| reward.to_le_bytes()));
     }
     trajectory

@@ -9,8 +9,8 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use rollmesh::kernels::AUTO;
 use rollmesh_core::{
     env::{
-        CartPole, Env, EnvError, EnvRegistry, Moment, Moments, Rng, RowsMut, RowsRef, SnapshotReader, Step, StepOut,
-        VectorEnv, Vectorized, put_rows,
+        CartPole, Env, EnvError, EnvRegistry, EnvState, Moment, Moments, Rng, RowsMut, RowsRef, SnapshotReader, Step,
+        StepOut, VectorEnv, Vectorized, put_rows,
     },
     ids::SlotId,
     kernels::Kernels,
@@ -67,8 +67,9 @@ impl Env for PlainCartPole {
         Ok(Step { reward: 1.0, terminated, truncated: false })
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         put_rows(out, RowsRef::F64(&self.state));
+        EnvState::Snapshot
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {

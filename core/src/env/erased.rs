@@ -1,6 +1,6 @@
 //! The environment as the sampler sees it: element types erased, one match per batch.
 
-use super::{EnvError, Frame, Moments, Rng, StepOut, VectorEnv};
+use super::{EnvError, EnvState, Frame, Moments, Rng, StepOut, VectorEnv};
 use crate::{
     column::{DType, Element},
     prelude::*,
@@ -171,7 +171,7 @@ pub trait AnyVectorEnv: Send {
     fn as_any(&mut self) -> &mut dyn core::any::Any;
 
     /// See [`VectorEnv::snapshot_at`].
-    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>);
+    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState;
 
     /// See [`VectorEnv::restore_at`].
     ///
@@ -234,8 +234,8 @@ where
         self
     }
 
-    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {
-        VectorEnv::snapshot_at(self, lane, out);
+    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState {
+        VectorEnv::snapshot_at(self, lane, out)
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: RowsMut<'_>) -> Result<(), EnvError> {

@@ -1,6 +1,6 @@
 //! One lane of many as an environment of its own.
 
-use super::{Env, EnvError, Frame, Moment, Moments, Rng, Step, StepOut, VectorEnv};
+use super::{Env, EnvError, EnvState, Frame, Moment, Moments, Rng, Step, StepOut, VectorEnv};
 use crate::{
     prelude::*,
     rng::{Purpose, Streams},
@@ -79,8 +79,8 @@ impl<V: VectorEnv> Env for Lane<V> {
         self.env.info_at(0, out)
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
-        self.env.snapshot_at(0, out);
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
+        self.env.snapshot_at(0, out)
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [V::Obs]) -> Result<(), EnvError> {

@@ -9,7 +9,7 @@
 //!
 //! ```
 //! use rollmesh_core::{
-//!     env::{Env, EnvError, EnvSpec, Rng, SnapshotReader, Step, Vectorized, check_env},
+//!     env::{Env, EnvError, EnvSpec, Rng, Step, Vectorized, check_env},
 //!     space::Space,
 //! };
 //!
@@ -40,17 +40,6 @@
 //!         let arrived = self.place == 7;
 //!         Ok(Step { reward: f64::from(u8::from(arrived)), terminated: arrived, truncated: false })
 //!     }
-//!     fn snapshot(&self, out: &mut Vec<u8>) {
-//!         out.push(self.place);
-//!     }
-//!     fn restore(&mut self, snapshot: &[u8], obs: &mut [i64]) -> Result<(), EnvError> {
-//!         let mut reader = SnapshotReader::new(snapshot);
-//!         let place = reader.below(7)?;
-//!         reader.finish()?;
-//!         self.place = place;
-//!         obs[0] = i64::from(place);
-//!         Ok(())
-//!     }
 //! }
 //!
 //! let spec = EnvSpec::new("Corridor-v0", |contexts, _kernels| {
@@ -59,7 +48,11 @@
 //! check_env(&spec.with_max_episode_steps(100), 3)?;
 //! # Ok::<(), rollmesh_core::env::CheckError>(())
 //! ```
+//!
+//! Its open episodes move to other workers by their actions, which are replayed. [`Env::snapshot`] and [`Env::restore`] make
+//! that faster, see [`EnvState`].
 
+mod action_log;
 mod base;
 mod check;
 pub mod classic;
@@ -71,6 +64,7 @@ pub mod pixel;
 mod registry;
 pub mod render;
 mod snapshot;
+mod state;
 pub mod toy_text;
 mod typed;
 mod vectorized;
@@ -91,8 +85,11 @@ pub use multi_agent::MultiAgentEnv;
 pub use registry::{EnvFactory, EnvRegistry, EnvSpaces, EnvSpec, MultiAgentFactory, MultiAgentSpec, UnknownEnv};
 pub use render::Frame;
 pub use snapshot::{SnapshotReader, put_rows};
+pub use state::EnvState;
 pub use typed::Typed;
 pub use vectorized::Vectorized;
+
+use serde::{Deserialize, Serialize};
 
 use crate::{
     column::Element,
@@ -217,6 +214,15 @@ pub enum EnvError {
     /// Bytes that are no snapshot of this environment.
     #[error("these {0} bytes are no snapshot of this environment")]
     BadSnapshot(usize),
+    /// The actions of an open episode led somewhere else the second time.
+    #[error(
+        "replaying the open episode's {t} steps ended in another state; an environment that is not deterministic given the \
+         random numbers and the actions returns EnvState::Opaque from `snapshot`, one that is may have a snapshot"
+    )]
+    NotReplayed {
+        /// Steps that were replayed.
+        t: u32,
+    },
     /// The environment's settings are wrong.
     #[error(transparent)]
     Config(ConfigError),
@@ -365,8 +371,13 @@ pub trait Env: Send {
     /// [`EnvError::InvalidAction`], [`EnvError::Failed`].
     fn step(&mut self, action: &[Self::Act], rng: &mut Rng, obs: &mut [Self::Obs]) -> Result<Step, EnvError>;
 
-    /// Appends everything that the rest of the episode depends on.
-    fn snapshot(&self, out: &mut Vec<u8>);
+    /// Appends everything that the rest of the episode depends on and returns [`EnvState::Snapshot`], or says how else an open
+    /// episode is continued in another instance. The answer is always the same, also before the first reset.
+    ///
+    /// By default the other instance replays the episode's actions.
+    fn snapshot(&self, _out: &mut Vec<u8>) -> EnvState {
+        EnvState::Replay
+    }
 
     /// Draws the current state, and returns false if the environment has no picture.
     fn render(&self, _frame: &mut Frame) -> bool {
@@ -382,12 +393,15 @@ pub trait Env: Send {
         false
     }
 
-    /// Goes on from a snapshot and writes the observation of that moment. The bytes may come from anybody. After an
-    /// error the environment is restored or reset before it is stepped again.
+    /// Continues from a snapshot and writes the observation of that moment. The bytes may come from any peer. After an
+    /// error the environment is restored or reset before it is stepped again. Only asked of environments with
+    /// [snapshots](Self::snapshot).
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].
-    fn restore(&mut self, snapshot: &[u8], obs: &mut [Self::Obs]) -> Result<(), EnvError>;
+    fn restore(&mut self, snapshot: &[u8], _obs: &mut [Self::Obs]) -> Result<(), EnvError> {
+        Err(EnvError::BadSnapshot(snapshot.len()))
+    }
 }
 
 /// Many environments of one kind, stepped together: structure of arrays where it pays.
@@ -435,15 +449,21 @@ pub trait VectorEnv: Send {
         false
     }
 
-    /// Appends everything that the rest of a lane's episode depends on; nothing for a lane that is not there.
-    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>);
+    /// Appends everything that the rest of a lane's episode depends on, nothing for a lane that is not there, and returns
+    /// [`EnvState::Snapshot`]. The default is [`EnvState::Opaque`]: lanes that are stepped together cannot be replayed one by
+    /// one, as [`Vectorized`] does.
+    fn snapshot_at(&self, _lane: usize, _out: &mut Vec<u8>) -> EnvState {
+        EnvState::Opaque
+    }
 
-    /// Goes on in a lane from a snapshot and writes the observation of that moment. The bytes may come from anybody.
+    /// Continues in a lane from a snapshot and writes the observation of that moment. The bytes may come from any peer.
     /// After an error the lane is restored or reset before it is stepped again.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`], [`EnvError::NoSuchLane`], [`EnvError::WrongLength`].
-    fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [Self::Obs]) -> Result<(), EnvError>;
+    fn restore_at(&mut self, _lane: usize, snapshot: &[u8], _obs: &mut [Self::Obs]) -> Result<(), EnvError> {
+        Err(EnvError::BadSnapshot(snapshot.len()))
+    }
 }
 
 /// Where a step of many environments writes, besides the observations; one entry per lane.
@@ -458,7 +478,7 @@ pub struct StepOut<'a> {
 }
 
 /// A step of a slot: the address of everything random in it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
     /// The slot.
     pub slot: SlotId,

@@ -2,7 +2,9 @@
 
 use core::marker::PhantomData;
 
-use super::{AnyVectorEnv, EnvError, Frame, Lane, Moments, Rng, RowElement, StepOut, VectorEnv, wrappers::Lives};
+use super::{
+    AnyVectorEnv, EnvError, EnvState, Frame, Lane, Moments, Rng, RowElement, StepOut, VectorEnv, wrappers::Lives,
+};
 use crate::{prelude::*, space::Space};
 
 /// Any environment as a [`VectorEnv`] of known element types: so that a [`Lane`] of it can be wrapped.
@@ -73,8 +75,8 @@ impl<O: RowElement, A: RowElement> VectorEnv for Typed<O, A> {
         self.env.info_at(lane, out)
     }
 
-    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {
-        self.env.snapshot_at(lane, out);
+    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState {
+        self.env.snapshot_at(lane, out)
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [O]) -> Result<(), EnvError> {

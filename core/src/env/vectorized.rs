@@ -1,8 +1,11 @@
 //! Single environments side by side.
 
-use super::{Env, EnvError, Frame, Moments, Rng, StepOut, VectorEnv, check_actions_len, check_len, check_obs_len};
+use super::{
+    Env, EnvError, EnvState, Frame, Moments, Rng, RowElement, StepOut, VectorEnv,
+    action_log::{ActionLog, Replay},
+    check_actions_len, check_len, check_obs_len,
+};
 use crate::{
-    column::Element as _,
     prelude::*,
     space::{Scalar, Space},
 };
@@ -11,10 +14,14 @@ use crate::{
 ///
 /// Actions that are not in a discrete space, or not a number, are refused before any lane moves. Numbers beyond the
 /// bounds of a box go to the environments, which may clamp them or not [accept](Env::accepts) them.
+///
+/// Environments that are [replayed](EnvState::Replay) get snapshots here: the actions of their open episodes.
 #[derive(Clone, Debug)]
 #[doc(alias = "SyncVectorEnv")]
 pub struct Vectorized<E> {
     envs: Vec<E>,
+    /// One for each environment that is replayed; none for those with snapshots and those that do not move.
+    logs: Vec<ActionLog>,
     action_space: Space,
     obs_len: usize,
     act_len: usize,
@@ -29,6 +36,11 @@ impl<E: Env> Vectorized<E> {
             // No space has points without elements, but an author can make one up.
             obs_len: envs.first().map_or(1, |env| env.observation_space().shape().elements()).max(1),
             act_len: action_space.shape().elements().max(1),
+            logs: envs
+                .iter()
+                .filter(|env| env.snapshot(&mut Vec::new()) == EnvState::Replay)
+                .map(|_| ActionLog::default())
+                .collect(),
             action_space,
             envs,
         }
@@ -41,16 +53,11 @@ impl<E: Env> Vectorized<E> {
     }
 }
 
-impl<E: Env<Act: Scalar>> Vectorized<E> {
+impl<E: Env<Obs: RowElement, Act: RowElement>> Vectorized<E> {
     /// One pass over all elements for the space, and one over the lanes for what their environments have against it:
     /// the second is nothing where [`Env::accepts`] is the default.
     fn check_actions(&self, actions: &[E::Act]) -> Result<(), EnvError> {
-        let within = |low: f64, high: f64| actions.iter().position(|x| !x.within(low, high)).map(|i| i / self.act_len);
-        let impossible = match &self.action_space {
-            Space::Box(_) => within(f64::NEG_INFINITY, f64::INFINITY),
-            space @ Space::Discrete { n } if space.takes_rows_of(E::Act::DTYPE) => within(0.0, f64::from(*n) - 1.0),
-            space => actions.chunks_exact(self.act_len).position(|row| !space.contains_row(row).unwrap_or(false)),
-        };
+        let impossible = first_impossible(&self.action_space, self.act_len, actions);
         let mut rows = self.envs.iter().zip(actions.chunks_exact(self.act_len)).take(impossible.unwrap_or(usize::MAX));
         match rows.position(|(env, action)| !env.accepts(action)).or(impossible) {
             Some(lane) => {
@@ -69,7 +76,17 @@ impl<E: Env<Act: Scalar>> Vectorized<E> {
     }
 }
 
-impl<E: Env<Act: Scalar>> VectorEnv for Vectorized<E> {
+/// The first row of actions of this length that are not in a discrete space, or not a number.
+fn first_impossible<A: Scalar>(space: &Space, len: usize, actions: &[A]) -> Option<usize> {
+    let within = |low: f64, high: f64| actions.iter().position(|x| !x.within(low, high)).map(|i| i / len);
+    match space {
+        Space::Box(_) => within(f64::NEG_INFINITY, f64::INFINITY),
+        space @ Space::Discrete { n } if space.takes_rows_of(A::DTYPE) => within(0.0, f64::from(*n) - 1.0),
+        space => actions.chunks_exact(len).position(|row| !space.contains_row(row).unwrap_or(false)),
+    }
+}
+
+impl<E: Env<Obs: RowElement, Act: RowElement>> VectorEnv for Vectorized<E> {
     type Obs = E::Obs;
     type Act = E::Act;
 
@@ -86,7 +103,14 @@ impl<E: Env<Act: Scalar>> VectorEnv for Vectorized<E> {
     }
 
     fn reset_at(&mut self, lane: usize, rng: &mut Rng, obs: &mut [Self::Obs]) -> Result<(), EnvError> {
-        self.lane(lane, obs.len())?.reset(rng, obs)
+        if let Some(log) = self.logs.get_mut(lane) {
+            log.begin(rng);
+        }
+        self.lane(lane, obs.len())?.reset(rng, obs)?;
+        if let Some(log) = self.logs.get_mut(lane) {
+            log.see(E::Obs::erase_rows(obs));
+        }
+        Ok(())
     }
 
     fn step(
@@ -109,12 +133,18 @@ impl<E: Env<Act: Scalar>> VectorEnv for Vectorized<E> {
         for (lane, ((env, moment), ((obs, action), (reward, (terminated, truncated))))) in
             lanes.zip(rows.zip(results)).enumerate()
         {
+            if let Some(log) = self.logs.get_mut(lane) {
+                log.push(E::Act::erase_rows(action), moments.streams, *moment);
+            }
             let step = env.step(action, &mut moments.rng_at(*moment), obs).map_err(|error| match error {
                 EnvError::InvalidAction { action, .. } => EnvError::InvalidAction { lane, action },
                 other if n > 1 => EnvError::InLane { lane, source: Box::new(other) },
                 other => other,
             })?;
             (*reward, *terminated, *truncated) = (step.reward, step.terminated, step.truncated);
+            if let Some(log) = self.logs.get_mut(lane) {
+                log.see(E::Obs::erase_rows(obs));
+            }
         }
         Ok(())
     }
@@ -127,13 +157,43 @@ impl<E: Env<Act: Scalar>> VectorEnv for Vectorized<E> {
         self.envs.get(lane).is_some_and(|env| env.info(out))
     }
 
-    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {
-        if let Some(env) = self.envs.get(lane) {
-            env.snapshot(out);
+    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState {
+        let start = out.len();
+        let state = self.envs.get(lane).map_or(EnvState::Snapshot, |env| env.snapshot(out));
+        match (state, self.logs.get(lane)) {
+            (EnvState::Replay, Some(log)) => {
+                // A wrapper may have put its own state in front, which a replay brings back, too.
+                out.truncate(start);
+                log.put(out);
+                EnvState::Snapshot
+            }
+            (EnvState::Snapshot, _) => state,
+            _ => {
+                out.truncate(start);
+                EnvState::Opaque
+            }
         }
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [Self::Obs]) -> Result<(), EnvError> {
-        self.lane(lane, obs.len())?.restore(snapshot, obs)
+        if self.logs.get(lane).is_none() {
+            return self.lane(lane, obs.len())?.restore(snapshot, obs);
+        }
+        let (mut replay, mut rng) = Replay::new(snapshot)?;
+        self.reset_at(lane, &mut rng, obs)?;
+        let mut action = vec![E::Act::default(); self.act_len];
+        while let Some((streams, moment)) = replay.next(E::Act::erase_rows_mut(&mut action))? {
+            let (Some(env), Some(log)) = (self.envs.get_mut(lane), self.logs.get_mut(lane)) else { break };
+            if first_impossible(&self.action_space, self.act_len, &action).is_some() || !env.accepts(&action) {
+                return Err(EnvError::BadSnapshot(snapshot.len()));
+            }
+            log.push(E::Act::erase_rows(&action), streams, moment);
+            let step = env.step(&action, &mut Moments { streams, lanes: &[] }.rng_at(moment), obs)?;
+            log.see(E::Obs::erase_rows(obs));
+            if step.terminated || step.truncated {
+                return Err(replay.mismatch());
+            }
+        }
+        replay.finish(E::Obs::erase_rows(obs))
     }
 }

@@ -8,8 +8,8 @@ use crate::{
     batch::REWARDS,
     callbacks::Callbacks,
     env::{
-        Env, EnvContext, EnvMaker, EnvRegistry, EnvSpec, EnvStart, InProcess, Lane, MultiAgentSpec, Rng, RowsMut,
-        RowsRef, SnapshotReader, Step, Typed, Vectorized,
+        Env, EnvContext, EnvMaker, EnvRegistry, EnvSpec, EnvStart, EnvState, InProcess, Lane, MultiAgentSpec, Rng,
+        RowsMut, RowsRef, SnapshotReader, Step, Typed, Vectorized,
     },
     ids::{HomeIndex, SlotId},
     kernels::Kernels,
@@ -55,8 +55,9 @@ impl Env for Countdown {
         out.extend_from_slice(format!(r#"{{"to_go": {}}}"#, self.left).as_bytes());
         true
     }
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.push(self.left as u8);
+        EnvState::Snapshot
     }
     fn restore(&mut self, snapshot: &[u8], obs: &mut [i64]) -> Result<(), EnvError> {
         let mut reader = SnapshotReader::new(snapshot);
@@ -329,8 +330,9 @@ impl Env for Payer {
         obs[0] = self.0;
         Ok(Step { reward: action[0] as f64, terminated: self.0 == 5, truncated: false })
     }
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.push(self.0 as u8);
+        EnvState::Snapshot
     }
     fn restore(&mut self, snapshot: &[u8], _: &mut [i64]) -> Result<(), EnvError> {
         SnapshotReader::new(snapshot).finish()

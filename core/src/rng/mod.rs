@@ -35,6 +35,8 @@ mod philox;
 
 pub use draws::unit_f32;
 
+use serde::{Deserialize, Serialize};
+
 use self::philox::{BULK, mix64, philox, philox_many};
 use crate::ids::SlotId;
 
@@ -64,7 +66,7 @@ pub enum Purpose {
 }
 
 /// The streams of one purpose of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Streams {
     key: [u32; 2],
 }
@@ -92,7 +94,7 @@ impl Streams {
 }
 
 /// A position in a stream. Draws come one after the other; clones go on independently with the same numbers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Rng {
     key: [u32; 2],
     counter: [u32; 4],
@@ -101,6 +103,11 @@ pub struct Rng {
 }
 
 impl Rng {
+    /// False for what was read from bytes and is none.
+    pub(crate) const fn is_sound(&self) -> bool {
+        self.used <= 4
+    }
+
     /// The next 32 bits.
     #[inline]
     pub const fn next_u32(&mut self) -> u32 {

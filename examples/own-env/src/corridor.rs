@@ -2,7 +2,7 @@
 
 use rollmesh_core::{
     config::ConfigError,
-    env::{Env, EnvContext, EnvError, Rng, SnapshotReader, Step},
+    env::{Env, EnvContext, EnvError, EnvState, Rng, SnapshotReader, Step},
     space::Space,
 };
 
@@ -74,8 +74,9 @@ impl Env for Corridor {
         Ok(Step { reward: if arrived { 1.0 } else { -0.01 }, terminated: arrived, truncated: false })
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.push(self.place);
+        EnvState::Snapshot
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {

@@ -2,7 +2,7 @@
 
 use rollmesh_core::{
     batch::AnyBatch,
-    env::{Env, EnvError, EnvSpec, Rng, SnapshotReader, Step, Vectorized},
+    env::{Env, EnvError, EnvSpec, EnvState, Rng, SnapshotReader, Step, Vectorized},
     ids::PolicyId,
     policy::Gradients,
     space::Space,
@@ -54,9 +54,10 @@ impl Env for Recall {
         Ok(Step { reward: f64::from(u8::from(right)), terminated, truncated: false })
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.push(self.bit.into());
         out.extend(self.t.to_le_bytes());
+        EnvState::Snapshot
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {

@@ -9,8 +9,8 @@ use std::{
 use rollmesh_core::{
     column::DType,
     env::{
-        AnyVectorEnv, EnvError, EnvRegistry, EnvSpaces, EnvSpec, Frame, Moments, MultiAgentEnv, MultiAgentSpec, Rng,
-        RowsMut, RowsRef, StepOut,
+        AnyVectorEnv, EnvError, EnvRegistry, EnvSpaces, EnvSpec, EnvState, Frame, Moments, MultiAgentEnv,
+        MultiAgentSpec, Rng, RowsMut, RowsRef, StepOut,
         multi_agent::{AgentRows, Turn},
     },
     ids::AgentId,
@@ -202,11 +202,12 @@ impl AnyVectorEnv for Lanes {
         }
     }
 
-    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {
+    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState {
         let before = out.len();
         if self.env.ask(|env| env.snapshot_at(lane, out)).is_err() {
             out.truncate(before);
         }
+        EnvState::Snapshot
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: RowsMut<'_>) -> Result<(), EnvError> {

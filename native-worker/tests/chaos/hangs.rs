@@ -10,7 +10,7 @@ use std::{
 use rollmesh::{Registry, control::Control};
 use rollmesh_core::{
     column::{DType, RowShape},
-    env::{Env, EnvError, EnvSpec, Rng, Step, Vectorized},
+    env::{Env, EnvError, EnvSpec, EnvState, Rng, Step, Vectorized},
     protocol::WorkerState,
     space::Space,
 };
@@ -106,8 +106,9 @@ impl Env for Stuck {
         Ok(Step { reward: action[0] as f64, terminated: self.t == EPISODE, truncated: false })
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.extend([self.t as u8, self.sum as u8]);
+        EnvState::Snapshot
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {

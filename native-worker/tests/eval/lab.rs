@@ -15,8 +15,8 @@ use rollmesh_core::{
     config::Config,
     env::EnvSpaces,
     env::{
-        Env, EnvContext, EnvError, EnvSpec, Frame, MultiAgentEnv, MultiAgentSpec, Rng, RowsRef, SnapshotReader, Step,
-        Vectorized,
+        Env, EnvContext, EnvError, EnvSpec, EnvState, Frame, MultiAgentEnv, MultiAgentSpec, Rng, RowsRef,
+        SnapshotReader, Step, Vectorized,
         multi_agent::{AgentRows, Turn},
     },
     episode::RolloutMetrics,
@@ -102,8 +102,9 @@ impl Env for Lab {
         obs[0] = self.t.min(5) as f32;
         Ok(Step { reward: 1.0, terminated: self.t == 5 && self.does != "endless", truncated: false })
     }
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.push(self.t as u8);
+        EnvState::Snapshot
     }
     fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
         let mut reader = SnapshotReader::new(snapshot);
@@ -149,8 +150,9 @@ impl Env for Game {
         self.draw(obs);
         Ok(Step { reward: 1.0, terminated: self.0 == 40, truncated: false })
     }
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.push(self.0);
+        EnvState::Snapshot
     }
     fn restore(&mut self, snapshot: &[u8], obs: &mut [u8]) -> Result<(), EnvError> {
         let mut reader = SnapshotReader::new(snapshot);

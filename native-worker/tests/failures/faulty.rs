@@ -7,7 +7,8 @@ use rollmesh_core::{
     callbacks::{CallbackError, Callbacks, EpisodeHook},
     column::{DType, RowShape},
     env::{
-        Env, EnvContext, EnvError, EnvSpaces, EnvSpec, MultiAgentEnv, MultiAgentSpec, Rng, RowsRef, Step, Vectorized,
+        Env, EnvContext, EnvError, EnvSpaces, EnvSpec, EnvState, MultiAgentEnv, MultiAgentSpec, Rng, RowsRef, Step,
+        Vectorized,
         multi_agent::{AgentRows, Turn},
     },
     ids::{AgentId, SlotId},
@@ -131,9 +132,10 @@ impl Env for Faulty {
         Ok(Step { reward, terminated: self.t == EPISODE, truncated: false })
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.extend([self.t as u8, self.sum as u8]);
         out.extend(self.steps.to_le_bytes());
+        EnvState::Snapshot
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {

@@ -12,7 +12,7 @@ use rollmesh::{
 };
 use rollmesh_core::{
     column::{DType, RowShape},
-    env::{Env, EnvError, EnvSpec, Rng, Step, Vectorized},
+    env::{Env, EnvError, EnvSpec, EnvState, Rng, Step, Vectorized},
     protocol::{Message, Role},
     space::Space,
 };
@@ -77,8 +77,9 @@ impl Env for Counting {
         Ok(Step { reward: action[0] as f64, terminated: self.t == 10, truncated: false })
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.push(self.t);
+        EnvState::Snapshot
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {

@@ -14,8 +14,8 @@ use rollmesh::Registry;
 use rollmesh_core::{
     column::{DType, RowShape},
     env::{
-        Env, EnvContext, EnvError, EnvSpaces, EnvSpec, Frame, MultiAgentEnv, MultiAgentSpec, Rng, RowsRef, Step,
-        Vectorized,
+        Env, EnvContext, EnvError, EnvSpaces, EnvSpec, EnvState, Frame, MultiAgentEnv, MultiAgentSpec, Rng, RowsRef,
+        Step, Vectorized,
         multi_agent::{AgentRows, Turn},
     },
     ids::{AgentId, PolicyId},
@@ -177,7 +177,9 @@ impl Env for Animal {
         true
     }
 
-    fn snapshot(&self, _out: &mut Vec<u8>) {}
+    fn snapshot(&self, _out: &mut Vec<u8>) -> EnvState {
+        EnvState::Snapshot
+    }
 
     fn restore(&mut self, snapshot: &[u8], _obs: &mut [i64]) -> Result<(), EnvError> {
         Err(EnvError::BadSnapshot(snapshot.len()))
@@ -218,8 +220,9 @@ impl Env for Screen {
         Ok(Step { reward: 3.0, terminated: self.0 > 120, truncated: false })
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.push(self.0);
+        EnvState::Snapshot
     }
 
     fn restore(&mut self, snapshot: &[u8], _obs: &mut [u8]) -> Result<(), EnvError> {

@@ -20,7 +20,7 @@ use rollmesh::{
 use rollmesh_core::{
     callbacks::CallbackError,
     config::Config,
-    env::{Env, EnvContext, EnvError, EnvSpec, Rng, Step, Vectorized},
+    env::{Env, EnvContext, EnvError, EnvSpec, EnvState, Rng, Step, Vectorized},
     ids::PolicyId,
     space::Space,
     weights::Weights,
@@ -132,8 +132,9 @@ impl Env for Moody {
         Ok(Step { reward: 1.0, terminated: self.count == 5, truncated: false })
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.extend(self.count.to_le_bytes());
+        EnvState::Snapshot
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [i64]) -> Result<(), EnvError> {

@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::{
     column::{DType, RowShape},
-    env::{Env, EnvRegistry, Moments, Rng, RowElement, SnapshotReader, Step, StepOut, VectorEnv, Vectorized, put_rows},
+    env::{
+        Env, EnvRegistry, EnvState, Moments, Rng, RowElement, SnapshotReader, Step, StepOut, VectorEnv, Vectorized,
+        put_rows,
+    },
     ids::{FragmentNo, WeightsVersion},
     policy::RandomPolicy,
     sampler::{Collector as _, LaneStart, Lockstep, Need, SamplerOptions},
@@ -98,8 +101,9 @@ impl Env for Counter {
         Ok(Step { reward, terminated: self.count > 1_000 && self.fault != Fault::OutsideSpace, truncated: false })
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.extend_from_slice(&self.count.to_le_bytes());
+        EnvState::Snapshot
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
@@ -240,8 +244,9 @@ impl VectorEnv for Raises {
         Ok(())
     }
 
-    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {
+    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState {
         out.push(self.steps[lane]);
+        EnvState::Snapshot
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [i64]) -> Result<(), EnvError> {
@@ -319,8 +324,9 @@ impl<O: Scalar + RowElement, A: Scalar> Env for Echo<O, A> {
         Ok(Step { reward: 0.0, terminated: false, truncated: action.first() == action.last() })
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         put_rows(out, O::erase_rows(&self.last));
+        EnvState::Snapshot
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [O]) -> Result<(), EnvError> {

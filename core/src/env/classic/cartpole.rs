@@ -3,7 +3,7 @@
 use super::states::States;
 use crate::{
     env::{
-        EnvError, Frame, Moments, Rng, StepOut, VectorEnv, check_actions_len, check_obs_len,
+        EnvError, EnvState, Frame, Moments, Rng, StepOut, VectorEnv, check_actions_len, check_obs_len,
         render::{
             Canvas, Colour,
             palette::{INK, LINE, ORANGE, PAPER},
@@ -105,8 +105,8 @@ impl VectorEnv for CartPole {
         self.state(lane).is_some_and(|[x, _, theta, _]| draw(x, theta, frame))
     }
 
-    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {
-        self.states.snapshot_at(lane, out);
+    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState {
+        self.states.snapshot_at(lane, out)
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {

@@ -5,7 +5,7 @@ use core::{fmt, marker::PhantomData};
 use super::states::States;
 use crate::{
     column::Element,
-    env::{EnvError, Frame, Moments, Rng, StepOut, VectorEnv, check_actions_len, check_obs_len},
+    env::{EnvError, EnvState, Frame, Moments, Rng, StepOut, VectorEnv, check_actions_len, check_obs_len},
     prelude::*,
     space::Space,
 };
@@ -198,8 +198,8 @@ impl<D: Dynamics<S, O>, const S: usize, const O: usize> VectorEnv for Classic<D,
         self.state(lane).is_some_and(|state| D::render(state, frame))
     }
 
-    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {
-        self.states.snapshot_at(lane, out);
+    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState {
+        self.states.snapshot_at(lane, out)
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {

@@ -1,7 +1,7 @@
 //! States of many lanes as structure of arrays.
 
 use crate::{
-    env::{EnvError, SnapshotReader},
+    env::{EnvError, EnvState, SnapshotReader},
     prelude::*,
 };
 
@@ -35,10 +35,11 @@ impl<const S: usize> States<S> {
     }
 
     /// Appends the lane's variables, little-endian.
-    pub(super) fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {
+    pub(super) fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState {
         for value in self.at(lane).into_iter().flatten() {
             out.extend_from_slice(&value.to_le_bytes());
         }
+        EnvState::Snapshot
     }
 
     /// Puts the lane where a snapshot was taken. States that are not finite or not `possible` are refused.

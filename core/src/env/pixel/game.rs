@@ -3,7 +3,7 @@
 use super::{Cells, Channel, SIDE, grid::CELLS, palette};
 use crate::{
     column::{DType, RowShape},
-    env::{self, Env, EnvError, Rng, SnapshotReader, Step},
+    env::{self, Env, EnvError, EnvState, Rng, SnapshotReader, Step},
     prelude::*,
     space::Space,
 };
@@ -151,9 +151,10 @@ impl<G: Game> Env for Pixel<G> {
         true
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.extend([self.last, u8::from(self.over)]);
         self.game.put(out);
+        EnvState::Snapshot
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [u8]) -> Result<(), EnvError> {

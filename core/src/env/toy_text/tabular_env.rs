@@ -3,7 +3,8 @@
 use super::Mdp;
 use crate::{
     env::{
-        EnvError, Frame, Moments, Rng, SnapshotReader, StepOut, VectorEnv, check_actions_len, check_len, check_obs_len,
+        EnvError, EnvState, Frame, Moments, Rng, SnapshotReader, StepOut, VectorEnv, check_actions_len, check_len,
+        check_obs_len,
     },
     prelude::*,
     space::Space,
@@ -116,8 +117,9 @@ impl VectorEnv for TabularEnv {
         self.state(lane).is_some_and(|state| self.mdp.render(state, frame))
     }
 
-    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {
+    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState {
         out.extend(self.state(lane).into_iter().flat_map(u16::to_le_bytes));
+        EnvState::Snapshot
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [i64]) -> Result<(), EnvError> {

@@ -3,7 +3,7 @@
 use super::Lives;
 use crate::{
     column::{DType, RowShape},
-    env::{Env, EnvError, Frame, Rng, SnapshotReader, Step},
+    env::{Env, EnvError, EnvState, Frame, Rng, SnapshotReader, Step},
     prelude::*,
     space::Space,
 };
@@ -93,9 +93,10 @@ impl Env for Arcade {
         true
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.extend_from_slice(&self.frame.to_le_bytes());
         out.extend([self.lives as u8, u8::from(self.fired)]);
+        EnvState::Snapshot
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [u8]) -> Result<(), EnvError> {

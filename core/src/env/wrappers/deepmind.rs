@@ -51,7 +51,7 @@ impl Default for DeepMindOptions {
 /// ```
 /// use rollmesh_core::{
 ///     column::{DType, RowShape},
-///     env::{
+///     env::{EnvState,
 ///         Env, EnvError, EnvRegistry, EnvSpec, Rng, SnapshotReader, Step, Vectorized, check_env,
 ///         wrappers::{DeepMindOptions, Lives, deepmind},
 ///     },
@@ -116,8 +116,9 @@ impl Default for DeepMindOptions {
 ///         let reward = f64::from(u8::from(landed && caught));
 ///         Ok(Step { reward, terminated: self.lives == 0, truncated: false })
 ///     }
-///     fn snapshot(&self, out: &mut Vec<u8>) {
+///     fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
 ///         out.extend([self.ball[0], self.ball[1], self.player, self.lives]);
+///         EnvState::Snapshot
 ///     }
 ///     fn restore(&mut self, snapshot: &[u8], obs: &mut [u8]) -> Result<(), EnvError> {
 ///         let mut reader = SnapshotReader::new(snapshot);

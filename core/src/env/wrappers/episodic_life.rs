@@ -2,7 +2,7 @@
 
 use super::{Lives, WrapError, same_rows};
 use crate::{
-    env::{Env, EnvError, Rng, SnapshotReader, Step},
+    env::{Env, EnvError, EnvState, Rng, SnapshotReader, Step},
     prelude::*,
     space::Scalar,
 };
@@ -59,10 +59,10 @@ impl<E: Env + Lives> Env for EpisodicLife<E> {
         Ok(Step { terminated: step.terminated || lost, ..step })
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.extend_from_slice(&self.lives.to_le_bytes());
         out.push(u8::from(self.over));
-        self.env.snapshot(out);
+        self.env.snapshot(out).across_episodes()
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [E::Obs]) -> Result<(), EnvError> {

@@ -3,7 +3,7 @@
 use super::WrapError;
 use crate::{
     column::{Element as _, RowShape},
-    env::{Env, EnvError, Frame, Rng, RowElement, SnapshotReader, Step, put_rows},
+    env::{Env, EnvError, EnvState, Frame, Rng, RowElement, SnapshotReader, Step, put_rows},
     prelude::*,
     space::{BoxSpace, Scalar, Space, SpaceError},
 };
@@ -132,12 +132,12 @@ impl<E: Env<Obs: RowElement + Scalar>> Env for FrameStack<E> {
     }
 
     /// All frames but the newest, which the inner environment knows.
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         for age in 0..self.k - 1 {
             let frame = (self.oldest + age) % self.k;
             put_rows(out, E::Obs::erase_rows(&self.frames[frame * self.width..][..self.width]));
         }
-        self.env.snapshot(out);
+        self.env.snapshot(out)
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [E::Obs]) -> Result<(), EnvError> {

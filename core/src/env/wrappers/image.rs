@@ -3,7 +3,7 @@
 use super::{Lives, WrapError};
 use crate::{
     column::{DType, RowShape},
-    env::{Env, EnvError, Frame, Rng, Step},
+    env::{Env, EnvError, EnvState, Frame, Rng, Step},
     prelude::*,
     preprocess::image::{self, AreaResizer, ImageError, Size},
     space::{BoxSpace, Space, SpaceError},
@@ -62,8 +62,8 @@ macro_rules! converting {
                 self.env.info(out)
             }
 
-            fn snapshot(&self, out: &mut Vec<u8>) {
-                self.env.snapshot(out);
+            fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
+                self.env.snapshot(out)
             }
 
             fn restore(&mut self, snapshot: &[u8], obs: &mut [$obs]) -> Result<(), EnvError> {

@@ -131,8 +131,8 @@ pub trait Lives {
 /// The state of a wrapper that has none of its own.
 macro_rules! same_state {
     () => {
-        fn snapshot(&self, out: &mut Vec<u8>) {
-            self.env.snapshot(out);
+        fn snapshot(&self, out: &mut Vec<u8>) -> $crate::env::EnvState {
+            self.env.snapshot(out)
         }
 
         fn restore(&mut self, snapshot: &[u8], obs: &mut [E::Obs]) -> Result<(), EnvError> {

@@ -2,7 +2,7 @@
 
 use super::same_rows;
 use crate::{
-    env::{Env, EnvError, Rng, SnapshotReader, Step},
+    env::{Env, EnvError, EnvState, Rng, SnapshotReader, Step},
     math,
     prelude::*,
 };
@@ -88,10 +88,10 @@ impl<E: Env> Env for NormalizeReward<E> {
         Ok(Step { reward: self.normalize(step.reward), ..step })
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         let Stats { sum, mean, variance, count } = self.stats;
         out.extend([sum, mean, variance, count].iter().flat_map(|value| value.to_le_bytes()));
-        self.env.snapshot(out);
+        self.env.snapshot(out).across_episodes()
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [E::Obs]) -> Result<(), EnvError> {

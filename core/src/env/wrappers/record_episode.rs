@@ -2,7 +2,7 @@
 
 use super::same_rows;
 use crate::{
-    env::{Env, EnvError, Rng, Step},
+    env::{Env, EnvError, EnvState, Rng, Step},
     prelude::*,
 };
 
@@ -126,8 +126,8 @@ impl<E: Env> Env for RecordEpisode<E> {
         Ok(step)
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
-        self.env.snapshot(out);
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
+        self.env.snapshot(out)
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [E::Obs]) -> Result<(), EnvError> {

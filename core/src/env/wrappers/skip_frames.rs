@@ -2,7 +2,7 @@
 
 use super::same_rows;
 use crate::{
-    env::{Env, EnvError, Rng, RowElement, SnapshotReader, Step, put_rows},
+    env::{Env, EnvError, EnvState, Rng, RowElement, SnapshotReader, Step, put_rows},
     prelude::*,
     space::{Scalar, Space},
 };
@@ -73,12 +73,12 @@ impl<E: Env<Obs: RowElement + PartialOrd + Scalar>> Env for SkipFrames<E> {
         Ok(total)
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.push(u8::from(self.pooled));
         if self.pooled {
             put_rows(out, E::Obs::erase_rows(&self.other));
         }
-        self.env.snapshot(out);
+        self.env.snapshot(out)
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [E::Obs]) -> Result<(), EnvError> {

@@ -6,7 +6,8 @@ use super::{
 };
 use crate::{
     env::{
-        CheckOptions, EnvError, EnvSpec, Frame, Rng, RowElement, SnapshotReader, Step, Vectorized, check_env_all,
+        CheckOptions, EnvError, EnvSpec, EnvState, Frame, Rng, RowElement, SnapshotReader, Step, Vectorized,
+        check_env_all,
         pixel::{Asterix, Breakout, Pixel},
         put_rows,
     },
@@ -58,8 +59,9 @@ impl Env for Script {
         Ok(Step { reward, terminated: self.step as usize >= self.rewards.len(), truncated: false })
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         put_rows(out, i32::erase_rows(&[self.step as i32]));
+        EnvState::Snapshot
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
@@ -183,7 +185,9 @@ fn discrete_observations_are_stacked_too() {
             obs.copy_from_slice(action);
             Ok(Step::default())
         }
-        fn snapshot(&self, _: &mut Vec<u8>) {}
+        fn snapshot(&self, _: &mut Vec<u8>) -> EnvState {
+            EnvState::Snapshot
+        }
         fn restore(&mut self, snapshot: &[u8], _: &mut [i64]) -> Result<(), EnvError> {
             SnapshotReader::new(snapshot).finish()
         }
@@ -402,7 +406,9 @@ impl Env for Picky {
         Ok(Step::default())
     }
 
-    fn snapshot(&self, _: &mut Vec<u8>) {}
+    fn snapshot(&self, _: &mut Vec<u8>) -> EnvState {
+        EnvState::Snapshot
+    }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
         obs.fill(0.0);

@@ -2,7 +2,7 @@
 
 use super::same_rows;
 use crate::{
-    env::{Env, EnvError, Rng, SnapshotReader, Step},
+    env::{Env, EnvError, EnvState, Rng, SnapshotReader, Step},
     prelude::*,
 };
 
@@ -39,9 +39,9 @@ impl<E: Env> Env for TimeLimit<E> {
         Ok(Step { truncated: step.truncated || self.t >= self.max_episode_steps, ..step })
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.extend_from_slice(&self.t.to_le_bytes());
-        self.env.snapshot(out);
+        self.env.snapshot(out)
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [E::Obs]) -> Result<(), EnvError> {

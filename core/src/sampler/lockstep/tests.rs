@@ -4,7 +4,7 @@ use core::num::NonZeroU32;
 
 use super::{Collector as _, DriveError, LaneStart, Lockstep, SamplerOptions, SlotFragment, SlotState};
 use crate::{
-    env::{AnyVectorEnv, Env, EnvContext, EnvError, EnvRegistry, Rng, Step, Vectorized},
+    env::{AnyVectorEnv, Env, EnvContext, EnvError, EnvRegistry, EnvState, Rng, Step, Vectorized},
     hash::RolloutHasher,
     ids::{FragmentNo, HomeIndex, SlotId, WeightsVersion},
     kernels::Kernels,
@@ -69,7 +69,9 @@ impl Env for Faulty {
         }
         Ok(step)
     }
-    fn snapshot(&self, _: &mut Vec<u8>) {}
+    fn snapshot(&self, _: &mut Vec<u8>) -> EnvState {
+        EnvState::Snapshot
+    }
     fn restore(&mut self, _: &[u8], _: &mut [f32]) -> Result<(), EnvError> {
         Ok(())
     }

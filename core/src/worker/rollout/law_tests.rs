@@ -9,7 +9,7 @@ use crate::{
     batch::{AnyBatch, SampleBatch},
     column::{DType, RowShape},
     config::Config,
-    env::{Env, EnvError, EnvSpec, Rng, RowElement, SnapshotReader, Step, Vectorized},
+    env::{Env, EnvError, EnvSpec, EnvState, Rng, RowElement, SnapshotReader, Step, Vectorized},
     filter::FilterKind,
     ids::PolicyId,
     prelude::*,
@@ -196,8 +196,9 @@ impl<O: RowElement, A: RowElement> Env for Echo<O, A> {
         self.show(obs);
         Ok(Step { reward, terminated: self.t == 5, truncated: false })
     }
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.extend([self.shown.to_le_bytes(), self.t.to_le_bytes()].concat());
+        EnvState::Snapshot
     }
     fn restore(&mut self, snapshot: &[u8], obs: &mut [O]) -> Result<(), EnvError> {
         let mut reader = SnapshotReader::new(snapshot);
@@ -267,8 +268,8 @@ impl Env for Telling {
         out.extend_from_slice(b"{}");
         true
     }
-    fn snapshot(&self, out: &mut Vec<u8>) {
-        self.0.snapshot(out);
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
+        self.0.snapshot(out)
     }
     fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
         self.0.restore(snapshot, obs)

@@ -6,7 +6,7 @@ use crate::{
     batch::{AnyBatch, SampleBatch},
     callbacks::{CallbackError, Callbacks, WorkerInfo},
     column::{DType, RowShape},
-    env::{Env, EnvContext, EnvError, EnvSpec, Rng, RowsRef, SnapshotReader, Step, Vectorized},
+    env::{Env, EnvContext, EnvError, EnvSpec, EnvState, Rng, RowsRef, SnapshotReader, Step, Vectorized},
     episode::GlobalVars,
     ids::{PolicyId, WeightsVersion},
     policy::{
@@ -50,8 +50,9 @@ impl Env for Counter {
         Ok(Step { reward: self.reward, terminated: self.t == self.length, truncated: false })
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.extend(self.t.to_le_bytes());
+        EnvState::Snapshot
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
@@ -118,8 +119,8 @@ impl Env for Failing {
         self.counter.step(action, rng, obs)
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
-        self.counter.snapshot(out);
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
+        self.counter.snapshot(out)
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {

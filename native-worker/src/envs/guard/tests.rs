@@ -7,8 +7,8 @@ use std::sync::{
 
 use rollmesh_core::{
     env::{
-        BaseEnv as _, Env, EnvActions, EnvContext, EnvMaker, EnvStart, InProcess, News, RowsRef, SnapshotReader, Step,
-        Vectorized, check_env, check_multi_agent_env,
+        BaseEnv as _, Env, EnvActions, EnvContext, EnvMaker, EnvStart, EnvState, InProcess, News, RowsRef,
+        SnapshotReader, Step, Vectorized, check_env, check_multi_agent_env,
     },
     ids::{HomeIndex, SlotId},
     kernels::Kernels,
@@ -67,9 +67,10 @@ impl Env for Bomb {
         Ok(Step { reward: 1.0, terminated: self.steps == 5, truncated: false })
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.push(self.steps);
         self.enter("snapshot");
+        EnvState::Snapshot
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [i64]) -> Result<(), EnvError> {

@@ -3,7 +3,7 @@
 use crate::{
     batch::{ACTION_LOGP, ACTIONS, NEW_OBS, OBS, SampleBatch},
     column::{ColumnKey, DType, RowShape},
-    env::{Env, EnvError, EnvSpec, Rng, RowElement, Step, Vectorized},
+    env::{Env, EnvError, EnvSpec, EnvState, Rng, RowElement, Step, Vectorized},
     prelude::*,
     space::{Scalar, Space},
     worker::{Registry, RolloutConfig, RolloutWorker, SetupError, WorkerPlace},
@@ -38,7 +38,9 @@ impl<T: RowElement + Scalar> Env for Echo<T> {
         Ok(Step { reward: 0.0, terminated: false, truncated: false })
     }
 
-    fn snapshot(&self, _out: &mut Vec<u8>) {}
+    fn snapshot(&self, _out: &mut Vec<u8>) -> EnvState {
+        EnvState::Snapshot
+    }
 
     fn restore(&mut self, _snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
         obs.iter_mut().zip(&self.action).for_each(|(x, action)| *x = action.to_f64() as f32);

@@ -2,7 +2,7 @@ use crate::{
     batch::{OBS, REWARDS},
     column::{DType, RowShape},
     config::Config,
-    env::{Env, EnvContext, EnvError, EnvSpec, Rng, SnapshotReader, Step, Vectorized},
+    env::{Env, EnvContext, EnvError, EnvSpec, EnvState, Rng, SnapshotReader, Step, Vectorized},
     ids::HomeIndex,
     prelude::*,
     sampler::RewardClipping,
@@ -47,8 +47,9 @@ impl Env for Game {
         Ok(self.draw(obs))
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
+    fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         out.push(self.t);
+        EnvState::Snapshot
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [u8]) -> Result<(), EnvError> {

@@ -1,0 +1,215 @@
+//! The actions of an open episode as bytes, from which another instance of the environment replays it.
+//!
+//! Elements stand one after the other: integers as the shortest zigzag numbers (postcard's), everything else little-endian.
+
+use serde::{Deserialize, Serialize};
+
+use super::{EnvError, Moment, Rng, RowsMut, RowsRef, SnapshotReader, put_rows};
+use crate::{hash::bytes_hash, prelude::*, rng::Streams};
+
+/// Appends the elements of an action.
+pub(super) fn push_row(log: &mut Vec<u8>, row: RowsRef<'_>) {
+    match row {
+        RowsRef::I32(row) => row.iter().for_each(|&element| push_number(log, zigzag(element.into()))),
+        RowsRef::I64(row) => row.iter().for_each(|&element| push_number(log, zigzag(element))),
+        row => put_rows(log, row),
+    }
+}
+
+/// Reads the elements of an action.
+///
+/// # Errors
+/// [`EnvError::BadSnapshot`] for bytes that are not those of such elements.
+pub(super) fn read_row(log: &mut SnapshotReader<'_>, row: RowsMut<'_>) -> Result<(), EnvError> {
+    match row {
+        RowsMut::I32(row) => {
+            for element in row {
+                *element = i32::try_from(unzigzag(read_number(log)?)).map_err(|_| log.bad())?;
+            }
+            Ok(())
+        }
+        RowsMut::I64(row) => {
+            for element in row {
+                *element = unzigzag(read_number(log)?);
+            }
+            Ok(())
+        }
+        row => log.rows(row),
+    }
+}
+
+/// Appends a number: seven bits a byte, the lowest first; the eighth says that more follow.
+pub(super) fn push_number(log: &mut Vec<u8>, mut number: u64) {
+    while number > 0x7F {
+        log.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    log.push(number as u8);
+}
+
+/// Reads a number.
+///
+/// # Errors
+/// [`EnvError::BadSnapshot`] for more than ten bytes, or too few.
+pub(super) fn read_number(log: &mut SnapshotReader<'_>) -> Result<u64, EnvError> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = log.u8()?;
+        number |= u64::from(byte & 0x7F) << shift;
+        if byte < 0x80 {
+            return Ok(number);
+        }
+    }
+    Err(log.bad())
+}
+
+const fn zigzag(number: i64) -> u64 {
+    (number << 1 ^ number >> 63) as u64
+}
+
+const fn unzigzag(number: u64) -> i64 {
+    (number >> 1) as i64 ^ -((number & 1) as i64)
+}
+
+/// Bytes of the hash at the end of a snapshot.
+const HASH: usize = 8;
+
+/// Where the random numbers of a step come from, unless they follow those of the step before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Origin {
+    streams: Streams,
+    moment: Moment,
+}
+
+impl Origin {
+    fn next(self) -> Self {
+        Self { moment: Moment { t: self.moment.t.wrapping_add(1), ..self.moment }, ..self }
+    }
+}
+
+/// The open episode of an environment without a snapshot of its own.
+///
+/// As a snapshot: the random numbers of the reset, each action with where its random numbers come from, and a hash of the last
+/// observation. Between two snapshots of an episode bytes are only appended, but for the hash.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ActionLog {
+    bytes: Vec<u8>,
+    /// Where the next step's random numbers are expected.
+    next: Option<Origin>,
+    /// The last observation.
+    obs: Vec<u8>,
+}
+
+impl ActionLog {
+    /// Begins an episode, before the environment draws from `rng`.
+    pub(super) fn begin(&mut self, rng: &Rng) {
+        self.bytes.clear();
+        self.next = None;
+        // Writing into memory that grows cannot fail.
+        self.bytes = postcard::to_extend(rng, core::mem::take(&mut self.bytes)).unwrap_or_default();
+    }
+
+    /// Records a step, before it is taken.
+    pub(super) fn push(&mut self, action: RowsRef<'_>, streams: Streams, moment: Moment) {
+        let origin = Origin { streams, moment };
+        let told = (self.next != Some(origin)).then_some(origin);
+        // Writing into memory that grows cannot fail.
+        self.bytes = postcard::to_extend(&told, core::mem::take(&mut self.bytes)).unwrap_or_default();
+        push_row(&mut self.bytes, action);
+        self.next = Some(origin.next());
+    }
+
+    /// Keeps the observation after a reset or a step.
+    pub(super) fn see(&mut self, obs: RowsRef<'_>) {
+        self.obs.clear();
+        put_rows(&mut self.obs, obs);
+    }
+
+    /// Appends the snapshot.
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.bytes);
+        out.extend_from_slice(&bytes_hash(&self.obs).0[..HASH]);
+    }
+}
+
+/// The replay of a snapshot.
+pub(super) struct Replay<'a> {
+    log: SnapshotReader<'a>,
+    hash: &'a [u8],
+    next: Option<Origin>,
+    /// Steps that were read.
+    steps: u32,
+}
+
+impl<'a> Replay<'a> {
+    /// Begins with the random numbers of the reset.
+    ///
+    /// # Errors
+    /// [`EnvError::BadSnapshot`].
+    pub(super) fn new(snapshot: &'a [u8]) -> Result<(Self, Rng), EnvError> {
+        let bad = EnvError::BadSnapshot(snapshot.len());
+        let Some((log, hash)) = snapshot.len().checked_sub(HASH).and_then(|at| snapshot.split_at_checked(at)) else {
+            return Err(bad);
+        };
+        match postcard::take_from_bytes::<Rng>(log) {
+            Ok((rng, log)) if rng.is_sound() => {
+                Ok((Self { log: SnapshotReader::new(log), hash, next: None, steps: 0 }, rng))
+            }
+            _ => Err(bad),
+        }
+    }
+
+    /// Reads the next action, and says where the random numbers of its step come from; `None` at the end.
+    ///
+    /// # Errors
+    /// [`EnvError::BadSnapshot`].
+    pub(super) fn next(&mut self, action: RowsMut<'_>) -> Result<Option<(Streams, Moment)>, EnvError> {
+        if self.log.rest().is_empty() {
+            return Ok(None);
+        }
+        let told = postcard::take_from_bytes::<Option<Origin>>(self.log.rest());
+        let (told, rest) = told.map_err(|_| self.log.bad())?;
+        self.log = SnapshotReader::new(rest);
+        let origin = told.or(self.next).ok_or_else(|| self.log.bad())?;
+        read_row(&mut self.log, action)?;
+        self.next = Some(origin.next());
+        self.steps += 1;
+        Ok(Some((origin.streams, origin.moment)))
+    }
+
+    /// Compares the last observation with that of the original.
+    ///
+    /// # Errors
+    /// [`EnvError::NotReplayed`].
+    pub(super) fn finish(&self, obs: RowsRef<'_>) -> Result<(), EnvError> {
+        let mut seen = Vec::new();
+        put_rows(&mut seen, obs);
+        let agrees = bytes_hash(&seen).0[..HASH] == *self.hash;
+        if agrees { Ok(()) } else { Err(self.mismatch()) }
+    }
+
+    /// The error for an environment that is not where the original was.
+    pub(super) const fn mismatch(&self) -> EnvError {
+        EnvError::NotReplayed { t: self.steps }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_every_size_come_back_and_damage_is_found() {
+        let mut log = Vec::new();
+        let numbers = [0, 1, -1, 63, -64, 64, i64::MAX, i64::MIN];
+        numbers.iter().for_each(|number| push_number(&mut log, zigzag(*number)));
+        let mut reader = SnapshotReader::new(&log);
+        for number in numbers {
+            assert_eq!(read_number(&mut reader).map(unzigzag), Ok(number));
+        }
+        assert_eq!(reader.finish(), Ok(()));
+        for damaged in [&[0x80][..], &[0xFF; 11]] {
+            assert_eq!(read_number(&mut SnapshotReader::new(damaged)), Err(EnvError::BadSnapshot(damaged.len())));
+        }
+    }
+}
