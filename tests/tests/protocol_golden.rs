@@ -344,10 +344,11 @@ fn the_books_of_a_run() {
         uninvited_superseded: 18,
         uninvited_rejected: rejected(19),
         num_worker_restarts: 27,
+        abandoned_episodes: 28,
     };
     assert_bytes(
         &Message::LedgerReport(report),
-        "524d010026000000 01 ac02 02 03 0405060768 08090a0b 0c0d0e0f 10 1e1f20 11 12 1314151677 1718191a 1b",
+        "524d010026000000 01 ac02 02 03 0405060768 08090a0b 0c0d0e0f 10 1e1f20 11 12 1314151677 1718191a 1b 1c",
     );
 }
 

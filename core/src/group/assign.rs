@@ -15,25 +15,37 @@ pub(super) struct Candidate {
     pub(super) probe: bool,
 }
 
-/// How much longer than the best split a split may take that leaves slots where they are: 17/16.
-/// Below that, measurements are noise and moving state is not worth it.
-const SLACK: (u128, u128) = (17, 16);
+/// How slots are split.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Split {
+    /// A lease has at most so many.
+    pub(super) max_slots_per_lease: u32,
+    /// How much longer than the best split a split may take that leaves slots where they are.
+    pub(super) slack: (u128, u128),
+}
+
+impl Split {
+    /// Below that, measurements are noise and moving state is not worth it.
+    pub(super) const SLACK: (u128, u128) = (17, 16);
+    /// Where each move costs an open episode.
+    pub(super) const SLACK_OF_EPISODES: (u128, u128) = (3, 2);
+}
 
 /// Splits the slots so that all candidates are done at about the same time.
 ///
 /// `slots` is ascending and names the worker that holds each slot's state, which keeps the slot
 /// unless it has too many. A worker for which a single slot would take longer than the others need
 /// for everything gets none. The slots of a worker come out ascending; who gets none is not in the map.
-/// What is above `max_slots_per_lease` is left over.
+/// What is above the largest lease is left over.
 pub(super) fn assign(
     slots: &[(SlotId, Option<WorkerId>)],
     candidates: &[Candidate],
-    max_slots_per_lease: u32,
+    Split { max_slots_per_lease, slack }: Split,
 ) -> BTreeMap<WorkerId, Vec<SlotId>> {
     if candidates.is_empty() {
         return BTreeMap::new();
     }
-    let limits = limits(slots.len(), candidates);
+    let limits = limits(slots.len(), candidates, slack);
     let mut shares: Vec<Vec<SlotId>> = vec![Vec::new(); candidates.len()];
     let mut homeless = Vec::new();
     for &(slot, holder) in slots {
@@ -70,8 +82,8 @@ fn deal(homeless: &[SlotId], shares: &mut [Vec<SlotId>], candidates: &[Candidate
     }
 }
 
-/// The most slots that each candidate may keep: what it finishes within [`SLACK`] of the best split.
-fn limits(slots: usize, candidates: &[Candidate]) -> Vec<u128> {
+/// The most slots that each candidate may keep: what it finishes within the slack of the best split.
+fn limits(slots: usize, candidates: &[Candidate], slack: (u128, u128)) -> Vec<u128> {
     let mut best = vec![0u128; candidates.len()];
     for _ in 0..slots {
         let next = soonest(best.iter().copied(), candidates);
@@ -83,7 +95,7 @@ fn limits(slots: usize, candidates: &[Candidate]) -> Vec<u128> {
         .zip(candidates)
         .map(|(&count, c)| (count, u128::from(c.speed)))
         .fold((0, 1), |last, next| if next.0 * last.1 > last.0 * next.1 { next } else { last });
-    candidates.iter().map(|c| SLACK.0 * count * u128::from(c.speed) / (SLACK.1 * speed)).collect()
+    candidates.iter().map(|c| slack.0 * count * u128::from(c.speed) / (slack.1 * speed)).collect()
 }
 
 /// The candidate that would be done first with one more slot; the first of equals.
@@ -124,6 +136,10 @@ mod tests {
         (0..n).map(|slot| (SlotId(slot), None)).collect()
     }
 
+    fn split(max_slots_per_lease: u32) -> Split {
+        Split { max_slots_per_lease, slack: Split::SLACK }
+    }
+
     /// Slots held in runs: `counts[w]` for worker `w`.
     fn held(counts: &[u32]) -> Vec<(SlotId, Option<WorkerId>)> {
         let holders = counts.iter().enumerate().flat_map(|(w, &n)| vec![WorkerId(w as u32); n as usize]);
@@ -131,7 +147,7 @@ mod tests {
     }
 
     fn counts(slots: &[(SlotId, Option<WorkerId>)], candidates: &[Candidate]) -> Vec<usize> {
-        let assigned = assign(slots, candidates, u32::MAX);
+        let assigned = assign(slots, candidates, split(u32::MAX));
         candidates.iter().map(|c| assigned.get(&c.worker).map_or(0, Vec::len)).collect()
     }
 
@@ -140,7 +156,7 @@ mod tests {
         assert_eq!(counts(&fresh(12), &candidates(&[1, 1, 1])), [4, 4, 4]);
         assert_eq!(counts(&fresh(8), &candidates(&[5, 5, 5])), [3, 3, 2]);
         assert_eq!(counts(&fresh(2), &candidates(&[1, 1, 1])), [1, 1, 0]);
-        assert!(assign(&fresh(3), &[], 9).is_empty());
+        assert!(assign(&fresh(3), &[], split(9)).is_empty());
     }
 
     #[test]
@@ -152,7 +168,7 @@ mod tests {
     #[test]
     fn slots_stay_where_they_are_when_speeds_are_close() {
         let slots = held(&[6, 6]);
-        let assigned = assign(&slots, &candidates(&[100, 95]), 6);
+        let assigned = assign(&slots, &candidates(&[100, 95]), split(6));
         assert_eq!(assigned[&WorkerId(0)], (0..6).map(SlotId).collect::<Vec<_>>());
         assert_eq!(assigned[&WorkerId(1)], (6..12).map(SlotId).collect::<Vec<_>>());
     }
@@ -160,7 +176,7 @@ mod tests {
     #[test]
     fn balance_moves_only_what_is_too_much() {
         let slots = held(&[12, 0]);
-        let assigned = assign(&slots, &candidates(&[100, 100]), 6);
+        let assigned = assign(&slots, &candidates(&[100, 100]), split(6));
         assert_eq!(assigned[&WorkerId(0)], (0..6).map(SlotId).collect::<Vec<_>>());
         assert_eq!(assigned[&WorkerId(1)], (6..12).map(SlotId).collect::<Vec<_>>());
         assert_eq!(counts(&held(&[6, 6]), &candidates(&[300, 100])), [9, 3]);
@@ -170,14 +186,14 @@ mod tests {
     fn slots_of_absent_workers_go_to_the_others() {
         let slots = held(&[4, 4, 4]);
         let all = candidates(&[1, 1, 1]);
-        let assigned = assign(&slots, &[all[0], all[2]], 12);
+        let assigned = assign(&slots, &[all[0], all[2]], split(12));
         assert_eq!(assigned[&WorkerId(0)], [0, 1, 2, 3, 4, 5].map(SlotId));
         assert_eq!(assigned[&WorkerId(2)], [6, 7, 8, 9, 10, 11].map(SlotId));
     }
 
     #[test]
     fn no_lease_is_larger_than_allowed() {
-        let assigned = assign(&fresh(9), &candidates(&[300, 100]), 4);
+        let assigned = assign(&fresh(9), &candidates(&[300, 100]), split(4));
         assert_eq!(assigned[&WorkerId(0)], [0, 1, 2, 3].map(SlotId));
         assert_eq!(assigned[&WorkerId(1)], [7, 8].map(SlotId));
     }

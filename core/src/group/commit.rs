@@ -65,7 +65,8 @@ impl LeaseGroup {
     /// does one for a lease from before the slot was set back because somebody had lied: it may go on from the lie.
     fn contradicts(&self, lease: LeaseId, fragment: &SlotFragment) -> bool {
         let is_comparable = self.slots.get(fragment.slot).is_some_and(|slot| slot.is_comparable(lease));
-        lease >= self.config.first_lease
+        self.config.reproducible
+            && lease >= self.config.first_lease
             && is_comparable
             && self.twin(fragment).is_some_and(|twin| !same_bits(twin, fragment))
     }
@@ -168,6 +169,9 @@ impl LeaseGroup {
             let is_held = self.leases.get(lease).is_some_and(|live| live.leaves_states);
             let (number, weights_version) = (fragment.fragment, fragment.weights_version);
             self.note_for_audit(worker, lease, &fragment);
+            if !self.config.reproducible {
+                self.ledger.abandoned_episodes += self.slots.abandoned_before(&fragment);
+            }
             let party = self.audits.party(worker);
             self.slots.commit(fragment, (lease, worker, party), is_held);
             self.clear_suspicion(slot, number);

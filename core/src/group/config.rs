@@ -26,6 +26,10 @@ pub struct GroupConfig {
     pub hedge_floor: Micros,
     /// Which fragments make a batch.
     pub mode: SamplingMode,
+    /// False if open episodes may end where their slots move, see [`EnvState::Opaque`](crate::env::EnvState::Opaque): two
+    /// workers that are asked for the same fragment need not bring the same. Then no fragment is asked for twice or audited,
+    /// and slots stay where they are longer.
+    pub reproducible: bool,
 }
 
 impl GroupConfig {
@@ -43,6 +47,7 @@ impl GroupConfig {
             first_lease: LeaseId(0),
             hedge_floor: Self::HEDGE_FLOOR,
             mode: SamplingMode::Synchronous,
+            reproducible: true,
         }
     }
 

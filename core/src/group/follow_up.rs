@@ -52,8 +52,7 @@ impl LeaseGroup {
         let homes = split.iter().flat_map(|(&worker, slots)| slots.iter().map(move |&slot| (slot, Some(worker))));
         let mut homes: Vec<_> = homes.collect();
         homes.sort_unstable();
-        homes.len() == self.config.num_slots as usize
-            && assign(&homes, candidates, self.config.max_slots_per_lease) == *split
+        homes.len() == self.config.num_slots as usize && assign(&homes, candidates, self.split_rule()) == *split
     }
 
     /// True if a worker could get its slots of the second iteration now.

@@ -2,7 +2,7 @@
 
 use super::{
     End, ExpiryCause, GroupCommand, GroupEvent, LeaseGroup, Mode, Outcome,
-    assign::{Candidate, assign},
+    assign::{Candidate, Split, assign},
     lease_table::LiveLease,
     worker::{Overtaken, Worker},
 };
@@ -63,7 +63,7 @@ impl LeaseGroup {
 
     /// Leases the slots of overdue leases a second time.
     fn hedge(&mut self, iteration: Iteration, now: Micros) {
-        if self.has_idle() {
+        if self.has_idle() && self.config.reproducible {
             let overdue_after = self.durations.overdue_after();
             let overdue = self.leases.iter().filter(|(_, lease)| lease.fragment == iteration.fragment);
             let overdue = overdue.filter(|(_, lease)| !lease.is_waiting() && lease.granted_at + overdue_after <= now);
@@ -86,8 +86,7 @@ impl LeaseGroup {
         let mut granted = Vec::new();
         // Once, unless leases are too small for all slots: then also to workers that would better have none.
         while !slots.is_empty() && self.has_idle() {
-            for (worker, share) in assign(&slots, &self.candidates(iteration, is_idle), self.config.max_slots_per_lease)
-            {
+            for (worker, share) in assign(&slots, &self.candidates(iteration, is_idle), self.split_rule()) {
                 slots.retain(|(slot, _)| share.binary_search(slot).is_err());
                 if let Some(lease) = self.grant(iteration, worker, &share, now) {
                     granted.push((worker, lease, share.len() as u32));
@@ -95,6 +94,12 @@ impl LeaseGroup {
             }
         }
         granted
+    }
+
+    /// How slots are split.
+    pub(super) fn split_rule(&self) -> Split {
+        let slack = if self.config.reproducible { Split::SLACK } else { Split::SLACK_OF_EPISODES };
+        Split { max_slots_per_lease: self.config.max_slots_per_lease, slack }
     }
 
     fn has_idle(&self) -> bool {

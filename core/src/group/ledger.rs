@@ -34,6 +34,9 @@ pub struct Ledger {
     /// Env steps that are made again because the process of the group ended, as far as the state knew of them from which
     /// it was [restored](super::LeaseGroup::restore). Not part of an identity.
     pub regenerated: u64,
+    /// Open episodes that were given up because their slots moved and the episodes could not, see
+    /// [`EnvState::Opaque`](crate::env::EnvState::Opaque). Episodes, not env steps; not part of an identity.
+    pub abandoned_episodes: u64,
     /// What came without a live grant. Not part of an identity.
     pub uninvited: Uninvited,
 }

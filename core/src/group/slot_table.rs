@@ -205,6 +205,15 @@ impl SlotTable {
         }
     }
 
+    /// How many episodes of its slot were given up where a fragment begins: those between the open one of the slot's state and
+    /// the one after the fragment that are not among those that ended in it.
+    pub(super) fn abandoned_before(&self, fragment: &SlotFragment) -> u64 {
+        let episode = |state: &Vec<u8>| position_in(state, fragment.slot).map(|(episode, _)| episode);
+        let before = self.get(fragment.slot).and_then(|slot| slot.state.as_ref()).map_or(Some(0), episode);
+        let (Some(before), Some(after)) = (before, episode(&fragment.state)) else { return 0 };
+        u64::from(after.wrapping_sub(before).saturating_sub(fragment.episodes.len() as u32))
+    }
+
     /// Takes a fragment. `is_held` tells whether the worker still has the state at its end.
     pub(super) fn commit(
         &mut self,

@@ -44,6 +44,8 @@ pub struct LedgerReport {
     /// Local workers that ended unasked and were replaced, since the hub began.
     #[doc(alias = "num_remote_worker_restarts")]
     pub num_worker_restarts: u64,
+    /// Open episodes that were given up because their slots moved and the episodes could not.
+    pub abandoned_episodes: u64,
 }
 
 /// What was refused, by reason.

@@ -34,7 +34,7 @@ mod worker_spec;
 
 pub use check::MAX_LOCAL_WORKERS;
 pub use error::RunConfigError;
-pub use parts::{EvaluationConfig, HostConfig, InitSpec, SamplingMode, StopConfig};
+pub use parts::{EvaluationConfig, HostConfig, InitSpec, ReplayMismatch, SamplingMode, StopConfig};
 pub use rollout::{FragmentLength, InputSource, PolicyConfig, PreprocessorPref, RolloutConfig};
 pub use worker_spec::{BadAmount, WorkerSpec};
 
@@ -71,6 +71,8 @@ pub struct RunConfig {
     pub stop: StopConfig,
     /// Which fragments make a batch. In other modes than the synchronous one two runs are not the same.
     pub mode: SamplingMode,
+    /// What becomes of an open episode whose replay on another worker ends in another state.
+    pub replay_mismatch: ReplayMismatch,
     /// How its policy is evaluated, without influence on its rows.
     pub evaluation: EvaluationConfig,
     /// Iterations between two checkpoints; one is saved every ten seconds in any case, if the run has a directory.
@@ -99,6 +101,7 @@ impl Default for RunConfig {
             preset: "auto".into(),
             stop: StopConfig::default(),
             mode: SamplingMode::Synchronous,
+            replay_mismatch: ReplayMismatch::Fail,
             evaluation: EvaluationConfig::default(),
             // Some seconds in small runs, and no more than the ten seconds in large ones.
             checkpoint_interval: 100,

@@ -132,6 +132,19 @@ impl HostConfig {
     }
 }
 
+/// What becomes of an open episode whose replay elsewhere ends in another state, see
+/// [`EnvState::Replay`](crate::env::EnvState::Replay).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplayMismatch {
+    /// The fragment fails. The second time the run ends, with environment and step.
+    #[default]
+    Fail,
+    /// The episode is given up, and its slot begins the next one, as slots of [opaque](crate::env::EnvState::Opaque)
+    /// environments do.
+    Abandon,
+}
+
 /// Which fragments make a batch, and how old their weights may be.
 ///
 /// In every mode a fragment is made with one version of the weights, and a slot's fragments are committed in order,

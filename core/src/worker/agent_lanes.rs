@@ -35,24 +35,33 @@ struct Ready {
     agent_steps: usize,
 }
 
+/// Where a slot is continued.
+pub(super) struct SlotStart {
+    pub(super) slot: SlotId,
+    /// The episode that it begins with, without a state.
+    pub(super) episode: u32,
+    /// Comes from any peer.
+    pub(super) state: Option<Vec<u8>>,
+}
+
 impl AgentLanes {
-    /// Opens slots in states that may come from any peer; a slot without one begins its first episode.
+    /// Opens slots.
     pub(super) fn open(
         env: Box<dyn BaseEnv>,
-        starts: &[(SlotId, Option<Vec<u8>>)],
+        starts: Vec<SlotStart>,
         home: u32,
         options: &SamplerOptions,
         host: &mut LeaseHost,
     ) -> Result<Self, SampleError> {
-        let slots: Vec<SlotId> = starts.iter().map(|(slot, _)| *slot).collect();
+        let slots: Vec<SlotId> = starts.iter().map(|start| start.slot).collect();
         let options = SamplerOptions {
-            slots: slots.iter().map(|slot| (*slot, 0)).collect(),
+            slots: starts.iter().map(|start| (start.slot, start.episode)).collect(),
             single_agent: false,
             ..options.clone()
         };
         let mut sampler = Episodic::new(options, env)?;
         host.info.worker_index = home;
-        for (env, (_, state)) in starts.iter().enumerate() {
+        for (env, SlotStart { state, .. }) in starts.iter().enumerate() {
             state.as_ref().map_or(Ok(()), |state| sampler.restore_lane(env, state, &mut host.lend()))?;
         }
         let ready = vec![Ready::default(); slots.len()];

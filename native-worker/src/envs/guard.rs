@@ -204,10 +204,10 @@ impl AnyVectorEnv for Lanes {
 
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState {
         let before = out.len();
-        if self.env.ask(|env| env.snapshot_at(lane, out)).is_err() {
+        self.env.ask(|env| env.snapshot_at(lane, out)).unwrap_or_else(|_| {
             out.truncate(before);
-        }
-        EnvState::Snapshot
+            EnvState::Snapshot
+        })
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: RowsMut<'_>) -> Result<(), EnvError> {
@@ -235,6 +235,10 @@ impl MultiAgentEnv for Agents {
 
     fn step(&mut self, actions: &AgentRows, rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
         self.env.call(|env| env.step(actions, rng, turn))
+    }
+
+    fn state(&self) -> EnvState {
+        self.env.ask(|env| env.state()).unwrap_or_default()
     }
 
     fn render(&self, frame: &mut Frame) -> bool {

@@ -84,6 +84,11 @@ pub struct Summary {
     /// Hash of each policy's weights, in runs with other policies than the default one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "as_texts")]
     pub policies: BTreeMap<PolicyId, Hash128>,
+    /// True if the same seed gives the same rows again, wherever they are made.
+    pub reproducible: bool,
+    /// Why it does not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_reproducible: Vec<String>,
     /// True if rows were learned from, or handed out, that a worker made up.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tainted: bool,

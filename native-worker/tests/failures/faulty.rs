@@ -15,6 +15,8 @@ use rollmesh_core::{
     space::Space,
 };
 
+use crate::moving::Walk;
+
 /// Steps of an episode.
 pub(crate) const EPISODE: u32 = 10;
 /// Where it fails: in this slot, …
@@ -30,6 +32,12 @@ pub(crate) fn registry() -> Registry {
                 Ok(Box::new(Vectorized::new(contexts.iter().map(Faulty::new).collect::<Result<_, _>>()?)))
             })
             .with_settings(&["kind", "once", "every"]),
+        )
+        .with_env(
+            EnvSpec::fallible("Walk-v0", |contexts, _| {
+                Ok(Box::new(Vectorized::new(contexts.iter().map(Walk::new).collect::<Result<_, _>>()?)))
+            })
+            .with_settings(Walk::SETTINGS),
         )
         .with_multi_agent_env(MultiAgentSpec::new("FaultyPair-v0", |context| {
             Ok(Box::new(FaultyPair(Faulty::new(context)?)))

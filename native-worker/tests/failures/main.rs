@@ -5,6 +5,8 @@
 #[cfg(target_os = "linux")]
 mod faulty;
 #[cfg(target_os = "linux")]
+mod moving;
+#[cfg(target_os = "linux")]
 mod runs;
 #[cfg(target_os = "linux")]
 #[path = "../support/mod.rs"]
@@ -25,11 +27,17 @@ fn main() -> std::process::ExitCode {
         return rollmesh::main_with(faulty::registry());
     }
     macro_rules! tests {
-        ($($name:ident,)*) => {
-            [$((stringify!($name), || Box::pin(runs::$name()))),*]
+        ($($module:ident: $($name:ident,)*;)*) => {
+            [$($((stringify!($name), || Box::pin($module::$name()))),*),*]
         };
     }
-    let tests: [(&str, Test); 9] = tests! {
+    let tests: [(&str, Test); 13] = tests! {
+        moving:
+        opaque_environment_loses_open_episodes_of_dead_workers,
+        replay_that_ends_elsewhere_ends_run_or_episode,
+        replayed_environment_resumes_bit_identically,
+        replayed_environment_trains_with_one_hash_whichever_workers_die,;
+        runs:
         environment_that_always_fails_ends_run_with_its_place,
         transient_failure_leaves_no_trace_in_weights,
         frequent_transient_failures_do_not_end_run,
@@ -38,7 +46,7 @@ fn main() -> std::process::ExitCode {
         environment_that_ends_its_worker_once_leaves_no_trace_in_weights,
         failures_of_other_user_code_end_run,
         environment_that_is_restarted_goes_on,
-        sample_ends_with_failure_of_environment,
+        sample_ends_with_failure_of_environment,;
     };
     let trial = |(name, test): (&str, Test)| {
         Trial::test(name, move || {

@@ -1,6 +1,7 @@
 //! Runs with user code that fails.
 
 use std::{
+    ffi::OsStr,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -14,51 +15,59 @@ use crate::{
 };
 
 /// A run that fails is over within this time, also on a busy machine in a debug build.
-const AT_ONCE: Duration = Duration::from_secs(20);
+pub(crate) const AT_ONCE: Duration = Duration::from_secs(20);
 /// A lease without progress is over after this time.
 const LEASE: Duration = Duration::from_secs(3);
 
 /// A run in a directory of its own.
-struct Rig {
+pub(crate) struct Rig {
     directory: tempfile::TempDir,
 }
 
 impl Rig {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { directory: tempfile::tempdir().unwrap() }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     /// Trains with four environments, and says how long that took.
-    async fn train(&self, workers: u32, config: &Value, more: &[&str]) -> (Finished, Duration) {
-        let (num_workers, num_envs) = (workers.to_string(), (4 / workers.max(1)).to_string());
-        let (run_dir, config) = (self.path("run").display().to_string(), config.to_string());
-        let args =
-            ["train", "--seed", "1", "--hidden", "8", "--rollout-fragment-length", "16", "--max-env-steps", "640"];
-        let args = [&args[..], &["--workers", &num_workers, "--num-envs-per-worker", &num_envs]].concat();
-        let mut args = [&args[..], &["--env-config", &config, "--run-dir", &run_dir], more].concat();
-        if !more.contains(&"--env") {
-            args.extend(["--env", "Faulty-v0"]);
-        }
-        run(&args).await
+    pub(crate) async fn train(&self, workers: u32, config: &Value, more: &[&str]) -> (Finished, Duration) {
+        run(&self.args(workers, config, more)).await
     }
 
-    fn summary(&self) -> Value {
+    pub(crate) fn args(&self, workers: u32, config: &Value, more: &[&str]) -> Vec<String> {
+        let (num_workers, num_envs) = (workers.to_string(), (4 / workers.max(1)).to_string());
+        let (run_dir, config) = (self.path("run").display().to_string(), config.to_string());
+        let args = ["train", "--seed", "1", "--hidden", "8", "--rollout-fragment-length", "16"];
+        let args = [&args[..], &["--workers", &num_workers, "--num-envs-per-worker", &num_envs]].concat();
+        let mut args = [&args[..], &["--env-config", &config, "--run-dir", &run_dir], more].concat();
+        for (flag, value) in [("--env", "Faulty-v0"), ("--max-env-steps", "640")] {
+            if !more.contains(&flag) {
+                args.extend([flag, value]);
+            }
+        }
+        args.into_iter().map(String::from).collect()
+    }
+
+    pub(crate) fn summary(&self) -> Value {
         support::json(&std::fs::read_to_string(self.path("run/summary.json")).unwrap())
     }
 
+    pub(crate) fn ledger(&self) -> Ledger {
+        serde_json::from_str(&std::fs::read_to_string(self.path("run/ledger.json")).unwrap()).unwrap()
+    }
+
     /// What the run has come to, of which no env step may be lost.
-    fn check_ledger(&self) {
-        let ledger: Ledger =
-            serde_json::from_str(&std::fs::read_to_string(self.path("run/ledger.json")).unwrap()).unwrap();
+    pub(crate) fn check_ledger(&self) {
+        let ledger = self.ledger();
         assert!(ledger.balances() && ledger.outstanding == 0, "{ledger:?}");
     }
 }
 
-async fn run(args: &[&str]) -> (Finished, Duration) {
+async fn run<S: AsRef<OsStr>>(args: &[S]) -> (Finished, Duration) {
     let began = Instant::now();
     let program = std::env::current_exe().unwrap();
     (Process::start_program(program, args, |_| {}).finish().await, began.elapsed())
@@ -70,7 +79,7 @@ fn place() -> String {
 }
 
 /// The run ended with this error, which the user can read.
-fn assert_failed((finished, took): &(Finished, Duration), texts: &[&str], within: Duration) {
+pub(crate) fn assert_failed((finished, took): &(Finished, Duration), texts: &[&str], within: Duration) {
     let Finished { status, stdout, stderr } = finished;
     assert_eq!(status.code(), Some(1), "{stdout}\n{stderr}");
     let error =

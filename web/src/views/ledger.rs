@@ -92,6 +92,7 @@ fn besides(ledger: &LedgerReport) -> String {
         (ledger.regenerated, "env steps made again after a restart"),
         (uninvited, "fragments that nobody waited for any more"),
         (ledger.num_worker_restarts, "local workers replaced"),
+        (ledger.abandoned_episodes, "open episodes given up"),
     ];
     let texts = counts.iter().filter(|(count, _)| *count > 0);
     let texts: Vec<String> = texts.map(|(count, name)| format!("{} {name}", format::count(*count))).collect();

@@ -15,7 +15,7 @@ pub use process::ProcessEnd;
 pub(super) use process::last_words;
 pub use recorded::Recorded;
 
-use super::{AnyVectorEnv, EnvContext, EnvError, EnvSpaces, Frame, MultiAgentEnv, multi_agent::Turn};
+use super::{AnyVectorEnv, EnvContext, EnvError, EnvSpaces, EnvState, Frame, MultiAgentEnv, multi_agent::Turn};
 use crate::{ids::AgentId, prelude::*};
 
 /// Looks at a sub-environment after it was made, and refuses it with an error.
@@ -156,6 +156,15 @@ pub enum SubEnv<'a> {
 }
 
 impl SubEnv<'_> {
+    /// How an open episode of it moves; environments of other processes are replayed, as far as is known here.
+    pub(crate) fn state(&self) -> EnvState {
+        match self {
+            Self::Lane { env, lane } => env.snapshot_at(*lane, &mut Vec::new()),
+            Self::MultiAgent(env) => env.state(),
+            Self::Base(_) => EnvState::Replay,
+        }
+    }
+
     /// Lends it on.
     pub fn lend(&mut self) -> SubEnv<'_> {
         match self {

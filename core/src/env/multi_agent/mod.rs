@@ -85,7 +85,9 @@ pub use turn::{Outcome, Turn};
 
 use core::ops::RangeInclusive;
 
-use super::{EnvError, EnvRegistry, EnvSpaces, Frame, MultiAgentSpec, Rng, RowElement as _, check::rows::describe};
+use super::{
+    EnvError, EnvRegistry, EnvSpaces, EnvState, Frame, MultiAgentSpec, Rng, RowElement as _, check::rows::describe,
+};
 use crate::{
     config::{Config, ConfigError},
     ids::AgentId,
@@ -114,6 +116,12 @@ pub trait MultiAgentEnv: Send {
     /// # Errors
     /// [`EnvError::InvalidAction`]; [`EnvError::Failed`], also for a step after the episode's end.
     fn step(&mut self, actions: &AgentRows, rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError>;
+
+    /// How an open episode is continued in another instance: by replaying its actions, unless the environment says that it is
+    /// [opaque](EnvState::Opaque). There are no snapshots of environments with several agents.
+    fn state(&self) -> EnvState {
+        EnvState::Replay
+    }
 
     /// Draws the current state, and returns false if the environment has no picture.
     fn render(&self, _frame: &mut Frame) -> bool {

@@ -73,6 +73,11 @@ const ENVIRONMENT: &[Setting] = &[
         "What an episode that reaches the horizon counts as.",
     ),
     row("no_done_at_end", &[Flag], "With a legacy horizon: no recorded row says that its episode has ended."),
+    row(
+        "replay_mismatch",
+        &[Choice(&["fail", "abandon"])],
+        "What becomes of an open episode that another worker cannot replay.",
+    ),
 ];
 
 const RUN: &[Setting] = &[

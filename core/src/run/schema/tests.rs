@@ -3,7 +3,7 @@ use core::num::NonZeroU32;
 use super::*;
 use crate::{
     evaluation::RewardKey,
-    run::{EvaluationConfig, InitSpec, RolloutConfig, StopConfig},
+    run::{EvaluationConfig, InitSpec, ReplayMismatch, RolloutConfig, StopConfig},
     time::Micros,
 };
 
@@ -29,6 +29,7 @@ fn full() -> Vec<Value> {
         preset: "auto".into(),
         stop: StopConfig { episode_return_mean: Some(1.0), env_steps: 1, wall_s: Some(1.0) },
         mode,
+        replay_mismatch: ReplayMismatch::Abandon,
         evaluation: EvaluationConfig {
             interval: 1,
             episodes: 1,

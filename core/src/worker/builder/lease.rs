@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     callbacks::{CallbackList, Callbacks as _, ObservationFn, PolicyMappingFn, WorkerInfo},
-    env::{AnyVectorEnv, BaseEnv, EnvContext, EnvError, EnvMaker, EnvStart, InProcess, Recorded},
+    env::{AnyVectorEnv, BaseEnv, EnvContext, EnvError, EnvMaker, EnvStart, EnvState, InProcess, Recorded, SubEnv},
     filter::{FILTER_PREFIX, Filter, FilterKind},
     ids::{PolicyId, SlotId},
     kernels::Kernels,
@@ -25,6 +25,8 @@ pub(in crate::worker) struct LeaseParts {
     pub(in crate::worker) envs: SlotEnvs,
     /// Whether user code may tell its home worker.
     has_user_code: bool,
+    /// How open episodes move.
+    pub(in crate::worker) env_state: EnvState,
     pub(in crate::worker) options: SamplerOptions,
     pub(in crate::worker) layout: FragmentLayout,
     pub(in crate::worker) host: LeaseHost,
@@ -120,6 +122,8 @@ pub struct LearningParts {
     pub policies: BTreeMap<PolicyId, Box<dyn Policy>>,
     /// What the rows of its fragments hold.
     pub layout: FragmentLayout,
+    /// How open episodes move from one worker to another.
+    pub env_state: EnvState,
     /// The user's code around learning.
     pub callbacks: CallbackList,
     /// What it is told of the process that learns: RLlib's local worker.
@@ -131,6 +135,7 @@ struct RunParts {
     policies: BTreeMap<PolicyId, PolicyEntry>,
     layout: FragmentLayout,
     source: EnvSource,
+    env_state: EnvState,
     options: SamplerOptions,
     mapping: PolicyMappingFn,
     info: WorkerInfo,
@@ -140,7 +145,7 @@ impl RolloutWorkerBuilder {
     /// The parts that run the leases of a run. Its policies are made to act, not to learn.
     pub(in crate::worker) fn lease_parts(mut self, run: &RunConfig) -> Result<LeaseParts, SetupError> {
         self.registry.policies = self.registry.policies.acting();
-        let RunParts { policies: entries, layout, source, options, mapping, info } = self.run_parts(run)?;
+        let RunParts { policies: entries, layout, source, env_state, options, mapping, info } = self.run_parts(run)?;
         let mut callbacks = self.make_callbacks()?;
         let mut policies = PolicyMap::new();
         for (id, mut entry) in entries {
@@ -164,7 +169,7 @@ impl RolloutWorkerBuilder {
             }
         };
         let envs = SlotEnvs { source, kernels: self.kernels, config: run.rollout.clone(), processes };
-        Ok(LeaseParts { envs, has_user_code, options, layout, host })
+        Ok(LeaseParts { envs, has_user_code, env_state, options, layout, host })
     }
 
     /// The policies of a run as its learner has them, and what the rows hold that they learn from.
@@ -172,10 +177,10 @@ impl RolloutWorkerBuilder {
     /// # Errors
     /// [`SetupError`] where workers could not run its leases.
     pub fn learning_parts(mut self, run: &RunConfig) -> Result<LearningParts, SetupError> {
-        let RunParts { policies, layout, info, .. } = self.run_parts(run)?;
+        let RunParts { policies, layout, env_state, info, .. } = self.run_parts(run)?;
         let policies = policies.into_iter().map(|(id, entry)| (id, entry.policy)).collect();
         let info = WorkerInfo { worker_index: 0, ..info };
-        Ok(LearningParts { policies, layout, callbacks: self.make_callbacks()?, info })
+        Ok(LearningParts { policies, layout, env_state, callbacks: self.make_callbacks()?, info })
     }
 
     fn run_parts(&mut self, run: &RunConfig) -> Result<RunParts, SetupError> {
@@ -190,7 +195,8 @@ impl RolloutWorkerBuilder {
         run.check_leased()?;
         self.check()?;
         let plain = self.config.callbacks.is_empty() && self.config.observation_fn.is_none();
-        let made = self.make_envs(&[run.env_context(SlotId(0))], plain)?;
+        let mut made = self.make_envs(&[run.env_context(SlotId(0))], plain)?;
+        let env_state = env_state(&mut made.envs);
         let Some(source) = made.source.clone() else {
             return Err(RunConfigError::NotLeased { path: "env", reason: "a run needs one: name it".into() }.into());
         };
@@ -249,7 +255,16 @@ impl RolloutWorkerBuilder {
             fragment_length: run.fragment_length(),
             ..self.sampler_options(source.limit(), made.clip_rewards)
         };
-        Ok(RunParts { policies, layout, source, options, mapping, info })
+        Ok(RunParts { policies, layout, source, env_state, options, mapping, info })
+    }
+}
+
+/// How open episodes of these environments move.
+fn env_state(envs: &mut Envs) -> EnvState {
+    match envs {
+        Envs::None => EnvState::default(),
+        Envs::Lanes(env) => env.snapshot_at(0, &mut Vec::new()),
+        Envs::Base(env) => env.sub_environments().first().map_or(EnvState::default(), SubEnv::state),
     }
 }
 

@@ -90,6 +90,11 @@ impl From<PanicWords> for RunnerError {
 }
 
 impl RunnerError {
+    /// An open episode's replay ended in another state.
+    pub(super) fn is_replay_mismatch(&self) -> bool {
+        matches!(self, Self::Env(EnvError::NotReplayed { .. }))
+    }
+
     /// What kind of failure of a fragment this is.
     pub(in crate::worker) fn failure_kind(&self) -> FailureKind {
         match self {
@@ -117,7 +122,7 @@ fn kind_of(error: &EnvError) -> FailureKind {
         | EnvError::BadObservation { .. }
         | EnvError::BadReward { .. }
         | EnvError::UnknownAgent { .. } => FailureKind::Invalid,
-        EnvError::BadSnapshot(_) => FailureKind::Restore,
+        EnvError::BadSnapshot(_) | EnvError::NotReplayed { .. } => FailureKind::Restore,
         EnvError::Process { end: ProcessEnd::Overdue { .. }, .. } => FailureKind::Hang,
         _ => FailureKind::Env,
     }

@@ -7,20 +7,20 @@ pub use self::error::RunnerError;
 use self::lanes::Lanes;
 use super::{
     Guard, RolloutWorkerBuilder, SetupError,
-    agent_lanes::AgentLanes,
+    agent_lanes::{AgentLanes, SlotStart},
     builder::LeaseParts,
     command::{guarded, unguarded},
     lane_set::LaneSet,
 };
 use crate::{
     batch::SlotFragment,
-    env::{EnvContext, EnvStart},
+    env::{EnvContext, EnvStart, EnvState},
     ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
     prelude::*,
     protocol::{FailureKind, FragmentFailure},
-    run::RunConfig,
-    sampler::{FragmentLayout, LaneStart, SampleError, position_in, set_weights},
+    run::{ReplayMismatch, RunConfig},
+    sampler::{FragmentLayout, LaneStart, SampleError, SlotState, position_in, set_weights},
     weights::Weights,
 };
 
@@ -46,6 +46,12 @@ pub struct SlotRunner {
 /// A slot with its state; none for one that begins its first episode.
 type Start = (SlotId, Option<Vec<u8>>);
 
+/// The number of the episode that a slot begins with if its open one cannot move: the same if no step of it was taken.
+fn episode_after((slot, state): &Start) -> u32 {
+    let position = state.as_ref().and_then(|state| position_in(state, *slot));
+    position.map_or(0, |(episode, t)| episode.wrapping_add(u32::from(t > 0)))
+}
+
 /// Slots of a lease that are worked on together, from these states.
 struct SlotSet {
     starts: Vec<Start>,
@@ -61,6 +67,14 @@ struct Running {
     open: VecDeque<SlotSet>,
     /// With what slots failed together, until one of them fails alone.
     unexplained: Option<RunnerError>,
+}
+
+/// Takes the lanes of these slots, if they stand where the slots are to be continued: nothing has to be moved.
+fn take_ready(idle: &mut Vec<Lanes>, leased: &[LeasedSlot]) -> Option<Lanes> {
+    let is_held = leased.iter().all(|leased| leased.source == SlotSource::Held);
+    let is_theirs = |lanes: &Lanes| lanes.slots().into_iter().eq(leased.iter().map(|leased| leased.slot));
+    let place = idle.iter().position(is_theirs).filter(|_| is_held)?;
+    Some(idle.remove(place))
 }
 
 /// How far a lease has come.
@@ -162,11 +176,18 @@ impl SlotRunner {
         self.check(&lease)?;
         let starts = lease.slots.iter().map(|leased| self.start(lease.fragment, leased));
         let starts: Vec<Start> = starts.collect::<Result<_, _>>()?;
-        let ready = self.stands_ready_for(&lease);
-        let mut lanes = core::mem::take(&mut self.lanes).into_iter().filter(|_| ready);
+        let mut idle = core::mem::take(&mut self.lanes);
+        if self.next != lease.fragment {
+            idle.clear();
+        }
         self.states.clear();
-        let sets = starts.chunks(self.slots_per_set(&lease)).map(<[Start]>::to_vec);
-        let open = sets.map(|starts| self.open(starts, lanes.next(), lease.fragment)).collect();
+        let size = self.slots_per_set(&lease);
+        let sets = starts.chunks(size).zip(lease.slots.chunks(size));
+        let open = sets.map(|(starts, leased)| {
+            let lanes = take_ready(&mut idle, leased);
+            self.open(starts.to_vec(), lanes, lease.fragment)
+        });
+        let open = open.collect();
         self.lease = Some(Running { id: lease.id, fragment: lease.fragment, env_steps: 0, open, unexplained: None });
         Ok(())
     }
@@ -307,20 +328,11 @@ impl SlotRunner {
         }
     }
 
-    /// True if the lanes are the lease's, where it wants to go on: nothing has to be moved.
-    fn stands_ready_for(&self, lease: &Lease) -> bool {
-        let sets = lease.slots.chunks(self.slots_per_set(lease));
-        self.next == lease.fragment
-            && lease.slots.iter().all(|leased| leased.source == SlotSource::Held)
-            && sets.len() == self.lanes.len()
-            && sets
-                .zip(&self.lanes)
-                .all(|(set, lanes)| lanes.slots().into_iter().eq(set.iter().map(|leased| leased.slot)))
-    }
-
-    /// Slots of a lease that are worked on together.
+    /// Slots of a lease that are worked on together. Those of environments whose episodes cannot move are each for itself, so
+    /// that none is lost where another set of slots is leased.
     fn slots_per_set(&self, lease: &Lease) -> usize {
-        let together = !self.in_turn && (self.is_lockstep() || self.parts.keeps_step());
+        let moves = self.parts.env_state != EnvState::Opaque;
+        let together = moves && !self.in_turn && (self.is_lockstep() || self.parts.keeps_step());
         if together { lease.slots.len().max(1) } else { 1 }
     }
 
@@ -331,30 +343,60 @@ impl SlotRunner {
     /// Slots from their states, in these lanes if they stand ready.
     fn open(&mut self, starts: Vec<Start>, lanes: Option<Lanes>, fragment: FragmentNo) -> SlotSet {
         let guard = self.guard;
-        let mut lanes = lanes.map_or_else(|| guarded(guard, || self.open_lanes(&starts)), Ok);
+        let mut lanes = lanes.map_or_else(|| guarded(guard, || self.open_or_abandon(&starts)), Ok);
         if let Ok(lanes) = &mut lanes {
             lanes.begin(fragment, self.version, self.run.fragment_length());
         }
         SlotSet { starts, lanes }
     }
 
-    fn open_lanes(&mut self, starts: &[Start]) -> Result<Lanes, RunnerError> {
+    /// Opens lanes where the slots were, or with new episodes if their open ones cannot move.
+    fn open_or_abandon(&mut self, starts: &[Start]) -> Result<Lanes, RunnerError> {
+        if self.parts.env_state == EnvState::Opaque {
+            return self.open_lanes(starts, true);
+        }
+        match self.open_lanes(starts, false) {
+            // Of several slots each is opened again alone.
+            Err(error) if starts.len() == 1 && error.is_replay_mismatch() && self.abandons() => {
+                self.open_lanes(starts, true)
+            }
+            opened => opened,
+        }
+    }
+
+    fn abandons(&self) -> bool {
+        self.run.replay_mismatch == ReplayMismatch::Abandon
+    }
+
+    /// `gives_up` leaves open episodes where they are: each slot begins its next one.
+    fn open_lanes(&mut self, starts: &[Start], gives_up: bool) -> Result<Lanes, RunnerError> {
         let context = |slot: &SlotId| self.run.env_context(*slot);
         let parts = &mut self.parts;
         if let FragmentLayout::Lane { .. } = parts.layout {
             let contexts: Vec<EnvContext> = starts.iter().map(|(slot, _)| context(slot)).collect();
-            let decode = |(slot, state): &Start| match state {
-                None => Ok(LaneStart { slot: *slot, state: None }),
-                Some(state) => LaneStart::decode(*slot, state),
+            let decode = |start: &Start| match start {
+                (slot, None) => Ok(LaneStart { slot: *slot, state: None }),
+                (slot, Some(_)) if gives_up => {
+                    let state = SlotState { episode: episode_after(start), ..SlotState::default() };
+                    Ok(LaneStart { slot: *slot, state: Some(state) })
+                }
+                (slot, Some(state)) => LaneStart::decode(*slot, state),
             };
             let starts: Vec<LaneStart> = starts.iter().map(decode).collect::<Result<_, _>>()?;
             let entry = parts.host.policies.get_mut(&PolicyId::DEFAULT).map_err(SampleError::from)?;
             let envs = parts.envs.make_lanes(&contexts)?;
             return Ok(Lanes::Lockstep(LaneSet::of(envs, &starts, &parts.options, entry)?));
         }
-        let env_start = |(slot, _): &(SlotId, _)| EnvStart { slot: *slot, episode: 0, context: context(slot) };
+        let first = |start: &Start| if gives_up { episode_after(start) } else { 0 };
+        let env_start = |start: &Start| EnvStart { slot: start.0, episode: first(start), context: context(&start.0) };
         let envs = parts.envs.make_base(starts.iter().map(env_start).collect(), parts.options.seed)?;
         let home = starts.first().map_or(1, |(slot, _)| self.run.home(*slot).worker_index);
+        let slot_start = |start: &Start| SlotStart {
+            slot: start.0,
+            episode: first(start),
+            state: start.1.clone().filter(|_| !gives_up),
+        };
+        let starts = starts.iter().map(slot_start).collect();
         Ok(Lanes::Agents(Box::new(AgentLanes::open(envs, starts, home, &parts.options, &mut parts.host)?)))
     }
 

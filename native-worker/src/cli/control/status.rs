@@ -115,6 +115,7 @@ fn table(hub: &Control) -> String {
         ("expired", some(&ledger.expired.by_cause())),
         ("uninvited", some(&ledger.uninvited_rejected.by_reason())),
         ("regenerated", some(&[("env steps", ledger.regenerated)])),
+        ("abandoned", some(&[("episodes", ledger.abandoned_episodes)])),
     ];
     if status.failures > 0 {
         lines.push(("failures", format!("{} · {}", status.failures, printable(&status.last_failure))));
@@ -203,6 +204,7 @@ fn ledger_object(ledger: &LedgerReport) -> Value {
         "dropped_stale": ledger.dropped_stale,
         "balances": ledger.balances(),
         "regenerated": ledger.regenerated,
+        "abandoned_episodes": ledger.abandoned_episodes,
         "uninvited": { "superseded": ledger.uninvited_superseded, "rejected": rejected(&ledger.uninvited_rejected) },
     })
 }

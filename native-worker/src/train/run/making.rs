@@ -8,13 +8,14 @@ use std::{
 
 use rollmesh_core::{
     batch::SlotFragment,
+    env::EnvState,
     filter::{FilterKind, RunFilter},
     group::{GroupConfig, GroupState, LeaseGroup},
     ids::{LeaseId, PolicyId},
     kernels::Kernels,
     policy::{PolicyError, Postprocessing},
     protocol::{Phase, convert::FragmentLimits},
-    run::RunConfig,
+    run::{ReplayMismatch, RunConfig},
     sampler::FragmentLayout,
     time::Micros,
     weights::Weights,
@@ -199,7 +200,7 @@ impl Run {
     fn learning(
         number: u32,
         request: RunRequest,
-        LearningParts { policies, layout, callbacks, info }: LearningParts,
+        LearningParts { policies, layout, env_state, callbacks, info }: LearningParts,
         saved: Option<(Weights, Vec<u8>)>,
         group: Option<GroupState>,
         output: Option<RunOutput>,
@@ -228,7 +229,7 @@ impl Run {
             learners.restore(&weights, &state)?;
         }
         let consumer = Consumer::Learner { thread: LearnerThread::spawn(learners)?, postprocessing, output };
-        let terms = RunTerms::of(&request, gamma_of(postprocessing));
+        let terms = RunTerms { env_state, ..RunTerms::of(&request, gamma_of(postprocessing)) };
         let evaluation = RunEvaluation::of(&request.config);
         let weights = match &mut filter {
             None => weights,
@@ -274,8 +275,8 @@ impl Run {
         (registry, kernels): (&Registry, Kernels),
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
-        let LearningParts { policies, layout, .. } = request.prepare_leased(registry, kernels)?;
-        let terms = RunTerms { algo: "sample".into(), stop_return: None, ..RunTerms::of(&request, 1.0) };
+        let LearningParts { policies, layout, env_state, .. } = request.prepare_leased(registry, kernels)?;
+        let terms = RunTerms { algo: "sample".into(), stop_return: None, env_state, ..RunTerms::of(&request, 1.0) };
         let ids = policies.keys().cloned().collect();
         let weights = match request.given_weights() {
             Some(weights) => weights,
@@ -300,6 +301,7 @@ impl Run {
             max_fragment_steps: config.max_fragment_steps(),
             max_slots_per_lease: largest_lease(&limits, num_slots),
             mode: terms.mode,
+            reproducible: terms.env_state != EnvState::Opaque && config.replay_mismatch == ReplayMismatch::Fail,
             ..GroupConfig::new(num_slots, fragment_length)
         };
         let group = match group {
@@ -365,7 +367,29 @@ impl RunTerms {
             max_env_steps: stop.env_steps,
             max_wall: stop.wall_s.map(Duration::from_secs_f64),
             mode: request.config.sampling_mode(),
+            env_state: EnvState::default(),
         }
+    }
+
+    /// Why the same seed may give other rows, if it may, in the words of the summary.
+    pub(super) fn causes(&self, abandoned_episodes: u64, is_tainted: bool) -> Vec<String> {
+        let mut causes = Vec::new();
+        if self.env_state == EnvState::Opaque {
+            causes.push("the environment is opaque: its open episodes end where their slots move".into());
+        }
+        if abandoned_episodes > 0 {
+            causes.push(format!("{abandoned_episodes} open episodes were given up"));
+        }
+        if !self.mode.is_synchronous() {
+            causes.push(
+                "which rows a batch has depends on time, unless its journal is replayed: mode is not synchronous"
+                    .into(),
+            );
+        }
+        if is_tainted {
+            causes.push("rows were used that a worker had made up".into());
+        }
+        causes
     }
 }
 

@@ -17,6 +17,7 @@ use std::{
 
 use rollmesh_core::{
     batch::SlotFragment,
+    env::EnvState,
     filter::{FilterError, FilterTensorError, RunFilter},
     group::{BeginError, GroupConfigError, LeaseGroup, RestoreError, SamplingMode, UnbalancedLedger},
     hash::{Hash128, run_weights_hash, weights_hash},
@@ -90,6 +91,8 @@ pub(crate) struct RunTerms {
     /// Time without pauses.
     max_wall: Option<Duration>,
     mode: SamplingMode,
+    /// How open episodes move from one worker to another.
+    env_state: EnvState,
 }
 
 /// A run in progress, or over.
@@ -460,6 +463,7 @@ impl Run {
             RunEnd::Failed(_) | RunEnd::Unbalanced(_) => Phase::Failed,
         };
         self.error = end.error().unwrap_or_default();
+        let causes = self.terms.causes(self.group.ledger().abandoned_episodes, self.is_tainted);
         let mut summary = Summary {
             env: self.config().env().into(),
             algo: self.terms.algo.clone(),
@@ -473,6 +477,8 @@ impl Run {
             wall_s: self.stopwatch.elapsed().as_secs_f64(),
             weights_hash: self.weights_hash(),
             policies: self.policy_hashes(),
+            reproducible: causes.is_empty(),
+            not_reproducible: causes,
             tainted: self.is_tainted,
             unaudited,
             failed_checkpoints: ended.as_ref().map_or(0, |ended| ended.failed_checkpoints),

@@ -99,6 +99,7 @@ impl Run {
             consumed: ledger.consumed,
             dropped_stale: ledger.dropped_stale,
             regenerated: ledger.regenerated,
+            abandoned_episodes: ledger.abandoned_episodes,
             uninvited_superseded: ledger.uninvited.superseded,
             uninvited_rejected: rejected(&ledger.uninvited.rejected),
             ..LedgerReport::default()

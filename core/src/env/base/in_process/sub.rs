@@ -3,7 +3,7 @@
 use super::maker::{EnvStart, Made, Spaces};
 use crate::{
     env::{
-        EnvError, Moment, SnapshotReader,
+        EnvError, EnvState, Moment, SnapshotReader,
         base::{
             replay,
             rules::{check_actions, check_obs},
@@ -107,7 +107,9 @@ impl Sub {
     ) -> Result<(), EnvError> {
         let mut turn = core::mem::take(&mut self.turn);
         turn.clear();
-        if let (Some(log), Some(Made::MultiAgent(_))) = (&mut self.log, &self.made) {
+        if let (Some(log), Some(Made::MultiAgent(env))) = (&mut self.log, &self.made)
+            && env.state() != EnvState::Opaque
+        {
             replay::push_step(log, &self.acting, actions);
         }
         let stepped = match self.made.as_mut() {
@@ -151,21 +153,27 @@ impl Sub {
         Ok(())
     }
 
-    /// Appends the step of the open episode and what brings it back; see [`BaseEnv::snapshot`](super::BaseEnv::snapshot).
+    /// Appends the step of the open episode and what brings it back, nothing for one that does not move; see [`BaseEnv::snapshot`](super::BaseEnv::snapshot).
     pub(super) fn snapshot(&self, out: &mut Vec<u8>) -> bool {
         if self.phase != Phase::Acting {
             return false;
         }
-        match (&self.made, &self.log) {
-            (Some(Made::Lane(env)), _) => {
-                out.extend(self.moment.t.to_le_bytes());
-                env.snapshot_at(0, out);
-            }
-            (Some(Made::MultiAgent(_)), Some(log)) => {
-                out.extend(self.moment.t.to_le_bytes());
+        let start = out.len();
+        out.extend(self.moment.t.to_le_bytes());
+        let state = match (&self.made, &self.log) {
+            (Some(Made::Lane(env)), _) => env.snapshot_at(0, out),
+            (Some(Made::MultiAgent(env)), Some(log)) if env.state() != EnvState::Opaque => {
                 out.extend_from_slice(log);
+                EnvState::Replay
             }
-            _ => return false,
+            (Some(Made::MultiAgent(env)), Some(_)) => env.state(),
+            _ => {
+                out.truncate(start);
+                return false;
+            }
+        };
+        if state == EnvState::Opaque {
+            out.truncate(start);
         }
         true
     }
