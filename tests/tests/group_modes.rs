@@ -437,7 +437,17 @@ fn books_are_exported_under_their_names() {
     let ledger = Ledger { granted: 8, committed: 8, queued: 8, ..Ledger::default() };
     let json = serde_json::to_value(ledger).unwrap();
     let names: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
-    let sums = ["committed", "consumed", "dropped_stale", "expired", "granted", "outstanding", "queued", "regenerated"];
+    let sums = [
+        "abandoned_episodes",
+        "committed",
+        "consumed",
+        "dropped_stale",
+        "expired",
+        "granted",
+        "outstanding",
+        "queued",
+        "regenerated",
+    ];
     assert_eq!(names, [&sums[..], &["rejected", "superseded", "uninvited"]].concat());
     assert_eq!(json["rejected"].as_object().unwrap().len(), 9);
     assert_eq!(serde_json::from_value::<Ledger>(json).unwrap(), ledger);

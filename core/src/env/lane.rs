@@ -80,7 +80,11 @@ impl<V: VectorEnv> Env for Lane<V> {
     }
 
     fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
-        self.env.snapshot_at(0, out)
+        match self.env.snapshot_at(0, out) {
+            // Its recorded actions are all that it takes, whatever is around it.
+            EnvState::Replay => EnvState::Snapshot,
+            state => state,
+        }
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [V::Obs]) -> Result<(), EnvError> {

@@ -449,9 +449,9 @@ pub trait VectorEnv: Send {
         false
     }
 
-    /// Appends everything that the rest of a lane's episode depends on, nothing for a lane that is not there, and returns
-    /// [`EnvState::Snapshot`]. The default is [`EnvState::Opaque`]: lanes that are stepped together cannot be replayed one by
-    /// one, as [`Vectorized`] does.
+    /// Appends everything that the rest of a lane's episode depends on, nothing for a lane that is not there, and says what
+    /// that is: a snapshot, or recorded actions. The default is [`EnvState::Opaque`], without any: lanes that are stepped
+    /// together cannot be replayed one by one, as [`Vectorized`] does.
     fn snapshot_at(&self, _lane: usize, _out: &mut Vec<u8>) -> EnvState {
         EnvState::Opaque
     }

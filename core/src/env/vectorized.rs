@@ -165,7 +165,7 @@ impl<E: Env<Obs: RowElement, Act: RowElement>> VectorEnv for Vectorized<E> {
                 // A wrapper may have put its own state in front, which a replay brings back, too.
                 out.truncate(start);
                 log.put(out);
-                EnvState::Snapshot
+                state
             }
             (EnvState::Snapshot, _) => state,
             _ => {

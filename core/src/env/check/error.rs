@@ -100,7 +100,7 @@ pub enum CheckError {
     },
     /// Going on from a snapshot gave other results than going on.
     #[error(
-        "step {step}, lane {lane}: a lane restored from its snapshot goes on differently; is all of its state in it?"
+        "step {step}, lane {lane}: a lane that `restore` brought back continues differently; does `snapshot` write all of its state?"
     )]
     BadRestore {
         /// The lane.

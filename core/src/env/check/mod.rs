@@ -9,7 +9,7 @@ pub use agents::check_multi_agent_env;
 pub use error::CheckError;
 
 use self::probe::Probe;
-use super::{EnvError, EnvSpec};
+use super::{EnvError, EnvSpec, EnvState};
 use crate::{
     ids::SlotId,
     prelude::*,
@@ -54,8 +54,8 @@ const CHECKS: [Check; 6] =
 
 /// Checks an environment with random actions from its space: number of lanes, spaces and element types, rewards that
 /// are finite, observations in their space, that the same seeds give the same bits whatever was in the buffers before,
-/// that a lane does not depend on others, that a restored snapshot goes on with the same bits, that an action which is refused moves no lane, and
-/// that damaged snapshots are refused or can be played on.
+/// that a lane does not depend on others, that a lane which is restored from its snapshot, or replayed, continues with the same bits, that an action which is refused moves no lane, and
+/// that damaged snapshots are refused or can be played on. Of an [opaque](EnvState::Opaque) environment only rows are checked.
 ///
 /// The last observation of an episode that is terminated may lie beyond the bounds of a box, as CartPole's does. An
 /// environment may also take actions from outside of its space, for example by clamping them. One that panics takes the
@@ -65,7 +65,7 @@ const CHECKS: [Check; 6] =
 /// The first [`CheckError`] found; [`check_env_all`] goes on.
 pub fn check_env(spec: &EnvSpec, options: impl Into<CheckOptions>) -> Result<(), CheckError> {
     let options = options.into().with_a_lane();
-    CHECKS.iter().try_for_each(|check| check(spec, &options))
+    checks(spec, &options)?.iter().try_for_each(|check| check(spec, &options))
 }
 
 /// As [`check_env`], but goes on after an error with the next kind of check: the first error of every kind, without
@@ -73,13 +73,25 @@ pub fn check_env(spec: &EnvSpec, options: impl Into<CheckOptions>) -> Result<(),
 #[must_use]
 pub fn check_env_all(spec: &EnvSpec, options: impl Into<CheckOptions>) -> Vec<CheckError> {
     let options = options.into().with_a_lane();
+    let checks = match checks(spec, &options) {
+        Ok(checks) => checks,
+        Err(error) => return vec![error],
+    };
     let mut errors = Vec::new();
-    for error in CHECKS.iter().filter_map(|check| check(spec, &options).err()) {
+    for error in checks.iter().filter_map(|check| check(spec, &options).err()) {
         if !errors.contains(&error) {
             errors.push(error);
         }
     }
     errors
+}
+
+/// What an environment promises.
+fn checks(spec: &EnvSpec, options: &CheckOptions) -> Result<&'static [Check], CheckError> {
+    match Probe::new(spec, options, 0..1)?.state() {
+        EnvState::Opaque => Ok(&CHECKS[..1]),
+        EnvState::Snapshot | EnvState::Replay => Ok(&CHECKS),
+    }
 }
 
 /// Lanes, spaces, rewards.
@@ -257,10 +269,10 @@ fn check_damage(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckError
         }
         match probe.restore(0, &bad) {
             Ok(()) => probe.play_on()?,
-            Err(EnvError::BadSnapshot(_)) => {}
-            Err(source) => return Err(CheckError::Failed { during: "restore of damaged bytes", step, source }),
+            Err(EnvError::BadSnapshot(_) | EnvError::NotReplayed { .. }) => {}
+            Err(source) => return Err(CheckError::Failed { during: "`restore` of damaged bytes", step, source }),
         }
-        probe.restore(0, &good).map_err(|source| CheckError::Failed { during: "restore", step, source })?;
+        probe.restore(0, &good).map_err(|source| CheckError::Failed { during: "`restore`", step, source })?;
         probe.step("a step")?;
         probe.reset_ended()?;
     }

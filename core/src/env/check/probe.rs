@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     column::DType,
-    env::{AnyVectorEnv, EnvContext, EnvError, EnvSpec, Moment, Moments, StepOut, put_rows},
+    env::{AnyVectorEnv, EnvContext, EnvError, EnvSpec, EnvState, Moment, Moments, StepOut, put_rows},
     ids::{HomeIndex, SlotId},
     kernels::Kernels,
     prelude::*,
@@ -211,6 +211,10 @@ impl Probe {
         (0..self.lanes()).find(|&lane| !self.agrees(lane, other, lane))
     }
 
+    pub(super) fn state(&self) -> EnvState {
+        self.env.snapshot_at(0, &mut Vec::new())
+    }
+
     pub(super) fn snapshot(&self, lane: usize) -> Vec<u8> {
         let mut snapshot = Vec::new();
         self.env.snapshot_at(lane, &mut snapshot);
@@ -226,7 +230,7 @@ impl Probe {
     pub(super) fn restore_from(&mut self, other: &Self) -> Result<(), CheckError> {
         for lane in 0..self.lanes() {
             self.restore(lane, &other.snapshot(lane)).map_err(|source| CheckError::Failed {
-                during: "restore",
+                during: "`restore`",
                 step: other.step,
                 source,
             })?;
@@ -242,8 +246,8 @@ impl Probe {
     /// Looks at a state that somebody made up and plays a few steps from there; where it ends, it ends. What is seen of
     /// it may lie beyond bounds if it ends with the next step: it may have been a terminal state.
     pub(super) fn play_on(&mut self) -> Result<(), CheckError> {
-        const AFTER: &str = "damaged bytes were accepted";
-        const DURING: &str = "a step after damaged bytes were accepted";
+        const AFTER: &str = "`restore` accepted damaged bytes";
+        const DURING: &str = "a step after `restore` accepted damaged bytes";
         self.check_last_obs(0, AFTER)?;
         let mut beyond = self.check_obs(0, AFTER).err();
         let moments = self.moments.clone();

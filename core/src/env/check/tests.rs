@@ -6,8 +6,9 @@ use super::*;
 use crate::{
     column::{DType, RowShape},
     env::{
-        Env, EnvRegistry, EnvState, Moments, Rng, RowElement, SnapshotReader, Step, StepOut, VectorEnv, Vectorized,
-        put_rows,
+        Env, EnvRegistry, EnvState, Lane, Moments, Rng, RowElement, SnapshotReader, Step, StepOut, VectorEnv,
+        Vectorized, put_rows,
+        wrappers::{NormalizeReward, TimeLimit},
     },
     ids::{FragmentNo, WeightsVersion},
     policy::RandomPolicy,
@@ -29,6 +30,12 @@ enum Fault {
     RefusesInTime,
     NanAtTheEnd,
     Fails,
+    /// None, but it has no snapshot.
+    Replayed,
+    /// Its episodes depend on those before, and it has no snapshot.
+    CarriesOver,
+    /// Random of its own, and says that it does not move.
+    Opaque,
 }
 
 /// What leaks from one instance to the next.
@@ -82,8 +89,8 @@ impl Env for Counter {
         self.shared.fetch_add(1, Ordering::Relaxed);
         self.count += action[0].clamp(0.0, 9.0) as u32 + rng.below(2);
         self.count += match self.fault {
-            Fault::GlobalStep => LEAK.fetch_add(1, Ordering::Relaxed),
-            Fault::HiddenState => self.hidden,
+            Fault::GlobalStep | Fault::Opaque => LEAK.fetch_add(1, Ordering::Relaxed),
+            Fault::HiddenState | Fault::CarriesOver => self.hidden,
             Fault::Coupled => self.shared.load(Ordering::Relaxed),
             Fault::BelievesAll if self.count > 1_000_000 => {
                 return Err(EnvError::Failed("lost count".into()));
@@ -102,7 +109,11 @@ impl Env for Counter {
     }
 
     fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
-        out.extend_from_slice(&self.count.to_le_bytes());
+        match self.fault {
+            Fault::Replayed | Fault::CarriesOver => return EnvState::Replay,
+            Fault::Opaque => return EnvState::Opaque,
+            _ => out.extend_from_slice(&self.count.to_le_bytes()),
+        }
         EnvState::Snapshot
     }
 
@@ -168,6 +179,35 @@ fn state_outside_of_the_snapshot_is_found() {
 }
 
 #[test]
+fn environment_without_snapshot_passes_if_it_is_deterministic() {
+    let spec = |fault| spec(fault).with_max_episode_steps(20);
+    assert_eq!(check_env_all(&spec(Fault::Replayed), 3), []);
+    assert_eq!(check_env_all(&spec(Fault::Opaque), 3), []);
+    let error = check_env(&spec(Fault::CarriesOver), 2).unwrap_err();
+    let CheckError::Failed { during: "`restore`", source: EnvError::NotReplayed { .. }, .. } = error else {
+        panic!("{error}");
+    };
+    assert!(error.to_string().contains("replaying the open episode's"), "{error}");
+}
+
+/// In a single lane of its own, with other streams in each step.
+#[test]
+fn environment_without_snapshot_passes_inside_wrappers() {
+    let counter = || Counter { count: 0, hidden: 0, shared: Arc::default(), fault: Fault::Replayed };
+    let limited = EnvSpec::new("Limited", move |contexts, _| {
+        Box::new(Vectorized::new(contexts.iter().map(|_| TimeLimit::new(counter(), 9)).collect()))
+    });
+    assert_eq!(check_env_all(&limited, 2), []);
+    let inside = EnvSpec::new("Inside", move |contexts, _| {
+        let lane = || NormalizeReward::new(Lane::new(Vectorized::new(vec![counter()])), 0.9, 1e-8);
+        Box::new(Vectorized::new(contexts.iter().map(|_| lane()).collect()))
+    });
+    assert_eq!(check_env_all(&inside.with_max_episode_steps(20), 2), []);
+    let outside = Vectorized::new(vec![NormalizeReward::new(counter(), 0.9, 1e-8)]);
+    assert_eq!(VectorEnv::snapshot_at(&outside, 0, &mut Vec::new()), EnvState::Opaque);
+}
+
+#[test]
 fn lanes_that_depend_on_each_other_are_found() {
     let error = check_env(&spec(Fault::Coupled), 2).unwrap_err();
     assert!(matches!(error, CheckError::Coupled { .. }), "{error}");
@@ -179,7 +219,10 @@ fn lanes_that_depend_on_each_other_are_found() {
 #[test]
 fn snapshots_that_are_believed_without_a_look_are_found() {
     let error = check_env(&spec(Fault::BelievesAll), 2).unwrap_err();
-    assert!(matches!(error, CheckError::Failed { during: "a step after damaged bytes were accepted", .. }), "{error}");
+    assert!(
+        matches!(error, CheckError::Failed { during: "a step after `restore` accepted damaged bytes", .. }),
+        "{error}"
+    );
 }
 
 #[test]
