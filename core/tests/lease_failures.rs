@@ -10,7 +10,7 @@ use rollmesh_core::{
     run::RunConfig,
     space::Space,
     weights::Weights,
-    worker::{Advance, Registry, RolloutWorkerBuilder, SlotRunner},
+    worker::{Advance, Registry, RolloutWorkerBuilder, SetupError, SlotRunner},
 };
 
 const SLOTS: u32 = 4;
@@ -192,4 +192,125 @@ fn refused_state_and_failed_policy_are_told_for_what_they_are() {
     assert_eq!(made.iter().map(|fragment| fragment.slot.0).collect::<Vec<_>>(), [0, 2, 3]);
     let failed = FragmentFailure::new(FailureKind::Policy, Some(SlotId(1)), (0, 2), "the policy failed: no mood");
     assert_eq!(failures, [failed]);
+}
+
+/// Adds up its actions, and has no snapshot.
+struct Sum {
+    state: EnvState,
+    sum: f32,
+}
+
+impl Env for Sum {
+    type Obs = f32;
+    type Act = i64;
+
+    fn observation_space(&self) -> Space {
+        Space::vector(&[0.0], &[f32::MAX])
+    }
+
+    fn action_space(&self) -> Space {
+        Space::Discrete { n: 2 }
+    }
+
+    fn reset(&mut self, rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        self.sum = rng.uniform_f32();
+        obs[0] = self.sum;
+        Ok(())
+    }
+
+    fn step(&mut self, action: &[i64], rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
+        self.sum += action[0] as f32 + rng.uniform_f32();
+        obs[0] = self.sum;
+        Ok(Step { reward: 1.0, ..Step::default() })
+    }
+
+    fn snapshot(&self, _out: &mut Vec<u8>) -> EnvState {
+        self.state
+    }
+}
+
+/// Fragments of eight steps of two slots.
+fn sums(state: EnvState) -> SlotRunner {
+    let env = EnvSpec::new("Sum-v0", move |contexts, _| {
+        Box::new(Vectorized::new(contexts.iter().map(|_| Sum { state, sum: 0.0 }).collect()))
+    });
+    let run = RunConfig::new("Sum-v0").num_workers(1).num_envs(2).rollout_fragment_length(8);
+    SlotRunner::new(&run, RolloutWorkerBuilder::new(Registry::builtin().with_env(env))).unwrap()
+}
+
+/// The fragments of a lease, and what it says of its progress, of at most three steps at a time.
+fn made(runner: &mut SlotRunner, fragment: u64, sources: [SlotSource; 2]) -> (Vec<SlotFragment>, Vec<u64>) {
+    let slots = (0..).map(SlotId).zip(sources).map(|(slot, source)| LeasedSlot { slot, source }).collect();
+    let (id, fragment) = (LeaseId(fragment), FragmentNo(fragment));
+    runner.begin(Lease { id, fragment, weights_version: WeightsVersion(0), slots }).unwrap();
+    let (mut made, mut progress) = (Vec::new(), Vec::new());
+    loop {
+        match runner.advance(3) {
+            Advance::Working { env_steps, .. } => progress.push(env_steps),
+            Advance::Part { fragments, .. } => made.extend(fragments),
+            Advance::Done { fragments, .. } => {
+                made.extend(fragments);
+                return (made, progress);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The episodes of both slots are replayed step by step: each replayed step is progress.
+#[test]
+fn slots_of_replayed_environment_continue_elsewhere_with_the_same_rows() {
+    let mut here = sums(EnvState::Replay);
+    let (first, _) = made(&mut here, 0, [SlotSource::New, SlotSource::New]);
+    let (second, calm) = made(&mut here, 1, [SlotSource::Held, SlotSource::Held]);
+    assert_eq!(calm, [6, 12]);
+    let moved = [0, 1].map(|slot| SlotSource::State(first[slot].state.clone()));
+    let (elsewhere, progress) = made(&mut sums(EnvState::Replay), 1, moved);
+    assert_eq!(elsewhere, second);
+    assert_eq!(progress, [3, 6, 9, 12, 15, 16 + 4, 16 + 10]);
+}
+
+#[test]
+fn slots_of_opaque_environment_begin_next_episode_elsewhere() {
+    let mut here = sums(EnvState::Opaque);
+    let (first, _) = made(&mut here, 0, [SlotSource::New, SlotSource::New]);
+    let (second, _) = made(&mut here, 1, [SlotSource::Held, SlotSource::Held]);
+    assert!(second.iter().all(|fragment| (fragment.first_episode, fragment.first_t) == (0, 8)));
+    let moved = [0, 1].map(|slot| SlotSource::State(first[slot].state.clone()));
+    let (elsewhere, _) = made(&mut sums(EnvState::Opaque), 1, moved);
+    assert!(elsewhere.iter().all(|fragment| (fragment.first_episode, fragment.first_t) == (1, 0)), "{elsewhere:?}");
+}
+
+/// The run ends, or does not begin where the time limit shows it.
+#[test]
+fn open_episode_whose_actions_are_too_many_needs_snapshot_or_horizon() {
+    let mut runner = runner_of(&endless(None)).unwrap();
+    let (mut fragment, mut source) = (0, SlotSource::New);
+    let failure = loop {
+        let slots = vec![LeasedSlot { slot: SlotId(0), source }];
+        let (id, number) = (LeaseId(fragment), FragmentNo(fragment));
+        runner.begin(Lease { id, fragment: number, weights_version: WeightsVersion(0), slots }).unwrap();
+        match runner.advance(u32::MAX) {
+            Advance::Done { .. } => (fragment, source) = (fragment + 1, SlotSource::Held),
+            Advance::Failed { failure, .. } => break failure,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(failure.message().contains("give the environment a snapshot"), "{failure}");
+    let error = runner_of(&endless(Some(600_000))).err().unwrap().to_string();
+    assert!(error.contains("horizon") && error.contains("600000 steps take more than 1048576 bytes"), "{error}");
+    assert!(runner_of(&endless(Some(1_000))).is_ok());
+}
+
+fn endless(limit: Option<u32>) -> (EnvSpec, RunConfig) {
+    let mut env = EnvSpec::new("Sum-v0", move |contexts, _| {
+        Box::new(Vectorized::new(contexts.iter().map(|_| Sum { state: EnvState::Replay, sum: 0.0 }).collect()))
+    });
+    env.max_episode_steps = limit;
+    let run = RunConfig::new("Sum-v0").num_workers(1).num_envs(1).rollout_fragment_length(65_536);
+    (env, RunConfig { rollout: run.rollout.single_policy("random"), ..run })
+}
+
+fn runner_of((env, run): &(EnvSpec, RunConfig)) -> Result<SlotRunner, SetupError> {
+    SlotRunner::new(run, RolloutWorkerBuilder::new(Registry::builtin().with_env(env.clone())))
 }

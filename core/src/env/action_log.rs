@@ -5,7 +5,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::{EnvError, Moment, Rng, RowsMut, RowsRef, SnapshotReader, put_rows};
-use crate::{hash::bytes_hash, prelude::*, rng::Streams};
+use crate::{
+    hash::{Hash128, bytes_hash},
+    prelude::*,
+    rng::Streams,
+};
 
 /// Appends the elements of an action.
 pub(super) fn push_row(log: &mut Vec<u8>, row: RowsRef<'_>) {
@@ -74,6 +78,12 @@ const fn unzigzag(number: u64) -> i64 {
 /// Bytes of the hash at the end of a snapshot.
 const HASH: usize = 8;
 
+/// The hash of an observation at the end of a snapshot.
+pub(super) fn obs_hash(obs: &[u8]) -> [u8; HASH] {
+    let Hash128(hash) = bytes_hash(obs);
+    core::array::from_fn(|byte| hash[byte])
+}
+
 /// Where the random numbers of a step come from, unless they follow those of the step before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Origin {
@@ -96,6 +106,7 @@ pub(super) struct ActionLog {
     bytes: Vec<u8>,
     /// Where the next step's random numbers are expected.
     next: Option<Origin>,
+    steps: u32,
     /// The last observation.
     obs: Vec<u8>,
 }
@@ -103,13 +114,18 @@ pub(super) struct ActionLog {
 impl ActionLog {
     /// Begins an episode, before the environment draws from `rng`.
     pub(super) fn begin(&mut self, rng: &Rng) {
-        self.bytes.clear();
-        self.next = None;
+        self.end();
         // Writing into memory that grows cannot fail.
         self.bytes = postcard::to_extend(rng, core::mem::take(&mut self.bytes)).unwrap_or_default();
     }
 
-    /// Records a step, before it is taken.
+    /// The episode is over, or has failed.
+    pub(super) fn end(&mut self) {
+        self.bytes.clear();
+        (self.next, self.steps) = (None, 0);
+    }
+
+    /// Records a step that was taken.
     pub(super) fn push(&mut self, action: RowsRef<'_>, streams: Streams, moment: Moment) {
         let origin = Origin { streams, moment };
         let told = (self.next != Some(origin)).then_some(origin);
@@ -117,6 +133,17 @@ impl ActionLog {
         self.bytes = postcard::to_extend(&told, core::mem::take(&mut self.bytes)).unwrap_or_default();
         push_row(&mut self.bytes, action);
         self.next = Some(origin.next());
+        self.steps = self.steps.saturating_add(1);
+    }
+
+    /// Writes the last observation.
+    ///
+    /// # Errors
+    /// [`EnvError::BadSnapshot`] for rows of another length.
+    pub(super) fn show(&self, obs: RowsMut<'_>) -> Result<(), EnvError> {
+        let mut reader = SnapshotReader::new(&self.obs);
+        reader.rows(obs)?;
+        reader.finish()
     }
 
     /// Keeps the observation after a reset or a step.
@@ -125,37 +152,48 @@ impl ActionLog {
         put_rows(&mut self.obs, obs);
     }
 
+    /// Compares the last observation with that of a snapshot that was replayed.
+    ///
+    /// # Errors
+    /// [`EnvError::NotReplayed`].
+    pub(super) fn check(&self, snapshot: &[u8]) -> Result<(), EnvError> {
+        let (_, hash) = split_hash(snapshot)?;
+        if obs_hash(&self.obs) == *hash { Ok(()) } else { Err(self.mismatch()) }
+    }
+
+    /// The error for an environment that is not where the original was.
+    pub(super) const fn mismatch(&self) -> EnvError {
+        EnvError::NotReplayed { t: self.steps }
+    }
+
     /// Appends the snapshot.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.bytes);
-        out.extend_from_slice(&bytes_hash(&self.obs).0[..HASH]);
+        out.extend(obs_hash(&self.obs));
     }
 }
 
-/// The replay of a snapshot.
+/// What is left of a snapshot's replay.
 pub(super) struct Replay<'a> {
     log: SnapshotReader<'a>,
-    hash: &'a [u8],
     next: Option<Origin>,
-    /// Steps that were read.
-    steps: u32,
 }
 
 impl<'a> Replay<'a> {
-    /// Begins with the random numbers of the reset.
+    /// Continues where an episode stands, if that is a part of the snapshot's; else begins with the random numbers of the reset.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].
-    pub(super) fn new(snapshot: &'a [u8]) -> Result<(Self, Rng), EnvError> {
-        let bad = EnvError::BadSnapshot(snapshot.len());
-        let Some((log, hash)) = snapshot.len().checked_sub(HASH).and_then(|at| snapshot.split_at_checked(at)) else {
-            return Err(bad);
-        };
-        match postcard::take_from_bytes::<Rng>(log) {
-            Ok((rng, log)) if rng.is_sound() => {
-                Ok((Self { log: SnapshotReader::new(log), hash, next: None, steps: 0 }, rng))
+    pub(super) fn new(snapshot: &'a [u8], episode: &ActionLog) -> Result<(Self, Option<Rng>), EnvError> {
+        let (log, _) = split_hash(snapshot)?;
+        match (log.strip_prefix(&episode.bytes[..]), postcard::take_from_bytes::<Rng>(log)) {
+            (Some(log), _) if !episode.bytes.is_empty() => {
+                Ok((Self { log: SnapshotReader::new(log), next: episode.next }, None))
             }
-            _ => Err(bad),
+            (_, Ok((rng, log))) if rng.is_sound() => {
+                Ok((Self { log: SnapshotReader::new(log), next: None }, Some(rng)))
+            }
+            _ => Err(EnvError::BadSnapshot(snapshot.len())),
         }
     }
 
@@ -173,25 +211,14 @@ impl<'a> Replay<'a> {
         let origin = told.or(self.next).ok_or_else(|| self.log.bad())?;
         read_row(&mut self.log, action)?;
         self.next = Some(origin.next());
-        self.steps += 1;
         Ok(Some((origin.streams, origin.moment)))
     }
+}
 
-    /// Compares the last observation with that of the original.
-    ///
-    /// # Errors
-    /// [`EnvError::NotReplayed`].
-    pub(super) fn finish(&self, obs: RowsRef<'_>) -> Result<(), EnvError> {
-        let mut seen = Vec::new();
-        put_rows(&mut seen, obs);
-        let agrees = bytes_hash(&seen).0[..HASH] == *self.hash;
-        if agrees { Ok(()) } else { Err(self.mismatch()) }
-    }
-
-    /// The error for an environment that is not where the original was.
-    pub(super) const fn mismatch(&self) -> EnvError {
-        EnvError::NotReplayed { t: self.steps }
-    }
+/// The log and the hash of a snapshot.
+pub(super) fn split_hash(snapshot: &[u8]) -> Result<(&[u8], &[u8]), EnvError> {
+    let at = snapshot.len().checked_sub(HASH);
+    at.and_then(|at| snapshot.split_at_checked(at)).ok_or(EnvError::BadSnapshot(snapshot.len()))
 }
 
 #[cfg(test)]

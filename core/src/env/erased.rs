@@ -173,6 +173,12 @@ pub trait AnyVectorEnv: Send {
     /// See [`VectorEnv::snapshot_at`].
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState;
 
+    /// See [`VectorEnv::replay_at`].
+    ///
+    /// # Errors
+    /// As there.
+    fn replay_at(&mut self, lane: usize, snapshot: &[u8], max_steps: u32) -> Result<u32, EnvError>;
+
     /// See [`VectorEnv::restore_at`].
     ///
     /// # Errors
@@ -236,6 +242,10 @@ where
 
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState {
         VectorEnv::snapshot_at(self, lane, out)
+    }
+
+    fn replay_at(&mut self, lane: usize, snapshot: &[u8], max_steps: u32) -> Result<u32, EnvError> {
+        VectorEnv::replay_at(self, lane, snapshot, max_steps)
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: RowsMut<'_>) -> Result<(), EnvError> {

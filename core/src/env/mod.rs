@@ -456,6 +456,15 @@ pub trait VectorEnv: Send {
         EnvState::Opaque
     }
 
+    /// Takes at most so many of the steps that [`restore_at`](Self::restore_at) with the same snapshot has to replay, so that
+    /// a caller may do something else in between. Returns how many: fewer if none is left.
+    ///
+    /// # Errors
+    /// As there.
+    fn replay_at(&mut self, _lane: usize, _snapshot: &[u8], _max_steps: u32) -> Result<u32, EnvError> {
+        Ok(0)
+    }
+
     /// Continues in a lane from a snapshot and writes the observation of that moment. The bytes may come from any peer.
     /// After an error the lane is restored or reset before it is stepped again.
     ///

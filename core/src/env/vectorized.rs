@@ -103,14 +103,16 @@ impl<E: Env<Obs: RowElement, Act: RowElement>> VectorEnv for Vectorized<E> {
     }
 
     fn reset_at(&mut self, lane: usize, rng: &mut Rng, obs: &mut [Self::Obs]) -> Result<(), EnvError> {
-        if let Some(log) = self.logs.get_mut(lane) {
-            log.begin(rng);
-        }
-        self.lane(lane, obs.len())?.reset(rng, obs)?;
-        if let Some(log) = self.logs.get_mut(lane) {
+        let start = (!self.logs.is_empty()).then(|| rng.clone());
+        let reset = self.lane(lane, obs.len())?.reset(rng, obs);
+        if let (Some(log), Some(start)) = (self.logs.get_mut(lane), start) {
+            log.begin(&start);
             log.see(E::Obs::erase_rows(obs));
+            if reset.is_err() {
+                log.end();
+            }
         }
-        Ok(())
+        reset
     }
 
     fn step(
@@ -133,17 +135,22 @@ impl<E: Env<Obs: RowElement, Act: RowElement>> VectorEnv for Vectorized<E> {
         for (lane, ((env, moment), ((obs, action), (reward, (terminated, truncated))))) in
             lanes.zip(rows.zip(results)).enumerate()
         {
-            if let Some(log) = self.logs.get_mut(lane) {
-                log.push(E::Act::erase_rows(action), moments.streams, *moment);
-            }
-            let step = env.step(action, &mut moments.rng_at(*moment), obs).map_err(|error| match error {
-                EnvError::InvalidAction { action, .. } => EnvError::InvalidAction { lane, action },
-                other if n > 1 => EnvError::InLane { lane, source: Box::new(other) },
-                other => other,
+            let step = env.step(action, &mut moments.rng_at(*moment), obs).map_err(|error| {
+                self.logs.iter_mut().skip(lane).take(1).for_each(ActionLog::end);
+                match error {
+                    EnvError::InvalidAction { action, .. } => EnvError::InvalidAction { lane, action },
+                    other if n > 1 => EnvError::InLane { lane, source: Box::new(other) },
+                    other => other,
+                }
             })?;
             (*reward, *terminated, *truncated) = (step.reward, step.terminated, step.truncated);
-            if let Some(log) = self.logs.get_mut(lane) {
-                log.see(E::Obs::erase_rows(obs));
+            match self.logs.get_mut(lane) {
+                Some(log) if step.terminated || step.truncated => log.end(),
+                Some(log) => {
+                    log.push(E::Act::erase_rows(action), moments.streams, *moment);
+                    log.see(E::Obs::erase_rows(obs));
+                }
+                None => {}
             }
         }
         Ok(())
@@ -175,25 +182,35 @@ impl<E: Env<Obs: RowElement, Act: RowElement>> VectorEnv for Vectorized<E> {
         }
     }
 
-    fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [Self::Obs]) -> Result<(), EnvError> {
-        if self.logs.get(lane).is_none() {
-            return self.lane(lane, obs.len())?.restore(snapshot, obs);
+    fn replay_at(&mut self, lane: usize, snapshot: &[u8], max_steps: u32) -> Result<u32, EnvError> {
+        let Some(log) = self.logs.get(lane) else { return Ok(0) };
+        let (mut replay, rng) = Replay::new(snapshot, log)?;
+        let (mut obs, mut action) = (vec![E::Obs::default(); self.obs_len], vec![E::Act::default(); self.act_len]);
+        if let Some(mut rng) = rng {
+            self.reset_at(lane, &mut rng, &mut obs)?;
         }
-        let (mut replay, mut rng) = Replay::new(snapshot)?;
-        self.reset_at(lane, &mut rng, obs)?;
-        let mut action = vec![E::Act::default(); self.act_len];
-        while let Some((streams, moment)) = replay.next(E::Act::erase_rows_mut(&mut action))? {
-            let (Some(env), Some(log)) = (self.envs.get_mut(lane), self.logs.get_mut(lane)) else { break };
+        let (Some(env), Some(log)) = (self.envs.get_mut(lane), self.logs.get_mut(lane)) else { return Ok(0) };
+        for step in 0..max_steps {
+            let Some((streams, moment)) = replay.next(E::Act::erase_rows_mut(&mut action))? else { return Ok(step) };
             if first_impossible(&self.action_space, self.act_len, &action).is_some() || !env.accepts(&action) {
                 return Err(EnvError::BadSnapshot(snapshot.len()));
             }
+            let mut rng = Moments { streams, lanes: &[] }.rng_at(moment);
+            let taken = env.step(&action, &mut rng, &mut obs).inspect_err(|_| log.end())?;
             log.push(E::Act::erase_rows(&action), streams, moment);
-            let step = env.step(&action, &mut Moments { streams, lanes: &[] }.rng_at(moment), obs)?;
-            log.see(E::Obs::erase_rows(obs));
-            if step.terminated || step.truncated {
-                return Err(replay.mismatch());
+            log.see(E::Obs::erase_rows(&obs));
+            if taken.terminated || taken.truncated {
+                return Err(log.mismatch());
             }
         }
-        replay.finish(E::Obs::erase_rows(obs))
+        Ok(max_steps)
+    }
+
+    fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [Self::Obs]) -> Result<(), EnvError> {
+        let Some(_) = self.logs.get(lane) else { return self.lane(lane, obs.len())?.restore(snapshot, obs) };
+        self.replay_at(lane, snapshot, u32::MAX)?;
+        let log = self.logs.get(lane).ok_or_else(|| EnvError::BadSnapshot(snapshot.len()))?;
+        log.show(E::Obs::erase_rows_mut(obs))?;
+        log.check(snapshot)
     }
 }

@@ -86,7 +86,9 @@ impl LeaseGroup {
     ) {
         let Some(known) = self.workers.get_mut(&worker) else { return };
         let env_steps = u64::from(self.config.rollout_fragment_length) * slots.len() as u64;
-        let id = self.leases.insert(worker, (fragment, weights_version), slots, env_steps, now, known.patience());
+        let replays = self.slots.most_replays(slots);
+        let id =
+            self.leases.insert(worker, (fragment, weights_version), slots, (env_steps, replays), now, known.patience());
         self.leases.let_follow(id, before);
         known.follow_up = Some(id);
         known.latest = Some(fragment);

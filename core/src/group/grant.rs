@@ -151,7 +151,9 @@ impl LeaseGroup {
         let length = u64::from(self.config.rollout_fragment_length);
         let Iteration { fragment, weights_version } = iteration;
         let env_steps = length * slots.len() as u64;
-        let id = self.leases.insert(worker, (fragment, weights_version), slots, env_steps, now, known.patience());
+        let replays = self.slots.most_replays(slots);
+        let id =
+            self.leases.insert(worker, (fragment, weights_version), slots, (env_steps, replays), now, known.patience());
         known.lease = Some(id);
         known.latest = Some(fragment);
         self.ledger.open(env_steps);

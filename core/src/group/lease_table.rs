@@ -20,6 +20,8 @@ pub(super) struct LiveLease {
     pub(super) open: BTreeSet<SlotId>,
     /// Env steps of all its slots.
     pub(super) env_steps: u64,
+    /// The most steps that its worker may have to replay before it makes new ones.
+    replays: u64,
     /// Env steps that the worker has reported.
     reported: u64,
     /// When its turn came.
@@ -46,11 +48,13 @@ impl LiveLease {
         self.measured = (since, env_steps + self.env_steps);
     }
 
-    /// Moves the deadline if the worker got further. The same number again is a sign of life, not of progress,
-    /// and more than twice what fragments of `most` env steps have is neither; so no worker can hold a lease for ever.
+    /// Moves the deadline if the worker got further; replayed steps count. The same number again is a sign of life, not of
+    /// progress, and more than twice what fragments of `most` env steps and replays have is neither; so no worker can hold a
+    /// lease for ever.
     pub(super) fn progress(&mut self, env_steps: u64, most: u32, patience: Micros, now: Micros) {
         // After a failure each slot is worked on a second time, alone.
-        if env_steps > self.reported && env_steps <= 2 * u64::from(most) * self.slots.len() as u64 {
+        let most = u64::from(most) * self.slots.len() as u64 + self.replays;
+        if env_steps > self.reported && env_steps <= 2 * most {
             self.reported = env_steps;
             self.deadline = now + patience;
         }
@@ -78,7 +82,7 @@ impl LeaseTable {
         worker: WorkerId,
         (fragment, weights_version): (FragmentNo, WeightsVersion),
         slots: &[SlotId],
-        env_steps: u64,
+        (env_steps, replays): (u64, u64),
         now: Micros,
         patience: Micros,
     ) -> LeaseId {
@@ -92,6 +96,7 @@ impl LeaseTable {
             slots: slots.to_vec(),
             open: slots.iter().copied().collect(),
             env_steps,
+            replays,
             reported: 0,
             granted_at: now,
             deadline: now + patience,
@@ -156,14 +161,14 @@ mod tests {
     fn only_more_env_steps_move_the_deadline() {
         let mut table = LeaseTable::new(LeaseId(7));
         let work = (FragmentNo(0), WeightsVersion(0));
-        let id = table.insert(WorkerId(1), work, &[SlotId(0)], 10, Micros(0), Micros(5));
+        let id = table.insert(WorkerId(1), work, &[SlotId(0)], (10, 3), Micros(0), Micros(5));
         assert_eq!((id, table.next_id()), (LeaseId(7), LeaseId(8)));
         let lease = table.get_mut(id).unwrap();
         lease.progress(4, 10, Micros(5), Micros(3));
         assert_eq!(lease.deadline, Micros(8));
         lease.progress(4, 10, Micros(5), Micros(4));
         lease.progress(3, 10, Micros(5), Micros(4));
-        lease.progress(21, 10, Micros(5), Micros(4));
+        lease.progress(27, 10, Micros(5), Micros(4));
         assert_eq!(lease.deadline, Micros(8));
     }
 }

@@ -205,6 +205,12 @@ impl SlotTable {
         }
     }
 
+    /// The most steps that it may take to bring these slots back: each takes a byte of a state at least.
+    pub(super) fn most_replays(&self, slots: &[SlotId]) -> u64 {
+        let states = slots.iter().filter_map(|slot| self.get(*slot)?.state.as_ref());
+        states.map(|state| state.len() as u64).sum()
+    }
+
     /// How many episodes of its slot were given up where a fragment begins: those between the open one of the slot's state and
     /// the one after the fragment that are not among those that ended in it.
     pub(super) fn abandoned_before(&self, fragment: &SlotFragment) -> u64 {

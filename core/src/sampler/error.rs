@@ -77,7 +77,7 @@ pub enum SampleError {
     #[error("the state of slot {0} cannot be told: its environment has no snapshots")]
     NoState(SlotId),
     /// The state of a slot has more bytes than a lease may carry.
-    #[error("the state of slot {slot} has {bytes} bytes, at most {max}: its episode is too long, set `horizon`", max = SlotState::MAX_BYTES)]
+    #[error("the state of slot {slot} has {bytes} bytes, at most {max}: its open episode is too long, set a shorter `horizon` or give the environment a snapshot", max = SlotState::MAX_BYTES)]
     StateTooLarge {
         /// The slot.
         slot: SlotId,

@@ -53,8 +53,8 @@ mod weights;
 
 pub use budget::Budget;
 pub use drive::{DriveError, drive, drive_entry};
-pub(crate) use episodic::agent_position;
 pub use episodic::{Episodic, Progress};
+pub(crate) use episodic::{agent_env, agent_position};
 pub use error::SampleError;
 pub use input::{InputReader, IoContext, NoopOutput, OutputWriter, SamplerHost, SamplerInput};
 pub use interrupt::Interrupt;

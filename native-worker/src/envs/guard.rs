@@ -210,6 +210,10 @@ impl AnyVectorEnv for Lanes {
         })
     }
 
+    fn replay_at(&mut self, lane: usize, snapshot: &[u8], max_steps: u32) -> Result<u32, EnvError> {
+        self.env.call(|env| env.replay_at(lane, snapshot, max_steps))
+    }
+
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: RowsMut<'_>) -> Result<(), EnvError> {
         self.env.call(|env| env.restore_at(lane, snapshot, obs))
     }

@@ -87,9 +87,12 @@ pub trait BaseEnv: Send {
     /// Brings a sub-environment back to where its [snapshot](Self::snapshot) was taken, in that episode: it then waits for
     /// the actions of the same agents. The bytes may come from any peer. After an error the sub-environment must be reset.
     ///
+    /// Replays at most `steps` steps, and takes those that it replays off. Returns false if more are left: to be called again
+    /// with the same snapshot.
+    ///
     /// # Errors
     /// [`EnvError::BadSnapshot`]; those of the environment, whose steps may be replayed.
-    fn restore(&mut self, env: usize, _episode: u32, _snapshot: &[u8]) -> Result<(), EnvError> {
+    fn restore(&mut self, env: usize, _episode: u32, _snapshot: &[u8], _steps: &mut u32) -> Result<bool, EnvError> {
         Err(EnvError::OutOfTurn { env, reason: "it cannot be restored: its kind of environments has no snapshots" })
     }
 

@@ -2,11 +2,12 @@
 
 use super::{
     BaseEnv, EnvActions, News, Reset, SubEnv, ValidateEnv,
-    replay::{push_step, read_step},
+    replay::{push_step, read_step, see},
 };
 use crate::{
     env::{
         EnvContext, EnvError, EnvSpaces, Frame, SnapshotReader,
+        action_log::{obs_hash, split_hash},
         multi_agent::{AgentRows, Roster, Turn},
     },
     ids::AgentId,
@@ -21,6 +22,10 @@ pub struct Recorded {
     t: u32,
     /// Agents that act next; `None` while no episode waits for actions.
     acting: Option<Roster<()>>,
+    /// The episode that is being restored, or was, until it is over.
+    restored: Option<u32>,
+    /// The latest observations.
+    seen: Vec<u8>,
 }
 
 impl Recorded {
@@ -30,7 +35,7 @@ impl Recorded {
     /// [`EnvError::WrongLength`] unless there is exactly one.
     pub fn new(env: Box<dyn BaseEnv>) -> Result<Self, EnvError> {
         match env.num_envs() {
-            1 => Ok(Self { env, log: Vec::new(), t: 0, acting: None }),
+            1 => Ok(Self { env, log: Vec::new(), t: 0, acting: None, restored: None, seen: Vec::new() }),
             found => Err(EnvError::WrongLength { what: "sub-environments", wanted: 1, found }),
         }
     }
@@ -42,12 +47,22 @@ impl Recorded {
     }
 
     fn wait_for_agents_of(&mut self, turn: &Turn) {
+        see(&mut self.seen, turn);
         let mut acting = Roster::default();
         let acts = |(hint, (agent, _)): (usize, (&AgentId, _))| {
             (!turn.outcome_near(agent, hint).is_done()).then(|| agent.clone())
         };
         turn.obs().iter().enumerate().filter_map(acts).for_each(|agent| *acting.entry(&agent) = ());
         self.acting = (!turn.is_over()).then_some(acting);
+    }
+
+    /// Polls until there are news.
+    fn hear_of(&mut self, news: &mut News) -> Result<(), EnvError> {
+        news.clear();
+        while news.entries().is_empty() {
+            self.poll(news)?;
+        }
+        news.entries_mut().iter_mut().find_map(|entry| entry.fault.take()).map_or(Ok(()), Err)
     }
 
     /// Hears what a poll brought.
@@ -96,7 +111,7 @@ impl BaseEnv for Recorded {
     }
 
     fn try_reset(&mut self, env: usize, turn: &mut Turn) -> Result<Reset, EnvError> {
-        (self.t, self.acting) = (0, None);
+        (self.t, self.acting, self.restored) = (0, None, None);
         let reset = self.env.try_reset(env, turn)?;
         if reset == Reset::Done {
             self.begin(turn);
@@ -116,30 +131,36 @@ impl BaseEnv for Recorded {
         if self.acting.is_some() {
             out.extend(self.t.to_le_bytes());
             out.extend_from_slice(&self.log);
+            out.extend(obs_hash(&self.seen));
         }
         self.acting.is_some()
     }
 
-    fn restore(&mut self, env: usize, episode: u32, snapshot: &[u8]) -> Result<(), EnvError> {
+    fn restore(&mut self, env: usize, episode: u32, snapshot: &[u8], steps: &mut u32) -> Result<bool, EnvError> {
         let mut reader = SnapshotReader::new(snapshot);
         let t = reader.u32()?;
-        self.set_next_episode(env, episode);
         let (mut news, mut actions) = (News::new(), AgentRows::new());
-        self.t = 0;
-        loop {
-            news.clear();
-            self.poll(&mut news)?;
-            let Some(entry) = news.entries_mut().first_mut() else { continue };
-            if let Some(fault) = entry.fault.take() {
-                return Err(fault);
+        if self.restored != Some(episode) {
+            (self.t, self.restored) = (0, Some(episode));
+            self.set_next_episode(env, episode);
+            self.hear_of(&mut news)?;
+        }
+        let (log, hash) = split_hash(reader.rest())?;
+        let mut reader = SnapshotReader::new(log.strip_prefix(&self.log[..]).ok_or_else(|| reader.bad())?);
+        while !reader.rest().is_empty() {
+            if *steps == 0 {
+                return Ok(false);
             }
+            *steps -= 1;
             let acting = self.acting.as_ref().ok_or_else(|| reader.bad())?;
-            if reader.rest().is_empty() {
-                return if self.t == t { Ok(()) } else { Err(reader.bad()) };
-            }
-            let spaces = |agent: &AgentId| self.env.spaces(agent);
-            read_step(&mut reader, acting, spaces, &mut actions)?;
+            read_step(&mut reader, acting, |agent| self.env.spaces(agent), &mut actions)?;
             self.send_actions(&[EnvActions { env, actions: actions.clone() }])?;
+            self.hear_of(&mut news)?;
+        }
+        match self.acting {
+            Some(_) if self.t == t && obs_hash(&self.seen) == *hash => Ok(true),
+            Some(_) if self.t != t => Err(EnvError::BadSnapshot(snapshot.len())),
+            _ => Err(EnvError::NotReplayed { t: self.t }),
         }
     }
 

@@ -6,7 +6,8 @@ use crate::{
     env::{
         EnvError, EnvSpaces, SnapshotReader,
         action_log::{push_number, push_row, read_number, read_row},
-        multi_agent::{AgentRows, Roster},
+        multi_agent::{AgentRows, Roster, Turn},
+        put_rows,
     },
     ids::AgentId,
     prelude::*,
@@ -21,6 +22,12 @@ pub(super) fn push_step(log: &mut Vec<u8>, acting: &Roster<()>, actions: &AgentR
             push_row(log, row);
         }
     }
+}
+
+/// Keeps the observations of a turn, in the order of the agents.
+pub(super) fn see(seen: &mut Vec<u8>, turn: &Turn) {
+    seen.clear();
+    turn.obs().iter().for_each(|(_, row)| put_rows(seen, row));
 }
 
 /// Reads the actions of a step into `actions`.

@@ -9,7 +9,7 @@ mod perf;
 mod tests;
 mod trajectory;
 
-pub(crate) use self::lane::state::agent_position;
+pub(crate) use self::lane::state::{agent_env, agent_position};
 use self::{
     inference::Inference,
     lane::{Lane, Round},

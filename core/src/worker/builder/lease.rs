@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     callbacks::{CallbackList, Callbacks as _, ObservationFn, PolicyMappingFn, WorkerInfo},
+    column::DType,
     env::{AnyVectorEnv, BaseEnv, EnvContext, EnvError, EnvMaker, EnvStart, EnvState, InProcess, Recorded, SubEnv},
     filter::{FILTER_PREFIX, Filter, FilterKind},
     ids::{PolicyId, SlotId},
@@ -15,7 +16,9 @@ use crate::{
     policy::{Policy, PolicyEntry, PolicyMap, Postprocessing},
     prelude::*,
     run::{RolloutConfig, RunConfig, RunConfigError},
-    sampler::{AgentLayout, FragmentLayout, Horizon, RecurrentShape, SampleError, SamplerHost, SamplerOptions},
+    sampler::{
+        AgentLayout, FragmentLayout, Horizon, RecurrentShape, SampleError, SamplerHost, SamplerOptions, SlotState,
+    },
     time::Micros,
     worker::{SetupError, WorkerPlace, config::PreprocessorPref},
 };
@@ -212,6 +215,10 @@ impl RolloutWorkerBuilder {
                           horizon: use another";
             return Err(not_leased("horizon_means", reason));
         }
+        let limit = [source.limit(), run.rollout.horizon].into_iter().flatten().min();
+        if is_replayed || env_state == EnvState::Replay {
+            check_recording(limit, &made.envs)?;
+        }
         let info = self.info();
         let base = if let Envs::Base(env) = &made.envs { Some(env.as_ref()) } else { None };
         let Assignment { policies: ids, mapping } = self.assignment(base)?;
@@ -266,6 +273,26 @@ fn env_state(envs: &mut Envs) -> EnvState {
         Envs::Lanes(env) => env.snapshot_at(0, &mut Vec::new()),
         Envs::Base(env) => env.sub_environments().first().map_or(EnvState::default(), SubEnv::state),
     }
+}
+
+/// The actions of an open episode of so many steps fit into a slot's state, as far as that is known beforehand.
+fn check_recording(limit: Option<u32>, envs: &Envs) -> Result<(), SetupError> {
+    let bytes = |env: &dyn AnyVectorEnv| {
+        let (_, action) = env.dtypes();
+        // Integers take one byte each, or more.
+        let element = if matches!(action, DType::I32 | DType::I64) { 1 } else { action.size() };
+        env.action_space().shape().elements() * element
+    };
+    let step = 1 + if let Envs::Lanes(env) = envs { bytes(env.as_ref()) } else { 0 };
+    let (steps, max) = (limit.unwrap_or(0) as usize, SlotState::MAX_BYTES);
+    if steps.saturating_mul(step) <= max {
+        return Ok(());
+    }
+    let reason = format!(
+        "an open episode moves by its recorded actions, of which {steps} steps take more than {max} bytes: set a shorter \
+         horizon, or give the environment a snapshot"
+    );
+    Err(not_leased("horizon", &reason))
 }
 
 /// A run's filter takes observations of 32-bit floats, and policies normalise with the statistics among their weights.

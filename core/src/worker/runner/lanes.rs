@@ -5,7 +5,7 @@ use crate::{
     batch::SlotFragment,
     ids::{FragmentNo, PolicyId, SlotId, WeightsVersion},
     prelude::*,
-    sampler::SampleError,
+    sampler::{SampleError, SlotState},
     worker::{agent_lanes::AgentLanes, builder::LeaseParts, lane_set::LaneSet},
 };
 
@@ -32,7 +32,14 @@ impl Lanes {
         match self {
             Self::Lockstep(lanes) => {
                 let entry = parts.host.policies.get_mut(&PolicyId::DEFAULT).map_err(SampleError::from)?;
-                Ok(lanes.advance(entry, max_steps)?)
+                let (steps, fragments) = lanes.advance(entry, max_steps)?;
+                let too_large = |fragment: &&SlotFragment| fragment.state.len() > SlotState::MAX_BYTES;
+                match fragments.iter().flatten().find(too_large) {
+                    Some(SlotFragment { slot, state, .. }) => {
+                        Err(SampleError::StateTooLarge { slot: *slot, bytes: state.len() }.into())
+                    }
+                    None => Ok((steps, fragments)),
+                }
             }
             Self::Agents(lanes) => Ok(lanes.advance(&mut parts.host, max_steps)?),
         }

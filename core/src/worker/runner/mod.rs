@@ -2,25 +2,24 @@
 
 mod error;
 mod lanes;
+mod opening;
 
 pub use self::error::RunnerError;
-use self::lanes::Lanes;
+use self::{lanes::Lanes, opening::Opening};
 use super::{
     Guard, RolloutWorkerBuilder, SetupError,
-    agent_lanes::{AgentLanes, SlotStart},
     builder::LeaseParts,
     command::{guarded, unguarded},
-    lane_set::LaneSet,
 };
 use crate::{
     batch::SlotFragment,
-    env::{EnvContext, EnvStart, EnvState},
-    ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
+    env::EnvState,
+    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
     prelude::*,
     protocol::{FailureKind, FragmentFailure},
     run::{ReplayMismatch, RunConfig},
-    sampler::{FragmentLayout, LaneStart, SampleError, SlotState, position_in, set_weights},
+    sampler::{FragmentLayout, position_in, set_weights},
     weights::Weights,
 };
 
@@ -55,7 +54,17 @@ fn episode_after((slot, state): &Start) -> u32 {
 /// Slots of a lease that are worked on together, from these states.
 struct SlotSet {
     starts: Vec<Start>,
-    lanes: Result<Lanes, RunnerError>,
+    stage: Stage,
+}
+
+enum Stage {
+    /// Nothing is made. With `gives_up` slots begin the episodes after their open ones.
+    Closed {
+        gives_up: bool,
+    },
+    /// Episodes are being replayed.
+    Opening(Opening),
+    Open(Lanes),
 }
 
 struct Running {
@@ -185,7 +194,7 @@ impl SlotRunner {
         let sets = starts.chunks(size).zip(lease.slots.chunks(size));
         let open = sets.map(|(starts, leased)| {
             let lanes = take_ready(&mut idle, leased);
-            self.open(starts.to_vec(), lanes, lease.fragment)
+            self.set(starts.to_vec(), lanes, lease.fragment)
         });
         let open = open.collect();
         self.lease = Some(Running { id: lease.id, fragment: lease.fragment, env_steps: 0, open, unexplained: None });
@@ -194,27 +203,43 @@ impl SlotRunner {
 
     /// Goes on with the lease for at most `max_vector_steps` steps of all its slots, or of those whose turn it is.
     pub fn advance(&mut self, max_vector_steps: u32) -> Advance {
+        if self.lease.as_ref().is_some_and(|running| running.open.is_empty()) {
+            return self.finish(Vec::new());
+        }
+        let mut left = max_vector_steps;
+        let opened = if self.is_open() { Ok(()) } else { self.open_first(&mut left) };
         let Some(running) = &mut self.lease else { return Advance::Idle };
-        let Some(set) = running.open.front_mut() else { return self.finish(Vec::new()) };
-        let parts = &mut self.parts;
-        let worked = match &mut set.lanes {
-            Ok(lanes) => guarded(self.guard, || lanes.advance(parts, max_vector_steps)),
-            Err(error) => Err(error.clone()),
+        running.env_steps += u64::from(max_vector_steps - left);
+        let (lease, env_steps) = (running.id, running.env_steps);
+        let worked = match (opened, running.open.front_mut()) {
+            (Err(error), _) => Err(error),
+            (Ok(()), Some(SlotSet { starts, stage: Stage::Open(lanes) })) => {
+                let parts = &mut self.parts;
+                guarded(self.guard, || lanes.advance(parts, left)).map(|worked| (worked, starts.len()))
+            }
+            (Ok(()), _) => return Advance::Working { lease, env_steps },
         };
         match worked {
-            Ok((steps, fragments)) => {
-                running.env_steps += u64::from(steps) * set.starts.len() as u64;
-                let (lease, env_steps) = (running.id, running.env_steps);
+            Ok(((steps, fragments), slots)) => {
+                running.env_steps += u64::from(steps) * slots as u64;
+                let env_steps = running.env_steps;
                 fragments.map_or(Advance::Working { lease, env_steps }, |fragments| self.complete(fragments))
             }
             Err(error) => self.fail(error),
         }
     }
 
+    fn is_open(&self) -> bool {
+        let first = self.lease.as_ref().and_then(|running| running.open.front());
+        first.is_some_and(|set| matches!(set.stage, Stage::Open(_)))
+    }
+
     /// The first open set is done.
     fn complete(&mut self, fragments: Vec<SlotFragment>) -> Advance {
         let Some(running) = &mut self.lease else { return Advance::Idle };
-        self.lanes.extend(running.open.pop_front().and_then(|set| set.lanes.ok()));
+        if let Some(SlotSet { stage: Stage::Open(lanes), .. }) = running.open.pop_front() {
+            self.lanes.push(lanes);
+        }
         self.states.extend(fragments.iter().map(|fragment| (fragment.slot, fragment.state.clone())));
         if running.open.is_empty() && running.unexplained.is_none() {
             return self.finish(fragments);
@@ -226,14 +251,14 @@ impl SlotRunner {
     fn fail(&mut self, error: RunnerError) -> Advance {
         let Some(running) = &mut self.lease else { return Advance::Idle };
         let (lease, env_steps, fragment) = (running.id, running.env_steps, running.fragment);
-        let Some(SlotSet { starts, lanes }) = running.open.pop_front() else {
+        let Some(SlotSet { starts, stage }) = running.open.pop_front() else {
             return Advance::Working { lease, env_steps };
         };
         let [(slot, state)] = &starts[..] else {
-            drop(lanes);
+            drop(stage);
             running.unexplained = Some(error);
             let mut open: VecDeque<SlotSet> =
-                starts.into_iter().map(|start| self.open(vec![start], None, fragment)).collect();
+                starts.into_iter().map(|start| self.set(vec![start], None, fragment)).collect();
             if let Some(running) = &mut self.lease {
                 open.append(&mut running.open);
                 running.open = open;
@@ -241,13 +266,17 @@ impl SlotRunner {
             return Advance::Working { lease, env_steps };
         };
         running.unexplained = None;
-        let (kind, at) = match (&lanes, state) {
-            (Ok(lanes), _) => (error.failure_kind(), lanes.failed_at()),
-            (Err(_), Some(state)) => {
+        if error.is_replay_mismatch() && self.run.replay_mismatch == ReplayMismatch::Abandon {
+            running.open.push_front(SlotSet { starts, stage: Stage::Closed { gives_up: true } });
+            return Advance::Working { lease, env_steps };
+        }
+        let (kind, at) = match (&stage, state) {
+            (Stage::Open(lanes), _) => (error.failure_kind(), lanes.failed_at()),
+            (_, Some(state)) => {
                 let kind = Some(error.failure_kind()).filter(|kind| *kind != FailureKind::Env);
                 (kind.unwrap_or(FailureKind::Restore), position_in(state, *slot).unwrap_or_default())
             }
-            (Err(_), None) => (error.failure_kind(), (0, 0)),
+            (_, None) => (error.failure_kind(), (0, 0)),
         };
         let failure = FragmentFailure::new(kind, Some(*slot), at, &error.to_string());
         Advance::Failed { lease, env_steps, failure }
@@ -341,63 +370,42 @@ impl SlotRunner {
     }
 
     /// Slots from their states, in these lanes if they stand ready.
-    fn open(&mut self, starts: Vec<Start>, lanes: Option<Lanes>, fragment: FragmentNo) -> SlotSet {
-        let guard = self.guard;
-        let mut lanes = lanes.map_or_else(|| guarded(guard, || self.open_or_abandon(&starts)), Ok);
-        if let Ok(lanes) = &mut lanes {
-            lanes.begin(fragment, self.version, self.run.fragment_length());
-        }
-        SlotSet { starts, lanes }
-    }
-
-    /// Opens lanes where the slots were, or with new episodes if their open ones cannot move.
-    fn open_or_abandon(&mut self, starts: &[Start]) -> Result<Lanes, RunnerError> {
-        if self.parts.env_state == EnvState::Opaque {
-            return self.open_lanes(starts, true);
-        }
-        match self.open_lanes(starts, false) {
-            // Of several slots each is opened again alone.
-            Err(error) if starts.len() == 1 && error.is_replay_mismatch() && self.abandons() => {
-                self.open_lanes(starts, true)
+    fn set(&self, starts: Vec<Start>, lanes: Option<Lanes>, fragment: FragmentNo) -> SlotSet {
+        let stage = match lanes {
+            None => Stage::Closed { gives_up: self.parts.env_state == EnvState::Opaque },
+            Some(mut lanes) => {
+                lanes.begin(fragment, self.version, self.run.fragment_length());
+                Stage::Open(lanes)
             }
-            opened => opened,
-        }
-    }
-
-    fn abandons(&self) -> bool {
-        self.run.replay_mismatch == ReplayMismatch::Abandon
-    }
-
-    /// `gives_up` leaves open episodes where they are: each slot begins its next one.
-    fn open_lanes(&mut self, starts: &[Start], gives_up: bool) -> Result<Lanes, RunnerError> {
-        let context = |slot: &SlotId| self.run.env_context(*slot);
-        let parts = &mut self.parts;
-        if let FragmentLayout::Lane { .. } = parts.layout {
-            let contexts: Vec<EnvContext> = starts.iter().map(|(slot, _)| context(slot)).collect();
-            let decode = |start: &Start| match start {
-                (slot, None) => Ok(LaneStart { slot: *slot, state: None }),
-                (slot, Some(_)) if gives_up => {
-                    let state = SlotState { episode: episode_after(start), ..SlotState::default() };
-                    Ok(LaneStart { slot: *slot, state: Some(state) })
-                }
-                (slot, Some(state)) => LaneStart::decode(*slot, state),
-            };
-            let starts: Vec<LaneStart> = starts.iter().map(decode).collect::<Result<_, _>>()?;
-            let entry = parts.host.policies.get_mut(&PolicyId::DEFAULT).map_err(SampleError::from)?;
-            let envs = parts.envs.make_lanes(&contexts)?;
-            return Ok(Lanes::Lockstep(LaneSet::of(envs, &starts, &parts.options, entry)?));
-        }
-        let first = |start: &Start| if gives_up { episode_after(start) } else { 0 };
-        let env_start = |start: &Start| EnvStart { slot: start.0, episode: first(start), context: context(&start.0) };
-        let envs = parts.envs.make_base(starts.iter().map(env_start).collect(), parts.options.seed)?;
-        let home = starts.first().map_or(1, |(slot, _)| self.run.home(*slot).worker_index);
-        let slot_start = |start: &Start| SlotStart {
-            slot: start.0,
-            episode: first(start),
-            state: start.1.clone().filter(|_| !gives_up),
         };
-        let starts = starts.iter().map(slot_start).collect();
-        Ok(Lanes::Agents(Box::new(AgentLanes::open(envs, starts, home, &parts.options, &mut parts.host)?)))
+        SlotSet { starts, stage }
+    }
+
+    /// Opens the lanes of the first open set, as far as that is done with at most so many replayed steps, which are taken off.
+    fn open_first(&mut self, steps: &mut u32) -> Result<(), RunnerError> {
+        let (run, parts, guard, version) = (&self.run, &mut self.parts, self.guard, self.version);
+        let Some(Running { open, fragment, .. }) = &mut self.lease else { return Ok(()) };
+        let Some(SlotSet { starts, stage }) = open.front_mut() else { return Ok(()) };
+        if let Stage::Closed { gives_up } = *stage {
+            *stage = Stage::Opening(guarded(guard, || Opening::new(run, parts, starts, gives_up))?);
+        }
+        let is_there = match stage {
+            Stage::Opening(opening) => guarded(guard, || opening.replay(steps))?,
+            Stage::Closed { .. } | Stage::Open(_) => false,
+        };
+        if !is_there {
+            return Ok(());
+        }
+        let mut opening = Some(core::mem::replace(stage, Stage::Closed { gives_up: false }));
+        let finished = guarded(guard, || match opening.take() {
+            Some(Stage::Opening(opening)) => opening.finish(parts).map(Some),
+            _ => Ok(None),
+        });
+        if let Some(mut lanes) = finished? {
+            lanes.begin(*fragment, version, run.fragment_length());
+            *stage = Stage::Open(lanes);
+        }
+        Ok(())
     }
 
     fn start(&self, fragment: FragmentNo, leased: &LeasedSlot) -> Result<Start, RunnerError> {

@@ -200,6 +200,7 @@ impl InProcess {
                 _ if sub.answered => "it has two entries in one answer",
                 Phase::New => "it has not begun: poll first",
                 Phase::News => "it has news that nobody has seen: poll before the next answer",
+                Phase::Restoring => "it is being restored: go on with restore",
                 Phase::Over => "its episode is over: begin the next one with try_reset",
                 Phase::Out => "it was given up: bring it back with try_restart and try_reset",
                 Phase::Acting => {
@@ -326,13 +327,23 @@ impl BaseEnv for InProcess {
         self.subs.get(env).is_some_and(|sub| sub.snapshot(out))
     }
 
-    fn restore(&mut self, env: usize, episode: u32, snapshot: &[u8]) -> Result<(), EnvError> {
+    fn restore(&mut self, env: usize, episode: u32, snapshot: &[u8], steps: &mut u32) -> Result<bool, EnvError> {
         self.check_env(env)?;
-        let (streams, sub) = ((self.reset, self.env_step), &mut self.subs[env]);
-        sub.start.episode = episode;
-        let restored = sub.restore(env, streams, &mut self.spaces, snapshot);
+        let sub = &mut self.subs[env];
+        if sub.is_at(episode, snapshot) {
+            return Ok(true);
+        }
+        if sub.phase != Phase::Restoring || !sub.is_in(episode) {
+            sub.start.episode = episode;
+            sub.begin_restore(env, self.reset, &mut self.spaces).inspect_err(|_| sub.phase = Phase::Over)?;
+        }
+        let restored = sub.restore(env, self.env_step, &mut self.spaces, snapshot, steps);
         sub.turn.clear();
-        sub.phase = if restored.is_ok() { Phase::Acting } else { Phase::Over };
+        sub.phase = match restored {
+            Ok(true) => Phase::Acting,
+            Ok(false) => Phase::Restoring,
+            Err(_) => Phase::Over,
+        };
         restored
     }
 

@@ -4,6 +4,7 @@ use super::maker::{EnvStart, Made, Spaces};
 use crate::{
     env::{
         EnvError, EnvState, Moment, SnapshotReader,
+        action_log::{obs_hash, split_hash},
         base::{
             replay,
             rules::{check_actions, check_obs},
@@ -24,6 +25,8 @@ pub(super) enum Phase {
     News,
     /// Actions.
     Acting,
+    /// The rest of its restoration.
+    Restoring,
     /// A reset.
     Over,
     /// Somebody who brings it back: it was given up, and has said so.
@@ -52,6 +55,8 @@ pub(super) struct Sub {
     debts: Debts,
     /// The actions of the open episode, if they are recorded.
     pub(super) log: Option<Vec<u8>>,
+    /// The latest observations, if actions are recorded.
+    seen: Vec<u8>,
 }
 
 impl Sub {
@@ -70,6 +75,7 @@ impl Sub {
             done: Roster::default(),
             debts: Debts::default(),
             log: None,
+            seen: Vec::new(),
         }
     }
 
@@ -135,6 +141,9 @@ impl Sub {
             }
         }
         self.acting.clear();
+        if self.log.is_some() {
+            replay::see(&mut self.seen, turn);
+        }
         for (hint, (agent, row)) in turn.obs().iter().enumerate() {
             let bad = |reason| EnvError::BadObservation { env, agent: agent.clone(), reason };
             if self.done.contains(agent, hint) {
@@ -164,6 +173,7 @@ impl Sub {
             (Some(Made::Lane(env)), _) => env.snapshot_at(0, out),
             (Some(Made::MultiAgent(env)), Some(log)) if env.state() != EnvState::Opaque => {
                 out.extend_from_slice(log);
+                out.extend(obs_hash(&self.seen));
                 EnvState::Replay
             }
             (Some(Made::MultiAgent(env)), Some(_)) => env.state(),
@@ -178,41 +188,69 @@ impl Sub {
         true
     }
 
-    /// Goes back to where a snapshot was taken: a single agent's environment restores its own, others are reset and
-    /// replay the recorded actions.
-    pub(super) fn restore(
-        &mut self,
-        env: usize,
-        (reset, env_step): (Streams, Streams),
-        spaces: &mut Spaces,
-        snapshot: &[u8],
-    ) -> Result<(), EnvError> {
-        let mut reader = SnapshotReader::new(snapshot);
-        let t = reader.u32()?;
+    /// The sub-environment stands where this snapshot of this episode was taken.
+    pub(super) fn is_at(&self, episode: u32, snapshot: &[u8]) -> bool {
+        let mut here = Vec::new();
+        self.is_in(episode) && self.snapshot(&mut here) && here == snapshot
+    }
+
+    /// The open episode has this number.
+    pub(super) fn is_in(&self, episode: u32) -> bool {
+        self.moment.episode == episode
+    }
+
+    /// Begins the episode that is to be restored.
+    pub(super) fn begin_restore(&mut self, env: usize, reset: Streams, spaces: &mut Spaces) -> Result<(), EnvError> {
         let mut turn = core::mem::take(&mut self.turn);
         let begun = self.reset(env, reset, spaces, &mut turn);
         self.turn = turn;
-        begun?;
-        match &mut self.made {
-            Some(Made::Lane(made)) => {
-                let single = spaces.get(&AgentId::SINGLE).ok_or_else(gone)?;
-                let len = single.observation.shape().elements();
-                let mut obs = AgentRows::new();
-                made.restore_at(0, reader.rest(), obs.row_mut(&AgentId::SINGLE, single.observation_type, len))?;
-                self.moment.t = t;
+        begun
+    }
+
+    /// Goes back to where a snapshot was taken, or on towards it for at most so many replayed steps; false if some are left. A
+    /// single agent's environment restores its own snapshot, others replay the recorded actions.
+    pub(super) fn restore(
+        &mut self,
+        env: usize,
+        env_step: Streams,
+        spaces: &mut Spaces,
+        snapshot: &[u8],
+        steps: &mut u32,
+    ) -> Result<bool, EnvError> {
+        let mut reader = SnapshotReader::new(snapshot);
+        let t = reader.u32()?;
+        if let Some(Made::Lane(made)) = &mut self.made {
+            *steps -= made.replay_at(0, reader.rest(), *steps)?;
+            if *steps == 0 {
+                return Ok(false);
             }
-            _ => {
-                let mut actions = AgentRows::new();
-                while !reader.rest().is_empty() {
-                    replay::read_step(&mut reader, &self.acting, |agent| spaces.get(agent).cloned(), &mut actions)?;
-                    self.step(env, &actions, env_step, spaces)?;
-                    if self.turn.is_over() {
-                        return Err(reader.bad());
-                    }
-                }
+            let single = spaces.get(&AgentId::SINGLE).ok_or_else(gone)?;
+            let len = single.observation.shape().elements();
+            let mut obs = AgentRows::new();
+            made.restore_at(0, reader.rest(), obs.row_mut(&AgentId::SINGLE, single.observation_type, len))?;
+            self.moment.t = t;
+            return Ok(true);
+        }
+        let known = self.log.as_deref().unwrap_or_default();
+        let (log, hash) = split_hash(reader.rest())?;
+        let mut reader = SnapshotReader::new(log.strip_prefix(known).ok_or_else(|| reader.bad())?);
+        let mut actions = AgentRows::new();
+        while !reader.rest().is_empty() {
+            if *steps == 0 {
+                return Ok(false);
+            }
+            *steps -= 1;
+            replay::read_step(&mut reader, &self.acting, |agent| spaces.get(agent).cloned(), &mut actions)?;
+            self.step(env, &actions, env_step, spaces)?;
+            if self.turn.is_over() {
+                return Err(EnvError::NotReplayed { t: self.moment.t });
             }
         }
-        if self.moment.t == t { Ok(()) } else { Err(reader.bad()) }
+        match self.moment.t == t {
+            true if obs_hash(&self.seen) == *hash => Ok(true),
+            true => Err(EnvError::NotReplayed { t }),
+            false => Err(EnvError::BadSnapshot(snapshot.len())),
+        }
     }
 
     /// Checks that exactly the agents act whose turn it is, with rows of their action spaces' form.

@@ -41,6 +41,11 @@ pub(crate) fn agent_position(bytes: &[u8], slot: SlotId) -> Option<(u32, u32)> {
     read(bytes, slot).map(|state| (state.episode.number(), state.episode.length()))
 }
 
+/// What a state of this slot says of its environment: the number of the episode, and [its snapshot](BaseEnv::snapshot).
+pub(crate) fn agent_env(bytes: &[u8], slot: SlotId) -> Option<(u32, Vec<u8>)> {
+    read(bytes, slot).map(|state| (state.env_episode, state.env))
+}
+
 /// The state of a slot; `None` for bytes that are none.
 fn read(bytes: &[u8], slot: SlotId) -> Option<LaneState> {
     let (state, rest): (LaneState, &[u8]) = postcard::take_from_bytes(bytes.strip_prefix(&[VERSION])?).ok()?;
@@ -93,7 +98,7 @@ impl Lane {
         for place in &acting {
             acts.get_mut(*place).into_iter().for_each(|acts| *acts = true);
         }
-        round.env.restore(self.env, env_episode, &env)?;
+        round.env.restore(self.env, env_episode, &env, &mut u32::MAX.clone())?;
         self.agents.clear();
         for (place, (record, state)) in episode.agents().iter().zip(agents).enumerate() {
             let unknown = || EnvError::UnknownAgent { env: self.env, agent: record.agent.clone() };
