@@ -215,8 +215,9 @@ async fn a_run_directory_holds_what_was_run_and_what_came_of_it() {
     names.sort_unstable();
     // Who is how fast decides whether a slot moves.
     names.retain(|name| *name != "moved_slots");
-    let expected = ["algo", "end", "env", "env_steps", "episode_return_mean", "iterations", "seed", "solved", "wall_s"];
-    assert_eq!(names, [&expected[..], &["weights_hash"]].concat());
+    let expected =
+        ["algo", "end", "env", "env_steps", "episode_return_mean", "iterations", "reproducible", "seed", "solved"];
+    assert_eq!(names, [&expected[..], &["wall_s", "weights_hash"]].concat());
     assert_eq!(summary["iterations"], 11);
     assert_eq!((&summary["env"], &summary["algo"]), (&"CartPole-v1".into(), &"ppo".into()));
     assert_eq!((&summary["seed"], &summary["solved"]), (&1.into(), &false.into()));

@@ -20,8 +20,9 @@ use crate::{
 #[doc(alias = "SyncVectorEnv")]
 pub struct Vectorized<E> {
     envs: Vec<E>,
-    /// One for each environment that is replayed; none for those with snapshots and those that do not move.
-    logs: Vec<ActionLog>,
+    /// One for each environment that is replayed, without any for those with snapshots and those that do not move; not known
+    /// before the first reset or replay.
+    logs: Option<Vec<ActionLog>>,
     action_space: Space,
     obs_len: usize,
     act_len: usize,
@@ -36,11 +37,7 @@ impl<E: Env> Vectorized<E> {
             // No space has points without elements, but an author can make one up.
             obs_len: envs.first().map_or(1, |env| env.observation_space().shape().elements()).max(1),
             act_len: action_space.shape().elements().max(1),
-            logs: envs
-                .iter()
-                .filter(|env| env.snapshot(&mut Vec::new()) == EnvState::Replay)
-                .map(|_| ActionLog::default())
-                .collect(),
+            logs: None,
             action_space,
             envs,
         }
@@ -66,6 +63,15 @@ impl<E: Env<Obs: RowElement, Act: RowElement>> Vectorized<E> {
             }
             None => Ok(()),
         }
+    }
+
+    /// One for each environment that is replayed.
+    fn logs(&mut self) -> &mut Vec<ActionLog> {
+        let is_replayed = |env: &E| env.snapshot(&mut Vec::new()) == EnvState::Replay;
+        self.logs.get_or_insert_with(|| match self.envs.first().is_some_and(is_replayed) {
+            true => vec![ActionLog::default(); self.envs.len()],
+            false => Vec::new(),
+        })
     }
 
     fn lane(&mut self, lane: usize, obs_len: usize) -> Result<&mut E, EnvError> {
@@ -103,9 +109,9 @@ impl<E: Env<Obs: RowElement, Act: RowElement>> VectorEnv for Vectorized<E> {
     }
 
     fn reset_at(&mut self, lane: usize, rng: &mut Rng, obs: &mut [Self::Obs]) -> Result<(), EnvError> {
-        let start = (!self.logs.is_empty()).then(|| rng.clone());
+        let start = rng.clone();
         let reset = self.lane(lane, obs.len())?.reset(rng, obs);
-        if let (Some(log), Some(start)) = (self.logs.get_mut(lane), start) {
+        if let Some(log) = self.logs().get_mut(lane) {
             log.begin(&start);
             log.see(E::Obs::erase_rows(obs));
             if reset.is_err() {
@@ -136,7 +142,7 @@ impl<E: Env<Obs: RowElement, Act: RowElement>> VectorEnv for Vectorized<E> {
             lanes.zip(rows.zip(results)).enumerate()
         {
             let step = env.step(action, &mut moments.rng_at(*moment), obs).map_err(|error| {
-                self.logs.iter_mut().skip(lane).take(1).for_each(ActionLog::end);
+                self.logs.iter_mut().flatten().skip(lane).take(1).for_each(ActionLog::end);
                 match error {
                     EnvError::InvalidAction { action, .. } => EnvError::InvalidAction { lane, action },
                     other if n > 1 => EnvError::InLane { lane, source: Box::new(other) },
@@ -144,7 +150,7 @@ impl<E: Env<Obs: RowElement, Act: RowElement>> VectorEnv for Vectorized<E> {
                 }
             })?;
             (*reward, *terminated, *truncated) = (step.reward, step.terminated, step.truncated);
-            match self.logs.get_mut(lane) {
+            match self.logs.as_mut().and_then(|logs| logs.get_mut(lane)) {
                 Some(log) if step.terminated || step.truncated => log.end(),
                 Some(log) => {
                     log.push(E::Act::erase_rows(action), moments.streams, *moment);
@@ -167,14 +173,18 @@ impl<E: Env<Obs: RowElement, Act: RowElement>> VectorEnv for Vectorized<E> {
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState {
         let start = out.len();
         let state = self.envs.get(lane).map_or(EnvState::Snapshot, |env| env.snapshot(out));
-        match (state, self.logs.get(lane)) {
-            (EnvState::Replay, Some(log)) => {
+        match (state, self.logs.as_ref().map(|logs| logs.get(lane))) {
+            (EnvState::Replay, Some(Some(log))) => {
                 // A wrapper may have put its own state in front, which a replay brings back, too.
                 out.truncate(start);
                 log.put(out);
                 state
             }
             (EnvState::Snapshot, _) => state,
+            (EnvState::Replay, None) => {
+                out.truncate(start);
+                state
+            }
             _ => {
                 out.truncate(start);
                 EnvState::Opaque
@@ -183,13 +193,14 @@ impl<E: Env<Obs: RowElement, Act: RowElement>> VectorEnv for Vectorized<E> {
     }
 
     fn replay_at(&mut self, lane: usize, snapshot: &[u8], max_steps: u32) -> Result<u32, EnvError> {
-        let Some(log) = self.logs.get(lane) else { return Ok(0) };
+        let Some(log) = self.logs().get(lane) else { return Ok(0) };
         let (mut replay, rng) = Replay::new(snapshot, log)?;
         let (mut obs, mut action) = (vec![E::Obs::default(); self.obs_len], vec![E::Act::default(); self.act_len]);
         if let Some(mut rng) = rng {
             self.reset_at(lane, &mut rng, &mut obs)?;
         }
-        let (Some(env), Some(log)) = (self.envs.get_mut(lane), self.logs.get_mut(lane)) else { return Ok(0) };
+        let logs = self.logs.iter_mut().flatten();
+        let Some((env, log)) = self.envs.iter_mut().zip(logs).nth(lane) else { return Ok(0) };
         for step in 0..max_steps {
             let Some((streams, moment)) = replay.next(E::Act::erase_rows_mut(&mut action))? else { return Ok(step) };
             if first_impossible(&self.action_space, self.act_len, &action).is_some() || !env.accepts(&action) {
@@ -207,9 +218,9 @@ impl<E: Env<Obs: RowElement, Act: RowElement>> VectorEnv for Vectorized<E> {
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [Self::Obs]) -> Result<(), EnvError> {
-        let Some(_) = self.logs.get(lane) else { return self.lane(lane, obs.len())?.restore(snapshot, obs) };
+        let Some(_) = self.logs().get(lane) else { return self.lane(lane, obs.len())?.restore(snapshot, obs) };
         self.replay_at(lane, snapshot, u32::MAX)?;
-        let log = self.logs.get(lane).ok_or_else(|| EnvError::BadSnapshot(snapshot.len()))?;
+        let log = self.logs().get(lane).ok_or_else(|| EnvError::BadSnapshot(snapshot.len()))?;
         log.show(E::Obs::erase_rows_mut(obs))?;
         log.check(snapshot)
     }

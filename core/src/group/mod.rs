@@ -100,7 +100,7 @@ use self::{
     replay::Audits, slot_table::SlotTable, worker::Worker,
 };
 use crate::{
-    ids::{FragmentNo, LeaseId, WorkerId},
+    ids::{FragmentNo, LeaseId, SlotId, WorkerId},
     prelude::*,
     time::Micros,
 };
@@ -245,6 +245,12 @@ impl LeaseGroup {
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// Returns the state that a slot's fragment begins with; `None` for the first one, and for one that is no longer of use.
+    #[must_use]
+    pub fn start_of(&self, slot: SlotId, fragment: FragmentNo) -> Option<&[u8]> {
+        self.slots.get(slot)?.start_of(fragment).map(Vec::as_slice)
     }
 
     /// Returns how many times another worker than the one before committed the next fragment of a slot in the middle of an

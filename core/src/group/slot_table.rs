@@ -92,6 +92,15 @@ impl Slot {
         found.by.map(|by| Untrusted { by, start: found.start.as_ref(), checked: found.checked })
     }
 
+    /// The state that a fragment begins with, if it is still of use; none for the first one.
+    pub(super) fn start_of(&self, fragment: FragmentNo) -> Option<&Vec<u8>> {
+        if fragment == self.next {
+            return self.state.as_ref();
+        }
+        let mut known = self.committed.iter().chain(&self.witness);
+        known.find(|queued| queued.fragment.fragment == fragment)?.start.as_ref()
+    }
+
     /// State after the last committed fragment.
     pub(super) fn state(&self) -> Option<&Vec<u8>> {
         self.state.as_ref()

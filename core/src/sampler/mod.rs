@@ -69,6 +69,8 @@ pub use state::{SlotState, StateError};
 pub use wants::RecurrentShape;
 pub(crate) use weights::set_weights;
 
+use core::ops::Range;
+
 use crate::{
     batch::SlotFragment,
     env::{AnyVectorEnv, EnvError, RowsRef},
@@ -80,6 +82,15 @@ use crate::{
 /// Returns the number of the open episode in a slot's state, and its env steps; `None` for bytes that are no such state.
 pub(crate) fn position_in(state: &[u8], slot: SlotId) -> Option<(u32, u32)> {
     agent_position(state, slot).or_else(|| SlotState::decode(state).ok().map(|state| (state.episode, state.t)))
+}
+
+/// Where a state of this slot has what its environment is brought back from; `None` for bytes that are no such state.
+pub(crate) fn env_range(state: &[u8], slot: SlotId) -> Option<Range<usize>> {
+    match agent_env(state, slot) {
+        // It is the last part.
+        Some((_, env)) => Some(state.len().checked_sub(env.len())?..state.len()),
+        None => SlotState::env_range(state),
+    }
 }
 
 /// What a collector waits for.

@@ -1,5 +1,7 @@
 //! Everything that the rest of a slot's life depends on, as bytes.
 
+use core::ops::Range;
+
 use crate::prelude::*;
 
 /// State of a slot between two fragments.
@@ -67,6 +69,15 @@ impl SlotState {
             return Err(StateError::Version(version));
         }
         Self::read(version, body).ok_or(StateError::Damaged)
+    }
+
+    /// Where the environment's snapshot is in an encoded state.
+    pub(super) fn env_range(bytes: &[u8]) -> Option<Range<usize>> {
+        let (version, body) = bytes.split_first()?;
+        let known = [Self::VERSION, Self::WITH_MEMORY].contains(version);
+        let ((_, _, _, len), rest) = postcard::take_from_bytes::<(u32, u32, f64, u64)>(body).ok().filter(|_| known)?;
+        let start = bytes.len() - rest.len();
+        Some(start..start.checked_add(usize::try_from(len).ok()?).filter(|end| *end <= bytes.len())?)
     }
 
     fn read(version: u8, body: &[u8]) -> Option<Self> {

@@ -19,7 +19,7 @@ use super::{
 use crate::train::{MAX_LOCAL_WORKERS, Upload, UploadFault};
 
 impl Actor {
-    fn handle_upload(&mut self, peer: u32, upload: &Upload) {
+    fn handle_upload(&mut self, peer: u32, upload: Upload) {
         let (now, lease) = (self.now(), upload.lease().0);
         let fault = self.run.as_mut().and_then(|run| run.handle_upload(WorkerId(peer), upload, now).err());
         self.note_first_delivery(peer);
@@ -44,8 +44,8 @@ impl Actor {
                     run.group.handle_progress(WorkerId(peer), LeaseId(progress.lease), progress.env_steps, now);
                 }
             }
-            Message::FragmentUpload(upload) => self.handle_upload(peer, &Upload::Lanes(upload)),
-            Message::AgentUpload(upload) => self.handle_upload(peer, &Upload::Agents(upload)),
+            Message::FragmentUpload(upload) => self.handle_upload(peer, Upload::Lanes(upload)),
+            Message::AgentUpload(upload) => self.handle_upload(peer, Upload::Agents(upload)),
             Message::WeightsApplied(applied) => {
                 if let Some(run) = &mut self.run {
                     run.handle_weights_applied(WorkerId(peer), &applied);

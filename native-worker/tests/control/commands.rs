@@ -46,6 +46,7 @@ async fn the_status_has_this_shape() {
         "dropped_stale": 0,
         "balances": true,
         "regenerated": 0,
+        "abandoned_episodes": 0,
         "uninvited": { "superseded": 0, "rejected": rejected() },
     });
     let idle = json!({

@@ -17,7 +17,7 @@ use crate::{
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
     prelude::*,
-    protocol::{FailureKind, FragmentFailure},
+    protocol::{FailureKind, FragmentFailure, convert::without_known},
     run::{ReplayMismatch, RunConfig},
     sampler::{FragmentLayout, position_in, set_weights},
     weights::Weights,
@@ -38,6 +38,8 @@ pub struct SlotRunner {
     next: FragmentNo,
     /// The slots' states after the latest lease.
     states: BTreeMap<SlotId, Vec<u8>>,
+    /// Those that the latest lease began with, where states have recorded actions.
+    begun: BTreeMap<SlotId, Vec<u8>>,
     lease: Option<Running>,
     in_turn: bool,
 }
@@ -135,9 +137,9 @@ impl SlotRunner {
     pub fn new(run: &RunConfig, builder: RolloutWorkerBuilder) -> Result<Self, SetupError> {
         let parts = builder.lease_parts(run)?;
         let (version, next) = (WeightsVersion(0), FragmentNo(0));
-        let (lanes, states) = (Vec::new(), BTreeMap::new());
+        let (lanes, states, begun) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         let (run, guard) = (run.clone(), unguarded as Guard);
-        Ok(Self { run, parts, guard, lanes, version, next, states, lease: None, in_turn: false })
+        Ok(Self { run, parts, guard, lanes, version, next, states, begun, lease: None, in_turn: false })
     }
 
     /// Sets a guard, so that user code that panics has failed.
@@ -190,6 +192,10 @@ impl SlotRunner {
             idle.clear();
         }
         self.states.clear();
+        self.begun.clear();
+        if self.records_actions() {
+            self.begun.extend(starts.iter().filter_map(|(slot, state)| Some((*slot, state.clone()?))));
+        }
         let size = self.slots_per_set(&lease);
         let sets = starts.chunks(size).zip(lease.slots.chunks(size));
         let open = sets.map(|(starts, leased)| {
@@ -294,6 +300,23 @@ impl SlotRunner {
         }
         self.next = FragmentNo(running.fragment.0 + 1);
         Advance::Done { lease, fragments }
+    }
+
+    /// The fragments of the latest lease for a hub that knows the states that they began with: recorded actions that are in
+    /// those are left out.
+    pub(in crate::worker) fn for_upload<'a>(&self, fragments: &'a [SlotFragment]) -> Cow<'a, [SlotFragment]> {
+        let short = |fragment: &SlotFragment| {
+            let start = self.begun.get(&fragment.slot);
+            start.and_then(|start| without_known(fragment, start)).unwrap_or_else(|| fragment.clone())
+        };
+        match self.begun.is_empty() {
+            true => Cow::Borrowed(fragments),
+            false => fragments.iter().map(short).collect(),
+        }
+    }
+
+    fn records_actions(&self) -> bool {
+        self.parts.env_state == EnvState::Replay || !self.is_lockstep()
     }
 
     /// Makes a lease's fragments with these weights, from beginning to end: to compare them with somebody else's.

@@ -144,9 +144,13 @@ impl WorkerSession {
             return;
         }
         let has_agents = fragments.iter().any(|fragment| fragment.agents.is_some());
+        let short = match &self.run {
+            Some(ActiveRun { runner: Ok(runner), .. }) => runner.slots.for_upload(fragments),
+            _ => Cow::Borrowed(fragments),
+        };
         let upload = match has_agents {
-            true => convert::agent_upload(run, lease, fragments).map(Message::AgentUpload),
-            false => convert::fragment_upload(run, lease, fragments).map(Message::FragmentUpload),
+            true => convert::agent_upload(run, lease, &short).map(Message::AgentUpload),
+            false => convert::fragment_upload(run, lease, &short).map(Message::FragmentUpload),
         };
         let pushed = upload
             .map_err(|error| error.to_string())

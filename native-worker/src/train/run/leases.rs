@@ -89,13 +89,30 @@ impl Run {
     }
 
     /// Reads an upload and hands it to the group.
-    pub(crate) fn handle_upload(&mut self, worker: WorkerId, upload: &Upload, now: Micros) -> Result<(), UploadFault> {
+    pub(crate) fn handle_upload(
+        &mut self,
+        worker: WorkerId,
+        mut upload: Upload,
+        now: Micros,
+    ) -> Result<(), UploadFault> {
         let id = upload.lease();
         let Some((_, lease)) = self.granted.get(&id).filter(|(owner, _)| *owner == worker) else {
             self.group.handle_forgotten(worker, id, now);
             return Err(UploadFault::Unknown);
         };
-        let fragments = match upload {
+        let start = |slot| self.group.start_of(slot, lease.fragment);
+        let whole = match &mut upload {
+            Upload::Lanes(FragmentUpload { slots, states, state_ends, .. })
+            | Upload::Agents(AgentUpload { slots, states, state_ends, .. }) => {
+                convert::complete_states(slots, states, state_ends, start)
+            }
+        };
+        if let Err(error) = whole {
+            // The slot was set back, or another worker was faster: the states that it began with are no longer here.
+            self.group.handle_refused(worker, id, &error.to_string(), now);
+            return Ok(());
+        }
+        let fragments = match &upload {
             Upload::Lanes(upload) => convert::slot_fragments(upload, self.number, lease, &self.limits),
             Upload::Agents(upload) => convert::agent_fragments(upload, self.number, lease, &self.limits),
         };
