@@ -1,7 +1,7 @@
 //! Leases in which user code fails: the failure is located, and the other slots' fragments are made as ever.
 
 use rollmesh_core::{
-    batch::SlotFragment,
+    batch::{EPS_ID, SlotFragment, T},
     env::{Env, EnvError, EnvSpec, EnvState, Rng, RowsMut, RowsRef, Step, Vectorized},
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
@@ -10,7 +10,7 @@ use rollmesh_core::{
     run::RunConfig,
     space::Space,
     weights::Weights,
-    worker::{Advance, Registry, RolloutWorkerBuilder, SetupError, SlotRunner},
+    worker::{Advance, Registry, RolloutConfig, RolloutWorkerBuilder, SetupError, SlotRunner},
 };
 
 const SLOTS: u32 = 4;
@@ -229,13 +229,16 @@ impl Env for Sum {
     }
 }
 
+fn sum(state: EnvState) -> Registry {
+    Registry::builtin().with_env(EnvSpec::new("Sum-v0", move |contexts, _| {
+        Box::new(Vectorized::new(contexts.iter().map(|_| Sum { state, sum: 0.0 }).collect()))
+    }))
+}
+
 /// Fragments of eight steps of two slots.
 fn sums(state: EnvState) -> SlotRunner {
-    let env = EnvSpec::new("Sum-v0", move |contexts, _| {
-        Box::new(Vectorized::new(contexts.iter().map(|_| Sum { state, sum: 0.0 }).collect()))
-    });
     let run = RunConfig::new("Sum-v0").num_workers(1).num_envs(2).rollout_fragment_length(8);
-    SlotRunner::new(&run, RolloutWorkerBuilder::new(Registry::builtin().with_env(env))).unwrap()
+    SlotRunner::new(&run, RolloutWorkerBuilder::new(sum(state))).unwrap()
 }
 
 /// The fragments of a lease, and what it says of its progress, of at most three steps at a time.
@@ -279,6 +282,22 @@ fn slots_of_opaque_environment_begin_next_episode_elsewhere() {
     let moved = [0, 1].map(|slot| SlotSource::State(first[slot].state.clone()));
     let (elsewhere, _) = made(&mut sums(EnvState::Opaque), 1, moved);
     assert!(elsewhere.iter().all(|fragment| (fragment.first_episode, fragment.first_t) == (1, 0)), "{elsewhere:?}");
+}
+
+#[test]
+fn restored_worker_continues_replayed_episode_and_begins_next_one_after_opaque_one() {
+    for (state, episode, t) in [(EnvState::Replay, 0, 8), (EnvState::Opaque, 1, 0)] {
+        let config = RolloutConfig::new("Sum-v0").rollout_fragment_length(8);
+        let build = || RolloutWorkerBuilder::new(sum(state)).config(config.clone()).build().unwrap();
+        let mut saved = build();
+        saved.sample().unwrap();
+        let mut restored = build();
+        restored.restore(&saved.save().unwrap()).unwrap();
+        let (next, expected) = (restored.sample().unwrap(), saved.sample().unwrap());
+        let (next, expected) = (next.single().unwrap(), expected.single().unwrap());
+        assert_eq!((next.get(EPS_ID).unwrap()[0], next.get(T).unwrap()[0]), (episode, t), "{state:?}");
+        assert_eq!(next.same_bits(expected), state == EnvState::Replay);
+    }
 }
 
 /// The run ends, or does not begin where the time limit shows it.

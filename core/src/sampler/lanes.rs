@@ -3,7 +3,7 @@
 use super::{Horizon, SamplerOptions, SlotState, StateError, rows::RowBuffer};
 use crate::{
     batch::EpisodeMetrics,
-    env::{AnyVectorEnv, EnvError, Moment, Moments, RowsMut},
+    env::{AnyVectorEnv, EnvError, EnvState, Moment, Moments, RowsMut},
     ids::SlotId,
     prelude::*,
     rng::{Purpose, Streams},
@@ -152,6 +152,22 @@ impl Lanes {
 }
 
 impl LaneStart {
+    /// The same, but with the next episodes where open ones cannot be brought back, since `env` is opaque.
+    pub(super) fn movable<'a>(starts: &'a [Self], env: &dyn AnyVectorEnv) -> Cow<'a, [Self]> {
+        let is_open = |start: &&Self| start.state.as_ref().is_some_and(|state| state.t > 0 && state.env.is_empty());
+        if starts.iter().any(|start| is_open(&start)) && env.snapshot_at(0, &mut Vec::new()) == EnvState::Opaque {
+            let next = |start: &Self| match &start.state {
+                Some(state) if is_open(&start) => {
+                    let state = SlotState { episode: state.episode.wrapping_add(1), ..SlotState::default() };
+                    Self { slot: start.slot, state: Some(state) }
+                }
+                _ => start.clone(),
+            };
+            return starts.iter().map(next).collect();
+        }
+        Cow::Borrowed(starts)
+    }
+
     /// A lane from encoded state, which may come from anybody.
     ///
     /// # Errors

@@ -288,6 +288,7 @@ impl<O: RowElement> Collector for Lockstep<O> {
     }
 
     fn reopen(&mut self, starts: &[LaneStart], env: &mut dyn AnyVectorEnv) -> Result<(), EnvError> {
+        let starts = &LaneStart::movable(starts, env)[..];
         self.memory.check(starts)?;
         let mut first = RowBuffer::default();
         let lanes = self.lanes.open(starts, env, &mut first)?;
