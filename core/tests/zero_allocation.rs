@@ -9,12 +9,14 @@ use std::{
 use rollmesh_core::{
     column::{DType, RowShape},
     env::{
-        BaseEnv as _, EnvActions, EnvSpaces, ExternalEpisodes, Moment, News, RowsMut, RowsRef,
+        BaseEnv as _, Env, EnvActions, EnvError, EnvSpaces, EnvState, ExternalEpisodes, Moment, Moments, News, Rng,
+        RowsMut, RowsRef, Step, StepOut, VectorEnv as _, Vectorized,
         multi_agent::{AgentRows, Outcome, Turn},
     },
-    ids::AgentId,
+    ids::{AgentId, SlotId},
     kernels::Kernels,
     policy::{ActionInput, ActionOutput, PolicyContext, PolicyRegistry},
+    rng::{Purpose, Streams},
     space::Space,
 };
 
@@ -166,4 +168,58 @@ fn turns_are_read_into_the_memory_of_those_before() {
         read.read(&bytes).unwrap();
         assert!(!warm || ALLOCATIONS.get() == before);
     }
+}
+
+/// Counts its steps, and has no snapshot: its actions are recorded.
+struct Counter(f32);
+
+impl Env for Counter {
+    type Obs = f32;
+    type Act = i64;
+
+    fn observation_space(&self) -> Space {
+        Space::vector(&[0.0], &[1e6])
+    }
+
+    fn action_space(&self) -> Space {
+        Space::Discrete { n: 2 }
+    }
+
+    fn reset(&mut self, _rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        self.0 = 0.0;
+        obs[0] = self.0;
+        Ok(())
+    }
+
+    fn step(&mut self, action: &[i64], _rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
+        self.0 += action[0] as f32;
+        obs[0] = self.0;
+        Ok(Step { reward: 1.0, ..Step::default() })
+    }
+}
+
+#[test]
+fn recorded_actions_allocate_nothing_after_an_episode_as_long() {
+    let mut env = Vectorized::new(vec![Counter(0.0), Counter(0.0)]);
+    let (mut obs, mut rewards, mut terminateds, mut truncateds) = ([0.0; 2], [0.0; 2], [false; 2], [false; 2]);
+    let mut allocations = Vec::new();
+    for episode in 0..3 {
+        let before = ALLOCATIONS.get();
+        for lane in 0..2 {
+            let mut rng = Streams::new(1, Purpose::Reset).at(SlotId(lane), episode, 0, 0);
+            env.reset_at(lane as usize, &mut rng, &mut obs[..1]).unwrap();
+        }
+        for t in 0..200 {
+            let lanes = [0, 1].map(|slot| Moment { slot: SlotId(slot), episode, t, agent: 0 });
+            let moments = Moments { streams: Streams::new(1, Purpose::EnvStep), lanes: &lanes };
+            let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };
+            env.step(&[1, 0], moments, &mut obs, out).unwrap();
+        }
+        allocations.push(ALLOCATIONS.get() - before);
+    }
+    assert!(allocations[0] > 0 && allocations[1..] == [0, 0], "{allocations:?}");
+    let mut snapshot = Vec::new();
+    assert_eq!(env.snapshot_at(0, &mut snapshot), EnvState::Replay);
+    // A byte for where random numbers come from and one for the action of each step.
+    assert!((400..500).contains(&snapshot.len()), "{} bytes", snapshot.len());
 }

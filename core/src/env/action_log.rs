@@ -3,13 +3,10 @@
 //! Elements stand one after the other: integers as the shortest zigzag numbers (postcard's), everything else little-endian.
 
 use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_128;
 
 use super::{EnvError, Moment, Rng, RowsMut, RowsRef, SnapshotReader, put_rows};
-use crate::{
-    hash::{Hash128, bytes_hash},
-    prelude::*,
-    rng::Streams,
-};
+use crate::{prelude::*, rng::Streams};
 
 /// Appends the elements of an action.
 pub(super) fn push_row(log: &mut Vec<u8>, row: RowsRef<'_>) {
@@ -78,10 +75,12 @@ const fn unzigzag(number: u64) -> i64 {
 /// Bytes of the hash at the end of a snapshot.
 const HASH: usize = 8;
 
+/// An episode is recorded up to so many bytes: more than the state of a slot may have, which so is found to be too large.
+const MAX_BYTES: usize = 2 << 20;
+
 /// The hash of an observation at the end of a snapshot.
 pub(super) fn obs_hash(obs: &[u8]) -> [u8; HASH] {
-    let Hash128(hash) = bytes_hash(obs);
-    core::array::from_fn(|byte| hash[byte])
+    (XxHash3_128::oneshot(obs) as u64).to_le_bytes()
 }
 
 /// Where the random numbers of a step come from, unless they follow those of the step before.
@@ -127,6 +126,9 @@ impl ActionLog {
 
     /// Records a step that was taken.
     pub(super) fn push(&mut self, action: RowsRef<'_>, streams: Streams, moment: Moment) {
+        if self.bytes.len() > MAX_BYTES {
+            return;
+        }
         let origin = Origin { streams, moment };
         let told = (self.next != Some(origin)).then_some(origin);
         // Writing into memory that grows cannot fail.
