@@ -220,7 +220,7 @@ impl<E: Env<Obs: RowElement, Act: RowElement>> VectorEnv for Vectorized<E> {
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [Self::Obs]) -> Result<(), EnvError> {
         let Some(_) = self.logs().get(lane) else { return self.lane(lane, obs.len())?.restore(snapshot, obs) };
         self.replay_at(lane, snapshot, u32::MAX)?;
-        let log = self.logs().get(lane).ok_or_else(|| EnvError::BadSnapshot(snapshot.len()))?;
+        let log = self.logs().get(lane).ok_or(EnvError::BadSnapshot(snapshot.len()))?;
         log.show(E::Obs::erase_rows_mut(obs))?;
         log.check(snapshot)
     }

@@ -210,13 +210,17 @@ impl RolloutWorkerBuilder {
             ));
         }
         let is_replayed = matches!(source, EnvSource::MultiAgent { .. }) || run.rollout.remote_worker_envs;
+        let env_state = match env_state {
+            EnvState::Snapshot if is_replayed => EnvState::Replay,
+            state => state,
+        };
         if is_replayed && run.rollout.horizon.is_some() && run.rollout.horizon_means == Horizon::LegacySoft {
             let reason = "slots are brought back by the actions since the last reset, of which there is none after a soft \
                           horizon: use another";
             return Err(not_leased("horizon_means", reason));
         }
         let limit = [source.limit(), run.rollout.horizon].into_iter().flatten().min();
-        if is_replayed || env_state == EnvState::Replay {
+        if env_state == EnvState::Replay {
             check_recording(limit, &made.envs)?;
         }
         let info = self.info();
@@ -271,7 +275,7 @@ fn env_state(envs: &mut Envs) -> EnvState {
     match envs {
         Envs::None => EnvState::default(),
         Envs::Lanes(env) => env.snapshot_at(0, &mut Vec::new()),
-        Envs::Base(env) => env.sub_environments().first().map_or(EnvState::default(), SubEnv::state),
+        Envs::Base(env) => env.sub_environments().first().map_or_else(EnvState::default, SubEnv::state),
     }
 }
 

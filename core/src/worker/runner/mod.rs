@@ -193,7 +193,7 @@ impl SlotRunner {
         }
         self.states.clear();
         self.begun.clear();
-        if self.records_actions() {
+        if self.parts.env_state == EnvState::Replay {
             self.begun.extend(starts.iter().filter_map(|(slot, state)| Some((*slot, state.clone()?))));
         }
         let size = self.slots_per_set(&lease);
@@ -313,10 +313,6 @@ impl SlotRunner {
             true => Cow::Borrowed(fragments),
             false => fragments.iter().map(short).collect(),
         }
-    }
-
-    fn records_actions(&self) -> bool {
-        self.parts.env_state == EnvState::Replay || !self.is_lockstep()
     }
 
     /// Makes a lease's fragments with these weights, from beginning to end: to compare them with somebody else's.

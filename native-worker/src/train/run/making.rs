@@ -301,13 +301,20 @@ impl Run {
             max_fragment_steps: config.max_fragment_steps(),
             max_slots_per_lease: largest_lease(&limits, num_slots),
             mode: terms.mode,
-            reproducible: terms.env_state != EnvState::Opaque && config.replay_mismatch == ReplayMismatch::Fail,
+            reproducible: match terms.env_state {
+                EnvState::Snapshot => true,
+                EnvState::Replay => config.replay_mismatch == ReplayMismatch::Fail,
+                EnvState::Opaque => false,
+            },
             ..GroupConfig::new(num_slots, fragment_length)
         };
         let group = match group {
             Some(state) => LeaseGroup::restore(group_config, state)?,
             None => LeaseGroup::new(group_config)?,
         };
+        let opaque = "the environment is opaque: the open episodes of lost workers end, no fragment is audited, and the run is not \
+                      reproducible";
+        let warnings = (terms.env_state == EnvState::Opaque).then(|| opaque.into()).into_iter().collect();
         Ok(Self {
             number,
             terms,
@@ -338,7 +345,7 @@ impl Run {
             recent_weights: VecDeque::new(),
             snapshots: BTreeMap::new(),
             is_tainted: false,
-            warnings: Vec::new(),
+            warnings,
             history: Vec::new(),
             evaluations: Vec::new(),
             evaluation: None,
