@@ -76,7 +76,7 @@ const fn unzigzag(number: u64) -> i64 {
 const HASH: usize = 8;
 
 /// An episode is recorded up to so many bytes: more than the state of a slot may have, which so is found to be too large.
-const MAX_BYTES: usize = 2 << 20;
+pub(super) const MAX_BYTES: usize = 2 << 20;
 
 /// The hash of an observation at the end of a snapshot.
 pub(super) fn obs_hash(obs: &[u8]) -> [u8; HASH] {

@@ -66,6 +66,25 @@ async fn a_hub_that_is_killed_at_random_points_ends_with_the_same_bits_and_books
     }
 }
 
+/// Without slots: its open episodes are part of the checkpoint.
+#[tokio::test]
+async fn run_that_samples_by_itself_ends_with_same_bits_after_kills() {
+    let (points, iterations) = if is_long() { (20, 400) } else { (3, 80) };
+    let pictures = tempfile::tempdir().unwrap();
+    let monitor = format!("monitor_path={}", pictures.path().display());
+    let flags = ["--workers", "0", "--set", &monitor, "--set", "train_batch_size=192"];
+    let calm = Rig::remote(iterations).with(&flags);
+    calm.begin().finish_with(0).await;
+    let mut state = seed();
+    let rig = Rig::remote(iterations).with(&flags);
+    killed_at(&rig, points, iterations, &mut state).await;
+    let (found, calm) = (rig.outcome(), calm.outcome());
+    assert_eq!(
+        (&found.weights_hash, &found.metrics, &found.summary),
+        (&calm.weights_hash, &calm.metrics, &calm.summary)
+    );
+}
+
 /// With several workers it depends on time who is asked for what another one is slow with: `granted`, `superseded` and
 /// `expired` are not those of a calm run. What was committed and what became of it is, and so is the filter.
 #[tokio::test]

@@ -15,7 +15,7 @@ use self::{
     lane::{Lane, Round},
     perf::{Stopwatch, lap},
 };
-use super::{Budget, SampleError, SamplerHost, SamplerInput, SamplerOptions, rows::RowBuffer};
+use super::{Budget, SampleError, SamplerHost, SamplerInput, SamplerOptions, SlotState, rows::RowBuffer};
 use crate::{
     batch::AnyBatch,
     env::{BaseEnv, EnvActions, EnvError, News, SubEnv, for_each_sub_env, multi_agent::Turn},
@@ -260,7 +260,7 @@ impl Episodic {
             if remake {
                 self.env.try_restart(env)?;
             }
-            lane.begin_at(0, 0, &mut self.losses);
+            lane.begin_at(0, 0, None, &mut self.losses);
         }
         Ok(())
     }
@@ -320,14 +320,7 @@ impl Episodic {
             self.news.retain(|entry| lanes.get(entry.env).is_none_or(|lane| !lane.is_lost()));
         }
         let (lanes, mut round) = self.parts(host);
-        for lane in lanes {
-            lane.heed_quarantine(round.env);
-            if lane.is_new() {
-                lane.create_episode(&mut round)?;
-            } else if lane.is_lost() {
-                lane.reset(&mut round, false)?;
-            }
-        }
+        lanes.iter_mut().try_for_each(|lane| lane.open(&mut round))?;
         Ok(())
     }
 
@@ -444,9 +437,18 @@ impl SamplerInput for Episodic {
         }
     }
 
-    /// Of each slot the number of its next episode, and its steps: episodes that have begun cannot be gone on with.
+    /// Of each slot the number of its next episode, its steps, and the open episode where that can be continued: between two
+    /// fragments, in an environment with a snapshot or recorded actions.
     fn state(&self) -> Vec<u8> {
-        let lanes: Vec<_> = self.lanes.iter().map(Lane::next).collect();
+        let saved = |lane: &Lane| {
+            let ((slot, next, steps), state) = (lane.next(), lane.encode_state(self.env.as_ref()));
+            let can_continue = |state: &Vec<u8>| {
+                let known = agent_env(state, slot).is_some_and(|(_, env)| !env.is_empty());
+                known && state.len() <= SlotState::MAX_BYTES
+            };
+            (slot, next, steps, state.filter(can_continue))
+        };
+        let lanes: Vec<_> = self.lanes.iter().map(saved).collect();
         // Writing into memory that grows cannot fail.
         postcard::to_allocvec(&lanes).unwrap_or_default()
     }
@@ -457,9 +459,9 @@ impl SamplerInput for Episodic {
         if state.is_empty() {
             return Ok(());
         }
-        let next: Vec<(SlotId, u32, u64)> = postcard::from_bytes(state).map_err(damaged)?;
+        let next: Vec<SavedLane> = postcard::from_bytes(state).map_err(damaged)?;
         // No slot has ever made so many steps, and what comes is added to them.
-        if next.iter().any(|(_, _, steps)| *steps > u64::MAX / 2) {
+        if next.iter().any(|(_, _, steps, _)| *steps > u64::MAX / 2) {
             return Err(EnvError::BadSnapshot(state.len()).into());
         }
         for output in self.outputs.drain(..) {
@@ -470,8 +472,8 @@ impl SamplerInput for Episodic {
         }
         self.stale_news = true;
         for (env, lane) in self.lanes.iter_mut().enumerate() {
-            if let Some((_, episode, steps)) = next.iter().find(|(slot, ..)| *slot == lane.next().0) {
-                lane.begin_at(*episode, *steps, &mut self.losses);
+            if let Some((_, episode, steps, saved)) = next.iter().find(|(slot, ..)| *slot == lane.next().0) {
+                lane.begin_at(*episode, *steps, saved.clone(), &mut self.losses);
                 if self.env.quarantine(env).is_some() {
                     // One that cannot be made now is tried with its reset, where it counts.
                     let _ = self.env.try_restart(env);
@@ -486,6 +488,9 @@ impl SamplerInput for Episodic {
         Ok(self.env.stop()?)
     }
 }
+
+/// What is saved of a lane: slot, number of its next episode, env steps, and its state.
+type SavedLane = (SlotId, u32, u64, Option<Vec<u8>>);
 
 /// Counts steps of which there are news that nobody takes, of some lanes.
 fn lose_news(lanes: &mut [Lane], news: &News, losses: &mut Losses, of: impl Fn(&Lane) -> bool) {

@@ -92,7 +92,7 @@ impl RolloutWorkerBuilder {
                 Some(EnvStart { slot, episode: 0, context: context.clone() })
             })
             .collect();
-        let envs = InProcess::new(maker, starts, self.seed()).map_err(failed)?;
+        let envs = InProcess::new(maker, starts, self.seed()).map_err(failed)?.recording();
         Ok(Box::new(envs.restart_failed(self.config.restart_failed_sub_environments)))
     }
 

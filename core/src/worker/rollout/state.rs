@@ -73,9 +73,10 @@ enum Trained {
 
 impl RolloutWorker {
     /// The worker's state: policies with weights, filters and what else they would miss; how agents get them, if that
-    /// has a registered name; which ones are trained; the run's progress; and where each slot is in its life. Episodes that
-    /// have begun go on only where they are sampled in lockstep; else the next ones begin. Of a sample that has
-    /// [begun](Self::sample_within) nothing is kept. Nothing is flushed. The form: four letters, a version, the content, and
+    /// has a registered name; which ones are trained; the run's progress; and where each slot is in its life. Open episodes are
+    /// continued between two fragments, unless their environment is [opaque](crate::env::EnvState::Opaque) or in another
+    /// process, or would take more than 1 MiB: then the next ones begin. Of a sample that has [begun](Self::sample_within)
+    /// nothing is kept. Nothing is flushed. The form: four letters, a version, the content, and
     /// a hash of all that.
     ///
     /// # Errors

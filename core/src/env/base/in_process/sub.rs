@@ -4,7 +4,7 @@ use super::maker::{EnvStart, Made, Spaces};
 use crate::{
     env::{
         EnvError, EnvState, Moment, SnapshotReader,
-        action_log::{obs_hash, split_hash},
+        action_log::{MAX_BYTES, obs_hash, split_hash},
         base::{
             replay,
             rules::{check_actions, check_obs},
@@ -115,6 +115,7 @@ impl Sub {
         turn.clear();
         if let (Some(log), Some(Made::MultiAgent(env))) = (&mut self.log, &self.made)
             && env.state() != EnvState::Opaque
+            && log.len() <= MAX_BYTES
         {
             replay::push_step(log, &self.acting, actions);
         }

@@ -65,6 +65,8 @@ pub(super) struct Lane {
     pub(super) agents: Vec<Agent>,
     /// Places of the agents that act in this round.
     acting: Vec<usize>,
+    /// The state in which it is continued once its policies are there.
+    saved: Option<Vec<u8>>,
     /// The environment waits for an answer, with actions or without.
     waits: bool,
     /// An answer was sent, of which there are no news yet.
@@ -93,6 +95,7 @@ impl Lane {
             env_episode: first_episode,
             agents: Vec::new(),
             acting: Vec::new(),
+            saved: None,
             waits: false,
             answered: false,
             builder: Builder::default(),
@@ -166,6 +169,19 @@ impl Lane {
         self.acting.clear();
     }
 
+    /// Begins an episode if there is none, or continues the one that was saved.
+    pub(super) fn open(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
+        self.heed_quarantine(round.env);
+        if !(self.is_new() || self.is_lost()) {
+            return Ok(());
+        }
+        match self.saved.take() {
+            Some(state) => self.restore(&state, round),
+            None if self.is_new() => self.create_episode(round),
+            None => self.reset(round, false),
+        }
+    }
+
     /// The slot, the number of its next episode, and its steps.
     pub(super) fn next(&self) -> (SlotId, u32, u64) {
         (self.slot, self.next_episode, self.steps)
@@ -176,14 +192,14 @@ impl Lane {
         (self.episode.number(), self.episode.length())
     }
 
-    /// Gives up what was begun, and goes on with these numbers.
-    pub(super) fn begin_at(&mut self, episode: u32, steps: u64, losses: &mut Losses) {
+    /// Gives up what was begun, and continues with these numbers, or where it was [saved](Self::encode_state).
+    pub(super) fn begin_at(&mut self, episode: u32, steps: u64, saved: Option<Vec<u8>>, losses: &mut Losses) {
         if !self.is_new() {
             self.abandon(losses);
             let lost = core::mem::take(&mut self.builder);
             lose(losses, lost.env_steps, lost.agent_steps);
         }
-        self.is_last = false;
+        (self.is_last, self.saved) = (false, saved);
         (self.next_episode, self.steps, self.first_open_step) = (episode, steps, steps);
     }
 

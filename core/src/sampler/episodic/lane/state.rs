@@ -68,6 +68,9 @@ fn read(bytes: &[u8], slot: SlotId) -> Option<LaneState> {
 impl Lane {
     /// The state, between two fragments; `None` in the middle of one, and for environments that cannot be brought back.
     pub(in super::super) fn encode_state(&self, env: &dyn BaseEnv) -> Option<Vec<u8>> {
+        if self.saved.is_some() {
+            return self.saved.clone();
+        }
         let is_between = self.open_env_steps == 0 && self.builder.env_steps == 0;
         let mut snapshot = Vec::new();
         if self.phase != Phase::Running || !self.waits || !is_between || !env.snapshot(self.env, &mut snapshot) {

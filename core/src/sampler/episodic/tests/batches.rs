@@ -231,7 +231,7 @@ fn slots_that_a_state_does_not_name_are_left_alone() {
     for env in 0..2i64 {
         assert_eq!(bench.single(&mut two).get(EPS_ID).unwrap(), [env << 32; 3]);
     }
-    let next: Vec<(SlotId, u32, u64)> = vec![(SlotId(0), 9, 50)];
+    let next: Vec<SavedLane> = vec![(SlotId(0), 9, 50, None)];
     two.set_state(&postcard::to_allocvec(&next).unwrap()).unwrap();
     let (mut begun, mut gone_on) = (Vec::new(), Vec::new());
     for _ in 0..4 {
@@ -245,7 +245,7 @@ fn slots_that_a_state_does_not_name_are_left_alone() {
 #[test]
 fn the_last_numbers_that_a_state_can_have_do_no_harm() {
     let (mut bench, mut sampler) = (Bench::new(Player::new()), sampler(options(1, 3), scripted(1, counter(2))));
-    let state = |steps| postcard::to_allocvec(&vec![(SlotId(0), u32::MAX, steps)]).unwrap();
+    let state = |steps| postcard::to_allocvec(&vec![(SlotId(0), u32::MAX, steps, None::<Vec<u8>>)]).unwrap();
     assert!(sampler.set_state(&state(u64::MAX)).is_err());
     sampler.set_state(&state(u64::MAX / 2)).unwrap();
     let batch = bench.single(&mut sampler);
