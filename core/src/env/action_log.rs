@@ -124,9 +124,9 @@ impl ActionLog {
         (self.next, self.steps) = (None, 0);
     }
 
-    /// Records a step that was taken.
+    /// Records a step that was taken; nothing after the episode's end, which a wrapper may not care for.
     pub(super) fn push(&mut self, action: RowsRef<'_>, streams: Streams, moment: Moment) {
-        if self.bytes.len() > MAX_BYTES {
+        if self.bytes.is_empty() || self.bytes.len() > MAX_BYTES {
             return;
         }
         let origin = Origin { streams, moment };
