@@ -129,3 +129,23 @@ fn run_that_cannot_begin_is_refused_by_name() {
     assert!(algorithm.save().unwrap_err().to_string().contains("no run directory"));
     algorithm.stop().unwrap();
 }
+
+/// Another run of the same hub, after it.
+#[test]
+fn algorithm_that_is_over_takes_no_part_in_next_run_of_its_hub() {
+    let mut algorithm = Algorithm::new(config(0), &Registry::builtin()).unwrap();
+    while algorithm.step().unwrap().is_some() {}
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let endless = config(0).seed(6).stop_after(1 << 40);
+    let mut summary = runtime.block_on(algorithm.workers().train(endless)).unwrap();
+    assert!(algorithm.step().unwrap().is_none());
+    assert!(matches!(algorithm.policy(), Err(AlgorithmError::Over)));
+    runtime.block_on(async {
+        let mut status = algorithm.workers().status();
+        // It continues by itself.
+        status.wait_for(|status| status.seed == 6 && status.iteration > 3).await.unwrap();
+        algorithm.workers().stop_run().await;
+        assert_eq!((&mut summary).await.unwrap().end, RunEnd::Stopped);
+    });
+    assert_eq!(algorithm.stop().unwrap().end, RunEnd::Finished);
+}

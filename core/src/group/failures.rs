@@ -136,7 +136,8 @@ impl LeaseGroup {
         let left = self.failures.left.iter().position(|(left, _)| *left == worker);
         let left = left.and_then(|place| self.failures.left.remove(place)).map(|(_, unfinished)| unfinished);
         let Some((fragment, open)) = left.or_else(|| self.unfinished_by(worker)) else { return false };
-        for &slot in &open {
+        // Another worker may have been faster meanwhile.
+        for &slot in open.iter().filter(|slot| !self.slots.is_committed(**slot, fragment)).collect::<Vec<_>>() {
             let message = format!("the worker's process ended ({status}) in the fragment that begins here");
             let failure = self.failure_of(FailureKind::Env, slot, &message);
             self.suspect((worker, Evidence::Crash { slots: open.len() }), fragment, slot, failure.clone());

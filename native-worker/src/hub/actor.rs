@@ -357,7 +357,7 @@ impl Actor {
             Event::ReplaceChild { number } => self.replace_awaited(number),
             Event::Step { asker } => self.take_turn(asker),
             Event::Policy { asker } => {
-                if let Some(run) = self.run.as_ref().filter(|run| !run.is_over()) {
+                if let Some(run) = self.run.as_ref().filter(|_| self.has_stepwise_run()) {
                     // The program may no longer wait.
                     let _ = asker.send(run.policy());
                 }

@@ -21,7 +21,9 @@ use tokio::sync::mpsc;
 use super::{
     actor::{Actor, Peer},
     audit::Record,
+    checkpoints::CheckpointNowError,
     departure::Departure,
+    turns::Turns,
 };
 use crate::{
     NativeShell,
@@ -283,6 +285,12 @@ impl Actor {
     /// There is no run any more that could say what it has come to.
     fn run_is_lost(&mut self, _end: RunEnd) {
         self.done = None;
+        // Nothing that was asked of it is asked of the run that comes next.
+        (self.turns, self.is_held) = (Turns::Free, false);
+        (self.is_stopping, self.is_waiting) = (false, false);
+        (self.resting_until, self.draining_until) = (None, None);
+        self.syncing.clear();
+        self.refuse_checkpoints(CheckpointNowError::Ended);
         self.drained.drain(..).for_each(|drained| _ = drained.send(()));
         self.refresh_dashboards();
     }

@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::actor::Actor;
-use crate::train::{IterationMetrics, Run};
+use crate::train::IterationMetrics;
 
 /// When the iterations of a run begin.
 #[derive(Debug, Default)]
@@ -36,9 +36,14 @@ impl Turns {
 }
 
 impl Actor {
-    /// The program asks for the next iteration. It hears nothing of a run that is over.
+    /// True while the run is one whose iterations a program asks for.
+    pub(super) fn has_stepwise_run(&self) -> bool {
+        matches!(self.turns, Turns::Asked(_)) && self.run.as_ref().is_some_and(|run| !run.is_over())
+    }
+
+    /// The program asks for the next iteration. It gets no answer if its run is over.
     pub(super) fn take_turn(&mut self, asker: oneshot::Sender<IterationMetrics>) {
-        if self.run.as_ref().is_none_or(Run::is_over) {
+        if !self.has_stepwise_run() {
             return;
         }
         self.turns = Turns::Asked(Some(asker));

@@ -151,13 +151,11 @@ impl Algorithm {
         if let Some(metrics) = self.runtime.block_on(self.hub.step()) {
             return Ok(Some(metrics));
         }
-        if self.ended.is_none() {
+        if self.ended.is_none() && !self.summary.is_terminated() {
             self.ended = self.runtime.block_on(&mut self.summary).ok();
         }
-        match self.ended.as_ref().and_then(|summary| summary.end.error()) {
-            Some(error) => Err(AlgorithmError::Failed(error)),
-            None => Ok(None),
-        }
+        let ended = self.ended.as_ref().ok_or_else(|| AlgorithmError::Failed("the hub has lost the run".into()))?;
+        ended.end.error().map_or(Ok(None), |error| Err(AlgorithmError::Failed(error)))
     }
 
     /// Writes a checkpoint into the run's directory, and waits until it is on the disk. [`restore`](Self::restore),
@@ -220,6 +218,7 @@ impl Algorithm {
             hub.stop_run().await;
             let ended = match ended {
                 Some(ended) => Some(ended),
+                None if summary.is_terminated() => None,
                 None => (&mut summary).await.ok(),
             };
             hub.shutdown().await;

@@ -229,7 +229,7 @@ fn with_workers(
     let is_cut = is_single && config.batch_mode == BatchMode::TruncateEpisodes;
     let slots = u64::from(config.num_envs.max(1));
     let each = args.env_steps.div_ceil(slots);
-    let goal = if is_cut { each * slots } else { args.env_steps };
+    let goal = if is_cut { each.saturating_mul(slots) } else { args.env_steps };
     let left = match mode.is_synchronous() {
         _ if !is_cut => Left::InWhole(goal),
         true => Left::OfEachSlot(each),

@@ -160,12 +160,14 @@ impl Workers {
         let traffic = self.runtime.block_on(self.hub.traffic());
         let cpu = CpuTimes::of(traffic.worker_pids);
         drop(self.batches);
+        // Before the wait for workers that end slowly, in which a second signal ends the program.
+        let closed = self.kept.as_mut().map_or(Ok(()), Kept::close);
         let ended = self.runtime.block_on(self.summary);
         self.runtime.block_on(self.hub.shutdown());
         if let Some(error) = ended.ok().and_then(|ended| ended.end.error()) {
             return Err(Failure::Other(error));
         }
-        self.kept.as_mut().map_or(Ok(()), Kept::close)?;
+        closed?;
         let mut costs = WorkerCosts { num_workers: self.num_workers, ..WorkerCosts::default() };
         costs.bytes_per_step = (env_steps > 0).then(|| traffic.received_bytes as f64 / env_steps as f64);
         let (since, before) = match &self.begun {
