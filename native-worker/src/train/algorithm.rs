@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(200);
 ///
 /// The rows come from this process with [`num_workers`](RunConfig::num_workers) 0, from worker processes of this program
 /// otherwise, from workers elsewhere that join its [hub](Self::workers), and from files with an `input`. Between two steps
-/// workers wait.
+/// workers wait; in the asynchronous mode they sample ahead, up to a batch.
 ///
 /// ```
 /// use rollmesh::{Registry, train::{Algorithm, RunConfig}};
