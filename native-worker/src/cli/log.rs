@@ -1,6 +1,7 @@
 //! What a command logs of a worker's samples: on standard error, and in a file where there is a directory for it.
 
 use std::{
+    fmt,
     fs::{self, File},
     io::Write as _,
     path::Path,
@@ -45,7 +46,7 @@ impl Log {
             let (id, env) = (episode.episode_id, episode.env);
             match &episode.faulty {
                 Some(fault) => {
-                    self.line(LogLevel::Warn, &format!("episode {id} of environment {env} was lost: {fault}"))
+                    self.line(LogLevel::Warn, format_args!("episode {id} of environment {env} was lost: {fault}"))
                 }
                 None => self.episode(id, env, episode.length, episode.episode_return),
             }
@@ -55,12 +56,12 @@ impl Log {
     /// Logs a sample at `DEBUG`.
     pub(super) fn batch(&mut self, batch: &AnyBatch) {
         let (env_steps, agent_steps) = (batch.env_steps(), batch.agent_steps());
-        self.line(LogLevel::Debug, &format!("a sample of {env_steps} env steps and {agent_steps} agent steps"));
+        self.line(LogLevel::Debug, format_args!("a sample of {env_steps} env steps and {agent_steps} agent steps"));
     }
 
     /// Logs what may be a mistake, from `WARN` on.
     pub(super) fn warnings(&mut self, warnings: &[WorkerWarning]) {
-        warnings.iter().for_each(|warning| self.line(LogLevel::Warn, &warning.to_string()));
+        warnings.iter().for_each(|warning| self.line(LogLevel::Warn, format_args!("{warning}")));
     }
 
     /// Logs what came of a fragment: finished episodes from `INFO` on, its rows at `DEBUG`.
@@ -70,15 +71,18 @@ impl Log {
             let id = i64::from(slot.0) << 32 | i64::from(episode.episode);
             self.episode(id, slot.0 as usize, episode.len, episode.episode_return);
         }
-        self.line(LogLevel::Debug, &format!("a fragment of {steps} env steps of environment {}", slot.0));
+        self.line(LogLevel::Debug, format_args!("a fragment of {steps} env steps of environment {}", slot.0));
     }
 
     fn episode(&mut self, id: i64, env: usize, length: u32, episode_return: f64) {
-        let line = format!("episode {id} of environment {env}: {length} steps, return {episode_return}");
-        self.line(LogLevel::Info, &line);
+        self.line(
+            LogLevel::Info,
+            format_args!("episode {id} of environment {env}: {length} steps, return {episode_return}"),
+        );
     }
 
-    fn line(&mut self, level: LogLevel, line: &str) {
+    /// Writes a line if the level is logged. Only then is it formatted: there may be an episode every 20 env steps.
+    fn line(&mut self, level: LogLevel, line: fmt::Arguments<'_>) {
         if level > self.level {
             return;
         }
