@@ -36,6 +36,7 @@ pub mod evaluation;
 pub mod filter;
 pub mod group;
 pub mod hash;
+pub mod hub;
 pub mod ids;
 pub mod kernels;
 pub mod lease;

@@ -39,6 +39,18 @@ impl Micros {
         Self(self.0.saturating_sub(earlier.0))
     }
 
+    /// Returns the span in seconds.
+    #[must_use]
+    pub const fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+
+    /// Returns a span of seconds; zero for a negative one and NaN, the longest one for one that is too long.
+    #[must_use]
+    pub const fn from_secs_f64(seconds: f64) -> Self {
+        Self((seconds * 1e6) as u64)
+    }
+
     /// The span `factor` times.
     #[must_use]
     pub const fn times(self, factor: u64) -> Self {

@@ -282,7 +282,7 @@ impl Actor {
     pub(super) async fn run(mut self, mut events: mpsc::Receiver<Event>) {
         let mut refresh = interval(DASHBOARD_INTERVAL);
         loop {
-            let deadline = self.run.as_ref().and_then(|run| run.group.poll_timeout());
+            let deadline = self.run.as_ref().and_then(|run| run.state.group.poll_timeout());
             let deadline = deadline.map(|at| TokioInstant::from_std(self.epoch + Duration::from_micros(at.0)));
             tokio::select! {
                 event = events.recv() => match event {
@@ -303,7 +303,7 @@ impl Actor {
                     self.end_unwanted_run();
                     self.begin_first_iteration();
                     self.poll_evaluation();
-                    self.run.iter().for_each(Run::interrupt_if_late);
+                    self.interrupt_late_run();
                     self.catch_up_lines();
                     self.check_books();
                     self.refresh_dashboards();
@@ -333,7 +333,7 @@ impl Actor {
         }
         let now = self.now();
         if let Some(run) = &mut self.run {
-            run.group.handle_timeout(now);
+            run.state.group.handle_timeout(now);
         }
     }
 
@@ -391,7 +391,7 @@ impl Actor {
             Event::Workers(order) => self.obey_program(order),
             Event::Shutdown => {}
             #[cfg(test)]
-            Event::Falsify(books) => self.run.iter_mut().for_each(|run| run.false_books = Some(books)),
+            Event::Falsify(books) => self.run.iter_mut().for_each(|run| run.false_ledger = Some(books)),
         }
     }
 
@@ -404,7 +404,7 @@ impl Actor {
     pub(super) fn publish_status(&self) {
         if let Some(run) = &self.run {
             // Nobody may be listening.
-            let _ = self.status.send(run.status());
+            let _ = self.status.send(run.state.status(self.now()));
         }
     }
 

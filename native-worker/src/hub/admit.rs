@@ -121,8 +121,8 @@ impl Actor {
             let now = self.now();
             self.left_bytes += peer.link.received_bytes();
             if let Some(run) = &mut self.run {
-                run.group.handle_left(WorkerId(id), now);
-                run.forget_worker(WorkerId(id));
+                run.state.group.handle_left(WorkerId(id), now);
+                run.state.forget_worker(WorkerId(id));
             }
             self.note_applied();
             self.dashboard.forget_worker(id);

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     NativeShell,
-    train::{Run, RunEnd, Undone},
+    train::{RunEnd, Undone},
 };
 
 /// Which workers a hub does not trust, and what it does about that.
@@ -167,25 +167,25 @@ impl Actor {
     /// Has everything made again that the group wants.
     pub(super) fn audit_fragments(&mut self) {
         let Some(run) = self.run.as_mut() else { return };
-        while let Some(task) = run.group.poll_audit() {
-            let (number, config) = (run.number, run.config().clone());
-            match run.weights_of(task.fragment.weights_version) {
+        while let Some(task) = run.state.group.poll_audit() {
+            let (number, config) = (run.state.number(), run.config().clone());
+            match run.state.weights_of(task.fragment.weights_version) {
                 Some(weights) => self.auditor.submit(Job { run: number, config, weights, task }),
-                None => run.group.handle_audited(&task, Verdict::Unknown, rollmesh_core::time::Micros(0)),
+                None => run.state.group.handle_audited(&task, Verdict::Unknown, rollmesh_core::time::Micros(0)),
             }
         }
     }
 
     pub(super) fn handle_audited(&mut self, audited: &Audited) {
         let now = self.now();
-        if let Some(run) = self.run.as_mut().filter(|run| run.number == audited.run) {
-            run.group.handle_audited(&audited.task, audited.verdict, now);
+        if let Some(run) = self.run.as_mut().filter(|run| run.state.number() == audited.run) {
+            run.state.group.handle_audited(&audited.task, audited.verdict, now);
         }
     }
 
     /// Draws the consequences of lies that were found, also in a run that is over.
     pub(super) fn convict_liars(&mut self) {
-        while let Some(conviction) = self.run.as_mut().and_then(|run| run.group.poll_conviction()) {
+        while let Some(conviction) = self.run.as_mut().and_then(|run| run.state.group.poll_conviction()) {
             self.expel_liar(&conviction);
             self.undo_lies(&conviction);
         }
@@ -237,12 +237,12 @@ impl Actor {
         self.is_waiting = false;
         self.resting_until = None;
         self.finishing = None;
-        self.next_lease = run.group.next_lease_id();
-        let over = Message::RunEnd(RunEndMessage { run: run.number });
+        self.next_lease = run.state.group.next_lease_id();
+        let over = Message::RunEnd(RunEndMessage { run: run.state.number() });
         for peer in self.peers.values().filter(|peer| peer.is_worker()) {
             let _ = peer.link.send(&over);
         }
-        let (before, phase, undone) = (run.iteration(), run.phase, run.undo(first));
+        let (before, phase, undone) = (run.state.iteration(), run.state.phase(), run.undo(first));
         drop(run);
         let restarted = match undone {
             Ok(Undone { task, iteration, rejected }) => {
@@ -252,7 +252,7 @@ impl Actor {
                 );
                 let started = self.begin_run(None, task).map_err(|error| error.to_string());
                 if let Some(run) = &mut self.run {
-                    run.group.count_taken_back(rejected);
+                    run.state.group.count_taken_back(rejected);
                 }
                 started
             }
@@ -270,7 +270,9 @@ impl Actor {
     /// What operators have wished of a run holds after it went back, too.
     fn be_again(&mut self, phase: Phase) {
         self.askers.ask_again();
-        let now_paused = self.run.as_mut().filter(|_| phase == Phase::Paused).map_or(Ok(()), Run::pause);
+        let now = self.now();
+        let now_paused =
+            self.run.as_mut().filter(|_| phase == Phase::Paused).map_or(Ok(()), |run| run.state.pause(now));
         debug_assert!(now_paused.is_ok(), "a run that has just begun can be paused");
         if self.is_stopping {
             return self.end_run(RunEnd::Stopped);

@@ -8,7 +8,7 @@ use crate::train::{Run, RunEnd};
 impl Actor {
     /// Ends a run that has lost an env step, or counts one twice: whatever it went on to would rest on that.
     pub(super) fn check_books(&mut self) {
-        let checked = self.run.as_ref().filter(|run| !run.is_over()).map_or(Ok(()), Run::check_books);
+        let checked = self.run.as_ref().filter(|run| !run.is_over()).map_or(Ok(()), Run::check_ledger);
         if let Err(error) = checked {
             self.end_run(RunEnd::Unbalanced(error));
         }

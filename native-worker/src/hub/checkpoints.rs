@@ -89,10 +89,11 @@ impl Actor {
 
     /// Saves the run if it is time for it, or somebody waits for it.
     pub(super) fn save_if_due(&mut self) {
+        let now = self.now();
         let Some(run) = &mut self.run else { return };
         if self.askers.waiting.is_empty() {
-            run.save_if_due();
-        } else if run.save_now() {
+            run.save_if_due(now);
+        } else if run.save_now(now) {
             self.askers.being_served = std::mem::take(&mut self.askers.waiting);
         }
     }

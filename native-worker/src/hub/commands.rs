@@ -1,6 +1,7 @@
 //! What peers say, after their socket's task has found it allowed.
 
 use rollmesh_core::{
+    hub::{UploadFault, WorkerUpload},
     ids::{LeaseId, WorkerId},
     protocol::{
         Kind, Message, Role,
@@ -16,12 +17,12 @@ use super::{
     limits::MAX_BACKLOG_BYTES,
     random_token,
 };
-use crate::train::{MAX_LOCAL_WORKERS, Upload, UploadFault};
+use crate::train::MAX_LOCAL_WORKERS;
 
 impl Actor {
-    fn handle_upload(&mut self, peer: u32, upload: Upload) {
+    fn handle_upload(&mut self, peer: u32, upload: WorkerUpload) {
         let (now, lease) = (self.now(), upload.lease().0);
-        let fault = self.run.as_mut().and_then(|run| run.handle_upload(WorkerId(peer), upload, now).err());
+        let fault = self.run.as_mut().and_then(|run| run.state.handle_upload(WorkerId(peer), upload, now).err());
         self.note_first_delivery(peer);
         if let Some(fault) = fault {
             self.remember(&Record::UploadRejected { worker: peer, lease, why: fault.to_string() });
@@ -41,20 +42,20 @@ impl Actor {
             Message::Progress(progress) => {
                 let now = self.now();
                 if let Some(run) = &mut self.run {
-                    run.group.handle_progress(WorkerId(peer), LeaseId(progress.lease), progress.env_steps, now);
+                    run.state.group.handle_progress(WorkerId(peer), LeaseId(progress.lease), progress.env_steps, now);
                 }
             }
-            Message::FragmentUpload(upload) => self.handle_upload(peer, Upload::Lanes(upload)),
-            Message::AgentUpload(upload) => self.handle_upload(peer, Upload::Agents(upload)),
+            Message::FragmentUpload(upload) => self.handle_upload(peer, WorkerUpload::Lanes(upload)),
+            Message::AgentUpload(upload) => self.handle_upload(peer, WorkerUpload::Agents(upload)),
             Message::WeightsApplied(applied) => {
                 if let Some(run) = &mut self.run {
-                    run.handle_weights_applied(WorkerId(peer), &applied);
+                    run.state.handle_weights_applied(WorkerId(peer), &applied);
                     self.note_applied();
                 }
             }
             Message::LeaseRefused(refused) => {
                 let now = self.now();
-                let had = self.run.as_mut().is_some_and(|run| run.handle_refused(WorkerId(peer), &refused, now));
+                let had = self.run.as_mut().is_some_and(|run| run.state.handle_refused(WorkerId(peer), &refused, now));
                 if had {
                     self.remember(&Record::LeaseRefused { worker: peer, lease: refused.lease });
                 } else {
@@ -63,7 +64,7 @@ impl Actor {
             }
             Message::RunAnswer(answer) => {
                 let now = self.now();
-                if self.run.as_mut().is_some_and(|run| run.handle_answer(WorkerId(peer), &answer, now)) {
+                if self.run.as_mut().is_some_and(|run| run.state.handle_answer(WorkerId(peer), &answer, now)) {
                     self.begin_first_iteration();
                 } else {
                     self.blame(peer);
@@ -106,7 +107,7 @@ impl Actor {
         let now = self.now();
         let is_new = |peer: &&mut Peer| !peer.has_delivered;
         let (Some(peer), Some(run)) = (self.peers.get_mut(&id).filter(is_new), &self.run) else { return };
-        if run.group.workers(now).any(|worker| worker.worker == WorkerId(id) && worker.env_steps > 0) {
+        if run.state.group.workers(now).any(|worker| worker.worker == WorkerId(id) && worker.env_steps > 0) {
             peer.has_delivered = true;
             if let Some(child) = peer.child {
                 self.children.was_useful(child);
@@ -142,14 +143,15 @@ impl Actor {
     }
 
     fn pause(&mut self) -> Result<(), String> {
+        let now = self.now();
         let run = self.run.as_mut().filter(|run| !run.is_over()).ok_or("there is no run to pause")?;
-        run.pause().map_err(str::to_owned)
+        run.state.pause(now).map_err(str::to_owned)
     }
 
     fn resume(&mut self) -> Result<(), String> {
         let now = self.now();
         let run = self.run.as_mut().filter(|run| !run.is_over()).ok_or("there is no run to resume")?;
-        run.resume(now).map_err(str::to_owned)
+        run.state.resume(now).map_err(str::to_owned)
     }
 
     fn stop(&mut self) -> Result<(), String> {
@@ -212,7 +214,7 @@ impl Actor {
     fn take_out(&mut self, worker: u32) {
         let now = self.now();
         let in_run =
-            self.run.as_mut().is_some_and(|run| !run.is_over() && run.group.remove_worker(WorkerId(worker), now));
+            self.run.as_mut().is_some_and(|run| !run.is_over() && run.state.group.remove_worker(WorkerId(worker), now));
         if !in_run {
             self.dismiss(worker);
         }
@@ -223,7 +225,7 @@ impl Actor {
         if slot >= run.config().num_slots() {
             return Err(format!("the run has {} slots, there is no slot {slot}", run.config().num_slots()));
         }
-        run.watched_slot = slot;
+        run.state.watched_slot = slot;
         Ok(())
     }
 

@@ -123,7 +123,8 @@ impl Actor {
             return;
         }
         let mut news = Vec::new();
-        let status = self.run.as_ref().map(crate::train::Run::status).unwrap_or_default();
+        let now = self.now();
+        let status = self.run.as_ref().map(|run| run.state.status(now)).unwrap_or_default();
         // NaN is a value here, and unequal to itself: compare what would be sent.
         let message = Message::RunStatus(status.clone());
         let last = self.dashboard.status.replace(status).map(Message::RunStatus);
@@ -221,14 +222,17 @@ impl Actor {
     fn ledger_report(&self) -> LedgerReport {
         LedgerReport {
             num_worker_restarts: self.num_worker_restarts,
-            ..self.run.as_ref().map(crate::train::Run::ledger_report).unwrap_or_default()
+            ..self.run.as_ref().map(|run| run.state.ledger_report()).unwrap_or_default()
         }
     }
 
     fn worker_rows(&self) -> Vec<WorkerRow> {
         let now = self.now();
-        let in_group: BTreeMap<u32, WorkerStatus<'_>> =
-            self.run.iter().flat_map(|run| run.group.workers(now).map(|status| (status.worker.0, status))).collect();
+        let in_group: BTreeMap<u32, WorkerStatus<'_>> = self
+            .run
+            .iter()
+            .flat_map(|run| run.state.group.workers(now).map(|status| (status.worker.0, status)))
+            .collect();
         let row = |(&id, peer): (&u32, &Peer)| {
             let known = in_group.get(&id);
             let before = self.dashboard.rows.get(&id);
@@ -240,11 +244,15 @@ impl Actor {
                 device: peer.device.clone(),
                 state: state.to_wire(),
                 local: peer.child.is_some_and(|child| child != IN_PROCESS),
-                slots: self.run.as_ref().filter(|run| !run.is_over()).map_or(0, |run| run.latest_slots(WorkerId(id))),
+                slots: self
+                    .run
+                    .as_ref()
+                    .filter(|run| !run.is_over())
+                    .map_or(0, |run| run.state.latest_slots(WorkerId(id))),
                 env_steps: known.map_or_else(|| before.map_or(0, |row| row.env_steps), |status| status.env_steps),
                 steps_per_s: known.map_or(0.0, |status| status.env_steps_per_s as f32),
                 weights_lag: match (&self.run, known) {
-                    (Some(run), Some(status)) => run.weights_lag(status.weights_version),
+                    (Some(run), Some(status)) => run.state.weights_lag(status.weights_version),
                     _ => 0,
                 },
                 reason,
@@ -261,12 +269,12 @@ impl Actor {
         };
         match (status.state, status.idle) {
             (WorkerState::Idle | WorkerState::Sampling, _)
-                if run.phase == Phase::Running && status.env_steps_per_s > 0.0 =>
+                if run.state.phase() == Phase::Running && status.env_steps_per_s > 0.0 =>
             {
                 (WorkerState::Sampling, String::new())
             }
-            (WorkerState::Sampling, Some(reason)) => (WorkerState::Idle, run.idle_text(reason)),
-            (state, reason) => (state, reason.map_or_else(String::new, |reason| run.idle_text(reason))),
+            (WorkerState::Sampling, Some(reason)) => (WorkerState::Idle, run.state.idle_text(reason)),
+            (state, reason) => (state, reason.map_or_else(String::new, |reason| run.state.idle_text(reason))),
         }
     }
 }

@@ -53,7 +53,7 @@ impl Actor {
         let is_other = |id: u32| self.peers.get(&id).is_some_and(|peer| peer.child != Some(IN_PROCESS));
         let can_sample = |state| matches!(state, WorkerState::Idle | WorkerState::Sampling);
         run.is_some_and(|run| {
-            !run.group.workers(self.now()).any(|worker| can_sample(worker.state) && is_other(worker.worker.0))
+            !run.state.group.workers(self.now()).any(|worker| can_sample(worker.state) && is_other(worker.worker.0))
         })
     }
 
@@ -104,6 +104,6 @@ impl Actor {
 impl Run {
     /// True while the hub's own process samples whenever no other worker can.
     pub(super) fn samples_in_process(&self) -> bool {
-        !self.is_over() && !self.is_local() && self.terms.num_workers == 0 && !self.request.remote_only
+        !self.is_over() && !self.is_local() && self.worker_terms.num_workers == 0 && !self.request.remote_only
     }
 }

@@ -1,5 +1,7 @@
 //! The iterations of a run: what the group wants, what comes of its batches, and the weights that follow.
 
+use std::time::Duration;
+
 use rollmesh_core::{
     group::{ExpiryCause, GroupCommand, GroupEvent},
     ids::WeightsVersion,
@@ -17,10 +19,10 @@ use crate::train::{Run, RunEnd, Submitted, SyncError, Update};
 impl Actor {
     /// Does what the group wants, until it wants nothing more.
     pub(super) fn drain_group(&mut self) {
-        while let Some(command) = self.run.as_mut().and_then(|run| run.group.poll_command()) {
+        while let Some(command) = self.run.as_mut().and_then(|run| run.state.group.poll_command()) {
             self.obey(command);
         }
-        while let Some(event) = self.run.as_mut().and_then(|run| run.group.poll_event()) {
+        while let Some(event) = self.run.as_mut().and_then(|run| run.state.group.poll_event()) {
             self.note_health(&event);
             let text = event.to_string();
             // Workers can cause these as often as they like.
@@ -44,14 +46,14 @@ impl Actor {
             self.note_applied();
         }
         let Some(run) = &mut self.run else { return };
-        if let Some(error) = run.fatal_failure().filter(|_| !run.is_over()) {
+        if let Some(error) = run.state.fatal_failure().filter(|_| !run.is_over()) {
             return self.end_run(RunEnd::Failed(error));
         }
         // A batch waits in the group as long as the one before it is being consumed.
         let batch = if self.update.is_none() && self.finishing.is_none() { run.poll_update() } else { None };
         let news = run.write_journal();
         // Weights that were set meanwhile need not wait until somebody takes the batch.
-        let has_next_weights = run.has_next_weights();
+        let has_next_weights = run.state.has_next_weights();
         self.note_lines(news);
         match batch {
             None => {}
@@ -79,7 +81,7 @@ impl Actor {
         let Some(peer) = self.peers.get(&worker.0) else { return };
         let message = match command {
             GroupCommand::Grant { lease, .. } => match &mut self.run {
-                Some(run) => run.grant(worker, lease),
+                Some(run) => run.state.grant(worker, lease),
                 None => return,
             },
             GroupCommand::Revoke { lease, .. } => Message::Revoke(Revoke { lease: lease.0 }),
@@ -93,18 +95,19 @@ impl Actor {
 
     pub(super) fn handle_update(&mut self, update: Update) {
         self.update = None;
+        let now = self.now();
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
         let (warnings, metrics) = match update {
-            Update::Learned(learned) => (Vec::new(), run.handle_update(learned)),
-            Update::Iterated(iterated) => run.handle_iterated(*iterated),
+            Update::Learned(learned) => (Vec::new(), run.handle_update(learned, now)),
+            Update::Iterated(iterated) => run.handle_iterated(*iterated, now),
             Update::Taken => {
-                run.count_batch();
+                run.state.count_batch(now);
                 return self.go_on();
             }
             Update::Unwanted => {
-                run.forget_batch();
-                let asked = if run.is_draining() { RunEnd::Drained } else { RunEnd::Stopped };
-                let end = run.end_reached().unwrap_or(asked);
+                run.state.forget_batch();
+                let asked = if run.state.is_draining() { RunEnd::Drained } else { RunEnd::Stopped };
+                let end = run.state.end_reached(now).unwrap_or(asked);
                 return self.end_run(end);
             }
             Update::Failed(error) => return self.end_run(RunEnd::Failed(error)),
@@ -112,12 +115,12 @@ impl Actor {
         let point = run.point(&metrics);
         let news = run.write_metrics(&metrics);
         // Whoever goes back to here keeps that line.
-        run.keep_for_undoing();
+        run.keep_for_undoing(now);
         self.dashboard.points.push(&Message::Iteration(point));
         self.note_lines(news);
         warnings.into_iter().for_each(|warning| self.notice(1, warning));
         if let Some(run) = &mut self.run {
-            run.evaluate_if_due();
+            run.evaluate_if_due(now);
         }
         self.poll_evaluation();
         self.publish_status();
@@ -129,10 +132,12 @@ impl Actor {
     /// iterations would take the place of one that waits.
     pub(super) fn evaluate_again(&mut self, known: &[EvaluationPoint]) {
         // A run that reads is evaluated at its end, too.
-        let goes_on = |run: &Run| run.end_reached().is_none() || run.config().reads_input();
-        let is_due = |run: &&mut Run| goes_on(run) && known.iter().all(|point| point.iteration != run.iteration());
+        let now = self.now();
+        let goes_on = |run: &Run| run.state.end_reached(now).is_none() || run.config().reads_input();
+        let is_due =
+            |run: &&mut Run| goes_on(run) && known.iter().all(|point| point.iteration != run.state.iteration());
         if let Some(run) = self.run.as_mut().filter(is_due).filter(|_| !self.is_leaving) {
-            run.evaluate_if_due();
+            run.evaluate_if_due(now);
             self.poll_evaluation();
         }
     }
@@ -140,15 +145,24 @@ impl Actor {
     /// Tells what evaluations beside the run have found, and goes on if the run has waited for that.
     pub(super) fn poll_evaluation(&mut self) {
         self.hear_evaluation();
-        if self.is_waiting && !self.run.as_ref().is_some_and(Run::awaits_evaluation) {
+        if self.is_waiting && !self.awaits_evaluation() {
             self.go_on();
         }
+    }
+
+    pub(super) fn awaits_evaluation(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.awaits_evaluation(self.now()))
+    }
+
+    /// Interrupts the batch of a run's own worker whose time is used up.
+    pub(super) fn interrupt_late_run(&self) {
+        self.run.iter().for_each(|run| run.interrupt_if_late(self.now()));
     }
 
     /// What went wrong in an evaluation is told, and nothing else comes of it.
     pub(super) fn hear_evaluation(&mut self) {
         let Some(run) = self.run.as_mut() else { return };
-        let number = run.number;
+        let number = run.state.number();
         let evaluated = match run.poll_evaluation(&self.program) {
             None => return,
             Some(Err(error)) => return self.notice(1, error.to_string()),
@@ -164,16 +178,17 @@ impl Actor {
 
     /// After a batch: the end, or the next one; not before the evaluation that the run waits for.
     fn go_on(&mut self) {
-        self.is_waiting = self.run.as_ref().is_some_and(Run::awaits_evaluation);
+        self.is_waiting = self.awaits_evaluation();
         if self.is_waiting && !self.is_stopping {
             return;
         }
-        match self.run.as_ref().and_then(Run::end_reached) {
+        let now = self.now();
+        match self.run.as_ref().and_then(|run| run.state.end_reached(now)) {
             Some(end) => self.finish_run(end),
             // Its next batch ends it, once the others know.
             None if self.run.as_ref().is_some_and(Run::has_ranks_to_tell) => self.rest(),
             // It ends when all its leases have.
-            None if self.run.as_ref().is_some_and(Run::is_draining) => {}
+            None if self.run.as_ref().is_some_and(|run| run.state.is_draining()) => {}
             None if self.is_stopping => self.end_run(RunEnd::Stopped),
             None => {
                 self.save_if_due();
@@ -183,8 +198,10 @@ impl Actor {
     }
 
     pub(super) fn rest(&mut self) {
-        match self.run.as_ref().map(Run::rest) {
-            Some(rest) if !rest.is_zero() => self.resting_until = Some(Instant::now() + rest),
+        match self.run.as_ref().map(|run| run.state.throttle(self.now())) {
+            Some(pause) if pause.0 > 0 => {
+                self.resting_until = Some(Instant::now() + Duration::from_micros(pause.0));
+            }
             _ => self.next_iteration(),
         }
     }
@@ -199,7 +216,7 @@ impl Actor {
         let published = self.publish_weights();
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
         let failed = match published {
-            Ok(()) => run.begin_iteration(now).err().map(|error| error.to_string()),
+            Ok(()) => run.state.begin_iteration(now).err().map(|error| error.to_string()),
             Err(error) => Some(error.to_string()),
         };
         if let Some(failed) = failed {
@@ -210,7 +227,7 @@ impl Actor {
     /// Sends new weights to all workers, encoded once.
     fn publish_weights(&mut self) -> Result<(), TooLarge> {
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return Ok(()) };
-        if let Some(frame) = run.news()? {
+        if let Some(frame) = run.state.poll_weights()? {
             for peer in self.peers.values().filter(|peer| peer.is_worker()) {
                 peer.link.send_frame(frame.clone());
             }
@@ -226,8 +243,8 @@ impl Actor {
         applied: oneshot::Sender<Result<WeightsVersion, SyncError>>,
     ) {
         let set = self.run.as_mut().ok_or(SyncError::NoRun).and_then(|run| {
-            let version = run.set_weights(weights)?;
-            Ok((version, run.is_between_iterations()))
+            let version = run.state.set_weights(weights)?;
+            Ok((version, run.state.is_between_iterations()))
         });
         let sent = set.and_then(|(version, at_once)| {
             if at_once {
@@ -247,8 +264,9 @@ impl Actor {
     pub(super) fn note_applied(&mut self) {
         let now = self.now();
         let Some(run) = &self.run else { return };
-        let (done, open) =
-            std::mem::take(&mut self.syncing).into_iter().partition(|(version, _)| run.have_applied(*version, now));
+        let (done, open) = std::mem::take(&mut self.syncing)
+            .into_iter()
+            .partition(|(version, _)| run.state.have_applied(*version, now));
         self.syncing = open;
         let done: Vec<_> = done;
         for (version, applied) in done {

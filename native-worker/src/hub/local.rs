@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     launch::{LaunchError, LaunchedEnd},
-    train::{Run, RunEnd, RunTerms, StartError},
+    train::{Run, RunEnd, StartError, WorkerTerms},
 };
 
 /// A local worker that has lost its connection has this long to come back.
@@ -29,12 +29,12 @@ const HOPE: Micros = Micros::from_secs(5);
 impl Actor {
     /// Starts a local worker as the run wants it, or as the hub does without one.
     pub(super) fn add_child(&mut self) -> Result<u32, LaunchError> {
-        let terms = self.terms_of_child(self.run.as_ref().map(|run| &run.terms));
+        let terms = self.terms_of_child(self.run.as_ref().map(|run| &run.worker_terms));
         self.add_one(&terms)
     }
 
     /// Starts the local workers that a run lacks. Some may come later; if one is refused, none is started.
-    pub(super) fn add_children_for(&mut self, terms: &RunTerms, wanted: usize) -> Result<Vec<u32>, StartError> {
+    pub(super) fn add_children_for(&mut self, terms: &WorkerTerms, wanted: usize) -> Result<Vec<u32>, StartError> {
         let terms = self.terms_of_child(Some(terms));
         let mut started = Vec::new();
         for _ in self.children.count()..wanted {
@@ -56,7 +56,7 @@ impl Actor {
 
     /// Starts so many local workers as the run wants them; all or none.
     pub(super) fn add_children(&mut self, number: usize) -> Result<(), LaunchError> {
-        let terms = self.terms_of_child(self.run.as_ref().map(|run| &run.terms));
+        let terms = self.terms_of_child(self.run.as_ref().map(|run| &run.worker_terms));
         self.add_children_on(&terms, number).map(|_| ())
     }
 
@@ -98,8 +98,8 @@ impl Actor {
         self.children.tell_when_gone(child, gone);
     }
 
-    fn terms_of_child(&self, terms: Option<&RunTerms>) -> Arc<ChildTerms> {
-        let spec = terms.and_then(|terms| terms.worker.as_ref()).unwrap_or(&self.worker).clone();
+    fn terms_of_child(&self, terms: Option<&WorkerTerms>) -> Arc<ChildTerms> {
+        let spec = terms.and_then(|terms| terms.spec.as_ref()).unwrap_or(&self.worker).clone();
         let environs = terms.map(|terms| terms.extra_environs.clone()).unwrap_or_default();
         Arc::new(ChildTerms { launcher: self.children.launcher(), spec, environs })
     }
@@ -207,7 +207,7 @@ impl Actor {
     pub(super) fn end_hung(&mut self) {
         let now = self.now();
         let Some(run) = self.run.as_ref().filter(|run| !run.is_over()) else { return };
-        let Some(patience) = run.terms.hung_worker_timeout else { return };
+        let Some(patience) = run.worker_terms.hung_timeout else { return };
         let of_child = |id: &u32| self.peers.get(id).and_then(|peer| peer.child);
         let overdue = self.hung.iter().filter(|(_, since)| now.since(**since) >= patience);
         let overdue: Vec<(u32, u32)> = overdue.filter_map(|(id, _)| Some((*id, of_child(id)?))).collect();
@@ -254,7 +254,7 @@ impl Actor {
             return None;
         }
         let mut reasons = Vec::new();
-        for worker in run.group.workers(self.now()) {
+        for worker in run.state.group.workers(self.now()) {
             let (WorkerState::Unable | WorkerState::Quarantined) = worker.state else { return None };
             // An untrusted worker must not be able to end a run that waits for others.
             let id = worker.worker.0;
@@ -263,7 +263,8 @@ impl Actor {
             }
             reasons.extend(worker.idle.map(|reason| format!("worker {}: {reason}", worker.worker)));
         }
-        let last = run.last_failure().map_or_else(String::new, |failure| format!("; the last failure: {failure}"));
+        let last =
+            run.state.last_failure().map_or_else(String::new, |failure| format!("; the last failure: {failure}"));
         let first = reasons.first()?;
         Some(format!("none of the {} connected workers can go on, {first}{last}", reasons.len()))
     }
@@ -302,7 +303,7 @@ impl Actor {
         let now = self.now();
         let Some(peer) = self.children.peer_of(number).filter(|_| end.is_crash) else { return };
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
-        if run.group.handle_crashed(WorkerId(peer), &end.status, now) {
+        if run.state.group.handle_crashed(WorkerId(peer), &end.status, now) {
             self.children.was_useful(number);
         }
     }

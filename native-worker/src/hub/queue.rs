@@ -8,6 +8,7 @@ use rollmesh_core::{
         message::{RunList, RunRow},
     },
     run::RunConfig,
+    time::Micros,
 };
 
 use super::actor::Actor;
@@ -111,10 +112,11 @@ impl Actor {
 
     /// The run that is going on is over.
     pub(super) fn remember_run(&mut self) {
+        let now = self.now();
         if let Some(run) = &self.run {
-            let status = run.status();
+            let status = run.state.status(now);
             let (env_steps, episode_return_mean) = (status.env_steps, status.episode_return_mean);
-            self.queue.remember(RunRow { env_steps, episode_return_mean, ..row_of(run) });
+            self.queue.remember(RunRow { env_steps, episode_return_mean, ..row_of(run, now) });
         }
     }
 
@@ -137,7 +139,8 @@ impl Actor {
 
     /// All runs, by number.
     pub(super) fn run_list(&self) -> Message {
-        let current = self.run.as_ref().filter(|run| !run.is_over()).map(row_of);
+        let now = self.now();
+        let current = self.run.as_ref().filter(|run| !run.is_over()).map(|run| row_of(run, now));
         let mut runs: Vec<RunRow> = self.queue.rows().chain(current).collect();
         runs.sort_by_key(|row| row.run);
         // Texts of users; what is longer is in the run's files.
@@ -149,8 +152,8 @@ impl Actor {
 }
 
 /// A run that goes on, without what changes all the time.
-fn row_of(run: &Run) -> RunRow {
-    let status = run.status();
+fn row_of(run: &Run, now: Micros) -> RunRow {
+    let status = run.state.status(now);
     RunRow {
         run: status.run,
         phase: status.phase,

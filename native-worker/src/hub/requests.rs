@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rollmesh_core::{batch::SlotFragment, ids::WeightsVersion, weights::Weights};
+use rollmesh_core::{batch::SlotFragment, hub::RunLoopError, ids::WeightsVersion, weights::Weights};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{CheckpointNowError, Hub, HubNotice, SavedCheckpoint, SyncError, actor::Event, checkpoints};
@@ -193,7 +193,7 @@ impl StartRunError {
                 | StartError::RunDir(_)
                 | StartError::Output(_)
                 | StartError::Launch(_)
-                | StartError::Restore(_)
+                | StartError::Loop(RunLoopError::Restore(_))
                 | StartError::Learner(LearnError::Worker(_))
         )
     }

@@ -6,22 +6,23 @@ use rollmesh_core::{
     group::{WorkerProfile, WorkerState},
     ids::WorkerId,
     protocol::{Message, message::RunEnd as RunEndMessage},
+    time::Micros,
 };
 use tokio::time::Instant;
 
 use super::{actor::Actor, audit::Record, checkpoints::CheckpointNowError, turns::Turns};
-use crate::train::{Run, RunEnd, StartError, Task};
+use crate::train::{Run, RunEnd, RunPlace, StartError, Task};
 
 /// The leases of a run that drains have this long to end.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
 /// What is being made again at the end of a run has this long to be done.
 const AUDIT_PATIENCE: Duration = Duration::from_secs(10);
 /// A run begins without the local workers that have not answered after this time, if any worker is able.
-const JOIN_PATIENCE: Duration = Duration::from_secs(3);
+const JOIN_PATIENCE: Micros = Micros::from_secs(3);
 
 /// The update that a run's own worker is in the middle of has this long to end; there is none before the first batch.
 fn local_patience(run: &Run) -> Duration {
-    if run.iteration() == 0 { Duration::ZERO } else { DRAIN_PATIENCE }
+    if run.state.iteration() == 0 { Duration::ZERO } else { DRAIN_PATIENCE }
 }
 
 impl Actor {
@@ -36,17 +37,24 @@ impl Actor {
             return Err(StartError::Busy);
         }
         let number = number.unwrap_or(self.next_run);
-        let mut run = Run::new(number, task, (&self.registry, self.kernels), self.next_lease)?;
+        let place = RunPlace {
+            number,
+            registry: &self.registry,
+            kernels: self.kernels,
+            first_lease: self.next_lease,
+            now: self.now(),
+        };
+        let mut run = Run::new(place, task)?;
         // Without randomness, which hubs do not start without, workers could foresee what is made again.
         let mut secret = [0; 8];
         let has_secret = getrandom::fill(&mut secret).is_ok();
-        if has_secret && run.group.set_audits(self.distrust.audits, u64::from_le_bytes(secret)).is_err() {
+        if has_secret && run.state.group.set_audits(self.distrust.audits, u64::from_le_bytes(secret)).is_err() {
             return Err(StartError::HubGone);
         }
         // Nobody is needed where nothing is left to do.
-        let is_at_end = self.is_leaving || run.end_reached().is_some();
-        let workers = if is_at_end { 0 } else { run.terms.num_workers as usize };
-        let started = self.add_children_for(&run.terms, workers)?;
+        let is_at_end = self.is_leaving || run.state.end_reached(self.now()).is_some();
+        let workers = if is_at_end { 0 } else { run.worker_terms.num_workers as usize };
+        let started = self.add_children_for(&run.worker_terms, workers)?;
         if let Err(error) = run.create_files() {
             self.send_back(started);
             return Err(error);
@@ -54,7 +62,7 @@ impl Actor {
         let history = std::mem::take(&mut run.history);
         let evaluations = std::mem::take(&mut run.evaluations);
         self.next_run = self.next_run.max(number + 1);
-        self.remember(&Record::RunStarted { run: run.number, env: run.config().env().into() });
+        self.remember(&Record::RunStarted { run: number, env: run.config().env().into() });
         run.warnings.iter().for_each(|warning| self.notice(1, warning.clone()));
         self.run = Some(run);
         self.is_held = false;
@@ -76,26 +84,26 @@ impl Actor {
     pub(super) fn begin_first_iteration(&mut self) {
         let now = self.now();
         // What is found decides whether it goes on at all.
-        if self.run.as_ref().is_some_and(Run::awaits_evaluation) {
+        if self.awaits_evaluation() {
             return;
         }
-        let is_new = |run: &&Run| !run.is_over() && !run.has_begun();
-        if let Some(end) = self.run.as_ref().filter(is_new).and_then(Run::end_reached) {
+        let is_new = |run: &&Run| !run.is_over() && !run.state.has_begun();
+        if let Some(end) = self.run.as_ref().filter(is_new).and_then(|run| run.state.end_reached(now)) {
             return self.finish_run(end);
         }
         if !self.turns.may_begin() {
             return;
         }
-        let may_begin = |run: &&mut Run| !run.is_over() && !run.has_begun() && !run.is_draining();
+        let may_begin = |run: &&mut Run| !run.is_over() && !run.state.has_begun() && !run.state.is_draining();
         let Some(run) = self.run.as_mut().filter(may_begin) else { return };
-        let states = || run.group.workers(now).map(|worker| worker.state);
+        let states = || run.state.group.workers(now).map(|worker| worker.state);
         let answered = states().filter(|state| *state != WorkerState::Unanswered).count();
         let is_late = || {
             let mut answers = states().filter(|state| !matches!(state, WorkerState::Unanswered | WorkerState::Unable));
-            run.elapsed() > JOIN_PATIENCE && answers.next().is_some()
+            run.state.elapsed(now) > JOIN_PATIENCE && answers.next().is_some()
         };
-        if (answered >= run.terms.num_workers as usize || is_late())
-            && let Err(error) = run.begin_iteration(now)
+        if (answered >= run.worker_terms.num_workers as usize || is_late())
+            && let Err(error) = run.state.begin_iteration(now)
         {
             self.end_run(RunEnd::Failed(error.to_string()));
         }
@@ -110,16 +118,16 @@ impl Actor {
             return;
         }
         // Both were made for others before, so they are not too large.
-        let _ = peer.link.send(&run.announcement());
-        if let Ok(weights) = run.weights_frame() {
+        let _ = peer.link.send(&run.state.announcement());
+        if let Ok(weights) = run.state.weights_frame() {
             peer.link.send_frame(weights);
         }
         let profile = if peer.is_throttled() { WorkerProfile::BROWSER } else { WorkerProfile::NATIVE };
         if let Some(party) = party {
-            run.group.distrust(WorkerId(id), party);
-            run.keep_for_undoing();
+            run.state.group.distrust(WorkerId(id), party);
+            run.keep_for_undoing(now);
         }
-        run.group.handle_joined(WorkerId(id), profile, now);
+        run.state.group.handle_joined(WorkerId(id), profile, now);
     }
 
     pub(super) fn end_run(&mut self, end: RunEnd) {
@@ -135,8 +143,8 @@ impl Actor {
             (_, end) => end,
         };
         let (summary, faults) = run.end(end, unaudited, now);
-        self.next_lease = run.group.next_lease_id();
-        let run = run.number;
+        self.next_lease = run.state.group.next_lease_id();
+        let run = run.state.number();
         self.report_books(run, &summary.end);
         let over = Message::RunEnd(RunEndMessage { run });
         self.remember(&Record::RunEnded { run });
@@ -168,7 +176,7 @@ impl Actor {
     /// Lets the leases of the run end, and then the run. What they bring is committed, and learned from if the iteration
     /// becomes complete by it.
     pub(super) fn drain_run(&mut self) {
-        let Some(run) = self.run.as_mut().filter(|run| !run.is_over() && !run.is_draining()) else { return };
+        let Some(run) = self.run.as_mut().filter(|run| !run.is_over() && !run.state.is_draining()) else { return };
         run.drain();
         self.resting_until = None;
         self.draining_until = Some(Instant::now() + if run.is_local() { local_patience(run) } else { DRAIN_PATIENCE });
@@ -182,7 +190,10 @@ impl Actor {
     /// Ends a run that has drained.
     pub(super) fn end_drained_run(&mut self) {
         // A batch on its way is still learned from.
-        if self.update.is_none() && self.finishing.is_none() && self.run.as_ref().is_some_and(Run::is_drained) {
+        if self.update.is_none()
+            && self.finishing.is_none()
+            && self.run.as_ref().is_some_and(|run| run.state.is_drained())
+        {
             self.end_drain();
         }
     }
@@ -190,7 +201,7 @@ impl Actor {
     /// Ends a run that drains, whatever is still out.
     pub(super) fn end_drain(&mut self) {
         self.draining_until = None;
-        let end = self.run.as_ref().and_then(Run::end_reached);
+        let end = self.run.as_ref().and_then(|run| run.state.end_reached(self.now()));
         self.finish_run(end.unwrap_or(if self.is_stopping { RunEnd::Stopped } else { RunEnd::Drained }));
     }
 
@@ -214,7 +225,7 @@ impl Actor {
 
     /// Fragments of the run that are being made again.
     fn num_unaudited(&self) -> u64 {
-        self.run.as_ref().map_or(0, |run| self.auditor.pending_of(run.number))
+        self.run.as_ref().map_or(0, |run| self.auditor.pending_of(run.state.number()))
     }
 
     /// Ends a run whose batches nobody takes any more, also before the next one is there.

@@ -1,17 +1,12 @@
 //! What becomes of a run's batches.
 
 use std::{
+    future::ready,
     pin::Pin,
     sync::{Arc, atomic::AtomicBool},
 };
 
-use rollmesh_core::{
-    batch::{MultiAgentBatch, SlotFragment},
-    filter::{FilterError, RunFilter},
-    ids::PolicyId,
-    policy::Postprocessing,
-    postprocess::{Finisher, PostprocessError, train_batch, train_batch_by_policy},
-};
+use rollmesh_core::{batch::SlotFragment, hub::BatchWork};
 use tokio::sync::mpsc;
 
 use super::{
@@ -20,13 +15,13 @@ use super::{
 };
 use crate::learner::{LearnError, Learned, LearnerThread, Results};
 
-/// Who takes the batches of a run, one after the other.
+/// What consumes the batches of a run, one after the other.
 pub(crate) enum Consumer {
     /// A learner, which makes new weights of each.
-    Learner { thread: LearnerThread, postprocessing: Postprocessing, output: Option<RunOutput> },
+    Learner { thread: LearnerThread, output: Option<RunOutput> },
     /// The run's own worker, which makes the batches itself, and what interrupts it.
     Local(LearnerThread<LocalWorker>, Arc<AtomicBool>),
-    /// Somebody who takes the rows as they are. The weights stay until others are set.
+    /// A caller that takes the rows as they are. The weights stay until others are set.
     Taker(mpsc::Sender<Vec<SlotFragment>>),
 }
 
@@ -44,58 +39,19 @@ pub(crate) enum Update {
     Failed(String),
 }
 
-/// A batch that nobody can learn from.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SubmitError {
-    #[error(transparent)]
-    Postprocess(#[from] PostprocessError),
-    #[error(transparent)]
-    Filter(#[from] FilterError),
-}
-
-/// One batch of the fragments. Workers have postprocessed rows that are by policy; of the others, what a policy postprocesses by
-/// itself, or not at all, has every column.
-fn to_learn_from(
-    fragments: &[SlotFragment],
-    postprocessing: &Postprocessing,
-) -> Result<MultiAgentBatch, PostprocessError> {
-    if fragments.iter().any(|fragment| fragment.agents.is_some()) {
-        return train_batch_by_policy(fragments);
-    }
-    let batch = match postprocessing {
-        Postprocessing::Advantages(config) => train_batch(fragments, config)?,
-        Postprocessing::None | Postprocessing::Custom => Finisher::default().finish(fragments, None)?,
-    };
-    let env_steps = batch.len();
-    Ok(MultiAgentBatch::new([(PolicyId::DEFAULT, batch)].into(), env_steps))
-}
-
 /// A batch that is being consumed.
 pub(crate) type Consuming = Pin<Box<dyn Future<Output = Update> + Send>>;
 
 impl Consumer {
-    /// Hands over the fragments of an iteration, in slot order; none to the run's own worker, which makes its batches itself.
-    /// With a filter, a learner sees what the policy saw, and files hold what the environment showed.
-    pub(super) fn submit(
-        &self,
-        fragments: Vec<SlotFragment>,
-        filter: Option<&mut RunFilter>,
-        results: Results,
-    ) -> Result<Consuming, SubmitError> {
-        match self {
-            Self::Learner { thread, postprocessing, output } => {
-                let batch = match filter {
-                    None => to_learn_from(&fragments, postprocessing)?,
-                    Some(filter) => {
-                        filter.observe(&fragments)?;
-                        to_learn_from(&filter.normalized(&fragments)?, postprocessing)?
-                    }
-                };
+    /// Passes a batch to whatever consumes the batches of this run.
+    pub(super) fn submit(&self, work: BatchWork, results: Results) -> Consuming {
+        match (self, work) {
+            (Self::Learner { thread, output }, BatchWork::Learn { batch, fragments }) => {
                 let update = thread.submit(batch, results);
-                // While the learner learns, away from the tasks that must not wait.
+                // While the learner learns, away from the tasks that must not block.
                 let writing =
                     output.clone().map(|output| tokio::task::spawn_blocking(move || output.write(&fragments)));
-                Ok(Box::pin(async move {
+                Box::pin(async move {
                     let update = update.await;
                     if let Some(writing) = writing {
                         match writing.await {
@@ -105,27 +61,29 @@ impl Consumer {
                         }
                     }
                     update.map_or_else(|error| Update::Failed(error.to_string()), Update::Learned)
-                }))
+                })
             }
-            Self::Local(worker, _) => {
+            (Self::Local(worker, _), BatchWork::Iterate) => {
                 let iterated = worker.ask(|worker| worker.iterate(results));
-                Ok(Box::pin(async {
+                Box::pin(async {
                     match iterated.await.unwrap_or(Err(LearnError::Gone)) {
                         Ok(Some(iterated)) => Update::Iterated(Box::new(iterated)),
                         Ok(None) => Update::Unwanted,
                         Err(error) => Update::Failed(error.to_string()),
                     }
-                }))
+                })
             }
-            Self::Taker(batches) => {
+            (Self::Taker(batches), BatchWork::HandOver(fragments)) => {
                 let batches = batches.clone();
-                Ok(Box::pin(async move {
+                Box::pin(async move {
                     match batches.send(fragments).await {
                         Ok(()) => Update::Taken,
                         Err(_) => Update::Unwanted,
                     }
-                }))
+                })
             }
+            // Both were made for the same run.
+            (_, work) => Box::pin(ready(Update::Failed(format!("the run's consumer does not take {work:?}")))),
         }
     }
 }

@@ -19,12 +19,14 @@ pub(crate) use consumer::{Consuming, Update};
 pub use evaluation::EvaluationMetrics;
 pub(crate) use found::{FoundRun, found_runs};
 pub use metrics::IterationMetrics;
-pub use outcome::{Failures, FragmentFailed, RunEnd, Summary};
+pub use outcome::{Failures, FragmentFailed, Summary};
 pub use read_metrics::ReadMetrics;
 pub use request::{RunRequest, RunRequestError};
-pub use rollmesh_core::run::{EvaluationConfig, MAX_LOCAL_WORKERS, RunConfig, StopConfig};
-pub use run::SyncError;
-pub(crate) use run::{Run, RunTerms, StartError, Submitted, Task, Undone, Upload, UploadFault};
+pub use rollmesh_core::{
+    hub::{RunEnd, SyncError},
+    run::{EvaluationConfig, MAX_LOCAL_WORKERS, RunConfig, StopConfig},
+};
+pub(crate) use run::{Run, RunPlace, StartError, Submitted, Task, Undone, WorkerTerms};
 pub(crate) use run_dir::{RunDir, new_run_dir};
 pub use saving::{Difference, Differences, ResumeError, SavedRun};
 pub(crate) use saving::{SaveReport, set_weights};

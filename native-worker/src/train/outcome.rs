@@ -3,55 +3,15 @@
 use std::collections::BTreeMap;
 
 use rollmesh_core::{
-    group::{LeaseGroup, UnbalancedLedger},
+    group::LeaseGroup,
     hash::Hash128,
+    hub::RunEnd,
     ids::{PolicyId, WorkerId},
     protocol::FragmentFailure,
 };
 use serde::{Serialize, Serializer};
 
 use super::{evaluation::EvaluationMetrics, read_metrics::ReadMetrics};
-
-/// Why a run is over.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RunEnd {
-    /// The mean return of the last 100 finished episodes reached the stop return.
-    Solved,
-    /// All env steps are used up.
-    Finished,
-    /// Somebody stopped it.
-    Stopped,
-    /// Somebody let its leases end first: all that was made for it is part of it.
-    Drained,
-    /// The learner could not go on, or user code fails on workers again and again.
-    Failed(String),
-    /// Env steps were lost or counted twice. The run is not saved as it was then.
-    Unbalanced(UnbalancedLedger),
-}
-
-impl RunEnd {
-    /// For programs, in lower case.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Solved => "solved",
-            Self::Finished => "finished",
-            Self::Stopped => "stopped",
-            Self::Drained => "drained",
-            Self::Failed(_) | Self::Unbalanced(_) => "failed",
-        }
-    }
-
-    /// What went wrong; none if nothing did.
-    #[must_use]
-    pub fn error(&self) -> Option<String> {
-        match self {
-            Self::Solved | Self::Finished | Self::Stopped | Self::Drained => None,
-            Self::Failed(error) => Some(error.clone()),
-            Self::Unbalanced(error) => Some(error.to_string()),
-        }
-    }
-}
 
 /// What a run has come to; `summary.json` in its directory.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -28,7 +28,7 @@ const LAYERS: &[&[&str]] = &[
     &["run"],
     &["protocol", "offline"],
     &["worker", "group"],
-    &["calls", "eval_worker"],
+    &["calls", "eval_worker", "hub"],
 ];
 
 /// What core must not contain, and why or what instead. A leading dot means a method call.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use rollmesh_core::{batch::SlotFragment, protocol::Phase};
+use rollmesh_core::time::Micros;
 
 use super::{
     super::{consumer::Consumer, local::Iterated, metrics::IterationMetrics},
@@ -10,9 +10,9 @@ use super::{
 };
 
 impl Run {
-    /// True if the run's own worker makes its batches: it has no slots.
+    /// Returns true if the run's own worker makes its batches: it has no slots.
     pub(crate) fn is_local(&self) -> bool {
-        matches!(self.consumer, Some(Consumer::Local(..)))
+        self.state.is_local()
     }
 
     /// Keeps the run's own worker from completing the batch that it is making.
@@ -36,29 +36,17 @@ impl Run {
         self.has_ranks() && is_interrupted
     }
 
-    /// No fragments, if it is time for the next batch of the run's own worker.
-    pub(super) fn take_due(&mut self) -> Option<Vec<SlotFragment>> {
-        let may_begin = self.phase == Phase::Running || self.has_ranks_to_tell();
-        (may_begin && std::mem::take(&mut self.is_batch_due)).then(Vec::new)
-    }
-
-    /// The run's own worker has made a batch and learned from it. What people should be told is first.
-    pub(crate) fn handle_iterated(&mut self, iterated: Iterated) -> (Vec<String>, IterationMetrics) {
+    /// Takes a batch that the run's own worker has made and learned from; what users should know comes first.
+    pub(crate) fn handle_iterated(&mut self, iterated: Iterated, now: Micros) -> (Vec<String>, IterationMetrics) {
         let Iterated { env_steps, episodes, read, warnings, learned } = iterated;
-        self.batch_env_steps = env_steps;
-        episodes.into_iter().for_each(|episode| self.episodes.push(episode));
+        self.state.handle_iterated(env_steps, episodes);
         self.read = read;
-        (warnings, self.handle_update(learned))
+        (warnings, self.handle_update(learned, now))
     }
 
-    /// The batch was given up before anything was learned from it.
-    pub(crate) fn forget_batch(&mut self) {
-        (self.is_learning, self.batch_env_steps) = (false, 0);
-    }
-
-    /// Ends the batch that the run's own worker is making if the run's time is used up.
-    pub(crate) fn interrupt_if_late(&self) {
-        if self.is_local() && self.is_late() {
+    /// Interrupts the batch that the run's own worker is making if the run's time is used up.
+    pub(crate) fn interrupt_if_late(&self, now: Micros) {
+        if self.is_local() && self.state.is_late(now) {
             self.interrupt();
         }
     }

@@ -1,5 +1,7 @@
 //! When a run is saved, and as what.
 
+use rollmesh_core::time::Micros;
+
 use super::{
     super::saving::{Ended, SaveReport, Snapshot},
     Run,
@@ -15,41 +17,41 @@ impl Run {
     /// What the run has learned so far.
     pub(crate) fn policy(&self) -> PolicyCheckpoint {
         PolicyCheckpoint {
-            gamma: self.terms.gamma,
-            iteration: self.iteration,
-            env_steps: self.env_steps,
-            policies: self.policies.clone(),
-            ..PolicyCheckpoint::new(self.terms.algo.clone(), self.config().clone(), self.weights.clone())
+            gamma: self.gamma,
+            iteration: self.state.iteration(),
+            env_steps: self.state.env_steps(),
+            policies: self.state.policies().to_vec(),
+            ..PolicyCheckpoint::new(self.state.algo(), self.config().clone(), self.state.weights().clone())
         }
     }
 
     /// The run after its last update. None while the next update is being computed, and where nobody learns.
-    fn snapshot(&self) -> Option<Snapshot> {
+    fn snapshot(&self, now: Micros) -> Option<Snapshot> {
         self.files.as_ref()?;
-        self.take_snapshot()
+        self.take_snapshot(now)
     }
 
-    /// A liar's rows were learned from. Whoever goes on with the run has to know, so it is saved soon.
+    /// Records that the learner has used divergent rows. A process that resumes the run has to know, so it is saved soon.
     pub(crate) fn taint(&mut self) {
-        self.is_tainted = true;
+        self.state.taint();
         if let Some(files) = &mut self.files {
             files.saver.hurry();
         }
     }
 
     /// Saves a checkpoint if it is time for one. The report follows.
-    pub(crate) fn save_if_due(&mut self) {
-        if self.files.as_ref().is_some_and(|files| files.saver.is_due(self.iteration)) {
-            self.save_now();
+    pub(crate) fn save_if_due(&mut self, now: Micros) {
+        if self.files.as_ref().is_some_and(|files| files.saver.is_due(self.state.iteration())) {
+            self.save_now(now);
         }
     }
 
     /// Saves a checkpoint, unless one is being saved or the learner is at work. True if the report follows.
-    pub(crate) fn save_now(&mut self) -> bool {
+    pub(crate) fn save_now(&mut self, now: Micros) -> bool {
         if !self.files.as_ref().is_some_and(|files| files.saver.is_free()) {
             return false;
         }
-        let (Some(snapshot), Some(files)) = (self.snapshot(), &mut self.files) else { return false };
+        let (Some(snapshot), Some(files)) = (self.snapshot(now), &mut self.files) else { return false };
         files.saver.save(snapshot);
         true
     }
@@ -80,8 +82,8 @@ impl Run {
     }
 
     /// Saves the last checkpoint, where the learner is not in the middle of an update, and waits until it is on the disk.
-    pub(super) fn finish_saving(&mut self) -> (Option<Ended>, Vec<String>) {
-        let snapshot = self.snapshot();
+    pub(super) fn finish_saving(&mut self, now: Micros) -> (Option<Ended>, Vec<String>) {
+        let snapshot = self.snapshot(now);
         let Some(files) = self.files.take() else { return (None, Vec::new()) };
         let (reports, mut ended) = files.finish_saving(snapshot);
         let mut faults = std::mem::take(&mut ended.faults);

@@ -1,8 +1,8 @@
-//! A run as it was before somebody lied.
+//! A run as it was before a divergent fragment.
 
 use std::{fs, path::Path};
 
-use rollmesh_core::{ids::WeightsVersion, weights::Weights};
+use rollmesh_core::time::Micros;
 
 use super::{
     super::{
@@ -19,9 +19,6 @@ use crate::checkpoint::{CHECKPOINTS_DIR, PolicyCheckpoint};
 /// The most snapshots that are kept in memory. Without one that is early enough the run's directory may have one; else the
 /// run begins again.
 const MAX_SNAPSHOTS: usize = 64;
-
-/// Weights that are kept to make fragments again that are late.
-const MAX_RECENT_WEIGHTS: usize = 64;
 
 /// How a run goes on from before a lie.
 pub(crate) struct Undone {
@@ -48,46 +45,25 @@ pub(crate) struct RolledBack {
 impl Run {
     /// True if it can go back: what was sampled for others has left.
     pub(crate) fn can_be_undone(&self) -> bool {
-        !self.has_taker()
-    }
-
-    pub(crate) fn iteration(&self) -> u64 {
-        self.iteration
-    }
-
-    /// The weights of a version, if they are not too old.
-    pub(crate) fn weights_of(&self, version: WeightsVersion) -> Option<Weights> {
-        let mut known = self.recent_weights.iter().chain([&self.weights]);
-        known.find(|weights| weights.version() == version).cloned()
-    }
-
-    /// Keeps what may be needed of the weights that are replaced.
-    pub(super) fn keep_weights(&mut self) {
-        if self.group.has_untrusted() {
-            self.recent_weights.push_back(self.weights.clone());
-        }
-        let oldest = self.group.oldest_weights();
-        self.recent_weights.retain(|weights| oldest.is_some_and(|oldest| weights.version() >= oldest));
-        if self.recent_weights.len() > MAX_RECENT_WEIGHTS {
-            self.recent_weights.pop_front();
-        }
+        !self.state.is_sampling_only()
     }
 
     /// Keeps a snapshot of the run as it is, if untrusted workers are about to commit something, and those from before the
     /// first fragments of each that nobody has made again.
-    pub(crate) fn keep_for_undoing(&mut self) {
-        if !self.group.has_untrusted() {
+    pub(crate) fn keep_for_undoing(&mut self, now: Micros) {
+        if !self.state.group.has_untrusted() {
             return;
         }
-        if !self.snapshots.contains_key(&self.iteration)
-            && let Some(snapshot) = self.take_snapshot()
+        let iteration = self.state.iteration();
+        if !self.snapshots.contains_key(&iteration)
+            && let Some(snapshot) = self.take_snapshot(now)
         {
-            self.snapshots.insert(self.iteration, snapshot);
+            self.snapshots.insert(iteration, snapshot);
         }
-        let needed: Vec<u64> = self.group.doubtful().map(|batch| batch.0).collect();
+        let needed: Vec<u64> = self.state.group.doubtful().map(|batch| batch.0).collect();
         let newest_before = |batch: u64| self.snapshots.range(..=batch).next_back().map(|(iteration, _)| *iteration);
         let mut kept: Vec<u64> = needed.into_iter().filter_map(newest_before).collect();
-        kept.push(self.iteration);
+        kept.push(iteration);
         self.snapshots.retain(|iteration, _| kept.contains(iteration));
         while self.snapshots.len() > MAX_SNAPSHOTS {
             self.snapshots.pop_first();
@@ -95,21 +71,21 @@ impl Run {
     }
 
     /// The run after its last update, whether it has files or not; none if its books are wrong.
-    pub(super) fn take_snapshot(&self) -> Option<Snapshot> {
+    pub(super) fn take_snapshot(&self, now: Micros) -> Option<Snapshot> {
         let learner = || match &self.consumer {
             Some(Consumer::Learner { thread, .. }) => Some(thread.state()),
             Some(Consumer::Local(worker, _)) => Some(worker.ask(LocalWorker::state)),
             Some(Consumer::Taker(_)) | None => None,
         };
         let bytes = self.files.as_ref().map_or((0, 0), |files| files.dir.bytes());
-        let mut progress = progress(bytes, self.stopwatch.elapsed(), &self.episodes);
-        progress.tainted = self.is_tainted;
+        let mut progress = progress(bytes, self.state.elapsed(now), self.state.episodes());
+        progress.tainted = self.state.is_tainted();
         progress.output = self.output().map_or_else(|| self.old_output.clone(), RunOutput::place);
-        let is_between = !self.is_learning && self.check_books().is_ok();
+        let is_between = !self.state.is_consuming() && self.check_ledger().is_ok();
         Some(Snapshot {
             learner: is_between.then(learner).flatten()?,
             policy: self.policy(),
-            group: self.group.state(),
+            group: self.state.group.state(),
             progress,
             output: self.output().cloned(),
         })
@@ -133,7 +109,7 @@ impl Run {
     pub(crate) fn undo(&mut self, batch: u64) -> Result<Undone, String> {
         self.snapshots.retain(|iteration, _| *iteration <= batch);
         let saved = self.snapshots.pop_last().and_then(|(_, snapshot)| snapshot.into_saved());
-        let rejected = self.group.ledger().rejected.audit;
+        let rejected = self.state.group.ledger().rejected.audit;
         let request = self.request.clone();
         // An iteration may be about to be written.
         let output = self.output().map(|output| {
@@ -159,7 +135,7 @@ impl Run {
         }
         let (iteration, env_steps) =
             saved.as_ref().map_or((0, 0), |saved| (saved.policy.iteration, saved.policy.env_steps));
-        let regenerated = self.env_steps.saturating_sub(env_steps);
+        let regenerated = self.state.env_steps().saturating_sub(env_steps);
         let output = saved.as_ref().and_then(|saved| saved.progress.output.clone()).or(output);
         let rolled_back = RolledBack { request, saved, output, on_disk, regenerated };
         Ok(Undone { task: Task::RollBack(Box::new(rolled_back)), iteration, rejected })

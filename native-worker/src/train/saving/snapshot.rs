@@ -1,19 +1,18 @@
 //! What a checkpoint of a run is made of: a policy, the group's and the learner's state, and what has been measured.
 
-use std::{collections::BTreeMap, io, path::Path, time::Duration};
+use std::{collections::BTreeMap, io, path::Path};
 
 use rollmesh_core::{
     batch::EpisodeMetrics,
     group::{GroupState, Ledger},
+    hub::RecentEpisodes,
+    time::Micros,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::{
-    super::{
-        metrics::{Episodes, WINDOW},
-        output::{OutputPlace, RunOutput},
-    },
+    super::output::{OutputPlace, RunOutput},
     ResumeError, Saved,
 };
 use crate::{checkpoint::PolicyCheckpoint, learner::LearnError};
@@ -73,8 +72,8 @@ struct Episode {
 /// What has been measured of a run.
 pub(in super::super) fn progress(
     (metrics_bytes, journal_bytes): (u64, u64),
-    elapsed: Duration,
-    episodes: &Episodes,
+    elapsed: Micros,
+    episodes: &RecentEpisodes,
 ) -> Progress {
     let recent = episodes.recent().cloned().map(|EpisodeMetrics { episode, len, episode_return, custom_metrics }| {
         Episode { episode, len, episode_return, custom_metrics }
@@ -84,7 +83,7 @@ pub(in super::super) fn progress(
         metrics_bytes,
         journal_bytes,
         wall_s: elapsed.as_secs_f64(),
-        finished_episodes: episodes.finished,
+        finished_episodes: episodes.finished(),
         tainted: false,
         output: None,
         recent_episodes: recent.collect(),
@@ -92,18 +91,18 @@ pub(in super::super) fn progress(
 }
 
 impl Progress {
-    pub(in super::super) fn elapsed(&self) -> Duration {
-        Duration::try_from_secs_f64(self.wall_s).unwrap_or_default()
+    pub(in super::super) fn elapsed(&self) -> Micros {
+        Micros::from_secs_f64(self.wall_s)
     }
 
-    pub(in super::super) fn episodes(&self) -> Episodes {
+    pub(in super::super) fn episodes(&self) -> RecentEpisodes {
         let metrics = |Episode { episode, len, episode_return, custom_metrics }| EpisodeMetrics {
             episode,
             len,
             episode_return,
             custom_metrics,
         };
-        Episodes::of(self.finished_episodes, self.recent_episodes.iter().cloned().map(metrics))
+        RecentEpisodes::of(self.finished_episodes, self.recent_episodes.iter().cloned().map(metrics))
     }
 }
 
@@ -165,8 +164,8 @@ impl Contents {
         if progress.output.as_ref().is_some_and(|output| !output.is_sound()) {
             return Err(bad(RUN, "its output has no name of files".into()));
         }
-        if progress.recent_episodes.len() > WINDOW {
-            return Err(bad(RUN, format!("it has more than the latest {WINDOW} episodes")));
+        if progress.recent_episodes.len() > RecentEpisodes::WINDOW {
+            return Err(bad(RUN, format!("it has more than the latest {} episodes", RecentEpisodes::WINDOW)));
         }
         Ok(Self { config, policy, group, learner, progress })
     }
@@ -197,11 +196,11 @@ pub(super) mod tests {
     use crate::registry::native;
 
     use super::{
-        super::super::{Run, RunConfig, Task},
+        super::super::{Run, RunConfig, RunPlace, Task},
         *,
     };
 
-    fn episodes() -> Episodes {
+    fn episodes() -> RecentEpisodes {
         let returns = [0.1 + 0.2, f64::INFINITY, -0.0, f64::NAN];
         let episode = |(i, episode_return)| EpisodeMetrics {
             episode: i as u32,
@@ -209,7 +208,7 @@ pub(super) mod tests {
             episode_return,
             custom_metrics: [("speed".into(), 0.1 + 0.2)].into(),
         };
-        Episodes::of(7, returns.into_iter().enumerate().map(episode))
+        RecentEpisodes::of(7, returns.into_iter().enumerate().map(episode))
     }
 
     type Files = BTreeMap<String, Vec<u8>>;
@@ -220,17 +219,19 @@ pub(super) mod tests {
 
     /// Of a run that has done nothing yet, whose episodes are from elsewhere.
     pub(in super::super) fn snapshot() -> Snapshot {
-        let run = Run::new(
-            1,
-            Task::Train(Box::new(config().into())),
-            (&native(Registry::builtin()), Kernels::PORTABLE),
-            LeaseId(0),
-        )
-        .unwrap();
+        let registry = native(Registry::builtin());
+        let place = RunPlace {
+            number: 1,
+            registry: &registry,
+            kernels: Kernels::PORTABLE,
+            first_lease: LeaseId(0),
+            now: Micros(0),
+        };
+        let run = Run::new(place, Task::Train(Box::new(config().into()))).unwrap();
         let group = LeaseGroup::new(GroupConfig::new(16, 64)).unwrap().state();
         let (sender, learner) = oneshot::channel();
         sender.send(Ok(vec![1, 2, 3])).unwrap();
-        let progress = progress((11, 5), Duration::from_millis(1_500), &episodes());
+        let progress = progress((11, 5), Micros::from_millis(1_500), &episodes());
         Snapshot { policy: run.policy(), group, learner, progress, output: None }
     }
 
@@ -245,11 +246,11 @@ pub(super) mod tests {
         let preset = "none".into();
         assert_eq!(super::super::read_config(&config), Ok(RunConfig { preset, ..self::config() }));
         assert_eq!((policy.iteration, group.next_fragment().0, learner), (0, 0, vec![1, 2, 3]));
-        assert_eq!((progress.metrics_bytes, progress.elapsed()), (11, Duration::from_millis(1_500)));
-        let bits = |episodes: &Episodes| -> Vec<u64> {
+        assert_eq!((progress.metrics_bytes, progress.elapsed()), (11, Micros::from_millis(1_500)));
+        let bits = |episodes: &RecentEpisodes| -> Vec<u64> {
             episodes.recent().map(|episode| episode.episode_return.to_bits()).collect()
         };
-        assert_eq!((progress.episodes().finished, bits(&progress.episodes())), (7, bits(&episodes())));
+        assert_eq!((progress.episodes().finished(), bits(&progress.episodes())), (7, bits(&episodes())));
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! The leases of a run: what was granted, and what came of it.
+//! The leases of a run: what was granted, and what workers answer.
 
-use rollmesh_core::{
+use super::RunLoop;
+use crate::{
     ids::{LeaseId, WorkerId},
     lease::Lease,
+    prelude::*,
     protocol::{
         Message, convert,
         message::{AgentUpload, FragmentUpload, LeaseRefused, RunAnswer},
@@ -11,31 +13,33 @@ use rollmesh_core::{
     time::Micros,
 };
 
-use super::Run;
-
-/// Granted leases that are remembered per worker, to read uploads that come after the end of their lease.
+/// Granted leases that are remembered per worker, to read uploads that arrive after the end of their lease.
 const REMEMBERED_LEASES: usize = 4;
 
-/// An upload that is not what its lease asked for.
+/// Why an upload is not what its lease asked for.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum UploadFault {
-    /// The group's books decide on it: the lease is long over, or never was.
+pub enum UploadFault {
+    /// The ledger decides on it: the lease ended long ago, or never was.
     #[error("the lease is unknown")]
     Unknown,
+    /// Its bytes are not the rows of the lease.
     #[error(transparent)]
     Invalid(#[from] convert::UploadError),
 }
 
-/// What a worker hands over.
-pub(crate) enum Upload {
+/// What a worker uploads for a lease.
+#[derive(Debug)]
+pub enum WorkerUpload {
     /// Rows of one agent per slot.
     Lanes(FragmentUpload),
     /// Rows by policy.
     Agents(AgentUpload),
 }
 
-impl Upload {
-    pub(crate) fn lease(&self) -> LeaseId {
+impl WorkerUpload {
+    /// Returns the lease that it is for, as the worker says.
+    #[must_use]
+    pub fn lease(&self) -> LeaseId {
         match self {
             Self::Lanes(upload) => LeaseId(upload.lease),
             Self::Agents(upload) => LeaseId(upload.lease),
@@ -43,9 +47,9 @@ impl Upload {
     }
 }
 
-impl Run {
-    /// Remembers a lease on its way to a worker; the message to send.
-    pub(crate) fn grant(&mut self, worker: WorkerId, lease: Lease) -> Message {
+impl RunLoop {
+    /// Records a lease that is being sent to a worker, and returns the message to send.
+    pub fn grant(&mut self, worker: WorkerId, lease: Lease) -> Message {
         let message = Message::LeaseGrant(convert::lease_grant(self.number, &lease));
         self.granted.insert(lease.id, (worker, lease));
         let of_worker: Vec<LeaseId> =
@@ -56,23 +60,25 @@ impl Run {
         message
     }
 
-    /// Slots of a worker's latest lease.
-    pub(crate) fn latest_slots(&self, worker: WorkerId) -> u32 {
+    /// Returns the number of slots of a worker's latest lease.
+    #[must_use]
+    pub fn latest_slots(&self, worker: WorkerId) -> u32 {
         let mut latest = self.granted.values().rev().filter(|(owner, _)| *owner == worker);
         latest.next().map_or(0, |(_, lease)| lease.slots.len() as u32)
     }
 
-    pub(crate) fn forget_worker(&mut self, worker: WorkerId) {
+    /// Removes what is remembered of a worker that has disconnected.
+    pub fn forget_worker(&mut self, worker: WorkerId) {
         self.granted.retain(|_, (owner, _)| *owner != worker);
     }
 
-    /// A worker says whether it can run leases of a run. False if it was not asked, or has answered.
-    pub(crate) fn handle_answer(&mut self, worker: WorkerId, answer: &RunAnswer, now: Micros) -> bool {
+    /// Handles a worker's answer whether it can run the leases of this run. Returns false if it was not asked, or has answered.
+    pub fn handle_answer(&mut self, worker: WorkerId, answer: &RunAnswer, now: Micros) -> bool {
         answer.run == self.number && self.group.handle_answer(worker, answer.read(), now)
     }
 
-    /// A worker does not want a lease, or gives up a fragment of it. False if it has none of that number.
-    pub(crate) fn handle_refused(&mut self, worker: WorkerId, refused: &LeaseRefused, now: Micros) -> bool {
+    /// Handles a worker's refusal of a lease, or of a fragment of it. Returns false if the worker has no lease of that number.
+    pub fn handle_refused(&mut self, worker: WorkerId, refused: &LeaseRefused, now: Micros) -> bool {
         let id = LeaseId(refused.lease);
         let had = self.granted.get(&id).is_some_and(|(owner, _)| *owner == worker);
         if let Some(failure) = refused.failure() {
@@ -88,11 +94,14 @@ impl Run {
         had
     }
 
-    /// Reads an upload and hands it to the group.
-    pub(crate) fn handle_upload(
+    /// Reads an upload and passes its fragments to the group.
+    ///
+    /// # Errors
+    /// [`UploadFault`]; the group has counted the upload then.
+    pub fn handle_upload(
         &mut self,
         worker: WorkerId,
-        mut upload: Upload,
+        mut upload: WorkerUpload,
         now: Micros,
     ) -> Result<(), UploadFault> {
         let id = upload.lease();
@@ -102,8 +111,8 @@ impl Run {
         };
         let start = |slot| self.group.start_of(slot, lease.fragment);
         let whole = match &mut upload {
-            Upload::Lanes(FragmentUpload { slots, states, state_ends, .. })
-            | Upload::Agents(AgentUpload { slots, states, state_ends, .. }) => {
+            WorkerUpload::Lanes(FragmentUpload { slots, states, state_ends, .. })
+            | WorkerUpload::Agents(AgentUpload { slots, states, state_ends, .. }) => {
                 convert::complete_states(slots, states, state_ends, start)
             }
         };
@@ -113,8 +122,8 @@ impl Run {
             return Ok(());
         }
         let fragments = match &upload {
-            Upload::Lanes(upload) => convert::slot_fragments(upload, self.number, lease, &self.limits),
-            Upload::Agents(upload) => convert::agent_fragments(upload, self.number, lease, &self.limits),
+            WorkerUpload::Lanes(upload) => convert::slot_fragments(upload, self.number, lease, &self.limits),
+            WorkerUpload::Agents(upload) => convert::agent_fragments(upload, self.number, lease, &self.limits),
         };
         match fragments {
             Ok(fragments) => {

@@ -1,0 +1,56 @@
+//! What a hub decides about a run, without I/O: time and messages come from the caller, and what is to be done outside, such
+//! as learning, saving and sending, is handed to the caller.
+//!
+//! [`RunLoop`] is the loop of a run: it begins iterations over the leases of a [`LeaseGroup`](crate::group::LeaseGroup), turns
+//! complete ones into train batches, publishes weights and decides when the run ends. A shell gives it a learner, files and
+//! workers; a test gives it a clock of its own.
+//!
+//! ```
+//! use rollmesh_core::{
+//!     hub::{BatchWork, RunEnd, RunLoop, RunLoopConfig},
+//!     kernels::Kernels,
+//!     run::RunConfig,
+//!     time::Micros,
+//!     worker::{Advance, Registry, RolloutWorkerBuilder, SlotRunner},
+//!     group::{GroupCommand, WorkerProfile},
+//!     ids::WorkerId,
+//! };
+//!
+//! let config = RunConfig::sampling("CartPole-v1", 2).rollout_fragment_length(8).fcnet_hiddens(&[4]).stop_after(16);
+//! let builder = || RolloutWorkerBuilder::new(Registry::builtin());
+//! let parts = builder().learning_parts(&config)?;
+//! let (mut runner, now) = (SlotRunner::new(&config, builder())?, Micros(0));
+//! let mut run = RunLoop::new(RunLoopConfig::sampling(1, config, &parts)?, now)?;
+//!
+//! // A worker joins and says that it can run the leases of this run.
+//! let worker = WorkerId(1);
+//! run.group.handle_joined(worker, WorkerProfile::NATIVE, now);
+//! run.group.handle_answer(worker, Ok(()), now);
+//! run.begin_iteration(now)?;
+//! let Some(GroupCommand::Grant { lease, .. }) = run.group.poll_command() else { panic!("a lease is granted") };
+//! let id = lease.id;
+//! runner.begin(lease)?;
+//! let Advance::Done { fragments, .. } = runner.advance(8) else { panic!("8 steps are a fragment") };
+//! run.group.handle_fragments(worker, id, fragments, now);
+//!
+//! let Some(Ok(BatchWork::HandOver(fragments))) = run.poll_batch() else { panic!("the batch is complete") };
+//! assert_eq!(fragments.len(), 2);
+//! run.count_batch(now);
+//! assert_eq!(run.end_reached(now), Some(RunEnd::Finished));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Not here yet: peers, tokens, audits and roll-backs, which the native hub still decides.
+
+mod recent_episodes;
+mod run_end;
+mod run_loop;
+mod stopwatch;
+
+pub use recent_episodes::RecentEpisodes;
+pub use run_end::RunEnd;
+pub use run_loop::{
+    BatchConsumer, BatchWork, RunLoop, RunLoopConfig, RunLoopError, RunProgress, SyncError, TrainBatchError,
+    UploadFault, WorkerUpload,
+};
+pub use stopwatch::Stopwatch;

@@ -1,0 +1,110 @@
+//! The latest episodes of a run, for its means and its stop condition.
+
+use crate::{
+    batch::{EpisodeMetrics, SlotFragment},
+    episode::Spread,
+    prelude::*,
+};
+
+/// The latest finished episodes of a run.
+#[derive(Clone, Debug, Default)]
+pub struct RecentEpisodes {
+    finished: u64,
+    recent: VecDeque<EpisodeMetrics>,
+}
+
+impl RecentEpisodes {
+    /// Episodes that means are taken over.
+    pub const WINDOW: usize = 100;
+
+    /// Returns a window of which `finished` episodes have ended, these last.
+    #[must_use]
+    pub fn of(finished: u64, recent: impl Iterator<Item = EpisodeMetrics>) -> Self {
+        Self { finished, recent: recent.collect() }
+    }
+
+    /// Returns how many episodes have ended so far.
+    #[must_use]
+    pub fn finished(&self) -> u64 {
+        self.finished
+    }
+
+    /// Iterates over the latest episodes, oldest first.
+    pub fn recent(&self) -> impl Iterator<Item = &EpisodeMetrics> {
+        self.recent.iter()
+    }
+
+    /// Counts the episodes of a batch: slot by slot, each slot's in order.
+    pub fn count(&mut self, fragments: &[SlotFragment]) {
+        fragments.iter().flat_map(|fragment| &fragment.episodes).for_each(|episode| self.push(episode.clone()));
+    }
+
+    /// Counts an episode.
+    pub fn push(&mut self, episode: EpisodeMetrics) {
+        self.finished += 1;
+        if self.recent.len() == Self::WINDOW {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(episode);
+    }
+
+    /// Returns the mean return of the latest episodes, `None` before the first.
+    #[must_use]
+    pub fn return_mean(&self) -> Option<f64> {
+        self.mean(|episode| episode.episode_return)
+    }
+
+    /// Returns their mean length in env steps, `None` before the first.
+    #[must_use]
+    pub fn len_mean(&self) -> Option<f64> {
+        self.mean(|episode| f64::from(episode.len))
+    }
+
+    /// Returns the mean rewards of the agents of each named policy, and what callbacks have recorded, by name.
+    #[must_use]
+    pub fn by_name(&self) -> (BTreeMap<String, f64>, BTreeMap<String, Spread>) {
+        let spreads = Spread::by_name(self.recent.iter().flat_map(|episode| &episode.custom_metrics));
+        let (mut rewards, mut custom) = (BTreeMap::new(), BTreeMap::new());
+        for (name, spread) in spreads {
+            let Some(spread) = spread.finite() else { continue };
+            match name.strip_prefix(EpisodeMetrics::POLICY_REWARD_MEAN) {
+                Some(policy) => _ = rewards.insert(policy.to_owned(), spread.mean),
+                None => _ = custom.insert(name, spread),
+            }
+        }
+        (rewards, custom)
+    }
+
+    /// Returns true once the mean return is one of a full window and at least `target`.
+    #[must_use]
+    pub fn have_reached(&self, target: f64) -> bool {
+        self.recent.len() == Self::WINDOW && self.return_mean().is_some_and(|mean| mean >= target)
+    }
+
+    fn mean(&self, of: impl Fn(&EpisodeMetrics) -> f64) -> Option<f64> {
+        (!self.recent.is_empty()).then(|| self.recent.iter().map(of).sum::<f64>() / self.recent.len() as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn episodes(returns: impl IntoIterator<Item = f64>) -> RecentEpisodes {
+        let mut episodes = RecentEpisodes::default();
+        for (i, episode_return) in returns.into_iter().enumerate() {
+            episodes.push(EpisodeMetrics { episode: i as u32, len: 2, episode_return, ..EpisodeMetrics::default() });
+        }
+        episodes
+    }
+
+    #[test]
+    fn target_is_reached_only_with_a_full_window() {
+        assert_eq!(episodes([]).return_mean(), None);
+        assert!(!episodes([500.0; 99]).have_reached(475.0));
+        assert!(episodes([500.0; 100]).have_reached(475.0));
+        let recovered = episodes(core::iter::repeat_n(0.0, 50).chain(core::iter::repeat_n(500.0, 100)));
+        assert!(recovered.have_reached(500.0));
+        assert!(!recovered.have_reached(500.1));
+    }
+}

@@ -1,0 +1,55 @@
+//! How a run ends.
+
+use crate::{group::UnbalancedLedger, prelude::*, protocol::Phase};
+
+/// Why a run is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunEnd {
+    /// The mean return of the last 100 finished episodes reached the stop return.
+    Solved,
+    /// All env steps, or all of the time, are used up.
+    Finished,
+    /// A user or the program stopped it.
+    Stopped,
+    /// It was drained: its leases ended first, and everything that was made for it is part of it.
+    Drained,
+    /// The learner could not continue, or user code fails on workers again and again.
+    Failed(String),
+    /// Env steps were lost or counted twice. The run is not saved as it was then.
+    Unbalanced(UnbalancedLedger),
+}
+
+impl RunEnd {
+    /// Returns its name for programs, in lower case.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Solved => "solved",
+            Self::Finished => "finished",
+            Self::Stopped => "stopped",
+            Self::Drained => "drained",
+            Self::Failed(_) | Self::Unbalanced(_) => "failed",
+        }
+    }
+
+    /// Returns what went wrong, `None` if nothing did.
+    #[must_use]
+    pub fn error(&self) -> Option<String> {
+        match self {
+            Self::Solved | Self::Finished | Self::Stopped | Self::Drained => None,
+            Self::Failed(error) => Some(error.clone()),
+            Self::Unbalanced(error) => Some(error.to_string()),
+        }
+    }
+
+    /// Returns the phase of a run that has ended so.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match self {
+            Self::Solved => Phase::Solved,
+            Self::Finished => Phase::Finished,
+            Self::Stopped | Self::Drained => Phase::Stopped,
+            Self::Failed(_) | Self::Unbalanced(_) => Phase::Failed,
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Complete iterations as batches, and what follows from a batch that was consumed.
+
+use super::{BatchConsumer, RunLoop};
+use crate::{
+    batch::{EpisodeMetrics, MultiAgentBatch, SlotFragment},
+    filter::FilterError,
+    ids::PolicyId,
+    policy::Postprocessing,
+    postprocess::{Finisher, PostprocessError, train_batch, train_batch_by_policy},
+    prelude::*,
+    protocol::Phase,
+    time::Micros,
+    weights::Weights,
+};
+
+/// What the driver does with a batch.
+#[derive(Debug)]
+pub enum BatchWork {
+    /// The learner learns from a batch.
+    Learn {
+        /// The rows as the policies saw them, with advantages.
+        batch: MultiAgentBatch,
+        /// The same rows as the environments gave them, in slot order, for an output.
+        fragments: Vec<SlotFragment>,
+    },
+    /// The run's own worker makes a batch and learns from it.
+    Iterate,
+    /// The caller takes the fragments, in slot order.
+    HandOver(Vec<SlotFragment>),
+}
+
+/// Why a complete iteration is no train batch.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum TrainBatchError {
+    /// Its rows cannot be postprocessed.
+    #[error(transparent)]
+    Postprocess(#[from] PostprocessError),
+    /// Its observations cannot be normalised.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+}
+
+impl RunLoop {
+    /// Returns the batch of the iteration once it is complete and the run is not consuming another one. Its episodes are
+    /// counted; [`handle_learned`](Self::handle_learned), [`count_batch`](Self::count_batch) or
+    /// [`forget_batch`](Self::forget_batch) must follow.
+    pub fn poll_batch(&mut self) -> Option<Result<BatchWork, TrainBatchError>> {
+        if self.is_over() {
+            return None;
+        }
+        let fragments = if self.is_local() { self.take_due()? } else { self.group.poll_batch()? };
+        self.episodes.count(&fragments);
+        self.batch_env_steps = fragments.iter().map(SlotFragment::env_steps).sum();
+        self.is_consuming = !self.is_sampling_only();
+        Some(match self.consumer {
+            BatchConsumer::OwnWorker => Ok(BatchWork::Iterate),
+            BatchConsumer::Caller => Ok(BatchWork::HandOver(fragments)),
+            BatchConsumer::Learner(postprocessing) => {
+                self.train_batch(&fragments, &postprocessing).map(|batch| BatchWork::Learn { batch, fragments })
+            }
+        })
+    }
+
+    /// Returns no fragments if the next batch of the run's own worker is due.
+    fn take_due(&mut self) -> Option<Vec<SlotFragment>> {
+        (self.phase == Phase::Running && core::mem::take(&mut self.is_batch_due)).then(Vec::new)
+    }
+
+    /// Makes the next batch of the run's own worker due although the run is paused or draining: other ranks wait for it.
+    pub fn force_due_batch(&mut self) -> Option<BatchWork> {
+        let is_due = self.is_local() && core::mem::take(&mut self.is_batch_due);
+        self.is_consuming |= is_due;
+        is_due.then_some(BatchWork::Iterate)
+    }
+
+    /// With a filter, a learner sees what the policies saw.
+    fn train_batch(
+        &mut self,
+        fragments: &[SlotFragment],
+        postprocessing: &Postprocessing,
+    ) -> Result<MultiAgentBatch, TrainBatchError> {
+        Ok(match &mut self.filter {
+            None => joined(fragments, postprocessing)?,
+            Some(filter) => {
+                filter.observe(fragments)?;
+                joined(&filter.normalized(fragments)?, postprocessing)?
+            }
+        })
+    }
+
+    /// Counts a batch that has been consumed.
+    pub fn count_batch(&mut self, now: Micros) {
+        let steps = self.batch_env_steps;
+        self.is_consuming = false;
+        self.iteration += 1;
+        self.env_steps += steps;
+        let took = self.stopwatch.elapsed(now).since(self.iteration_began);
+        self.steps_per_s = steps as f64 / took.as_secs_f64().max(1e-9);
+    }
+
+    /// Takes the weights that the learner has made of the batch, and counts it.
+    pub fn handle_learned(&mut self, weights: Weights, now: Micros) {
+        self.keep_weights();
+        self.weights = match &mut self.filter {
+            None => weights,
+            Some(filter) => {
+                let weights = filter.publish(&weights);
+                filter.forget_before(self.group.oldest_weights().unwrap_or_else(|| weights.version()));
+                weights
+            }
+        };
+        self.count_batch(now);
+    }
+
+    /// Takes what the run's own worker has sampled or read for the batch: its env steps, and the episodes that ended.
+    pub fn handle_iterated(&mut self, env_steps: u64, episodes: Vec<EpisodeMetrics>) {
+        self.batch_env_steps = env_steps;
+        episodes.into_iter().for_each(|episode| self.episodes.push(episode));
+    }
+
+    /// Forgets a batch that was given up before anything was learned from it.
+    pub fn forget_batch(&mut self) {
+        (self.is_consuming, self.batch_env_steps) = (false, 0);
+    }
+}
+
+/// Joins fragments to one train batch. Workers have postprocessed rows that are by policy; of the others, what a policy
+/// postprocesses by itself, or not at all, has every column.
+fn joined(fragments: &[SlotFragment], postprocessing: &Postprocessing) -> Result<MultiAgentBatch, PostprocessError> {
+    if fragments.iter().any(|fragment| fragment.agents.is_some()) {
+        return train_batch_by_policy(fragments);
+    }
+    let batch = match postprocessing {
+        Postprocessing::Advantages(config) => train_batch(fragments, config)?,
+        Postprocessing::None | Postprocessing::Custom => Finisher::default().finish(fragments, None)?,
+    };
+    let env_steps = batch.len();
+    Ok(MultiAgentBatch::new([(PolicyId::DEFAULT, batch)].into(), env_steps))
+}

@@ -1,0 +1,107 @@
+//! Whether a run is over, and as what it ends.
+
+use super::{super::RunEnd, RunLoop};
+use crate::{env::EnvState, group::UnbalancedLedger, prelude::*, time::Micros};
+
+impl RunLoop {
+    /// Returns why the run should end now, `None` if it should not.
+    #[must_use]
+    pub fn end_reached(&self, now: Micros) -> Option<RunEnd> {
+        if self.stop_return().is_some_and(|target| self.has_reached(target)) {
+            return Some(RunEnd::Solved);
+        }
+        self.is_used_up(now).then_some(RunEnd::Finished)
+    }
+
+    /// Returns the mean return at which the run is solved; `None` without a learner.
+    #[must_use]
+    pub fn stop_return(&self) -> Option<f64> {
+        self.config.stop.episode_return_mean.filter(|_| !self.is_sampling_only())
+    }
+
+    fn has_reached(&self, target: f64) -> bool {
+        if self.is_judged_by_evaluations() {
+            return self.evaluated_return.is_some_and(|mean| mean >= target);
+        }
+        self.episodes.have_reached(target)
+    }
+
+    /// Returns whether evaluations decide on the end: rows that a run reads say nothing of its policy.
+    #[must_use]
+    pub fn is_judged_by_evaluations(&self) -> bool {
+        self.config.reads_input() && self.stop_return().is_some()
+    }
+
+    /// Records the mean return that the latest evaluation found.
+    pub fn handle_evaluated(&mut self, episode_return_mean: Option<f64>) {
+        self.evaluated_return = episode_return_mean;
+    }
+
+    /// Returns true once all env steps or all of the time are used up.
+    #[must_use]
+    pub fn is_used_up(&self, now: Micros) -> bool {
+        self.is_late(now) || self.env_steps >= self.config.stop.env_steps
+    }
+
+    /// Returns true once the time of the run is used up.
+    #[must_use]
+    pub fn is_late(&self, now: Micros) -> bool {
+        let limit = self.config.stop.wall_s.map(Micros::from_secs_f64);
+        limit.is_some_and(|limit| self.elapsed(now) >= limit)
+    }
+
+    /// Checks that no env step was lost or counted twice.
+    ///
+    /// # Errors
+    /// [`UnbalancedLedger`], which holds the ledger.
+    pub fn check_ledger(&self) -> Result<(), UnbalancedLedger> {
+        self.group.ledger().check()
+    }
+
+    /// Ends the run: takes back its leases and stops its stopwatch.
+    pub fn end(&mut self, end: &RunEnd, now: Micros) {
+        self.stopwatch.pause(now);
+        self.group.stop(now);
+        self.phase = end.phase();
+        self.error = end.error().unwrap_or_default();
+    }
+
+    /// Marks a run that has ended as failed: its last files could not be written.
+    pub fn fail(&mut self, error: String) {
+        (self.phase, self.error) = (crate::protocol::Phase::Failed, error);
+    }
+
+    /// Records that the learner has used rows of a worker that failed an audit.
+    pub fn taint(&mut self) {
+        self.is_tainted = true;
+    }
+
+    /// Returns whether the learner has used rows of a worker that failed an audit.
+    #[must_use]
+    pub fn is_tainted(&self) -> bool {
+        self.is_tainted
+    }
+
+    /// Returns why the same seed may give other rows, in the words of the summary; empty for a reproducible run.
+    #[must_use]
+    pub fn not_reproducible(&self) -> Vec<String> {
+        let mut causes = Vec::new();
+        if self.env_state == EnvState::Opaque {
+            causes.push("the environment is opaque: its open episodes end where their slots move".into());
+        }
+        let abandoned = self.group.ledger().abandoned_episodes;
+        if abandoned > 0 {
+            causes.push(format!("{abandoned} open episodes were given up"));
+        }
+        if !self.mode.is_synchronous() {
+            causes.push(
+                "which rows a batch has depends on time, unless its journal is replayed: mode is not synchronous"
+                    .into(),
+            );
+        }
+        if self.is_tainted {
+            causes.push("rows were used that a worker had made up".into());
+        }
+        causes
+    }
+}

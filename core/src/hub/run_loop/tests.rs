@@ -1,0 +1,109 @@
+use super::*;
+use crate::{
+    batch::SlotFragment,
+    group::{GroupCommand, WorkerProfile},
+    hub::{BatchWork, RunEnd, RunLoopConfig},
+    kernels::Kernels,
+    policy::Postprocessing,
+    protocol::message::WeightsApplied,
+    worker::{Advance, Registry, RolloutWorkerBuilder, SlotRunner},
+};
+
+const WORKER: WorkerId = WorkerId(1);
+
+fn builder() -> RolloutWorkerBuilder {
+    RolloutWorkerBuilder::new(Registry::builtin()).kernels(Kernels::PORTABLE)
+}
+
+/// A run of two slots with fragments of 8 steps, and a worker that is able.
+fn run(consumer: BatchConsumer) -> (RunLoop, SlotRunner) {
+    let config = RunConfig::sampling("CartPole-v1", 2).rollout_fragment_length(8).fcnet_hiddens(&[4]).stop_after(48);
+    let parts = builder().learning_parts(&config).unwrap();
+    let runner = SlotRunner::new(&config, builder()).unwrap();
+    let parts = RunLoopConfig { consumer, ..RunLoopConfig::sampling(1, config, &parts).unwrap() };
+    let mut run = RunLoop::new(parts, Micros(0)).unwrap();
+    run.group.handle_joined(WORKER, WorkerProfile::NATIVE, Micros(0));
+    run.group.handle_answer(WORKER, Ok(()), Micros(0));
+    (run, runner)
+}
+
+/// Executes all leases that are granted.
+fn work(run: &mut RunLoop, runner: &mut SlotRunner, now: Micros) {
+    while let Some(command) = run.group.poll_command() {
+        let GroupCommand::Grant { lease, .. } = command else { continue };
+        let id = lease.id;
+        if let Some(frame) = run.weights_of(lease.weights_version) {
+            runner.set_weights(&frame).unwrap();
+        }
+        runner.begin(lease).unwrap();
+        let Advance::Done { fragments, .. } = runner.advance(8) else { panic!("8 steps are a fragment") };
+        run.group.handle_fragments(WORKER, id, fragments, now);
+    }
+}
+
+/// Between the first batch and its update there is neither a fragment in the making nor an iteration counted; a run that
+/// seemed not to have begun then would be begun a second time, with the first weights.
+#[test]
+fn run_has_begun_while_its_first_batch_is_consumed() {
+    let (mut run, mut runner) = run(BatchConsumer::Learner(Postprocessing::None));
+    assert!(!run.has_begun());
+    run.begin_iteration(Micros(0)).unwrap();
+    work(&mut run, &mut runner, Micros(0));
+    assert!(matches!(run.poll_batch(), Some(Ok(BatchWork::Learn { .. }))));
+    assert!(run.has_begun() && run.is_consuming() && run.group.fragment().is_none());
+}
+
+#[test]
+fn learning_run_ends_after_its_env_steps_and_counts_time_of_the_caller() {
+    let (mut run, mut runner) = run(BatchConsumer::Learner(Postprocessing::None));
+    let mut now = Micros(0);
+    for iteration in 1..=3 {
+        assert_eq!(run.end_reached(now), None);
+        run.begin_iteration(now).unwrap();
+        now = now + Micros::from_millis(500);
+        work(&mut run, &mut runner, now);
+        let Some(Ok(BatchWork::Learn { batch, fragments })) = run.poll_batch() else { panic!("no batch") };
+        assert_eq!((batch.env_steps, fragments.iter().map(SlotFragment::env_steps).sum::<u64>()), (16, 16));
+        let weights = run.weights().with_version(WeightsVersion(iteration));
+        run.handle_learned(weights, now);
+        assert_eq!((run.iteration(), run.env_steps(), run.steps_per_s()), (iteration, 16 * iteration, 32.0));
+        assert!(run.poll_weights().unwrap().is_some(), "new weights are published once");
+        assert!(run.poll_weights().unwrap().is_none());
+    }
+    assert_eq!(run.end_reached(now), Some(RunEnd::Finished));
+    run.end(&RunEnd::Finished, now);
+    assert_eq!((run.phase(), run.elapsed(now + Micros::from_secs(9))), (Phase::Finished, Micros::from_millis(1_500)));
+    assert!(run.check_ledger().is_ok() && run.not_reproducible().is_empty());
+}
+
+#[test]
+fn paused_and_draining_runs_grant_nothing() {
+    let (mut run, mut runner) = run(BatchConsumer::Caller);
+    run.pause(Micros(0)).unwrap();
+    run.begin_iteration(Micros(0)).unwrap();
+    assert!(run.group.poll_command().is_none());
+    run.resume(Micros(5)).unwrap();
+    assert_eq!(run.elapsed(Micros(7)), Micros(2));
+    run.drain();
+    assert!(run.pause(Micros(7)).is_err() && run.resume(Micros(7)).is_err());
+    work(&mut run, &mut runner, Micros(7));
+    assert!(run.is_drained());
+}
+
+#[test]
+fn weights_that_were_never_sent_do_not_count_as_applied() {
+    let (mut run, _) = run(BatchConsumer::Caller);
+    let weights = run.weights().clone();
+    let version = run.set_weights(&weights).unwrap();
+    let say = |run: &mut RunLoop, number: u32, version: u64| {
+        run.handle_weights_applied(WORKER, &WeightsApplied { run: number, version });
+    };
+    say(&mut run, 1, u64::MAX);
+    say(&mut run, 1, version.0);
+    assert!(run.poll_weights().unwrap().is_some());
+    assert!(!run.have_applied(version, Micros(0)), "the worker said so before they were sent");
+    say(&mut run, 2, version.0);
+    assert!(!run.have_applied(version, Micros(0)), "of another run");
+    say(&mut run, 1, version.0);
+    assert!(run.have_applied(version, Micros(0)));
+}

@@ -1,0 +1,150 @@
+//! The weights of a run: what workers were sent, and what they act with.
+
+use super::RunLoop;
+use crate::{
+    group::WorkerState,
+    hash::{Hash128, run_weights_hash, weights_hash},
+    ids::{PolicyId, WeightsVersion, WorkerId},
+    prelude::*,
+    protocol::{Frame, TooLarge, convert, message::WeightsApplied},
+    time::Micros,
+    weights::{Weights, WeightsError},
+};
+
+/// Weights that are kept to recompute fragments that arrive late.
+const MAX_RECENT_WEIGHTS: usize = 64;
+
+/// Why weights could not be set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SyncError {
+    /// No run takes weights from outside.
+    #[error("no run of rows alone is going on: begin one with Hub::sample")]
+    NoRun,
+    /// The policy of the run has other tensors.
+    #[error("the run's policy has other tensors: {0}")]
+    Misfit(#[from] WeightsError),
+    /// The weights do not fit into a message.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    /// The run or the hub ended before all workers had applied them.
+    #[error("the run ended before all workers had applied the weights")]
+    Ended,
+}
+
+impl RunLoop {
+    /// Returns the newest weights.
+    #[must_use]
+    pub fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    /// Returns the newest weights as workers are sent them.
+    ///
+    /// # Errors
+    /// [`TooLarge`] for weights that no message can hold.
+    pub fn weights_frame(&self) -> Result<Frame, TooLarge> {
+        convert::weights_frame(self.number, &self.weights)
+    }
+
+    /// Returns the hash of all weights. A run's weights are those of its policies.
+    #[must_use]
+    pub fn weights_hash(&self) -> Hash128 {
+        run_weights_hash(&self.weights, &self.policies).unwrap_or_else(|_| weights_hash(&self.weights))
+    }
+
+    /// Returns the hash of each policy's weights, where there are several.
+    #[must_use]
+    pub fn policy_hashes(&self) -> BTreeMap<PolicyId, Hash128> {
+        let weights = if self.has_one_policy() { None } else { self.weights.of_policies(&self.policies).ok() };
+        weights.into_iter().flatten().map(|(id, weights)| (id, weights_hash(&weights))).collect()
+    }
+
+    /// Returns true if weights were set that need not wait any longer.
+    #[must_use]
+    pub fn has_next_weights(&self) -> bool {
+        self.next_weights.is_some() && self.is_between_iterations()
+    }
+
+    /// Returns true if weights may be sent that act from the next iteration on: no fragment is being sampled.
+    #[must_use]
+    pub fn is_between_iterations(&self) -> bool {
+        self.mode.is_synchronous() && self.group.fragment().is_none()
+    }
+
+    /// Returns the weights if they have changed since all workers were sent them. Not while a fragment is being sampled: a
+    /// worker with newer weights could not help with it.
+    ///
+    /// # Errors
+    /// [`TooLarge`] for weights that no message can hold.
+    pub fn poll_weights(&mut self) -> Result<Option<Frame>, TooLarge> {
+        if self.group.fragment().is_some() || self.is_local() {
+            return Ok(None);
+        }
+        if let Some(next) = self.next_weights.take() {
+            self.weights = next;
+        }
+        if self.weights.version() == self.published {
+            return Ok(None);
+        }
+        self.published = self.weights.version();
+        self.weights_frame().map(Some)
+    }
+
+    /// Sets weights of a run without a learner and returns the version that they get. They act from the next iteration on that
+    /// has not begun.
+    ///
+    /// # Errors
+    /// [`SyncError::NoRun`] in a run that learns, [`SyncError::Misfit`] for other tensors.
+    pub fn set_weights(&mut self, weights: &Weights) -> Result<WeightsVersion, SyncError> {
+        if !self.is_sampling_only() {
+            return Err(SyncError::NoRun);
+        }
+        let newest = self.next_weights.as_ref().unwrap_or(&self.weights);
+        weights.check_like(newest)?;
+        let version = WeightsVersion(newest.version().0 + 1);
+        self.next_weights = Some(weights.with_version(version));
+        Ok(version)
+    }
+
+    /// Records what a worker says it acts with. Weights that were never sent are ignored.
+    pub fn handle_weights_applied(&mut self, worker: WorkerId, applied: &WeightsApplied) {
+        let version = WeightsVersion(applied.version);
+        if applied.run == self.number && version <= self.weights.version() {
+            self.group.handle_weights_applied(worker, version);
+        }
+    }
+
+    /// Returns true once all workers that get leases act with these weights, or newer ones. A worker in quarantine gets none,
+    /// and one that has not answered or is unable has not begun.
+    #[must_use]
+    pub fn have_applied(&self, version: WeightsVersion, now: Micros) -> bool {
+        let acts = |state| !matches!(state, WorkerState::Quarantined | WorkerState::Unanswered | WorkerState::Unable);
+        let mut acting = self.group.workers(now).filter(|worker| acts(worker.state));
+        self.published >= version && acting.all(|worker| worker.weights_version >= Some(version))
+    }
+
+    /// Returns the updates between a worker's weights and the newest.
+    #[must_use]
+    pub fn weights_lag(&self, version: Option<WeightsVersion>) -> u64 {
+        self.weights.version().0.saturating_sub(version.map_or(0, |version| version.0))
+    }
+
+    /// Returns the weights of a version, if they are not too old.
+    #[must_use]
+    pub fn weights_of(&self, version: WeightsVersion) -> Option<Weights> {
+        let mut known = self.recent_weights.iter().chain([&self.weights]);
+        known.find(|weights| weights.version() == version).cloned()
+    }
+
+    /// Keeps what audits may need of the weights that are replaced.
+    pub(super) fn keep_weights(&mut self) {
+        if self.group.has_untrusted() {
+            self.recent_weights.push_back(self.weights.clone());
+        }
+        let oldest = self.group.oldest_weights();
+        self.recent_weights.retain(|weights| oldest.is_some_and(|oldest| weights.version() >= oldest));
+        if self.recent_weights.len() > MAX_RECENT_WEIGHTS {
+            self.recent_weights.pop_front();
+        }
+    }
+}
