@@ -29,6 +29,9 @@ pub enum LearnError {
     /// Rows of older weights do not say what V-trace needs to know.
     #[error("rows of older weights cannot be corrected: {0}")]
     Stale(#[from] PostprocessError),
+    /// The workers that sample or read for the learner have failed.
+    #[error("{0}")]
+    Rows(String),
     /// There is nothing to learn from.
     #[error("the train batch is empty")]
     EmptyBatch,

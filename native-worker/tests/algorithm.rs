@@ -9,8 +9,9 @@ use rollmesh::{
     Registry,
     hub::HubConfig,
     train::{Algorithm, AlgorithmError, RunConfig, RunEnd, RunRequest},
+    worker_group::{Placement, WorkerGroup},
 };
-use rollmesh_core::run::InputSource;
+use rollmesh_core::{run::InputSource, worker::RolloutConfig};
 use serde_json::json;
 use support::Process;
 
@@ -102,6 +103,55 @@ fn policies_are_evaluated_between_steps_without_any_trace() {
     let undisturbed = all_steps(Algorithm::new(config(0), &Registry::builtin()).unwrap()).1;
     while algorithm.step().unwrap().is_some() {}
     assert_eq!(algorithm.stop().unwrap().weights_hash.to_string(), undisturbed);
+}
+
+/// Two workers with two environments each, and a local one that learns.
+fn group(placement: Placement) -> WorkerGroup {
+    let config = RolloutConfig::new("CartPole-v1").num_envs(2).rollout_fragment_length(8).seed(5);
+    let config = RolloutConfig { train_batch_size: 64, ..config.single_policy("ppo") };
+    WorkerGroup::builder(config).num_workers(2).placement(placement).build().unwrap()
+}
+
+fn processes() -> Placement {
+    Placement::processes_of(env!("CARGO_BIN_EXE_rollmesh"))
+}
+
+#[test]
+fn groups_of_threads_and_of_processes_learn_the_same() {
+    let over = |placement| {
+        let run = RunConfig::default().stop_after(320);
+        all_steps(Algorithm::over(group(placement), run, &Registry::builtin()).unwrap())
+    };
+    let threads = over(Placement::Threads);
+    assert_eq!(threads.0, 5);
+    assert_eq!(over(processes()), threads);
+}
+
+#[test]
+fn run_over_group_resumes_bit_identically() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = RunConfig::default().stop_after(320);
+    let calm = all_steps(Algorithm::over(group(Placement::Threads), run.clone(), &Registry::builtin()).unwrap()).1;
+    let request = RunRequest { run_dir: Some(directory.path().join("run")), ..run.into() };
+    let mut algorithm = Algorithm::over(group(Placement::Threads), request, &Registry::builtin()).unwrap();
+    for _ in 0..2 {
+        algorithm.step().unwrap().unwrap();
+    }
+    let saved = algorithm.save().unwrap().to_owned();
+    // Two more iterations are lost.
+    algorithm.step().unwrap().unwrap();
+    drop(algorithm);
+    let mut resumed = Algorithm::restore_over(group(processes()), saved, &Registry::builtin()).unwrap();
+    while resumed.step().unwrap().is_some() {}
+    assert_eq!(resumed.stop().unwrap().weights_hash.to_string(), calm);
+}
+
+#[test]
+fn group_that_cannot_learn_is_refused_by_name() {
+    let group = WorkerGroup::builder(RolloutConfig::new("CartPole-v1").single_policy("random")).build().unwrap();
+    let mut algorithm = Algorithm::over(group, RunConfig::default(), &Registry::builtin()).unwrap();
+    let error = algorithm.step().unwrap_err().to_string();
+    assert!(error.contains("random") || error.contains("default_policy"), "{error}");
 }
 
 #[test]

@@ -79,11 +79,6 @@ impl RunConfig {
         let filters = self.rollout.observation_filter != FilterKind::NoFilter;
         let rules = [
             (
-                "num_workers",
-                self.num_workers > 0,
-                "what is read is read where it is learned from: leave the workers out",
-            ),
-            (
                 "evaluation.episodes",
                 self.stop.episode_return_mean.is_some() && self.evaluation.episodes == 0,
                 "the stop return is a mean of the policy's own episodes: let --evaluation-episodes be more than 0",

@@ -85,7 +85,6 @@ fn run_that_reads_files_has_defaults_and_checks_of_its_own() {
     for (settings, path) in [
         (r#"{"input": "samples", "output": "copy"}"#, "output"),
         (r#"{"input": "samples", "observation_filter": "MeanStdFilter"}"#, "observation_filter"),
-        (r#"{"input": "samples", "num_workers": 2}"#, "num_workers"),
         (
             r#"{"input": "samples", "stop": {"episode_return_mean": 9}, "evaluation": {"episodes": 0}}"#,
             "evaluation.episodes",

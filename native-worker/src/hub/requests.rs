@@ -10,6 +10,7 @@ use crate::{
     checkpoint::PolicyCheckpoint,
     learner::LearnError,
     train::{IterationMetrics, RunRequest, SavedRun, StartError, Summary, Task},
+    worker_group::WorkerGroup,
 };
 
 impl Hub {
@@ -42,6 +43,18 @@ impl Hub {
     /// As [`resume`](Self::resume), but each iteration begins when [`step`](Self::step) asks for it.
     pub(crate) async fn resume_stepwise(&self, saved: SavedRun) -> Result<oneshot::Receiver<Summary>, StartRunError> {
         self.start_run(Task::Resume(Box::new(saved)), true).await
+    }
+
+    /// As [`train_stepwise`](Self::train_stepwise) or [`resume_stepwise`](Self::resume_stepwise), from what the workers of a
+    /// group sample or read.
+    pub(crate) async fn train_over(
+        &self,
+        request: RunRequest,
+        saved: Option<SavedRun>,
+        workers: WorkerGroup,
+    ) -> Result<oneshot::Receiver<Summary>, StartRunError> {
+        let task = Task::Over(Box::new(request), saved.map(Box::new), Box::new(workers));
+        self.start_run(task, true).await
     }
 
     /// Executes an iteration of a run that begins them when it is asked to; none if the run is over.

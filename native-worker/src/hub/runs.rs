@@ -41,6 +41,7 @@ impl Actor {
             number,
             registry: &self.registry,
             kernels: self.kernels,
+            program: &self.program,
             first_lease: self.next_lease,
             now: self.now(),
         };

@@ -21,6 +21,7 @@ use crate::{
     hub::{CheckpointNowError, Hub, HubConfig, HubError, StartRunError},
     kernels::AUTO,
     native,
+    worker_group::WorkerGroup,
 };
 
 /// The most env steps of each sub-environment of an evaluation whose episodes have no limit.
@@ -110,6 +111,56 @@ impl Algorithm {
         let request = request.into();
         let (run, run_dir) = (request.config.clone(), request.run_dir.clone());
         Self::start(hub, registry, run, run_dir, async |hub| hub.train_stepwise(request).await)
+    }
+
+    /// Begins a run over the workers of a group, wherever they are: threads, processes, or workers that connect. Each iteration is
+    /// RLlib's `synchronous_parallel_sample`, an update of the group's local worker, and `sync_weights`, of at least
+    /// [`train_batch_size`](rollmesh_core::worker::RolloutConfig::train_batch_size) env steps. Environment and policies are
+    /// the group's, whose policies must be of kinds that learn; of `request` count its stop conditions, evaluation, files
+    /// and checkpoints. The same seed and number of workers give the same bits, unless a worker is lost: its successor
+    /// begins other episodes, and the summary says so.
+    ///
+    /// ```
+    /// use rollmesh::{Registry, train::{Algorithm, RunConfig}, worker_group::WorkerGroup};
+    /// use rollmesh_core::worker::RolloutConfig;
+    ///
+    /// let config = RolloutConfig::new("CartPole-v1").rollout_fragment_length(50).single_policy("ppo");
+    /// let group = WorkerGroup::builder(RolloutConfig { train_batch_size: 200, ..config }).num_workers(2).build()?;
+    /// let mut algorithm = Algorithm::over(group, RunConfig::default(), &Registry::builtin())?;
+    /// assert_eq!(algorithm.step()?.expect("the run has more env steps").env_steps, 200);
+    /// algorithm.stop()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn over(
+        group: WorkerGroup,
+        request: impl Into<RunRequest>,
+        registry: &Registry,
+    ) -> Result<Self, AlgorithmError> {
+        let mut request = request.into();
+        request.config.rollout = group.config().clone();
+        request.config.num_workers = u32::try_from(group.num_remote_workers()).unwrap_or(u32::MAX);
+        let (run, run_dir) = (request.config.clone(), request.run_dir.clone());
+        Self::start(HubConfig::local()?, registry, run, run_dir, async |hub| hub.train_over(request, None, group).await)
+    }
+
+    /// Resumes a run [over a group](Self::over) in its directory, with a group of the same settings and as many workers.
+    ///
+    /// # Errors
+    /// As [`restore`](Self::restore).
+    pub fn restore_over(
+        group: WorkerGroup,
+        run_dir: impl Into<PathBuf>,
+        registry: &Registry,
+    ) -> Result<Self, AlgorithmError> {
+        let saved = SavedRun::load(run_dir)?;
+        let (run, run_dir) = (saved.config().clone(), saved.request().run_dir.clone());
+        let request = saved.request().clone();
+        Self::start(HubConfig::local()?, registry, run, run_dir, async |hub| {
+            hub.train_over(request, Some(saved), group).await
+        })
     }
 
     /// Resumes the run in a directory bit-identically: one that [`save`](Self::save) or

@@ -1,4 +1,5 @@
-//! RLlib's local worker: one worker reads or samples what its policies learn from, for runs without slots.
+//! RLlib's local worker: its policies learn from what it samples or reads by itself, or what other workers do, in runs without
+//! leases.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,30 +17,28 @@ use rollmesh_core::{
     ids::{PolicyId, WeightsVersion},
     policy::{AllReduceError, PolicyError, Postprocessing},
     run::{InputSource, PolicyConfig, RunConfig},
-    sampler::{Position, SampleError},
-    time::Micros,
     weights::Weights,
-    worker::{DataParallelConfig, RolloutError, RolloutWorker, WorkerMetrics, WorkerStateError},
+    worker::{DataParallelConfig, RolloutConfig, RolloutError, RolloutWorker, WorkerStateError},
 };
 use serde::{Deserialize, Serialize};
 
-use super::{RunRequestError, read_metrics::ReadMetrics};
+use super::{RunRequestError, read_metrics::ReadMetrics, rows::Rows};
 use crate::{
     Registry,
     learner::{ENV_STEPS, LearnError, Learned, Results, algorithm, tell_results},
     offline::{DATASET, DATASET_SETTINGS, INPUT_SETTINGS},
+    worker_group::WorkerGroup,
 };
 
-/// A worker whose policies learn where it samples, on a thread of its own.
+/// The learner of a run without leases, and the workers that sample or read for it, on a thread of its own.
 pub(crate) struct LocalWorker {
-    worker: RolloutWorker,
-    /// Env steps of a batch, at least.
-    train_batch_size: usize,
-    reads_input: bool,
+    rows: Rows,
+    /// The settings of its workers.
+    config: RolloutConfig,
     read: ReadMetrics,
-    /// What is read after the last batch that was learned from; none for a sampler, and for what can only be read from its
-    /// beginning.
-    position: Option<Position>,
+    /// Where samplers and inputs were after the last batch that was learned from, while another one is being made or was
+    /// interrupted.
+    before: Option<Vec<Vec<u8>>>,
     is_interrupted: Arc<AtomicBool>,
     /// Other ranks, until it has joined them.
     ranks: Option<DataParallelConfig>,
@@ -47,19 +46,18 @@ pub(crate) struct LocalWorker {
     has_begun: bool,
 }
 
-/// How long it samples before it looks for an interruption.
-const SPAN: Micros = Micros(50_000);
-
 /// The result of an iteration.
 pub(crate) struct Iterated {
     /// That were learned from.
     pub(crate) env_steps: u64,
     /// That ended in it.
     pub(crate) episodes: Vec<EpisodeMetrics>,
-    /// What reading has said, of this life of the run and of those before it.
+    /// What reading has reported, in this process and in those before it.
     pub(crate) read: ReadMetrics,
     /// What may be a mistake.
     pub(crate) warnings: Vec<String>,
+    /// How often a worker was replaced so far.
+    pub(crate) restarts: u64,
     pub(crate) learned: Learned,
 }
 
@@ -67,127 +65,148 @@ pub(crate) struct Iterated {
 #[derive(Serialize, Deserialize)]
 struct State {
     worker: Vec<u8>,
-    /// See [`LocalWorker`].
-    position: Option<Vec<u8>>,
+    /// By worker.
+    samplers: Vec<Vec<u8>>,
     blackholed_env_steps: u64,
     corrupt_lines: u64,
 }
 
 impl LocalWorker {
-    /// A worker for a run, which it may do together with other ranks.
+    /// Returns a worker that samples or reads by itself, which it may do together with other ranks.
     pub(crate) fn new(worker: RolloutWorker, ranks: Option<DataParallelConfig>) -> Self {
-        let config = worker.creation_args();
-        let train_batch_size = config.train_batch_size.max(1) as usize;
-        let (reads_input, read, is_interrupted) = (!config.input.is_sampler(), ReadMetrics::default(), Arc::default());
-        let position = worker.input_position();
-        Self { worker, train_batch_size, reads_input, read, position, is_interrupted, ranks, has_begun: false }
+        let config = worker.creation_args().clone();
+        Self::of(Rows::Alone(Box::new(worker)), config, ranks)
     }
 
-    /// Callbacks hear that the run begins.
+    /// Returns the local worker of a group, for which the others sample or read.
+    ///
+    /// # Errors
+    /// [`LearnError::Rows`] for a group without a local worker.
+    pub(crate) fn over(group: WorkerGroup) -> Result<Self, LearnError> {
+        let mut rows = Rows::Group(Box::new(group));
+        let config = rows.config()?;
+        Ok(Self::of(rows, config, None))
+    }
+
+    fn of(rows: Rows, config: RolloutConfig, ranks: Option<DataParallelConfig>) -> Self {
+        let (read, is_interrupted) = (ReadMetrics::default(), Arc::default());
+        Self { rows, config, read, before: None, is_interrupted, ranks, has_begun: false }
+    }
+
+    /// Tells callbacks that the run begins.
     pub(crate) fn begin(&mut self) -> Result<(), LearnError> {
         self.has_begun = true;
-        let info = self.worker.info().clone();
-        Ok(self.worker.callbacks_mut().on_algorithm_init(&info)?)
+        let worker = self.rows.learner()?;
+        let info = worker.info().clone();
+        Ok(worker.callbacks_mut().on_algorithm_init(&info)?)
     }
 
-    /// Set, it keeps iterations from being completed.
+    /// Returns the flag that, once set, keeps iterations from being completed.
     pub(crate) fn interruption(&self) -> Arc<AtomicBool> {
         self.is_interrupted.clone()
     }
 
-    /// Ids of all policies, in order.
+    /// Returns the ids of all policies, sorted.
     pub(crate) fn ids(&self) -> Vec<PolicyId> {
-        self.worker.creation_args().policies.keys().cloned().collect()
+        self.config.policies.keys().cloned().collect()
     }
 
-    /// What the default policy does with trajectories, if it is the only one.
-    pub(crate) fn postprocessing(&self) -> Postprocessing {
-        self.worker.policy(&PolicyId::DEFAULT).map_or(Postprocessing::None, |policy| policy.postprocessing())
+    /// Returns what the default policy does with trajectories, if it is the only one.
+    pub(crate) fn postprocessing(&mut self) -> Postprocessing {
+        let worker = self.rows.learner().ok();
+        let policy = worker.and_then(|worker| worker.policy(&PolicyId::DEFAULT));
+        policy.map_or(Postprocessing::None, |policy| policy.postprocessing())
     }
 
-    /// True if a run can go on where this one is.
-    pub(crate) fn can_go_on(&self) -> bool {
-        !self.reads_input || self.position.is_some()
+    /// Returns true if a run can be resumed where this one is.
+    pub(crate) fn can_be_resumed(&self) -> bool {
+        match &self.rows {
+            Rows::Alone(worker) => self.config.input.is_sampler() || worker.input_position().is_some(),
+            // Only its workers know; a run that cannot be resumed says so when it should be.
+            Rows::Group(_) => true,
+        }
     }
 
-    /// What reading has said, in this life of the run and in those before it.
+    /// Returns what reading has reported, in this process and in those before it.
     pub(crate) fn read(&self) -> &ReadMetrics {
         &self.read
     }
 
-    /// Weights of all policies.
+    /// Returns the weights of all policies.
     pub(crate) fn weights(&mut self) -> Result<Weights, LearnError> {
-        let weights = self.worker.weights(None)?;
+        let weights = self.rows.learner()?.weights(None)?;
         let version = weights.values().map(Weights::version).max().unwrap_or(WeightsVersion(0));
         Ok(Weights::of_run(version, &weights).map_err(PolicyError::from)?)
     }
 
-    /// Lets the policies go on with other weights, if they are others.
+    /// Lets the policies continue with other weights, if they are others.
     pub(crate) fn set_weights(&mut self, weights: &Weights) -> Result<(), LearnError> {
         if weights_hash(weights) != weights_hash(&self.weights()?) {
             let weights = weights.of_policies(&self.ids()).map_err(PolicyError::from)?;
-            self.worker.set_weights(&weights, None, None)?;
+            self.rows.learner()?.set_weights(&weights, None, None)?;
         }
-        Ok(())
+        let vars = self.rows.learner()?.global_vars();
+        self.rows.sync(&vars)
     }
 
-    /// All that the worker needs, besides its configuration, to go on after the last batch that was learned from.
+    /// Returns all that its workers need, besides their configuration, to continue after the last batch that was learned from.
     pub(crate) fn state(&mut self) -> Result<Vec<u8>, LearnError> {
         let ReadMetrics { blackholed_env_steps, corrupt_lines, .. } = self.read;
-        let position = self.position.as_ref().map(|position| position.as_bytes().to_vec());
-        let state = State { worker: self.worker.save()?, position, blackholed_env_steps, corrupt_lines };
+        let samplers = match &self.before {
+            Some(before) => before.clone(),
+            None => self.rows.sampler_states()?,
+        };
+        let state = State { worker: self.rows.learner()?.save()?, samplers, blackholed_env_steps, corrupt_lines };
         Ok(postcard::to_allocvec(&state).map_err(|_| not_a_state())?)
     }
 
-    /// Goes on from a [state](Self::state).
+    /// Continues from a [state](Self::state).
     pub(crate) fn restore(&mut self, state: &[u8]) -> Result<(), LearnError> {
-        let State { worker, position, blackholed_env_steps, corrupt_lines } =
+        let State { worker: own, samplers, blackholed_env_steps, corrupt_lines } =
             postcard::from_bytes(state).map_err(|_| not_a_state())?;
-        self.worker.restore(&worker)?;
-        let info = self.worker.info().clone();
-        self.worker.callbacks_mut().on_checkpoint_loaded(&info)?;
-        self.position = position.map(Position::from_bytes);
-        match &self.position {
-            Some(position) => self.worker.set_input_position(position)?,
-            None if self.reads_input => {
-                let reason = "it can only be read from its beginning, so a run with it cannot be resumed; begin another with \
-                              --init-weights";
-                return Err(RolloutError::from(SampleError::Input(reason.into())).into());
-            }
-            None => {}
-        }
+        let worker = self.rows.learner()?;
+        worker.restore(&own)?;
+        let info = worker.info().clone();
+        worker.callbacks_mut().on_checkpoint_loaded(&info)?;
+        let vars = worker.global_vars();
+        self.rows.sync(&vars)?;
+        self.rows.set_sampler_states(samplers)?;
         self.read = ReadMetrics::counted(blackholed_env_steps, corrupt_lines);
         Ok(())
     }
 
-    /// Reads or samples a train batch, and lets the policies learn from it. None after an interruption: then nothing was
+    /// Samples or reads a train batch, and lets the policies learn from it. `None` after an interruption: then nothing was
     /// learned, and [`state`](Self::state) is that after the batch before. `results` are what is known of the run.
     pub(crate) fn iterate(&mut self, mut results: Results) -> Result<Option<Iterated>, LearnError> {
         if let Some(ranks) = self.ranks.take() {
-            self.worker.setup_data_parallel(&ranks)?;
+            self.rows.learner()?.setup_data_parallel(&ranks)?;
         }
-        let (mut batches, mut steps, mut warnings) = (Vec::new(), 0, Vec::new());
+        let mut warnings = self.rows.tend()?;
+        self.before = Some(self.rows.sampler_states()?);
+        let wanted = self.config.train_batch_size.max(1) as usize;
+        let (mut batches, mut steps) = (Vec::new(), 0);
         let (mut ended, mut read) = (Vec::<RolloutMetrics>::new(), ReadMetrics::default());
-        while steps < self.train_batch_size {
-            let Some(batch) = self.sample()? else { break };
-            let metrics = self.worker.metrics();
-            read.add(&metrics);
-            let WorkerMetrics { episodes, warnings: new, .. } = metrics;
-            warnings.extend(new.iter().map(ToString::to_string));
-            steps += batch.env_steps();
-            ended.extend(episodes);
-            batches.push(batch);
+        while steps < wanted {
+            let Some(sampled) = self.rows.sample(wanted - steps, &self.is_interrupted)? else { break };
+            for metrics in self.rows.metrics()? {
+                read.add(&metrics);
+                warnings.extend(metrics.warnings.iter().map(ToString::to_string));
+                ended.extend(metrics.episodes);
+            }
+            steps += sampled.iter().map(AnyBatch::env_steps).sum::<usize>();
+            batches.extend(sampled);
         }
         let Some(steps) = self.agree(steps as u64)? else { return Ok(None) };
-        let infos = self.worker.learn_on_batch(&joined(&batches)?)?;
-        let mut vars: GlobalVars = self.worker.global_vars();
+        let worker = self.rows.learner()?;
+        let infos = worker.learn_on_batch(&joined(&batches)?)?;
+        let mut vars: GlobalVars = worker.global_vars();
         vars.timestep += steps;
         for id in infos.keys() {
             *vars.num_grad_updates_per_policy.entry(id.clone()).or_default() += 1;
         }
-        self.worker.set_global_vars(&vars, None)?;
+        self.rows.sync(&vars)?;
+        self.before = None;
         self.read.follow(read);
-        self.position = self.worker.input_position();
         results.insert(ENV_STEPS.into(), vars.timestep as f64);
         let summary = EpisodeSummary::of(&ended);
         let means = [("episode_return_mean", summary.episode_return.mean), ("episode_len_mean", summary.length.mean)];
@@ -195,32 +214,21 @@ impl LocalWorker {
             results.insert(name.into(), mean);
         }
         let is_single = self.ids() == [PolicyId::DEFAULT];
-        let added = tell_results(self.worker.callbacks_mut(), is_single, &infos, results)?;
+        let added = tell_results(self.rows.learner()?.callbacks_mut(), is_single, &infos, results)?;
         let learned = Learned { weights: self.weights()?, infos, added };
         let lost = ended.iter().filter_map(|episode| Some((episode.episode_id, episode.faulty.as_ref()?)));
         warnings.extend(lost.map(|(id, fault)| format!("episode {id} was lost: {fault}")));
         let episodes = ended.iter().filter(|episode| episode.faulty.is_none()).map(RolloutMetrics::of_slot).collect();
-        Ok(Some(Iterated { env_steps: steps, episodes, read: self.read.clone(), warnings, learned }))
+        let (read, restarts) = (self.read.clone(), self.rows.restarts());
+        Ok(Some(Iterated { env_steps: steps, episodes, read, warnings, restarts, learned }))
     }
 
-    /// None after an interruption.
-    fn sample(&mut self) -> Result<Option<AnyBatch>, LearnError> {
-        while !self.is_interrupted() {
-            if let Some(batch) = self.worker.sample_within(SPAN)? {
-                return Ok(Some(batch));
-            }
-        }
-        Ok(None)
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.is_interrupted.load(Ordering::Relaxed)
-    }
-
-    /// Env steps of all ranks together; none if any of them was interrupted.
+    /// Returns the env steps of all ranks together; `None` if any of them was interrupted.
     fn agree(&mut self, steps: u64) -> Result<Option<u64>, LearnError> {
-        let is_interrupted = self.is_interrupted();
-        let Some(ranks) = self.worker.data_parallel() else { return Ok(Some(steps).filter(|_| !is_interrupted)) };
+        let is_interrupted = self.is_interrupted.load(Ordering::Relaxed);
+        let Some(ranks) = self.rows.learner()?.data_parallel() else {
+            return Ok(Some(steps).filter(|_| !is_interrupted));
+        };
         let own = [&steps.to_le_bytes()[..], &[u8::from(is_interrupted)]].concat();
         let mut sum = Some(0u64);
         for (rank, bytes) in (0..).zip(ranks.all_gather("env steps of an iteration", &own, own.len())?) {
@@ -235,10 +243,9 @@ impl LocalWorker {
 
 impl Drop for LocalWorker {
     fn drop(&mut self) {
-        // After a check alone an external environment must go on.
+        // After a check alone an external environment must stay open.
         if self.has_begun {
-            // There is no one left to report a failure to.
-            let _ = self.worker.stop();
+            self.rows.stop();
         }
     }
 }

@@ -10,6 +10,7 @@ mod outcome;
 mod output;
 mod read_metrics;
 mod request;
+mod rows;
 mod run;
 mod run_dir;
 mod saving;

@@ -23,6 +23,7 @@ use crate::{
     NativeWorker as _,
     hub::TOKEN_VARIABLE,
     learner::{DeviceError, DeviceSpec, LearnError, algorithm, all_settings, register_learning_policies_on},
+    worker_group::{FailureSettings, GroupError, Placement, WorkerGroup},
 };
 
 /// A run to begin, and where its files are on this machine.
@@ -100,6 +101,9 @@ pub enum RunRequestError {
     /// The statistics of the observation filter among the weights to begin with.
     #[error("the weights to begin with: {0}")]
     Filter(#[from] FilterTensorError),
+    /// The workers that read for it.
+    #[error("the workers that read: {0}")]
+    Group(#[from] GroupError),
     /// Its learner's device.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -202,7 +206,24 @@ impl RunRequest {
         Ok(parts)
     }
 
+    /// Starts the workers that read for a run from files, as processes of a program.
+    pub(super) fn reading_group(&self, registry: &Registry, program: &Path) -> Result<WorkerGroup, RunRequestError> {
+        let failures = FailureSettings { recreate_failed_workers: true, ..FailureSettings::default() };
+        let group = WorkerGroup::builder(self.config.worker_config())
+            .registry(self.known(registry)?)
+            .num_workers(self.config.num_workers)
+            .placement(Placement::processes_of(program))
+            .worker_spec(self.config.host.worker.clone().unwrap_or_default())
+            .failures(failures);
+        Ok(group.build()?)
+    }
+
     fn builder(&self, registry: &Registry, kernels: Kernels) -> Result<RolloutWorkerBuilder, RunRequestError> {
+        Ok(RolloutWorkerBuilder::new(self.known(registry)?).kernels(kernels))
+    }
+
+    /// Returns the names of a program, with those of the policies that learn.
+    fn known(&self, registry: &Registry) -> Result<Registry, RunRequestError> {
         self.check_environs()?;
         let device = self.device()?.open()?;
         let mut registry = registry.clone();
@@ -211,7 +232,7 @@ impl RunRequest {
             let name = unknown.name.escape_debug().to_string();
             return Err(RunRequestError::UnknownAlgorithm { name, known: unknown.known });
         }
-        Ok(RolloutWorkerBuilder::new(registry).kernels(kernels))
+        Ok(registry)
     }
 
     /// Where rows of leases are kept; a worker of the run's own has an output of its own.

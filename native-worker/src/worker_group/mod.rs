@@ -108,7 +108,7 @@ const MAX_NOTICES: usize = 1_024;
 
 /// A local worker and others, asked as one. See the [module](self).
 ///
-/// It is not `Send`, since the local worker need not be; it ends its workers when it is dropped.
+/// It ends its workers when it is dropped.
 #[doc(alias("WorkerSet", "EnvRunnerGroup"))]
 pub struct WorkerGroup {
     plan: Plan,
@@ -176,6 +176,12 @@ impl WorkerGroup {
             is_stopped: false,
             epoch: Instant::now(),
         }
+    }
+
+    /// Returns the settings of the workers, with the spaces that they have found.
+    #[must_use]
+    pub fn config(&self) -> &RolloutConfig {
+        &self.config
     }
 
     fn now(&self) -> Micros {

@@ -36,7 +36,7 @@ impl ParallelSample {
         Self { max_agent_steps: Some(steps), ..Self::default() }
     }
 
-    fn is_enough<'a>(&self, batches: impl Iterator<Item = &'a AnyBatch>) -> bool {
+    pub(super) fn is_enough<'a>(&self, batches: impl Iterator<Item = &'a AnyBatch>) -> bool {
         match (self.max_env_steps, self.max_agent_steps) {
             (Some(most), _) => batches.map(AnyBatch::env_steps).sum::<usize>() >= most,
             (None, Some(most)) => batches.map(AnyBatch::agent_steps).sum::<usize>() >= most,

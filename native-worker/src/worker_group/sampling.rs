@@ -12,7 +12,10 @@ use rollmesh_core::{
     worker::{WorkerAnswer, WorkerCommand},
 };
 
-use super::{GroupError, Request, SampleCounters, TaskAnswer, WorkerGroup, setup::raised};
+use super::{GroupError, ParallelSample, Request, SampleCounters, TaskAnswer, WorkerGroup, setup::raised};
+
+/// How long a sample is waited for until the caller is asked whether it still wants it.
+const INTERRUPTION_SPAN: Duration = Duration::from_millis(50);
 
 /// The samples of all workers but the local one.
 #[derive(Debug, Default)]
@@ -143,6 +146,51 @@ impl WorkerGroup {
             came.extend(group.poll_samples());
             !group.samples.is_any_asked() || (!all && !came.is_empty())
         });
+        self.take_all_in(came)
+    }
+
+    /// Samples as [`synchronous_parallel_sample`](Self::synchronous_parallel_sample) does, or returns `None` once
+    /// `is_interrupted` says so. What was sampled until then is handed over by the next call of any method that samples.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn sample_unless(
+        &mut self,
+        env_steps: usize,
+        is_interrupted: impl Fn() -> bool,
+    ) -> Result<Option<Vec<AnyBatch>>, GroupError> {
+        let sample = ParallelSample::env_steps(env_steps);
+        if self.members.is_empty() {
+            return self.synchronous_parallel_sample(sample).map(Some);
+        }
+        loop {
+            self.take_news();
+            if !self.begin_samples()? {
+                return Err(self.nobody());
+            }
+            let mut came = Vec::new();
+            while self.samples.is_any_asked() {
+                if is_interrupted() {
+                    return self.take_all_in(came).map(|()| None);
+                }
+                self.wait_until(Some(INTERRUPTION_SPAN), |group| {
+                    came.extend(group.poll_samples());
+                    !group.samples.is_any_asked()
+                });
+            }
+            let has_any = !came.is_empty();
+            self.take_all_in(came)?;
+            if sample.is_enough(self.samples.made()) {
+                return Ok(Some(self.samples.take(u64::MAX)));
+            }
+            if !has_any || self.manager.num_healthy_workers() == 0 {
+                return Err(self.nobody());
+            }
+        }
+    }
+
+    /// Takes in what workers have made, by worker, whatever has failed.
+    fn take_all_in(&mut self, mut came: Vec<Came>) -> Result<(), GroupError> {
         came.sort_by_key(|came| came.worker);
         let mut failure = None;
         for came in came {

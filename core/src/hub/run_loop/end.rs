@@ -82,6 +82,11 @@ impl RunLoop {
         self.is_tainted
     }
 
+    /// Records how often a worker that samples or reads by itself was replaced so far: its successor begins other episodes.
+    pub fn count_restarts(&mut self, restarts: u64) {
+        self.restarts = restarts;
+    }
+
     /// Returns why the same seed may give other rows, in the words of the summary; empty for a reproducible run.
     #[must_use]
     pub fn not_reproducible(&self) -> Vec<String> {
@@ -98,6 +103,9 @@ impl RunLoop {
                 "which rows a batch has depends on time, unless its journal is replayed: mode is not synchronous"
                     .into(),
             );
+        }
+        if self.restarts > 0 {
+            causes.push(format!("{} workers were replaced, and their successors began other episodes", self.restarts));
         }
         if self.is_tainted {
             causes.push("rows were used that a worker had made up".into());

@@ -40,6 +40,8 @@ impl RolloutWorker {
             Command::SyncFilters(filters) => done(self.sync_filters(&filters))?,
             Command::State => Answer::State(self.save()?),
             Command::SetState(state) => done(self.restore(&state))?,
+            Command::SamplerState => Answer::State(self.sampler_state()?),
+            Command::SetSamplerState(state) => done(self.set_sampler_state(&state))?,
             Command::Metrics => Answer::Metrics(Box::new(self.metrics())),
             Command::AddPolicy { id, policy, state, roles } => {
                 let new = NewPolicy { state, ..NewPolicy::from(&policy) };

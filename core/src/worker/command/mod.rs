@@ -116,6 +116,10 @@ pub enum WorkerCommand {
     State,
     /// To go on from a state.
     SetState(Vec<u8>),
+    /// For where its sampler and its input are, without its policies.
+    SamplerState,
+    /// To sample and read on from there.
+    SetSamplerState(Vec<u8>),
     /// For what became of its episodes.
     #[doc(alias = "get_metrics")]
     Metrics,

@@ -118,6 +118,8 @@ fn every_command_travels_unchanged() {
         WorkerCommand::SyncFilters(filters),
         WorkerCommand::State,
         WorkerCommand::SetState(vec![0, 200, 7]),
+        WorkerCommand::SamplerState,
+        WorkerCommand::SetSamplerState(vec![9, 0]),
         WorkerCommand::Metrics,
         WorkerCommand::AddPolicy { id: PolicyId::new("q"), policy, state: Some(state), roles: roles.clone() },
         WorkerCommand::RemovePolicy { id: P, roles },

@@ -26,6 +26,11 @@ pub enum WorkerStateError {
     /// The end is missing, or something was changed.
     #[error("the worker's state is damaged")]
     Damaged,
+    /// The rows of an input that can only be read from its beginning cannot be read a second time.
+    #[error(
+        "the input can only be read from its beginning, so a run with it cannot be resumed; begin another with --init-weights"
+    )]
+    NoPosition,
     /// A policy's part.
     #[error("policy '{id}': {source}")]
     Policy {
@@ -52,6 +57,13 @@ struct State {
     /// Calls that learned so far.
     learned: u32,
     sampler: Vec<u8>,
+}
+
+/// What [`RolloutWorker::sampler_state`] gives.
+#[derive(Serialize, Deserialize)]
+struct RowsState {
+    sampler: Vec<u8>,
+    position: Option<Vec<u8>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -105,11 +117,7 @@ impl RolloutWorker {
             updates: vars.num_grad_updates_per_policy,
             seq_no: self.weights_seq_no,
             learned: self.learned,
-            sampler: match &self.parts.opened.source {
-                Source::Lockstep(sampler) => sampler.state(),
-                Source::Reader(sampler) => sampler.state(),
-                Source::None | Source::Input(_) => Vec::new(),
-            },
+            sampler: self.sampler_bytes(),
         };
         let mut head = MAGIC.to_vec();
         head.push(FORMAT_VERSION);
@@ -202,6 +210,47 @@ impl RolloutWorker {
         match &mut self.parts.opened.source {
             Source::Input(reader) => Ok(reader.set_position(position)?),
             _ => Err(RolloutError::NoInput),
+        }
+    }
+
+    /// Returns where the worker's sampler and input are, in bytes, without its policies: with it, the worker samples or reads its
+    /// next rows a second time. Of a sample that has [begun](Self::sample_within) nothing is kept.
+    ///
+    /// # Errors
+    /// [`RolloutError::Stopped`].
+    pub fn sampler_state(&self) -> Result<Vec<u8>, RolloutError> {
+        self.check_running()?;
+        let position = self.input_position().map(|position| position.as_bytes().to_vec());
+        let state = RowsState { sampler: self.sampler_bytes(), position };
+        // Writing into memory that grows cannot fail.
+        Ok(postcard::to_allocvec(&state).map_err(|_| WorkerStateError::NotAState)?)
+    }
+
+    /// Continues sampling and reading at a [state](Self::sampler_state) of a worker with the same settings. A sample that has
+    /// begun is given up.
+    ///
+    /// # Errors
+    /// [`RolloutError::State`] for bytes that are no such state, and for an input that can only be read from its beginning;
+    /// [`RolloutError::Sample`] for a state of other settings.
+    pub fn set_sampler_state(&mut self, state: &[u8]) -> Result<(), RolloutError> {
+        self.check_running()?;
+        let (state, rest) = postcard::take_from_bytes::<RowsState>(state).map_err(|_| WorkerStateError::NotAState)?;
+        if !rest.is_empty() {
+            return Err(WorkerStateError::NotAState.into());
+        }
+        self.restore_sampler(&state.sampler)?;
+        match (state.position, &self.parts.opened.source) {
+            (Some(position), _) => self.set_input_position(&Position::from_bytes(position)),
+            (None, Source::Input(_)) => Err(WorkerStateError::NoPosition.into()),
+            (None, _) => self.give_up_sample(),
+        }
+    }
+
+    fn sampler_bytes(&self) -> Vec<u8> {
+        match &self.parts.opened.source {
+            Source::Lockstep(sampler) => sampler.state(),
+            Source::Reader(sampler) => sampler.state(),
+            Source::None | Source::Input(_) => Vec::new(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! How a run is made: new, resumed, rolled back, or for its rows alone.
 
-use std::{collections::BTreeMap, fs::File, time::Duration};
+use std::{collections::BTreeMap, fs::File, path::Path, time::Duration};
 
 use rollmesh_core::{
     batch::SlotFragment,
@@ -29,11 +29,14 @@ use super::{
         read_metrics::ReadMetrics,
         request::Prepared,
         run_dir::{RunDir, RunDirError, output_series},
-        saving::{RunFiles, Saved, lock},
+        saving::{RunFiles, Saved, SavedRun, lock},
     },
     RolledBack, Run, StartError, Task, WorkerTerms,
 };
-use crate::learner::{LearnerThread, Learners};
+use crate::{
+    learner::{LearnerThread, Learners},
+    worker_group::WorkerGroup,
+};
 
 /// The discount that checkpoints name for a policy that has none: RLlib's.
 const USUAL_GAMMA: f64 = 0.99;
@@ -46,6 +49,8 @@ pub(crate) struct RunPlace<'a> {
     pub(crate) number: u32,
     pub(crate) registry: &'a Registry,
     pub(crate) kernels: Kernels,
+    /// What processes of the run execute.
+    pub(crate) program: &'a Path,
     /// Higher than those of earlier runs.
     pub(crate) first_lease: LeaseId,
     /// On the hub's clock.
@@ -68,34 +73,41 @@ struct Start {
     output: Option<RunOutput>,
 }
 
+/// A run that is resumed.
+struct Resumed {
+    request: RunRequest,
+    saved: Option<Saved>,
+    directory: Option<Directory>,
+    /// Where its output is.
+    output: Option<OutputPlace>,
+    /// Env steps that are granted a second time.
+    regenerated: u64,
+    /// The workers that sample or read for it, if it is one over a group of the program.
+    workers: Option<WorkerGroup>,
+}
+
 impl Run {
     pub(crate) fn new(place: RunPlace<'_>, task: Task) -> Result<Self, StartError> {
         match task {
-            Task::Train(request) => Self::training(place, *request),
-            Task::Resume(saved) => {
-                let (regenerated, on_disk) = (saved.regenerated(), saved.checkpoint());
-                let (request, saved, lock) = saved.into_parts();
-                let begun = request.run_dir.as_deref().map_or(Ok(None), output_series)?;
-                let kept = saved.as_ref().and_then(|saved| saved.progress.output.clone());
-                let output = kept.or_else(|| begun.map(OutputPlace::start_of));
-                let directory = Some(Directory { lock, on_disk });
-                Self::resumed(place, (request, saved, directory), output, regenerated)
-            }
+            Task::Train(request) => Self::training(place, *request, None),
+            Task::Resume(saved) => Self::resumed(place, Resumed::of(*saved, None)?),
+            Task::Over(_, Some(saved), workers) => Self::resumed(place, Resumed::of(*saved, Some(*workers))?),
+            Task::Over(request, None, workers) => Self::training(place, *request, Some(*workers)),
             Task::RollBack(from) => {
                 let RolledBack { request, saved, output, on_disk, regenerated } = *from;
                 let lock = request.run_dir.as_deref().map(lock).transpose().map_err(RunDirError::from)?;
                 // What is cut off its metrics is counted there.
                 let regenerated = if lock.is_some() { 0 } else { regenerated };
                 let directory = lock.map(|lock| Directory { lock, on_disk });
-                Self::resumed(place, (request, saved, directory), output, regenerated)
+                Self::resumed(place, Resumed { request, saved, directory, output, regenerated, workers: None })
             }
             Task::Sample(request, batches) => Self::sampling(place, *request, batches),
         }
     }
 
-    fn training(place: RunPlace<'_>, request: RunRequest) -> Result<Self, StartError> {
+    fn training(place: RunPlace<'_>, request: RunRequest, workers: Option<WorkerGroup>) -> Result<Self, StartError> {
         let request = request.written_out()?;
-        let prepared = request.prepare(place.registry, place.kernels)?;
+        let prepared = place.prepare(&request, workers)?;
         request.run_dir.as_deref().map_or(Ok(()), RunDir::check_free)?;
         let slots = request.config.num_slots();
         let output = request.leased_output(&prepared).map(|dir| RunOutput::create(dir, slots)).transpose()?;
@@ -130,14 +142,10 @@ impl Run {
 
     /// Resumes the run from where it was saved, or begins it if it never was. Its output is resumed there, too, if it still has
     /// one.
-    fn resumed(
-        place: RunPlace<'_>,
-        (request, saved, directory): (RunRequest, Option<Saved>, Option<Directory>),
-        output: Option<OutputPlace>,
-        regenerated: u64,
-    ) -> Result<Self, StartError> {
+    fn resumed(place: RunPlace<'_>, resumed: Resumed) -> Result<Self, StartError> {
+        let Resumed { request, saved, directory, output, regenerated, workers } = resumed;
         let request = request.written_out()?;
-        let prepared = request.prepare(place.registry, place.kernels)?;
+        let prepared = place.prepare(&request, workers)?;
         let kept = saved.as_ref().map_or((0, 0), |saved| (saved.progress.metrics_bytes, saved.progress.journal_bytes));
         let slots = request.config.num_slots();
         let mut warning = None;
@@ -264,7 +272,7 @@ impl Run {
             }
             None => request.given_weights().map_or(Ok(()), |weights| worker.set_weights(&weights))?,
         }
-        let warning = (!worker.can_go_on())
+        let warning = (!worker.can_be_resumed())
             .then_some("this input can only be read from its beginning: a run that is interrupted cannot be resumed");
         let rank = request.data_parallel.as_ref().map_or(0, |ranks| ranks.rank);
         let (policies, interruption, read) = (worker.ids(), worker.interruption(), worker.read().clone());
@@ -328,7 +336,35 @@ impl Run {
     }
 }
 
+impl Resumed {
+    fn of(saved: SavedRun, workers: Option<WorkerGroup>) -> Result<Self, StartError> {
+        let (regenerated, on_disk) = (saved.regenerated(), saved.checkpoint());
+        let (request, saved, lock) = saved.into_parts();
+        let begun = request.run_dir.as_deref().map_or(Ok(None), output_series)?;
+        let kept = saved.as_ref().and_then(|saved| saved.progress.output.clone());
+        let output = kept.or_else(|| begun.map(OutputPlace::start_of));
+        let directory = Some(Directory { lock, on_disk });
+        Ok(Self { request, saved, directory, output, regenerated, workers })
+    }
+}
+
 impl RunPlace<'_> {
+    /// Makes what the run needs: with the workers of a group, or those that its settings ask for.
+    fn prepare(&self, request: &RunRequest, workers: Option<WorkerGroup>) -> Result<Prepared, StartError> {
+        let workers = match workers {
+            None if request.config.reads_input() && request.config.num_workers > 0 => {
+                // One worker in this process finds everything that can be wrong with the settings.
+                drop(request.prepare(self.registry, self.kernels)?);
+                Some(request.reading_group(self.registry, self.program)?)
+            }
+            workers => workers,
+        };
+        match workers {
+            Some(group) => Ok(Prepared::Local(Box::new(LocalWorker::over(group)?), None)),
+            None => Ok(request.prepare(self.registry, self.kernels)?),
+        }
+    }
+
     /// Returns the loop of a run with these weights, without policies and leases yet.
     fn of_loop(&self, request: &RunRequest, weights: Weights) -> RunLoopConfig {
         let directory = request.run_dir.as_ref().map_or_else(String::new, |directory| directory.display().to_string());

@@ -38,6 +38,7 @@ use crate::{
     learner::{ENV_STEPS, LearnError, Learned, Results, UpdateStats},
     lines::LineNews,
     offline::OfflineError,
+    worker_group::WorkerGroup,
 };
 
 pub(crate) use making::RunPlace;
@@ -52,6 +53,8 @@ pub(crate) enum Task {
     Resume(Box<SavedRun>),
     /// Learning, from before a divergent fragment.
     RollBack(Box<RolledBack>),
+    /// Learning from what the workers of a group sample or read, from the beginning or from where another process stopped.
+    Over(Box<RunRequest>, Option<Box<SavedRun>>, Box<WorkerGroup>),
     /// Rows, for the caller that holds the other end.
     Sample(Box<RunRequest>, mpsc::Sender<Vec<SlotFragment>>),
 }
@@ -310,6 +313,7 @@ mod tests {
             number: 1,
             registry: &registry,
             kernels: Kernels::PORTABLE,
+            program: "".as_ref(),
             first_lease: LeaseId(0),
             now: Micros(0),
         };

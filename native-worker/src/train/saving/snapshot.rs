@@ -224,6 +224,7 @@ pub(super) mod tests {
             number: 1,
             registry: &registry,
             kernels: Kernels::PORTABLE,
+            program: "".as_ref(),
             first_lease: LeaseId(0),
             now: Micros(0),
         };

@@ -81,6 +81,8 @@ enum Form<'a> {
         step: u64,
         start: u64,
     },
+    SamplerState,
+    SetSamplerState(#[serde(borrow)] Bytes<'a>),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -140,6 +142,8 @@ pub(super) fn write(command: &WorkerCommand) -> Result<Vec<u8>, CommandError> {
         Command::SyncFilters(filters) => Form::SyncFilters(write_filters(filters)),
         Command::State => Form::State,
         Command::SetState(state) => Form::SetState(Bytes(state.into())),
+        Command::SamplerState => Form::SamplerState,
+        Command::SetSamplerState(state) => Form::SetSamplerState(Bytes(state.into())),
         Command::Metrics => Form::Metrics,
         Command::AddPolicy { id, policy, state, roles } => Form::AddPolicy {
             id: id.clone(),
@@ -212,6 +216,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<WorkerCommand, CommandError> {
         Form::SyncFilters(filters) => Command::SyncFilters(read_filters(filters)?),
         Form::State => Command::State,
         Form::SetState(state) => Command::SetState(state.0.into_owned()),
+        Form::SamplerState => Command::SamplerState,
+        Form::SetSamplerState(state) => Command::SetSamplerState(state.0.into_owned()),
         Form::Metrics => Command::Metrics,
         Form::AddPolicy { id, policy, state, roles } => Command::AddPolicy {
             id,
