@@ -207,6 +207,16 @@ impl<S: SamplerInput + ?Sized> InputReader for Box<S> {
         SamplerInput::for_each_env(&mut **self, f);
     }
 
+    /// Its [state](SamplerInput::state): open episodes are continued where that says so.
+    fn position(&self) -> Option<Position> {
+        let state = self.state();
+        (!state.is_empty()).then(|| Position::new(&state))
+    }
+
+    fn set_position(&mut self, position: &Position) -> Result<(), SampleError> {
+        self.set_state(&position.read::<Vec<u8>>()?)
+    }
+
     fn stop(&mut self) -> Result<(), SampleError> {
         SamplerInput::stop(&mut **self)
     }

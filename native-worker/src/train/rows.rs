@@ -77,39 +77,41 @@ impl Rows {
         }
     }
 
-    /// Returns where the samplers and inputs of all workers are, by worker.
+    /// Returns where the samplers and inputs are, by worker: of those that sample for the learner, or of itself.
     pub(super) fn sampler_states(&mut self) -> Result<Vec<Vec<u8>>, LearnError> {
         match self {
-            Self::Alone(worker) => Ok(vec![worker.sampler_state()?]),
-            Self::Group(group) => {
-                let answers = group.foreach_worker(WorkerCommand::SamplerState).map_err(failed)?.into_iter();
-                Ok(answers
-                    .filter_map(|answer| match answer {
-                        WorkerAnswer::State(state) => Some(state),
-                        _ => None,
-                    })
-                    .collect())
+            Self::Group(group) if group.num_remote_workers() > 0 => {
+                let asked = group.foreach_worker_with(&ForEachWorker::remote(), WorkerCommand::SamplerState);
+                let states = asked.map_err(failed)?.into_iter().filter_map(|answer| match answer {
+                    WorkerAnswer::State(state) => Some(state),
+                    _ => None,
+                });
+                Ok(states.collect())
             }
+            alone => Ok(vec![alone.learner()?.sampler_state()?]),
         }
     }
 
     /// Lets all workers continue at [states](Self::sampler_states).
     pub(super) fn set_sampler_states(&mut self, states: Vec<Vec<u8>>) -> Result<(), LearnError> {
-        let wanted = match self {
-            Self::Alone(_) => 1,
-            Self::Group(group) => 1 + group.num_remote_workers(),
+        let workers = match self {
+            Self::Alone(_) => 0,
+            Self::Group(group) => group.num_remote_workers(),
         };
-        if states.len() != wanted {
-            let text = format!("the run was saved with {} workers and is resumed with {wanted}", states.len());
+        if states.len() != workers.max(1) {
+            let text = format!("the run was saved with {} workers and is resumed with {workers}", states.len());
             return Err(LearnError::Rows(text));
         }
-        let mut states = states.into_iter();
-        if let Some(own) = states.next() {
-            self.learner()?.set_sampler_state(&own)?;
-        }
-        if let Self::Group(group) = self {
-            let tasks = states.map(WorkerCommand::SetSamplerState).collect();
-            group.foreach_worker_each(&ForEachWorker::remote(), tasks).map_err(failed)?;
+        match self {
+            Self::Group(group) if workers > 0 => {
+                let tasks = states.into_iter().map(WorkerCommand::SetSamplerState).collect();
+                group.foreach_worker_each(&ForEachWorker::remote(), tasks).map_err(failed)?;
+            }
+            alone => {
+                for state in states {
+                    alone.learner()?.set_sampler_state(&state)?;
+                }
+            }
         }
         Ok(())
     }

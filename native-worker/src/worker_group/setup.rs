@@ -6,7 +6,7 @@ use rollmesh_core::{
     calls::{CallError, ForEach},
     env::EnvSpaces,
     ids::{PolicyId, WorkerId},
-    worker::{RolloutWorker, SetupError, WorkerAnswer, WorkerCommand, WorkerPlace, WorkerSetup},
+    worker::{InputSource, RolloutWorker, SetupError, WorkerAnswer, WorkerCommand, WorkerPlace, WorkerSetup},
 };
 
 use super::{
@@ -278,7 +278,12 @@ impl WorkerGroup {
             in_evaluation: self.plan.in_evaluation,
             ..WorkerPlace::remote(LOCAL_WORKER.0, self.plan.num_workers)
         };
-        let builder = (self.factory)().config(self.config.clone()).place(place);
+        let mut config = self.config.clone();
+        if self.plan.num_workers > 0 && !config.create_env_on_local_worker {
+            // The others read: without environments a mixture has no sampler here.
+            config.input = InputSource::default();
+        }
+        let builder = (self.factory)().config(config).place(place);
         self.local = Some(builder.build()?);
         Ok(())
     }

@@ -137,6 +137,22 @@ async fn mixtures_go_on_where_they_were() {
     killed_and_not(mixture, object!({"shuffle_buffer_size": 3}), &["--algo", "bc"]).await;
 }
 
+/// Each worker reads by itself, in an order of its own.
+#[tokio::test]
+async fn files_that_two_workers_read_go_on_where_they_were() {
+    killed_and_not("<lines>", object!({"shuffle_buffer_size": 5}), &["--algo", "bc", "--workers", "2"]).await;
+}
+
+/// Rows of the sampler have advantages, which MARWIL needs of what is read, too.
+#[tokio::test]
+async fn mixtures_with_a_sampler_go_on_where_they_were_without_and_with_workers() {
+    let mixture = r#"{"<lines>": 0.5, "sampler": 0.5}"#;
+    for workers in ["0", "2"] {
+        let flags = ["--algo", "marwil", "--workers", workers, "--rollout-fragment-length", "8"];
+        killed_and_not(mixture, object!({"postprocess_inputs": true}), &flags).await;
+    }
+}
+
 #[tokio::test]
 async fn a_run_is_interrupted_and_prolonged() {
     let rig = FilesRig::new("<tables>", &object!({}), &[]).await;
@@ -198,7 +214,7 @@ async fn whatever_would_be_another_run_is_refused() {
         (["--seed", "9"], "seed is 3, not 9"),
         (["--hidden", "16"], "model_config.fcnet_hiddens is [8, 8], not [16]"),
         (["--algo", "marwil"], "algorithm is \"bc\", not \"marwil\""),
-        (["--workers", "2"], "num_workers: what is read is read where it is learned from"),
+        (["--workers", "2"], "num_workers is 0, not 2"),
         (["--input", "other"], "cannot be used with"),
     ] {
         let end = rig.go_on(&flags).finish_with(2).await;

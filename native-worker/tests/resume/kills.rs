@@ -85,6 +85,29 @@ async fn run_that_samples_by_itself_ends_with_same_bits_after_kills() {
     );
 }
 
+/// An iteration has ten samples: of one that is interrupted nothing is kept, and all of it is sampled a second time.
+#[tokio::test]
+async fn run_that_samples_by_itself_ends_with_same_bits_after_interruptions() {
+    let pictures = tempfile::tempdir().unwrap();
+    let monitor = format!("monitor_path={}", pictures.path().display());
+    let flags = ["--workers", "0", "--set", &monitor, "--set", "train_batch_size=1920"];
+    let calm = Rig::remote(300).with(&flags);
+    calm.begin().finish_with(0).await;
+    let mut state = seed();
+    let rig = Rig::remote(300).with(&flags);
+    for _ in 0..if is_long() { 20 } else { 4 } {
+        let process = rig.start();
+        let target = rig.iterations() + 1;
+        until("an iteration", || rig.iterations() >= target).await;
+        tokio::time::sleep(Duration::from_micros(random(&mut state) % 10_000)).await;
+        process.signal(Signal::INT);
+        process.finish_with(3).await;
+    }
+    rig.start().finish_with(0).await;
+    let (found, calm) = (rig.outcome(), calm.outcome());
+    assert_eq!((&found.weights_hash, &found.metrics), (&calm.weights_hash, &calm.metrics));
+}
+
 /// With several workers it depends on time who is asked for what another one is slow with: `granted`, `superseded` and
 /// `expired` are not those of a calm run. What was committed and what became of it is, and so is the filter.
 #[tokio::test]
