@@ -57,7 +57,7 @@ const RUNS: &str = "runs";
                         rollmesh train --env CartPole-v1 --input samples --stop-return 475 --run-dir runs/clone\n  \
                         rollmesh train --resume runs/clone --stop-return 490\n  \
                         rollmesh train --env CartPole-v1 --input 'samples/*.json' --algo marwil --max-env-steps 200000\n\n\
-                        With --input there are no workers: every update takes --train-batch-size rows, and\n\
+                        With --input this process reads, or --workers N do; every update takes --train-batch-size rows, and\n\
                         the return is that of the policy's own episodes, played with its most likely actions.")]
 pub(super) struct TrainArgs {
     /// Go on with the run in this directory, from its newest checkpoint, with the same bits as if it had never ended; one that
