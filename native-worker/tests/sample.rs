@@ -152,6 +152,38 @@ async fn policies_of_a_checkpoint_act_in_their_game() {
     assert_ne!(batch_hash(&game).await, learned, "first weights act otherwise");
 }
 
+/// One agent's checkpoint, with its most likely actions, in this process and over workers.
+#[tokio::test]
+async fn checkpoint_acts_alike_in_this_process_and_over_workers() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = directory.path().join("run").display().to_string();
+    let train = ["train", "--workers", "0", "--hidden", "8", "--max-env-steps", "2000", "--no-dashboard"];
+    Process::start(train.into_iter().chain(["--run-dir", &run])).finish_with(0).await;
+    let means = async |workers: &str, more: &[&str]| {
+        let args = ["sample", "--json", "--num-envs", "4", "--env-steps", "800", "--num-workers", workers];
+        let args = [&args[..], &["--checkpoint", &run, "--deterministic"], more].concat();
+        let summary = json(&Process::start(args).finish_with(0).await.stdout);
+        assert_eq!(summary["env_steps"], 800);
+        ["episodes", "episode_return_mean"].map(|key| summary[key].clone())
+    };
+    let here = means("0", &[]).await;
+    assert!(here[0].as_u64() > Some(0));
+    assert_eq!(means("2", &[]).await, here);
+    assert_ne!(means("2", &["--set", "explore=true", "--seed", "9"]).await, here);
+}
+
+#[tokio::test]
+async fn setting_of_sample_is_given_by_its_path_and_refused_by_name() {
+    let hash = async |set: &[&str]| {
+        let args = ["sample", "--json", "--num-envs", "2", "--env-steps", "100"];
+        json(&Process::start(args.iter().chain(set)).finish_with(0).await.stdout)["batch_hash"].clone()
+    };
+    let with_memory = hash(&["--set", "model_config.use_lstm=true"]).await;
+    assert_ne!(with_memory, hash(&["--set", "model_config.use_lstm=false"]).await);
+    let unknown = Process::start(["sample", "--env-steps", "100", "--set", "model_confg.use_lstm=true"]);
+    assert!(unknown.finish_with(2).await.stderr.contains("unknown field `model_confg`"));
+}
+
 #[tokio::test]
 async fn workers_from_elsewhere_join_with_the_printed_command() {
     let args = ["sample", "--remote-only", "--num-envs", "4", "--env-steps", "1000", "--seed", "1"];

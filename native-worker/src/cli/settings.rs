@@ -29,6 +29,10 @@ pub(super) struct WorkerFlags {
     /// Settings of the environment, over the file's [default: {}]
     #[arg(long, value_name = "JSON")]
     pub(super) env_config: Option<Config>,
+    /// Any setting of the worker by its path, as JSON or text: --set model_config.use_lstm=true; may be given several times.
+    /// `rollmesh schema` lists all settings
+    #[arg(long, value_name = "PATH=VALUE", value_parser = setting)]
+    pub(super) set: Vec<(String, serde_json::Value)>,
     /// Seed of everything random [default: the file's, else 0]
     #[arg(long)]
     pub(super) seed: Option<u64>,
@@ -80,6 +84,11 @@ impl WorkerFlags {
             },
             None => RolloutConfig::default(),
         };
+        if !self.set.is_empty() {
+            let settings = Config::of(&config).map_err(Failure::usage)?;
+            let settings = self.set.iter().fold(settings, |all, (path, value)| all.with_at(path, value.clone()));
+            config = settings.parse().map_err(|error| Failure::usage(format!("--set: {error}")))?;
+        }
         config.env = self.env.clone().or(config.env).or_else(|| Some("CartPole-v1".into()));
         if let Some(env_config) = &self.env_config {
             config.env_config = config.env_config.merged(env_config);

@@ -6,6 +6,7 @@ mod damage;
 #[cfg(feature = "offline-parquet")]
 mod from_files;
 mod kills;
+mod matrix;
 mod outputs;
 mod rig;
 mod settings;

@@ -45,6 +45,16 @@ impl Rig {
         Self { directory: tempfile::tempdir().unwrap(), args, always: Vec::new() }
     }
 
+    /// A run with the settings of a file, whose flags come before those of every rig.
+    pub(crate) fn of_settings(settings: &Value, workers: u64) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("settings.json");
+        std::fs::write(&file, settings.to_string()).unwrap();
+        let args = ["train", "--no-dashboard", "--config", file.to_str().unwrap(), "--workers", &workers.to_string()];
+        let args = args.into_iter().map(String::from).collect();
+        Self { directory, args, always: Vec::new() }
+    }
+
     /// Without workers of its own.
     pub(crate) fn remote(iterations: u64) -> Self {
         let args = [("--num-envs-per-worker", 12), ("--max-env-steps", 192 * iterations)];

@@ -1,6 +1,7 @@
 //! What the tests with real processes share.
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 
+pub(crate) mod cases;
 pub(crate) mod client;
 pub(crate) mod process;
 

@@ -74,14 +74,14 @@ pub(super) struct SampleArgs {
     #[command(flatten)]
     clients: ListenFlags,
     /// Act with the policy of a run or of a checkpoint, in its environment unless another is named [default: first weights]
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "policy", "hidden", "num_workers"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "policy", "hidden"])]
     checkpoint: Option<PathBuf>,
     /// Act with these weights instead of random ones: a safetensors file with the names and shapes of the policies' tensors,
     /// such as the weights.safetensors of a run
     #[arg(long, value_name = "FILE", conflicts_with = "checkpoint")]
     init_weights: Option<PathBuf>,
     /// Take the most likely actions instead of drawn ones
-    #[arg(long, conflicts_with = "num_workers")]
+    #[arg(long)]
     deterministic: bool,
     /// Widths of the networks' hidden layers [default: the file's, else 64,64]
     #[arg(long, value_delimiter = ',')]
@@ -102,7 +102,7 @@ pub(super) struct SampleArgs {
     num_workers: u32,
     /// Start no workers and do not sample in this process: wait for workers that connect from elsewhere, with the printed
     /// command
-    #[arg(long, conflicts_with_all = ["num_workers", "checkpoint", "deterministic"])]
+    #[arg(long, conflicts_with = "num_workers")]
     remote_only: bool,
     /// With workers, serve no dashboard
     #[arg(long)]
@@ -118,15 +118,11 @@ pub(super) struct SampleArgs {
 }
 
 impl SampleArgs {
-    /// The worker of these settings, with the weights of the checkpoint if there is one.
+    /// Returns the worker of these settings, with the weights of `--checkpoint` or `--init-weights` if there are any.
     fn worker(&self, config: RolloutConfig, registry: &Registry) -> Result<RolloutWorker, Failure> {
         let mut worker = self.flags.worker(config, registry)?;
-        if let Some(path) = &self.checkpoint {
-            let weights = PolicyCheckpoint::load(path).map_err(Failure::usage)?.weights;
-            let ids: Vec<PolicyId> = worker.creation_args().policies.keys().cloned().collect();
-            let weights = weights.of_policies(&ids).map_err(Failure::usage)?;
-            worker.set_weights(&weights, None, None).map_err(Failure::usage)?;
-        } else if let (Some(path), Some(weights)) = (&self.init_weights, self.weights()?) {
+        if let (Some(path), Some(weights)) = (self.checkpoint.as_ref().or(self.init_weights.as_ref()), self.weights()?)
+        {
             let misfit = |error: WeightsError| Failure::usage(format!("{}: {error}", path.display()));
             let wanted = worker.weights(None).map_err(Failure::usage)?;
             weights.check_like(&Weights::of_run(WeightsVersion(0), &wanted).map_err(misfit)?).map_err(misfit)?;
@@ -136,8 +132,13 @@ impl SampleArgs {
         Ok(worker)
     }
 
-    /// Those of `--init-weights`.
+    /// Returns the weights to act with: those of `--checkpoint`, without the statistics of a filter, or of `--init-weights`.
     fn weights(&self) -> Result<Option<Weights>, Failure> {
+        if let Some(path) = &self.checkpoint {
+            let checkpoint = PolicyCheckpoint::load(path).map_err(Failure::usage)?;
+            let weights = checkpoint.weights.of_policies(&checkpoint.policies).map_err(Failure::usage)?;
+            return Weights::of_run(WeightsVersion(0), &weights).map(Some).map_err(Failure::usage);
+        }
         self.init_weights.as_deref().map(weights_file::read).transpose().map_err(Failure::usage)
     }
 }
@@ -156,6 +157,7 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
     let is_single = matches!(registry.env(env).map_err(Failure::usage)?, RegisteredEnv::SingleAgent(_));
     let is_plain = is_single
         && args.flags.config.is_none()
+        && args.flags.set.is_empty()
         && args.checkpoint.is_none()
         && !args.deterministic
         && config.monitor_path.is_none()

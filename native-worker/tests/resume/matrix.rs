@@ -1,0 +1,40 @@
+//! Environments and policies of every kind, whose hub is killed at three points: the weights hash is that of a calm run.
+
+use rollmesh_core::config::Config;
+use serde_json::json;
+
+use crate::{
+    kills::{killed_at, seed},
+    rig::Rig,
+    support::{cases::CASES, is_long},
+};
+
+/// Those that the short form tries: a filter, a recurrent policy, several agents under several policies, environments in
+/// processes, whose open episodes are replayed, and whole episodes.
+const SHORT: [usize; 5] = [0, 5, 8, 10, 11];
+const ITERATIONS: u64 = 40;
+
+/// A run of six slots.
+fn rig(env: &str, settings: &str, workers: u64) -> Rig {
+    let usual = json!({
+        "env": env, "seed": 1, "num_slots": 6, "num_envs": 3, "rollout_fragment_length": 16,
+        "stop": { "env_steps": 6 * 16 * ITERATIONS },
+    });
+    let settings: Config = settings.parse().unwrap();
+    let merged = usual.to_string().parse::<Config>().unwrap().with_at("model_config.fcnet_hiddens", json!([8]));
+    Rig::of_settings(&json!(merged.merged(&settings)), workers)
+}
+
+#[tokio::test]
+async fn run_of_every_kind_ends_with_same_weights_when_its_hub_is_killed() {
+    let mut state = seed();
+    for (index, (env, settings)) in CASES.iter().enumerate().filter(|(index, _)| is_long() || SHORT.contains(index)) {
+        let calm = rig(env, settings, 1);
+        calm.begin().finish_with(0).await;
+        let calm = calm.outcome();
+        let iterations = calm.metrics.len() as u64;
+        let killed = rig(env, settings, 2);
+        killed_at(&killed, 3, iterations, &mut state).await;
+        assert_eq!(killed.outcome().weights_hash, calm.weights_hash, "case {index}, {env}: {settings}");
+    }
+}
