@@ -15,10 +15,18 @@ use rollmesh_core::{run::InputSource, worker::RolloutConfig};
 use serde_json::json;
 use support::Process;
 
+/// Those that learn from what they sample.
+const ON_POLICY: [&str; 3] = ["ppo", "a2c", "pg"];
+
 /// Iterations of 64 env steps, of which there are five.
 fn config(num_workers: u32) -> RunConfig {
+    config_of("ppo", num_workers)
+}
+
+fn config_of(algorithm: &str, num_workers: u32) -> RunConfig {
     let config = RunConfig::new("CartPole-v1").num_workers(num_workers).slots(4).num_envs(4).seed(5).stop_after(320);
-    RunConfig { rollout: config.rollout.rollout_fragment_length(16).fcnet_hiddens(&[8]), ..config }
+    let rollout = config.rollout.rollout_fragment_length(16).fcnet_hiddens(&[8]);
+    RunConfig { rollout, algorithm: Some(algorithm.into()), ..config }
 }
 
 fn all_steps(mut algorithm: Algorithm) -> (u64, String) {
@@ -34,11 +42,13 @@ fn all_steps(mut algorithm: Algorithm) -> (u64, String) {
 }
 
 /// What `rollmesh train` makes of the same settings.
-fn trained() -> String {
+fn trained(algorithm: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let run_dir = directory.path().join("run").display().to_string();
     let args = [
         "train",
+        "--algo",
+        algorithm,
         "--workers",
         "0",
         "--num-slots",
@@ -65,10 +75,14 @@ fn trained() -> String {
 
 #[test]
 fn steps_in_this_process_and_over_worker_processes_are_the_iterations_of_train() {
-    let trained = trained();
-    assert_eq!(all_steps(Algorithm::new(config(0), &Registry::builtin()).unwrap()), (5, trained.clone()));
-    let hub = HubConfig { worker_program: env!("CARGO_BIN_EXE_rollmesh").into(), ..HubConfig::local().unwrap() };
-    assert_eq!(all_steps(Algorithm::on(hub, config(2), &Registry::builtin()).unwrap()), (5, trained));
+    for algorithm in ON_POLICY {
+        let trained = trained(algorithm);
+        let alone = Algorithm::new(config_of(algorithm, 0), &Registry::builtin()).unwrap();
+        assert_eq!(all_steps(alone), (5, trained.clone()), "{algorithm} in this process");
+        let hub = HubConfig { worker_program: env!("CARGO_BIN_EXE_rollmesh").into(), ..HubConfig::local().unwrap() };
+        let over_workers = Algorithm::on(hub, config_of(algorithm, 2), &Registry::builtin()).unwrap();
+        assert_eq!(all_steps(over_workers), (5, trained), "{algorithm} over two workers");
+    }
 }
 
 #[test]
@@ -106,9 +120,9 @@ fn policies_are_evaluated_between_steps_without_any_trace() {
 }
 
 /// Two workers with two environments each, and a local one that learns.
-fn group(placement: Placement) -> WorkerGroup {
+fn group(algorithm: &str, placement: Placement) -> WorkerGroup {
     let config = RolloutConfig::new("CartPole-v1").num_envs(2).rollout_fragment_length(8).seed(5);
-    let config = RolloutConfig { train_batch_size: 64, ..config.single_policy("ppo") };
+    let config = RolloutConfig { train_batch_size: 64, ..config.single_policy(algorithm) };
     WorkerGroup::builder(config).num_workers(2).placement(placement).build().unwrap()
 }
 
@@ -118,22 +132,27 @@ fn processes() -> Placement {
 
 #[test]
 fn groups_of_threads_and_of_processes_learn_the_same() {
-    let over = |placement| {
+    let over = |algorithm, placement| {
         let run = RunConfig::default().stop_after(320);
-        all_steps(Algorithm::over(group(placement), run, &Registry::builtin()).unwrap())
+        all_steps(Algorithm::over(group(algorithm, placement), run, &Registry::builtin()).unwrap())
     };
-    let threads = over(Placement::Threads);
-    assert_eq!(threads.0, 5);
-    assert_eq!(over(processes()), threads);
+    let mut hashes = Vec::new();
+    for algorithm in ON_POLICY {
+        let (iterations, hash) = over(algorithm, Placement::Threads);
+        assert_eq!(over(algorithm, processes()), (iterations, hash.clone()), "{algorithm}");
+        assert!(iterations == 5 && !hashes.contains(&hash), "{algorithm}");
+        hashes.push(hash);
+    }
 }
 
 #[test]
 fn run_over_group_resumes_bit_identically() {
     let directory = tempfile::tempdir().unwrap();
     let run = RunConfig::default().stop_after(320);
-    let calm = all_steps(Algorithm::over(group(Placement::Threads), run.clone(), &Registry::builtin()).unwrap()).1;
+    let calm =
+        all_steps(Algorithm::over(group("ppo", Placement::Threads), run.clone(), &Registry::builtin()).unwrap()).1;
     let request = RunRequest { run_dir: Some(directory.path().join("run")), ..run.into() };
-    let mut algorithm = Algorithm::over(group(Placement::Threads), request, &Registry::builtin()).unwrap();
+    let mut algorithm = Algorithm::over(group("ppo", Placement::Threads), request, &Registry::builtin()).unwrap();
     for _ in 0..2 {
         algorithm.step().unwrap().unwrap();
     }
@@ -141,7 +160,7 @@ fn run_over_group_resumes_bit_identically() {
     // Two more iterations are lost.
     algorithm.step().unwrap().unwrap();
     drop(algorithm);
-    let mut resumed = Algorithm::restore_over(group(processes()), saved, &Registry::builtin()).unwrap();
+    let mut resumed = Algorithm::restore_over(group("ppo", processes()), saved, &Registry::builtin()).unwrap();
     while resumed.step().unwrap().is_some() {}
     assert_eq!(resumed.stop().unwrap().weights_hash.to_string(), calm);
 }
