@@ -22,7 +22,7 @@ use super::{
     random_token,
 };
 use crate::{
-    launch::{LaunchError, LaunchOrder, LaunchedWorker, Launcher, WorkerSpec},
+    launch::{LaunchError, LaunchOrder, LaunchedEnd, LaunchedWorker, Launcher, WorkerSpec},
     net::Trust,
 };
 
@@ -96,6 +96,8 @@ struct Running {
     began: Instant,
     /// It has done something for somebody: whatever ends it later, it can work.
     is_useful: bool,
+    /// Its process crashed while it held a lease: it has started well, and the environment is to blame.
+    crashed_at_work: bool,
     /// It is about to go, and not to be replaced.
     dismissed: bool,
     kill: Option<oneshot::Sender<()>>,
@@ -214,6 +216,7 @@ impl Children {
             peer: None,
             began: Instant::now(),
             is_useful: false,
+            crashed_at_work: false,
             dismissed: false,
             kill: Some(kill),
             when_gone: Vec::new(),
@@ -244,6 +247,14 @@ impl Children {
         if let Some(child) = self.running.get_mut(&number) {
             child.is_useful = true;
             self.failed_starts = 0;
+        }
+    }
+
+    /// The child's process crashed while it held a lease. Where others succeed with the fragment it is replaced for ever, but
+    /// not at full speed.
+    pub(super) fn has_crashed_at_work(&mut self, number: u32) {
+        if let Some(child) = self.running.get_mut(&number) {
+            child.crashed_at_work = true;
         }
     }
 
@@ -343,13 +354,15 @@ impl Children {
 
     /// A child is gone: what follows.
     pub(super) fn handle_exit(&mut self, number: u32) -> Option<Exit> {
-        let Running { terms, token, began, is_useful, dismissed, when_gone, .. } = self.running.remove(&number)?;
+        let child = self.running.remove(&number)?;
+        let Running { terms, token, began, is_useful, crashed_at_work, dismissed, when_gone, .. } = child;
         when_gone.into_iter().for_each(|reply| reply(()));
         if dismissed || self.spare.take_if(|spare| *spare == number).is_some() {
             return Some(Exit { token, terms, ended: Ended::AsWished });
         }
         let failed = !is_useful && began.elapsed() < SHORT_LIFE;
-        self.failed_starts = if failed { self.failed_starts.saturating_add(1) } else { 0 };
+        let most = if crashed_at_work { MAX_FAILED_STARTS } else { u32::MAX };
+        self.failed_starts = if failed { self.failed_starts.saturating_add(1).min(most) } else { 0 };
         let ended = if self.replaced >= self.replacement.max { Ended::NotReplaced } else { self.next_attempt() };
         self.replaced = self.replaced.saturating_add(u32::from(matches!(ended, Ended::Replace(_))));
         Some(Exit { token, terms, ended })
@@ -395,7 +408,8 @@ async fn watch(
         Some(end) => end,
         None => {
             worker.kill();
-            worker.ended().await
+            // Where there are no signals its status cannot tell this from a crash.
+            LaunchedEnd { is_crash: false, ..worker.ended().await }
         }
     };
     // What it was granted is free before anybody asks for it again.

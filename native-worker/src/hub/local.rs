@@ -304,7 +304,7 @@ impl Actor {
         let Some(peer) = self.children.peer_of(number).filter(|_| end.is_crash) else { return };
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
         if run.state.group.handle_crashed(WorkerId(peer), &end.status, now) {
-            self.children.was_useful(number);
+            self.children.has_crashed_at_work(number);
         }
     }
 

@@ -62,6 +62,19 @@ async fn children_that_are_of_no_use_are_replaced_ever_later_and_then_given_up()
 }
 
 #[tokio::test]
+async fn child_that_crashes_in_its_environment_is_replaced_for_ever_but_not_at_full_speed() {
+    let mut children = children();
+    let mut crash = || {
+        let number = start(&mut children);
+        children.has_crashed_at_work(number);
+        children.handle_exit(number).unwrap().ended
+    };
+    let ends: Vec<Ended> = (0..7).map(|_| crash()).collect();
+    let pause = |ms| Ended::Replace(Duration::from_millis(ms));
+    assert_eq!(ends, [AT_ONCE, AT_ONCE, pause(800), pause(1600), pause(3200), pause(3200), pause(3200)]);
+}
+
+#[tokio::test]
 async fn starts_that_fail_are_tried_again_and_then_given_up() {
     let mut children = children();
     let pauses: Vec<Ended> = (0..6).map(|_| children.handle_failed_start()).collect();
