@@ -174,10 +174,11 @@ impl LeaseGroup {
         helped.map(|(_, lease)| lease.granted_at + self.durations.overdue_after()).min()
     }
 
-    /// The slots of a lease that wait for it alone.
+    /// Returns the slots of a lease that wait for it alone. A slot whose fragment has failed is not hedged: the worker on which
+    /// it failed may be the idle one, and two failures there would be taken for the environment's own.
     pub(super) fn unhedged<'a>(&'a self, lease: &'a LiveLease) -> impl Iterator<Item = SlotId> + 'a {
         let waiting = |slot| self.slots.get(slot).is_some_and(|s| s.next() == lease.fragment && s.leases.len() == 1);
-        lease.open.iter().copied().filter(move |&slot| waiting(slot))
+        lease.open.iter().copied().filter(move |&slot| waiting(slot) && !self.is_alone(slot))
     }
 
     /// Ends leases all of whose open slots were committed by others. Their workers get no others before they have answered:
