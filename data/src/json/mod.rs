@@ -1,11 +1,8 @@
 //! RLlib's format of sample files: a JSON object per line and batch, whose large columns are compressed.
 
-mod decimal;
 mod decode;
-mod digits;
 mod encode;
 mod error;
-mod fixed;
 mod lines;
 mod lists;
 mod numbers;

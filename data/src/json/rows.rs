@@ -113,17 +113,11 @@ fn empty(scanner: &mut Scanner<'_>, name: &str, room: Room) -> Result<Option<Col
 }
 
 fn floats(mut rows: Rows<f64>, scanner: &mut Scanner<'_>, name: &str) -> Result<Option<Column>, RecordError> {
-    let stop = rows.fill(scanner, name, |scanner| match scanner.long_decimal() {
-        Some(value) => Ok(Some(value)),
-        None => any_float(scanner).map(Some),
+    let stop = rows.fill(scanner, name, |scanner| match scanner.float() {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => scanner.non_finite().map(Some).ok_or(error),
     })?;
     if stop == Stop::End { rows.column(name) } else { Ok(None) }
-}
-
-/// Rarely or never, as a column has them.
-#[inline(never)]
-fn any_float(scanner: &mut Scanner<'_>) -> Result<f64, RecordError> {
-    scanner.non_finite().map_or_else(|| scanner.float(), Ok)
 }
 
 fn ragged(name: &str, what: &'static str) -> RecordError {
