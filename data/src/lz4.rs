@@ -1,6 +1,14 @@
-//! The LZ4 frame format: what `lz4.frame` of Python writes, around the blocks that `lz4_flex` understands.
+//! The LZ4 frame format: what `lz4.frame` of Python writes.
+//!
+//! Frames are written by `lz4_flex`. They are read around its blocks here: its reader of frames takes room for two or three of the
+//! largest blocks that a head may name, 4 MiB each, however short the frame is.
 
-use lz4_flex::block::{compress_into, decompress_into, decompress_into_with_dict, get_maximum_output_size};
+use std::io::Write as _;
+
+use lz4_flex::{
+    block::{decompress_into, decompress_into_with_dict},
+    frame::{BlockMode, FrameEncoder, FrameInfo},
+};
 use twox_hash::XxHash32;
 
 const MAGIC: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
@@ -8,8 +16,6 @@ const MAGIC: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
 const WINDOW: usize = 64 << 10;
 /// The highest bit of a block's size says that it is not compressed.
 const STORED: u32 = 1 << 31;
-/// Largest block of the frames written here.
-const BLOCK: usize = 4 << 20;
 
 /// Why a frame cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -213,35 +219,10 @@ fn length(rest: &mut Front<'_>, nibble: u8) -> Result<usize, Lz4Error> {
 
 /// Appends a frame with this content: independent blocks, the content's length, no checksums but the head's.
 pub(crate) fn compress(content: &[u8], out: &mut Vec<u8>) {
-    // The smallest size of blocks that takes all of it at once, or the largest.
-    let code = (4..7u8).find(|code| content.len() <= WINDOW << (2 * (code - 4))).unwrap_or(7);
-    let start = out.len() + MAGIC.len();
-    out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&[0b0110_1000, code << 4]);
-    out.extend_from_slice(&(content.len() as u64).to_le_bytes());
-    let checksum = header_checksum(out.get(start..).unwrap_or_default());
-    out.push(checksum);
-    for block in content.chunks(BLOCK) {
-        let size_at = out.len();
-        let data_at = size_at + 4;
-        out.resize(data_at + get_maximum_output_size(block.len()), 0);
-        let compressed = compress_into(block, out.get_mut(data_at..).unwrap_or_default());
-        let size = match compressed {
-            Ok(len) if len < block.len() => {
-                out.truncate(data_at + len);
-                len as u32
-            }
-            _ => {
-                out.truncate(data_at);
-                out.extend_from_slice(block);
-                block.len() as u32 | STORED
-            }
-        };
-        if let Some(place) = out.get_mut(size_at..data_at) {
-            place.copy_from_slice(&size.to_le_bytes());
-        }
-    }
-    out.extend_from_slice(&[0; 4]);
+    let info = FrameInfo::new().content_size(Some(content.len() as u64)).block_mode(BlockMode::Independent);
+    let mut encoder = FrameEncoder::with_frame_info(info, out);
+    let written = encoder.write_all(content).and_then(|()| encoder.finish().map_err(Into::into));
+    written.expect("memory takes everything, and the content is as long as it was said to be");
 }
 
 #[cfg(test)]
@@ -249,6 +230,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// The largest block of a frame.
+    const BLOCK: usize = 4 << 20;
 
     fn packed(content: &[u8]) -> Vec<u8> {
         let mut frame = Vec::new();

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use half::f16;
 use rollmesh_core::column::{BytesColumn, Column, ColumnData, ColumnName, DType, Element, LittleEndian as _, RowShape};
 
 use super::{
@@ -271,7 +272,8 @@ fn column(dtype: DTypeOf, shape: RowShape, bytes: &[u8], room: &mut usize) -> Re
         (b'u', 1) => of(DType::U8),
         (b'b', 1) => of(DType::Bool),
         (b'f', 2) => {
-            ColumnData::new(u16::read_le(bytes).into_iter().map(half).collect::<Vec<f32>>(), shape).map(Into::into)
+            ColumnData::new(u16::read_le(bytes).into_iter().map(|bits| f16::from_bits(bits).to_f32()).collect(), shape)
+                .map(Into::into)
         }
         (b'i', 1) => ColumnData::new(bytes.iter().map(|byte| i32::from(*byte as i8)).collect(), shape).map(Into::into),
         (b'i', 2) => ColumnData::new(i16::read_le(bytes).into_iter().map(i32::from).collect(), shape).map(Into::into),
@@ -292,31 +294,9 @@ fn column(dtype: DTypeOf, shape: RowShape, bytes: &[u8], room: &mut usize) -> Re
     })
 }
 
-/// A 16-bit float (IEEE 754-2008 binary16), which a 32-bit one can always hold.
-fn half(bits: u16) -> f32 {
-    let (sign, exponent, fraction) = (u32::from(bits >> 15) << 31, u32::from(bits >> 10 & 31), u32::from(bits & 1023));
-    let magnitude = match exponent {
-        0 => return f32::from_bits(sign | (fraction as f32 / 16_777_216.0).to_bits()),
-        31 => 0x7F80_0000 | fraction << 13,
-        _ => (exponent + 112) << 23 | fraction << 13,
-    };
-    f32::from_bits(sign | magnitude)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn halves_keep_their_values() {
-        for (bits, value) in
-            [(0x3C00, 1.0), (0xC000, -2.0), (0x7BFF, 65504.0), (0x0001, 5.960_464_5e-8), (0x8000, -0.0)]
-        {
-            assert_eq!(half(bits).to_bits(), f32::to_bits(value), "{bits:x}");
-        }
-        assert_eq!(half(0x7C00), f32::INFINITY);
-        assert!(half(0x7E00).is_nan());
-    }
 
     #[test]
     fn columns_become_rows() {
