@@ -2,7 +2,7 @@
 
 use rollmesh_core::{
     batch::*,
-    column::{Column, ColumnData, ColumnError, ColumnType, DType, Element},
+    column::{Column, ColumnData, ColumnError, ColumnType, DType, Element, RowShape},
 };
 
 /// Columns of 32-bit floats.
@@ -50,7 +50,7 @@ fn convert(batch: SampleBatch) -> Result<SampleBatch, BatchError> {
             continue;
         };
         if found != wanted {
-            *column = cast(&column.decompress().map_err(failed)?, wanted).map_err(failed)?;
+            *column = cast(&column.decompress().map_err(failed)?, wanted, column.shape()).map_err(failed)?;
         }
     }
     SampleBatch::from_parts(parts)
@@ -76,48 +76,65 @@ fn usual(name: &str, found: DType) -> Option<DType> {
     }
 }
 
-fn cast(column: &Column, wanted: DType) -> Result<Column, ColumnError> {
+/// The same elements in a type of [well-known columns](with_usual_types) or their own, and in rows of a shape with as many
+/// elements. Columns that are not numbers stay as they are.
+///
+/// # Errors
+/// [`ColumnError`] for integers with fractions, and for elements that make no whole rows.
+pub(crate) fn cast(column: &Column, wanted: DType, shape: RowShape) -> Result<Column, ColumnError> {
     match column {
-        Column::F32(data) => floats(data, wanted, f64::from),
-        Column::F64(data) => floats(data, wanted, |value| value),
-        Column::I32(data) => whole(data, wanted, i64::from),
-        Column::I64(data) => whole(data, wanted, |value| value),
-        Column::U8(data) => whole(data, wanted, i64::from),
-        Column::Bool(data) => whole(data, wanted, i64::from),
+        Column::F32(data) => floats(data, wanted, shape, f64::from),
+        Column::F64(data) => floats(data, wanted, shape, |value| value),
+        Column::I32(data) => whole(data, wanted, shape, i64::from),
+        Column::I64(data) => whole(data, wanted, shape, |value| value),
+        Column::U8(data) => whole(data, wanted, shape, i64::from),
+        Column::Bool(data) => whole(data, wanted, shape, i64::from),
         Column::Bytes(_) | Column::Compressed(_) => Ok(column.clone()),
     }
 }
 
-fn floats<T: Element>(data: &ColumnData<T>, wanted: DType, float: impl Fn(T) -> f64) -> Result<Column, ColumnError> {
+fn floats<T: Element>(
+    data: &ColumnData<T>,
+    wanted: DType,
+    shape: RowShape,
+    float: impl Fn(T) -> f64,
+) -> Result<Column, ColumnError> {
     match wanted {
-        DType::F32 => map(data, |value| Ok(float(value) as f32)),
-        DType::Bool => map(data, |value| Ok(float(value) != 0.0)),
-        DType::I64 => map(data, |value| {
+        same if same == T::DTYPE => map(data, shape, Ok),
+        DType::F32 => map(data, shape, |value| Ok(float(value) as f32)),
+        DType::Bool => map(data, shape, |value| Ok(float(value) != 0.0)),
+        DType::I64 => map(data, shape, |value| {
             let value = float(value);
             // As far as a float counts without gaps.
             let is_whole = value.abs() <= 9_007_199_254_740_992.0 && value as i64 as f64 == value;
             let wrong = ColumnError::WrongType { wanted: DType::I64.into(), found: ColumnType::Array(T::DTYPE) };
             if is_whole { Ok(value as i64) } else { Err(wrong) }
         }),
-        _ => Ok(Column::from_typed(data.clone())),
+        _ => map(data, shape, Ok),
     }
 }
 
-fn whole<T: Element>(data: &ColumnData<T>, wanted: DType, number: impl Fn(T) -> i64) -> Result<Column, ColumnError> {
+fn whole<T: Element>(
+    data: &ColumnData<T>,
+    wanted: DType,
+    shape: RowShape,
+    number: impl Fn(T) -> i64,
+) -> Result<Column, ColumnError> {
     match wanted {
-        DType::F32 => map(data, |value| Ok(number(value) as f32)),
-        DType::Bool => map(data, |value| Ok(number(value) != 0)),
-        DType::I64 => map(data, |value| Ok(number(value))),
-        _ => Ok(Column::from_typed(data.clone())),
+        DType::F32 => map(data, shape, |value| Ok(number(value) as f32)),
+        DType::Bool => map(data, shape, |value| Ok(number(value) != 0)),
+        DType::I64 => map(data, shape, |value| Ok(number(value))),
+        _ => map(data, shape, Ok),
     }
 }
 
 fn map<T: Element, U: Element>(
     data: &ColumnData<T>,
+    shape: RowShape,
     convert: impl Fn(T) -> Result<U, ColumnError>,
 ) -> Result<Column, ColumnError> {
     let values: Vec<U> = data.values().iter().map(|value| convert(*value)).collect::<Result<_, _>>()?;
-    ColumnData::new(values, data.shape()).map(Column::from_typed)
+    ColumnData::new(values, shape).map(Column::from_typed)
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use rollmesh_core::{
     batch::{BatchError, EPS_ID, NEW_OBS, OBS, REWARDS, SampleBatch, T, TERMINATEDS, TRUNCATEDS},
-    column::{Column, ColumnData, ColumnName, DType},
+    column::{Column, ColumnData, ColumnName, DType, RowShape},
 };
 
 use super::DatasetError;
+use crate::usual;
 
 /// A piece of an episode.
 pub(crate) struct Episode {
@@ -88,25 +89,6 @@ pub(crate) fn cast(name: &str, column: &Column, to: DType) -> Result<Column, Dat
         let problem = format!("its rows have shape {}; one number per row is needed", column.shape());
         return Err(DatasetError::Shape { name: name.to_string(), problem });
     }
-    macro_rules! cast {
-        ($data:expr, $zero:expr) => {{
-            let values = $data.values();
-            match to {
-                DType::Bool => ColumnData::scalars(values.iter().map(|x| *x != $zero).collect()).into(),
-                _ => ColumnData::scalars(values.iter().map(|x| *x as f32).collect()).into(),
-            }
-        }};
-    }
-    Ok(match column {
-        Column::F32(data) => cast!(data, 0.0),
-        Column::F64(data) => cast!(data, 0.0),
-        Column::I32(data) => cast!(data, 0),
-        Column::I64(data) => cast!(data, 0),
-        Column::U8(data) => cast!(data, 0),
-        Column::Bool(data) if to == DType::Bool => ColumnData::scalars(data.values().to_vec()).into(),
-        Column::Bool(data) => {
-            ColumnData::scalars(data.values().iter().map(|x| f32::from(u8::from(*x))).collect()).into()
-        }
-        Column::Bytes(_) | Column::Compressed(_) => column.clone(),
-    })
+    usual::cast(column, to, RowShape::SCALAR)
+        .map_err(|error| DatasetError::Shape { name: name.to_string(), problem: error.to_string() })
 }

@@ -1,7 +1,9 @@
 //! Spaces as Minari writes them.
 
-use rollmesh_core::column::{Column, ColumnData, Element, RowShape};
+use rollmesh_core::column::{Column, RowShape};
 use serde_json::Value;
+
+use crate::usual::cast;
 
 /// A space out of its text. Infinities, which JSON does not have but Python writes, become null: nobody here asks for
 /// bounds.
@@ -61,29 +63,16 @@ fn reshape_part(space: &Value, name: &str, columns: &mut [(String, Column)]) {
     if let (Some(shape), Some(column)) = (shape, column)
         && shape.elements() == column.shape().elements()
         && shape != column.shape()
+        && let Some(Ok(reshaped)) = column.dtype().map(|dtype| cast(column, dtype, shape))
     {
-        *column = with_shape(column, shape);
+        *column = reshaped;
     }
-}
-
-fn with_shape(column: &Column, shape: RowShape) -> Column {
-    fn of<T: Element>(data: &ColumnData<T>, shape: RowShape) -> Option<Column> {
-        ColumnData::new(data.values().to_vec(), shape).ok().map(Column::from_typed)
-    }
-    let reshaped = match column {
-        Column::F32(data) => of(data, shape),
-        Column::F64(data) => of(data, shape),
-        Column::I32(data) => of(data, shape),
-        Column::I64(data) => of(data, shape),
-        Column::U8(data) => of(data, shape),
-        Column::Bool(data) => of(data, shape),
-        Column::Bytes(_) | Column::Compressed(_) => None,
-    };
-    reshaped.unwrap_or_else(|| column.clone())
 }
 
 #[cfg(test)]
 mod tests {
+    use rollmesh_core::column::ColumnData;
+
     use super::*;
 
     #[test]

@@ -49,10 +49,15 @@ pub(super) use file::ParquetFile;
 pub use read::{ParquetStream, summary};
 pub use write::{Compression, ParquetOptions, ParquetWriter};
 
+use super::dataset::DatasetError;
+
 /// Columns that say what a table cannot.
 const BATCH: &str = "rollmesh.batch";
 const POLICY: &str = "rollmesh.policy";
 const INFO: &str = "rollmesh.info";
 const ENCODED: &str = "rollmesh.encoded";
+/// What there is instead of Zstandard where its C library was left out.
+const NO_ZSTD: DatasetError =
+    DatasetError::NotBuilt { format: "a Parquet file compressed by Zstandard", feature: "zstd" };
 /// Key of our version in the file's metadata.
 const FORMAT: &str = "rollmesh.format";

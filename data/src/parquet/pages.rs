@@ -4,6 +4,7 @@ use std::{io, sync::Arc};
 
 use bytes::Bytes;
 use parquet::{
+    basic::Compression,
     errors::ParquetError,
     file::{
         metadata::ColumnChunkMetaData,
@@ -108,6 +109,9 @@ impl Checked {
             let next = at.checked_add(compressed).filter(|next| *next <= end);
             let next = next.ok_or_else(|| corrupt("the size of a page"))?;
             let codec = chunk.compression();
+            if matches!(codec, Compression::ZSTD(_)) && !cfg!(feature = "zstd") {
+                return Err(super::NO_ZSTD);
+            }
             if !header.is_stored && (is_open_ended(codec) || uncompressed / PLAUSIBLE > compressed) {
                 let page = self.bytes(at, compressed as usize).map_err(|_| corrupt("a page"))?;
                 // Levels of the second version are beside what is compressed.

@@ -101,6 +101,9 @@ impl ParquetWriter {
         if self.closed {
             return Err(DatasetError::Closed);
         }
+        if self.options.compression == Compression::Zstd && !cfg!(feature = "zstd") {
+            return Err(super::NO_ZSTD);
+        }
         let mut batch = batch.clone();
         match &mut batch {
             AnyBatch::Single(batch) => batch.decompress_if_needed()?,
