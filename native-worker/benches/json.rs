@@ -13,7 +13,10 @@ use rollmesh_core::{
         UNROLL_ID, VF_PREDS,
     },
     column::{ColumnData, RowShape},
-    offline::{COMPRESS_COLUMNS, JsonLimits, decode_record, encode_record},
+};
+use rollmesh_data::{
+    json::{COMPRESS_COLUMNS, decode_record, encode_record},
+    limits::JsonLimits,
 };
 
 /// As the program has it.

@@ -10,11 +10,11 @@ use std::{
 };
 
 use rollmesh::offline::{
-    dataset::BatchStream as _,
     json::{JsonWriter, JsonWriterOptions},
     open_logged,
 };
 use rollmesh_core::batch::SampleBatch;
+use rollmesh_data::dataset::BatchStream as _;
 use serde_json::{Value, json};
 use support::{Process, json, keys, process::Signal, until};
 

@@ -3,7 +3,7 @@
 use std::{cell::Cell, rc::Rc, sync::Arc};
 
 use js_sys::Uint8Array;
-use rollmesh_core::offline::survey::Inspection;
+use rollmesh_data::{limits::LONGEST_LINE, survey::Inspection};
 use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 use web_sys::File;
@@ -15,8 +15,6 @@ use crate::{
 
 /// Bytes of a slice: some milliseconds of work.
 const SLICE: u64 = 1 << 20;
-/// Bytes of the longest line, and of what is compressed in it.
-const LONGEST_LINE: usize = 64 << 20;
 /// Places that are named of each problem, and bins of a histogram.
 const PLACES: usize = 5;
 const BINS: u32 = 16;

@@ -68,6 +68,13 @@ pub(crate) fn clippy_wasm(job: &Job) -> Result<()> {
     job.run(cargo().args(["clippy", "--locked"]).args(packages).args(["--", "--deny", "warnings"]))
 }
 
+/// The data formats for a browser, but for Zstandard, whose C library needs a C compiler for that target.
+pub(crate) fn data_wasm(job: &Job) -> Result<()> {
+    let options =
+        ["--package", "rollmesh-data", "--no-default-features", "--features", "hdf5,parquet", "--target", WASM];
+    job.run(toolchain::cargo_for(WASM)?.args(["check", "--locked"]).args(options))
+}
+
 /// The learner for a browser: nothing in it needs threads, sockets or files.
 pub(crate) fn learner_wasm(job: &Job) -> Result<()> {
     job.run(toolchain::cargo_for(WASM)?.args(["check", "--locked", "--package", "rollmesh-learner", "--target", WASM]))

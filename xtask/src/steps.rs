@@ -36,6 +36,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("wasm-target", "the compiler's target for browsers", &[], |job| toolchain::ensure(job, WASM)),
     step("clippy-wasm", "clippy, crates for browsers", &["fetch", "wasm-target"], checks::clippy_wasm),
     step("learner-wasm", "the learner for browsers", &["fetch", "wasm-target"], checks::learner_wasm),
+    step("data-wasm", "the data formats for browsers", &["fetch", "wasm-target"], checks::data_wasm),
     step("test", "tests of the native crates", &["fetch"], suites::native),
     step("test-web", "tests of the crates for browsers that need none", &["fetch"], suites::native_web),
     step("binary", "binary in release mode (some minutes the first time)", &["fetch"], artifacts::binary),

@@ -61,8 +61,10 @@ pub(crate) fn kills(job: &Job) -> Result<()> {
 
 /// Data files with bytes changed or the end cut off, of every kind.
 pub(crate) fn damage(job: &Job) -> Result<()> {
-    let tests = ["test", "--locked", "--package", "rollmesh", "--test", "data_sets", "damage"];
-    job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
+    let packages = ["--package", "rollmesh-data", "--package", "rollmesh"];
+    let mut tests = cargo();
+    tests.args(["test", "--locked"]).args(packages).args(["--test", "data_sets", "damage"]);
+    job.run_tests(tests.env("ROLLMESH_LONG", "1"))
 }
 
 /// What peers say, with bytes changed, a hundred times as often and others each time.

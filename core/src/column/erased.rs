@@ -82,7 +82,10 @@ macro_rules! column {
             }
 
             /// An array column of little-endian elements, as many as whole rows of the shape need.
-            pub(crate) fn from_raw(dtype: DType, shape: RowShape, bytes: &[u8]) -> Result<Self, ColumnError> {
+            ///
+            /// # Errors
+            /// [`ColumnError`] for elements that make no whole rows, and for truth values other than 0 and 1.
+            pub fn from_raw(dtype: DType, shape: RowShape, bytes: &[u8]) -> Result<Self, ColumnError> {
                 // All bits together first: that is one pass without branches.
                 if dtype == DType::Bool
                     && bytes.iter().fold(0, |all, byte| all | byte) > 1

@@ -51,7 +51,7 @@ impl LittleEndian for bool {
 }
 
 /// Appends numbers to a buffer that grows once.
-pub(crate) fn append_le<T: LittleEndian>(out: &mut Vec<u8>, values: &[T]) {
+pub fn append_le<T: LittleEndian>(out: &mut Vec<u8>, values: &[T]) {
     const PIECE: usize = 512;
     out.reserve(values.len() * T::BYTES);
     // By way of a small buffer: to make room that is zero first would write all memory twice.

@@ -45,7 +45,7 @@ pub use dtype::{ColumnType, DType, Element};
 pub use erased::Column;
 pub(crate) use join::Segment;
 pub use key::ColumnKey;
-pub(crate) use little_endian::{LittleEndian, append_le};
+pub use little_endian::{LittleEndian, append_le};
 pub use name::ColumnName;
 pub use ragged::{BytesColumn, BytesKind};
 pub(crate) use recycle::Recycler;

@@ -75,9 +75,14 @@ impl BytesColumn {
 
     /// Takes rows that stand one after the other in a buffer, and where each starts and the last one ends, ascending from
     /// 0. Copies nothing.
-    pub(crate) fn from_offsets(kind: BytesKind, bytes: Vec<u8>, offsets: Vec<usize>) -> Result<Self, ColumnError> {
+    ///
+    /// # Errors
+    /// [`ColumnError::Lengths`] when the offsets are not such or end elsewhere than the buffer, [`ColumnError::NotText`] when
+    /// a JSON document is not UTF-8.
+    pub fn from_offsets(kind: BytesKind, bytes: Vec<u8>, offsets: Vec<usize>) -> Result<Self, ColumnError> {
         let end = offsets.last().copied().unwrap_or_default();
-        if end != bytes.len() {
+        let is_whole = end == bytes.len() && offsets.is_sorted() && offsets.first().is_none_or(|first| *first == 0);
+        if !is_whole {
             return Err(ColumnError::Lengths { sum: end, bytes: bytes.len() });
         }
         let rows = offsets.len().saturating_sub(1);

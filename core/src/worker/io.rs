@@ -2,8 +2,8 @@
 
 use super::{Registry, SetupError, config::InputSource};
 use crate::{
-    offline::{MixedInput, ShuffledInput, check_probabilities},
     prelude::*,
+    readers::{MixedInput, ShuffledInput, check_probabilities},
     sampler::{InputReader, IoContext, OutputWriter, SampleError},
 };
 

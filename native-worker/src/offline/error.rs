@@ -2,9 +2,10 @@
 
 use std::{io, path::PathBuf};
 
-use rollmesh_core::{
-    batch::BatchError,
-    offline::{EncodeError, JsonError},
+use rollmesh_core::batch::BatchError;
+use rollmesh_data::{
+    dataset::DatasetError,
+    json::{EncodeError, JsonError},
 };
 
 use super::inputs::Located;
@@ -181,5 +182,11 @@ impl OfflineError {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { path },
             _ => Self::Write { path, source },
         }
+    }
+}
+
+impl From<OfflineError> for DatasetError {
+    fn from(error: OfflineError) -> Self {
+        Self::Host(Box::new(error))
     }
 }

@@ -7,10 +7,14 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use rollmesh_core::{batch::AnyBatch, offline::JsonError};
+use rollmesh_core::batch::AnyBatch;
+use rollmesh_data::{
+    dataset::{self, BatchStream, DatasetError},
+    json::JsonError,
+    limits::DEFAULT_BUFFER,
+};
 
 use super::{
-    dataset::{self, BatchStream, DEFAULT_BUFFER, DatasetError},
     inputs::{Format, Located},
     json::{AllFiles, JsonReader, JsonReaderOptions},
 };
@@ -23,12 +27,12 @@ pub type OnCorrupt = dyn FnMut(&Path, &JsonError) + Send;
 ///
 /// ```
 /// use rollmesh::offline::{
-///     dataset::BatchStream as _,
 ///     inputs::{DatasetFolders, locate},
 ///     json::{JsonWriter, JsonWriterOptions},
 ///     logged::Logged,
 /// };
 /// use rollmesh_core::{batch::{REWARDS, SampleBatch}, column::ColumnData};
+/// use rollmesh_data::dataset::BatchStream as _;
 ///
 /// let folder = tempfile::tempdir()?;
 /// let mut writer = JsonWriter::new(folder.path(), JsonWriterOptions::default())?;

@@ -1,29 +1,18 @@
-//! Experience in files.
+//! Files of experience on this machine: which files a name means, and threads that read and write them. The formats are
+//! [`rollmesh_data`]'s.
 //!
 //! - [`inputs`]: what the name of an input means; [`files`]: which files a path, a directory or a pattern means.
 //! - [`logged`]: everything in some files once, whatever their formats.
-//! - [`json`]: RLlib's sample files.
-//! - [`hdf5`]: the format under D4RL and Minari.
-//! - [`d4rl`], [`minari`]: data sets of logged episodes.
-//! - [`parquet`]: batches in columns that pandas and everybody else reads.
-//! - [`dataset`]: what these have in common.
+//! - [`json`]: files of RLlib's lines, read and written by several threads.
 //!
 //! [`native`](crate::native) gives a registry [`open_input`] and [`open_output`], so that
 //! [`RolloutConfig::input`](rollmesh_core::worker::RolloutConfig::input) and `output` may name files.
 
-#[cfg(feature = "offline-parquet")]
-pub mod arrow;
-pub mod d4rl;
-pub mod dataset;
 mod error;
 pub mod files;
-pub mod hdf5;
 pub mod inputs;
 pub mod json;
 pub mod logged;
-pub mod minari;
-#[cfg(feature = "offline-parquet")]
-pub mod parquet;
 #[cfg(all(test, feature = "offline-parquet"))]
 mod tests;
 
@@ -34,13 +23,12 @@ use std::path::Path;
 use rollmesh_core::{
     batch::AnyBatch,
     config::ConfigError,
-    offline::{JsonError, Preparation, PreparedInput},
     sampler::{InputReader, IoContext, OutputWriter, SampleError, SamplerHost},
 };
+use rollmesh_data::{Preparation, PreparedInput, dataset::DatasetReader, json::JsonError};
 use serde::Deserialize;
 
 use self::{
-    dataset::DatasetReader,
     inputs::{DatasetFolders, Format, Located, locate, one_format},
     json::{JsonReader, JsonReaderOptions, JsonWriter, JsonWriterOptions},
     logged::Logged,
@@ -184,7 +172,7 @@ pub fn open_output(directory: &str, context: &mut IoContext) -> Result<Box<dyn O
 
 #[cfg(feature = "offline-parquet")]
 fn parquet_output(directory: &Path, context: &IoContext) -> Result<Box<dyn OutputWriter>, SampleError> {
-    use self::parquet::{ParquetOptions, ParquetWriter};
+    use rollmesh_data::parquet::{ParquetOptions, ParquetWriter};
     let setting = |error: ConfigError| SampleError::Output(error.to_string());
     let default = ParquetOptions::default();
     let max_file_size = context.config.get("max_file_size").map_err(setting)?.unwrap_or(default.max_file_size);

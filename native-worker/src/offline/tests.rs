@@ -10,11 +10,13 @@ use rollmesh_core::{
     sampler::IoContext,
     worker::{InputSource, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, SetupError, WorkerPlace},
 };
+use rollmesh_data::{
+    dataset::BatchStream as _,
+    parquet::{ParquetOptions, ParquetWriter},
+};
 
 use super::{
-    dataset::BatchStream as _,
     json::{JsonWriter, JsonWriterOptions},
-    parquet::{ParquetOptions, ParquetWriter},
     *,
 };
 use crate::{NativeWorker as _, Registry, native};

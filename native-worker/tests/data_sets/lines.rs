@@ -6,7 +6,7 @@ use rollmesh::offline::{
     OfflineError,
     json::{JsonReader, JsonReaderOptions},
 };
-use rollmesh_core::offline::{JsonLimits, JsonLines};
+use rollmesh_data::{json::JsonLines, limits::JsonLimits};
 
 use super::{golden, same_bits};
 

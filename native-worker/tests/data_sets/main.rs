@@ -1,25 +1,17 @@
-//! Data sets in D4RL's, Minari's and Parquet form: what is read is what was written, each row once, and no file makes a
-//! reader panic or take more memory than it may.
-#![cfg(feature = "offline-parquet")]
+//! Files of lines and archives of them, as workers read them.
 
-mod d4rl;
 mod damage;
-mod footers;
+#[path = "../../../data/tests/data_sets/harness.rs"]
+mod harness;
 mod lines;
 mod memory;
-mod minari;
-mod pages;
-mod tables;
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-use rollmesh::offline::dataset::{BatchStream, DatasetError};
-use rollmesh_core::batch::{AnyBatch, SampleBatch};
-
-const BUFFER: usize = 1 << 20;
+use rollmesh_core::batch::AnyBatch;
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/conformance/data").join(name)
@@ -27,14 +19,6 @@ fn golden(name: &str) -> PathBuf {
 
 fn bytes(name: &str) -> Vec<u8> {
     fs::read(golden(name)).unwrap()
-}
-
-fn all(stream: &mut impl BatchStream) -> Result<Vec<AnyBatch>, DatasetError> {
-    std::iter::from_fn(|| stream.next_batch().transpose()).collect()
-}
-
-fn joined(batches: &[AnyBatch]) -> SampleBatch {
-    SampleBatch::concat(batches.iter().map(|batch| batch.single().unwrap())).unwrap()
 }
 
 fn same_bits(a: &AnyBatch, b: &AnyBatch) -> bool {

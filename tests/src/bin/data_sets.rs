@@ -7,14 +7,15 @@
 
 use std::{env, error::Error, path::Path};
 
-use rollmesh::offline::{
-    dataset::{self, BatchStream as _, DEFAULT_BUFFER},
-    minari::{MinariDataset, MinariInfo, MinariWriter},
-    parquet::{ParquetOptions, ParquetWriter},
-};
 use rollmesh_core::{
     column::{DType, RowShape},
     space::{BoxSpace, Space},
+};
+use rollmesh_data::{
+    dataset::{self, BatchStream as _},
+    limits::DEFAULT_BUFFER,
+    minari::{MinariDataset, MinariInfo, MinariWriter},
+    parquet::{ParquetOptions, ParquetWriter},
 };
 
 fn main() -> Result<(), Box<dyn Error>> {

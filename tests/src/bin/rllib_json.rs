@@ -16,10 +16,8 @@ use std::{
 };
 
 use rollmesh::offline::json::{JsonReader, JsonReaderOptions, JsonWriter, JsonWriterOptions};
-use rollmesh_core::{
-    batch::AnyBatch,
-    offline::{COMPRESS_COLUMNS, encode_record},
-};
+use rollmesh_core::batch::AnyBatch;
+use rollmesh_data::json::{COMPRESS_COLUMNS, encode_record};
 use serde_json::json;
 
 /// As the program has it.

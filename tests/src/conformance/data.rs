@@ -2,7 +2,11 @@
 
 use std::{fs, path::Path};
 
-use rollmesh_core::offline::{JsonError, JsonLimits, JsonLines, PickleError, RecordError};
+use rollmesh_data::{
+    PickleError,
+    json::{JsonError, JsonLines, RecordError},
+    limits::JsonLimits,
+};
 use serde_json::{Value, json};
 
 use super::{

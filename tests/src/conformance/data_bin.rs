@@ -2,14 +2,15 @@
 
 use std::path::Path;
 
-use rollmesh::offline::{
+use rollmesh_core::column::Column;
+use rollmesh_data::{
+    FileSource,
     d4rl::D4rlFile,
-    dataset::{DEFAULT_BUFFER, DatasetError, Summary},
-    hdf5::FileSource,
+    dataset::{DatasetError, Summary},
+    limits::DEFAULT_BUFFER,
     minari::MinariDataset,
     parquet,
 };
-use rollmesh_core::column::Column;
 use serde_json::{Map, Value, json};
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rollmesh_core::offline::survey::Found;
+use rollmesh_data::survey::Found;
 
 /// A file, as far as it was read.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use leptos::{ev::DragEvent, html, prelude::*};
-use rollmesh_core::offline::survey::{ColumnSurvey, PolicyReport, Problem, Spread};
+use rollmesh_data::survey::{ColumnSurvey, PolicyReport, Problem, Spread};
 
 use crate::{
     format,

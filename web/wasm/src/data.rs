@@ -1,12 +1,13 @@
 //! Files of logged experience, read piece by piece.
 
-use rollmesh_core::offline::survey::{Found, Inspection};
+use rollmesh_data::{
+    limits::LONGEST_LINE,
+    survey::{Found, Inspection},
+};
 use wasm_bindgen::prelude::*;
 
 use crate::batch;
 
-/// Bytes of the longest line, and of what is compressed in it, where nobody says otherwise.
-const LONGEST_LINE: usize = 64 << 20;
 /// Places that are named of each problem.
 const PLACES: usize = 10;
 /// Bins of a histogram.

@@ -1,4 +1,4 @@
-//! Between crates: `core` uses no other crate, the learner uses `core`, the shells use these and not each other.
+//! Between crates: `core` uses no other crate, the learner and the data formats use `core`, the shells use these and not each other.
 
 use std::path::Path;
 
@@ -10,13 +10,14 @@ use super::{Violation, read};
 const CRATES: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("learner", &["rollmesh-core"]),
-    ("native-worker", &["rollmesh-core", "rollmesh-learner"]),
-    ("web", &["rollmesh-core", "rollmesh-web-registry"]),
+    ("data", &["rollmesh-core"]),
+    ("native-worker", &["rollmesh-core", "rollmesh-learner", "rollmesh-data"]),
+    ("web", &["rollmesh-core", "rollmesh-data", "rollmesh-web-registry"]),
     ("web/registry", &["rollmesh-core"]),
-    ("web/wasm", &["rollmesh-core", "rollmesh-web-registry"]),
+    ("web/wasm", &["rollmesh-core", "rollmesh-data", "rollmesh-web-registry"]),
     ("examples/own-env", &["rollmesh-core", "rollmesh"]),
     ("examples/worker_group", &["rollmesh-core", "rollmesh"]),
-    ("tests", &["rollmesh-core", "rollmesh", "rollmesh-web", "rollmesh-wasm"]),
+    ("tests", &["rollmesh-core", "rollmesh-data", "rollmesh", "rollmesh-web", "rollmesh-wasm"]),
     ("xtask", &[]),
 ];
 

@@ -26,7 +26,7 @@ const LAYERS: &[&[&str]] = &[
     &["sampler"],
     &["evaluation"],
     &["run"],
-    &["protocol", "offline"],
+    &["protocol", "readers"],
     &["worker", "group"],
     &["calls", "eval_worker", "hub"],
 ];

@@ -5,9 +5,9 @@ use std::{fs, path::PathBuf, process::ExitCode, slice};
 use clap::{Args, ValueEnum as _};
 use rollmesh_core::{
     batch::{AnyBatch, Continuation, OpenEpisodes, SampleBatch},
-    offline::{survey::Steps, with_usual_types},
     space::Space,
 };
+use rollmesh_data::{dataset::BatchStream as _, minari::MinariInfo, survey::Steps, with_usual_types};
 use serde_json::{Map, json};
 
 use super::{
@@ -21,10 +21,8 @@ use crate::{
     Registry,
     cli::{exit::Failure, signals::Interruption},
     offline::{
-        dataset::BatchStream as _,
         inputs::Format,
         logged::{Logged, Place},
-        minari::MinariInfo,
     },
 };
 

@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use rollmesh_core::batch::{RowValue, SampleBatch};
+use rollmesh_data::dataset::BatchStream as _;
 use serde_json::{Map, Value};
 
 use super::InputArgs;
-use crate::{cli::exit::Failure, offline::dataset::BatchStream as _};
+use crate::cli::exit::Failure;
 
 /// Characters of a cell.
 const CELL: usize = 32;

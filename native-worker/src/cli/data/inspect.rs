@@ -3,17 +3,17 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use rollmesh_core::offline::survey::{Bin, PolicyReport, Report, Survey};
+use rollmesh_data::{
+    dataset::BatchStream as _,
+    survey::{Bin, PolicyReport, Report, Survey},
+};
 use serde_json::{Value, json};
 
 use super::{
     InputArgs, bytes,
     numbers::{said, short},
 };
-use crate::{
-    cli::exit::Failure,
-    offline::{dataset::BatchStream as _, logged::Logged},
-};
+use crate::{cli::exit::Failure, offline::logged::Logged};
 
 /// Rows of the histogram.
 const BINS: u32 = 16;

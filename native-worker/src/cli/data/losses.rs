@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use rollmesh_core::{
     batch::{AnyBatch, SampleBatch},
     column::DType,
-    offline::survey::numbers,
 };
+use rollmesh_data::{dataset::beyond_32_bits, survey::numbers};
 
-use crate::{cli::exit::Failure, offline::dataset::beyond_32_bits};
+use crate::cli::exit::Failure;
 
 /// What the target does not hold.
 pub(super) type Losses = BTreeSet<String>;

@@ -30,13 +30,13 @@ use std::{
 
 use clap::{Args, Subcommand};
 use rollmesh_core::batch::AnyBatch;
+use rollmesh_data::dataset::BatchStream as _;
 
 use super::exit::Failure;
 use crate::{
     Registry,
     offline::{
         self,
-        dataset::BatchStream as _,
         logged::{Logged, Place},
     },
     progress::Progress,

@@ -1,6 +1,6 @@
 //! Numbers for people.
 
-use rollmesh_core::offline::survey::Spread;
+use rollmesh_data::survey::Spread;
 
 use crate::train::ReadMetrics;
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rollmesh_core::{
     batch::{AnyBatch, BatchError, Continuation, EPS_ID, OpenEpisodes, SampleBatch},
     column::ColumnData,
-    offline::survey::Steps,
 };
+use rollmesh_data::survey::Steps;
 
 /// Numbers episodes from 0, in the order of their first rows. One that goes on in the next file keeps its number; one of
 /// another run has another, also if it had the same id.

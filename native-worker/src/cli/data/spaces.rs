@@ -5,9 +5,9 @@ use std::path::Path;
 use rollmesh_core::{
     batch::{ACTIONS, OBS, SampleBatch},
     column::{Column, DType, RowShape},
-    offline::survey::numbers,
     space::{BoxSpace, Space},
 };
+use rollmesh_data::survey::numbers;
 
 use crate::cli::exit::Failure;
 

@@ -6,11 +6,14 @@ use std::{
 };
 
 use clap::Args;
-use rollmesh_core::offline::survey::{At, Check, NO_BATCHES, Problems};
+use rollmesh_data::{
+    dataset::BatchStream as _,
+    survey::{At, Check, NO_BATCHES, Problems},
+};
 use serde_json::json;
 
 use super::InputArgs;
-use crate::{Registry, cli::exit::Failure, offline::dataset::BatchStream as _};
+use crate::{Registry, cli::exit::Failure};
 
 #[derive(Args)]
 #[command(

@@ -7,10 +7,10 @@ use rollmesh_core::{
         Estimate, EstimateError, Estimator, Interval, LoggedEpisodes, bootstrap_interval, effective_sample_size,
         importance_weights, refit_interval,
     },
-    offline::survey::numbers,
     policy::Judge,
     rng::{Purpose, Streams},
 };
+use rollmesh_data::survey::numbers;
 
 use super::{EstimatorName, OpeArgs, model};
 use crate::{cli::exit::Failure, learner::Fit};

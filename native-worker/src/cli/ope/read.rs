@@ -8,16 +8,15 @@ use rollmesh_core::{
     column::ColumnData,
     estimate::{EpisodeLog, EstimateError, LoggedEpisodes, NEW_ACTION_PROB, check_rows},
     ids::PolicyId,
-    offline::{survey::numbers, with_usual_types},
     policy::{Judge, JudgeError},
 };
+use rollmesh_data::{dataset::BatchStream as _, survey::numbers, with_usual_types};
 
 use super::OpeArgs;
 use crate::{
     cli::exit::Failure,
     offline::{
         self,
-        dataset::BatchStream as _,
         logged::{Logged, Place},
     },
     progress::Progress,

@@ -2,9 +2,10 @@
 
 use std::{collections::VecDeque, mem, ops::Range, path::Path};
 
-use rollmesh_core::{
-    batch::AnyBatch,
-    offline::{JsonLimits, JsonLines, RecordError},
+use rollmesh_core::batch::AnyBatch;
+use rollmesh_data::{
+    json::{JsonLines, RecordError},
+    limits::JsonLimits,
 };
 
 use super::{

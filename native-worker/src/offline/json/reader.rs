@@ -9,8 +9,12 @@ use rollmesh_core::{
     batch::AnyBatch,
     config::ConfigError,
     episode::Losses,
-    offline::{Choice, Draws, JsonBooks, JsonError, JsonLimits, JsonLines},
+    readers::{Choice, Draws},
     sampler::{InputReader, IoContext, Position, SampleError, SamplerHost},
+};
+use rollmesh_data::{
+    json::{JsonBooks, JsonError, JsonLines},
+    limits::JsonLimits,
 };
 use serde::{Deserialize, Serialize};
 

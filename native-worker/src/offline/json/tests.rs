@@ -10,10 +10,10 @@ use std::{
 use rollmesh_core::{
     batch::{ACTIONS, AnyBatch, OBS, REWARDS, SampleBatch, T, TERMINATEDS},
     column::{BytesColumn, ColumnData, RowShape},
-    offline::encode_record,
     sampler::{BatchMode, InputReader as _, OutputWriter as _},
     worker::{InputSource, Registry, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, WorkerPlace},
 };
+use rollmesh_data::{dataset::DatasetReader, json::encode_record};
 use tempfile::TempDir;
 
 use super::*;
@@ -21,7 +21,6 @@ use crate::{
     NativeWorker as _,
     offline::{
         OfflineError,
-        dataset::DatasetReader,
         inputs::{Format, Located},
         logged::Logged,
     },

@@ -12,9 +12,9 @@ use std::{
 use rollmesh_core::{
     batch::AnyBatch,
     config::ConfigError,
-    offline::{COMPRESS_COLUMNS, EncodeError, encode_record},
     sampler::{IoContext, OutputWriter, SampleError},
 };
+use rollmesh_data::json::{COMPRESS_COLUMNS, EncodeError, encode_record};
 
 use super::{
     in_order::{InOrder, helpers},

@@ -6,10 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use rollmesh_core::{
-    batch::AnyBatch,
-    column::Column,
-    offline::{COMPRESS_COLUMNS, JsonLimits, decode_record, encode_record},
+use rollmesh_core::{batch::AnyBatch, column::Column};
+use rollmesh_data::{
+    json::{COMPRESS_COLUMNS, decode_record, encode_record},
+    limits::JsonLimits,
 };
 
 use super::{

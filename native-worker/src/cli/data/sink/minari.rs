@@ -8,7 +8,12 @@ use std::{
 use rollmesh_core::{
     batch::{AnyBatch, BatchError, Continuation, NEW_OBS, OBS, OpenEpisodes, REWARDS, SampleBatch, T, TRUNCATEDS},
     column::ColumnData,
-    offline::survey::Steps,
+};
+use rollmesh_data::{
+    dataset::{DatasetError, beyond_32_bits, has_more_digits},
+    limits::DEFAULT_BUFFER,
+    minari::{MinariDataset, MinariInfo, MinariWriter},
+    survey::Steps,
 };
 
 use super::{
@@ -16,13 +21,7 @@ use super::{
     losses::{self, Losses},
     single,
 };
-use crate::{
-    cli::exit::Failure,
-    offline::{
-        dataset::{DEFAULT_BUFFER, DatasetError, beyond_32_bits, has_more_digits},
-        minari::{MinariDataset, MinariInfo, MinariWriter},
-    },
-};
+use crate::cli::exit::Failure;
 
 /// Puts episodes together, which Minari writes as a whole.
 pub(in crate::cli::data) struct MinariSink {

@@ -8,16 +8,14 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use rollmesh_core::batch::{AnyBatch, SampleBatch};
+use rollmesh_data::{
+    minari::MinariInfo,
+    parquet::{ParquetOptions, ParquetWriter},
+};
 
 use self::{json::JsonSink, minari::MinariSink};
 use super::losses::{self, Losses};
-use crate::{
-    cli::exit::Failure,
-    offline::{
-        minari::MinariInfo,
-        parquet::{ParquetOptions, ParquetWriter},
-    },
-};
+use crate::cli::exit::Failure;
 
 /// A format that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

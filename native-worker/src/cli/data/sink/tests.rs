@@ -11,12 +11,13 @@ use rollmesh_core::{
     column::{BytesColumn, Column, ColumnData, Element, RowShape},
     ids::PolicyId,
 };
+use rollmesh_data::dataset::BatchStream as _;
 use serde_json::Map;
 
 use super::*;
 use crate::{
     cli::data::spaces::{SeenSpaces, dataset_id},
-    offline::{dataset::BatchStream as _, open_logged},
+    offline::open_logged,
 };
 
 /// What the batches of a run are like.

@@ -1,0 +1,189 @@
+//! D4RL's data sets: HDF5 files with one array per column, all episodes one after the other.
+//!
+//! `observations`, `actions` and `rewards` must be there, `terminals` and `timeouts` say where episodes end, the one in
+//! a terminal state and the other from outside. The two stay apart as `terminateds` and `truncateds`. `infos/…` become
+//! `infos.…`; arrays with another number of rows are left out.
+//!
+//! **The last observation.** A row holds the observation before its step. Where `next_observations` are there, they are
+//! `new_obs`. Where they are not, what came after the last step of an episode was not recorded. After a terminal state
+//! nobody needs it, and the last observation is repeated. After a timeout, or where recording ended, it is needed: as in
+//! D4RL's own `qlearning_dataset`, the last row then only gives its observation, as the final one of the step before,
+//! which becomes the truncated one. [`D4rlStream::rows_given_up`] counts such rows.
+//!
+//! ```no_run
+//! use rollmesh_data::{d4rl::D4rlFile, dataset::BatchStream as _, limits::DEFAULT_BUFFER};
+//!
+//! let file = D4rlFile::open_path("hopper-medium.hdf5".as_ref(), DEFAULT_BUFFER)?;
+//! println!("{} steps", file.rows());
+//! let mut stream = file.stream();
+//! while let Some(batch) = stream.next_batch()? {
+//!     println!("{} steps of one episode", batch.env_steps());
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod stream;
+
+use std::{ops::Range, path::Path};
+
+use rollmesh_core::column::{Column, DType};
+
+use super::{
+    dataset::{DatasetError, Summary, SummaryBuilder, cast},
+    hdf5::{Dataset, Hdf5File, Node},
+    source::{FileSource, Source},
+};
+
+pub use stream::D4rlStream;
+
+const OBSERVATIONS: &str = "observations";
+const ACTIONS: &str = "actions";
+const REWARDS: &str = "rewards";
+const TERMINALS: &str = "terminals";
+const TIMEOUTS: &str = "timeouts";
+const NEXT_OBSERVATIONS: &str = "next_observations";
+
+/// An open data set.
+pub struct D4rlFile {
+    rows: u64,
+    columns: Vec<(String, Dataset)>,
+    /// Arrays that are no columns, as they have other rows.
+    left_out: Vec<String>,
+    buffer: usize,
+}
+
+impl D4rlFile {
+    /// Opens a file and checks that its columns belong together. Reading holds about `buffer` bytes, however large the
+    /// file is.
+    ///
+    /// # Errors
+    /// [`DatasetError::MissingColumn`], [`DatasetError::LengthMismatch`], and others.
+    pub fn open(source: impl Source + 'static, buffer: usize) -> Result<Self, DatasetError> {
+        // Of everything that is held at once, arrays as read and as columns, chunks stored and decoded, none may fill it.
+        let file = Hdf5File::open(source, buffer / 2)?;
+        let root = file.root()?;
+        let mut columns = datasets(&root, "")?;
+        for name in [OBSERVATIONS, ACTIONS, REWARDS, TERMINALS] {
+            if !columns.iter().any(|(column, _)| column == name) {
+                return Err(DatasetError::MissingColumn(name.to_string()));
+            }
+        }
+        if let Some((_, infos)) = root.links()?.into_iter().find(|(name, _)| name == "infos") {
+            let infos = infos.open()?;
+            columns.extend(if infos.is_dataset() { Vec::new() } else { datasets(&infos, "infos.")? });
+        }
+        let rows = columns.iter().find(|(name, _)| name == OBSERVATIONS).map_or(0, |(_, column)| column.rows());
+        let fits = |name: &str, column: &Dataset| {
+            let known = [OBSERVATIONS, ACTIONS, REWARDS, TERMINALS, TIMEOUTS, NEXT_OBSERVATIONS].contains(&name);
+            match (column.rows() == rows, known) {
+                (true, _) => Ok(true),
+                (false, false) => Ok(false),
+                (false, true) => {
+                    Err(DatasetError::LengthMismatch { name: name.to_string(), expected: rows, found: column.rows() })
+                }
+            }
+        };
+        let mut kept = Vec::with_capacity(columns.len());
+        let mut left_out = Vec::new();
+        for (name, column) in columns {
+            if fits(&name, &column)? {
+                kept.push((name, column));
+            } else {
+                left_out.push(name);
+            }
+        }
+        Ok(Self { rows, columns: kept, left_out, buffer })
+    }
+
+    /// Opens a file on disk, as [`open`](Self::open) does.
+    ///
+    /// # Errors
+    /// [`DatasetError::Io`], and as [`open`](Self::open).
+    pub fn open_path(path: &Path, buffer: usize) -> Result<Self, DatasetError> {
+        let source = FileSource::open(path);
+        Self::open(source.map_err(|source| DatasetError::Io { path: path.display().to_string(), source })?, buffer)
+    }
+
+    /// Rows of every column.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Names of the columns.
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
+        self.columns.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Rows of a column as they are in the file.
+    ///
+    /// # Errors
+    /// [`DatasetError::MissingColumn`], and others.
+    pub fn read(&self, name: &str, rows: Range<u64>) -> Result<Column, DatasetError> {
+        let column = self.columns.iter().find(|(column, _)| column == name);
+        let (_, column) = column.ok_or_else(|| DatasetError::MissingColumn(name.to_string()))?;
+        Ok(column.read_rows(rows)?)
+    }
+
+    /// The batches.
+    #[must_use]
+    pub fn stream(self) -> D4rlStream {
+        D4rlStream::new(self)
+    }
+
+    /// What is in it. Reads the whole file, window by window.
+    ///
+    /// # Errors
+    /// [`DatasetError`].
+    pub fn summary(&self) -> Result<Summary, DatasetError> {
+        let mut builder = SummaryBuilder::default();
+        let (mut lengths, mut length) = (Vec::new(), 0);
+        let window = self.window();
+        let mut at = 0;
+        while at < self.rows {
+            let end = self.rows.min(at + window);
+            for (name, column) in &self.columns {
+                builder.push(name, &column.read_rows(at..end)?)?;
+            }
+            let (terminals, timeouts) = (self.flags(TERMINALS, at..end)?, self.flags(TIMEOUTS, at..end)?);
+            for (terminal, timeout) in terminals.iter().zip(&timeouts) {
+                length += 1;
+                if *terminal || *timeout {
+                    lengths.push(std::mem::take(&mut length));
+                }
+            }
+            at = end;
+        }
+        lengths.extend((length > 0).then_some(length));
+        Ok(builder.finish(lengths))
+    }
+
+    /// Rows that are read at once: a quarter of the buffer, in whole chunks if that is possible.
+    fn window(&self) -> u64 {
+        let row: usize = self.columns.iter().map(|(_, column)| column.row_bytes() + 1).sum();
+        let rows = (self.buffer / 4 / row.max(1)).max(1) as u64;
+        let chunk = self.columns.iter().map(|(_, column)| column.chunk_rows()).max().unwrap_or(1).max(1);
+        if rows > chunk { rows - rows % chunk } else { rows }
+    }
+
+    /// Flags of these rows; all false where the column is not there.
+    fn flags(&self, name: &str, rows: Range<u64>) -> Result<Vec<bool>, DatasetError> {
+        if !self.columns().any(|column| column == name) {
+            return Ok(vec![false; (rows.end - rows.start) as usize]);
+        }
+        let column = cast(name, &self.read(name, rows)?, DType::Bool)?;
+        Ok(column.typed::<bool>().map(|data| data.values().to_vec()).unwrap_or_default())
+    }
+}
+
+/// The data sets directly in a group, but for scalars and whatever cannot be a column.
+fn datasets(group: &Node, prefix: &str) -> Result<Vec<(String, Dataset)>, DatasetError> {
+    let mut columns = Vec::new();
+    for (name, link) in group.links()? {
+        let node = link.open()?;
+        if node.is_dataset() {
+            columns.push((format!("{prefix}{name}"), node.dataset(&name)?));
+        }
+    }
+    Ok(columns)
+}

@@ -1,0 +1,21 @@
+//! RLlib's format of sample files: a JSON object per line and batch, whose large columns are compressed.
+
+mod decode;
+mod encode;
+mod error;
+mod lines;
+mod lists;
+mod numbers;
+mod pieces;
+mod print;
+mod rows;
+mod scan;
+#[cfg(test)]
+mod tests;
+mod unpack;
+
+pub use decode::decode_record;
+pub use encode::{COMPRESS_COLUMNS, encode_record};
+pub use error::{EncodeError, JsonError, RecordError};
+pub use lines::{JsonBooks, JsonLines};
+pub use pieces::JsonPieces;

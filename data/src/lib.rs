@@ -1,0 +1,60 @@
+//! File formats of logged experience, natively and in a browser.
+//!
+//! - [`json`]: RLlib's sample files, a JSON object per line and batch, whose large columns are compressed.
+//! - [`survey`]: what is in batches, and what is wrong with them.
+//! - [`dataset`]: what readers of data sets have in common: a stream of batches, its reader for workers, errors.
+//! - `d4rl`, `minari`: data sets of logged episodes, in HDF5 with the feature `hdf5`, in tables with `parquet`.
+//! - `parquet`, with the feature of that name: batches in columns that pandas and others read.
+//! - [`limits`]: how much memory readers take.
+//!
+//! What is read is never trusted: sizes are checked before memory is taken, and nothing in a file is run. Reading takes at most
+//! four times the memory of what is read and a fixed part, see [`limits`]. A damaged file is a typed error.
+//!
+//! Not here: which files a name means, threads that decode ahead, and the names of files that are written. Those are the
+//! host's, see `rollmesh::offline`.
+//!
+//! ```
+//! use rollmesh_core::{
+//!     batch::{ACTIONS, AnyBatch, OBS, SampleBatch},
+//!     column::{ColumnData, RowShape},
+//! };
+//! use rollmesh_data::{json::{COMPRESS_COLUMNS, decode_record, encode_record}, limits::JsonLimits};
+//!
+//! let batch: AnyBatch = SampleBatch::new()
+//!     .with(OBS, ColumnData::new(vec![0.5, 1.0, 1.5, 2.0], RowShape::vector(2))?)?
+//!     .with(ACTIONS, ColumnData::scalars(vec![0, 1]))?
+//!     .into();
+//! let mut line = Vec::new();
+//! encode_record(&batch, &COMPRESS_COLUMNS, &mut line)?;
+//! assert!(line.ends_with(br#""actions": [0, 1]}"#));
+//! assert_eq!(decode_record(&line, &JsonLimits::default())?, batch);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+#[cfg(feature = "parquet")]
+mod arrow;
+#[cfg(feature = "hdf5")]
+pub mod d4rl;
+pub mod dataset;
+#[cfg(feature = "hdf5")]
+pub mod hdf5;
+pub mod json;
+pub mod limits;
+mod lz4;
+#[cfg(any(feature = "hdf5", feature = "parquet"))]
+pub mod minari;
+#[cfg(feature = "parquet")]
+pub mod parquet;
+mod pickle;
+mod prepared;
+mod source;
+pub mod survey;
+mod usual;
+
+pub use lz4::Lz4Error;
+pub use pickle::PickleError;
+pub use prepared::{Preparation, PreparedInput};
+pub use source::{FileSource, Source};
+pub use usual::with_usual_types;

@@ -1,0 +1,169 @@
+//! Minari's data sets: folders with metadata and one record per episode, in HDF5, Arrow or Parquet.
+//!
+//! An episode has one observation more than steps, so the last one is never lost; it is the last row of `new_obs`. Parts
+//! of dict and tuple observations and actions have dotted names, `obs.pos` and `obs.0`, as spaces name them here.
+//! `terminations` and `truncations` are `terminateds` and `truncateds`, the id of an episode is its `eps_id`, and `infos`
+//! are `infos.…`, each with the step that it was told with; the one that a reset told is left out. Boxes have the shape
+//! that the metadata say. Frames that were encoded as JPEG are not read.
+//!
+//! An episode is read at once, so it must fit the buffer; all others stay on disk.
+//!
+//! ```no_run
+//! use rollmesh_data::{dataset::BatchStream as _, limits::DEFAULT_BUFFER, minari::MinariDataset};
+//!
+//! let dataset = MinariDataset::open("datasets/D4RL/door/human-v2".as_ref(), DEFAULT_BUFFER)?;
+//! println!("{} episodes of {:?}", dataset.episodes(), dataset.metadata().get("env_spec"));
+//! let mut stream = dataset.stream();
+//! while let Some(batch) = stream.next_batch()? {
+//!     println!("{batch:?}");
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod episode;
+#[cfg(feature = "hdf5")]
+mod hdf5;
+mod spaces;
+mod stream;
+#[cfg(feature = "parquet")]
+mod tables;
+#[cfg(feature = "parquet")]
+mod write;
+
+use std::{fs::File, io::Read as _, path::Path};
+
+use serde_json::{Map, Value};
+
+use super::dataset::{DatasetError, Summary, SummaryBuilder};
+
+pub use episode::MinariEpisode;
+pub use stream::MinariStream;
+#[cfg(feature = "parquet")]
+pub use write::{MinariInfo, MinariWriter};
+
+/// More than this is no description of a data set.
+const MAX_METADATA: u64 = 16 << 20;
+
+/// An open data set.
+pub struct MinariDataset {
+    metadata: Map<String, Value>,
+    storage: Storage,
+    observation_space: Option<Value>,
+    action_space: Option<Value>,
+    buffer: usize,
+}
+
+enum Storage {
+    #[cfg(feature = "hdf5")]
+    Hdf5(hdf5::Episodes),
+    #[cfg(feature = "parquet")]
+    Tables(tables::Episodes),
+}
+
+impl MinariDataset {
+    /// Opens a data set: its folder, or the `data` in it.
+    ///
+    /// # Errors
+    /// [`DatasetError::Io`] without metadata, [`DatasetError::Unsupported`] for JPEG frames, and others.
+    pub fn open(folder: &Path, buffer: usize) -> Result<Self, DatasetError> {
+        let data = if folder.join("metadata.json").is_file() { folder.to_path_buf() } else { folder.join("data") };
+        let metadata = read_json(&data.join("metadata.json"))?;
+        let Value::Object(metadata) = metadata else {
+            return Err(DatasetError::Corrupt("the metadata are no JSON object".to_string()));
+        };
+        let space = |key: &str| metadata.get(key).and_then(Value::as_str).and_then(spaces::parse);
+        let (observation_space, action_space) = (space("observation_space"), space("action_space"));
+        if metadata.get("jpeg_encoding") != Some(&Value::Bool(false)) {
+            for (name, space) in [("observations", &observation_space), ("actions", &action_space)] {
+                if space.as_ref().is_some_and(spaces::has_frames) {
+                    return Err(DatasetError::Unsupported { name: name.to_string(), found: "JPEG frames".to_string() });
+                }
+            }
+        }
+        let storage = match metadata.get("data_format").and_then(Value::as_str).unwrap_or("hdf5") {
+            #[cfg(feature = "hdf5")]
+            "hdf5" => Storage::Hdf5(hdf5::Episodes::open(&data, buffer)?),
+            #[cfg(feature = "parquet")]
+            format @ ("arrow" | "parquet") => {
+                Storage::Tables(tables::Episodes::open(&data, format == "arrow", buffer)?)
+            }
+            format => {
+                return Err(DatasetError::Unsupported {
+                    name: "data_format".to_string(),
+                    found: format!("'{format}', which this build does not read"),
+                });
+            }
+        };
+        Ok(Self { metadata, storage, observation_space, action_space, buffer })
+    }
+
+    /// What the data set says of itself: `dataset_id`, `env_spec`, spaces, authors, ….
+    #[must_use]
+    pub fn metadata(&self) -> &Map<String, Value> {
+        &self.metadata
+    }
+
+    /// How many episodes there are.
+    #[must_use]
+    pub fn episodes(&self) -> usize {
+        match &self.storage {
+            #[cfg(feature = "hdf5")]
+            Storage::Hdf5(episodes) => episodes.len(),
+            #[cfg(feature = "parquet")]
+            Storage::Tables(episodes) => episodes.len(),
+        }
+    }
+
+    /// An episode as it is on disk, by its place in the order of ids; none beyond the last.
+    ///
+    /// # Errors
+    /// [`DatasetError`].
+    pub fn episode(&self, place: usize) -> Result<Option<MinariEpisode>, DatasetError> {
+        let episode = match &self.storage {
+            #[cfg(feature = "hdf5")]
+            Storage::Hdf5(episodes) => episodes.read(place, self.buffer)?,
+            #[cfg(feature = "parquet")]
+            Storage::Tables(episodes) => episodes.read(place, self.buffer)?,
+        };
+        let Some(mut episode) = episode else { return Ok(None) };
+        for (space, columns) in
+            [(&self.observation_space, &mut episode.observations), (&self.action_space, &mut episode.actions)]
+        {
+            if let Some(space) = space {
+                spaces::reshape(space, columns);
+            }
+        }
+        episode.check().map(Some)
+    }
+
+    /// The batches, one per episode.
+    #[must_use]
+    pub fn stream(self) -> MinariStream {
+        MinariStream::new(self)
+    }
+
+    /// What is in it, with the names that Minari gives. Reads all episodes, one after the other.
+    ///
+    /// # Errors
+    /// [`DatasetError`].
+    pub fn summary(&self) -> Result<Summary, DatasetError> {
+        let mut builder = SummaryBuilder::default();
+        let mut lengths = Vec::with_capacity(self.episodes());
+        for place in 0..self.episodes() {
+            let Some(episode) = self.episode(place)? else { break };
+            lengths.push(episode.steps() as u64);
+            for (name, column) in episode.columns() {
+                builder.push(&name, column)?;
+            }
+        }
+        Ok(builder.finish(lengths))
+    }
+}
+
+/// A JSON document in a file, if it is not absurdly large.
+fn read_json(path: &Path) -> Result<Value, DatasetError> {
+    let failed = |source| DatasetError::Io { path: path.display().to_string(), source };
+    let mut text = Vec::new();
+    File::open(path).and_then(|file| file.take(MAX_METADATA).read_to_end(&mut text)).map_err(failed)?;
+    serde_json::from_slice(&text).map_err(|error| DatasetError::Corrupt(format!("{}: {error}", path.display())))
+}

@@ -1,0 +1,149 @@
+//! A file as record batches, a row group after the other.
+
+use std::{path::Path, sync::Arc};
+
+use arrow_array::RecordBatch;
+use arrow_schema::{DataType, Field, Fields, SchemaRef};
+use parquet::{
+    arrow::arrow_reader::{
+        ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+    },
+    file::{
+        metadata::{ColumnChunkMetaData, ParquetStatisticsPolicy, RowGroupMetaData},
+        reader::Length as _,
+    },
+};
+
+use super::{
+    super::{
+        arrow::{corrupt, guarded},
+        dataset::DatasetError,
+        source::{FileSource, Source},
+    },
+    pages::Checked,
+};
+
+/// The most rows of a record batch.
+const MAX_ROWS: usize = 1 << 16;
+/// Bytes that the numbers of a record batch may take, of however small a file.
+const ROOM: u64 = 512 << 10;
+
+/// An open file.
+pub(crate) struct ParquetFile {
+    source: Checked,
+    metadata: ArrowReaderMetadata,
+    buffer: usize,
+    /// First row group that was not begun.
+    next_group: usize,
+    reader: Option<ParquetRecordBatchReader>,
+}
+
+impl ParquetFile {
+    pub(crate) fn open(path: &Path, buffer: usize) -> Result<Self, DatasetError> {
+        let io = |source| DatasetError::Io { path: path.display().to_string(), source };
+        Self::new(Arc::new(FileSource::open(path).map_err(io)?), buffer).map_err(|error| error.of(path))
+    }
+
+    pub(crate) fn new(source: Arc<dyn Source>, buffer: usize) -> Result<Self, DatasetError> {
+        let source = Checked::new(source, buffer);
+        source.check_contents()?;
+        // Nobody asks for statistics, and they may be of any size.
+        let options = ArrowReaderOptions::new()
+            .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
+            .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll)
+            .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll);
+        let metadata = guarded(|| ArrowReaderMetadata::load(&source, options))?.map_err(corrupt)?;
+        Ok(Self { source, metadata, buffer, next_group: 0, reader: None })
+    }
+
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        self.metadata.schema()
+    }
+
+    pub(crate) fn rewind(&mut self) {
+        (self.next_group, self.reader) = (0, None);
+    }
+
+    /// The next rows: an eighth of the buffer at most, and no more than the file could hold as plain numbers, but at least one.
+    pub(crate) fn next(&mut self) -> Result<Option<RecordBatch>, DatasetError> {
+        loop {
+            // Whoever panicked is not asked again.
+            if let Some(mut reader) = self.reader.take()
+                && let Some(batch) = guarded(|| reader.next())?
+            {
+                self.reader = Some(reader);
+                return batch.map(Some).map_err(corrupt);
+            }
+            let Some(group) = self.metadata.metadata().row_groups().get(self.next_group) else { return Ok(None) };
+            self.check(group)?;
+            let most = self.rows_at_once(group)?;
+            let (source, metadata) = (self.source.clone(), self.metadata.clone());
+            let reader = guarded(|| {
+                let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(source, metadata);
+                builder.with_row_groups(vec![self.next_group]).with_batch_size(most).build()
+            })?;
+            self.reader = Some(reader.map_err(corrupt)?);
+            self.next_group += 1;
+        }
+    }
+
+    /// That the columns of a row group hold what they say, each in pages of its own, since all are held while they are read.
+    /// Gives the bytes of the decompressed ones.
+    fn check(&self, group: &RowGroupMetaData) -> Result<u64, DatasetError> {
+        let (mut left, mut held) = (self.source.len(), 0);
+        for column in group.columns() {
+            let chunk = self.source.check(column)?;
+            left = left.checked_sub(chunk.bytes).ok_or_else(|| corrupt("columns that share their pages"))?;
+            held += chunk.held;
+        }
+        Ok(held)
+    }
+
+    /// Rows of a record batch. The crate takes memory for as many values, whether there are so many or not, and fills lists of
+    /// fixed size that are not there.
+    fn rows_at_once(&self, group: &RowGroupMetaData) -> Result<usize, DatasetError> {
+        let rows = u64::try_from(group.num_rows()).map_err(|_| corrupt("a negative number of rows"))?;
+        let bytes = u64::try_from(group.total_byte_size()).unwrap_or(u64::MAX).max(1);
+        let width_of = |column: &ColumnChunkMetaData| u64::try_from(column.column_descr().type_length());
+        let widths = group.columns().iter().map(|column| width_of(column).unwrap_or(0).max(8));
+        // A dictionary makes a few bytes of many, and a list has more values than its row is one.
+        let values = group.columns().iter().map(|column| u64::try_from(column.num_values()).unwrap_or(u64::MAX));
+        let plain = widths
+            .clone()
+            .zip(values)
+            .fold(0u64, |sum, (width, values)| sum.saturating_add(values.saturating_mul(width)));
+        let of_file = bytes.max(plain).div_ceil(rows.max(1));
+        let of_values: u64 = widths.sum();
+        let of_schema = fields_width(self.schema().fields(), false);
+        let room = self.source.len().max(ROOM);
+        if of_schema > room {
+            // A row is as long as that only if one is.
+            let groups = self.metadata.metadata().row_groups();
+            let held: u64 = groups.iter().map(|group| self.check(group)).sum::<Result<_, _>>()?;
+            if of_schema > held {
+                return Err(corrupt("lists that are longer than everything that is in it"));
+            }
+        }
+        let of_buffer = self.buffer as u64 / 8 / of_file.max(of_schema).max(1);
+        let rows = of_buffer.min(room / of_values.max(of_schema).max(1));
+        Ok(usize::try_from(rows).unwrap_or(MAX_ROWS).clamp(1, MAX_ROWS))
+    }
+}
+
+/// Bytes of a row of a field, where lists of fixed size are filled that may not be there.
+fn width(field: &Field, may_lack: bool) -> u64 {
+    let may_lack = may_lack || field.is_nullable();
+    match field.data_type() {
+        DataType::FixedSizeList(item, len) => {
+            let len = if may_lack { u64::try_from(*len).unwrap_or(0) } else { 1 };
+            len.saturating_mul(width(item, may_lack))
+        }
+        DataType::List(item) | DataType::LargeList(item) | DataType::Map(item, _) => width(item, may_lack),
+        DataType::Struct(fields) => fields_width(fields, may_lack),
+        other => other.primitive_width().unwrap_or(8) as u64,
+    }
+}
+
+fn fields_width(fields: &Fields, may_lack: bool) -> u64 {
+    fields.iter().map(|field| width(field, may_lack)).fold(0, u64::saturating_add)
+}

@@ -1,0 +1,174 @@
+//! What a pickle is made of while it is read.
+
+use super::PickleError;
+
+/// Bytes of the pickle itself, or bytes that had to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slice {
+    Within { start: u32, len: u32 },
+    Made(u32),
+}
+
+/// The names that may stand in a pickle, by what they stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Name {
+    Reconstruct,
+    FromBuffer,
+    Scalar,
+    NdArray,
+    DType,
+    Encode,
+    Bytes,
+    OrderedDict,
+}
+
+/// One value. Small, because there are many; what is large is a [`Node`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Value {
+    None,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(Slice),
+    Bytes(Slice),
+    Name(Name),
+    Node(u32),
+}
+
+/// An array, or as much of one as is known so far.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Array {
+    pub(super) dims: [u32; Self::MAX_DIMS],
+    pub(super) ndim: u8,
+    pub(super) dtype: DTypeOf,
+    pub(super) fortran: bool,
+    pub(super) data: Data,
+}
+
+impl Array {
+    /// Rows, and the dimensions that a row may have.
+    pub(super) const MAX_DIMS: usize = rollmesh_core::column::RowShape::MAX_DIMS + 1;
+
+    pub(super) fn dims(&self) -> &[u32] {
+        self.dims.get(..usize::from(self.ndim)).unwrap_or_default()
+    }
+}
+
+/// Where an array's elements are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Data {
+    /// Nobody has said yet.
+    Missing,
+    Bytes(Slice),
+    /// Python objects in a list.
+    Objects(u32),
+}
+
+/// NumPy's type of elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DTypeOf {
+    /// `b`, `i`, `u`, `f`, `O`, …
+    pub(super) kind: u8,
+    /// Bytes of one element.
+    pub(super) size: u8,
+    pub(super) big_endian: bool,
+}
+
+/// What is made of parts. Later steps of the pickle change it, so others refer to it by its number.
+#[derive(Debug)]
+pub(crate) enum Node {
+    List(Vec<Value>),
+    Tuple(Vec<Value>),
+    Dict(Vec<(Value, Value)>),
+    DType(DTypeOf),
+    Array(Array),
+}
+
+/// Everything that a pickle has made.
+#[derive(Debug)]
+pub(crate) struct Objects<'a> {
+    pub(super) pickle: &'a [u8],
+    nodes: Vec<Node>,
+    made: Vec<Vec<u8>>,
+    /// Bytes that objects may still take.
+    left: usize,
+}
+
+/// What objects of a small pickle may take.
+const FLOOR: usize = 16 << 10;
+/// A vector that grows holds up to twice what it needs, and its old buffer while it moves.
+const GROWTH: usize = 3;
+
+impl<'a> Objects<'a> {
+    pub(super) fn new(pickle: &'a [u8]) -> Self {
+        Self { pickle, nodes: Vec::new(), made: Vec::new(), left: FLOOR.saturating_add(pickle.len().saturating_mul(2)) }
+    }
+
+    /// Pays for memory of `bytes` bytes.
+    pub(super) fn pay(&mut self, bytes: usize) -> Result<(), PickleError> {
+        let too_many = PickleError::TooManyObjects { bytes: self.pickle.len() };
+        self.left = self.left.checked_sub(bytes).ok_or(too_many)?;
+        Ok(())
+    }
+
+    /// Pays for values that are appended somewhere.
+    pub(super) fn pay_values(&mut self, values: usize) -> Result<(), PickleError> {
+        self.pay(values.saturating_mul(GROWTH * size_of::<Value>()))
+    }
+
+    pub(super) fn make(&mut self, node: Node) -> Result<Value, PickleError> {
+        self.pay(GROWTH * size_of::<Node>())?;
+        self.nodes.push(node);
+        Ok(Value::Node((self.nodes.len() - 1) as u32))
+    }
+
+    pub(super) fn make_bytes(&mut self, bytes: Vec<u8>) -> Result<Slice, PickleError> {
+        // An array in text is as long as the text, and takes the place of its pickle in the count.
+        self.pay(GROWTH * size_of::<Vec<u8>>() + bytes.len() / 2)?;
+        self.made.push(bytes);
+        Ok(Slice::Made((self.made.len() - 1) as u32))
+    }
+
+    pub(crate) fn bytes(&self, slice: Slice) -> &[u8] {
+        match slice {
+            Slice::Within { start, len } => {
+                self.pickle.get(start as usize..start as usize + len as usize).unwrap_or_default()
+            }
+            Slice::Made(made) => self.made.get(made as usize).map_or(&[], |bytes| bytes),
+        }
+    }
+
+    /// The node that a value refers to, if it is one.
+    pub(crate) fn node(&self, value: Value) -> Option<&Node> {
+        if let Value::Node(node) = value { self.nodes.get(node as usize) } else { None }
+    }
+
+    pub(super) fn node_mut(&mut self, value: Value) -> Option<&mut Node> {
+        if let Value::Node(node) = value { self.nodes.get_mut(node as usize) } else { None }
+    }
+
+    /// The items of a tuple.
+    pub(super) fn tuple(&self, value: Value) -> Option<&[Value]> {
+        if let Some(Node::Tuple(items)) = self.node(value) { Some(items) } else { None }
+    }
+
+    /// A text, if it is one and valid.
+    pub(crate) fn text(&self, value: Value) -> Option<&str> {
+        if let Value::Text(slice) = value { std::str::from_utf8(self.bytes(slice)).ok() } else { None }
+    }
+}
+
+/// What a name stands for, if it may be named.
+pub(super) fn known_name(module: &[u8], name: &[u8]) -> Option<Name> {
+    Some(match (module, name) {
+        (b"numpy.core.multiarray" | b"numpy._core.multiarray", b"_reconstruct") => Name::Reconstruct,
+        (b"numpy.core.multiarray" | b"numpy._core.multiarray", b"scalar") => Name::Scalar,
+        (b"numpy.core.numeric" | b"numpy._core.numeric", b"_frombuffer") => Name::FromBuffer,
+        (b"numpy", b"ndarray") => Name::NdArray,
+        (b"numpy", b"dtype") => Name::DType,
+        (b"_codecs", b"encode") => Name::Encode,
+        (b"builtins" | b"__builtin__", b"bytes" | b"bytearray") => Name::Bytes,
+        (b"collections", b"OrderedDict") => Name::OrderedDict,
+        _ => return None,
+    })
+}

@@ -1,0 +1,245 @@
+//! Looks for what nobody should learn from.
+
+use std::{collections::BTreeMap, fmt};
+
+use rollmesh_core::{
+    batch::{ACTIONS, AnyBatch, NEW_OBS, OBS, REWARDS, SampleBatch},
+    column::Column,
+    env::EnvSpaces,
+    space::Space,
+};
+use serde::Serialize;
+
+use super::{
+    Steps, numbers,
+    order::{Order, Step},
+};
+
+/// What lines are that nobody can read.
+pub const NO_BATCHES: &str = "lines that are no batches";
+
+/// Something that is wrong, and where.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// How often.
+    pub count: u64,
+    /// The first places.
+    pub places: Vec<String>,
+}
+
+/// What is wrong, by what it is. Of each, the first places are named and all counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problems {
+    found: BTreeMap<String, Problem>,
+    most: usize,
+}
+
+impl Problems {
+    /// None so far, with at most so many places of each.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self { found: BTreeMap::new(), most }
+    }
+
+    /// Something is wrong somewhere.
+    pub fn add(&mut self, what: &str, place: impl FnOnce() -> String) {
+        let most = self.most;
+        let problem = self.found.entry(what.to_owned()).or_default();
+        problem.count += 1;
+        if problem.places.len() < most {
+            problem.places.push(place());
+        }
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn found(&self) -> &BTreeMap<String, Problem> {
+        &self.found
+    }
+}
+
+/// Where a batch is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct At<'a> {
+    /// Its file; none where there is only one.
+    pub file: Option<&'a str>,
+    /// Its line, from 1, in files of lines.
+    pub line: Option<u64>,
+    /// Rows before it in its file, or in its line.
+    pub row: u64,
+}
+
+/// Where the rows of a policy are; of single agents there is none.
+struct RowsAt<'a> {
+    batch: At<'a>,
+    policy: Option<String>,
+}
+
+impl RowsAt<'_> {
+    fn row(&self, row: usize) -> String {
+        match self.to_string() {
+            here if here.is_empty() => format!("row {}", self.batch.row + row as u64),
+            here => format!("{here}, row {}", self.batch.row + row as u64),
+        }
+    }
+}
+
+impl fmt::Display for RowsAt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = self.batch.file.map(str::to_owned);
+        let line = self.batch.line.map(|line| format!("line {line}"));
+        let policy = self.policy.as_ref().map(|policy| format!("policy {policy}"));
+        f.write_str(&[file, line, policy].into_iter().flatten().collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// Looks for missing columns, columns that change their type, numbers that are not finite, steps out of order or after the end
+/// of their episode, and observations and actions outside of their spaces, batch after batch.
+///
+/// ```
+/// use rollmesh_core::{
+///     batch::{REWARDS, SampleBatch},
+///     column::ColumnData,
+/// };
+/// use rollmesh_data::survey::{At, Check, Problems};
+///
+/// let batch = SampleBatch::new().with(REWARDS, ColumnData::scalars(vec![1.0, f32::NAN]))?;
+/// let mut problems = Problems::new(10);
+/// Check::new(None).batch(&batch.into(), At { line: Some(3), ..At::default() }, &mut problems);
+/// let found = &problems.found()["rows of 'rewards' with numbers that are not finite"];
+/// assert_eq!((found.count, found.places[0].as_str()), (1, "line 3, row 1"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Check {
+    spaces: Option<EnvSpaces>,
+    /// Type and shape of columns, by policy and name.
+    kinds: BTreeMap<(Option<String>, String), String>,
+    order: Order,
+}
+
+impl Check {
+    /// Remembers nothing yet. Spaces are looked at if there are any.
+    #[must_use]
+    pub fn new(spaces: Option<EnvSpaces>) -> Self {
+        Self { spaces, kinds: BTreeMap::new(), order: Order::default() }
+    }
+
+    /// Another file begins: its episodes are others, whatever their ids.
+    pub fn begin_file(&mut self) {
+        self.order = Order::default();
+    }
+
+    /// Looks at the next batch.
+    pub fn batch(&mut self, batch: &AnyBatch, at: At<'_>, problems: &mut Problems) {
+        let policies = batch.as_multi_agent().policy_batches;
+        self.order.begin_runs(policies.values());
+        for (id, mut rows) in policies {
+            let at = RowsAt { batch: at, policy: batch.single().is_err().then(|| id.to_string()) };
+            match rows.decompress_if_needed() {
+                Ok(()) => self.rows(&rows, &at, problems),
+                Err(error) => problems.add("columns that cannot be decompressed", || format!("{at}: {error}")),
+            }
+        }
+    }
+
+    fn rows(&mut self, rows: &SampleBatch, at: &RowsAt<'_>, problems: &mut Problems) {
+        for name in [OBS.name(), ACTIONS.name(), REWARDS.name()] {
+            let has = rows.iter().any(|(column, _)| column == name || column.starts_with(&format!("{name}.")));
+            if !has {
+                problems.add(&format!("batches without column '{name}'"), || at.to_string());
+            }
+        }
+        for (name, column) in rows.iter() {
+            self.column(name, column, at, problems);
+        }
+        self.steps(rows, at, problems);
+        self.next_observations(rows, at, problems);
+    }
+
+    fn column(&mut self, name: &str, column: &Column, at: &RowsAt<'_>, problems: &mut Problems) {
+        let kind = format!("{} {}", column.column_type(), column.shape());
+        let known = self.kinds.entry((at.policy.clone(), name.to_owned())).or_insert_with(|| kind.clone());
+        if *known != kind {
+            problems
+                .add("columns that change their type or shape", || format!("{at}: '{name}' is {kind}, was {known}"));
+        }
+        let width = column.shape().elements().max(1);
+        let Some(values) = numbers(column) else { return };
+        let mut last = None;
+        for row in values.iter().enumerate().filter(|(_, x)| !x.is_finite()).map(|(i, _)| i / width) {
+            if last != Some(row) {
+                problems.add(&format!("rows of '{name}' with numbers that are not finite"), || at.row(row));
+            }
+            last = Some(row);
+        }
+        let Some(spaces) = &self.spaces else { return };
+        let space = match name {
+            _ if name == OBS.name() || name == NEW_OBS.name() => &spaces.observation,
+            _ if name == ACTIONS.name() => &spaces.action,
+            _ => return,
+        };
+        match first_outside(space, column) {
+            Ok(None) => {}
+            Ok(Some(row)) => problems.add(&format!("batches with '{name}' outside of the space"), || at.row(row)),
+            Err(error) => {
+                problems.add(&format!("batches with '{name}' outside of the space"), || format!("{at}: {error}"))
+            }
+        }
+    }
+
+    /// That steps of a trajectory come in order, and none after its end.
+    fn steps(&mut self, rows: &SampleBatch, at: &RowsAt<'_>, problems: &mut Problems) {
+        let steps = Steps::of(rows);
+        if !steps.has_ends {
+            problems.add("batches without 'terminateds' and 'truncateds'", || at.to_string());
+        }
+        if !is_apart(&steps, at) {
+            return;
+        }
+        let gaps = at.policy.is_some();
+        for (row, (&(id, agent), &end)) in steps.keys.iter().zip(&steps.ends).enumerate() {
+            let t = steps.t(row);
+            match self.order.step((id, agent, at.policy.clone()), t, end, gaps) {
+                Step::Follows => {}
+                Step::AfterEnd => problems.add("steps after the end of their episode", || at.row(row)),
+                Step::OutOfOrder { t, before } => {
+                    problems.add("steps out of order", || format!("{}: t is {t} after {before}", at.row(row)));
+                }
+            }
+        }
+    }
+
+    /// That what a step led to is what the next one saw.
+    fn next_observations(&self, rows: &SampleBatch, at: &RowsAt<'_>, problems: &mut Problems) {
+        let (Some(obs), Some(next)) = (rows.column(OBS.name()), rows.column(NEW_OBS.name())) else { return };
+        let steps = Steps::of(rows);
+        if !is_apart(&steps, at) || obs.rows() != next.rows() || obs.rows() != steps.keys.len() {
+            return;
+        }
+        for (row, pair) in steps.keys.windows(2).enumerate() {
+            let is_another = steps.t(row + 1).zip(steps.t(row)).is_some_and(|(t, before)| t <= before);
+            let goes_on = pair[0] == pair[1] && steps.ends.get(row) == Some(&false) && !is_another;
+            if goes_on && !obs.slice(row + 1..row + 2).same_bits(&next.slice(row..row + 1)) {
+                problems.add("steps whose 'new_obs' is not the next step's 'obs'", || at.row(row));
+            }
+        }
+    }
+}
+
+/// Whether rows say whose they are: of which episode, and among several agents of which one.
+fn is_apart(steps: &Steps, at: &RowsAt<'_>) -> bool {
+    steps.has_ids && (steps.has_agents || at.policy.is_none())
+}
+
+fn first_outside(space: &Space, column: &Column) -> Result<Option<usize>, String> {
+    let outside = match column {
+        Column::F32(data) => space.first_outside(data.values()),
+        Column::F64(data) => space.first_outside(data.values()),
+        Column::I32(data) => space.first_outside(data.values()),
+        Column::I64(data) => space.first_outside(data.values()),
+        Column::U8(data) => space.first_outside(data.values()),
+        Column::Bool(_) | Column::Bytes(_) | Column::Compressed(_) => return Ok(None),
+    };
+    outside.map_err(|error| error.to_string())
+}

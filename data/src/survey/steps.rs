@@ -1,0 +1,146 @@
+//! Columns as numbers, whatever their types.
+
+use rollmesh_core::{
+    batch::{AGENT_INDEX, EPS_ID, REWARDS, SampleBatch, T, TERMINATEDS, TRUNCATEDS},
+    column::Column,
+};
+use serde::Serialize;
+
+/// All elements of a column; none of one that holds no numbers.
+#[must_use]
+pub fn numbers(column: &Column) -> Option<Vec<f64>> {
+    Some(match column {
+        Column::F32(data) => data.values().iter().map(|x| f64::from(*x)).collect(),
+        Column::F64(data) => data.values().to_vec(),
+        Column::I32(data) => data.values().iter().map(|x| f64::from(*x)).collect(),
+        Column::I64(data) => data.values().iter().map(|x| *x as f64).collect(),
+        Column::U8(data) => data.values().iter().map(|x| f64::from(*x)).collect(),
+        Column::Bool(data) => data.values().iter().map(|x| f64::from(u8::from(*x))).collect(),
+        Column::Bytes(_) | Column::Compressed(_) => return None,
+    })
+}
+
+/// One integer per row; none if the column is not there or holds something else.
+fn integers(batch: &SampleBatch, name: &str) -> Option<Vec<i64>> {
+    let column = batch.column(name)?;
+    if column.shape().elements() != 1 {
+        return None;
+    }
+    match column {
+        Column::I64(data) => Some(data.values().to_vec()),
+        other => Some(numbers(other)?.into_iter().map(|x| x as i64).collect()),
+    }
+}
+
+fn flags(batch: &SampleBatch, name: &str) -> Option<Vec<bool>> {
+    let column = batch.column(name)?;
+    let numbers = numbers(column).filter(|numbers| numbers.len() == column.rows());
+    numbers.map(|numbers| numbers.into_iter().map(|x| x != 0.0).collect())
+}
+
+/// What tells episodes apart, row by row.
+#[derive(Clone, Debug)]
+pub struct Steps {
+    /// Episode and agent.
+    pub keys: Vec<(i64, i64)>,
+    /// Whether the ids of episodes are in the data; else all have the same.
+    pub has_ids: bool,
+    /// Whether the agents are; else all rows are one's.
+    pub has_agents: bool,
+    /// The step within the episode.
+    pub ts: Option<Vec<i64>>,
+    /// Where there is one number per row.
+    pub rewards: Option<Vec<f64>>,
+    /// The last row of an episode.
+    pub ends: Vec<bool>,
+    /// Whether the data say where episodes end.
+    pub has_ends: bool,
+}
+
+impl Steps {
+    /// The step of a row within its episode.
+    #[must_use]
+    pub fn t(&self, row: usize) -> Option<i64> {
+        self.ts.as_ref().and_then(|ts| ts.get(row)).copied()
+    }
+
+    /// The step that follows on the last one.
+    #[must_use]
+    pub fn after(&self) -> Option<i64> {
+        self.ts.as_ref().and_then(|ts| ts.last()).map(|t| t.saturating_add(1))
+    }
+
+    /// Those of a batch.
+    #[must_use]
+    pub fn of(batch: &SampleBatch) -> Self {
+        let rows = batch.len();
+        let ids = integers(batch, EPS_ID.name()).filter(|ids| ids.len() == rows);
+        let agents = integers(batch, AGENT_INDEX.name()).filter(|agents| agents.len() == rows);
+        let (terminateds, truncateds) = (flags(batch, TERMINATEDS.name()), flags(batch, TRUNCATEDS.name()));
+        let at = |flags: &Option<Vec<bool>>, row: usize| flags.as_ref().and_then(|flags| flags.get(row)) == Some(&true);
+        let key = |row: usize| {
+            let of =
+                |column: &Option<Vec<i64>>| column.as_ref().and_then(|column| column.get(row)).copied().unwrap_or(0);
+            (of(&ids), of(&agents))
+        };
+        let rewards = batch.column(REWARDS.name()).and_then(numbers).filter(|rewards| rewards.len() == rows);
+        Self {
+            keys: (0..rows).map(key).collect(),
+            has_ids: ids.is_some(),
+            has_agents: agents.is_some(),
+            ts: integers(batch, T.name()).filter(|ts| ts.len() == rows),
+            rewards,
+            ends: (0..rows).map(|row| at(&terminateds, row) || at(&truncateds, row)).collect(),
+            has_ends: terminateds.is_some() || truncateds.is_some(),
+        }
+    }
+}
+
+/// Least, mean and greatest of some numbers; those that are not finite are counted beside.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// Numbers that are finite.
+    pub count: u64,
+    /// Numbers that are not.
+    pub not_finite: u64,
+    /// The least, infinite if there is none.
+    pub min: f64,
+    /// The greatest, infinite if there is none.
+    pub max: f64,
+    #[serde(skip)]
+    sum: f64,
+    /// Their mean, NaN if there is none.
+    pub mean: f64,
+}
+
+impl Default for Spread {
+    fn default() -> Self {
+        Self { count: 0, not_finite: 0, min: f64::INFINITY, max: f64::NEG_INFINITY, sum: 0.0, mean: f64::NAN }
+    }
+}
+
+impl Spread {
+    /// Takes another one.
+    pub fn add(&mut self, number: f64) {
+        if !number.is_finite() {
+            self.not_finite += 1;
+            return;
+        }
+        self.count += 1;
+        self.sum += number;
+        (self.min, self.max) = (self.min.min(number), self.max.max(number));
+        self.mean = self.sum / self.count as f64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_finite_is_counted_beside() {
+        let mut spread = Spread::default();
+        [1.0, f64::NAN, 3.0, f64::INFINITY].into_iter().for_each(|number| spread.add(number));
+        assert_eq!((spread.count, spread.not_finite, spread.mean, spread.min, spread.max), (2, 2, 2.0, 1.0, 3.0));
+    }
+}

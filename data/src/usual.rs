@@ -1,0 +1,179 @@
+//! Well-known columns in the types that this crate gives them. Formats that know fewer types lose them.
+
+use rollmesh_core::{
+    batch::*,
+    column::{Column, ColumnData, ColumnError, ColumnType, DType, Element, RowShape},
+};
+
+/// Columns of 32-bit floats.
+const FLOATS: [&str; 12] = [
+    REWARDS.name(),
+    PREV_REWARDS.name(),
+    ACTION_DIST_INPUTS.name(),
+    ACTION_PROB.name(),
+    ACTION_LOGP.name(),
+    VF_PREDS.name(),
+    VALUES_BOOTSTRAPPED.name(),
+    ADVANTAGES.name(),
+    VALUE_TARGETS.name(),
+    "returns_to_go",
+    "obs_embeds",
+    "weights",
+];
+
+/// Columns of 64-bit integers.
+const INTEGERS: [&str; 5] = [EPS_ID.name(), UNROLL_ID.name(), AGENT_INDEX.name(), ENV_ID.name(), T.name()];
+
+/// The same rows with well-known columns in the types of their [keys](rollmesh_core::column::ColumnKey): flags as truth values,
+/// ids as 64-bit integers, rewards and what policies compute as 32-bit floats. Observations, actions and states lose
+/// 64-bit floats, as RLlib's collectors do it; actions of 32-bit integers get 64 bits. All else stays as it is, and so
+/// do columns that are not numbers.
+///
+/// # Errors
+/// [`BatchError::Column`] for ids with fractions.
+pub fn with_usual_types(batch: AnyBatch) -> Result<AnyBatch, BatchError> {
+    Ok(match batch {
+        AnyBatch::Single(batch) => convert(batch)?.into(),
+        AnyBatch::Multi(multi) => {
+            let steps = multi.env_steps();
+            let batches = multi.policy_batches.into_iter().map(|(id, batch)| Ok((id, convert(batch)?)));
+            MultiAgentBatch::new(batches.collect::<Result<_, BatchError>>()?, steps).into()
+        }
+    })
+}
+
+fn convert(batch: SampleBatch) -> Result<SampleBatch, BatchError> {
+    let mut parts = batch.into_parts();
+    for (name, column) in &mut parts.columns {
+        let failed = |source| BatchError::Column { name: name.to_string(), source };
+        let Some((found, wanted)) = column.dtype().and_then(|found| Some((found, usual(name, found)?))) else {
+            continue;
+        };
+        if found != wanted {
+            *column = cast(&column.decompress().map_err(failed)?, wanted, column.shape()).map_err(failed)?;
+        }
+    }
+    SampleBatch::from_parts(parts)
+}
+
+/// The type that a column of this name should have.
+fn usual(name: &str, found: DType) -> Option<DType> {
+    let first = name.split('.').next().unwrap_or_default();
+    if [TERMINATEDS.name(), TRUNCATEDS.name()].contains(&name) {
+        Some(DType::Bool)
+    } else if INTEGERS.contains(&name) {
+        Some(DType::I64)
+    } else if FLOATS.contains(&name) {
+        Some(DType::F32)
+    } else if [ACTIONS.name(), PREV_ACTIONS.name()].contains(&first) && found == DType::I32 {
+        Some(DType::I64)
+    } else if found == DType::F64 {
+        let floats = [OBS.name(), NEW_OBS.name(), ACTIONS.name(), PREV_ACTIONS.name()];
+        let is_state = name.starts_with("state_in_") || name.starts_with("state_out_");
+        (floats.contains(&first) || is_state).then_some(DType::F32)
+    } else {
+        None
+    }
+}
+
+/// The same elements in a type of [well-known columns](with_usual_types) or their own, and in rows of a shape with as many
+/// elements. Columns that are not numbers stay as they are.
+///
+/// # Errors
+/// [`ColumnError`] for integers with fractions, and for elements that make no whole rows.
+pub(crate) fn cast(column: &Column, wanted: DType, shape: RowShape) -> Result<Column, ColumnError> {
+    match column {
+        Column::F32(data) => floats(data, wanted, shape, f64::from),
+        Column::F64(data) => floats(data, wanted, shape, |value| value),
+        Column::I32(data) => whole(data, wanted, shape, i64::from),
+        Column::I64(data) => whole(data, wanted, shape, |value| value),
+        Column::U8(data) => whole(data, wanted, shape, i64::from),
+        Column::Bool(data) => whole(data, wanted, shape, i64::from),
+        Column::Bytes(_) | Column::Compressed(_) => Ok(column.clone()),
+    }
+}
+
+fn floats<T: Element>(
+    data: &ColumnData<T>,
+    wanted: DType,
+    shape: RowShape,
+    float: impl Fn(T) -> f64,
+) -> Result<Column, ColumnError> {
+    match wanted {
+        same if same == T::DTYPE => map(data, shape, Ok),
+        DType::F32 => map(data, shape, |value| Ok(float(value) as f32)),
+        DType::Bool => map(data, shape, |value| Ok(float(value) != 0.0)),
+        DType::I64 => map(data, shape, |value| {
+            let value = float(value);
+            // As far as a float counts without gaps.
+            let is_whole = value.abs() <= 9_007_199_254_740_992.0 && value as i64 as f64 == value;
+            let wrong = ColumnError::WrongType { wanted: DType::I64.into(), found: ColumnType::Array(T::DTYPE) };
+            if is_whole { Ok(value as i64) } else { Err(wrong) }
+        }),
+        _ => map(data, shape, Ok),
+    }
+}
+
+fn whole<T: Element>(
+    data: &ColumnData<T>,
+    wanted: DType,
+    shape: RowShape,
+    number: impl Fn(T) -> i64,
+) -> Result<Column, ColumnError> {
+    match wanted {
+        DType::F32 => map(data, shape, |value| Ok(number(value) as f32)),
+        DType::Bool => map(data, shape, |value| Ok(number(value) != 0)),
+        DType::I64 => map(data, shape, |value| Ok(number(value))),
+        _ => map(data, shape, Ok),
+    }
+}
+
+fn map<T: Element, U: Element>(
+    data: &ColumnData<T>,
+    shape: RowShape,
+    convert: impl Fn(T) -> Result<U, ColumnError>,
+) -> Result<Column, ColumnError> {
+    let values: Vec<U> = data.values().iter().map(|value| convert(*value)).collect::<Result<_, _>>()?;
+    ColumnData::new(values, shape).map(Column::from_typed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_get_the_types_of_their_keys() {
+        let batch = SampleBatch::new()
+            .with(rollmesh_core::column::ColumnKey::<f64>::new("obs.pos"), ColumnData::scalars(vec![0.1, 2.0]))
+            .and_then(|b| {
+                b.with(rollmesh_core::column::ColumnKey::<i64>::new("rewards"), ColumnData::scalars(vec![1, 0]))
+            })
+            .and_then(|b| {
+                b.with(rollmesh_core::column::ColumnKey::<f32>::new("terminateds"), ColumnData::scalars(vec![0.0, 1.0]))
+            })
+            .and_then(|b| {
+                b.with(rollmesh_core::column::ColumnKey::<i32>::new("actions"), ColumnData::scalars(vec![3, 4]))
+            })
+            .and_then(|b| {
+                b.with(rollmesh_core::column::ColumnKey::<f64>::new("t"), ColumnData::scalars(vec![0.0, 1.0]))
+            })
+            .and_then(|b| {
+                b.with(rollmesh_core::column::ColumnKey::<f64>::new("own"), ColumnData::scalars(vec![0.1, 0.2]))
+            })
+            .unwrap();
+        let AnyBatch::Single(batch) = with_usual_types(batch.into()).unwrap() else { panic!("a single batch") };
+        assert_eq!(batch.column("obs.pos").unwrap().dtype(), Some(DType::F32));
+        assert_eq!(batch.get(REWARDS).unwrap(), [1.0, 0.0]);
+        assert_eq!(batch.get(TERMINATEDS).unwrap(), [false, true]);
+        assert_eq!(batch.get(ACTIONS).unwrap(), [3, 4]);
+        assert_eq!(batch.get(T).unwrap(), [0, 1]);
+        assert_eq!(batch.column("own").unwrap().dtype(), Some(DType::F64));
+    }
+
+    #[test]
+    fn ids_with_fractions_are_refused() {
+        let ids = ColumnData::scalars(vec![0.5]);
+        let batch = SampleBatch::new().with(rollmesh_core::column::ColumnKey::<f64>::new("eps_id"), ids).unwrap();
+        assert!(matches!(with_usual_types(batch.into()), Err(BatchError::Column { name, .. }) if name == "eps_id"));
+    }
+}
