@@ -24,7 +24,7 @@ test("an environment in JavaScript is sampled with the same bits each time", () 
   assert.ok(envs().some(({ name, maxEpisodeSteps }) => name === "Corridor-v0" && maxEpisodeSteps === 30));
 });
 
-test("both samplers make the same of it, in slices and after a restore", () => {
+test("samples in slices and after a restore are the same", () => {
   registerEnv("Corridor-v1", () => corridor(), { maxEpisodeSteps: 30 });
   const whole = worker("Corridor-v1"), sliced = worker("Corridor-v1"), hash = batchHash([whole.sample()]);
   let batch;
