@@ -1,4 +1,4 @@
-// A trained policy plays CartPole in this tab. The package lies beside this file, in rollmesh/: see README.md.
+// A trained policy plays CartPole in this tab. The package is in the folder rollmesh/ of this page: see README.md.
 import { CanvasRenderer, Policy, RolloutWorker, VectorEnv, init } from "./rollmesh/dist/browser.js";
 
 const ENV = "CartPole-v1", NUM_ENVS = 8, MOST_RETURNS = 100, MAX_RETURN = 500;

@@ -89,7 +89,7 @@ pub(crate) fn npm_project(job: &Job, name: &str, others: &[&str]) -> Result<Path
     let stage = npm_package(job)?;
     let project = stage.join(name);
     let written = || format!("cannot write {}", project.display());
-    // Copies of files that are gone would be run, too.
+    // Tests that were removed from the sources would run, too.
     let _ = fs::remove_dir_all(&project);
     fs::create_dir_all(project.join("test")).with_context(written)?;
     fs::write(project.join("package.json"), r#"{ "private": true, "type": "module" }"#).with_context(written)?;

@@ -4,7 +4,7 @@ import { elements } from "./rows.js";
 import { AgentsAdapter, SingleAdapter } from "./env_adapter.js";
 import type { Picture, Rows, Space, Spaces } from "./types.js";
 
-/** What an environment is told when it is made. */
+/** Place and settings of an environment. */
 export interface EnvContext {
   /** Its index in its worker. */
   index: number;

@@ -5,7 +5,7 @@ import type { DType, ModelConfig, NumberArray, Rows, Space, Spaces, TypedArrays 
 import { envInfo } from "./env.js";
 import type { PolicyHandle, WorkerHandle } from "./wasm/rollmesh_wasm.js";
 
-/** What a policy is, besides its weights. */
+/** Describes a policy whose weights are given apart. */
 export type PolicyOptions = (
   | { env: string; envConfig?: Record<string, unknown> }
   | { observationSpace: Space; actionSpace: Space }
@@ -66,7 +66,7 @@ export class Policy extends Freeable {
   }
 
   /**
-   * The policy of a run: the text of its `policy.json` and the bytes of `weights.safetensors` beside it. Of several policies
+   * The policy of a run: the text of its `policy.json` and the bytes of its `weights.safetensors`. Of several policies
    * it is the one of that id.
    */
   static fromCheckpoint(policyJson: string, weights: Uint8Array, id = "default_policy"): Policy {
@@ -167,7 +167,7 @@ export class PolicyMap implements Iterable<[string, Policy]> {
   }
 }
 
-/** What `policy.json` has, as far as it is needed here. */
+/** The fields of `policy.json` that are needed here. */
 interface PolicyFile {
   policies: string[];
   model: ModelConfig;

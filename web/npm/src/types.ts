@@ -134,7 +134,7 @@ export interface RolloutConfig {
   remote_env_batch_wait_ms?: number;
   remote_env_timeout_ms?: number;
   remote_env_memory_mb?: number;
-  /** Whether an environment that failed is made again, and its episode left out. */
+  /** Whether an environment that failed is restarted, and its episode left out. */
   restart_failed_sub_environments?: boolean;
   create_env_on_local_worker?: boolean;
   fake_sampler?: boolean;

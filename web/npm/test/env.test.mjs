@@ -119,7 +119,7 @@ test("built-in names are taken", () => {
   }
 });
 
-test("a failed environment is made again where that is wanted", () => {
+test("a failed environment is restarted where the settings say so", () => {
   let made = 0;
   registerEnv("Fragile-v0", () => {
     let steps = 0;

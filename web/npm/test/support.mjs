@@ -7,7 +7,7 @@ import { join } from "node:path";
 /** What the program prints as JSON. */
 export const rollmesh = (...args) => JSON.parse(execFileSync(process.env.ROLLMESH_BIN, args.map(String), { encoding: "utf8" }));
 
-/** A folder that is gone after the test. */
+/** A folder that is removed after the test. */
 export function folder(t) {
   const path = mkdtempSync(join(tmpdir(), "rollmesh-"));
   t.after(() => rmSync(path, { recursive: true }));

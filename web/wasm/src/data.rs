@@ -5,7 +5,7 @@ use wasm_bindgen::prelude::*;
 
 use crate::{BatchHandle, Failure};
 
-/// Bytes of the longest line, and of what is compressed in it, where nobody says otherwise.
+/// Bytes of the longest line, and of what is compressed in it, by default.
 const LONGEST_LINE: usize = 64 << 20;
 /// Places that are named of each problem.
 const PLACES: usize = 10;

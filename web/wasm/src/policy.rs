@@ -22,7 +22,7 @@ use crate::{
     worker::SharedWorker,
 };
 
-/// What a policy is, besides its weights.
+/// Describes a policy whose weights are given apart.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PolicyDescription {

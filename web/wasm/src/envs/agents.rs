@@ -14,7 +14,7 @@ use rollmesh_core::{
 use super::Instance;
 use crate::columns::by_dtype;
 
-/// One environment. Its answers are flags of all agents, and for each agent of which there are news its number, whether it
+/// One environment. Its answers are flags of all agents, and for each agent that the step concerns its number, whether it
 /// observes something, a reward, flags, and the observation. Actions are numbers of agents, each with its action.
 pub(super) struct Agents {
     instance: Instance,

@@ -238,7 +238,7 @@ impl Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         let env = ENVS.try_with(|envs| envs.borrow_mut().remove(&self.id));
-        // What it throws then, nobody waits for.
+        // There is no call left that could throw what `close` throws.
         let _ = env.ok().flatten().map(|env| env.close());
     }
 }
