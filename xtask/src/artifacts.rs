@@ -116,6 +116,12 @@ fn wasm_crate(job: &Job, targets: &[&str]) -> Result<()> {
 fn bindings(job: &Job, kind: &str, module: &str, folder: &Path) -> Result<()> {
     let wasm = target().join(WASM).join(format!("wasm/{module}.wasm"));
     let mut bindgen = command("wasm-bindgen");
-    bindgen.args(["--target", kind, "--omit-default-module-path", "--out-dir"]);
-    job.run(bindgen.arg(folder).arg(wasm))
+    bindgen.args([
+        "--target",
+        kind,
+        "--omit-default-module-path",
+        "--remove-name-section",
+        "--remove-producers-section",
+    ]);
+    job.run(bindgen.arg("--out-dir").arg(folder).arg(wasm))
 }
