@@ -71,8 +71,8 @@ export class Policy extends Freeable {
    */
   static fromCheckpoint(policyJson: string, weights: Uint8Array, id = "default_policy"): Policy {
     const { run, model, policies } = parse(policyJson);
-    const { env, env_config: envConfig = {}, normalize_actions: normalizeActions = true, seed = 0 } = run;
-    return describe(weights, { env, envConfig, normalizeActions, seed, model }, policies, id);
+    const { env, env_config: envConfig = {}, normalize_actions: normalizeActions = true, clip_actions: clipActions = false, seed = 0 } = run;
+    return describe(weights, { env, envConfig, normalizeActions, clipActions, seed, model }, policies, id);
   }
 
   /** What it observes. */
@@ -171,7 +171,7 @@ export class PolicyMap implements Iterable<[string, Policy]> {
 interface PolicyFile {
   policies: string[];
   model: ModelConfig;
-  run: { env: string; env_config?: Record<string, unknown>; normalize_actions?: boolean; seed?: number };
+  run: { env: string; env_config?: Record<string, unknown>; normalize_actions?: boolean; clip_actions?: boolean; seed?: number };
 }
 
 function parse(policyJson: string): PolicyFile {

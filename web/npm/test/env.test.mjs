@@ -129,6 +129,7 @@ test("a failed environment is restarted where the settings say so", () => {
   const sampling = worker("Fragile-v0", { restart_failed_sub_environments: true });
   assert.equal(sampling.sample().envSteps, 120);
   assert.ok(made > 3);
+  assert.equal(sampling.envs[0].picture(), undefined);
   assert.ok(sampling.metrics().episodes.some(({ faulty }) => /worn out/.test(faulty ?? "")));
 });
 

@@ -120,8 +120,7 @@ impl LanesHandle {
 
     /// The picture of an environment, if it has one.
     pub fn picture(&self, lane: usize) -> Result<JsValue, Failure> {
-        let mut frame = Frame::new();
-        picture(self.env.render_at(lane, &mut frame), &frame)
+        picture(|frame| self.env.render_at(lane, frame))
     }
 }
 
@@ -150,10 +149,11 @@ impl LanesHandle {
     }
 }
 
-/// A picture as `width`, `height` and the RGBA bytes of an `ImageData`; `undefined` unless one was drawn.
-pub(crate) fn picture(drawn: bool, frame: &Frame) -> Result<JsValue, Failure> {
-    if !drawn {
-        return envs::render_failure().map_or(Ok(JsValue::UNDEFINED), Err);
+/// What is drawn, as `width`, `height` and the RGBA bytes of an `ImageData`; `undefined` if nothing is.
+pub(crate) fn picture(draw: impl FnOnce(&mut Frame) -> bool) -> Result<JsValue, Failure> {
+    let mut frame = Frame::new();
+    if !envs::drawing(|| draw(&mut frame))? {
+        return Ok(JsValue::UNDEFINED);
     }
     let (pixels, _) = frame.rgb().as_chunks();
     let rgba: Vec<u8> = pixels.iter().flat_map(|[red, green, blue]| [*red, *green, *blue, 255]).collect();

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use rollmesh_core::{
-    env::{Frame, SubEnv},
+    env::SubEnv,
     ids::{PolicyId, WeightsVersion},
     time::Micros,
     weights::Weights,
@@ -128,21 +128,20 @@ impl WorkerHandle {
     }
 
     /// The picture of an environment, if it has one.
-    pub fn picture(&self, env: usize) -> Result<JsValue, Failure> {
+    pub fn picture(&self, env: u32) -> Result<JsValue, Failure> {
         self.worker.with(|worker| {
-            let mut frame = Frame::new();
-            let mut index = 0;
-            let drawn = worker.foreach_env(|sub| {
-                let wanted = index == env;
-                index += 1;
-                wanted
-                    && match sub {
-                        SubEnv::Lane { env, lane } => env.render_at(lane, &mut frame),
-                        SubEnv::MultiAgent(env) => env.render(&mut frame),
-                        SubEnv::Base(_) => false,
-                    }
-            });
-            lanes::picture(drawn.contains(&true), &frame)
+            lanes::picture(|frame| {
+                let drawn = worker.foreach_env_with_context(|sub, context| {
+                    // Environments in quarantine are not among them.
+                    context.home.vector_index == env
+                        && match sub {
+                            SubEnv::Lane { env, lane } => env.render_at(lane, frame),
+                            SubEnv::MultiAgent(env) => env.render(frame),
+                            SubEnv::Base(_) => false,
+                        }
+                });
+                drawn.contains(&true)
+            })
         })
     }
 }

@@ -136,10 +136,13 @@ pub(crate) fn thrown_with(error: &EnvError) -> Option<Thrown> {
     THROWN.with_borrow_mut(|thrown| thrown.take_if(|thrown| thrown.message == *message))
 }
 
-/// What was thrown where only a picture was asked for.
-pub(crate) fn render_failure() -> Option<Failure> {
-    let message = THROWN.with_borrow(|thrown| thrown.as_ref().map(|thrown| thrown.message.clone()))?;
-    Some(EnvError::Failed(message).into())
+/// Lets an environment draw: whether it did, or what it has thrown.
+pub(crate) fn drawing(draw: impl FnOnce() -> bool) -> Result<bool, Failure> {
+    // What an environment threw that was restarted since.
+    THROWN.set(None);
+    let drawn = draw();
+    let message = THROWN.with_borrow(|thrown| thrown.as_ref().map(|thrown| thrown.message.clone()));
+    message.map_or(Ok(drawn), |message| Err(EnvError::Failed(message).into()))
 }
 
 /// Spaces of an agent.
