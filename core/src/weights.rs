@@ -12,6 +12,10 @@
 //! # Ok::<(), rollmesh_core::weights::WeightsError>(())
 //! ```
 
+mod file;
+
+pub use file::WeightsFileError;
+
 use crate::{
     ids::{PolicyId, WeightsVersion},
     prelude::*,

@@ -99,7 +99,7 @@ export class Client {
    *
    * @param {string} url `ws://HOST:PORT`
    * @param {string} token 64 hexadecimal digits
-   * @param {{ name?: string, WebSocket?: any }} [options] a name for people; another class than the global one
+   * @param {{ name?: string, WebSocket?: unknown }} [options] a name for people; another class than the global one
    * @returns {Promise<Client>} rejected with a HubError
    */
   static async connect(url, token, { name = 'page', WebSocket = globalThis.WebSocket } = {}) {
@@ -218,7 +218,7 @@ export class Episode {
       if (this.isOver) throw this.#failure ?? new EpisodeError(1, 'the episode is over: start another one');
       send(...message);
     };
-    /** The number on the wire. @readonly */
+    /** The number on the wire. @readonly @type {number} */
     this.number = number;
   }
 
@@ -246,7 +246,7 @@ export class Episode {
    * Says what the latest action brought. Rewards add up until the next observation.
    *
    * @param {number | Record<AgentId, number>} reward
-   * @param {{ info?: any, terminated?: Record<AgentId, boolean>, truncated?: Record<AgentId, boolean> }} [more] something
+   * @param {{ info?: unknown, terminated?: Record<AgentId, boolean>, truncated?: Record<AgentId, boolean> }} [more] something
    *   that is not for learning, by agent if there are several; which of several agents go on no more
    */
   logReturns(reward, { info, terminated = {}, truncated = {} } = {}) {

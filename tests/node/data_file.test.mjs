@@ -8,16 +8,16 @@ import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { test } from "node:test";
 
-const { DataFile } = createRequire(import.meta.url)(process.env.ROLLMESH_WASM);
+const { DataHandle } = createRequire(import.meta.url)(process.env.ROLLMESH_WASM);
 
 const golden = (name) => fileURLToPath(new URL(`../golden/conformance/data/${name}`, import.meta.url));
 
 /** Everything in a file that comes in pieces of `size` bytes. */
 function read(bytes, size = bytes.length, longestLine) {
-  const data = new DataFile(longestLine);
+  const data = new DataHandle(longestLine);
   const batches = [];
   const take = () => {
-    for (let batch; (batch = data.next()); ) batches.push(batch);
+    for (let batch; (batch = data.next()?.toObject()); ) batches.push(batch);
   };
   for (let at = 0; at < bytes.length; at += size) {
     data.push(bytes.subarray(at, at + size));
@@ -25,7 +25,7 @@ function read(bytes, size = bytes.length, longestLine) {
   }
   data.finish();
   take();
-  return { batches, report: data.report() };
+  return { batches, report: JSON.parse(data.report()) };
 }
 
 /** What `rollmesh data` says of a file; problems are an exit code, too. */
@@ -60,18 +60,18 @@ for (const name of ["single_plain", "single_lz4_all", "multi_compressed", "multi
 }
 
 test("columns are typed arrays", async () => {
-  const data = new DataFile();
+  const data = new DataHandle();
   const file = await openAsBlob(golden("single_lz4_all.json"));
   for await (const piece of file.stream()) data.push(piece);
   data.finish();
-  const { rows, columns } = data.next().policies.default_policy;
+  const { rows, columns } = data.next().toObject().policies.default_policy;
   assert.equal(columns.obs.data.length, rows * columns.obs.shape.reduce((a, b) => a * b, 1));
   assert.equal(columns.obs.data.constructor.name, "Float32Array");
 });
 
 test("another format is named with what to do", () => {
   const bytes = readFileSync(golden("pendulum_small_contiguous.hdf5"));
-  assert.throws(() => new DataFile().push(bytes), /this is an HDF5 file.*rollmesh data convert/);
+  assert.throws(() => new DataHandle().push(bytes), /this is an HDF5 file.*rollmesh data convert/);
 });
 
 test("lines without end are passed over and not held", () => {

@@ -6,11 +6,16 @@ import { createRequire } from "node:module";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 
-const { Sampler } = createRequire(import.meta.url)(process.env.ROLLMESH_WASM);
+const { WorkerHandle } = createRequire(import.meta.url)(process.env.ROLLMESH_WASM);
 
 const config = { env: "CartPole-v1", num_envs: 4, rollout_fragment_length: 100, seed: 3 };
 
-const sampler = (changes) => new Sampler(JSON.stringify({ ...config, ...changes }));
+/** A worker whose batches are plain objects. */
+function sampler(changes) {
+  const worker = new WorkerHandle(JSON.stringify({ ...config, ...changes }));
+  const step = (budgetMs) => worker.sampleWithin(budgetMs)?.toObject();
+  return { step, metrics: () => worker.metrics(), stepsPerSample: worker.stepsPerSample };
+}
 
 /** The next batch, with a turn of the event loop between two slices; and how many slices it took. */
 async function sliced(sampler, budgetMs) {

@@ -1,6 +1,9 @@
 //! What is built: the page, the binary with and without it, the wasm module.
 
-use std::{env, fs, path::PathBuf};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result};
 
@@ -58,13 +61,67 @@ pub(crate) fn dist_path() -> PathBuf {
 
 /// The wasm module for Node; returns the file to load.
 pub(crate) fn node_module(job: &Job) -> Result<PathBuf> {
-    job.run(toolchain::cargo_for(WASM)?.args(["build", "--locked", "--profile", "wasm", "--target", WASM]).args([
-        "--package",
-        "rollmesh-wasm",
-        "--lib",
-    ]))?;
-    let module = target().join(WASM).join("wasm/rollmesh_wasm.wasm");
+    wasm_crate(job, &["--lib"])?;
     let folder = target().join("xtask/node");
-    job.run(command("wasm-bindgen").args(["--target", "nodejs", "--out-dir"]).arg(&folder).arg(module))?;
+    bindings(job, "nodejs", "rollmesh_wasm", &folder)?;
     Ok(folder.join("rollmesh_wasm.js"))
+}
+
+/// The npm package, packed. Returns the folder in which it is, with what its tests need.
+pub(crate) fn npm_package(job: &Job) -> Result<PathBuf> {
+    wasm_crate(job, &["--lib", "--bins"])?;
+    let stage = target().join("xtask/npm");
+    for module in ["rollmesh_wasm", "rollmesh_worker"] {
+        bindings(job, "web", module, &stage.join("src/wasm"))?;
+    }
+    let manifest = root().join("web/npm/package.json");
+    fs::copy(&manifest, stage.join("package.json")).with_context(|| format!("cannot copy {}", manifest.display()))?;
+    let mut install = command("npm");
+    job.run(install.args(["install", "--no-audit", "--no-fund", "--prefer-offline"]).current_dir(&stage))
+        .context("the package's tools could not be installed; this needs the npm registry")?;
+    job.run(command("node").arg("web/npm/build.mjs").arg(&stage))?;
+    job.run(command("npm").args(["pack", "./package", "--silent"]).current_dir(&stage))?;
+    Ok(stage)
+}
+
+/// An empty project in which nothing but the packed package and these packages of the registry are installed.
+pub(crate) fn npm_project(job: &Job, name: &str, others: &[&str]) -> Result<PathBuf> {
+    let stage = npm_package(job)?;
+    let project = stage.join(name);
+    let written = || format!("cannot write {}", project.display());
+    // Tests that were removed from the sources would run, too.
+    let _ = fs::remove_dir_all(&project);
+    fs::create_dir_all(project.join("test")).with_context(written)?;
+    fs::write(project.join("package.json"), r#"{ "private": true, "type": "module" }"#).with_context(written)?;
+    let tests = root().join("web/npm/test");
+    for file in fs::read_dir(&tests).with_context(|| format!("cannot read {}", tests.display()))? {
+        let file = file?;
+        fs::copy(file.path(), project.join("test").join(file.file_name())).with_context(written)?;
+    }
+    let packed = format!("../rollmesh-{}.tgz", env!("CARGO_PKG_VERSION"));
+    let mut install = command("npm");
+    install.args(["install", "--no-audit", "--no-fund", "--no-save", "--prefer-offline", &packed]).args(others);
+    job.run(install.current_dir(&project))?;
+    Ok(project)
+}
+
+/// The crate for JavaScript, for the browser.
+fn wasm_crate(job: &Job, targets: &[&str]) -> Result<()> {
+    let mut build = toolchain::cargo_for(WASM)?;
+    build.args(["build", "--locked", "--profile", "wasm", "--target", WASM, "--package", "rollmesh-wasm"]);
+    job.run(build.args(targets))
+}
+
+/// What JavaScript imports of a wasm module of that crate.
+fn bindings(job: &Job, kind: &str, module: &str, folder: &Path) -> Result<()> {
+    let wasm = target().join(WASM).join(format!("wasm/{module}.wasm"));
+    let mut bindgen = command("wasm-bindgen");
+    bindgen.args([
+        "--target",
+        kind,
+        "--omit-default-module-path",
+        "--remove-name-section",
+        "--remove-producers-section",
+    ]);
+    job.run(bindgen.arg("--out-dir").arg(folder).arg(wasm))
 }

@@ -43,6 +43,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("test-release", "same bits in release mode", &["fetch"], suites::release),
     early(step("wasm-bindgen", "wasm-bindgen (some minutes the first time)", &[], tools::wasm_bindgen)),
     step("node", "wasm in Node against the binary", &["binary", "wasm-target", "wasm-bindgen"], suites::node),
+    step("npm", "the npm package in Node", &["binary", "wasm-target", "wasm-bindgen"], suites::npm),
     step("python", "Python", &[], tools::python),
     step("clients", "clients in Rust, Python and Node against the program", &["fetch", "python"], suites::clients),
     step("wasm-opt", "wasm-opt", &[], tools::wasm_opt),
@@ -51,6 +52,12 @@ pub(crate) const STEPS: &[Step] = &[
     step("chromium", "Chromium and its driver", &[], chromium::ensure),
     step("wasm-chromium", "wasm in Chromium", &["wasm-target", "wasm-bindgen", "chromium"], suites::chromium),
     step("e2e", "the page end to end in Chromium", &["binary", "page", "chromium"], suites::e2e),
+    long(step(
+        "npm-bundlers",
+        "the npm package through bundlers",
+        &["wasm-target", "wasm-bindgen"],
+        suites::npm_bundlers,
+    )),
     // Long, because other features make most dependencies others.
     long(step("no-parquet", "clippy, the program without Parquet", &["fetch"], checks::no_parquet)),
     long(step("simulator", "the group in the simulator, ten times the seeds", &["fetch"], suites::simulator)),

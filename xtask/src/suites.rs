@@ -9,7 +9,7 @@ use crate::{
     chromium::Chromium,
     job::Job,
     toolchain::{self, WASM},
-    workspace::{cargo, command, target},
+    workspace::{cargo, command, root, target},
 };
 
 /// The native crates; a bare cargo command means the workspace's default members.
@@ -128,6 +128,25 @@ pub(crate) fn node(job: &Job) -> Result<()> {
     let tests = ["rollout_hash", "sampler", "data_file"].map(|name| format!("tests/node/{name}.test.mjs"));
     node.args(["--test", "--test-reporter=tap"]).args(tests);
     job.run_tests(node.env("ROLLMESH_WASM", module).env("ROLLMESH_BIN", artifacts::binary_path()))
+}
+
+/// The npm package, installed from the packed file, in Node; the examples of its README among its tests.
+pub(crate) fn npm(job: &Job) -> Result<()> {
+    let project = artifacts::npm_project(job, "project", &[])?;
+    let tests = ["package", "readme", "worker", "batch", "policy", "env", "vector_env", "data_file", "hub"];
+    let tests = tests.map(|name| format!("test/{name}.test.mjs"));
+    let mut node = command("node");
+    node.args(["--experimental-websocket", "--test", "--test-reporter=tap"]).args(tests).current_dir(project);
+    let tsc = target().join("xtask/npm/node_modules/typescript/bin/tsc");
+    node.env("ROLLMESH_BIN", artifacts::binary_path()).env("ROLLMESH_ROOT", root()).env("ROLLMESH_TSC", tsc);
+    job.run_tests(&mut node)
+}
+
+/// The npm package through bundlers, and what they make of it in Node.
+pub(crate) fn npm_bundlers(job: &Job) -> Result<()> {
+    let project = artifacts::npm_project(job, "bundlers", &["vite@7.1.12", "webpack@5.102.1"])?;
+    let mut node = command("node");
+    job.run_tests(node.args(["--test", "--test-reporter=tap", "test/bundlers.test.mjs"]).current_dir(project))
 }
 
 /// The group under everything that can go wrong, with more seeds than the suite has time for.

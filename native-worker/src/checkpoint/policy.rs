@@ -214,7 +214,7 @@ impl PolicyCheckpoint {
         let malformed = |name: &str, reason: String| PolicyCheckpointError::Malformed { path: dir.join(name), reason };
         let file = |name| files.get(name).ok_or_else(|| malformed(name, "it is missing".into()));
         let policy = PolicyFile::read(file(POLICY_FILE)?, dir)?;
-        let weights = weights_file::from_bytes(file(WEIGHTS_FILE)?, WeightsVersion(policy.weights_version))
+        let weights = Weights::from_safetensors(file(WEIGHTS_FILE)?, WeightsVersion(policy.weights_version))
             .map_err(|error| malformed(WEIGHTS_FILE, error.to_string()))?;
         let hash =
             run_weights_hash(&weights, &policy.policies).map_err(|error| malformed(WEIGHTS_FILE, error.to_string()))?;
@@ -275,7 +275,7 @@ impl PolicyCheckpoint {
             model: self.model.clone(),
             run: self.run.clone(),
         };
-        let weights = weights_file::to_bytes(&self.weights).map_err(io::Error::other)?;
+        let weights = self.weights.to_safetensors().map_err(io::Error::other)?;
         Ok([(WEIGHTS_FILE, weights), (POLICY_FILE, serde_json::to_vec_pretty(&file)?)])
     }
 

@@ -1,76 +1,13 @@
-//! Weights as a safetensors file, which every framework reads.
+//! Files of weights on disk, see [`Weights::from_safetensors`].
 
 use std::path::Path;
 
-use rollmesh_core::{
-    ids::WeightsVersion,
-    weights::{Tensor, Weights, WeightsError},
-};
-use safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::TensorView};
-use serde_json::{Map, Value};
+use rollmesh_core::{ids::WeightsVersion, weights::Weights};
 
 use super::{Disk, PolicyCheckpointError, Storage as _};
 
 /// Of weights that no checkpoint vouches for.
 pub(super) const MAX_WEIGHTS_BYTES: u64 = 1 << 32;
-
-/// Why bytes are no weights.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum WeightsFileError {
-    /// They are no safetensors file.
-    #[error("no safetensors file: {0}")]
-    Format(#[from] SafeTensorError),
-    /// The file's list of tensors does not fit its bytes.
-    #[error("no safetensors file: its header does not fit its {0} bytes")]
-    Header(usize),
-    /// A tensor is of another type than weights are.
-    #[error("tensor '{name}' is of type {found}, weights are of F32")]
-    Type {
-        /// The tensor.
-        name: String,
-        /// Its type.
-        found: Dtype,
-    },
-    /// A dimension is larger than any of weights.
-    #[error("tensor '{0}' has a dimension of more than 32 bits")]
-    TooLarge(String),
-    /// The tensors do not make weights.
-    #[error(transparent)]
-    Weights(#[from] WeightsError),
-}
-
-/// All tensors under their names; layers are input-major, `[inputs, outputs]`. Equal weights have equal bytes.
-///
-/// # Errors
-/// [`WeightsFileError::Format`] for more tensors than a header can name.
-pub(crate) fn to_bytes(weights: &Weights) -> Result<Vec<u8>, WeightsFileError> {
-    let bytes_of =
-        |tensor: &Tensor| -> Vec<u8> { tensor.values.iter().flat_map(|value| value.to_le_bytes()).collect() };
-    let contents: Vec<Vec<u8>> = weights.tensors().iter().map(bytes_of).collect();
-    let views = weights.tensors().iter().zip(&contents).map(|(tensor, bytes)| {
-        let shape = tensor.shape.iter().map(|&dim| dim as usize).collect();
-        TensorView::new(Dtype::F32, shape, bytes).map(|view| (tensor.name.as_str(), view))
-    });
-    Ok(safetensors::serialize(views.collect::<Result<Vec<_>, _>>()?, None)?)
-}
-
-/// Reads what [`to_bytes`] or any other framework has written.
-///
-/// # Errors
-/// [`WeightsFileError`], for any bytes that are no weights.
-pub(crate) fn from_bytes(bytes: &[u8], version: WeightsVersion) -> Result<Weights, WeightsFileError> {
-    check_offsets(bytes)?;
-    let file = SafeTensors::deserialize(bytes)?;
-    let tensors = file.iter().map(|(name, view)| {
-        if view.dtype() != Dtype::F32 {
-            return Err(WeightsFileError::Type { name: name.into(), found: view.dtype() });
-        }
-        let shape: Result<Vec<u32>, _> = view.shape().iter().map(|&dim| u32::try_from(dim)).collect();
-        let values = view.data().as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
-        Ok(Tensor { name: name.into(), shape: shape.map_err(|_| WeightsFileError::TooLarge(name.into()))?, values })
-    });
-    Ok(Weights::new(version, tensors.collect::<Result<_, _>>()?)?)
-}
 
 /// Reads a file of weights; their version is 0.
 ///
@@ -79,75 +16,6 @@ pub(crate) fn from_bytes(bytes: &[u8], version: WeightsVersion) -> Result<Weight
 pub(crate) fn read(path: &Path) -> Result<Weights, PolicyCheckpointError> {
     let failed = |source| PolicyCheckpointError::Io { path: path.into(), source };
     let bytes = Disk.read(path, MAX_WEIGHTS_BYTES).map_err(failed)?;
-    let malformed =
-        |error: WeightsFileError| PolicyCheckpointError::Malformed { path: path.into(), reason: error.to_string() };
-    from_bytes(&bytes, WeightsVersion(0)).map_err(malformed)
-}
-
-/// No tensor ends behind the file: safetensors 0.8 adds the last end to the header's length before it compares, and that
-/// sum may overflow.
-fn check_offsets(bytes: &[u8]) -> Result<(), WeightsFileError> {
-    let bad = || WeightsFileError::Header(bytes.len());
-    let (len, rest) = bytes.split_first_chunk().ok_or_else(bad)?;
-    let header = usize::try_from(u64::from_le_bytes(*len)).ok().and_then(|len| rest.get(..len)).ok_or_else(bad)?;
-    let entries: Map<String, Value> = serde_json::from_slice(header).map_err(|_| bad())?;
-    let mut ends = entries.values().filter_map(|entry| entry.get("data_offsets")?.get(1)?.as_u64());
-    if ends.any(|end| end > bytes.len() as u64) { Err(bad()) } else { Ok(()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn weights() -> Weights {
-        let tensor = |name: &str, shape: &[u32], values: &[f32]| Tensor {
-            name: name.into(),
-            shape: shape.to_vec(),
-            values: values.to_vec(),
-        };
-        let (bias, weight) =
-            (tensor("a.bias", &[2], &[0.5, -0.0]), tensor("a.weight", &[2, 2], &[1.0, f32::MIN_POSITIVE, 3.5, -4.0]));
-        Weights::new(WeightsVersion(3), vec![weight, bias]).unwrap()
-    }
-
-    #[test]
-    fn weights_come_back_bit_for_bit_and_have_one_form() {
-        let bytes = to_bytes(&weights()).unwrap();
-        assert_eq!(from_bytes(&bytes, WeightsVersion(3)).unwrap(), weights());
-        assert_eq!(to_bytes(&weights()).unwrap(), bytes);
-    }
-
-    /// A file with this header and so many zeros behind it.
-    fn file(header: &str, zeros: usize) -> Vec<u8> {
-        [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &vec![0; zeros]].concat()
-    }
-
-    #[test]
-    fn what_does_not_fit_is_named() {
-        let entry = |dtype: &str, shape: &str, end: u64| {
-            format!(r#"{{"w":{{"dtype":"{dtype}","shape":[{shape}],"data_offsets":[0,{end}]}}}}"#)
-        };
-        let error = |bytes: Vec<u8>| from_bytes(&bytes, WeightsVersion(0)).unwrap_err().to_string();
-        assert_eq!(error(file(&entry("F64", "1", 8), 8)), "tensor 'w' is of type F64, weights are of F32");
-        assert_eq!(error(file(&entry("F32", "0,4294967296", 0), 0)), "tensor 'w' has a dimension of more than 32 bits");
-        let nan = [file(&entry("F32", "1", 4), 0), f32::NAN.to_le_bytes().to_vec()].concat();
-        assert_eq!(error(nan), "tensor 'w' holds a value that is not finite");
-        let beyond = file(&entry("U8", "18446744073709551615", u64::MAX), 0);
-        assert!(error(beyond).starts_with("no safetensors file: its header does not fit its"));
-        for bytes in [Vec::new(), vec![255; 8], file("{}", 1), file("[]", 0), file(&entry("F32", "2", 4), 4)] {
-            assert!(error(bytes).starts_with("no safetensors file"));
-        }
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn no_damage_panics(place in 0usize..200, flip in 1u8..=255, cut in 0usize..300) {
-            let mut bytes = to_bytes(&weights()).unwrap();
-            bytes.truncate(cut.max(1));
-            let place = place % bytes.len();
-            bytes[place] ^= flip;
-            // Numbers may be others, since nothing here guards them; never a panic.
-            let _ = from_bytes(&bytes, WeightsVersion(0));
-        }
-    }
+    Weights::from_safetensors(&bytes, WeightsVersion(0))
+        .map_err(|error| PolicyCheckpointError::Malformed { path: path.into(), reason: error.to_string() })
 }

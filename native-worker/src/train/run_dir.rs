@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::saving::{ResumeError, lock, read_config};
 use crate::{
-    checkpoint::{PolicyCheckpoint, replace, weights_file},
+    checkpoint::{PolicyCheckpoint, replace},
     lines::{Backlog, LineFile, LineNews},
     offline::json::is_series,
 };
@@ -183,7 +183,7 @@ impl RunDir {
         let metrics = new(METRICS)?;
         let journal = (!config.mode.is_synchronous()).then(|| new(JOURNAL)).transpose()?;
         if let Some(weights) = init_weights {
-            let bytes = weights_file::to_bytes(weights).map_err(io::Error::other);
+            let bytes = weights.to_safetensors().map_err(io::Error::other);
             bytes.and_then(|bytes| replace(&at(INIT_WEIGHTS), &bytes)).map_err(failed(at(INIT_WEIGHTS)))?;
         }
         let config = write_config(path, config)?;

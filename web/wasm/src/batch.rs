@@ -1,87 +1,207 @@
-//! Batches as plain objects with typed arrays: nothing in them refers to the module's memory, so they can be kept,
-//! posted to a worker, or transferred without a copy.
+//! Batches: handles of those of the core, which share their columns until they are written.
 
-use js_sys::{BigInt64Array, Float32Array, Float64Array, Int32Array, Object, Reflect, Uint8Array, Uint32Array};
+use js_sys::{Int32Array, Object};
 use rollmesh_core::{
-    batch::{AnyBatch, BatchError, SampleBatch},
-    column::{BytesColumn, Column, RowShape},
+    batch::{AnyBatch, BatchError, BatchParts, EpisodeKey, MultiAgentBatch, SampleBatch, SliceBy},
+    column::{ColumnData, ColumnName},
+    hash::BatchHasher,
+    ids::{PolicyId, SlotId},
+    rng::{Purpose, Streams},
 };
 use wasm_bindgen::prelude::*;
 
-#[wasm_bindgen(typescript_custom_section)]
-const TYPES: &str = r#"
-/** What a sampler hands over: the rows of every policy that has acted. */
-export interface Batch {
-    /** Steps of the environments, with one agent in them or with several. */
-    envSteps: number;
-    /** Rows of all policies. */
-    agentSteps: number;
-    /** By id; a policy that nobody named is `default_policy`. */
-    policies: Record<string, SampleBatch>;
+use crate::{
+    Failure,
+    columns::{self, set},
+};
+
+/// Rows of one policy or of several. What is of one alone fails for several.
+#[wasm_bindgen]
+#[derive(Clone)]
+pub struct BatchHandle {
+    batch: AnyBatch,
 }
 
-/** The rows of one policy: columns of equal length, in the order in which RLlib has them. */
-export interface SampleBatch {
-    /** Number of rows, of every column. */
-    rows: number;
-    /** By name: `obs`, `actions`, `rewards`, `terminateds`, `truncateds`, `advantages`, and so on. */
-    columns: Record<string, Column>;
-    /** Rows of each sequence, one after the other, where the policy has memory. */
-    seqLens?: Int32Array;
+impl BatchHandle {
+    /// A batch, decompressed.
+    ///
+    /// # Errors
+    /// [`BatchError`] for blocks that are damaged.
+    pub(crate) fn of(batch: impl Into<AnyBatch>) -> Result<Self, BatchError> {
+        let mut batch = batch.into();
+        match &mut batch {
+            AnyBatch::Single(batch) => batch.decompress_if_needed()?,
+            AnyBatch::Multi(batch) => batch.decompress_if_needed()?,
+        }
+        Ok(Self { batch })
+    }
+
+    fn single(&self) -> Result<&SampleBatch, BatchError> {
+        self.batch.single()
+    }
+
+    fn all(batches: impl IntoIterator<Item = impl Into<AnyBatch>>) -> Vec<Self> {
+        batches.into_iter().map(|batch| Self { batch: batch.into() }).collect()
+    }
 }
-
-/** Rows of equal shape, or of any length. */
-export type Column = ArrayColumn | RaggedColumn;
-
-/** Rows of equal shape, one after the other: `data` has `rows` times the product of `shape` elements. */
-export type ArrayColumn =
-    | { dtype: "float32"; shape: number[]; data: Float32Array }
-    | { dtype: "float64"; shape: number[]; data: Float64Array }
-    | { dtype: "int32"; shape: number[]; data: Int32Array }
-    /** Ids of episodes need all 64 bits, and discrete actions have them as in NumPy. */
-    | { dtype: "int64"; shape: number[]; data: BigInt64Array }
-    | { dtype: "uint8"; shape: number[]; data: Uint8Array }
-    /** 0 for false and 1 for true. */
-    | { dtype: "bool"; shape: number[]; data: Uint8Array };
-
-/** Rows of bytes, or of JSON in UTF-8: row `i` is `data.subarray(offsets[i], offsets[i + 1])`. */
-export interface RaggedColumn {
-    dtype: "bytes" | "json";
-    offsets: Uint32Array;
-    data: Uint8Array;
-}
-"#;
 
 #[wasm_bindgen]
-extern "C" {
-    /// A batch as an object, see the TypeScript declarations.
-    #[wasm_bindgen(typescript_type = "Batch")]
-    pub type Batch;
-}
-
-/// Copies a batch out of the module's memory. Compressed columns are decompressed.
-///
-/// # Errors
-/// [`BatchError`] for blocks that are damaged.
-pub(crate) fn to_js(batch: &AnyBatch) -> Result<Batch, BatchError> {
-    let mut multi = batch.as_multi_agent();
-    multi.decompress_if_needed()?;
-    let policies = Object::new();
-    for (id, rows) in &multi.policy_batches {
-        set(&policies, id.as_str(), &policy_batch(rows));
+impl BatchHandle {
+    /// Columns by name, all with equally many rows, and the lengths of sequences.
+    #[wasm_bindgen(js_name = ofColumns)]
+    pub fn of_columns(names: Vec<String>, columns: Vec<JsValue>, seq_lens: Option<Vec<i32>>) -> Result<Self, Failure> {
+        let named = names.into_iter().zip(columns);
+        let columns =
+            named.map(|(name, column)| columns::of_js(&name, &column).map(|column| (ColumnName::from(name), column)));
+        let columns = columns.collect::<Result<_, _>>()?;
+        let parts = BatchParts { columns, seq_lens: seq_lens.map(ColumnData::scalars), ..BatchParts::default() };
+        Ok(Self::of(SampleBatch::from_parts(parts)?)?)
     }
-    let object = Object::new();
-    // Counts of rows that are in memory are numbers that JavaScript has.
-    set(&object, "envSteps", &(batch.env_steps() as f64).into());
-    set(&object, "agentSteps", &(batch.agent_steps() as f64).into());
-    set(&object, "policies", &policies);
-    Ok(JsValue::from(object).unchecked_into())
+
+    /// Batches by policy.
+    #[wasm_bindgen(js_name = ofPolicies)]
+    pub fn of_policies(ids: Vec<String>, batches: Vec<Self>, env_steps: u32) -> Result<Self, Failure> {
+        let single = |batch: Self| batch.single().cloned();
+        let batches = batches.into_iter().map(single).collect::<Result<Vec<_>, _>>()?;
+        let batches = ids.into_iter().map(PolicyId::new).zip(batches).collect();
+        Ok(Self { batch: MultiAgentBatch::new(batches, env_steps as usize).into() })
+    }
+
+    /// Whether it has several policies, or says that it might.
+    #[wasm_bindgen(getter, js_name = isMulti)]
+    pub fn is_multi(&self) -> bool {
+        matches!(self.batch, AnyBatch::Multi(_))
+    }
+
+    #[wasm_bindgen(getter, js_name = envSteps)]
+    pub fn env_steps(&self) -> usize {
+        self.batch.env_steps()
+    }
+
+    #[wasm_bindgen(getter, js_name = agentSteps)]
+    pub fn agent_steps(&self) -> usize {
+        self.batch.agent_steps()
+    }
+
+    #[wasm_bindgen(getter, js_name = sizeBytes)]
+    pub fn size_bytes(&self) -> usize {
+        self.batch.size_bytes()
+    }
+
+    #[wasm_bindgen(js_name = policyIds)]
+    pub fn policy_ids(&self) -> Vec<String> {
+        self.batch.as_multi_agent().policy_batches.keys().map(ToString::to_string).collect()
+    }
+
+    /// The rows of a policy, if there are some.
+    pub fn policy(&self, id: &str) -> Option<Self> {
+        let found = self.batch.as_multi_agent().policy_batch(&PolicyId::new(id.to_owned()))?.clone();
+        Some(Self { batch: found.into() })
+    }
+
+    #[wasm_bindgen(js_name = asSingle)]
+    pub fn as_single(&self) -> Result<Self, Failure> {
+        Ok(Self { batch: self.single()?.clone().into() })
+    }
+
+    #[wasm_bindgen(js_name = asMultiAgent)]
+    pub fn as_multi_agent(&self) -> Self {
+        Self { batch: self.batch.as_multi_agent().into() }
+    }
+
+    /// Another handle, which shares the columns.
+    pub fn share(&self) -> Self {
+        self.clone()
+    }
+
+    pub fn names(&self) -> Result<Vec<String>, Failure> {
+        Ok(self.single()?.iter().map(|(name, _)| name.to_owned()).collect())
+    }
+
+    /// A column as an object with typed arrays; `undefined` if there is none of that name.
+    pub fn column(&self, name: &str) -> Result<JsValue, Failure> {
+        self.single()?.column(name).map_or(Ok(JsValue::UNDEFINED), columns::to_js)
+    }
+
+    /// `terminateds` or `truncateds`.
+    pub fn dones(&self) -> Result<Vec<u8>, Failure> {
+        Ok(self.single()?.dones()?.into_iter().map(u8::from).collect())
+    }
+
+    #[wasm_bindgen(js_name = seqLens)]
+    pub fn seq_lens(&self) -> Result<Option<Int32Array>, Failure> {
+        Ok(self.single()?.seq_lens().map(Int32Array::from))
+    }
+
+    pub fn slice(&self, start: f64, end: f64) -> Result<Self, Failure> {
+        Ok(Self { batch: self.single()?.slice(start as i64, end as usize)?.into() })
+    }
+
+    #[wasm_bindgen(js_name = splitByEpisode)]
+    pub fn split_by_episode(&self, key: Option<String>) -> Result<Vec<Self>, Failure> {
+        let key = key.map(|key| key.parse::<EpisodeKey>()).transpose()?;
+        Ok(Self::all(self.single()?.split_by_episode(key)?))
+    }
+
+    /// Slices of `size` steps, of one policy or of several; or so many slices, of one.
+    pub fn timeslices(&self, size: Option<u32>, slices: Option<u32>) -> Result<Vec<Self>, Failure> {
+        let size = size.map(|size| size as usize);
+        if let (AnyBatch::Multi(batch), Some(size)) = (&self.batch, size) {
+            return Ok(Self::all(batch.timeslices(size)?));
+        }
+        let by = size.map_or_else(|| SliceBy::NumSlices(slices.unwrap_or(0) as usize), SliceBy::Size);
+        Ok(Self::all(self.single()?.timeslices(by)?))
+    }
+
+    /// The same rows, or sequences, in an order that follows from the seed.
+    pub fn shuffled(&self, seed: u64) -> Result<Self, Failure> {
+        let mut batch = self.single()?.clone();
+        batch.shuffle(&mut Streams::new(seed, Purpose::Shuffle).at(SlotId(0), 0, 0, 0))?;
+        Ok(Self { batch: batch.into() })
+    }
+
+    pub fn concat(batches: Vec<Self>) -> Result<Self, Failure> {
+        Ok(Self { batch: AnyBatch::concat(batches.iter().map(|handle| &handle.batch))? })
+    }
+
+    /// Everything as plain objects with typed arrays: `envSteps`, `agentSteps` and, by policy, `rows`, `columns` and `seqLens`.
+    #[wasm_bindgen(js_name = toObject)]
+    pub fn to_object(&self) -> Result<JsValue, Failure> {
+        let policies = Object::new();
+        for (id, rows) in &self.batch.as_multi_agent().policy_batches {
+            set(&policies, id.as_str(), &object_of(rows)?);
+        }
+        let object = Object::new();
+        // Counts of rows that are in memory are numbers that JavaScript has.
+        set(&object, "envSteps", &(self.batch.env_steps() as f64).into());
+        set(&object, "agentSteps", &(self.batch.agent_steps() as f64).into());
+        set(&object, "policies", &policies);
+        Ok(object.into())
+    }
+
+    /// Number of rows, and the names of columns.
+    #[wasm_bindgen(js_name = describe)]
+    pub fn describe(&self) -> String {
+        match &self.batch {
+            AnyBatch::Single(batch) => batch.to_string(),
+            AnyBatch::Multi(batch) => batch.to_string(),
+        }
+    }
 }
 
-fn policy_batch(batch: &SampleBatch) -> JsValue {
+/// The hash of batches, one after the other, as 32 hexadecimal digits: what `rollmesh sample --config FILE` prints as
+/// `batch_hash` of its samples.
+#[wasm_bindgen(js_name = batchHash)]
+pub fn batch_hash(batches: Vec<BatchHandle>) -> Result<String, Failure> {
+    let mut hasher = BatchHasher::new();
+    batches.iter().try_for_each(|handle| hasher.add(&handle.batch))?;
+    Ok(hasher.finish().to_string())
+}
+
+fn object_of(batch: &SampleBatch) -> Result<JsValue, Failure> {
     let columns = Object::new();
     for (name, values) in batch.iter() {
-        set(&columns, name, &column(values));
+        set(&columns, name, &columns::to_js(values)?);
     }
     let object = Object::new();
     set(&object, "rows", &(batch.len() as f64).into());
@@ -89,50 +209,5 @@ fn policy_batch(batch: &SampleBatch) -> JsValue {
     if let Some(lengths) = batch.seq_lens() {
         set(&object, "seqLens", &Int32Array::from(lengths));
     }
-    object.into()
-}
-
-fn column(column: &Column) -> JsValue {
-    let shape = column.shape();
-    match column {
-        Column::F32(rows) => array("float32", shape, &Float32Array::from(rows.values())),
-        Column::F64(rows) => array("float64", shape, &Float64Array::from(rows.values())),
-        Column::I32(rows) => array("int32", shape, &Int32Array::from(rows.values())),
-        Column::I64(rows) => array("int64", shape, &BigInt64Array::from(rows.values())),
-        Column::U8(rows) => array("uint8", shape, &Uint8Array::from(rows.values())),
-        Column::Bool(rows) => {
-            let bytes: Vec<u8> = rows.values().iter().map(|value| u8::from(*value)).collect();
-            array("bool", shape, &Uint8Array::from(&bytes[..]))
-        }
-        Column::Bytes(rows) => ragged(rows),
-        // None is left by now.
-        Column::Compressed(_) => JsValue::UNDEFINED,
-    }
-}
-
-fn array(dtype: &str, shape: RowShape, data: &JsValue) -> JsValue {
-    let object = Object::new();
-    set(&object, "dtype", &dtype.into());
-    let dims = shape.dims().iter().map(|dim| JsValue::from(*dim)).collect::<js_sys::Array>();
-    set(&object, "shape", &dims);
-    set(&object, "data", data);
-    object.into()
-}
-
-fn ragged(rows: &BytesColumn) -> JsValue {
-    let mut offsets = vec![0];
-    offsets.extend(rows.lengths().scan(0, |end: &mut u32, length| {
-        *end = end.wrapping_add(length);
-        Some(*end)
-    }));
-    let object = Object::new();
-    set(&object, "dtype", &rows.kind().to_string().into());
-    set(&object, "offsets", &Uint32Array::from(&offsets[..]));
-    set(&object, "data", &Uint8Array::from(rows.contiguous()));
-    object.into()
-}
-
-/// Sets a property of a fresh object, which takes any.
-pub(crate) fn set(object: &Object, name: &str, value: &JsValue) {
-    let _ = Reflect::set(object, &name.into(), value);
+    Ok(object.into())
 }

@@ -1,75 +1,102 @@
-//! The core for JavaScript: what a page, a Web Worker or Node can call.
+//! The core for JavaScript: the engine of the npm package `rollmesh`, see `web/npm`.
 //!
-//! Only conversions live here; whatever is computed is computed by `rollmesh-core`.
+//! Only conversions live here; whatever is computed is computed by `rollmesh-core`. What is exported is for the package's
+//! TypeScript, which documents it: handles of things of the core, settings as JSON, and rows as typed arrays.
 
 mod batch;
+mod columns;
 mod data;
+mod envs;
+mod failure;
+mod lanes;
 mod metrics;
-mod sampler;
+mod policy;
+mod worker;
 
-pub use batch::Batch;
-pub use data::{DataFile, DataReport};
-pub use metrics::Metrics;
-pub use sampler::Sampler;
+pub use batch::{BatchHandle, batch_hash};
+pub use data::DataHandle;
+pub use envs::{env_random, register_env};
+pub use failure::{Failure, use_error_class};
+pub use lanes::LanesHandle;
+pub use policy::PolicyHandle;
+pub use worker::WorkerHandle;
 
 use rollmesh_core::{
+    env::{EnvContext, EnvSpaces},
     hash::{BatchHasher, Hash128},
     kernels::Kernels,
-    worker::{self, RolloutConfig, RolloutError, RolloutWorker, WorkerPlace},
+    worker::{RegisteredEnv, RolloutConfig, RolloutError, RolloutWorker, WorkerPlace},
 };
-use rollmesh_web_registry::registry;
+use serde_json::{Value, json};
 use wasm_bindgen::prelude::*;
 
-/// Hash of a rollout, as 32 hexadecimal digits: what `rollmesh sample` prints for the same arguments.
-///
-/// `hidden` are the widths of the hidden layers of a policy with first weights from the seed; without them the policy
-/// is uniformly random. `steps` are the env steps over all environments.
-///
-/// # Errors
-/// A text for an unknown environment or numbers that make no sense.
+/// Hash of a rollout of so many env steps over all environments, as 32 hexadecimal digits: what `rollmesh sample` prints for
+/// the same settings. `config` is a worker's configuration as JSON.
 #[wasm_bindgen]
-pub fn rollout_hash(
-    env: &str,
-    hidden: Option<Vec<u32>>,
-    num_envs: u32,
-    seed: u64,
-    steps: u32,
-) -> Result<String, JsError> {
-    hash(env, hidden, num_envs, seed, steps)
-        .map(|hash| hash.to_string())
-        .map_err(|error| JsError::new(&error.to_string()))
+pub fn rollout_hash(config: &str, steps: u32) -> Result<String, Failure> {
+    let config = serde_json::from_str(config)?;
+    Ok(rollmesh_core::worker::rollout_hash(config, steps.into(), &envs::registry(), Kernels::PORTABLE)?.to_string())
 }
 
 /// Hash of what a worker samples, as 32 hexadecimal digits: what `rollmesh sample --config FILE` prints for as many
-/// samples. `config` is the file's content, JSON; it may name whatever is
-/// [registered](rollmesh_web_registry::registry).
-///
-/// # Errors
-/// A text for settings that make no sense, unknown names and failures.
+/// samples. `config` is the file's content, JSON.
 #[wasm_bindgen]
-pub fn sample_hash(config: &str, samples: u32) -> Result<String, JsError> {
-    let config = serde_json::from_str(config).map_err(|error| JsError::new(&error.to_string()))?;
-    batch_hash(config, samples).map(|hash| hash.to_string()).map_err(|error| JsError::new(&error.to_string()))
+pub fn sample_hash(config: &str, samples: u32) -> Result<String, Failure> {
+    Ok(hash_of_samples(serde_json::from_str(config)?, samples)?.to_string())
 }
 
 /// Hash of a fixed rollout, as 32 hexadecimal digits. Peers with the same one make the same bits.
 #[wasm_bindgen]
 #[must_use]
 pub fn core_fingerprint() -> String {
-    Hash128(worker::core_fingerprint(Kernels::PORTABLE)).to_string()
+    Hash128(rollmesh_core::worker::core_fingerprint(Kernels::PORTABLE)).to_string()
 }
 
-fn hash(env: &str, hidden: Option<Vec<u32>>, num_envs: u32, seed: u64, steps: u32) -> Result<Hash128, RolloutError> {
-    let config = RolloutConfig::new(env).num_envs(num_envs).seed(seed);
-    let config = match hidden {
-        Some(hidden) => config.fcnet_hiddens(&hidden),
-        None => config.single_policy("random"),
+/// All environments that there are, or the one of that name with settings as JSON: a JSON list with names, spaces by agent and
+/// time limits.
+#[wasm_bindgen(js_name = describeEnvs)]
+pub fn describe_envs(name: Option<String>, config: &str) -> Result<String, Failure> {
+    let registry = envs::registry();
+    let config = config.parse().map_err(Failure::config)?;
+    let context = EnvContext::new(WorkerPlace::LOCAL.home(0)).with_config(config);
+    let all = registry.envs.iter().map(|spec| &spec.name);
+    let names: Vec<String> = match name {
+        Some(name) => vec![name],
+        None => all.chain(registry.envs.iter_multi_agent().map(|spec| &spec.name)).cloned().collect(),
     };
-    worker::rollout_hash(config, steps.into(), &registry(), Kernels::PORTABLE)
+    let described = names.iter().map(|name| match registry.env(name).map_err(Failure::config)? {
+        RegisteredEnv::SingleAgent(spec) => {
+            let spaces = spec.spaces_in(&context)?;
+            Ok(json!({ "name": name, "maxEpisodeSteps": spec.max_episode_steps, "spaces": of_spaces(&spaces)? }))
+        }
+        RegisteredEnv::MultiAgent(spec) => {
+            let env = spec.make(&context)?;
+            let agents = env.agents().into_iter().filter_map(|agent| Some((agent.to_string(), env.spaces(&agent)?)));
+            let agents: Result<serde_json::Map<_, _>, Failure> =
+                agents.map(|(agent, spaces)| Ok((agent, of_spaces(&spaces)?))).collect();
+            Ok(json!({ "name": name, "maxEpisodeSteps": spec.max_episode_steps, "agents": agents? }))
+        }
+        RegisteredEnv::Base(_) => Ok(json!({ "name": name })),
+    });
+    Ok(Value::Array(described.collect::<Result<_, Failure>>()?).to_string())
 }
 
-fn batch_hash(config: RolloutConfig, samples: u32) -> Result<Hash128, RolloutError> {
-    let mut worker = RolloutWorker::from_config(config, &registry(), WorkerPlace::LOCAL)?;
+fn of_spaces(spaces: &EnvSpaces) -> Result<Value, Failure> {
+    Ok(json!({
+        "observation": serde_json::to_value(&spaces.observation)?,
+        "observationType": spaces.observation_type.name(),
+        "action": serde_json::to_value(&spaces.action)?,
+        "actionType": spaces.action_type.name(),
+    }))
+}
+
+/// Spaces and their element types as JSON.
+pub(crate) fn spaces_json(spaces: &EnvSpaces) -> Result<String, Failure> {
+    Ok(of_spaces(spaces)?.to_string())
+}
+
+fn hash_of_samples(config: RolloutConfig, samples: u32) -> Result<Hash128, RolloutError> {
+    let mut worker = RolloutWorker::from_config(config, &envs::registry(), WorkerPlace::LOCAL)?;
     let mut hasher = BatchHasher::new();
     for _ in 0..samples {
         hasher.add(&worker.sample()?)?;

@@ -4,47 +4,9 @@ use js_sys::{Array, BigInt, Object};
 use rollmesh_core::worker::WorkerMetrics;
 use wasm_bindgen::prelude::*;
 
-use crate::batch::set;
+use crate::columns::set;
 
-#[wasm_bindgen(typescript_custom_section)]
-const TYPES: &str = r#"
-/** What has happened since the last time somebody asked. */
-export interface Metrics {
-    /** Episodes that have ended, in the order of their ends. */
-    episodes: Episode[];
-    /** Env steps that were taken and will be in no batch, since something failed. */
-    discardedEnvSteps: number;
-    /** Rows of agents in those. */
-    discardedAgentSteps: number;
-    /** Environments that failed again and again: the others go on without them. */
-    quarantined: { env: number; reason: string }[];
-    /** What may be a mistake; everything is said once. */
-    warnings: string[];
-}
-
-/** An episode that has ended, or was lost with its environment. */
-export interface Episode {
-    /** As in column `eps_id`. */
-    id: bigint;
-    /** Index of the environment. */
-    env: number;
-    /** Env steps. */
-    length: number;
-    /** Sum of the raw rewards of all agents. */
-    episodeReturn: number;
-    /** Why the episode was lost, if it was: its rows are nowhere. */
-    faulty?: string;
-}
-"#;
-
-#[wasm_bindgen]
-extern "C" {
-    /// Metrics as an object, see the TypeScript declarations.
-    #[wasm_bindgen(typescript_type = "Metrics")]
-    pub type Metrics;
-}
-
-pub(crate) fn to_js(metrics: &WorkerMetrics) -> Metrics {
+pub(crate) fn to_js(metrics: &WorkerMetrics) -> JsValue {
     let object = |fields: &[(&str, JsValue)]| {
         let object = Object::new();
         fields.iter().for_each(|(name, value)| set(&object, name, value));
@@ -71,5 +33,4 @@ pub(crate) fn to_js(metrics: &WorkerMetrics) -> Metrics {
         ("quarantined", quarantined.collect::<Array>().into()),
         ("warnings", warnings.collect::<Array>().into()),
     ])
-    .unchecked_into()
 }

@@ -14,13 +14,15 @@ use rollmesh_core::{
 };
 use rollmesh_wasm::{core_fingerprint, rollout_hash, sample_hash};
 use rollmesh_web_registry::registry;
-use serde_json::Value;
+use serde_json::{Value, json};
 use wasm_bindgen_test::wasm_bindgen_test;
 
 #[wasm_bindgen_test(unsupported = test)]
 fn rollouts_have_the_hashes_of_every_other_build() {
     for (hidden, num_envs, seed, steps, expected) in GOLDEN {
-        let hash = rollout_hash("CartPole-v1", Some(hidden.to_vec()), *num_envs, *seed, *steps).ok();
+        let model = json!({ "fcnet_hiddens": hidden });
+        let config = json!({ "env": "CartPole-v1", "num_envs": num_envs, "seed": seed, "model_config": model });
+        let hash = rollout_hash(&config.to_string(), *steps).ok();
         assert_eq!(hash.as_deref(), Some(*expected), "{hidden:?} {num_envs} {seed} {steps}");
     }
 }

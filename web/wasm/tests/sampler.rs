@@ -2,7 +2,7 @@
 #![cfg(target_arch = "wasm32")]
 
 use js_sys::{Object, Reflect, Uint8Array};
-use rollmesh_wasm::Sampler;
+use rollmesh_wasm::{BatchHandle, WorkerHandle};
 use wasm_bindgen::{JsCast as _, JsValue};
 use wasm_bindgen_test::wasm_bindgen_test;
 
@@ -17,7 +17,8 @@ fn get(object: &JsValue, name: &str) -> JsValue {
 }
 
 /// Names and bytes of everything in a batch.
-fn content(batch: &JsValue) -> Vec<(String, Vec<u8>)> {
+fn content(batch: &BatchHandle) -> Vec<(String, Vec<u8>)> {
+    let batch = &batch.to_object().unwrap_or_default();
     let mut content = vec![(format!("{:?} {:?}", get(batch, "envSteps"), get(batch, "agentSteps")), Vec::new())];
     let policies: Object = get(batch, "policies").unchecked_into();
     for policy in Object::entries(&policies).iter() {
@@ -35,11 +36,11 @@ fn content(batch: &JsValue) -> Vec<(String, Vec<u8>)> {
 #[wasm_bindgen_test]
 fn a_batch_within_a_millisecond_each_is_the_one_without_a_limit() {
     for config in CONFIGS {
-        let (mut whole, mut sliced) = (sampler(config), sampler(config));
+        let (whole, sliced) = (worker(config), worker(config));
         for _ in 0..2 {
-            let wanted = whole.step(f64::INFINITY).ok().flatten().map(|batch| content(&batch));
+            let wanted = whole.sample_within(f64::INFINITY).ok().flatten().map(|batch| content(&batch));
             assert!(wanted.as_ref().is_some_and(|content| content.len() > 10), "{config}");
-            let batch = (0..1_000_000).find_map(|_| sliced.step(1.0).ok().flatten());
+            let batch = (0..1_000_000).find_map(|_| sliced.sample_within(1.0).ok().flatten());
             assert!(batch.map(|batch| content(&batch)) == wanted, "{config}");
         }
     }
@@ -47,15 +48,15 @@ fn a_batch_within_a_millisecond_each_is_the_one_without_a_limit() {
 
 #[wasm_bindgen_test]
 fn a_call_without_time_takes_one_step() {
-    let mut sampler = sampler(CONFIGS[0]);
-    assert_eq!(sampler.steps_per_sample(), 1_200);
-    let calls = (1..1_000).find(|_| sampler.step(0.0).is_ok_and(|batch| batch.is_some()));
+    let worker = worker(CONFIGS[0]);
+    assert_eq!(worker.steps_per_sample().ok(), Some(1_200));
+    let calls = (1..1_000).find(|_| worker.sample_within(0.0).is_ok_and(|batch| batch.is_some()));
     assert_eq!(calls, Some(300));
 }
 
-fn sampler(config: &str) -> Sampler {
-    match Sampler::new(config) {
-        Ok(sampler) => sampler,
+fn worker(config: &str) -> WorkerHandle {
+    match WorkerHandle::new(config) {
+        Ok(worker) => worker,
         Err(_) => panic!("{config} is refused"),
     }
 }

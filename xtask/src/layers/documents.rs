@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{Violation, read, source::line_at};
 
-const DOCUMENTS: [&str; 19] = [
+const DOCUMENTS: [&str; 21] = [
     "README.md",
     "ARCHITECTURE.md",
     "PROTOCOL.md",
@@ -25,6 +25,8 @@ const DOCUMENTS: [&str; 19] = [
     "examples/own-env/README.md",
     "examples/worker_group/README.md",
     "examples/external/README.md",
+    "examples/tab/README.md",
+    "web/npm/README.md",
     "tests/peers/README.md",
 ];
 

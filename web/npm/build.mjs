@@ -1,0 +1,27 @@
+// Builds the package: `node build.mjs STAGE`. STAGE/src/wasm holds what wasm-bindgen has made, STAGE/node_modules what
+// `npm install` has; the package is STAGE/package then.
+import { execFileSync } from "node:child_process";
+import { copyFileSync, cpSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const here = dirname(fileURLToPath(import.meta.url)), root = resolve(here, "../..");
+const stage = resolve(process.argv[2]), out = join(stage, "package"), wasm = join(stage, "src/wasm");
+
+// The sources, and the client of external environments, which is an example of its own.
+for (const name of readdirSync(join(here, "src"))) copyFileSync(join(here, "src", name), join(stage, "src", name));
+copyFileSync(join(root, "examples/external/rollmesh_client.js"), join(stage, "src/rollmesh_client.js"));
+copyFileSync(join(here, "tsconfig.json"), join(stage, "tsconfig.json"));
+const inlined = readFileSync(join(wasm, "rollmesh_wasm_bg.wasm")).toString("base64");
+writeFileSync(join(wasm, "inline.js"), `export const wasm = "${inlined}";\n`);
+writeFileSync(join(wasm, "inline.d.ts"), "export const wasm: string;\n");
+
+rmSync(out, { recursive: true, force: true });
+mkdirSync(out, { recursive: true });
+execFileSync(process.execPath, [join(stage, "node_modules/typescript/bin/tsc"), "-p", stage], { stdio: "inherit" });
+cpSync(wasm, join(out, "dist/wasm"), { recursive: true, filter: (path) => !path.endsWith("_bg.wasm.d.ts") });
+
+const { devDependencies, ...manifest } = JSON.parse(readFileSync(join(here, "package.json"), "utf8"));
+writeFileSync(join(out, "package.json"), JSON.stringify(manifest, null, 2) + "\n");
+copyFileSync(join(here, "README.md"), join(out, "README.md"));
+for (const licence of ["LICENSE-MIT", "LICENSE-APACHE"]) copyFileSync(join(root, licence), join(out, licence));

@@ -1,0 +1,282 @@
+import { Freeable, Handle, engine } from "./engine.js";
+import { RollmeshError } from "./error.js";
+import { dtypeOf } from "./rows.js";
+import type { ArrayColumn, Column, DType, TypedArrays } from "./types.js";
+import type { BatchHandle } from "./wasm/rollmesh_wasm.js";
+
+/** The rows of one policy as plain objects, which can be cloned, posted and transferred. */
+export interface SampleBatchObject {
+  /** Number of rows of every column. */
+  rows: number;
+  /** By name, in the order in which RLlib has them. */
+  columns: Record<string, Column>;
+  /** Rows of each sequence, where the policy has memory. */
+  seqLens?: Int32Array;
+}
+
+/** The rows of several policies as plain objects. */
+export interface MultiAgentBatchObject {
+  envSteps: number;
+  agentSteps: number;
+  policies: Record<string, SampleBatchObject>;
+}
+
+/** A row: a number for a column of scalars, an array for one of vectors, bytes for a ragged one. */
+export type Row = Record<string, number | bigint | TypedArrays[DType]>;
+
+/** What a worker samples: rows of the default policy alone, or of several. Both kinds have `single` and `asMultiAgent`. */
+export type AnyBatch = SampleBatch | MultiAgentBatch;
+
+/** @internal */
+export function wrapBatch(raw: BatchHandle): AnyBatch {
+  return raw.isMulti ? MultiAgentBatch.wrap(raw) : SampleBatch.wrap(raw);
+}
+
+/** Named columns of one length: the experience of one policy. Batches are not changed; what cuts them shares their memory. */
+export class SampleBatch extends Freeable {
+  readonly #handle: Handle<BatchHandle>;
+
+  private constructor(raw: BatchHandle) {
+    super();
+    this.#handle = new Handle("SampleBatch", raw);
+  }
+
+  /** @internal */
+  static wrap(raw: BatchHandle): SampleBatch {
+    return new SampleBatch(raw);
+  }
+
+  /** @internal */
+  static share(batch: SampleBatch): BatchHandle {
+    return batch.#handle.raw.share();
+  }
+
+  /** A batch of columns by name: objects as {@link get} returns them, or typed arrays with one element per row. */
+  static from(columns: Record<string, Column | TypedArrays[DType]>, seqLens?: Int32Array): SampleBatch {
+    const objects = Object.values(columns).map((column) =>
+      ArrayBuffer.isView(column) ? { dtype: dtypeOf(column), shape: [], data: column } : column);
+    return new SampleBatch(engine().BatchHandle.ofColumns(Object.keys(columns), objects, seqLens));
+  }
+
+  /** All rows, one batch after the other. */
+  static concat(batches: Iterable<SampleBatch>): SampleBatch {
+    return new SampleBatch(engine().BatchHandle.concat(Array.from(batches, SampleBatch.share)));
+  }
+
+  /** Number of steps. */
+  get length(): number {
+    return this.#handle.raw.agentSteps;
+  }
+
+  /** The same as {@link length}. */
+  get envSteps(): number {
+    return this.#handle.raw.envSteps;
+  }
+
+  /** The same as {@link length}. */
+  get agentSteps(): number {
+    return this.#handle.raw.agentSteps;
+  }
+
+  /** Bytes of all columns. */
+  get sizeBytes(): number {
+    return this.#handle.raw.sizeBytes;
+  }
+
+  /** Names of the columns: `obs`, `actions`, `rewards`, `terminateds`, `truncateds`, `eps_id`, … */
+  get columns(): string[] {
+    return this.#handle.raw.names();
+  }
+
+  /** Rows of each sequence, one after the other, where the policy has memory. */
+  get seqLens(): Int32Array | undefined {
+    return this.#handle.raw.seqLens();
+  }
+
+  /** Whether there is such a column. */
+  has(name: string): boolean {
+    return this.columns.includes(name);
+  }
+
+  /**
+   * A copy of a column. With a `dtype` its elements are of that type, or it throws.
+   *
+   * @throws {RollmeshError} of kind `batch` for a column that is not there or of another type
+   */
+  get(name: string): Column;
+  get<D extends DType>(name: string, dtype: D): ArrayColumn<D>;
+  get(name: string, dtype?: DType): Column {
+    const column = this.#handle.raw.column(name) as Column | undefined;
+    if (!column) {
+      throw new RollmeshError("batch", `the batch has no column '${name}'; it has ${this.columns.join(", ")}`, { field: name });
+    }
+    if (dtype && column.dtype !== dtype) {
+      throw new RollmeshError("batch", `column '${name}' is of ${column.dtype}, not of ${dtype}`, { field: name });
+    }
+    return column;
+  }
+
+  /** 1 where an episode ends: terminated or truncated. */
+  dones(): Uint8Array {
+    return this.#handle.raw.dones();
+  }
+
+  /** Rows one after the other. Columns with one row per sequence are left out. */
+  *rows(): Generator<Row, void, undefined> {
+    const columns = Object.entries(this.toObject().columns).filter(([name]) => !this.seqLens || !name.startsWith("state_in_"));
+    for (let at = 0; at < this.length; at++) {
+      yield Object.fromEntries(columns.map(([name, column]) => [name, rowOf(column, at)]));
+    }
+  }
+
+  /**
+   * The steps from `start` to `end`, which is not among them. A negative `start` puts so many rows of zeros in front, as in
+   * RLlib; what is beyond the end is not there.
+   */
+  slice(start = 0, end = Infinity): SampleBatch {
+    return new SampleBatch(this.#handle.raw.slice(start, end));
+  }
+
+  /** A batch for each episode: by the column `eps_id` if there is one, else by the flags; or by what is named. */
+  splitByEpisode(key?: "eps_id" | "dones"): SampleBatch[] {
+    return this.#handle.raw.splitByEpisode(key).map(SampleBatch.wrap);
+  }
+
+  /** Consecutive slices: of so many steps each, or so many of them. */
+  timeslices(by: { size: number } | { numSlices: number }): SampleBatch[] {
+    const [size, slices] = "size" in by ? [by.size, undefined] : [undefined, by.numSlices];
+    return this.#handle.raw.timeslices(size, slices).map(SampleBatch.wrap);
+  }
+
+  /** The same rows in an order that follows from the seed. */
+  shuffle(seed: number | bigint = 0): SampleBatch {
+    return new SampleBatch(this.#handle.raw.shuffled(BigInt(seed)));
+  }
+
+  /** This batch, as a {@link MultiAgentBatch} of the default policy alone has it. */
+  single(): SampleBatch {
+    return this;
+  }
+
+  /** As the batch of the default policy. */
+  asMultiAgent(): MultiAgentBatch {
+    return MultiAgentBatch.wrap(this.#handle.raw.asMultiAgent());
+  }
+
+  /** A copy as plain objects. */
+  toObject(): SampleBatchObject {
+    const { policies } = this.#handle.raw.toObject() as MultiAgentBatchObject;
+    return Object.values(policies)[0] as SampleBatchObject;
+  }
+
+  /** `SampleBatch(3: ['obs', 'actions'])`. */
+  override toString(): string {
+    return this.#handle.raw.describe();
+  }
+
+  free(): void {
+    this.#handle.free();
+  }
+}
+
+/** The experience of several policies. */
+export class MultiAgentBatch extends Freeable {
+  readonly #handle: Handle<BatchHandle>;
+
+  private constructor(raw: BatchHandle) {
+    super();
+    this.#handle = new Handle("MultiAgentBatch", raw);
+  }
+
+  /** @internal */
+  static wrap(raw: BatchHandle): MultiAgentBatch {
+    return new MultiAgentBatch(raw);
+  }
+
+  /** @internal */
+  static share(batch: MultiAgentBatch): BatchHandle {
+    return batch.#handle.raw.share();
+  }
+
+  /** Batches by policy, from so many env steps. */
+  static from(policies: Record<string, SampleBatch>, envSteps: number): MultiAgentBatch {
+    const shared = Object.values(policies).map(SampleBatch.share);
+    return new MultiAgentBatch(engine().BatchHandle.ofPolicies(Object.keys(policies), shared, envSteps));
+  }
+
+  /** Joins batches policy by policy, and adds up their env steps. */
+  static concat(batches: Iterable<AnyBatch>): MultiAgentBatch {
+    const raw = engine().BatchHandle.concat(Array.from(batches, (batch) => shareAny(batch.asMultiAgent())));
+    return new MultiAgentBatch(raw.isMulti ? raw : raw.asMultiAgent());
+  }
+
+  /** Steps of the environments. */
+  get envSteps(): number {
+    return this.#handle.raw.envSteps;
+  }
+
+  /** Rows of all policies. */
+  get agentSteps(): number {
+    return this.#handle.raw.agentSteps;
+  }
+
+  /** Bytes of all columns. */
+  get sizeBytes(): number {
+    return this.#handle.raw.sizeBytes;
+  }
+
+  /** Policies with rows, in order. */
+  get policyIds(): string[] {
+    return this.#handle.raw.policyIds();
+  }
+
+  /** The rows of a policy; `undefined` if there are none. */
+  get(policy: string): SampleBatch | undefined {
+    const raw = this.#handle.raw.policy(policy);
+    return raw && SampleBatch.wrap(raw);
+  }
+
+  /** Slices of so many env steps each; the last one may be shorter. */
+  timeslices(envSteps: number): MultiAgentBatch[] {
+    return this.#handle.raw.timeslices(envSteps, undefined).map(MultiAgentBatch.wrap);
+  }
+
+  /** The rows of the default policy, if there are no others. */
+  single(): SampleBatch {
+    return SampleBatch.wrap(this.#handle.raw.asSingle());
+  }
+
+  /** This batch. */
+  asMultiAgent(): MultiAgentBatch {
+    return this;
+  }
+
+  /** A copy as plain objects. */
+  toObject(): MultiAgentBatchObject {
+    return this.#handle.raw.toObject() as MultiAgentBatchObject;
+  }
+
+  /** `MultiAgentBatch({p: SampleBatch(3: ['a'])}, env_steps=3)`. */
+  override toString(): string {
+    return this.#handle.raw.describe();
+  }
+
+  free(): void {
+    this.#handle.free();
+  }
+}
+
+/** The hash of batches, one after the other: what `rollmesh sample` prints as `batch_hash` of the same samples. */
+export function batchHash(batches: Iterable<AnyBatch>): string {
+  return engine().batchHash(Array.from(batches, shareAny));
+}
+
+function shareAny(batch: AnyBatch): BatchHandle {
+  return batch instanceof SampleBatch ? SampleBatch.share(batch) : MultiAgentBatch.share(batch);
+}
+
+function rowOf(column: Column, at: number): Row[string] {
+  if ("offsets" in column) return column.data.subarray(column.offsets[at], column.offsets[at + 1]);
+  const { shape, data } = column, width = shape.reduce((product, size) => product * size, 1);
+  return shape.length === 0 ? data[at] as number | bigint : data.subarray(at * width, (at + 1) * width);
+}

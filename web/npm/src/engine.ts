@@ -1,0 +1,66 @@
+import { RollmeshError } from "./error.js";
+import * as wasm from "./wasm/rollmesh_wasm.js";
+
+/** A module with one function, which makes a vector: valid where there is SIMD, and nowhere else. */
+const SIMD = Uint8Array.of(
+  0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11,
+);
+
+let loading: Promise<void> | undefined;
+let isLoaded = false;
+
+/** Loads the wasm module, once. */
+export function load(source: () => Promise<BufferSource | Response>): Promise<void> {
+  loading ??= start(source).catch((error: unknown) => {
+    loading = undefined;
+    throw error;
+  });
+  return loading;
+}
+
+async function start(source: () => Promise<BufferSource | Response>): Promise<void> {
+  if (!WebAssembly.validate(SIMD)) {
+    throw new RollmeshError("unsupported", "rollmesh needs WebAssembly with SIMD, which browsers have since 2023 and Node since version 16");
+  }
+  await wasm.default({ module_or_path: await source() });
+  wasm.useErrorClass(RollmeshError);
+  isLoaded = true;
+}
+
+/** The wasm module. */
+export function engine(): typeof wasm {
+  if (!isLoaded) throw new RollmeshError("not_loaded", "the wasm module is not loaded: `await init()` first");
+  return wasm;
+}
+
+/** Something in wasm memory, until it is freed. */
+export class Handle<Raw extends { free(): void }> {
+  #raw: Raw | undefined;
+  readonly #what: string;
+
+  constructor(what: string, raw: Raw) {
+    this.#what = what;
+    this.#raw = raw;
+  }
+
+  get raw(): Raw {
+    if (!this.#raw) throw new RollmeshError("freed", `this ${this.#what} was freed`);
+    return this.#raw;
+  }
+
+  free(): void {
+    this.#raw?.free();
+    this.#raw = undefined;
+  }
+}
+
+/** Holds wasm memory. What is not freed is freed by the garbage collector, some time. */
+export abstract class Freeable {
+  /** Frees the memory. The object is of no more use; another call does nothing. */
+  abstract free(): void;
+
+  /** The same as {@link free}, for `using`. */
+  [Symbol.dispose](): void {
+    this.free();
+  }
+}

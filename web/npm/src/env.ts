@@ -1,0 +1,118 @@
+import { engine } from "./engine.js";
+import { RollmeshError } from "./error.js";
+import { elements } from "./rows.js";
+import { AgentsAdapter, SingleAdapter } from "./env_adapter.js";
+import type { Picture, Rows, Space, Spaces } from "./types.js";
+
+/** Place and settings of an environment. */
+export interface EnvContext {
+  /** Its index in its worker. */
+  index: number;
+  /** Its settings, `env_config` of a worker. */
+  config: Record<string, unknown>;
+}
+
+/** A random number in [0, 1), which follows from seed, environment, episode and step. To be called during `reset` and `step`. */
+export type Random = () => number;
+
+/** A number for a discrete space, else an array. */
+export type EnvAction = number | number[] | Float32Array;
+
+/** What a step of an {@link Env} brings. */
+export interface Step {
+  observation: Rows;
+  reward: number;
+  /** A terminal state was reached. */
+  terminated?: boolean;
+  /** The episode was cut for another reason. */
+  truncated?: boolean;
+}
+
+/**
+ * An environment with one agent. What is random in it comes from `random`: then the same seed gives the same bits. The worker
+ * resets it; it never resets itself.
+ */
+export interface Env {
+  observationSpace: Space;
+  actionSpace: Space;
+  reset(random: Random): Rows;
+  step(action: EnvAction, random: Random): Step;
+  /** The picture of its state. */
+  render?(): Picture | undefined;
+  /** Releases what it holds. */
+  close?(): void;
+}
+
+/** What a step of a {@link MultiAgentEnv} brings, by agent. `__all__` ends the episode of all agents. */
+export interface MultiAgentStep {
+  /** Of the agents that act next. */
+  observations: Record<string, Rows>;
+  rewards: Record<string, number>;
+  terminateds?: Record<string, boolean>;
+  truncateds?: Record<string, boolean>;
+}
+
+/** An environment with several agents, which may come and go. Agents with an observation act next, and no others. */
+export interface MultiAgentEnv {
+  /** Names of all agents that may ever appear. */
+  agents: string[];
+  observationSpaces: Record<string, Space>;
+  actionSpaces: Record<string, Space>;
+  reset(random: Random): Record<string, Rows>;
+  step(actions: Record<string, EnvAction>, random: Random): MultiAgentStep;
+  render?(): Picture | undefined;
+  close?(): void;
+}
+
+/** Settings of a registered environment. */
+export interface EnvOptions {
+  /** Steps after which an episode is truncated. */
+  maxEpisodeSteps?: number;
+}
+
+/** A registered environment. */
+export interface EnvInfo {
+  name: string;
+  maxEpisodeSteps: number | null;
+  /** Of the only agent. */
+  spaces?: Spaces;
+  /** By agent, of environments with several. */
+  agents?: Record<string, Spaces>;
+}
+
+/**
+ * Makes an environment known by name to workers and {@link VectorEnv}s that are made from now on. It takes the place of one that
+ * was registered under the name before.
+ *
+ * Observations and actions are of box, discrete, multi_discrete and multi_binary spaces, boxes of observations with elements of
+ * float32, float64 or uint8, those of actions with float32.
+ *
+ * @throws {RollmeshError} of kind `config` for the name of a built-in environment
+ */
+export function registerEnv(name: string, create: (context: EnvContext) => Env, { maxEpisodeSteps }: EnvOptions = {}): void {
+  const adapter = (context: string) => new SingleAdapter(create(JSON.parse(context) as EnvContext));
+  engine().registerEnv(name, adapter, maxEpisodeSteps, false);
+}
+
+/** As {@link registerEnv}, of an environment with several agents, which workers sample. */
+export function registerMultiAgentEnv(
+  name: string, create: (context: EnvContext) => MultiAgentEnv, { maxEpisodeSteps }: EnvOptions = {},
+): void {
+  const adapter = (context: string) => new AgentsAdapter(create(JSON.parse(context) as EnvContext));
+  engine().registerEnv(name, adapter, maxEpisodeSteps, true);
+}
+
+/** All environments that are registered, built-in ones and JavaScript's. */
+export function envs(): EnvInfo[] {
+  return JSON.parse(engine().describeEnvs(undefined, "{}")) as EnvInfo[];
+}
+
+/** What an environment is with these settings. */
+export function envInfo(name: string, config: Record<string, unknown> = {}): EnvInfo {
+  const [info] = JSON.parse(engine().describeEnvs(name, JSON.stringify(config))) as EnvInfo[];
+  if (!info) throw new RollmeshError("config", `there is no environment '${name}'`);
+  return info;
+}
+
+/** Numbers in an observation or an action. */
+export { elements };

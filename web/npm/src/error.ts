@@ -1,0 +1,50 @@
+/**
+ * What has failed:
+ *
+ * - `not_loaded`: {@link init} was not awaited;
+ * - `unsupported`: this browser or runtime lacks something, such as SIMD or Web Workers;
+ * - `config`: a setting or an argument makes no sense, or names something that is not registered;
+ * - `environment`: an environment, built-in or written in JavaScript;
+ * - `policy`: a policy, or its weights do not fit;
+ * - `batch`: a batch or a column;
+ * - `sample`, `worker`: sampling, or the worker's state;
+ * - `data`: a file of logged experience;
+ * - `busy`: an environment has used the worker that was stepping it;
+ * - `freed`: an object was used after its `free`;
+ * - `hub`: a hub has refused this page or ended its work.
+ */
+export type ErrorKind =
+  | "not_loaded" | "unsupported" | "config" | "environment" | "policy" | "batch" | "sample" | "worker" | "data" | "busy"
+  | "freed" | "hub";
+
+/** Where something has failed, as far as that is known. */
+export interface ErrorDetails {
+  environment?: number;
+  episode?: number;
+  step?: number;
+  field?: string;
+  cause?: unknown;
+}
+
+/** What this package throws: `kind` is for programs, `message` for people. */
+export class RollmeshError extends Error {
+  override readonly name = "RollmeshError";
+  readonly kind: ErrorKind;
+  /** Index of the environment in its worker. */
+  readonly environment: number | undefined;
+  /** Number of the episode in its environment. */
+  readonly episode: number | undefined;
+  /** Step of the episode, counted from 0. */
+  readonly step: number | undefined;
+  /** What is wrong: `observation`, `reward`, `action`, `terminated`, … */
+  readonly field: string | undefined;
+
+  constructor(kind: ErrorKind, message: string, { environment, episode, step, field, cause }: ErrorDetails = {}) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.kind = kind;
+    this.environment = environment;
+    this.episode = episode;
+    this.step = step;
+    this.field = field;
+  }
+}

@@ -1,0 +1,207 @@
+import { Freeable, Handle, engine } from "./engine.js";
+import { RollmeshError } from "./error.js";
+import { numbers, typed } from "./rows.js";
+import type { DType, ModelConfig, NumberArray, Rows, Space, Spaces, TypedArrays } from "./types.js";
+import { envInfo } from "./env.js";
+import type { PolicyHandle, WorkerHandle } from "./wasm/rollmesh_wasm.js";
+
+/** Describes a policy whose weights are given apart. */
+export type PolicyOptions = (
+  | { env: string; envConfig?: Record<string, unknown> }
+  | { observationSpace: Space; actionSpace: Space }
+) & {
+  /** Its networks, two layers of 64 by default. */
+  model?: ModelConfig;
+  /** Whether it acts within [-1, 1] in bounded boxes, as policies of runs do; true by default. */
+  normalizeActions?: boolean;
+  /** Whether its actions are clipped to the space; false by default. */
+  clipActions?: boolean;
+  /** Seed of drawn actions. */
+  seed?: number;
+};
+
+/** How to act. */
+export interface ActOptions {
+  /** The most likely actions instead of drawn ones. */
+  deterministic?: boolean;
+  /** The states of a policy with memory, as the call before returned them; those at the start of an episode if left out. */
+  state?: Float32Array;
+}
+
+/** What a policy answers, row by row. */
+export interface Actions {
+  /** As the environment takes them, row-major. */
+  actions: NumberArray;
+  /** Log-probabilities. */
+  logp: Float32Array;
+  /** Value estimates of the observations. */
+  vfPreds: Float32Array;
+  /** States after the rows, of a policy with memory. */
+  state?: Float32Array;
+}
+
+/** Acts on batches of observations. */
+export class Policy extends Freeable {
+  readonly #handle: Handle<PolicyHandle>;
+  readonly #spaces: Spaces;
+
+  private constructor(raw: PolicyHandle) {
+    super();
+    this.#handle = new Handle("Policy", raw);
+    this.#spaces = JSON.parse(raw.spaces) as Spaces;
+  }
+
+  /** @internal */
+  static wrap(raw: PolicyHandle): Policy {
+    return new Policy(raw);
+  }
+
+  /**
+   * A policy with the weights of a safetensors file, `weights.safetensors` of a checkpoint for example.
+   *
+   * @throws {RollmeshError} of kind `policy`, which names the tensor that does not fit
+   */
+  static fromSafetensors(weights: Uint8Array, options: PolicyOptions): Policy {
+    return describe(weights, options, ["default_policy"], "default_policy");
+  }
+
+  /**
+   * The policy of a run: the text of its `policy.json` and the bytes of its `weights.safetensors`. Of several policies
+   * it is the one of that id.
+   */
+  static fromCheckpoint(policyJson: string, weights: Uint8Array, id = "default_policy"): Policy {
+    const { run, model, policies } = parse(policyJson);
+    const { env, env_config: envConfig = {}, normalize_actions: normalizeActions = true, clip_actions: clipActions = false, seed = 0 } = run;
+    return describe(weights, { env, envConfig, normalizeActions, clipActions, seed, model }, policies, id);
+  }
+
+  /** What it observes. */
+  get observationSpace(): Space {
+    return this.#spaces.observation;
+  }
+
+  /** What it does. */
+  get actionSpace(): Space {
+    return this.#spaces.action;
+  }
+
+  /**
+   * Chooses an action for every observation. The observations are one after the other, row-major; actions are those that the
+   * environment takes. The same seed and the same calls give the same actions.
+   */
+  computeActions(observations: Rows, { deterministic = false, state = new Float32Array() }: ActOptions = {}): Actions {
+    const rows = typed(this.#spaces.observationType, observations, "policy", "observations");
+    const answer = this.#handle.raw.act(rows, !deterministic, state) as Omit<Actions, "actions"> & { actions: TypedArrays[DType] };
+    return { ...answer, actions: numbers(answer.actions) };
+  }
+
+  /** The weights as a safetensors file. */
+  get weights(): Uint8Array {
+    return this.#handle.raw.weights();
+  }
+
+  /** Acts with the weights of a safetensors file from now on; a worker's policy from the next sample on. */
+  setWeights(weights: Uint8Array): void {
+    this.#handle.raw.setWeights(weights);
+  }
+
+  free(): void {
+    this.#handle.free();
+  }
+}
+
+/** The policies of a worker, by id. */
+export class PolicyMap implements Iterable<[string, Policy]> {
+  readonly #worker: Handle<WorkerHandle>;
+  /** Each once, since a policy counts its calls. */
+  readonly #policies = new Map<string, Policy>();
+
+  /** @internal */
+  constructor(worker: Handle<WorkerHandle>) {
+    this.#worker = worker;
+  }
+
+  /** Number of policies. */
+  get size(): number {
+    return this.keys().length;
+  }
+
+  /** Ids in order. */
+  keys(): string[] {
+    return this.#worker.raw.policyIds();
+  }
+
+  has(id: string): boolean {
+    return this.keys().includes(id);
+  }
+
+  /** @throws {RollmeshError} of kind `policy` for an unknown id, with those that there are */
+  get(id: string): Policy {
+    const known = this.#policies.get(id);
+    if (known && this.has(id)) return known;
+    const policy = Policy.wrap(this.#worker.raw.policy(id));
+    this.#policies.set(id, policy);
+    return policy;
+  }
+
+  /** Adds a policy of a registered kind, with the spaces of the others. */
+  add(id: string, kind = "net", config: Record<string, unknown> = {}): Policy {
+    this.#worker.raw.addPolicy(id, kind, JSON.stringify(config));
+    return this.get(id);
+  }
+
+  /** Removes a policy; the last one stays, and is an error. */
+  delete(id: string): void {
+    this.#worker.raw.removePolicy(id);
+    this.#policies.get(id)?.free();
+    this.#policies.delete(id);
+  }
+
+  *[Symbol.iterator](): Iterator<[string, Policy]> {
+    for (const id of this.keys()) yield [id, this.get(id)];
+  }
+
+  /** @internal */
+  free(): void {
+    for (const policy of this.#policies.values()) policy.free();
+  }
+}
+
+/** The fields of `policy.json` that are needed here. */
+interface PolicyFile {
+  policies: string[];
+  model: ModelConfig;
+  run: { env: string; env_config?: Record<string, unknown>; normalize_actions?: boolean; clip_actions?: boolean; seed?: number };
+}
+
+function parse(policyJson: string): PolicyFile {
+  let file: Partial<PolicyFile> | null;
+  try {
+    file = JSON.parse(policyJson) as Partial<PolicyFile> | null;
+  } catch (cause) {
+    throw new RollmeshError("policy", "policy.json is no JSON", { cause });
+  }
+  const { policies, model, run } = file ?? {};
+  if (!Array.isArray(policies) || !model || typeof run?.env !== "string") {
+    throw new RollmeshError("policy", "this is no policy.json of a run: it needs `policies`, `model` and `run.env`");
+  }
+  return { policies, model, run };
+}
+
+function describe(weights: Uint8Array, options: PolicyOptions, policies: string[], policy: string): Policy {
+  const { model = {}, normalizeActions = true, clipActions = false, seed = 0 } = options;
+  const spaces = "env" in options ? spacesOf(options.env, options.envConfig)
+    : { observation: options.observationSpace, action: options.actionSpace };
+  const description = {
+    observation_space: spaces.observation, action_space: spaces.action, model, normalize_actions: normalizeActions,
+    clip_actions: clipActions, seed, policies, policy,
+  };
+  const { PolicyHandle } = engine();
+  return Policy.wrap(new PolicyHandle(JSON.stringify(description), weights));
+}
+
+function spacesOf(env: string, config: Record<string, unknown> = {}): Spaces {
+  const { spaces } = envInfo(env, config);
+  if (!spaces) throw new RollmeshError("config", `'${env}' has several agents: give observationSpace and actionSpace of the policy's`);
+  return spaces;
+}

@@ -1,0 +1,145 @@
+/** Types of elements, under NumPy's names. */
+export type DType = "float32" | "float64" | "int32" | "int64" | "uint8" | "bool";
+
+/** The typed array of each type of elements. */
+export interface TypedArrays {
+  float32: Float32Array;
+  float64: Float64Array;
+  int32: Int32Array;
+  /** Ids of episodes need all 64 bits, and discrete actions have them as in NumPy. */
+  int64: BigInt64Array;
+  uint8: Uint8Array;
+  /** 0 for false and 1 for true. */
+  bool: Uint8Array;
+}
+
+/** Arrays between bounds. Without `low` or `high` it has none on that side; one bound alone is that of all components. */
+export interface BoxSpace {
+  type: "box";
+  dtype: DType;
+  shape: number[];
+  low: (number | null)[];
+  high: (number | null)[];
+}
+
+/** A set of observations or actions, in the form of rollmesh's settings. */
+export type Space =
+  | BoxSpace
+  | { type: "discrete"; n: number }
+  | { type: "multi_discrete"; nvec: number[] }
+  | { type: "multi_binary"; n: number }
+  | { type: "tuple"; spaces: Space[] }
+  | { type: "dict"; spaces: Record<string, Space> };
+
+/** What an agent observes and does. */
+export interface Spaces {
+  observation: Space;
+  observationType: DType;
+  action: Space;
+  actionType: DType;
+}
+
+/** Rows of equal shape, one after the other: `data` has as many elements as rows times the product of `shape`. */
+export type ArrayColumn<D extends DType = DType> = {
+  [K in D]: { dtype: K; shape: number[]; data: TypedArrays[K] };
+}[D];
+
+/** Rows of bytes, or of JSON in UTF-8: row `i` is `data.subarray(offsets[i], offsets[i + 1])`. */
+export interface RaggedColumn {
+  dtype: "bytes" | "json";
+  offsets: Uint32Array;
+  data: Uint8Array;
+}
+
+export type Column = ArrayColumn | RaggedColumn;
+
+/** A picture: rows of pixels from the top, each red, green, blue and alpha, as in `ImageData`. */
+export interface Picture {
+  width: number;
+  height: number;
+  data: Uint8ClampedArray;
+}
+
+/** An observation, an action, or several of them one after the other. */
+export type Rows = number | boolean | ArrayLike<number | boolean | bigint>;
+
+/** Rows as numbers: 64-bit integers, as of discrete spaces, come as `Float64Array`. */
+export type NumberArray = Float32Array | Float64Array | Int32Array | Uint8Array;
+
+/** Settings of a policy in a {@link RolloutConfig}. */
+export interface PolicyConfig {
+  /** Registered kind: `net`, `random`, `ppo`, `a2c`, `pg`. */
+  policy?: string;
+  observation_space?: Space;
+  action_space?: Space;
+  config?: Record<string, unknown>;
+}
+
+/** Settings of networks. */
+export interface ModelConfig {
+  fcnet_hiddens?: number[];
+  use_lstm?: boolean;
+  lstm_cell_size?: number;
+  max_seq_len?: number;
+}
+
+/**
+ * Settings of a {@link RolloutWorker}, under RLlib's names. What is left out has its default; a key that is not listed is an
+ * error that lists them. Those that need threads, processes or files (`sample_async`, `remote_worker_envs`, `output`, …) are
+ * refused by name.
+ */
+export interface RolloutConfig {
+  /** Registered name of the environment. */
+  env?: string;
+  env_config?: Record<string, unknown>;
+  /** Environments of the worker, 1 by default. */
+  num_envs?: number;
+  /** Steps of each environment per sample, 200 by default. */
+  rollout_fragment_length?: number | "auto";
+  train_batch_size?: number;
+  batch_mode?: "truncate_episodes" | "complete_episodes";
+  count_steps_by?: "env_steps" | "agent_steps";
+  horizon?: number | null;
+  horizon_means?: "truncated" | "legacy_hard" | "legacy_soft";
+  no_done_at_end?: boolean;
+  /** Seed of everything random: a whole number below 2^53. */
+  seed?: number;
+  policies?: Record<string, PolicyConfig>;
+  policy_config?: Record<string, unknown>;
+  model_config?: ModelConfig & Record<string, unknown>;
+  /** Registered name: `default`, `agent_id` or `traffic`. */
+  policy_mapping_fn?: string | null;
+  policies_to_train?: string[] | null;
+  policy_map_capacity?: number;
+  policy_states_are_swappable?: boolean;
+  /** False for the most likely actions instead of drawn ones. */
+  explore?: boolean;
+  observation_fn?: string | null;
+  preprocessor_pref?: "deepmind" | "rllib" | "none";
+  observation_filter?: string | Record<string, unknown>;
+  clip_rewards?: unknown;
+  clip_actions?: boolean;
+  normalize_actions?: boolean;
+  compress_observations?: boolean | "bulk";
+  callbacks?: string[];
+  input?: string | string[] | Record<string, number>;
+  input_evaluation?: string[];
+  q_model_config?: Record<string, unknown>;
+  legacy_step_estimates?: boolean;
+  output?: string | null;
+  io_config?: Record<string, unknown>;
+  dataset_shards?: number | null;
+  sample_async?: boolean;
+  remote_worker_envs?: boolean;
+  remote_env_batch_wait_ms?: number;
+  remote_env_timeout_ms?: number;
+  remote_env_memory_mb?: number;
+  /** Whether an environment that failed is restarted, and its episode left out. */
+  restart_failed_sub_environments?: boolean;
+  create_env_on_local_worker?: boolean;
+  fake_sampler?: boolean;
+  log_dir?: string | null;
+  log_level?: string;
+  monitor_path?: string | null;
+  extra_environs?: Record<string, string>;
+}

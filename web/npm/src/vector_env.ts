@@ -1,0 +1,97 @@
+import { Freeable, Handle, engine } from "./engine.js";
+import { elements, numbers, typed } from "./rows.js";
+import type { DType, NumberArray, Picture, Rows, Space, Spaces, TypedArrays } from "./types.js";
+import type { LanesHandle } from "./wasm/rollmesh_wasm.js";
+
+/** Settings of a {@link VectorEnv}. */
+export interface VectorEnvOptions {
+  /** Environments side by side, 1 by default. */
+  numEnvs?: number;
+  /** Seed of everything random in them. */
+  seed?: number | bigint;
+  /** Settings of the environment. */
+  config?: Record<string, unknown>;
+}
+
+/** What a step brings, with a row or an entry per environment. */
+export interface Steps {
+  /** What to act on next: where an episode has ended, the first observation of the next one. */
+  observations: NumberArray;
+  /** The observations right after the step, also where an episode has ended. */
+  finalObservations: NumberArray;
+  rewards: Float64Array;
+  /** 1 where a terminal state was reached. */
+  terminateds: Uint8Array;
+  /** 1 where an episode was cut for another reason, such as a time limit. */
+  truncateds: Uint8Array;
+}
+
+/**
+ * Registered environments with one agent each, built-in ones or JavaScript's, stepped together. An environment whose episode
+ * ends begins the next one in the same step, as Gymnasium's `AutoresetMode.SAME_STEP`. What is random in them is what it would
+ * be in a {@link RolloutWorker} with the same seed.
+ */
+export class VectorEnv extends Freeable {
+  readonly #handle: Handle<LanesHandle>;
+  readonly #spaces: Spaces;
+  readonly name: string;
+  readonly numEnvs: number;
+
+  constructor(name: string, { numEnvs = 1, seed = 0, config = {} }: VectorEnvOptions = {}) {
+    super();
+    const { LanesHandle } = engine();
+    this.#handle = new Handle("VectorEnv", new LanesHandle(name, JSON.stringify(config), numEnvs, BigInt(seed)));
+    this.#spaces = JSON.parse(this.#handle.raw.spaces) as Spaces;
+    this.name = name;
+    this.numEnvs = numEnvs;
+  }
+
+  /** What each environment shows; `observations` has so many numbers per environment. */
+  get observationSpace(): Space {
+    return this.#spaces.observation;
+  }
+
+  /** What each environment takes. */
+  get actionSpace(): Space {
+    return this.#spaces.action;
+  }
+
+  /** Begins the next episode of every environment: the first observations, row-major. */
+  reset(): NumberArray {
+    return joined(this.#handle.raw.reset() as TypedArrays[DType][]);
+  }
+
+  /**
+   * Takes a step of every environment, with a row of actions each.
+   *
+   * @throws {RollmeshError} of kind `environment`. An action that is not in the space moves no environment; after another
+   * error call {@link reset}
+   */
+  step(actions: Rows): Steps {
+    const rows = typed(this.#spaces.actionType, actions, "environment", "actions");
+    const { ends, observations, ...rest } = this.#handle.raw.step(rows) as Omit<Steps, "observations" | "finalObservations"> & {
+      observations: TypedArrays[DType];
+      ends: [number, TypedArrays[DType]][];
+    };
+    const finalObservations = numbers(observations), next = ends.length > 0 ? finalObservations.slice() : finalObservations;
+    for (const [lane, row] of ends) next.set(numbers(row), lane * elements(this.#spaces.observation));
+    return { ...rest, observations: next, finalObservations };
+  }
+
+  /** The picture of an environment now; `undefined` if it has none. */
+  picture(index = 0): Picture | undefined {
+    return this.#handle.raw.picture(index) as Picture | undefined;
+  }
+
+  free(): void {
+    this.#handle.free();
+  }
+}
+
+function joined(rows: TypedArrays[DType][]): NumberArray {
+  const parts = rows.map(numbers), [first] = parts;
+  const width = first?.length ?? 0;
+  const all = new (first?.constructor as new (length: number) => NumberArray)(width * parts.length);
+  parts.forEach((row, at) => all.set(row, at * width));
+  return all;
+}

@@ -1,0 +1,60 @@
+// What is in the package, and how it loads.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { readFileSync, readdirSync } from "node:fs";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { test } from "node:test";
+
+import * as rollmesh from "rollmesh";
+
+const home = dirname(createRequire(import.meta.url).resolve("rollmesh/package.json"));
+const manifest = JSON.parse(readFileSync(join(home, "package.json"), "utf8"));
+
+test("before it is loaded everything says what to do", () => {
+  assert.throws(() => new rollmesh.RolloutWorker({ env: "CartPole-v1" }), { name: "RollmeshError", kind: "not_loaded", message: /await init\(\)/ });
+});
+
+test("where there is no SIMD loading says so, and succeeds later where there is", async (t) => {
+  const validate = t.mock.method(WebAssembly, "validate", () => false);
+  await assert.rejects(rollmesh.init(), { kind: "unsupported", message: /SIMD/ });
+  validate.mock.restore();
+  await rollmesh.init();
+  assert.match(rollmesh.coreFingerprint(), /^[0-9a-f]{32}$/);
+});
+
+test("the inlined build shares the module that is loaded", async () => {
+  const inline = await import("rollmesh/inline");
+  await inline.init();
+  assert.equal(inline.RolloutWorker, rollmesh.RolloutWorker);
+});
+
+test("the inlined build loads by itself", () => {
+  const code = 'import { coreFingerprint, init } from "rollmesh/inline"; await init(); console.log(coreFingerprint());';
+  const printed = execFileSync(process.execPath, ["--input-type=module", "-e", code], { encoding: "utf8" });
+  assert.equal(printed.trim(), rollmesh.coreFingerprint());
+});
+
+test("the version is the workspace's", () => {
+  const workspace = readFileSync(join(process.env.ROLLMESH_ROOT, "Cargo.toml"), "utf8");
+  assert.equal(manifest.version, /\[workspace\.package\]\nversion = "(.*)"/.exec(workspace)[1]);
+});
+
+test("the package holds what is built, with licences and types, and nothing else", () => {
+  const [{ files }] = JSON.parse(execFileSync("npm", ["pack", "--dry-run", "--json"], { cwd: home, encoding: "utf8" }));
+  const paths = files.map(({ path }) => path);
+  const others = paths.filter((path) => !/^dist\/(wasm\/)?[a-z_]+(\.d)?\.(js|ts|wasm)$/.test(path));
+  assert.deepEqual(others.sort(), ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "package.json"]);
+  for (const entry of Object.values(manifest.exports).flatMap((entry) => typeof entry === "string" ? entry : Object.values(entry))) {
+    assert.ok(paths.includes(entry.slice(2)), entry);
+  }
+  assert.deepEqual(Object.keys(manifest).filter((key) => /dependencies/i.test(key)), []);
+});
+
+test("the types have no any", () => {
+  const dist = join(home, "dist");
+  for (const name of readdirSync(dist).filter((name) => name.endsWith(".d.ts"))) {
+    const code = readFileSync(join(dist, name), "utf8").replace(/\/\*[^]*?\*\//g, "");
+    assert.doesNotMatch(code, /\bany\b/, name);
+  }
+});

@@ -1,0 +1,160 @@
+//! A worker: samples whole batches, or a few milliseconds at a time.
+
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+
+use rollmesh_core::{
+    env::SubEnv,
+    ids::{PolicyId, WeightsVersion},
+    time::Micros,
+    weights::Weights,
+    worker::{NewPolicy, RolloutConfig, RolloutWorker, RolloutWorkerBuilder},
+};
+use wasm_bindgen::prelude::*;
+
+use crate::{BatchHandle, Failure, PolicyHandle, envs, lanes, metrics};
+
+#[wasm_bindgen]
+extern "C" {
+    #[wasm_bindgen(js_namespace = performance, js_name = now)]
+    fn performance_now() -> f64;
+}
+
+/// A worker that its handle and those of its policies share.
+#[derive(Clone)]
+pub(crate) struct SharedWorker(Rc<RefCell<RolloutWorker>>);
+
+impl SharedWorker {
+    /// Lends the worker, unless it is lent: its environments, written in JavaScript, may not ask anything of it.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut RolloutWorker) -> Result<R, Failure>) -> Result<R, Failure> {
+        let busy =
+            |_| Failure::new("busy", "the worker is at work: an environment cannot use the worker that steps it");
+        f(&mut *self.0.try_borrow_mut().map_err(busy)?)
+    }
+}
+
+/// Samples batches of experience.
+///
+/// Same settings, same bits: whatever the budgets of slices, and wherever this runs, the batches are those that
+/// `rollmesh sample` makes natively.
+#[wasm_bindgen]
+pub struct WorkerHandle {
+    worker: SharedWorker,
+}
+
+#[wasm_bindgen]
+impl WorkerHandle {
+    /// `config` is a worker's configuration as JSON, as `rollmesh sample --config FILE` takes it; what it leaves out has
+    /// RLlib's defaults. It may name whatever is registered.
+    #[wasm_bindgen(constructor)]
+    pub fn new(config: &str) -> Result<Self, Failure> {
+        let config: RolloutConfig = serde_json::from_str(config)?;
+        let worker = RolloutWorkerBuilder::new(envs::registry()).config(config).clock(clock()).build()?;
+        Ok(Self { worker: SharedWorker(Rc::new(RefCell::new(worker))) })
+    }
+
+    /// The next sample.
+    pub fn sample(&self) -> Result<BatchHandle, Failure> {
+        self.worker.with(|worker| Ok(BatchHandle::of(worker.sample()?)?))
+    }
+
+    /// Continues the sample for `budgetMs` milliseconds; the batch once it is complete, else `undefined`. Every call takes
+    /// one step of all environments at least, also with a budget of 0, and looks at the clock before each further one.
+    #[wasm_bindgen(js_name = sampleWithin)]
+    pub fn sample_within(
+        &self,
+        #[wasm_bindgen(js_name = budgetMs)] budget_ms: f64,
+    ) -> Result<Option<BatchHandle>, Failure> {
+        // What is no number of milliseconds, or a negative one, is no time.
+        let span = Micros((budget_ms * 1_000.0) as u64);
+        self.worker.with(|worker| {
+            let sampled = worker.sample_within(span)?;
+            Ok(sampled.map(BatchHandle::of).transpose()?)
+        })
+    }
+
+    /// Episodes that have ended since the last call, and what went wrong.
+    pub fn metrics(&self) -> Result<JsValue, Failure> {
+        self.worker.with(|worker| Ok(metrics::to_js(&worker.metrics())))
+    }
+
+    #[wasm_bindgen(getter, js_name = stepsPerSample)]
+    pub fn steps_per_sample(&self) -> Result<usize, Failure> {
+        self.worker.with(|worker| Ok(worker.steps_per_sample()))
+    }
+
+    #[wasm_bindgen(getter, js_name = numEnvs)]
+    pub fn num_envs(&self) -> Result<usize, Failure> {
+        self.worker.with(|worker| Ok(worker.num_envs()))
+    }
+
+    #[wasm_bindgen(js_name = policyIds)]
+    pub fn policy_ids(&self) -> Result<Vec<String>, Failure> {
+        self.worker.with(|worker| Ok(worker.policies().ids().map(ToString::to_string).collect()))
+    }
+
+    pub fn policy(&self, id: String) -> Result<PolicyHandle, Failure> {
+        PolicyHandle::of(self.worker.clone(), PolicyId::new(id))
+    }
+
+    /// Adds a policy of a registered kind with settings as JSON, for the spaces of the others.
+    #[wasm_bindgen(js_name = addPolicy)]
+    pub fn add_policy(&self, id: String, kind: &str, config: &str) -> Result<(), Failure> {
+        let new = NewPolicy { config: config.parse().map_err(Failure::config)?, ..NewPolicy::named(kind) };
+        self.worker.with(|worker| Ok(worker.add_policy(PolicyId::new(id), new, None, None).map(|_| ())?))
+    }
+
+    #[wasm_bindgen(js_name = removePolicy)]
+    pub fn remove_policy(&self, id: String) -> Result<(), Failure> {
+        self.worker.with(|worker| Ok(worker.remove_policy(&PolicyId::new(id), None, None)?))
+    }
+
+    /// Lets policies act with the weights of safetensors files, from the next sample on: all of them or none.
+    #[wasm_bindgen(js_name = setWeights)]
+    pub fn set_weights(&self, ids: Vec<String>, files: Vec<js_sys::Uint8Array>) -> Result<(), Failure> {
+        let named = ids.into_iter().map(PolicyId::new).zip(files);
+        let weights = named.map(|(id, file)| Ok((id, Weights::from_safetensors(&file.to_vec(), WeightsVersion(0))?)));
+        let weights = weights.collect::<Result<BTreeMap<_, _>, Failure>>()?;
+        self.worker.with(|worker| Ok(worker.set_weights(&weights, None, None)?))
+    }
+
+    /// Policies, filters, progress, and where each environment is in its life, as bytes.
+    pub fn save(&self) -> Result<Vec<u8>, Failure> {
+        self.worker.with(|worker| Ok(worker.save()?))
+    }
+
+    /// Continues from [`save`](Self::save).
+    pub fn restore(&self, state: &[u8]) -> Result<(), Failure> {
+        self.worker.with(|worker| Ok(worker.restore(state)?))
+    }
+
+    /// The picture of an environment, if it has one.
+    pub fn picture(&self, env: u32) -> Result<JsValue, Failure> {
+        self.worker.with(|worker| {
+            lanes::picture(|frame| {
+                let drawn = worker.foreach_env_with_context(|sub, context| {
+                    // Environments in quarantine are not among them.
+                    context.home.vector_index == env
+                        && match sub {
+                            SubEnv::Lane { env, lane } => env.render_at(lane, frame),
+                            SubEnv::MultiAgent(env) => env.render(frame),
+                            SubEnv::Base(_) => false,
+                        }
+                });
+                drawn.contains(&true)
+            })
+        })
+    }
+}
+
+/// The finest clock that there is.
+fn clock() -> fn() -> Micros {
+    let performance = js_sys::Reflect::get(&js_sys::global(), &"performance".into());
+    match performance {
+        Ok(performance) if performance.is_object() => || micros(performance_now()),
+        _ => || micros(js_sys::Date::now()),
+    }
+}
+
+fn micros(ms: f64) -> Micros {
+    Micros((ms * 1_000.0) as u64)
+}
