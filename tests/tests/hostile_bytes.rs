@@ -194,6 +194,7 @@ fn small_messages() -> Vec<Message> {
         Message::RunAnswer(RunAnswer { run: RUN, code: 1, reason: "no".into() }),
         Message::Progress(Progress { lease: 2, env_steps: 300 }),
         Message::CallProgress(CallProgress { call: 300 }),
+        Message::CallCancel(CallCancel { call: 300 }),
         Message::Iteration(Iteration { run: RUN, iteration: 300, ..Iteration::default() }),
         Message::WorkerGone(WorkerGone { worker: 300 }),
         Message::Notice(Notice { level: 1, text: "look".into() }),

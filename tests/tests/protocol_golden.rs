@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rollmesh_core::{
     config::Config,
     episode::GlobalVars,
+    evaluation::{EvalWorkerError, Evaluation, EvaluationRequest},
     filter::Filter,
     ids::{PolicyId, WeightsVersion},
     protocol::{FailureKind, Inability, InabilityKind, Kind, Message, Role, Token, allow, expect, message::*},
@@ -197,6 +198,7 @@ fn calls_and_what_they_bring() {
     let done = CallResult { call: 300, ok: true, body: vec![0] };
     assert_bytes(&Message::CallResult(done), "524d01001b000000 ac02 01 01 00");
     assert_bytes(&Message::CallProgress(CallProgress { call: 300 }), "524d01001c000000 ac02");
+    assert_bytes(&Message::CallCancel(CallCancel { call: 300 }), "524d01001f000000 ac02");
     let error = CommandError::new(CommandErrorKind::Busy, "no").encode();
     let failed = CallResult { call: 300, ok: false, body: error };
     assert_bytes(&Message::CallResult(failed), "524d01001b000000 ac02 00 04 11 02 6e6f");
@@ -262,6 +264,8 @@ fn commands_keep_their_numbers() {
     assert_command(&WorkerCommand::ForPolicy { id: id(), function: function() }, &format!("1f {p} {f}"));
     assert_command(&WorkerCommand::ForEachPolicy(function()), &format!("20 {f}"));
     assert_command(&WorkerCommand::ForEachPolicyToTrain(function()), &format!("21 {f}"));
+    let request = EvaluationRequest::new(300);
+    assert_command(&WorkerCommand::Evaluate { weights: None, request }, "23 00 ac02 01 01 00 01 00 00");
 }
 
 #[test]
@@ -282,6 +286,8 @@ fn answers_keep_their_numbers() {
         (WorkerAnswer::Port(300), "0e ac02"),
         (WorkerAnswer::Value(Config::new()), "0f 02 7b7d"),
         (WorkerAnswer::Values(vec![Config::new()]), "10 01 02 7b7d"),
+        (WorkerAnswer::Evaluated(Box::new(Ok(Evaluation::default()))), "11 00 00 00 00 00 00 00 00 00 00 00"),
+        (WorkerAnswer::Evaluated(Box::new(Err(EvalWorkerError::QueueFull))), "11 01 05"),
     ];
     for (answer, golden) in golden {
         assert_eq!(hex(&answer.encode().unwrap()), golden.replace(' ', ""));

@@ -1,10 +1,11 @@
 //! What one asker says to an evaluation worker, over whatever carries bytes, and what it is answered.
 
-use super::{
-    EvalAnswer, EvalAsk, EvalDesk, EvalWorkerError, Found, FrameLimits, FrameReader, Polled, frame_start,
-    weights_from_bytes,
+use super::{EvalAnswer, EvalAsk, EvalDesk, Found, FrameLimits, FrameReader, Polled, frame_start, weights_from_bytes};
+use crate::{
+    evaluation::{EvalWorkerError, Ticket},
+    prelude::*,
+    time::Micros,
 };
-use crate::{evaluation::Asker, prelude::*, time::Micros};
 
 /// The longest time that a poll waits at the worker; a longer one asks again.
 pub const LONGEST_POLL: Micros = Micros::from_secs(10);
@@ -13,7 +14,7 @@ pub const LONGEST_POLL: Micros = Micros::from_secs(10);
 /// changed at the desk, or at the [deadline](Self::deadline).
 #[derive(Debug)]
 pub struct EvalConversation {
-    asker: Asker,
+    pending: VecDeque<Ticket>,
     reader: FrameReader,
     asked: Option<Asked>,
     wants_shutdown: bool,
@@ -34,9 +35,9 @@ pub type AnswerBytes = [Vec<u8>; 2];
 impl EvalConversation {
     /// A new asker at a desk, whose questions are no longer than this.
     #[must_use]
-    pub fn new(desk: &mut EvalDesk, limits: FrameLimits) -> Self {
+    pub fn new(limits: FrameLimits) -> Self {
         let reader = FrameReader::new(limits);
-        Self { asker: desk.asker(), reader, asked: None, wants_shutdown: false, is_over: false }
+        Self { pending: VecDeque::new(), reader, asked: None, wants_shutdown: false, is_over: false }
     }
 
     /// Takes what the asker says, up to the end of a question, and says how many bytes that were. None while a question
@@ -65,7 +66,8 @@ impl EvalConversation {
         Asked::Answered(match ask {
             EvalAsk::Submit { request, earlier } => {
                 let weights = weights_from_bytes(bytes);
-                let ticket = weights.and_then(|weights| desk.submit(self.asker, weights, request, earlier));
+                let ticket =
+                    weights.and_then(|weights| desk.submit_for(&mut self.pending, (weights, request, earlier)));
                 ticket.map_or_else(EvalAnswer::Trouble, EvalAnswer::Ticket)
             }
             EvalAsk::Poll { timeout_ms } => {
@@ -99,7 +101,7 @@ impl EvalConversation {
     pub fn poll_answer(&mut self, desk: &mut EvalDesk, now: Micros) -> Option<AnswerBytes> {
         let answer = match self.asked.take()? {
             Asked::Answered(answer) => answer,
-            Asked::Poll { until } => match desk.poll(self.asker) {
+            Asked::Poll { until } => match desk.poll(&mut self.pending) {
                 Polled::NotYet if now < until => {
                     self.asked = Some(Asked::Poll { until });
                     return None;
@@ -146,7 +148,7 @@ impl EvalConversation {
 
     /// The asker is gone, and with it what it has asked for.
     pub fn end(self, desk: &mut EvalDesk) {
-        desk.forget(self.asker);
+        self.pending.into_iter().for_each(|ticket| desk.cancel(ticket));
     }
 }
 
@@ -169,7 +171,7 @@ fn told(answer: EvalAnswer, bytes: Vec<u8>) -> AnswerBytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evaluation::{Earlier, EvaluationRequest, Ticket};
+    use crate::evaluation::{Earlier, EvaluationRequest};
 
     fn ask(ask: &EvalAsk) -> Vec<u8> {
         frame_start(ask, &[]).unwrap()
@@ -186,7 +188,7 @@ mod tests {
     fn a_poll_waits_for_its_deadline_and_what_comes_after_it_for_the_answer() {
         let mut desk = EvalDesk::new();
         desk.engine_ready();
-        let mut conversation = EvalConversation::new(&mut desk, FrameLimits::MAX);
+        let mut conversation = EvalConversation::new(FrameLimits::MAX);
         let request = EvaluationRequest::new(5);
         let questions = [
             ask(&EvalAsk::Submit { request, earlier: Earlier::Cancel }),
@@ -217,7 +219,7 @@ mod tests {
     fn who_says_something_else_is_told_so_and_heard_no_more() {
         let mut desk = EvalDesk::new();
         for bytes in [vec![0xff; 16], [&1u64.to_le_bytes()[..], &0u64.to_le_bytes(), b"{"].concat()] {
-            let mut conversation = EvalConversation::new(&mut desk, FrameLimits { text: 64, bytes: 0 });
+            let mut conversation = EvalConversation::new(FrameLimits { text: 64, bytes: 0 });
             assert_eq!(conversation.hear(&bytes, &mut desk, Micros(0)), bytes.len());
             let trouble = answer(conversation.poll_answer(&mut desk, Micros(0)));
             assert!(matches!(trouble, EvalAnswer::Trouble(EvalWorkerError::Io(_))) && conversation.is_over());

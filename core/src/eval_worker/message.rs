@@ -4,9 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{EvalWorkerError, FrameLimits};
+use super::FrameLimits;
 use crate::{
-    evaluation::{Earlier, Evaluation, EvaluationRequest, Frames, Ticket},
+    evaluation::{Earlier, EvalWorkerError, Evaluation, EvaluationRequest, Frames, Ticket},
     prelude::*,
     protocol::{convert, message::WeightsUpdate},
     weights::Weights,

@@ -10,8 +10,8 @@
 //!
 //! ```
 //! use rollmesh_core::{
-//!     eval_worker::{EvalMakers, InlineEvalWorker, Polled},
-//!     evaluation::{Earlier, EvaluationRequest},
+//!     eval_worker::{EvalMakers, InlineEvalWorker},
+//!     evaluation::{Evaluates as _, EvaluationRequest},
 //!     kernels::Kernels,
 //!     run::{RolloutConfig, RunConfig},
 //!     worker::Registry,
@@ -20,20 +20,20 @@
 //! let rollout = RolloutConfig::new("CartPole-v1").single_policy("random").seed(7);
 //! let run = RunConfig { rollout, ..RunConfig::default() };
 //! let mut worker = InlineEvalWorker::new(EvalMakers::of_run(&run, &Registry::builtin(), Kernels::PORTABLE)?);
-//! let me = worker.desk.asker();
-//! worker.desk.submit(me, None, EvaluationRequest::new(500), Earlier::Cancel)?;
+//! let ticket = worker.submit(None, EvaluationRequest::new(500))?;
 //! while worker.has_work() {
 //!     worker.work(10); // and something else in between
 //! }
-//! let Polled::Found(_, Ok(found)) = worker.desk.poll(me) else { panic!("there is a result") };
+//! let found = worker.take(ticket).expect("it is over")?;
 //! assert!(found.reward() > 5.0 && found.frames.is_some_and(|frames| frames.shape()[1..] == [200, 300, 3]));
-//! # Ok::<(), rollmesh_core::eval_worker::EvalWorkerError>(())
+//! # Ok::<(), rollmesh_core::evaluation::EvalWorkerError>(())
 //! ```
 
+#[cfg(test)]
+mod call_tests;
 mod conversation;
 mod desk;
 mod engine;
-mod error;
 mod framing;
 mod from_run;
 mod inline;
@@ -45,9 +45,8 @@ mod session;
 mod tests;
 
 pub use conversation::{AnswerBytes, EvalConversation, LONGEST_POLL};
-pub use desk::{EvalDesk, EvalOutcome, Polled};
+pub use desk::{EvalDesk, Polled};
 pub use engine::{EvalDone, EvalEngine, EvalOrder};
-pub use error::{EvalWorkerError, check_name};
 pub use framing::{FrameLimits, FrameReader, FramingError, frame_start};
 pub use inline::InlineEvalWorker;
 pub use link::EvaluatorLink;

@@ -1,7 +1,8 @@
 //! An evaluation worker's side of a connection to a hub, without IO: others ask it by its name.
 
-use super::{EvalConversation, EvalDesk, EvalWorkerError, EvaluatorLink, FrameLimits};
+use super::{EvalConversation, EvalDesk, EvaluatorLink, FrameLimits};
 use crate::{
+    evaluation::EvalWorkerError,
     prelude::*,
     protocol::{
         Message,
@@ -113,7 +114,7 @@ impl EvalSession {
                 // Whoever is not answered gives up.
                 return;
             }
-            self.lines.insert(peer, Line::new(EvalConversation::new(desk, self.limits)));
+            self.lines.insert(peer, Line::new(EvalConversation::new(self.limits)));
         }
         let held: u64 = self.lines.values().map(Line::held).sum();
         let has_room = held + data.len() as u64 <= self.room();

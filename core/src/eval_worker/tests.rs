@@ -1,11 +1,11 @@
 //! An evaluation worker at a hub that the tests play, with askers that they are.
 
 use super::{
-    EvalAnswer, EvalAsk, EvalMakers, EvalSession, EvalWorkerError, FrameLimits, FrameReader, InlineEvalWorker, Polled,
-    frame_start, weights_to_bytes,
+    EvalAnswer, EvalAsk, EvalMakers, EvalSession, FrameLimits, FrameReader, InlineEvalWorker, frame_start,
+    weights_to_bytes,
 };
 use crate::{
-    evaluation::{Earlier, Evaluation, EvaluationRequest},
+    evaluation::{Earlier, EvalWorkerError, Evaluates as _, Evaluation, EvaluationRequest},
     ids::WeightsVersion,
     kernels::Kernels,
     policy::{NetPolicy, Policy as _, PolicyContext},
@@ -146,15 +146,11 @@ fn weights() -> Weights {
 /// What the same weights come to without a hub.
 fn alone(weights: Weights, request: &EvaluationRequest) -> Evaluation {
     let mut worker = worker();
-    let me = worker.desk.asker();
-    worker.desk.submit(me, Some(weights), request.clone(), Earlier::Cancel).unwrap();
+    let ticket = worker.submit(Some(weights), request.clone()).unwrap();
     while worker.has_work() {
         worker.work(64);
     }
-    match worker.desk.poll(me) {
-        Polled::Found(_, Ok(found)) => found,
-        other => panic!("{other:?}"),
-    }
+    worker.take(ticket).unwrap().unwrap()
 }
 
 #[test]

@@ -103,6 +103,7 @@ messages! {
     CallProgress(CallProgress),
     RunAnswer(RunAnswer),
     AgentUpload(AgentUpload),
+    CallCancel(CallCancel),
     RunStatus(RunStatus),
     Iteration(Iteration),
     WorkerRow(WorkerRow),

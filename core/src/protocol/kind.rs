@@ -48,6 +48,8 @@ wire_enum! {
         RunAnswer = 0x1D,
         /// Worker to hub: what a lease brought, of several agents.
         AgentUpload = 0x1E,
+        /// Hub to worker: a call is not wanted any more.
+        CallCancel = 0x1F,
         /// Hub to dashboard: state of the run.
         RunStatus = 0x20,
         /// Hub to dashboard: one more point of every curve.
@@ -156,7 +158,7 @@ impl Kind {
     pub const fn body_cap(self) -> u32 {
         match self {
             Self::Credit | Self::RunEnd | Self::Revoke | Self::Progress | Self::WeightsApplied => 256,
-            Self::CallProgress | Self::WorkerGone | Self::Iteration | Self::Evaluation => 256,
+            Self::CallProgress | Self::CallCancel | Self::WorkerGone | Self::Iteration | Self::Evaluation => 256,
             Self::Pause | Self::Resume | Self::Stop | Self::AddWorker | Self::WorkerTokenRequest => 256,
             Self::RemoveWorker | Self::Watch | Self::WorkerToken | Self::StartEpisode | Self::AbandonEpisode => 256,
             Self::Scale | Self::Drain | Self::Checkpoint | Self::RemoveRun => 256,

@@ -369,6 +369,14 @@ pub struct CallProgress {
     pub call: u64,
 }
 
+/// A call is not wanted any more. It is answered all the same: with an error, unless its result is on its way. May come
+/// before the call, if that is large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallCancel {
+    /// Id of the call.
+    pub call: u64,
+}
+
 /// The state of the hub's run, for dashboards. Sent when anything in it changed, at most ten times a second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunStatus {

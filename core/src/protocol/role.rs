@@ -88,7 +88,8 @@ const fn route(kind: Kind) -> (Roles, Roles) {
         | Kind::LeaseGrant
         | Kind::Revoke
         | Kind::WorkerSetup
-        | Kind::Call => (NONE, WORKER),
+        | Kind::Call
+        | Kind::CallCancel => (NONE, WORKER),
         Kind::Pause
         | Kind::Resume
         | Kind::Stop
@@ -155,6 +156,7 @@ CallResult         from --W--  to -----
 CallProgress       from --W--  to -----
 RunAnswer          from --W--  to -----
 AgentUpload        from --W--  to -----
+CallCancel         from -----  to --W--
 RunStatus          from -----  to VO---
 Iteration          from -----  to VO---
 WorkerRow          from -----  to VO---

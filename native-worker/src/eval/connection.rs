@@ -8,7 +8,8 @@ use std::{
 };
 
 use rollmesh_core::{
-    eval_worker::{EvalAnswer, EvalAsk, EvalWorkerError, LONGEST_POLL, Polled, weights_to_bytes},
+    eval_worker::{EvalAnswer, EvalAsk, LONGEST_POLL, Polled, weights_to_bytes},
+    evaluation::EvalWorkerError,
     evaluation::{Earlier, EvaluationRequest, Ticket},
     weights::Weights,
 };

@@ -44,12 +44,15 @@ mod hub;
 #[cfg(unix)]
 mod names;
 #[cfg(unix)]
+mod pipe;
+#[cfg(unix)]
 mod process;
 mod supervisor;
 #[cfg(unix)]
 mod wire;
 
 use std::{
+    collections::VecDeque,
     io,
     num::NonZeroU32,
     path::Path,
@@ -59,12 +62,13 @@ use std::{
 };
 
 pub use rollmesh_core::{
-    eval_worker::{EvalMakers, EvalWorkerError},
+    eval_worker::EvalMakers,
+    evaluation::EvalWorkerError,
     run::{EvaluationConfig, InitSpec},
 };
 use rollmesh_core::{
-    eval_worker::{EvalOutcome, Polled},
-    evaluation::{Asker, Earlier, Evaluation, EvaluationRequest, RewardKey, Ticket},
+    eval_worker::Polled,
+    evaluation::{Earlier, EvalOutcome, Evaluation, EvaluationRequest, RewardKey, Ticket},
     run::RunConfig,
     weights::Weights,
 };
@@ -105,7 +109,7 @@ pub struct EvalWorker {
 #[derive(Debug)]
 enum Link {
     /// Supervised by this process.
-    Here { shared: Arc<Shared>, asker: Asker, supervisor: Option<thread::JoinHandle<()>> },
+    Here { shared: Arc<Shared>, pending: VecDeque<Ticket>, supervisor: Option<thread::JoinHandle<()>> },
     /// Found by its name.
     #[cfg(unix)]
     There(Option<connection::Connection>),
@@ -186,8 +190,8 @@ impl EvalWorker {
     fn start(source: Source, timeout: Duration) -> Result<Self, EvalWorkerError> {
         let started: io::Result<_> = Shared::start(source, timeout);
         let (shared, supervisor) = started.map_err(|error| EvalWorkerError::setup("thread", error))?;
-        let asker = shared.asker();
-        Ok(Self { link: Link::Here { shared, asker, supervisor: Some(supervisor) }, reward_key: None })
+        let link = Link::Here { shared, pending: VecDeque::new(), supervisor: Some(supervisor) };
+        Ok(Self { link, reward_key: None })
     }
 
     #[cfg(unix)]
@@ -254,7 +258,7 @@ impl EvalWorker {
         let reward_key = request.reward_key.or_else(|| self.reward_key.clone());
         let request = EvaluationRequest { reward_key, ..request };
         match &mut self.link {
-            Link::Here { shared, asker, .. } => shared.submit(*asker, weights.cloned(), request, earlier),
+            Link::Here { shared, pending, .. } => shared.submit(pending, (weights.cloned(), request, earlier)),
             #[cfg(unix)]
             Link::There(connection) => {
                 let asked = connection.as_mut().ok_or(EvalWorkerError::Stopped)?.submit(weights, request, earlier);
@@ -279,7 +283,7 @@ impl EvalWorker {
     /// As [`poll`](Self::poll), with the ticket of what was asked for; without one for an error that concerns the worker.
     pub fn poll_ticket(&mut self, timeout: Duration) -> Option<(Option<Ticket>, EvalOutcome)> {
         match &mut self.link {
-            Link::Here { shared, asker, .. } => match shared.poll(*asker, timeout) {
+            Link::Here { shared, pending, .. } => match shared.poll(pending, timeout) {
                 Polled::Found(ticket, outcome) => Some((ticket, outcome)),
                 Polled::NotYet | Polled::Nothing => None,
             },

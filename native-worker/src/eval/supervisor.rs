@@ -1,6 +1,7 @@
 //! Who sees to it that there is an engine, that it moves, and that everybody gets what is theirs.
 
 use std::{
+    collections::VecDeque,
     io,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -17,8 +18,8 @@ use rollmesh_core::{
     time::Micros,
 };
 use rollmesh_core::{
-    eval_worker::{EvalDesk, EvalMakers, EvalOrder, EvalWorkerError, Polled},
-    evaluation::{Asker, Earlier, EvaluationRequest, Ticket},
+    eval_worker::{EvalDesk, EvalMakers, EvalOrder, Polled},
+    evaluation::{Earlier, EvalWorkerError, EvaluationRequest, Ticket},
     weights::Weights,
 };
 use tokio::sync::Notify;
@@ -121,28 +122,23 @@ impl Shared {
         self.notify.clone()
     }
 
-    pub(super) fn asker(&self) -> Asker {
-        self.desk().asker()
-    }
-
+    /// Queues an evaluation of a handle.
     pub(super) fn submit(
         &self,
-        asker: Asker,
-        weights: Option<Weights>,
-        request: EvaluationRequest,
-        earlier: Earlier,
+        pending: &mut VecDeque<Ticket>,
+        job: (Option<Weights>, EvaluationRequest, Earlier),
     ) -> Result<Ticket, EvalWorkerError> {
-        let ticket = self.desk().submit(asker, weights, request, earlier)?;
+        let ticket = self.desk().submit_for(pending, job);
         self.wake();
-        Ok(ticket)
+        ticket
     }
 
-    /// The next result of an asker, waiting for it at most so long.
-    pub(super) fn poll(&self, asker: Asker, timeout: Duration) -> Polled {
+    /// The next outcome of a handle, waiting for it at most so long.
+    pub(super) fn poll(&self, pending: &mut VecDeque<Ticket>, timeout: Duration) -> Polled {
         let until = Instant::now().checked_add(timeout);
         let mut desk = self.desk();
         loop {
-            let polled = desk.poll(asker);
+            let polled = desk.poll(pending);
             let left = until.map_or(timeout, |until| until.saturating_duration_since(Instant::now()));
             if polled != Polled::NotYet || left.is_zero() {
                 return polled;
@@ -248,7 +244,7 @@ impl Supervisor {
                 let (orders, told) = mpsc::channel();
                 let makers = makers.clone();
                 let work = move || {
-                    engine::run(&makers, &told, || {}, |report| events.send(Event::Report(number, report)).is_ok());
+                    engine::run(&makers, &told, |report| events.send(Event::Report(number, report)).is_ok());
                     let _ = events.send(Event::Gone(number, "its thread has ended".into()));
                 };
                 let spawned = thread::Builder::new().name("evaluation".into()).spawn(work);

@@ -38,7 +38,7 @@ const MAX_SLICE_STEPS: u32 = 64;
 /// … and about how long they may take.
 const SLICE: Duration = Duration::from_millis(20);
 /// Frames that may wait for the socket before the worker waits too.
-const QUEUED_FRAMES: usize = 16;
+pub(crate) const QUEUED_FRAMES: usize = 16;
 
 /// How a worker is set up.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ enum SessionEnd {
 }
 
 /// What the thread that works is told.
-enum Incoming {
+pub(crate) enum Incoming {
     Frame(Bytes),
     /// Go when the lease is done.
     Leave,
@@ -283,7 +283,7 @@ async fn carry(
 
 /// Works until the session or the connection is over; `say` tells people about runs that cannot be run here. Returns where
 /// the session stood then, and how to resume it.
-fn work(
+pub(crate) fn work(
     mut session: WorkerSession,
     say: impl Fn(&str),
     mut incoming: mpsc::Receiver<Incoming>,

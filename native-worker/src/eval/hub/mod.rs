@@ -12,7 +12,8 @@ mod stream;
 use std::{path::PathBuf, sync::Arc, sync::mpsc, thread};
 
 use rollmesh_core::{
-    eval_worker::{EvalWorkerError, EvaluatorLink, check_name},
+    eval_worker::EvaluatorLink,
+    evaluation::{EvalWorkerError, check_name},
     protocol::{
         Role, Token,
         handshake::{self, Identity},

@@ -10,7 +10,8 @@ use std::{
 };
 
 use rollmesh_core::{
-    eval_worker::{EvalSession, EvalWorkerError, FrameLimits},
+    eval_worker::{EvalSession, FrameLimits},
+    evaluation::EvalWorkerError,
     protocol::reconnect_delay,
 };
 use tokio::sync::Notify;

@@ -14,7 +14,8 @@ use std::{
 };
 
 use rollmesh_core::{
-    eval_worker::{EvalAnswer, EvalAsk, EvalConversation, EvalWorkerError, FrameLimits, check_name},
+    eval_worker::{EvalAnswer, EvalAsk, EvalConversation, FrameLimits},
+    evaluation::{EvalWorkerError, check_name},
     protocol::Token,
 };
 
@@ -189,7 +190,7 @@ impl<L: Line> Read for Hasty<'_, L> {
 impl Host {
     /// Serves one handle that may ask until it has gone; ends the process if it wants the worker to end.
     fn serve(self: &Arc<Self>, mut line: impl Line) {
-        let mut conversation = self.shared.at_desk(|desk, _| EvalConversation::new(desk, FrameLimits::MAX));
+        let mut conversation = EvalConversation::new(FrameLimits::MAX);
         // A line that fails is over as one that ends is.
         let _ = self.converse(&mut line, &mut conversation);
         if conversation.wants_shutdown() {

@@ -17,7 +17,8 @@ use std::{
 };
 
 use rollmesh_core::{
-    eval_worker::{EvalWorkerError, FrameLimits, check_name},
+    eval_worker::FrameLimits,
+    evaluation::{EvalWorkerError, check_name},
     run::RunConfig,
 };
 use serde::{Deserialize, Serialize};

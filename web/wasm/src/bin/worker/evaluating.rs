@@ -1,7 +1,8 @@
 //! This tab as an evaluation worker, found by its name at the hub.
 
 use rollmesh_core::{
-    eval_worker::{EvalMakers, EvalSession, FrameLimits, InlineEvalWorker, check_name},
+    eval_worker::{EvalMakers, EvalSession, FrameLimits, InlineEvalWorker},
+    evaluation::{Evaluates as _, check_name},
     kernels::Kernels,
     protocol::{RefusalCode, Role, handshake::Identity},
     run::RunConfig,
