@@ -5,11 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::asks::{Ask, AskCancel, Asked};
 pub use super::control::{ExpiredCounts, LedgerReport, RejectedCounts, Scale};
-pub use super::evaluators::{
-    EVALUATOR_WINDOW, EvaluatorBytes, EvaluatorFound, EvaluatorGone, EvaluatorName, EvaluatorTaken,
-    MAX_EVALUATOR_BYTES, MAX_EVALUATOR_NAME_BYTES,
-};
 pub use super::external::{
     AbandonEpisode, Actions, EndEpisode, EpisodeReply, GetAction, LogAction, LogReturns, Spaces, StartEpisode,
 };

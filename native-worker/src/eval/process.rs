@@ -11,10 +11,10 @@ use std::{
     rc::Rc,
     sync::{
         Arc, LazyLock, Mutex, PoisonError,
-        mpsc::{self, Receiver, Sender},
+        mpsc::{self, Receiver, Sender, SyncSender, TryRecvError},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rollmesh_core::{
@@ -27,11 +27,11 @@ use rollmesh_core::{
         message::{CallCancel, CallResult, Welcome},
     },
     run::RunConfig,
+    time::Micros,
     worker::{CommandError, CommandErrorKind, Registry, WorkerAnswer, WorkerCommand, WorkerSession},
 };
 use rustix::process::{Pid, Signal, getpgrp, getpid, kill_current_process_group, kill_process_group};
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc as frames;
 
 use super::{
     engine::Report,
@@ -42,7 +42,6 @@ use crate::{
     envs::last_lines,
     kernels,
     launch::{ConfineFlags, Confinement, Grant, Inventory, take_stdio},
-    worker::{Incoming, QUEUED_FRAMES, work},
     worker_group::catch_panics,
 };
 
@@ -69,6 +68,9 @@ const LAST_WORDS: usize = 16_000;
 /// How long a process that has ended is listened to, and how long one that is to end may take.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// Frames that may wait for the engine.
+const QUEUED_FRAMES: usize = 16;
+
 /// The lowest priority that there is: where all processors are busy, it gets about a hundredth of one.
 const NICE: i32 = 19;
 
@@ -87,7 +89,7 @@ struct Birth {
 
 /// What goes to the process.
 enum Outgoing {
-    Message(Message),
+    Message(Box<Message>),
     /// The process takes so many more bytes of chunks.
     Credit(u32),
 }
@@ -126,7 +128,7 @@ impl ProcessEngine {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C is for whoever supervises; and whatever the environment starts ends with it.
+            // Ctrl-C is for the supervisor; and all that the environment starts ends with the process.
             .process_group(0)
             .spawn()?;
         let (Some(mut stdin), Some(stdout), Some(stderr)) =
@@ -141,7 +143,7 @@ impl ProcessEngine {
         let (protocol, credit, server) = (PROTOCOL_MAX, INITIAL_CREDIT, "supervisor".into());
         let welcome = Message::Welcome(Welcome { protocol, peer: 1, resume_id: [1; 16], credit, server });
         let ready = WorkerCommand::AssertHealthy.message(READY).map_err(io::Error::other)?;
-        [welcome, ready].into_iter().for_each(|message| drop(outgoing.send(Outgoing::Message(message))));
+        [welcome, ready].into_iter().for_each(|message| drop(outgoing.send(Outgoing::Message(Box::new(message)))));
         let engine = Self { outgoing: outgoing.clone(), child: child.clone(), tell: tell.clone(), _grant: grant };
         // A process that hangs takes nothing: only this thread waits for it, until it is killed.
         thread::Builder::new().name("eval-orders".into()).spawn(move || {
@@ -169,8 +171,8 @@ impl ProcessEngine {
             }
         };
         match message {
-            // A process that is gone is told of another way.
-            Ok(message) => drop(self.outgoing.send(Outgoing::Message(message))),
+            // If the process has ended, the other thread reports that.
+            Ok(message) => drop(self.outgoing.send(Outgoing::Message(Box::new(message)))),
             Err(error) => {
                 (self.tell)(Ok(Report::Done(EvalDone { ticket, result: Err(EvalWorkerError::failed(error)) })))
             }
@@ -197,7 +199,7 @@ fn send_all(waiting: &Receiver<Outgoing>, mut to: impl io::Write) -> io::Result<
 fn hear(from: &mut impl Read, outgoing: &Sender<Outgoing>, tell: &Tell) -> io::Error {
     let mut inbox = Inbox::of_hub();
     // Without the other thread nothing comes of it.
-    let say = |message| drop(outgoing.send(Outgoing::Message(message)));
+    let say = |message| drop(outgoing.send(Outgoing::Message(Box::new(message))));
     loop {
         let invalid = |error| io::Error::new(ErrorKind::InvalidData, error);
         match read_frame(&mut *from).and_then(|frame| inbox.handle_frame(&frame).map_err(invalid)) {
@@ -238,7 +240,7 @@ impl Leash {
     /// Ends it, and whatever it has started, and leaves nothing behind.
     fn end(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() {
-            // One that has ended by itself says how. Before it is waited for, its number is nobody else's.
+            // One that has ended by itself says how. Before it is waited for, no other process has its number.
             if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
                 let _ = kill_process_group(pid, Signal::KILL);
             }
@@ -317,22 +319,35 @@ impl Pipes {
             worker.init().map(|()| worker)
         });
         let worker = Rc::new(RefCell::new(made.unwrap_or_else(InlineEvalWorker::failing)));
-        let (hub, incoming) = frames::channel(QUEUED_FRAMES);
-        let (outgoing, to_hub) = frames::channel(QUEUED_FRAMES);
-        thread::Builder::new().name("eval-orders".into()).spawn(move || read_all(heard, hub))?;
+        let (heard_frames, frames) = mpsc::sync_channel(QUEUED_FRAMES);
+        thread::Builder::new().name("eval-orders".into()).spawn(move || read_all(heard, heard_frames))?;
         #[cfg(target_os = "linux")]
         {
             // The end of its orders is the end of its supervisor, too, and takes what the environment has started along.
             let _ = rustix::process::set_parent_process_death_signal(None);
         }
-        let writer = thread::Builder::new().name("eval-reports".into()).spawn(move || write_all(to_hub, &said))?;
         let session = WorkerSession::new(identity(), registry.clone(), kernels::AUTO);
-        work(session.with_evaluator(Box::new(worker.clone())), |_| (), incoming, &outgoing);
+        let served = serve_frames(session.with_evaluator(Box::new(worker.clone())), &frames, said);
         worker.borrow_mut().stop();
-        drop(outgoing);
-        // It writes what is left, if anybody reads it.
-        let _ = writer.join();
-        Ok(())
+        served
+    }
+}
+
+/// Works until the supervisor says no more. What is said is written before anything else is done: the process may end in the
+/// middle of it.
+fn serve_frames(mut session: WorkerSession, frames: &Receiver<Vec<u8>>, mut said: File) -> io::Result<()> {
+    let epoch = Instant::now();
+    loop {
+        while let Some(frame) = session.poll_frame() {
+            write_frame(&mut said, &frame)?;
+        }
+        let heard =
+            if session.has_work() { frames.try_recv() } else { frames.recv().map_err(|_| TryRecvError::Disconnected) };
+        match heard {
+            Ok(frame) => session.handle_frame(&frame),
+            Err(TryRecvError::Empty) => session.work(1, Micros(epoch.elapsed().as_micros() as u64)),
+            Err(TryRecvError::Disconnected) => return Ok(()),
+        }
     }
 }
 
@@ -350,25 +365,16 @@ fn identity() -> Identity {
 }
 
 /// Hands on what the supervisor says until it says no more. Then the process ends, also if its environment hangs.
-fn read_all(mut heard: BufReader<File>, hub: frames::Sender<Incoming>) {
+fn read_all(mut heard: BufReader<File>, frames: SyncSender<Vec<u8>>) {
     while let Ok(frame) = read_frame(&mut heard) {
-        if hub.blocking_send(Incoming::Frame(frame.into())).is_err() {
+        if frames.send(frame).is_err() {
             return;
         }
     }
-    drop(hub);
+    drop(frames);
     thread::sleep(GRACE);
     if getpgrp() == getpid() {
         let _ = kill_current_process_group(Signal::KILL);
     }
     std::process::exit(1);
-}
-
-fn write_all(mut frames: frames::Receiver<tokio_tungstenite::tungstenite::Bytes>, mut said: &File) {
-    while let Some(frame) = frames.blocking_recv() {
-        if write_frame(&mut said, &frame).is_err() {
-            // Nobody reads it: the end of the orders comes as well.
-            return;
-        }
-    }
 }

@@ -2,4 +2,4 @@
 
 mod client;
 
-pub(crate) use client::{Incoming, QUEUED_FRAMES, WorkerConfig, WorkerEnd, run, work};
+pub(crate) use client::{Evaluating, WorkerConfig, WorkerEnd, run};

@@ -206,6 +206,13 @@ impl WorkerCommand {
         matches!(self, Self::Sample | Self::Evaluate { .. })
     }
 
+    /// Whether workers that evaluate do it for others: an evaluation, or the end of all. Looks at the number of the command
+    /// alone; the worker reads the rest.
+    #[must_use]
+    pub fn is_for_others(body: &[u8]) -> bool {
+        wire::is_for_others(body)
+    }
+
     /// Whether it samples.
     #[must_use]
     pub fn is_sample(&self) -> bool {

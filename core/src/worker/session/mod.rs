@@ -27,7 +27,7 @@ use crate::{
     protocol::{
         Inability, InabilityKind, Inbox, Message, Outbox, Received, RefusalCode, Role,
         convert::{self, FragmentLimits},
-        handshake::{self, HandshakeError, Identity},
+        handshake::{self, HandshakeError, Identity, PeerService},
         message::{CallProgress, Goodbye, LeaseGrant, RunAnswer, RunStart, WeightsApplied, Welcome},
         printable,
     },
@@ -205,10 +205,16 @@ impl WorkerSession {
         self
     }
 
-    /// Makes this a worker that evaluates: it answers calls with this, and knows no run.
+    /// Makes this a worker that evaluates under its name: it answers calls with this, and takes no part in runs.
     #[must_use]
-    pub fn with_evaluator(self, evaluator: Box<dyn Evaluates>) -> Self {
-        Self { evaluations: Some(Evaluations::new(evaluator)), ..self }
+    pub fn with_evaluator(mut self, evaluator: Box<dyn Evaluates>) -> Self {
+        self.evaluations = Some(Evaluations::new(evaluator));
+        // The Hello, which has not been sent.
+        if let Some(Ok(Message::Hello(mut hello))) = self.outbox.poll_frame().map(|frame| Message::decode(&frame)) {
+            hello.capabilities = PeerService::Evaluates.capabilities();
+            self.send(&Message::Hello(hello));
+        }
+        self
     }
 
     /// Takes a frame from the hub.

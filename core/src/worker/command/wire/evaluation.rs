@@ -84,6 +84,7 @@ impl PicturesForm<'_> {
                 return Err(wrong("a block is too short"));
             }
             let begin = rgb.len();
+            rgb.reserve_exact(raw);
             rgb.resize(begin + raw, 0);
             let read = decompress_into(&block.0, rgb.get_mut(begin..).unwrap_or_default());
             if read.ok() != Some(raw) {

@@ -56,6 +56,13 @@ fn too_large(what: &str, bytes: usize, most: usize) -> CommandError {
     )
 }
 
+/// Numbers of commands: Stop and Evaluate.
+const FOR_OTHERS: [u8; 2] = [28, 35];
+
+pub(super) fn is_for_others(body: &[u8]) -> bool {
+    body.first().is_some_and(|number| FOR_OTHERS.contains(number))
+}
+
 /// What the largest body of a message leaves for its content.
 const fn content_cap(kind: Kind) -> usize {
     kind.body_cap() as usize - 32

@@ -1,38 +1,19 @@
-//! The way through a hub: evaluation workers that are found from other machines.
-//!
-//! An evaluator's connection is a thread that carries frames; what they say, its [`End`](carry::End) knows: one who asks,
-//! or the core's session of one who serves. What two evaluators say to each other is a stream of bytes in each direction,
-//! as on a socket; how much may be on its way is limited, so nobody has to keep more than that.
-
-mod asking;
-mod carry;
-mod serve;
-mod stream;
-
-use std::{path::PathBuf, sync::Arc, sync::mpsc, thread};
+//! Evaluation workers that are found through a hub, on this machine or another one.
 
 use rollmesh_core::{
-    eval_worker::EvaluatorLink,
     evaluation::{EvalWorkerError, check_name},
-    protocol::{
-        Role, Token,
-        handshake::{self, Identity},
-        message::EvaluatorName,
-    },
+    protocol::{Role, Token, handshake::Identity},
 };
 use serde::{Deserialize, Serialize};
-use tokio::runtime::{Builder, Runtime};
 
-use self::{
-    asking::Asking,
-    carry::carry,
-    stream::{HubStream, Pipe},
+use std::path::PathBuf;
+
+use super::{EvalWorker, there::There};
+use crate::{
+    control::{ControlError, HubUrl, Trust, token_from_env},
+    kernels,
 };
-use super::{
-    EvalWorker,
-    connection::{ANSWER, Connection},
-};
-use crate::control::{ControlError, HubUrl, Trust, token_from_env};
+use rollmesh_core::worker::core_fingerprint;
 
 /// A hub through which evaluation workers are found, from any machine.
 ///
@@ -44,7 +25,7 @@ use crate::control::{ControlError, HubUrl, Trust, token_from_env};
 ///     train::RunConfig,
 /// };
 ///
-/// // ROLLMESH_TOKEN holds a token of an evaluator, as `rollmesh tokens create --role evaluator` makes one.
+/// // ROLLMESH_TOKEN holds a token of a worker, as `rollmesh tokens create --role worker` makes one.
 /// let hub = EvalHub::from_env("wss://hub.example:7878")?;
 /// // Here …
 /// EvalNames::of_user().with_hub(hub.clone()).create("judge", &RunConfig::new("CartPole-v1"))?;
@@ -58,7 +39,7 @@ use crate::control::{ControlError, HubUrl, Trust, token_from_env};
 pub struct EvalHub {
     /// Where the hub is.
     pub url: HubUrl,
-    /// The token of an evaluator. Never part of an address or of a command line.
+    /// The token of a worker. Never part of an address or of a command line.
     pub token: Token,
     /// Which hub to believe.
     pub trust: Trust,
@@ -73,47 +54,27 @@ impl EvalHub {
         Ok(Self { url: url.parse()?, token: token_from_env()?, trust: Trust::default() })
     }
 
-    /// The worker that serves under a name at this hub, with nothing asked for by this handle.
+    /// The worker that evaluates under a name at this hub, with nothing asked for by this handle.
     ///
     /// # Errors
     /// [`EvalWorkerError::UnknownName`], [`EvalWorkerError::BadName`], [`EvalWorkerError::Io`].
     pub fn find(&self, name: &str) -> Result<EvalWorker, EvalWorkerError> {
         check_name(name)?;
-        let runtime = runtime()?;
-        let pipe = Arc::new(Pipe::default());
-        let (answer, found) = mpsc::channel();
-        let wish = EvaluatorName { name: name.into(), serves: false };
-        let mut asking = Asking::new(EvaluatorLink::new(self.identity(name), wish), pipe.clone(), answer);
-        let hub = self.clone();
-        let ask = move || runtime.block_on(carry(&hub, &mut asking));
-        thread::Builder::new().name("eval-link".into()).spawn(ask).map_err(EvalWorkerError::io)?;
-        let stream = HubStream::over(pipe);
-        match found.recv_timeout(ANSWER) {
-            Ok(Ok(0)) => Err(EvalWorkerError::UnknownName { name: name.into(), place: self.url.to_string() }),
-            Ok(Ok(_)) => Ok(EvalWorker::connected(Connection::over(stream))),
-            Ok(Err(reason)) => Err(EvalWorkerError::io(reason)),
-            Err(_) => Err(EvalWorkerError::io("the hub does not say who has that name")),
-        }
+        There::find(self, name).map(EvalWorker::there)
     }
 
-    fn identity(&self, name: &str) -> Identity {
-        let name = if name.len() <= handshake::MAX_TEXT_BYTES { name } else { "evaluator" };
+    /// What a handle says of itself.
+    pub(super) fn identity(&self) -> Identity {
         Identity {
-            role: Role::Evaluator,
+            role: Role::Worker,
             token: self.token,
             resume: None,
-            // Only workers are asked for it.
-            core_fingerprint: [0; 16],
+            core_fingerprint: core_fingerprint(kernels::AUTO),
             kind: "native".into(),
-            name: name.into(),
+            name: "evaluation handle".into(),
             device: "cpu".into(),
         }
     }
-}
-
-/// For one connection, on the thread that drives it.
-fn runtime() -> Result<Runtime, EvalWorkerError> {
-    Builder::new_current_thread().enable_all().build().map_err(EvalWorkerError::io)
 }
 
 /// An [`EvalHub`], as it is told to another process on its standard input.
