@@ -20,6 +20,7 @@ use rollmesh_core::{
         multi_agent::{AgentRows, Outcome},
     },
     episode::GlobalVars,
+    evaluation::{EpisodeTrace, EvalWorkerError, EvaluatedEpisode, Evaluation, EvaluationRequest, Frames},
     filter::FilterKind,
     ids::{AgentId, CallId, FragmentNo, HomeIndex, LeaseId, PolicyId, SlotId, WeightsVersion},
     kernels::Kernels,
@@ -142,11 +143,9 @@ fn messages() -> Vec<Message> {
             obs: vec![0; 64],
             dones: vec![0; 4],
         }),
-        Message::EvaluatorName(EvaluatorName { name: "eval-1".into(), serves: true }),
-        Message::EvaluatorFound(EvaluatorFound { name: "eval-1".into(), peer: 3 }),
-        Message::EvaluatorBytes(EvaluatorBytes { peer: 3, data: vec![7; 100] }),
-        Message::EvaluatorTaken(EvaluatorTaken { peer: 3, bytes: 100 }),
-        Message::EvaluatorGone(EvaluatorGone { peer: 3 }),
+        Message::Ask(Ask { ask: 300, name: "eval-1".into(), body: vec![35; 100] }),
+        Message::AskCancel(AskCancel { ask: 300 }),
+        Message::Asked(Asked { ask: 300, outcome: 1, body: vec![7; 100] }),
         Message::Evaluation(EvaluationPoint { run: 1, iteration: 300, ..EvaluationPoint::default() }),
         Message::EvaluationTrace(EnvTrace {
             run: 1,
@@ -194,6 +193,7 @@ fn small_messages() -> Vec<Message> {
         Message::RunAnswer(RunAnswer { run: RUN, code: 1, reason: "no".into() }),
         Message::Progress(Progress { lease: 2, env_steps: 300 }),
         Message::CallProgress(CallProgress { call: 300 }),
+        Message::CallCancel(CallCancel { call: 300 }),
         Message::Iteration(Iteration { run: RUN, iteration: 300, ..Iteration::default() }),
         Message::WorkerGone(WorkerGone { worker: 300 }),
         Message::Notice(Notice { level: 1, text: "look".into() }),
@@ -248,11 +248,15 @@ fn messages_of_calls() -> Vec<Message> {
     for answer in &answers {
         match answer.clone() {
             WorkerAnswer::Sample(batch) => commands.push(WorkerCommand::LearnOnBatch(batch)),
-            WorkerAnswer::Weights(weights) => commands.push(WorkerCommand::SetWeights {
-                weights,
-                global_vars: Some(GlobalVars::default()),
-                weights_seq_no: Some(3),
-            }),
+            WorkerAnswer::Weights(all) => {
+                let (weights, request) = (all.get(&PolicyId::DEFAULT).cloned(), EvaluationRequest::new(300));
+                commands.push(WorkerCommand::Evaluate { weights, request });
+                commands.push(WorkerCommand::SetWeights {
+                    weights: all,
+                    global_vars: Some(GlobalVars::default()),
+                    weights_seq_no: Some(3),
+                });
+            }
             WorkerAnswer::Filters(filters) => commands.push(WorkerCommand::SyncFilters(filters)),
             WorkerAnswer::State(state) => commands.push(WorkerCommand::SetState(state)),
             _ => {}
@@ -260,9 +264,29 @@ fn messages_of_calls() -> Vec<Message> {
     }
     commands.extend(questions);
     let failed = Err(CommandError::new(CommandErrorKind::Sample, "no"));
-    let results = answers.into_iter().map(Ok).chain([failed]).map(|result| WorkerAnswer::message(CallId(1), &result));
+    let evaluated = [Ok(evaluation()), Err(EvalWorkerError::setup("policy", "no device"))];
+    let evaluated = evaluated.map(|outcome| WorkerAnswer::Evaluated(Box::new(outcome)));
+    let results = answers
+        .into_iter()
+        .chain(evaluated)
+        .map(Ok)
+        .chain([failed])
+        .map(|result| WorkerAnswer::message(CallId(1), &result));
     let calls = commands.iter().map(|command| command.message(CallId(1)).unwrap());
     [setup.message(CallId(0)).unwrap()].into_iter().chain(calls).chain(results).collect()
+}
+
+/// An evaluation with everything that it can have.
+fn evaluation() -> Evaluation {
+    let episode = EvaluatedEpisode { env: 1, episode: 300, episode_return: 0.1, len: 7, terminated: true };
+    Evaluation {
+        episodes: vec![episode; 3],
+        episode_return_mean: Some(0.1),
+        env_steps: 21,
+        frames: Frames::of(4, 3, vec![7; 2 * 36], false),
+        trace: Some(EpisodeTrace { episode: 2, obs_len: 2, obs: vec![1.5, f32::NAN], is_cut: false }),
+        ..Evaluation::default()
+    }
 }
 
 /// What is accepted of a call is sound, and can be sent on. It takes memory by its bytes.
@@ -387,7 +411,7 @@ fn expose(frame: &[u8]) -> Result<(), TestCaseError> {
     let allowed = 16 * frame.len() as u64 + 1024;
     prop_assert!(memory.bytes_max <= allowed, "{} bytes for a frame of {}", memory.bytes_max, frame.len());
 
-    let peers = [Role::Worker, Role::Operator, Role::Client, Role::Evaluator].map(Inbox::of_peer);
+    let peers = [Role::Worker, Role::Operator, Role::Client].map(Inbox::of_peer);
     for mut inbox in peers.into_iter().chain([Inbox::of_hub()]) {
         let _ = inbox.handle_frame(frame);
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rollmesh_core::{
     config::Config,
     episode::GlobalVars,
+    evaluation::{EvalWorkerError, Evaluation, EvaluationRequest},
     filter::Filter,
     ids::{PolicyId, WeightsVersion},
     protocol::{FailureKind, Inability, InabilityKind, Kind, Message, Role, Token, allow, expect, message::*},
@@ -197,6 +198,7 @@ fn calls_and_what_they_bring() {
     let done = CallResult { call: 300, ok: true, body: vec![0] };
     assert_bytes(&Message::CallResult(done), "524d01001b000000 ac02 01 01 00");
     assert_bytes(&Message::CallProgress(CallProgress { call: 300 }), "524d01001c000000 ac02");
+    assert_bytes(&Message::CallCancel(CallCancel { call: 300 }), "524d01001f000000 ac02");
     let error = CommandError::new(CommandErrorKind::Busy, "no").encode();
     let failed = CallResult { call: 300, ok: false, body: error };
     assert_bytes(&Message::CallResult(failed), "524d01001b000000 ac02 00 04 11 02 6e6f");
@@ -262,6 +264,8 @@ fn commands_keep_their_numbers() {
     assert_command(&WorkerCommand::ForPolicy { id: id(), function: function() }, &format!("1f {p} {f}"));
     assert_command(&WorkerCommand::ForEachPolicy(function()), &format!("20 {f}"));
     assert_command(&WorkerCommand::ForEachPolicyToTrain(function()), &format!("21 {f}"));
+    let request = EvaluationRequest::new(300);
+    assert_command(&WorkerCommand::Evaluate { weights: None, request }, "23 00 ac02 01 01 00 01 00 00");
 }
 
 #[test]
@@ -282,6 +286,8 @@ fn answers_keep_their_numbers() {
         (WorkerAnswer::Port(300), "0e ac02"),
         (WorkerAnswer::Value(Config::new()), "0f 02 7b7d"),
         (WorkerAnswer::Values(vec![Config::new()]), "10 01 02 7b7d"),
+        (WorkerAnswer::Evaluated(Box::new(Ok(Evaluation::default()))), "11 00 00 00 00 00 00 00 00 00 00 00"),
+        (WorkerAnswer::Evaluated(Box::new(Err(EvalWorkerError::QueueFull))), "11 01 05"),
     ];
     for (answer, golden) in golden {
         assert_eq!(hex(&answer.encode().unwrap()), golden.replace(' ', ""));
@@ -396,16 +402,12 @@ fn what_an_evaluation_has_found() {
 }
 
 #[test]
-fn evaluators_and_their_bytes() {
-    let name = |serves| Message::EvaluatorName(EvaluatorName { name: "ab".into(), serves });
-    assert_bytes(&name(true), "524d010052000000 02 6162 01");
-    assert_bytes(&name(false), "524d010052000000 02 6162 00");
-    let found = EvaluatorFound { name: "ab".into(), peer: 300 };
-    assert_bytes(&Message::EvaluatorFound(found), "524d010053000000 02 6162 ac02");
-    let bytes = EvaluatorBytes { peer: 3, data: vec![7, 8] };
-    assert_bytes(&Message::EvaluatorBytes(bytes), "524d010054000000 03 02 0708");
-    assert_bytes(&Message::EvaluatorTaken(EvaluatorTaken { peer: 3, bytes: 300 }), "524d010055000000 03 ac02");
-    assert_bytes(&Message::EvaluatorGone(EvaluatorGone { peer: 3 }), "524d010056000000 03");
+fn what_is_asked_of_workers_that_evaluate() {
+    let ask = Ask { ask: 300, name: "ab".into(), body: vec![35, 0xff] };
+    assert_bytes(&Message::Ask(ask), "524d010057000000 ac02 02 6162 02 23ff");
+    assert_bytes(&Message::AskCancel(AskCancel { ask: 300 }), "524d010058000000 ac02");
+    let asked = Asked { ask: 300, outcome: 3, body: vec![] };
+    assert_bytes(&Message::Asked(asked), "524d010059000000 ac02 03 00");
 }
 
 /// The example of the document.
@@ -450,8 +452,7 @@ fn an_episode_of_a_client() {
 #[test]
 fn the_document_lists_every_kind_as_it_is() {
     let document = include_str!("../../PROTOCOL.md");
-    let roles =
-        [(Role::Viewer, 'V'), (Role::Operator, 'O'), (Role::Worker, 'W'), (Role::Client, 'C'), (Role::Evaluator, 'E')];
+    let roles = [(Role::Viewer, 'V'), (Role::Operator, 'O'), (Role::Worker, 'W'), (Role::Client, 'C')];
     for &kind in Kind::ALL {
         let who = |may: fn(Role, Kind) -> bool| -> String {
             let letters: String = roles.iter().filter(|(role, _)| may(*role, kind)).map(|(_, letter)| letter).collect();

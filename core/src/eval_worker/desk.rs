@@ -1,14 +1,16 @@
-//! Where evaluations are asked for and handed out: who gets what, and what an engine is to be told next.
+//! The queue of an evaluation worker: which evaluation is next, with which weights, and what came of the others.
 
-use super::{EvalDone, EvalOrder, EvalWorkerError};
+use super::{EvalDone, EvalOrder};
 use crate::{
-    evaluation::{Asker, Earlier, Evaluation, EvaluationQueue, EvaluationRequest, Ticket},
+    evaluation::{Earlier, EvalOutcome, EvalWorkerError, EvaluationRequest, Ticket},
+    prelude::*,
     weights::Weights,
 };
 
 /// An evaluation that waits.
 #[derive(Debug)]
 struct Job {
+    ticket: Ticket,
     weights: Option<Given>,
     request: EvaluationRequest,
 }
@@ -16,117 +18,145 @@ struct Job {
 /// Weights, and with which evaluation they were given.
 #[derive(Clone, Debug)]
 struct Given {
-    number: u64,
+    with: Ticket,
     weights: Weights,
 }
 
-/// What the engine was told to do.
+/// The evaluation that the engine was told to do.
 #[derive(Debug)]
 struct Current {
     ticket: Ticket,
     weights: Option<Given>,
-    /// It was told that nobody wants that any more.
     is_cancelled: bool,
+    /// The engine was told so.
+    is_told: bool,
 }
 
-/// A result, or an error, once.
-pub type EvalOutcome = Result<Evaluation, EvalWorkerError>;
-
-/// What came of asking.
+/// What a handle's poll has found.
 #[derive(Debug, PartialEq)]
 pub enum Polled {
-    /// A result or an error; without a ticket it concerns the worker.
+    /// An outcome; without a ticket it is an error of the worker.
     Found(Option<Ticket>, EvalOutcome),
-    /// Nothing so soon.
+    /// No outcome yet.
     NotYet,
-    /// Nothing, and there is nothing to wait for.
+    /// No outcome, and none to wait for.
     Nothing,
 }
 
-/// An evaluation worker but for what plays, the [engine](super::EvalEngine), which its caller makes, tells
+/// An evaluation worker without what plays: the [engine](super::EvalEngine), which the caller makes, gives
 /// [orders](Self::next_order), and replaces when it fails.
 ///
-/// Weights stay with the worker: an evaluation without any has those that were given last, by whichever asker. Those that
-/// the policy does not take are forgotten, and the last that could be evaluated count again.
+/// Evaluations are done one at a time, in order. Weights stay with the worker: an evaluation without any has those that were
+/// given last, also if the evaluation with which they came was cancelled. Weights that the policy does not take are
+/// forgotten, and the last ones that were evaluated count again.
+///
+/// ```
+/// use rollmesh_core::{eval_worker::{EvalDesk, EvalDone, EvalOrder}, evaluation::{Evaluation, EvaluationRequest}};
+///
+/// let mut desk = EvalDesk::new();
+/// let [first, second] = [5, 7].map(|steps| desk.submit(None, EvaluationRequest::new(steps)).unwrap());
+/// assert!(matches!(desk.next_order(), Some(EvalOrder::Evaluate { ticket, .. }) if ticket == first));
+/// desk.cancel(first);
+/// assert!(matches!(desk.next_order(), Some(EvalOrder::Cancel(ticket)) if ticket == first));
+/// assert!(!desk.finish(EvalDone { ticket: first, result: Ok(None) }));
+/// assert!(matches!(desk.next_order(), Some(EvalOrder::Evaluate { ticket, .. }) if ticket == second));
+/// assert!(!desk.finish(EvalDone { ticket: second, result: Ok(Some(Evaluation::default())) }));
+/// assert!(desk.take(first).is_none() && desk.take(second).is_some());
+/// ```
 #[derive(Debug, Default)]
 pub struct EvalDesk {
-    queue: EvaluationQueue<Job, EvalOutcome>,
+    latest: u64,
+    waiting: VecDeque<Job>,
     current: Option<Current>,
-    /// The number of the weights that the engine was given last.
-    engine_has: Option<u64>,
-    /// The engine failed while nobody waited for anything.
+    results: BTreeMap<Ticket, EvalOutcome>,
+    /// With which evaluation the weights were given that the engine has.
+    engine_has: Option<Ticket>,
+    /// The engine failed while no evaluation waited.
     trouble: Option<EvalWorkerError>,
-    /// The first engine is there, or has failed.
     has_begun: bool,
-    /// The weights that were given last, and how many have been.
+    /// The weights that were given last.
     weights: Option<Given>,
-    given: u64,
     /// Those that were evaluated last.
     accepted: Option<Given>,
-    askers: u64,
     is_stopped: bool,
 }
 
 impl EvalDesk {
-    /// Nobody has asked for anything.
+    /// A desk without evaluations.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A new asker, with nothing asked for.
-    pub fn asker(&mut self) -> Asker {
-        self.askers += 1;
-        Asker(self.askers)
-    }
-
-    /// An evaluation is asked for.
+    /// Queues an evaluation.
     ///
     /// # Errors
-    /// [`EvalWorkerError::Stopped`], [`EvalWorkerError::QueueFull`].
-    pub fn submit(
-        &mut self,
-        asker: Asker,
-        weights: Option<Weights>,
-        request: EvaluationRequest,
-        earlier: Earlier,
-    ) -> Result<Ticket, EvalWorkerError> {
+    /// [`EvalWorkerError::Stopped`].
+    pub fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError> {
         if self.is_stopped {
             return Err(EvalWorkerError::Stopped);
         }
-        let given = match weights {
-            Some(weights) => Some(Given { number: self.given + 1, weights }),
-            // Not what the engine has: that may be another one by then.
-            None => self.weights.clone(),
-        };
-        let ticket = self.queue.submit(asker, Job { weights: given.clone(), request }, earlier)?;
-        self.given = given.as_ref().map_or(self.given, |given| self.given.max(given.number));
-        self.weights = given;
-        // What is asked for now will tell if that is still so.
+        self.latest += 1;
+        let ticket = Ticket(self.latest);
+        if let Some(weights) = weights {
+            self.weights = Some(Given { with: ticket, weights });
+        }
+        // Not the weights that the engine has: another engine may do this evaluation.
+        self.waiting.push_back(Job { ticket, weights: self.weights.clone(), request });
+        // This evaluation will find out whether that is still so.
         self.trouble = None;
         Ok(ticket)
     }
 
-    /// The next result of an asker.
-    pub fn poll(&mut self, asker: Asker) -> Polled {
-        if let Some((ticket, outcome)) = self.queue.poll(asker) {
+    /// Queues an evaluation of a handle with those evaluations on its list, which it gets on, too; `earlier` says what becomes
+    /// of the others.
+    ///
+    /// # Errors
+    /// [`EvalWorkerError::Stopped`], [`EvalWorkerError::QueueFull`].
+    pub fn submit_for(
+        &mut self,
+        pending: &mut VecDeque<Ticket>,
+        (weights, request, earlier): (Option<Weights>, EvaluationRequest, Earlier),
+    ) -> Result<Ticket, EvalWorkerError> {
+        if earlier == Earlier::Cancel {
+            pending.drain(..).for_each(|ticket| self.cancel(ticket));
+        }
+        if pending.len() >= EvalWorkerError::MAX_PENDING {
+            return Err(EvalWorkerError::QueueFull);
+        }
+        let ticket = self.submit(weights, request)?;
+        pending.push_back(ticket);
+        Ok(ticket)
+    }
+
+    /// Cancels an evaluation, whether it waits, runs or is over.
+    pub fn cancel(&mut self, ticket: Ticket) {
+        self.waiting.retain(|job| job.ticket != ticket);
+        self.results.remove(&ticket);
+        if let Some(current) = self.current.as_mut().filter(|current| current.ticket == ticket) {
+            current.is_cancelled = true;
+        }
+    }
+
+    /// Returns the outcome of an evaluation that is over, once.
+    pub fn take(&mut self, ticket: Ticket) -> Option<EvalOutcome> {
+        self.results.remove(&ticket)
+    }
+
+    /// Returns the outcome of the first of a handle's evaluations, and takes that off its list; or the error with which the
+    /// engine failed while no evaluation waited.
+    pub fn poll(&mut self, pending: &mut VecDeque<Ticket>) -> Polled {
+        if let Some((ticket, outcome)) = pending.front().and_then(|ticket| self.results.remove_entry(ticket)) {
+            pending.pop_front();
             return Polled::Found(Some(ticket), outcome);
         }
         if let Some(trouble) = self.trouble.take() {
             return Polled::Found(None, Err(trouble));
         }
-        if self.is_stopped || (self.has_begun && !self.queue.is_pending(asker)) {
-            return Polled::Nothing;
-        }
-        Polled::NotYet
+        if self.is_stopped || (self.has_begun && pending.is_empty()) { Polled::Nothing } else { Polled::NotYet }
     }
 
-    /// An asker is gone.
-    pub fn forget(&mut self, asker: Asker) {
-        self.queue.forget(asker);
-    }
-
-    /// No more evaluations, for nobody.
+    /// Ends all evaluations.
     pub fn stop(&mut self) {
         self.is_stopped = true;
     }
@@ -143,61 +173,66 @@ impl EvalDesk {
         self.current.is_some()
     }
 
+    /// True if an evaluation waits.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// True if there is something for an engine to do, or the first one has not begun.
     #[must_use]
     pub fn wants_engine(&self) -> bool {
-        !self.is_stopped && (!self.has_begun || self.current.is_some() || self.queue.has_waiting())
+        !self.is_stopped && (!self.has_begun || self.current.is_some() || self.has_waiting())
     }
 
-    /// What the engine is to be told, if there is anything. Weights only if it does not have them.
+    /// Returns the engine's next order, if there is one; with weights only if the engine does not have them.
     pub fn next_order(&mut self) -> Option<EvalOrder> {
         if self.is_stopped {
             return None;
         }
         if let Some(current) = &mut self.current {
-            let is_news = !current.is_cancelled && self.queue.is_cancelled(current.ticket);
-            current.is_cancelled |= is_news;
-            return is_news.then_some(EvalOrder::Cancel(current.ticket));
+            let is_told = core::mem::replace(&mut current.is_told, current.is_cancelled);
+            return (current.is_cancelled && !is_told).then_some(EvalOrder::Cancel(current.ticket));
         }
-        let (ticket, Job { weights, request }) = self.queue.start()?;
-        self.current = Some(Current { ticket, weights: weights.clone(), is_cancelled: false });
-        let new = weights.filter(|given| self.engine_has.replace(given.number) != Some(given.number));
+        let Job { ticket, weights, request } = self.waiting.pop_front()?;
+        self.current = Some(Current { ticket, weights: weights.clone(), is_cancelled: false, is_told: false });
+        let new = weights.filter(|given| self.engine_has.replace(given.with) != Some(given.with));
         Some(EvalOrder::Evaluate { ticket, weights: new.map(|given| given.weights), request })
     }
 
-    /// The engine is there.
+    /// Records that the engine is ready.
     pub fn engine_ready(&mut self) {
         self.has_begun = true;
     }
 
-    /// The engine is gone, and had nothing to do. The next one has no weights.
+    /// Records that the engine ended while it had nothing to do. The next one has no weights.
     pub fn engine_gone(&mut self) {
         self.engine_has = None;
     }
 
-    /// The engine has failed. Tells whoever waits for what it did, or else whoever asks next. An evaluation that has not
-    /// been begun meets the same trouble, and is told then.
+    /// Records that the engine has failed: the outcome of the evaluation that it did, or else of the worker. An evaluation
+    /// that waits is tried with the next engine.
     pub fn engine_failed(&mut self, error: EvalWorkerError) {
         self.has_begun = true;
         self.engine_gone();
         match self.current.take() {
-            Some(current) => self.queue.finish(current.ticket, Err(error)),
-            None if !self.queue.has_waiting() => self.trouble = Some(error),
+            Some(current) => self.close(current, Err(error)),
+            None if !self.has_waiting() => self.trouble = Some(error),
             None => {}
         }
     }
 
-    /// An evaluation is over. True if the engine must be replaced: whatever state its environment and policy are in, the
-    /// next evaluation has others.
+    /// Records that an evaluation is over. True if the engine must be replaced: after an error its environment and policy
+    /// may be in any state.
     #[must_use]
     pub fn finish(&mut self, done: EvalDone) -> bool {
         let EvalDone { ticket, result } = done;
         let Some(current) = self.current.take_if(|current| current.ticket == ticket) else { return false };
         match &result {
-            Ok(Some(_)) => self.accepted = current.weights,
+            Ok(Some(_)) => self.accepted.clone_from(&current.weights),
             Err(EvalWorkerError::Weights(_)) => {
-                let number = |given: &Option<Given>| given.as_ref().map(|given| given.number);
-                if number(&self.weights) == number(&current.weights) {
+                let with = |given: &Option<Given>| given.as_ref().map(|given| given.with);
+                if with(&self.weights) == with(&current.weights) {
                     self.weights = self.accepted.clone();
                 }
             }
@@ -208,7 +243,88 @@ impl EvalDesk {
             self.engine_gone();
         }
         let cancelled = || EvalWorkerError::failed("it was cancelled");
-        self.queue.finish(ticket, result.and_then(|found| found.ok_or_else(cancelled)));
+        self.close(current, result.and_then(|found| found.ok_or_else(cancelled)));
         has_failed
+    }
+
+    fn close(&mut self, current: Current, outcome: EvalOutcome) {
+        if !current.is_cancelled {
+            self.results.insert(current.ticket, outcome);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluation::Evaluation;
+
+    /// Evaluations wait in order, and one that fails does not keep the next one from its turn.
+    #[test]
+    fn engine_that_fails_ends_only_the_evaluation_it_does() {
+        let mut desk = EvalDesk::new();
+        desk.engine_failed(EvalWorkerError::failed("no engine"));
+        let mut none = VecDeque::new();
+        assert!(matches!(desk.poll(&mut none), Polled::Found(None, Err(_))) && desk.poll(&mut none) == Polled::Nothing);
+        let [first, second] = [1, 2].map(|steps| desk.submit(None, EvaluationRequest::new(steps)).unwrap());
+        desk.engine_failed(EvalWorkerError::failed("before it was told anything"));
+        assert!(desk.next_order().is_some() && desk.next_order().is_none() && desk.poll(&mut none) == Polled::Nothing);
+        desk.engine_failed(EvalWorkerError::failed("it burns"));
+        assert_eq!(desk.take(first), Some(Err(EvalWorkerError::failed("it burns"))));
+        assert!(matches!(desk.next_order(), Some(EvalOrder::Evaluate { ticket, .. }) if ticket == second));
+        desk.stop();
+        assert_eq!(desk.submit(None, EvaluationRequest::new(1)), Err(EvalWorkerError::Stopped));
+        assert!(!desk.wants_engine() && desk.next_order().is_none());
+    }
+
+    #[test]
+    fn weights_of_a_cancelled_evaluation_stay() {
+        let mut desk = EvalDesk::new();
+        let weights = Weights::new(crate::ids::WeightsVersion(3), Vec::new()).unwrap();
+        let first = desk.submit(Some(weights.clone()), EvaluationRequest::new(1)).unwrap();
+        desk.cancel(first);
+        desk.submit(None, EvaluationRequest::new(1)).unwrap();
+        let Some(EvalOrder::Evaluate { ticket, weights: Some(given), .. }) = desk.next_order() else {
+            panic!("an order")
+        };
+        assert_eq!((ticket, given), (Ticket(2), weights));
+    }
+
+    proptest::proptest! {
+        /// In any order of events: outcomes are of their evaluations, are given once, and none is of a cancelled one.
+        #[test]
+        fn outcomes_are_given_once_and_never_after_cancel(
+            steps in proptest::collection::vec((0u8..4, proptest::num::usize::ANY), 0..200),
+        ) {
+            let mut desk = EvalDesk::new();
+            let (mut wanted, mut playing) = (Vec::new(), None);
+            for (what, which) in steps {
+                let at = which.checked_rem(wanted.len()).unwrap_or(0);
+                match what {
+                    0 => wanted.push(desk.submit(None, EvaluationRequest::new(1)).unwrap()),
+                    1 => while let Some(order) = desk.next_order() {
+                        if let EvalOrder::Evaluate { ticket, .. } = order {
+                            playing = Some(ticket);
+                        }
+                    },
+                    2 => if let Some(ticket) = playing.take() {
+                        let found = Evaluation { env_steps: ticket.0, ..Evaluation::default() };
+                        let is_broken = desk.finish(EvalDone { ticket, result: Ok(Some(found)) });
+                        proptest::prop_assert!(!is_broken);
+                    },
+                    _ if wanted.is_empty() => {}
+                    _ if which % 2 == 0 => {
+                        let ticket = wanted.remove(at);
+                        desk.cancel(ticket);
+                        proptest::prop_assert!(desk.take(ticket).is_none());
+                    }
+                    _ => if let Some(outcome) = desk.take(wanted[at]) {
+                        let ticket = wanted.remove(at);
+                        proptest::prop_assert_eq!(outcome.unwrap().env_steps, ticket.0);
+                        proptest::prop_assert!(desk.take(ticket).is_none());
+                    },
+                }
+            }
+        }
     }
 }

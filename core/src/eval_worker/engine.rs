@@ -1,8 +1,7 @@
 //! What plays: one evaluation at a time, as long as it is let.
 
-use super::EvalWorkerError;
 use crate::{
-    evaluation::{Evaluation, EvaluationRequest, Evaluator, Ticket},
+    evaluation::{EvalWorkerError, Evaluation, EvaluationRequest, Evaluator, Ticket},
     prelude::*,
     weights::Weights,
 };
@@ -21,6 +20,16 @@ pub enum EvalOrder {
     },
     /// This evaluation is not wanted any more.
     Cancel(Ticket),
+}
+
+impl EvalOrder {
+    /// The evaluation that it is about.
+    #[must_use]
+    pub fn ticket(&self) -> Ticket {
+        match self {
+            Self::Evaluate { ticket, .. } | Self::Cancel(ticket) => *ticket,
+        }
+    }
 }
 
 /// An evaluation that is over.

@@ -2,11 +2,11 @@
 
 use core::fmt::Display;
 
-use super::{EvalMakers, EvalWorkerError};
+use super::EvalMakers;
 use crate::{
     callbacks::{CallbackList, WorkerInfo},
     env::{BaseEnv, EnvContext, EnvError, EnvMaker, EnvStart, InProcess},
-    evaluation::{Evaluator, EvaluatorOptions},
+    evaluation::{EvalWorkerError, Evaluator, EvaluatorOptions},
     ids::{AgentId, HomeIndex, PolicyId, SlotId},
     kernels::Kernels,
     prelude::*,
@@ -26,7 +26,7 @@ impl EvalMakers {
     /// run.evaluation.num_envs = 2;
     /// let makers = EvalMakers::of_run(&run, &Registry::builtin(), Kernels::PORTABLE)?;
     /// assert_eq!(makers.options().max_episode_steps, Some(200));
-    /// # Ok::<(), rollmesh_core::eval_worker::EvalWorkerError>(())
+    /// # Ok::<(), rollmesh_core::evaluation::EvalWorkerError>(())
     /// ```
     ///
     /// # Errors

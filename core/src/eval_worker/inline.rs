@@ -1,33 +1,69 @@
-//! An evaluation worker where there is one thread.
+//! An evaluation worker in the caller's thread.
 
-use super::{EvalDesk, EvalDone, EvalEngine, EvalMakers, EvalWorkerError};
+use super::{EvalDesk, EvalDone, EvalEngine, EvalMakers};
+use crate::{
+    evaluation::{EvalOutcome, EvalWorkerError, Evaluates, EvaluationRequest, Ticket},
+    prelude::*,
+    weights::Weights,
+    worker::{Guard, unguarded},
+};
 
-/// Desk and engine together: plays between everything else that its thread does. Nobody sees to it that environments
-/// move: one that hangs hangs the thread.
+/// Desk and engine together: plays in slices of the caller's thread. An environment that hangs hangs the thread.
 #[derive(Debug)]
 pub struct InlineEvalWorker {
-    makers: EvalMakers,
+    makers: Result<EvalMakers, EvalWorkerError>,
     engine: Option<EvalEngine>,
-    /// Who asks for what.
+    /// The queue.
     pub desk: EvalDesk,
+    guard: Guard,
+    is_initialised: bool,
     evaluations: u64,
     env_steps: u64,
 }
 
 impl InlineEvalWorker {
-    /// Environments and policy are made with the first slice of work; what goes wrong is told by the first poll.
+    /// Environments and policy are made with the first slice of work; if that fails, the first evaluation says so.
     #[must_use]
     pub fn new(makers: EvalMakers) -> Self {
-        Self { makers, engine: None, desk: EvalDesk::new(), evaluations: 0, env_steps: 0 }
+        Self::of(Ok(makers))
     }
 
-    /// True if [`work`](Self::work) has something to do now.
+    /// A worker of which it is known that it cannot evaluate: each evaluation fails with this error.
     #[must_use]
-    pub fn has_work(&self) -> bool {
-        self.desk.wants_engine()
+    pub fn failing(error: EvalWorkerError) -> Self {
+        Self::of(Err(error))
     }
 
-    /// True while an evaluation is going on.
+    fn of(makers: Result<EvalMakers, EvalWorkerError>) -> Self {
+        Self {
+            makers,
+            engine: None,
+            desk: EvalDesk::new(),
+            guard: unguarded,
+            is_initialised: false,
+            evaluations: 0,
+            env_steps: 0,
+        }
+    }
+
+    /// Catches the panics of user code, which the core cannot do by itself.
+    #[must_use]
+    pub fn with_guard(self, guard: Guard) -> Self {
+        Self { guard, ..self }
+    }
+
+    /// Runs the init function now instead of with the first slice of work.
+    ///
+    /// # Errors
+    /// [`EvalWorkerError::Setup`].
+    pub fn init(&mut self) -> Result<(), EvalWorkerError> {
+        let makers = self.makers.as_ref().map_err(Clone::clone)?;
+        caught(self.guard, "init function", || makers.init())?;
+        self.is_initialised = true;
+        Ok(())
+    }
+
+    /// True while an evaluation is running.
     #[must_use]
     pub fn is_playing(&self) -> bool {
         self.desk.is_busy()
@@ -45,26 +81,89 @@ impl InlineEvalWorker {
         self.env_steps
     }
 
-    /// Goes on for so many rounds, in each of which every sub-environment takes a step.
-    pub fn work(&mut self, max_rounds: u32) {
-        if self.engine.is_none() && self.desk.wants_engine() {
-            match self.make() {
-                Ok(engine) => self.engine = Some(engine),
-                // Whoever waits is told, instead of being played for.
-                Err(error) => return self.refuse(error),
+    fn finish(&mut self, done: EvalDone) {
+        self.evaluations += u64::from(matches!(done.result, Ok(Some(_))));
+        if self.desk.finish(done) {
+            self.engine = None;
+        }
+    }
+}
+
+/// What panics has failed.
+fn caught<T>(
+    guard: Guard,
+    part: &str,
+    mut work: impl FnMut() -> Result<T, EvalWorkerError>,
+) -> Result<T, EvalWorkerError> {
+    let mut result = None;
+    let panicked = guard(&mut || result = Some(work())).err();
+    let words = panicked.unwrap_or_else(|| "was not done".into());
+    result.unwrap_or_else(|| Err(EvalWorkerError::failed(format!("the {part} {words}"))))
+}
+
+impl Evaluates for InlineEvalWorker {
+    fn begin(&mut self) -> Result<(), EvalWorkerError> {
+        if self.engine.is_none() {
+            if !self.is_initialised {
+                self.init()?;
             }
-            self.desk.engine_ready();
+            // Another engine begins anew.
+            self.is_initialised = false;
+            let makers = self.makers.as_ref().map_err(Clone::clone)?;
+            self.engine = Some(caught(self.guard, "evaluation worker", || makers.evaluator().map(EvalEngine::new))?);
+        }
+        self.desk.engine_ready();
+        Ok(())
+    }
+
+    fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError> {
+        self.desk.submit(weights, request)
+    }
+
+    fn cancel(&mut self, ticket: Ticket) {
+        self.desk.cancel(ticket);
+    }
+
+    fn take(&mut self, ticket: Ticket) -> Option<EvalOutcome> {
+        self.desk.take(ticket)
+    }
+
+    fn stop(&mut self) {
+        self.desk.stop();
+        if let Some(mut engine) = self.engine.take() {
+            // What does not let go of its resources is forgotten all the same.
+            let _ = caught(self.guard, "environment", || engine.stop());
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        !self.desk.is_stopped() && (self.desk.is_busy() || self.desk.has_waiting())
+    }
+
+    fn work(&mut self, max_rounds: u32) {
+        if !self.has_work() {
+            return;
+        }
+        if let Err(error) = self.begin() {
+            // The evaluation begins, so that the error is its outcome.
+            let _ = self.desk.next_order();
+            return self.desk.engine_failed(error);
         }
         // An order that no engine hears would be lost.
         while let Some(engine) = &mut self.engine
             && let Some(order) = self.desk.next_order()
         {
-            let over = engine.obey(order);
+            let ticket = order.ticket();
+            let mut order = Some(order);
+            let obeyed = caught(self.guard, "evaluation", || Ok(order.take().and_then(|order| engine.obey(order))));
+            let over = obeyed.unwrap_or_else(|error| Some(EvalDone { ticket, result: Err(error) }));
             over.into_iter().for_each(|done| self.finish(done));
         }
         let Some(engine) = &mut self.engine else { return };
+        let Some(ticket) = engine.playing() else { return };
         let before = engine.env_steps();
-        let over = engine.advance(max_rounds);
+        let advanced = caught(self.guard, "evaluation", || Ok(engine.advance(max_rounds)));
+        let over = advanced.unwrap_or_else(|error| Some(EvalDone { ticket, result: Err(error) }));
         let after = match &over {
             None => engine.env_steps(),
             Some(EvalDone { result: Ok(Some(found)), .. }) => found.env_steps,
@@ -72,24 +171,6 @@ impl InlineEvalWorker {
         };
         self.env_steps += after.saturating_sub(before);
         over.into_iter().for_each(|done| self.finish(done));
-    }
-
-    fn make(&self) -> Result<EvalEngine, EvalWorkerError> {
-        self.makers.init()?;
-        self.makers.evaluator().map(EvalEngine::new)
-    }
-
-    fn refuse(&mut self, error: EvalWorkerError) {
-        // What was asked for is begun, to be told.
-        let _ = self.desk.next_order();
-        self.desk.engine_failed(error);
-    }
-
-    fn finish(&mut self, done: EvalDone) {
-        self.evaluations += u64::from(matches!(done.result, Ok(Some(_))));
-        if self.desk.finish(done) {
-            self.engine = None;
-        }
     }
 }
 
@@ -101,13 +182,9 @@ mod tests {
     use crate::{
         callbacks::{CallbackError, Callbacks, WorkerInfo},
         env::EnvError,
-        eval_worker::Polled,
-        evaluation::{Earlier, EvaluationRequest},
         ids::WeightsVersion,
         kernels::Kernels,
-        prelude::*,
         run::{RolloutConfig, RunConfig},
-        weights::Weights,
         worker::Registry,
     };
 
@@ -128,54 +205,54 @@ mod tests {
     }
 
     #[test]
-    fn a_later_question_cancels_the_earlier_one_in_the_middle() {
+    fn evaluation_is_cancelled_in_the_middle() {
         let mut worker = worker("Pendulum-v1");
-        let me = worker.desk.asker();
-        let first = worker.desk.submit(me, None, request(200), Earlier::Cancel).unwrap();
+        let first = worker.submit(None, request(200)).unwrap();
         (0..5).for_each(|_| worker.work(1));
-        assert_eq!((worker.is_playing(), worker.env_steps(), worker.desk.poll(me)), (true, 5, Polled::NotYet));
-        let second = worker.desk.submit(me, None, request(7), Earlier::Cancel).unwrap();
-        assert!(second > first);
+        assert_eq!((worker.is_playing(), worker.env_steps(), worker.take(first)), (true, 5, None));
+        worker.cancel(first);
+        let second = worker.submit(None, request(7)).unwrap();
         until_idle(&mut worker);
-        let Polled::Found(ticket, Ok(found)) = worker.desk.poll(me) else { panic!("a result") };
-        assert_eq!((ticket, found.env_steps, worker.desk.poll(me)), (Some(second), 7, Polled::Nothing));
+        assert_eq!((worker.take(first), worker.take(second).unwrap().unwrap().env_steps), (None, 7));
         assert_eq!((worker.evaluations(), worker.env_steps()), (1, 5 + 7));
     }
 
     #[test]
-    fn weights_that_are_not_taken_are_told_once_and_forgotten() {
+    fn weights_that_do_not_fit_are_refused_and_forgotten() {
         let mut worker = worker("CartPole-v1");
-        let (me, other) = (worker.desk.asker(), worker.desk.asker());
         let none = Weights::new(WeightsVersion(9), Vec::new()).unwrap();
-        let ticket = worker.desk.submit(me, Some(none), request(5), Earlier::Cancel).unwrap();
-        until_idle(&mut worker);
-        let Polled::Found(of, Err(EvalWorkerError::Weights(_))) = worker.desk.poll(me) else { panic!("an error") };
-        assert_eq!((of, worker.desk.poll(me)), (Some(ticket), Polled::Nothing));
-        worker.desk.submit(other, None, request(5), Earlier::Cancel).unwrap();
-        until_idle(&mut worker);
-        assert!(matches!(worker.desk.poll(other), Polled::Found(_, Ok(found)) if found.env_steps == 5));
+        let [first, second] = [Some(none), None].map(|weights| {
+            let ticket = worker.submit(weights, request(5)).unwrap();
+            until_idle(&mut worker);
+            worker.take(ticket).unwrap()
+        });
+        assert!(matches!(first, Err(EvalWorkerError::Weights(_))));
+        assert_eq!(second.unwrap().env_steps, 5);
     }
 
     #[test]
-    fn what_cannot_begin_says_so_to_whoever_asks_and_is_tried_again() {
+    fn environments_that_cannot_be_made_fail_each_evaluation() {
         let makers = EvalMakers::new(|| Err(EnvError::Failed("closed today".into())), |_| unreachable!());
         let mut worker = InlineEvalWorker::new(makers);
-        let me = worker.desk.asker();
-        assert_eq!(worker.desk.poll(me), Polled::NotYet);
-        let fails = |worker: &mut InlineEvalWorker| {
-            until_idle(worker);
-            let Polled::Found(ticket, Err(EvalWorkerError::Setup { part, .. })) = worker.desk.poll(me) else {
-                panic!("an error")
-            };
-            assert_eq!((part.as_str(), worker.desk.poll(me)), ("environment", Polled::Nothing));
-            ticket
-        };
-        assert_eq!(fails(&mut worker), None);
-        let ticket = worker.desk.submit(me, None, request(5), Earlier::Cancel).unwrap();
-        assert_eq!(fails(&mut worker), Some(ticket));
-        worker.desk.stop();
-        assert!(!worker.has_work() && worker.desk.poll(me) == Polled::Nothing);
-        assert_eq!(worker.desk.submit(me, None, request(5), Earlier::Cancel), Err(EvalWorkerError::Stopped));
+        for _ in 0..2 {
+            let ticket = worker.submit(None, request(5)).unwrap();
+            until_idle(&mut worker);
+            let outcome = worker.take(ticket).unwrap();
+            assert!(matches!(outcome, Err(EvalWorkerError::Setup { part, .. }) if part == "environment"));
+        }
+        worker.stop();
+        assert_eq!(worker.submit(None, request(5)), Err(EvalWorkerError::Stopped));
+    }
+
+    #[test]
+    fn panics_fail_the_evaluation_and_its_engine() {
+        let guard: Guard =
+            |work| std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|_| "panicked".into());
+        let makers = EvalMakers::new(|| panic!("a mouse"), |_| unreachable!());
+        let mut worker = InlineEvalWorker::new(makers).with_guard(guard);
+        let ticket = worker.submit(None, request(5)).unwrap();
+        until_idle(&mut worker);
+        assert_eq!(worker.take(ticket), Some(Err(EvalWorkerError::failed("the evaluation worker panicked"))));
     }
 
     struct Begins(Arc<AtomicU32>, u32);
@@ -203,8 +280,7 @@ mod tests {
         let mut run = RunConfig { rollout, ..RunConfig::default() };
         run.evaluation.num_envs = 1;
         let mut worker = InlineEvalWorker::new(EvalMakers::of_run(&run, &registry, Kernels::PORTABLE).unwrap());
-        let me = worker.desk.asker();
-        worker.desk.submit(me, None, request(5), Earlier::Cancel).unwrap();
+        worker.submit(None, request(5)).unwrap();
         until_idle(&mut worker);
         assert_eq!((seen.load(Ordering::Relaxed), worker.evaluations()), (10, 1));
         let error = EvalMakers::of_run(&run, &Registry::builtin(), Kernels::PORTABLE).unwrap_err();

@@ -2,11 +2,10 @@
 
 use core::fmt;
 
-use super::EvalWorkerError;
 use crate::{
     callbacks::{CallbackError, CallbackList, WorkerInfo},
     env::{BaseEnv, EnvError, EnvSpaces},
-    evaluation::{EvaluationError, Evaluator, EvaluatorOptions},
+    evaluation::{EvalWorkerError, EvaluationError, Evaluator, EvaluatorOptions},
     policy::{Policy, PolicyError},
     prelude::*,
 };

@@ -2,8 +2,8 @@
 //!
 //! An [`Evaluator`] plays with environments and a policy that it was given, round by round, so that its caller can stop it
 //! between any two of them, draw breath or look at a clock. What it is to do, an [`EvaluationRequest`] says; what it has
-//! found is an [`Evaluation`]: the mean **episode** return, never a mean of steps, and never NaN. An [`EvaluationQueue`]
-//! knows who waits for what.
+//! found is an [`Evaluation`]: the mean **episode** return, never a mean of steps, and never NaN. Workers do evaluations as
+//! calls; [`Evaluates`] is what they do them with.
 //!
 //! The same weights and the same request give the same bits, however often and wherever: each evaluation begins with
 //! episode 0 of each sub-environment.
@@ -41,17 +41,21 @@
 //!
 //! Not here: processes, threads, deadlines.
 
+mod error;
+mod evaluates;
 mod lane;
 mod outcome;
-mod queue;
 mod reward_key;
 #[cfg(test)]
 mod tests;
+mod ticket;
 mod watch;
 
+pub use error::{EvalWorkerError, check_name};
+pub use evaluates::{EvalOutcome, Evaluates};
 pub use outcome::{EpisodeTrace, EvaluatedEpisode, Evaluation, EvaluationRequest, Frames};
-pub use queue::{Asker, Earlier, EvaluationQueue, QueueFull, Ticket};
 pub use reward_key::{BadRewardKey, RewardKey};
+pub use ticket::{Earlier, Ticket};
 
 use serde::{Deserialize, Serialize};
 

@@ -30,7 +30,7 @@ pub struct EvaluationRequest {
     /// What the first sub-environment showed in its latest episode.
     pub trace: bool,
     /// The signal that returns are sums of; without one the evaluator's own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[doc(alias = "reward_keys")]
     pub reward_key: Option<RewardKey>,
 }
@@ -239,6 +239,14 @@ impl Frames {
     /// The pictures, one after the other.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.rgb.chunks_exact(self.frame_bytes().max(1))
+    }
+
+    /// The first pictures, as many as have room in so many bytes; none if all have.
+    #[must_use]
+    pub fn first_within(&self, max_bytes: usize) -> Option<Self> {
+        let bytes = max_bytes - max_bytes.checked_rem(self.frame_bytes()).unwrap_or(0);
+        let rgb = self.rgb.get(..bytes).filter(|rgb| rgb.len() < self.rgb.len())?;
+        Some(Self { rgb: rgb.into(), is_cut: true, ..*self })
     }
 
     fn frame_bytes(&self) -> usize {

@@ -103,6 +103,7 @@ messages! {
     CallProgress(CallProgress),
     RunAnswer(RunAnswer),
     AgentUpload(AgentUpload),
+    CallCancel(CallCancel),
     RunStatus(RunStatus),
     Iteration(Iteration),
     WorkerRow(WorkerRow),
@@ -139,11 +140,9 @@ messages! {
     EpisodeReply(EpisodeReply),
     Evaluation(EvaluationPoint),
     EvaluationTrace(EnvTrace),
-    EvaluatorName(EvaluatorName),
-    EvaluatorFound(EvaluatorFound),
-    EvaluatorBytes(EvaluatorBytes),
-    EvaluatorTaken(EvaluatorTaken),
-    EvaluatorGone(EvaluatorGone),
+    Ask(Ask),
+    AskCancel(AskCancel),
+    Asked(Asked),
     RemoveRun(RemoveRun),
 }
 
@@ -170,7 +169,8 @@ impl Message {
                 texts + upload.metric_names.len() + 2 * upload.metric_values.len() + 32 * upload.slots.len()
             }
             Self::WorkerSetup(setup) => setup.config.len(),
-            Self::EvaluatorBytes(bytes) => bytes.data.len(),
+            Self::Ask(ask) => ask.body.len() + ask.name.len(),
+            Self::Asked(asked) => asked.body.len(),
             Self::Call(call) => call.body.len(),
             Self::CallResult(result) => result.body.len(),
             Self::EnvTrace(trace) | Self::EvaluationTrace(trace) => trace.obs.len() + trace.dones.len(),

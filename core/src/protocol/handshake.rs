@@ -49,6 +49,41 @@ pub struct Accepted {
     pub name: String,
     /// What it runs on.
     pub device: String,
+    /// What it is there for.
+    pub service: PeerService,
+}
+
+/// What a peer is there for, among those of its role.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PeerService {
+    /// It does what its role says: a worker takes part in runs.
+    #[default]
+    Runs,
+    /// It evaluates under its name, and takes no part in runs.
+    Evaluates,
+    /// It asks those that evaluate, and takes no part in runs.
+    Asks,
+}
+
+impl PeerService {
+    /// Its capabilities in a `Hello`.
+    #[must_use]
+    pub const fn capabilities(self) -> u64 {
+        match self {
+            Self::Runs => 0,
+            Self::Evaluates => 1,
+            Self::Asks => 2,
+        }
+    }
+
+    /// From what a peer says. Bits that this version does not know are ignored.
+    const fn of(role: Role, capabilities: u64) -> Self {
+        match (role, capabilities & 3) {
+            (Role::Worker, 1) => Self::Evaluates,
+            (Role::Worker, 2) => Self::Asks,
+            _ => Self::Runs,
+        }
+    }
 }
 
 /// Why a peer has no session.
@@ -77,12 +112,18 @@ impl Identity {
     /// The first message to the hub.
     #[must_use]
     pub fn hello(&self) -> Message {
+        self.hello_as(PeerService::Runs)
+    }
+
+    /// The first message of a peer that is there for something else.
+    #[must_use]
+    pub fn hello_as(&self, service: PeerService) -> Message {
         Message::Hello(Hello {
             protocol_min: PROTOCOL_MIN,
             protocol_max: PROTOCOL_MAX,
             role: self.role.to_wire(),
             token: self.token,
-            capabilities: 0,
+            capabilities: service.capabilities(),
             resume_id: self.resume.unwrap_or_default(),
             core_fingerprint: self.core_fingerprint,
             kind: self.kind.clone(),
@@ -152,6 +193,7 @@ pub fn check_hello(
         kind: hello.kind.clone(),
         name: hello.name.clone(),
         device: hello.device.clone(),
+        service: PeerService::of(role, hello.capabilities),
     })
 }
 
@@ -165,6 +207,12 @@ pub fn malformed(error: impl fmt::Display) -> Refused {
 #[must_use]
 pub fn busy(reason: &str) -> Refused {
     refusal(RefusalCode::Busy, reason.into())
+}
+
+/// The answer to a worker that wants to evaluate under a name which another one has.
+#[must_use]
+pub fn name_taken(name: &str) -> Refused {
+    refusal(RefusalCode::NameTaken, format!("the name '{name}' is taken"))
 }
 
 /// Whether a peer's text may be shown and logged: short, and no character that could change how others look.

@@ -48,6 +48,8 @@ wire_enum! {
         RunAnswer = 0x1D,
         /// Worker to hub: what a lease brought, of several agents.
         AgentUpload = 0x1E,
+        /// Hub to worker: a call is not wanted any more.
+        CallCancel = 0x1F,
         /// Hub to dashboard: state of the run.
         RunStatus = 0x20,
         /// Hub to dashboard: one more point of every curve.
@@ -120,16 +122,13 @@ wire_enum! {
         Evaluation = 0x50,
         /// Hub to dashboard: the latest episode of an evaluation.
         EvaluationTrace = 0x51,
-        /// Evaluator to hub: a name is to be its own, or who has it?
-        EvaluatorName = 0x52,
-        /// Hub to evaluator: who has a name.
-        EvaluatorFound = 0x53,
-        /// Evaluator to evaluator: the next bytes.
-        EvaluatorBytes = 0x54,
-        /// Evaluator to evaluator: so many were read.
-        EvaluatorTaken = 0x55,
-        /// Hub to evaluator: another one has left.
-        EvaluatorGone = 0x56,
+        // 0x52 to 0x56 were those of evaluators.
+        /// Worker to hub: something is asked of a worker that evaluates.
+        Ask = 0x57,
+        /// Worker to hub: its answer is not wanted any more.
+        AskCancel = 0x58,
+        /// Hub to worker: the answer.
+        Asked = 0x59,
         /// Operator to hub: a run that waits is not wanted any more.
         RemoveRun = 0x60,
     }
@@ -156,13 +155,11 @@ impl Kind {
     pub const fn body_cap(self) -> u32 {
         match self {
             Self::Credit | Self::RunEnd | Self::Revoke | Self::Progress | Self::WeightsApplied => 256,
-            Self::CallProgress | Self::WorkerGone | Self::Iteration | Self::Evaluation => 256,
+            Self::CallProgress | Self::CallCancel | Self::WorkerGone | Self::Iteration | Self::Evaluation => 256,
             Self::Pause | Self::Resume | Self::Stop | Self::AddWorker | Self::WorkerTokenRequest => 256,
             Self::RemoveWorker | Self::Watch | Self::WorkerToken | Self::StartEpisode | Self::AbandonEpisode => 256,
             Self::Scale | Self::Drain | Self::Checkpoint | Self::RemoveRun => 256,
-            Self::ManageTokens | Self::NewToken => 256,
-            Self::EvaluatorName | Self::EvaluatorFound | Self::EvaluatorTaken | Self::EvaluatorGone => 256,
-            Self::EvaluatorBytes => super::message::MAX_EVALUATOR_BYTES as u32 + 16,
+            Self::ManageTokens | Self::NewToken | Self::AskCancel => 256,
             Self::TokenRows => 32 * KIB,
             Self::Hello => PRE_AUTH_FRAME_BYTES - super::HEADER_BYTES as u32,
             Self::Welcome | Self::Refused | Self::Goodbye | Self::LeaseRefused | Self::Reply | Self::Notice => 4 * KIB,
@@ -181,6 +178,8 @@ impl Kind {
             Self::WorkerSetup => 4 * MIB,
             Self::FragmentUpload | Self::AgentUpload => 32 * MIB,
             Self::WeightsUpdate | Self::Call | Self::CallResult => 64 * MIB,
+            // A name, and what a call or its result may have.
+            Self::Ask | Self::Asked => 64 * MIB + 128,
         }
     }
 
@@ -188,6 +187,7 @@ impl Kind {
     #[must_use]
     pub const fn may_be_split(self) -> bool {
         matches!(self, Self::WeightsUpdate | Self::LeaseGrant | Self::FragmentUpload | Self::AgentUpload)
+            || matches!(self, Self::Ask | Self::Asked)
             || self.is_of_calls()
     }
 
@@ -198,6 +198,7 @@ impl Kind {
             Self::LeaseGrant => matches!(before, Self::LeaseGrant),
             Self::FragmentUpload => matches!(before, Self::FragmentUpload),
             Self::AgentUpload => matches!(before, Self::AgentUpload),
+            Self::Ask => matches!(before, Self::Ask),
             _ => self.is_of_calls() && before.is_of_calls(),
         }
     }

@@ -5,11 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::asks::{Ask, AskCancel, Asked};
 pub use super::control::{ExpiredCounts, LedgerReport, RejectedCounts, Scale};
-pub use super::evaluators::{
-    EVALUATOR_WINDOW, EvaluatorBytes, EvaluatorFound, EvaluatorGone, EvaluatorName, EvaluatorTaken,
-    MAX_EVALUATOR_BYTES, MAX_EVALUATOR_NAME_BYTES,
-};
 pub use super::external::{
     AbandonEpisode, Actions, EndEpisode, EpisodeReply, GetAction, LogAction, LogReturns, Spaces, StartEpisode,
 };
@@ -365,6 +362,14 @@ pub struct CallResult {
 /// A worker gets on with a call: with a sample, of which each step of an environment is progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallProgress {
+    /// Id of the call.
+    pub call: u64,
+}
+
+/// A call is not wanted any more. It is answered all the same: with an error, unless its result is on its way. May come
+/// before the call, if that is large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallCancel {
     /// Id of the call.
     pub call: u64,
 }

@@ -15,13 +15,13 @@
 //! # Ok::<(), DecodeError>(())
 //! ```
 
+mod asks;
 mod bytes;
 mod codec;
 mod control;
 pub mod convert;
 mod episode_driver;
 mod episode_fault;
-mod evaluators;
 mod external;
 mod failure;
 pub mod handshake;
@@ -45,7 +45,7 @@ pub use inability::{Inability, InabilityKind, printable};
 pub use inbox::{ChunkPlace, Inbox, InboxError, Received};
 pub use kind::{CHUNK_BYTES, DASHBOARD_FRAME_BYTES, Kind, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES};
 pub use outbox::{Frame, Outbox, TooLarge};
-pub use phase::{EpisodeCode, Phase, RefusalCode, TokenAction, WorkerState};
+pub use phase::{AskOutcome, EpisodeCode, Phase, RefusalCode, TokenAction, WorkerState};
 pub use reconnect::reconnect_delay;
 pub use role::{Role, allow, expect};
 pub use token::{Token, TokenGrant, TokenHash, TokenId, TokenIdError, TokenTable, TokenTextError};

@@ -81,6 +81,22 @@ wire_enum! {
         Malformed = 4,
         /// The hub has no room now; it may have later.
         Busy = 5,
+        /// Another worker evaluates under this name.
+        NameTaken = 6,
+    }
+}
+
+wire_enum! {
+    /// What came of something that was asked of a worker that evaluates.
+    "outcome of an ask" pub AskOutcome {
+        /// The worker has answered; or there is such a worker, if nothing else was asked.
+        Done = 0,
+        /// It could not be done.
+        Failed = 1,
+        /// There is no such worker.
+        UnknownName = 2,
+        /// The worker has left.
+        Left = 3,
     }
 }
 

@@ -13,8 +13,6 @@ wire_enum! {
         Worker = 3,
         /// Drives episodes of its own, and sees nothing else.
         Client = 4,
-        /// Evaluates for others of this role, or has them evaluate, and sees nothing else.
-        Evaluator = 5,
     }
 }
 
@@ -31,7 +29,7 @@ impl Role {
     pub const fn frame_cap(self) -> u32 {
         match self {
             Self::Viewer | Self::Operator => DASHBOARD_FRAME_BYTES,
-            Self::Worker | Self::Client | Self::Evaluator => MAX_FRAME_BYTES,
+            Self::Worker | Self::Client => MAX_FRAME_BYTES,
         }
     }
 }
@@ -60,8 +58,7 @@ const OPERATOR: Roles = bit(Role::Operator);
 const DASHBOARDS: Roles = OPERATOR | bit(Role::Viewer);
 const WORKER: Roles = bit(Role::Worker);
 const CLIENT: Roles = bit(Role::Client);
-const EVALUATOR: Roles = bit(Role::Evaluator);
-const ALL: Roles = DASHBOARDS | WORKER | CLIENT | EVALUATOR;
+const ALL: Roles = DASHBOARDS | WORKER | CLIENT;
 
 const fn bit(role: Role) -> Roles {
     1 << role as u8
@@ -81,6 +78,8 @@ const fn route(kind: Kind) -> (Roles, Roles) {
         | Kind::WeightsApplied
         | Kind::CallResult
         | Kind::CallProgress
+        | Kind::Ask
+        | Kind::AskCancel
         | Kind::RunAnswer => (WORKER, NONE),
         Kind::RunStart
         | Kind::RunEnd
@@ -88,7 +87,9 @@ const fn route(kind: Kind) -> (Roles, Roles) {
         | Kind::LeaseGrant
         | Kind::Revoke
         | Kind::WorkerSetup
-        | Kind::Call => (NONE, WORKER),
+        | Kind::Call
+        | Kind::CallCancel
+        | Kind::Asked => (NONE, WORKER),
         Kind::Pause
         | Kind::Resume
         | Kind::Stop
@@ -121,9 +122,6 @@ const fn route(kind: Kind) -> (Roles, Roles) {
         | Kind::EndEpisode
         | Kind::AbandonEpisode => (CLIENT, NONE),
         Kind::Spaces | Kind::Actions | Kind::EpisodeReply => (NONE, CLIENT),
-        Kind::EvaluatorName => (EVALUATOR, NONE),
-        Kind::EvaluatorBytes | Kind::EvaluatorTaken => (EVALUATOR, EVALUATOR),
-        Kind::EvaluatorFound | Kind::EvaluatorGone => (NONE, EVALUATOR),
     }
 }
 
@@ -134,80 +132,73 @@ mod tests {
 
     /// One line per kind: who may send it to the hub and who may get it from the hub.
     const MATRIX: &str = "
-Hello              from -----  to -----
-Welcome            from -----  to VOWCE
-Refused            from -----  to VOWCE
-Goodbye            from VOWCE  to VOWCE
-Chunk              from --W--  to --W--
-Credit             from --W--  to --W--
-RunStart           from -----  to --W--
-RunEnd             from -----  to --W--
-WeightsUpdate      from -----  to --W--
-LeaseGrant         from -----  to --W--
-Revoke             from -----  to --W--
-LeaseRefused       from --W--  to -----
-Progress           from --W--  to -----
-FragmentUpload     from --W--  to -----
-WeightsApplied     from --W--  to -----
-WorkerSetup        from -----  to --W--
-Call               from -----  to --W--
-CallResult         from --W--  to -----
-CallProgress       from --W--  to -----
-RunAnswer          from --W--  to -----
-AgentUpload        from --W--  to -----
-RunStatus          from -----  to VO---
-Iteration          from -----  to VO---
-WorkerRow          from -----  to VO---
-WorkerGone         from -----  to VO---
-EnvTrace           from -----  to VO---
-Notice             from -----  to VO---
-LedgerReport       from -----  to VO---
-RunSchema          from -----  to VO---
-RunList            from -----  to VO---
-Pause              from -O---  to -----
-Resume             from -O---  to -----
-Stop               from -O---  to -----
-AddWorker          from -O---  to -----
-RemoveWorker       from -O---  to -----
-StartRun           from -O---  to -----
-Watch              from -O---  to -----
-WorkerTokenRequest from -O---  to -----
-Reply              from -----  to -O---
-WorkerToken        from -----  to -O---
-Scale              from -O---  to -----
-Drain              from -O---  to -----
-Checkpoint         from -O---  to -----
-ManageTokens       from -O---  to -----
-TokenRows          from -----  to -O---
-NewToken           from -----  to -O---
-Spaces             from -----  to ---C-
-StartEpisode       from ---C-  to -----
-GetAction          from ---C-  to -----
-LogAction          from ---C-  to -----
-LogReturns         from ---C-  to -----
-EndEpisode         from ---C-  to -----
-AbandonEpisode     from ---C-  to -----
-Actions            from -----  to ---C-
-EpisodeReply       from -----  to ---C-
-Evaluation         from -----  to VO---
-EvaluationTrace    from -----  to VO---
-EvaluatorName      from ----E  to -----
-EvaluatorFound     from -----  to ----E
-EvaluatorBytes     from ----E  to ----E
-EvaluatorTaken     from ----E  to ----E
-EvaluatorGone      from -----  to ----E
-RemoveRun          from -O---  to -----
+Hello              from ----  to ----
+Welcome            from ----  to VOWC
+Refused            from ----  to VOWC
+Goodbye            from VOWC  to VOWC
+Chunk              from --W-  to --W-
+Credit             from --W-  to --W-
+RunStart           from ----  to --W-
+RunEnd             from ----  to --W-
+WeightsUpdate      from ----  to --W-
+LeaseGrant         from ----  to --W-
+Revoke             from ----  to --W-
+LeaseRefused       from --W-  to ----
+Progress           from --W-  to ----
+FragmentUpload     from --W-  to ----
+WeightsApplied     from --W-  to ----
+WorkerSetup        from ----  to --W-
+Call               from ----  to --W-
+CallResult         from --W-  to ----
+CallProgress       from --W-  to ----
+RunAnswer          from --W-  to ----
+AgentUpload        from --W-  to ----
+CallCancel         from ----  to --W-
+RunStatus          from ----  to VO--
+Iteration          from ----  to VO--
+WorkerRow          from ----  to VO--
+WorkerGone         from ----  to VO--
+EnvTrace           from ----  to VO--
+Notice             from ----  to VO--
+LedgerReport       from ----  to VO--
+RunSchema          from ----  to VO--
+RunList            from ----  to VO--
+Pause              from -O--  to ----
+Resume             from -O--  to ----
+Stop               from -O--  to ----
+AddWorker          from -O--  to ----
+RemoveWorker       from -O--  to ----
+StartRun           from -O--  to ----
+Watch              from -O--  to ----
+WorkerTokenRequest from -O--  to ----
+Reply              from ----  to -O--
+WorkerToken        from ----  to -O--
+Scale              from -O--  to ----
+Drain              from -O--  to ----
+Checkpoint         from -O--  to ----
+ManageTokens       from -O--  to ----
+TokenRows          from ----  to -O--
+NewToken           from ----  to -O--
+Spaces             from ----  to ---C
+StartEpisode       from ---C  to ----
+GetAction          from ---C  to ----
+LogAction          from ---C  to ----
+LogReturns         from ---C  to ----
+EndEpisode         from ---C  to ----
+AbandonEpisode     from ---C  to ----
+Actions            from ----  to ---C
+EpisodeReply       from ----  to ---C
+Evaluation         from ----  to VO--
+EvaluationTrace    from ----  to VO--
+Ask                from --W-  to ----
+AskCancel          from --W-  to ----
+Asked              from ----  to --W-
+RemoveRun          from -O--  to ----
 ";
 
     #[test]
     fn the_matrix_of_roles_and_kinds() {
-        let roles = [
-            (Role::Viewer, 'V'),
-            (Role::Operator, 'O'),
-            (Role::Worker, 'W'),
-            (Role::Client, 'C'),
-            (Role::Evaluator, 'E'),
-        ];
+        let roles = [(Role::Viewer, 'V'), (Role::Operator, 'O'), (Role::Worker, 'W'), (Role::Client, 'C')];
         let mut matrix = String::from("\n");
         for &kind in Kind::ALL {
             let row = |may: fn(Role, Kind) -> bool| -> String {

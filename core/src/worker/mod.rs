@@ -37,6 +37,7 @@ pub use builder::{
     AsyncSampling, Clock, HostFacts, LearningParts, MovedEnvs, MovedSampler, NeedsEpisodic, NewPolicy, PolicyClass,
     RemoteEnvSpec, RemoteEnvs, RolloutWorkerBuilder, SamplerChoice, Shell, ValidateEnv,
 };
+pub(crate) use command::unguarded;
 pub use command::{
     CalledWorker, CommandError, CommandErrorKind, Guard, PolicyRoles, TrainedPolicies, WorkerAnswer, WorkerCommand,
     WorkerSetup,

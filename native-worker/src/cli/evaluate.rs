@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The most steps of a sub-environment whose episodes have no limit.
-const MAX_STEPS: u32 = 1_000_000;
+pub(super) const MAX_STEPS: u32 = 1_000_000;
 /// How often a person is told that it goes on.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -139,7 +139,8 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
     other.map(|_| ExitCode::SUCCESS)
 }
 
-fn wait(worker: &mut EvalWorker, interruption: &Interruption, visible: bool) -> Result<Evaluation, Failure> {
+/// Waits for the result of an evaluation; `visible` shows that it goes on.
+pub(super) fn wait(worker: &mut EvalWorker, interruption: &Interruption, visible: bool) -> Result<Evaluation, Failure> {
     let progress = Progress::new(0, "playing", visible);
     loop {
         match worker.poll(LOOK).map_err(Failure::other)? {

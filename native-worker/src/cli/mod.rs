@@ -8,6 +8,8 @@ mod demo;
 mod documented;
 mod envs;
 mod evaluate;
+#[cfg(unix)]
+mod evaluator;
 mod exit;
 mod external;
 mod host;
@@ -78,6 +80,9 @@ enum Command {
     Sample(Box<sample::SampleArgs>),
     /// Play episodes with the policy of a checkpoint, and say how good it is
     Evaluate(evaluate::EvaluateArgs),
+    /// Host, ask and list evaluation workers with names
+    #[cfg(unix)]
+    Evaluator(evaluator::EvaluatorArgs),
     /// Set the weights of a run from a file
     Weights(weights::WeightsArgs),
     /// Look at logged experience, and bring it into other forms
@@ -129,6 +134,8 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Tokens(args) => control::tokens(&args),
         Command::Sample(args) => sample::run(&args, &registry),
         Command::Evaluate(args) => evaluate::run(&args, &registry),
+        #[cfg(unix)]
+        Command::Evaluator(args) => evaluator::run(&args),
         Command::Weights(args) => weights::run(&args, &registry),
         Command::Data(args) => data::run(&args, &registry),
         Command::Ope(args) => ope::run(&args, &registry),

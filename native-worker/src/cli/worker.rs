@@ -75,6 +75,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
         name: args.name.clone(),
         device: args.device.to_string(),
         kernels: args.kernels.table(),
+        evaluating: None,
     };
     let runtime = runtime(1)?;
     let end = runtime.block_on(async {
@@ -95,7 +96,9 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
     // Whatever still hangs ends with the process.
     runtime.shutdown_background();
     match end {
-        WorkerEnd::Refused(reason) => Err(Failure::usage(format!("the hub refused this worker: {reason}"))),
+        WorkerEnd::Refused(reason) | WorkerEnd::NameTaken(reason) => {
+            Err(Failure::usage(format!("the hub refused this worker: {reason}")))
+        }
         WorkerEnd::Untrusted(reason) => Err(Failure::usage(reason)),
         WorkerEnd::Closed(reason) => {
             eprintln!("{reason}");

@@ -59,7 +59,6 @@ fn role_name(role: Role) -> &'static str {
         Role::Operator => "operator",
         Role::Worker => "worker",
         Role::Client => "client",
-        Role::Evaluator => "evaluator",
     }
 }
 

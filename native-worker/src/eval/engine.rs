@@ -1,4 +1,4 @@
-//! What evaluates: a loop around the core's engine, in a thread or in a process of its own.
+//! What evaluates: a loop around the core's engine, in a thread.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rollmesh_core::eval_worker::{EvalDone, EvalEngine, EvalMakers, EvalOrder, EvalWorkerError};
+use rollmesh_core::{
+    eval_worker::{EvalDone, EvalEngine, EvalMakers, EvalOrder},
+    evaluation::EvalWorkerError,
+};
 
 use crate::envs::words;
 
@@ -30,16 +33,10 @@ pub(super) enum Report {
 
 /// Evaluates what it is told until nobody tells anything any more. `report` is false once nobody listens.
 ///
-/// The init function runs first, then `begin`, then there are environment and policy.
-pub(super) fn run(
-    makers: &EvalMakers,
-    orders: &Receiver<EvalOrder>,
-    begin: impl FnOnce(),
-    mut report: impl FnMut(Report) -> bool,
-) {
+/// The init function runs first, then environment and policy are made.
+pub(super) fn run(makers: &EvalMakers, orders: &Receiver<EvalOrder>, mut report: impl FnMut(Report) -> bool) {
     let made = caught("evaluation worker", || {
         makers.init()?;
-        begin();
         makers.evaluator().map(EvalEngine::new)
     });
     let mut engine = match made {

@@ -36,35 +36,31 @@
 //! In a process, environment and policy have names: those of a [`RunConfig`]. Workers with names of their own outlive who started
 //! them: [`EvalNames`]; those that are known to a hub are found from other machines, too: [`EvalHub`].
 
-#[cfg(unix)]
-mod connection;
 mod engine;
 #[cfg(unix)]
 mod hub;
 #[cfg(unix)]
 mod names;
 #[cfg(unix)]
+mod pipe;
+#[cfg(unix)]
 mod process;
+#[cfg(unix)]
+mod serve;
 mod supervisor;
 #[cfg(unix)]
-mod wire;
+mod there;
 
-use std::{
-    io,
-    num::NonZeroU32,
-    path::Path,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, io, num::NonZeroU32, path::Path, sync::Arc, thread, time::Duration};
 
 pub use rollmesh_core::{
-    eval_worker::{EvalMakers, EvalWorkerError},
+    eval_worker::EvalMakers,
+    evaluation::EvalWorkerError,
     run::{EvaluationConfig, InitSpec},
 };
 use rollmesh_core::{
-    eval_worker::{EvalOutcome, Polled},
-    evaluation::{Asker, Earlier, Evaluation, EvaluationRequest, RewardKey, Ticket},
+    eval_worker::Polled,
+    evaluation::{Earlier, EvalOutcome, Evaluation, EvaluationRequest, RewardKey, Ticket},
     run::RunConfig,
     weights::Weights,
 };
@@ -74,8 +70,9 @@ use self::supervisor::{Shared, Source};
 pub use self::{hub::EvalHub, names::EvalNames};
 #[cfg(unix)]
 pub(crate) use self::{
-    names::{WORKER_COMMAND, serve_worker},
+    names::WORKER_COMMAND,
     process::{ENGINE_COMMAND, serve_engine},
+    serve::{serve_name, serve_worker},
 };
 
 /// The most env steps that each of so many sub-environments takes to play all episodes; none if episodes have no limit.
@@ -98,6 +95,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct EvalWorker {
     link: Link,
+    /// What this handle has asked for, and has not polled.
+    pending: VecDeque<Ticket>,
     /// Of what this handle asks for.
     reward_key: Option<RewardKey>,
 }
@@ -105,10 +104,10 @@ pub struct EvalWorker {
 #[derive(Debug)]
 enum Link {
     /// Supervised by this process.
-    Here { shared: Arc<Shared>, asker: Asker, supervisor: Option<thread::JoinHandle<()>> },
-    /// Found by its name.
+    Here { shared: Arc<Shared>, supervisor: Option<thread::JoinHandle<()>> },
+    /// Found by its name; none once that has ended.
     #[cfg(unix)]
-    There(Option<connection::Connection>),
+    There(Option<there::There>),
 }
 
 impl EvalWorker {
@@ -186,13 +185,16 @@ impl EvalWorker {
     fn start(source: Source, timeout: Duration) -> Result<Self, EvalWorkerError> {
         let started: io::Result<_> = Shared::start(source, timeout);
         let (shared, supervisor) = started.map_err(|error| EvalWorkerError::setup("thread", error))?;
-        let asker = shared.asker();
-        Ok(Self { link: Link::Here { shared, asker, supervisor: Some(supervisor) }, reward_key: None })
+        Ok(Self::over(Link::Here { shared, supervisor: Some(supervisor) }))
+    }
+
+    fn over(link: Link) -> Self {
+        Self { link, pending: VecDeque::new(), reward_key: None }
     }
 
     #[cfg(unix)]
-    fn connected(connection: connection::Connection) -> Self {
-        Self { link: Link::There(Some(connection)), reward_key: None }
+    fn there(there: there::There) -> Self {
+        Self::over(Link::There(Some(there)))
     }
 
     #[cfg(unix)]
@@ -253,15 +255,13 @@ impl EvalWorker {
     ) -> Result<Ticket, EvalWorkerError> {
         let reward_key = request.reward_key.or_else(|| self.reward_key.clone());
         let request = EvaluationRequest { reward_key, ..request };
+        let job = (weights.cloned(), request, earlier);
         match &mut self.link {
-            Link::Here { shared, asker, .. } => shared.submit(*asker, weights.cloned(), request, earlier),
+            Link::Here { shared, .. } => shared.submit(&mut self.pending, job),
             #[cfg(unix)]
-            Link::There(connection) => {
-                let asked = connection.as_mut().ok_or(EvalWorkerError::Stopped)?.submit(weights, request, earlier);
-                if matches!(asked, Err(EvalWorkerError::Io(_))) {
-                    // An answer that comes late would be taken for that to the next question.
-                    *connection = None;
-                }
+            Link::There(there) => {
+                let asked = there.as_mut().ok_or(EvalWorkerError::Stopped)?.submit(&mut self.pending, job);
+                there.take_if(|_| matches!(asked, Err(EvalWorkerError::Io(_))));
                 asked
             }
         }
@@ -278,30 +278,19 @@ impl EvalWorker {
 
     /// As [`poll`](Self::poll), with the ticket of what was asked for; without one for an error that concerns the worker.
     pub fn poll_ticket(&mut self, timeout: Duration) -> Option<(Option<Ticket>, EvalOutcome)> {
-        match &mut self.link {
-            Link::Here { shared, asker, .. } => match shared.poll(*asker, timeout) {
-                Polled::Found(ticket, outcome) => Some((ticket, outcome)),
-                Polled::NotYet | Polled::Nothing => None,
-            },
+        let polled = match &mut self.link {
+            Link::Here { shared, .. } => shared.poll(&mut self.pending, timeout),
             #[cfg(unix)]
             Link::There(link) => {
-                let connection = link.as_mut()?;
-                let until = Instant::now().checked_add(timeout);
-                loop {
-                    let left = until.map_or(timeout, |until| until.saturating_duration_since(Instant::now()));
-                    match connection.poll(left) {
-                        Polled::Found(ticket, outcome) => {
-                            if matches!(outcome, Err(EvalWorkerError::Io(_))) {
-                                // Said once; from now on there is nothing.
-                                *link = None;
-                            }
-                            return Some((ticket, outcome));
-                        }
-                        Polled::NotYet if until.is_none_or(|until| Instant::now() < until) => {}
-                        Polled::NotYet | Polled::Nothing => return None,
-                    }
-                }
+                let polled = link.as_ref()?.poll(&mut self.pending, timeout);
+                // Said once; from now on there is nothing.
+                link.take_if(|_| matches!(polled, Polled::Found(_, Err(EvalWorkerError::Io(_)))));
+                polled
             }
+        };
+        match polled {
+            Polled::Found(ticket, outcome) => Some((ticket, outcome)),
+            Polled::NotYet | Polled::Nothing => None,
         }
     }
 
@@ -315,11 +304,7 @@ impl EvalWorker {
                 }
             }
             #[cfg(unix)]
-            Link::There(connection) => {
-                if let Some(mut connection) = connection.take() {
-                    connection.shutdown();
-                }
-            }
+            Link::There(there) => there.take().into_iter().for_each(|mut there| there.shutdown()),
         }
     }
 }

@@ -1,38 +1,48 @@
-//! An engine in a process of its own: both sides.
+//! An engine in a process of its own: a worker that evaluates, whose hub is its supervisor, with pipes between them.
 
 use std::{
+    cell::RefCell,
     collections::VecDeque,
     fs::File,
-    io::{self, BufReader, ErrorKind, Read as _, Write as _},
+    io::{self, BufReader, ErrorKind, Read},
     os::unix::process::{CommandExt as _, ExitStatusExt as _},
     path::Path,
     process::{Child, ChildStderr, Command, ExitCode, ExitStatus, Stdio},
+    rc::Rc,
     sync::{
         Arc, LazyLock, Mutex, PoisonError,
-        mpsc::{self, Receiver, Sender},
+        mpsc::{self, Receiver, Sender, SyncSender, TryRecvError},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rollmesh_core::{
-    eval_worker::{EvalDone, EvalMakers, EvalOrder, EvalWorkerError, Found, weights_from_bytes, weights_to_bytes},
-    evaluation::{EvaluationRequest, Ticket},
+    eval_worker::{EvalDone, EvalMakers, EvalOrder, InlineEvalWorker},
+    evaluation::{EvalWorkerError, Evaluates as _, Ticket},
+    ids::CallId,
+    protocol::{
+        INITIAL_CREDIT, Inbox, Message, Outbox, PROTOCOL_MAX, Role, Token,
+        handshake::Identity,
+        message::{CallCancel, CallResult, Welcome},
+    },
     run::RunConfig,
-    worker::Registry,
+    time::Micros,
+    worker::{CommandError, CommandErrorKind, Registry, WorkerAnswer, WorkerCommand, WorkerSession},
 };
 use rustix::process::{Pid, Signal, getpgrp, getpid, kill_current_process_group, kill_process_group};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    engine::{self, Report},
+    engine::Report,
     names::WORKER_COMMAND,
-    wire::{receive, send},
+    pipe::{read_frame, read_json, write_frame, write_json},
 };
 use crate::{
     envs::last_lines,
     kernels,
     launch::{ConfineFlags, Confinement, Grant, Inventory, take_stdio},
+    worker_group::catch_panics,
 };
 
 /// The hidden command of programs that can be the process of an evaluation.
@@ -58,44 +68,39 @@ const LAST_WORDS: usize = 16_000;
 /// How long a process that has ended is listened to, and how long one that is to end may take.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// Frames that may wait for the engine.
+const QUEUED_FRAMES: usize = 16;
+
 /// The lowest priority that there is: where all processors are busy, it gets about a hundredth of one.
 const NICE: i32 = 19;
 
 /// What this process may grant its engines.
 static INVENTORY: LazyLock<Inventory> = LazyLock::new(Inventory::of_machine);
 
-/// What an engine is and may take; the first message to its process.
+/// The call whose answer says that the engine is ready. Evaluations have the numbers of their tickets, from 1 on.
+const READY: CallId = CallId(0);
+
+/// What an engine is and may take: what its process reads first.
 #[derive(Serialize, Deserialize)]
 struct Birth {
     run: RunConfig,
     confine: ConfineFlags,
 }
 
-#[derive(Serialize, Deserialize)]
-enum Said {
-    /// With weights as bytes, if there are others.
-    Evaluate {
-        ticket: Ticket,
-        request: EvaluationRequest,
-    },
-    Cancel {
-        ticket: Ticket,
-    },
+/// What goes to the process.
+enum Outgoing {
+    Message(Box<Message>),
+    /// The process takes so many more bytes of chunks.
+    Credit(u32),
 }
 
-#[derive(Serialize, Deserialize)]
-enum Told {
-    Progress,
-    Ready,
-    Broken(EvalWorkerError),
-    Done(Found),
-}
+type Tell = Arc<dyn Fn(Result<Report, String>) + Send + Sync>;
 
 /// The process, as its supervisor holds it. Killed when dropped, with whatever it has started.
 pub(super) struct ProcessEngine {
-    orders: Sender<(Said, Vec<u8>)>,
+    outgoing: Sender<Outgoing>,
     child: Arc<Mutex<Leash>>,
-    tell: Arc<dyn Fn(Result<Report, String>) + Send + Sync>,
+    tell: Tell,
     _grant: Grant,
 }
 
@@ -123,7 +128,7 @@ impl ProcessEngine {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C is for whoever supervises; and whatever the environment starts ends with it.
+            // Ctrl-C is for the supervisor; and all that the environment starts ends with the process.
             .process_group(0)
             .spawn()?;
         let (Some(mut stdin), Some(stdout), Some(stderr)) =
@@ -132,24 +137,24 @@ impl ProcessEngine {
             return Err(io::Error::other("it has no pipes"));
         };
         let child = Arc::new(Mutex::new(Leash { child, status: None }));
-        let tell: Arc<dyn Fn(Result<Report, String>) + Send + Sync> = Arc::new(tell);
-        let (orders, said) = mpsc::channel::<(Said, Vec<u8>)>();
-        let engine = Self { orders, child: child.clone(), tell: tell.clone(), _grant: grant };
+        let tell: Tell = Arc::new(tell);
+        let (outgoing, waiting) = mpsc::channel();
+        // It is welcome before it has said so.
+        let (protocol, credit, server) = (PROTOCOL_MAX, INITIAL_CREDIT, "supervisor".into());
+        let welcome = Message::Welcome(Welcome { protocol, peer: 1, resume_id: [1; 16], credit, server });
+        let ready = WorkerCommand::AssertHealthy.message(READY).map_err(io::Error::other)?;
+        [welcome, ready].into_iter().for_each(|message| drop(outgoing.send(Outgoing::Message(Box::new(message)))));
+        let engine = Self { outgoing: outgoing.clone(), child: child.clone(), tell: tell.clone(), _grant: grant };
         // A process that hangs takes nothing: only this thread waits for it, until it is killed.
         thread::Builder::new().name("eval-orders".into()).spawn(move || {
-            if send(&mut stdin, &birth, &[]).is_ok() {
-                let _ = said.iter().try_for_each(|(said, bytes)| send(&mut stdin, &said, &bytes));
+            if write_json(&mut stdin, &birth).is_ok() {
+                // Of a process that ends, the other thread hears.
+                let _ = send_all(&waiting, &mut stdin);
             }
         })?;
         let words = listen(stderr)?;
         thread::Builder::new().name("eval-reports".into()).spawn(move || {
-            let mut stdout = BufReader::new(stdout);
-            let error = loop {
-                match receive::<Told>(&mut stdout) {
-                    Ok((told, bytes)) => tell(Ok(told.report(bytes))),
-                    Err(error) => break error,
-                }
-            };
+            let error = hear(&mut BufReader::new(stdout), &outgoing, &tell);
             let status = child.lock().unwrap_or_else(PoisonError::into_inner).end();
             let words = words.recv_timeout(GRACE).unwrap_or_default();
             tell(Err(farewell(&error, status, &words)));
@@ -158,18 +163,70 @@ impl ProcessEngine {
     }
 
     pub(super) fn tell(&self, order: EvalOrder) {
-        let said = match order {
-            EvalOrder::Cancel(ticket) => Ok((Said::Cancel { ticket }, Vec::new())),
-            EvalOrder::Evaluate { ticket, weights, request } => match weights_to_bytes(weights.as_ref()) {
-                Ok(bytes) => Ok((Said::Evaluate { ticket, request }, bytes)),
-                Err(error) => Err(EvalDone { ticket, result: Err(error) }),
-            },
+        let ticket = order.ticket();
+        let message = match order {
+            EvalOrder::Cancel(_) => Ok(Message::CallCancel(CallCancel { call: ticket.0 })),
+            EvalOrder::Evaluate { weights, request, .. } => {
+                WorkerCommand::Evaluate { weights, request }.message(CallId(ticket.0))
+            }
         };
-        match said {
-            // A process that is gone is told of another way.
-            Ok(said) => drop(self.orders.send(said)),
-            Err(done) => (self.tell)(Ok(Report::Done(done))),
+        match message {
+            // If the process has ended, the other thread reports that.
+            Ok(message) => drop(self.outgoing.send(Outgoing::Message(Box::new(message)))),
+            Err(error) => {
+                (self.tell)(Ok(Report::Done(EvalDone { ticket, result: Err(EvalWorkerError::failed(error)) })))
+            }
         }
+    }
+}
+
+/// Sends what there is to the process, as far as it has room, until it has gone.
+fn send_all(waiting: &Receiver<Outgoing>, mut to: impl io::Write) -> io::Result<()> {
+    let mut outbox = Outbox::default();
+    for next in waiting {
+        match next {
+            Outgoing::Message(message) => outbox.push(&message).map_err(io::Error::other)?,
+            Outgoing::Credit(bytes) => outbox.grant(bytes),
+        }
+        while let Some(frame) = outbox.poll_frame() {
+            write_frame(&mut to, &frame)?;
+        }
+    }
+    Ok(())
+}
+
+/// Tells what the process says, until it says no more.
+fn hear(from: &mut impl Read, outgoing: &Sender<Outgoing>, tell: &Tell) -> io::Error {
+    let mut inbox = Inbox::of_hub();
+    // Without the other thread nothing comes of it.
+    let say = |message| drop(outgoing.send(Outgoing::Message(Box::new(message))));
+    loop {
+        let invalid = |error| io::Error::new(ErrorKind::InvalidData, error);
+        match read_frame(&mut *from).and_then(|frame| inbox.handle_frame(&frame).map_err(invalid)) {
+            Ok(Some(Message::Hello(_))) => inbox.admit(Role::Worker),
+            Ok(Some(Message::CallResult(result))) => tell(Ok(report(&result))),
+            Ok(Some(Message::CallProgress(_))) => tell(Ok(Report::Progress)),
+            Ok(Some(Message::Credit(credit))) => drop(outgoing.send(Outgoing::Credit(credit.bytes))),
+            Ok(Some(Message::Goodbye(goodbye))) => return io::Error::new(ErrorKind::InvalidData, goodbye.reason),
+            Ok(_) => {}
+            Err(error) => return error,
+        }
+        inbox.take_credit_due().map(Message::Credit).into_iter().for_each(say);
+    }
+}
+
+fn report(result: &CallResult) -> Report {
+    let ticket = Ticket(result.call);
+    let result = match WorkerAnswer::read(result) {
+        Ok(WorkerAnswer::Done) => return Report::Ready,
+        Ok(WorkerAnswer::Evaluated(outcome)) => outcome.map(Some),
+        Ok(_) => Err(EvalWorkerError::failed("it answers something else")),
+        Err(CommandError { kind: CommandErrorKind::Cancelled, .. }) => Ok(None),
+        Err(error) => Err(EvalWorkerError::failed(error)),
+    };
+    match result {
+        Err(error) if ticket.0 == READY.0 => Report::Broken(error),
+        result => Report::Done(EvalDone { ticket, result }),
     }
 }
 
@@ -183,7 +240,7 @@ impl Leash {
     /// Ends it, and whatever it has started, and leaves nothing behind.
     fn end(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() {
-            // One that has ended by itself says how. Before it is waited for, its number is nobody else's.
+            // One that has ended by itself says how. Before it is waited for, no other process has its number.
             if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
                 let _ = kill_process_group(pid, Signal::KILL);
             }
@@ -191,20 +248,6 @@ impl Leash {
             self.status = self.child.wait().ok();
         }
         self.status
-    }
-}
-
-impl Told {
-    fn report(self, bytes: Vec<u8>) -> Report {
-        match self {
-            Self::Progress => Report::Progress,
-            Self::Ready => Report::Ready,
-            Self::Broken(error) => Report::Broken(error),
-            Self::Done(found) => {
-                let (ticket, result) = found.read(bytes);
-                Report::Done(EvalDone { ticket, result })
-            }
-        }
     }
 }
 
@@ -249,8 +292,8 @@ pub(crate) fn serve_engine(registry: &Registry) -> ExitCode {
 
 /// What the process hears and says.
 struct Pipes {
-    said: BufReader<File>,
-    told: File,
+    heard: BufReader<File>,
+    said: File,
 }
 
 impl Pipes {
@@ -258,74 +301,77 @@ impl Pipes {
         // Also in the middle of an init function that hangs, no process outlives its supervisor.
         #[cfg(target_os = "linux")]
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-        let (said, told) = take_stdio()?;
-        Ok(Self { said: BufReader::new(said), told })
+        let (heard, said) = take_stdio()?;
+        Ok(Self { heard: BufReader::new(heard), said })
     }
 
-    fn serve(mut self, registry: &Registry) -> io::Result<()> {
-        let (Birth { run, confine }, _) = receive(&mut self.said)?;
+    fn serve(self, registry: &Registry) -> io::Result<()> {
+        let Self { mut heard, said } = self;
+        let Birth { run, confine } = read_json(&mut heard)?;
         confine.apply().map_err(io::Error::other)?;
         if run.host.evaluator_is_nice {
             // If the system refuses, it runs with the priority that it has.
             let _ = rustix::process::nice(NICE);
         }
-        let mut told = self.told;
-        let makers = match EvalMakers::of_run(&run, registry, kernels::AUTO) {
-            Ok(makers) => makers,
-            Err(error) => return send(&mut told, &Told::Broken(error), &[]),
-        };
-        let (orders, heard) = mpsc::channel();
-        let said = self.said;
-        let hear = move || {
-            let obeys = thread::Builder::new().name("eval-orders".into()).spawn(move || obey(said, orders));
-            #[cfg(target_os = "linux")]
-            if obeys.is_ok() {
-                // The end of its orders is the end of its supervisor, too, and takes what the environment has started along.
-                let _ = rustix::process::set_parent_process_death_signal(None);
-            }
-            #[cfg(not(target_os = "linux"))]
-            drop(obeys);
-        };
-        engine::run(&makers, &heard, hear, |report| {
-            let (message, bytes) = match report {
-                Report::Progress => (Told::Progress, Vec::new()),
-                Report::Ready => (Told::Ready, Vec::new()),
-                Report::Broken(error) => (Told::Broken(error), Vec::new()),
-                Report::Done(EvalDone { ticket, result }) => {
-                    let (found, bytes) = Found::of(ticket, result);
-                    (Told::Done(found), bytes)
-                }
-            };
-            match send(&mut told, &message, &bytes) {
-                // Nothing of it has been sent.
-                Err(error) if error.kind() == ErrorKind::InvalidInput => {
-                    let Told::Done(found) = message else { return false };
-                    let error = EvalWorkerError::failed(format!("its result cannot be told: {error}"));
-                    send(&mut told, &Told::Done(Found::of(found.ticket, Err(error)).0), &[]).is_ok()
-                }
-                sent => sent.is_ok(),
-            }
+        // The init function comes before there is any thread.
+        let made = EvalMakers::of_run(&run, registry, kernels::AUTO).and_then(|makers| {
+            let mut worker = InlineEvalWorker::new(makers).with_guard(catch_panics);
+            worker.init().map(|()| worker)
         });
-        told.flush()
+        let worker = Rc::new(RefCell::new(made.unwrap_or_else(InlineEvalWorker::failing)));
+        let (heard_frames, frames) = mpsc::sync_channel(QUEUED_FRAMES);
+        thread::Builder::new().name("eval-orders".into()).spawn(move || read_all(heard, heard_frames))?;
+        #[cfg(target_os = "linux")]
+        {
+            // The end of its orders is the end of its supervisor, too, and takes what the environment has started along.
+            let _ = rustix::process::set_parent_process_death_signal(None);
+        }
+        let session = WorkerSession::new(identity(), registry.clone(), kernels::AUTO);
+        let served = serve_frames(session.with_evaluator(Box::new(worker.clone())), &frames, said);
+        worker.borrow_mut().stop();
+        served
     }
 }
 
-/// Hands orders on until there are no more. Then the process ends, also if its environment hangs.
-fn obey(mut said: BufReader<File>, orders: Sender<EvalOrder>) {
-    while let Ok((said, bytes)) = receive(&mut said) {
-        let order = match said {
-            Said::Cancel { ticket } => EvalOrder::Cancel(ticket),
-            Said::Evaluate { ticket, request } => match weights_from_bytes(&bytes) {
-                Ok(weights) => EvalOrder::Evaluate { ticket, weights, request },
-                // Only this program writes them, and only whole.
-                Err(_) => break,
-            },
-        };
-        if orders.send(order).is_err() {
+/// Works until the supervisor says no more. What is said is written before anything else is done: the process may end in the
+/// middle of it.
+fn serve_frames(mut session: WorkerSession, frames: &Receiver<Vec<u8>>, mut said: File) -> io::Result<()> {
+    let epoch = Instant::now();
+    loop {
+        while let Some(frame) = session.poll_frame() {
+            write_frame(&mut said, &frame)?;
+        }
+        let heard =
+            if session.has_work() { frames.try_recv() } else { frames.recv().map_err(|_| TryRecvError::Disconnected) };
+        match heard {
+            Ok(frame) => session.handle_frame(&frame),
+            Err(TryRecvError::Empty) => session.work(1, Micros(epoch.elapsed().as_micros() as u64)),
+            Err(TryRecvError::Disconnected) => return Ok(()),
+        }
+    }
+}
+
+/// A supervisor knows whom it has started.
+fn identity() -> Identity {
+    Identity {
+        role: Role::Worker,
+        token: Token::new([0; 32]),
+        resume: None,
+        core_fingerprint: [0; 16],
+        kind: "native".into(),
+        name: "evaluation".into(),
+        device: "cpu".into(),
+    }
+}
+
+/// Hands on what the supervisor says until it says no more. Then the process ends, also if its environment hangs.
+fn read_all(mut heard: BufReader<File>, frames: SyncSender<Vec<u8>>) {
+    while let Ok(frame) = read_frame(&mut heard) {
+        if frames.send(frame).is_err() {
             return;
         }
     }
-    drop(orders);
+    drop(frames);
     thread::sleep(GRACE);
     if getpgrp() == getpid() {
         let _ = kill_current_process_group(Signal::KILL);

@@ -1,6 +1,7 @@
 //! Who sees to it that there is an engine, that it moves, and that everybody gets what is theirs.
 
 use std::{
+    collections::VecDeque,
     io,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -11,17 +12,13 @@ use std::{
 };
 
 #[cfg(unix)]
+use rollmesh_core::run::RunConfig;
 use rollmesh_core::{
-    eval_worker::{AnswerBytes, EvalConversation},
-    run::RunConfig,
-    time::Micros,
-};
-use rollmesh_core::{
-    eval_worker::{EvalDesk, EvalMakers, EvalOrder, EvalWorkerError, Polled},
-    evaluation::{Asker, Earlier, EvaluationRequest, Ticket},
+    eval_worker::{EvalDesk, EvalMakers, EvalOrder, Polled},
+    evaluation::{Earlier, EvalWorkerError, EvaluationRequest, Ticket},
     weights::Weights,
 };
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use super::engine::{self, Report};
 #[cfg(unix)]
@@ -37,11 +34,8 @@ pub(super) struct Shared {
     desk: Mutex<EvalDesk>,
     changed: Condvar,
     /// The same for who waits without a thread.
-    notify: Arc<Notify>,
+    notify: watch::Sender<()>,
     events: Sender<Event>,
-    /// Where its clock begins.
-    #[cfg(unix)]
-    begun: Instant,
 }
 
 #[derive(Debug)]
@@ -69,14 +63,8 @@ impl Shared {
     /// Starts to supervise, and with it the first engine.
     pub(super) fn start(source: Source, timeout: Duration) -> io::Result<(Arc<Self>, thread::JoinHandle<()>)> {
         let (events, heard) = mpsc::channel();
-        let shared = Arc::new(Self {
-            desk: Mutex::default(),
-            changed: Condvar::new(),
-            notify: Arc::default(),
-            events,
-            #[cfg(unix)]
-            begun: Instant::now(),
-        });
+        let shared =
+            Arc::new(Self { desk: Mutex::default(), changed: Condvar::new(), notify: watch::channel(()).0, events });
         let supervisor = Supervisor { shared: shared.clone(), source, timeout, engine: None, number: 0 };
         let thread = thread::Builder::new().name("eval-supervisor".into()).spawn(move || supervisor.run(&heard))?;
         Ok((shared, thread))
@@ -87,62 +75,37 @@ impl Shared {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Now, on this worker's clock.
-    #[cfg(unix)]
-    pub(super) fn now(&self) -> Micros {
-        Micros(u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX))
-    }
-
     /// Does something at the desk, and lets the supervisor look what there is to be done.
     #[cfg(unix)]
-    pub(super) fn at_desk<T>(&self, work: impl FnOnce(&mut EvalDesk, Micros) -> T) -> T {
-        let done = work(&mut self.desk(), self.now());
+    pub(super) fn at_desk<T>(&self, work: impl FnOnce(&mut EvalDesk) -> T) -> T {
+        let done = work(&mut self.desk());
         self.wake();
         done
     }
 
-    /// Waits for the answer to an asker's question; none if it has not asked.
+    /// Tells of everything that changes at the desk.
     #[cfg(unix)]
-    pub(super) fn wait_for_answer(&self, conversation: &mut EvalConversation) -> Option<AnswerBytes> {
-        let mut desk = self.desk();
-        loop {
-            let now = self.now();
-            if let Some(answer) = conversation.poll_answer(&mut desk, now) {
-                return Some(answer);
-            }
-            let left = Duration::from_micros(conversation.deadline()?.since(now).0);
-            (desk, _) = self.changed.wait_timeout(desk, left).unwrap_or_else(PoisonError::into_inner);
-        }
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.notify.subscribe()
     }
 
-    /// Tells of everything that changes at the desk, those who wait without a thread.
-    #[cfg(unix)]
-    pub(super) fn changes(&self) -> Arc<Notify> {
-        self.notify.clone()
-    }
-
-    pub(super) fn asker(&self) -> Asker {
-        self.desk().asker()
-    }
-
+    /// Queues an evaluation of a handle.
     pub(super) fn submit(
         &self,
-        asker: Asker,
-        weights: Option<Weights>,
-        request: EvaluationRequest,
-        earlier: Earlier,
+        pending: &mut VecDeque<Ticket>,
+        job: (Option<Weights>, EvaluationRequest, Earlier),
     ) -> Result<Ticket, EvalWorkerError> {
-        let ticket = self.desk().submit(asker, weights, request, earlier)?;
+        let ticket = self.desk().submit_for(pending, job);
         self.wake();
-        Ok(ticket)
+        ticket
     }
 
-    /// The next result of an asker, waiting for it at most so long.
-    pub(super) fn poll(&self, asker: Asker, timeout: Duration) -> Polled {
+    /// The next outcome of a handle, waiting for it at most so long.
+    pub(super) fn poll(&self, pending: &mut VecDeque<Ticket>, timeout: Duration) -> Polled {
         let until = Instant::now().checked_add(timeout);
         let mut desk = self.desk();
         loop {
-            let polled = desk.poll(asker);
+            let polled = desk.poll(pending);
             let left = until.map_or(timeout, |until| until.saturating_duration_since(Instant::now()));
             if polled != Polled::NotYet || left.is_zero() {
                 return polled;
@@ -161,7 +124,7 @@ impl Shared {
     /// Something has changed for whoever waits.
     fn tell_all(&self) {
         self.changed.notify_all();
-        self.notify.notify_waiters();
+        self.notify.send_replace(());
     }
 
     fn wake(&self) {
@@ -248,7 +211,7 @@ impl Supervisor {
                 let (orders, told) = mpsc::channel();
                 let makers = makers.clone();
                 let work = move || {
-                    engine::run(&makers, &told, || {}, |report| events.send(Event::Report(number, report)).is_ok());
+                    engine::run(&makers, &told, |report| events.send(Event::Report(number, report)).is_ok());
                     let _ = events.send(Event::Gone(number, "its thread has ended".into()));
                 };
                 let spawned = thread::Builder::new().name("evaluation".into()).spawn(work);

@@ -11,7 +11,7 @@ use std::{
 use rollmesh_core::{
     ids::{FragmentNo, LeaseId, WeightsVersion},
     kernels::Kernels,
-    protocol::{Message, Role, TokenId, message::RunStatus},
+    protocol::{Message, Role, TokenId, handshake::PeerService, message::RunStatus},
     time::Micros,
     weights::Weights,
     worker::Registry,
@@ -26,6 +26,7 @@ use super::{
     HubNotice, Traffic,
     access::Tokens,
     admit::random_id,
+    asks::Asks,
     audit::{Audit, Record},
     auditor::{Auditor, Distrust},
     calls::{NewsSink, WorkerOrder},
@@ -119,6 +120,8 @@ pub(super) struct Peer {
     pub(super) device: String,
     /// The local worker that it is: a child process, or [`IN_PROCESS`](super::in_process::IN_PROCESS).
     pub(super) child: Option<u32>,
+    /// What it is there for.
+    pub(super) service: PeerService,
     /// It is a local worker that waits for a place.
     pub(super) is_spare: bool,
     /// The token that it showed.
@@ -138,9 +141,9 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// True for a worker that has a place.
+    /// True for a worker that has a place, and takes part in runs.
     pub(super) fn is_worker(&self) -> bool {
-        self.role == Role::Worker && !self.is_spare
+        self.role == Role::Worker && self.service == PeerService::Runs && !self.is_spare
     }
 }
 
@@ -164,8 +167,8 @@ pub(super) struct Actor {
     /// What a local worker needs, unless the run says otherwise.
     pub(super) worker: WorkerSpec,
     pub(super) peers: BTreeMap<u32, Peer>,
-    /// Who evaluates under which name.
-    pub(super) evaluators: BTreeMap<String, u32>,
+    /// What workers ask of those that evaluate.
+    pub(super) asks: Asks,
     pub(super) next_peer: u32,
     pub(super) run: Option<Run>,
     pub(super) next_run: u32,
@@ -241,7 +244,7 @@ impl Actor {
             runs_dir,
             worker,
             peers: BTreeMap::new(),
-            evaluators: BTreeMap::new(),
+            asks: Asks::default(),
             next_peer: 1,
             run: None,
             next_run: 1,

@@ -6,7 +6,7 @@ use rollmesh_core::{
     ids::WorkerId,
     protocol::{
         INITIAL_CREDIT, Message, RefusalCode, Role,
-        handshake::{Accepted, busy, check_hello},
+        handshake::{Accepted, PeerService, busy, check_hello, name_taken},
         message::{Refused, Welcome},
     },
 };
@@ -31,6 +31,11 @@ impl Actor {
             let (tokens, now) = (self.tokens.table(), token_file::now());
             check_hello(&knock.hello, tokens, now, self.fingerprint).and_then(|accepted| match accepted.role {
                 Role::Worker if self.is_leaving => Err(busy("the hub is about to end")),
+                Role::Worker
+                    if accepted.service == PeerService::Evaluates && self.evaluator(&accepted.name).is_some() =>
+                {
+                    Err(name_taken(&accepted.name))
+                }
                 _ => Ok(accepted),
             })
         };
@@ -52,7 +57,7 @@ impl Actor {
     pub(super) fn admit(&mut self, accepted: Accepted, from: SocketAddr, link: PeerLink) -> Admission {
         let peer = self.next_peer;
         self.next_peer += 1;
-        let Accepted { protocol, role, token, child, resume, kind, name, device } = accepted;
+        let Accepted { protocol, role, token, child, resume, kind, name, device, service } = accepted;
         self.remember(&Record::Admitted { from, peer, role, token, kind: kind.clone(), name: name.clone() });
         let resume_id = resume.unwrap_or_else(random_id);
         let server = concat!("rollmesh ", env!("CARGO_PKG_VERSION")).into();
@@ -69,6 +74,7 @@ impl Actor {
             name,
             device,
             child,
+            service,
             is_spare,
             token,
             leaving,
@@ -92,6 +98,10 @@ impl Actor {
             Role::Viewer | Role::Operator => self.show_everything(id),
             // Nobody knows of it before it has a place.
             Role::Worker if newcomer.is_spare => {}
+            Role::Worker if newcomer.service == PeerService::Evaluates => {
+                self.notice_coming(format!("worker {id} evaluates as {name} ({kind}, {device})"));
+            }
+            Role::Worker if newcomer.service == PeerService::Asks => {}
             Role::Worker => {
                 self.notice_coming(format!("worker {id} joined: {name} ({kind}, {device})"));
                 self.tell(joined);
@@ -99,7 +109,6 @@ impl Actor {
             }
             // What it needs to know it is told by its socket's task.
             Role::Client => self.notice_coming(format!("client {id} joined: {name} ({kind})")),
-            Role::Evaluator => self.notice_coming(format!("evaluator {id} joined: {name} ({kind})")),
         }
     }
 
@@ -112,7 +121,12 @@ impl Actor {
         self.remember(&Record::Left { peer: id, role: peer.role, fault: is_fault.then(|| reason.clone()) });
         let Departure { reason, is_fault, .. } = departure;
         let reason = peer.leaving.as_ref().filter(|_| !is_fault).unwrap_or(reason);
-        if peer.is_spare {
+        if peer.service != PeerService::Runs {
+            self.forget_asks(id);
+            if peer.service == PeerService::Evaluates {
+                self.notice_leave(*is_fault, format!("worker {id} no longer evaluates as {}: {reason}", peer.name));
+            }
+        } else if peer.is_spare {
             // Its process has ended, or comes back, or stands still.
             if let Some(child) = peer.child {
                 self.look_after(child);
@@ -135,9 +149,6 @@ impl Actor {
             self.broadcast_gone(id);
         } else if peer.role == Role::Client {
             self.notice_leave(*is_fault, format!("client {id} left: {reason}"));
-        } else if peer.role == Role::Evaluator {
-            self.notice_leave(*is_fault, format!("evaluator {id} left: {reason}"));
-            self.forget_evaluator(id);
         } else if *is_fault {
             self.notice_offence(format!("a dashboard was disconnected: {reason}"));
         }
@@ -180,6 +191,7 @@ fn why(refused: &Refused) -> &'static str {
         Ok(RefusalCode::Token) => "token",
         Ok(RefusalCode::Malformed) => "no Hello",
         Ok(RefusalCode::Busy) => "busy",
+        Ok(RefusalCode::NameTaken) => "name taken",
         Err(_) => "other",
     }
 }

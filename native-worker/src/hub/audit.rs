@@ -171,7 +171,6 @@ pub(super) enum Causer {
     Operators,
     Workers,
     Clients,
-    Evaluators,
 }
 
 impl From<Role> for Causer {
@@ -181,7 +180,6 @@ impl From<Role> for Causer {
             Role::Operator => Self::Operators,
             Role::Worker => Self::Workers,
             Role::Client => Self::Clients,
-            Role::Evaluator => Self::Evaluators,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use rollmesh_core::{
     protocol::{
         Message,
+        handshake::PeerService,
         message::{self, CallProgress, CallResult},
     },
     worker::{CommandError, CommandErrorKind},
@@ -179,6 +180,9 @@ impl Actor {
             return self.blame(peer);
         }
         known.link.note_result();
+        if known.service == PeerService::Evaluates {
+            return self.handle_asked(result);
+        }
         if let Some(child) = known.child {
             self.children.was_useful(child);
         }

@@ -94,9 +94,8 @@ impl Actor {
             Message::Checkpoint(request) => self.checkpoint_now(Asker::Peer { peer, request: request.request }),
             Message::WorkerTokenRequest(request) => self.give_worker_token(peer, request.request),
             Message::ManageTokens(wish) => self.manage_tokens(peer, &wish),
-            Message::EvaluatorName(name) => self.name_evaluator(peer, name),
-            Message::EvaluatorBytes(bytes) => self.pass_bytes(peer, bytes),
-            Message::EvaluatorTaken(taken) => self.pass_taken(peer, taken),
+            Message::Ask(ask) => self.ask(peer, ask),
+            Message::AskCancel(cancel) => self.cancel_ask(peer, cancel),
             // The inbox of the socket's task lets nothing else through.
             _ => {}
         }

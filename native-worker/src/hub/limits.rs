@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rollmesh_core::protocol::{
     DASHBOARD_FRAME_BYTES, INITIAL_CREDIT, Kind, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES, Role, allow,
-    handshake::MAX_TEXT_BYTES, message::EVALUATOR_WINDOW,
+    handshake::MAX_TEXT_BYTES,
 };
 use serde::Serialize;
 
@@ -61,8 +61,10 @@ pub(super) const PARTIAL_PATIENCE: Duration = Duration::from_secs(2);
 pub(super) const PARTIAL_RATE: f64 = (4 << 20) as f64;
 /// What may wait for a dashboard, or a reply for an operator; beyond that it has to connect again.
 pub(super) const MAX_BACKLOG_BYTES: usize = 1 << 20;
-/// What may wait for an evaluator: as much as 64 who ask may have on their way to it.
-pub(super) const MAX_EVALUATOR_BACKLOG_BYTES: usize = 64 * EVALUATOR_WINDOW;
+/// What may wait for a worker that evaluates, or for a handle that has asked it: of the largest message, and one more.
+pub(super) const MAX_ASK_BACKLOG_BYTES: usize = 64 << 20;
+/// What one worker may have asked of others, and has not been answered.
+pub(super) const MAX_ASKS: usize = 256;
 /// A dashboard for which this much waits is not told the state of things until it has taken that, and then the latest.
 pub(super) const STATE_BACKLOG_BYTES: usize = 64 << 10;
 /// A peer takes a frame within this time, counted from when the system's buffers are full.
@@ -156,7 +158,8 @@ fn limits_of_connections() -> Vec<Limit> {
         limit("dashboard_socket", DASHBOARD_SOCKET_BYTES as u64, "bytes", "more wait in the hub"),
         limit("dashboard_state", STATE_BACKLOG_BYTES as u64, "bytes", "told the latest once these were taken"),
         limit("dashboard_backlog", MAX_BACKLOG_BYTES as u64, "bytes", "the connection is closed"),
-        limit("evaluator_backlog", MAX_EVALUATOR_BACKLOG_BYTES as u64, "bytes", "the connection is closed"),
+        limit("ask_backlog", MAX_ASK_BACKLOG_BYTES as u64, "bytes", "asks are refused, handles closed"),
+        limit("asks_per_worker", MAX_ASKS as u64, "asks", "refused"),
         limit("write_deadline", ms(WRITE_DEADLINE), "ms", "closed with code 1008"),
         limit("ping_interval", ms(PING_INTERVAL), "ms", "a ping is sent"),
         limit("silence", ms(SILENCE_LIMIT), "ms", "closed"),

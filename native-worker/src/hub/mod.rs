@@ -7,6 +7,7 @@
 mod access;
 mod actor;
 mod admit;
+mod asks;
 mod assets;
 mod audit;
 mod auditor;
@@ -20,7 +21,6 @@ mod config;
 mod dashboard;
 mod departure;
 mod door;
-mod evaluators;
 mod gate;
 mod in_process;
 mod iterations;
@@ -91,7 +91,6 @@ pub struct Hub {
     viewer: Token,
     worker: Token,
     client: Token,
-    evaluator: Token,
     events: mpsc::Sender<Event>,
     status: watch::Receiver<RunStatus>,
     notices: mpsc::Receiver<HubNotice>,
@@ -142,7 +141,8 @@ impl Hub {
         format!("{}://{}", if self.fingerprint.is_some() { "wss" } else { "ws" }, self.reached_at)
     }
 
-    /// A token that lets workers in.
+    /// A token that lets workers in, also those that evaluate, and handles of these: see
+    /// [`EvalHub`](crate::eval::EvalHub).
     #[must_use]
     pub fn worker_token(&self) -> Token {
         self.worker
@@ -152,12 +152,6 @@ impl Hub {
     #[must_use]
     pub fn client_token(&self) -> Token {
         self.client
-    }
-
-    /// A token that lets evaluation workers in, and those who look for them: see [`EvalHub`](crate::eval::EvalHub).
-    #[must_use]
-    pub fn evaluator_token(&self) -> Token {
-        self.evaluator
     }
 
     /// The state of the run, whenever it changes.

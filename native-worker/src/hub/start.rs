@@ -77,14 +77,13 @@ impl Hub {
             None => Audit::default(),
         };
         let mut kept = RunTokens::open(run_tokens.as_deref())?;
-        let roles = [Role::Operator, Role::Viewer, Role::Worker, Role::Client, Role::Evaluator];
-        let [operator, viewer, worker, client, evaluator] = kept.of_roles(roles)?;
+        let roles = [Role::Operator, Role::Viewer, Role::Worker, Role::Client];
+        let [operator, viewer, worker, client] = kept.of_roles(roles)?;
         let mut tokens = access::Tokens::new(token_file.as_deref().map(TokenFile::open).transpose()?, kept);
         let clients = config.external.clone().map(client::Clients::new).transpose()?.map(Arc::new);
         let assets = assets::Assets::find(config.dashboard, config.assets.as_deref())?;
         let mut let_in = |token, role| tokens.add(token, TokenGrant { role, child: None, expires: None });
         let_in(&worker, Role::Worker);
-        let_in(&evaluator, Role::Evaluator);
         if clients.is_some() {
             let_in(&client, Role::Client);
         }
@@ -133,7 +132,6 @@ impl Hub {
             viewer,
             worker,
             client,
-            evaluator,
             status,
             notices,
             actor: tokio::spawn(actor.run(inbox)),

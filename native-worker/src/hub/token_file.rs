@@ -70,7 +70,6 @@ pub(crate) const fn role_name(role: Role) -> &'static str {
         Role::Operator => "operator",
         Role::Worker => "worker",
         Role::Client => "client",
-        Role::Evaluator => "evaluator",
     }
 }
 
@@ -123,8 +122,7 @@ impl TokenFile {
         }
         let row = |row: Row| {
             let hash = TokenHash::from_hex(&row.sha256).map_err(|_| format(&"'sha256' has 64 hexadecimal digits"))?;
-            let role =
-                role_of(&row.role).ok_or_else(|| format(&"'role' is viewer, operator, worker, client or evaluator"))?;
+            let role = role_of(&row.role).ok_or_else(|| format(&"'role' is viewer, operator, worker or client"))?;
             Ok((hash, TokenGrant { role, child: None, expires: row.expires }))
         };
         self.rows = file.tokens.into_iter().map(row).collect::<Result<_, _>>()?;

@@ -1,13 +1,16 @@
 //! The socket of a worker, and the thread that works.
 
 use std::{
+    fmt,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::{
+    evaluation::Evaluates,
     kernels::Kernels,
     protocol::{RefusalCode, Role, Token, handshake::Identity, reconnect_delay},
     time::Micros,
@@ -53,6 +56,24 @@ pub(crate) struct WorkerConfig {
     pub(crate) name: String,
     pub(crate) device: String,
     pub(crate) kernels: Kernels,
+    /// It evaluates under its name instead of sampling.
+    pub(crate) evaluating: Option<Evaluating>,
+}
+
+/// What a worker evaluates with, in whatever thread. It stays at the hub until it is stopped, also when the hub was gone.
+#[derive(Clone)]
+pub(crate) struct Evaluating {
+    pub(crate) evaluator: Arc<dyn Fn() -> Box<dyn Evaluates> + Send + Sync>,
+    /// Tells that there may be outcomes.
+    pub(crate) changes: watch::Receiver<()>,
+    /// Is called whenever the hub has let it in.
+    pub(crate) joined: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl fmt::Debug for Evaluating {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Evaluating").finish_non_exhaustive()
+    }
 }
 
 /// Why a worker is done.
@@ -64,6 +85,16 @@ pub(crate) enum WorkerEnd {
     Untrusted(String),
     /// The session was closed on purpose.
     Closed(String),
+    /// Another worker evaluates under this name.
+    NameTaken(String),
+}
+
+impl WorkerEnd {
+    fn reason(&self) -> &str {
+        match self {
+            Self::Refused(reason) | Self::Untrusted(reason) | Self::Closed(reason) | Self::NameTaken(reason) => reason,
+        }
+    }
 }
 
 /// How one connection ended.
@@ -81,6 +112,8 @@ enum Incoming {
     Frame(Bytes),
     /// Go when the lease is done.
     Leave,
+    /// There may be something to send.
+    Wake,
 }
 
 /// Works for a hub until it says goodbye, whatever happens to the connection in between, or until `leave` is true and
@@ -115,13 +148,25 @@ pub(crate) async fn run(
             Err(ConnectError::Failed(reason)) => format!("cannot reach the hub at {}: {reason}", config.hub),
             Ok(socket) => {
                 // Environments need not be able to move between threads: the session is made where it works.
-                let (registry, kernels) = (registry.clone(), config.kernels);
+                let (registry, kernels, evaluating) = (registry.clone(), config.kernels, config.evaluating.clone());
+                let changes = evaluating.as_ref().map(|evaluating| evaluating.changes.clone());
+                let joined = evaluating.as_ref().map(|evaluating| evaluating.joined.clone());
                 let session = move || {
-                    WorkerSession::new(identity, registry.clone(), kernels)
+                    let session = WorkerSession::new(identity, registry.clone(), kernels)
                         .with_workers(move || native_builder(registry.clone()).kernels(kernels))
-                        .with_guard(catch_panics)
+                        .with_guard(catch_panics);
+                    match evaluating {
+                        Some(evaluating) => session.with_evaluator((evaluating.evaluator)()),
+                        None => session,
+                    }
                 };
-                match serve(session, say.clone(), socket, &mut resume, leave.clone()).await {
+                let heard = tells(say.clone(), joined);
+                match serve(session, heard, socket, &mut resume, (leave.clone(), changes)).await {
+                    // One that has been let in before comes back to a hub that is started again.
+                    SessionEnd::Final(end) if config.evaluating.is_some() && resume.is_some() => {
+                        end.reason().to_owned()
+                    }
+                    SessionEnd::Final(WorkerEnd::NameTaken(_)) => return WorkerEnd::NameTaken(config.name),
                     SessionEnd::Final(end) => return end,
                     SessionEnd::Lost { reason, .. } if *leave.borrow() => {
                         return WorkerEnd::Closed(format!("{ASKED_TO_LEAVE}; {reason}"));
@@ -154,20 +199,45 @@ async fn asked(leave: &mut watch::Receiver<bool>) {
     }
 }
 
+/// Returns when there may be something to send that no frame from the hub has brought about.
+async fn changed(changes: &mut Option<watch::Receiver<()>>) {
+    if let Some(changes) = changes
+        && changes.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Tells people about runs that cannot be run here, and whom it concerns that the hub has let the worker in.
+fn tells(say: impl Fn(&str), joined: Option<Arc<dyn Fn() + Send + Sync>>) -> impl FnMut(&WorkerSession) {
+    let mut unable_for = None;
+    move |session| {
+        if let Some(joined) = joined.as_ref().filter(|_| *session.state() == SessionState::Ready) {
+            joined();
+        }
+        let inability = session.inability();
+        if let Some((run, inability)) = inability.filter(|(run, _)| unable_for != Some(*run)) {
+            say(&format!("this worker cannot run the hub's run {run}, and waits for the next one: {inability}"));
+        }
+        unable_for = inability.map(|(run, _)| run);
+    }
+}
+
 /// Moves frames between the socket and the thread that works.
 async fn serve(
     session: impl FnOnce() -> WorkerSession + Send + 'static,
-    say: impl Fn(&str) + Send + 'static,
+    heard: impl FnMut(&WorkerSession) + Send + 'static,
     socket: HubSocket,
     resume: &mut Option<[u8; 16]>,
-    mut leave: watch::Receiver<bool>,
+    (mut leave, changes): (watch::Receiver<bool>, Option<watch::Receiver<()>>),
 ) -> SessionEnd {
     let (from_hub, incoming) = mpsc::channel::<Incoming>(QUEUED_FRAMES);
     let (outgoing, to_hub) = mpsc::channel::<Bytes>(QUEUED_FRAMES);
     let (done, ended) = oneshot::channel();
     let work = move || {
         // A panic ends this session, not the process: the hub may be in it.
-        let end = catch_unwind(AssertUnwindSafe(|| work(session(), say, incoming, &outgoing)));
+        let end = catch_unwind(AssertUnwindSafe(|| work(session(), heard, incoming, &outgoing)));
         // The receiver may be gone.
         let _ = done.send(end.map_err(|panic| words(&*panic)));
     };
@@ -181,7 +251,7 @@ async fn serve(
         Some(format!("its lease was not done within {} s", LEAVE_DEADLINE.as_secs()))
     };
     let lost = tokio::select! {
-        lost = carry(socket, from_hub, to_hub, wish) => lost,
+        lost = carry(socket, from_hub, to_hub, (wish, changes)) => lost,
         lost = overdue => lost,
     };
     // The thread sees that its channels are closed and ends within a slice, unless an environment hangs: whoever was asked
@@ -211,6 +281,9 @@ async fn serve(
             let advice = "a hub that was restarted may have new tokens: take the one that it prints";
             SessionEnd::Final(WorkerEnd::Refused(format!("{reason}; {advice}")))
         }
+        SessionState::Refused { code: Some(RefusalCode::NameTaken), reason } => {
+            SessionEnd::Final(WorkerEnd::NameTaken(reason))
+        }
         SessionState::Refused { reason, .. } => SessionEnd::Final(WorkerEnd::Refused(reason)),
         SessionState::Closed { reason } => SessionEnd::Final(WorkerEnd::Closed(reason)),
         state @ (SessionState::Connecting | SessionState::Ready) => SessionEnd::Lost {
@@ -225,7 +298,7 @@ async fn carry(
     socket: HubSocket,
     from_hub: mpsc::Sender<Incoming>,
     mut to_hub: mpsc::Receiver<Bytes>,
-    mut leave: watch::Receiver<bool>,
+    (mut leave, mut changes): (watch::Receiver<bool>, Option<watch::Receiver<()>>),
 ) -> Option<String> {
     let (mut sink, mut stream) = socket.split();
     let read = async {
@@ -236,6 +309,12 @@ async fn carry(
                 () = asked(&mut leave), if !is_leaving => {
                     is_leaving = true;
                     if from_hub.send(Incoming::Leave).await.is_err() {
+                        return None;
+                    }
+                    continue;
+                }
+                () = changed(&mut changes) => {
+                    if from_hub.send(Incoming::Wake).await.is_err() {
                         return None;
                     }
                     continue;
@@ -281,24 +360,16 @@ async fn carry(
     }
 }
 
-/// Works until the session or the connection is over; `say` tells people about runs that cannot be run here. Returns where
-/// the session stood then, and how to resume it.
+/// Works until the session or the connection is over; calls `heard` after each frame. Returns where the session stood then,
+/// and how to resume it.
 fn work(
     mut session: WorkerSession,
-    say: impl Fn(&str),
+    mut heard: impl FnMut(&WorkerSession),
     mut incoming: mpsc::Receiver<Incoming>,
     outgoing: &mpsc::Sender<Bytes>,
 ) -> (SessionState, Option<[u8; 16]>) {
     let epoch = Instant::now();
     let mut steps = 1;
-    let mut unable_for = None;
-    let mut heard = |session: &WorkerSession| {
-        let inability = session.inability();
-        if let Some((run, inability)) = inability.filter(|(run, _)| unable_for != Some(*run)) {
-            say(&format!("this worker cannot run the hub's run {run}, and waits for the next one: {inability}"));
-        }
-        unable_for = inability.map(|(run, _)| run);
-    };
     while exchange(&mut session, &mut incoming, outgoing, &mut heard) {
         if session.has_work() {
             let began = epoch.elapsed();
@@ -348,6 +419,7 @@ fn exchange(
                 heard(session);
             }
             Some(Incoming::Leave) => session.leave_when_done(ASKED_TO_LEAVE),
+            Some(Incoming::Wake) => {}
             None => return false,
         }
     }
@@ -377,7 +449,8 @@ mod tests {
                 thread::park();
             }
         };
-        let end = timeout(Duration::from_secs(60), serve(hangs, |_| (), socket.unwrap(), &mut None, leave)).await;
+        let end =
+            timeout(Duration::from_secs(60), serve(hangs, |_| (), socket.unwrap(), &mut None, (leave, None))).await;
         let Ok(SessionEnd::Lost { reason, was_ready: false }) = end else { panic!("it waits for ever") };
         assert!(reason.ends_with("; its environments hang"), "{reason}");
     }

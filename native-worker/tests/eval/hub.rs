@@ -39,7 +39,7 @@ pub(crate) fn others_find_a_worker_through_a_hub() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let hub = runtime.block_on(Hub::start(config("/nowhere".as_ref()), &Registry::builtin())).unwrap();
     let url = format!("ws://{}", hub.address()).parse().unwrap();
-    let at_hub = EvalHub { url, token: hub.evaluator_token(), trust: Trust::default() };
+    let at_hub = EvalHub { url, token: hub.worker_token(), trust: Trust::default() };
     let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let [here, elsewhere] = dirs.each_ref().map(|dir| EvalNames::new(dir.path()).with_hub(at_hub.clone()));
 
@@ -49,7 +49,7 @@ pub(crate) fn others_find_a_worker_through_a_hub() {
     assert!(matches!(elsewhere.create("judge", &run), Err(EvalWorkerError::NameTaken(_))));
     assert!(elsewhere.list().is_empty());
     assert!(matches!(at_hub.find("nobody"), Err(EvalWorkerError::UnknownName { .. })));
-    let stranger = EvalHub { token: hub.worker_token(), ..at_hub.clone() };
+    let stranger = EvalHub { token: hub.viewer_token(), ..at_hub.clone() };
     assert!(matches!(stranger.find("judge"), Err(EvalWorkerError::Io(_))));
 
     let mut far = elsewhere.find("judge").unwrap();
@@ -77,7 +77,7 @@ pub(crate) fn a_worker_comes_back_to_a_hub_that_was_started_again() {
     let dir = tempfile::tempdir().unwrap();
     let tokens = dir.path().join("tokens.json");
     let mut create = Command::new(env!("CARGO_BIN_EXE_rollmesh"));
-    create.args(["tokens", "create", "--role", "evaluator", "--file"]).arg(&tokens);
+    create.args(["tokens", "create", "--role", "worker", "--file"]).arg(&tokens);
     let token = String::from_utf8(create.output().unwrap().stdout).unwrap();
     let token = token.split_whitespace().find_map(|word| Token::from_hex(word).ok()).unwrap();
     let start = |listen| {

@@ -15,6 +15,8 @@ mod hub;
 mod lab;
 #[cfg(target_os = "linux")]
 mod names;
+#[cfg(target_os = "linux")]
+mod shell;
 
 #[cfg(not(target_os = "linux"))]
 fn main() {}
@@ -29,7 +31,11 @@ fn main() -> std::process::ExitCode {
     names::be_one_who_forgot();
     rollmesh::eval::eval_process(lab::registry);
     names::be_somebody_else();
-    let tests: [(&str, fn()); 31] = [
+    let tests: [(&str, fn()); 32] = [
+        (
+            "evaluators_are_hosted_asked_and_listed_from_the_shell",
+            shell::evaluators_are_hosted_asked_and_listed_from_the_shell,
+        ),
         ("there_is_nothing_before_something_was_submitted", contract::there_is_nothing_before_something_was_submitted),
         ("a_result_has_a_reward_and_frames", contract::a_result_has_a_reward_and_frames),
         ("only_the_second_result_is_ever_returned", contract::only_the_second_result_is_ever_returned),

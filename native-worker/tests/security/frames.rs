@@ -3,9 +3,9 @@
 use rollmesh_core::protocol::{
     Kind, Message, Role, Token, allow,
     message::{
-        AbandonEpisode, CallProgress, Chunk, Credit, EndEpisode, EvaluatorBytes, EvaluatorName, EvaluatorTaken,
-        FragmentUpload, GetAction, Goodbye, LeaseRefused, LogAction, LogReturns, ManageTokens, Progress, Request,
-        RunAnswer, StartEpisode, Watch, WeightsApplied,
+        AbandonEpisode, Ask, AskCancel, CallProgress, Chunk, Credit, EndEpisode, FragmentUpload, GetAction, Goodbye,
+        LeaseRefused, LogAction, LogReturns, ManageTokens, Progress, Request, RunAnswer, StartEpisode, Watch,
+        WeightsApplied,
     },
 };
 
@@ -51,9 +51,8 @@ pub(crate) fn proper(role: Role) -> Vec<Vec<u8>> {
         Message::LogReturns(LogReturns { episode: 1, returns: vec![0; 20], infos: vec![] }),
         Message::EndEpisode(EndEpisode { episode: 1, truncated: true, observations: vec![0; 40] }),
         Message::AbandonEpisode(AbandonEpisode { episode: 1 }),
-        Message::EvaluatorName(EvaluatorName { name: "eval-1".into(), serves: true }),
-        Message::EvaluatorBytes(EvaluatorBytes { peer: 3, data: vec![1; 500] }),
-        Message::EvaluatorTaken(EvaluatorTaken { peer: 3, bytes: 500 }),
+        Message::Ask(Ask { ask: 3, name: "eval-1".into(), body: vec![35; 500] }),
+        Message::AskCancel(AskCancel { ask: 3 }),
     ];
     messages.iter().map(Message::encode).collect()
 }

@@ -36,13 +36,11 @@ async fn nobody_says_what_its_role_does_not_allow() {
     let hub = TestHub::start().await;
     let mut operator = hub.operator().await;
     let client = create(&mut operator, Role::Client, 0).await;
-    let evaluator = create(&mut operator, Role::Evaluator, 0).await;
     let holders = [
         (Role::Viewer, hub.viewer_token()),
         (Role::Operator, hub.operator_token()),
         (Role::Worker, hub.hub.worker_token()),
         (Role::Client, client),
-        (Role::Evaluator, evaluator),
     ];
     let cases = holders.iter().flat_map(|holder| Kind::ALL.iter().map(move |kind| (*holder, *kind)));
     let asked = stream::iter(cases).map(|((role, token), kind)| {

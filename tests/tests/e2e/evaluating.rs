@@ -87,7 +87,7 @@ async fn a_tab_evaluates_under_a_name_with_the_same_bits() {
     let page = Dashboard::start().await;
     let hub = hub().await;
     let url = format!("ws://{}", hub.address()).parse().expect("a hub's address");
-    let at_hub = EvalHub { url, token: hub.evaluator_token(), trust: Trust::default() };
+    let at_hub = EvalHub { url, token: hub.worker_token(), trust: Trust::default() };
     let find = move || at_hub.find("judge");
     page.go_to(&hub.dashboard_url()).await;
     evaluate_as(&page, "judge").await;

@@ -2,7 +2,7 @@
 
 use rollmesh_core::{
     env::EnvRegistry,
-    eval_worker::check_name,
+    evaluation::check_name,
     run::{EvaluationConfig, RunConfig},
 };
 

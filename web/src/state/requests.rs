@@ -139,7 +139,7 @@ impl Requests {
             Action::Evaluate(_) => Message::ManageTokens(ManageTokens {
                 request,
                 action: TokenAction::Create.to_wire(),
-                role: Role::Evaluator.to_wire(),
+                role: Role::Worker.to_wire(),
                 token: 0,
                 seconds: EVALUATOR_SECONDS,
             }),

@@ -370,7 +370,7 @@ fn this_tab_evaluates_under_a_name_with_a_token_of_its_own() {
     let mut state = online();
     let judge = evaluator("CartPole-v1", ["judge", "1", "7", "64"]).expect("valid");
     let effects = reduce(&mut state, Event::Act(Action::Evaluate(judge.clone())));
-    let (role, action) = (Role::Evaluator.to_wire(), TokenAction::Create.to_wire());
+    let (role, action) = (Role::Worker.to_wire(), TokenAction::Create.to_wire());
     let wish = ManageTokens { request: 1, action, role, token: 0, seconds: 24 * 60 * 60 };
     assert_eq!(effects, [send(Message::ManageTokens(wish))]);
     assert!(state.obstacle(&Action::Join).is_some(), "a tab does one thing");

@@ -5,6 +5,7 @@ use crate::{
     config::Config,
     env::EnvSpaces,
     episode::GlobalVars,
+    evaluation::EvalOutcome,
     filter::Filter,
     ids::PolicyId,
     policy::{Gradients, LearnInfo},
@@ -55,4 +56,6 @@ pub enum WorkerAnswer {
     Value(Config),
     /// What a function has answered for each environment or policy, in their order.
     Values(Vec<Config>),
+    /// The outcome of an evaluation.
+    Evaluated(Box<EvalOutcome>),
 }

@@ -33,7 +33,7 @@ pub struct CalledWorker {
 pub type Guard = fn(&mut dyn FnMut()) -> Result<(), String>;
 
 /// Nobody catches panics.
-pub(in crate::worker) fn unguarded(work: &mut dyn FnMut()) -> Result<(), String> {
+pub(crate) fn unguarded(work: &mut dyn FnMut()) -> Result<(), String> {
     work();
     Ok(())
 }

@@ -56,6 +56,8 @@ pub enum CommandErrorKind {
     Panicked,
     /// Too many calls wait.
     Busy,
+    /// The hub has cancelled the call.
+    Cancelled,
 }
 
 impl CommandError {

@@ -1,6 +1,6 @@
 //! From a command to a method.
 
-use super::{CommandError, PolicyRoles, TrainedPolicies, WorkerAnswer, WorkerCommand};
+use super::{CommandError, CommandErrorKind, PolicyRoles, TrainedPolicies, WorkerAnswer, WorkerCommand};
 use crate::{
     prelude::*,
     worker::{NewPolicy, PoliciesToTrain, RolloutError, RolloutWorker},
@@ -74,6 +74,10 @@ impl RolloutWorker {
             Command::ForPolicy { id, function } => Answer::Value(self.for_policy_by_name(&id, &function)?),
             Command::ForEachPolicy(function) => Answer::Values(self.foreach_policy_by_name(&function)?),
             Command::ForEachPolicyToTrain(function) => Answer::Values(self.foreach_policy_to_train_by_name(&function)?),
+            Command::Evaluate { .. } => {
+                let why = "this worker samples, and has no evaluation of its own: ask one that evaluates";
+                return Err(CommandError::new(CommandErrorKind::NotSetUp, why));
+            }
         })
     }
 

@@ -10,8 +10,9 @@ mod tests;
 mod wire;
 
 pub use answer::WorkerAnswer;
+pub(crate) use called::unguarded;
 pub use called::{CalledWorker, Guard};
-pub(super) use called::{PanicWords, guarded, unguarded};
+pub(super) use called::{PanicWords, guarded};
 pub use error::{CommandError, CommandErrorKind};
 pub use setup::WorkerSetup;
 
@@ -19,6 +20,7 @@ use super::{NamedFn, PolicyConfig, SgdOptions};
 use crate::{
     batch::AnyBatch,
     episode::GlobalVars,
+    evaluation::EvaluationRequest,
     filter::Filter,
     ids::PolicyId,
     policy::{Gradients, PolicyState},
@@ -189,13 +191,30 @@ pub enum WorkerCommand {
     ForEachPolicy(NamedFn),
     /// To call a [policy function](super::Registry::with_policy_fn) with each of its policies that is trained.
     ForEachPolicyToTrain(NamedFn),
+
+    /// For an evaluation, of the worker's own description: see [`Evaluates`](crate::evaluation::Evaluates). Unlike other
+    /// commands it can be cancelled.
+    #[doc(alias = "RayEvalWorker")]
+    Evaluate {
+        /// The weights; none for those that the worker was given last.
+        weights: Option<Weights>,
+        /// What to play.
+        request: EvaluationRequest,
+    },
 }
 
 impl WorkerCommand {
     /// Whether workers tell that they get on with it while they do it. Learning is done in one go.
     #[must_use]
     pub fn reports_progress(&self) -> bool {
-        matches!(self, Self::Sample)
+        matches!(self, Self::Sample | Self::Evaluate { .. })
+    }
+
+    /// Whether workers that evaluate do it for others: an evaluation, or the end of all. Looks at the number of the command
+    /// alone; the worker reads the rest.
+    #[must_use]
+    pub fn is_for_others(body: &[u8]) -> bool {
+        wire::is_for_others(body)
     }
 
     /// Whether it samples.

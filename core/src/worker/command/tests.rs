@@ -1,4 +1,4 @@
-use core::iter;
+use core::{iter, num::NonZeroU32};
 
 use super::*;
 use crate::{
@@ -8,6 +8,7 @@ use crate::{
     env::EnvSpaces,
     episode::{Quarantined, RolloutMetrics, SamplerPerf},
     estimate::Sample,
+    evaluation::{EpisodeTrace, EvalWorkerError, EvaluatedEpisode, Evaluation, EvaluationRequest, Frames},
     filter::FilterKind,
     ids::{AgentId, CallId, WeightsVersion},
     protocol::{Kind, Message, message},
@@ -141,6 +142,14 @@ fn every_command_travels_unchanged() {
         WorkerCommand::ForPolicy { id: P, function: function() },
         WorkerCommand::ForEachPolicy(function()),
         WorkerCommand::ForEachPolicyToTrain(NamedFn::new("name")),
+        WorkerCommand::Evaluate { weights: Some(named(-0.0)), request: EvaluationRequest::new(300) },
+        WorkerCommand::Evaluate {
+            weights: None,
+            request: EvaluationRequest {
+                reward_key: "infos/a/b".parse().ok(),
+                ..EvaluationRequest::of_episodes(NonZeroU32::MIN, 7)
+            },
+        },
     ];
     for command in commands {
         let bytes = command.encode().unwrap();
@@ -191,6 +200,56 @@ fn metrics() -> WorkerMetrics {
     }
 }
 
+/// With so many pictures.
+fn evaluation(pictures: usize) -> Evaluation {
+    let rgb = (0..pictures * 6).map(|at| (at * at) as u8).collect();
+    let trace = EpisodeTrace { episode: 2, obs_len: 2, obs: vec![1.5, -0.0, f32::INFINITY, 7.0], is_cut: false };
+    Evaluation {
+        weights_version: WeightsVersion(5),
+        episodes: vec![EvaluatedEpisode { env: 1, episode: 300, episode_return: 0.1, len: 7, terminated: true }],
+        env_steps: 7,
+        frames: Frames::of(2, 1, rgb, false),
+        trace: Some(trace),
+        ..Evaluation::default()
+    }
+}
+
+#[test]
+fn pictures_that_are_too_many_are_cut_and_say_so() {
+    // Bytes that no compression makes fewer.
+    let (width, mut state) = (1 << 20, 1u64);
+    let rgb: Vec<u8> = iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    })
+    .take(30 * 3 * width as usize)
+    .collect();
+    let large = Evaluation { frames: Frames::of(width, 1, rgb, false), ..evaluation(0) };
+    let bytes = WorkerAnswer::Evaluated(Box::new(Ok(large.clone()))).encode().unwrap();
+    let Ok(WorkerAnswer::Evaluated(found)) = WorkerAnswer::decode(&bytes) else { panic!("an evaluation") };
+    let found = found.unwrap();
+    let frames = found.frames.as_ref().unwrap();
+    assert!(frames.is_cut && frames.len() == 15 && large.frames.unwrap().rgb().starts_with(frames.rgb()));
+    assert_eq!(found.episodes, large.episodes);
+}
+
+#[test]
+fn pictures_that_claim_more_than_they_have_are_refused() {
+    let bytes = WorkerAnswer::Evaluated(Box::new(Ok(evaluation(3)))).encode().unwrap();
+    for at in 0..bytes.len() {
+        for value in [0, 0x7f, 0xff] {
+            let mut bytes = bytes.clone();
+            bytes[at] = value;
+            // Whatever it says, it is read or refused.
+            if let Ok(WorkerAnswer::Evaluated(found)) = WorkerAnswer::decode(&bytes)
+                && let Ok(Evaluation { frames: Some(frames), .. }) = *found
+            {
+                assert!(frames.rgb().len() <= 255 * bytes.len());
+            }
+        }
+    }
+}
+
 #[test]
 fn every_answer_travels_unchanged() {
     let [single, multi] = batches();
@@ -221,6 +280,8 @@ fn every_answer_travels_unchanged() {
         WorkerAnswer::Port(8_000),
         WorkerAnswer::Value(arguments(r#"{"a":0.1}"#)),
         WorkerAnswer::Values(vec![arguments(r#"{"a":1}"#), Config::new()]),
+        WorkerAnswer::Evaluated(Box::new(Ok(evaluation(3)))),
+        WorkerAnswer::Evaluated(Box::new(Err(EvalWorkerError::setup("policy", "no device")))),
     ];
     for answer in answers {
         let bytes = answer.encode().unwrap();

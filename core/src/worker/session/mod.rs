@@ -1,6 +1,7 @@
 //! A worker's side of the protocol, without IO. Not here: sockets, clocks, and when to connect again.
 
 mod calls;
+mod evaluations;
 mod leases;
 mod pace;
 #[cfg(test)]
@@ -9,6 +10,7 @@ mod work;
 
 use bytes::Bytes;
 use calls::{Advanced, Calls, Done};
+use evaluations::Evaluations;
 use leases::{Leases, Turn};
 use pace::Pace;
 
@@ -17,14 +19,15 @@ use super::{
     command::{PanicWords, guarded, unguarded},
 };
 use crate::{
-    ids::{LeaseId, WeightsVersion, WorkerId},
+    evaluation::Evaluates,
+    ids::{CallId, LeaseId, WeightsVersion, WorkerId},
     kernels::Kernels,
     lease::Lease,
     prelude::*,
     protocol::{
         Inability, InabilityKind, Inbox, Message, Outbox, Received, RefusalCode, Role,
         convert::{self, FragmentLimits},
-        handshake::{self, HandshakeError, Identity},
+        handshake::{self, HandshakeError, Identity, PeerService},
         message::{CallProgress, Goodbye, LeaseGrant, RunAnswer, RunStart, WeightsApplied, Welcome},
         printable,
     },
@@ -97,6 +100,8 @@ pub struct WorkerSession {
     run: Option<ActiveRun>,
     leases: Leases,
     calls: Calls,
+    /// Of a worker that evaluates instead.
+    evaluations: Option<Evaluations>,
     guard: Guard,
     counters: SessionCounters,
 }
@@ -155,6 +160,7 @@ impl WorkerSession {
             run: None,
             leases: Leases::default(),
             calls: Calls::new(CalledWorker::new(workers)),
+            evaluations: None,
             guard: unguarded,
             counters: SessionCounters::default(),
         };
@@ -199,6 +205,18 @@ impl WorkerSession {
         self
     }
 
+    /// Makes this a worker that evaluates under its name: it answers calls with this, and takes no part in runs.
+    #[must_use]
+    pub fn with_evaluator(mut self, evaluator: Box<dyn Evaluates>) -> Self {
+        self.evaluations = Some(Evaluations::new(evaluator));
+        // The Hello, which has not been sent.
+        if let Some(Ok(Message::Hello(mut hello))) = self.outbox.poll_frame().map(|frame| Message::decode(&frame)) {
+            hello.capabilities = PeerService::Evaluates.capabilities();
+            self.send(&Message::Hello(hello));
+        }
+        self
+    }
+
     /// Takes a frame from the hub.
     pub fn handle_frame(&mut self, frame: &[u8]) {
         if self.is_over() {
@@ -227,13 +245,17 @@ impl WorkerSession {
 
     /// The next frame to send to the hub. Also after the end of the session: the last word may be a farewell.
     pub fn poll_frame(&mut self) -> Option<Bytes> {
+        while let Some(done) = self.evaluations.as_mut().and_then(Evaluations::poll) {
+            self.answer(done);
+        }
         self.outbox.poll_frame()
     }
 
     /// True if [`work`](Self::work) has something to do now.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.may_call() || self.leases.running().is_some() || self.may_begin()
+        let evaluates = self.evaluations.as_ref().is_some_and(Evaluations::has_work);
+        evaluates || self.may_call() || self.leases.running().is_some() || self.may_begin()
     }
 
     /// Does a call, if one waits, and works for at most `max_vector_steps` steps of all slots of a lease, so that a caller
@@ -241,6 +263,9 @@ impl WorkerSession {
     /// is done. A call for a sample is done in spans of a few milliseconds on the worker's clock, if it
     /// has one; any other takes as long as it takes.
     pub fn work(&mut self, max_vector_steps: u32, now: Micros) {
+        if let Some(call) = self.evaluations.as_mut().and_then(|evaluations| evaluations.work(now)) {
+            self.send(&Message::CallProgress(CallProgress { call: call.0 }));
+        }
         if self.may_call() {
             match self.calls.advance(now) {
                 Some(Advanced::Done(done)) => self.answer(done),
@@ -332,6 +357,7 @@ impl WorkerSession {
         self.run = None;
         self.leases = Leases::default();
         self.calls.stop();
+        self.evaluations.iter_mut().for_each(Evaluations::end);
     }
 
     fn handle_message(&mut self, message: Message) {
@@ -354,8 +380,17 @@ impl WorkerSession {
                 refused.into_iter().for_each(|done| self.answer(done));
             }
             Message::Call(call) => {
-                let refused = self.calls.call(call);
-                refused.into_iter().for_each(|done| self.answer(done));
+                let done = match &mut self.evaluations {
+                    Some(evaluations) => evaluations.call(CallId(call.call), &call.body),
+                    None => self.calls.call(call),
+                };
+                done.into_iter().for_each(|done| self.answer(done));
+            }
+            Message::CallCancel(cancel) => {
+                // Other commands take their time.
+                let evaluations = self.evaluations.as_mut();
+                let done = evaluations.and_then(|evaluations| evaluations.cancel(CallId(cancel.call)));
+                done.into_iter().for_each(|done| self.answer(done));
             }
             Message::Credit(credit) => self.outbox.grant(credit.bytes),
             // The inbox lets nothing else through but a second answer.

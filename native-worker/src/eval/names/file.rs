@@ -15,22 +15,22 @@ use super::{ENDING, EvalNames, LOOK_AGAIN};
 
 /// What a name's file says.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Address {
-    pub(super) port: u16,
-    pub(super) token: String,
+pub(in crate::eval) struct Address {
+    pub(in crate::eval) port: u16,
+    pub(in crate::eval) token: String,
     /// For people who wonder which process it is.
-    pub(super) pid: u32,
+    pub(in crate::eval) pid: u32,
 }
 
 /// A name that this process has, until this is dropped or it ends in whatever way.
-pub(super) struct Name {
-    pub(super) file: PathBuf,
+pub(in crate::eval) struct Name {
+    pub(in crate::eval) file: PathBuf,
     lock: File,
 }
 
 impl Name {
     /// None if somebody else has it.
-    pub(super) fn take(names: &EvalNames, name: &str) -> io::Result<Option<Self>> {
+    pub(in crate::eval) fn take(names: &EvalNames, name: &str) -> io::Result<Option<Self>> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&names.dir)?;
         let lock = names.dir.join(format!("{name}.lock"));
         let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(lock)?;
@@ -54,7 +54,7 @@ impl Name {
     }
 
     /// Says where the worker is. Appears whole, in the place of what another one may have left.
-    pub(super) fn write(&self, address: &Address) -> io::Result<()> {
+    pub(in crate::eval) fn write(&self, address: &Address) -> io::Result<()> {
         let unfinished = self.file.with_extension(format!("{}.tmp", std::process::id()));
         let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished).and_then(|file| {
             serde_json::to_writer(&file, address)?;
@@ -68,7 +68,7 @@ impl Name {
     }
 
     /// From now on others can have it.
-    pub(super) fn give_up(&self) {
+    pub(in crate::eval) fn give_up(&self) {
         let _ = fs::remove_file(&self.file);
         let _ = self.lock.unlock();
     }
@@ -81,7 +81,7 @@ impl Drop for Name {
 }
 
 /// None for a file of another user, or that others may read: who else could have written there is no worker of this one's.
-pub(super) fn read(file: &Path) -> Option<Address> {
+pub(in crate::eval) fn read(file: &Path) -> Option<Address> {
     let file = File::open(file).ok()?;
     let about = file.metadata().ok()?;
     if about.uid() != rustix::process::geteuid().as_raw() || about.mode() & 0o077 != 0 {

@@ -1,9 +1,8 @@
-//! Evaluation workers with names: processes that outlive whoever started them, and are found again by others.
+//! Evaluation workers with names: processes that outlive the program that started them, and are found again by other programs.
 //!
-//! Each has a file in a directory, which only its user can read: a port of the loopback device, and a token. Whoever has
-//! the file may connect, submit, poll and shut it down. Where they are known to a hub, evaluators of the hub may.
+//! Each is a hub for itself, and has a file in a directory, which only its user can read: the hub's port on the loopback
+//! device, and a token. Handles that can read the file connect there. A worker with a name can evaluate at another hub, too.
 
-mod door;
 mod file;
 
 use std::{
@@ -17,20 +16,21 @@ use std::{
 };
 
 use rollmesh_core::{
-    eval_worker::{EvalWorkerError, FrameLimits, check_name},
+    evaluation::{EvalWorkerError, check_name},
+    protocol::Token,
     run::RunConfig,
 };
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::door::serve_worker;
-use self::file::{Address, read};
+use self::file::read;
+pub(super) use self::file::{Address, Name};
 use super::{
     EvalWorker,
-    connection::Connection,
     hub::{EvalHub, HubWay},
+    pipe::{read_json, write_json},
     process::{VARIABLE, check_not_started_as_one},
-    wire::{receive_at_most, send},
 };
+use crate::control::{HubUrl, HubUrlError, Trust};
 
 /// What a program has to do that is started again as a worker.
 const FIRST_IN_MAIN: &str = "call rollmesh::eval::eval_process first in the program's main";
@@ -40,9 +40,7 @@ pub(crate) const WORKER_COMMAND: &str = "eval-worker";
 const DIR_VARIABLE: &str = "ROLLMESH_STATE_DIR";
 /// How long a process has to say that it is a worker; it may ask a hub meanwhile.
 const FOUNDING: Duration = Duration::from_secs(60);
-/// The most that it says.
-const FOUNDING_LIMITS: FrameLimits = FrameLimits { text: 1 << 20, bytes: 0 };
-/// A worker that closes connections may be about to end: it is looked after again for so long, …
+/// A worker that cannot be reached may be about to end: it is tried again for so long, …
 const ENDING: Duration = Duration::from_secs(1);
 /// … this often.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -54,8 +52,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 ///
 /// # let dir = std::env::temp_dir().join(format!("rollmesh-names-doc-{}", std::process::id()));
 /// let names = EvalNames::new(&dir);
-/// let error = names.find("nobody").unwrap_err().to_string();
-/// assert!(error.starts_with("there is no evaluation worker 'nobody' in "));
+/// let error = names.find("missing").unwrap_err().to_string();
+/// assert!(error.starts_with("there is no evaluation worker 'missing' in "));
 /// ```
 #[derive(Clone, Debug)]
 pub struct EvalNames {
@@ -65,11 +63,11 @@ pub struct EvalNames {
 
 /// What the process of a worker with a name is told when it starts.
 #[derive(Serialize, Deserialize)]
-struct Founding {
-    dir: PathBuf,
-    name: String,
-    run: RunConfig,
-    hub: Option<HubWay>,
+pub(super) struct Founding {
+    pub(super) dir: PathBuf,
+    pub(super) name: String,
+    pub(super) run: RunConfig,
+    pub(super) hub: Option<HubWay>,
 }
 
 impl EvalNames {
@@ -79,9 +77,8 @@ impl EvalNames {
         Self { dir: dir.into(), hub: None }
     }
 
-    /// Names are those of a hub, too: workers that get one are found through the hub by whoever has a token of an
-    /// evaluator, and those that are not in the directory are looked for there. A worker whose connection to the hub is
-    /// lost goes on, and connects again.
+    /// Names are those of another hub, too: workers that get one are found through that hub with a token of a worker, and
+    /// names that are not in the directory are looked for there. A worker whose connection to the hub is lost connects again.
     #[must_use]
     pub fn with_hub(self, hub: EvalHub) -> Self {
         Self { hub: Some(hub), ..self }
@@ -117,13 +114,11 @@ impl EvalNames {
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(EvalWorkerError::setup("process", "it has no pipes"));
         };
-        let hub = self.hub.as_ref().map(HubWay::from);
-        let founding = Founding { dir: self.dir.clone(), name: name.into(), run: run.clone(), hub };
+        let founding = self.founding(name, run);
         let (tell, told) = mpsc::channel();
         let ask = move || {
-            let said = send(stdin, &founding, &[])
-                .and_then(|()| receive_at_most::<Result<(), EvalWorkerError>>(stdout, FOUNDING_LIMITS));
-            // Whoever does not wait any more does not hear it.
+            let said = write_json(stdin, &founding).and_then(|()| read_json::<Result<(), EvalWorkerError>>(stdout));
+            // The caller may have given up.
             let _ = tell.send(said);
         };
         let told = match thread::Builder::new().name("eval-founding".into()).spawn(ask) {
@@ -131,17 +126,22 @@ impl EvalNames {
             Err(error) => Err(error),
         };
         if told.is_err() {
-            // Whatever it is, it is no worker, and nobody else would end it.
+            // It is no worker, and nothing else would end it.
             let _ = child.kill();
         }
-        // Whoever starts it and stays does not leave a dead process behind.
+        // A caller that lives longer than the worker leaves no dead process behind.
         let _ = thread::Builder::new().name("eval-worker-end".into()).spawn(move || child.wait());
         told.map_err(|error| {
             let reason = format!("it does not say that it is a worker ({error}): {FIRST_IN_MAIN}");
             EvalWorkerError::setup("process", reason)
-        })?
-        .0?;
+        })??;
         self.find_here(name)
+    }
+
+    /// What the process of a worker with this name is to be.
+    pub(super) fn founding(&self, name: &str, run: &RunConfig) -> Founding {
+        let hub = self.hub.as_ref().map(HubWay::from);
+        Founding { dir: self.dir.clone(), name: name.into(), run: run.clone(), hub }
     }
 
     /// A worker that was started under this name, in this process or another one, with nothing asked for by this handle.
@@ -162,11 +162,12 @@ impl EvalNames {
             let Some(address) = self.address(name) else {
                 return Err(EvalWorkerError::UnknownName { name: name.into(), place: self.dir.display().to_string() });
             };
-            match Connection::open(address.port, &address.token) {
-                Ok(connection) => return Ok(EvalWorker::connected(connection)),
-                // One that is just ending closes its door last.
-                Err(error) if is_end(&error) && Instant::now() < patience => thread::sleep(LOOK_AGAIN),
-                Err(error) => return Err(EvalWorkerError::io(error)),
+            match address.hub().and_then(|hub| hub.find(name)) {
+                // One that is ending is no longer there before its file has gone.
+                Err(EvalWorkerError::Io(_) | EvalWorkerError::UnknownName { .. }) if Instant::now() < patience => {
+                    thread::sleep(LOOK_AGAIN);
+                }
+                found => return found,
             }
         }
     }
@@ -185,7 +186,7 @@ impl EvalNames {
     /// Where the worker of a name is, if there is one. What one has left that ended without a word is removed.
     fn address(&self, name: &str) -> Option<Address> {
         let file = self.dir.join(format!("{name}.json"));
-        // While this one holds the lock nobody founds a worker, so what is removed is nobody's.
+        // While this process holds the lock no worker takes the name, so the file that is removed is stale.
         if let Ok(lock) = File::open(self.dir.join(format!("{name}.lock")))
             && lock.try_lock_shared().is_ok()
         {
@@ -196,8 +197,12 @@ impl EvalNames {
     }
 }
 
-/// Whether an error says that whoever was there has gone.
-fn is_end(error: &io::Error) -> bool {
-    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+impl Address {
+    /// The worker's own hub.
+    fn hub(&self) -> Result<EvalHub, EvalWorkerError> {
+        let url: HubUrl =
+            format!("ws://127.0.0.1:{}", self.port).parse().map_err(|error: HubUrlError| EvalWorkerError::io(error))?;
+        let token = Token::from_hex(&self.token).map_err(EvalWorkerError::io)?;
+        Ok(EvalHub { url, token, trust: Trust::default() })
+    }
 }

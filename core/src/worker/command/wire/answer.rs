@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     MAX_JSON_BYTES,
     command::size,
+    evaluation::{OutcomeForm, read_outcome, write_outcome},
     metrics::MetricsForm,
     parts::{
         AtMost, BatchForm, ByPolicy, Bytes, Json, Policies, VarsForm, by_policy, json, read_filters, read_weights,
@@ -48,6 +49,7 @@ enum Form<'a> {
     Port(u16),
     Value(&'a str),
     Values(#[serde(borrow)] AtMost<Cow<'a, str>, MAX_VALUES>),
+    Evaluated(#[serde(borrow)] OutcomeForm<'a>),
 }
 
 /// Spaces as JSON, and the names of their rows' types.
@@ -141,6 +143,7 @@ pub(super) fn write(answer: &WorkerAnswer) -> Result<Vec<u8>, CommandError> {
             }
             Form::Values(texts)
         }
+        Answer::Evaluated(outcome) => Form::Evaluated(write_outcome(outcome)),
     };
     super::write(&form)
 }
@@ -179,5 +182,6 @@ pub(super) fn read(bytes: &[u8]) -> Result<WorkerAnswer, CommandError> {
             let read = values.0.iter().map(|value| json.config("a function's answer", value));
             Answer::Values(read.collect::<Result<_, _>>()?)
         }
+        Form::Evaluated(form) => Answer::Evaluated(Box::new(read_outcome(form)?)),
     })
 }

@@ -7,10 +7,11 @@ use super::parts::{
     read_weights, write_all_weights, write_filters, write_weights,
 };
 use crate::{
+    evaluation::EvaluationRequest,
     ids::PolicyId,
     policy::{Gradients, PolicyState},
     prelude::*,
-    protocol::message::WeightsUpdate,
+    protocol::{convert, message::WeightsUpdate},
     worker::{CommandError, PolicyRoles, SgdOptions, WorkerCommand},
 };
 
@@ -80,6 +81,10 @@ enum Form<'a> {
     SampleOfSlice {
         step: u64,
         start: u64,
+    },
+    Evaluate {
+        weights: Option<WeightsUpdate>,
+        request: EvaluationRequest,
     },
     SamplerState,
     SetSamplerState(#[serde(borrow)] Bytes<'a>),
@@ -175,6 +180,11 @@ pub(super) fn write(command: &WorkerCommand) -> Result<Vec<u8>, CommandError> {
         Command::ForPolicy { id, function } => Form::ForPolicy { id: id.clone(), function: FnForm::of(function)? },
         Command::ForEachPolicy(function) => Form::ForEachPolicy(FnForm::of(function)?),
         Command::ForEachPolicyToTrain(function) => Form::ForEachPolicyToTrain(FnForm::of(function)?),
+        Command::Evaluate { weights, request } => {
+            let update = weights.as_ref().map(|weights| convert::readable_weights_update(0, weights)).transpose();
+            let weights = update.map_err(|why| CommandError::malformed("weights", why))?;
+            Form::Evaluate { weights, request: request.clone() }
+        }
     };
     super::write(&form)
 }
@@ -249,6 +259,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<WorkerCommand, CommandError> {
         Form::ForPolicy { id, function } => Command::ForPolicy { id, function: function.read(json)? },
         Form::ForEachPolicy(function) => Command::ForEachPolicy(function.read(json)?),
         Form::ForEachPolicyToTrain(function) => Command::ForEachPolicyToTrain(function.read(json)?),
+        Form::Evaluate { weights, request } => {
+            Command::Evaluate { weights: weights.map(read_weights).transpose()?, request }
+        }
     })
 }
 

@@ -4,6 +4,7 @@
 
 mod answer;
 mod command;
+mod evaluation;
 mod metrics;
 mod parts;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{CommandError, CommandErrorKind, WorkerAnswer, WorkerCommand};
 use crate::{
+    evaluation::Evaluation,
     ids::CallId,
     prelude::*,
     protocol::{Kind, Message, message},
@@ -54,6 +56,13 @@ fn too_large(what: &str, bytes: usize, most: usize) -> CommandError {
     )
 }
 
+/// Numbers of commands: Stop and Evaluate.
+const FOR_OTHERS: [u8; 2] = [28, 35];
+
+pub(super) fn is_for_others(body: &[u8]) -> bool {
+    body.first().is_some_and(|number| FOR_OTHERS.contains(number))
+}
+
 /// What the largest body of a message leaves for its content.
 const fn content_cap(kind: Kind) -> usize {
     kind.body_cap() as usize - 32
@@ -92,7 +101,7 @@ impl WorkerAnswer {
     ///
     /// # Errors
     /// [`CommandErrorKind::TooLarge`] for what no hub would take. Metrics are cut so that it takes them, and what is missing is
-    /// counted: the worker has forgotten them when it answers.
+    /// counted: the worker has forgotten them when it answers. So are the pictures of an evaluation, which say so.
     pub fn encode(&self) -> Result<Vec<u8>, CommandError> {
         let bytes = answer::write(self)?;
         let most = content_cap(Kind::CallResult);
@@ -101,6 +110,13 @@ impl WorkerAnswer {
         }
         match self {
             Self::Metrics(metrics) if metrics.can_be_cut() => Self::Metrics(Box::new(metrics.later_half())).encode(),
+            Self::Evaluated(outcome) => match &**outcome {
+                Ok(found @ Evaluation { frames: Some(frames), .. }) if !frames.is_empty() => {
+                    let frames = frames.first_within(frames.rgb().len() / 2);
+                    Self::Evaluated(Box::new(Ok(Evaluation { frames, ..found.clone() }))).encode()
+                }
+                Ok(_) | Err(_) => Err(too_large("an evaluation", bytes.len(), most)),
+            },
             _ => Err(too_large("an answer", bytes.len(), most)),
         }
     }

@@ -66,7 +66,7 @@ impl Agent {
     }
 
     fn handle_frame(&mut self, frame: &[u8]) {
-        self.work.handle_frame(frame, page::now());
+        self.work.handle_frame(frame);
         if self.work.is_welcome() {
             self.failed = 0;
         }
@@ -106,7 +106,7 @@ impl Agent {
     /// Sends as far as there is room.
     fn pump(&mut self) {
         let Some(socket) = &self.socket else { return };
-        while socket.has_room() && self.work.send_next(socket, page::now()) {}
+        while socket.has_room() && self.work.send_next(socket) {}
     }
 
     fn end(&mut self, reason: &str) {

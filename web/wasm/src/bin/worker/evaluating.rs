@@ -1,12 +1,15 @@
-//! This tab as an evaluation worker, found by its name at the hub.
+//! This tab as a worker that evaluates, found by its name at the hub.
+
+use std::{cell::RefCell, rc::Rc};
 
 use rollmesh_core::{
-    eval_worker::{EvalMakers, EvalSession, FrameLimits, InlineEvalWorker, check_name},
+    eval_worker::{EvalMakers, InlineEvalWorker},
+    evaluation::check_name,
     kernels::Kernels,
     protocol::{RefusalCode, Role, handshake::Identity},
     run::RunConfig,
     time::Micros,
-    worker::SessionState,
+    worker::{SessionState, WorkerSession, core_fingerprint},
 };
 use rollmesh_web_registry::registry;
 
@@ -16,18 +19,14 @@ use crate::{
     work::Work,
 };
 
-/// Rounds of all sub-environments between two looks at the clock.
-const ROUNDS: u32 = 1;
-/// The most that an asker may say at once: weights larger than these are more than a tab plays with.
-const LIMITS: FrameLimits = FrameLimits { text: 1 << 20, bytes: 256 << 20 };
-
-/// Evaluates for whoever asks.
+/// Evaluates for handles at the hub.
 pub(crate) struct Evaluating {
     identity: Identity,
-    worker: InlineEvalWorker,
+    /// Outlives connections, with its weights.
+    worker: Rc<RefCell<InlineEvalWorker>>,
     /// None between two connections.
-    session: Option<EvalSession>,
-    /// It had its name at the hub before.
+    session: Option<WorkerSession>,
+    /// The hub has let it in before.
     has_served: bool,
 }
 
@@ -38,9 +37,8 @@ impl Evaluating {
         run.refuse_host_settings().map_err(|error| format!("a tab has no process of its own: {error}"))?;
         let makers = EvalMakers::of_run(run, &registry(), Kernels::PORTABLE).map_err(|error| error.to_string())?;
         Ok(Self {
-            // Only workers are asked for a fingerprint.
-            identity: task.identity(Role::Evaluator, [0; 16]),
-            worker: InlineEvalWorker::new(makers),
+            identity: task.identity(Role::Worker, core_fingerprint(Kernels::PORTABLE)),
+            worker: Rc::new(RefCell::new(InlineEvalWorker::new(makers))),
             session: None,
             has_served: false,
         })
@@ -49,52 +47,46 @@ impl Evaluating {
 
 impl Work for Evaluating {
     fn connect(&mut self) {
-        self.session = Some(EvalSession::new(self.identity.clone(), &self.identity.name, LIMITS));
+        let session = WorkerSession::new(self.identity.clone(), registry(), Kernels::PORTABLE);
+        self.session = Some(session.with_evaluator(Box::new(self.worker.clone())));
     }
 
     fn disconnect(&mut self) {
         let gone = self.session.take();
-        gone.into_iter().for_each(|session| session.end(&mut self.worker.desk));
+        gone.into_iter().for_each(|mut session| session.leave("the connection is lost"));
     }
 
-    fn handle_frame(&mut self, frame: &[u8], now: Micros) {
+    fn handle_frame(&mut self, frame: &[u8]) {
         let Some(session) = &mut self.session else { return };
-        session.handle_frame(frame, &mut self.worker.desk, now);
-        self.has_served |= session.has_name() == Some(true);
-        if session.wants_shutdown() {
-            self.worker.desk.stop();
-        }
+        session.handle_frame(frame);
+        self.has_served |= session.resume_id().is_some();
     }
 
-    fn send_next(&mut self, socket: &Socket, now: Micros) -> bool {
-        let Some(session) = &mut self.session else { return false };
-        let frame = session.poll_frame(&mut self.worker.desk, now);
+    fn send_next(&mut self, socket: &Socket) -> bool {
+        let frame = self.session.as_mut().and_then(WorkerSession::poll_frame);
         frame.inspect(|frame| socket.send(frame)).is_some()
     }
 
     fn has_work(&self) -> bool {
-        self.worker.has_work()
+        self.session.as_ref().is_some_and(WorkerSession::has_work)
     }
 
-    fn work(&mut self, _: Micros) {
-        self.worker.work(ROUNDS);
+    fn work(&mut self, now: Micros) {
+        self.session.iter_mut().for_each(|session| session.work(1, now));
     }
 
     fn is_welcome(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.has_name() == Some(true))
+        self.session.as_ref().is_some_and(|session| *session.state() == SessionState::Ready)
     }
 
     fn end(&self) -> Option<String> {
-        if self.worker.desk.is_stopped() {
-            return Some("somebody who evaluates with it has shut it down".into());
+        if self.worker.borrow().desk.is_stopped() {
+            return Some("a handle has shut it down".into());
         }
-        let session = self.session.as_ref()?;
-        match session.state() {
-            SessionState::Refused { code, reason } if *code != Some(RefusalCode::Busy) => Some(reason.clone()),
+        match self.session.as_ref()?.state() {
             // Of one that comes back, the hub may not have noticed yet that it was gone.
-            SessionState::Closed { reason } if session.has_name() == Some(false) && !self.has_served => {
-                Some(reason.clone())
-            }
+            SessionState::Refused { code: Some(RefusalCode::NameTaken), .. } if self.has_served => None,
+            SessionState::Refused { code, reason } if *code != Some(RefusalCode::Busy) => Some(reason.clone()),
             // A hub that ends may be started again.
             SessionState::Connecting
             | SessionState::Ready
@@ -104,22 +96,19 @@ impl Work for Evaluating {
     }
 
     fn status(&self) -> Status {
-        let state = match (self.is_welcome(), self.worker.is_playing()) {
+        let worker = self.worker.borrow();
+        let state = match (self.is_welcome(), worker.is_playing()) {
             (false, _) => "connecting",
             (true, true) => "evaluating",
             (true, false) => "idle",
         };
-        let (env_steps, evaluations) = (self.worker.env_steps(), self.worker.evaluations());
-        Status { state, env_steps, evaluations, ..Status::default() }
+        Status { state, env_steps: worker.env_steps(), evaluations: worker.evaluations(), ..Status::default() }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rollmesh_core::protocol::{
-        Message, Token,
-        message::{EvaluatorFound, Welcome},
-    };
+    use rollmesh_core::protocol::{Message, Token, handshake::name_taken, message::Welcome};
 
     use super::*;
 
@@ -138,27 +127,25 @@ mod tests {
         assert!(refused("judge", &RunConfig::new("Nowhere-v0")).contains("there is no environment 'Nowhere-v0'"));
     }
 
-    /// Connects to a hub that gives the name to this peer, 0 for nobody.
-    fn meet(evaluating: &mut Evaluating, peer: u32) {
-        let (resume_id, credit) = ([1; 16], u32::MAX);
-        let welcome = Welcome { protocol: 1, peer: 3, resume_id, credit, server: "hub".into() };
+    /// Connects to a hub that answers this.
+    fn meet(evaluating: &mut Evaluating, answer: Message) {
         evaluating.connect();
-        evaluating.handle_frame(&Message::Welcome(welcome).encode(), Micros(0));
-        let found = EvaluatorFound { name: "judge".into(), peer };
-        evaluating.handle_frame(&Message::EvaluatorFound(found).encode(), Micros(0));
+        evaluating.handle_frame(&answer.encode());
     }
 
     #[test]
     fn a_name_that_is_taken_is_tried_again_only_by_who_had_it() {
         let new = || Evaluating::new(&task("judge"), &RunConfig::new("CartPole-v1")).unwrap();
+        let taken = || Message::Refused(name_taken("judge"));
         let mut late = new();
-        meet(&mut late, 0);
+        meet(&mut late, taken());
         assert_eq!(late.end().as_deref(), Some("the name 'judge' is taken"));
         let mut back = new();
-        meet(&mut back, 3);
+        let (resume_id, credit) = ([1; 16], u32::MAX);
+        meet(&mut back, Message::Welcome(Welcome { protocol: 1, peer: 3, resume_id, credit, server: "hub".into() }));
         assert!(back.is_welcome() && back.end().is_none());
         back.disconnect();
-        meet(&mut back, 0);
+        meet(&mut back, taken());
         assert!(!back.is_welcome() && back.end().is_none());
     }
 }

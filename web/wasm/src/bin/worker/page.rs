@@ -15,7 +15,7 @@ use web_sys::DedicatedWorkerGlobalScope;
 pub(crate) struct Task {
     /// The hub's WebSocket.
     pub(crate) url: String,
-    /// A token of the worker's role, or of the evaluator's.
+    /// A token of a worker.
     pub(crate) token: Token,
     /// Name for people, and of the evaluation worker if it is to be one.
     pub(crate) name: String,

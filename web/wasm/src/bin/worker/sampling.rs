@@ -57,7 +57,7 @@ impl Work for Sampling {
         self.session = None;
     }
 
-    fn handle_frame(&mut self, frame: &[u8], _: Micros) {
+    fn handle_frame(&mut self, frame: &[u8]) {
         let Some(session) = &mut self.session else { return };
         session.handle_frame(frame);
         if let Some(resume) = session.resume_id() {
@@ -65,7 +65,7 @@ impl Work for Sampling {
         }
     }
 
-    fn send_next(&mut self, socket: &Socket, _: Micros) -> bool {
+    fn send_next(&mut self, socket: &Socket) -> bool {
         let frame = self.session.as_mut().and_then(WorkerSession::poll_frame);
         frame.inspect(|frame| socket.send(frame)).is_some()
     }

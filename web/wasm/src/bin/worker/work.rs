@@ -12,9 +12,9 @@ pub(crate) trait Work {
     /// The connection is gone.
     fn disconnect(&mut self);
     /// Takes a frame from the hub.
-    fn handle_frame(&mut self, frame: &[u8], now: Micros);
+    fn handle_frame(&mut self, frame: &[u8]);
     /// Sends the next frame, if there is one now.
-    fn send_next(&mut self, socket: &Socket, now: Micros) -> bool;
+    fn send_next(&mut self, socket: &Socket) -> bool;
     /// True while there is something to do.
     fn has_work(&self) -> bool;
     /// Does a piece of it, which takes a fraction of a slice.

@@ -4,10 +4,7 @@ use core::fmt::Display;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    evaluation::{EvaluationQueue, QueueFull},
-    prelude::*,
-};
+use crate::prelude::*;
 
 /// Why there is no evaluation. Says the same in whatever process it is read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
@@ -39,7 +36,7 @@ pub enum EvalWorkerError {
     #[error("the evaluation's process ended: {0}")]
     Ended(String),
     /// Too much was asked for in advance.
-    #[error("{max} evaluations wait already: poll for their results first", max = MAX_QUEUED)]
+    #[error("{max} evaluations wait already: poll for their results first", max = EvalWorkerError::MAX_PENDING)]
     QueueFull,
     /// There is no such worker, or it has ended.
     #[error("there is no evaluation worker '{name}' in {place}")]
@@ -63,9 +60,10 @@ pub enum EvalWorkerError {
     Stopped,
 }
 
-const MAX_QUEUED: usize = EvaluationQueue::<(), ()>::MAX_PER_ASKER;
-
 impl EvalWorkerError {
+    /// The most evaluations of one handle that wait or were not polled.
+    pub const MAX_PENDING: usize = 64;
+
     /// [`Setup`](Self::Setup) of a part.
     #[must_use]
     pub fn setup(part: &str, reason: impl Display) -> Self {
@@ -82,12 +80,6 @@ impl EvalWorkerError {
     #[must_use]
     pub fn io(reason: impl Display) -> Self {
         Self::Io(reason.to_string())
-    }
-}
-
-impl From<QueueFull> for EvalWorkerError {
-    fn from(_: QueueFull) -> Self {
-        Self::QueueFull
     }
 }
 

@@ -1,0 +1,74 @@
+//! What a worker evaluates with.
+
+use core::cell::RefCell;
+
+use alloc::rc::Rc;
+
+use super::{EvalWorkerError, Evaluation, EvaluationRequest, Ticket};
+use crate::weights::Weights;
+
+/// The result of an evaluation, or why there is none.
+pub type EvalOutcome = Result<Evaluation, EvalWorkerError>;
+
+/// Executes the evaluations of a worker's calls, one at a time and in order: in slices of the caller's thread, or elsewhere.
+///
+/// Weights stay: an evaluation without any has those that were given last, by whichever call.
+pub trait Evaluates {
+    /// Makes environments and policy, if they are made in the caller's thread.
+    ///
+    /// # Errors
+    /// [`EvalWorkerError::Setup`]; the next evaluation tries again.
+    fn begin(&mut self) -> Result<(), EvalWorkerError>;
+
+    /// Queues an evaluation.
+    ///
+    /// # Errors
+    /// [`EvalWorkerError::Stopped`].
+    fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError>;
+
+    /// Cancels an evaluation, whether it waits, runs or is over: its result is dropped. Its weights stay.
+    fn cancel(&mut self, ticket: Ticket);
+
+    /// Returns the outcome of an evaluation that is over, once.
+    fn take(&mut self, ticket: Ticket) -> Option<EvalOutcome>;
+
+    /// Ends the evaluations of all callers.
+    fn stop(&mut self);
+
+    /// True if [`work`](Self::work) has something to do now.
+    fn has_work(&self) -> bool;
+
+    /// Works for at most so many rounds, in each of which every sub-environment takes a step.
+    fn work(&mut self, max_rounds: u32);
+}
+
+/// For what outlives a session, and is looked at from outside of it.
+impl<E: Evaluates> Evaluates for Rc<RefCell<E>> {
+    fn begin(&mut self) -> Result<(), EvalWorkerError> {
+        self.borrow_mut().begin()
+    }
+
+    fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError> {
+        self.borrow_mut().submit(weights, request)
+    }
+
+    fn cancel(&mut self, ticket: Ticket) {
+        self.borrow_mut().cancel(ticket);
+    }
+
+    fn take(&mut self, ticket: Ticket) -> Option<EvalOutcome> {
+        self.borrow_mut().take(ticket)
+    }
+
+    fn stop(&mut self) {
+        self.borrow_mut().stop();
+    }
+
+    fn has_work(&self) -> bool {
+        self.borrow().has_work()
+    }
+
+    fn work(&mut self, max_rounds: u32) {
+        self.borrow_mut().work(max_rounds);
+    }
+}

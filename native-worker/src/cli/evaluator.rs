@@ -1,0 +1,231 @@
+//! `rollmesh evaluator`: evaluation workers with names, hosted, asked and listed from the shell.
+
+use std::{num::NonZeroU32, path::PathBuf, process::ExitCode};
+
+use clap::{Args, Subcommand};
+use rollmesh_core::{
+    evaluation::{Earlier, EvalWorkerError, Evaluation, EvaluationRequest, RewardKey},
+    run::EvaluationConfig,
+};
+use serde::Serialize;
+
+use super::{
+    evaluate::{MAX_STEPS, wait},
+    exit::Failure,
+    security::TrustFlags,
+    signals::Interruption,
+};
+use crate::{
+    checkpoint::PolicyCheckpoint,
+    control::token_from_env,
+    eval::{EvalHub, EvalNames, serve_name},
+    train::RunConfig,
+};
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+                        rollmesh evaluator serve judge --checkpoint runs/first\n  \
+                        rollmesh evaluator ask judge --checkpoint runs/second --episodes 20 --json\n  \
+                        rollmesh evaluator list --json")]
+pub(super) struct EvaluatorArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Host an evaluation worker under a name, until it is shut down or interrupted
+    Serve(ServeArgs),
+    /// Have an evaluation worker evaluate a policy
+    Ask(AskArgs),
+    /// List the user's evaluation workers, and whether they answer
+    List {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Another hub at which the worker is found.
+#[derive(Args)]
+struct AtHub {
+    /// Also a hub of this address, with a worker's token from the environment variable ROLLMESH_TOKEN
+    #[arg(long, value_name = "URL")]
+    hub: Option<String>,
+    #[command(flatten)]
+    trust: TrustFlags,
+}
+
+#[derive(Args)]
+struct ServeArgs {
+    /// Name by which programs of this user find it
+    name: String,
+    /// A run's directory or one of its checkpoints: its environment, policies and settings are those of the evaluations
+    #[arg(long, value_name = "DIR", required_unless_present = "env", conflicts_with = "env")]
+    checkpoint: Option<PathBuf>,
+    /// An environment instead, with the usual settings
+    #[arg(long, value_name = "ENV")]
+    env: Option<String>,
+    /// Environments that are played at a time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(EvaluationConfig::MAX_ENVS)))]
+    num_envs: Option<u32>,
+    /// Seed of the episodes, which are others than those of training [default: the run's]
+    #[arg(long)]
+    seed: Option<u64>,
+    #[command(flatten)]
+    at: AtHub,
+    /// Print one JSON object when it can be found
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct AskArgs {
+    /// Name of the worker
+    name: String,
+    /// A run's directory, also of one that goes on, or one of its checkpoints: its weights are evaluated
+    #[arg(long, value_name = "DIR")]
+    checkpoint: PathBuf,
+    /// Episodes to play
+    #[arg(long, value_name = "N", default_value = "20")]
+    episodes: NonZeroU32,
+    /// Draw the actions, as in training, instead of taking the most likely ones
+    #[arg(long)]
+    explore: bool,
+    /// The signal that returns are sums of: reward, reward/AGENT or infos/NAME [default: the worker's]
+    #[arg(long, value_name = "KEY")]
+    reward_key: Option<RewardKey>,
+    /// The most env steps of each of the sub-environments
+    #[arg(long, value_name = "T", default_value_t = MAX_STEPS)]
+    max_steps: u32,
+    #[command(flatten)]
+    at: AtHub,
+    /// Print one JSON object, and no progress
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `ask --json` prints: what was found, and of what.
+#[derive(Serialize)]
+struct Answer {
+    name: String,
+    /// Iterations behind the weights.
+    iteration: u64,
+    weights_hash: String,
+    deterministic: bool,
+    episode_return_std: Option<f64>,
+    #[serde(flatten)]
+    found: Evaluation,
+}
+
+/// What `list --json` prints.
+#[derive(Serialize)]
+struct List {
+    evaluators: Vec<Listed>,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    answers: bool,
+}
+
+pub(super) fn run(args: &EvaluatorArgs) -> Result<ExitCode, Failure> {
+    match &args.action {
+        Action::Serve(args) => serve(args),
+        Action::Ask(args) => ask(args),
+        Action::List { json } => list(*json),
+    }
+}
+
+impl AtHub {
+    /// The user's names, and those of the hub.
+    fn names(&self) -> Result<EvalNames, Failure> {
+        let names = EvalNames::of_user();
+        let Some(hub) = &self.hub else { return Ok(names) };
+        let url = hub.parse().map_err(|error: crate::control::HubUrlError| Failure::usage(error))?;
+        let token = token_from_env().map_err(Failure::usage)?;
+        Ok(names.with_hub(EvalHub { url, token, trust: self.trust.trust() }))
+    }
+}
+
+/// What is wrong with a name is the user's to mend.
+fn failure(error: EvalWorkerError) -> Failure {
+    match error {
+        EvalWorkerError::BadName(_) | EvalWorkerError::NameTaken(_) | EvalWorkerError::UnknownName { .. } => {
+            Failure::usage(error)
+        }
+        error => Failure::other(error),
+    }
+}
+
+fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    println!("{}", serde_json::to_string(value).map_err(Failure::other)?);
+    Ok(())
+}
+
+fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
+    let mut run = match (&args.checkpoint, &args.env) {
+        (Some(path), _) => PolicyCheckpoint::load(path).map_err(Failure::usage)?.run,
+        (None, env) => RunConfig::new(env.as_deref().unwrap_or_default()),
+    };
+    run.evaluation.num_envs = args.num_envs.unwrap_or(run.evaluation.num_envs);
+    run.evaluation.seed = args.seed.or(run.evaluation.seed);
+    let ready = || match args.json {
+        true => print_json(&Listed { name: args.name.clone(), answers: true }),
+        false => {
+            println!("{} evaluates in {}", args.name, run.env());
+            Ok(())
+        }
+    };
+    serve_name(&args.at.names()?, &args.name, &run).map_err(failure).and_then(|process| {
+        ready()?;
+        Ok(process.run())
+    })
+}
+
+fn ask(args: &AskArgs) -> Result<ExitCode, Failure> {
+    let checkpoint = PolicyCheckpoint::load(&args.checkpoint).map_err(Failure::usage)?;
+    let mut worker = args.at.names()?.find(&args.name).map_err(failure)?;
+    let request = EvaluationRequest {
+        deterministic: !args.explore,
+        reward_key: args.reward_key.clone(),
+        ..EvaluationRequest::of_episodes(args.episodes, args.max_steps)
+    };
+    let interruption = Interruption::watch_and_end();
+    worker.submit_request(Some(&checkpoint.weights), request, Earlier::Cancel).map_err(failure)?;
+    let found = wait(&mut worker, &interruption, !args.json)?;
+    let answer = Answer {
+        name: args.name.clone(),
+        iteration: checkpoint.iteration,
+        weights_hash: checkpoint.weights_hash().to_string(),
+        deterministic: !args.explore,
+        episode_return_std: found.episode_return_std(),
+        found,
+    };
+    if args.json {
+        return print_json(&answer).map(|()| ExitCode::SUCCESS);
+    }
+    let number = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |number| format!("{number:.2}"));
+    let Answer { found, episode_return_std, weights_hash, .. } = answer;
+    let (mean, std) = (number(found.episode_return_mean), number(episode_return_std));
+    println!("mean return   {mean} ± {std} ({} episodes, {} env steps)", found.episodes.len(), found.env_steps);
+    if found.unfinished > 0 {
+        println!("unfinished    {} episodes, {} so far", found.unfinished, number(found.partial_return_mean));
+    }
+    println!("weights hash  {weights_hash}");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(json: bool) -> Result<ExitCode, Failure> {
+    let names = EvalNames::of_user();
+    let listed = |name: String| Listed { answers: names.find(&name).is_ok(), name };
+    let list = List { evaluators: names.list().into_iter().map(listed).collect() };
+    if json {
+        return print_json(&list).map(|()| ExitCode::SUCCESS);
+    }
+    for Listed { name, answers } in list.evaluators {
+        println!("{name}{}", if answers { "" } else { "  does not answer" });
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,105 @@
+//! Evaluation workers that are found through a hub, on this machine or another one.
+
+use rollmesh_core::{
+    evaluation::{EvalWorkerError, check_name},
+    protocol::{Role, Token, handshake::Identity},
+};
+use serde::{Deserialize, Serialize};
+
+use std::path::PathBuf;
+
+use super::{EvalWorker, there::There};
+use crate::{
+    control::{ControlError, HubUrl, Trust, token_from_env},
+    kernels,
+};
+use rollmesh_core::worker::core_fingerprint;
+
+/// A hub through which evaluation workers are found, from any machine.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use rollmesh::{
+///     eval::{EvalHub, EvalNames},
+///     train::RunConfig,
+/// };
+///
+/// // ROLLMESH_TOKEN holds a token of a worker, as `rollmesh tokens create --role worker` makes one.
+/// let hub = EvalHub::from_env("wss://hub.example:7878")?;
+/// // Here …
+/// EvalNames::of_user().with_hub(hub.clone()).create("judge", &RunConfig::new("CartPole-v1"))?;
+/// // … and anywhere else:
+/// let mut worker = hub.find("judge")?;
+/// worker.submit(None, 500, true, true)?;
+/// println!("{:?}", worker.poll(Duration::from_secs(30))?.map(|found| found.reward()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct EvalHub {
+    /// Where the hub is.
+    pub url: HubUrl,
+    /// The token of a worker. Never part of an address or of a command line.
+    pub token: Token,
+    /// Which hub to believe.
+    pub trust: Trust,
+}
+
+impl EvalHub {
+    /// With the token of the environment variable `ROLLMESH_TOKEN`.
+    ///
+    /// # Errors
+    /// [`ControlError`] when the address or the token cannot be read.
+    pub fn from_env(url: &str) -> Result<Self, ControlError> {
+        Ok(Self { url: url.parse()?, token: token_from_env()?, trust: Trust::default() })
+    }
+
+    /// The worker that evaluates under a name at this hub, with nothing asked for by this handle.
+    ///
+    /// # Errors
+    /// [`EvalWorkerError::UnknownName`], [`EvalWorkerError::BadName`], [`EvalWorkerError::Io`].
+    pub fn find(&self, name: &str) -> Result<EvalWorker, EvalWorkerError> {
+        check_name(name)?;
+        There::find(self, name).map(EvalWorker::there)
+    }
+
+    /// What a handle says of itself.
+    pub(super) fn identity(&self) -> Identity {
+        Identity {
+            role: Role::Worker,
+            token: self.token,
+            resume: None,
+            core_fingerprint: core_fingerprint(kernels::AUTO),
+            kind: "native".into(),
+            name: "evaluation handle".into(),
+            device: "cpu".into(),
+        }
+    }
+}
+
+/// An [`EvalHub`], as it is told to another process on its standard input.
+#[derive(Serialize, Deserialize)]
+pub(super) struct HubWay {
+    url: String,
+    token: String,
+    ca: Option<PathBuf>,
+    fingerprint: Option<String>,
+    allow_unencrypted: bool,
+}
+
+impl From<&EvalHub> for HubWay {
+    fn from(hub: &EvalHub) -> Self {
+        let EvalHub { url, token, trust: Trust { ca, fingerprint, allow_unencrypted } } = hub;
+        let (url, token, fingerprint) = (url.to_string(), token.to_hex(), fingerprint.map(|print| print.to_string()));
+        Self { url, token, ca: ca.clone(), fingerprint, allow_unencrypted: *allow_unencrypted }
+    }
+}
+
+impl HubWay {
+    /// None if it is of something else.
+    pub(super) fn hub(self) -> Option<EvalHub> {
+        let fingerprint = self.fingerprint.map(|print| print.parse()).transpose().ok()?;
+        let trust = Trust { ca: self.ca, fingerprint, allow_unencrypted: self.allow_unencrypted };
+        Some(EvalHub { url: self.url.parse().ok()?, token: Token::from_hex(&self.token).ok()?, trust })
+    }
+}

@@ -1,0 +1,220 @@
+//! The process of an evaluation worker with a name: its supervisor, a hub of its own, and its connections to that hub and to
+//! others.
+
+use std::{
+    io,
+    process::ExitCode,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
+    thread,
+    time::Duration,
+};
+
+use rollmesh_core::{
+    evaluation::{EvalOutcome, EvalWorkerError, Evaluates, EvaluationRequest, Ticket, check_name},
+    run::RunConfig,
+    weights::Weights,
+};
+use tokio::runtime::Runtime;
+
+use super::{
+    EvalHub, EvalWorker,
+    hub::HubWay,
+    names::{Address, EvalNames, Founding, Name},
+    pipe::{read_json, write_json},
+    supervisor::Shared,
+    there::ANSWER,
+};
+use crate::{
+    Registry,
+    control::{HubUrl, HubUrlError, Trust},
+    hub::{Hub, HubConfig, SecurityConfig},
+    kernels,
+    worker::{self, Evaluating, WorkerConfig, WorkerEnd},
+};
+
+/// How long a worker that is shut down waits for the end of its evaluation's process.
+const LAST: Duration = Duration::from_secs(5);
+/// How often a worker looks whether it can still be found.
+const WATCH: Duration = Duration::from_secs(2);
+
+/// Is an evaluation worker with a name.
+pub(crate) fn serve_worker() -> ExitCode {
+    let Ok(founding) = read_json::<Founding>(io::stdin().lock()) else { return ExitCode::FAILURE };
+    // No terminal that closes ends it.
+    let _ = rustix::process::setsid();
+    let found = Process::open(founding);
+    let said = found.as_ref().map(|_| ()).map_err(Clone::clone);
+    let told = write_json(io::stdout().lock(), &said);
+    match found {
+        Ok(process) if told.is_ok() => process.run(),
+        Ok(_) | Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Lets this process be an evaluation worker with a name; it can be found once this returns.
+///
+/// # Errors
+/// As [`EvalNames::create`].
+pub(crate) fn serve_name(names: &EvalNames, name: &str, run: &RunConfig) -> Result<Process, EvalWorkerError> {
+    Process::open(names.founding(name, run))
+}
+
+/// A worker that is found by its name.
+pub(crate) struct Process {
+    runtime: Runtime,
+    hub: Hub,
+    host: Arc<Host>,
+    /// Hears that the worker was shut down.
+    ended: Receiver<()>,
+    is_at_hub: bool,
+}
+
+/// What all connections share.
+struct Host {
+    shared: Arc<Shared>,
+    worker: Mutex<EvalWorker>,
+    name: Name,
+    ended: Sender<()>,
+}
+
+impl Process {
+    /// Takes the name, starts the worker and its hub, and writes where they are.
+    fn open(founding: Founding) -> Result<Self, EvalWorkerError> {
+        let Founding { dir, name, run, hub } = founding;
+        check_name(&name)?;
+        let failed = |error: io::Error| EvalWorkerError::setup("process", error);
+        let taken = || EvalWorkerError::NameTaken(name.clone());
+        let file = Name::take(&EvalNames::new(dir), &name).map_err(failed)?.ok_or_else(taken)?;
+        let worker = EvalWorker::in_process_here(&run)?;
+        let shared = worker.shared().ok_or_else(|| EvalWorkerError::setup("process", "it is no worker of its own"))?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(failed)?;
+        let config = HubConfig {
+            listen: ([127, 0, 0, 1], 0).into(),
+            dashboard: false,
+            assets: None,
+            runs_dir: None,
+            worker_program: std::env::current_exe().map_err(failed)?,
+            kernels: kernels::AUTO,
+            external: None,
+            allow_origins: Vec::new(),
+            security: SecurityConfig::default(),
+        };
+        let own = runtime.block_on(Hub::start(config, &Registry::builtin()));
+        let own = own.map_err(|error| EvalWorkerError::setup("process", error))?;
+        let (ended, is_ended) = mpsc::channel();
+        let host = Arc::new(Host { shared, worker: Mutex::new(worker), name: file, ended });
+        let url: HubUrl =
+            own.worker_url().parse().map_err(|error: HubUrlError| EvalWorkerError::setup("process", error))?;
+        let here = EvalHub { url, token: own.worker_token(), trust: Trust::default() };
+        let others = hub.and_then(HubWay::hub);
+        let is_at_hub = others.is_some();
+        [here].into_iter().chain(others).try_for_each(|hub| host.join(&runtime, &hub, &name))?;
+        let (port, token) = (own.address().port(), own.worker_token().to_hex());
+        host.name.write(&Address { port, token, pid: std::process::id() }).map_err(failed)?;
+        Ok(Self { runtime, hub: own, host, ended: is_ended, is_at_hub })
+    }
+
+    /// Evaluates until the worker is shut down, or can no longer be found.
+    pub(crate) fn run(self) -> ExitCode {
+        while self.ended.recv_timeout(WATCH) == Err(RecvTimeoutError::Timeout) {
+            if !self.is_at_hub && !self.host.name.file.exists() {
+                self.host.end();
+            }
+        }
+        self.runtime.block_on(self.hub.shutdown());
+        ExitCode::SUCCESS
+    }
+}
+
+impl Host {
+    /// Evaluates under a name at a hub from now on, also after the hub was gone. Returns once the hub has let it in.
+    fn join(self: &Arc<Self>, runtime: &Runtime, hub: &EvalHub, name: &str) -> Result<(), EvalWorkerError> {
+        let (joined, is_in) = mpsc::channel();
+        let host = self.clone();
+        let evaluating = Evaluating {
+            evaluator: Arc::new(move || Box::new(Hosted(host.clone()))),
+            changes: self.shared.changes(),
+            joined: Arc::new({
+                let joined = joined.clone();
+                move || _ = joined.send(Ok(()))
+            }),
+        };
+        let config = WorkerConfig {
+            hub: hub.url.to_string(),
+            trust: hub.trust.clone(),
+            token: hub.token,
+            kind: "native",
+            name: name.into(),
+            device: "cpu".into(),
+            kernels: kernels::AUTO,
+            evaluating: Some(evaluating),
+        };
+        let (stays, leave) = tokio::sync::watch::channel(false);
+        let failed = joined.clone();
+        runtime.spawn(async move {
+            let end = worker::run(config, Registry::builtin(), leave, move |words: &str| {
+                let _ = joined.send(Err(EvalWorkerError::io(words)));
+            });
+            let _ = failed.send(Err(match end.await {
+                WorkerEnd::NameTaken(name) => EvalWorkerError::NameTaken(name),
+                WorkerEnd::Refused(reason) | WorkerEnd::Untrusted(reason) | WorkerEnd::Closed(reason) => {
+                    EvalWorkerError::io(reason)
+                }
+            }));
+            drop(stays);
+        });
+        is_in.recv_timeout(2 * ANSWER).unwrap_or_else(|_| Err(EvalWorkerError::io("the hub does not let it in")))
+    }
+
+    /// Ends the evaluation's process and what that has started, and then this one. One that the system does not let go of
+    /// is left to it.
+    fn end(self: &Arc<Self>) {
+        self.name.give_up();
+        self.shared.stop();
+        let (tell, told) = mpsc::channel();
+        let host = self.clone();
+        let end = move || {
+            host.worker.lock().unwrap_or_else(PoisonError::into_inner).shutdown();
+            let _ = tell.send(());
+        };
+        if thread::Builder::new().name("eval-end".into()).spawn(end).is_ok() {
+            let _ = told.recv_timeout(LAST);
+        }
+        let _ = self.ended.send(());
+    }
+}
+
+/// What a connection evaluates with: the supervised worker.
+struct Hosted(Arc<Host>);
+
+impl Evaluates for Hosted {
+    fn begin(&mut self) -> Result<(), EvalWorkerError> {
+        Ok(())
+    }
+
+    fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError> {
+        self.0.shared.at_desk(|desk| desk.submit(weights, request))
+    }
+
+    fn cancel(&mut self, ticket: Ticket) {
+        self.0.shared.at_desk(|desk| desk.cancel(ticket));
+    }
+
+    fn take(&mut self, ticket: Ticket) -> Option<EvalOutcome> {
+        self.0.shared.at_desk(|desk| desk.take(ticket))
+    }
+
+    fn stop(&mut self) {
+        self.0.end();
+    }
+
+    fn has_work(&self) -> bool {
+        false
+    }
+
+    fn work(&mut self, _: u32) {}
+}

@@ -1,0 +1,312 @@
+//! A handle of a worker that evaluates under a name: its connection to the hub through which it asks.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use rollmesh_core::{
+    eval_worker::Polled,
+    evaluation::{Earlier, EvalOutcome, EvalWorkerError, EvaluationRequest, Ticket},
+    protocol::{
+        AskOutcome, Inbox, Message, Outbox, Role,
+        handshake::{self, PeerService},
+        message::{Ask, AskCancel, Asked},
+    },
+    weights::Weights,
+    worker::{CommandError, WorkerAnswer, WorkerCommand},
+};
+use tokio::{
+    sync::watch,
+    time::{Instant as TokioInstant, timeout, timeout_at},
+};
+use tokio_tungstenite::tungstenite::{Bytes, Message as Frame};
+
+use super::EvalHub;
+use crate::net::{HubSocket, connect};
+
+/// How long an answer may take that waits for no evaluation.
+pub(super) const ANSWER: Duration = Duration::from_secs(10);
+/// A hub pings every five seconds, and takes what it is told; after this time without either, it is taken for gone.
+const SILENCE_LIMIT: Duration = Duration::from_secs(20);
+/// A hub has this long to take a goodbye.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A worker that evaluates under a name.
+pub(super) struct There {
+    shared: Arc<Shared>,
+    name: String,
+    latest: u64,
+}
+
+/// What a handle and its connection share.
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Tells the connection of changes.
+    wake: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct State {
+    to_say: VecDeque<Message>,
+    /// What the handle waits for, with the answers that have come.
+    asked: BTreeMap<u64, Option<Asked>>,
+    /// Why the connection is over.
+    end: Option<String>,
+    is_dropped: bool,
+}
+
+impl There {
+    /// Connects to the hub, and asks whether there is such a worker.
+    pub(super) fn find(hub: &EvalHub, name: &str) -> Result<Self, EvalWorkerError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(EvalWorkerError::io)?;
+        let (wake, woken) = watch::channel(());
+        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), wake });
+        let (hub_there, line) = (hub.clone(), shared.clone());
+        let run = move || {
+            let end = runtime.block_on(Line { shared: line.clone(), woken }.run(&hub_there));
+            line.end(&end);
+        };
+        thread::Builder::new().name("eval-link".into()).spawn(run).map_err(EvalWorkerError::io)?;
+        let mut there = Self { shared, name: name.into(), latest: 0 };
+        match there.ask_and_wait(Vec::new()) {
+            Ok(AskOutcome::Done) => Ok(there),
+            Ok(_) => Err(EvalWorkerError::UnknownName { name: name.into(), place: hub.url.to_string() }),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn ask(&mut self, body: Vec<u8>) -> u64 {
+        self.latest += 1;
+        self.shared.state().asked.insert(self.latest, None);
+        self.say(Message::Ask(Ask { ask: self.latest, name: self.name.clone(), body }));
+        self.latest
+    }
+
+    fn say(&self, message: Message) {
+        // A connection that is over says so by itself.
+        self.shared.state().to_say.push_back(message);
+        self.shared.wake.send_replace(());
+    }
+
+    /// Asks something that is answered soon.
+    fn ask_and_wait(&mut self, body: Vec<u8>) -> Result<AskOutcome, EvalWorkerError> {
+        let ask = self.ask(body);
+        let until = Instant::now() + ANSWER;
+        let asked = self.shared.until(Some(until), |state| state.take(ask));
+        let late = || EvalWorkerError::io("the hub does not answer");
+        let outcome = asked?.ok_or_else(late)?.outcome;
+        AskOutcome::try_from(outcome).map_err(EvalWorkerError::io)
+    }
+
+    /// Asks for an evaluation of a handle with those on its list.
+    pub(super) fn submit(
+        &mut self,
+        pending: &mut VecDeque<Ticket>,
+        (weights, request, earlier): (Option<Weights>, EvaluationRequest, Earlier),
+    ) -> Result<Ticket, EvalWorkerError> {
+        if let Some(end) = &self.shared.state().end {
+            return Err(EvalWorkerError::io(end));
+        }
+        let body = WorkerCommand::Evaluate { weights, request }.encode().map_err(EvalWorkerError::failed)?;
+        if earlier == Earlier::Cancel {
+            pending.drain(..).for_each(|ticket| self.cancel(ticket));
+        }
+        if pending.len() >= EvalWorkerError::MAX_PENDING {
+            return Err(EvalWorkerError::QueueFull);
+        }
+        let ticket = Ticket(self.ask(body));
+        pending.push_back(ticket);
+        Ok(ticket)
+    }
+
+    fn cancel(&self, Ticket(ask): Ticket) {
+        let asked = self.shared.state().asked.remove(&ask);
+        if asked.is_some_and(|answer| answer.is_none()) {
+            self.say(Message::AskCancel(AskCancel { ask }));
+        }
+    }
+
+    /// The outcome of the first evaluation on a handle's list, waiting for it at most so long.
+    pub(super) fn poll(&self, pending: &mut VecDeque<Ticket>, timeout: Duration) -> Polled {
+        let first = pending.front().copied();
+        let until = Instant::now().checked_add(timeout);
+        // Without anything to wait for, it looks whether the connection is over.
+        let until = if first.is_some() { until } else { Some(Instant::now()) };
+        match self.shared.until(until, |state| state.take(first?.0)) {
+            Ok(Some(asked)) => Polled::Found(pending.pop_front(), outcome(&asked)),
+            Ok(None) if first.is_some() => Polled::NotYet,
+            Ok(None) => Polled::Nothing,
+            Err(error) => Polled::Found(None, Err(error)),
+        }
+    }
+
+    /// Ends the worker, for all who ask it.
+    pub(super) fn shutdown(&mut self) {
+        // A worker that does not answer has ended already.
+        let _ = WorkerCommand::Stop.encode().map(|body| self.ask_and_wait(body));
+    }
+}
+
+impl Drop for There {
+    fn drop(&mut self) {
+        self.shared.state().is_dropped = true;
+        self.shared.wake.send_replace(());
+    }
+}
+
+impl fmt::Debug for There {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("There").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+fn outcome(asked: &Asked) -> EvalOutcome {
+    match AskOutcome::try_from(asked.outcome) {
+        Ok(AskOutcome::Done) => match WorkerAnswer::decode(&asked.body) {
+            Ok(WorkerAnswer::Evaluated(outcome)) => *outcome,
+            Ok(_) => Err(EvalWorkerError::io("the worker answers something else")),
+            Err(error) => Err(EvalWorkerError::io(error)),
+        },
+        Ok(AskOutcome::Failed) => Err(EvalWorkerError::failed(CommandError::decode(&asked.body))),
+        Ok(AskOutcome::UnknownName | AskOutcome::Left) => Err(EvalWorkerError::io("the worker has left")),
+        Err(error) => Err(EvalWorkerError::io(error)),
+    }
+}
+
+impl State {
+    fn take(&mut self, ask: u64) -> Option<Asked> {
+        let answer = self.asked.get_mut(&ask)?.take()?;
+        self.asked.remove(&ask);
+        Some(answer)
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while holding it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self, reason: &str) {
+        self.state().end.get_or_insert_with(|| reason.into());
+        self.changed.notify_all();
+    }
+
+    /// Waits until there is something, or the deadline; without one for as long as it takes.
+    fn until<T>(
+        &self,
+        until: Option<Instant>,
+        mut take: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<Option<T>, EvalWorkerError> {
+        let mut state = self.state();
+        loop {
+            if let Some(found) = take(&mut state) {
+                return Ok(Some(found));
+            }
+            if let Some(end) = &state.end {
+                return Err(EvalWorkerError::io(end));
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            state = match left {
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => return Ok(None),
+                Some(left) => self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+            };
+        }
+    }
+}
+
+/// The connection's side.
+struct Line {
+    shared: Arc<Shared>,
+    woken: watch::Receiver<()>,
+}
+
+impl Line {
+    /// Returns why the connection is over.
+    async fn run(mut self, hub: &EvalHub) -> String {
+        let socket = match connect(hub.url.as_str(), &hub.trust).await {
+            Ok(socket) => socket,
+            Err(error) => return error.to_string(),
+        };
+        match self.converse(socket, hub.identity().hello_as(PeerService::Asks)).await {
+            Ok(()) => "the handle is closed".into(),
+            Err(reason) => reason,
+        }
+    }
+
+    async fn converse(&mut self, socket: HubSocket, hello: Message) -> Result<(), String> {
+        let (mut sink, mut stream) = socket.split();
+        let (mut inbox, mut outbox) = (Inbox::of_peer(Role::Worker), Outbox::new(0));
+        let _ = outbox.push(&hello);
+        let (mut is_welcome, mut heard) = (false, TokioInstant::now());
+        loop {
+            while let Some(frame) = outbox.poll_frame().or_else(|| self.next(&mut outbox, is_welcome)) {
+                match timeout(SILENCE_LIMIT, sink.send(Frame::Binary(frame))).await {
+                    Ok(sent) => sent.map_err(|error| error.to_string())?,
+                    Err(_) => return Err(format!("the hub has taken nothing for {} s", SILENCE_LIMIT.as_secs())),
+                }
+            }
+            if self.shared.state().is_dropped && outbox.queued_frames() == 0 {
+                let _ = timeout(FAREWELL, sink.close()).await;
+                return Ok(());
+            }
+            let frame = tokio::select! {
+                woken = self.woken.changed() => {
+                    // The handle keeps the other end.
+                    let _ = woken;
+                    continue;
+                }
+                frame = timeout_at(heard + SILENCE_LIMIT, stream.next()) => frame,
+            };
+            heard = TokioInstant::now();
+            let frame = match frame {
+                Ok(Some(Ok(Frame::Binary(frame)))) => frame,
+                Ok(Some(Ok(Frame::Close(_))) | None) => return Err("the hub closed the connection".into()),
+                Ok(Some(Ok(_))) => continue,
+                Ok(Some(Err(error))) => return Err(error.to_string()),
+                Err(_) => return Err(format!("nothing was heard from the hub for {} s", SILENCE_LIMIT.as_secs())),
+            };
+            match inbox.handle_frame(&frame).map_err(|error| error.to_string())? {
+                None => {}
+                Some(Message::Goodbye(goodbye)) => return Err(goodbye.reason),
+                Some(answer) if !is_welcome => {
+                    outbox.grant(handshake::read_answer(answer).map_err(|error| error.to_string())?.credit);
+                    is_welcome = true;
+                }
+                Some(Message::Credit(credit)) => outbox.grant(credit.bytes),
+                Some(Message::Asked(asked)) => {
+                    // The answer to what was cancelled is not wanted any more.
+                    if let Some(answer) = self.shared.state().asked.get_mut(&asked.ask) {
+                        *answer = Some(asked);
+                    }
+                    self.shared.changed.notify_all();
+                }
+                // Nothing else is for handles.
+                Some(_) => {}
+            }
+            if let Some(credit) = inbox.take_credit_due() {
+                let _ = outbox.push(&Message::Credit(credit));
+            }
+        }
+    }
+
+    /// The first frame of what the handle has to say next, if all before it has been sent: nothing small overtakes what is
+    /// large.
+    fn next(&self, outbox: &mut Outbox, is_welcome: bool) -> Option<Bytes> {
+        if !is_welcome || outbox.queued_frames() > 0 {
+            return None;
+        }
+        let next = self.shared.state().to_say.pop_front()?;
+        // Commands are no larger than what can be sent.
+        let _ = outbox.push(&next);
+        outbox.poll_frame()
+    }
+}
