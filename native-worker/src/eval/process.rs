@@ -30,7 +30,7 @@ use super::{
     wire::{receive, send},
 };
 use crate::{
-    envs::last_lines,
+    envs::{last_lines, python},
     kernels,
     launch::{ConfineFlags, Confinement, Grant, Inventory, take_stdio},
 };
@@ -120,6 +120,7 @@ impl ProcessEngine {
             .envs(&run.rollout.extra_environs)
             .env(VARIABLE, "1")
             .envs(confinement.variables())
+            .envs(python::child_environs())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

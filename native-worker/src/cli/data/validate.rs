@@ -10,7 +10,11 @@ use rollmesh_core::offline::survey::{At, Check, NO_BATCHES, Problems};
 use serde_json::json;
 
 use super::InputArgs;
-use crate::{Registry, cli::exit::Failure, offline::dataset::BatchStream as _};
+use crate::{
+    Registry,
+    cli::{exit::Failure, python::allow},
+    offline::dataset::BatchStream as _,
+};
 
 #[derive(Args)]
 #[command(
@@ -32,6 +36,7 @@ pub(super) struct ValidateArgs {
 }
 
 pub(super) fn run(args: &ValidateArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    args.env.iter().for_each(|env| allow(env));
     let spaces = match &args.env {
         Some(env) => Some(registry.envs.spec(env).map_err(Failure::usage)?.spaces().map_err(Failure::usage)?),
         None => None,
