@@ -131,7 +131,7 @@ fn guarded_environments_behave_as_before() {
     for spec in EnvRegistry::builtin().iter() {
         let guarded = registry.spec(&spec.name).unwrap();
         let limits = |spec: &EnvSpec| (spec.max_episode_steps, spec.reward_threshold);
-        assert_eq!((limits(guarded), guarded.spaces()), (limits(spec), spec.spaces()));
+        assert_eq!((limits(&guarded), guarded.spaces()), (limits(spec), spec.spaces()));
     }
     check_env(&registry.spec("CartPole-v1").unwrap(), 2).unwrap();
     assert_eq!(registry.iter_multi_agent().len(), EnvRegistry::builtin().iter_multi_agent().len());
