@@ -97,7 +97,19 @@ impl fmt::Display for PythonPermission {
     }
 }
 
-/// What this machine says of Python environments.
+/// What this machine says of Python environments. [`main_with`](crate::main_with) takes it from the command line; a program
+/// that samples by itself installs it, and knows the environments by the registry of [`native`](crate::native):
+///
+/// ```no_run
+/// use rollmesh::{NativeWorker as _, Registry, envs::PythonSettings};
+/// use rollmesh_core::worker::{RolloutConfig, RolloutWorkerBuilder};
+///
+/// PythonSettings { allowed: "gym:*".parse()?, interpreter: None }.install();
+/// let builder = RolloutWorkerBuilder::new(rollmesh::native(Registry::builtin())).native();
+/// let mut worker = builder.config(RolloutConfig::new("gym:CartPole-v1").num_envs(4)).build()?;
+/// println!("{} env steps", worker.sample()?.env_steps());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PythonSettings {
     /// Which ones may run.

@@ -33,7 +33,7 @@ pub(super) struct PythonEnvs {
     spaces: EnvSpaces,
     is_opaque: bool,
     logs: Vec<ActionLog>,
-    /// Lanes that are not where their logs are: they were made again, or have failed.
+    /// Lanes that are not where their logs are: another process remade them, or they have failed.
     is_stale: Vec<bool>,
 }
 
