@@ -163,7 +163,7 @@ fn every_environment_has_its_golden_pictures() {
         let spec = registry.spec(name).unwrap();
         let (mut sizes, mut pixels) = (Vec::new(), Vec::new());
         let mut used = Frame::new();
-        let seen = play_any(spec, |env| {
+        let seen = play_any(&spec, |env| {
             let mut frame = Frame::new();
             assert!(env.render_at(DRAWN, &mut frame), "{name} has no picture");
             assert!(!env.render_at(LANES, &mut used), "{name} has a picture of a lane that is not there");
@@ -175,9 +175,9 @@ fn every_environment_has_its_golden_pictures() {
             sizes.push([frame.width(), frame.height()]);
             pixels.push(frame.rgb().to_vec());
         });
-        assert_eq!(seen, play_any(spec, |_| {}), "{name}: looking has changed something");
+        assert_eq!(seen, play_any(&spec, |_| {}), "{name}: looking has changed something");
         let (mut looks, mut frame) = (pixels.iter(), used_frame());
-        play_in_process(EnvMaker::single_agent(spec, Kernels::PORTABLE), |envs| {
+        play_in_process(EnvMaker::single_agent(&spec, Kernels::PORTABLE), |envs| {
             assert!(envs.try_render(DRAWN, &mut frame), "{name} has no picture");
             assert!(looks.next().is_some_and(|pixels| frame.rgb() == pixels), "{name}: the sampler's picture differs");
         });

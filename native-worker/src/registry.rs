@@ -5,14 +5,15 @@ use std::sync::Arc;
 use rollmesh_core::worker::Registry;
 
 use crate::{
-    envs::guarded,
+    envs::{guarded, python},
     learner::{FittedQ, register_learning_policies},
     offline,
 };
 
 /// What a native program makes of a registry; [`main_with`](crate::main_with) does it by itself: the policies that learn
 /// come in, unless their names are taken, an environment that panics is a failed one, not the end of the program,
-/// inputs and outputs that nobody has registered are files, and models of values are [`FittedQ`].
+/// inputs and outputs that nobody has registered are files, models of values are [`FittedQ`], and Python environments are
+/// known by their names, as far as [`PythonSettings`](crate::envs::PythonSettings) let them run.
 ///
 /// ```
 /// let registry = rollmesh::native(rollmesh::Registry::builtin());
@@ -21,6 +22,8 @@ use crate::{
 #[must_use]
 pub fn native(mut registry: Registry) -> Registry {
     registry.envs = guarded(&registry.envs);
+    #[cfg(unix)]
+    registry.envs.resolver.get_or_insert_with(python::resolver);
     register_learning_policies(&mut registry.policies);
     registry.file_input.get_or_insert_with(|| Arc::new(offline::open_input));
     registry.file_output.get_or_insert_with(|| Arc::new(offline::open_output));

@@ -27,7 +27,7 @@ fn steps_within_an_episode_allocate_nothing() {
         episode: 0,
         context: EnvContext::new(HomeIndex { worker_index: 0, vector_index }),
     };
-    let maker = EnvMaker::single_agent(spec, Kernels::PORTABLE);
+    let maker = EnvMaker::single_agent(&spec, Kernels::PORTABLE);
     let envs = InProcess::new(maker, (0..4).map(start).collect(), 7).expect("environments");
     let spaces = envs.spaces(&envs.agents()[0]).expect("its spaces");
     let slots = (0..4).map(|slot| (SlotId(slot), 0)).collect();

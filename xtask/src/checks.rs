@@ -39,7 +39,7 @@ pub(crate) fn clippy(job: &Job) -> Result<()> {
     };
     clippy(&["--all-targets"])?;
     // No targets of a bare cargo command.
-    clippy(&["--test", "e2e", "--test", "clients"])
+    clippy(&["--test", "e2e", "--test", "clients", "--test", "python"])
 }
 
 /// The program without Parquet.

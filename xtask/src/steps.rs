@@ -46,6 +46,8 @@ pub(crate) const STEPS: &[Step] = &[
     step("npm", "the npm package in Node", &["binary", "wasm-target", "wasm-bindgen"], suites::npm),
     step("python", "Python", &[], tools::python),
     step("clients", "clients in Rust, Python and Node against the program", &["fetch", "python"], suites::clients),
+    step("gymnasium", "Gymnasium in a virtual environment", &["python"], tools::gymnasium),
+    step("python-envs", "environments of Python", &["fetch", "gymnasium"], suites::python_envs),
     step("wasm-opt", "wasm-opt", &[], tools::wasm_opt),
     early(step("trunk", "trunk (some minutes the first time)", &[], tools::trunk)),
     step("page", "dashboard", &["fetch", "wasm-target", "wasm-bindgen", "wasm-opt", "trunk"], artifacts::page),

@@ -9,6 +9,7 @@ use crate::{
     chromium::Chromium,
     job::Job,
     toolchain::{self, WASM},
+    tools,
     workspace::{cargo, command, root, target},
 };
 
@@ -159,6 +160,12 @@ pub(crate) fn simulator(job: &Job) -> Result<()> {
 pub(crate) fn clients(job: &Job) -> Result<()> {
     // Of all default members, so that nothing is compiled again with other features.
     job.run_tests(cargo().args(["test", "--locked", "--test", "clients"]))
+}
+
+/// Environments of Python, with the interpreter of a virtual environment of ours.
+pub(crate) fn python_envs(job: &Job) -> Result<()> {
+    // Of all default members, so that nothing is compiled again with other features.
+    job.run_tests(cargo().args(["test", "--locked", "--test", "python"]).env("VIRTUAL_ENV", tools::virtual_env()))
 }
 
 /// The wasm module in a Web Worker of headless Chromium.

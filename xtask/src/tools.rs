@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -130,6 +130,37 @@ pub(crate) fn python(job: &Job) -> Result<()> {
         Some(found) if found >= PYTHON => Ok(()),
         _ => bail!("`python3` is {version}.\n  What to do: {}", what_to_do()),
     }
+}
+
+/// What Python environments need, with their versions.
+const GYMNASIUM: [&str; 2] = ["gymnasium==1.4.0", "numpy>=2.0,<3"];
+/// The oldest Python that hosts environments: it has `-P`.
+const HOST_PYTHON: (u32, u32) = (3, 11);
+
+/// Where Python's packages for tests are.
+pub(crate) fn virtual_env() -> PathBuf {
+    tools().join("python")
+}
+
+/// Gymnasium in a virtual environment.
+pub(crate) fn gymnasium(job: &Job) -> Result<()> {
+    job.note(GYMNASIUM[0]);
+    let version = job.output(command("python3").arg("--version"))?;
+    if python_version(version.trim().trim_start_matches("Python ")).is_none_or(|found| found < HOST_PYTHON) {
+        bail!(
+            "`python3` is {}.\n  What to do: install Python {}.{} or newer",
+            version.trim(),
+            HOST_PYTHON.0,
+            HOST_PYTHON.1
+        );
+    }
+    let folder = virtual_env();
+    if !folder.join("bin/python3").is_file() {
+        job.run(command("python3").args(["-m", "venv"]).arg(&folder))?;
+    }
+    let mut install = command(folder.join("bin/python3"));
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(GYMNASIUM);
+    job.run(&mut install).context("Gymnasium could not be installed; this needs the registry of Python packages")
 }
 
 /// From `3.11.7`.

@@ -96,12 +96,13 @@ impl Origin {
     }
 }
 
-/// The open episode of an environment without a snapshot of its own.
+/// The open episode of an environment without a snapshot of its own, for authors of vector environments whose lanes can be
+/// stepped one by one; [`Vectorized`](super::Vectorized) has one for each of its environments.
 ///
 /// As a snapshot: the random numbers of the reset, each action with where its random numbers come from, and a hash of the last
 /// observation. Between two snapshots of an episode bytes are only appended, but for the hash.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ActionLog {
+pub struct ActionLog {
     bytes: Vec<u8>,
     /// Where the next step's random numbers are expected.
     next: Option<Origin>,
@@ -112,20 +113,20 @@ pub(super) struct ActionLog {
 
 impl ActionLog {
     /// Begins an episode, before the environment draws from `rng`.
-    pub(super) fn begin(&mut self, rng: &Rng) {
+    pub fn begin(&mut self, rng: &Rng) {
         self.end();
         // Writing into memory that grows cannot fail.
         self.bytes = postcard::to_extend(rng, core::mem::take(&mut self.bytes)).unwrap_or_default();
     }
 
     /// The episode is over, or has failed.
-    pub(super) fn end(&mut self) {
+    pub fn end(&mut self) {
         self.bytes.clear();
         (self.next, self.steps) = (None, 0);
     }
 
     /// Records a step that was taken; nothing after the episode's end, which a wrapper may not care for.
-    pub(super) fn push(&mut self, action: RowsRef<'_>, streams: Streams, moment: Moment) {
+    pub fn push(&mut self, action: RowsRef<'_>, streams: Streams, moment: Moment) {
         if self.bytes.is_empty() || self.bytes.len() > MAX_BYTES {
             return;
         }
@@ -142,14 +143,14 @@ impl ActionLog {
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`] for rows of another length.
-    pub(super) fn show(&self, obs: RowsMut<'_>) -> Result<(), EnvError> {
+    pub fn show(&self, obs: RowsMut<'_>) -> Result<(), EnvError> {
         let mut reader = SnapshotReader::new(&self.obs);
         reader.rows(obs)?;
         reader.finish()
     }
 
     /// Keeps the observation after a reset or a step.
-    pub(super) fn see(&mut self, obs: RowsRef<'_>) {
+    pub fn see(&mut self, obs: RowsRef<'_>) {
         self.obs.clear();
         put_rows(&mut self.obs, obs);
     }
@@ -158,25 +159,25 @@ impl ActionLog {
     ///
     /// # Errors
     /// [`EnvError::NotReplayed`].
-    pub(super) fn check(&self, snapshot: &[u8]) -> Result<(), EnvError> {
+    pub fn check(&self, snapshot: &[u8]) -> Result<(), EnvError> {
         let (_, hash) = split_hash(snapshot)?;
         if obs_hash(&self.obs) == *hash { Ok(()) } else { Err(self.mismatch()) }
     }
 
     /// The error for an environment that is not where the original was.
-    pub(super) const fn mismatch(&self) -> EnvError {
+    pub const fn mismatch(&self) -> EnvError {
         EnvError::NotReplayed { t: self.steps }
     }
 
     /// Appends the snapshot.
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
+    pub fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.bytes);
         out.extend(obs_hash(&self.obs));
     }
 }
 
 /// What is left of a snapshot's replay.
-pub(super) struct Replay<'a> {
+pub struct Replay<'a> {
     log: SnapshotReader<'a>,
     next: Option<Origin>,
 }
@@ -186,7 +187,7 @@ impl<'a> Replay<'a> {
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].
-    pub(super) fn new(snapshot: &'a [u8], episode: &ActionLog) -> Result<(Self, Option<Rng>), EnvError> {
+    pub fn new(snapshot: &'a [u8], episode: &ActionLog) -> Result<(Self, Option<Rng>), EnvError> {
         let (log, _) = split_hash(snapshot)?;
         match (log.strip_prefix(&episode.bytes[..]), postcard::take_from_bytes::<Rng>(log)) {
             (Some(log), _) if !episode.bytes.is_empty() => {
@@ -203,7 +204,7 @@ impl<'a> Replay<'a> {
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].
-    pub(super) fn next(&mut self, action: RowsMut<'_>) -> Result<Option<(Streams, Moment)>, EnvError> {
+    pub fn next(&mut self, action: RowsMut<'_>) -> Result<Option<(Streams, Moment)>, EnvError> {
         if self.log.rest().is_empty() {
             return Ok(None);
         }

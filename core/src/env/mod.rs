@@ -70,6 +70,7 @@ mod typed;
 mod vectorized;
 pub mod wrappers;
 
+pub use action_log::{ActionLog, Replay};
 pub(crate) use base::for_each_sub_env;
 pub use base::{
     BaseEnv, EnvActions, EnvMaker, EnvNews, EnvStart, Health, InProcess, News, ProcessEnd, Recorded, Reset, SubEnv,
@@ -82,7 +83,9 @@ pub use erased::{AnyVectorEnv, RowsMut, RowsRef};
 pub use external::{ExternalEpisodes, ExternalError};
 pub use lane::Lane;
 pub use multi_agent::MultiAgentEnv;
-pub use registry::{EnvFactory, EnvRegistry, EnvSpaces, EnvSpec, MultiAgentFactory, MultiAgentSpec, UnknownEnv};
+pub use registry::{
+    EnvFactory, EnvRegistry, EnvResolver, EnvSpaces, EnvSpec, MultiAgentFactory, MultiAgentSpec, UnknownEnv,
+};
 pub use render::Frame;
 pub use snapshot::{SnapshotReader, put_rows};
 pub use state::EnvState;
@@ -113,6 +116,8 @@ pub struct EnvContext {
     pub remote: bool,
     /// True if its worker replaces one that was lost.
     pub recreated_worker: bool,
+    /// What a process that it starts for itself may take.
+    pub limits: ProcessLimits,
     /// The environment's settings.
     #[doc(alias = "env_config")]
     pub config: Config,
@@ -122,7 +127,8 @@ impl EnvContext {
     /// An environment of that place, without settings.
     #[must_use]
     pub fn new(home: HomeIndex) -> Self {
-        Self { home, num_workers: 0, remote: false, recreated_worker: false, config: Config::new() }
+        let limits = ProcessLimits::default();
+        Self { home, num_workers: 0, remote: false, recreated_worker: false, limits, config: Config::new() }
     }
 
     /// Sets the settings.
@@ -137,6 +143,21 @@ impl EnvContext {
     #[must_use]
     pub fn with_vector_index(&self, vector_index: u32) -> Self {
         Self { home: HomeIndex { vector_index, ..self.home }, ..self.clone() }
+    }
+}
+
+/// Limits of the process of an environment: the run's `remote_env_timeout_ms` and `remote_env_memory_mb`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProcessLimits {
+    /// Milliseconds that a call may take.
+    pub timeout_ms: u32,
+    /// MiB of data; 0 for no limit.
+    pub memory_mb: u32,
+}
+
+impl Default for ProcessLimits {
+    fn default() -> Self {
+        Self { timeout_ms: 60_000, memory_mb: 4096 }
     }
 }
 
@@ -229,6 +250,9 @@ pub enum EnvError {
     /// The environment failed by itself.
     #[error("the environment failed: {0}")]
     Failed(String),
+    /// This machine does not run the environment, or lacks what it needs.
+    #[error("{0}")]
+    Unavailable(String),
     /// An observation that breaks the rules.
     #[error("environment {env}, agent {agent}: the observation {reason}")]
     BadObservation {

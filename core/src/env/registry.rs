@@ -6,6 +6,10 @@ use crate::{column::DType, kernels::Kernels, prelude::*, space::Space};
 /// Makes a vector environment with one lane per context.
 pub type EnvFactory = Arc<dyn Fn(&[EnvContext], Kernels) -> Result<Box<dyn AnyVectorEnv>, EnvError> + Send + Sync>;
 
+/// Describes environments that are not listed, by what their names say, such as `gym:CartPole-v1`. `None` for a name that
+/// it does not know.
+pub type EnvResolver = Arc<dyn Fn(&str) -> Option<EnvSpec> + Send + Sync>;
+
 /// A registered environment.
 #[derive(Clone)]
 pub struct EnvSpec {
@@ -195,10 +199,21 @@ pub struct UnknownEnv {
 }
 
 /// The environments that a program knows, by name.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct EnvRegistry {
     specs: BTreeMap<String, EnvSpec>,
     multi_agent: BTreeMap<String, MultiAgentSpec>,
+    /// For names that are not registered.
+    pub resolver: Option<EnvResolver>,
+}
+
+impl core::fmt::Debug for EnvRegistry {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("EnvRegistry")
+            .field("specs", &self.specs)
+            .field("multi_agent", &self.multi_agent)
+            .finish_non_exhaustive()
+    }
 }
 
 impl EnvRegistry {
@@ -234,12 +249,13 @@ impl EnvRegistry {
         self.multi_agent.values()
     }
 
-    /// Looks an environment with one agent up.
+    /// Looks an environment with one agent up, first among the registered ones.
     ///
     /// # Errors
     /// [`UnknownEnv`], which lists what there is.
-    pub fn spec(&self, name: &str) -> Result<&EnvSpec, UnknownEnv> {
-        self.specs.get(name).ok_or_else(|| UnknownEnv {
+    pub fn spec(&self, name: &str) -> Result<EnvSpec, UnknownEnv> {
+        let resolve = || self.resolver.as_ref().and_then(|resolver| resolver(name));
+        self.specs.get(name).cloned().or_else(resolve).ok_or_else(|| UnknownEnv {
             name: name.chars().take(64).collect(),
             known: self.specs.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
         })

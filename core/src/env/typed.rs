@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn other_types_are_refused() {
-        let spec = EnvRegistry::builtin().spec("CartPole-v1").unwrap().clone();
+        let spec = EnvRegistry::builtin().spec("CartPole-v1").unwrap();
         let make = || spec.make(&[], crate::kernels::Kernels::PORTABLE).unwrap();
         let error = Typed::<u8, i64>::new(make()).err().unwrap().to_string();
         assert_eq!(error, "the environment's observations are float32, the caller's buffers uint8");

@@ -104,7 +104,8 @@ fn make_env(
 ) -> Result<Box<dyn BaseEnv>, EnvError> {
     let context = |index| {
         let home = HomeIndex { worker_index: 0, vector_index: index };
-        EnvContext::new(home).with_config(rollout.env_config.clone())
+        let context = EnvContext::new(home).with_config(rollout.env_config.clone());
+        EnvContext { limits: rollout.process_limits(), ..context }
     };
     let contexts: Vec<EnvContext> = (0..num_envs).map(context).collect();
     let make = |maker| {
@@ -115,7 +116,7 @@ fn make_env(
     let env = registry.env(rollout.env.as_deref().unwrap_or_default());
     match env.map_err(|error| EnvError::Failed(error.to_string()))? {
         RegisteredEnv::SingleAgent(spec) => {
-            let envs = make(EnvMaker::single_agent(spec, kernels))?;
+            let envs = make(EnvMaker::single_agent(&spec, kernels))?;
             let wrapped = envs.spaces(&AgentId::SINGLE).map(|spaces| spec.in_wrappers(&spaces, rollout));
             match wrapped.transpose()?.flatten() {
                 Some(wrapped) => {

@@ -23,7 +23,7 @@
 //!     let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: index });
 //!     EnvStart { slot: SlotId(index), episode: 0, context }
 //! });
-//! let env = InProcess::new(EnvMaker::single_agent(spec, Kernels::PORTABLE), starts.collect(), 7)?;
+//! let env = InProcess::new(EnvMaker::single_agent(&spec, Kernels::PORTABLE), starts.collect(), 7)?;
 //! let options = EvaluatorOptions { max_episode_steps: spec.max_episode_steps, ..EvaluatorOptions::default() };
 //! let mut evaluator = Evaluator::new(Box::new(env), Box::new(RandomPolicy::new(2, 7)), options)?;
 //!

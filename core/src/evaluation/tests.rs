@@ -235,7 +235,7 @@ fn weights_act_and_drawn_actions_are_others_than_the_most_likely() {
     let shape = ModelSpec::for_spaces(&spaces, &model).unwrap();
     let weights = shape.init_weights(3).unwrap().with_version(WeightsVersion(9));
     let policy = NetPolicy::new(&spaces, &model, shape.init_weights(1).unwrap(), 5, Kernels::PORTABLE).unwrap();
-    let env = InProcess::new(EnvMaker::single_agent(spec, Kernels::PORTABLE), starts(2), 1).unwrap();
+    let env = InProcess::new(EnvMaker::single_agent(&spec, Kernels::PORTABLE), starts(2), 1).unwrap();
     let mut evaluator = Evaluator::new(Box::new(env), Box::new(policy), EvaluatorOptions::default()).unwrap();
     let before = evaluate(&mut evaluator, &on_and_on(100));
     evaluator.set_weights(&weights).unwrap();

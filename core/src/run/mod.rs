@@ -215,6 +215,6 @@ impl RunConfig {
     #[must_use]
     pub fn env_context(&self, slot: SlotId) -> EnvContext {
         let context = EnvContext::new(self.home(slot)).with_config(self.rollout.env_config.clone());
-        EnvContext { num_workers: self.num_home_workers(), ..context }
+        EnvContext { num_workers: self.num_home_workers(), limits: self.rollout.process_limits(), ..context }
     }
 }

@@ -78,7 +78,7 @@ pub struct Unknown {
 #[derive(Clone)]
 pub enum RegisteredEnv<'a> {
     /// One agent in each.
-    SingleAgent(&'a EnvSpec),
+    SingleAgent(EnvSpec),
     /// Several agents in each.
     MultiAgent(&'a MultiAgentSpec),
     /// Of the user's own shape.

@@ -9,10 +9,11 @@ use rollmesh_core::{
 };
 use serde::Serialize;
 
-use super::{exit::Failure, signals::Interruption};
+use super::{exit::Failure, python::PythonFlags, signals::Interruption};
 use crate::{
     Registry,
     checkpoint::{PolicyCheckpoint, replace},
+    envs::PythonSettings,
     eval::{EvalMakers, EvalWorker, steps_of_episodes},
     kernels, monitor,
     progress::Progress,
@@ -55,6 +56,8 @@ pub(super) struct EvaluateArgs {
     /// Write the first episode into this GIF
     #[arg(long, value_name = "FILE")]
     render: Option<PathBuf>,
+    #[command(flatten)]
+    python: PythonFlags,
     /// Print one JSON object, and no progress
     #[arg(long)]
     json: bool,
@@ -88,6 +91,7 @@ struct Report {
 }
 
 pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    args.python.install(None);
     let checkpoint = PolicyCheckpoint::load(&args.checkpoint).map_err(Failure::usage)?;
     checkpoint.notice_of_unused(&args.checkpoint).iter().for_each(|notice| eprintln!("{notice}"));
     let mut run = checkpoint.run.clone();
@@ -99,6 +103,7 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
     if let Some(reward_key) = &args.reward_key {
         evaluation.reward_key = reward_key.clone();
     }
+    PythonSettings::of_process().check(run.env()).map_err(Failure::usage)?;
     let makers = EvalMakers::of_run(&run, registry, kernels::AUTO).map_err(|error| match registry.env(run.env()) {
         Ok(_) => Failure::usage(error),
         Err(_) => Failure::usage(format!("{error}; run this with the program that trained it")),

@@ -4,7 +4,9 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 
-use super::{exit::Failure, host, runtime, security::SecurityFlags, signals, worker_spec::SpecFlags};
+use super::{
+    exit::Failure, host, python::PythonFlags, runtime, security::SecurityFlags, signals, worker_spec::SpecFlags,
+};
 use crate::{
     Registry,
     hub::{HubConfig, Limit, limits},
@@ -29,6 +31,8 @@ pub(super) struct HubArgs {
     workers: SpecFlags,
     #[command(flatten)]
     security: SecurityFlags,
+    #[command(flatten)]
+    python: PythonFlags,
     /// Print all limits of a hub, and end
     #[arg(long)]
     print_limits: bool,
@@ -41,6 +45,7 @@ pub(super) fn run(args: &HubArgs, registry: &Registry) -> Result<ExitCode, Failu
     if args.print_limits {
         return print_limits(args.json);
     }
+    args.python.install(None);
     let security = args.security.config(None)?;
     let runs_dir = args.runs_dir.clone().map_or_else(|| args.security.runs_dir(), Ok)?;
     let (assets, runs_dir) = (args.assets.clone(), Some(runs_dir));

@@ -19,6 +19,7 @@ mod log;
 mod mode;
 mod ope;
 mod policies;
+mod python;
 mod ranks;
 mod sample;
 mod schema;

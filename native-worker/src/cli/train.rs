@@ -29,6 +29,7 @@ use super::{
     host::{self, Plan},
     input::FileFlags,
     mode::ModeFlags,
+    python::PythonFlags,
     ranks::RankFlags,
     runtime,
     security::SecurityFlags,
@@ -156,6 +157,8 @@ pub(super) struct TrainArgs {
     extra_environ: Vec<(String, String)>,
     #[command(flatten)]
     worker_spec: SpecFlags,
+    #[command(flatten)]
+    python: PythonFlags,
     /// Print the summary as one JSON object, and no progress
     #[arg(long)]
     pub(super) json: bool,
@@ -286,6 +289,7 @@ fn variable(text: &str) -> Result<(String, String), String> {
 }
 
 pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    args.python.install(args.env.as_deref());
     let plan = || match &args.resume {
         Some(dir) => go_on(args, dir),
         None => Ok(Plan::Begin(Box::new(args.request(args.config()?)?))),

@@ -6,7 +6,7 @@ use clap::Args;
 use rollmesh_core::protocol::Token;
 use tokio::sync::watch;
 
-use super::{exit::Failure, runtime, security::TrustFlags, signals, spare_memory};
+use super::{exit::Failure, python::PythonFlags, runtime, security::TrustFlags, signals, spare_memory};
 use crate::{
     Registry,
     hub::TOKEN_VARIABLE,
@@ -35,6 +35,8 @@ pub(super) struct WorkerArgs {
     kernels: KernelChoice,
     #[command(flatten)]
     trust: TrustFlags,
+    #[command(flatten)]
+    python: PythonFlags,
     /// End when standard input does, as the hub's own workers do
     #[arg(long, hide = true)]
     until_stdin_closes: bool,
@@ -44,6 +46,7 @@ pub(super) struct WorkerArgs {
 
 pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     spare_memory();
+    args.python.install(None);
     // Before there is any other thread.
     args.confine.apply().map_err(Failure::other)?;
     let text = std::env::var(TOKEN_VARIABLE).map_err(|_| {

@@ -32,6 +32,7 @@ use rollmesh_core::{
 #[must_use]
 pub fn guarded(registry: &EnvRegistry) -> EnvRegistry {
     let mut all = EnvRegistry::default();
+    all.resolver.clone_from(&registry.resolver);
     for spec in registry.iter() {
         let inner = spec.clone();
         let mut outer = EnvSpec::fallible(spec.name.clone(), move |contexts, kernels| {

@@ -1,11 +1,14 @@
-//! Environments that may panic, hang or crash, and must not take the worker along.
+//! Environments that may panic, hang or crash, and must not take the worker along; those of Python among them.
 
 mod guard;
+pub(crate) mod python;
 #[cfg(unix)]
 pub(crate) mod remote;
 
 pub(crate) use guard::words;
 pub use guard::{guard, guard_multi_agent, guarded};
+pub(crate) use python::{ALLOW_VARIABLE, INTERPRETER_VARIABLE};
+pub use python::{PythonPermission, PythonSettings};
 #[cfg(unix)]
 pub(crate) use remote::process::last_lines;
 #[cfg(unix)]

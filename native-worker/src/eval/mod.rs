@@ -20,7 +20,7 @@
 //!         let spec = registry.spec("CartPole-v1").expect("a built-in environment");
 //!         let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 });
 //!         let start = EnvStart { slot: SlotId(0), episode: 0, context };
-//!         Ok(Box::new(InProcess::new(EnvMaker::single_agent(spec, kernels::AUTO), vec![start], 7)?))
+//!         Ok(Box::new(InProcess::new(EnvMaker::single_agent(&spec, kernels::AUTO), vec![start], 7)?))
 //!     },
 //!     |spaces| Ok(Box::new(RandomPolicy::for_space(&spaces.action, 7)?)),
 //! );

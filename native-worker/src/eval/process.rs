@@ -39,7 +39,7 @@ use super::{
     pipe::{read_frame, read_json, write_frame, write_json},
 };
 use crate::{
-    envs::last_lines,
+    envs::{last_lines, python},
     kernels,
     launch::{ConfineFlags, Confinement, Grant, Inventory, take_stdio},
     worker_group::catch_panics,
@@ -125,6 +125,7 @@ impl ProcessEngine {
             .envs(&run.rollout.extra_environs)
             .env(VARIABLE, "1")
             .envs(confinement.variables())
+            .envs(python::child_environs())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -61,6 +61,8 @@ impl Launcher for LocalLauncher {
             .envs(order.environs)
             // After what the user says, so that nobody sees the GPU of another one.
             .envs(confinement.variables())
+            // What may run on this machine was said on this process's command line.
+            .envs(crate::envs::python::child_environs())
             .env(TOKEN_VARIABLE, order.token.to_hex())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

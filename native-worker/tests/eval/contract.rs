@@ -190,7 +190,7 @@ pub(crate) fn other_seeds_are_other_episodes_than_those_of_training() {
     let first = |seed| {
         let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 });
         let start = EnvStart { slot: SlotId(0), episode: 0, context };
-        let env = InProcess::new(EnvMaker::single_agent(env, AUTO), vec![start], seed).unwrap();
+        let env = InProcess::new(EnvMaker::single_agent(&env, AUTO), vec![start], seed).unwrap();
         let makers = EvalMakers::new(
             {
                 let env = std::sync::Mutex::new(Some(Box::new(env)));

@@ -98,7 +98,7 @@ pub(crate) fn weights_are_kept_whatever_becomes_of_the_process() {
     let RegisteredEnv::SingleAgent(env) = registry.env("Lab-v0").unwrap() else { unreachable!() };
     let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 });
     let start = EnvStart { slot: SlotId(0), episode: 0, context };
-    let env = InProcess::new(EnvMaker::single_agent(env, AUTO), vec![start], 7).unwrap();
+    let env = InProcess::new(EnvMaker::single_agent(&env, AUTO), vec![start], 7).unwrap();
     let spaces = Evaluator::policy_spaces(&env, &EvaluatorOptions::default()).unwrap();
     let policy = NetPolicy::for_context(&PolicyContext::new(spaces, 3, AUTO)).unwrap();
     let weights = policy.weights().with_version(WeightsVersion(9));

@@ -164,7 +164,7 @@ pub(crate) async fn row_of(viewer: &mut Client, worker: u32, is_so: impl Fn(&Wor
 
 #[tokio::test]
 async fn run_ends_if_no_connected_worker_is_able() {
-    let mut cart_pole = EnvRegistry::builtin().spec("CartPole-v1").unwrap().clone();
+    let mut cart_pole = EnvRegistry::builtin().spec("CartPole-v1").unwrap();
     cart_pole.name = "Mine-v0".into();
     let registry = Registry::builtin().with_env(cart_pole);
     let hub = TestHub::start_by("127.0.0.1:0", |config| async { Hub::start(config, &registry).await }).await;
@@ -180,7 +180,7 @@ async fn run_ends_if_no_connected_worker_is_able() {
 
 #[tokio::test]
 async fn unable_worker_says_why_stays_and_works_for_the_next_run() {
-    let mut cart_pole = EnvRegistry::builtin().spec("CartPole-v1").unwrap().clone();
+    let mut cart_pole = EnvRegistry::builtin().spec("CartPole-v1").unwrap();
     cart_pole.name = "Mine-v0".into();
     let registry = Registry::builtin().with_env(cart_pole);
     let directory = tempfile::tempdir().unwrap();

@@ -60,7 +60,7 @@ pub(crate) fn a_group_can_be_set_up_later_and_stopped_twice() {
 }
 
 pub(crate) fn the_arguments_of_the_constructor_reach_workers() {
-    let lake = EnvRegistry::builtin().spec("FrozenLake-v1").unwrap().clone();
+    let lake = EnvRegistry::builtin().spec("FrozenLake-v1").unwrap();
     let mut group = WorkerGroup::builder(RolloutConfig::default().rollout_fragment_length(10))
         .env_spec(lake.clone())
         .validate_env(|_env, context| match context.home.worker_index {

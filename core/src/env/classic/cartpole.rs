@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn keeps_the_contract() {
         let registry = EnvRegistry::builtin();
-        check_env(registry.spec("CartPole-v1").unwrap(), 3).unwrap();
+        check_env(&registry.spec("CartPole-v1").unwrap(), 3).unwrap();
     }
 
     #[test]

@@ -139,7 +139,7 @@ fn the_cost_of_a_thrust_is_that_of_the_action() {
 /// Episodes of both under the same actions, each from a state that a snapshot of the other brought.
 #[test]
 fn a_cart_pole_without_velocities_moves_as_one_with_them() {
-    check_env(EnvRegistry::builtin().spec("StatelessCartPole-v1").unwrap(), 3).unwrap();
+    check_env(&EnvRegistry::builtin().spec("StatelessCartPole-v1").unwrap(), 3).unwrap();
     let (mut cart, mut stateless) = (CartPole::new(1, Kernels::PORTABLE), StatelessCartPole::new(1));
     let streams = Streams::new(7, Purpose::Reset);
     for episode in 0..20 {

@@ -109,11 +109,11 @@ pub struct RolloutConfig {
     pub remote_worker_envs: bool,
     /// How long a poll waits for all of those before it goes on with the ones that are ready, in milliseconds.
     pub remote_env_batch_wait_ms: u32,
-    /// How long each of those may take to be made, for a reset, a step or a picture, in milliseconds; one that takes longer
-    /// is killed, and has failed.
+    /// How long each of those, or the host of Python environments, may take to make one, for a reset, a step or a picture, in
+    /// milliseconds; a process that takes longer is killed, and has failed.
     pub remote_env_timeout_ms: u32,
-    /// The most memory that each of those may take for data, in MiB; 0 for as much as there is. Asking for more fails there,
-    /// which ends most programs.
+    /// The most memory that each of those processes may take for data, in MiB; 0 for as much as there is. Asking for more fails
+    /// there, which ends most programs.
     pub remote_env_memory_mb: u32,
     /// Whether an environment that failed is made again, and its episode left out.
     pub restart_failed_sub_environments: bool,

@@ -1,7 +1,7 @@
 //! Settings one after the other, for those who write them in Rust.
 
 use super::{BatchMode, CountStepsBy, FragmentLength, PolicyConfig, PreprocessorPref, RolloutConfig};
-use crate::{config::Config, ids::PolicyId, prelude::*};
+use crate::{config::Config, env::ProcessLimits, ids::PolicyId, prelude::*};
 
 impl RolloutConfig {
     /// The defaults for a registered environment.
@@ -15,6 +15,11 @@ impl RolloutConfig {
     #[must_use]
     pub fn raw(self) -> Self {
         Self { preprocessor_pref: PreprocessorPref::None, clip_actions: false, normalize_actions: false, ..self }
+    }
+
+    /// Limits of the processes that environments start for themselves.
+    pub(crate) const fn process_limits(&self) -> ProcessLimits {
+        ProcessLimits { timeout_ms: self.remote_env_timeout_ms, memory_mb: self.remote_env_memory_mb }
     }
 
     /// Sets the settings of the environment.

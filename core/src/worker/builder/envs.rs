@@ -48,7 +48,7 @@ impl RolloutWorkerBuilder {
         }
         let Some(name) = &self.config.env else { return Ok(None) };
         Ok(Some(match self.registry.env(name)? {
-            RegisteredEnv::SingleAgent(spec) => EnvSource::of_spec(spec),
+            RegisteredEnv::SingleAgent(spec) => EnvSource::of_spec(&spec),
             RegisteredEnv::MultiAgent(spec) => EnvSource::of_multi_agent_spec(spec),
             RegisteredEnv::Base(factory) => EnvSource::Base(factory.clone()),
         }))
@@ -60,6 +60,7 @@ impl RolloutWorkerBuilder {
             num_workers: self.place.num_workers,
             remote: self.config.remote_worker_envs,
             recreated_worker: self.place.recreated_worker,
+            limits: self.config.process_limits(),
             ..EnvContext::new(self.place.home(0)).with_config(self.config.env_config.clone())
         };
         (0..self.config.num_envs).map(|index| context.with_vector_index(index)).collect()

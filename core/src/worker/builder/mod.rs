@@ -78,7 +78,7 @@ pub enum SamplerChoice {
 ///     worker::{NewPolicy, Registry, RolloutConfig, RolloutWorker},
 /// };
 ///
-/// let lake = Registry::builtin().envs.spec("FrozenLake-v1")?.clone();
+/// let lake = Registry::builtin().envs.spec("FrozenLake-v1")?;
 /// let mut worker = RolloutWorker::builder()
 ///     .config(RolloutConfig { num_envs: 2, ..RolloutConfig::default() }.rollout_fragment_length(50))
 ///     .env_spec(lake)

@@ -92,7 +92,7 @@ impl RemoteEnvSpec {
     /// [`SetupError::Conflict`] for an environment of the user's own shape.
     pub fn make(&self, registry: &Registry, kernels: Kernels) -> Result<(InProcess, bool), SetupError> {
         let source = match registry.env(&self.env)? {
-            RegisteredEnv::SingleAgent(spec) => EnvSource::of_spec(spec),
+            RegisteredEnv::SingleAgent(spec) => EnvSource::of_spec(&spec),
             RegisteredEnv::MultiAgent(spec) => EnvSource::of_multi_agent_spec(spec),
             RegisteredEnv::Base(_) => return Err(super::conflict(SetupError::OWN_SHAPE)),
         };

@@ -288,7 +288,7 @@ fn the_fast_sampler_is_taken_wherever_it_can_be() {
     assert!(fast(RolloutConfig { observation_filter: FilterKind::MeanStdFilter, ..plain.clone() }));
     let random = || NewPolicy::named("random");
     let lake = |config: RolloutConfig| {
-        let lake = Registry::builtin().envs.spec("FrozenLake-v1").unwrap().clone();
+        let lake = Registry::builtin().envs.spec("FrozenLake-v1").unwrap();
         RolloutWorker::builder().config(config).env_spec(lake).policy(PolicyId::DEFAULT, random()).build().unwrap()
     };
     // Who has something to say besides is heard.

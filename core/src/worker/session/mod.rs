@@ -19,6 +19,7 @@ use super::{
     command::{PanicWords, guarded, unguarded},
 };
 use crate::{
+    env::EnvError,
     evaluation::Evaluates,
     ids::{CallId, LeaseId, WeightsVersion, WorkerId},
     kernels::Kernels,
@@ -478,6 +479,9 @@ fn inability(error: &SetupError) -> Inability {
     let kind = match error {
         SetupError::Unknown(unknown) if unknown.kind == "environment" => InabilityKind::UnknownEnv,
         SetupError::PolicyKind { .. } => InabilityKind::UnknownPolicy,
+        SetupError::Env { source: EnvError::Unavailable(reason), .. } => {
+            return Inability::new(InabilityKind::Other, reason);
+        }
         SetupError::Env { .. } => InabilityKind::EnvConfig,
         SetupError::Range(_) | SetupError::Config(_) | SetupError::Conflict(_) => InabilityKind::Description,
         _ => InabilityKind::Other,

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Registry,
-    cli::{exit::Failure, signals::Interruption},
+    cli::{exit::Failure, python::allow, signals::Interruption},
     offline::{
         inputs::Format,
         logged::{Logged, Place},
@@ -304,6 +304,7 @@ fn tell(losses: &Losses) {
 /// Of an environment, or what the rows show, which are read once more for that.
 fn spaces(logged: &mut Logged, output: &OutputArgs, registry: &Registry) -> Result<(Space, Space), Failure> {
     if let Some(env) = &output.env {
+        allow(env);
         let spaces = registry.envs.spec(env).map_err(Failure::usage)?.spaces().map_err(Failure::usage)?;
         return Ok((spaces.observation, spaces.action));
     }

@@ -13,7 +13,10 @@ use rollmesh_data::{
 use serde_json::json;
 
 use super::InputArgs;
-use crate::{Registry, cli::exit::Failure};
+use crate::{
+    Registry,
+    cli::{exit::Failure, python::allow},
+};
 
 #[derive(Args)]
 #[command(
@@ -35,6 +38,7 @@ pub(super) struct ValidateArgs {
 }
 
 pub(super) fn run(args: &ValidateArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    args.env.iter().for_each(|env| allow(env));
     let spaces = match &args.env {
         Some(env) => Some(registry.envs.spec(env).map_err(Failure::usage)?.spaces().map_err(Failure::usage)?),
         None => None,

@@ -33,6 +33,7 @@ use super::{
     external::{self, Clients, ListenFlags},
     log::Log,
     mode::ModeFlags,
+    python::PythonFlags,
     settings::WorkerFlags,
     signals::{Interruption, exit_after_grace},
 };
@@ -109,6 +110,8 @@ pub(super) struct SampleArgs {
     no_dashboard: bool,
     #[command(flatten)]
     mode: ModeFlags,
+    #[command(flatten)]
+    python: PythonFlags,
     /// Do not hash the rows, which may take longer than getting them
     #[arg(long)]
     no_hash: bool,
@@ -144,6 +147,7 @@ impl SampleArgs {
 }
 
 pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    args.python.install(args.flags.env.as_deref());
     let config = settings(args)?;
     let env = config.env.as_deref().unwrap_or_default();
     let has_workers = args.num_workers > 0 || args.remote_only;

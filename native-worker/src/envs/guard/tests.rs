@@ -131,9 +131,9 @@ fn guarded_environments_behave_as_before() {
     for spec in EnvRegistry::builtin().iter() {
         let guarded = registry.spec(&spec.name).unwrap();
         let limits = |spec: &EnvSpec| (spec.max_episode_steps, spec.reward_threshold);
-        assert_eq!((limits(guarded), guarded.spaces()), (limits(spec), spec.spaces()));
+        assert_eq!((limits(&guarded), guarded.spaces()), (limits(spec), spec.spaces()));
     }
-    check_env(registry.spec("CartPole-v1").unwrap(), 2).unwrap();
+    check_env(&registry.spec("CartPole-v1").unwrap(), 2).unwrap();
     assert_eq!(registry.iter_multi_agent().len(), EnvRegistry::builtin().iter_multi_agent().len());
     check_multi_agent_env(registry.multi_agent("MultiAgentTrafficGrid-v0").unwrap(), 1).unwrap();
     // Whoever looks for its type finds it.
@@ -152,7 +152,7 @@ fn a_run_goes_on_after_a_panic() {
         Box::new(Vectorized::new(vec![Bomb { steps: 0, panics_in, calls: Arc::default() }]))
     }));
     let registry = guarded(&registry);
-    let maker = EnvMaker::single_agent(registry.spec("Bomb").unwrap(), Kernels::PORTABLE);
+    let maker = EnvMaker::single_agent(&registry.spec("Bomb").unwrap(), Kernels::PORTABLE);
     let start = |index| {
         let context = EnvContext::new(HomeIndex { worker_index: 1, vector_index: index });
         EnvStart { slot: SlotId(index), episode: 0, context }

@@ -131,7 +131,7 @@ impl Pipes {
                         }
                     })?;
                 }
-                Request::Make => return Err(nonsense()),
+                Request::Make | Request::Close => return Err(nonsense()),
                 Request::Stop => break,
             }
         }

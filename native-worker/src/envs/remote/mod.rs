@@ -13,7 +13,7 @@ mod child;
 pub(crate) mod process;
 mod sub;
 mod wait;
-mod wire;
+pub(in crate::envs) mod wire;
 
 use std::{
     collections::BTreeMap,

@@ -1,10 +1,8 @@
 //! A process of a sub-environment, as the worker holds it. Nothing here waits for it, except for its end after a kill.
 
 use std::{
-    collections::BTreeMap,
     io::{self, ErrorKind, Read as _, Write as _},
     os::unix::process::{CommandExt as _, ExitStatusExt as _},
-    path::Path,
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -17,10 +15,7 @@ use rustix::{
     process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid},
 };
 
-use super::{
-    COMMAND, VARIABLE,
-    wire::{HEAD, Head, MAX_BODY, Reply, Request, message},
-};
+use super::wire::{HEAD, Head, MAX_BODY, Reply, Request, message};
 
 /// How much is read at once, and held at least.
 const CHUNK: usize = 1 << 16;
@@ -34,7 +29,7 @@ const END: Duration = Duration::from_secs(1);
 const LISTEN: Duration = Duration::from_secs(1);
 
 /// A process with its pipes, none of which blocks.
-pub(super) struct Process {
+pub(in crate::envs) struct Process {
     child: Child,
     stdin: ChildStdin,
     stdout: ChildStdout,
@@ -64,21 +59,18 @@ struct Asked {
 
 /// An end of a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(in crate::envs) enum End {
     Requests,
     Answers,
     Words,
 }
 
 impl Process {
-    /// Starts the program, with these environment variables besides this process's own.
-    pub(super) fn start(program: &Path, environs: &BTreeMap<String, String>) -> io::Result<Self> {
+    /// Starts a program that speaks as [`wire`](super::wire) says.
+    pub(in crate::envs) fn start(command: &mut Command) -> io::Result<Self> {
         let mut number = [0; 8];
         getrandom::fill(&mut number).map_err(io::Error::other)?;
-        let mut child = Command::new(program)
-            .arg(COMMAND)
-            .envs(environs)
-            .env(VARIABLE, "1")
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -112,12 +104,12 @@ impl Process {
         Ok(process)
     }
 
-    pub(super) fn id(&self) -> u32 {
+    pub(in crate::envs) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Asks for something. Whatever goes wrong shows when the answer is awaited.
-    pub(super) fn ask(&mut self, doing: &'static str, request: Request, body: impl FnOnce(&mut Vec<u8>)) {
+    pub(in crate::envs) fn ask(&mut self, doing: &'static str, request: Request, body: impl FnOnce(&mut Vec<u8>)) {
         self.number = self.number.wrapping_add(1);
         self.asked = Some(Asked { doing, at: Instant::now(), heard: Duration::ZERO });
         if message(&mut self.request, self.number, request as u8, body).is_none() {
@@ -129,7 +121,7 @@ impl Process {
     }
 
     /// Sends what is left of the request, as far as the pipe takes it.
-    pub(super) fn send(&mut self) {
+    pub(in crate::envs) fn send(&mut self) {
         while let Some(rest) = self.request.get(self.sent..).filter(|rest| !rest.is_empty()) {
             match self.stdin.write(rest) {
                 Ok(0) => return,
@@ -143,7 +135,7 @@ impl Process {
     }
 
     /// The answer, once all of it is here. It is over with [`taken`](Self::taken).
-    pub(super) fn receive(&mut self) -> Result<Option<(Reply, &[u8])>, ProcessEnd> {
+    pub(in crate::envs) fn receive(&mut self) -> Result<Option<(Reply, &[u8])>, ProcessEnd> {
         if self.is_dismissed {
             // An answer to what it was asked before, which nobody wants any more. Once, so that no flood holds it up.
             return match self.stdout.read(&mut self.answer) {
@@ -186,34 +178,34 @@ impl Process {
     }
 
     /// The answer has been read.
-    pub(super) fn taken(&mut self) {
+    pub(in crate::envs) fn taken(&mut self) {
         self.asked = None;
         self.filled = 0;
     }
 
     /// Somebody has listened for so long.
-    pub(super) fn heard(&mut self, time: Duration) {
+    pub(in crate::envs) fn heard(&mut self, time: Duration) {
         if let Some(asked) = &mut self.asked {
             asked.heard += time;
         }
     }
 
     /// How long it may still take; nothing if nothing was asked for.
-    pub(super) fn patience(&self, limit: Duration) -> Option<Duration> {
+    pub(in crate::envs) fn patience(&self, limit: Duration) -> Option<Duration> {
         let asked = self.asked.as_ref()?;
         let clock = limit.saturating_sub(asked.at.elapsed());
         Some(clock.max(limit.min(LISTEN).saturating_sub(asked.heard)))
     }
 
     /// It has missed its deadline.
-    pub(super) fn overdue(&self, limit: Duration) -> Option<ProcessEnd> {
+    pub(in crate::envs) fn overdue(&self, limit: Duration) -> Option<ProcessEnd> {
         let doing = self.asked.as_ref()?.doing;
         let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
         self.patience(limit).filter(Duration::is_zero).map(|_| ProcessEnd::Overdue { doing, limit_ms })
     }
 
     /// Keeps the end of what it says on its standard error.
-    pub(super) fn listen(&mut self) {
+    pub(in crate::envs) fn listen(&mut self) {
         let mut bytes = [0; 8192];
         for _ in 0..MAX_READS {
             let Some(stderr) = &mut self.stderr else { return };
@@ -231,7 +223,7 @@ impl Process {
     }
 
     /// What to wait for.
-    pub(super) fn ends(&self) -> impl Iterator<Item = (End, PollFd<'_>)> {
+    pub(in crate::envs) fn ends(&self) -> impl Iterator<Item = (End, PollFd<'_>)> {
         let requests =
             (self.sent < self.request.len()).then(|| (End::Requests, PollFd::new(&self.stdin, PollFlags::OUT)));
         let answers = self.asked.is_some().then(|| (End::Answers, PollFd::new(&self.stdout, PollFlags::IN)));
@@ -278,14 +270,14 @@ impl Process {
     }
 
     /// Ends it; gives the last lines of what it has said.
-    pub(super) fn end(mut self) -> String {
+    pub(in crate::envs) fn end(mut self) -> String {
         self.kill();
         self.listen();
         last_lines(&self.last_words)
     }
 
     /// Asks it to end by itself, after what it is about.
-    pub(super) fn dismiss(&mut self) {
+    pub(in crate::envs) fn dismiss(&mut self) {
         if self.sent == self.request.len() {
             self.is_dismissed = true;
             self.ask("for its end", Request::Stop, |_| {});
@@ -300,12 +292,16 @@ impl Drop for Process {
 }
 
 /// The last lines, at most five of them and 500 characters, as text. Rust's backtraces, which name this program's functions
-/// and not what went wrong, are left out.
+/// and not what went wrong, are left out; of Python's, whose innermost call comes first, the beginning is kept.
 pub(crate) fn last_lines(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if let Some(backtrace) = lines.iter().rposition(|line| *line == "stack backtrace:") {
         lines.truncate(backtrace);
+    }
+    if let Some(fatal) = lines.iter().rposition(|line| line.starts_with("Fatal Python error")) {
+        lines.drain(..fatal);
+        lines.truncate(5);
     }
     let last = lines[lines.len().saturating_sub(5)..].join(" | ");
     let last: Vec<char> = last.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -322,6 +318,8 @@ mod tests {
         assert_eq!(last_lines(b"1\n2\n3\n4\n5\n6\n7"), "3 | 4 | 5 | 6 | 7");
         assert_eq!(last_lines(&[b'x'; 3000]).len(), 500);
         assert_eq!(last_lines(b"no memory\nstack backtrace:\n 0: main\n 1: start"), "no memory");
+        let python = b"1\nFatal Python error: Aborted\n2\n3\n4\n5\n6";
+        assert_eq!(last_lines(python), "Fatal Python error: Aborted | 2 | 3 | 4 | 5");
         assert_eq!(last_lines(b""), "");
     }
 }

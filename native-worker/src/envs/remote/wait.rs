@@ -1,6 +1,9 @@
 //! Waiting for processes, and taking what they answer.
 
-use std::time::{Duration, Instant};
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use rollmesh_core::env::{EnvError, ProcessEnd};
 use rustix::{
@@ -9,11 +12,12 @@ use rustix::{
 };
 
 use super::{
-    RemoteBaseEnv,
+    COMMAND, RemoteBaseEnv, VARIABLE,
     process::{End, Process},
     sub::{Fault, Job, Phase, Sub},
     wire::{Made, Reply, Request, Said, SpacesOf, part},
 };
+use crate::envs::python;
 
 /// Rest after the second failure in a row; twice as long after each further one.
 const FIRST_REST: Duration = Duration::from_millis(100);
@@ -90,7 +94,9 @@ impl RemoteBaseEnv {
 
     /// Starts a process and lets it make its environment; false if it cannot be started.
     pub(super) fn make(&mut self, env: usize) -> bool {
-        let started = Process::start(&self.program, &self.environs);
+        let mut command = Command::new(&self.program);
+        command.arg(COMMAND).envs(&self.environs).env(VARIABLE, "1").envs(python::child_environs());
+        let started = Process::start(&mut command);
         let sub = &mut self.subs[env];
         match started {
             Ok(mut process) => {

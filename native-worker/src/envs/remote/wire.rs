@@ -2,7 +2,8 @@
 //!
 //! A message is a number (8 bytes), the length of what follows the head (4), a kind (1), three zeros, and that. Requests
 //! have a number each, which begins anywhere, so an answer proves by its number that it is one. What is said once is JSON,
-//! what is said at every step has a form of its own.
+//! what is said at every step has a form of its own. Bodies are here those of a process with one environment; those of a host
+//! of many Python environments are in [`python`](crate::envs::python).
 
 use rollmesh_core::{
     column::DType,
@@ -22,7 +23,7 @@ pub(super) const MAX_BODY: usize = 160 << 20;
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Request {
+pub(in crate::envs) enum Request {
     /// An environment: [`Order`].
     Make = 1,
     /// An episode: its number (4).
@@ -33,12 +34,14 @@ pub(super) enum Request {
     Render = 4,
     /// The end.
     Stop = 5,
+    /// Of a host of Python environments: an order's environments are no longer needed.
+    Close = 6,
 }
 
 /// What is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Reply {
+pub(in crate::envs) enum Reply {
     /// It is made: [`Made`].
     Made = 1,
     /// A turn: its own length (4), that of what is owed (4), both, and the spaces of agents that are new, as JSON.
@@ -51,7 +54,9 @@ pub(super) enum Reply {
 
 impl Request {
     pub(super) fn of(byte: u8) -> Option<Self> {
-        [Self::Make, Self::Reset, Self::Step, Self::Render, Self::Stop].into_iter().find(|kind| *kind as u8 == byte)
+        [Self::Make, Self::Reset, Self::Step, Self::Render, Self::Stop, Self::Close]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -124,7 +129,7 @@ pub(super) struct Made {
 
 /// Spaces of an agent.
 #[derive(Serialize, Deserialize)]
-pub(super) struct SpacesOf {
+pub(in crate::envs) struct SpacesOf {
     pub(super) agent: AgentId,
     observation: Space,
     observation_type: String,
@@ -146,7 +151,7 @@ impl SpacesOf {
     }
 
     /// None for spaces that make no sense.
-    pub(super) fn trusted(self) -> Option<(AgentId, EnvSpaces)> {
+    pub(in crate::envs) fn trusted(self) -> Option<(AgentId, EnvSpaces)> {
         let dtype = |name: &str| DTYPES.into_iter().find(|dtype| dtype.name() == name);
         let (observation_type, action_type) = (dtype(&self.observation_type)?, dtype(&self.action_type)?);
         self.observation.validate().ok()?;

@@ -106,6 +106,7 @@ impl EvalNames {
         let mut child = Command::new(std::env::current_exe().map_err(failed)?)
             .arg(WORKER_COMMAND)
             .env(VARIABLE, "1")
+            .envs(crate::envs::python::child_environs())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

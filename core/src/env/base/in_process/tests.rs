@@ -612,16 +612,16 @@ fn agrees_with_lockstep<O: RowElement + Element>(spec: &EnvSpec, num_actions: u3
 fn a_single_agent_sees_the_bits_of_the_vectorised_path() {
     let registry = EnvRegistry::builtin();
     // Random first states; a time limit; random steps, in words of the environment's own and drawn one by one.
-    agrees_with_lockstep::<f32>(registry.spec("CartPole-v1").unwrap(), 2, |x| u64::from(x.to_bits()));
-    agrees_with_lockstep::<f32>(registry.spec("MountainCar-v0").unwrap(), 3, |x| u64::from(x.to_bits()));
-    agrees_with_lockstep::<i64>(registry.spec("FrozenLake-v1").unwrap(), 4, |x| x as u64);
-    agrees_with_lockstep::<u8>(registry.spec("PixelAsterix-v0").unwrap(), 5, u64::from);
+    agrees_with_lockstep::<f32>(&registry.spec("CartPole-v1").unwrap(), 2, |x| u64::from(x.to_bits()));
+    agrees_with_lockstep::<f32>(&registry.spec("MountainCar-v0").unwrap(), 3, |x| u64::from(x.to_bits()));
+    agrees_with_lockstep::<i64>(&registry.spec("FrozenLake-v1").unwrap(), 4, |x| x as u64);
+    agrees_with_lockstep::<u8>(&registry.spec("PixelAsterix-v0").unwrap(), 5, u64::from);
 }
 
 #[test]
 fn sub_environments_are_lent_out_one_by_one() {
     let registry = EnvRegistry::builtin();
-    let maker = EnvMaker::single_agent(registry.spec("CartPole-v1").unwrap(), Kernels::PORTABLE);
+    let maker = EnvMaker::single_agent(&registry.spec("CartPole-v1").unwrap(), Kernels::PORTABLE);
     let mut lanes = InProcess::new(maker, (0..2).map(start).collect(), 1).unwrap();
     let lanes = lanes.sub_environments();
     assert!(lanes.len() == 2 && lanes.iter().all(|sub| matches!(sub, SubEnv::Lane { lane: 0, .. })));

@@ -186,7 +186,7 @@ fn cart_pole(first_episode: u32, options: SamplerOptions) -> Episodic {
     let registry = crate::env::EnvRegistry::builtin();
     let spec = registry.spec("CartPole-v1").unwrap();
     let start = EnvStart { episode: first_episode, ..start(0) };
-    let maker = EnvMaker::single_agent(spec, crate::kernels::Kernels::PORTABLE);
+    let maker = EnvMaker::single_agent(&spec, crate::kernels::Kernels::PORTABLE);
     let options = SamplerOptions { slots: vec![(SlotId(0), first_episode)], ..options };
     sampler(options, InProcess::new(maker, vec![start], 1).unwrap())
 }

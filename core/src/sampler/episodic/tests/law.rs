@@ -66,7 +66,7 @@ fn episodic(name: &str, limit: Option<u32>, num_envs: u32, steps: u32) -> (Bench
     let registry = EnvRegistry::builtin();
     let spec = registry.spec(name).unwrap();
     let starts = (0..num_envs).map(start).collect();
-    let envs = InProcess::new(EnvMaker::single_agent(spec, Kernels::PORTABLE), starts, 5).unwrap();
+    let envs = InProcess::new(EnvMaker::single_agent(&spec, Kernels::PORTABLE), starts, 5).unwrap();
     let options = shared(limit, options(num_envs, steps));
     (Bench::new(policy(&spec.spaces().unwrap())), sampler(options, envs))
 }

@@ -45,7 +45,7 @@ impl Shell for Toy {
     fn remote_envs(&mut self, envs: &RemoteEnvs<'_>) -> Result<Option<MovedEnvs>, SampleError> {
         assert_eq!((envs.batch_wait.0, envs.specs.len()), (5_000, 3));
         assert_eq!(envs.config.extra_environs["OMP_NUM_THREADS"], "1");
-        let spec = Registry::builtin().envs.spec("CartPole-v1").cloned().unwrap();
+        let spec = Registry::builtin().envs.spec("CartPole-v1").unwrap();
         let starts: Vec<EnvStart> = envs.specs.iter().map(RemoteEnvSpec::start).collect();
         for (index, (start, spec)) in starts.iter().zip(&envs.specs).enumerate() {
             assert!(start.context.remote && start.slot == SlotId(index as u32) && spec.seed == 7);

@@ -1,0 +1,440 @@
+"""The host of Python environments: makes and steps them as the rollmesh program asks that started it.
+
+Messages are those of rollmesh's environment processes: number (8 bytes), length of the body (4), kind (1), three zeros, body.
+An order (MAKE) makes environments of one kind, its lanes. RESET and STEP name an order and lanes; rows are little-endian.
+What environments print goes to standard error.
+"""
+
+import faulthandler
+import importlib
+import json
+import os
+import select
+import signal
+import struct
+import sys
+import threading
+import traceback
+
+HEAD = struct.Struct("<QIB3x")
+MAKE, RESET, STEP, RENDER, STOP, CLOSE = range(1, 7)
+MADE, TURN, PICTURE, FAILED = range(1, 5)
+# Element types that rows do not have, and those that hold all their numbers.
+WIDER = {"float16": "float32", "int8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64"}
+SAME = {"float32", "float64", "int32", "int64", "uint8", "bool"}
+
+
+class Refused(Exception):
+    """A space of a kind that cannot be handed over."""
+
+
+class Unavailable(Exception):
+    """This machine lacks the environment, or what it needs."""
+
+
+def box_dtype(dtype):
+    name = dtype.name
+    if name in SAME:
+        return np.dtype(name)
+    if name in WIDER:
+        return np.dtype(WIDER[name])
+    raise Refused(f"its elements are {name}, which rows cannot hold")
+
+
+class Box:
+    def __init__(self, space):
+        self.own, self.dtype, self.shape = space.dtype, box_dtype(space.dtype), space.shape
+
+    @staticmethod
+    def form(space):
+        def bounds(values):
+            exact = 2**53 if space.dtype.kind in "iu" else float("inf")
+            values = np.ravel(values)
+            if values.size and (values == values[0]).all():
+                values = values[:1]
+            # No bound is none. Integers that a float cannot tell apart from the next are as good as none.
+            numbers = (value.item() for value in values)
+            return [float(number) if abs(number) < exact or number in (0, 1) else None for number in numbers]
+
+        return {
+            "type": "box",
+            "dtype": box_dtype(space.dtype).name,
+            "shape": list(space.shape),
+            "low": bounds(space.low),
+            "high": bounds(space.high),
+        }
+
+    def put(self, rows, lane, value):
+        value = np.asarray(value)
+        if value.shape != self.shape:
+            raise ValueError(f"the observation has the shape {value.shape}, its space {self.shape}")
+        if value.dtype != self.own and not np.can_cast(value.dtype, self.own, "same_kind"):
+            raise TypeError(f"the observation is an array of {value.dtype}, its space one of {self.own}")
+        rows[lane] = value
+
+    def take(self, rows, lane):
+        return rows[lane].astype(self.own)
+
+
+class Discrete:
+    dtype, shape = "<i8", ()
+
+    def __init__(self, space):
+        self.start, self.n = int(space.start), int(space.n)
+
+    @staticmethod
+    def form(space):
+        return {"type": "discrete", "n": int(space.n)}
+
+    def put(self, rows, lane, value):
+        value = int(value) - self.start
+        if not 0 <= value < self.n:
+            raise ValueError(f"the observation {value + self.start} is not in Discrete({self.n}, start={self.start})")
+        rows[lane] = value
+
+    def take(self, rows, lane):
+        return rows[lane] + self.start
+
+
+class MultiDiscrete:
+    dtype = "<i8"
+
+    def __init__(self, space):
+        self.own, self.full, self.shape = space.dtype, space.shape, (int(np.prod(space.shape)),)
+        self.start, self.nvec = np.ravel(space.start).astype("<i8"), np.ravel(space.nvec).astype("<i8")
+
+    @staticmethod
+    def form(space):
+        return {"type": "multi_discrete", "nvec": [int(n) for n in np.ravel(space.nvec)]}
+
+    def put(self, rows, lane, value):
+        value = np.asarray(value)
+        if value.shape != self.full:
+            raise ValueError(f"the observation has the shape {value.shape}, its space {self.full}")
+        value = np.ravel(value).astype("<i8", casting="same_kind") - self.start
+        if (value < 0).any() or (value >= self.nvec).any():
+            raise ValueError(f"the observation {value + self.start} is not in MultiDiscrete({self.nvec})")
+        rows[lane] = value
+
+    def take(self, rows, lane):
+        return (rows[lane] + self.start).reshape(self.full).astype(self.own)
+
+
+class MultiBinary(MultiDiscrete):
+    dtype = "u1"
+
+    def __init__(self, space):
+        self.own, self.full, self.shape = space.dtype, space.shape, (int(np.prod(space.shape)),)
+        self.start, self.nvec = 0, 2
+
+    @staticmethod
+    def form(space):
+        return {"type": "multi_binary", "n": int(np.prod(space.shape))}
+
+    def take(self, rows, lane):
+        return rows[lane].reshape(self.full).astype(self.own)
+
+
+def parts_of(space):
+    """The parts of a Dict or Tuple, nested ones too, in order."""
+    if isinstance(space, spaces.Dict):
+        return [part for inner in space.spaces.values() for part in parts_of(inner)]
+    if isinstance(space, spaces.Tuple):
+        return [part for inner in space.spaces for part in parts_of(inner)]
+    return [space]
+
+
+class FlatObservation:
+    """A Dict or Tuple as one flat box of floats, as gymnasium.spaces.flatten makes it."""
+
+    dtype = "<f4"
+
+    def __init__(self, space):
+        self.space, self.flat = space, self.box(space)
+        self.shape = self.flat.shape
+
+    @staticmethod
+    def box(space):
+        for part in parts_of(space):
+            kind_of(part)
+        flat = spaces.flatten_space(space)
+        low, high = flat.low.astype(np.float32), flat.high.astype(np.float32)
+        return spaces.Box(low, high, dtype=np.float32)
+
+    @classmethod
+    def form(cls, space):
+        return Box.form(cls.box(space))
+
+    def put(self, rows, lane, value):
+        value = spaces.flatten(self.space, value)
+        if value.shape != self.shape:
+            raise ValueError(f"the observation has {value.size} elements, its space {self.shape[0]}")
+        rows[lane] = value
+
+
+class JoinedAction:
+    """A Dict or Tuple of integers as one MultiDiscrete, or of boxes of one element type as one Box."""
+
+    def __init__(self, space):
+        self.space = space
+        parts = parts_of(space)
+        self.kinds = [kind_of(part)(part) for part in parts]
+        self.lengths = [int(np.prod(kind.shape)) for kind in self.kinds]
+        self.shape = (sum(self.lengths),)
+        self.dtype = self.joined(space)[0]
+
+    @staticmethod
+    def joined(space):
+        parts = parts_of(space)
+        if all(isinstance(part, spaces.Box) for part in parts) and len({part.dtype for part in parts}) == 1:
+            low, high = (np.concatenate([np.ravel(getattr(part, side)) for part in parts]) for side in ("low", "high"))
+            return box_dtype(parts[0].dtype), Box.form(spaces.Box(low, high, dtype=parts[0].dtype))
+        sizes = {
+            spaces.Discrete: lambda part: [int(part.n)],
+            spaces.MultiDiscrete: lambda part: [int(n) for n in np.ravel(part.nvec)],
+            spaces.MultiBinary: lambda part: [2] * int(np.prod(part.shape)),
+        }
+        if all(type(part) in sizes for part in parts):
+            return "<i8", {"type": "multi_discrete", "nvec": [n for part in parts for n in sizes[type(part)](part)]}
+        raise Refused("an action of parts has to be all integers, or all boxes of one element type")
+
+    @classmethod
+    def form(cls, space):
+        return cls.joined(space)[1]
+
+    def take(self, rows, lane):
+        row, actions, at = rows[lane], [], 0
+        for kind, length in zip(self.kinds, self.lengths):
+            actions.append(kind.take(row[at : at + length].reshape((1, *kind.shape)), 0))
+            at += length
+        actions = iter(actions)
+
+        def nested(space):
+            if isinstance(space, spaces.Dict):
+                return {name: nested(part) for name, part in space.spaces.items()}
+            if isinstance(space, spaces.Tuple):
+                return tuple(nested(part) for part in space.spaces)
+            return next(actions)
+
+        return nested(self.space)
+
+
+def kind_of(space, compound=None):
+    kinds = {
+        spaces.Box: Box,
+        spaces.Discrete: Discrete,
+        spaces.MultiDiscrete: MultiDiscrete,
+        spaces.MultiBinary: MultiBinary,
+    }
+    if compound:
+        kinds |= {spaces.Dict: compound, spaces.Tuple: compound}
+    for own, kind in kinds.items():
+        if isinstance(space, own):
+            return kind
+    raise Refused("rollmesh has no such space")
+
+
+def translated(what, space, compound):
+    """The kind of a space, and the space as rollmesh writes it with the type of its rows' elements."""
+    try:
+        kind = kind_of(space, compound)
+        form, kind = kind.form(space), kind(space)
+        return kind, form, np.dtype(kind.dtype).name
+    except Refused as error:
+        raise Refused(f"the {what} space {str(space)[:100]} cannot be translated: {error}") from None
+
+
+def factory_of(name, config):
+    """What makes an environment of this name, called once for each lane."""
+    kind, _, rest = name.partition(":")
+    here = f"on this machine ({sys.executable}, Python {sys.version.split()[0]})"
+    try:
+        if kind == "gym":
+            error = gymnasium.error
+            missing = (ImportError, error.UnregisteredEnv, error.DependencyNotInstalled)
+            return lambda: gymnasium.make(rest, **{"disable_env_checker": True, **config}), missing, here
+        module, _, factory = rest.partition(":")
+        made = getattr(importlib.import_module(module), factory)
+        return lambda: made(**config), ImportError, here
+    except (ImportError, AttributeError) as error:
+        raise Unavailable(f"{name} cannot be made {here}: {described(error)}") from error
+
+
+class Order:
+    """Environments of one kind."""
+
+    def __init__(self, order):
+        make, missing, here = factory_of(order["env"], order["config"])
+        self.envs = []
+        try:
+            for _ in range(order["lanes"]):
+                self.envs.append(make())
+        except missing as error:
+            raise Unavailable(f"{order['env']} cannot be made {here}: {described(error)}") from error
+        env = self.envs[0]
+        if isinstance(env, gymnasium.vector.VectorEnv) or not hasattr(env, "step"):
+            raise Refused(f"{type(env).__name__} is not a single environment with reset and step")
+        self.obs, obs, obs_type = translated("observation", env.observation_space, FlatObservation)
+        self.act, act, act_type = translated("action", env.action_space, JoinedAction)
+        self.act_size = int(np.prod(self.act.shape)) * np.dtype(self.act.dtype).itemsize
+        spec = getattr(env, "spec", None)
+        self.made = {
+            "spaces": {
+                "agent": {"Index": 0},
+                "observation": obs,
+                "observation_type": obs_type,
+                "action": act,
+                "action_type": act_type,
+            },
+            "is_opaque": bool(getattr(spec, "nondeterministic", False)),
+        }
+
+    def rows(self, count):
+        return np.empty((count, *self.obs.shape), self.obs.dtype)
+
+    def reset(self, lane, seed):
+        rows = self.rows(1)
+        obs = self.envs[lane].reset(seed=seed)
+        if not (isinstance(obs, tuple) and len(obs) == 2):
+            raise TypeError("reset has to return an observation and an info, as in Gymnasium")
+        self.obs.put(rows, 0, obs[0])
+        return rows.tobytes()
+
+    def step(self, first, count, actions):
+        rows, put, take = self.rows(count), self.obs.put, self.act.take
+        actions = np.frombuffer(actions, self.act.dtype).reshape((count, *self.act.shape))
+        rewards, ends = [0.0] * count, bytearray(count)
+        for at in range(count):
+            env = self.envs[first + at]
+            try:
+                turn = env.step(take(actions, at))
+                if len(turn) != 5:
+                    raise TypeError(f"step returned {len(turn)} values, not 5 as in Gymnasium since 0.26")
+                obs, reward, terminated, truncated, _ = turn
+                put(rows, at, obs)
+                rewards[at], ends[at] = float(reward), bool(terminated) | bool(truncated) << 1
+            except BaseException as error:
+                error.lane = first + at
+                raise
+        return rows.tobytes() + struct.pack(f"<{count}d", *rewards) + ends
+
+    def render(self, lane):
+        if getattr(self.envs[lane], "render_mode", None) != "rgb_array":
+            return b""
+        picture = np.asarray(self.envs[lane].render())
+        if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
+            return b""
+        return struct.pack("<II", picture.shape[1], picture.shape[0]) + picture.tobytes()
+
+    def close(self):
+        for env in self.envs:
+            close = getattr(env, "close", None)
+            if close:
+                close()
+
+
+def described(error):
+    """An exception in one line: what it says, and where it comes from, innermost first."""
+    text = f"{type(error).__name__}: {str(error)[:240]}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    places = [f"{os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}" for frame in reversed(frames[-3:])]
+    return f"{text} (at {', called from '.join(places)})" if places else text
+
+
+class Host:
+    def __init__(self):
+        self.requests = os.fdopen(os.dup(0), "rb", 1 << 16)
+        self.replies = os.fdopen(os.dup(1), "wb", 1 << 16)
+        with open(os.devnull) as nothing:
+            os.dup2(nothing.fileno(), 0)
+        os.dup2(2, 1)
+        self.orders = {}
+
+    def watch(self):
+        """Ends this process, and what it has started, when the program that started it has ended."""
+        ends = select.poll()
+        # No events but the other end's end, which are always told.
+        ends.register(self.requests.fileno(), 0)
+        ends.poll()
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)
+        os._exit(1)
+
+    def say(self, number, kind, body):
+        self.replies.write(HEAD.pack(number, len(body), kind))
+        self.replies.write(body)
+        self.replies.flush()
+
+    def fail(self, number, error):
+        traceback.print_exception(error)
+        is_known = isinstance(error, (Refused, Unavailable))
+        said = {
+            "lane": getattr(error, "lane", None),
+            "reason": str(error) if is_known else described(error),
+            "is_unavailable": isinstance(error, Unavailable),
+        }
+        self.say(number, FAILED, json.dumps(said).encode())
+
+    def make(self, body):
+        order = json.loads(body)
+        if order["memory_mb"] > 0:
+            import resource
+
+            hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+            limit = order["memory_mb"] << 20
+            limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+        self.load()
+        made = self.orders[order["order"]] = Order(order)
+        return json.dumps(made.made).encode()
+
+    @staticmethod
+    def load():
+        try:
+            globals().update(np=importlib.import_module("numpy"), gymnasium=importlib.import_module("gymnasium"))
+        except ImportError as error:
+            reason = f"{described(error)}: install gymnasium for {sys.executable}, or name another interpreter with --python"
+            raise Unavailable(reason) from error
+        globals().update(spaces=gymnasium.spaces)
+
+    def answer(self, kind, body):
+        if kind == MAKE:
+            return MADE, self.make(body)
+        order, first = struct.unpack_from("<II", body)
+        if kind == CLOSE:
+            made = self.orders.pop(order, None)
+            if made:
+                made.close()
+            return TURN, b""
+        made = self.orders[order]
+        if kind == RENDER:
+            return PICTURE, made.render(first)
+        (number,) = struct.unpack_from("<I", body, 8)
+        if kind == RESET:
+            try:
+                return TURN, made.reset(first, number)
+            except BaseException as error:
+                error.lane = first
+                raise
+        return TURN, made.step(first, number, body[12:])
+
+    def serve(self):
+        threading.Thread(target=self.watch, daemon=True).start()
+        while len(head := self.requests.read(HEAD.size)) == HEAD.size:
+            number, length, kind = HEAD.unpack(head)
+            body = self.requests.read(length)
+            if kind == STOP:
+                return
+            try:
+                reply = self.answer(kind, body)
+            except (Exception, SystemExit) as error:
+                self.fail(number, error)
+            else:
+                self.say(number, *reply)
+
+
+faulthandler.enable(all_threads=False)
+Host().serve()
+# Without what libraries do at the end, which may hang.
+sys.stderr.flush()
+os._exit(0)

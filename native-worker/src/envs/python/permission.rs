@@ -1,0 +1,212 @@
+//! Which Python environments may run on this machine, and with which interpreter: what its own command line says.
+
+use std::{
+    env,
+    ffi::OsString,
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::{PoisonError, RwLock},
+};
+
+use glob::Pattern;
+use rollmesh_core::env::EnvError;
+
+/// The variable that tells child processes what may run.
+pub(crate) const ALLOW_VARIABLE: &str = "ROLLMESH_ALLOW_PYTHON";
+/// The variable that tells child processes the interpreter.
+pub(crate) const INTERPRETER_VARIABLE: &str = "ROLLMESH_PYTHON";
+
+/// Names of Python environments, with `*` for any characters but a colon.
+///
+/// ```
+/// use rollmesh::envs::PythonPermission;
+///
+/// let allowed: PythonPermission = "gym:*,py:my_package.*".parse()?;
+/// assert!(allowed.allows("gym:CartPole-v1") && allowed.allows("py:my_package.envs:make"));
+/// // Of a module that `gymnasium.make` would import, nothing was said.
+/// assert!(!allowed.allows("gym:my_package:Maze-v0") && !allowed.allows("py:subprocess:Popen"));
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PythonPermission(Vec<String>);
+
+impl PythonPermission {
+    /// This environment alone, and nothing if it is no Python environment.
+    #[must_use]
+    pub fn exactly(name: &str) -> Self {
+        Self(
+            is_python(name)
+                .then(|| name.split(':').map(Pattern::escape).collect::<Vec<_>>().join(":"))
+                .into_iter()
+                .collect(),
+        )
+    }
+
+    /// These environments and those of another permission.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
+    /// Whether an environment may run.
+    #[must_use]
+    pub fn allows(&self, name: &str) -> bool {
+        self.0.iter().any(|pattern| matches(pattern, name))
+    }
+}
+
+/// Parts between colons match one by one; `py:MODULE` is every factory of the module.
+fn matches(pattern: &str, name: &str) -> bool {
+    let (patterns, names): (Vec<&str>, Vec<&str>) = (pattern.split(':').collect(), name.split(':').collect());
+    let is_module = patterns.len() == 2 && names.len() == 3 && patterns[0] == "py";
+    let is_part = |(pattern, name): (&&str, &&str)| Pattern::new(pattern).is_ok_and(|pattern| pattern.matches(name));
+    (patterns.len() == names.len() || is_module) && patterns.iter().zip(&names).all(is_part)
+}
+
+/// Whether a name is that of a Python environment.
+pub(super) fn is_python(name: &str) -> bool {
+    name.starts_with("gym:") || name.starts_with("py:")
+}
+
+impl FromStr for PythonPermission {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let patterns = text.split(',').map(str::trim).filter(|pattern| !pattern.is_empty());
+        let check = |pattern: &str| {
+            let parts = pattern.split(':').count();
+            let is_one = is_python(pattern) && (2..=3).contains(&parts);
+            match pattern.split(':').find_map(|part| Pattern::new(part).err()) {
+                None if is_one => Ok(pattern.to_owned()),
+                None => Err(format!(
+                    "'{pattern}' names no Python environments: write gym:ID, gym:MODULE:ID, py:MODULE or \
+                     py:MODULE:FACTORY, with * for any characters but a colon"
+                )),
+                Some(error) => Err(format!("'{pattern}' is no pattern: {error}")),
+            }
+        };
+        patterns.map(check).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl fmt::Display for PythonPermission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(","))
+    }
+}
+
+/// What this machine says of Python environments. [`main_with`](crate::main_with) takes it from the command line; a program
+/// that samples by itself installs it, and knows the environments by the registry of [`native`](crate::native):
+///
+/// ```no_run
+/// use rollmesh::{NativeWorker as _, Registry, envs::PythonSettings};
+/// use rollmesh_core::worker::{RolloutConfig, RolloutWorkerBuilder};
+///
+/// PythonSettings { allowed: "gym:*".parse()?, interpreter: None }.install();
+/// let builder = RolloutWorkerBuilder::new(rollmesh::native(Registry::builtin())).native();
+/// let mut worker = builder.config(RolloutConfig::new("gym:CartPole-v1").num_envs(4)).build()?;
+/// println!("{} env steps", worker.sample()?.env_steps());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PythonSettings {
+    /// Which ones may run.
+    pub allowed: PythonPermission,
+    /// The interpreter; `None` for that of the active virtual environment, else `python3`.
+    pub interpreter: Option<PathBuf>,
+}
+
+/// Of this process, once they are set. A host setting, as environment variables are: a run, a message or a file cannot
+/// change it.
+static SETTINGS: RwLock<Option<PythonSettings>> = RwLock::new(None);
+
+impl PythonSettings {
+    /// Those of this process: what was [installed](Self::install), else what the process that started it said in
+    /// `ROLLMESH_ALLOW_PYTHON` and `ROLLMESH_PYTHON`.
+    #[must_use]
+    pub fn of_process() -> Self {
+        let installed = SETTINGS.read().unwrap_or_else(PoisonError::into_inner).clone();
+        installed.unwrap_or_else(|| {
+            let allowed = env::var(ALLOW_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or_default();
+            Self { allowed, interpreter: env::var_os(INTERPRETER_VARIABLE).map(PathBuf::from) }
+        })
+    }
+
+    /// Checks that an environment may run here; one that is not Python's may.
+    ///
+    /// # Errors
+    /// [`EnvError::Unavailable`], with what to do.
+    pub fn check(&self, name: &str) -> Result<(), EnvError> {
+        if !is_python(name) || self.allowed.allows(name) {
+            return Ok(());
+        }
+        Err(EnvError::Unavailable(format!(
+            "the Python environment '{name}' may not run on this machine: start this program with --allow-python \
+             '{name}' if it may"
+        )))
+    }
+
+    /// Makes these the settings of this process, and of those that it starts for workers, environments and evaluations.
+    pub fn install(self) {
+        *SETTINGS.write().unwrap_or_else(PoisonError::into_inner) = Some(self);
+    }
+
+    /// The interpreter that is started.
+    pub(super) fn program(&self) -> PathBuf {
+        let active = || env::var_os("VIRTUAL_ENV").map(|folder| Path::new(&folder).join("bin/python3"));
+        self.interpreter.clone().or_else(active).unwrap_or_else(|| "python3".into())
+    }
+}
+
+/// What child processes of the program are told, over anything that a run's settings say.
+pub(crate) fn child_environs() -> [(&'static str, OsString); 2] {
+    let settings = PythonSettings::of_process();
+    let program = settings.program().into_os_string();
+    [(ALLOW_VARIABLE, settings.allowed.to_string().into()), (INTERPRETER_VARIABLE, program)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards_never_cross_a_colon() {
+        let allows = |pattern: &str, name: &str| pattern.parse::<PythonPermission>().unwrap().allows(name);
+        for (pattern, name) in [
+            ("gym:*", "gym:CartPole-v1"),
+            ("gym:*", "gym:ALE/Pong-v5"),
+            ("gym:mazes:*", "gym:mazes:Maze-v0"),
+            ("gym:*:*", "gym:mazes:Maze-v0"),
+            ("py:mazes", "py:mazes:make"),
+            ("py:mazes.*", "py:mazes.deep.inside:make"),
+            ("py:mazes:make_*", "py:mazes:make_large"),
+            ("gym:A-v1, py:mazes", "py:mazes:make"),
+        ] {
+            assert!(allows(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [
+            ("gym:*", "gym:os:Maze-v0"),
+            ("gym:*", "py:subprocess:Popen"),
+            ("gym:CartPole-v1", "gym:CartPole-v10"),
+            ("py:mazes.*", "py:mazes:make"),
+            ("py:mazes.*", "py:mazes_of_mine:make"),
+            ("py:mazes:make", "py:mazes:make:more"),
+            ("", "gym:CartPole-v1"),
+        ] {
+            assert!(!allows(pattern, name), "{pattern} {name}");
+        }
+        for pattern in ["*", "gym", "python:os", "py:a:b:c", "g*:CartPole-v1", "py:[:x"] {
+            assert!(pattern.parse::<PythonPermission>().is_err(), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn names_on_the_command_line_are_meant_literally() {
+        let allowed = PythonPermission::exactly("py:mazes:[ab]*");
+        assert!(allowed.allows("py:mazes:[ab]*") && !allowed.allows("py:mazes:aa"));
+        assert_eq!(PythonPermission::exactly("CartPole-v1"), PythonPermission::default());
+        assert_eq!(allowed.to_string().parse(), Ok(allowed));
+    }
+}

@@ -1,0 +1,424 @@
+//! Environments of a host, as lanes of one vector.
+
+use std::{
+    any::Any,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use rollmesh_core::{
+    column::DType,
+    env::{
+        ActionLog, AnyVectorEnv, EnvContext, EnvError, EnvSpaces, EnvState, Frame, Moments, Replay, Rng, RowElement,
+        RowsMut, RowsRef, SnapshotReader, StepOut, put_rows,
+    },
+    space::{PointError, Space},
+};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{PythonSettings, host::Host};
+use crate::envs::remote::wire::{Request, SpacesOf};
+
+/// Environments of one name and one kind of settings, a lane each.
+///
+/// Their open episodes move by recorded actions, unless their Gymnasium spec says `nondeterministic`.
+pub(super) struct PythonEnvs {
+    name: String,
+    host: Arc<Mutex<Host>>,
+    /// What the host makes: its number there, and all of it as JSON.
+    order: u32,
+    text: Vec<u8>,
+    /// Process of the host that has made them.
+    epoch: Option<u64>,
+    spaces: EnvSpaces,
+    is_opaque: bool,
+    logs: Vec<ActionLog>,
+    /// Lanes that are not where their logs are: another process remade them, or they have failed.
+    is_stale: Vec<bool>,
+}
+
+/// What a host says of what it made.
+#[derive(Deserialize)]
+struct Made {
+    spaces: SpacesOf,
+    is_opaque: bool,
+}
+
+impl PythonEnvs {
+    /// Makes an environment per context, all with the settings of the first.
+    ///
+    /// # Errors
+    /// [`EnvError::Unavailable`] without an interpreter, package or environment of that name, [`EnvError::Failed`].
+    pub(super) fn make(name: &str, contexts: &[EnvContext], settings: &PythonSettings) -> Result<Self, EnvError> {
+        let none = || EnvError::Failed("a vector of Python environments has at least one".into());
+        let first = contexts.first().ok_or_else(none)?;
+        let host = Host::of_thread(settings, first.limits);
+        let mut held = lock(&host);
+        let order = held.next_order();
+        let lanes = contexts.len();
+        let text = json!({
+            "order": order,
+            "env": name,
+            "config": first.config,
+            "lanes": lanes,
+            "memory_mb": held.memory_mb(),
+        });
+        let text = text.to_string().into_bytes();
+        let made = ask_to_make(&mut held, name, &text)?;
+        let (_, spaces) =
+            made.spaces.trusted().ok_or_else(|| EnvError::Failed(format!("{name}: its spaces make no sense")))?;
+        let epoch = held.epoch();
+        drop(held);
+        Ok(Self {
+            name: name.into(),
+            host,
+            order,
+            text,
+            epoch,
+            spaces,
+            is_opaque: made.is_opaque,
+            logs: vec![ActionLog::default(); lanes],
+            is_stale: vec![false; lanes],
+        })
+    }
+
+    fn obs_len(&self) -> usize {
+        self.spaces.observation.shape().elements()
+    }
+
+    /// Asks the host, which makes the environments again if they are gone.
+    fn ask<T>(
+        &mut self,
+        ask: (&'static str, Request),
+        body: impl FnOnce(&mut Vec<u8>),
+        take: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> Result<T, EnvError> {
+        let host = self.host.clone();
+        let mut host = lock(&host);
+        if host.epoch() != self.epoch {
+            self.epoch = None;
+            self.is_stale.fill(true);
+            ask_to_make(&mut host, &self.name, &self.text)?;
+            self.epoch = host.epoch();
+        }
+        host.ask(&self.name, ask, body, take)
+    }
+
+    /// Whether the host still has them as they were left.
+    fn is_there(&self) -> bool {
+        lock(&self.host).epoch() == self.epoch
+    }
+
+    /// Brings lanes back to where their logs are, if they are not there.
+    fn refresh(&mut self) -> Result<(), EnvError> {
+        if !self.is_there() {
+            self.is_stale.fill(true);
+        }
+        for lane in 0..self.logs.len() {
+            if !self.is_stale[lane] {
+                continue;
+            }
+            if self.is_opaque {
+                return Err(EnvError::Failed(format!(
+                    "{}: the process of lane {lane} ended, and its episode cannot be replayed",
+                    self.name
+                )));
+            }
+            let mut snapshot = Vec::new();
+            self.logs[lane].put(&mut snapshot);
+            self.replay_at(lane, &snapshot, u32::MAX)?;
+            self.logs[lane].check(&snapshot)?;
+        }
+        Ok(())
+    }
+
+    /// Steps lanes from `first` on, as many as `out` has entries.
+    fn step_lanes(
+        &mut self,
+        first: usize,
+        actions: RowsRef<'_>,
+        obs: RowsMut<'_>,
+        out: StepOut<'_>,
+    ) -> Result<(), EnvError> {
+        let (order, lanes) = (self.order, out.rewards.len());
+        let body = |request: &mut Vec<u8>| {
+            put_head(request, order, first);
+            request.extend((lanes as u32).to_le_bytes());
+            put_rows(request, actions);
+        };
+        let take = |reply: &[u8]| {
+            let mut reader = SnapshotReader::new(reply);
+            reader.rows(obs).ok()?;
+            reader.rows(RowsMut::F64(&mut *out.rewards)).ok()?;
+            for (terminated, truncated) in out.terminateds.iter_mut().zip(&mut *out.truncateds) {
+                let ends = reader.below(4).ok()?;
+                (*terminated, *truncated) = (ends & 1 > 0, ends & 2 > 0);
+            }
+            reader.finish().ok()
+        };
+        let stepped = self.ask(("for a step", Request::Step), body, take);
+        if let Err(error) = &stepped {
+            // Some have moved, and nothing is known of where they are.
+            self.is_stale[first..first + lanes].fill(true);
+            if let EnvError::InLane { lane, .. } = error {
+                self.logs.iter_mut().skip(*lane).take(1).for_each(ActionLog::end);
+            }
+        }
+        stepped
+    }
+
+    fn check_lane(&self, lane: usize) -> Result<(), EnvError> {
+        let num_envs = self.logs.len();
+        if lane < num_envs { Ok(()) } else { Err(EnvError::NoSuchLane { lane, num_envs }) }
+    }
+
+    fn check_obs(&self, obs: &RowsMut<'_>, rows: usize) -> Result<(), EnvError> {
+        let (found, wanted) = (self.spaces.observation_type, obs.dtype());
+        check_rows("observations", "observation elements", (found, rows * self.obs_len()), (wanted, obs.len()))
+    }
+
+    /// Actions that no environment takes are refused before any lane moves. What is beyond the bounds of a box is for the
+    /// environments.
+    fn check_actions(&self, actions: RowsRef<'_>, rows: usize) -> Result<(), EnvError> {
+        let (space, found) = (&self.spaces.action, self.spaces.action_type);
+        let len = space.shape().elements();
+        check_rows("actions", "action elements", (found, rows * len), (actions.dtype(), actions.len()))?;
+        let outside = match space {
+            Space::Box(_) => actions.first_not_finite().map(|element| element / len.max(1)),
+            space => first_outside(space, actions).map_err(|error| EnvError::Failed(error.to_string()))?,
+        };
+        outside.map_or(Ok(()), |lane| {
+            let action = format!("of {} outside of {space}", self.name);
+            Err(EnvError::InvalidAction { lane, action })
+        })
+    }
+}
+
+impl AnyVectorEnv for PythonEnvs {
+    fn num_envs(&self) -> usize {
+        self.logs.len()
+    }
+
+    fn observation_space(&self) -> Space {
+        self.spaces.observation.clone()
+    }
+
+    fn action_space(&self) -> Space {
+        self.spaces.action.clone()
+    }
+
+    fn dtypes(&self) -> (DType, DType) {
+        (self.spaces.observation_type, self.spaces.action_type)
+    }
+
+    /// The seed is the first number of the reset's random numbers.
+    fn reset_at(&mut self, lane: usize, rng: &mut Rng, mut obs: RowsMut<'_>) -> Result<(), EnvError> {
+        self.check_lane(lane)?;
+        self.check_obs(&obs, 1)?;
+        let (order, start) = (self.order, rng.clone());
+        let seed = rng.next_u32();
+        let body = |request: &mut Vec<u8>| {
+            put_head(request, order, lane);
+            request.extend(seed.to_le_bytes());
+        };
+        let take = |reply: &[u8]| {
+            let mut reader = SnapshotReader::new(reply);
+            reader.rows(reborrow(&mut obs)).ok()?;
+            reader.finish().ok()
+        };
+        self.logs[lane].end();
+        self.ask(("for a reset", Request::Reset), body, take)?;
+        self.is_stale[lane] = false;
+        let log = &mut self.logs[lane];
+        log.begin(&start);
+        log.see(shared(&obs));
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        actions: RowsRef<'_>,
+        moments: Moments<'_>,
+        mut obs: RowsMut<'_>,
+        out: StepOut<'_>,
+    ) -> Result<(), EnvError> {
+        let lanes = self.logs.len();
+        self.check_obs(&obs, lanes)?;
+        self.check_actions(actions, lanes)?;
+        let StepOut { rewards, terminateds, truncateds } = out;
+        for (what, found) in [
+            ("moments", moments.lanes.len()),
+            ("rewards", rewards.len()),
+            ("terminated flags", terminateds.len()),
+            ("truncated flags", truncateds.len()),
+        ] {
+            check_len(what, lanes, found)?;
+        }
+        self.refresh()?;
+        let filled = StepOut { rewards: &mut *rewards, terminateds: &mut *terminateds, truncateds: &mut *truncateds };
+        self.step_lanes(0, actions, reborrow(&mut obs), filled)?;
+        let (obs_len, act_len) = (self.obs_len(), self.spaces.action.shape().elements());
+        for (lane, (log, moment)) in self.logs.iter_mut().zip(moments.lanes).enumerate() {
+            if terminateds[lane] || truncateds[lane] {
+                log.end();
+            } else {
+                log.push(row(actions, lane, act_len), moments.streams, *moment);
+                log.see(row(shared(&obs), lane, obs_len));
+            }
+        }
+        Ok(())
+    }
+
+    /// With `render_mode` `rgb_array` in the run's `env_config`.
+    fn render_at(&self, lane: usize, frame: &mut Frame) -> bool {
+        if !self.is_there() || self.is_stale.get(lane) != Some(&false) {
+            return false;
+        }
+        let take = |reply: &[u8]| {
+            let Some((width, rest)) = reply.split_first_chunk() else { return Some(false) };
+            let (height, pixels) = rest.split_first_chunk()?;
+            Some(frame.set(u32::from_le_bytes(*width), u32::from_le_bytes(*height), pixels))
+        };
+        let body = |request: &mut Vec<u8>| put_head(request, self.order, lane);
+        lock(&self.host).ask(&self.name, ("for a picture", Request::Render), body, take).unwrap_or(false)
+    }
+
+    fn info_at(&self, _lane: usize, _out: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState {
+        if self.is_opaque {
+            return EnvState::Opaque;
+        }
+        if let Some(log) = self.logs.get(lane) {
+            log.put(out);
+        }
+        EnvState::Replay
+    }
+
+    fn replay_at(&mut self, lane: usize, snapshot: &[u8], max_steps: u32) -> Result<u32, EnvError> {
+        self.check_lane(lane)?;
+        if !self.is_there() {
+            self.is_stale.fill(true);
+        }
+        if self.is_stale[lane] {
+            self.logs[lane].end();
+        }
+        let (mut replay, rng) = Replay::new(snapshot, &self.logs[lane])?;
+        let mut obs = Row::new(self.spaces.observation_type, self.obs_len());
+        let mut action = Row::new(self.spaces.action_type, self.spaces.action.shape().elements());
+        if let Some(mut rng) = rng {
+            self.reset_at(lane, &mut rng, obs.all_mut())?;
+        }
+        for step in 0..max_steps {
+            let Some((streams, moment)) = replay.next(action.all_mut())? else { return Ok(step) };
+            self.check_actions(action.all(), 1).map_err(|_| EnvError::BadSnapshot(snapshot.len()))?;
+            let (mut reward, mut terminated, mut truncated) = ([0.0], [false], [false]);
+            let out = StepOut { rewards: &mut reward, terminateds: &mut terminated, truncateds: &mut truncated };
+            self.step_lanes(lane, action.all(), obs.all_mut(), out)?;
+            let log = &mut self.logs[lane];
+            log.push(action.all(), streams, moment);
+            log.see(obs.all());
+            if terminated[0] || truncated[0] {
+                return Err(log.mismatch());
+            }
+        }
+        Ok(max_steps)
+    }
+
+    fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: RowsMut<'_>) -> Result<(), EnvError> {
+        self.check_obs(&obs, 1)?;
+        self.replay_at(lane, snapshot, u32::MAX)?;
+        let log = &self.logs[lane];
+        log.show(obs)?;
+        log.check(snapshot)
+    }
+}
+
+impl Drop for PythonEnvs {
+    fn drop(&mut self) {
+        if self.is_there() && self.epoch.is_some() {
+            let body = |request: &mut Vec<u8>| put_head(request, self.order, 0);
+            // What keeps them from ending ends with the process, at the latest.
+            let _ = lock(&self.host).ask(&self.name, ("to close", Request::Close), body, |_| Some(()));
+        }
+    }
+}
+
+fn lock(host: &Mutex<Host>) -> MutexGuard<'_, Host> {
+    host.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn ask_to_make(host: &mut Host, name: &str, text: &[u8]) -> Result<Made, EnvError> {
+    let body = |request: &mut Vec<u8>| request.extend_from_slice(text);
+    host.ask(name, ("to make its environments", Request::Make), body, |reply| serde_json::from_slice(reply).ok())
+}
+
+fn put_head(request: &mut Vec<u8>, order: u32, lane: usize) {
+    request.extend(order.to_le_bytes());
+    // Lanes are counted with 32 bits.
+    request.extend((lane as u32).to_le_bytes());
+}
+
+fn check_rows(
+    what: &'static str,
+    elements: &'static str,
+    (found, len): (DType, usize),
+    (wanted, buffer): (DType, usize),
+) -> Result<(), EnvError> {
+    if found != wanted {
+        return Err(EnvError::WrongType { what, found: found.name(), wanted: wanted.name() });
+    }
+    check_len(elements, len, buffer)
+}
+
+fn check_len(what: &'static str, wanted: usize, found: usize) -> Result<(), EnvError> {
+    if wanted == found { Ok(()) } else { Err(EnvError::WrongLength { what, wanted, found }) }
+}
+
+macro_rules! rows {
+    ($($variant:ident($ty:ty)),+) => {
+        /// One row.
+        enum Row {
+            $($variant(Vec<$ty>)),+
+        }
+
+        impl Row {
+            fn new(dtype: DType, len: usize) -> Self {
+                match dtype { $(DType::$variant => Self::$variant(vec![<$ty>::default(); len])),+ }
+            }
+
+            fn all(&self) -> RowsRef<'_> {
+                match self { $(Self::$variant(values) => RowsRef::$variant(values)),+ }
+            }
+
+            fn all_mut(&mut self) -> RowsMut<'_> {
+                match self { $(Self::$variant(values) => RowsMut::$variant(values)),+ }
+            }
+        }
+
+        /// One of rows of this length.
+        fn row(rows: RowsRef<'_>, lane: usize, len: usize) -> RowsRef<'_> {
+            match rows { $(RowsRef::$variant(values) => <$ty>::erase_rows(&values[lane * len..(lane + 1) * len])),+ }
+        }
+
+        fn shared<'a>(rows: &'a RowsMut<'_>) -> RowsRef<'a> {
+            match rows { $(RowsMut::$variant(values) => RowsRef::$variant(values)),+ }
+        }
+
+        fn reborrow<'a>(rows: &'a mut RowsMut<'_>) -> RowsMut<'a> {
+            match rows { $(RowsMut::$variant(values) => RowsMut::$variant(values)),+ }
+        }
+
+        fn first_outside(space: &Space, rows: RowsRef<'_>) -> Result<Option<usize>, PointError> {
+            match rows { $(RowsRef::$variant(values) => space.first_outside(values)),+ }
+        }
+    };
+}
+
+rows!(F32(f32), F64(f64), I32(i32), I64(i64), U8(u8), Bool(bool));

@@ -1,0 +1,140 @@
+"""Environments for the tests: some that are right, and some that fail in every way."""
+
+import os
+import time
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.classic_control import CartPoleEnv
+
+
+class CartPoleFrom(CartPoleEnv):
+    """CartPole whose episodes begin in a given state."""
+
+    def __init__(self, state):
+        super().__init__()
+        self.first = state
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state = np.array(self.first, dtype=np.float64)
+        return np.array(self.state, dtype=np.float32), {}
+
+
+def cart_pole_from(state):
+    return CartPoleFrom(state)
+
+
+class Echo(gymnasium.Env):
+    """Observes its action."""
+
+    def __init__(self, space):
+        self.observation_space = self.action_space = space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        action = clipped(self.action_space, action)
+        assert self.action_space.contains(action), f"{action!r} is not in {self.action_space}"
+        return action, float(np.sum(spaces.flatten(self.action_space, action))), False, False, {}
+
+
+def clipped(space, action):
+    """Boxes may be sent numbers beyond their bounds, of the right type and shape."""
+    if isinstance(space, spaces.Dict):
+        return {name: clipped(part, action[name]) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Box):
+        assert action.dtype == space.dtype and action.shape == space.shape
+        return np.clip(action, space.low, space.high)
+    return action
+
+
+SPACES = {
+    "discrete": spaces.Discrete(3, start=-1),
+    "multi_discrete": spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[1, 1], [0, -2]]),
+    "multi_binary": spaces.MultiBinary([2, 2]),
+    "float64": spaces.Box(-1.5, 2.5, (2, 3), np.float64),
+    "float16": spaces.Box(-1, 1, (2,), np.float16),
+    "uint8": spaces.Box(0, 255, (2, 2, 3), np.uint8),
+    "int8": spaces.Box(-100, 100, (), np.int8),
+    "int64": spaces.Box(-(2**62), 2**62, (2,), np.int64),
+    "tuple": spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2), spaces.MultiDiscrete([4, 2])]),
+    "dict": spaces.Dict({"b": spaces.Box(0, 1, (2,), np.float32), "a": spaces.Box(-1, 0, (1,), np.float32)}),
+    "mixed": spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(0, 1, (2,), np.float32)}),
+    "text": spaces.Text(5),
+    "graph": spaces.Graph(spaces.Box(0, 1, (1,)), None),
+    "uint64": spaces.Box(0, 10, (1,), np.uint64),
+}
+
+
+def echo(space):
+    return Echo(SPACES[space])
+
+
+class Faulty(gymnasium.Env):
+    """Counts its steps, and fails at the fourth."""
+
+    action_space = spaces.Discrete(2)
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+    def __init__(self, fault):
+        self.fault = fault
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        obs = np.full(1, self.t, np.float32)
+        if self.t == 4:
+            if self.fault == "raise":
+                self.lose_the_key()
+            elif self.fault == "exit":
+                os._exit(7)
+            elif self.fault == "crash":
+                os.abort()
+            elif self.fault == "hang":
+                time.sleep(3600)
+            elif self.fault == "nan":
+                obs[0] = np.nan
+            elif self.fault == "shape":
+                obs = np.zeros((2, 1), np.float32)
+            elif self.fault == "old":
+                return obs, 0.0, False, {}
+        return obs, 1.0, False, False, {}
+
+    def lose_the_key(self):
+        raise KeyError("the key is lost")
+
+
+def faulty(fault):
+    return Faulty(fault)
+
+
+class Here(gymnasium.Env):
+    """Observes the process that it runs in."""
+
+    action_space = spaces.Discrete(2)
+    observation_space = spaces.Box(0, 2**40, (3,), np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        print("what is printed is no answer", flush=True)
+        return self.seen(seed), {}
+
+    def step(self, action):
+        return self.seen(0), 0.0, False, False, {}
+
+    def seen(self, seed):
+        return np.array([os.getpid(), "ROLLMESH_TOKEN" in os.environ, seed], np.float64)
+
+
+class NotDeterministic(Here):
+    spec = gymnasium.envs.registration.EnvSpec("Here-v0", nondeterministic=True)
+
+
+gymnasium.register("Mine-v0", entry_point=lambda: Here())

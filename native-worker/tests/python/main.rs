@@ -1,0 +1,60 @@
+//! Environments of Python: their spaces, rows and failures, runs with workers that die, and that none runs unasked.
+//!
+//! They need a Python with Gymnasium, so no bare `cargo test` runs them: `cargo xtask test python-envs` does.
+#![cfg(target_os = "linux")]
+
+mod failures;
+mod runs;
+mod same;
+mod spaces;
+#[path = "../support/mod.rs"]
+mod support;
+mod unasked;
+
+use std::{path::Path, sync::Once};
+
+use rollmesh::{Registry, envs::PythonSettings, native};
+use rollmesh_core::{
+    config::Config,
+    env::{AnyVectorEnv, EnvContext, EnvError, EnvSpec, ProcessLimits},
+    ids::HomeIndex,
+    kernels::Kernels,
+};
+
+/// The interpreter with Gymnasium.
+fn interpreter() -> std::path::PathBuf {
+    let folder = std::env::var_os("VIRTUAL_ENV").expect("a virtual environment: run `cargo xtask test python-envs`");
+    Path::new(&folder).join("bin/python3")
+}
+
+/// The module `lab`, which is only found where this is in `PYTHONPATH`.
+fn lab() -> String {
+    format!("{}/tests/python/lab", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A Python environment in this process, as any program knows it once it may run.
+fn spec(name: &str) -> EnvSpec {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        let allowed = "gym:*,gym:lab:*,py:lab".parse().unwrap();
+        // The lab lies beside this file, so a shell that says where stands in for the interpreter.
+        let script = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python-with-lab");
+        let text = format!("#!/bin/sh\nPYTHONPATH={} exec {} \"$@\"\n", lab(), interpreter().display());
+        std::fs::write(&script, text).unwrap();
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        PythonSettings { allowed, interpreter: Some(script) }.install();
+    });
+    native(Registry::builtin()).envs.spec(name).unwrap()
+}
+
+fn context(config: &str) -> EnvContext {
+    let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 });
+    context.with_config(config.parse::<Config>().unwrap())
+}
+
+/// So many lanes, of which a call may take so long.
+fn make(name: &str, config: &str, lanes: usize, timeout_ms: u32) -> Result<Box<dyn AnyVectorEnv>, EnvError> {
+    let limits = ProcessLimits { timeout_ms, ..ProcessLimits::default() };
+    let context = EnvContext { limits, ..context(config) };
+    spec(name).make(&vec![context; lanes], Kernels::PORTABLE)
+}
