@@ -103,7 +103,7 @@ pub enum RunRequestError {
     Filter(#[from] FilterTensorError),
     /// The workers that read for it.
     #[error("the workers that read: {0}")]
-    Group(#[from] GroupError),
+    Group(Box<GroupError>),
     /// Its learner's device.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -215,7 +215,7 @@ impl RunRequest {
             .placement(Placement::processes_of(program))
             .worker_spec(self.config.host.worker.clone().unwrap_or_default())
             .failures(failures);
-        Ok(group.build()?)
+        group.build().map_err(|error| RunRequestError::Group(Box::new(error)))
     }
 
     fn builder(&self, registry: &Registry, kernels: Kernels) -> Result<RolloutWorkerBuilder, RunRequestError> {
