@@ -2,7 +2,7 @@
 //!
 //! - [`json`]: RLlib's sample files, a JSON object per line and batch, whose large columns are compressed.
 //! - [`survey`]: what is in batches, and what is wrong with them.
-//! - [`dataset`]: what readers of data sets have in common: a stream of batches, its reader for workers, errors.
+//! - `dataset`, with either feature: what readers of data sets have in common: a stream of batches, its reader for workers, errors.
 //! - `d4rl`, `minari`: data sets of logged episodes, in HDF5 with the feature `hdf5`, in tables with `parquet`.
 //! - `parquet`, with the feature of that name: batches in columns that pandas and others read.
 //! - [`limits`]: how much memory readers take.
@@ -37,6 +37,7 @@
 mod arrow;
 #[cfg(feature = "hdf5")]
 pub mod d4rl;
+#[cfg(any(feature = "hdf5", feature = "parquet"))]
 pub mod dataset;
 #[cfg(feature = "hdf5")]
 pub mod hdf5;

@@ -23,7 +23,7 @@ pub enum Lz4Error {
     /// The bytes do not begin as a frame does.
     #[error("it is no LZ4 frame")]
     NoFrame,
-    /// The frame uses something that nobody does.
+    /// The frame uses a part of the format that is not read here.
     #[error("it is an LZ4 frame with {0}, which is not supported")]
     Unsupported(&'static str),
     /// The frame stops in the middle.

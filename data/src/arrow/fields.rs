@@ -6,7 +6,7 @@ use std::mem::size_of;
 use arrow_ipc::{Field, KeyValue, Schema, root_as_message};
 use arrow_schema::Field as ArrowField;
 
-/// More is nobody's schema, and not added up any further.
+/// No real schema takes more: the sum stops here.
 const MOST: u64 = 1 << 32;
 /// What a table of metadata takes for each pair, which grows by doubling, and without any.
 const PAIR_BYTES: u64 = 160;

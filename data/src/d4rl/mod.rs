@@ -6,7 +6,7 @@
 //!
 //! **The last observation.** A row holds the observation before its step. Where `next_observations` are there, they are
 //! `new_obs`. Where they are not, what came after the last step of an episode was not recorded. After a terminal state
-//! nobody needs it, and the last observation is repeated. After a timeout, or where recording ended, it is needed: as in
+//! it is not needed, and the last observation is repeated. After a timeout, or where recording ended, it is needed: as in
 //! D4RL's own `qlearning_dataset`, the last row then only gives its observation, as the final one of the step before,
 //! which becomes the truncated one. [`D4rlStream::rows_given_up`] counts such rows.
 //!

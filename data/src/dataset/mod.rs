@@ -1,7 +1,6 @@
 //! What readers of data sets have in common: a stream of batches that can be begun again, its reader for workers, and a
 //! summary of its columns.
 
-#[cfg(any(feature = "hdf5", feature = "parquet"))]
 mod open;
 mod reader;
 mod steps;
@@ -9,10 +8,8 @@ mod summary;
 
 use std::{error::Error, io, path::Path};
 
-#[cfg(any(feature = "hdf5", feature = "parquet"))]
 pub use open::open;
 pub use reader::DatasetReader;
-#[cfg(any(feature = "hdf5", feature = "parquet"))]
 pub(crate) use steps::{Episode, append, cast};
 pub use steps::{beyond_32_bits, has_more_digits};
 pub use summary::{ColumnSummary, Summary, SummaryBuilder};
@@ -152,7 +149,7 @@ pub trait BatchStream: Send {
         0
     }
 
-    /// Bytes of all files, by which somebody notices that they have changed; 0 if nobody knows.
+    /// Bytes of all files, by which a change is noticed; 0 if that is not known.
     fn bytes(&self) -> u64 {
         0
     }

@@ -1,4 +1,4 @@
-//! Steps of logged episodes, made into batches with the columns that everybody knows.
+//! Steps of logged episodes, made into batches with the well-known columns.
 
 use rollmesh_core::{
     batch::{BatchError, EPS_ID, NEW_OBS, OBS, REWARDS, SampleBatch, T, TERMINATEDS, TRUNCATEDS},

@@ -9,7 +9,7 @@ use super::DatasetError;
 pub struct Summary {
     /// Steps.
     pub rows: u64,
-    /// Steps of each episode; one at the end that nobody ended counts.
+    /// Steps of each episode; an unfinished one at the end counts.
     pub episode_lengths: Vec<u64>,
     /// The columns by name.
     pub columns: Vec<(String, ColumnSummary)>,

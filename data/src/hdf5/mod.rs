@@ -118,7 +118,7 @@ impl Context {
         }
     }
 
-    /// The most entries of so many bytes that the file could hold: whoever walks more goes in circles.
+    /// The most entries of so many bytes that the file could hold: a walk over more is a cycle.
     fn most(&self, entry: u64) -> u64 {
         self.source.size() / entry.max(1) + 1
     }

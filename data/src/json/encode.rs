@@ -11,7 +11,7 @@ use rollmesh_core::{
 use super::{EncodeError, print::list};
 use crate::{lz4, pickle::Pickle};
 
-/// The columns that RLlib compresses if nobody says otherwise.
+/// The columns that RLlib compresses by default.
 pub const COMPRESS_COLUMNS: [&str; 2] = ["obs", "new_obs"];
 
 /// Appends a batch as one record, without the end of the line. Columns of these names are compressed; the rest is

@@ -15,7 +15,7 @@ pub enum RecordError {
         /// What should stand there.
         expected: &'static str,
     },
-    /// Nobody says what kind of batch it is, or something unknown.
+    /// The record does not say what kind of batch it is, or names an unknown kind.
     #[error("the record's type is {}, but only 'SampleBatch' and 'MultiAgentBatch' are known", found_type(.0))]
     UnknownType(Option<String>),
     /// A column is neither rows nor compressed.
@@ -59,7 +59,7 @@ pub enum RecordError {
 }
 
 impl RecordError {
-    /// Whether the line may well be a batch for whoever has more room for what is decompressed.
+    /// Whether the line may be a batch if there were more room for what is decompressed.
     #[must_use]
     pub fn is_lack_of_room(&self) -> bool {
         matches!(self, Self::Lz4 { source: Lz4Error::TooLarge { .. }, .. })
@@ -81,7 +81,7 @@ pub enum JsonError {
         /// What is wrong with it.
         source: RecordError,
     },
-    /// A line is longer than anybody has room for.
+    /// A line is longer than its limit.
     #[error("line {line} has {bytes} bytes or more; raise the buffer's size if it is meant to be that long")]
     LongLine {
         /// The line, from 1.

@@ -84,7 +84,7 @@ impl JsonLines {
         self.corrupt(JsonError::LongLine { line: self.books.line, bytes })
     }
 
-    /// Passes over a line that somebody else reads.
+    /// Passes over a line that another reader reads.
     pub fn skip(&mut self) {
         self.books.line += 1;
     }

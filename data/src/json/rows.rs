@@ -19,7 +19,7 @@ pub(super) fn column(scanner: &mut Scanner<'_>, name: &str, rows: Option<usize>)
         Some(b'{' | b'"' | b'n') if depth == 1 => return texts(scanner, name),
         Some(b'{' | b'"' | b'n') => return Err(ragged(name, "lists of what are no numbers")),
         Some(b't' | b'f') => flags,
-        // Lists without numbers, whose type nobody knows, are floats, as NumPy takes them.
+        // Lists without numbers do not show their type: they are floats, as in NumPy.
         Some(b']') => empty,
         _ => numbers,
     };

@@ -75,7 +75,7 @@ impl MinariEpisode {
         parts.chain(singles.into_iter().map(|(name, column)| (name.to_string(), column)))
     }
 
-    /// The episode with the columns that everybody knows.
+    /// The episode with the well-known columns.
     ///
     /// # Errors
     /// [`DatasetError`].

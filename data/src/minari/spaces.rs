@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use crate::usual::cast;
 
-/// A space out of its text. Infinities, which JSON does not have but Python writes, become null: nobody here asks for
-/// bounds.
+/// A space out of its text. Infinities, which JSON does not have but Python writes, become null:
+/// bounds are not used here.
 pub(super) fn parse(text: &str) -> Option<Value> {
     let mut json = String::with_capacity(text.len());
     let (mut rest, mut in_text) = (text, false);

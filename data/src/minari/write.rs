@@ -37,7 +37,7 @@ pub struct MinariInfo {
 
 /// Writes a data set in Minari's Parquet layout, an episode at a time.
 ///
-/// The metadata, without which nobody finds the data set, are written anew after each episode, so nothing that was
+/// The metadata, without which the data set cannot be found, are written after each episode, so nothing that was
 /// written is ever lost.
 pub struct MinariWriter {
     data: PathBuf,

@@ -47,7 +47,7 @@ impl ParquetFile {
     pub(crate) fn new(source: Arc<dyn Source>, buffer: usize) -> Result<Self, DatasetError> {
         let source = Checked::new(source, buffer);
         source.check_contents()?;
-        // Nobody asks for statistics, and they may be of any size.
+        // Statistics are not used, and they may be of any size.
         let options = ArrowReaderOptions::new()
             .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
             .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll)
@@ -67,7 +67,7 @@ impl ParquetFile {
     /// The next rows: an eighth of the buffer at most, and no more than the file could hold as plain numbers, but at least one.
     pub(crate) fn next(&mut self) -> Result<Option<RecordBatch>, DatasetError> {
         loop {
-            // Whoever panicked is not asked again.
+            // A reader that panicked is not used again.
             if let Some(mut reader) = self.reader.take()
                 && let Some(batch) = guarded(|| reader.next())?
             {

@@ -61,7 +61,7 @@ impl Default for ParquetOptions {
 /// Writes batches to Parquet files in a folder: `NAME-00000.parquet`, `NAME-00001.parquet`, ….
 ///
 /// A file has another name, ending in `.part`, until it is complete: a Parquet file without its end cannot be read, so
-/// nobody should find it. It is completed when it is full, when a batch does not fit its columns, by
+/// readers must not find it. It is completed when it is full, when a batch does not fit its columns, by
 /// [`finish`](Self::finish) and when the writer is dropped, also after a batch that could not be written. What a killed process has not completed is
 /// lost, at most [`ParquetOptions::max_file_size`] bytes.
 pub struct ParquetWriter {
@@ -209,7 +209,7 @@ impl Open {
 
 impl Drop for ParquetWriter {
     fn drop(&mut self) {
-        // Whoever wants to know closes it.
+        // A caller that needs the error calls `finish`.
         let _ = self.complete();
     }
 }

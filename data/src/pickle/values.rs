@@ -57,7 +57,7 @@ impl Array {
 /// Where an array's elements are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Data {
-    /// Nobody has said yet.
+    /// Not known yet.
     Missing,
     Bytes(Slice),
     /// Python objects in a list.

@@ -114,7 +114,7 @@ impl Preparation {
             (None, Some((_, space))) if self.action_spaces.len() == 1 => space,
             _ => {
                 return Err(SampleError::Input(format!(
-                    "the actions of policy '{id}' cannot be clipped or normalised: nobody knows their space"
+                    "the actions of policy '{id}' cannot be clipped or normalised: their space is not known"
                 )));
             }
         };
@@ -185,7 +185,7 @@ fn postprocess(batch: &SampleBatch, host: &mut SamplerHost<'_>) -> Result<Sample
     Ok(SampleBatch::concat(&done)?)
 }
 
-/// The policy's value of the observation after the last row; of a last row that terminates nobody asks.
+/// The policy's value of the observation after the last row; 0 if the last row terminates.
 fn value_after(piece: &SampleBatch, policy: &mut dyn Policy) -> Result<f32, PolicyError> {
     if piece.get(TERMINATEDS)?.last() == Some(&true) {
         return Ok(0.0);

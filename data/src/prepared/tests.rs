@@ -75,7 +75,7 @@ fn actions_of_unknown_spaces_are_an_error() {
     let preparation = Preparation::from_context(&context).unwrap();
     let policies = PolicyMap::single(Box::new(RandomPolicy::new(2, 7)));
     let error = with_policies(policies, |host| preparation.prepare(rows(vec![0.0]), host)).unwrap_err();
-    assert!(error.to_string().contains("nobody knows their space"), "{error}");
+    assert!(error.to_string().contains("their space is not known"), "{error}");
     assert!(Preparation::from_context(&box_context(r#"{"clip_actions": 3}"#)).is_err());
 }
 

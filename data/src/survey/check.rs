@@ -1,4 +1,4 @@
-//! Looks for what nobody should learn from.
+//! Looks for rows that no policy should learn from.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -15,7 +15,7 @@ use super::{
     order::{Order, Step},
 };
 
-/// What lines are that nobody can read.
+/// The problem of lines that cannot be read.
 pub const NO_BATCHES: &str = "lines that are no batches";
 
 /// Something that is wrong, and where.

@@ -1,4 +1,4 @@
-//! A histogram of numbers whose range nobody knows before.
+//! A histogram of numbers whose range is not known before.
 
 use std::collections::BTreeMap;
 
