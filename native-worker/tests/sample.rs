@@ -172,6 +172,24 @@ async fn checkpoint_acts_alike_in_this_process_and_over_workers() {
     assert_ne!(means("2", &["--set", "explore=true", "--seed", "9"]).await, here);
 }
 
+/// The statistics are among its weights, and the policy acts by them.
+#[tokio::test]
+async fn checkpoint_of_run_with_filter_acts_alike_in_this_process_and_over_workers() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = directory.path().join("run").display().to_string();
+    let train = ["train", "--workers", "0", "--hidden", "8", "--max-env-steps", "2000", "--no-dashboard"];
+    let filter = ["--observation-filter", "MeanStdFilter", "--run-dir", &run];
+    Process::start(train.into_iter().chain(filter)).finish_with(0).await;
+    let mean = async |workers: &str| {
+        let args = ["sample", "--json", "--num-envs", "4", "--env-steps", "800", "--num-workers", workers];
+        let args = args.iter().chain(&["--checkpoint", &run, "--deterministic"]).copied().collect::<Vec<_>>();
+        json(&Process::start(args).finish_with(0).await.stdout)["episode_return_mean"].clone()
+    };
+    let here = mean("0").await;
+    assert!(here.is_number());
+    assert_eq!(mean("2").await, here);
+}
+
 #[tokio::test]
 async fn setting_of_sample_is_given_by_its_path_and_refused_by_name() {
     let hash = async |set: &[&str]| {
@@ -180,6 +198,22 @@ async fn setting_of_sample_is_given_by_its_path_and_refused_by_name() {
     };
     let with_memory = hash(&["--set", "model_config.use_lstm=true"]).await;
     assert_ne!(with_memory, hash(&["--set", "model_config.use_lstm=false"]).await);
+    let three = Process::start([
+        "sample",
+        "--json",
+        "--env-steps",
+        "90",
+        "--set",
+        "num_envs=3",
+        "--set",
+        "rollout_fragment_length=10",
+    ]);
+    assert_eq!(json(&three.finish_with(0).await.stdout)["env_steps"], 90);
+    let directory = tempfile::tempdir().unwrap();
+    let output = format!("output={}", directory.path().join("rows").display());
+    let args = ["sample", "--json", "--num-envs", "2", "--env-steps", "100", "--num-workers", "1", "--set", &output];
+    Process::start(args).finish_with(0).await;
+    assert!(!text_of(&directory.path().join("rows")).is_empty(), "rows are kept where a setting says so, too");
     let unknown = Process::start(["sample", "--env-steps", "100", "--set", "model_confg.use_lstm=true"]);
     assert!(unknown.finish_with(2).await.stderr.contains("unknown field `model_confg`"));
 }

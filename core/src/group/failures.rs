@@ -263,6 +263,11 @@ impl LeaseGroup {
         }
     }
 
+    /// Returns an idle worker for a slot whose fragment has failed, if it need not wait for another one.
+    pub(super) fn next_after_failure(&self, slot: SlotId) -> Option<WorkerId> {
+        self.next_after(self.failures.suspects.get(&slot)?.worker)
+    }
+
     /// The iteration of which a slot's fragment should be made now.
     fn iteration_of(&self, id: SlotId) -> Option<Iteration> {
         let slot = self.slots.get(id)?;

@@ -67,9 +67,18 @@ impl LeaseGroup {
             let overdue_after = self.durations.overdue_after();
             let overdue = self.leases.iter().filter(|(_, lease)| lease.fragment == iteration.fragment);
             let overdue = overdue.filter(|(_, lease)| !lease.is_waiting() && lease.granted_at + overdue_after <= now);
-            let slots: BTreeSet<SlotId> = overdue.flat_map(|(_, lease)| self.unhedged(lease)).collect();
+            let slots: BTreeSet<SlotId> = overdue.flat_map(|(_, lease)| self.hedgeable(lease)).collect();
+            let (alone, slots): (Vec<_>, Vec<_>) = slots.into_iter().partition(|slot| self.is_alone(*slot));
             let slots = slots.into_iter().map(|slot| (slot, None)).collect();
-            for (worker, lease, slots) in self.grant_all(iteration, slots, now) {
+            let mut granted = self.grant_all(iteration, slots, now);
+            for slot in alone {
+                if let Some(worker) = self.next_after_failure(slot)
+                    && let Some(lease) = self.grant(iteration, worker, &[slot], now)
+                {
+                    granted.push((worker, lease, 1));
+                }
+            }
+            for (worker, lease, slots) in granted {
                 self.event(GroupEvent::LeaseHedged { worker, lease, slots });
             }
         }
@@ -170,15 +179,20 @@ impl LeaseGroup {
     pub(super) fn next_hedge(&self) -> Option<Micros> {
         let iteration = self.being_made().filter(|_| self.may_grant() && self.has_idle())?;
         let live = self.leases.iter().filter(|(_, lease)| !lease.is_waiting() && lease.fragment == iteration.fragment);
-        let helped = live.filter(|(_, lease)| self.unhedged(lease).next().is_some());
+        let helped = live.filter(|(_, lease)| self.hedgeable(lease).next().is_some());
         helped.map(|(_, lease)| lease.granted_at + self.durations.overdue_after()).min()
     }
 
-    /// Returns the slots of a lease that wait for it alone. A slot whose fragment has failed is not hedged: the worker on which
-    /// it failed may be the idle one, and two failures there would be taken for the environment's own.
+    /// Returns the slots of a lease that wait for it alone.
     pub(super) fn unhedged<'a>(&'a self, lease: &'a LiveLease) -> impl Iterator<Item = SlotId> + 'a {
         let waiting = |slot| self.slots.get(slot).is_some_and(|s| s.next() == lease.fragment && s.leases.len() == 1);
-        lease.open.iter().copied().filter(move |&slot| waiting(slot) && !self.is_alone(slot))
+        lease.open.iter().copied().filter(move |&slot| waiting(slot))
+    }
+
+    /// Returns those of them that an idle worker may try. A fragment that has failed goes to no worker on which it failed last:
+    /// two failures there would be taken for the environment's own.
+    fn hedgeable<'a>(&'a self, lease: &'a LiveLease) -> impl Iterator<Item = SlotId> + 'a {
+        self.unhedged(lease).filter(|&slot| !self.is_alone(slot) || self.next_after_failure(slot).is_some())
     }
 
     /// Ends leases all of whose open slots were committed by others. Their workers get no others before they have answered:

@@ -137,6 +137,8 @@ impl PolicyFile {
             return Err(bad(format!("it has format {}, this version reads {FORMAT}", policy.format)));
         }
         policy.run.check().map_err(|error| bad(error.to_string()))?;
+        // They belong to one machine, and a policy may come from anyone: variables decide which code a process loads.
+        policy.run.refuse_host_settings().map_err(|error| bad(error.to_string()))?;
         Ok(policy)
     }
 

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::{
     evaluate::{MAX_STEPS, wait},
     exit::Failure,
+    python::PythonFlags,
     security::TrustFlags,
     signals::Interruption,
 };
@@ -72,6 +73,8 @@ struct ServeArgs {
     /// Seed of the episodes, which are others than those of training [default: the run's]
     #[arg(long)]
     seed: Option<u64>,
+    #[command(flatten)]
+    python: PythonFlags,
     #[command(flatten)]
     at: AtHub,
     /// Print one JSON object when it can be found
@@ -165,6 +168,7 @@ fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 }
 
 fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
+    args.python.install(args.env.as_deref());
     let mut run = match (&args.checkpoint, &args.env) {
         (Some(path), _) => PolicyCheckpoint::load(path).map_err(Failure::usage)?.run,
         (None, env) => RunConfig::new(env.as_deref().unwrap_or_default()),

@@ -84,11 +84,6 @@ impl WorkerFlags {
             },
             None => RolloutConfig::default(),
         };
-        if !self.set.is_empty() {
-            let settings = Config::of(&config).map_err(Failure::usage)?;
-            let settings = self.set.iter().fold(settings, |all, (path, value)| all.with_at(path, value.clone()));
-            config = settings.parse().map_err(|error| Failure::usage(format!("--set: {error}")))?;
-        }
         config.env = self.env.clone().or(config.env).or_else(|| Some("CartPole-v1".into()));
         if let Some(env_config) = &self.env_config {
             config.env_config = config.env_config.merged(env_config);
@@ -103,6 +98,16 @@ impl WorkerFlags {
         config.log_dir = self.log_dir.clone().or(config.log_dir);
         config.log_level = self.log_level.unwrap_or(config.log_level);
         Ok(config)
+    }
+
+    /// Returns these settings with those of `--set` over them.
+    pub(super) fn with_set(&self, config: RolloutConfig) -> Result<RolloutConfig, Failure> {
+        if self.set.is_empty() {
+            return Ok(config);
+        }
+        let settings = Config::of(&config).map_err(Failure::usage)?;
+        let settings = self.set.iter().fold(settings, |all, (path, value)| all.with_at(path, value.clone()));
+        settings.parse().map_err(|error| Failure::usage(format!("--set: {error}")))
     }
 
     /// The worker of these settings.

@@ -169,6 +169,8 @@ pub(super) struct Actor {
     pub(super) peers: BTreeMap<u32, Peer>,
     /// What workers ask of those that evaluate.
     pub(super) asks: Asks,
+    /// Names of evaluators that a page may not have.
+    pub(super) reserved_names: BTreeSet<String>,
     pub(super) next_peer: u32,
     pub(super) run: Option<Run>,
     pub(super) next_run: u32,
@@ -245,6 +247,7 @@ impl Actor {
             worker,
             peers: BTreeMap::new(),
             asks: Asks::default(),
+            reserved_names: BTreeSet::new(),
             next_peer: 1,
             run: None,
             next_run: 1,

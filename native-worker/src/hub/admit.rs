@@ -31,9 +31,7 @@ impl Actor {
             let (tokens, now) = (self.tokens.table(), token_file::now());
             check_hello(&knock.hello, tokens, now, self.fingerprint).and_then(|accepted| match accepted.role {
                 Role::Worker if self.is_leaving => Err(busy("the hub is about to end")),
-                Role::Worker
-                    if accepted.service == PeerService::Evaluates && self.evaluator(&accepted.name).is_some() =>
-                {
+                Role::Worker if accepted.service == PeerService::Evaluates && !self.may_have_name(&accepted) => {
                     Err(name_taken(&accepted.name))
                 }
                 _ => Ok(accepted),
@@ -43,7 +41,12 @@ impl Actor {
         if let Err(refused) = &verdict {
             self.remember(&Record::Refused { from, why: why(refused) });
         }
-        let answer = verdict.map(|accepted| self.admit(accepted, from, knock.link));
+        let answer = verdict.map(|accepted| {
+            if accepted.service == PeerService::Evaluates {
+                self.take_name(&accepted);
+            }
+            self.admit(accepted, from, knock.link)
+        });
         match &answer {
             Ok(admission) => self.introduce(admission.peer),
             Err(Refused { reason, .. }) => self.notice_offence(format!("a peer was refused: {reason}")),
@@ -121,8 +124,10 @@ impl Actor {
         self.remember(&Record::Left { peer: id, role: peer.role, fault: is_fault.then(|| reason.clone()) });
         let Departure { reason, is_fault, .. } = departure;
         let reason = peer.leaving.as_ref().filter(|_| !is_fault).unwrap_or(reason);
-        if peer.service != PeerService::Runs {
+        if peer.role == Role::Worker {
             self.forget_asks(id);
+        }
+        if peer.service != PeerService::Runs {
             if peer.service == PeerService::Evaluates {
                 self.notice_leave(*is_fault, format!("worker {id} no longer evaluates as {}: {reason}", peer.name));
             }

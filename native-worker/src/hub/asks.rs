@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rollmesh_core::{
     protocol::{
         AskOutcome, Message,
-        handshake::PeerService,
+        handshake::{Accepted, PeerService},
         message::{Ask, AskCancel, Asked, Call, CallCancel, CallResult},
     },
     worker::{CommandError, CommandErrorKind, WorkerCommand},
@@ -13,6 +13,7 @@ use rollmesh_core::{
 
 use super::{
     actor::Actor,
+    departure::Departure,
     limits::{MAX_ASK_BACKLOG_BYTES, MAX_ASKS},
 };
 
@@ -40,7 +41,31 @@ impl Asks {
     }
 }
 
+/// Names that pages may not have, since another token had them: the first so many.
+const MAX_RESERVED_NAMES: usize = 1_024;
+
 impl Actor {
+    /// Returns whether a worker may evaluate under its name: nothing else does, or only a tab where the worker's own token was not
+    /// given to a page. A tab may not have a name that another token had: it would be asked in the place of that worker.
+    pub(super) fn may_have_name(&self, Accepted { name, token, .. }: &Accepted) -> bool {
+        let is_of_page = self.tokens.is_of_page(*token);
+        let holder = self.evaluator(name).and_then(|id| self.peers.get(&id));
+        let is_free = holder.is_none_or(|holder| !is_of_page && self.tokens.is_of_page(holder.token));
+        is_free && !(is_of_page && self.reserved_names.contains(name))
+    }
+
+    /// Gives a worker its name, in the place of a tab that has it.
+    pub(super) fn take_name(&mut self, Accepted { name, token, .. }: &Accepted) {
+        const REASON: &str = "a worker that no page started has its name now";
+        if let Some(id) = self.evaluator(name) {
+            self.peers.get(&id).into_iter().for_each(|holder| holder.link.expel(REASON));
+            self.forget(id, &Departure::expelled(REASON));
+        }
+        if !self.tokens.is_of_page(*token) && self.reserved_names.len() < MAX_RESERVED_NAMES {
+            self.reserved_names.insert(name.clone());
+        }
+    }
+
     /// Whether a worker evaluates under this name, and which.
     pub(super) fn evaluator(&self, name: &str) -> Option<u32> {
         let mut evaluators = self.peers.iter().filter(|(_, peer)| peer.service == PeerService::Evaluates);
@@ -61,6 +86,9 @@ impl Actor {
 
     fn pass_on(&mut self, from: u32, ask: u64, to: u32, body: Vec<u8>) -> Result<(), CommandError> {
         let refused = |kind, why: &str| Err(CommandError::new(kind, why));
+        if self.peers.get(&from).is_none_or(|peer| peer.service != PeerService::Asks) {
+            return refused(CommandErrorKind::Unhealthy, "this worker did not say that it asks others");
+        }
         if self.peers.get(&from).is_none_or(|peer| self.tokens.is_of_page(peer.token)) {
             return refused(CommandErrorKind::Unhealthy, "the token of a page is not good for asking other workers");
         }

@@ -68,6 +68,8 @@ pub(crate) enum WorkerOrder {
     Start {
         number: u32,
         spec: Box<WorkerSpec>,
+        /// Environment variables besides the hub's.
+        environs: BTreeMap<String, String>,
         launcher: Option<Arc<dyn Launcher>>,
         reply: Reply<Result<Vec<u32>, LaunchError>>,
     },
@@ -124,9 +126,9 @@ impl Actor {
                 self.listener = Some(sink);
             }
             WorkerOrder::Send { peer, message } => self.send_to_worker(peer, &message),
-            WorkerOrder::Start { number, spec, launcher, reply } => {
+            WorkerOrder::Start { number, spec, environs, launcher, reply } => {
                 let launcher = launcher.unwrap_or_else(|| self.children.launcher());
-                let terms = ChildTerms { launcher, spec: *spec, environs: BTreeMap::new() };
+                let terms = ChildTerms { launcher, spec: *spec, environs };
                 reply(self.add_children_on(&Arc::new(terms), number as usize));
             }
             WorkerOrder::Dismiss { peer } => self.dismiss(peer),

@@ -81,6 +81,8 @@ pub(super) struct Children {
     /// until then.
     spare: Option<u32>,
     failed_starts: u32,
+    /// Short lives in a row that ended with a crash at work.
+    crashes: u32,
     replacement: Replacement,
     replaced: u32,
     /// Replacements that wait for their time, by the child whose place they take.
@@ -136,6 +138,7 @@ impl Children {
             running: BTreeMap::new(),
             spare: None,
             failed_starts: 0,
+            crashes: 0,
             replacement: Replacement::default(),
             replaced: 0,
             awaited: BTreeMap::new(),
@@ -361,9 +364,17 @@ impl Children {
             return Some(Exit { token, terms, ended: Ended::AsWished });
         }
         let failed = !is_useful && began.elapsed() < SHORT_LIFE;
-        let most = if crashed_at_work { MAX_FAILED_STARTS } else { u32::MAX };
-        self.failed_starts = if failed { self.failed_starts.saturating_add(1).min(most) } else { 0 };
-        let ended = if self.replaced >= self.replacement.max { Ended::NotReplaced } else { self.next_attempt() };
+        if crashed_at_work {
+            // It is no failed start, and never too many.
+            self.crashes = if failed { self.crashes.saturating_add(1).min(MAX_FAILED_STARTS) } else { 0 };
+        } else {
+            self.failed_starts = if failed { self.failed_starts.saturating_add(1) } else { 0 };
+        }
+        let ended = match self.replaced >= self.replacement.max {
+            true => Ended::NotReplaced,
+            false if crashed_at_work => self.attempt_after(self.crashes),
+            false => self.attempt_after(self.failed_starts),
+        };
         self.replaced = self.replaced.saturating_add(u32::from(matches!(ended, Ended::Replace(_))));
         Some(Exit { token, terms, ended })
     }
@@ -371,15 +382,15 @@ impl Children {
     /// A child could not even be started: what follows.
     pub(super) fn handle_failed_start(&mut self) -> Ended {
         self.failed_starts = self.failed_starts.saturating_add(1);
-        match self.next_attempt() {
+        match self.attempt_after(self.failed_starts) {
             Ended::Replace(pause) => Ended::Replace(pause.max(pause_after(self.failed_starts))),
             ended => ended,
         }
     }
 
-    fn next_attempt(&self) -> Ended {
+    fn attempt_after(&self, failures: u32) -> Ended {
         let delay = self.replacement.delay;
-        match self.failed_starts {
+        match failures {
             0..=FREE_FAILED_STARTS => Ended::Replace(delay),
             n if n <= MAX_FAILED_STARTS => Ended::Replace(delay.max(pause_after(n))),
             _ => Ended::GiveUp,

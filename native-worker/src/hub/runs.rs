@@ -43,7 +43,7 @@ impl Actor {
             kernels: self.kernels,
             program: &self.program,
             first_lease: self.next_lease,
-            now: self.now(),
+            clock: &|| self.now(),
         };
         let mut run = Run::new(place, task)?;
         // Without randomness, which hubs do not start without, workers could foresee what is made again.

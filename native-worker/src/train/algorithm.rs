@@ -146,7 +146,8 @@ impl Algorithm {
         Self::start(HubConfig::local()?, registry, run, run_dir, async |hub| hub.train_over(request, None, group).await)
     }
 
-    /// Resumes a run [over a group](Self::over) in its directory, with a group of the same settings and as many workers.
+    /// Resumes a run [over a group](Self::over) in its directory, with a group of the same settings and as many workers, all of
+    /// which are there.
     ///
     /// # Errors
     /// As [`restore`](Self::restore).
@@ -155,9 +156,12 @@ impl Algorithm {
         run_dir: impl Into<PathBuf>,
         registry: &Registry,
     ) -> Result<Self, AlgorithmError> {
-        let saved = SavedRun::load(run_dir)?;
+        let mut saved = SavedRun::load(run_dir)?;
+        let mut request = saved.request().clone();
+        request.config.rollout = group.config().clone();
+        request.config.num_workers = u32::try_from(group.num_remote_workers()).unwrap_or(u32::MAX);
+        saved = saved.with_request(request.clone())?;
         let (run, run_dir) = (saved.config().clone(), saved.request().run_dir.clone());
-        let request = saved.request().clone();
         Self::start(HubConfig::local()?, registry, run, run_dir, async |hub| {
             hub.train_over(request, Some(saved), group).await
         })

@@ -13,6 +13,7 @@ use rollmesh_core::{
     batch::{AnyBatch, BatchError, EpisodeMetrics, MultiAgentBatch},
     callbacks::Callbacks as _,
     episode::{EpisodeSummary, GlobalVars, RolloutMetrics},
+    filter::FilterKind,
     hash::weights_hash,
     ids::{PolicyId, WeightsVersion},
     policy::{AllReduceError, PolicyError, Postprocessing},
@@ -36,9 +37,14 @@ pub(crate) struct LocalWorker {
     /// The settings of its workers.
     config: RolloutConfig,
     read: ReadMetrics,
-    /// Where samplers and inputs were after the last batch that was learned from, while another one is being made or was
-    /// interrupted.
-    before: Option<Vec<Vec<u8>>>,
+    /// The state after the last batch that was learned from, while another one is being made or was interrupted.
+    before: Option<Result<Before, LearnError>>,
+    /// The run is saved.
+    is_saved: bool,
+    /// Its input can be read on from where it is.
+    can_be_resumed: bool,
+    /// Workers of earlier processes that were lost.
+    disturbances: u64,
     is_interrupted: Arc<AtomicBool>,
     /// Other ranks, until it has joined them.
     ranks: Option<DataParallelConfig>,
@@ -56,8 +62,8 @@ pub(crate) struct Iterated {
     pub(crate) read: ReadMetrics,
     /// What may be a mistake.
     pub(crate) warnings: Vec<String>,
-    /// How often a worker was replaced so far.
-    pub(crate) restarts: u64,
+    /// Workers that were lost so far.
+    pub(crate) disturbances: u64,
     pub(crate) learned: Learned,
 }
 
@@ -65,10 +71,19 @@ pub(crate) struct Iterated {
 #[derive(Serialize, Deserialize)]
 struct State {
     worker: Vec<u8>,
-    /// By worker.
-    samplers: Vec<Vec<u8>>,
+    /// By worker; `None` for one that was lost.
+    samplers: Vec<Option<Vec<u8>>>,
+    disturbances: u64,
     blackholed_env_steps: u64,
     corrupt_lines: u64,
+}
+
+/// What an interruption must not change.
+#[derive(Clone)]
+struct Before {
+    samplers: Vec<Option<Vec<u8>>>,
+    /// The worker that learns, if sampling changes it: a filter counts the rows that it has seen.
+    worker: Option<Vec<u8>>,
 }
 
 impl LocalWorker {
@@ -83,14 +98,30 @@ impl LocalWorker {
     /// # Errors
     /// [`LearnError::Rows`] for a group without a local worker.
     pub(crate) fn over(group: WorkerGroup) -> Result<Self, LearnError> {
+        // The local worker of a group that others read for has no input.
+        let input = group.config().input.clone();
         let mut rows = Rows::Group(Box::new(group));
-        let config = rows.config()?;
+        let config = RolloutConfig { input, ..rows.config()? };
         Ok(Self::of(rows, config, None))
     }
 
     fn of(rows: Rows, config: RolloutConfig, ranks: Option<DataParallelConfig>) -> Self {
-        let (read, is_interrupted) = (ReadMetrics::default(), Arc::default());
-        Self { rows, config, read, before: None, is_interrupted, ranks, has_begun: false }
+        let can_be_resumed = match &rows {
+            Rows::Alone(worker) => config.input.is_sampler() || worker.input_position().is_some(),
+            Rows::Group(_) => true,
+        };
+        Self {
+            rows,
+            config,
+            read: ReadMetrics::default(),
+            before: None,
+            is_saved: false,
+            can_be_resumed,
+            disturbances: 0,
+            is_interrupted: Arc::default(),
+            ranks,
+            has_begun: false,
+        }
     }
 
     /// Tells callbacks that the run begins.
@@ -120,11 +151,17 @@ impl LocalWorker {
 
     /// Returns true if a run can be resumed where this one is.
     pub(crate) fn can_be_resumed(&self) -> bool {
-        match &self.rows {
-            Rows::Alone(worker) => self.config.input.is_sampler() || worker.input_position().is_some(),
-            // Only its workers know; a run that cannot be resumed says so when it should be.
-            Rows::Group(_) => true,
-        }
+        self.can_be_resumed
+    }
+
+    /// Takes over from a worker that reads the same whether a run can be resumed.
+    pub(crate) fn can_be_resumed_as(&mut self, other: &Self) {
+        self.can_be_resumed = other.can_be_resumed;
+    }
+
+    /// Keeps what it takes to save the run while a batch is being made.
+    pub(crate) fn is_to_be_saved(&mut self) {
+        self.is_saved = true;
     }
 
     /// Returns what reading has reported, in this process and in those before it.
@@ -152,17 +189,20 @@ impl LocalWorker {
     /// Returns all that its workers need, besides their configuration, to continue after the last batch that was learned from.
     pub(crate) fn state(&mut self) -> Result<Vec<u8>, LearnError> {
         let ReadMetrics { blackholed_env_steps, corrupt_lines, .. } = self.read;
-        let samplers = match &self.before {
-            Some(before) => before.clone(),
-            None => self.rows.sampler_states()?,
+        let Before { samplers, worker } = match &self.before {
+            Some(Ok(before)) => before.clone(),
+            Some(Err(error)) => return Err(LearnError::Rows(error.to_string())),
+            None => Before { samplers: self.rows.sampler_states()?, worker: None },
         };
-        let state = State { worker: self.rows.learner()?.save()?, samplers, blackholed_env_steps, corrupt_lines };
+        let worker = worker.map_or_else(|| self.rows.learner()?.save().map_err(LearnError::from), Ok)?;
+        let disturbances = self.disturbances + self.rows.disturbances();
+        let state = State { worker, samplers, disturbances, blackholed_env_steps, corrupt_lines };
         Ok(postcard::to_allocvec(&state).map_err(|_| not_a_state())?)
     }
 
     /// Continues from a [state](Self::state).
     pub(crate) fn restore(&mut self, state: &[u8]) -> Result<(), LearnError> {
-        let State { worker: own, samplers, blackholed_env_steps, corrupt_lines } =
+        let State { worker: own, samplers, disturbances, blackholed_env_steps, corrupt_lines } =
             postcard::from_bytes(state).map_err(|_| not_a_state())?;
         let worker = self.rows.learner()?;
         worker.restore(&own)?;
@@ -170,6 +210,7 @@ impl LocalWorker {
         worker.callbacks_mut().on_checkpoint_loaded(&info)?;
         let vars = worker.global_vars();
         self.rows.sync(&vars)?;
+        self.disturbances = disturbances;
         self.rows.set_sampler_states(samplers)?;
         self.read = ReadMetrics::counted(blackholed_env_steps, corrupt_lines);
         Ok(())
@@ -182,7 +223,8 @@ impl LocalWorker {
             self.rows.learner()?.setup_data_parallel(&ranks)?;
         }
         let mut warnings = self.rows.tend()?;
-        self.before = Some(self.rows.sampler_states()?);
+        // Where it cannot be had, the checkpoint fails and not the run.
+        self.before = self.is_saved.then(|| self.look_back());
         let wanted = self.config.train_batch_size.max(1) as usize;
         let (mut batches, mut steps) = (Vec::new(), 0);
         let (mut ended, mut read) = (Vec::<RolloutMetrics>::new(), ReadMetrics::default());
@@ -219,8 +261,14 @@ impl LocalWorker {
         let lost = ended.iter().filter_map(|episode| Some((episode.episode_id, episode.faulty.as_ref()?)));
         warnings.extend(lost.map(|(id, fault)| format!("episode {id} was lost: {fault}")));
         let episodes = ended.iter().filter(|episode| episode.faulty.is_none()).map(RolloutMetrics::of_slot).collect();
-        let (read, restarts) = (self.read.clone(), self.rows.restarts());
-        Ok(Some(Iterated { env_steps: steps, episodes, read, warnings, restarts, learned }))
+        let (read, disturbances) = (self.read.clone(), self.disturbances + self.rows.disturbances());
+        Ok(Some(Iterated { env_steps: steps, episodes, read, warnings, disturbances, learned }))
+    }
+
+    fn look_back(&mut self) -> Result<Before, LearnError> {
+        let has_filter = self.config.observation_filter != FilterKind::NoFilter;
+        let worker = if has_filter { Some(self.rows.learner()?.save()?) } else { None };
+        Ok(Before { samplers: self.rows.sampler_states()?, worker })
     }
 
     /// Returns the env steps of all ranks together; `None` if any of them was interrupted.

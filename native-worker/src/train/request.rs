@@ -208,7 +208,12 @@ impl RunRequest {
 
     /// Starts the workers that read for a run from files, as processes of a program.
     pub(super) fn reading_group(&self, registry: &Registry, program: &Path) -> Result<WorkerGroup, RunRequestError> {
-        let failures = FailureSettings { recreate_failed_workers: true, ..FailureSettings::default() };
+        let patience = self.config.hung_worker_timeout_s;
+        let failures = FailureSettings {
+            recreate_failed_workers: true,
+            progress_timeout: (patience > 0.0).then(|| Duration::from_secs_f64(patience)),
+            ..FailureSettings::default()
+        };
         let group = WorkerGroup::builder(self.config.worker_config())
             .registry(self.known(registry)?)
             .num_workers(self.config.num_workers)
@@ -267,7 +272,9 @@ impl RunRequest {
     /// Checks names and shapes of the weights to begin with against those of these policies.
     fn check_init_weights(&self, ids: &[PolicyId], first: &Weights) -> Result<(), RunRequestError> {
         let Some(weights) = &self.init_weights else { return Ok(()) };
-        let has_filter = self.config.rollout.observation_filter != FilterKind::NoFilter;
+        // Policies that only act normalise by the statistics among their weights.
+        let only_acts = self.config.algorithm.is_none();
+        let has_filter = only_acts || self.config.rollout.observation_filter != FilterKind::NoFilter;
         let plain = if has_filter { &RunFilter::split_from(weights, ids)?.0 } else { weights };
         Ok(plain.check_like(first)?)
     }

@@ -1,6 +1,9 @@
 //! Where the rows of a run without leases come from, and the worker that learns from them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use rollmesh_core::{
     batch::AnyBatch,
@@ -77,38 +80,48 @@ impl Rows {
         }
     }
 
-    /// Returns where the samplers and inputs are, by worker: of those that sample for the learner, or of itself.
-    pub(super) fn sampler_states(&mut self) -> Result<Vec<Vec<u8>>, LearnError> {
+    /// Returns where the samplers and inputs are, by worker: of those that sample for the learner, or of itself. `None` for a
+    /// worker that is lost.
+    pub(super) fn sampler_states(&mut self) -> Result<Vec<Option<Vec<u8>>>, LearnError> {
         match self {
             Self::Group(group) if group.num_remote_workers() > 0 => {
-                let asked = group.foreach_worker_with(&ForEachWorker::remote(), WorkerCommand::SamplerState);
-                let states = asked.map_err(failed)?.into_iter().filter_map(|answer| match answer {
-                    WorkerAnswer::State(state) => Some(state),
-                    _ => None,
-                });
-                Ok(states.collect())
+                let asked = group.foreach_worker_with_id(&ForEachWorker::remote(), |_| WorkerCommand::SamplerState);
+                let mut found = BTreeMap::new();
+                for (worker, answer) in asked.map_err(failed)? {
+                    if let WorkerAnswer::State(state) = answer {
+                        found.insert(worker, state);
+                    }
+                }
+                Ok(group.remote_workers().iter().map(|worker| found.remove(worker)).collect())
             }
-            alone => Ok(vec![alone.learner()?.sampler_state()?]),
+            alone => Ok(vec![Some(alone.learner()?.sampler_state()?)]),
         }
     }
 
-    /// Lets all workers continue at [states](Self::sampler_states).
-    pub(super) fn set_sampler_states(&mut self, states: Vec<Vec<u8>>) -> Result<(), LearnError> {
+    /// Lets all workers continue at [states](Self::sampler_states). A worker that was lost then begins again.
+    pub(super) fn set_sampler_states(&mut self, states: Vec<Option<Vec<u8>>>) -> Result<(), LearnError> {
         let workers = match self {
-            Self::Alone(_) => 0,
-            Self::Group(group) => group.num_remote_workers(),
+            Self::Alone(_) => Vec::new(),
+            Self::Group(group) => group.remote_workers(),
         };
-        if states.len() != workers.max(1) {
-            let text = format!("the run was saved with {} workers and is resumed with {workers}", states.len());
-            return Err(LearnError::Rows(text));
+        if states.len() != workers.len().max(1) {
+            let (saved, now) = (states.len(), workers.len());
+            return Err(LearnError::Rows(format!("the run was saved with {saved} workers and is resumed with {now}")));
         }
         match self {
-            Self::Group(group) if workers > 0 => {
-                let tasks = states.into_iter().map(WorkerCommand::SetSamplerState).collect();
-                group.foreach_worker_each(&ForEachWorker::remote(), tasks).map_err(failed)?;
+            Self::Group(group) if !workers.is_empty() => {
+                let known = workers.iter().zip(states).filter_map(|(worker, state)| Some((*worker, state?)));
+                let (workers, tasks): (Vec<_>, Vec<_>) =
+                    known.map(|(worker, state)| (worker, WorkerCommand::SetSamplerState(state))).unzip();
+                let (wanted, options) = (workers.len(), ForEachWorker::remote().remote_workers(workers));
+                let done = group.foreach_worker_each(&options, tasks).map_err(failed)?.len();
+                if done < wanted {
+                    let text = format!("only {done} of {wanted} workers are there to be given their states");
+                    return Err(LearnError::Rows(text));
+                }
             }
             alone => {
-                for state in states {
+                for state in states.into_iter().flatten() {
                     alone.learner()?.set_sampler_state(&state)?;
                 }
             }
@@ -135,11 +148,14 @@ impl Rows {
         Ok(std::iter::from_fn(|| group.next_notice()).collect())
     }
 
-    /// Returns how often a worker was replaced, which then began other episodes.
-    pub(super) fn restarts(&self) -> u64 {
+    /// Returns how many workers were replaced so far, or are lost now: their successors begin other episodes.
+    pub(super) fn disturbances(&self) -> u64 {
         match self {
             Self::Alone(_) => 0,
-            Self::Group(group) => group.num_remote_worker_restarts(),
+            Self::Group(group) => {
+                let lost = group.num_remote_workers().saturating_sub(group.healthy_worker_ids().len());
+                group.num_remote_worker_restarts() + lost as u64
+            }
         }
     }
 

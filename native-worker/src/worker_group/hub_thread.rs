@@ -1,6 +1,7 @@
 //! The hub to which workers of other processes come, and the event loop that it runs in.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
@@ -96,11 +97,13 @@ impl HubThread {
         &self,
         number: u32,
         spec: &WorkerSpec,
+        environs: &BTreeMap<String, String>,
         launcher: Option<Arc<dyn Launcher>>,
     ) -> Result<Vec<u32>, GroupError> {
         let (started, answer) = mpsc::channel();
         let reply = Box::new(move |result| _ = started.send(result));
-        self.order(WorkerOrder::Start { number, spec: Box::new(spec.clone()), launcher, reply });
+        let (spec, environs) = (Box::new(spec.clone()), environs.clone());
+        self.order(WorkerOrder::Start { number, spec, environs, launcher, reply });
         Ok(answer.recv().map_err(|_| GroupError::HubGone)??)
     }
 

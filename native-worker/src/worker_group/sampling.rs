@@ -12,7 +12,7 @@ use rollmesh_core::{
     worker::{WorkerAnswer, WorkerCommand},
 };
 
-use super::{GroupError, ParallelSample, Request, SampleCounters, TaskAnswer, WorkerGroup, setup::raised};
+use super::{GroupError, ParallelSample, Request, SampleCounters, TaskAnswer, WorkerGroup, micros, setup::raised};
 
 /// How long a sample is waited for until the caller is asked whether it still wants it.
 const INTERRUPTION_SPAN: Duration = Duration::from_millis(50);
@@ -160,8 +160,15 @@ impl WorkerGroup {
         is_interrupted: impl Fn() -> bool,
     ) -> Result<Option<Vec<AnyBatch>>, GroupError> {
         let sample = ParallelSample::env_steps(env_steps);
-        if self.members.is_empty() {
-            return self.synchronous_parallel_sample(sample).map(Some);
+        let mut batches = Vec::new();
+        while self.members.is_empty() {
+            if is_interrupted() {
+                return Ok(None);
+            }
+            batches.extend(self.need_local("sampling")?.sample_within(micros(INTERRUPTION_SPAN))?);
+            if !batches.is_empty() && sample.is_enough(batches.iter()) {
+                return Ok(Some(batches));
+            }
         }
         loop {
             self.take_news();

@@ -141,7 +141,8 @@ impl WorkerGroup {
         self.gave_up = None;
         if let (Placement::Processes(launcher), Some(hub)) = (placement, &self.hub) {
             let number = u32::try_from(ids.len()).unwrap_or(u32::MAX);
-            let children = hub.start_workers(number, &self.plan.worker_spec, launcher.clone())?;
+            let children =
+                hub.start_workers(number, &self.plan.worker_spec, &self.config.extra_environs, launcher.clone())?;
             for (id, child) in ids.iter().zip(children) {
                 if let Some(seat) = self.members.get_mut(id).and_then(Member::seat_mut) {
                     seat.child = Some(child);

@@ -4,6 +4,7 @@
 mod access;
 mod checkpoints;
 mod evaluations;
+mod evaluator_names;
 mod hand_made;
 mod in_process;
 mod launching;

@@ -82,9 +82,9 @@ impl RunLoop {
         self.is_tainted
     }
 
-    /// Records how often a worker that samples or reads by itself was replaced so far: its successor begins other episodes.
-    pub fn count_restarts(&mut self, restarts: u64) {
-        self.restarts = restarts;
+    /// Records how many workers that sample or read by themselves were lost so far: their successors begin other episodes.
+    pub fn count_disturbances(&mut self, disturbances: u64) {
+        self.disturbances = self.disturbances.max(disturbances);
     }
 
     /// Returns why the same seed may give other rows, in the words of the summary; empty for a reproducible run.
@@ -104,8 +104,9 @@ impl RunLoop {
                     .into(),
             );
         }
-        if self.restarts > 0 {
-            causes.push(format!("{} workers were replaced, and their successors began other episodes", self.restarts));
+        if self.disturbances > 0 {
+            let lost = self.disturbances;
+            causes.push(format!("{lost} workers were lost, or joined late, and others began other episodes"));
         }
         if self.is_tainted {
             causes.push("rows were used that a worker had made up".into());

@@ -146,8 +146,8 @@ pub struct RunLoop {
     /// Weights of fragments that may still be uploaded or audited.
     recent_weights: VecDeque<Weights>,
     is_tainted: bool,
-    /// How often a worker that samples by itself was replaced, which then began other episodes.
-    restarts: u64,
+    /// Workers that sample or read by themselves and were lost.
+    disturbances: u64,
     /// The mean return that the latest evaluation found.
     evaluated_return: Option<f64>,
     /// The next batch of the run's own worker is due.
@@ -235,7 +235,7 @@ impl RunLoop {
             error: String::new(),
             recent_weights: VecDeque::new(),
             is_tainted: false,
-            restarts: 0,
+            disturbances: 0,
             evaluated_return: None,
             is_batch_due: false,
         })

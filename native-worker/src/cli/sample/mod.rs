@@ -13,7 +13,7 @@ use std::{
 use clap::Args;
 use rollmesh_core::{
     config::Config,
-    filter::FilterKind,
+    filter::{FilterKind, RunFilter},
     group::SamplingMode,
     hash::{BatchHasher, RolloutHasher},
     ids::{PolicyId, WeightsVersion},
@@ -128,19 +128,19 @@ impl SampleArgs {
         {
             let misfit = |error: WeightsError| Failure::usage(format!("{}: {error}", path.display()));
             let wanted = worker.weights(None).map_err(Failure::usage)?;
-            weights.check_like(&Weights::of_run(WeightsVersion(0), &wanted).map_err(misfit)?).map_err(misfit)?;
-            let ids: Vec<PolicyId> = wanted.into_keys().collect();
+            let ids: Vec<PolicyId> = wanted.keys().cloned().collect();
+            // Policies normalise by the statistics of a filter among their weights.
+            let (plain, _) = RunFilter::split_from(&weights, &ids).map_err(Failure::usage)?;
+            plain.check_like(&Weights::of_run(WeightsVersion(0), &wanted).map_err(misfit)?).map_err(misfit)?;
             worker.set_weights(&weights.of_policies(&ids).map_err(misfit)?, None, None).map_err(Failure::usage)?;
         }
         Ok(worker)
     }
 
-    /// Returns the weights to act with: those of `--checkpoint`, without the statistics of a filter, or of `--init-weights`.
+    /// Returns the weights to act with, of `--checkpoint` or `--init-weights`, with the statistics of a filter if they have any.
     fn weights(&self) -> Result<Option<Weights>, Failure> {
         if let Some(path) = &self.checkpoint {
-            let checkpoint = PolicyCheckpoint::load(path).map_err(Failure::usage)?;
-            let weights = checkpoint.weights.of_policies(&checkpoint.policies).map_err(Failure::usage)?;
-            return Weights::of_run(WeightsVersion(0), &weights).map(Some).map_err(Failure::usage);
+            return PolicyCheckpoint::load(path).map(|found| Some(found.weights)).map_err(Failure::usage);
         }
         self.init_weights.as_deref().map(weights_file::read).transpose().map_err(Failure::usage)
     }
@@ -245,6 +245,7 @@ fn with_workers(
     let is_hashed = !args.no_hash && mode.is_synchronous();
     let hasher = if is_hashed { Hasher::Rollout(Box::new(RolloutHasher::new())) } else { Hasher::None };
     let config = if is_plain { config.raw() } else { config };
+    let output = config.output.clone();
     let run = RunConfig {
         mode,
         num_workers: args.num_workers,
@@ -257,7 +258,7 @@ fn with_workers(
         stop.send_replace(true);
         exit_after_grace();
     });
-    let mut source = Workers::start(args, request, left, stopped, registry)?;
+    let mut source = Workers::start(args, request, output.as_deref(), left, stopped, registry)?;
     let mut tally = Tally::new(hasher, log, Progress::new(goal, "env steps", !args.json));
     while !interruption.is_noticed() && source.next(&mut tally)? {}
     let speed = source.finish(tally.env_steps())?;
@@ -305,7 +306,7 @@ fn settings(args: &SampleArgs) -> Result<RolloutConfig, Failure> {
         None => args.flags.settings()?,
     };
     config.explore &= !args.deterministic;
-    let has_file = args.flags.config.is_some();
+    let has_file = args.flags.config.is_some() || args.flags.set.iter().any(|(path, _)| path == "num_envs");
     if let Some(num_envs) = args.num_envs.or(if has_file { None } else { Some(64) }) {
         config = config.num_envs(num_envs);
     }
@@ -315,5 +316,5 @@ fn settings(args: &SampleArgs) -> Result<RolloutConfig, Failure> {
     if let Some(hidden) = &args.hidden {
         config = config.fcnet_hiddens(hidden);
     }
-    Ok(config)
+    args.flags.with_set(config)
 }

@@ -94,12 +94,13 @@ impl Workers {
     pub(super) fn start(
         args: &SampleArgs,
         request: RunRequest,
+        output: Option<&str>,
         left: Left,
         stopped: watch::Receiver<bool>,
         registry: &Registry,
     ) -> Result<Self, Failure> {
         request.check(registry).map_err(Failure::usage)?;
-        let kept = args.flags.output.as_deref().map(|output| Kept::open(output, registry)).transpose()?;
+        let kept = output.map(|output| Kept::open(output, registry)).transpose()?;
         spare_memory();
         let (runtime, num_workers, quiet) = (runtime(2)?, request.config.num_workers, args.json);
         let (hub, sampling) = runtime.block_on(async {

@@ -255,6 +255,13 @@ def factory_of(name, config):
             return lambda: gymnasium.make(rest, **{"disable_env_checker": True, **config}), missing, here
         module, _, factory = rest.partition(":")
         made = getattr(importlib.import_module(module), factory)
+        # What a module has imported is not its own: permission for a module must not be one for subprocess.
+        home = getattr(made, "__module__", None) or ""
+        if factory.startswith("_") or home.partition(".")[0] != module.partition(".")[0]:
+            raise Unavailable(
+                f"{name} is no factory of {module}: it is defined in {home or 'no module'}; "
+                "write a function in your own module that makes the environment"
+            )
         return lambda: made(**config), ImportError, here
     except (ImportError, AttributeError) as error:
         raise Unavailable(f"{name} cannot be made {here}: {described(error)}") from error

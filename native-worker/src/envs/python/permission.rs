@@ -32,15 +32,13 @@ pub(crate) const INTERPRETER_VARIABLE: &str = "ROLLMESH_PYTHON";
 pub struct PythonPermission(Vec<String>);
 
 impl PythonPermission {
-    /// This environment alone, and nothing if it is no Python environment.
+    /// This environment alone, and nothing if no Python environment can have this name.
     #[must_use]
     pub fn exactly(name: &str) -> Self {
-        Self(
-            is_python(name)
-                .then(|| name.split(':').map(Pattern::escape).collect::<Vec<_>>().join(":"))
-                .into_iter()
-                .collect(),
-        )
+        // A comma would make two patterns of it in a child process.
+        let is_name = is_python(name) && !name.contains(',') && name.split(':').count() <= 3;
+        let pattern = || name.split(':').map(Pattern::escape).collect::<Vec<_>>().join(":");
+        Self(is_name.then(pattern).into_iter().collect())
     }
 
     /// These environments and those of another permission.

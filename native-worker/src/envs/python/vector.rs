@@ -95,7 +95,8 @@ impl PythonEnvs {
     ) -> Result<T, EnvError> {
         let host = self.host.clone();
         let mut host = lock(&host);
-        if host.epoch() != self.epoch {
+        // Without a process both are `None`.
+        if self.epoch.is_none() || host.epoch() != self.epoch {
             self.epoch = None;
             self.is_stale.fill(true);
             ask_to_make(&mut host, &self.name, &self.text)?;
@@ -106,7 +107,7 @@ impl PythonEnvs {
 
     /// Whether the host still has them as they were left.
     fn is_there(&self) -> bool {
-        lock(&self.host).epoch() == self.epoch
+        self.epoch.is_some() && lock(&self.host).epoch() == self.epoch
     }
 
     /// Brings lanes back to where their logs are, if they are not there.

@@ -38,9 +38,9 @@ impl Run {
 
     /// Takes a batch that the run's own worker has made and learned from; what users should know comes first.
     pub(crate) fn handle_iterated(&mut self, iterated: Iterated, now: Micros) -> (Vec<String>, IterationMetrics) {
-        let Iterated { env_steps, episodes, read, warnings, restarts, learned } = iterated;
+        let Iterated { env_steps, episodes, read, warnings, disturbances, learned } = iterated;
         self.state.handle_iterated(env_steps, episodes);
-        self.state.count_restarts(restarts);
+        self.state.count_disturbances(disturbances);
         self.read = read;
         (warnings, self.handle_update(learned, now))
     }

@@ -53,8 +53,8 @@ pub(crate) struct RunPlace<'a> {
     pub(crate) program: &'a Path,
     /// Higher than those of earlier runs.
     pub(crate) first_lease: LeaseId,
-    /// On the hub's clock.
-    pub(crate) now: Micros,
+    /// The hub's clock. A run's time begins once everything that it needs is there.
+    pub(crate) clock: &'a dyn Fn() -> Micros,
 }
 
 /// The directory of a run that is resumed.
@@ -173,7 +173,7 @@ impl Run {
                     is_tainted: progress.tainted,
                     elapsed: progress.elapsed(),
                 };
-                run.state.resume_from(progress, place.now);
+                run.state.resume_from(progress, (place.clock)());
                 run
             }
         };
@@ -265,6 +265,9 @@ impl Run {
         saved: Option<(Weights, Vec<u8>)>,
     ) -> Result<Self, StartError> {
         worker.begin()?;
+        if request.run_dir.is_some() {
+            worker.is_to_be_saved();
+        }
         match saved {
             Some((weights, state)) => {
                 worker.restore(&state)?;
@@ -316,7 +319,7 @@ impl Run {
                       reproducible";
         let warnings = (state.env_state == EnvState::Opaque).then(|| opaque.into()).into_iter().collect();
         Ok(Self {
-            state: RunLoop::new(state, place.now)?,
+            state: RunLoop::new(state, (place.clock)())?,
             worker_terms: WorkerTerms::of(&request.config),
             gamma,
             request,
@@ -351,17 +354,18 @@ impl Resumed {
 impl RunPlace<'_> {
     /// Makes what the run needs: with the workers of a group, or those that its settings ask for.
     fn prepare(&self, request: &RunRequest, workers: Option<WorkerGroup>) -> Result<Prepared, StartError> {
-        let workers = match workers {
-            None if request.config.reads_input() && request.config.num_workers > 0 => {
-                // One worker in this process finds everything that can be wrong with the settings.
-                drop(request.prepare(self.registry, self.kernels)?);
-                Some(request.reading_group(self.registry, self.program)?)
+        if let Some(group) = workers {
+            return Ok(Prepared::Local(Box::new(LocalWorker::over(group)?), None));
+        }
+        // Where workers read, one in this process finds everything that can be wrong with the settings.
+        let prepared = request.prepare(self.registry, self.kernels)?;
+        match prepared {
+            Prepared::Local(alone, notice) if request.config.reads_input() && request.config.num_workers > 0 => {
+                let mut worker = LocalWorker::over(request.reading_group(self.registry, self.program)?)?;
+                worker.can_be_resumed_as(&alone);
+                Ok(Prepared::Local(Box::new(worker), notice))
             }
-            workers => workers,
-        };
-        match workers {
-            Some(group) => Ok(Prepared::Local(Box::new(LocalWorker::over(group)?), None)),
-            None => Ok(request.prepare(self.registry, self.kernels)?),
+            prepared => Ok(prepared),
         }
     }
 

@@ -315,7 +315,7 @@ mod tests {
             kernels: Kernels::PORTABLE,
             program: "".as_ref(),
             first_lease: LeaseId(0),
-            now: Micros(0),
+            clock: &|| Micros(0),
         };
         let mut run = Run::new(place, Task::Train(request)).unwrap();
         assert!(run.take_snapshot(Micros(0)).is_some());

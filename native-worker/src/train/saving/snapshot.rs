@@ -226,7 +226,7 @@ pub(super) mod tests {
             kernels: Kernels::PORTABLE,
             program: "".as_ref(),
             first_lease: LeaseId(0),
-            now: Micros(0),
+            clock: &|| Micros(0),
         };
         let run = Run::new(place, Task::Train(Box::new(config().into()))).unwrap();
         let group = LeaseGroup::new(GroupConfig::new(16, 64)).unwrap().state();
