@@ -158,16 +158,36 @@ impl PythonSettings {
     }
 }
 
-/// What child processes of the program are told, over anything that a run's settings say.
-pub(crate) fn child_environs() -> [(&'static str, OsString); 2] {
+/// Variables that decide which code an interpreter runs.
+const CODE_VARIABLES: [&str; 5] = ["PATH", "PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "LD_LIBRARY_PATH"];
+
+/// Returns the variables that child processes of the program get, over anything that a run's settings say.
+pub(crate) fn child_environs() -> Vec<(&'static str, OsString)> {
     let settings = PythonSettings::of_process();
     let program = settings.program().into_os_string();
-    [(ALLOW_VARIABLE, settings.allowed.to_string().into()), (INTERPRETER_VARIABLE, program)]
+    let mut environs = pinned(&settings.allowed);
+    environs.extend([(ALLOW_VARIABLE, settings.allowed.to_string().into()), (INTERPRETER_VARIABLE, program)]);
+    environs
+}
+
+/// Where Python environments may run, their code is found as this process finds it: the environment variables of a run, which
+/// may be one of a stranger's directory, do not decide on it.
+fn pinned(allowed: &PythonPermission) -> Vec<(&'static str, OsString)> {
+    let variables = CODE_VARIABLES.iter().filter(|_| *allowed != PythonPermission::default());
+    variables.map(|name| (*name, env::var_os(name).unwrap_or_default())).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn variables_that_find_code_are_pinned_where_python_may_run() {
+        assert_eq!(pinned(&PythonPermission::default()), []);
+        let pinned = pinned(&PythonPermission::exactly("gym:CartPole-v1"));
+        assert!(pinned.contains(&("PATH", env::var_os("PATH").unwrap_or_default())));
+        assert!(pinned.iter().any(|(name, _)| *name == "PYTHONPATH"));
+    }
 
     #[test]
     fn wildcards_never_cross_a_colon() {
