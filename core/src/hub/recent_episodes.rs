@@ -36,7 +36,12 @@ impl RecentEpisodes {
 
     /// Counts the episodes of a batch: slot by slot, each slot's in order.
     pub fn count(&mut self, fragments: &[SlotFragment]) {
-        fragments.iter().flat_map(|fragment| &fragment.episodes).for_each(|episode| self.push(episode.clone()));
+        let number: usize = fragments.iter().map(|fragment| fragment.episodes.len()).sum();
+        // A full window of later ones would push the others out again.
+        let passed = number.saturating_sub(Self::WINDOW);
+        self.finished += passed as u64;
+        let episodes = fragments.iter().flat_map(|fragment| &fragment.episodes);
+        episodes.skip(passed).for_each(|episode| self.push(episode.clone()));
     }
 
     /// Counts an episode.
@@ -96,6 +101,19 @@ mod tests {
             episodes.push(EpisodeMetrics { episode: i as u32, len: 2, episode_return, ..EpisodeMetrics::default() });
         }
         episodes
+    }
+
+    #[test]
+    fn long_batch_counts_all_episodes_and_keeps_the_latest() {
+        let batch = |returns: core::ops::Range<u32>| {
+            let episode = |i| EpisodeMetrics { episode: i, episode_return: i.into(), ..EpisodeMetrics::default() };
+            SlotFragment { episodes: returns.map(episode).collect(), ..SlotFragment::default() }
+        };
+        let mut episodes = RecentEpisodes::default();
+        episodes.count(&[batch(0..30), batch(30..60)]);
+        episodes.count(&[batch(60..200), batch(200..290)]);
+        assert_eq!(episodes.finished(), 290);
+        assert!(episodes.recent().map(|episode| episode.episode).eq(190..290));
     }
 
     #[test]

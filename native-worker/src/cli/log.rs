@@ -66,6 +66,9 @@ impl Log {
 
     /// Logs what came of a fragment: finished episodes from `INFO` on, its rows at `DEBUG`.
     pub(super) fn fragment(&mut self, fragment: &SlotFragment) {
+        if self.level < LogLevel::Info {
+            return;
+        }
         let (slot, steps) = (fragment.slot, fragment.env_steps());
         for episode in &fragment.episodes {
             let id = i64::from(slot.0) << 32 | i64::from(episode.episode);

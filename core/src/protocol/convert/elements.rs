@@ -239,7 +239,12 @@ fn integers<T: Element + Into<i64>>(
     ranges: &[Range<i64>],
 ) -> Result<Column, ReadFault> {
     let outside = |(value, range): (&T, &Range<i64>)| !range.contains(&(*value).into());
-    if let Some(element) = values.iter().zip(ranges.iter().cycle()).position(outside) {
+    // Of elements with one range alone all are looked at, and vectorised; where one is outside says the slow search.
+    let has_outside = match ranges {
+        [range] => values.iter().fold(false, |found, value| found | outside((value, range))),
+        _ => true,
+    };
+    if has_outside && let Some(element) = values.iter().zip(ranges.iter().cycle()).position(outside) {
         return Err(ReadFault::Value { element, fault: ValueFault::OutOfRange(values[element].into()) });
     }
     Ok(Column::from_typed(ColumnData::new(values, shape)?))

@@ -41,7 +41,7 @@ impl From<WireCut> for CutReason {
 /// Numbers and lengths of the episodes that end within a fragment: they follow from its cuts. None if a number
 /// does not fit.
 pub(super) fn finished_episodes(first_episode: u32, first_t: u32, cuts: &[Cut]) -> Option<Vec<(u32, u32)>> {
-    let mut finished = Vec::new();
+    let mut finished = Vec::with_capacity(cuts.len());
     let (mut episode, mut t, mut start) = (first_episode, first_t, 0);
     for cut in cuts {
         let len = t.checked_add(cut.end.checked_sub(start)?)?;
