@@ -38,9 +38,7 @@ pub mod group;
 pub mod hash;
 pub mod hub;
 pub mod ids;
-pub mod kernels;
 pub mod lease;
-pub mod math;
 pub mod policy;
 pub mod postprocess;
 pub mod preprocess;
@@ -54,6 +52,8 @@ pub mod time;
 pub mod view;
 pub mod weights;
 pub mod worker;
+
+pub use rollmesh_kernels::{self as kernels, math};
 
 /// What the standard prelude would give, from `alloc`: a menu, not every dish is ordered.
 #[allow(unused_imports)]

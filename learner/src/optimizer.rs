@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Tensor, Var, backprop::GradStore};
 
-use super::algorithm::Common;
+use super::{algorithm::Common, ops::sum_all};
 
 const BETA1: f64 = 0.9;
 const BETA2: f64 = 0.999;
@@ -65,15 +65,14 @@ impl Optimizer {
 
     /// Global norm of a gradient, if it is finite.
     pub(super) fn norm(flat: &Tensor) -> Result<Option<f64>> {
-        let norm = f64::from(flat.sqr()?.sum_all()?.sqrt()?.to_scalar::<f32>()?);
+        let norm = f64::from(sum_all(&flat.sqr()?)?.sqrt()?.to_scalar::<f32>()?);
         Ok(Some(norm).filter(|norm| norm.is_finite()))
     }
 
     /// Steps down a gradient.
     pub(super) fn step(&mut self, gradient: &Tensor) -> Result<()> {
         self.steps = self.steps.saturating_add(1);
-        let exponent = i32::try_from(self.steps).unwrap_or(i32::MAX);
-        let unbiased = [BETA1, BETA2].map(|beta| 1.0 / (1.0 - beta.powi(exponent)));
+        let unbiased = [BETA1, BETA2].map(|beta| 1.0 / (1.0 - power(beta, self.steps)));
         let [m, v] = &self.moments;
         let m = ((m * BETA1)? + (gradient * (1.0 - BETA1))?)?;
         let v = ((v * BETA2)? + (gradient.sqr()? * (1.0 - BETA2))?)?;
@@ -120,6 +119,19 @@ impl Optimizer {
         self.steps = state.steps;
         Ok(())
     }
+}
+
+/// The bits of the library's function are not said to be the same everywhere.
+fn power(base: f64, mut exponent: u64) -> f64 {
+    let (mut power, mut square) = (1.0, base);
+    while exponent > 0 && square > 0.0 {
+        if exponent % 2 == 1 {
+            power *= square;
+        }
+        square *= square;
+        exponent /= 2;
+    }
+    if exponent > 0 { 0.0 } else { power }
 }
 
 fn concatenated<'a>(tensors: impl Iterator<Item = &'a Tensor>) -> Result<Tensor> {

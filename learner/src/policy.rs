@@ -6,6 +6,7 @@ use rollmesh_core::{
     config::ConfigError,
     env::{EnvSpaces, RowsRef},
     episode::GlobalVars,
+    kernels::Kernels,
     policy::{
         ActionInput, ActionOutput, AllReduce, Gradients, LearnInfo, NetPolicy, Policy, PolicyContext, PolicyError,
         PolicyRegistry, PolicySpec, Postprocessing,
@@ -44,7 +45,7 @@ impl LearningPolicy {
         algorithm: impl Into<AlgorithmConfig>,
         seed: u64,
     ) -> Result<Self, PolicyError> {
-        Self::on(Device::Cpu, acting, spaces, algorithm, seed)
+        Self::on(Device::Cpu, Kernels::PORTABLE, acting, spaces, algorithm, seed)
     }
 
     /// As [`new`](Self::new), with a learner on a device.
@@ -53,12 +54,13 @@ impl LearningPolicy {
     /// As there.
     pub fn on(
         device: Device,
+        kernels: Kernels,
         acting: Box<dyn Policy>,
         spaces: &EnvSpaces,
         algorithm: impl Into<AlgorithmConfig>,
         seed: u64,
     ) -> Result<Self, PolicyError> {
-        let learner = Learner::new(algorithm, spaces, seed, acting.weights(), device)?;
+        let learner = Learner::new(algorithm, spaces, seed, acting.weights(), device, kernels)?;
         Ok(Self { acting, learner: learner.with_old_policy(OldPolicy::Batch) })
     }
 
@@ -72,7 +74,7 @@ impl LearningPolicy {
         device: Device,
     ) -> Result<Self, PolicyError> {
         let acting = NetPolicy::for_algorithm(context, algorithm.objective().common().use_critic)?;
-        let mut policy = Self::on(device, Box::new(acting), &context.spaces, algorithm, context.seed)?;
+        let mut policy = Self::on(device, context.kernels, Box::new(acting), &context.spaces, algorithm, context.seed)?;
         if context.whole_batches {
             policy.learner = policy.learner.with_old_policy(OldPolicy::Learner);
         }

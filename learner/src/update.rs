@@ -5,6 +5,7 @@ use rollmesh_core::{
     batch::SampleBatch,
     env::EnvSpaces,
     ids::{SlotId, WeightsVersion},
+    kernels::Kernels,
     policy::{AllReduce, ObsEncoder},
     rng::{Purpose, Streams},
     weights::{Weights, WeightsError},
@@ -54,7 +55,7 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// A learner that starts from these weights. The seed is the run's.
+    /// A learner that starts from these weights. The seed is the run's; the kernels change no bit.
     ///
     /// # Errors
     /// [`LearnError::Config`] for settings out of range, [`LearnError::Policy`] for spaces that are no single arrays,
@@ -65,11 +66,12 @@ impl Learner {
         seed: u64,
         initial: &Weights,
         device: Device,
+        kernels: Kernels,
     ) -> Result<Self, LearnError> {
         let algorithm = algorithm.into();
         algorithm.validate()?;
         let encoder = ObsEncoder::for_space(&spaces.observation)?;
-        let model = ActorCritic::from_weights(ActionHead::for_space(&spaces.action)?, initial, &device)?;
+        let model = ActorCritic::from_weights(ActionHead::for_space(&spaces.action)?, initial, &device, kernels)?;
         if model.obs_len() != encoder.len() {
             let (found, wanted) = (model.obs_len(), encoder.len());
             return Err(ModelError::Layout(format!("they take {found} numbers, an observation has {wanted}")).into());

@@ -1,51 +1,56 @@
-//! Core's hot loops, compiled for wider vectors than the target's baseline and chosen when the program runs.
-//!
-//! No instantiation fuses multiply and add or reorders a sum, so all give the same bits; `tests/kernels.rs` holds
-//! them to it.
+//! Which instantiation of the hot loops runs. All give the same bits; `tests/kernels.rs` holds them to it.
 
-use multiversion::{multiversion, target::match_target};
-use rollmesh_core::kernels::{CartPoleState, DrawRoom, Draws, Kernels, Networks, cartpole, draw, nets};
+use std::fmt;
 
-/// The widest instantiation that this machine can run.
-pub const AUTO: Kernels = Kernels { name: "auto", forward, categorical, cartpole_step };
+use rollmesh_core::kernels::{Kernels, wide};
 
-/// Sums are as many as there are registers for: 32 of 16 numbers, 16 of eight, 16 of four.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2", "x86_64+sse4.1"))]
-fn forward(nets: &Networks, input: nets::Input<'_>, room: &mut nets::Room, out: nets::Output<'_>) {
-    match_target! {
-        "x86_64+avx512f+avx512bw+avx512dq+avx512vl" => nets::forward::<16, 16>(nets, input, room, out),
-        "x86_64+avx2" => nets::forward::<4, 16>(nets, input, room, out),
-        _ => nets::forward::<4, 8>(nets, input, room, out),
-    }
-}
-
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2", "x86_64+sse4.1"))]
-fn categorical(logits: &[f32], room: &mut DrawRoom, draws: Draws<'_>) {
-    draw::categorical(logits, room, draws);
-}
-
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2", "x86_64+sse4.1"))]
-fn cartpole_step(state: CartPoleState<'_>, actions: &[i64], obs: &mut [f32], terminateds: &mut [bool]) {
-    cartpole::step(state, actions, obs, terminateds);
-}
+pub use rollmesh_core::kernels::wide::AUTO;
 
 /// Instantiations by the name that the command line gives them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum KernelChoice {
-    /// What every machine of this kind can run.
+    /// What every machine of this kind can run: SSE2 on x86-64.
+    #[value(alias = "sse2")]
     Portable,
+    /// Vectors of eight numbers.
+    Avx2,
+    /// Vectors of sixteen numbers.
+    Avx512,
     /// The widest vectors that this machine has.
     #[default]
     Auto,
 }
 
+/// The processor lacks an instantiation's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this processor cannot run the {0} kernels; use --kernels auto, which gives the same bits")]
+pub struct NoKernels(pub KernelChoice);
+
 impl KernelChoice {
+    /// All of them, the widest last but for [`Auto`](Self::Auto).
+    pub const ALL: [Self; 4] = [Self::Portable, Self::Avx2, Self::Avx512, Self::Auto];
+
     /// The table of this choice.
-    #[must_use]
-    pub const fn table(self) -> Kernels {
+    ///
+    /// # Errors
+    /// [`NoKernels`].
+    pub fn table(self) -> Result<Kernels, NoKernels> {
         match self {
-            Self::Portable => Kernels::PORTABLE,
-            Self::Auto => AUTO,
+            Self::Portable => Ok(Kernels::PORTABLE),
+            Self::Auto => Ok(AUTO),
+            Self::Avx2 => wide::avx2().ok_or(NoKernels(self)),
+            Self::Avx512 => wide::avx512().ok_or(NoKernels(self)),
         }
+    }
+}
+
+impl fmt::Display for KernelChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Portable => "portable",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+            Self::Auto => "auto",
+        })
     }
 }

@@ -1,18 +1,40 @@
 //! Every instantiation of the hot loops gives the same bits.
 
-use rollmesh::kernels::KernelChoice;
+use rollmesh::{kernels::KernelChoice, learner::register_learning_policies};
+use rollmesh_core::kernels::Kernels;
 use rollmesh_core::worker::{Registry, RolloutConfig, RolloutWorker, core_fingerprint, rollout_hash};
+
+#[path = "../../learner/src/tests/learned.rs"]
+mod learned;
+
+/// The tables that this machine can run.
+fn tables() -> Vec<Kernels> {
+    let tables: Vec<Kernels> = KernelChoice::ALL.into_iter().filter_map(|choice| choice.table().ok()).collect();
+    assert!(tables.len() >= 2, "the portable one and the automatic one run anywhere");
+    tables
+}
+
+#[test]
+fn learned_weights_are_the_same_with_all_tables() {
+    for run in learned::Learned::read().runs {
+        for kernels in tables() {
+            let hash = run.learn(kernels, register_learning_policies);
+            assert_eq!(hash, run.weights_hash, "{} {:?}", kernels.name, run.config);
+        }
+    }
+}
 
 #[test]
 fn tables_agree() {
-    let hash = |choice: KernelChoice| {
+    let hash = |kernels: Kernels| {
         // 37 environments: the last block of rows is not full.
         let config = RolloutConfig::new("CartPole-v1").num_envs(37).rollout_fragment_length(50).seed(2);
-        rollout_hash(config, 5_000, &Registry::builtin(), choice.table()).unwrap()
+        rollout_hash(config, 5_000, &Registry::builtin(), kernels).unwrap()
     };
-    assert_eq!(hash(KernelChoice::Auto), hash(KernelChoice::Portable));
-    let fingerprint = |choice: KernelChoice| core_fingerprint(choice.table());
-    assert_eq!(fingerprint(KernelChoice::Auto), fingerprint(KernelChoice::Portable));
+    for kernels in tables() {
+        assert_eq!(hash(kernels), hash(Kernels::PORTABLE), "{}", kernels.name);
+        assert_eq!(core_fingerprint(kernels), core_fingerprint(Kernels::PORTABLE), "{}", kernels.name);
+    }
 }
 
 #[test]
@@ -20,13 +42,15 @@ fn tables_agree_in_every_space_and_with_memory() {
     // Actions of both kinds; floats, one-hot vectors and pictures; whole tiles of rows, some rows, one.
     for (env, num_envs) in [("CartPole-v1", 21), ("Pendulum-v1", 19), ("Taxi-v4", 5), ("PixelBreakout-v0", 1)] {
         for model in [r#"{"fcnet_hiddens": [70, 12]}"#, r#"{"use_lstm": true, "lstm_cell_size": 20}"#] {
-            let sample = |choice: KernelChoice| {
+            let sample = |kernels: Kernels| {
                 let config = RolloutConfig::new(env).num_envs(num_envs).rollout_fragment_length(30).seed(3);
                 let config = RolloutConfig { model_config: model.parse().unwrap(), ..config };
-                let mut worker = RolloutWorker::new(config, &Registry::builtin(), choice.table()).unwrap();
+                let mut worker = RolloutWorker::new(config, &Registry::builtin(), kernels).unwrap();
                 worker.sample().unwrap().single().unwrap().clone()
             };
-            assert_eq!(sample(KernelChoice::Auto), sample(KernelChoice::Portable), "{env} {model}");
+            for kernels in tables() {
+                assert_eq!(sample(kernels), sample(Kernels::PORTABLE), "{} {env} {model}", kernels.name);
+            }
         }
     }
 }

@@ -105,7 +105,7 @@ fn intervals(care: f32, seed: u64, estimators: &[Estimator]) -> Vec<(Interval, f
     let config = if is_long() { usual } else { FittedQConfig { n_iters: 4, ..usual } };
     let mut fitted = |mut rows: SampleBatch, seed: u64| {
         let transitions = judge.transitions(&rows).unwrap();
-        let (mut model, _) = FittedQ::of_log(&transitions, GAMMA, config.clone(), seed, |_| ()).unwrap();
+        let (mut model, _) = FittedQ::of_log(&transitions, GAMMA, config.clone(), seed, kernels::AUTO, |_| ()).unwrap();
         judge.add_values(&mut rows, &mut model).unwrap();
         rows
     };

@@ -3,7 +3,7 @@
 use candle_core::{Result, Tensor};
 
 use super::Common;
-use crate::{dist::Dist, ranks::Normal, rows::Critic};
+use crate::{dist::Dist, ops::mean_all, ranks::Normal, rows::Critic};
 
 /// Added to the standard deviation of the advantages.
 pub(super) const ADVANTAGE_EPSILON: f64 = 1e-8;
@@ -30,7 +30,7 @@ pub(super) fn actor_critic(policy_loss: Tensor, vf_loss: Option<Tensor>, dist: &
     if let Some(vf_loss) = &vf_loss {
         total = (total + vf_loss.affine(common.vf_loss_coeff, 0.0)?)?;
     }
-    let entropy = dist.entropy()?.mean_all()?;
+    let entropy = mean_all(&dist.entropy()?)?;
     if common.entropy_coeff > 0.0 {
         total = (total - entropy.affine(common.entropy_coeff, 0.0)?)?;
     }
@@ -48,8 +48,8 @@ pub(super) fn normalised(advantages: &Tensor, normal: Option<Normal>) -> Result<
     if let Some(Normal { mean, std }) = normal {
         return advantages.affine(1.0, -mean)?.affine(1.0 / (std + ADVANTAGE_EPSILON), 0.0);
     }
-    let centred = advantages.broadcast_sub(&advantages.mean_all()?)?;
-    let std = centred.sqr()?.mean_all()?.sqrt()?;
+    let centred = advantages.broadcast_sub(&mean_all(advantages)?)?;
+    let std = mean_all(&centred.sqr()?)?.sqrt()?;
     centred.broadcast_div(&(std + ADVANTAGE_EPSILON)?)
 }
 

@@ -23,7 +23,11 @@ use super::{
     settings::parsed,
     table::{POSITIVE, row},
 };
-use crate::{dist::Dist, rows::Rows};
+use crate::{
+    dist::Dist,
+    ops::{exp, mean_all},
+    rows::Rows,
+};
 
 /// Settings of learning from logged actions, under RLlib's names where it has them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -204,20 +208,20 @@ impl Objective for MarwilConfig {
         {
             logp = (logp + log_std.affine(self.bc_logstd_coeff, 0.0)?)?;
         }
-        let none = rows.advantages.zeros_like()?.mean_all()?;
+        let none = mean_all(&rows.advantages.zeros_like()?)?;
         let (policy_loss, vf_loss) = match &rows.critic {
-            None => (logp.mean_all()?.neg()?, none.clone()),
+            None => (mean_all(&logp)?.neg()?, none.clone()),
             Some(critic) => {
                 let advantages = (&critic.value_targets - values)?;
-                let square = advantages.sqr()?.mean_all()?;
+                let square = mean_all(&advantages.sqr()?)?;
                 let rate = self.moving_average_sqd_adv_norm_update_rate;
                 let norm = square.detach().affine(rate, (1.0 - rate) * now.adaptive)?.sqrt()?;
                 let scaled = advantages.detach().broadcast_div(&(norm + ADVANTAGE_EPSILON)?)?;
-                ((logp * scaled.affine(self.beta, 0.0)?.exp()?)?.mean_all()?.neg()?, square)
+                (mean_all(&(logp * exp(&scaled.affine(self.beta, 0.0)?)?)?)?.neg()?, square)
             }
         };
         let total = (&policy_loss + vf_loss.affine(0.5 * self.vf_loss_coeff, 0.0)?)?;
-        let entropy = dist.entropy()?.mean_all()?;
+        let entropy = mean_all(&dist.entropy()?)?;
         let parts = [policy_loss, vf_loss, entropy, none.clone(), none].map(|part| part.detach());
         Ok(Loss { total, parts })
     }

@@ -19,7 +19,7 @@ use super::{
     loss::{Loss, actor_critic, squared_error},
     settings::parsed,
 };
-use crate::{dist::Dist, rows::Rows};
+use crate::{dist::Dist, ops::mean_all, rows::Rows};
 
 /// Settings of one step along the policy gradient per batch, under RLlib's names where it has them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -147,8 +147,8 @@ impl Objective for PolicyGradientConfig {
     }
 
     fn loss(&self, dist: &Dist, values: &Tensor, rows: &Rows, _now: Schedule) -> candle_core::Result<Loss> {
-        let policy_loss = (dist.logp(&rows.actions)? * &rows.advantages)?.mean_all()?.neg()?;
-        let vf_loss = rows.critic.as_ref().map(|critic| squared_error(values, critic)?.mean_all()).transpose()?;
+        let policy_loss = mean_all(&(dist.logp(&rows.actions)? * &rows.advantages)?)?.neg()?;
+        let vf_loss = rows.critic.as_ref().map(|critic| mean_all(&squared_error(values, critic)?)).transpose()?;
         actor_critic(policy_loss, vf_loss, dist, &self.common())
     }
 }

@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     dist::Dist,
+    ops::{exp, mean_all},
     rows::{Critic, Old, Rows},
     stats::UpdateStats,
 };
@@ -200,9 +201,9 @@ impl Objective for PpoConfig {
         let clip_param = self.clip_param * now.annealing;
         let kl_coeff = now.adaptive;
         let old = rows.old.as_ref().ok_or_else(|| candle_core::Error::msg("PPO needs the policy before the update"))?;
-        let ratio = (dist.logp(&rows.actions)? - &old.logp)?.exp()?;
+        let ratio = exp(&(dist.logp(&rows.actions)? - &old.logp)?)?;
         let advantages = normalised(&rows.advantages, rows.normal)?;
-        let policy_loss = surrogate(&ratio, &advantages, clip_param)?.mean_all()?.neg()?;
+        let policy_loss = mean_all(&surrogate(&ratio, &advantages, clip_param)?)?.neg()?;
         let kl = divergence(old, dist, kl_coeff > 0.0)?;
         let beyond = ratio.detach().affine(1.0, -1.0)?.abs()?.gt(clip_param)?.to_dtype(ratio.dtype())?;
 
@@ -211,14 +212,14 @@ impl Objective for PpoConfig {
         if kl_coeff > 0.0 {
             loss.total = (loss.total + kl.affine(kl_coeff, 0.0)?)?;
         }
-        (loss.parts[KL], loss.parts[CLIPPED]) = (kl.detach(), beyond.mean_all()?.detach());
+        (loss.parts[KL], loss.parts[CLIPPED]) = (kl.detach(), mean_all(&beyond)?.detach());
         Ok(loss)
     }
 }
 
 /// Mean divergence of the policy in training from the old one. Only a divergence that is part of the loss needs a gradient.
 fn divergence(old: &Old, dist: &Dist, has_gradient: bool) -> candle_core::Result<Tensor> {
-    if has_gradient { old.dist.kl(dist)?.mean_all() } else { old.dist.kl(&dist.detach()?)?.mean_all() }
+    mean_all(&if has_gradient { old.dist.kl(dist)? } else { old.dist.kl(&dist.detach()?)? })
 }
 
 /// min(ratio A, clip(ratio, 1 - c, 1 + c) A), row by row. The same as min(ratio A, A + c |A|): for A > 0 only the
@@ -231,10 +232,10 @@ fn surrogate(ratio: &Tensor, advantages: &Tensor, clip_param: f64) -> candle_cor
 /// Mean squared error; with a range the worse one of the value and the value clipped around the acting value.
 fn value_loss(values: &Tensor, critic: &Critic, clip_range: Option<f64>) -> candle_core::Result<Tensor> {
     let errors = squared_error(values, critic)?;
-    let Some(range) = clip_range else { return errors.mean_all() };
+    let Some(range) = clip_range else { return mean_all(&errors) };
     let moved = (values - &critic.vf_preds)?.clamp(-range, range)?;
     let clipped = ((&critic.vf_preds + moved)? - &critic.value_targets)?.sqr()?;
-    errors.maximum(&clipped)?.mean_all()
+    mean_all(&errors.maximum(&clipped)?)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use candle_core::{Device, Tensor, Var, bail};
 use rollmesh_core::{
     estimate::{EstimateError, QModel, Transitions},
     ids::SlotId,
+    kernels::Kernels,
     policy::ModelSpec,
     rng::{Purpose, Streams},
     weights::Weights,
@@ -22,6 +23,7 @@ use super::{
     algorithm::{Objective as _, PolicyGradientConfig},
     error::LearnError,
     model::{Mlp, Variables},
+    ops,
     optimizer::Optimizer,
 };
 
@@ -58,7 +60,7 @@ const SHUFFLE: u16 = 1;
 ///     new_probs: vec![1.0; 8],
 /// };
 /// let config = FittedQConfig { n_iters: 400, lr: 0.01, ..FittedQConfig::default() };
-/// let mut model = FittedQ::new(1, 1, 0.5, config, 7)?;
+/// let mut model = FittedQ::new(1, 1, 0.5, config, 7, Kernels::PORTABLE)?;
 /// model.fit(&transitions)?;
 /// let mut q = [0.0];
 /// model.q_values(&[1.0], &mut q)?;
@@ -111,12 +113,13 @@ impl FittedQ {
         gamma: f64,
         config: FittedQConfig,
         seed: u64,
+        kernels: Kernels,
     ) -> Result<Self, LearnError> {
         config.check()?;
         let hidden = config.fcnet_hiddens.clone();
         let weights = ModelSpec { obs_len, dist_inputs_len: num_actions, hidden, lstm_cell_size: None };
         let weights = weights.init_weights(seed)?;
-        let ((q, variables), (target, target_variables)) = (network(&weights)?, network(&weights)?);
+        let ((q, variables), (target, target_variables)) = (network(&weights, kernels)?, network(&weights, kernels)?);
         let adam = PolicyGradientConfig {
             lr: config.lr,
             grad_clip: Some(config.clip_grad_norm),
@@ -140,11 +143,12 @@ impl FittedQ {
         gamma: f64,
         config: FittedQConfig,
         seed: u64,
+        kernels: Kernels,
         hear: impl FnMut(Fit),
     ) -> Result<(Self, Fit), EstimateError> {
         transitions.check()?;
         let (obs_len, num_actions) = (transitions.obs_len, transitions.num_actions);
-        let mut model = Self::new(obs_len, num_actions, gamma, config, seed).map_err(failed)?;
+        let mut model = Self::new(obs_len, num_actions, gamma, config, seed, kernels).map_err(failed)?;
         model.scale = Scale::of(transitions, gamma);
         let (lr, passes) = (model.config.lr, f64::from(model.config.n_iters));
         let fit = model.passes(transitions, |pass| lr * (1.0 - f64::from(pass) / passes), hear)?;
@@ -157,7 +161,8 @@ impl FittedQ {
     /// [`EstimateError::Model`] for wrong settings.
     pub fn for_context(context: &QModelContext) -> Result<Self, EstimateError> {
         let config = FittedQConfig::default().with(&context.config).map_err(failed)?;
-        Self::new(context.obs_len, context.num_actions, context.gamma, config, context.seed).map_err(failed)
+        Self::new(context.obs_len, context.num_actions, context.gamma, config, context.seed, Kernels::PORTABLE)
+            .map_err(failed)
     }
 
     /// As many passes as the settings say, with a learning rate for each.
@@ -220,7 +225,8 @@ impl FittedQ {
             let minibatch = Tensor::new(minibatch, &Device::Cpu)?;
             let q = self.q.forward(&rows.obs.index_select(&minibatch, 0)?)?;
             let q = q.gather(&rows.actions.index_select(&minibatch, 0)?, 1)?.squeeze(1)?;
-            let loss = (q - targets.index_select(&minibatch, 0)?)?.sqr()?.mean_all()?;
+            let loss = (q - targets.index_select(&minibatch, 0)?)?.sqr()?;
+            let loss = ops::mean_all(&loss)?;
             sum += f64::from(loss.to_scalar::<f32>()?);
             minibatches += 1.0;
             let gradient = self.optimizer.gradient(&loss.backward()?)?;
@@ -243,7 +249,7 @@ impl FittedQ {
         let piece = |start: usize| {
             let len = ROWS.min(n - start);
             let q = self.target.forward(&rows.new_obs.narrow(0, start, len)?)?.detach();
-            (q * rows.shares.narrow(0, start, len)?)?.sum(1)
+            ops::sum_last(&(q * rows.shares.narrow(0, start, len)?)?)
         };
         let next = (0..n).step_by(ROWS).map(piece).collect::<candle_core::Result<Vec<_>>>()?;
         Tensor::cat(&next, 0)? + &rows.rewards
@@ -276,8 +282,8 @@ impl QModel for FittedQ {
     }
 }
 
-fn network(weights: &Weights) -> Result<(Mlp, Vec<Var>), LearnError> {
-    let mut variables = Variables::new(weights, &Device::Cpu);
+fn network(weights: &Weights, kernels: Kernels) -> Result<(Mlp, Vec<Var>), LearnError> {
+    let mut variables = Variables::new(weights, &Device::Cpu, kernels);
     let network = Mlp::new(&mut variables, "policy", None)?;
     Ok((network, variables.taken.into_iter().map(|(_, variable)| variable).collect()))
 }

@@ -24,7 +24,7 @@ fn chain() -> Transitions {
 }
 
 fn fitted(config: FittedQConfig, seed: u64) -> (Vec<f32>, Fit) {
-    let mut model = FittedQ::new(2, 2, GAMMA, config, seed).unwrap();
+    let mut model = FittedQ::new(2, 2, GAMMA, config, seed, Kernels::PORTABLE).unwrap();
     let mut passes = 0;
     let lr = model.config.lr;
     let fit = model.passes(&chain(), |_| lr, |_| passes += 1).unwrap();
@@ -72,7 +72,7 @@ fn a_log_is_fitted_in_any_units() {
         chain.obs.iter_mut().chain(&mut chain.new_obs).for_each(|x| *x = obs(*x));
         chain.rewards.iter_mut().for_each(|reward| *reward *= reward_unit);
         let config = FittedQConfig { minibatch_size: Some(8), ..FittedQConfig::at_once(0.97) };
-        let (mut model, fit) = FittedQ::of_log(&chain, GAMMA, config, 3, |_| ()).unwrap();
+        let (mut model, fit) = FittedQ::of_log(&chain, GAMMA, config, 3, Kernels::PORTABLE, |_| ()).unwrap();
         let mut q = vec![0.0; 4];
         model.q_values(&[obs(1.0), obs(0.0), obs(0.0), obs(1.0)], &mut q).unwrap();
         for (found, wanted) in q.iter().zip(wanted) {
@@ -97,17 +97,20 @@ fn a_small_loss_is_the_end() {
 
 #[test]
 fn what_does_not_fit_is_refused() {
-    let mut model = FittedQ::new(3, 2, GAMMA, config(), 3).unwrap();
+    let mut model = FittedQ::new(3, 2, GAMMA, config(), 3, Kernels::PORTABLE).unwrap();
     let error = model.fit(&chain()).unwrap_err().to_string();
     assert!(error.ends_with("it takes 3 numbers and 2 actions, not 2 and 2"), "{error}");
     assert!(model.q_values(&[0.0; 4], &mut [0.0; 2]).is_err() && model.q_values(&[0.0; 3], &mut [0.0; 3]).is_err());
     let nothing = Transitions { obs_len: 3, num_actions: 2, ..Transitions::default() };
     assert_eq!(model.fit(&nothing), Err(EstimateError::NoSamples));
-    assert_eq!(FittedQ::of_log(&nothing, GAMMA, config(), 3, |_| ()).err(), Some(EstimateError::NoSamples));
-    assert!(FittedQ::new(0, 2, GAMMA, config(), 3).is_err());
-    assert!(FittedQ::new(2, 2, GAMMA, FittedQConfig { lr: f64::NAN, ..config() }, 3).is_err());
+    assert_eq!(
+        FittedQ::of_log(&nothing, GAMMA, config(), 3, Kernels::PORTABLE, |_| ()).err(),
+        Some(EstimateError::NoSamples)
+    );
+    assert!(FittedQ::new(0, 2, GAMMA, config(), 3, Kernels::PORTABLE).is_err());
+    assert!(FittedQ::new(2, 2, GAMMA, FittedQConfig { lr: f64::NAN, ..config() }, 3, Kernels::PORTABLE).is_err());
     let mut huge = chain();
     huge.rewards.fill(f32::MAX);
-    let error = FittedQ::new(2, 2, GAMMA, config(), 3).unwrap().fit(&huge).unwrap_err().to_string();
+    let error = FittedQ::new(2, 2, GAMMA, config(), 3, Kernels::PORTABLE).unwrap().fit(&huge).unwrap_err().to_string();
     assert!(error.contains("try a smaller lr"), "{error}");
 }

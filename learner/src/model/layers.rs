@@ -1,7 +1,10 @@
 //! Weights by name, as variables that are trained, and the perceptrons made of them.
 
 use candle_core::{Device, Tensor, Var};
-use rollmesh_core::weights::{self, Weights};
+use rollmesh_core::{
+    kernels::Kernels,
+    weights::{self, Weights},
+};
 
 use super::{super::ops, ModelError};
 
@@ -9,12 +12,13 @@ use super::{super::ops, ModelError};
 pub(crate) struct Variables<'a> {
     weights: &'a Weights,
     device: &'a Device,
+    pub(super) kernels: Kernels,
     pub(crate) taken: Vec<(String, Var)>,
 }
 
 impl<'a> Variables<'a> {
-    pub(crate) fn new(weights: &'a Weights, device: &'a Device) -> Self {
-        Self { weights, device, taken: Vec::new() }
+    pub(crate) fn new(weights: &'a Weights, device: &'a Device, kernels: Kernels) -> Self {
+        Self { weights, device, kernels, taken: Vec::new() }
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
@@ -47,6 +51,7 @@ pub(crate) struct Mlp {
     layers: Vec<Layer>,
     pub(crate) inputs: usize,
     pub(crate) outputs: usize,
+    kernels: Kernels,
 }
 
 #[derive(Debug)]
@@ -58,7 +63,7 @@ struct Layer {
 impl Mlp {
     /// The layers `{network}.0`, `{network}.1`, …, at least one; the first takes that many numbers, if it is known.
     pub(crate) fn new(variables: &mut Variables<'_>, network: &str, inputs: Option<usize>) -> Result<Self, ModelError> {
-        let mut mlp = Self { layers: Vec::new(), inputs: 0, outputs: 0 };
+        let mut mlp = Self { layers: Vec::new(), inputs: 0, outputs: 0, kernels: variables.kernels };
         let mut below = inputs;
         loop {
             let i = mlp.layers.len();
@@ -81,9 +86,9 @@ impl Mlp {
     pub(crate) fn forward(&self, x: &Tensor) -> candle_core::Result<Tensor> {
         let mut x = x.clone();
         for (i, layer) in self.layers.iter().enumerate() {
-            x = ops::linear(&x, &layer.weight, &layer.bias)?;
+            x = ops::linear(&x, &layer.weight, &layer.bias, self.kernels)?;
             if i + 1 < self.layers.len() {
-                x = ops::tanh(&x)?;
+                x = ops::tanh(&x, self.kernels)?;
             }
         }
         Ok(x)

@@ -2,6 +2,7 @@
 //! heads.
 
 use candle_core::{Tensor, Var};
+use rollmesh_core::kernels::Kernels;
 
 use super::{
     super::ops::{self, Steps},
@@ -27,6 +28,7 @@ pub(super) struct Lstm {
     weight_ih: Var,
     weight_hh: Var,
     bias: Var,
+    kernels: Kernels,
 }
 
 impl Lstm {
@@ -40,7 +42,7 @@ impl Lstm {
         }
         let weight_hh = variables.take("lstm.weight_hh", &[Some(gates / 4), Some(gates)])?;
         let bias = variables.take("lstm.bias", &[Some(gates)])?;
-        Ok(Self { encoder, weight_ih, weight_hh, bias })
+        Ok(Self { encoder, weight_ih, weight_hh, bias, kernels: variables.kernels })
     }
 
     pub(super) fn inputs(&self) -> candle_core::Result<usize> {
@@ -54,8 +56,9 @@ impl Lstm {
 
     /// Hidden states after each row, `[rows, hidden]`.
     pub(super) fn forward(&self, obs: &Tensor, memory: &Memory) -> candle_core::Result<Tensor> {
-        let encoded = self.encoder.as_ref().map(|encoder| ops::tanh(&encoder.forward(obs)?)).transpose()?;
-        let x = ops::linear(encoded.as_ref().unwrap_or(obs), &self.weight_ih, &self.bias)?;
-        ops::lstm(&x, &self.weight_hh, &memory.states, &memory.steps)
+        let encoded = |encoder: &Mlp| ops::tanh(&encoder.forward(obs)?, self.kernels);
+        let encoded = self.encoder.as_ref().map(encoded).transpose()?;
+        let x = ops::linear(encoded.as_ref().unwrap_or(obs), &self.weight_ih, &self.bias, self.kernels)?;
+        ops::lstm(&x, &self.weight_hh, &memory.states, &memory.steps, self.kernels)
     }
 }

@@ -13,6 +13,7 @@ mod lstm;
 use candle_core::{Device, Tensor, Var};
 use rollmesh_core::{
     ids::WeightsVersion,
+    kernels::Kernels,
     weights::{self, Weights, WeightsError},
 };
 
@@ -53,8 +54,13 @@ impl ActorCritic {
     ///
     /// # Errors
     /// [`ModelError::Layout`] when tensors are missing, superfluous or of shapes that do not fit each other or the head.
-    pub(super) fn from_weights(head: ActionHead, weights: &Weights, device: &Device) -> Result<Self, ModelError> {
-        let mut variables = Variables::new(weights, device);
+    pub(super) fn from_weights(
+        head: ActionHead,
+        weights: &Weights,
+        device: &Device,
+        kernels: Kernels,
+    ) -> Result<Self, ModelError> {
+        let mut variables = Variables::new(weights, device, kernels);
         let lstm = variables.has("lstm.weight_ih").then(|| Lstm::new(&mut variables)).transpose()?;
         let hidden = lstm.as_ref().map(Lstm::hidden).transpose()?;
         let policy = Mlp::new(&mut variables, "policy", hidden)?;
@@ -207,7 +213,7 @@ mod tests {
     }
 
     fn model(weights: &Weights) -> ActorCritic {
-        ActorCritic::from_weights(two_actions(), weights, &Device::Cpu).unwrap()
+        ActorCritic::from_weights(two_actions(), weights, &Device::Cpu, Kernels::PORTABLE).unwrap()
     }
 
     #[test]
@@ -266,7 +272,7 @@ mod tests {
         let without = |name: &str| whole.tensors().iter().filter(|t| t.name != name).cloned().collect();
         let model = |tensors| {
             let weights = Weights::new(whole.version(), tensors).unwrap();
-            ActorCritic::from_weights(two_actions(), &weights, &Device::Cpu)
+            ActorCritic::from_weights(two_actions(), &weights, &Device::Cpu, Kernels::PORTABLE)
                 .map(drop)
                 .map_err(|error| error.to_string())
         };

@@ -2,10 +2,12 @@
 //! which would be slow, and as deep as the sequences are long.
 
 use candle_core::{CpuStorage, CustomOp3, Device, Error, Layout, Result, Shape, Tensor};
-use ndarray::{Array2, ArrayView2, linalg::general_mat_mul, s};
-use rollmesh_core::math;
+use rollmesh_core::{
+    kernels::{Kernels, nets::Dense},
+    math,
+};
 
-use super::{Product, matrix, storage};
+use super::{Product, matrix::Matrix};
 
 /// How many sequences have a first step, a second one, and so on: never more than before.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,14 +46,27 @@ impl Steps {
 /// Hidden states `[rows, hidden]` after each row. `x` `[rows, 4 hidden]` is what the inputs add to the gates (input,
 /// forget, candidate, output), `w` `[hidden, 4 hidden]` what hidden states do, `states` `[sequences, 2 hidden]` are hidden
 /// states and cells before the first step. The states get no gradient: it ends where a sequence begins.
-pub(in super::super) fn lstm(x: &Tensor, w: &Tensor, states: &Tensor, steps: &Steps) -> Result<Tensor> {
+pub(in super::super) fn lstm(
+    x: &Tensor,
+    w: &Tensor,
+    states: &Tensor,
+    steps: &Steps,
+    kernels: Kernels,
+) -> Result<Tensor> {
     let cpu = |tensor: &Tensor| tensor.to_device(&Device::Cpu);
-    let trace = cpu(x)?.contiguous()?.apply_op3(&cpu(w)?, &cpu(states)?.detach(), Recurrence(steps.clone()))?;
+    let recurrence = Recurrence { steps: steps.clone(), kernels };
+    let trace = cpu(x)?.contiguous()?.apply_op3(&cpu(w)?, &cpu(states)?.detach(), recurrence)?;
     trace.narrow(1, 0, w.dim(0)?)?.to_device(x.device())
 }
 
 /// Gives a trace `[rows, 6 hidden]`: hidden states, cells, and the four gates.
-struct Recurrence(Steps);
+struct Recurrence {
+    steps: Steps,
+    kernels: Kernels,
+}
+
+/// Numbers of a row of the trace, by cell.
+const TRACED: usize = 6;
 
 impl CustomOp3 for Recurrence {
     fn name(&self) -> &'static str {
@@ -67,29 +82,33 @@ impl CustomOp3 for Recurrence {
         states: &CpuStorage,
         states_layout: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        let (x, w, states) = (matrix(x, x_layout)?, matrix(w, w_layout)?, matrix(states, states_layout)?);
-        let hidden = w.nrows();
-        self.check(&x, &w, &states)?;
-        let mut trace = Array2::<f32>::zeros((x.nrows(), 6 * hidden));
-        let mut h = states.slice(s![.., ..hidden]).to_owned();
-        let mut c = states.slice(s![.., hidden..]).to_owned();
-        for (start, n) in self.0.blocks() {
-            let mut gates = x.slice(s![start..start + n, ..]).to_owned();
-            general_mat_mul(1.0, &h.slice(s![..n, ..]), &w, 1.0, &mut gates);
-            for row in 0..n {
-                for j in 0..hidden {
-                    let gate = |k: usize| gates[[row, k * hidden + j]];
-                    let (i, f, g, o) =
-                        (math::sigmoid(gate(0)), math::sigmoid(gate(1)), math::tanh(gate(2)), math::sigmoid(gate(3)));
-                    let cell = f * c[[row, j]] + i * g;
-                    (c[[row, j]], h[[row, j]]) = (cell, o * math::tanh(cell));
-                    for (k, value) in [h[[row, j]], cell, i, f, g, o].into_iter().enumerate() {
-                        trace[[start + row, k * hidden + j]] = value;
-                    }
-                }
+        let (x, w) = (Matrix::of(x, x_layout)?, Matrix::of(w, w_layout)?);
+        let (states, hidden) = (Matrix::of(states, states_layout)?, w.rows);
+        self.steps.check(x, w, states)?;
+        let (rows, x, states) = (x.rows, x.row_major(), states.row_major());
+        let dense = Dense::pack(&[&w.row_major()], &vec![0.0; 4 * hidden]);
+        // Those of all sequences, one after the other.
+        let (mut h, mut c): (Vec<f32>, Vec<f32>) = (Vec::new(), Vec::new());
+        for state in states.chunks_exact(2 * hidden) {
+            h.extend_from_slice(&state[..hidden]);
+            c.extend_from_slice(&state[hidden..]);
+        }
+        let mut trace = vec![0.0; rows * TRACED * hidden];
+        let mut gates = vec![0.0; h.len() * 4];
+        for (start, n) in self.steps.blocks() {
+            let gates = &mut gates[..n * 4 * hidden];
+            (self.kernels.linear)(&dense, &h[..n * hidden], gates);
+            gates.iter_mut().zip(&x[start * 4 * hidden..]).for_each(|(gate, x)| *gate += x);
+            let states = h.chunks_exact_mut(hidden).zip(c.chunks_exact_mut(hidden));
+            let traces = trace[start * TRACED * hidden..].chunks_exact_mut(TRACED * hidden);
+            for ((gates, trace), (h, c)) in gates.chunks_exact_mut(4 * hidden).zip(traces).zip(states) {
+                self.step(gates, h, c);
+                trace[..hidden].copy_from_slice(h);
+                trace[hidden..2 * hidden].copy_from_slice(c);
+                trace[2 * hidden..].copy_from_slice(gates);
             }
         }
-        Ok(storage(trace))
+        Ok((CpuStorage::F32(trace), (rows, TRACED * hidden).into()))
     }
 
     fn bwd(
@@ -103,27 +122,71 @@ impl CustomOp3 for Recurrence {
         let hidden = w.dim(0)?;
         // An operation takes three tensors.
         let trace_and_grad = Tensor::cat(&[trace, &grad.narrow(1, 0, hidden)?], 1)?;
-        let x_grad = trace_and_grad.apply_op3_no_bwd(w, states, &RecurrenceGrad(self.0.clone()))?;
-        let before = Tensor::from_vec(self.0.before(), x_grad.dim(0)?, x_grad.device())?;
+        let recurrence = RecurrenceGrad(Self { steps: self.steps.clone(), kernels: self.kernels });
+        let x_grad = trace_and_grad.apply_op3_no_bwd(w, states, &recurrence)?;
+        let before = Tensor::from_vec(self.steps.before(), x_grad.dim(0)?, x_grad.device())?;
         let h = Tensor::cat(&[&states.narrow(1, 0, hidden)?, &trace.narrow(1, 0, hidden)?], 0)?;
-        let w_grad = h.index_select(&before, 0)?.t()?.apply_op2_no_bwd(&x_grad, &Product)?;
+        let w_grad = h.index_select(&before, 0)?.t()?.apply_op2_no_bwd(&x_grad, &Product(self.kernels))?;
         Ok((Some(x_grad), Some(w_grad), None))
     }
 }
 
 impl Recurrence {
+    /// A row's step: sums become gates, and the states those after the row.
+    fn step(&self, gates: &mut [f32], h: &mut [f32], c: &mut [f32]) {
+        let hidden = h.len();
+        let (both, rest) = gates.split_at_mut(2 * hidden);
+        let (candidate, output) = rest.split_at_mut(hidden);
+        both.iter_mut().chain(&mut *output).for_each(|x| *x = math::sigmoid(*x));
+        (self.kernels.tanh)(candidate);
+        let (input, forget) = both.split_at(hidden);
+        for (((c, forget), input), candidate) in c.iter_mut().zip(forget).zip(input).zip(&*candidate) {
+            *c = forget * *c + input * candidate;
+        }
+        h.copy_from_slice(c);
+        (self.kernels.tanh)(h);
+        h.iter_mut().zip(output).for_each(|(h, output)| *h *= *output);
+    }
+}
+
+impl Steps {
     /// The code above and below indexes freely.
-    fn check(&self, x: &ArrayView2<'_, f32>, w: &ArrayView2<'_, f32>, states: &ArrayView2<'_, f32>) -> Result<()> {
-        let (hidden, rows) = (w.nrows(), self.0.0.iter().sum::<usize>());
-        let sequences = self.0.0.first().copied().unwrap_or(0);
-        let fits = x.dim() == (rows, 4 * hidden) && w.ncols() == 4 * hidden && states.dim() == (sequences, 2 * hidden);
-        let shapes = || format!("lstm of {:?}, {:?}, {:?} in {rows} steps", x.dim(), w.dim(), states.dim());
+    fn check(&self, x: Matrix<'_>, w: Matrix<'_>, states: Matrix<'_>) -> Result<()> {
+        let (hidden, rows) = (w.rows, self.0.iter().sum::<usize>());
+        let sequences = self.0.first().copied().unwrap_or(0);
+        let fits = hidden > 0
+            && (x.rows, x.columns) == (rows, 4 * hidden)
+            && w.columns == 4 * hidden
+            && (states.rows, states.columns) == (sequences, 2 * hidden);
+        let shape = |matrix: Matrix<'_>| (matrix.rows, matrix.columns);
+        let shapes = || format!("lstm of {:?}, {:?}, {:?} in {rows} steps", shape(x), shape(w), shape(states));
         if fits { Ok(()) } else { Err(Error::Msg(shapes())) }
     }
 }
 
+/// A row's step backwards: from its trace with the gradient of its hidden states, the cells before it, and the gradients that
+/// the states after it have from later steps, to the gradient of its gates' sums; `c_grad` becomes that of the cells before it.
+fn step_back(traced: &[f32], c_before: &[f32], h_grad: &[f32], grads: &mut [f32], c_grad: &mut [f32]) {
+    let hidden = c_grad.len();
+    let at = |k: usize| &traced[k * hidden..][..hidden];
+    let (cells, i, f, g, o, own) = (at(1), at(2), at(3), at(4), at(5), at(6));
+    let (i_grads, rest) = grads.split_at_mut(hidden);
+    let (f_grads, rest) = rest.split_at_mut(hidden);
+    let (g_grads, o_grads) = rest.split_at_mut(hidden);
+    for j in 0..hidden {
+        let out = math::tanh(cells[j]);
+        let h = own[j] + h_grad[j];
+        let c = c_grad[j] + h * o[j] * (1.0 - out * out);
+        i_grads[j] = c * g[j] * i[j] * (1.0 - i[j]);
+        f_grads[j] = c * c_before[j] * f[j] * (1.0 - f[j]);
+        g_grads[j] = c * i[j] * (1.0 - g[j] * g[j]);
+        o_grads[j] = h * out * o[j] * (1.0 - o[j]);
+        c_grad[j] = c * f[j];
+    }
+}
+
 /// Gradient of what is added to the gates, from the trace beside the gradient of the hidden states.
-struct RecurrenceGrad(Steps);
+struct RecurrenceGrad(Recurrence);
 
 impl CustomOp3 for RecurrenceGrad {
     fn name(&self) -> &'static str {
@@ -139,40 +202,32 @@ impl CustomOp3 for RecurrenceGrad {
         states: &CpuStorage,
         states_layout: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        let (trace, w, states) = (matrix(trace, trace_layout)?, matrix(w, w_layout)?, matrix(states, states_layout)?);
-        let hidden = w.nrows();
-        let mut grads = Array2::<f32>::zeros((trace.nrows(), 4 * hidden));
+        let Recurrence { steps, kernels } = &self.0;
+        let (trace, w) = (Matrix::of(trace, trace_layout)?, Matrix::of(w, w_layout)?);
+        let (states, hidden) = (Matrix::of(states, states_layout)?, w.rows);
+        let (rows, sequences) = (trace.rows, states.rows);
+        let (trace, states) = (trace.row_major(), states.row_major());
+        let (traced, gates) = ((TRACED + 1) * hidden, 4 * hidden);
+        let dense = Dense::pack(&[&w.transposed().row_major()], &vec![0.0; hidden]);
+        let mut grads = vec![0.0; rows * gates];
         // Gradients of the states before the step that comes after the one at hand.
-        let mut h_grad = Array2::<f32>::zeros((states.nrows(), hidden));
-        let mut c_grad = Array2::<f32>::zeros((states.nrows(), hidden));
-        let blocks: Vec<_> = self.0.blocks().collect();
+        let (mut h_grad, mut c_grad) = (vec![0.0; sequences * hidden], vec![0.0; sequences * hidden]);
+        let blocks: Vec<_> = steps.blocks().collect();
         for (step, &(start, n)) in blocks.iter().enumerate().rev() {
             let before = step.checked_sub(1).and_then(|step| blocks.get(step)).map(|&(start, _)| start);
-            for row in 0..n {
-                for j in 0..hidden {
-                    let at = |k: usize| trace[[start + row, k * hidden + j]];
-                    let (cell, i, f, g, o) = (at(1), at(2), at(3), at(4), at(5));
-                    let cell_before =
-                        before.map_or_else(|| states[[row, hidden + j]], |before| trace[[before + row, hidden + j]]);
-                    let out = math::tanh(cell);
-                    let h = at(6) + h_grad[[row, j]];
-                    let c = c_grad[[row, j]] + h * o * (1.0 - out * out);
-                    let gates = [
-                        c * g * i * (1.0 - i),
-                        c * cell_before * f * (1.0 - f),
-                        c * i * (1.0 - g * g),
-                        h * out * o * (1.0 - o),
-                    ];
-                    for (k, value) in gates.into_iter().enumerate() {
-                        grads[[start + row, k * hidden + j]] = value;
-                    }
-                    c_grad[[row, j]] = c * f;
-                }
+            let states_grads = h_grad.chunks_exact(hidden).zip(c_grad.chunks_exact_mut(hidden));
+            let found =
+                trace[start * traced..].chunks_exact(traced).zip(grads[start * gates..].chunks_exact_mut(gates));
+            for (row, ((of_row, grads), (h_grad, c_grad))) in found.zip(states_grads).enumerate().take(n) {
+                let c_before = match before {
+                    None => &states[(2 * row + 1) * hidden..],
+                    Some(before) => &trace[(before + row) * traced + hidden..],
+                };
+                step_back(of_row, &c_before[..hidden], h_grad, grads, c_grad);
             }
-            let (rows, mut h_grad) = (grads.slice(s![start..start + n, ..]), h_grad.slice_mut(s![..n, ..]));
-            general_mat_mul(1.0, &rows, &w.t(), 0.0, &mut h_grad);
+            (kernels.linear)(&dense, &grads[start * gates..][..n * gates], &mut h_grad[..n * hidden]);
         }
-        Ok(storage(grads))
+        Ok((CpuStorage::F32(grads), (rows, gates).into()))
     }
 }
 
@@ -219,7 +274,7 @@ mod tests {
         let steps = Steps::of_lengths(&lens);
         assert_eq!(steps, Steps(vec![4, 3, 1, 1]));
         let (x, w, states) = (var(9, 12, 0.9), var(3, 12, 0.7), var(4, 6, 0.5));
-        let ours = lstm(&x, &w, &states, &steps).unwrap();
+        let ours = lstm(&x, &w, &states, &steps, Kernels::PORTABLE).unwrap();
         let candles = reference(&x, &w, &states.as_detached_tensor(), &lens, &steps);
         close(&ours, &candles);
 
@@ -234,15 +289,15 @@ mod tests {
     #[test]
     fn shapes_that_do_not_fit_are_an_error() {
         let steps = Steps::of_lengths(&[2, 1]);
-        assert!(lstm(&var(4, 12, 1.0), &var(3, 12, 1.0), &var(2, 6, 1.0), &steps).is_err());
-        assert!(lstm(&var(3, 12, 1.0), &var(3, 12, 1.0), &var(3, 6, 1.0), &steps).is_err());
+        assert!(lstm(&var(4, 12, 1.0), &var(3, 12, 1.0), &var(2, 6, 1.0), &steps, Kernels::PORTABLE).is_err());
+        assert!(lstm(&var(3, 12, 1.0), &var(3, 12, 1.0), &var(3, 6, 1.0), &steps, Kernels::PORTABLE).is_err());
     }
 
     #[test]
     fn a_very_long_sequence_is_no_deep_graph() {
         let steps = Steps::of_lengths(&[50_000]);
         let (x, w, states) = (var(50_000, 4, 0.9), var(1, 4, 0.7), var(1, 2, 0.5));
-        let grads = lstm(&x, &w, &states, &steps).unwrap().sum_all().unwrap().backward().unwrap();
+        let grads = lstm(&x, &w, &states, &steps, Kernels::PORTABLE).unwrap().sum_all().unwrap().backward().unwrap();
         assert_eq!(grads.get(&x).unwrap().dims(), [50_000, 4]);
     }
 }

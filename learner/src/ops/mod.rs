@@ -1,30 +1,35 @@
-//! Operations of candle's autograd that are made for the CPU: the linear layer, tanh and the recurrence of an LSTM.
+//! Operations of candle's autograd that are made for the CPU: the linear layer, tanh, the recurrence of an LSTM, sums and
+//! exponentials.
 //!
-//! candle's own product asks the system for the number of processors every time, which costs more than a small
-//! product, and shares the work among that many threads. These run on the calling thread, so their bits depend on
-//! neither. Their tanh is the acting policy's, which also vectorises. On a GPU candle's operations are used,
-//! and the recurrence goes through the CPU.
+//! candle's own take the widest vectors that the processor has and share products among its cores: their bits depend on
+//! both. These run on the calling thread and add up in one order, in the kernels of the acting policies, so a learner's
+//! weights have the same bits on every machine. On a GPU candle's operations are used, and the recurrence goes through the
+//! CPU.
 
 mod lstm;
+mod matrix;
+mod sums;
 
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, CustomOp3, Error, Layout, Result, Shape, Tensor};
-use multiversion::multiversion;
-use ndarray::{Array1, Array2, ArrayView2, Axis, ShapeBuilder, linalg::general_mat_mul};
-use rollmesh_core::math;
+use rollmesh_core::kernels::Kernels;
 
-pub(super) use self::lstm::{Steps, lstm};
+use self::matrix::{Matrix, product};
+pub(super) use self::{
+    lstm::{Steps, lstm},
+    sums::{exp, log_softmax, mean_all, sum_all, sum_last},
+};
 
 /// `x w + b` for `x` `[rows, in]`, `w` `[in, out]`, `b` `[out]`.
-pub(super) fn linear(x: &Tensor, w: &Tensor, b: &Tensor) -> Result<Tensor> {
-    if x.device().is_cpu() { x.apply_op3(w, b, Linear) } else { x.matmul(w)?.broadcast_add(b) }
+pub(super) fn linear(x: &Tensor, w: &Tensor, b: &Tensor, kernels: Kernels) -> Result<Tensor> {
+    if x.device().is_cpu() { x.apply_op3(w, b, Linear(kernels)) } else { x.matmul(w)?.broadcast_add(b) }
 }
 
 /// Hyperbolic tangent of every element.
-pub(super) fn tanh(x: &Tensor) -> Result<Tensor> {
-    if x.device().is_cpu() { x.apply_op1(Tanh) } else { x.tanh() }
+pub(super) fn tanh(x: &Tensor, kernels: Kernels) -> Result<Tensor> {
+    if x.device().is_cpu() { x.apply_op1(Tanh(kernels)) } else { x.tanh() }
 }
 
-struct Linear;
+struct Linear(Kernels);
 
 impl CustomOp3 for Linear {
     fn name(&self) -> &'static str {
@@ -40,13 +45,7 @@ impl CustomOp3 for Linear {
         b: &CpuStorage,
         b_layout: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        let (x, w) = (matrix(x, x_layout)?, matrix(w, w_layout)?);
-        let bias = contiguous(b, b_layout)?;
-        let mut y = Vec::with_capacity(x.nrows() * bias.len());
-        (0..x.nrows()).for_each(|_| y.extend_from_slice(bias));
-        let mut y = Array2::from_shape_vec((x.nrows(), bias.len()), y).map_err(Error::wrap)?;
-        general_mat_mul(1.0, &x, &w, 1.0, &mut y);
-        Ok(storage(y))
+        product(&self.0, Matrix::of(x, x_layout)?, Matrix::of(w, w_layout)?, contiguous(b, b_layout)?)
     }
 
     fn bwd(
@@ -57,16 +56,17 @@ impl CustomOp3 for Linear {
         _y: &Tensor,
         grad: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let grad = &grad.contiguous()?;
         // Observations need no gradient.
-        let x_grad = x.track_op().then(|| grad.apply_op2_no_bwd(&w.t()?, &Product)).transpose()?;
-        let w_grad = x.t()?.apply_op2_no_bwd(grad, &Product)?;
+        let x_grad = x.track_op().then(|| grad.apply_op2_no_bwd(&w.t()?, &Product(self.0))).transpose()?;
+        let w_grad = x.t()?.apply_op2_no_bwd(grad, &Product(self.0))?;
         let b_grad = grad.apply_op1_no_bwd(&SumOfRows)?;
         Ok((x_grad, Some(w_grad), Some(b_grad)))
     }
 }
 
 /// Product of two matrices.
-struct Product;
+struct Product(Kernels);
 
 impl CustomOp2 for Product {
     fn name(&self) -> &'static str {
@@ -80,10 +80,8 @@ impl CustomOp2 for Product {
         b: &CpuStorage,
         b_layout: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        let (a, b) = (matrix(a, a_layout)?, matrix(b, b_layout)?);
-        let mut product = Array2::zeros((a.nrows(), b.ncols()));
-        general_mat_mul(1.0, &a, &b, 0.0, &mut product);
-        Ok(storage(product))
+        let b = Matrix::of(b, b_layout)?;
+        product(&self.0, Matrix::of(a, a_layout)?, b, &vec![0.0; b.columns])
     }
 }
 
@@ -96,14 +94,16 @@ impl CustomOp1 for SumOfRows {
     }
 
     fn cpu_fwd(&self, a: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let a = matrix(a, layout)?;
-        let mut sum = Array1::<f32>::zeros(a.ncols());
-        a.axis_iter(Axis(0)).for_each(|row| sum += &row);
-        Ok((CpuStorage::F32(sum.to_vec()), a.ncols().into()))
+        let a = Matrix::of(a, layout)?;
+        let mut sums = vec![0.0f32; a.columns];
+        for row in a.row_major().chunks_exact(a.columns.max(1)) {
+            sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+        }
+        Ok((CpuStorage::F32(sums), a.columns.into()))
     }
 }
 
-struct Tanh;
+struct Tanh(Kernels);
 
 impl CustomOp1 for Tanh {
     fn name(&self) -> &'static str {
@@ -112,7 +112,7 @@ impl CustomOp1 for Tanh {
 
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let mut y = contiguous(x, layout)?.to_vec();
-        tanh_in_place(&mut y);
+        (self.0.tanh)(&mut y);
         Ok((CpuStorage::F32(y), layout.shape().clone()))
     }
 
@@ -142,31 +142,9 @@ impl CustomOp2 for TanhGrad {
     }
 }
 
-#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
-fn tanh_in_place(values: &mut [f32]) {
-    for value in values {
-        *value = math::tanh(*value);
-    }
-}
-
-fn matrix<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<ArrayView2<'a, f32>> {
-    let dims = layout.shape().dims2()?;
-    let &[row_stride, column_stride] = layout.stride() else {
-        return Err(Error::RequiresContiguous { op: "matrix" });
-    };
-    let values = &storage.as_slice::<f32>()?[layout.start_offset()..];
-    ArrayView2::from_shape(dims.strides((row_stride, column_stride)), values).map_err(Error::wrap)
-}
-
 fn contiguous<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
     let (start, end) = layout.contiguous_offsets().ok_or(Error::RequiresContiguous { op: "elements" })?;
     Ok(&storage.as_slice::<f32>()?[start..end])
-}
-
-/// A matrix that was made here, so it is row-major from its first element.
-fn storage(matrix: Array2<f32>) -> (CpuStorage, Shape) {
-    let shape = matrix.dim().into();
-    (CpuStorage::F32(matrix.into_raw_vec_and_offset().0), shape)
 }
 
 #[cfg(test)]
@@ -191,7 +169,7 @@ mod tests {
         let w = var(&[0.3, -0.4, 0.7, 0.9, 0.05, -0.6, 0.2, 0.8], (2, 4));
         let b = Var::from_slice(&[0.1f32, 0.2, -0.1, 0.0], 4, &Device::Cpu).unwrap();
 
-        let ours = tanh(&linear(&x, &w, &b).unwrap()).unwrap();
+        let ours = tanh(&linear(&x, &w, &b, Kernels::PORTABLE).unwrap(), Kernels::PORTABLE).unwrap();
         let candles = x.matmul(&w).unwrap().broadcast_add(&b).unwrap().tanh().unwrap();
         close(&ours, &candles);
 
@@ -207,7 +185,7 @@ mod tests {
     fn observations_get_no_gradient() {
         let x = Tensor::ones((2, 1), candle_core::DType::F32, &Device::Cpu).unwrap();
         let (w, b) = (var(&[1.0], (1, 1)), Var::from_slice(&[0.0f32], 1, &Device::Cpu).unwrap());
-        let grads = linear(&x, &w, &b).unwrap().sum_all().unwrap().backward().unwrap();
+        let grads = linear(&x, &w, &b, Kernels::PORTABLE).unwrap().sum_all().unwrap().backward().unwrap();
         assert!(grads.get(&x).is_none() && grads.get(&w).is_some());
     }
 }

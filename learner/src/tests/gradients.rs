@@ -5,6 +5,7 @@ use rollmesh_core::{
     batch::{OBS, SampleBatch},
     column::{Column, ColumnData, ColumnKey, DType, RowShape},
     env::EnvSpaces,
+    kernels::Kernels,
     policy::Gradients,
     space::Space,
     weights::{Tensor, Weights},
@@ -22,8 +23,9 @@ fn loss(learner: &mut Learner, batch: &SampleBatch, [vf_loss_coeff, entropy_coef
 #[track_caller]
 fn check(algorithm: impl Into<AlgorithmConfig>, action: Space, weights: &Weights, coefficients: [f64; 3]) {
     let batch = batch(&action);
-    let mut learner =
-        Learner::new(algorithm, &spaces(3, action), 1, weights, Device::Cpu).unwrap().with_old_policy(OldPolicy::Batch);
+    let mut learner = Learner::new(algorithm, &spaces(3, action), 1, weights, Device::Cpu, Kernels::PORTABLE)
+        .unwrap()
+        .with_old_policy(OldPolicy::Batch);
     let (Gradients(gradients), _) = learner.compute_gradients(&batch).unwrap();
     assert_eq!(learner.weights(), weights, "computing gradients changes nothing");
 
@@ -96,8 +98,15 @@ fn recurrent_policies() {
 
 #[test]
 fn without_a_critic_the_value_network_stays() {
-    let mut learner =
-        Learner::new(PolicyGradientConfig::pg(), &discrete(3, 2), 1, &weights(3, &[4], 2), Device::Cpu).unwrap();
+    let mut learner = Learner::new(
+        PolicyGradientConfig::pg(),
+        &discrete(3, 2),
+        1,
+        &weights(3, &[4], 2),
+        Device::Cpu,
+        Kernels::PORTABLE,
+    )
+    .unwrap();
     let mut batch = batch(&Space::Discrete { n: 2 });
     batch.remove("value_targets");
     batch.remove("vf_preds");
@@ -114,7 +123,8 @@ fn observations_are_encoded_as_for_acting() {
         let mut batch = batch(&Space::Discrete { n: 2 });
         batch.insert(OBS.name(), obs).unwrap();
         let spaces = EnvSpaces { observation, ..discrete(3, 2) };
-        let mut learner = Learner::new(a2c(), &spaces, 1, &weights(3, &[4], 2), Device::Cpu).unwrap();
+        let mut learner =
+            Learner::new(a2c(), &spaces, 1, &weights(3, &[4], 2), Device::Cpu, Kernels::PORTABLE).unwrap();
         learner.compute_gradients(&batch).map(|(gradients, _)| gradients)
     };
     let points: Vec<i64> = (0..ROWS as i64).map(|i| i * i % 3).collect();
@@ -133,7 +143,7 @@ fn what_is_missing_is_named() {
     let error = |algorithm: AlgorithmConfig, weights: &Weights, without: &str| {
         let mut batch = whole.clone();
         batch.remove(without);
-        let mut learner = Learner::new(algorithm, &discrete(3, 2), 1, weights, Device::Cpu).unwrap();
+        let mut learner = Learner::new(algorithm, &discrete(3, 2), 1, weights, Device::Cpu, Kernels::PORTABLE).unwrap();
         learner.update(&batch).unwrap_err().to_string()
     };
     let (mlp, lstm) = (weights(3, &[4], 2), lstm_weights(3, 4, 2));
@@ -150,10 +160,10 @@ fn what_is_missing_is_named() {
     }
     let rows = bandit(8, 1);
     let lstm = lstm_weights(2, 4, 2);
-    let mut learner = Learner::new(a2c(), &discrete(2, 2), 1, &lstm, Device::Cpu).unwrap();
+    let mut learner = Learner::new(a2c(), &discrete(2, 2), 1, &lstm, Device::Cpu, Kernels::PORTABLE).unwrap();
     let error = learner.update(&rows).unwrap_err().to_string();
     assert_eq!(error, "learning of a recurrent policy needs a batch with seq_lens");
     let nan = whole.with(ColumnKey::<f32>::new("advantages"), ColumnData::scalars(vec![f32::NAN; ROWS])).unwrap();
-    let mut learner = Learner::new(a2c(), &discrete(3, 2), 1, &mlp, Device::Cpu).unwrap();
+    let mut learner = Learner::new(a2c(), &discrete(3, 2), 1, &mlp, Device::Cpu, Kernels::PORTABLE).unwrap();
     assert!(matches!(learner.compute_gradients(&nan), Err(LearnError::NotFinite)));
 }

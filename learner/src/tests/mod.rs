@@ -2,8 +2,10 @@
 
 mod gradients;
 mod imitation;
+mod learned;
 mod learning;
 mod policy;
+mod same_weights;
 mod sequences;
 mod stale;
 mod traffic_grid;

@@ -4,13 +4,14 @@ use candle_core::Device;
 use rollmesh_core::{
     batch::{ADVANTAGES, BatchParts, OBS, SampleBatch},
     column::{ColumnData, ColumnKey},
+    kernels::Kernels,
     space::Space,
 };
 
 use super::super::{test_support::*, *};
 
 fn learner(algorithm: impl Into<AlgorithmConfig>) -> Learner {
-    Learner::new(algorithm, &discrete(3, 3), 1, &lstm_weights(3, 4, 3), Device::Cpu).unwrap()
+    Learner::new(algorithm, &discrete(3, 3), 1, &lstm_weights(3, 4, 3), Device::Cpu, Kernels::PORTABLE).unwrap()
 }
 
 /// Whatever stands in the rows between sequences has no part in the loss.
@@ -77,7 +78,14 @@ fn states_matter_and_must_fit() {
     let mut other = batch.clone();
     other.get_mut(ColumnKey::<f32>::new("state_in_1")).unwrap().fill(0.9);
     assert_ne!(gradients(&batch).unwrap().0, gradients(&other).unwrap().0);
-    let narrow = Learner::new(PolicyGradientConfig::a2c(), &discrete(3, 3), 1, &lstm_weights(3, 5, 3), Device::Cpu);
+    let narrow = Learner::new(
+        PolicyGradientConfig::a2c(),
+        &discrete(3, 3),
+        1,
+        &lstm_weights(3, 5, 3),
+        Device::Cpu,
+        Kernels::PORTABLE,
+    );
     let error = narrow.unwrap().update(&batch).unwrap_err().to_string();
     assert_eq!(error, "a row of 'state_in_0' has 4 numbers, the model wants 5");
 }

@@ -4,12 +4,13 @@ use candle_core::Device;
 use rollmesh_core::{
     batch::{ADVANTAGES, SampleBatch},
     column::ColumnData,
+    kernels::Kernels,
 };
 
 use super::super::{test_support::*, *};
 
 fn ppo(config: PpoConfig) -> Learner {
-    Learner::new(config, &discrete(2, 2), 5, &weights(2, &[8], 2), Device::Cpu).unwrap()
+    Learner::new(config, &discrete(2, 2), 5, &weights(2, &[8], 2), Device::Cpu, Kernels::PORTABLE).unwrap()
 }
 
 /// A batch whose advantages are all not a number.
@@ -34,8 +35,15 @@ fn a_bandit_is_learned() {
 #[test]
 fn equal_inputs_give_equal_bits() {
     let run = |seed| {
-        let mut ppo =
-            Learner::new(PpoConfig::default(), &discrete(2, 2), seed, &weights(2, &[64, 64], 2), Device::Cpu).unwrap();
+        let mut ppo = Learner::new(
+            PpoConfig::default(),
+            &discrete(2, 2),
+            seed,
+            &weights(2, &[64, 64], 2),
+            Device::Cpu,
+            Kernels::PORTABLE,
+        )
+        .unwrap();
         for batch in 0..2 {
             ppo.update(&bandit(300, batch)).unwrap();
         }
@@ -48,8 +56,15 @@ fn equal_inputs_give_equal_bits() {
 #[test]
 fn the_calling_thread_does_not_matter() {
     let update = || {
-        let mut ppo =
-            Learner::new(PpoConfig::default(), &discrete(2, 2), 1, &weights(2, &[64, 64], 2), Device::Cpu).unwrap();
+        let mut ppo = Learner::new(
+            PpoConfig::default(),
+            &discrete(2, 2),
+            1,
+            &weights(2, &[64, 64], 2),
+            Device::Cpu,
+            Kernels::PORTABLE,
+        )
+        .unwrap();
         bits(&ppo.update(&bandit(512, 3)).unwrap().0)
     };
     let here = update();
@@ -87,13 +102,17 @@ fn weights_that_are_not_finite_are_never_published() {
 
 #[test]
 fn a_batch_that_does_not_fit_changes_nothing() {
-    let mut ppo = Learner::new(PpoConfig::default(), &discrete(3, 2), 5, &weights(3, &[8], 2), Device::Cpu).unwrap();
+    let mut ppo =
+        Learner::new(PpoConfig::default(), &discrete(3, 2), 5, &weights(3, &[8], 2), Device::Cpu, Kernels::PORTABLE)
+            .unwrap();
     let error = ppo.update(&bandit(8, 1)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the policy takes 8 observations of Box(-9.0, 9.0, (3,), float32), not 16 values of float32"
     );
-    let mut ppo = Learner::new(PpoConfig::default(), &discrete(2, 1), 5, &weights(2, &[8], 1), Device::Cpu).unwrap();
+    let mut ppo =
+        Learner::new(PpoConfig::default(), &discrete(2, 1), 5, &weights(2, &[8], 1), Device::Cpu, Kernels::PORTABLE)
+            .unwrap();
     let error = ppo.update(&bandit(8, 1)).unwrap_err();
     assert_eq!(error.to_string(), "action 1 is not one of the model's, 0 to 0");
     assert_eq!(ppo.weights().version().0, 0);

@@ -113,7 +113,8 @@ impl WorkerFlags {
     /// The worker of these settings.
     pub(super) fn worker(&self, config: RolloutConfig, registry: &Registry) -> Result<RolloutWorker, Failure> {
         let builder = RolloutWorkerBuilder::new(registry.clone()).config(config);
-        builder.native().kernels(self.kernels.table()).build().map_err(Failure::usage)
+        let kernels = self.kernels.table().map_err(Failure::usage)?;
+        builder.native().kernels(kernels).build().map_err(Failure::usage)
     }
 }
 

@@ -41,6 +41,7 @@ use crate::{
     Registry,
     checkpoint::weights_file,
     hub::HubConfig,
+    kernels::KernelChoice,
     learner::{ALGORITHMS, DeviceSpec},
     train::{RunConfig, RunDir, RunEnd, RunRequest, SavedRun, Summary, new_run_dir},
 };
@@ -150,6 +151,9 @@ pub(super) struct TrainArgs {
     /// Where the learner computes: cpu, cuda:N or metal [default: cpu]
     #[arg(long)]
     device: Option<DeviceSpec>,
+    /// Instantiation of the hot loops, of the learner and the local workers; has no influence on rows or weights
+    #[arg(long, value_enum, default_value_t)]
+    kernels: KernelChoice,
     #[command(flatten)]
     security: SecurityFlags,
     /// Environment variable of the local workers; may be given several times [default: those of this process alone]
@@ -324,7 +328,8 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         let (assets, allow_origins) = (args.assets.clone(), args.allow_origin.clone());
         let has_clients = external.is_some();
         let config = host::config(args.listen, !args.no_dashboard, security)?;
-        let config = HubConfig { assets, allow_origins, external, ..config };
+        let kernels = args.kernels.table().map_err(Failure::usage)?;
+        let config = HubConfig { assets, allow_origins, external, kernels, ..config };
         let mut hub = host::start(config, &args.worker_spec, registry).await?;
         if has_clients {
             let assets = args.assets.as_deref().filter(|_| args.no_dashboard);

@@ -77,7 +77,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
         kind: "native",
         name: args.name.clone(),
         device: args.device.to_string(),
-        kernels: args.kernels.table(),
+        kernels: args.kernels.table().map_err(Failure::usage)?,
         evaluating: None,
     };
     let runtime = runtime(1)?;

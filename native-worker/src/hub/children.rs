@@ -56,6 +56,8 @@ impl PartialEq for ChildTerms {
 pub(super) struct Way {
     pub(super) url: String,
     pub(super) trust: Trust,
+    /// The name of the kernels that they run, if it is not their choice.
+    pub(super) kernels: Option<&'static str>,
 }
 
 impl Way {
@@ -65,7 +67,8 @@ impl Way {
             Some(fingerprint) => vec!["--tls-fingerprint".into(), fingerprint.to_string()],
             None => vec![UNENCRYPTED_FLAG.into()],
         };
-        [vec!["--hub".into(), self.url.clone()], trust].concat()
+        let kernels = self.kernels.map(|name| vec!["--kernels".into(), name.into()]).unwrap_or_default();
+        [vec!["--hub".into(), self.url.clone()], trust, kernels].concat()
     }
 }
 

@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     Registry,
+    kernels::AUTO,
     launch::{Launcher, LocalLauncher, WorkerSpec},
     lines::LineNews,
     net::{Fingerprint, Trust},
@@ -102,7 +103,8 @@ impl Hub {
         if !is_local && tls.is_none() {
             tokio::spawn(warn_each_minute(address, notice_sender.clone()));
         }
-        let way = way_here(address, fingerprint);
+        let kernels = Some(config.kernels.name).filter(|name| *name != AUTO.name);
+        let way = Way { kernels, ..way_here(address, fingerprint) };
         let children = Children::new(launcher, way, events.clone());
         let local = (children, worker_spec, config.worker_program.clone(), config.runs_dir.clone());
         let own = (config.kernels, distrust);
@@ -161,6 +163,7 @@ fn way_here(address: SocketAddr, fingerprint: Option<Fingerprint>) -> Way {
     Way {
         url: format!("{scheme}://{}", SocketAddr::new(host, address.port())),
         trust: Trust { ca: None, fingerprint, allow_unencrypted: fingerprint.is_none() },
+        kernels: None,
     }
 }
 

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, net::TcpListener, time::Duration};
 
 use rollmesh::{
     Registry, WorkerGroup,
+    kernels::AUTO,
     learner::{DeviceSpec, Learner, PpoConfig},
     worker_group::{
         FailureSettings, ForEachWorker, GroupError, ParallelSample, Placement, SyncFilters, SyncWeights, WeightsSource,
@@ -58,7 +59,8 @@ pub(crate) fn weights_come_from_where_one_says() {
         assert_eq!(everybodys_weights(&mut remote), [two]);
         let spaces = group.spaces().unwrap().remove(&PolicyId::DEFAULT).unwrap();
         let first = &one[&PolicyId::DEFAULT];
-        let learner = Learner::new(PpoConfig::default(), &spaces, 3, first, DeviceSpec::Cpu.open().unwrap()).unwrap();
+        let learner =
+            Learner::new(PpoConfig::default(), &spaces, 3, first, DeviceSpec::Cpu.open().unwrap(), AUTO).unwrap();
         group.sync_weights(SyncWeights { from: WeightsSource::Learner(&learner), ..SyncWeights::default() }).unwrap();
         assert_eq!(everybodys_weights(&mut group), vec![one; 3]);
     }

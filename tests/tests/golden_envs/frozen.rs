@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rollmesh::kernels::KernelChoice;
+use rollmesh::kernels::AUTO;
 use rollmesh_core::{
     hash::BatchHasher,
     worker::{Registry, RolloutConfig, RolloutWorker, rollout_hash},
@@ -65,7 +65,7 @@ impl Entry {
 
 /// Hash of as many whole samples as the env steps take.
 fn batch_hash(config: RolloutConfig, env_steps: u64) -> String {
-    let mut worker = RolloutWorker::new(config, &Registry::builtin(), KernelChoice::Auto.table()).unwrap();
+    let mut worker = RolloutWorker::new(config, &Registry::builtin(), AUTO).unwrap();
     let (mut hasher, mut done) = (BatchHasher::new(), 0);
     while done < env_steps {
         let batch = worker.sample().unwrap();
@@ -93,7 +93,7 @@ fn single_agents_keep_their_frozen_rollouts_however_they_are_cut() {
     let recompute = |entry: &Entry, shared: &Frozen| {
         let hash = |length| {
             let config = entry.settings(shared).rollout_fragment_length(length);
-            rollout_hash(config, shared.env_steps, &Registry::builtin(), KernelChoice::Auto.table()).unwrap()
+            rollout_hash(config, shared.env_steps, &Registry::builtin(), AUTO).unwrap()
         };
         [shared.rollout_fragment_length, 101].map(|length| hash(length).to_string()).into()
     };
@@ -113,7 +113,7 @@ fn samples_of_every_kind_keep_their_golden_hashes() {
     let table: Value = serde_json::from_str(&text).expect("JSON");
     for kind in table["samples"].as_array().expect("a list") {
         let config: RolloutConfig = serde_json::from_value(kind["config"].clone()).expect("settings");
-        let mut worker = RolloutWorker::new(config, &Registry::builtin(), KernelChoice::Auto.table()).unwrap();
+        let mut worker = RolloutWorker::new(config, &Registry::builtin(), AUTO).unwrap();
         let mut hasher = BatchHasher::new();
         for _ in 0..kind["samples"].as_u64().expect("a number") {
             hasher.add(&worker.sample().unwrap()).unwrap();

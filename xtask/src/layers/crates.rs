@@ -1,4 +1,4 @@
-//! Between crates: `core` uses no other crate, the learner and the data formats use `core`, the shells use these and not each other.
+//! Between crates: `core` uses its kernels alone, the learner and the data formats use `core`, the shells use these and not each other.
 
 use std::path::Path;
 
@@ -8,7 +8,8 @@ use super::{Violation, read};
 
 /// Every crate of the workspace by its folder, with the workspace crates it may use.
 const CRATES: &[(&str, &[&str])] = &[
-    ("core", &[]),
+    ("core/kernels", &[]),
+    ("core", &["rollmesh-kernels"]),
     ("learner", &["rollmesh-core"]),
     ("data", &["rollmesh-core"]),
     ("native-worker", &["rollmesh-core", "rollmesh-learner", "rollmesh-data"]),

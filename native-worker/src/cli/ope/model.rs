@@ -12,6 +12,7 @@ use rollmesh_core::{
 use super::OpeArgs;
 use crate::{
     cli::exit::Failure,
+    kernels::AUTO,
     learner::{Fit, FittedQ, FittedQConfig},
     progress::Progress,
 };
@@ -95,7 +96,8 @@ fn side_by_side<'tasks>(
                     // Whoever heard would be gone only with this thread.
                     let _ = said.send(fit);
                 };
-                FittedQ::of_log(transitions, gamma, config.clone(), seed.wrapping_add(u64::from(*number)), hear)
+                let seed = seed.wrapping_add(u64::from(*number));
+                FittedQ::of_log(transitions, gamma, config.clone(), seed, AUTO, hear)
             };
             scope.spawn(fit)
         };

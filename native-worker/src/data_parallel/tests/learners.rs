@@ -4,6 +4,7 @@ use candle_core::Device;
 use rollmesh_core::{
     batch::{ADVANTAGES, SampleBatch},
     column::ColumnData,
+    kernels::Kernels,
     policy::{AllReduce, AllReduceError, Gradients, LearnInfo},
     space::Space,
     weights::Weights,
@@ -13,7 +14,7 @@ use super::{distance, each, ranks};
 use crate::learner::{test_support::*, *};
 
 fn learner_of(algorithm: &AlgorithmConfig) -> Learner {
-    Learner::new(algorithm.clone(), &discrete(2, 2), 3, &weights(2, &[16], 2), Device::Cpu).unwrap()
+    Learner::new(algorithm.clone(), &discrete(2, 2), 3, &weights(2, &[16], 2), Device::Cpu, Kernels::PORTABLE).unwrap()
 }
 
 fn algorithms() -> [AlgorithmConfig; 3] {
@@ -86,7 +87,7 @@ fn sequences_of_all_ranks_are_learned_from_as_those_of_one() {
     {
         let learner = |algorithm: &AlgorithmConfig| {
             let weights = lstm_weights(3, 4, 3);
-            Learner::new(algorithm.clone(), &discrete(3, 3), 1, &weights, Device::Cpu).unwrap()
+            Learner::new(algorithm.clone(), &discrete(3, 3), 1, &weights, Device::Cpu, Kernels::PORTABLE).unwrap()
         };
         let mut one = learner(&algorithm);
         (0..2).for_each(|_| drop(one.update(&whole).unwrap()));

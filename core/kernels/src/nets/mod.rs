@@ -10,7 +10,9 @@ mod tests;
 pub use dense::Dense;
 
 use self::dense::{Few, PANEL, Rows, stride};
-use crate::{math, prelude::*};
+use alloc::{vec, vec::Vec};
+
+use crate::math;
 
 /// Rows that go through all layers together, so that what is between the layers stays in the cache.
 const CHUNK: usize = 64;
@@ -157,6 +159,33 @@ pub fn forward<const ROWS: usize, const LANES: usize>(
     }
 }
 
+/// Sends rows, row-major, through one layer: `output` gets its outputs. The caller has checked the lengths.
+///
+/// A learner's matrix products are this: the product of `a` and `b` has the rows of `a` sent through a layer with the weights
+/// `b` and the bias 0.
+#[inline(always)]
+pub fn linear<const ROWS: usize, const LANES: usize>(dense: &Dense, input: &[f32], output: &mut [f32]) {
+    let (inputs, outputs) = (dense.inputs(), dense.outputs());
+    let count = output.len() / outputs.max(1);
+    let input = Rows { values: input, stride: inputs };
+    if outputs.is_multiple_of(PANEL) {
+        return dense.forward::<ROWS, LANES>(input, count, output, outputs);
+    }
+    // Whole panels have no place between the outputs of two rows.
+    let mut chunk = vec![0.0; count.min(CHUNK) * stride(outputs)];
+    for (first, output) in (0..).step_by(CHUNK).zip(output.chunks_mut(CHUNK * outputs)) {
+        dense.forward::<ROWS, LANES>(input.skip(first), output.len() / outputs, &mut chunk, stride(outputs));
+        let rows = output.chunks_exact_mut(outputs).zip(chunk.chunks(stride(outputs)));
+        rows.for_each(|(output, row)| output.copy_from_slice(&row[..outputs]));
+    }
+}
+
+/// Hyperbolic tangent of every number.
+#[inline(always)]
+pub fn tanh(values: &mut [f32]) {
+    values.iter_mut().for_each(|x| *x = math::tanh(*x));
+}
+
 /// One step of the LSTM: from the states before to those after, at a distance of [`stride`].
 #[inline(always)]
 fn remember<const ROWS: usize, const LANES: usize>(
@@ -232,7 +261,7 @@ impl Layers {
             } else {
                 let input = Rows { values: &self.input, stride: stride(width) };
                 reserve(&mut self.output, count * stride(dense.outputs()));
-                dense.forward::<ROWS, LANES>(input, count, &mut self.output);
+                dense.forward::<ROWS, LANES>(input, count, &mut self.output, stride(dense.outputs()));
             }
             width = dense.outputs();
             if tanh_last || !last {
@@ -259,7 +288,7 @@ fn layer<const ROWS: usize, const LANES: usize>(
 ) {
     reserve(output, count * stride(dense.outputs()));
     if others.are_many || !dense.skips_zeros() {
-        return dense.forward::<ROWS, LANES>(input, count, output);
+        return dense.forward::<ROWS, LANES>(input, count, output, stride(dense.outputs()));
     }
     let mut first = 0;
     for (row, end) in output.chunks_exact_mut(stride(dense.outputs())).zip(&others.ends) {

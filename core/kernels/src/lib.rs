@@ -5,7 +5,7 @@
 //! wider vectors and hands in its own [`Kernels`]; [`Kernels::PORTABLE`] is the default.
 //!
 //! ```
-//! use rollmesh_core::kernels::{CartPoleState, Kernels};
+//! use rollmesh_kernels::{CartPoleState, Kernels};
 //!
 //! let (mut x, mut x_dot, mut theta, mut theta_dot) = ([0.0], [0.0], [0.0], [0.0]);
 //! let cart = CartPoleState { x: &mut x, x_dot: &mut x_dot, theta: &mut theta, theta_dot: &mut theta_dot };
@@ -14,9 +14,23 @@
 //! assert!(x_dot[0] > 0.0 && theta_dot[0] < 0.0 && !terminateds[0]);
 //! ```
 
+//!
+//! They are a crate of their own so that they can be optimised where nothing else is, in debug builds and in small modules
+//! for the browser.
+#![cfg_attr(not(feature = "std"), no_std)]
+#![cfg_attr(not(feature = "std"), forbid(unsafe_code))]
+#![warn(missing_docs)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
 pub mod cartpole;
 pub mod draw;
+pub mod math;
 pub mod nets;
+#[cfg(feature = "std")]
+pub mod wide;
 
 pub use cartpole::CartPoleState;
 pub use draw::{DrawRoom, Draws};
@@ -29,6 +43,10 @@ pub struct Kernels {
     pub name: &'static str,
     /// See [`nets::forward`].
     pub forward: fn(&Networks, nets::Input<'_>, &mut nets::Room, nets::Output<'_>),
+    /// See [`nets::linear`].
+    pub linear: fn(&nets::Dense, &[f32], &mut [f32]),
+    /// See [`nets::tanh`].
+    pub tanh: fn(&mut [f32]),
     /// See [`draw::categorical`].
     pub categorical: fn(&[f32], &mut DrawRoom, Draws<'_>),
     /// See [`cartpole::step`].
@@ -40,6 +58,8 @@ impl Kernels {
     pub const PORTABLE: Self = Self {
         name: "portable",
         forward: nets::forward::<4, 8>,
+        linear: nets::linear::<4, 8>,
+        tanh: nets::tanh,
         categorical: draw::categorical,
         cartpole_step: cartpole::step,
     };

@@ -1,6 +1,6 @@
 //! One dense layer over many rows.
 
-use crate::prelude::*;
+use alloc::vec::Vec;
 
 /// Outputs whose weights lie together.
 pub(super) const PANEL: usize = 16;
@@ -37,7 +37,7 @@ impl<'a> Rows<'a> {
     }
 
     #[inline(always)]
-    fn skip(self, rows: usize) -> Self {
+    pub(super) fn skip(self, rows: usize) -> Self {
         Self { values: &self.values[rows * self.stride..], ..self }
     }
 }
@@ -124,7 +124,7 @@ impl Dense {
         (in_panels.div_ceil(PANEL), in_panels)
     }
 
-    /// Rows through the layer, to rows at a distance of [`stride`] each.
+    /// Rows through the layer, to rows at a distance of `stride` each: at least the outputs, filled up to whole panels.
     ///
     /// Sums of `ROWS` rows and `LANES` outputs are kept in registers together: as many as there are registers for.
     #[inline(always)]
@@ -133,8 +133,8 @@ impl Dense {
         input: Rows<'_>,
         count: usize,
         output: &mut [f32],
+        stride: usize,
     ) {
-        let stride = stride(self.outputs);
         let tiled = count - count % FEW;
         for row in tiled..count {
             self.forward_row(&Whole(input.row(row, self.inputs)), &mut output[row * stride..][..stride]);

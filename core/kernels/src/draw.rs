@@ -1,6 +1,8 @@
 //! The choice among finitely many actions, for many rows.
 
-use crate::{math, prelude::*};
+use alloc::vec::Vec;
+
+use crate::math;
 
 /// Rows that are worked on together.
 const LANES: usize = 16;

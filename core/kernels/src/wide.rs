@@ -1,0 +1,88 @@
+//! The hot loops, compiled for wider vectors than the target's baseline and chosen when the program runs.
+//!
+//! No instantiation fuses multiply and add or reorders a sum, so all give the same bits.
+
+use std::sync::OnceLock;
+
+use crate::{CartPoleState, DrawRoom, Draws, Kernels, Networks, cartpole, draw, nets};
+
+/// The widest instantiation that this machine can run.
+pub const AUTO: Kernels = Kernels {
+    name: "auto",
+    forward: |nets, input, room, out| (widest().forward)(nets, input, room, out),
+    linear: |dense, input, output| (widest().linear)(dense, input, output),
+    tanh: |values| (widest().tanh)(values),
+    categorical: |logits, room, draws| (widest().categorical)(logits, room, draws),
+    cartpole_step: |state, actions, obs, terminateds| (widest().cartpole_step)(state, actions, obs, terminateds),
+};
+
+fn widest() -> &'static Kernels {
+    static WIDEST: OnceLock<Kernels> = OnceLock::new();
+    WIDEST.get_or_init(|| avx512().or_else(avx2).unwrap_or_default())
+}
+
+/// The instantiation for vectors of eight numbers, where the processor has them.
+#[must_use]
+pub fn avx2() -> Option<Kernels> {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        return Some(AVX2);
+    }
+    None
+}
+
+/// The instantiation for vectors of sixteen numbers, where the processor has them.
+#[must_use]
+pub fn avx512() -> Option<Kernels> {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+    {
+        return Some(AVX512);
+    }
+    None
+}
+
+/// The hot loops compiled for vectors that a processor may lack. Sums are as many as there are registers for: 32 of 16
+/// numbers, 16 of eight.
+macro_rules! compiled_for {
+    ($table:ident, $name:literal, $features:literal, $rows:literal, $lanes:literal) => {
+        #[cfg(target_arch = "x86_64")]
+        const $table: Kernels = {
+            #[target_feature(enable = $features)]
+            fn forward(nets: &Networks, input: nets::Input<'_>, room: &mut nets::Room, out: nets::Output<'_>) {
+                nets::forward::<$rows, $lanes>(nets, input, room, out);
+            }
+            #[target_feature(enable = $features)]
+            fn linear(dense: &nets::Dense, input: &[f32], output: &mut [f32]) {
+                nets::linear::<$rows, $lanes>(dense, input, output);
+            }
+            #[target_feature(enable = $features)]
+            fn tanh(values: &mut [f32]) {
+                nets::tanh(values);
+            }
+            #[target_feature(enable = $features)]
+            fn categorical(logits: &[f32], room: &mut DrawRoom, draws: Draws<'_>) {
+                draw::categorical(logits, room, draws);
+            }
+            #[target_feature(enable = $features)]
+            fn cartpole_step(state: CartPoleState<'_>, actions: &[i64], obs: &mut [f32], terminateds: &mut [bool]) {
+                cartpole::step(state, actions, obs, terminateds);
+            }
+            // SAFETY of all: the function of this name gives the table only where the processor has these features.
+            Kernels {
+                name: $name,
+                forward: |nets, input, room, out| unsafe { forward(nets, input, room, out) },
+                linear: |dense, input, output| unsafe { linear(dense, input, output) },
+                tanh: |values| unsafe { tanh(values) },
+                categorical: |logits, room, draws| unsafe { categorical(logits, room, draws) },
+                cartpole_step: |state, actions, obs, ends| unsafe { cartpole_step(state, actions, obs, ends) },
+            }
+        };
+    };
+}
+
+compiled_for!(AVX2, "avx2", "avx2", 4, 16);
+compiled_for!(AVX512, "avx512", "avx512f,avx512bw,avx512dq,avx512vl", 16, 16);
