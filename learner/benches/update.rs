@@ -9,7 +9,7 @@ use rollmesh_core::{
     column::{Column, ColumnData, DType, RowShape},
     env::EnvSpaces,
     ids::WeightsVersion,
-    kernels::Kernels,
+    kernels::wide::AUTO,
     space::Space,
     weights::{Tensor, Weights},
 };
@@ -99,8 +99,8 @@ fn updates(c: &mut Criterion) {
             action_type: DType::I64,
         };
         let (batch, weights) = (batch(obs, cells), weights(obs, hidden, cells));
-        let mut learner = Learner::new(PpoConfig::default(), &spaces, 0, &weights, Device::Cpu, Kernels::PORTABLE)
-            .expect("a learner");
+        let mut learner =
+            Learner::new(PpoConfig::default(), &spaces, 0, &weights, Device::Cpu, AUTO).expect("a learner");
         group.bench_function(name, |b| b.iter(|| learner.update(black_box(&batch)).expect("an update")));
     }
 }

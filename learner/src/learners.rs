@@ -7,7 +7,7 @@ use rollmesh_core::{
     callbacks::{CallbackError, CallbackList, Callbacks as _, WorkerInfo},
     episode::GlobalVars,
     ids::{PolicyId, WeightsVersion},
-    policy::{LearnInfo, Policy, PolicyError},
+    policy::{LearnInfo, Policy, PolicyError, Postprocessing},
     weights::Weights,
 };
 
@@ -74,6 +74,13 @@ impl Learners {
         callbacks.on_algorithm_init(&worker)?;
         policies.iter_mut().try_for_each(|(id, policy)| callbacks.on_create_policy(id, policy.as_mut()))?;
         Ok(Self { policies, to_train, callbacks, worker })
+    }
+
+    /// Returns what rows of one agent per slot are postprocessed with: of several policies each has its own.
+    #[must_use]
+    pub fn postprocessing_of(policies: &BTreeMap<PolicyId, Box<dyn Policy>>) -> Postprocessing {
+        let default = policies.get(&PolicyId::DEFAULT).filter(|_| policies.len() == 1);
+        default.map_or(Postprocessing::None, |policy| policy.postprocessing())
     }
 
     /// Ids of all policies, in order.

@@ -85,6 +85,19 @@ fn steps_in_this_process_and_over_worker_processes_are_the_iterations_of_train()
     }
 }
 
+#[path = "../../learner/src/tests/learned.rs"]
+mod learned;
+
+#[test]
+fn runs_of_every_kind_learn_the_weights_of_every_other_build() {
+    for trained in learned::Learned::read().trains {
+        let mut algorithm = Algorithm::new(trained.run(), &Registry::builtin()).unwrap();
+        while algorithm.step().unwrap().is_some() {}
+        let hash = algorithm.stop().unwrap().weights_hash.to_string();
+        assert_eq!(hash, trained.weights_hash, "{:?}", trained.config);
+    }
+}
+
 #[test]
 fn restored_algorithm_continues_with_same_bits() {
     let directory = tempfile::tempdir().unwrap();

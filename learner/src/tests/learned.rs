@@ -6,14 +6,30 @@ use rollmesh_core::{
     ids::{PolicyId, WeightsVersion},
     kernels::Kernels,
     policy::PolicyRegistry,
+    run::RunConfig,
     weights::Weights,
     worker::{Registry, RolloutWorkerBuilder},
 };
 
-/// The list: runs of a worker that learns, and the hash of its weights after them.
+/// The lists: workers that learn, and runs as `rollmesh train` executes them, with the hashes of their weights.
 #[derive(serde::Deserialize)]
 pub(crate) struct Learned {
     pub(crate) runs: Vec<LearnedRun>,
+    pub(crate) trains: Vec<Trained>,
+}
+
+/// A run, and the hash of its last weights.
+#[derive(serde::Deserialize)]
+pub(crate) struct Trained {
+    pub(crate) config: Config,
+    pub(crate) weights_hash: String,
+}
+
+impl Trained {
+    /// The settings of the run.
+    pub(crate) fn run(&self) -> RunConfig {
+        RunConfig::new("CartPole-v1").merged(&self.config).expect("settings of a run")
+    }
 }
 
 /// A worker that learns from each of its samples.

@@ -12,5 +12,7 @@ pub use rollmesh_learner::{
     LearnError, Learner, LearningPolicy, MarwilConfig, ModelError, OldPolicy, PolicyGradientConfig, PpoConfig,
     UpdateStats, algorithm, all_settings, register_learning_policies, register_learning_policies_on, run_schema,
 };
-pub(crate) use rollmesh_learner::{ENV_STEPS, Learned, Learners, Results, tell_results};
+pub(crate) use rollmesh_learner::{
+    ENV_STEPS, Learned, Learners, LearningStart, LearningStartError, Results, results_before, tell_results, written_out,
+};
 pub(crate) use thread::LearnerThread;

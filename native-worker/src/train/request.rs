@@ -22,7 +22,7 @@ use super::local::{self, LocalWorker};
 use crate::{
     NativeWorker as _,
     hub::TOKEN_VARIABLE,
-    learner::{DeviceError, DeviceSpec, LearnError, algorithm, all_settings, register_learning_policies_on},
+    learner::{DeviceError, DeviceSpec, LearnError, algorithm, register_learning_policies_on, written_out},
     worker_group::{FailureSettings, GroupError, Placement, WorkerGroup},
 };
 
@@ -124,19 +124,7 @@ impl RunRequest {
     /// # Errors
     /// [`RunRequestError`] names the setting.
     pub(crate) fn written_out(mut self) -> Result<Self, RunRequestError> {
-        let RunConfig { rollout, algorithm, .. } = &mut self.config;
-        if let Some(algorithm) = algorithm.as_deref() {
-            if rollout.policies.is_empty() {
-                rollout.policy_config = all_settings(algorithm, &rollout.policy_config)?;
-            }
-            // Policies of several kinds share the settings that were given, and each has the others of its own kind.
-            for policy in rollout.policies.values_mut() {
-                let kind = if policy.policy == "net" { algorithm } else { &policy.policy };
-                policy.config = all_settings(kind, &rollout.policy_config.merged(&policy.config))?;
-            }
-        }
-        self.config.num_slots = Some(self.config.num_slots());
-        self.config.mode = self.config.sampling_mode();
+        self.config = written_out(self.config)?;
         Ok(self)
     }
 

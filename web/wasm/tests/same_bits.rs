@@ -8,10 +8,13 @@ use rollmesh_core::{
     config::Config,
     hash::RolloutHasher,
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
+    kernels::Kernels,
     lease::{Lease, LeasedSlot, SlotSource},
     run::RunConfig,
+    time::Micros,
     worker::{Advance, RolloutWorkerBuilder, SlotRunner},
 };
+use rollmesh_learner::{InlineRun, InlineWork, register_learning_policies};
 use rollmesh_wasm::{core_fingerprint, rollout_hash, sample_hash};
 use rollmesh_web_registry::registry;
 use serde_json::{Value, json};
@@ -24,6 +27,25 @@ fn rollouts_have_the_hashes_of_every_other_build() {
         let config = json!({ "env": "CartPole-v1", "num_envs": num_envs, "seed": seed, "model_config": model });
         let hash = rollout_hash(&config.to_string(), *steps).ok();
         assert_eq!(hash.as_deref(), Some(*expected), "{hidden:?} {num_envs} {seed} {steps}");
+    }
+}
+
+#[path = "../../../learner/src/tests/learned.rs"]
+mod learned;
+
+#[wasm_bindgen_test(unsupported = test)]
+fn learned_weights_have_the_hashes_of_every_other_build() {
+    for run in learned::Learned::read().runs {
+        assert_eq!(run.learn(Kernels::PORTABLE, register_learning_policies), run.weights_hash, "{:?}", run.config);
+    }
+}
+
+#[wasm_bindgen_test(unsupported = test)]
+fn runs_in_one_thread_learn_the_weights_of_train() {
+    for trained in learned::Learned::read().trains {
+        let mut run = InlineRun::new(1, trained.run(), &registry(), Kernels::PORTABLE, Micros(0)).expect("a run");
+        while run.work(7, Micros(0)).expect("work") != InlineWork::Over {}
+        assert_eq!(run.state().weights_hash().to_string(), trained.weights_hash, "{:?}", trained.config);
     }
 }
 

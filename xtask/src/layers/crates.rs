@@ -15,7 +15,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("native-worker", &["rollmesh-core", "rollmesh-learner", "rollmesh-data"]),
     ("web", &["rollmesh-core", "rollmesh-data", "rollmesh-web-registry"]),
     ("web/registry", &["rollmesh-core"]),
-    ("web/wasm", &["rollmesh-core", "rollmesh-data", "rollmesh-web-registry"]),
+    ("web/wasm", &["rollmesh-core", "rollmesh-data", "rollmesh-learner", "rollmesh-web-registry"]),
     ("examples/own-env", &["rollmesh-core", "rollmesh"]),
     ("examples/worker_group", &["rollmesh-core", "rollmesh"]),
     ("tests", &["rollmesh-core", "rollmesh-data", "rollmesh", "rollmesh-web", "rollmesh-wasm"]),

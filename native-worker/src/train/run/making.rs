@@ -5,10 +5,9 @@ use std::{collections::BTreeMap, fs::File, path::Path, time::Duration};
 use rollmesh_core::{
     batch::SlotFragment,
     env::EnvState,
-    filter::{FilterKind, RunFilter},
     group::GroupState,
     hub::{BatchConsumer, RunLoop, RunLoopConfig, RunProgress},
-    ids::{LeaseId, PolicyId},
+    ids::LeaseId,
     kernels::Kernels,
     policy::Postprocessing,
     run::RunConfig,
@@ -34,7 +33,7 @@ use super::{
     RolledBack, Run, StartError, Task, WorkerTerms,
 };
 use crate::{
-    learner::{LearnerThread, Learners},
+    learner::{LearnerThread, LearningStart},
     worker_group::WorkerGroup,
 };
 
@@ -213,45 +212,21 @@ impl Run {
     fn learning(
         place: RunPlace<'_>,
         request: RunRequest,
-        LearningParts { policies, layout, env_state, callbacks, info }: LearningParts,
+        parts: LearningParts,
         start: Start,
     ) -> Result<Self, StartError> {
-        let rollout = request.config.rollout.clone();
-        let default = policies.get(&PolicyId::DEFAULT).filter(|_| policies.len() == 1);
-        let postprocessing = default.map_or(Postprocessing::None, |policy| policy.postprocessing());
-        let mut learners = Learners::new(policies, rollout.policies_to_train.clone(), callbacks, info)?;
         let saved = start.learner.or_else(|| Some((request.given_weights()?, Vec::new())));
-        let is_new = saved.is_none();
-        let (weights, state) = match saved {
-            Some(saved) => saved,
-            None => (learners.weights()?, Vec::new()),
-        };
-        let ids = learners.ids();
-        // Of a run that is resumed, the filter's statistics are among the weights.
-        let (mut weights, mut filter) = (weights, None);
-        if rollout.observation_filter != FilterKind::NoFilter {
-            (weights, filter) = RunFilter::split_from(&weights, &ids)?;
-        }
-        if filter.is_none() {
-            filter = RunFilter::new(rollout.observation_filter, &layout.filtered(), &ids, weights.version())?;
-        }
-        if !is_new {
-            learners.restore(&weights, &state)?;
-        }
-        let weights = match &mut filter {
-            None => weights,
-            Some(filter) => filter.publish(&weights),
-        };
+        let LearningStart { learners, config, postprocessing } = LearningStart::new(&request.config, parts, saved)?;
         let consumer = Consumer::Learner { thread: LearnerThread::spawn(learners)?, output: start.output };
         let evaluation = RunEvaluation::of(&request.config);
+        let shown = place.of_loop(&request, config.weights.clone());
         let state = RunLoopConfig {
-            layout,
-            env_state,
-            policies: ids,
-            filter,
-            consumer: BatchConsumer::Learner(postprocessing),
+            number: shown.number,
+            run_dir: shown.run_dir,
+            pace: shown.pace,
+            first_lease: shown.first_lease,
             group: start.group,
-            ..place.of_loop(&request, weights)
+            ..config
         };
         let run = Self::with(place, request, state, consumer, gamma_of(postprocessing))?;
         Ok(Self { evaluation, ..run })

@@ -11,7 +11,6 @@ use std::{collections::BTreeMap, io};
 
 use rollmesh_core::{
     batch::SlotFragment,
-    filter::{FilterError, FilterTensorError},
     group::UnbalancedLedger,
     hub::{BatchWork, RunEnd, RunLoop, RunLoopError, TrainBatchError},
     protocol::message::{EnvTrace, EvaluationPoint, Iteration},
@@ -35,7 +34,7 @@ use super::{
 };
 use crate::{
     launch::{LaunchError, WorkerSpec},
-    learner::{ENV_STEPS, LearnError, Learned, Results, UpdateStats},
+    learner::{LearnError, Learned, LearningStartError, UpdateStats, results_before},
     lines::LineNews,
     offline::OfflineError,
     worker_group::WorkerGroup,
@@ -126,9 +125,7 @@ pub(crate) enum StartError {
     #[error("what is sampled cannot be kept: {0}")]
     Output(#[from] OfflineError),
     #[error(transparent)]
-    Filter(#[from] FilterError),
-    #[error("the weights that the run goes on with: {0}")]
-    FilterTensors(#[from] FilterTensorError),
+    Learning(#[from] LearningStartError),
     #[error(transparent)]
     Loop(#[from] RunLoopError),
     #[error(transparent)]
@@ -166,19 +163,7 @@ impl Run {
             BatchWork::Learn { fragments, .. } | BatchWork::HandOver(fragments) => self.state.trace(fragments),
             BatchWork::Iterate => self.state.trace(&[]),
         };
-        Some(Ok(Submitted { update: consumer.submit(work, self.results()), trace }))
-    }
-
-    /// Returns what is known of the iteration whose batch is about to be learned from.
-    fn results(&self) -> Results {
-        let episodes = self.state.episodes();
-        let means = [
-            ("episode_return_mean", episodes.return_mean()),
-            ("episode_len_mean", episodes.len_mean()),
-            ("training_iteration", Some((self.state.iteration() + 1) as f64)),
-            (ENV_STEPS, Some((self.state.env_steps() + self.state.batch_env_steps()) as f64)),
-        ];
-        means.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+        Some(Ok(Submitted { update: consumer.submit(work, results_before(&self.state)), trace }))
     }
 
     /// Takes what the learner has made of the batch.

@@ -1,0 +1,220 @@
+//! A run in one thread: its leases, the worker that makes their rows, and its learner. No hub, no sockets, no files.
+
+use rollmesh_core::{
+    batch::SlotFragment,
+    config::ConfigError,
+    group::{BeginError, GroupCommand, WorkerProfile},
+    hub::{BatchWork, RunEnd, RunLoop, RunLoopError, TrainBatchError},
+    ids::WorkerId,
+    kernels::Kernels,
+    protocol::{
+        FragmentFailure,
+        message::{EnvTrace, Iteration},
+    },
+    run::RunConfig,
+    time::Micros,
+    worker::{Advance, Registry, RolloutWorkerBuilder, RunnerError, SetupError, SlotRunner},
+};
+
+use super::{
+    error::LearnError,
+    learners::Learners,
+    learning_start::{LearningStart, LearningStartError, results_before, written_out},
+    policy::register_learning_policies,
+    stats::UpdateStats,
+};
+
+/// The only worker.
+const WORKER: WorkerId = WorkerId(1);
+
+/// A run whose caller gives it time. Its weights are those of the same settings under a hub, with any number of workers.
+///
+/// ```
+/// use rollmesh_core::{kernels::Kernels, run::RunConfig, time::Micros, worker::Registry};
+/// use rollmesh_learner::{InlineRun, InlineWork};
+///
+/// let config = RunConfig::new("CartPole-v1").rollout_fragment_length(32).stop_after(1_000);
+/// let mut run = InlineRun::new(1, config, &Registry::builtin(), Kernels::PORTABLE, Micros(0))?;
+/// while run.work(16, Micros(0))? != InlineWork::Over {}
+/// println!("{} after {} env steps", run.state().weights_hash(), run.state().env_steps());
+/// # Ok::<(), rollmesh_learner::InlineRunError>(())
+/// ```
+pub struct InlineRun {
+    state: RunLoop,
+    learners: Learners,
+    runner: SlotRunner,
+    trace: EnvTrace,
+}
+
+/// What a call of [`InlineRun::work`] has done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum InlineWork {
+    /// Some env steps.
+    Sampled,
+    /// An update, and what it was like.
+    Learned(Box<Iteration>),
+    /// Nothing: the run is paused.
+    Paused,
+    /// Nothing: the run is over.
+    Over,
+}
+
+/// Why a run cannot begin or continue.
+#[derive(Debug, thiserror::Error)]
+pub enum InlineRunError {
+    /// A setting of its algorithm.
+    #[error("policy_config: {0}")]
+    Config(#[from] ConfigError),
+    /// Its environment or its policy cannot be made.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// Its learner.
+    #[error(transparent)]
+    Start(#[from] LearningStartError),
+    /// Its number of slots or its sampling mode.
+    #[error(transparent)]
+    Loop(#[from] RunLoopError),
+    /// An iteration cannot begin.
+    #[error(transparent)]
+    Begin(#[from] BeginError),
+    /// A lease that cannot be run here.
+    #[error(transparent)]
+    Lease(#[from] RunnerError),
+    /// The user's environment, policy or callbacks.
+    #[error("{0}")]
+    Failed(FragmentFailure),
+    /// Rows that are no train batch.
+    #[error(transparent)]
+    Batch(#[from] TrainBatchError),
+    /// An update failed.
+    #[error(transparent)]
+    Learn(#[from] LearnError),
+}
+
+impl InlineRun {
+    /// Makes a run, and begins its first iteration. The registry needs no policies that learn.
+    ///
+    /// # Errors
+    /// [`InlineRunError`] names what is wrong.
+    pub fn new(
+        number: u32,
+        config: RunConfig,
+        registry: &Registry,
+        kernels: Kernels,
+        now: Micros,
+    ) -> Result<Self, InlineRunError> {
+        let config = written_out(config)?;
+        let mut registry = registry.clone();
+        register_learning_policies(&mut registry.policies);
+        let builder = || RolloutWorkerBuilder::new(registry.clone()).kernels(kernels);
+        let parts = builder().learning_parts(&config)?;
+        let LearningStart { learners, config: start, .. } = LearningStart::new(&config, parts, None)?;
+        let mut state = RunLoop::new(rollmesh_core::hub::RunLoopConfig { number, ..start }, now)?;
+        let mut runner = SlotRunner::new(&config, builder())?;
+        runner.set_weights(state.weights())?;
+        state.group.handle_joined(WORKER, WorkerProfile { progress_timeout: Micros(u64::MAX) }, now);
+        state.group.handle_answer(WORKER, Ok(()), now);
+        state.begin_iteration(now)?;
+        let trace = state.trace(&[]);
+        Ok(Self { state, learners, runner, trace })
+    }
+
+    /// Returns the loop of the run, which knows how far it is.
+    #[must_use]
+    pub fn state(&self) -> &RunLoop {
+        &self.state
+    }
+
+    /// Returns the loop of the run, to pause, resume or drain it, or to watch another slot.
+    pub fn state_mut(&mut self) -> &mut RunLoop {
+        &mut self.state
+    }
+
+    /// Returns what the watched slot observed in the latest batch.
+    #[must_use]
+    pub fn trace(&self) -> &EnvTrace {
+        &self.trace
+    }
+
+    /// Steps all slots that are being worked on, at most so often, or learns from a batch that is complete.
+    ///
+    /// # Errors
+    /// [`InlineRunError`]; the run has failed then and is over.
+    pub fn work(&mut self, max_vector_steps: u32, now: Micros) -> Result<InlineWork, InlineRunError> {
+        let worked = self.try_work(max_vector_steps, now);
+        if let Err(error) = &worked {
+            self.state.end(&RunEnd::Failed(error.to_string()), now);
+        }
+        worked
+    }
+
+    fn try_work(&mut self, max_vector_steps: u32, now: Micros) -> Result<InlineWork, InlineRunError> {
+        if self.state.is_over() {
+            return Ok(InlineWork::Over);
+        }
+        if let Some(work) = self.state.poll_batch() {
+            return self.learn(work?, now);
+        }
+        self.handle_commands(now)?;
+        match self.runner.advance(max_vector_steps) {
+            Advance::Idle => return Ok(InlineWork::Paused),
+            Advance::Working { lease, env_steps } => self.state.group.handle_progress(WORKER, lease, env_steps, now),
+            Advance::Part { lease, fragments, .. } | Advance::Done { lease, fragments } => {
+                self.state.group.handle_fragments(WORKER, lease, fragments, now);
+            }
+            Advance::Failed { failure, .. } => return Err(InlineRunError::Failed(failure)),
+        }
+        Ok(InlineWork::Sampled)
+    }
+
+    fn handle_commands(&mut self, now: Micros) -> Result<(), InlineRunError> {
+        while let Some(command) = self.state.group.poll_command() {
+            match command {
+                GroupCommand::Grant { lease, .. } => {
+                    if self.runner.weights_version() != lease.weights_version {
+                        self.runner.set_weights(self.state.weights())?;
+                    }
+                    self.runner.begin(lease)?;
+                }
+                GroupCommand::Revoke { lease, .. } => {
+                    self.runner.abandon();
+                    self.state.group.handle_refused(WORKER, lease, "revoked", now);
+                }
+                GroupCommand::Dismiss { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, work: BatchWork, now: Micros) -> Result<InlineWork, InlineRunError> {
+        let BatchWork::Learn { batch, fragments } = work else { return Ok(InlineWork::Paused) };
+        self.trace = self.state.trace(&fragments as &[SlotFragment]);
+        let learned = self.learners.learn(batch, results_before(&self.state))?;
+        self.state.handle_learned(learned.weights, now);
+        let stats = UpdateStats::mean_of(learned.infos.values());
+        let point = self.point(&stats, now);
+        match self.state.end_reached(now) {
+            Some(end) => self.state.end(&end, now),
+            None if self.state.is_draining() => self.state.end(&RunEnd::Drained, now),
+            None => self.state.begin_iteration(now)?,
+        }
+        Ok(InlineWork::Learned(Box::new(point)))
+    }
+
+    fn point(&self, stats: &UpdateStats, now: Micros) -> Iteration {
+        let mean = |mean: Option<f64>| mean.map_or(f32::NAN, |mean| mean as f32);
+        Iteration {
+            run: self.state.number(),
+            iteration: self.state.iteration(),
+            env_steps: self.state.env_steps(),
+            wall_ms: self.state.elapsed(now).0 / 1_000,
+            episode_return_mean: mean(self.state.episodes().return_mean()),
+            episode_len_mean: mean(self.state.episodes().len_mean()),
+            steps_per_s: self.state.steps_per_s() as f32,
+            policy_loss: stats.policy_loss as f32,
+            vf_loss: stats.vf_loss as f32,
+            entropy: stats.entropy as f32,
+            kl: stats.kl as f32,
+        }
+    }
+}

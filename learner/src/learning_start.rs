@@ -1,0 +1,132 @@
+//! What a run over leases begins with, wherever its loop is driven.
+
+use rollmesh_core::{
+    config::ConfigError,
+    filter::{FilterError, FilterKind, FilterTensorError, RunFilter},
+    hub::{BatchConsumer, RunLoop, RunLoopConfig},
+    ids::LeaseId,
+    policy::Postprocessing,
+    run::RunConfig,
+    time::Micros,
+    weights::Weights,
+    worker::LearningParts,
+};
+
+use super::{
+    algorithm::all_settings,
+    error::LearnError,
+    learners::{ENV_STEPS, Learners, Results},
+};
+
+/// The learner of a run, and the settings of its loop.
+pub struct LearningStart {
+    /// The policies that learn.
+    pub learners: Learners,
+    /// The loop: its number is 0, and it has no leases yet.
+    pub config: RunLoopConfig,
+    /// What rows of one agent per slot are postprocessed with.
+    pub postprocessing: Postprocessing,
+}
+
+/// Why a run cannot begin to learn.
+#[derive(Debug, thiserror::Error)]
+pub enum LearningStartError {
+    /// The policies or their saved state.
+    #[error("the learner's state: {0}")]
+    Learner(#[from] LearnError),
+    /// The observation filter.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// The filter's statistics among the weights.
+    #[error("the weights that the run resumes with: {0}")]
+    FilterTensors(#[from] FilterTensorError),
+}
+
+impl LearningStart {
+    /// Makes the learner of a run from the policies that its leases need. `saved` are weights and the state of the learner of
+    /// a run that is resumed, or the weights that a new run begins with and an empty state.
+    ///
+    /// # Errors
+    /// [`LearningStartError`] names what does not fit.
+    pub fn new(
+        config: &RunConfig,
+        parts: LearningParts,
+        saved: Option<(Weights, Vec<u8>)>,
+    ) -> Result<Self, LearningStartError> {
+        let LearningParts { policies, layout, env_state, callbacks, info } = parts;
+        let rollout = &config.rollout;
+        let postprocessing = Learners::postprocessing_of(&policies);
+        let mut learners = Learners::new(policies, rollout.policies_to_train.clone(), callbacks, info)?;
+        let ids = learners.ids();
+        let is_new = saved.is_none();
+        let (mut weights, state) = match saved {
+            Some(saved) => saved,
+            None => (learners.weights()?, Vec::new()),
+        };
+        // Of a run that is resumed, the filter's statistics are among the weights.
+        let mut filter = None;
+        if rollout.observation_filter != FilterKind::NoFilter {
+            (weights, filter) = RunFilter::split_from(&weights, &ids)?;
+        }
+        if filter.is_none() {
+            filter = RunFilter::new(rollout.observation_filter, &layout.filtered(), &ids, weights.version())?;
+        }
+        if !is_new {
+            learners.restore(&weights, &state)?;
+        }
+        let weights = match &mut filter {
+            None => weights,
+            Some(filter) => filter.publish(&weights),
+        };
+        let config = RunLoopConfig {
+            number: 0,
+            config: config.clone(),
+            run_dir: String::new(),
+            algo: config.algorithm.clone().unwrap_or_default(),
+            pace: Micros(0),
+            layout,
+            env_state,
+            policies: ids,
+            weights,
+            filter,
+            consumer: BatchConsumer::Learner(postprocessing),
+            group: None,
+            first_lease: LeaseId(0),
+        };
+        Ok(Self { learners, config, postprocessing })
+    }
+}
+
+/// Returns the settings of a run with those of its algorithm, the number of its slots and the size of its batches written out.
+///
+/// # Errors
+/// [`ConfigError`] for an unknown setting of the algorithm or a value out of range.
+pub fn written_out(mut config: RunConfig) -> Result<RunConfig, ConfigError> {
+    let RunConfig { rollout, algorithm, .. } = &mut config;
+    if let Some(algorithm) = algorithm.as_deref() {
+        if rollout.policies.is_empty() {
+            rollout.policy_config = all_settings(algorithm, &rollout.policy_config)?;
+        }
+        // Policies of several kinds share the settings that were given, and each has the others of its own kind.
+        for policy in rollout.policies.values_mut() {
+            let kind = if policy.policy == "net" { algorithm } else { &policy.policy };
+            policy.config = all_settings(kind, &rollout.policy_config.merged(&policy.config))?;
+        }
+    }
+    config.num_slots = Some(config.num_slots());
+    config.mode = config.sampling_mode();
+    Ok(config)
+}
+
+/// Returns what is known of the iteration whose batch is about to be learned from, for callbacks.
+#[must_use]
+pub fn results_before(state: &RunLoop) -> Results {
+    let episodes = state.episodes();
+    let means = [
+        ("episode_return_mean", episodes.return_mean()),
+        ("episode_len_mean", episodes.len_mean()),
+        ("training_iteration", Some((state.iteration() + 1) as f64)),
+        (ENV_STEPS, Some((state.env_steps() + state.batch_env_steps()) as f64)),
+    ];
+    means.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
