@@ -5,8 +5,7 @@
 //! are the policies of a run. Two invariants:
 //! published weights are always finite, and on a CPU they are a function of configuration, seed, initial weights and
 //! batches alone. Every sum is made on one thread in a fixed order, whatever the number of cores, and shuffles are
-//! addressed by version and epoch. The bits may differ between models of CPU, since matrix products use the widest
-//! instructions there are.
+//! addressed by version and epoch. The bits are the same on every CPU, in debug and release builds and in wasm.
 //!
 //! Every operation allocates a tensor, so the allocator matters: with glibc's an update takes nearly twice as long as
 //! with mimalloc, which the `rollmesh` program sets and other programs should, too.

@@ -85,6 +85,7 @@ fn steps_in_this_process_and_over_worker_processes_are_the_iterations_of_train()
     }
 }
 
+#[allow(dead_code, reason = "of two lists this reads one")]
 #[path = "../../learner/src/tests/learned.rs"]
 mod learned;
 

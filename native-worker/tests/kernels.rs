@@ -4,6 +4,7 @@ use rollmesh::{kernels::KernelChoice, learner::register_learning_policies};
 use rollmesh_core::kernels::Kernels;
 use rollmesh_core::worker::{Registry, RolloutConfig, RolloutWorker, core_fingerprint, rollout_hash};
 
+#[allow(dead_code, reason = "of two lists this reads one")]
 #[path = "../../learner/src/tests/learned.rs"]
 mod learned;
 

@@ -10,6 +10,8 @@ use super::{
 };
 
 const SOURCE: &str = "core/src";
+/// The hot loops and `math`, which stand below all modules of core.
+const KERNELS: &str = "core/kernels/src";
 
 /// From the bottom to the top. A module may use those of lower layers and itself, not its neighbours.
 const LAYERS: &[&[&str]] = &[
@@ -68,6 +70,10 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
             violations.extend(check_file(file, code));
         }
     }
+    for file in files(root, Path::new(KERNELS), "rs")? {
+        let code = shipped_code(&read(root, &file)?);
+        violations.extend(check_banned(&file, &code));
+    }
     violations.extend(undescribed(root)?);
     violations.extend(without_example(root, &sources)?);
     Ok(violations)
@@ -99,9 +105,7 @@ fn check_file(file: &Path, code: &Code) -> Vec<Violation> {
         |offset: usize, what: String| Violation { file: file.to_path_buf(), line: line_at(&code.text, offset), what };
     let path = module_path(file);
     let Some(module) = path.first() else { return Vec::new() };
-    let banned = banned(&code.text).into_iter().filter(|(_, name, _)| *name != "libm::" || module != "math");
-    let mut violations: Vec<Violation> =
-        banned.map(|(offset, name, why)| at(offset, format!("`{name}` in core: {why}"))).collect();
+    let mut violations = check_banned(file, code);
     let Some(own) = layer(module) else {
         violations
             .push(at(0, format!("module `{module}` has no layer yet: give it one in xtask/src/layers/modules.rs")));
@@ -119,6 +123,19 @@ fn check_file(file: &Path, code: &Code) -> Vec<Violation> {
         }
     }
     violations
+}
+
+/// What would make two machines differ: `math` alone may use `libm`, and only what looks at the CPU the operating system.
+fn check_banned(file: &Path, code: &Code) -> Vec<Violation> {
+    let is = |name: &str| file == Path::new(KERNELS).join(name);
+    let is_allowed = |name: &str| (name == "libm::" && is("math.rs")) || (name == "std::" && is("wide.rs"));
+    let found = banned(&code.text).into_iter().filter(|(_, name, _)| !is_allowed(name));
+    let violation = |(offset, name, why)| Violation {
+        file: file.to_path_buf(),
+        line: line_at(&code.text, offset),
+        what: format!("`{name}` in core: {why}"),
+    };
+    found.map(violation).collect()
 }
 
 fn banned(code: &str) -> Vec<(usize, &'static str, &'static str)> {
@@ -236,7 +253,10 @@ mod tests {
         let found = breaches("core/src/ids.rs", "let y = x.tanh();\nuse std::fmt; // std::io\nlet a = tanh(x);");
         assert_eq!(found.len(), 2, "{found:?}");
         assert_eq!(breaches("core/src/rng.rs", "libm::sqrtf(x)").len(), 1);
-        assert_eq!(breaches("core/src/math.rs", "libm::sqrtf(x)"), [""; 0]);
+        let breaches_of_kernels = |file: &str, source: &str| check_banned(Path::new(file), &shipped_code(source)).len();
+        assert_eq!(breaches_of_kernels("core/kernels/src/math.rs", "libm::sqrtf(x)"), 0);
+        assert_eq!(breaches_of_kernels("core/kernels/src/wide.rs", "std::f32::consts::PI.sqrt()"), 1);
+        assert_eq!(breaches_of_kernels("core/kernels/src/draw.rs", "libm::sqrtf(std::mem::take(x))"), 2);
         assert_eq!(breaches("core/src/ids.rs", "#[cfg(test)]\nmod tests { use std::vec; }"), [""; 0]);
     }
 
