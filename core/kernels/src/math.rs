@@ -7,7 +7,7 @@
 //! Functions without a suffix are for 32-bit floats, those with `_f64` for 64 bits; sine and cosine are too.
 //!
 //! ```
-//! use rollmesh_core::math;
+//! use rollmesh_kernels::math;
 //!
 //! // The same bits wherever this runs.
 //! assert_eq!(math::exp(1.0).to_bits(), 0x402D_F854);

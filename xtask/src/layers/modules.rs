@@ -59,7 +59,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
     let mut violations = Vec::new();
     let mut test_modules: Vec<PathBuf> = Vec::new();
     let mut sources = Vec::new();
-    for file in files(root, Path::new(SOURCE), "rs")? {
+    for file in [files(root, Path::new(SOURCE), "rs")?, files(root, Path::new(KERNELS), "rs")?].concat() {
         let code = shipped_code(&read(root, &file)?);
         test_modules.extend(code.test_modules.iter().map(|name| submodule(&file, name)));
         sources.push((file, code));
@@ -67,12 +67,9 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
     for (file, code) in &sources {
         let is_test = test_modules.iter().any(|module| file.starts_with(module) || file.with_extension("") == *module);
         if !is_test {
-            violations.extend(check_file(file, code));
+            let is_kernel = file.starts_with(KERNELS);
+            violations.extend(if is_kernel { check_banned(file, code) } else { check_file(file, code) });
         }
-    }
-    for file in files(root, Path::new(KERNELS), "rs")? {
-        let code = shipped_code(&read(root, &file)?);
-        violations.extend(check_banned(&file, &code));
     }
     violations.extend(undescribed(root)?);
     violations.extend(without_example(root, &sources)?);
