@@ -45,6 +45,17 @@ pub fn avx512() -> Option<Kernels> {
     None
 }
 
+/// A function of a table that [`avx2`] and [`avx512`] give away.
+#[cfg(target_arch = "x86_64")]
+macro_rules! on_such_processors {
+    ($function:ident($($argument:ident),*)) => {
+        |$($argument),*| {
+            // SAFETY: the table is given away only where the processor has the features that the function needs.
+            unsafe { $function($($argument),*) }
+        }
+    };
+}
+
 /// The hot loops compiled for vectors that a processor may lack. Sums are as many as there are registers for: 32 of 16
 /// numbers, 16 of eight.
 macro_rules! compiled_for {
@@ -71,14 +82,13 @@ macro_rules! compiled_for {
             fn cartpole_step(state: CartPoleState<'_>, actions: &[i64], obs: &mut [f32], terminateds: &mut [bool]) {
                 cartpole::step(state, actions, obs, terminateds);
             }
-            // SAFETY of all: the function of this name gives the table only where the processor has these features.
             Kernels {
                 name: $name,
-                forward: |nets, input, room, out| unsafe { forward(nets, input, room, out) },
-                linear: |dense, input, output| unsafe { linear(dense, input, output) },
-                tanh: |values| unsafe { tanh(values) },
-                categorical: |logits, room, draws| unsafe { categorical(logits, room, draws) },
-                cartpole_step: |state, actions, obs, ends| unsafe { cartpole_step(state, actions, obs, ends) },
+                forward: on_such_processors!(forward(nets, input, room, out)),
+                linear: on_such_processors!(linear(dense, input, output)),
+                tanh: on_such_processors!(tanh(values)),
+                categorical: on_such_processors!(categorical(logits, room, draws)),
+                cartpole_step: on_such_processors!(cartpole_step(state, actions, obs, terminateds)),
             }
         };
     };
