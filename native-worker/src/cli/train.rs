@@ -379,9 +379,11 @@ async fn check(
 
 /// The run in a directory, with what the flags change of it.
 fn go_on(args: &TrainArgs, dir: &Path) -> Result<Plan, Failure> {
-    let saved = SavedRun::load(dir).map_err(Failure::usage)?;
-    let config = saved.config().merged(&args.settings()?).map_err(Failure::usage)?;
     let (output, remote_only, data_parallel) = (args.output.clone(), args.remote_only, args.ranks.config()?);
+    let is_other_rank = data_parallel.as_ref().is_some_and(|ranks| ranks.rank > 0);
+    let saved = if is_other_rank { SavedRun::load_for_other_rank(dir) } else { SavedRun::load(dir) };
+    let saved = saved.map_err(Failure::usage)?;
+    let config = saved.config().merged(&args.settings()?).map_err(Failure::usage)?;
     let request = RunRequest { output, remote_only, data_parallel, ..args.with_mode(config)?.into() };
     let saved = saved.with_request(request).map_err(Failure::usage)?;
     saved.notices().iter().for_each(|notice| eprintln!("{notice}"));

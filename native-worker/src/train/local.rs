@@ -13,7 +13,7 @@ use rollmesh_core::{
     batch::{AnyBatch, BatchError, EpisodeMetrics, MultiAgentBatch},
     callbacks::Callbacks as _,
     episode::{EpisodeSummary, GlobalVars, RolloutMetrics},
-    filter::FilterKind,
+    filter::{Filter, FilterKind},
     hash::weights_hash,
     ids::{PolicyId, WeightsVersion},
     policy::{AllReduceError, PolicyError, Postprocessing},
@@ -31,13 +31,17 @@ use crate::{
     worker_group::WorkerGroup,
 };
 
+/// Bytes that the states of all ranks' samplers may have together: a message between ranks has room for them.
+const RANK_STATES_BYTES: usize = 48 << 20;
+
 /// The learner of a run without leases, and the workers that sample or read for it, on a thread of its own.
 pub(crate) struct LocalWorker {
     rows: Rows,
     /// The settings of its workers.
     config: RolloutConfig,
     read: ReadMetrics,
-    /// The state after the last batch that was learned from, while another one is being made or was interrupted.
+    /// The state after the last batch that was learned from, while another one is being made or was interrupted; with other
+    /// ranks always, since all of them give it together.
     before: Option<Result<Before, LearnError>>,
     /// The run is saved.
     is_saved: bool,
@@ -46,8 +50,10 @@ pub(crate) struct LocalWorker {
     /// Workers of earlier processes that were lost.
     disturbances: u64,
     is_interrupted: Arc<AtomicBool>,
-    /// Other ranks, until it has joined them.
+    /// How it joins the other ranks, if it learns together with any.
     ranks: Option<DataParallelConfig>,
+    /// This rank's filters in the checkpoint that it resumes from, until it has joined the others.
+    filters: BTreeMap<PolicyId, Filter>,
     /// It is more than a look at what a run would need.
     has_begun: bool,
 }
@@ -71,12 +77,17 @@ pub(crate) struct Iterated {
 #[derive(Serialize, Deserialize)]
 struct State {
     worker: Vec<u8>,
-    /// By worker; `None` for one that was lost.
+    /// By worker or rank; `None` for one that was lost, or has not joined.
     samplers: Vec<Option<Vec<u8>>>,
     disturbances: u64,
     blackholed_env_steps: u64,
     corrupt_lines: u64,
+    /// By rank.
+    filters: Vec<Filters>,
 }
+
+/// The filters of a rank, which normalises by what it has sampled itself, as bytes.
+type Filters = BTreeMap<PolicyId, Vec<u8>>;
 
 /// What an interruption must not change.
 #[derive(Clone)]
@@ -84,6 +95,8 @@ struct Before {
     samplers: Vec<Option<Vec<u8>>>,
     /// The worker that learns, if sampling changes it: a filter counts the rows that it has seen.
     worker: Option<Vec<u8>>,
+    /// By rank.
+    filters: Vec<Filters>,
 }
 
 impl LocalWorker {
@@ -120,6 +133,7 @@ impl LocalWorker {
             disturbances: 0,
             is_interrupted: Arc::default(),
             ranks,
+            filters: BTreeMap::new(),
             has_begun: false,
         }
     }
@@ -189,20 +203,24 @@ impl LocalWorker {
     /// Returns all that its workers need, besides their configuration, to continue after the last batch that was learned from.
     pub(crate) fn state(&mut self) -> Result<Vec<u8>, LearnError> {
         let ReadMetrics { blackholed_env_steps, corrupt_lines, .. } = self.read;
-        let Before { samplers, worker } = match &self.before {
+        let Before { mut samplers, worker, mut filters } = match &self.before {
             Some(Ok(before)) => before.clone(),
             Some(Err(error)) => return Err(LearnError::Rows(error.to_string())),
-            None => Before { samplers: self.rows.sampler_states()?, worker: None },
+            None => Before { samplers: self.rows.sampler_states()?, worker: None, filters: Vec::new() },
         };
+        if let Some(ranks) = &self.ranks {
+            samplers.resize(ranks.world_size as usize, None);
+            filters.resize(ranks.world_size as usize, Filters::new());
+        }
         let worker = worker.map_or_else(|| self.rows.learner()?.save().map_err(LearnError::from), Ok)?;
         let disturbances = self.disturbances + self.rows.disturbances();
-        let state = State { worker, samplers, disturbances, blackholed_env_steps, corrupt_lines };
+        let state = State { worker, samplers, disturbances, blackholed_env_steps, corrupt_lines, filters };
         Ok(postcard::to_allocvec(&state).map_err(|_| not_a_state())?)
     }
 
     /// Continues from a [state](Self::state).
     pub(crate) fn restore(&mut self, state: &[u8]) -> Result<(), LearnError> {
-        let State { worker: own, samplers, disturbances, blackholed_env_steps, corrupt_lines } =
+        let State { worker: own, mut samplers, disturbances, blackholed_env_steps, corrupt_lines, filters } =
             postcard::from_bytes(state).map_err(|_| not_a_state())?;
         let worker = self.rows.learner()?;
         worker.restore(&own)?;
@@ -211,6 +229,14 @@ impl LocalWorker {
         let vars = worker.global_vars();
         self.rows.sync(&vars)?;
         self.disturbances = disturbances;
+        if let Some(rank) = self.ranks.as_ref().map(|ranks| ranks.rank as usize).filter(|_| !filters.is_empty()) {
+            let filter = |(id, bytes): (&PolicyId, &Vec<u8>)| {
+                Ok((id.clone(), Filter::decode(bytes).map_err(|_| not_a_state())?))
+            };
+            self.filters = filters.get(rank).into_iter().flatten().map(filter).collect::<Result<_, RolloutError>>()?;
+            self.before = Some(Ok(Before { samplers: samplers.clone(), worker: Some(own), filters }));
+            samplers = vec![samplers.get(rank).cloned().flatten()];
+        }
         self.rows.set_sampler_states(samplers)?;
         self.read = ReadMetrics::counted(blackholed_env_steps, corrupt_lines);
         Ok(())
@@ -219,12 +245,13 @@ impl LocalWorker {
     /// Samples or reads a train batch, and lets the policies learn from it. `None` after an interruption: then nothing was
     /// learned, and [`state`](Self::state) is that after the batch before. `results` are what is known of the run.
     pub(crate) fn iterate(&mut self, mut results: Results) -> Result<Option<Iterated>, LearnError> {
-        if let Some(ranks) = self.ranks.take() {
-            self.rows.learner()?.setup_data_parallel(&ranks)?;
+        match self.ranks.clone() {
+            Some(ranks) if self.rows.learner()?.data_parallel().is_none() => self.join(&ranks)?,
+            Some(_) => {}
+            // Where it cannot be had, the checkpoint fails and not the run.
+            None => self.before = self.is_saved.then(|| self.look_back()),
         }
         let mut warnings = self.rows.tend()?;
-        // Where it cannot be had, the checkpoint fails and not the run.
-        self.before = self.is_saved.then(|| self.look_back());
         let wanted = self.config.train_batch_size.max(1) as usize;
         let (mut batches, mut steps) = (Vec::new(), 0);
         let (mut ended, mut read) = (Vec::<RolloutMetrics>::new(), ReadMetrics::default());
@@ -247,7 +274,7 @@ impl LocalWorker {
             *vars.num_grad_updates_per_policy.entry(id.clone()).or_default() += 1;
         }
         self.rows.sync(&vars)?;
-        self.before = None;
+        self.before = if self.ranks.is_some() && self.is_saved { Some(self.look_back_together()?) } else { None };
         self.read.follow(read);
         results.insert(ENV_STEPS.into(), vars.timestep as f64);
         let summary = EpisodeSummary::of(&ended);
@@ -268,22 +295,72 @@ impl LocalWorker {
     fn look_back(&mut self) -> Result<Before, LearnError> {
         let has_filter = self.config.observation_filter != FilterKind::NoFilter;
         let worker = if has_filter { Some(self.rows.learner()?.save()?) } else { None };
-        Ok(Before { samplers: self.rows.sampler_states()?, worker })
+        Ok(Before { samplers: self.rows.sampler_states()?, worker, filters: Vec::new() })
+    }
+
+    /// Joins the other ranks, all of which resume from one checkpoint or begin anew.
+    fn join(&mut self, config: &DataParallelConfig) -> Result<(), LearnError> {
+        let learner = self.rows.learner()?;
+        learner.setup_data_parallel(config)?;
+        if !self.filters.is_empty() {
+            // The filters that it has now are those of rank 0.
+            learner.filters(true)?;
+            learner.sync_filters(&std::mem::take(&mut self.filters))?;
+        }
+        let begun = learner.global_vars().timestep;
+        let own = [&begun.to_le_bytes()[..], &[u8::from(self.is_saved)]].concat();
+        for (rank, bytes) in (0..).zip(self.gather("beginning of the run", &own, own.len())?) {
+            let (steps, is_saved) = number_and_flag(rank, &bytes)?;
+            if steps != begun {
+                let text = format!("rank {rank} begins after {steps} env steps, rank {} after {begun}", config.rank);
+                return Err(LearnError::Rows(format!("{text}: resume all ranks from the same run directory, or none")));
+            }
+            self.is_saved |= is_saved;
+        }
+        if self.is_saved {
+            self.before = Some(self.look_back_together()?);
+        }
+        Ok(())
+    }
+
+    /// Returns where all ranks are, for a checkpoint of rank 0; in it an error if that takes too many bytes to be exchanged.
+    fn look_back_together(&mut self) -> Result<Result<Before, LearnError>, LearnError> {
+        let Before { mut samplers, worker, .. } = self.look_back()?;
+        let mut filters = Filters::new();
+        if worker.is_some() {
+            filters = self.rows.learner()?.filters(false)?.into_iter().map(|(id, own)| (id, own.encode())).collect();
+        }
+        let own = postcard::to_allocvec(&(samplers.pop().flatten(), filters)).map_err(|_| not_a_state())?;
+        let limit = RANK_STATES_BYTES / self.ranks.as_ref().map_or(1, |ranks| ranks.world_size.max(1)) as usize;
+        let fitting = if own.len() > limit { &[] } else { own.as_slice() };
+        let mut before = Before { samplers, worker, filters: Vec::new() };
+        for (rank, bytes) in self.gather("states of samplers", fitting, limit)?.into_iter().enumerate() {
+            let Ok((sampler, filters)) = postcard::from_bytes(&bytes) else {
+                let text = format!("the state of rank {rank}'s sampler has more than {limit} bytes");
+                return Ok(Err(LearnError::Rows(text)));
+            };
+            before.samplers.push(sampler);
+            before.filters.push(filters);
+        }
+        Ok(Ok(before))
+    }
+
+    /// Exchanges bytes with all ranks; without others returns its own.
+    fn gather(&mut self, step: &str, own: &[u8], limit: usize) -> Result<Vec<Vec<u8>>, LearnError> {
+        match self.rows.learner()?.data_parallel() {
+            Some(ranks) => Ok(ranks.all_gather(step, own, limit)?),
+            None => Ok(vec![own.to_vec()]),
+        }
     }
 
     /// Returns the env steps of all ranks together; `None` if any of them was interrupted.
     fn agree(&mut self, steps: u64) -> Result<Option<u64>, LearnError> {
         let is_interrupted = self.is_interrupted.load(Ordering::Relaxed);
-        let Some(ranks) = self.rows.learner()?.data_parallel() else {
-            return Ok(Some(steps).filter(|_| !is_interrupted));
-        };
         let own = [&steps.to_le_bytes()[..], &[u8::from(is_interrupted)]].concat();
         let mut sum = Some(0u64);
-        for (rank, bytes) in (0..).zip(ranks.all_gather("env steps of an iteration", &own, own.len())?) {
-            let protocol = || AllReduceError::Protocol { rank, reason: "a number of env steps was expected".into() };
-            let (steps, is_interrupted) = bytes.split_first_chunk().ok_or_else(protocol)?;
-            let steps = Some(u64::from_le_bytes(*steps)).filter(|_| is_interrupted == [0]);
-            sum = sum.zip(steps).map(|(sum, steps)| sum.saturating_add(steps));
+        for (rank, bytes) in (0..).zip(self.gather("env steps of an iteration", &own, own.len())?) {
+            let (steps, is_interrupted) = number_and_flag(rank, &bytes)?;
+            sum = sum.filter(|_| !is_interrupted).map(|sum| sum.saturating_add(steps));
         }
         Ok(sum)
     }
@@ -337,6 +414,13 @@ fn joined(batches: &[AnyBatch]) -> Result<AnyBatch, BatchError> {
         }
         MultiAgentBatch::concat(&batches).map(AnyBatch::Multi)
     })
+}
+
+/// What a rank has sent: a number, and a byte that is 0 or 1.
+fn number_and_flag(rank: u32, bytes: &[u8]) -> Result<(u64, bool), AllReduceError> {
+    let protocol = || AllReduceError::Protocol { rank, reason: "a number of env steps was expected".into() };
+    let (number, flag) = bytes.split_first_chunk().ok_or_else(protocol)?;
+    Ok((u64::from_le_bytes(*number), flag == [1]))
 }
 
 fn not_a_state() -> RolloutError {

@@ -248,6 +248,11 @@ impl RunRequest {
         }
     }
 
+    /// How many ranks learn together, if they do.
+    pub(super) fn world_size(&self) -> Option<u32> {
+        self.data_parallel.as_ref().map(|ranks| ranks.world_size)
+    }
+
     /// The weights to begin with, as workers are sent them: version 0 is what they build themselves.
     pub(super) fn given_weights(&self) -> Option<Weights> {
         self.init_weights.as_ref().map(|weights| weights.with_version(WeightsVersion(1)))

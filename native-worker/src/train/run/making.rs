@@ -144,6 +144,10 @@ impl Run {
     /// one.
     fn resumed(place: RunPlace<'_>, resumed: Resumed) -> Result<Self, StartError> {
         let Resumed { request, saved, directory, output, regenerated, workers } = resumed;
+        let (ranks, now) = (saved.as_ref().map(|saved| saved.progress.world_size), request.world_size());
+        if let Some(saved) = ranks.filter(|saved| *saved != now) {
+            return Err(StartError::Ranks { saved, now });
+        }
         let request = request.written_out()?;
         let prepared = place.prepare(&request, workers)?;
         let kept = saved.as_ref().map_or((0, 0), |saved| (saved.progress.metrics_bytes, saved.progress.journal_bytes));
@@ -346,7 +350,7 @@ impl Resumed {
         let begun = request.run_dir.as_deref().map_or(Ok(None), output_series)?;
         let kept = saved.as_ref().and_then(|saved| saved.progress.output.clone());
         let output = kept.or_else(|| begun.map(OutputPlace::start_of));
-        let directory = Some(Directory { lock, on_disk });
+        let directory = lock.map(|lock| Directory { lock, on_disk });
         Ok(Self { request, saved, directory, output, regenerated, workers })
     }
 }

@@ -119,6 +119,11 @@ pub(crate) enum StartError {
     Config(#[from] RunRequestError),
     #[error("the learner's state: {0}")]
     Learner(#[from] LearnError),
+    #[error(
+        "the run was saved by {} and would be resumed by {}: resume it with the --data-parallel and --world-size that it began with",
+        ranks(*.saved), ranks(*.now)
+    )]
+    Ranks { saved: Option<u32>, now: Option<u32> },
     #[error("cannot start the learner's thread: {0}")]
     Thread(#[from] io::Error),
     #[error(transparent)]
@@ -137,6 +142,10 @@ pub(crate) enum StartError {
     Busy,
     #[error("the hub has stopped")]
     HubGone,
+}
+
+fn ranks(world_size: Option<u32>) -> String {
+    world_size.map_or_else(|| "one process that learns alone".into(), |ranks| format!("{ranks} ranks"))
 }
 
 impl Run {
