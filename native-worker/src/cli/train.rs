@@ -198,7 +198,7 @@ impl TrainArgs {
             self.extra_environ.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let worker = Some(self.worker_spec.spec()).filter(|spec| !spec.is_default());
         let FileFlags { input_config, callbacks, .. } = &self.files;
-        let flags: [(&str, Option<Value>); 25] = [
+        let flags: [(&str, Option<Value>); 26] = [
             ("env", given(&self.env)?),
             ("env_config", given(&self.env_config)?),
             ("algorithm", given(&self.algo)?),
@@ -218,6 +218,7 @@ impl TrainArgs {
             ("evaluation.episodes", given(&self.files.evaluation_episodes)?),
             ("evaluation.timeout_s", given(&self.files.evaluation_timeout)?),
             ("evaluation.horizon", given(&self.files.evaluation_horizon)?),
+            ("evaluation.render", given(&Some(true).filter(|_| self.files.evaluation_render))?),
             ("input", given(&self.files.source()?)?),
             ("io_config", given(input_config)?),
             ("callbacks", given(&Some(callbacks).filter(|names| !names.is_empty()))?),
@@ -240,10 +241,11 @@ impl TrainArgs {
 
     /// The same with the flags that say which fragments make a batch.
     fn with_mode(&self, mut config: RunConfig) -> Result<RunConfig, Failure> {
+        let FileFlags { evaluation_episodes, evaluation_timeout, evaluation_render, .. } = &self.files;
         let speaks_of_it =
-            self.files.evaluation_episodes.is_some_and(|n| n > 0) || self.files.evaluation_timeout.is_some();
+            evaluation_episodes.is_some_and(|n| n > 0) || evaluation_timeout.is_some() || *evaluation_render;
         if speaks_of_it && config.evaluation.interval == 0 && !config.reads_input() {
-            let flags = "--evaluation-episodes and --evaluation-timeout";
+            let flags = "--evaluation-episodes, --evaluation-timeout and --evaluation-render";
             return Err(Failure::usage(format!("{flags} are of no use without --evaluation-interval: say how often")));
         }
         config.mode = self.mode.mode()?.unwrap_or(config.mode);

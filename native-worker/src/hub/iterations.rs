@@ -169,11 +169,13 @@ impl Actor {
             Some(Ok(evaluated)) => evaluated,
         };
         let news = run.write_evaluation(&evaluated);
+        let fault = evaluated.fault.clone();
         self.dashboard.evaluations.push(&Message::Evaluation(evaluated.metrics.point(number)));
         self.dashboard.evaluation_trace =
             evaluated.env_trace(number).and_then(|trace| Frame::new(&Message::EvaluationTrace(trace)).ok());
         self.dashboard.is_trace_new = true;
         self.note_lines(news);
+        fault.into_iter().for_each(|fault| self.notice(1, fault));
     }
 
     /// After a batch: the end, or the next one; not before the evaluation that the run waits for.

@@ -247,7 +247,7 @@ impl Run {
             Some(filter) => filter.publish(&weights),
         };
         let consumer = Consumer::Learner { thread: LearnerThread::spawn(learners)?, output: start.output };
-        let evaluation = RunEvaluation::of(&request.config);
+        let evaluation = RunEvaluation::of(&request);
         let state = RunLoopConfig {
             layout,
             env_state,
@@ -289,7 +289,7 @@ impl Run {
             ..place.of_loop(&request, worker.weights()?)
         };
         let gamma = gamma_of(worker.postprocessing());
-        let evaluation = RunEvaluation::of(&request.config).filter(|_| rank == 0);
+        let evaluation = RunEvaluation::of(&request).filter(|_| rank == 0);
         let consumer = Consumer::Local(LearnerThread::spawn(worker)?, interruption);
         let mut run = Self::with(place, request, state, consumer, gamma)?;
         run.worker_terms.num_workers = 0;
