@@ -297,6 +297,14 @@ impl RunRequest {
         })
     }
 
+    /// Checks that its rows can be made over leases, by making its environment and its policies once.
+    ///
+    /// # Errors
+    /// [`RunRequestError`] names what is wrong.
+    pub(crate) fn check_leased(&self, registry: &Registry) -> Result<(), RunRequestError> {
+        self.clone().written_out()?.prepare_leased(registry, Kernels::PORTABLE).map(drop)
+    }
+
     /// Ranks sample by themselves, and end together.
     fn check_ranks(&self) -> Result<(), RunConfigError> {
         let refused = |path, reason: &str| Err(RunConfigError::NotLeased { path, reason: reason.into() });

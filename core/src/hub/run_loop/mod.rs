@@ -385,6 +385,7 @@ impl RunLoop {
     fn may_begin_ahead(&self) -> bool {
         self.is_sampling_only()
             && self.next_weights.is_none()
+            && self.filter.is_none()
             && self.begun.saturating_mul(self.steps_per_iteration()) < self.config.stop.env_steps
             && self.group.may_begin(self.weights.version())
     }

@@ -28,7 +28,7 @@ use super::{
         output::{OutputPlace, RunOutput},
         read_metrics::ReadMetrics,
         request::Prepared,
-        run_dir::{RunDir, RunDirError, output_series},
+        run_dir::{RunDir, RunDirError, SAMPLE, output_series},
         saving::{RunFiles, Saved, SavedRun, lock},
     },
     RolledBack, Run, StartError, Task, WorkerTerms,
@@ -133,7 +133,11 @@ impl Run {
     /// Takes the directory of a run that is new: once nothing prevents its beginning any more.
     pub(crate) fn create_files(&mut self) -> Result<(), StartError> {
         if let (Some(path), None) = (&self.request.run_dir, &self.files) {
-            let dir = RunDir::create(path, self.config(), self.request.init_weights.as_ref())?;
+            let mut config = self.config().clone();
+            if self.state.is_sampling_only() {
+                config.algorithm = Some(SAMPLE.into());
+            }
+            let dir = RunDir::create(path, &config, self.request.init_weights.as_ref())?;
             self.output().map_or(Ok(()), |output| dir.note_output(output.series()))?;
             self.files = Some(RunFiles::new(dir, self.config().checkpoint_interval, None)?);
         }
@@ -231,14 +235,7 @@ impl Run {
             None => (learners.weights()?, Vec::new()),
         };
         let ids = learners.ids();
-        // Of a run that is resumed, the filter's statistics are among the weights.
-        let (mut weights, mut filter) = (weights, None);
-        if rollout.observation_filter != FilterKind::NoFilter {
-            (weights, filter) = RunFilter::split_from(&weights, &ids)?;
-        }
-        if filter.is_none() {
-            filter = RunFilter::new(rollout.observation_filter, &layout.filtered(), &ids, weights.version())?;
-        }
+        let (weights, mut filter) = filter_of(rollout.observation_filter, &layout, &ids, weights)?;
         if !is_new {
             learners.restore(&weights, &state)?;
         }
@@ -302,13 +299,16 @@ impl Run {
         request: RunRequest,
         batches: mpsc::Sender<Vec<SlotFragment>>,
     ) -> Result<Self, StartError> {
+        let request = request.written_out()?;
         let parts = request.prepare_leased(place.registry, place.kernels)?;
-        let mut state = RunLoopConfig::sampling(place.number, request.config.clone(), &parts)?;
-        if let Some(weights) = request.given_weights() {
-            state.weights = weights;
-        }
-        let shown = place.of_loop(&request, state.weights.clone());
-        let state = RunLoopConfig { run_dir: shown.run_dir, pace: shown.pace, first_lease: shown.first_lease, ..state };
+        request.run_dir.as_deref().map_or(Ok(()), RunDir::check_free)?;
+        let state = RunLoopConfig::sampling(place.number, request.config.clone(), &parts)?;
+        let weights = request.given_weights().unwrap_or(state.weights);
+        let kind = request.config.rollout.observation_filter;
+        let (weights, mut filter) = filter_of(kind, &state.layout, &state.policies, weights)?;
+        let weights = filter.as_mut().map_or_else(|| weights.clone(), |filter| filter.publish(&weights));
+        let RunLoopConfig { run_dir, pace, first_lease, .. } = place.of_loop(&request, weights.clone());
+        let state = RunLoopConfig { run_dir, pace, first_lease, weights, filter, ..state };
         Self::with(place, request, state, Consumer::Taker(batches), 1.0)
     }
 
@@ -404,6 +404,22 @@ impl WorkerTerms {
             hung_timeout: hung.map(Micros::from_secs_f64),
         }
     }
+}
+
+/// Returns the weights without statistics of observations, and the filter that a run with it continues from those.
+fn filter_of(
+    kind: FilterKind,
+    layout: &FragmentLayout,
+    policies: &[PolicyId],
+    weights: Weights,
+) -> Result<(Weights, Option<RunFilter>), StartError> {
+    if kind == FilterKind::NoFilter {
+        return Ok((weights, None));
+    }
+    let (weights, found) = RunFilter::split_from(&weights, policies)?;
+    let new = || RunFilter::new(kind, &layout.filtered(), policies, weights.version());
+    let filter = found.map_or_else(new, |found| Ok(Some(found)))?;
+    Ok((weights, filter))
 }
 
 fn gamma_of(postprocessing: Postprocessing) -> f64 {

@@ -202,6 +202,12 @@ impl Run {
         }
     }
 
+    /// Counts a batch that the caller has taken.
+    pub(crate) fn handle_taken(&mut self, now: Micros) -> IterationMetrics {
+        self.state.handle_taken(now);
+        IterationMetrics::new(&self.state, &UpdateStats::default(), now)
+    }
+
     /// Writes what decided on the batches, if the run has files and needs it to be replayed.
     pub(crate) fn write_journal(&mut self) -> Vec<LineNews> {
         let mut news = Vec::new();

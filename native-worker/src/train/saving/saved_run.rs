@@ -14,7 +14,10 @@ use rollmesh_core::{
 };
 
 use super::{
-    super::{RunRequest, run_dir::INIT_WEIGHTS},
+    super::{
+        RunRequest,
+        run_dir::{INIT_WEIGHTS, SAMPLE},
+    },
     differences::{Differences, between},
     saver::LEDGER,
     snapshot::{CONFIG, Contents, Progress},
@@ -60,6 +63,9 @@ pub enum ResumeError {
     /// There was never a run.
     #[error("{0} holds no run: begin one with --run-dir {0}")]
     NoRun(PathBuf),
+    /// It only samples.
+    #[error("{0} holds rows of `rollmesh sample`, which cannot be resumed: sample into another directory")]
+    SamplesOnly(PathBuf),
     /// Another process has it.
     #[error("the run in {0} is going on in another process: stop that first")]
     Busy(PathBuf),
@@ -249,6 +255,9 @@ impl Left {
     fn read(dir: &Path, lock: Option<File>) -> Result<Self, ResumeError> {
         check_is_run(dir)?;
         let config = config_at(&dir.join(CONFIG))?;
+        if config.algorithm.as_deref() == Some(SAMPLE) {
+            return Err(ResumeError::SamplesOnly(dir.into()));
+        }
         let checkpoints = dir.join(CHECKPOINTS_DIR);
         let found = match checkpoints.is_dir() {
             true => {
