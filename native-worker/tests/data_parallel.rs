@@ -53,6 +53,13 @@ fn rank_with(port: u16, rank: u32, world_size: u32, args: &[&str]) -> Process {
     Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", TOKEN))
 }
 
+/// A number that differs from call to call.
+fn any() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+
+    RandomState::new().hash_one(TOKEN)
+}
+
 fn config(num_envs: u32) -> String {
     format!(
         r#"{{"env": "CartPole-v1", "num_workers": 0, "num_envs": {num_envs}, "rollout_fragment_length": 50, "train_batch_size": 200, "seed": 4,
@@ -204,6 +211,8 @@ async fn ranks_resume_with_same_bits_after_any_is_killed() {
             let [first, second] = start();
             let target = (kill * iterations / (kills + 1)) as usize;
             until("some iterations", || lines(&at.join("run/metrics.jsonl")) >= target).await;
+            // Anywhere within what follows.
+            tokio::time::sleep(Duration::from_micros(any() % 20_000)).await;
             let (victim, survivor) = if kill % 2 == 0 { (first, second) } else { (second, first) };
             victim.signal(Signal::KILL);
             assert_eq!(victim.finish().await.status.code(), None);
