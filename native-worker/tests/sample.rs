@@ -84,10 +84,11 @@ async fn workers_make_the_rows_of_this_process() {
     });
     assert_eq!(here.await, there.await);
     for (args, message) in [
-        (["--kernels", "portable"], "workers choose their kernels themselves"),
-        (["--env", "External-v0"], "clients drive the environments of this process"),
+        (&["--kernels", "portable"][..], "workers choose their kernels themselves"),
+        (&["--mode", "async", "--observation-filter", "MeanStdFilter"], "for which workers wait: leave --mode"),
+        (&["--env", "External-v0"], "clients drive the environments of this process"),
     ] {
-        let end = Process::start(["sample", "--num-workers", "2"].iter().chain(&args)).finish_with(2).await;
+        let end = Process::start(["sample", "--num-workers", "2"].iter().chain(args)).finish_with(2).await;
         assert!(end.stderr.contains(message), "{}", end.stderr);
     }
 }

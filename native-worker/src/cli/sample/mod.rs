@@ -240,6 +240,11 @@ fn with_workers(
     }
     let log = Log::new(&config).map_err(Failure::usage)?;
     let mode = args.mode.mode()?.unwrap_or(SamplingMode::Synchronous);
+    if !mode.is_synchronous() && config.observation_filter != FilterKind::NoFilter {
+        let message = "the statistics of an observation filter change with every iteration, for which workers wait: leave \
+                       --mode or the filter out";
+        return Err(Failure::usage(message));
+    }
     let is_cut = is_single && config.batch_mode == BatchMode::TruncateEpisodes;
     let slots = u64::from(config.num_envs.max(1));
     let each = args.env_steps.div_ceil(slots);
