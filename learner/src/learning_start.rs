@@ -4,9 +4,10 @@ use rollmesh_core::{
     config::ConfigError,
     filter::{FilterError, FilterKind, FilterTensorError, RunFilter},
     hub::{BatchConsumer, RunLoop, RunLoopConfig},
-    ids::LeaseId,
+    ids::{LeaseId, PolicyId},
     policy::Postprocessing,
     run::RunConfig,
+    sampler::FragmentLayout,
     time::Micros,
     weights::Weights,
     worker::LearningParts,
@@ -59,18 +60,11 @@ impl LearningStart {
         let mut learners = Learners::new(policies, rollout.policies_to_train.clone(), callbacks, info)?;
         let ids = learners.ids();
         let is_new = saved.is_none();
-        let (mut weights, state) = match saved {
+        let (weights, state) = match saved {
             Some(saved) => saved,
             None => (learners.weights()?, Vec::new()),
         };
-        // Of a run that is resumed, the filter's statistics are among the weights.
-        let mut filter = None;
-        if rollout.observation_filter != FilterKind::NoFilter {
-            (weights, filter) = RunFilter::split_from(&weights, &ids)?;
-        }
-        if filter.is_none() {
-            filter = RunFilter::new(rollout.observation_filter, &layout.filtered(), &ids, weights.version())?;
-        }
+        let (weights, mut filter) = filter_of(rollout.observation_filter, &layout, &ids, weights)?;
         if !is_new {
             learners.restore(&weights, &state)?;
         }
@@ -95,6 +89,26 @@ impl LearningStart {
         };
         Ok(Self { learners, config, postprocessing })
     }
+}
+
+/// Returns weights without statistics of observations, and the filter of a run, which continues from those statistics if there
+/// are any, as in a run that is resumed.
+///
+/// # Errors
+/// [`LearningStartError::Filter`], [`LearningStartError::FilterTensors`].
+pub fn filter_of(
+    kind: FilterKind,
+    layout: &FragmentLayout,
+    policies: &[PolicyId],
+    weights: Weights,
+) -> Result<(Weights, Option<RunFilter>), LearningStartError> {
+    if kind == FilterKind::NoFilter {
+        return Ok((weights, None));
+    }
+    let (weights, found) = RunFilter::split_from(&weights, policies)?;
+    let new = || RunFilter::new(kind, &layout.filtered(), policies, weights.version());
+    let filter = found.map_or_else(new, |found| Ok(Some(found)))?;
+    Ok((weights, filter))
 }
 
 /// Returns the settings of a run with those of its algorithm, the number of its slots and the size of its batches written out.

@@ -13,7 +13,7 @@ use std::{
 use rollmesh::checkpoint::PolicyCheckpoint;
 use rollmesh_core::weights::Weights;
 use support::{
-    Process, json,
+    Process, is_long, json,
     process::{Finished, Signal},
     until,
 };
@@ -35,13 +35,29 @@ fn port() -> u16 {
 /// A rank of several, of which the first writes the directory `run`.
 fn rank(at: &Path, port: u16, rank: u32, world_size: u32, iterations: u64) -> Process {
     let file = |name: &str| at.join(name).display().to_string();
-    let (address, rank, world_size) = (format!("127.0.0.1:{port}"), rank.to_string(), world_size.to_string());
     let (config, run, env_steps) =
         (file("half.json"), file("run"), iterations.saturating_mul(200).min(1 << 40).to_string());
-    let args =
-        ["train", "--json", "--no-dashboard", "--config", &config, "--max-env-steps", &env_steps, "--run-dir", &run];
+    let begin = ["--config", &config, "--max-env-steps", &env_steps, "--run-dir", &run, "--checkpoint-interval", "3"];
+    rank_with(port, rank, world_size, &begin)
+}
+
+/// A rank of several that resume the run of the first one.
+fn resumed(at: &Path, port: u16, rank: u32, world_size: u32) -> Process {
+    rank_with(port, rank, world_size, &["--resume", &at.join("run").display().to_string()])
+}
+
+fn rank_with(port: u16, rank: u32, world_size: u32, args: &[&str]) -> Process {
+    let (address, rank, world_size) = (format!("127.0.0.1:{port}"), rank.to_string(), world_size.to_string());
     let ranks = ["--data-parallel", &address, "--rank", &rank, "--world-size", &world_size];
-    Process::start_with(args.iter().chain(&ranks), |command| _ = command.env("ROLLMESH_TOKEN", TOKEN))
+    let args = ["train", "--json", "--no-dashboard"].iter().chain(&ranks).chain(args);
+    Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", TOKEN))
+}
+
+/// A number that differs from call to call.
+fn any() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+
+    RandomState::new().hash_one(TOKEN)
 }
 
 fn config(num_envs: u32) -> String {
@@ -166,6 +182,74 @@ async fn an_interruption_of_one_ends_all_and_keeps_what_was_learned() {
     }
     assert_eq!(iterations, [lines(&directory.path().join("run/metrics.jsonl")).into(), iterations[0].clone()]);
     assert!(directory.path().join("run/policy.json").exists());
+}
+
+/// The loss of a rank ends the others; all of them resume from the newest checkpoint, which holds the state of each.
+#[tokio::test]
+async fn ranks_resume_with_same_bits_after_any_is_killed() {
+    let (kills, iterations) = if is_long() { (20, 200) } else { (2, 40) };
+    for filter in ["NoFilter", "MeanStdFilter"] {
+        let [calm, killed] = [directory(), directory()];
+        for directory in [&calm, &killed] {
+            let config =
+                config(2).replace("\"seed\": 4", &format!("\"seed\": 4, \"observation_filter\": \"{filter}\""));
+            std::fs::write(directory.path().join("half.json"), config).unwrap();
+        }
+        let port_of_calm = port();
+        let other = rank(calm.path(), port_of_calm, 1, 2, iterations);
+        rank(calm.path(), port_of_calm, 0, 2, iterations).finish_with(0).await;
+        other.finish_with(0).await;
+
+        let at = killed.path();
+        let start = || {
+            let (port, has_begun) = (port(), at.join("run/config.toml").exists());
+            let number =
+                |number| if has_begun { resumed(at, port, number, 2) } else { rank(at, port, number, 2, iterations) };
+            [number(0), number(1)]
+        };
+        for kill in 1..=kills {
+            let [first, second] = start();
+            let target = (kill * iterations / (kills + 1)) as usize;
+            until("some iterations", || lines(&at.join("run/metrics.jsonl")) >= target).await;
+            // Anywhere within what follows.
+            tokio::time::sleep(Duration::from_micros(any() % 20_000)).await;
+            let (victim, survivor) = if kill % 2 == 0 { (first, second) } else { (second, first) };
+            victim.signal(Signal::KILL);
+            assert_eq!(victim.finish().await.status.code(), None);
+            survivor.finish_with(1).await;
+        }
+        for rank in start() {
+            rank.finish_with(0).await;
+        }
+        assert_eq!(learned(&at.join("run")), learned(&calm.path().join("run")), "{filter}");
+        assert_eq!(lines(&at.join("run/metrics.jsonl")) as u64, iterations);
+    }
+}
+
+#[tokio::test]
+async fn ranks_that_do_not_resume_the_same_run_are_refused() {
+    let directory = directory();
+    let at = directory.path();
+    let begun = port();
+    let other = rank(at, begun, 1, 2, 3);
+    rank(at, begun, 0, 2, 3).finish_with(0).await;
+    other.finish_with(0).await;
+    let further = ["--resume", &at.join("run").display().to_string(), "--max-env-steps", "1000"];
+    let fresh = port();
+    let other = rank(at, fresh, 1, 2, 5);
+    let end = rank_with(fresh, 0, 2, &further).finish_with(1).await;
+    let text = "rank 1 begins after 0 env steps, rank 0 after 600: resume all ranks from the same run directory";
+    assert!(end.stderr.contains(text), "{}", end.stderr);
+    other.finish_with(1).await;
+    for now in ["3 ranks", "one process that learns alone"] {
+        let resumed = match now {
+            "3 ranks" => rank_with(port(), 0, 3, &further),
+            _ => Process::start(["train", "--no-dashboard"].iter().chain(&further)),
+        };
+        let end = resumed.finish_with(1).await;
+        let text = format!("the run was saved by 2 ranks and would be resumed by {now}: ");
+        assert!(end.stderr.contains(&text), "{}", end.stderr);
+    }
 }
 
 #[tokio::test]

@@ -84,11 +84,11 @@ async fn workers_make_the_rows_of_this_process() {
     });
     assert_eq!(here.await, there.await);
     for (args, message) in [
-        (["--kernels", "portable"], "workers choose their kernels themselves"),
-        (["--observation-filter", "MeanStdFilter"], "without a learner nothing brings the statistics"),
-        (["--env", "External-v0"], "clients drive the environments of this process"),
+        (&["--kernels", "portable"][..], "workers choose their kernels themselves"),
+        (&["--mode", "async", "--observation-filter", "MeanStdFilter"], "for which workers wait: leave --mode"),
+        (&["--env", "External-v0"], "clients drive the environments of this process"),
     ] {
-        let end = Process::start(["sample", "--num-workers", "2"].iter().chain(&args)).finish_with(2).await;
+        let end = Process::start(["sample", "--num-workers", "2"].iter().chain(args)).finish_with(2).await;
         assert!(end.stderr.contains(message), "{}", end.stderr);
     }
 }
@@ -128,6 +128,63 @@ async fn workers_sample_what_a_file_says() {
             _ => &["default_policy"],
         };
         assert_eq!(keys(&one["policies"]), policies, "{name}");
+    }
+}
+
+/// Their observations are normalised by the statistics of the iterations before, in slot order.
+#[tokio::test]
+async fn rows_with_a_filter_do_not_depend_on_workers() {
+    let pendulum = ["sample", "--json", "--env", "Pendulum-v1", "--num-envs", "6", "--rollout-fragment-length", "50"];
+    let traffic = ["sample", "--json", "--env", "MultiAgentTrafficGrid-v0", "--num-envs", "6"];
+    for game in [&pendulum[..], &traffic[..]] {
+        let hash = async |workers: &str, filter: &str| {
+            let flags = ["--env-steps", "1500", "--observation-filter", filter, "--num-workers", workers];
+            let summary = json(&Process::start(game.iter().chain(&flags)).finish_with(0).await.stdout);
+            summary["rollout_hash"].as_str().unwrap().to_owned()
+        };
+        let here = hash("0", "MeanStdFilter").await;
+        for workers in ["1", "2"] {
+            assert_eq!(hash(workers, "MeanStdFilter").await, here, "{workers} workers");
+        }
+        assert_ne!(hash("1", "NoFilter").await, here);
+    }
+}
+
+/// As every run; the policy in it can be evaluated and sampled with, its filter included.
+#[tokio::test]
+async fn run_directory_of_sample_is_that_of_every_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let filter = ["--observation-filter", "MeanStdFilter"];
+    for (workers, flags) in [("0", &[][..]), ("2", &[]), ("0", &filter), ("2", &filter)] {
+        let run = path(&format!("{workers}-{}", flags.len()));
+        let args = ["--env-steps", "25600", "--num-workers", workers, "--run-dir", &run];
+        let summary = sample(&[&args[..], flags].concat()).await;
+        let plain = sample(&[&["--env-steps", "25600"], flags].concat()).await;
+        assert_eq!(summary["rollout_hash"], plain["rollout_hash"]);
+        let read = |name: &str| std::fs::read_to_string(format!("{run}/{name}")).unwrap();
+        let lines: Vec<Value> = read("metrics.jsonl").lines().map(json).collect();
+        let (iterations, last) = (lines.len(), lines.last().unwrap());
+        assert_eq!((iterations, &last["iteration"], &last["env_steps"]), (2, &2.into(), &25_600.into()));
+        let ended = json(&read("summary.json"));
+        assert_eq!(
+            (&ended["end"], &ended["algo"], &ended["env_steps"]),
+            (&"finished".into(), &"sample".into(), &25_600.into())
+        );
+        assert!(read("config.toml").contains("num_slots = 64"));
+        let acts = ["sample", "--json", "--checkpoint", &run, "--env-steps", "200", "--num-envs", "2"];
+        Process::start(acts).finish_with(0).await;
+        let again = ["sample", "--env-steps", "64", "--run-dir", &run];
+        let end = Process::start(again).finish_with(2).await;
+        assert!(end.stderr.contains("already holds a run, which cannot be resumed"), "{}", end.stderr);
+        let resumed = Process::start(["train", "--resume", &run]).finish_with(2).await;
+        assert!(
+            resumed.stderr.contains("holds rows of `rollmesh sample`, which cannot be resumed"),
+            "{}",
+            resumed.stderr
+        );
+        let listed = Process::start(["runs", &run]).finish_with(0).await;
+        assert!(listed.stdout.contains("CartPole-v1 with sample"), "{}", listed.stdout);
     }
 }
 

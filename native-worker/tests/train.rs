@@ -403,6 +403,35 @@ async fn a_run_is_evaluated_beside_itself_and_its_policy_afterwards() {
     assert_eq!(beside.weights_hash(), undisturbed(2_000).await);
 }
 
+#[tokio::test]
+async fn every_kind_of_run_draws_the_first_episode_of_each_evaluation() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (samples, recorded) = (path("samples"), format!("monitor_path={}", path("recorded")));
+    let sample = ["sample", "--env-steps", "400", "--num-envs", "2", "--output", &samples];
+    Process::start(sample).finish_with(0).await;
+    let kinds: [(u32, &[&str]); 5] = [
+        (2, &[]),
+        (0, &[]),
+        (0, &["--set", &recorded]),
+        (0, &["--algo", "bc", "--input", &samples]),
+        (1, &["--algo", "bc", "--input", &samples]),
+    ];
+    for (workers, flags) in kinds {
+        let drawn = ["--evaluation-interval", "2", "--evaluation-episodes", "1", "--evaluation-render"];
+        let setup = Setup::new(workers, 12 / workers.max(1), 1_000_000_000).with(&drawn).with(flags);
+        let run = setup.start();
+        until("two evaluations", || evaluations(&setup).len() >= 2).await;
+        run.signal(Signal::INT);
+        run.finish_with(3).await;
+        for evaluation in evaluations(&setup) {
+            let (gif, iteration) = (evaluation["gif"].as_str().unwrap(), &evaluation["iteration"]);
+            assert_eq!(gif, format!("gifs/iteration-{iteration}.gif"));
+            assert!(std::fs::read(setup.run_dir().join(gif)).unwrap().starts_with(b"GIF89a"), "{flags:?}");
+        }
+    }
+}
+
 /// Each player has a policy of its own.
 #[tokio::test]
 async fn policies_of_a_run_are_evaluated_together_beside_it_and_afterwards() {

@@ -160,7 +160,7 @@ fn messages() -> Vec<Message> {
         Message::WorkerRow(WorkerRow { name: "worker".into(), ..WorkerRow::default() }),
         Message::LedgerReport(LedgerReport { granted: 300, ..LedgerReport::default() }),
         Message::Scale(Scale { request: 1, num_workers: 4 }),
-        Message::Reply(Reply { request: 1, error: "no".into() }),
+        Message::Reply(Reply { request: 1, error: "no".into(), run: 0 }),
         Message::WeightsApplied(WeightsApplied { run: RUN, version: 3 }),
         Message::ManageTokens(ManageTokens { request: 1, action: 1, role: 3, token: 0, seconds: 3600 }),
         Message::TokenRows(TokenRows {

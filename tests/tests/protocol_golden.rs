@@ -311,7 +311,7 @@ fn requests_and_replies() {
     assert_bytes(&Message::RemoveWorker(RemoveWorker { request: 1, worker: 3 }), "524d010034000000 01 03");
     assert_bytes(&Message::Watch(Watch { request: 1, slot: 3 }), "524d010036000000 01 03");
     assert_bytes(&Message::Scale(Scale { request: 1, num_workers: 300 }), "524d01003a000000 01 ac02");
-    assert_bytes(&Message::Reply(Reply { request: 1, error: "x".into() }), "524d010038000000 01 01 78");
+    assert_bytes(&Message::Reply(Reply { request: 1, error: "x".into(), run: 0 }), "524d010038000000 01 01 78 00");
     let token = WorkerToken { request: 1, token: Token::new([0xcd; 32]) };
     assert_bytes(&Message::WorkerToken(token), &format!("524d010039000000 01 {}", "cd".repeat(32)));
     let wish = ManageTokens { request: 1, action: 1, role: 3, token: 300, seconds: 3600 };

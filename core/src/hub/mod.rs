@@ -35,7 +35,7 @@
 //!
 //! let Some(Ok(BatchWork::HandOver(fragments))) = run.poll_batch() else { panic!("the batch is complete") };
 //! assert_eq!(fragments.len(), 2);
-//! run.count_batch(now);
+//! run.handle_taken(now);
 //! assert_eq!(run.end_reached(now), Some(RunEnd::Finished));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

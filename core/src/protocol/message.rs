@@ -634,6 +634,8 @@ pub struct Reply {
     pub request: u32,
     /// Empty if it was done, else why not.
     pub error: String,
+    /// The number of the run that [`StartRun`] has begun or lets wait; 0 in answers to other requests.
+    pub run: u32,
 }
 
 /// Answer to a request for a worker token.

@@ -50,6 +50,8 @@ pub struct EvaluationConfig {
     /// seed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
+    /// Draw the first episode of each evaluation alongside a run, as a GIF in the run's directory.
+    pub render: bool,
     /// The signal that returns are sums of.
     pub reward_key: RewardKey,
     /// What runs first in the evaluation worker's process.
@@ -80,6 +82,7 @@ impl Default for EvaluationConfig {
             // The same for everyone, so that the same seed means the same episodes.
             num_envs: 4,
             seed: None,
+            render: false,
             reward_key: RewardKey::Reward,
             init: None,
         }

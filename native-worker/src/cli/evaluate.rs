@@ -3,10 +3,7 @@
 use std::{num::NonZeroU32, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
-use rollmesh_core::{
-    env::Frame,
-    evaluation::{Earlier, EvaluatedEpisode, Evaluation, EvaluationRequest, RewardKey},
-};
+use rollmesh_core::evaluation::{Earlier, EvaluatedEpisode, Evaluation, EvaluationRequest, RewardKey};
 use serde::Serialize;
 
 use super::{exit::Failure, python::PythonFlags, signals::Interruption};
@@ -15,7 +12,8 @@ use crate::{
     checkpoint::{PolicyCheckpoint, replace},
     envs::PythonSettings,
     eval::{EvalMakers, EvalWorker, steps_of_episodes},
-    kernels, monitor,
+    kernels,
+    monitor::EpisodeGif,
     progress::Progress,
     train::RunConfig,
 };
@@ -124,7 +122,7 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
     worker.submit_request(Some(&checkpoint.weights), request, Earlier::Cancel).map_err(Failure::other)?;
     // What was found first is worth knowing, whatever becomes of the second.
     let other = wait(&mut worker, &interruption, !args.json);
-    let film = args.render.as_ref().map(|path| (path, film(&found)));
+    let film = args.render.as_ref().map(|path| (path, EpisodeGif::of(&found)));
     let report = Report::of(&checkpoint, &run, !args.explore, found, other.as_ref().ok());
     match args.json {
         true => println!("{}", serde_json::to_string(&report).map_err(Failure::other)?),
@@ -132,10 +130,11 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
     }
     // What was found is worth knowing also where there is no film.
     if let Some((path, film)) = film {
-        let Film { gif, pictures, of } = film?;
+        let no_picture = || Failure::usage("the environment has no picture: leave --render out");
+        let EpisodeGif { gif, pictures, steps } = film.ok_or_else(no_picture)?.map_err(Failure::other)?;
         replace(path, &gif).map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))?;
-        if pictures < of {
-            eprintln!("the film is cut: it has the first {pictures} of {of} pictures");
+        if pictures < steps {
+            eprintln!("the film is cut: it has the first {pictures} of {steps} pictures");
         }
         if !args.json {
             println!("film          {}", path.display());
@@ -156,28 +155,6 @@ pub(super) fn wait(worker: &mut EvalWorker, interruption: &Interruption, visible
             None => progress.at(0),
         }
     }
-}
-
-/// The first episode, or what there is of it.
-struct Film {
-    gif: Vec<u8>,
-    pictures: usize,
-    /// The episode's steps.
-    of: usize,
-}
-
-/// Of the first sub-environment.
-fn film(found: &Evaluation) -> Result<Film, Failure> {
-    let Some(frames) = &found.frames else {
-        return Err(Failure::usage("the environment has no picture: leave --render out"));
-    };
-    let first = found.episodes.iter().find(|episode| episode.env == 0);
-    let len = first.map_or(frames.len(), |episode| episode.len as usize);
-    let [_, height, width, _] = frames.shape().map(|n| u32::try_from(n).unwrap_or(0));
-    let mut frame = Frame::new();
-    let pictures = frames.iter().take(len).map(|rgb| frame.set(width, height, rgb).then(|| frame.clone()));
-    let (gif, pictures) = monitor::gif(pictures.flatten()).map_err(Failure::other)?;
-    Ok(Film { gif, pictures, of: len })
 }
 
 impl Report {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Registry,
-    hub::{Hub, HubConfig, HubNotice, SecurityConfig, TOKEN_VARIABLE},
+    hub::{Hub, HubConfig, HubNotice, SecurityConfig, StartRunError, TOKEN_VARIABLE},
     progress::Progress,
     train::{RunRequest, SavedRun, Summary},
 };
@@ -117,8 +117,7 @@ pub(super) async fn train(hub: &mut Hub, plan: Plan, quiet: bool, endings: &mut 
         Plan::Begin(request) => hub.train(*request).await,
         Plan::GoOn(saved) => hub.resume(*saved).await,
     };
-    let mut summary: oneshot::Receiver<Summary> =
-        begun.map_err(|error| if error.is_usage() { Failure::usage(error) } else { Failure::other(error) })?;
+    let mut summary: oneshot::Receiver<Summary> = begun.map_err(not_begun)?;
     let mut status = hub.status();
     let mut is_ending = false;
     let show = |notice: HubNotice| match quiet {
@@ -148,6 +147,11 @@ pub(super) async fn train(hub: &mut Hub, plan: Plan, quiet: bool, endings: &mut 
     std::iter::from_fn(|| hub.take_notice()).for_each(show);
     progress.finish();
     Ok(summary)
+}
+
+/// Why a run has not begun.
+pub(super) fn not_begun(error: StartRunError) -> Failure {
+    if error.is_usage() { Failure::usage(error) } else { Failure::other(error) }
 }
 
 fn describe(status: &RunStatus, target: Option<f64>) -> String {

@@ -42,6 +42,9 @@ pub(super) struct FileFlags {
     /// with --input 100000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) evaluation_horizon: Option<u32>,
+    /// Write the first episode of each evaluation as a GIF into the run's directory, below gifs
+    #[arg(long)]
+    pub(super) evaluation_render: bool,
 }
 
 impl FileFlags {

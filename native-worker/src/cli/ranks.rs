@@ -9,8 +9,8 @@ use crate::{data_parallel::resolve, hub::TOKEN_VARIABLE};
 #[derive(Args, Clone, Debug)]
 pub(super) struct RankFlags {
     /// Learn together with other processes: where rank 0 listens, and all others connect to. All need the same token, in
-    /// the environment variable ROLLMESH_TOKEN [default: learn alone]
-    #[arg(long, value_name = "HOST:PORT", requires_all = ["rank", "world_size"], conflicts_with = "resume")]
+    /// the environment variable ROLLMESH_TOKEN, and all are resumed together [default: learn alone]
+    #[arg(long, value_name = "HOST:PORT", requires_all = ["rank", "world_size"])]
     data_parallel: Option<String>,
     /// Which of them this one is, from 0
     #[arg(long, value_name = "R", requires = "data_parallel")]

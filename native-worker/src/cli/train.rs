@@ -202,7 +202,7 @@ impl TrainArgs {
             self.extra_environ.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let worker = Some(self.worker_spec.spec()).filter(|spec| !spec.is_default());
         let FileFlags { input_config, callbacks, .. } = &self.files;
-        let flags: [(&str, Option<Value>); 25] = [
+        let flags: [(&str, Option<Value>); 26] = [
             ("env", given(&self.env)?),
             ("env_config", given(&self.env_config)?),
             ("algorithm", given(&self.algo)?),
@@ -222,6 +222,7 @@ impl TrainArgs {
             ("evaluation.episodes", given(&self.files.evaluation_episodes)?),
             ("evaluation.timeout_s", given(&self.files.evaluation_timeout)?),
             ("evaluation.horizon", given(&self.files.evaluation_horizon)?),
+            ("evaluation.render", given(&Some(true).filter(|_| self.files.evaluation_render))?),
             ("input", given(&self.files.source()?)?),
             ("io_config", given(input_config)?),
             ("callbacks", given(&Some(callbacks).filter(|names| !names.is_empty()))?),
@@ -244,10 +245,11 @@ impl TrainArgs {
 
     /// The same with the flags that say which fragments make a batch.
     fn with_mode(&self, mut config: RunConfig) -> Result<RunConfig, Failure> {
+        let FileFlags { evaluation_episodes, evaluation_timeout, evaluation_render, .. } = &self.files;
         let speaks_of_it =
-            self.files.evaluation_episodes.is_some_and(|n| n > 0) || self.files.evaluation_timeout.is_some();
+            evaluation_episodes.is_some_and(|n| n > 0) || evaluation_timeout.is_some() || *evaluation_render;
         if speaks_of_it && config.evaluation.interval == 0 && !config.reads_input() {
-            let flags = "--evaluation-episodes and --evaluation-timeout";
+            let flags = "--evaluation-episodes, --evaluation-timeout and --evaluation-render";
             return Err(Failure::usage(format!("{flags} are of no use without --evaluation-interval: say how often")));
         }
         config.mode = self.mode.mode()?.unwrap_or(config.mode);
@@ -384,9 +386,11 @@ async fn check(
 
 /// The run in a directory, with what the flags change of it.
 fn go_on(args: &TrainArgs, dir: &Path) -> Result<Plan, Failure> {
-    let saved = SavedRun::load(dir).map_err(Failure::usage)?;
-    let config = saved.config().merged(&args.settings()?).map_err(Failure::usage)?;
     let (output, remote_only, data_parallel) = (args.output.clone(), args.remote_only, args.ranks.config()?);
+    let is_other_rank = data_parallel.as_ref().is_some_and(|ranks| ranks.rank > 0);
+    let saved = if is_other_rank { SavedRun::load_for_other_rank(dir) } else { SavedRun::load(dir) };
+    let saved = saved.map_err(Failure::usage)?;
+    let config = saved.config().merged(&args.settings()?).map_err(Failure::usage)?;
     let request = RunRequest { output, remote_only, data_parallel, ..args.with_mode(config)?.into() };
     let saved = saved.with_request(request).map_err(Failure::usage)?;
     saved.notices().iter().for_each(|notice| eprintln!("{notice}"));

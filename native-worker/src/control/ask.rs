@@ -36,7 +36,7 @@ impl Control {
         self.say(&question(mine)).await?;
         loop {
             match self.next_by(deadline, "the hub's answer").await? {
-                Message::Reply(Reply { request, error }) if request == mine && !error.is_empty() => {
+                Message::Reply(Reply { request, error, .. }) if request == mine && !error.is_empty() => {
                     return Err(ControlError::Declined(printable(&error)));
                 }
                 message => {
@@ -87,9 +87,12 @@ impl Control {
     /// # Errors
     /// As [`pause`](Self::pause); [`ControlError::Declined`] names the setting that the hub does not take.
     pub async fn start_run(&mut self, settings: String) -> Result<u32, ControlError> {
-        self.ask(|request| Message::StartRun(StartRun { request, settings })).await?;
-        // The hub has told of it before it answered, and of nothing else since then.
-        Ok(self.runs.last().map_or(0, |row| row.run))
+        let question = |request| Message::StartRun(StartRun { request, settings });
+        self.ask_for(question, |request, message| match message {
+            Message::Reply(reply) if reply.request == request => Some(reply.run),
+            _ => None,
+        })
+        .await
     }
 
     /// Removes a run that waits.

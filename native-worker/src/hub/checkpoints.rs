@@ -81,8 +81,7 @@ impl Actor {
             Asker::Program(sender) => _ = sender.send(answer),
             Asker::Peer { peer, request } => {
                 self.remember(&Record::Command { peer, kind: Kind::Checkpoint, done: answer.is_ok() });
-                let error = answer.err().map_or_else(String::new, |error| error.to_string());
-                self.answer_request(peer, request, error);
+                self.answer_request(peer, request, answer.map(|_| 0).map_err(|error| error.to_string()));
             }
         }
     }

@@ -82,7 +82,7 @@ impl Actor {
             }
             Message::Watch(Watch { request, slot }) => self.reply(peer, Kind::Watch, request, |hub| hub.watch(slot)),
             Message::StartRun(start) => {
-                self.reply(peer, Kind::StartRun, start.request, |hub| hub.start_from_page(&start.settings));
+                self.reply_with_run(peer, Kind::StartRun, start.request, |hub| hub.start_from_page(&start.settings));
             }
             Message::RemoveRun(RemoveRun { request, run }) => {
                 self.reply(peer, Kind::RemoveRun, request, |hub| hub.remove_run(run));
@@ -118,17 +118,29 @@ impl Actor {
 
     /// Does what a peer asks for, and tells it how that went.
     fn reply(&mut self, peer: u32, kind: Kind, request: u32, work: impl FnOnce(&mut Self) -> Result<(), String>) {
-        let error = work(self).err().unwrap_or_default();
-        self.remember(&Record::Command { peer, kind, done: error.is_empty() });
-        self.refresh_dashboards();
-        self.answer_request(peer, request, error);
+        self.reply_with_run(peer, kind, request, |hub| work(hub).map(|()| 0));
     }
 
-    /// Tells an operator how what it asked for went: no error if well.
-    pub(super) fn answer_request(&self, peer: u32, request: u32, error: String) {
+    /// As [`reply`](Self::reply), with the number of a run.
+    fn reply_with_run(
+        &mut self,
+        peer: u32,
+        kind: Kind,
+        request: u32,
+        work: impl FnOnce(&mut Self) -> Result<u32, String>,
+    ) {
+        let done = work(self);
+        self.remember(&Record::Command { peer, kind, done: done.is_ok() });
+        self.refresh_dashboards();
+        self.answer_request(peer, request, done);
+    }
+
+    /// Tells an operator how what it asked for went: with the number of the run that it began, or 0.
+    pub(super) fn answer_request(&self, peer: u32, request: u32, done: Result<u32, String>) {
+        let (run, error) = done.map_or_else(|error| (0, error), |run| (run, String::new()));
         // What a peer sent may be part of an error: a character has at most four bytes, a reply 4 KiB.
         let error = error.chars().take(1_000).collect();
-        self.answer_operator(peer, &Message::Reply(Reply { request, error }));
+        self.answer_operator(peer, &Message::Reply(Reply { request, error, run }));
     }
 
     /// Answers an operator; answers are never left out, so whoever does not take them has to go.
@@ -235,7 +247,7 @@ impl Actor {
                 self.remember(&Record::TokenMade { token: token_id, role: Role::Worker, expires });
                 Message::WorkerToken(WorkerToken { request, token })
             }
-            Err(error) => Message::Reply(Reply { request, error: error.to_string() }),
+            Err(error) => Message::Reply(Reply { request, error: error.to_string(), run: 0 }),
         };
         let done = matches!(message, Message::WorkerToken(_));
         self.remember(&Record::Command { peer, kind: Kind::WorkerTokenRequest, done });

@@ -100,10 +100,7 @@ impl Actor {
         let (warnings, metrics) = match update {
             Update::Learned(learned) => (Vec::new(), run.handle_update(learned, now)),
             Update::Iterated(iterated) => run.handle_iterated(*iterated, now),
-            Update::Taken => {
-                run.state.count_batch(now);
-                return self.go_on();
-            }
+            Update::Taken => (Vec::new(), run.handle_taken(now)),
             Update::Unwanted => {
                 run.state.forget_batch();
                 let asked = if run.state.is_draining() { RunEnd::Drained } else { RunEnd::Stopped };
@@ -169,11 +166,13 @@ impl Actor {
             Some(Ok(evaluated)) => evaluated,
         };
         let news = run.write_evaluation(&evaluated);
+        let fault = evaluated.fault.clone();
         self.dashboard.evaluations.push(&Message::Evaluation(evaluated.metrics.point(number)));
         self.dashboard.evaluation_trace =
             evaluated.env_trace(number).and_then(|trace| Frame::new(&Message::EvaluationTrace(trace)).ok());
         self.dashboard.is_trace_new = true;
         self.note_lines(news);
+        fault.into_iter().for_each(|fault| self.notice(1, fault));
     }
 
     /// After a batch: the end, or the next one; not before the evaluation that the run waits for.

@@ -63,10 +63,13 @@ impl Queue {
 impl Actor {
     /// Begins a run with these settings, in a new directory if the hub has one for such runs. A hub that has one keeps the run
     /// waiting while another one is going on.
-    pub(super) fn start_from_page(&mut self, settings: &str) -> Result<(), String> {
+    ///
+    /// Returns the run's number.
+    pub(super) fn start_from_page(&mut self, settings: &str) -> Result<u32, String> {
         let config = RunConfig::of_wire_settings(settings).map_err(|error| error.to_string())?;
         if !self.lets_runs_wait() || self.is_free() && self.queue.waiting.is_empty() {
-            return self.begin_from_page(None, config);
+            self.begin_from_page(None, config)?;
+            return Ok(self.run.as_ref().map_or(0, |run| run.state.number()));
         }
         if self.queue.waiting.len() == MAX_WAITING {
             return Err(format!("{MAX_WAITING} runs wait already: remove one of them first"));
@@ -76,7 +79,7 @@ impl Actor {
         RunRequest::from(config.clone()).written_out().map_err(|error| error.to_string())?;
         self.queue.waiting.push_back(Waiting { number: self.next_run, config });
         self.next_run += 1;
-        Ok(())
+        Ok(self.next_run - 1)
     }
 
     /// Not where the hub ends with its run.
@@ -137,12 +140,12 @@ impl Actor {
         }
     }
 
-    /// All runs, by number.
+    /// All runs by number, those that wait last: one that was rolled back has a number above theirs, and goes on before them.
     pub(super) fn run_list(&self) -> Message {
         let now = self.now();
         let current = self.run.as_ref().filter(|run| !run.is_over()).map(|run| row_of(run, now));
         let mut runs: Vec<RunRow> = self.queue.rows().chain(current).collect();
-        runs.sort_by_key(|row| row.run);
+        runs.sort_by_key(|row| (row.place, row.run));
         // Texts of users; what is longer is in the run's files.
         runs.iter_mut().for_each(|row| {
             [&mut row.env, &mut row.error, &mut row.run_dir].into_iter().for_each(|text| *text = first_of(text));

@@ -12,7 +12,7 @@ impl Actor {
         let request = wish.request;
         let answer = self.do_with_tokens(wish);
         self.remember(&Record::Command { peer, kind: Kind::ManageTokens, done: answer.is_ok() });
-        let answer = answer.unwrap_or_else(|error| Message::Reply(Reply { request, error }));
+        let answer = answer.unwrap_or_else(|error| Message::Reply(Reply { request, error, run: 0 }));
         self.answer_operator(peer, &answer);
         // Whoever came with a token that is no longer valid goes at once, the operator among them.
         self.expel_invalid();
@@ -26,7 +26,7 @@ impl Actor {
             TokenAction::Revoke => {
                 self.tokens.revoke(id).map_err(|error| error.to_string())?;
                 self.remember(&Record::TokenRevoked { token: id });
-                Ok(Message::Reply(Reply { request, error: String::new() }))
+                Ok(Message::Reply(Reply { request, error: String::new(), run: 0 }))
             }
             action @ (TokenAction::Create | TokenAction::Rotate) => {
                 let made = if action == TokenAction::Create {

@@ -1,6 +1,12 @@
 //! Workers as processes of this machine.
 
-use std::{io, path::PathBuf, pin::Pin, process::Stdio, time::Duration};
+use std::{
+    fs, io,
+    path::PathBuf,
+    pin::Pin,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
 
 use tokio::{
     process::{Child, ChildStdin, Command},
@@ -68,11 +74,12 @@ impl Launcher for LocalLauncher {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .kill_on_drop(true);
+        let oom_kills = oom_kills();
         let mut child =
             command.spawn().map_err(|source| LaunchError::Program { program: self.program.clone(), source })?;
         // Taken out, since waiting for the child would close it: the child takes that for the end of the hub.
         let stdin = child.stdin.take();
-        Ok(Box::new(LocalWorker { child, _stdin: stdin, is_killed: false, _grant: grant }))
+        Ok(Box::new(LocalWorker { child, _stdin: stdin, is_killed: false, oom_kills, _grant: grant }))
     }
 }
 
@@ -80,6 +87,8 @@ struct LocalWorker {
     child: Child,
     _stdin: Option<ChildStdin>,
     is_killed: bool,
+    /// [`oom_kills`] when it was started.
+    oom_kills: Option<u64>,
     _grant: Grant,
 }
 
@@ -96,12 +105,53 @@ impl LaunchedWorker for LocalWorker {
 
     fn ended(&mut self) -> Pin<Box<dyn Future<Output = LaunchedEnd> + Send + '_>> {
         Box::pin(async {
-            let status = if self.is_killed {
-                timeout(KILLED, self.child.wait()).await.unwrap_or_else(|_| Err(io::Error::other("it does not end")))
-            } else {
-                self.child.wait().await
-            };
-            status.map_or_else(|error| LaunchedEnd::plain(error.to_string()), LaunchedEnd::from)
+            if self.is_killed {
+                let killed = timeout(KILLED, self.child.wait()).await;
+                let status = killed.unwrap_or_else(|_| Err(io::Error::other("it does not end")));
+                return status.map_or_else(|error| LaunchedEnd::plain(error.to_string()), LaunchedEnd::from);
+            }
+            match self.child.wait().await {
+                Ok(status) => {
+                    let counted = self.oom_kills.zip(oom_kills());
+                    end_of(status, counted.is_some_and(|(before, now)| before < now))
+                }
+                Err(error) => LaunchedEnd::plain(error.to_string()),
+            }
         })
+    }
+}
+
+/// How a process ended that this one did not kill. The system may have run out of memory during its life: then that is why a
+/// SIGKILL came, and what ran in the process took the memory.
+fn end_of(status: ExitStatus, was_out_of_memory: bool) -> LaunchedEnd {
+    #[cfg(unix)]
+    if was_out_of_memory && std::os::unix::process::ExitStatusExt::signal(&status) == Some(9) {
+        return LaunchedEnd { status: format!("{status}, killed by the system for lack of memory"), is_crash: true };
+    }
+    LaunchedEnd::from(status)
+}
+
+/// Returns how many processes the system has killed for lack of memory, of all limits; `None` where it does not say so.
+fn oom_kills() -> Option<u64> {
+    let counters = fs::read_to_string("/proc/vmstat").ok()?;
+    counters.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    #[test]
+    fn sigkill_is_a_crash_only_while_system_kills_for_memory() {
+        assert!(oom_kills().is_some());
+        let [killed, aborted, told] = [9, 6, 15].map(ExitStatus::from_raw);
+        assert!(!end_of(killed, false).is_crash && !end_of(told, true).is_crash && end_of(aborted, false).is_crash);
+        let end = end_of(killed, true);
+        assert!(
+            end.is_crash && end.status == "signal: 9 (SIGKILL), killed by the system for lack of memory",
+            "{end:?}"
+        );
     }
 }

@@ -13,6 +13,7 @@ pub use rollmesh_learner::{
     UpdateStats, algorithm, all_settings, register_learning_policies, register_learning_policies_on, run_schema,
 };
 pub(crate) use rollmesh_learner::{
-    ENV_STEPS, Learned, Learners, LearningStart, LearningStartError, Results, results_before, tell_results, written_out,
+    ENV_STEPS, Learned, Learners, LearningStart, LearningStartError, Results, filter_of, results_before, tell_results,
+    written_out,
 };
 pub(crate) use thread::LearnerThread;

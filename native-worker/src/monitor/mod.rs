@@ -41,7 +41,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rollmesh_core::{env::Frame, episode::RolloutMetrics};
+use rollmesh_core::{env::Frame, episode::RolloutMetrics, evaluation::Evaluation};
 use serde::{Deserialize, Serialize};
 
 use self::{files::Files, film::Film};
@@ -227,15 +227,33 @@ impl Monitor {
     }
 }
 
-/// Pictures of one size as a GIF, as many as a [`Monitor`] would take; and how many those are.
-pub(crate) fn gif(frames: impl Iterator<Item = Frame>) -> io::Result<(Vec<u8>, usize)> {
-    let MonitorOptions { max_frames, max_bytes, .. } = MonitorOptions::default();
-    let mut film = Film::new(max_frames, max_bytes);
-    for frame in frames {
-        film.add(&frame).map_err(|_| io::Error::other("a picture has another size than the first one"))?;
+/// The first episode of an evaluation's first sub-environment.
+pub(crate) struct EpisodeGif {
+    /// The file.
+    pub(crate) gif: Vec<u8>,
+    /// As many as a [`Monitor`] would take.
+    pub(crate) pictures: usize,
+    /// Steps of the episode, as far as it was played.
+    pub(crate) steps: usize,
+}
+
+impl EpisodeGif {
+    /// Draws the episode; `None` if its environment has no pictures.
+    pub(crate) fn of(found: &Evaluation) -> Option<io::Result<Self>> {
+        let frames = found.frames.as_ref()?;
+        let first = found.episodes.iter().find(|episode| episode.env == 0);
+        let steps = first.map_or(frames.len(), |episode| episode.len as usize);
+        let MonitorOptions { max_frames, max_bytes, .. } = MonitorOptions::default();
+        let (mut film, mut frame) = (Film::new(max_frames, max_bytes), Frame::new());
+        let [_, height, width, _] = frames.shape().map(|n| u32::try_from(n).unwrap_or(0));
+        for rgb in frames.iter().take(steps) {
+            if frame.set(width, height, rgb) && film.add(&frame).is_err() {
+                return Some(Err(io::Error::other("the pictures are too large for a GIF")));
+            }
+        }
+        let pictures = film.frames();
+        Some(film.encode().map(|gif| Self { gif, pictures, steps }).map_err(io::Error::other))
     }
-    let taken = film.frames();
-    film.encode().map(|film| (film, taken)).map_err(io::Error::other)
 }
 
 impl Drop for Monitor {

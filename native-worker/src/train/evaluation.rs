@@ -1,6 +1,12 @@
 //! Evaluation beside a run: a process of its own plays with the weights of every so many iterations.
 
-use std::{num::NonZeroU32, path::Path, thread, time::Duration};
+use std::{
+    fs,
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
 
 use rollmesh_core::{
     evaluation::{Earlier, EpisodeTrace, Evaluation, EvaluationRequest, Ticket},
@@ -10,7 +16,15 @@ use rollmesh_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::eval::{EvalWorker, EvalWorkerError};
+use super::RunRequest;
+use crate::{
+    checkpoint::replace,
+    eval::{EvalWorker, EvalWorkerError},
+    monitor::EpisodeGif,
+};
+
+/// Where a run's directory has drawn episodes.
+const GIFS_DIR: &str = "gifs";
 
 /// The most env steps of each of them, so that an evaluation comes to an end whatever the policy does.
 const MAX_STEPS: u32 = 1_000_000;
@@ -42,6 +56,9 @@ pub struct EvaluationMetrics {
     pub unfinished: u32,
     /// Mean return of those so far; none without any.
     pub partial_return_mean: Option<f64>,
+    /// The first episode, a GIF in the run's directory, if it was to be drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gif: Option<String>,
 }
 
 /// What is known of a run's evaluation that is over.
@@ -49,6 +66,8 @@ pub(crate) struct Evaluated {
     pub(crate) metrics: EvaluationMetrics,
     /// The latest episode.
     pub(crate) trace: Option<EpisodeTrace>,
+    /// Why the first episode was not drawn, if it was to be.
+    pub(crate) fault: Option<String>,
 }
 
 /// Weights of a run to be evaluated, and how far it was with them.
@@ -69,25 +88,31 @@ pub(super) struct RunEvaluation {
     current: Option<(Ticket, Candidate)>,
     /// The one after it.
     waiting: Option<Candidate>,
+    /// One that is over, while its first episode is drawn.
+    drawing: Option<JoinHandle<Evaluated>>,
+    /// The run's directory, if first episodes are drawn.
+    gifs: Option<PathBuf>,
     /// The latest one came to no end in time.
     hangs: bool,
 }
 
 impl RunEvaluation {
     /// Evaluates the run's policy as the request says.
-    fn new(mut run: RunConfig, request: EvaluationRequest) -> Self {
+    fn new(mut run: RunConfig, request: EvaluationRequest, gifs: Option<PathBuf>) -> Self {
         run.host.evaluator_is_nice = true;
         let episodes = request.episodes.map_or(u32::MAX, NonZeroU32::get);
         run.evaluation.num_envs = run.evaluation.num_envs.min(episodes);
-        Self { run, request, worker: None, current: None, waiting: None, hangs: false }
+        Self { run, request, worker: None, current: None, waiting: None, drawing: None, gifs, hangs: false }
     }
 
     /// None if the run is not to be evaluated. One that reads always is: its rows do not show how good its policy is.
-    pub(super) fn of(run: &RunConfig) -> Option<Self> {
+    pub(super) fn of(RunRequest { config: run, run_dir, .. }: &RunRequest) -> Option<Self> {
         let is_wanted = run.reads_input() || !run.evaluation.is_off();
         let episodes = NonZeroU32::new(run.evaluation.episodes).filter(|_| is_wanted)?;
         let episodes = EvaluationRequest::of_episodes(episodes, MAX_STEPS);
-        Some(Self::new(run.clone(), EvaluationRequest { trace: true, ..episodes }))
+        let gifs = run_dir.clone().filter(|_| run.evaluation.render);
+        let request = EvaluationRequest { trace: true, render: gifs.is_some(), ..episodes };
+        Some(Self::new(run.clone(), request, gifs))
     }
 
     /// Has weights evaluated, from the next poll on, in the place of those that wait.
@@ -102,12 +127,16 @@ impl RunEvaluation {
 
     /// True if nothing is being evaluated, nor waits for it.
     pub(super) fn is_idle(&self) -> bool {
-        self.current.is_none() && self.waiting.is_none()
+        self.current.is_none() && self.waiting.is_none() && self.drawing.is_none()
     }
 
     /// What came of the next evaluation, if it is over within that time.
     pub(super) fn poll(&mut self, program: &Path, timeout: Duration) -> Option<Result<Evaluated, EvalWorkerError>> {
+        if let Some(drawn) = self.drawing.take_if(|drawing| drawing.is_finished()) {
+            return Some(drawn.join().map_err(|_| EvalWorkerError::failed("drawing the first episode panicked")));
+        }
         if self.current.is_none()
+            && self.drawing.is_none()
             && let Err(error) = self.begin(program)
         {
             return Some(Err(error));
@@ -116,7 +145,22 @@ impl RunEvaluation {
         let Some(about) = about else { return outcome.err().map(Err) };
         let (_, candidate) = self.current.take_if(|(ticket, _)| *ticket == about)?;
         self.hangs = matches!(outcome, Err(EvalWorkerError::Overdue { .. }));
-        Some(outcome.map(|found| Evaluated::of(&candidate, found)))
+        let found = match outcome {
+            Ok(found) => found,
+            Err(error) => return Some(Err(error)),
+        };
+        let Some(dir) = self.gifs.clone() else { return Some(Ok(Evaluated::of(&candidate, found))) };
+        if found.frames.is_none() {
+            // The user is told once.
+            (self.gifs, self.request.render) = (None, false);
+        }
+        // A GIF takes long enough to hold up the caller.
+        let draw = move || Evaluated::drawn(&candidate, found, &dir);
+        match thread::Builder::new().name("evaluation-gif".into()).spawn(draw) {
+            Ok(drawing) => self.drawing = Some(drawing),
+            Err(error) => return Some(Err(EvalWorkerError::failed(error))),
+        }
+        None
     }
 
     fn begin(&mut self, program: &Path) -> Result<(), EvalWorkerError> {
@@ -168,8 +212,29 @@ impl Evaluated {
             episodes: u32::try_from(found.episodes.len()).unwrap_or(u32::MAX),
             unfinished: found.unfinished,
             partial_return_mean: found.partial_return_mean,
+            gif: None,
         };
-        Self { metrics, trace: found.trace }
+        Self { metrics, trace: found.trace, fault: None }
+    }
+
+    /// As [`of`](Self::of), with the first episode in the run's directory.
+    fn drawn(candidate: &Candidate, found: Evaluation, dir: &Path) -> Self {
+        let gif = format!("{GIFS_DIR}/iteration-{}.gif", candidate.iteration);
+        let drawn = match EpisodeGif::of(&found) {
+            None => Err("the environment has no picture: leave evaluation.render out".to_owned()),
+            Some(drawn) => drawn
+                .and_then(|film| {
+                    fs::create_dir_all(dir.join(GIFS_DIR))?;
+                    replace(&dir.join(&gif), &film.gif)
+                })
+                .map_err(|error| format!("{gif} could not be written: {error}")),
+        };
+        let mut evaluated = Self::of(candidate, found);
+        match drawn {
+            Ok(()) => evaluated.metrics.gif = Some(gif),
+            Err(error) => evaluated.fault = Some(error),
+        }
+        evaluated
     }
 
     /// The latest episode, as dashboards play it.

@@ -236,6 +236,11 @@ impl RunRequest {
         }
     }
 
+    /// How many ranks learn together, if they do.
+    pub(super) fn world_size(&self) -> Option<u32> {
+        self.data_parallel.as_ref().map(|ranks| ranks.world_size)
+    }
+
     /// The weights to begin with, as workers are sent them: version 0 is what they build themselves.
     pub(super) fn given_weights(&self) -> Option<Weights> {
         self.init_weights.as_ref().map(|weights| weights.with_version(WeightsVersion(1)))
@@ -278,6 +283,14 @@ impl RunRequest {
             Prepared::Leased(parts) => Some(parts.layout),
             Prepared::Local(..) => None,
         })
+    }
+
+    /// Checks that its rows can be made over leases, by making its environment and its policies once.
+    ///
+    /// # Errors
+    /// [`RunRequestError`] names what is wrong.
+    pub(crate) fn check_leased(&self, registry: &Registry) -> Result<(), RunRequestError> {
+        self.clone().written_out()?.prepare_leased(registry, Kernels::PORTABLE).map(drop)
     }
 
     /// Ranks sample by themselves, and end together.

@@ -25,6 +25,8 @@ use crate::{
 const METRICS: &str = "metrics.jsonl";
 /// What the run began with, if that was given.
 pub(super) const INIT_WEIGHTS: &str = "init_weights.safetensors";
+/// The algorithm in the settings of a run that samples only.
+pub(super) const SAMPLE: &str = "sample";
 const JOURNAL: &str = "journal.jsonl";
 /// How to find the files with what the run has sampled.
 const OUTPUT: &str = "output.json";
@@ -106,7 +108,7 @@ pub(crate) enum RunDirError {
     #[error("{0} already holds a run; choose another directory with --run-dir, or go on with that run: --resume {0}")]
     Taken(PathBuf),
     /// Another run's files would be overwritten, with which no run goes on.
-    #[error("{0} already holds a run, which cannot be gone on with; choose another directory with --run-dir")]
+    #[error("{0} already holds a run, which cannot be resumed; choose another directory with --run-dir")]
     TakenForGood(PathBuf),
     /// The system says no.
     #[error("cannot write {path}: {source}")]
@@ -143,7 +145,8 @@ impl RunDir {
     /// An error if there is a run already.
     pub(super) fn check_free(path: &Path) -> Result<(), RunDirError> {
         let Ok(config) = fs::read_to_string(path.join("config.toml")) else { return Ok(()) };
-        Err(if read_config(&config).is_ok() { RunDirError::Taken } else { RunDirError::TakenForGood }(path.to_owned()))
+        let may_be_resumed = read_config(&config).is_ok_and(|config| config.algorithm.as_deref() != Some(SAMPLE));
+        Err(if may_be_resumed { RunDirError::Taken } else { RunDirError::TakenForGood }(path.to_owned()))
     }
 
     /// Checks that a run can write into the directory, which is as before then.

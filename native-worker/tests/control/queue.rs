@@ -67,6 +67,20 @@ async fn runs_wait_for_those_before_them() {
 }
 
 #[tokio::test]
+async fn operators_that_start_runs_at_once_are_told_their_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let hub = HubProcess::start_with(&["--runs-dir", &directory.path().display().to_string()]).await;
+    hub.start_run_of(&settings(0, true), &[]).await;
+    let start = async |seed| parse(&hub.start_run_of(&settings(seed, false), &[]).await.stdout)["run"].clone();
+    let (one, two, three) = tokio::join!(start(1), start(2), start(3));
+    let runs = hub.runs().await;
+    for (seed, run) in [(1, one), (2, two), (3, three)] {
+        let row = runs.iter().find(|row| row["run"] == run).expect("a run with that number");
+        assert_eq!(row["seed"], seed, "{runs:?}");
+    }
+}
+
+#[tokio::test]
 async fn hub_that_ends_says_which_runs_have_not_begun() {
     let hub = HubProcess::start().await;
     for seed in [1, 2, 3] {

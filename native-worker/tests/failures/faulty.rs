@@ -31,7 +31,7 @@ pub(crate) fn registry() -> Registry {
             EnvSpec::fallible("Faulty-v0", |contexts, _| {
                 Ok(Box::new(Vectorized::new(contexts.iter().map(Faulty::new).collect::<Result<_, _>>()?)))
             })
-            .with_settings(&["kind", "once", "every"]),
+            .with_settings(Faulty::SETTINGS),
         )
         .with_env(
             EnvSpec::fallible("Walk-v0", |contexts, _| {
@@ -47,12 +47,15 @@ pub(crate) fn registry() -> Registry {
 }
 
 /// Counts its steps and its actions. `kind` says how it fails, a process that exits in each episode; with a file `once`, only the process that creates it does;
-/// with `every`, every slot also fails at random, in one of `every` steps on average.
+/// with `every`, every slot also fails at random, in one of `every` steps on average. `step` is another one than [`STEP`]; with
+/// `all`, all slots fail at it; with a file `armed`, they do while there is that file.
 #[derive(Clone)]
 struct Faulty {
     kind: String,
     once: Option<PathBuf>,
     every: Option<u32>,
+    armed: Option<PathBuf>,
+    step: u32,
     is_it: bool,
     t: u32,
     sum: u32,
@@ -61,13 +64,19 @@ struct Faulty {
 }
 
 impl Faulty {
+    const SETTINGS: &[&str] = &["kind", "once", "every", "step", "all", "armed"];
+
     fn new(context: &EnvContext) -> Result<Self, EnvError> {
         let setting = |name| context.config.get::<String>(name).map_err(EnvError::Config);
+        let number = |name| context.config.get::<u32>(name).map_err(EnvError::Config);
+        let all = context.config.get("all").map_err(EnvError::Config)?.unwrap_or(false);
         Ok(Self {
             kind: setting("kind")?.unwrap_or_default(),
             once: setting("once")?.map(PathBuf::from),
-            every: context.config.get("every").map_err(EnvError::Config)?,
-            is_it: context.home.worker_index <= 1 && context.home.vector_index == SLOT,
+            every: number("every")?,
+            armed: setting("armed")?.map(PathBuf::from),
+            step: number("step")?.unwrap_or(STEP),
+            is_it: all || context.home.worker_index <= 1 && context.home.vector_index == SLOT,
             t: 0,
             sum: 0,
             steps: 0,
@@ -76,8 +85,9 @@ impl Faulty {
 
     /// Whether it fails in this step.
     fn fails(&self) -> bool {
-        let at = if ["exit", "abort"].contains(&&*self.kind) { self.t == STEP % EPISODE } else { self.steps == STEP };
-        let is_due = self.is_it && at;
+        let in_each_episode = ["exit", "abort", "length"].contains(&&*self.kind);
+        let at = if in_each_episode { self.t == self.step % EPISODE } else { self.steps == self.step };
+        let is_due = self.is_it && at && self.armed.as_ref().is_none_or(|path| path.exists());
         let is_first =
             || self.once.as_ref().is_none_or(|path| OpenOptions::new().write(true).create_new(true).open(path).is_ok());
         let has_bad_luck = || self.every.is_some_and(|every| random().is_multiple_of(every));
@@ -189,7 +199,7 @@ impl MultiAgentEnv for FaultyPair {
 
     fn step(&mut self, _actions: &AgentRows, rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
         let mut obs = [0.0; 3];
-        let is_long = self.0.is_it && self.0.t == STEP % EPISODE;
+        let is_long = self.0.kind == "length" && self.0.fails();
         let step = self.0.step(&[1], rng, &mut obs[..2])?;
         self.tell(&obs[..if is_long { 3 } else { 2 }], turn);
         self.agents().iter().for_each(|agent| turn.reward(agent, step.reward));

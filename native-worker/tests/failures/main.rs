@@ -3,6 +3,8 @@
 //! This program is also the one that the tests run: `rollmesh` with an environment that fails.
 
 #[cfg(target_os = "linux")]
+mod commands;
+#[cfg(target_os = "linux")]
 mod faulty;
 #[cfg(target_os = "linux")]
 mod moving;
@@ -21,9 +23,11 @@ fn main() -> std::process::ExitCode {
 
     use libtest_mimic::{Arguments, Trial};
 
+    const COMMANDS: [&str; 6] = ["train", "sample", "evaluate", "worker", "remote-env", "eval-engine"];
+
     type Test = fn() -> Pin<Box<dyn Future<Output = ()>>>;
 
-    if std::env::args().nth(1).is_some_and(|first| ["train", "sample", "worker", "remote-env"].contains(&&*first)) {
+    if std::env::args().nth(1).is_some_and(|first| COMMANDS.contains(&&*first)) {
         return rollmesh::main_with(faulty::registry());
     }
     macro_rules! tests {
@@ -31,7 +35,12 @@ fn main() -> std::process::ExitCode {
             [$($((stringify!($name), || Box::pin($module::$name()))),*),*]
         };
     }
-    let tests: [(&str, Test); 13] = tests! {
+    let tests: [(&str, Test); 16] = tests! {
+        commands:
+        every_command_says_what_failed_and_where,
+        transient_failures_leave_no_trace_in_samples,
+        evaluation_that_hangs_ends_after_its_timeout,
+        environment_without_picture_is_told_once,;
         moving:
         opaque_environment_loses_open_episodes_of_dead_workers,
         replay_that_ends_elsewhere_ends_run_or_episode,
@@ -45,8 +54,7 @@ fn main() -> std::process::ExitCode {
         environment_that_ends_its_worker_ends_run_with_its_slot,
         environment_that_ends_its_worker_once_leaves_no_trace_in_weights,
         failures_of_other_user_code_end_run,
-        environment_that_is_restarted_goes_on,
-        sample_ends_with_failure_of_environment,;
+        environment_that_is_restarted_goes_on,;
     };
     let trial = |(name, test): (&str, Test)| {
         Trial::test(name, move || {

@@ -67,7 +67,7 @@ impl Rig {
     }
 }
 
-async fn run<S: AsRef<OsStr>>(args: &[S]) -> (Finished, Duration) {
+pub(crate) async fn run<S: AsRef<OsStr>>(args: &[S]) -> (Finished, Duration) {
     let began = Instant::now();
     let program = std::env::current_exe().unwrap();
     (Process::start_program(program, args, |_| {}).finish().await, began.elapsed())
@@ -180,9 +180,12 @@ pub(crate) async fn step_that_hangs_ends_run_with_its_slot() {
 pub(crate) async fn environment_that_ends_its_worker_ends_run_with_its_slot() {
     for (fault, status) in [("exit", "exit status: 5"), ("abort", "signal: 6 (SIGABRT)")] {
         let rig = Rig::new();
-        let ended = rig.train(2, &kind(fault), &[]).await;
         let place = format!("Faulty-v0, slot {SLOT}, episode 0, step 0: the worker's process ended ({status}");
-        assert_failed(&ended, &[&place, "5 attempts at this fragment have failed in a row"], 2 * AT_ONCE);
+        let config = kind(fault).to_string();
+        let sample = ["sample", "--num-workers", "2", "--num-envs", "4", "--env", "Faulty-v0", "--env-config", &config];
+        for ended in [rig.train(2, &kind(fault), &[]).await, run(&sample).await] {
+            assert_failed(&ended, &[&place, "5 attempts at this fragment have failed in a row"], 2 * AT_ONCE);
+        }
         rig.check_ledger();
     }
 }
@@ -208,8 +211,12 @@ pub(crate) async fn failures_of_other_user_code_end_run() {
     for (args, message, name) in cases {
         for workers in [0, 2] {
             let rig = Rig::new();
-            let exits = args.contains(&"remote_worker_envs=true");
-            let ended = rig.train(workers, &kind(if exits { "exit" } else { "" }), &args).await;
+            let fault = match args[1] {
+                "remote_worker_envs=true" => "exit",
+                "FaultyPair-v0" => "length",
+                _ => "",
+            };
+            let ended = rig.train(workers, &kind(fault), &args).await;
             assert_failed(&ended, &["slot 1, ", message], AT_ONCE);
             rig.check_ledger();
             assert_eq!(rig.summary()["failures"]["latest"][1]["kind"], name, "{}", rig.summary());
@@ -229,13 +236,4 @@ pub(crate) async fn environment_that_is_restarted_goes_on() {
     });
     let [here, there] = hashes;
     assert_eq!(here.await, there.await);
-}
-
-pub(crate) async fn sample_ends_with_failure_of_environment() {
-    let config = kind("error").to_string();
-    let args = ["sample", "--env", "Faulty-v0", "--env-config", &config, "--env-steps", "4000", "--num-envs", "4"];
-    for workers in ["0", "2"] {
-        let ended = run(&[&args[..], &["--num-workers", workers]].concat()).await;
-        assert_failed(&ended, &[&place(), "the environment failed: no fuel"], AT_ONCE);
-    }
 }

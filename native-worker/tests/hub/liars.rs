@@ -3,8 +3,9 @@
 use std::{path::Path, time::Duration};
 
 use rollmesh::{
+    Registry,
     checkpoint::PolicyCheckpoint,
-    hub::{Distrust, OnLiar, SecurityConfig},
+    hub::{Distrust, Hub, HubConfig, OnLiar, SecurityConfig},
     train::{RunConfig, RunEnd, RunRequest, SavedRun},
 };
 use rollmesh_core::{
@@ -14,7 +15,7 @@ use rollmesh_core::{
     hash::weights_hash,
     protocol::{
         Message, Phase, Role, Token,
-        message::{Request, WorkerToken},
+        message::{Request, StartRun, WorkerToken},
     },
 };
 
@@ -140,6 +141,31 @@ async fn a_tab_that_lies_is_thrown_out_and_what_it_made_is_undone() {
         hub.hub.shutdown().await;
         helper.finish_with(0).await;
     }
+}
+
+/// It has a higher number from then on, and is listed before the runs that wait for its end.
+#[tokio::test]
+async fn run_that_goes_back_keeps_its_place_before_those_that_wait() {
+    let runs = tempfile::tempdir().unwrap();
+    let with_runs =
+        |config| HubConfig { security: watchful(1.0, OnLiar::RollBack), runs_dir: Some(runs.path().into()), ..config };
+    let start = |config| async { Hub::start(with_runs(config), &Registry::builtin()).await };
+    let mut hub = TestHub::start_by("127.0.0.1:0", start).await;
+    let run = hub.train(small(0, 2_000)).await;
+    let mut operator = hub.operator().await;
+    let next = |request| Message::StartRun(StartRun { request, settings: r#"{"seed": 2}"#.into() });
+    assert_eq!(operator.ask(next).await, "");
+    lie_after(&hub, token_of_page(&hub).await, 1).await;
+    hub.notice("the run goes back").await;
+    let places = |message: &Message| match message {
+        Message::RunList(list) => Some(list.runs.iter().map(|row| (row.run, row.place)).collect::<Vec<_>>()),
+        _ => None,
+    };
+    let listed = operator.wait_for(|message| places(message).filter(|rows| rows.contains(&(3, 0)))).await;
+    assert_eq!(listed, [(3, 0), (2, 1)]);
+    hub.hub.stop_run().await;
+    end(run).await;
+    hub.hub.shutdown().await;
 }
 
 #[tokio::test]

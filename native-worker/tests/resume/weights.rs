@@ -42,8 +42,14 @@ async fn weights_set_are_those_a_run_resumes_with_and_an_edit_is_not_ignored_sil
     assert!(told.contains("rollmesh weights set"), "{told}");
     fs::write(rig.path("weights.safetensors"), own).unwrap();
 
+    let version = || json(&rig.text("policy.json"))["weights_version"].as_u64().unwrap();
+    let before = version();
     run(0, &["weights", "set", text(&dir), text(&file)]).await;
-    assert_eq!(hash(&dir), hash(&other.dir()));
+    assert_eq!(
+        (hash(&dir), version()),
+        (hash(&other.dir()), before + 1),
+        "workers have other weights of the version before"
+    );
     let told = run(0, &evaluate).await;
     assert_eq!((json(&told.stdout)["weights_hash"].as_str(), told.stderr.as_str()), (Some(hash(&dir).as_str()), ""));
     // The run stops where it is, with what was set; later it learns on from that.

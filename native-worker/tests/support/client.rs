@@ -181,7 +181,7 @@ impl Client {
         let mine = self.request;
         self.say(&question(mine)).await;
         self.wait_for(|message| match message {
-            Message::Reply(Reply { request, error }) if *request == mine => Some(error.clone()),
+            Message::Reply(Reply { request, error, .. }) if *request == mine => Some(error.clone()),
             _ => None,
         })
         .await

@@ -50,7 +50,7 @@ fn trace(run: u32) -> EnvTrace {
 }
 
 fn reply(request: u32, error: &str) -> Event {
-    Event::Received(Message::Reply(Reply { request, error: error.into() }))
+    Event::Received(Message::Reply(Reply { request, error: error.into(), run: 0 }))
 }
 
 fn send(message: Message) -> Effect {

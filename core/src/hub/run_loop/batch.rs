@@ -4,7 +4,7 @@ use super::{BatchConsumer, RunLoop};
 use crate::{
     batch::{EpisodeMetrics, MultiAgentBatch, SlotFragment},
     filter::FilterError,
-    ids::PolicyId,
+    ids::{PolicyId, WeightsVersion},
     policy::Postprocessing,
     postprocess::{Finisher, PostprocessError, train_batch, train_batch_by_policy},
     prelude::*,
@@ -42,7 +42,7 @@ pub enum TrainBatchError {
 
 impl RunLoop {
     /// Returns the batch of the iteration once it is complete and the run is not consuming another one. Its episodes are
-    /// counted; [`handle_learned`](Self::handle_learned), [`count_batch`](Self::count_batch) or
+    /// counted; [`handle_learned`](Self::handle_learned), [`handle_taken`](Self::handle_taken) or
     /// [`forget_batch`](Self::forget_batch) must follow.
     pub fn poll_batch(&mut self) -> Option<Result<BatchWork, TrainBatchError>> {
         if self.is_over() {
@@ -54,7 +54,10 @@ impl RunLoop {
         self.is_consuming = !self.is_sampling_only();
         Some(match self.consumer {
             BatchConsumer::OwnWorker => Ok(BatchWork::Iterate),
-            BatchConsumer::Caller => Ok(BatchWork::HandOver(fragments)),
+            BatchConsumer::Caller => match self.filter.as_mut().map(|filter| filter.observe(&fragments)) {
+                Some(Err(error)) => Err(error.into()),
+                None | Some(Ok(())) => Ok(BatchWork::HandOver(fragments)),
+            },
             BatchConsumer::Learner(postprocessing) => {
                 self.train_batch(&fragments, &postprocessing).map(|batch| BatchWork::Learn { batch, fragments })
             }
@@ -88,8 +91,17 @@ impl RunLoop {
         })
     }
 
-    /// Counts a batch that has been consumed.
-    pub fn count_batch(&mut self, now: Micros) {
+    /// Counts a batch that the caller has taken. With a filter the next weights have the statistics of its rows, too.
+    pub fn handle_taken(&mut self, now: Micros) {
+        if self.filter.is_none() {
+            return self.count_batch(now);
+        }
+        let next = self.next_weights.take();
+        let next = next.unwrap_or_else(|| self.weights.with_version(WeightsVersion(self.weights.version().0 + 1)));
+        self.handle_learned(next, now);
+    }
+
+    fn count_batch(&mut self, now: Micros) {
         let steps = self.batch_env_steps;
         self.is_consuming = false;
         self.iteration += 1;

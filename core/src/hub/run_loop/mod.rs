@@ -368,7 +368,7 @@ impl RunLoop {
             self.is_batch_due = true;
             return Ok(());
         }
-        if !self.is_sampling_only() || self.group.open_iterations() == 0 {
+        if !self.has_lasting_weights() || self.group.open_iterations() == 0 {
             self.begin_one(now)?;
         }
         while self.may_begin_ahead() {
@@ -382,8 +382,13 @@ impl RunLoop {
         self.group.begin_iteration(self.weights.version(), now).map(|_| ())
     }
 
+    /// True if no batch changes the weights: neither a learner nor a filter does.
+    fn has_lasting_weights(&self) -> bool {
+        self.is_sampling_only() && self.filter.is_none()
+    }
+
     fn may_begin_ahead(&self) -> bool {
-        self.is_sampling_only()
+        self.has_lasting_weights()
             && self.next_weights.is_none()
             && self.begun.saturating_mul(self.steps_per_iteration()) < self.config.stop.env_steps
             && self.group.may_begin(self.weights.version())

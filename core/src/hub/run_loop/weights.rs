@@ -2,6 +2,7 @@
 
 use super::RunLoop;
 use crate::{
+    filter::RunFilter,
     group::WorkerState,
     hash::{Hash128, run_weights_hash, weights_hash},
     ids::{PolicyId, WeightsVersion, WorkerId},
@@ -81,7 +82,10 @@ impl RunLoop {
             return Ok(None);
         }
         if let Some(next) = self.next_weights.take() {
-            self.weights = next;
+            self.weights = match &mut self.filter {
+                None => next,
+                Some(filter) => filter.publish(&next),
+            };
         }
         if self.weights.version() == self.published {
             return Ok(None);
@@ -91,7 +95,7 @@ impl RunLoop {
     }
 
     /// Sets weights of a run without a learner and returns the version that they get. They act from the next iteration on that
-    /// has not begun.
+    /// has not begun. The statistics of a filter are the run's, whether there are others among these weights or not.
     ///
     /// # Errors
     /// [`SyncError::NoRun`] in a run that learns, [`SyncError::Misfit`] for other tensors.
@@ -100,10 +104,17 @@ impl RunLoop {
             return Err(SyncError::NoRun);
         }
         let newest = self.next_weights.as_ref().unwrap_or(&self.weights);
-        weights.check_like(newest)?;
         let version = WeightsVersion(newest.version().0 + 1);
+        let weights = self.without_filter(weights);
+        weights.check_like(&self.without_filter(newest))?;
         self.next_weights = Some(weights.with_version(version));
         Ok(version)
+    }
+
+    /// Returns the weights without the statistics of the run's filter.
+    fn without_filter(&self, weights: &Weights) -> Weights {
+        let split = self.filter.as_ref().and_then(|_| RunFilter::split_from(weights, &self.policies).ok());
+        split.map_or_else(|| weights.clone(), |(plain, _)| plain)
     }
 
     /// Records what a worker says it acts with. Weights that were never sent are ignored.

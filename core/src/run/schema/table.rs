@@ -191,6 +191,7 @@ const EVALUATION: &[Setting] = &[
     ),
     row("evaluation.num_envs", &[EVALUATION_ENVS], "Sub-environments of an evaluation."),
     row("evaluation.seed", &[Null, Kind::WHOLE], "Seed of an evaluation's episodes and actions; null for the run's."),
+    row("evaluation.render", &[Flag], "Write the first episode of each evaluation as a GIF into the run's directory."),
     row("evaluation.reward_key", &[Text], "The signal that returns are sums of: reward, reward/AGENT or infos/NAME."),
     row("evaluation.init", &[Null, Group], "Registered function that runs first in an evaluation worker's process."),
     row("evaluation.init.name", &[Text], "Its name."),

@@ -37,6 +37,7 @@ fn full() -> Vec<Value> {
             timeout_s: NonZeroU32::MIN,
             num_envs: 1,
             seed: Some(1),
+            render: true,
             reward_key: RewardKey::Reward,
             init: Some(InitSpec { name: "f".into(), arguments: Config::new() }),
         },

@@ -105,6 +105,10 @@ pub(super) struct SampleArgs {
     /// command
     #[arg(long, conflicts_with = "num_workers")]
     remote_only: bool,
+    /// Sample over leases also without workers, and write the files of a run into this directory, which must not hold a run:
+    /// its settings, a line of metrics per iteration, its policy and a summary
+    #[arg(long, value_name = "DIR")]
+    run_dir: Option<PathBuf>,
     /// With workers, serve no dashboard
     #[arg(long)]
     no_dashboard: bool,
@@ -137,6 +141,14 @@ impl SampleArgs {
         Ok(worker)
     }
 
+    /// True if the rows have a filter and can be made over leases: their observations are normalised with the statistics of
+    /// the iterations before, whatever the number of workers. Otherwise a worker normalises by all that it has seen.
+    fn has_leasable_filter(&self, config: &RolloutConfig, registry: &Registry) -> bool {
+        config.observation_filter != FilterKind::NoFilter
+            && self.flags.kernels == KernelChoice::Auto
+            && RunRequest::from(leased(config.clone())).check_leased(registry).is_ok()
+    }
+
     /// Returns the weights to act with, of `--checkpoint` or `--init-weights`, with the statistics of a filter if they have any.
     fn weights(&self) -> Result<Option<Weights>, Failure> {
         if let Some(path) = &self.checkpoint {
@@ -150,10 +162,11 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
     args.python.install(args.flags.env.as_deref());
     let config = settings(args)?;
     let env = config.env.as_deref().unwrap_or_default();
-    let has_workers = args.num_workers > 0 || args.remote_only;
-    let (registry, clients) = match has_workers {
+    let is_leased = args.num_workers > 0 || args.remote_only || args.run_dir.is_some();
+    let (registry, clients) = match is_leased {
         true if external::is_external(&config, registry) => {
-            return Err(Failure::usage("clients drive the environments of this process: leave --num-workers out"));
+            let message = "clients drive the environments of this process: leave --num-workers and --run-dir out";
+            return Err(Failure::usage(message));
         }
         true => (registry.clone(), None),
         false => args.clients.open(&config, registry)?,
@@ -166,7 +179,7 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
         && !args.deterministic
         && config.monitor_path.is_none()
         && config.observation_filter == FilterKind::NoFilter;
-    let code = if has_workers {
+    let code = if is_leased || args.has_leasable_filter(&config, &registry) {
         with_workers(args, config, is_plain, is_single, &registry)
     } else {
         alone(args, config, is_plain, &registry, clients.as_ref())
@@ -225,13 +238,13 @@ fn with_workers(
     if args.flags.kernels != KernelChoice::Auto {
         return Err(Failure::usage("workers choose their kernels themselves: leave --kernels out"));
     }
-    if config.observation_filter != FilterKind::NoFilter {
-        let message = "without a learner nothing brings the statistics of an observation filter together: leave \
-                       --num-workers or the filter out";
-        return Err(Failure::usage(message));
-    }
     let log = Log::new(&config).map_err(Failure::usage)?;
     let mode = args.mode.mode()?.unwrap_or(SamplingMode::Synchronous);
+    if !mode.is_synchronous() && config.observation_filter != FilterKind::NoFilter {
+        let message = "the statistics of an observation filter change with every iteration, for which workers wait: leave \
+                       --mode or the filter out";
+        return Err(Failure::usage(message));
+    }
     let is_cut = is_single && config.batch_mode == BatchMode::TruncateEpisodes;
     let slots = u64::from(config.num_envs.max(1));
     let each = args.env_steps.div_ceil(slots);
@@ -246,13 +259,13 @@ fn with_workers(
     let hasher = if is_hashed { Hasher::Rollout(Box::new(RolloutHasher::new())) } else { Hasher::None };
     let config = if is_plain { config.raw() } else { config };
     let output = config.output.clone();
-    let run = RunConfig {
-        mode,
-        num_workers: args.num_workers,
-        rollout: RolloutConfig { output: None, log_dir: None, ..config },
-        ..RunConfig::sampling("", slots as u32).stop_after(goal)
+    let run = RunConfig { mode, num_workers: args.num_workers, ..leased(config) }.stop_after(goal);
+    let request = RunRequest {
+        init_weights: args.weights()?,
+        remote_only: args.remote_only,
+        run_dir: args.run_dir.clone(),
+        ..run.into()
     };
-    let request = RunRequest { init_weights: args.weights()?, remote_only: args.remote_only, ..run.into() };
     let (stop, stopped) = watch::channel(false);
     let interruption = Interruption::watch_and(move || {
         stop.send_replace(true);
@@ -265,12 +278,21 @@ fn with_workers(
     report(args, tally, speed)
 }
 
+/// Returns the run of these rows, which the program keeps and logs by itself.
+fn leased(config: RolloutConfig) -> RunConfig {
+    let slots = config.num_envs.max(1);
+    RunConfig { rollout: RolloutConfig { output: None, log_dir: None, ..config }, ..RunConfig::sampling("", slots) }
+}
+
 /// A signal may have ended it early.
 fn report(args: &SampleArgs, tally: Tally, speed: Speed) -> Result<ExitCode, Failure> {
     let summary = tally.finish(speed);
     match args.json {
         true => println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?),
-        false => summary.print(),
+        false => {
+            summary.print();
+            args.run_dir.iter().for_each(|directory| println!("files           {}", directory.display()));
+        }
     }
     Ok(if summary.env_steps < args.env_steps { ExitCode::from(3) } else { ExitCode::SUCCESS })
 }

@@ -20,7 +20,7 @@ use crate::{
     Registry,
     cli::{cpu_time::CpuTimes, exit::Failure, host, runtime, spare_memory, worker_spec::SpecFlags},
     hub::{Hub, HubConfig, Sampling, SecurityConfig},
-    train::{RunRequest, Summary as RunSummary},
+    train::{RunDir, RunRequest, Summary as RunSummary},
 };
 
 /// A hub, and what its run brings.
@@ -99,7 +99,8 @@ impl Workers {
         stopped: watch::Receiver<bool>,
         registry: &Registry,
     ) -> Result<Self, Failure> {
-        request.check(registry).map_err(Failure::usage)?;
+        request.check_leased(registry).map_err(Failure::usage)?;
+        request.run_dir.as_deref().map_or(Ok(()), RunDir::check_writable).map_err(Failure::usage)?;
         let kept = output.map(|output| Kept::open(output, registry)).transpose()?;
         spare_memory();
         let (runtime, num_workers, quiet) = (runtime(2)?, request.config.num_workers, args.json);
@@ -110,7 +111,7 @@ impl Workers {
                 (_, true) => host::print_worker_command(&hub),
                 _ => {}
             }
-            let sampling = hub.sample(request).await.map_err(Failure::other)?;
+            let sampling = hub.sample(request).await.map_err(host::not_begun)?;
             Ok::<_, Failure>((hub, sampling))
         })?;
         let Sampling { batches, summary } = sampling;
@@ -188,7 +189,10 @@ impl Workers {
 /// The hub of a run: at any free port of this machine, unless it is to listen elsewhere.
 fn hub_config(args: &SampleArgs) -> Result<HubConfig, Failure> {
     let listen = args.clients.listen;
-    let security = listen.map_or_else(|| Ok(SecurityConfig::default()), |_| args.clients.security.config(None))?;
+    let security = match listen.is_some() || args.run_dir.is_some() {
+        true => args.clients.security.config(args.run_dir.as_ref())?,
+        false => SecurityConfig::default(),
+    };
     let listen = listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     Ok(HubConfig { assets: args.clients.assets.clone(), ..host::config(listen, !args.no_dashboard, security)? })
 }

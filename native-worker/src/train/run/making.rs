@@ -27,13 +27,13 @@ use super::{
         output::{OutputPlace, RunOutput},
         read_metrics::ReadMetrics,
         request::Prepared,
-        run_dir::{RunDir, RunDirError, output_series},
+        run_dir::{RunDir, RunDirError, SAMPLE, output_series},
         saving::{RunFiles, Saved, SavedRun, lock},
     },
     RolledBack, Run, StartError, Task, WorkerTerms,
 };
 use crate::{
-    learner::{LearnerThread, LearningStart},
+    learner::{LearnerThread, LearningStart, filter_of},
     worker_group::WorkerGroup,
 };
 
@@ -132,7 +132,11 @@ impl Run {
     /// Takes the directory of a run that is new: once nothing prevents its beginning any more.
     pub(crate) fn create_files(&mut self) -> Result<(), StartError> {
         if let (Some(path), None) = (&self.request.run_dir, &self.files) {
-            let dir = RunDir::create(path, self.config(), self.request.init_weights.as_ref())?;
+            let mut config = self.config().clone();
+            if self.state.is_sampling_only() {
+                config.algorithm = Some(SAMPLE.into());
+            }
+            let dir = RunDir::create(path, &config, self.request.init_weights.as_ref())?;
             self.output().map_or(Ok(()), |output| dir.note_output(output.series()))?;
             self.files = Some(RunFiles::new(dir, self.config().checkpoint_interval, None)?);
         }
@@ -143,6 +147,10 @@ impl Run {
     /// one.
     fn resumed(place: RunPlace<'_>, resumed: Resumed) -> Result<Self, StartError> {
         let Resumed { request, saved, directory, output, regenerated, workers } = resumed;
+        let (ranks, now) = (saved.as_ref().map(|saved| saved.progress.world_size), request.world_size());
+        if let Some(saved) = ranks.filter(|saved| *saved != now) {
+            return Err(StartError::Ranks { saved, now });
+        }
         let request = request.written_out()?;
         let prepared = place.prepare(&request, workers)?;
         let kept = saved.as_ref().map_or((0, 0), |saved| (saved.progress.metrics_bytes, saved.progress.journal_bytes));
@@ -218,7 +226,7 @@ impl Run {
         let saved = start.learner.or_else(|| Some((request.given_weights()?, Vec::new())));
         let LearningStart { learners, config, postprocessing } = LearningStart::new(&request.config, parts, saved)?;
         let consumer = Consumer::Learner { thread: LearnerThread::spawn(learners)?, output: start.output };
-        let evaluation = RunEvaluation::of(&request.config);
+        let evaluation = RunEvaluation::of(&request);
         let shown = place.of_loop(&request, config.weights.clone());
         let state = RunLoopConfig {
             number: shown.number,
@@ -260,7 +268,7 @@ impl Run {
             ..place.of_loop(&request, worker.weights()?)
         };
         let gamma = gamma_of(worker.postprocessing());
-        let evaluation = RunEvaluation::of(&request.config).filter(|_| rank == 0);
+        let evaluation = RunEvaluation::of(&request).filter(|_| rank == 0);
         let consumer = Consumer::Local(LearnerThread::spawn(worker)?, interruption);
         let mut run = Self::with(place, request, state, consumer, gamma)?;
         run.worker_terms.num_workers = 0;
@@ -273,13 +281,16 @@ impl Run {
         request: RunRequest,
         batches: mpsc::Sender<Vec<SlotFragment>>,
     ) -> Result<Self, StartError> {
+        let request = request.written_out()?;
         let parts = request.prepare_leased(place.registry, place.kernels)?;
-        let mut state = RunLoopConfig::sampling(place.number, request.config.clone(), &parts)?;
-        if let Some(weights) = request.given_weights() {
-            state.weights = weights;
-        }
-        let shown = place.of_loop(&request, state.weights.clone());
-        let state = RunLoopConfig { run_dir: shown.run_dir, pace: shown.pace, first_lease: shown.first_lease, ..state };
+        request.run_dir.as_deref().map_or(Ok(()), RunDir::check_free)?;
+        let state = RunLoopConfig::sampling(place.number, request.config.clone(), &parts)?;
+        let weights = request.given_weights().unwrap_or(state.weights);
+        let kind = request.config.rollout.observation_filter;
+        let (weights, mut filter) = filter_of(kind, &state.layout, &state.policies, weights)?;
+        let weights = filter.as_mut().map_or_else(|| weights.clone(), |filter| filter.publish(&weights));
+        let RunLoopConfig { run_dir, pace, first_lease, .. } = place.of_loop(&request, weights.clone());
+        let state = RunLoopConfig { run_dir, pace, first_lease, weights, filter, ..state };
         Self::with(place, request, state, Consumer::Taker(batches), 1.0)
     }
 
@@ -321,7 +332,7 @@ impl Resumed {
         let begun = request.run_dir.as_deref().map_or(Ok(None), output_series)?;
         let kept = saved.as_ref().and_then(|saved| saved.progress.output.clone());
         let output = kept.or_else(|| begun.map(OutputPlace::start_of));
-        let directory = Some(Directory { lock, on_disk });
+        let directory = lock.map(|lock| Directory { lock, on_disk });
         Ok(Self { request, saved, directory, output, regenerated, workers })
     }
 }

@@ -118,6 +118,11 @@ pub(crate) enum StartError {
     Config(#[from] RunRequestError),
     #[error("the learner's state: {0}")]
     Learner(#[from] LearnError),
+    #[error(
+        "the run was saved by {} and would be resumed by {}: resume it with the --data-parallel and --world-size that it began with",
+        ranks(*.saved), ranks(*.now)
+    )]
+    Ranks { saved: Option<u32>, now: Option<u32> },
     #[error("cannot start the learner's thread: {0}")]
     Thread(#[from] io::Error),
     #[error(transparent)]
@@ -134,6 +139,10 @@ pub(crate) enum StartError {
     Busy,
     #[error("the hub has stopped")]
     HubGone,
+}
+
+fn ranks(world_size: Option<u32>) -> String {
+    world_size.map_or_else(|| "one process that learns alone".into(), |ranks| format!("{ranks} ranks"))
 }
 
 impl Run {
@@ -176,6 +185,12 @@ impl Run {
             custom: added,
             ..IterationMetrics::new(&self.state, &stats, now)
         }
+    }
+
+    /// Counts a batch that the caller has taken.
+    pub(crate) fn handle_taken(&mut self, now: Micros) -> IterationMetrics {
+        self.state.handle_taken(now);
+        IterationMetrics::new(&self.state, &UpdateStats::default(), now)
     }
 
     /// Writes what decided on the batches, if the run has files and needs it to be replayed.

@@ -80,6 +80,7 @@ impl Run {
         let bytes = self.files.as_ref().map_or((0, 0), |files| files.dir.bytes());
         let mut progress = progress(bytes, self.state.elapsed(now), self.state.episodes());
         progress.tainted = self.state.is_tainted();
+        progress.world_size = self.request.world_size();
         progress.output = self.output().map_or_else(|| self.old_output.clone(), RunOutput::place);
         let is_between = !self.state.is_consuming() && self.check_ledger().is_ok();
         Some(Snapshot {

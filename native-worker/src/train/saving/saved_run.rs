@@ -14,7 +14,10 @@ use rollmesh_core::{
 };
 
 use super::{
-    super::{RunRequest, run_dir::INIT_WEIGHTS},
+    super::{
+        RunRequest,
+        run_dir::{INIT_WEIGHTS, SAMPLE},
+    },
     differences::{Differences, between},
     saver::LEDGER,
     snapshot::{CONFIG, Contents, Progress},
@@ -41,7 +44,8 @@ pub struct SavedRun {
     request: RunRequest,
     saved: Option<Saved>,
     notices: Vec<String>,
-    lock: File,
+    /// `None` for one that another rank resumes in the directory.
+    lock: Option<File>,
 }
 
 /// Where a run goes on from.
@@ -59,6 +63,9 @@ pub enum ResumeError {
     /// There was never a run.
     #[error("{0} holds no run: begin one with --run-dir {0}")]
     NoRun(PathBuf),
+    /// It only samples.
+    #[error("{0} holds rows of `rollmesh sample`, which cannot be resumed: sample into another directory")]
+    SamplesOnly(PathBuf),
     /// Another process has it.
     #[error("the run in {0} is going on in another process: stop that first")]
     Busy(PathBuf),
@@ -125,7 +132,23 @@ impl SavedRun {
     /// [`ResumeError`], which names the file and says what to do.
     pub fn load(dir: impl Into<PathBuf>) -> Result<Self, ResumeError> {
         let dir = dir.into();
-        let Left { lock, config, checkpoint, mut notices } = Left::open(&dir)?;
+        let left = Left::open(&dir)?;
+        Self::of(dir, left)
+    }
+
+    /// As [`load`](Self::load), for a rank other than 0 of a [data-parallel](RunRequest::data_parallel) run: rank 0 resumes the
+    /// run in its directory, and this one only reads it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load_for_other_rank(dir: impl Into<PathBuf>) -> Result<Self, ResumeError> {
+        let dir = dir.into();
+        let left = Left::read(&dir, None)?;
+        Self::of(dir, left)
+    }
+
+    fn of(dir: PathBuf, left: Left) -> Result<Self, ResumeError> {
+        let Left { lock, config, checkpoint, mut notices } = left;
         let saved = match checkpoint {
             None => None,
             Some(files) => {
@@ -138,7 +161,8 @@ impl SavedRun {
         };
         let init = dir.join(INIT_WEIGHTS);
         let init_weights = init.is_file().then(|| weights_file::read(&init)).transpose()?;
-        let request = RunRequest { init_weights, run_dir: Some(dir.clone()), ..RunRequest::from(config) };
+        let run_dir = lock.is_some().then(|| dir.clone());
+        let request = RunRequest { init_weights, run_dir, ..RunRequest::from(config) };
         Ok(Self { request, dir, saved, notices, lock })
     }
 
@@ -184,7 +208,7 @@ impl SavedRun {
     /// [`ResumeError::Contradiction`], which names the settings.
     pub fn with_request(mut self, request: RunRequest) -> Result<Self, ResumeError> {
         let config = resumed(&self.dir, &self.request.config, request.config)?;
-        let (run_dir, init_weights) = (Some(self.dir.clone()), self.request.init_weights.take());
+        let (run_dir, init_weights) = (self.request.run_dir.take(), self.request.init_weights.take());
         self.request = RunRequest { config, run_dir, init_weights, ..request };
         Ok(self)
     }
@@ -197,7 +221,7 @@ impl SavedRun {
         ledger.map_or(0, |ledger| ledger.regenerated).saturating_sub(known)
     }
 
-    pub(in super::super) fn into_parts(self) -> (RunRequest, Option<Saved>, File) {
+    pub(in super::super) fn into_parts(self) -> (RunRequest, Option<Saved>, Option<File>) {
         (self.request, self.saved, self.lock)
     }
 }
@@ -212,7 +236,7 @@ pub(in super::super) fn read_config(text: &str) -> Result<RunConfig, String> {
 
 /// A run's directory as it was left, kept from others as long as the lock exists.
 pub(super) struct Left {
-    pub(super) lock: File,
+    pub(super) lock: Option<File>,
     pub(super) config: RunConfig,
     /// The files of its newest checkpoint that is whole; none if it has no checkpoint.
     pub(super) checkpoint: Option<BTreeMap<String, Vec<u8>>>,
@@ -223,12 +247,17 @@ pub(super) struct Left {
 impl Left {
     /// Changes nothing there.
     pub(super) fn open(dir: &Path) -> Result<Self, ResumeError> {
-        let path = dir.join(CONFIG);
-        if !path.is_file() {
-            return Err(ResumeError::NoRun(dir.into()));
+        check_is_run(dir)?;
+        Self::read(dir, Some(lock(dir)?))
+    }
+
+    /// As [`open`](Self::open), of a directory with this lock.
+    fn read(dir: &Path, lock: Option<File>) -> Result<Self, ResumeError> {
+        check_is_run(dir)?;
+        let config = config_at(&dir.join(CONFIG))?;
+        if config.algorithm.as_deref() == Some(SAMPLE) {
+            return Err(ResumeError::SamplesOnly(dir.into()));
         }
-        let lock = lock(dir)?;
-        let config = config_at(&path)?;
         let checkpoints = dir.join(CHECKPOINTS_DIR);
         let found = match checkpoints.is_dir() {
             true => {
@@ -245,6 +274,10 @@ impl Left {
             found.damaged.iter().map(|damage| format!("{damage}; going on from checkpoint {number}")).collect();
         Ok(Self { lock, config, checkpoint: Some(found.checkpoint.files), notices })
     }
+}
+
+fn check_is_run(dir: &Path) -> Result<(), ResumeError> {
+    if dir.join(CONFIG).is_file() { Ok(()) } else { Err(ResumeError::NoRun(dir.into())) }
 }
 
 /// The configuration in a file.

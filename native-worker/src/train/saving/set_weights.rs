@@ -55,7 +55,7 @@ pub(crate) fn set_weights(dir: &Path, file: &Path, registry: &Registry) -> Resul
     let misfit = |source| SetWeightsError::Misfit { path: file.into(), source };
     let left = match Left::open(dir) {
         Ok(left) => Some(left),
-        Err(ResumeError::NoRun(_)) => None,
+        Err(ResumeError::NoRun(_) | ResumeError::SamplesOnly(_)) => None,
         Err(error) => return Err(error.into()),
     };
     let Some(mut files) = left.as_ref().and_then(|left| left.checkpoint.clone()) else {
@@ -75,8 +75,8 @@ pub(crate) fn set_weights(dir: &Path, file: &Path, registry: &Registry) -> Resul
     let checkpoints = dir.join(CHECKPOINTS_DIR);
     let Contents { policy, group, .. } = Contents::read(files.clone(), &checkpoints)?;
     weights.check_like(&policy.weights).map_err(misfit)?;
-    // Workers build version 0 themselves, and are sent any other.
-    let version = policy.weights.version().max(WeightsVersion(1));
+    // Workers hold the version before, and are sent any later one.
+    let version = WeightsVersion(policy.weights.version().0 + 1);
     let policy = PolicyCheckpoint { weights: weights.with_version(version), ..policy };
     let failed = |source| ResumeError::Io { path: checkpoints.clone(), source };
     files.extend(policy.to_files().map_err(failed)?.map(|(name, contents)| (name.to_owned(), contents)));

@@ -50,6 +50,9 @@ pub(in super::super) struct Progress {
     /// A liar's rows were learned from.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(in super::super) tainted: bool,
+    /// How many ranks learned together, if they did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in super::super) world_size: Option<u32>,
     /// Where the files are that keep what was sampled, up to the last iteration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in super::super) output: Option<OutputPlace>,
@@ -85,6 +88,7 @@ pub(in super::super) fn progress(
         wall_s: elapsed.as_secs_f64(),
         finished_episodes: episodes.finished(),
         tainted: false,
+        world_size: None,
         output: None,
         recent_episodes: recent.collect(),
     }

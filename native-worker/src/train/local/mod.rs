@@ -1,29 +1,32 @@
 //! RLlib's local worker: its policies learn from what it samples or reads by itself, or what other workers do, in runs without
 //! leases.
 
+mod ranks;
+
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    collections::BTreeMap,
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use rollmesh_core::{
-    batch::{AnyBatch, BatchError, EpisodeMetrics, MultiAgentBatch},
+    batch::{AnyBatch, EpisodeMetrics},
     callbacks::Callbacks as _,
     episode::{EpisodeSummary, GlobalVars, RolloutMetrics},
-    filter::FilterKind,
+    filter::{Filter, FilterKind},
     hash::weights_hash,
     ids::{PolicyId, WeightsVersion},
-    policy::{AllReduceError, PolicyError, Postprocessing},
+    policy::{PolicyError, Postprocessing},
     run::{InputSource, PolicyConfig, RunConfig},
     weights::Weights,
     worker::{DataParallelConfig, RolloutConfig, RolloutError, RolloutWorker, WorkerStateError},
 };
 use serde::{Deserialize, Serialize};
 
-use super::{RunRequestError, read_metrics::ReadMetrics, rows::Rows};
+use super::{
+    RunRequestError,
+    read_metrics::ReadMetrics,
+    rows::{Rows, joined},
+};
 use crate::{
     Registry,
     learner::{ENV_STEPS, LearnError, Learned, Results, algorithm, tell_results},
@@ -37,7 +40,8 @@ pub(crate) struct LocalWorker {
     /// The settings of its workers.
     config: RolloutConfig,
     read: ReadMetrics,
-    /// The state after the last batch that was learned from, while another one is being made or was interrupted.
+    /// The state after the last batch that was learned from, while another one is being made or was interrupted; with other
+    /// ranks always, since all of them give it together.
     before: Option<Result<Before, LearnError>>,
     /// The run is saved.
     is_saved: bool,
@@ -46,8 +50,10 @@ pub(crate) struct LocalWorker {
     /// Workers of earlier processes that were lost.
     disturbances: u64,
     is_interrupted: Arc<AtomicBool>,
-    /// Other ranks, until it has joined them.
+    /// How it joins the other ranks, if it learns together with any.
     ranks: Option<DataParallelConfig>,
+    /// This rank's filters in the checkpoint that it resumes from, until it has joined the others.
+    filters: BTreeMap<PolicyId, Filter>,
     /// It is more than a look at what a run would need.
     has_begun: bool,
 }
@@ -71,12 +77,17 @@ pub(crate) struct Iterated {
 #[derive(Serialize, Deserialize)]
 struct State {
     worker: Vec<u8>,
-    /// By worker; `None` for one that was lost.
+    /// By worker or rank; `None` for one that was lost, or has not joined.
     samplers: Vec<Option<Vec<u8>>>,
     disturbances: u64,
     blackholed_env_steps: u64,
     corrupt_lines: u64,
+    /// By rank.
+    filters: Vec<Filters>,
 }
+
+/// The filters of a rank, which normalises by what it has sampled itself, as bytes.
+type Filters = BTreeMap<PolicyId, Vec<u8>>;
 
 /// What an interruption must not change.
 #[derive(Clone)]
@@ -84,6 +95,8 @@ struct Before {
     samplers: Vec<Option<Vec<u8>>>,
     /// The worker that learns, if sampling changes it: a filter counts the rows that it has seen.
     worker: Option<Vec<u8>>,
+    /// By rank.
+    filters: Vec<Filters>,
 }
 
 impl LocalWorker {
@@ -120,6 +133,7 @@ impl LocalWorker {
             disturbances: 0,
             is_interrupted: Arc::default(),
             ranks,
+            filters: BTreeMap::new(),
             has_begun: false,
         }
     }
@@ -189,20 +203,24 @@ impl LocalWorker {
     /// Returns all that its workers need, besides their configuration, to continue after the last batch that was learned from.
     pub(crate) fn state(&mut self) -> Result<Vec<u8>, LearnError> {
         let ReadMetrics { blackholed_env_steps, corrupt_lines, .. } = self.read;
-        let Before { samplers, worker } = match &self.before {
+        let Before { mut samplers, worker, mut filters } = match &self.before {
             Some(Ok(before)) => before.clone(),
             Some(Err(error)) => return Err(LearnError::Rows(error.to_string())),
-            None => Before { samplers: self.rows.sampler_states()?, worker: None },
+            None => Before { samplers: self.rows.sampler_states()?, worker: None, filters: Vec::new() },
         };
+        if let Some(ranks) = &self.ranks {
+            samplers.resize(ranks.world_size as usize, None);
+            filters.resize(ranks.world_size as usize, Filters::new());
+        }
         let worker = worker.map_or_else(|| self.rows.learner()?.save().map_err(LearnError::from), Ok)?;
         let disturbances = self.disturbances + self.rows.disturbances();
-        let state = State { worker, samplers, disturbances, blackholed_env_steps, corrupt_lines };
+        let state = State { worker, samplers, disturbances, blackholed_env_steps, corrupt_lines, filters };
         Ok(postcard::to_allocvec(&state).map_err(|_| not_a_state())?)
     }
 
     /// Continues from a [state](Self::state).
     pub(crate) fn restore(&mut self, state: &[u8]) -> Result<(), LearnError> {
-        let State { worker: own, samplers, disturbances, blackholed_env_steps, corrupt_lines } =
+        let State { worker: own, mut samplers, disturbances, blackholed_env_steps, corrupt_lines, filters } =
             postcard::from_bytes(state).map_err(|_| not_a_state())?;
         let worker = self.rows.learner()?;
         worker.restore(&own)?;
@@ -211,6 +229,14 @@ impl LocalWorker {
         let vars = worker.global_vars();
         self.rows.sync(&vars)?;
         self.disturbances = disturbances;
+        if let Some(rank) = self.ranks.as_ref().map(|ranks| ranks.rank as usize).filter(|_| !filters.is_empty()) {
+            let filter = |(id, bytes): (&PolicyId, &Vec<u8>)| {
+                Ok((id.clone(), Filter::decode(bytes).map_err(|_| not_a_state())?))
+            };
+            self.filters = filters.get(rank).into_iter().flatten().map(filter).collect::<Result<_, RolloutError>>()?;
+            self.before = Some(Ok(Before { samplers: samplers.clone(), worker: Some(own), filters }));
+            samplers = vec![samplers.get(rank).cloned().flatten()];
+        }
         self.rows.set_sampler_states(samplers)?;
         self.read = ReadMetrics::counted(blackholed_env_steps, corrupt_lines);
         Ok(())
@@ -219,12 +245,13 @@ impl LocalWorker {
     /// Samples or reads a train batch, and lets the policies learn from it. `None` after an interruption: then nothing was
     /// learned, and [`state`](Self::state) is that after the batch before. `results` are what is known of the run.
     pub(crate) fn iterate(&mut self, mut results: Results) -> Result<Option<Iterated>, LearnError> {
-        if let Some(ranks) = self.ranks.take() {
-            self.rows.learner()?.setup_data_parallel(&ranks)?;
+        match self.ranks.clone() {
+            Some(ranks) if self.rows.learner()?.data_parallel().is_none() => self.join(&ranks)?,
+            Some(_) => {}
+            // Where it cannot be had, the checkpoint fails and not the run.
+            None => self.before = self.is_saved.then(|| self.look_back()),
         }
         let mut warnings = self.rows.tend()?;
-        // Where it cannot be had, the checkpoint fails and not the run.
-        self.before = self.is_saved.then(|| self.look_back());
         let wanted = self.config.train_batch_size.max(1) as usize;
         let (mut batches, mut steps) = (Vec::new(), 0);
         let (mut ended, mut read) = (Vec::<RolloutMetrics>::new(), ReadMetrics::default());
@@ -247,7 +274,7 @@ impl LocalWorker {
             *vars.num_grad_updates_per_policy.entry(id.clone()).or_default() += 1;
         }
         self.rows.sync(&vars)?;
-        self.before = None;
+        self.before = if self.ranks.is_some() && self.is_saved { Some(self.look_back_together()?) } else { None };
         self.read.follow(read);
         results.insert(ENV_STEPS.into(), vars.timestep as f64);
         let summary = EpisodeSummary::of(&ended);
@@ -268,24 +295,7 @@ impl LocalWorker {
     fn look_back(&mut self) -> Result<Before, LearnError> {
         let has_filter = self.config.observation_filter != FilterKind::NoFilter;
         let worker = if has_filter { Some(self.rows.learner()?.save()?) } else { None };
-        Ok(Before { samplers: self.rows.sampler_states()?, worker })
-    }
-
-    /// Returns the env steps of all ranks together; `None` if any of them was interrupted.
-    fn agree(&mut self, steps: u64) -> Result<Option<u64>, LearnError> {
-        let is_interrupted = self.is_interrupted.load(Ordering::Relaxed);
-        let Some(ranks) = self.rows.learner()?.data_parallel() else {
-            return Ok(Some(steps).filter(|_| !is_interrupted));
-        };
-        let own = [&steps.to_le_bytes()[..], &[u8::from(is_interrupted)]].concat();
-        let mut sum = Some(0u64);
-        for (rank, bytes) in (0..).zip(ranks.all_gather("env steps of an iteration", &own, own.len())?) {
-            let protocol = || AllReduceError::Protocol { rank, reason: "a number of env steps was expected".into() };
-            let (steps, is_interrupted) = bytes.split_first_chunk().ok_or_else(protocol)?;
-            let steps = Some(u64::from_le_bytes(*steps)).filter(|_| is_interrupted == [0]);
-            sum = sum.zip(steps).map(|(sum, steps)| sum.saturating_add(steps));
-        }
-        Ok(sum)
+        Ok(Before { samplers: self.rows.sampler_states()?, worker, filters: Vec::new() })
     }
 }
 
@@ -318,25 +328,6 @@ pub(super) fn check_input(config: &RunConfig, registry: &Registry) -> Result<(),
         Err(unknown) if only_files => Err(RunRequestError::Input(unknown)),
         _ => Ok(()),
     }
-}
-
-/// The batches as one. Files may have columns that sampled batches, or other files, lack: only common ones are kept then.
-fn joined(batches: &[AnyBatch]) -> Result<AnyBatch, BatchError> {
-    AnyBatch::concat(batches).or_else(|_| {
-        let mut batches: Vec<MultiAgentBatch> = batches.iter().map(AnyBatch::as_multi_agent).collect();
-        let mut common: BTreeMap<PolicyId, BTreeSet<String>> = BTreeMap::new();
-        for (id, rows) in batches.iter().flat_map(|batch| &batch.policy_batches) {
-            let names: BTreeSet<String> = rows.iter().map(|(name, _)| name.to_owned()).collect();
-            common.entry(id.clone()).and_modify(|common| common.retain(|name| names.contains(name))).or_insert(names);
-        }
-        for (id, rows) in batches.iter_mut().flat_map(|batch| &mut batch.policy_batches) {
-            let names: Vec<String> = rows.iter().map(|(name, _)| name.to_owned()).collect();
-            for name in names.iter().filter(|name| !common[id].contains(*name)) {
-                rows.remove(name);
-            }
-        }
-        MultiAgentBatch::concat(&batches).map(AnyBatch::Multi)
-    })
 }
 
 fn not_a_state() -> RolloutError {

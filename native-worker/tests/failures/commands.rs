@@ -1,0 +1,116 @@
+//! What the user sees of environments that fail, in every command, at a fixed and at a random step, in one slot or in all.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::{
+    faulty::{EPISODE, SLOT, STEP},
+    runs::{AT_ONCE, Rig, assert_failed, run},
+    support::{
+        self, Process, is_long,
+        process::{Finished, Signal},
+        until,
+    },
+};
+
+/// How an environment fails, and what the user reads of it.
+const FAULTS: [(&str, &str); 6] = [
+    ("error", "the environment failed: no fuel"),
+    ("panic", "the environment failed: panicked: no brakes"),
+    ("nan", "the observation "),
+    ("infinite", "the reward "),
+    ("outside", "is not in"),
+    ("length", "the observation "),
+];
+
+fn env(fault: &str) -> &'static str {
+    if fault == "length" { "FaultyPair-v0" } else { "Faulty-v0" }
+}
+
+/// A step that differs from call to call.
+fn any_step() -> u32 {
+    use std::hash::{BuildHasher as _, RandomState};
+
+    let step = (RandomState::new().hash_one(STEP) % 60) as u32;
+    println!("step {step}");
+    step
+}
+
+pub(crate) async fn every_command_says_what_failed_and_where() {
+    let cases = [(false, false), (true, true), (false, true), (true, false)];
+    for (is_random, all) in cases.into_iter().take(if is_long() { 4 } else { 2 }) {
+        for (fault, message) in FAULTS {
+            let step = if is_random { any_step() } else { STEP };
+            let config = json!({ "kind": fault, "step": step, "all": all });
+            // The environment of several agents counts the steps of an episode.
+            let episode = if fault == "length" { 0 } else { step / EPISODE };
+            let slot = if all { "slot ".to_owned() } else { format!("slot {SLOT}, ") };
+            let place = format!("episode {episode}, step {}: ", step % EPISODE);
+            for workers in [0, 2] {
+                let rig = Rig::new();
+                let ended = rig.train(workers, &config, &["--env", env(fault)]).await;
+                assert_failed(&ended, &[env(fault), &slot, &place, message], AT_ONCE);
+                rig.check_ledger();
+                let (workers, config) = (workers.to_string(), config.to_string());
+                let sample = ["sample", "--env", env(fault), "--env-config", &config, "--num-workers", &workers];
+                let ended = run(&[&sample[..], &["--num-envs", "4", "--env-steps", "4000"]].concat()).await;
+                // Without leases the environments are stepped as one, and nothing says which of them panicked.
+                let is_located = fault != "panic" || workers != "0";
+                let texts = [message, &slot, &place];
+                assert_failed(&ended, &texts[..if is_located { 3 } else { 1 }], AT_ONCE);
+            }
+            let ended = evaluate(fault, &json!({ "kind": fault, "step": step, "all": true }), "20").await;
+            assert_failed(&ended, &[message], AT_ONCE);
+        }
+    }
+}
+
+/// One in 200 steps fails, in any slot, or one step in one slot once.
+pub(crate) async fn transient_failures_leave_no_trace_in_samples() {
+    let sample = async |config: Value| {
+        let config = config.to_string();
+        let args = ["sample", "--json", "--num-workers", "2", "--env", "Faulty-v0", "--env-config", &config];
+        let args = [&args[..], &["--num-envs", "4", "--rollout-fragment-length", "16", "--env-steps", "640"]].concat();
+        let (finished, _) = run(&args).await;
+        assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+        support::json(&finished.stdout)["rollout_hash"].clone()
+    };
+    let calm = sample(json!({})).await;
+    assert_eq!(sample(json!({ "kind": "error", "every": 200, "once": "/" })).await, calm);
+    for fault in ["panic", "nan", "abort"] {
+        assert_eq!(sample(json!({ "kind": fault, "once": Rig::new().path("once") })).await, calm, "{fault}");
+    }
+}
+
+/// Trains, and evaluates with an environment that fails from then on.
+async fn evaluate(fault: &str, config: &Value, timeout: &str) -> (Finished, Duration) {
+    let (rig, mut config) = (Rig::new(), config.clone());
+    let armed = rig.path("armed");
+    config["armed"] = json!(armed);
+    let (finished, _) = rig.train(0, &config, &["--env", env(fault), "--max-env-steps", "64"]).await;
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    std::fs::write(armed, "").unwrap();
+    let run_dir = rig.path("run").display().to_string();
+    run(&["evaluate", "--checkpoint", &run_dir, "--timeout", timeout]).await
+}
+
+pub(crate) async fn evaluation_that_hangs_ends_after_its_timeout() {
+    let ended = evaluate("hang", &json!({ "kind": "hang", "all": true }), "1").await;
+    assert_failed(&ended, &["the evaluation was given up: nothing has moved for 1000 ms"], Duration::from_secs(1 + 5));
+}
+
+pub(crate) async fn environment_without_picture_is_told_once() {
+    let rig = Rig::new();
+    let flags = ["--evaluation-interval", "1", "--evaluation-episodes", "1", "--evaluation-render"];
+    let args = rig.args(0, &json!({}), &[&flags[..], &["--max-env-steps", "1000000"]].concat());
+    let mut training = Process::start_program(std::env::current_exe().unwrap(), args, |_| {});
+    training.line("the environment has no picture: leave evaluation.render out").await;
+    let evaluations = || std::fs::read_to_string(rig.path("run/metrics.jsonl")).unwrap().matches("evaluation").count();
+    let before = evaluations();
+    until("further evaluations", || evaluations() > before + 1).await;
+    training.signal(Signal::INT);
+    let end = training.finish_with(3).await;
+    assert_eq!(end.stderr.matches("no picture").count(), 1, "{}", end.stderr);
+    assert!(!rig.path("run/gifs").exists());
+}
