@@ -90,11 +90,13 @@ pub(crate) fn chaos(job: &Job) -> Result<()> {
     job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
 }
 
-/// Environments and policies of every kind, each with ten workers killed while they hold leases.
+/// Environments and policies of every kind, a user's own among them, each with ten workers killed while they hold leases.
 pub(crate) fn matrix(job: &Job) -> Result<()> {
-    let tests =
-        ["test", "--locked", "--release", "--package", "rollmesh", "--test", "hub", "matrix", "--", "--nocapture"];
-    job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
+    let packages = ["--package", "rollmesh", "--package", "rollmesh-example-own-env"];
+    let tests = ["--test", "hub", "--test", "matrix", "one_hash_for_any_workers", "--", "--nocapture"];
+    let mut matrix = cargo();
+    matrix.args(["test", "--locked", "--release"]).args(packages).args(tests);
+    job.run_tests(matrix.env("ROLLMESH_LONG", "1"))
 }
 
 /// Crowds, a million hostile frames, and hubs that are asked to end.
