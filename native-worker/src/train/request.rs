@@ -7,7 +7,7 @@ use std::{
 };
 
 use rollmesh_core::{
-    config::ConfigError,
+    config::{Config, ConfigError},
     filter::{FilterKind, FilterTensorError, RunFilter},
     ids::{PolicyId, WeightsVersion},
     kernels::Kernels,
@@ -80,9 +80,14 @@ pub enum RunRequestError {
         /// The kinds of policies that there are.
         known: String,
     },
-    /// A setting of its algorithm.
-    #[error("policy_config: {0}")]
-    Algorithm(#[from] ConfigError),
+    /// A setting of an algorithm.
+    #[error("{path}: {error}")]
+    Algorithm {
+        /// Where the setting stands.
+        path: String,
+        /// What is wrong with it.
+        error: ConfigError,
+    },
     /// The run's own worker.
     #[error(transparent)]
     Local(LearnError),
@@ -125,14 +130,18 @@ impl RunRequest {
     /// [`RunRequestError`] names the setting.
     pub(crate) fn written_out(mut self) -> Result<Self, RunRequestError> {
         let RunConfig { rollout, algorithm, .. } = &mut self.config;
+        let all_settings = |path: String, kind: &str, settings: &Config| {
+            all_settings(kind, settings).map_err(|error| RunRequestError::Algorithm { path, error })
+        };
         if let Some(algorithm) = algorithm.as_deref() {
             if rollout.policies.is_empty() {
-                rollout.policy_config = all_settings(algorithm, &rollout.policy_config)?;
+                rollout.policy_config = all_settings("policy_config".into(), algorithm, &rollout.policy_config)?;
             }
             // Policies of several kinds share the settings that were given, and each has the others of its own kind.
-            for policy in rollout.policies.values_mut() {
+            for (id, policy) in &mut rollout.policies {
                 let kind = if policy.policy == "net" { algorithm } else { &policy.policy };
-                policy.config = all_settings(kind, &rollout.policy_config.merged(&policy.config))?;
+                let path = format!("policy_config, with policies.{id}.config over it");
+                policy.config = all_settings(path, kind, &rollout.policy_config.merged(&policy.config))?;
             }
         }
         self.config.num_slots = Some(self.config.num_slots());
