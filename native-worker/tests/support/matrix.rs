@@ -58,7 +58,6 @@ const PAUSE: u64 = 3;
 async fn train(registry: &Registry, config: RunConfig, disturbance: Disturbance) -> (Summary, u32) {
     let mut hub = TestHub::start_by("127.0.0.1:0", |config| async { Hub::start(config, registry).await }).await;
     let has_equal_fragments = config.rollout.has_equal_fragments();
-    let mut operator = hub.operator().await;
     let mut num_workers = config.num_workers;
     let mut summary = hub.train(config.into()).await;
     let mut status = hub.hub.status();
@@ -87,9 +86,11 @@ async fn train(registry: &Registry, config: RunConfig, disturbance: Disturbance)
         match disturbance {
             Disturbance::Rescaled => {
                 num_workers = if num_workers == 3 { 2 } else { 3 };
-                operator.ask(|request| Message::Scale(Scale { request, num_workers })).await;
+                hub.operator().await.ask(|request| Message::Scale(Scale { request, num_workers })).await;
             }
             Disturbance::Killed(most) if lost < most => {
+                // A connection of its own each time: the hub closes one that reads nothing between two commands.
+                let mut operator = hub.operator().await;
                 // The older worker is stopped before slots are leased again, and killed when they are: it cannot be done.
                 if !operator.ask(|request| Message::Pause(Request { request })).await.is_empty() {
                     // The run has ended meanwhile.
