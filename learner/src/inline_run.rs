@@ -2,7 +2,6 @@
 
 use rollmesh_core::{
     batch::SlotFragment,
-    config::ConfigError,
     group::{BeginError, GroupCommand, WorkerProfile},
     hub::{BatchWork, RunEnd, RunLoop, RunLoopError, TrainBatchError},
     ids::WorkerId,
@@ -19,7 +18,7 @@ use rollmesh_core::{
 use super::{
     error::LearnError,
     learners::Learners,
-    learning_start::{LearningStart, LearningStartError, results_before, written_out},
+    learning_start::{AlgorithmSettingsError, LearningStart, LearningStartError, results_before, written_out},
     policy::register_learning_policies,
     stats::UpdateStats,
 };
@@ -63,8 +62,8 @@ pub enum InlineWork {
 #[derive(Debug, thiserror::Error)]
 pub enum InlineRunError {
     /// A setting of its algorithm.
-    #[error("policy_config: {0}")]
-    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Config(#[from] AlgorithmSettingsError),
     /// Its environment or its policy cannot be made.
     #[error(transparent)]
     Setup(#[from] SetupError),

@@ -1,7 +1,7 @@
 //! What a run over leases begins with, wherever its loop is driven.
 
 use rollmesh_core::{
-    config::ConfigError,
+    config::{Config, ConfigError},
     filter::{FilterError, FilterKind, FilterTensorError, RunFilter},
     hub::{BatchConsumer, RunLoop, RunLoopConfig},
     ids::{LeaseId, PolicyId},
@@ -41,6 +41,16 @@ pub enum LearningStartError {
     /// The filter's statistics among the weights.
     #[error("the weights that the run resumes with: {0}")]
     FilterTensors(#[from] FilterTensorError),
+}
+
+/// A setting of an algorithm is unknown or out of range.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{path}: {error}")]
+pub struct AlgorithmSettingsError {
+    /// Where the setting stands.
+    pub path: String,
+    /// What is wrong with it.
+    pub error: ConfigError,
 }
 
 impl LearningStart {
@@ -114,17 +124,21 @@ pub fn filter_of(
 /// Returns the settings of a run with those of its algorithm, the number of its slots and the size of its batches written out.
 ///
 /// # Errors
-/// [`ConfigError`] for an unknown setting of the algorithm or a value out of range.
-pub fn written_out(mut config: RunConfig) -> Result<RunConfig, ConfigError> {
+/// [`AlgorithmSettingsError`] for an unknown setting of the algorithm or a value out of range.
+pub fn written_out(mut config: RunConfig) -> Result<RunConfig, AlgorithmSettingsError> {
     let RunConfig { rollout, algorithm, .. } = &mut config;
+    let all_settings = |path: String, kind: &str, settings: &Config| {
+        all_settings(kind, settings).map_err(|error| AlgorithmSettingsError { path, error })
+    };
     if let Some(algorithm) = algorithm.as_deref() {
         if rollout.policies.is_empty() {
-            rollout.policy_config = all_settings(algorithm, &rollout.policy_config)?;
+            rollout.policy_config = all_settings("policy_config".into(), algorithm, &rollout.policy_config)?;
         }
         // Policies of several kinds share the settings that were given, and each has the others of its own kind.
-        for policy in rollout.policies.values_mut() {
+        for (id, policy) in &mut rollout.policies {
             let kind = if policy.policy == "net" { algorithm } else { &policy.policy };
-            policy.config = all_settings(kind, &rollout.policy_config.merged(&policy.config))?;
+            let path = format!("policy_config, with policies.{id}.config over it");
+            policy.config = all_settings(path, kind, &rollout.policy_config.merged(&policy.config))?;
         }
     }
     config.num_slots = Some(config.num_slots());

@@ -49,7 +49,9 @@ pub use error::LearnError;
 pub use fitted_q::{Fit, FittedQ, FittedQConfig};
 pub use inline_run::{InlineRun, InlineRunError, InlineWork};
 pub use learners::{ENV_STEPS, Learned, Learners, Results, tell_results};
-pub use learning_start::{LearningStart, LearningStartError, filter_of, results_before, written_out};
+pub use learning_start::{
+    AlgorithmSettingsError, LearningStart, LearningStartError, filter_of, results_before, written_out,
+};
 pub use model::ModelError;
 pub use policy::{LearningPolicy, register_learning_policies, register_learning_policies_on};
 pub use rows::OldPolicy;

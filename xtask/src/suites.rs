@@ -90,11 +90,13 @@ pub(crate) fn chaos(job: &Job) -> Result<()> {
     job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
 }
 
-/// Environments and policies of every kind, each with ten workers killed while they hold leases.
+/// Environments and policies of every kind, a user's own among them, each with ten workers killed while they hold leases.
 pub(crate) fn matrix(job: &Job) -> Result<()> {
-    let tests =
-        ["test", "--locked", "--release", "--package", "rollmesh", "--test", "hub", "matrix", "--", "--nocapture"];
-    job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
+    let packages = ["--package", "rollmesh", "--package", "rollmesh-example-own-env"];
+    let tests = ["--test", "hub", "--test", "matrix", "one_hash_for_any_workers", "--", "--nocapture"];
+    let mut matrix = cargo();
+    matrix.args(["test", "--locked", "--release"]).args(packages).args(tests);
+    job.run_tests(matrix.env("ROLLMESH_LONG", "1"))
 }
 
 /// Crowds, a million hostile frames, and hubs that are asked to end.
@@ -128,7 +130,17 @@ pub(crate) fn node(job: &Job) -> Result<()> {
     let mut node = command("node");
     let tests = ["rollout_hash", "sampler", "data_file"].map(|name| format!("tests/node/{name}.test.mjs"));
     node.args(["--test", "--test-reporter=tap"]).args(tests);
-    job.run_tests(node.env("ROLLMESH_WASM", module).env("ROLLMESH_BIN", artifacts::binary_path()))
+    job.run_tests(node.env("ROLLMESH_WASM", module).env("ROLLMESH_BIN", artifacts::binary_path()))?;
+    // Leases of every kind: their fragments are in Rust's hands alone.
+    job.run_tests(wasm_tests()?.args(["--test", "same_bits"]))
+}
+
+/// The tests of the wasm module's crate, in Node unless the environment says otherwise.
+fn wasm_tests() -> Result<Command> {
+    let mut tests = toolchain::cargo_for(WASM)?;
+    tests.args(["test", "--locked", "--release", "--package", "rollmesh-wasm", "--target", WASM]);
+    tests.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER", "wasm-bindgen-test-runner");
+    Ok(tests)
 }
 
 /// The npm package, installed from the packed file, in Node; the examples of its README among its tests.
@@ -170,9 +182,7 @@ pub(crate) fn python_envs(job: &Job) -> Result<()> {
 
 /// The wasm module in a Web Worker of headless Chromium.
 pub(crate) fn chromium(job: &Job) -> Result<()> {
-    let mut tests = toolchain::cargo_for(WASM)?;
-    tests.args(["test", "--locked", "--release", "--package", "rollmesh-wasm", "--target", WASM]);
-    tests.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER", "wasm-bindgen-test-runner");
+    let mut tests = wasm_tests()?;
     tests.env("WASM_BINDGEN_USE_DEDICATED_WORKER", "1");
     job.run_tests(Chromium::locate()?.export(&mut tests))
 }

@@ -392,5 +392,4 @@ fn numbers(column: &Column, row: usize) -> Option<Vec<f64>> {
 }
 
 #[cfg(test)]
-#[path = "judge_tests.rs"]
 mod tests;

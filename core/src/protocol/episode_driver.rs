@@ -446,5 +446,4 @@ fn size_of(message: &Message) -> usize {
 }
 
 #[cfg(test)]
-#[path = "episode_driver_tests.rs"]
 mod tests;

@@ -8,9 +8,10 @@ pub(crate) mod test_support;
 mod thread;
 
 pub use rollmesh_learner::{
-    ALGORITHMS, AlgorithmConfig, AlgorithmSpec, ConfigError, DeviceError, DeviceSpec, Fit, FittedQ, FittedQConfig,
-    LearnError, Learner, LearningPolicy, MarwilConfig, ModelError, OldPolicy, PolicyGradientConfig, PpoConfig,
-    UpdateStats, algorithm, all_settings, register_learning_policies, register_learning_policies_on, run_schema,
+    ALGORITHMS, AlgorithmConfig, AlgorithmSettingsError, AlgorithmSpec, ConfigError, DeviceError, DeviceSpec, Fit,
+    FittedQ, FittedQConfig, LearnError, Learner, LearningPolicy, MarwilConfig, ModelError, OldPolicy,
+    PolicyGradientConfig, PpoConfig, UpdateStats, algorithm, all_settings, register_learning_policies,
+    register_learning_policies_on, run_schema,
 };
 pub(crate) use rollmesh_learner::{
     ENV_STEPS, Learned, Learners, LearningStart, LearningStartError, Results, filter_of, results_before, tell_results,

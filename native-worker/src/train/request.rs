@@ -22,7 +22,10 @@ use super::local::{self, LocalWorker};
 use crate::{
     NativeWorker as _,
     hub::TOKEN_VARIABLE,
-    learner::{DeviceError, DeviceSpec, LearnError, algorithm, register_learning_policies_on, written_out},
+    learner::{
+        AlgorithmSettingsError, DeviceError, DeviceSpec, LearnError, algorithm, register_learning_policies_on,
+        written_out,
+    },
     worker_group::{FailureSettings, GroupError, Placement, WorkerGroup},
 };
 
@@ -80,9 +83,9 @@ pub enum RunRequestError {
         /// The kinds of policies that there are.
         known: String,
     },
-    /// A setting of its algorithm.
-    #[error("policy_config: {0}")]
-    Algorithm(#[from] ConfigError),
+    /// A setting of an algorithm.
+    #[error(transparent)]
+    Algorithm(#[from] AlgorithmSettingsError),
     /// The run's own worker.
     #[error(transparent)]
     Local(LearnError),

@@ -1,8 +1,11 @@
-//! Names of workers that evaluate, which a tab must not take from others.
+//! Names of workers that evaluate, which a tab must not take from others, and the workers that may ask them.
 
-use rollmesh_core::protocol::{
-    Message, Role, Token,
-    message::{Hello, Refused},
+use rollmesh_core::{
+    protocol::{
+        AskOutcome, Message, Role, Token,
+        message::{Ask, Hello, Refused},
+    },
+    worker::{CommandError, CommandErrorKind},
 };
 
 use super::{
@@ -13,11 +16,17 @@ use super::{
 
 /// Capability of a worker that evaluates.
 const EVALUATES: u64 = 1;
+/// Capability of a worker that asks those.
+const ASKS: u64 = 2;
 
 async fn evaluator(hub: &TestHub, token: Token) -> (Client, Message) {
+    worker_with(hub, token, EVALUATES).await
+}
+
+async fn worker_with(hub: &TestHub, token: Token, capabilities: u64) -> (Client, Message) {
     let mut client = Client::connect(hub.hub.address()).await;
     let hello = hello(Role::Worker, token);
-    client.say(&Message::Hello(Hello { capabilities: EVALUATES, name: "judge".into(), ..hello })).await;
+    client.say(&Message::Hello(Hello { capabilities, name: "judge".into(), ..hello })).await;
     let answer = client.hear().await.expect("the hub answers");
     (client, answer)
 }
@@ -37,5 +46,30 @@ async fn tab_gives_its_name_to_a_worker_and_never_takes_it_back() {
     let (_, answer) = evaluator(&hub, of_page).await;
     let Message::Refused(Refused { reason, .. }) = answer else { panic!("the name is a worker's: {answer:?}") };
     assert!(reason.contains("judge"), "{reason}");
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn ask_is_refused_without_the_capability_to_ask() {
+    let hub = TestHub::start().await;
+    let token = hub.hub.worker_token();
+    let (_judge, answer) = evaluator(&hub, token).await;
+    assert!(matches!(answer, Message::Welcome(_)), "{answer:?}");
+    // With the capability, what is asked for is looked at.
+    let reasons = [
+        (0, CommandErrorKind::Unhealthy, "this worker did not say that it asks others"),
+        (ASKS, CommandErrorKind::Malformed, "only evaluations can be asked of other workers"),
+    ];
+    for (capabilities, kind, message) in reasons {
+        let (mut worker, _) = worker_with(&hub, token, capabilities).await;
+        worker.say(&Message::Ask(Ask { ask: 7, name: "judge".into(), body: vec![255] })).await;
+        let asked = worker.wait_for(|message| match message {
+            Message::Asked(asked) => Some(asked.clone()),
+            _ => None,
+        });
+        let asked = asked.await;
+        assert_eq!((asked.ask, asked.outcome), (7, AskOutcome::Failed.to_wire()));
+        assert_eq!(CommandError::decode(&asked.body), CommandError::new(kind, message));
+    }
     hub.hub.shutdown().await;
 }

@@ -1,188 +1,35 @@
 //! Environments and policies of every kind over leases: one weights hash for any number of workers, those that come, go and
 //! are killed included.
 
-use rollmesh::{
-    Registry,
-    train::{RunConfig, RunEnd, Summary},
-};
-use rollmesh_core::{
-    config::Config,
-    hash::run_weights_hash,
-    ids::{PolicyId, WeightsVersion},
-    protocol::{
-        Message,
-        message::{Request, Scale},
-    },
-    weights::Weights,
-    worker::RolloutWorkerBuilder,
-};
+use rollmesh::Registry;
 
-use super::{
-    TestHub,
-    support::{
-        cases::CASES,
-        is_long,
-        process::{Signal, kill, send},
-    },
-};
-
-/// Updates of a run, and env steps of each fragment. The long form is for a release build: its fragments take long enough
-/// to be lost in the middle.
-fn size() -> (u64, u32) {
-    if is_long() { (100, 256) } else { (21, 32) }
-}
-const SLOTS: u32 = 6;
-
-fn run(env: &str, settings: &str, seed: u64, num_workers: u32) -> RunConfig {
-    let (updates, length) = size();
-    let usual = RunConfig::new(env).seed(seed).num_workers(num_workers).slots(SLOTS).num_envs(3);
-    let steps = updates * u64::from(SLOTS * length);
-    let run = usual.fcnet_hiddens(&[16, 16]).rollout_fragment_length(length).stop_after(steps);
-    let settings: Config = settings.parse().unwrap();
-    run.merged(&settings).unwrap_or_else(|error| panic!("{env}: {error}"))
-}
-
-/// What happens to the workers of a run.
-#[derive(Clone, Copy, PartialEq)]
-enum Disturbance {
-    None,
-    /// The operator removes and adds a worker, in turn.
-    Rescaled,
-    /// One of two workers is killed, until so many were killed while they held a lease.
-    Killed(u32),
-}
-
-/// Updates between two disturbances.
-const PAUSE: u64 = 3;
-
-/// Returns what comes of a run, and how many workers were killed while they held a lease: after their death env steps of
-/// leases had expired.
-async fn train(config: RunConfig, disturbance: Disturbance) -> (Summary, u32) {
-    let mut hub = TestHub::start().await;
-    let has_equal_fragments = config.rollout.has_equal_fragments();
-    let mut operator = hub.operator().await;
-    let mut num_workers = config.num_workers;
-    let mut summary = hub.train(config.into()).await;
-    let mut status = hub.hub.status();
-    let (mut expired, mut lost, mut next) = (0, 0, PAUSE);
-    // A worker that stands still and is to be killed with a lease, whether the last kill has not yet shown in the ledger,
-    // and how many kills there were.
-    let (mut victim, mut is_killed, mut kills) = (None, false, 0);
-    let ended = loop {
-        tokio::select! {
-            biased;
-            ended = &mut summary => break ended.unwrap(),
-            Ok(()) = status.changed() => {}
-        }
-        let now = status.borrow_and_update().clone();
-        if now.expired > expired {
-            expired = now.expired;
-            lost += u32::from(std::mem::take(&mut is_killed));
-        }
-        if let Some(pid) = victim.take_if(|_| now.outstanding > 0) {
-            kill(pid);
-            (is_killed, kills, next) = (true, kills + 1, now.iteration + PAUSE);
-        }
-        if now.iteration < next || victim.is_some() {
-            continue;
-        }
-        match disturbance {
-            Disturbance::Rescaled => {
-                num_workers = if num_workers == 3 { 2 } else { 3 };
-                operator.ask(|request| Message::Scale(Scale { request, num_workers })).await;
-            }
-            Disturbance::Killed(most) if lost < most => {
-                // The older worker is stopped before slots are leased again, and killed when they are: it cannot be done.
-                if !operator.ask(|request| Message::Pause(Request { request })).await.is_empty() {
-                    // The run has ended meanwhile.
-                    continue;
-                }
-                if kills == 0 {
-                    hub.notice(" joined: ").await;
-                }
-                hub.notice(" joined: ").await;
-                let pid = hub.hub.traffic().await.worker_pids[0];
-                send(pid, Signal::STOP);
-                victim = Some(pid);
-                assert_eq!(operator.ask(|request| Message::Resume(Request { request })).await, "");
-            }
-            _ => continue,
-        }
-        next = now.iteration + PAUSE;
-    };
-    let (updates, length) = size();
-    let (steps, asked) = (ended.env_steps, updates * u64::from(SLOTS * length));
-    assert_eq!(ended.end, RunEnd::Finished);
-    assert!(if has_equal_fragments { steps == asked } else { steps >= asked }, "{steps} env steps");
-    hub.hub.shutdown().await;
-    (ended, lost)
-}
-
-async fn has_one_result(env: &str, settings: &str) {
-    // This test's program cannot be started again as the process of an environment.
-    let fewest = u32::from(settings.contains("remote_worker_envs"));
-    let (calm, _) = train(run(env, settings, 1, fewest), Disturbance::None).await;
-    let expected = calm.weights_hash;
-    let (one, _) = train(run(env, settings, 1, 1), Disturbance::None).await;
-    assert_eq!((one.weights_hash, one.moved_slots), (expected, 0), "{env} with one worker");
-    let (rescaled, _) = train(run(env, settings, 1, 3), Disturbance::Rescaled).await;
-    assert_eq!(rescaled.weights_hash, expected, "{env} with three workers, of which one comes and goes");
-    // Fragments of whole episodes end with one.
-    let moves = !settings.contains("complete_episodes");
-    assert_eq!(
-        rescaled.moved_slots > 0,
-        moves,
-        "{env} with three workers: slots that moved in the middle of an episode"
-    );
-    let (fewest_lost, most_lost) = if is_long() { (10, 12) } else { (1, 3) };
-    let (killed, lost) = train(run(env, settings, 1, 2), Disturbance::Killed(most_lost)).await;
-    println!(
-        "{env} {settings}: {lost} workers killed while they held a lease; slots that moved in the middle of an episode: \
-         {} of them, {} with three workers",
-        killed.moved_slots, rescaled.moved_slots
-    );
-    assert_eq!(killed.weights_hash, expected, "{env} with workers that are killed");
-    assert!(lost >= fewest_lost, "{env}: only {lost} workers were killed while they held a lease");
-    assert_eq!(
-        killed.moved_slots > 0,
-        moves,
-        "{env} with killed workers: slots that moved in the middle of an episode"
-    );
-    let (other, _) = train(run(env, settings, 2, fewest), Disturbance::None).await;
-    assert_ne!(other.weights_hash, expected, "{env} with another seed");
-    let registry = rollmesh::native(Registry::builtin());
-    let parts = RolloutWorkerBuilder::new(registry).learning_parts(&run(env, settings, 1, 1)).unwrap();
-    let ids: Vec<PolicyId> = parts.policies.keys().cloned().collect();
-    let policies = parts.policies.iter().map(|(id, policy)| (id, policy.weights()));
-    let first = Weights::of_run(WeightsVersion(0), policies).unwrap();
-    assert_ne!(run_weights_hash(&first, &ids).unwrap(), expected, "{env} has not learned");
-}
+use super::support::{cases::CASES, matrix::has_one_result};
 
 #[tokio::test]
 async fn continuous_actions_train_with_one_hash_for_any_workers() {
     for (env, settings) in &CASES[..2] {
-        has_one_result(env, settings).await;
+        has_one_result(&Registry::builtin(), env, settings).await;
     }
 }
 
 #[tokio::test]
 async fn table_observations_train_with_one_hash_for_any_workers() {
     for (env, settings) in &CASES[2..4] {
-        has_one_result(env, settings).await;
+        has_one_result(&Registry::builtin(), env, settings).await;
     }
 }
 
 #[tokio::test]
 async fn pictures_and_recurrent_policies_train_with_one_hash_for_any_workers() {
     for (env, settings) in &CASES[4..6] {
-        has_one_result(env, settings).await;
+        has_one_result(&Registry::builtin(), env, settings).await;
     }
 }
 
 #[tokio::test]
 async fn several_agents_train_with_one_hash_for_any_workers() {
     for (env, settings) in &CASES[6..9] {
-        has_one_result(env, settings).await;
+        has_one_result(&Registry::builtin(), env, settings).await;
     }
 }
 
@@ -190,7 +37,7 @@ async fn several_agents_train_with_one_hash_for_any_workers() {
 #[tokio::test]
 async fn environments_in_processes_train_with_one_hash_for_any_workers() {
     for (env, settings) in &CASES[9..11] {
-        has_one_result(env, settings).await;
+        has_one_result(&Registry::builtin(), env, settings).await;
     }
 }
 
@@ -198,6 +45,6 @@ async fn environments_in_processes_train_with_one_hash_for_any_workers() {
 #[tokio::test]
 async fn every_batch_mode_count_and_horizon_trains_with_one_hash_for_any_workers() {
     for (env, settings) in &CASES[11..] {
-        has_one_result(env, settings).await;
+        has_one_result(&Registry::builtin(), env, settings).await;
     }
 }

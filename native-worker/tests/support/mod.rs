@@ -3,6 +3,8 @@
 
 pub(crate) mod cases;
 pub(crate) mod client;
+pub(crate) mod hub;
+pub(crate) mod matrix;
 pub(crate) mod process;
 
 pub(crate) use process::Process;

@@ -17,7 +17,13 @@ use super::soon;
 
 pub(crate) use rustix::process::Signal;
 
-/// A running `rollmesh`. Killed when dropped.
+/// The program under test: `rollmesh`, or that of another crate whose tests include this module.
+pub(crate) const PROGRAM: &str = match option_env!("CARGO_BIN_EXE_rollmesh") {
+    Some(program) => program,
+    None => option_env!("CARGO_BIN_EXE_rollmesh-example-own-env").expect("cargo names the crate's program"),
+};
+
+/// A running program. Killed when dropped.
 pub(crate) struct Process {
     child: Child,
     pid: u32,
@@ -56,7 +62,7 @@ impl Process {
         args: impl IntoIterator<Item = S>,
         set_up: impl FnOnce(&mut Command),
     ) -> Self {
-        Self::start_program(env!("CARGO_BIN_EXE_rollmesh"), args, set_up)
+        Self::start_program(PROGRAM, args, set_up)
     }
 
     /// Starts another program that is command line, hub and worker.

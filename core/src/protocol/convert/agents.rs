@@ -419,5 +419,4 @@ fn read_row(agent: &AgentId, bytes: &[u8], mut row: RowsMut<'_>) -> Result<(), A
 }
 
 #[cfg(test)]
-#[path = "agents_tests.rs"]
 mod tests;

@@ -298,10 +298,9 @@ fn report(args: &SampleArgs, tally: Tally, speed: Speed) -> Result<ExitCode, Fai
 }
 
 /// Those of the flags, with the environment and the networks of a checkpoint.
-fn of_checkpoint(args: &SampleArgs, path: &Path) -> Result<RolloutConfig, Failure> {
+fn of_checkpoint(args: &SampleArgs, mut config: RolloutConfig, path: &Path) -> Result<RolloutConfig, Failure> {
     let checkpoint = PolicyCheckpoint::load(path).map_err(Failure::usage)?;
     checkpoint.notice_of_unused(path).iter().for_each(|notice| eprintln!("{notice}"));
-    let mut config = args.flags.settings()?;
     if args.flags.env.is_none() {
         config.env.clone_from(&checkpoint.run.rollout.env);
         config.env_config = checkpoint.run.rollout.env_config.merged(&config.env_config);
@@ -323,10 +322,13 @@ fn of_checkpoint(args: &SampleArgs, path: &Path) -> Result<RolloutConfig, Failur
 }
 
 fn settings(args: &SampleArgs) -> Result<RolloutConfig, Failure> {
-    let mut config = match &args.checkpoint {
-        Some(path) => of_checkpoint(args, path)?,
-        None => args.flags.settings()?,
-    };
+    let mut config = args.flags.settings()?;
+    // The command has no algorithm: a network's settings are those of the default one.
+    let rollout = args.flags.with_set(config.clone())?;
+    RunRequest::from(RunConfig { rollout, ..RunConfig::default() }).written_out().map_err(Failure::usage)?;
+    if let Some(path) = &args.checkpoint {
+        config = of_checkpoint(args, config, path)?;
+    }
     config.explore &= !args.deterministic;
     let has_file = args.flags.config.is_some() || args.flags.set.iter().any(|(path, _)| path == "num_envs");
     if let Some(num_envs) = args.num_envs.or(if has_file { None } else { Some(64) }) {

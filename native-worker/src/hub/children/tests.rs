@@ -75,6 +75,25 @@ async fn child_that_crashes_in_its_environment_is_replaced_for_ever_but_not_at_f
 }
 
 #[tokio::test]
+async fn crashes_at_work_and_starts_that_fail_are_counted_apart() {
+    let mut children = children();
+    let crash = |children: &mut Children| {
+        let number = start(children);
+        children.has_crashed_at_work(number);
+        children.handle_exit(number).unwrap().ended
+    };
+    (0..7).for_each(|_| _ = crash(&mut children));
+    // Five starts may fail after any number of crashes, and crashes leave their count as it is.
+    let ends: Vec<Ended> = (0..3).map(|_| end(&mut children, false)).collect();
+    let pause = |ms| Ended::Replace(Duration::from_millis(ms));
+    assert_eq!(ends, [AT_ONCE, AT_ONCE, pause(800)]);
+    assert_eq!(crash(&mut children), pause(3200));
+    let ends: Vec<Ended> = (0..3).map(|_| end(&mut children, false)).collect();
+    assert_eq!(ends, [pause(1600), pause(3200), Ended::GiveUp]);
+    assert_eq!(crash(&mut children), pause(3200), "a crash is never one too many");
+}
+
+#[tokio::test]
 async fn starts_that_fail_are_tried_again_and_then_given_up() {
     let mut children = children();
     let pauses: Vec<Ended> = (0..6).map(|_| children.handle_failed_start()).collect();
