@@ -83,6 +83,7 @@ class SampleBatch(Mapping[str, Array]):
         zero_padded: bool = False,
         time_major: bool = False,
         is_training: bool = False,
+        num_grad_updates: float | None = None,
         **more: Any,
     ) -> None:
         named = {**(columns or {}), **more}
@@ -94,6 +95,7 @@ class SampleBatch(Mapping[str, Array]):
             zero_padded,
             time_major,
             is_training,
+            num_grad_updates,
         )
         self._written = None
 
@@ -115,7 +117,7 @@ class SampleBatch(Mapping[str, Array]):
             start, stop, step = key.indices(len(self))
             if step != 1:
                 raise _native.BatchError(f"slices of batches have step 1, not {step}")
-            return self.slice(start, max(start, stop))
+            return self._of(self._native.index_slice(start, max(start, stop)))
         if self._written is not None and key in self._written:
             return self._written[key]
         if key == self.DONES:
@@ -187,6 +189,11 @@ class SampleBatch(Mapping[str, Array]):
     def is_training(self) -> bool:
         return self._batch.flags["is_training"]
 
+    @property
+    def num_grad_updates(self) -> float | None:
+        """Gradient updates behind the weights that acted."""
+        return self._batch.flags["num_grad_updates"]
+
     def set_training(self, training: bool = True) -> None:
         self._batch = self._batch.set_training(training)
 
@@ -201,11 +208,19 @@ class SampleBatch(Mapping[str, Array]):
         return [self[key] for key in keys]
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Returns the rows, each as a dictionary."""
-        if self._batch.seq_lens is not None:
-            raise _native.BatchError("rows of sequences are not independent: split the batch by its seq_lens first")
-        columns = {name: self[name] for name in self}
-        return ({name: column[row] for name, column in columns.items()} for row in range(len(self)))
+        """Returns the rows, each as a dictionary; those of sequences are sequences of one step."""
+        columns, lengths = {name: self[name] for name in self}, self._batch.seq_lens
+        if lengths is None:
+            return ({name: column[row] for name, column in columns.items()} for row in range(len(self)))
+        if self.time_major:
+            raise _native.BatchError("a time-major batch of sequences has no rows: transpose its columns first")
+        starts = np.arange(len(lengths)) * self.max_seq_len if self.zero_padded else np.cumsum([0, *lengths[:-1]])
+        places = ((at, start + step) for at, start in enumerate(starts) for step in range(lengths[at]))
+        return (
+            {name: column[at if name.startswith("state_in_") else row] for name, column in columns.items()}
+            | {self.SEQ_LENS: 1}
+            for at, row in places
+        )
 
     def copy(self) -> Self:
         """Returns a deep copy, whose arrays can be written."""
@@ -213,9 +228,13 @@ class SampleBatch(Mapping[str, Array]):
         made._written = {name: np.array(self[name]) for name in self}
         return made
 
-    def slice(self, start: int, end: int) -> Self:
-        """Returns the rows from `start` to `end`; with a negative start, zeros before the first row."""
-        return self._of(self._native.slice(start, end))
+    def slice(self, start: int, end: int, state_start: int | None = None, state_end: int | None = None) -> Self:
+        """Returns exactly the rows from `start` to `end`; with a negative start, zeros before the first row.
+
+        Slices in brackets have whole sequences only.
+        """
+        states = None if state_start is None or state_end is None else (state_start, state_end)
+        return self._of(self._native.slice(start, end, states))
 
     def split_by_episode(self, key: str | None = None) -> list[Self]:
         """Splits the batch where an episode ends: by `eps_id`, `dones` or the flags, whichever it has, or by `key`."""

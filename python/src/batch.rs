@@ -50,7 +50,7 @@ fn all(batches: impl IntoIterator<Item = impl Into<AnyBatch>>) -> Vec<Batch> {
 impl Batch {
     /// Columns by name with equally many rows, and the lengths of sequences.
     #[staticmethod]
-    #[pyo3(signature = (columns, seq_lens=None, max_seq_len=None, zero_padded=false, time_major=false, is_training=false))]
+    #[pyo3(signature = (columns, seq_lens=None, max_seq_len=None, zero_padded=false, time_major=false, is_training=false, num_grad_updates=None))]
     fn of_columns(
         columns: Vec<(String, Bound<'_, PyAny>)>,
         seq_lens: Option<Vec<i32>>,
@@ -58,12 +58,13 @@ impl Batch {
         zero_padded: bool,
         time_major: bool,
         is_training: bool,
+        num_grad_updates: Option<f64>,
     ) -> PyResult<Self> {
         let columns = columns.into_iter().map(|(name, value)| Ok((ColumnName::from(name), column::of_python(&value)?)));
         let columns = columns.collect::<PyResult<Vec<_>>>()?;
         let seq_lens = seq_lens.map(ColumnData::scalars);
-        let flags = BatchParts { max_seq_len, zero_padded, time_major, is_training, ..BatchParts::default() };
-        let parts = BatchParts { columns, seq_lens, ..flags };
+        let parts =
+            BatchParts { columns, seq_lens, max_seq_len, zero_padded, time_major, is_training, num_grad_updates };
         Ok(SampleBatch::from_parts(parts).map_err(Failure::from)?.into())
     }
 
@@ -145,6 +146,7 @@ impl Batch {
         flags.set_item("zero_padded", batch.zero_padded())?;
         flags.set_item("time_major", batch.time_major())?;
         flags.set_item("is_training", batch.is_training())?;
+        flags.set_item("num_grad_updates", batch.num_grad_updates())?;
         Ok(flags)
     }
 
@@ -163,8 +165,19 @@ impl Batch {
         Ok(self.single()?.is_single_trajectory().map_err(Failure::from)?)
     }
 
-    fn slice(&self, start: i64, end: usize) -> PyResult<Self> {
-        Ok(self.single()?.slice(start, end).map_err(Failure::from)?.into())
+    /// Rows from `start` to `stop`; of sequences whole ones.
+    fn index_slice(&self, start: usize, stop: usize) -> PyResult<Self> {
+        Ok(self.single()?.index_slice(start..stop).into())
+    }
+
+    #[pyo3(signature = (start, end, states=None))]
+    fn slice(&self, start: i64, end: usize, states: Option<(usize, usize)>) -> PyResult<Self> {
+        let batch = self.single()?;
+        let slice = match states {
+            None => batch.slice(start, end),
+            Some((first, last)) => batch.slice_with_states(start, end, first..last),
+        };
+        Ok(slice.map_err(Failure::from)?.into())
     }
 
     fn split_by_episode(&self, key: Option<&str>) -> PyResult<Vec<Self>> {
