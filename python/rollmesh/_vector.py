@@ -36,7 +36,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     """Environments in Rust, stepped together.
 
     An environment whose episode ends begins the next one in the same step (`AutoresetMode.SAME_STEP`);
-    `infos["final_obs"]` has the last observation of the episode. Its random numbers are those of a `RolloutWorker` with
+    `infos["final_obs"]` has the last observations of episodes, where `infos["_final_obs"]` is true. Its random numbers are those of a `RolloutWorker` with
     the same seed.
     """
 
@@ -72,14 +72,9 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         if self._np_random_seed is None:
             raise gymnasium.error.ResetNeeded("call reset before step")
         actions = np.asarray(actions, dtype=self._action_type)
-        obs, rewards, terminateds, truncateds, ended, last = map(view, self._lanes.step(actions.tobytes()))
-        infos: dict[str, Any] = {}
-        if len(ended):
-            final, mask = np.full(self.num_envs, None, dtype=object), np.zeros(self.num_envs, dtype=bool)
-            mask[ended] = True
-            for lane, row in zip(ended.tolist(), last, strict=True):
-                final[lane] = row
-            infos = {"final_obs": final, "_final_obs": mask}
+        *arrays, last = self._lanes.step(actions.tobytes())
+        obs, rewards, terminateds, truncateds = map(view, arrays)
+        infos = {} if last is None else {"final_obs": view(last), "_final_obs": terminateds | truncateds}
         return obs, rewards, terminateds, truncateds, infos
 
     def render(self) -> tuple[Array, ...] | None:

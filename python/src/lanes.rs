@@ -32,9 +32,10 @@ pub(crate) struct Lanes {
     env_step: Streams,
 }
 
-/// Observations, rewards, terminateds, truncateds, lanes whose episodes have ended, and their last observations.
+/// Observations to act on, rewards, terminateds, truncateds, and, if an episode has ended, the observations right after the
+/// step.
 type Stepped<'py> =
-    (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>);
+    (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 
 #[pymethods]
 impl Lanes {
@@ -101,28 +102,26 @@ impl Lanes {
         let rows = column::rows_mut(&mut obs, 0..lanes).map_err(Failure::from)?;
         let stepped = self.env.step(column::rows(&actions).map_err(Failure::from)?, moments, rows, out);
         stepped.map_err(|error| self.located(None, error))?;
-        let mut ended = Vec::new();
-        for (lane, moment) in self.moments.iter_mut().enumerate() {
+        // A write to `obs` copies the rows first, since `last` shares them.
+        let last = obs.clone();
+        let mut has_ended = false;
+        for lane in 0..lanes {
+            let moment = &mut self.moments[lane];
             moment.t = moment.t.saturating_add(1);
             truncateds[lane] |= moment.t >= self.limit;
             if terminateds[lane] || truncateds[lane] {
+                has_ended = true;
                 moment.episode = moment.episode.wrapping_add(1);
-                ended.push(lane as u32);
+                self.begin(lane, &mut obs)?;
             }
         }
-        let last = obs.gather(&ended).map_err(Failure::from)?;
-        for lane in &ended {
-            self.begin(*lane as usize, &mut obs)?;
-        }
-        let ended: Vec<i64> = ended.into_iter().map(i64::from).collect();
         let array = |column: Column| column::to_python(py, &column);
         Ok((
             array(obs)?,
             array(ColumnData::scalars(rewards).into())?,
             array(ColumnData::scalars(terminateds).into())?,
             array(ColumnData::scalars(truncateds).into())?,
-            array(ColumnData::scalars(ended).into())?,
-            array(last)?,
+            has_ended.then(|| array(last)).transpose()?,
         ))
     }
 

@@ -111,6 +111,51 @@ class Workers(unittest.TestCase):
             timer.join()
 
 
+def is_running(pid: int) -> bool:
+    try:
+        # A zombie has ended.
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@unittest.skipUnless(sys.platform == "linux", "looks at /proc")
+class Ends(unittest.TestCase):
+    def test_worker_processes_end_when_python_is_killed(self):
+        program = (
+            "import rollmesh, sys\n"
+            "group = rollmesh.WorkerGroup('CartPole-v1', num_workers=2, placement='processes')\n"
+            "print(*group.worker_pids, flush=True)\n"
+            "sys.stdin.read()\n"
+        )
+        with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            pids = [int(pid) for pid in child.stdout.readline().split()]
+            self.assertEqual([is_running(pid) for pid in pids], [True, True])
+            child.kill()
+        deadline = time.monotonic() + 30
+        while any(map(is_running, pids)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual([is_running(pid) for pid in pids], [False, False])
+
+    def test_dropped_workers_leave_neither_threads_nor_memory(self):
+        def status(name: str) -> int:
+            lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+            return next(int(line.split()[1]) for line in lines if line.startswith(name))
+
+        def make(times: int) -> None:
+            for _ in range(times):
+                RolloutWorker("CartPole-v1", num_envs=2, rollout_fragment_length=5).sample()
+
+        make(50)
+        threads, memory = status("Threads:"), status("VmRSS:")
+        make(300)
+        deadline = time.monotonic() + 10
+        while status("Threads:") > threads and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertLessEqual(status("Threads:"), threads)
+        self.assertLess(status("VmRSS:") - memory, 20_000)
+
+
 class Groups(unittest.TestCase):
     def test_threads_and_processes_sample_the_same(self):
         hashes, pids = [], []
