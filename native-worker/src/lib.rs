@@ -26,6 +26,7 @@ pub mod monitor;
 mod net;
 pub mod offline;
 pub mod policies;
+mod program;
 mod progress;
 mod pulse;
 mod registry;
@@ -34,7 +35,8 @@ pub mod train;
 mod worker;
 pub mod worker_group;
 
-pub use cli::main_with;
+pub use cli::{main_with, main_with_args};
+pub use program::{program, set_program};
 pub use registry::native;
 /// What a program knows by name: environments, policies and whatever else users' crates bring along.
 pub use rollmesh_core::worker::Registry;

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 use crate::{
     job::Job,
     toolchain::{self, WASM},
+    tools,
     workspace::{cargo, command, root, target},
 };
 
@@ -103,6 +104,23 @@ pub(crate) fn npm_project(job: &Job, name: &str, others: &[&str]) -> Result<Path
     install.args(["install", "--no-audit", "--no-fund", "--no-save", "--prefer-offline", &packed]).args(others);
     job.run(install.current_dir(&project))?;
     Ok(project)
+}
+
+/// The Python package, installed in a fresh virtual environment with what its tests need; returns its interpreter.
+pub(crate) fn wheel_environment(job: &Job) -> Result<PathBuf> {
+    let folder = target().join("xtask/wheel");
+    // Wheels of earlier versions would be installed, too.
+    let _ = fs::remove_dir_all(&folder);
+    let python = folder.join("venv/bin/python3");
+    let mut build = command(tools::maturin_path());
+    build.args(["build", "--locked", "--release", "--manifest-path"]).arg(root().join("python/Cargo.toml"));
+    job.run(build.arg("--out").arg(folder.join("dist")))?;
+    let wheel = fs::read_dir(folder.join("dist"))?.next().context("maturin wrote no wheel")??.path();
+    job.run(command("python3").args(["-m", "venv"]).arg(folder.join("venv")))?;
+    let mut install = command(&python);
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).arg(wheel).args(tools::GYMNASIUM);
+    job.run(&mut install)?;
+    Ok(python)
 }
 
 /// The crate for JavaScript, for the browser.

@@ -32,12 +32,13 @@ pub(crate) fn no_std(job: &Job) -> Result<()> {
     job.run(toolchain::cargo_for(BARE)?.args(["build", "--locked", "--package", "rollmesh-core", "--target", BARE]))
 }
 
-/// The native crates; a bare cargo command means the workspace's default members.
+/// The native crates and the Python package.
 pub(crate) fn clippy(job: &Job) -> Result<()> {
     let clippy = |targets: &[&str]| {
         job.run(cargo().args(["clippy", "--locked"]).args(targets).args(["--", "--deny", "warnings"]))
     };
-    clippy(&["--all-targets"])?;
+    let browsers = ["rollmesh-web", "rollmesh-web-registry", "rollmesh-wasm"].map(|name| ["--exclude", name]);
+    clippy(&[&["--workspace", "--all-targets"], browsers.as_flattened()].concat())?;
     // No targets of a bare cargo command.
     clippy(&["--test", "e2e", "--test", "clients", "--test", "python"])
 }

@@ -86,12 +86,14 @@ fn line_of(command: &Command) -> String {
     std::iter::once(name).chain(args).collect::<Vec<_>>().join(" ")
 }
 
-/// Sum over the result lines of libtest and of wasm-bindgen's runner, `test result: ok. 7 passed; …`, and of Node's, `# pass 7`.
+/// Sum over the result lines of libtest and of wasm-bindgen's runner, `test result: ok. 7 passed; …`, of Node's, `# pass 7`,
+/// and of Python's, `Ran 7 tests in …`.
 fn tests_passed(log: &str) -> u64 {
     let counts = log.lines().filter_map(|line| {
         let line = line.trim_start();
         let cargos = line.strip_prefix("test result: ok. ").and_then(|rest| Some(rest.split_once(" passed")?.0));
-        cargos.or_else(|| line.strip_prefix("# pass "))
+        let pythons = line.strip_prefix("Ran ").and_then(|rest| Some(rest.split_once(" test")?.0));
+        cargos.or_else(|| line.strip_prefix("# pass ")).or(pythons)
     });
     counts.filter_map(|count| count.parse::<u64>().ok()).sum()
 }
@@ -105,6 +107,7 @@ mod tests {
         let log = "running 3 tests\ntest result: ok. 3 passed; 0 failed\n\ntest result: ok. 40 passed; 0 failed\n";
         assert_eq!(tests_passed(log), 43);
         assert_eq!(tests_passed("1..6\n# tests 6\n# pass 6\n# fail 0\n"), 6);
+        assert_eq!(tests_passed("Ran 5 tests in 0.669s\n\nOK (skipped=1)\n"), 5);
         assert_eq!(tests_passed("test result: FAILED. 3 passed; 1 failed"), 0);
     }
 

@@ -48,6 +48,8 @@ pub(crate) const STEPS: &[Step] = &[
     step("clients", "clients in Rust, Python and Node against the program", &["fetch", "python"], suites::clients),
     step("gymnasium", "Gymnasium in a virtual environment", &["python"], tools::gymnasium),
     step("python-envs", "environments of Python", &["fetch", "gymnasium"], suites::python_envs),
+    step("maturin", "maturin in a virtual environment", &["python"], tools::maturin),
+    step("wheel", "the Python package in a fresh virtual environment", &["binary", "maturin"], suites::wheel),
     step("wasm-opt", "wasm-opt", &[], tools::wasm_opt),
     early(step("trunk", "trunk (some minutes the first time)", &[], tools::trunk)),
     step("page", "dashboard", &["fetch", "wasm-target", "wasm-bindgen", "wasm-opt", "trunk"], artifacts::page),

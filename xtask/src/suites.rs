@@ -180,6 +180,15 @@ pub(crate) fn python_envs(job: &Job) -> Result<()> {
     job.run_tests(cargo().args(["test", "--locked", "--test", "python"]).env("VIRTUAL_ENV", tools::virtual_env()))
 }
 
+/// The Python package in a fresh virtual environment; the examples of its documents among its tests.
+pub(crate) fn wheel(job: &Job) -> Result<()> {
+    let python = artifacts::wheel_environment(job)?;
+    let mut tests = command(python);
+    // Isolated from the sources, so that the installed package is tested.
+    tests.args(["-P", "-m", "unittest", "discover", "--verbose", "--start-directory"]).arg(root().join("python/tests"));
+    job.run_tests(tests.env("ROLLMESH_ROOT", root()).current_dir(target()))
+}
+
 /// The wasm module in a Web Worker of headless Chromium.
 pub(crate) fn chromium(job: &Job) -> Result<()> {
     let mut tests = wasm_tests()?;

@@ -133,7 +133,7 @@ pub(crate) fn python(job: &Job) -> Result<()> {
 }
 
 /// What Python environments need, with their versions.
-const GYMNASIUM: [&str; 2] = ["gymnasium==1.4.0", "numpy>=2.0,<3"];
+pub(crate) const GYMNASIUM: [&str; 2] = ["gymnasium==1.4.0", "numpy>=2.0,<3"];
 /// The oldest Python that hosts environments: it has `-P`.
 const HOST_PYTHON: (u32, u32) = (3, 11);
 
@@ -161,6 +161,25 @@ pub(crate) fn gymnasium(job: &Job) -> Result<()> {
     let mut install = command(folder.join("bin/python3"));
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(GYMNASIUM);
     job.run(&mut install).context("Gymnasium could not be installed; this needs the registry of Python packages")
+}
+
+/// What builds the Python package, with its version.
+const MATURIN: &str = "maturin==1.16.0";
+
+/// The program that builds the Python package, in a virtual environment of its own.
+pub(crate) fn maturin_path() -> PathBuf {
+    tools().join("maturin/bin/maturin")
+}
+
+pub(crate) fn maturin(job: &Job) -> Result<()> {
+    job.note(MATURIN);
+    let folder = tools().join("maturin");
+    if !folder.join("bin/python3").is_file() {
+        job.run(command("python3").args(["-m", "venv"]).arg(&folder))?;
+    }
+    let mut install = command(folder.join("bin/python3"));
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", MATURIN]);
+    job.run(&mut install).context("maturin could not be installed; this needs the registry of Python packages")
 }
 
 /// From `3.11.7`.

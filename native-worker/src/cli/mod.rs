@@ -31,7 +31,7 @@ mod weights;
 mod worker;
 mod worker_spec;
 
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -116,8 +116,14 @@ enum Command {
 /// stop return, 1 anything else.
 #[must_use]
 pub fn main_with(registry: Registry) -> ExitCode {
+    main_with_args(registry, std::env::args_os())
+}
+
+/// As [`main_with`], with these arguments, of which the first one is the program's name.
+#[must_use]
+pub fn main_with_args<T: Into<OsString> + Clone>(registry: Registry, args: impl IntoIterator<Item = T>) -> ExitCode {
     let registry = native(registry);
-    let result = match Cli::parse().command {
+    let result = match Cli::parse_from(args).command {
         Command::Demo(args) => demo::run(&args, &registry),
         Command::Train(args) => train::run(&args, &registry),
         Command::Hub(args) => hub::run(&args, &registry),

@@ -136,7 +136,7 @@ impl EvalWorker {
     /// [`EvalWorkerError::Setup`] if this program cannot be started.
     #[cfg(unix)]
     pub fn in_process(run: &RunConfig) -> Result<Self, EvalWorkerError> {
-        let program = std::env::current_exe().map_err(|error| EvalWorkerError::setup("process", error))?;
+        let program = crate::program().map_err(|error| EvalWorkerError::setup("process", error))?;
         Self::in_process_of(&program, run)
     }
 
@@ -153,7 +153,7 @@ impl EvalWorker {
     /// As [`in_process`](Self::in_process), also in the process of a worker with a name.
     #[cfg(unix)]
     fn in_process_here(run: &RunConfig) -> Result<Self, EvalWorkerError> {
-        let program = std::env::current_exe().map_err(|error| EvalWorkerError::setup("process", error))?;
+        let program = crate::program().map_err(|error| EvalWorkerError::setup("process", error))?;
         Self::in_any_process_of(&program, run)
     }
 

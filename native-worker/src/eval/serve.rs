@@ -97,7 +97,7 @@ impl Process {
             dashboard: false,
             assets: None,
             runs_dir: None,
-            worker_program: std::env::current_exe().map_err(failed)?,
+            worker_program: crate::program().map_err(failed)?,
             kernels: kernels::AUTO,
             external: None,
             allow_origins: Vec::new(),

@@ -46,7 +46,7 @@ impl HubConfig {
             dashboard: false,
             assets: None,
             runs_dir: None,
-            worker_program: std::env::current_exe()?,
+            worker_program: crate::program()?,
             kernels: AUTO,
             external: None,
             allow_origins: Vec::new(),

@@ -71,7 +71,7 @@ impl Shell for NativeShell {
     #[cfg(unix)]
     fn remote_envs(&mut self, envs: &RemoteEnvs<'_>) -> Result<Option<MovedEnvs>, SampleError> {
         let failed = |error| EnvError::Failed(format!("this program cannot be found, to be started again: {error}"));
-        let program = self.program.clone().map_or_else(std::env::current_exe, Ok).map_err(failed)?;
+        let program = self.program.clone().map_or_else(crate::program, Ok).map_err(failed)?;
         let envs = RemoteBaseEnv::start(&program, envs)?;
         Ok(Some(MovedEnvs { are_wrapped: envs.are_wrapped(), envs: Box::new(envs) }))
     }

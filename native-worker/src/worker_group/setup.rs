@@ -128,7 +128,7 @@ impl WorkerGroup {
 
     fn start_hub(&mut self) -> Result<(), GroupError> {
         if self.hub.is_none() {
-            self.plan.program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("rollmesh"));
+            self.plan.program = crate::program().unwrap_or_else(|_| PathBuf::from("rollmesh"));
             // Of processes for which nobody names another one.
             let launcher = Arc::new(LocalLauncher::new(&self.plan.program));
             let hub = HubThread::start(&self.plan, launcher, &self.plan.registry, self.news_sender.clone())?;

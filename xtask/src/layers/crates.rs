@@ -16,6 +16,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("web", &["rollmesh-core", "rollmesh-data", "rollmesh-web-registry"]),
     ("web/registry", &["rollmesh-core"]),
     ("web/wasm", &["rollmesh-core", "rollmesh-data", "rollmesh-learner", "rollmesh-web-registry"]),
+    ("python", &["rollmesh-core", "rollmesh-data", "rollmesh"]),
     ("examples/own-env", &["rollmesh-core", "rollmesh"]),
     ("examples/worker_group", &["rollmesh-core", "rollmesh"]),
     ("tests", &["rollmesh-core", "rollmesh-data", "rollmesh", "rollmesh-web", "rollmesh-wasm"]),

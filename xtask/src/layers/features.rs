@@ -98,7 +98,8 @@ fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
 /// Whether a source has the function, or for JavaScript the text after `test(`.
 fn has_test(source: &str, name: &str) -> bool {
     let quotes = ['"', '`'];
-    source.contains(&format!("fn {name}(")) || quotes.iter().any(|q| source.contains(&format!("test({q}{name}{q}")))
+    ["fn", "def"].iter().any(|word| source.contains(&format!("{word} {name}(")))
+        || quotes.iter().any(|q| source.contains(&format!("test({q}{name}{q}")))
 }
 
 #[cfg(test)]

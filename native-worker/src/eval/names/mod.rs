@@ -103,7 +103,7 @@ impl EvalNames {
         check_name(name)?;
         check_not_started_as_one()?;
         let failed = |error: io::Error| EvalWorkerError::setup("process", error);
-        let mut child = Command::new(std::env::current_exe().map_err(failed)?)
+        let mut child = Command::new(crate::program().map_err(failed)?)
             .arg(WORKER_COMMAND)
             .env(VARIABLE, "1")
             .envs(crate::envs::python::child_environs())

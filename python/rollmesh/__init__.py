@@ -1,0 +1,89 @@
+"""Reinforcement-learning rollouts: workers, batches, training and evaluation in Rust, controlled from Python.
+
+The names are those of RLlib and Gymnasium. Batches are mappings of read-only NumPy arrays that share the memory of the
+columns; weights are NumPy arrays under PyTorch's names.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ._native import (
+    AlgorithmError,
+    BatchError,
+    ClosedError,
+    ConfigError,
+    EnvError,
+    Error,
+    GroupError,
+    OfflineError,
+    PolicyError,
+    WorkerError,
+    __version__,
+)
+
+if TYPE_CHECKING:
+    from ._algorithm import Algorithm, EvalWorker
+    from ._batch import MultiAgentBatch, SampleBatch, batch_hash, concat_samples
+    from ._offline import JsonWriter, ParquetWriter, Reader, estimate
+    from ._policy import Policy
+    from ._vector import VectorEnv, make_vec
+    from ._worker import RolloutWorker, WorkerGroup
+
+# Loaded when they are first used: the command line and worker processes need neither NumPy nor Gymnasium.
+_MODULES = {
+    "Algorithm": "_algorithm",
+    "EvalWorker": "_algorithm",
+    "MultiAgentBatch": "_batch",
+    "SampleBatch": "_batch",
+    "batch_hash": "_batch",
+    "concat_samples": "_batch",
+    "JsonWriter": "_offline",
+    "ParquetWriter": "_offline",
+    "Reader": "_offline",
+    "estimate": "_offline",
+    "Policy": "_policy",
+    "VectorEnv": "_vector",
+    "make_vec": "_vector",
+    "RolloutWorker": "_worker",
+    "WorkerGroup": "_worker",
+}
+
+__all__ = [
+    "Algorithm",
+    "AlgorithmError",
+    "BatchError",
+    "ClosedError",
+    "ConfigError",
+    "EnvError",
+    "Error",
+    "EvalWorker",
+    "GroupError",
+    "JsonWriter",
+    "MultiAgentBatch",
+    "OfflineError",
+    "ParquetWriter",
+    "Policy",
+    "PolicyError",
+    "Reader",
+    "RolloutWorker",
+    "SampleBatch",
+    "VectorEnv",
+    "WorkerError",
+    "WorkerGroup",
+    "__version__",
+    "batch_hash",
+    "concat_samples",
+    "estimate",
+    "make_vec",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module 'rollmesh' has no attribute '{name}'")
+    return getattr(importlib.import_module(f".{module}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

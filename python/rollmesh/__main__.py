@@ -1,0 +1,5 @@
+"""`python -m rollmesh`: the command line."""
+
+from ._program import main
+
+main()

@@ -1,0 +1,127 @@
+"""Training runs and evaluation workers."""
+
+import os
+from collections.abc import Mapping
+from typing import Any, Self
+
+from . import _native, _program
+from ._policy import Policy, Weights, of_policies, to_policies
+from ._worker import RolloutWorker, settings
+
+
+class Algorithm:
+    """A training run, iteration by iteration: what `rollmesh train` does, with the same bits.
+
+    The settings are those of `RunConfig`, as `rollmesh schema` lists them, as keyword arguments or as a mapping. Rows come
+    from this process with `num_workers=0`, else from worker processes. With a `run_dir` its files are those of
+    `rollmesh train --run-dir`.
+    """
+
+    def __init__(
+        self,
+        env: str | Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        *,
+        run_dir: str | os.PathLike[str] | None = None,
+        **more: Any,
+    ) -> None:
+        _program.use_installed()
+        self._algorithm = _native.Algorithm(settings(env, config, more), None if run_dir is None else os.fspath(run_dir))
+
+    @classmethod
+    def from_checkpoint(cls, run_dir: str | os.PathLike[str]) -> Self:
+        """Resumes the run in a directory bit-identically."""
+        _program.use_installed()
+        made = cls.__new__(cls)
+        made._algorithm = _native.Algorithm.restore(os.fspath(run_dir))
+        return made
+
+    restore = from_checkpoint
+
+    def step(self) -> dict[str, Any] | None:
+        """Executes one iteration and returns its metrics; None once the run has reached one of its stop conditions."""
+        return self._algorithm.step()
+
+    train = step
+
+    def save(self) -> str:
+        """Writes a checkpoint into the run's directory and returns the directory."""
+        return os.fspath(self._algorithm.save())
+
+    save_checkpoint = save
+
+    def evaluate(self, episodes: int = 10) -> dict[str, Any]:
+        """Plays episodes with the most likely actions, in separate environments."""
+        return self._algorithm.evaluate(episodes)
+
+    def get_weights(self) -> dict[str, Weights]:
+        """Returns the weights by policy, under PyTorch's names."""
+        return of_policies(self._algorithm.weights())
+
+    @property
+    def weights_hash(self) -> str:
+        return self._algorithm.weights_hash()
+
+    def get_policy(self, policy_id: str = "default_policy") -> Policy:
+        """Returns a copy of a policy as it is now, to act with."""
+        config = {**self._algorithm.rollout_config(), "num_envs": 1, "output": None}
+        worker = RolloutWorker(config)
+        worker.set_weights(self.get_weights())
+        return worker.get_policy(policy_id)
+
+    def stop(self) -> dict[str, Any] | None:
+        """Ends the run and its workers and returns the summary of the run; None the second time."""
+        return self._algorithm.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class EvalWorker:
+    """Evaluates policies in a process of its own, while the caller learns; TorchRL's `RayEvalWorker`."""
+
+    def __init__(
+        self,
+        env: str | Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        **more: Any,
+    ) -> None:
+        _program.use_installed()
+        self._worker = _native.Evaluations(settings(env, config, more), name)
+
+    @classmethod
+    def from_name(cls, name: str) -> Self:
+        """Finds the evaluation worker that another program of this user has given a name."""
+        made = cls.__new__(cls)
+        made._worker = _native.Evaluations.from_name(name)
+        return made
+
+    def submit(
+        self,
+        weights: Mapping[str, Any] | None = None,
+        max_steps: int = 1_000,
+        *,
+        deterministic: bool = True,
+        break_when_any_done: bool = True,
+    ) -> None:
+        """Begins an evaluation, of these weights or of the latest ones. Cancels an earlier one that has not ended."""
+        named = None if weights is None else to_policies(weights)
+        self._worker.submit(named, max_steps, deterministic, break_when_any_done)
+
+    def poll(self, timeout: float = 0.0) -> dict[str, Any] | None:
+        """Returns the evaluation once it has ended; waits this many seconds for it."""
+        return self._worker.poll(timeout)
+
+    def shutdown(self) -> None:
+        self._worker.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()

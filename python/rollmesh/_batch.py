@@ -1,0 +1,373 @@
+"""Batches of experience as mappings of NumPy arrays."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from . import _native
+
+Array = np.ndarray
+_DTYPES = ("float32", "float64", "int32", "int64", "uint8", "bool")
+
+
+def view(buffer: Any) -> Array:
+    """Returns the elements of a column without copying them, read-only; rows of bytes and JSON as objects."""
+    if isinstance(buffer, tuple):
+        kind, rows = buffer
+        array = np.empty(len(rows), dtype=object)
+        array[:] = [json.loads(row) for row in rows] if kind == "json" else rows
+        array.flags.writeable = False
+        return array
+    if 0 in buffer.shape:
+        array = np.empty(buffer.shape, dtype=buffer.dtype)
+        array.flags.writeable = False
+        return array
+    return np.frombuffer(buffer, dtype=buffer.dtype).reshape(buffer.shape)
+
+
+def _column(name: str, values: Any) -> tuple:
+    """Returns a column's parts for the extension module."""
+    array = np.asarray(values)
+    if array.ndim == 0:
+        raise TypeError(f"column '{name}' is a single value: give one row per step")
+    if array.dtype.kind in "OSU":
+        rows = list(array)
+        if all(isinstance(row, bytes) for row in rows):
+            return "bytes", rows
+        return "json", [json.dumps(row).encode() for row in rows]
+    if array.dtype.name not in _DTYPES:
+        raise TypeError(f"column '{name}' is of {array.dtype}: convert it to one of {', '.join(_DTYPES)}")
+    return array.dtype.name, array.shape[1:], array.tobytes()
+
+
+class SampleBatch(Mapping[str, Array]):
+    """The experience of one policy: columns of equally many rows by name, as RLlib's class of this name.
+
+    `len` is the number of rows. Arrays are read-only and share the memory of the columns; slices share it, too. Those of
+    a `copy` can be written.
+    """
+
+    OBS = "obs"
+    NEXT_OBS = "new_obs"
+    ACTIONS = "actions"
+    REWARDS = "rewards"
+    TERMINATEDS = "terminateds"
+    TRUNCATEDS = "truncateds"
+    DONES = "dones"
+    INFOS = "infos"
+    EPS_ID = "eps_id"
+    ENV_ID = "env_id"
+    AGENT_INDEX = "agent_index"
+    UNROLL_ID = "unroll_id"
+    T = "t"
+    VF_PREDS = "vf_preds"
+    ACTION_LOGP = "action_logp"
+    ACTION_PROB = "action_prob"
+    ACTION_DIST_INPUTS = "action_dist_inputs"
+    ADVANTAGES = "advantages"
+    VALUE_TARGETS = "value_targets"
+    SEQ_LENS = "seq_lens"
+
+    _batch: _native.Batch
+    # The columns of a copy, which can be written.
+    _written: dict[str, Array] | None
+
+    def __init__(
+        self,
+        columns: Mapping[str, Any] | None = None,
+        *,
+        seq_lens: Sequence[int] | None = None,
+        max_seq_len: int | None = None,
+        zero_padded: bool = False,
+        time_major: bool = False,
+        is_training: bool = False,
+        num_grad_updates: float | None = None,
+        **more: Any,
+    ) -> None:
+        named = {**(columns or {}), **more}
+        seq_lens = named.pop("seq_lens", seq_lens)
+        self._batch = _native.Batch.of_columns(
+            [(name, _column(name, values)) for name, values in named.items()],
+            None if seq_lens is None else [int(length) for length in seq_lens],
+            max_seq_len,
+            zero_padded,
+            time_major,
+            is_training,
+            num_grad_updates,
+        )
+        self._written = None
+
+    @classmethod
+    def _of(cls, batch: _native.Batch) -> Self:
+        made = cls.__new__(cls)
+        made._batch, made._written = batch, None
+        return made
+
+    @property
+    def _native(self) -> _native.Batch:
+        """The batch with what was written to a copy's arrays."""
+        for name, array in (self._written or {}).items():
+            self._batch = self._batch.with_column(name, _column(name, array))
+        return self._batch
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            if step != 1:
+                raise _native.BatchError(f"slices of batches have step 1, not {step}")
+            return self._of(self._native.index_slice(start, max(start, stop)))
+        if self._written is not None and key in self._written:
+            return self._written[key]
+        if key == self.DONES:
+            return np.asarray(self._native.dones(), dtype=bool)
+        if key == self.SEQ_LENS and (lengths := self._batch.seq_lens) is not None:
+            return np.asarray(lengths, dtype=np.int32)
+        found = self._batch.column(key)
+        if found is None:
+            raise KeyError(key)
+        return view(found)
+
+    def __setitem__(self, key: str, values: Any) -> None:
+        self._batch = self._batch.with_column(key, _column(key, values))
+        if self._written is not None:
+            self._written[key] = np.array(values)
+
+    def __delitem__(self, key: str) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self._batch = self._batch.without_column(key)
+        (self._written or {}).pop(key, None)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._batch.names or (key == self.SEQ_LENS and self._batch.seq_lens is not None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._batch.names)
+
+    def __len__(self) -> int:
+        return self._batch.agent_steps
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SampleBatch) and self._native == other._native
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._batch)
+
+    def __reduce__(self) -> tuple:
+        return _decode, (self._native.encode(), False)
+
+    @property
+    def count(self) -> int:
+        return len(self)
+
+    def env_steps(self) -> int:
+        return len(self)
+
+    def agent_steps(self) -> int:
+        return len(self)
+
+    def size_bytes(self) -> int:
+        return self._batch.size_bytes
+
+    @property
+    def max_seq_len(self) -> int | None:
+        return self._batch.flags["max_seq_len"]
+
+    @property
+    def zero_padded(self) -> bool:
+        return self._batch.flags["zero_padded"]
+
+    @property
+    def time_major(self) -> bool:
+        return self._batch.flags["time_major"]
+
+    @property
+    def is_training(self) -> bool:
+        return self._batch.flags["is_training"]
+
+    @property
+    def num_grad_updates(self) -> float | None:
+        """Gradient updates behind the weights that acted."""
+        return self._batch.flags["num_grad_updates"]
+
+    def set_training(self, training: bool = True) -> None:
+        self._batch = self._batch.set_training(training)
+
+    def is_terminated_or_truncated(self) -> bool:
+        return self._native.is_terminated_or_truncated()
+
+    def is_single_trajectory(self) -> bool:
+        return self._native.is_single_trajectory()
+
+    def columns(self, keys: Sequence[str]) -> list[Array]:
+        """Returns these columns in this order."""
+        return [self[key] for key in keys]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Returns the rows, each as a dictionary; those of sequences are sequences of one step."""
+        columns, lengths = {name: self[name] for name in self}, self._batch.seq_lens
+        if lengths is None:
+            return ({name: column[row] for name, column in columns.items()} for row in range(len(self)))
+        if self.time_major:
+            raise _native.BatchError("a time-major batch of sequences has no rows: transpose its columns first")
+        starts = np.arange(len(lengths)) * self.max_seq_len if self.zero_padded else np.cumsum([0, *lengths[:-1]])
+        places = ((at, start + step) for at, start in enumerate(starts) for step in range(lengths[at]))
+        return (
+            {name: column[at if name.startswith("state_in_") else row] for name, column in columns.items()}
+            | {self.SEQ_LENS: 1}
+            for at, row in places
+        )
+
+    def copy(self) -> Self:
+        """Returns a deep copy, whose arrays can be written."""
+        made = self._of(self._native)
+        made._written = {name: np.array(self[name]) for name in self}
+        return made
+
+    def slice(self, start: int, end: int, state_start: int | None = None, state_end: int | None = None) -> Self:
+        """Returns exactly the rows from `start` to `end`; with a negative start, zeros before the first row.
+
+        Slices in brackets have whole sequences only.
+        """
+        states = None if state_start is None or state_end is None else (state_start, state_end)
+        return self._of(self._native.slice(start, end, states))
+
+    def split_by_episode(self, key: str | None = None) -> list[Self]:
+        """Splits the batch where an episode ends: by `eps_id`, `dones` or the flags, whichever it has, or by `key`."""
+        return [self._of(part) for part in self._native.split_by_episode(key)]
+
+    def timeslices(self, size: int | None = None, num_slices: int | None = None) -> list[Self]:
+        """Returns slices of `size` rows, or that many slices."""
+        return [self._of(part) for part in self._native.timeslices(size, num_slices)]
+
+    def shuffle(self, seed: int | None = None) -> Self:
+        """Shuffles the rows, or sequences, in place: by the seed, or at random."""
+        self._batch = self._native.shuffled(_random_seed() if seed is None else seed)
+        if self._written is not None:
+            self._written = {name: np.array(view(self._batch.column(name))) for name in self}
+        return self
+
+    def right_zero_pad(self, max_seq_len: int) -> Self:
+        """Returns the batch with all sequences padded to this length."""
+        return self._of(self._native.right_zero_pad(max_seq_len))
+
+    def compress(self, bulk: bool = False, columns: Sequence[str] | None = None) -> Self:
+        """Compresses observations, or these columns, in place."""
+        self._batch = self._native.compress(None if columns is None else list(columns), bulk)
+        return self
+
+    def decompress_if_needed(self) -> Self:
+        self._batch = self._native.decompress_if_needed()
+        return self
+
+    def as_multi_agent(self) -> "MultiAgentBatch":
+        """Returns the batch as that of the default policy."""
+        return MultiAgentBatch._of(self._native.as_multi_agent())
+
+    @staticmethod
+    def concat_samples(samples: "Iterable[SampleBatch | MultiAgentBatch]") -> "SampleBatch | MultiAgentBatch":
+        return concat_samples(samples)
+
+
+class MultiAgentBatch(Mapping[str, SampleBatch]):
+    """The experience of several policies: a `SampleBatch` of each, and the number of env steps behind them."""
+
+    _batch: _native.Batch
+
+    def __init__(self, policy_batches: Mapping[str, SampleBatch], env_steps: int) -> None:
+        self._batch = _native.Batch.of_policies([(id, batch._native) for id, batch in policy_batches.items()], env_steps)
+
+    @classmethod
+    def _of(cls, batch: _native.Batch) -> Self:
+        made = cls.__new__(cls)
+        made._batch = batch
+        return made
+
+    @property
+    def _native(self) -> _native.Batch:
+        return self._batch
+
+    @property
+    def policy_batches(self) -> dict[str, SampleBatch]:
+        return {id: SampleBatch._of(batch) for id, batch in self._batch.policies}
+
+    def __getitem__(self, policy: str) -> SampleBatch:
+        return self.policy_batches[policy]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.policy_batches)
+
+    def __len__(self) -> int:
+        return self._batch.env_steps
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MultiAgentBatch) and self._batch == other._batch
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._batch)
+
+    def __reduce__(self) -> tuple:
+        return _decode, (self._batch.encode(), True)
+
+    @property
+    def count(self) -> int:
+        return len(self)
+
+    def env_steps(self) -> int:
+        return self._batch.env_steps
+
+    def agent_steps(self) -> int:
+        return self._batch.agent_steps
+
+    def size_bytes(self) -> int:
+        return self._batch.size_bytes
+
+    def timeslices(self, k: int) -> list[Self]:
+        """Returns slices of `k` env steps."""
+        return [self._of(part) for part in self._batch.timeslices(k, None)]
+
+    def copy(self) -> "dict[str, SampleBatch]":
+        """Returns a deep copy of each policy's batch, whose arrays can be written."""
+        return {id: batch.copy() for id, batch in self.policy_batches.items()}
+
+    def as_multi_agent(self) -> Self:
+        return self
+
+    @staticmethod
+    def wrap_as_needed(policy_batches: Mapping[str, SampleBatch], env_steps: int) -> "SampleBatch | MultiAgentBatch":
+        """Returns the batch of the default policy if it is the only one."""
+        if list(policy_batches) == ["default_policy"]:
+            return policy_batches["default_policy"]
+        return MultiAgentBatch(policy_batches, env_steps)
+
+    @staticmethod
+    def concat_samples(samples: "Iterable[SampleBatch | MultiAgentBatch]") -> "SampleBatch | MultiAgentBatch":
+        return concat_samples(samples)
+
+
+def of_native(batch: _native.Batch) -> SampleBatch | MultiAgentBatch:
+    return MultiAgentBatch._of(batch) if batch.is_multi else SampleBatch._of(batch)
+
+
+def _decode(encoded: bytes, is_multi: bool) -> SampleBatch | MultiAgentBatch:
+    return of_native(_native.Batch.decode(encoded, is_multi))
+
+
+def _random_seed() -> int:
+    return int(np.random.randint(0, 2**63 - 1))
+
+
+def concat_samples(samples: Iterable[SampleBatch | MultiAgentBatch]) -> SampleBatch | MultiAgentBatch:
+    """Joins batches, by policy if one of them has several."""
+    return of_native(_native.concat([batch._native for batch in samples]))
+
+
+def batch_hash(samples: Iterable[SampleBatch | MultiAgentBatch]) -> str:
+    """Returns the hash of batches, one after the other: what `rollmesh sample` prints as `batch_hash` of its samples."""
+    return _native.batch_hash([batch._native for batch in samples])

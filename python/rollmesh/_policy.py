@@ -1,0 +1,120 @@
+"""Weights under PyTorch's names, and policies that act in Rust."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from ._batch import Array, view
+
+Weights = dict[str, Array]
+
+_LAYER = re.compile(r"(.+)\.(\d+)\.(weight|bias)$")
+_LSTM = {"lstm.weight_ih": "lstm.weight_ih_l0", "lstm.weight_hh": "lstm.weight_hh_l0"}
+
+
+def of_tensors(tensors: list[tuple[str, list[int], bytes]]) -> Weights:
+    """Returns a policy's tensors as a PyTorch module has them.
+
+    Layer `i` of a network is number `2 i` of a `torch.nn.Sequential` with activations between, weights are
+    `[outputs, inputs]`, and an LSTM's biases are those of the input; those of the hidden state are zeros.
+    """
+    weights: Weights = {}
+    for name, shape, values in tensors:
+        array = np.frombuffer(values, dtype="<f4").reshape(shape)
+        array = np.ascontiguousarray(array.T) if array.ndim == 2 else array.copy()
+        if match := _LAYER.match(name):
+            network, layer, part = match.groups()
+            weights[f"{network}.{2 * int(layer)}.{part}"] = array
+        elif name == "lstm.bias":
+            weights["lstm.bias_ih_l0"], weights["lstm.bias_hh_l0"] = array, np.zeros_like(array)
+        else:
+            weights[_LSTM.get(name, name)] = array
+    return weights
+
+
+def to_tensors(weights: Mapping[str, Any]) -> list[tuple[str, list[int], bytes]]:
+    """Returns arrays or PyTorch tensors, a `state_dict` for example, as a policy's tensors.
+
+    The layers of a network count in the order of their numbers, whatever stands between them.
+    """
+    arrays = {name: _array(name, value) for name, value in weights.items()}
+    numbers: dict[str, list[int]] = {}
+    for network, layer, _ in (match.groups() for match in map(_LAYER.match, arrays) if match):
+        numbers.setdefault(network, []).append(int(layer))
+    ranks = {network: {n: rank for rank, n in enumerate(sorted(set(all_)))} for network, all_ in numbers.items()}
+    names = {theirs: ours for ours, theirs in _LSTM.items()}
+    if "lstm.bias_hh_l0" in arrays and "lstm.bias_ih_l0" in arrays:
+        arrays["lstm.bias"] = arrays.pop("lstm.bias_ih_l0") + arrays.pop("lstm.bias_hh_l0")
+    tensors = []
+    for name, array in arrays.items():
+        if match := _LAYER.match(name):
+            network, layer, part = match.groups()
+            name = f"{network}.{ranks[network][int(layer)]}.{part}"
+        array = array.T if array.ndim == 2 else array
+        tensors.append((names.get(name, name), list(array.shape), array.tobytes()))
+    return tensors
+
+
+def _array(name: str, value: Any) -> Array:
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"weights '{name}' are of {array.dtype}, not numbers")
+    return array.astype("<f4", copy=False)
+
+
+def of_policies(weights: list[tuple[str, list]]) -> dict[str, Weights]:
+    return {id: of_tensors(tensors) for id, tensors in weights}
+
+
+def to_policies(weights: Mapping[str, Any]) -> list[tuple[str, list]]:
+    """Returns weights by policy; without policies they are those of the default policy."""
+    if weights and not all(isinstance(value, Mapping) for value in weights.values()):
+        weights = {"default_policy": weights}
+    return [(id, to_tensors(tensors)) for id, tensors in weights.items()]
+
+
+class Policy:
+    """A policy of a worker, which acts in Rust: with the same bits as when the worker samples."""
+
+    def __init__(self, owner: Any, id: str) -> None:
+        self._owner, self.id = owner, id
+        self._spaces = owner.spaces(id)
+        if self._spaces is None:
+            raise _native.PolicyError(f"there is no policy '{id}'")
+        self._calls = 0
+
+    def get_weights(self) -> Weights:
+        """Returns the weights as arrays under PyTorch's names."""
+        return of_policies(self._owner.weights([self.id]))[self.id]
+
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
+        """Sets the weights: arrays or PyTorch tensors under the names of `get_weights`."""
+        self._owner.set_weights([(self.id, to_tensors(weights))], None)
+
+    def compute_actions(
+        self, obs_batch: Any, state_batches: Any = None, explore: bool = True, timestep: int | None = None
+    ) -> tuple[Array, list[Array], dict[str, Array]]:
+        """Acts on rows of observations.
+
+        Returns actions as the environment takes them, the states after them, and `action_logp` and `vf_preds`. Equal
+        rows at equal timesteps get equal actions; the timestep is the number of earlier calls by default.
+        """
+        dtype = self._spaces["observation_type"]
+        obs = np.asarray(obs_batch, dtype=dtype)
+        state = None if not state_batches else np.asarray(state_batches[0], dtype=np.float32).ravel().tolist()
+        t, self._calls = self._calls if timestep is None else timestep, self._calls + 1
+        actions, logp, vf_preds, after = self._owner.act(self.id, obs.tobytes(), state, explore, t)
+        after = view(after)
+        states = [after.reshape(len(obs), -1)] if after.size else []
+        return view(actions), states, {"action_logp": view(logp), "vf_preds": view(vf_preds)}
+
+    def compute_single_action(self, obs: Any, state: Any = None, explore: bool = True) -> tuple[Any, list, dict]:
+        """Acts on one observation."""
+        batches = None if not state else [np.asarray(state[0])[None]]
+        actions, states, extras = self.compute_actions(np.asarray(obs)[None], batches, explore)
+        return actions[0], [state[0] for state in states], {name: values[0] for name, values in extras.items()}

@@ -1,0 +1,33 @@
+"""The command line, and the program that child processes run."""
+
+import os
+import shutil
+import signal
+import sys
+import sysconfig
+
+from . import _native
+
+NAME = "rollmesh.exe" if os.name == "nt" else "rollmesh"
+
+
+def main() -> None:
+    """Runs the command line; ends the process with its exit code."""
+    # The program hears Ctrl-C itself.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _native.set_program(os.path.abspath(sys.argv[0]))
+    sys.exit(_native.main(sys.argv))
+
+
+def find() -> str | None:
+    """Returns the installed program: among the scripts of this interpreter, of its user, or on the path."""
+    schemes = [None, sysconfig.get_preferred_scheme("user")]
+    folders = [sysconfig.get_path("scripts", scheme) if scheme else sysconfig.get_path("scripts") for scheme in schemes]
+    places = (os.path.join(folder, NAME) for folder in folders if folder)
+    return next((place for place in places if os.path.isfile(place)), None) or shutil.which(NAME)
+
+
+def use_installed() -> None:
+    """Lets child processes run the installed program."""
+    if (program := find()) is not None:
+        _native.set_program(program)

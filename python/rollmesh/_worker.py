@@ -1,0 +1,247 @@
+"""Rollout workers and groups of them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Self
+
+from . import _native, _program
+from ._batch import MultiAgentBatch, SampleBatch, of_native
+from ._policy import Policy, Weights, of_policies, to_policies
+
+Batch = SampleBatch | MultiAgentBatch
+
+
+def settings(env: Any, config: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings of a mapping and of keyword arguments, which go first."""
+    if env is not None and not isinstance(env, str):
+        config, env = env, None
+    merged = {**(config or {}), **more}
+    return merged if env is None else {**merged, "env": env}
+
+
+class RolloutWorker:
+    """Steps environments with policies and returns what happened.
+
+    The settings are those of `RolloutConfig` under RLlib's names, as keyword arguments or as a mapping.
+    """
+
+    def __init__(self, env: str | Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None, **more: Any):
+        _program.use_installed()
+        self._worker = _native.Worker(settings(env, config, more))
+
+    def sample(self) -> Batch:
+        """Returns the next sample. After Ctrl-C the next call continues the sample that has begun."""
+        return of_native(self._worker.sample())
+
+    def sample_with_count(self) -> tuple[Batch, int]:
+        batch = self.sample()
+        return batch, batch.env_steps()
+
+    def sample_and_learn(self) -> dict[str, Any]:
+        """Samples, and lets the policies learn from the sample."""
+        return self.learn_on_batch(self.sample())
+
+    def learn_on_batch(self, samples: Batch) -> dict[str, Any]:
+        """Lets every policy that is trained learn from its rows; returns their metrics by policy."""
+        return self._worker.learn_on_batch(samples._native)
+
+    def get_metrics(self) -> dict[str, Any]:
+        """Returns the episodes that have ended since the last call, and a summary of them."""
+        return self._worker.metrics()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self._worker.config()
+
+    @property
+    def num_envs(self) -> int:
+        return self._worker.num_envs
+
+    @property
+    def policy_ids(self) -> list[str]:
+        return self._worker.policies
+
+    def get_policy(self, policy_id: str = "default_policy") -> Policy:
+        return Policy(self._worker, policy_id)
+
+    def add_policy(self, policy_id: str, kind: str, config: Mapping[str, Any] | None = None) -> Policy:
+        """Adds a policy of a registered kind, for the spaces of the others."""
+        self._worker.add_policy(policy_id, kind, dict(config or {}))
+        return self.get_policy(policy_id)
+
+    def remove_policy(self, policy_id: str) -> None:
+        self._worker.remove_policy(policy_id)
+
+    def get_weights(self, policies: Iterable[str] | None = None) -> dict[str, Weights]:
+        """Returns the weights by policy, under PyTorch's names."""
+        return of_policies(self._worker.weights(None if policies is None else list(policies)))
+
+    def set_weights(self, weights: Mapping[str, Any], global_vars: Mapping[str, int] | None = None) -> None:
+        """Sets the weights by policy, or those of the default policy: of all or of none."""
+        self._worker.set_weights(to_policies(weights), (global_vars or {}).get("timestep"))
+
+    def get_state(self) -> bytes:
+        """Returns policies, filters, progress, and where each environment is in its life."""
+        return self._worker.get_state()
+
+    def set_state(self, state: bytes) -> None:
+        """Resumes from a state of `get_state`."""
+        self._worker.set_state(state)
+
+    def stop(self) -> None:
+        self._worker.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class _Local:
+    """The local worker of a group, for its policies."""
+
+    def __init__(self, group: _native.Group) -> None:
+        self.weights, self.act, self.spaces = group.weights, group.act, group.spaces
+        self._group = group
+
+    def set_weights(self, weights: list, timestep: int | None) -> None:
+        self._group.sync_weights(weights, None, None, timestep, 0.0)
+
+
+class WorkerGroup:
+    """A local worker and others, asked as one: on threads, in processes, or wherever `rollmesh worker` runs.
+
+    `num_workers` counts the workers besides the local one; without any the local one samples. Other settings are those of
+    `RolloutConfig`, and of the group: `sampling_mode` ("synchronous", "asynchronous" with `batch_env_steps`, "deadline"
+    with `deadline_s`; both with `max_staleness`), `restart_failed_env_runners`, `ignore_env_runner_failures`,
+    `max_num_env_runner_restarts`, `delay_between_env_runner_restarts_s`, `env_runner_health_probe_timeout_s`,
+    `env_runner_restore_timeout_s`, `in_evaluation`, `listen`.
+    """
+
+    _SETTINGS = (
+        "sampling_mode",
+        "batch_env_steps",
+        "deadline_s",
+        "max_staleness",
+        "restart_failed_env_runners",
+        "ignore_env_runner_failures",
+        "max_num_env_runner_restarts",
+        "delay_between_env_runner_restarts_s",
+        "env_runner_health_probe_timeout_s",
+        "env_runner_restore_timeout_s",
+        "in_evaluation",
+        "listen",
+    )
+
+    def __init__(
+        self,
+        env: str | Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        *,
+        num_workers: int = 0,
+        local_worker: bool = True,
+        placement: Literal["threads", "processes", "remote"] = "threads",
+        **more: Any,
+    ) -> None:
+        _program.use_installed()
+        all_ = settings(env, config, more)
+        own = {name: all_.pop(name) for name in self._SETTINGS if name in all_}
+        self._group = _native.Group(all_, num_workers, local_worker, placement, own)
+
+    def sample(self) -> list[Batch]:
+        """Returns the next batches, as the mode of sampling has it."""
+        return [of_native(batch) for batch in self._group.sample()]
+
+    def synchronous_parallel_sample(
+        self,
+        *,
+        max_agent_steps: int | None = None,
+        max_env_steps: int | None = None,
+        timeout_s: float | None = None,
+        concat: bool = False,
+    ) -> Any:
+        """Returns a sample of each healthy worker: once, or until there are this many steps."""
+        batches = self._group.synchronous_parallel_sample(max_agent_steps, max_env_steps, timeout_s)
+        if concat:
+            return of_native(_native.concat(batches))
+        return [of_native(batch) for batch in batches]
+
+    def sync_weights(
+        self,
+        weights: Mapping[str, Any] | None = None,
+        *,
+        policies: Iterable[str] | None = None,
+        to_worker_indices: Iterable[int] | None = None,
+        global_vars: Mapping[str, int] | None = None,
+        timeout_seconds: float = 0.0,
+    ) -> None:
+        """Lets all healthy workers act with these weights, or with those of the local worker.
+
+        With a timeout it waits until they do; in any case every worker has the weights before its next sample.
+        """
+        self._group.sync_weights(
+            None if weights is None else to_policies(weights),
+            None if policies is None else list(policies),
+            None if to_worker_indices is None else list(to_worker_indices),
+            (global_vars or {}).get("timestep"),
+            timeout_seconds,
+        )
+
+    def get_weights(self, policies: Iterable[str] | None = None) -> dict[str, Weights]:
+        """Returns the local worker's weights by policy, under PyTorch's names."""
+        return of_policies(self._group.weights(None if policies is None else list(policies)))
+
+    def learn_on_batch(self, samples: Batch) -> dict[str, Any]:
+        """Lets the local worker's policies learn; `sync_weights` brings the others what they learned."""
+        return self._group.learn_on_batch(samples._native)
+
+    def get_policy(self, policy_id: str = "default_policy") -> Policy:
+        """Returns a policy of the local worker; its `set_weights` sets those of all workers."""
+        return Policy(_Local(self._group), policy_id)
+
+    def get_metrics(self) -> dict[str, Any]:
+        """Returns a summary of the episodes that have ended since the last call."""
+        return self._group.metrics()
+
+    def probe_unhealthy_workers(self) -> list[int]:
+        """Asks unhealthy workers for a sign of life, restarts failed ones if that is set, and returns who is back."""
+        return self._group.probe_unhealthy_workers()
+
+    def wait_for_workers(self, number: int, timeout_s: float = 60.0) -> bool:
+        """Waits until this many workers are healthy."""
+        return self._group.wait_for_workers(number, timeout_s)
+
+    def add_workers(self, num_workers: int) -> None:
+        self._group.add_workers(num_workers)
+
+    def healthy_worker_ids(self) -> list[int]:
+        return self._group.healthy_worker_ids()
+
+    def num_healthy_remote_workers(self) -> int:
+        return len(self.healthy_worker_ids())
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """The processes of local worker processes."""
+        return self._group.worker_pids()
+
+    @property
+    def worker_address(self) -> tuple[str, str] | None:
+        """Address and token for `rollmesh worker --hub`."""
+        return self._group.worker_address()
+
+    def notices(self) -> list[str]:
+        """Returns what happened to workers since the last call."""
+        notices = []
+        while (notice := self._group.next_notice()) is not None:
+            notices.append(notice)
+        return notices
+
+    def stop(self) -> None:
+        self._group.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -1,0 +1,153 @@
+//! Columns as memory that NumPy reads in place.
+
+use std::ffi::{c_int, c_void};
+
+use pyo3::{
+    exceptions::PyBufferError,
+    ffi,
+    prelude::*,
+    types::{PyBytes, PyDict, PyList},
+};
+use rollmesh_core::{
+    column::{BytesColumn, BytesKind, Column, ColumnData, ColumnError, DType, LittleEndian, RowShape},
+    env::{RowElement, RowsMut, RowsRef},
+};
+
+use crate::failure::{Failure, Kind};
+
+/// Calls `$body` with `$ty` as the type of elements that `$dtype` names.
+macro_rules! by_dtype {
+    ($dtype:expr, $ty:ident => $body:expr) => {
+        match $dtype {
+            DType::F32 => {
+                type $ty = f32;
+                $body
+            }
+            DType::F64 => {
+                type $ty = f64;
+                $body
+            }
+            DType::I32 => {
+                type $ty = i32;
+                $body
+            }
+            DType::I64 => {
+                type $ty = i64;
+                $body
+            }
+            DType::U8 => {
+                type $ty = u8;
+                $body
+            }
+            DType::Bool => {
+                type $ty = bool;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use by_dtype;
+
+/// The elements of a column, read-only, through Python's buffer protocol. Shares the column's memory and keeps it alive.
+#[pyclass(frozen)]
+pub(crate) struct ColumnBuffer(Column);
+
+#[pymethods]
+impl ColumnBuffer {
+    /// NumPy's name of the type of elements.
+    #[getter]
+    fn dtype(&self) -> Option<&'static str> {
+        self.0.dtype().map(DType::name)
+    }
+
+    /// Rows, then the dimensions of a row.
+    #[getter]
+    fn shape(&self) -> Vec<usize> {
+        let dims = self.0.shape();
+        [self.0.rows()].into_iter().chain(dims.dims().iter().map(|dim| *dim as usize)).collect()
+    }
+
+    // SAFETY: called by the interpreter with a valid view. `PyBuffer_FillInfo` refuses writable views and makes the view hold
+    // a reference to this object, which is frozen and holds the column: a column's shared memory is never written, since a
+    // write copies it first.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let column = &slf.get().0;
+        let dtype = column.dtype().filter(|_| !column.is_compressed());
+        let dtype = dtype.ok_or_else(|| PyBufferError::new_err("the column has no elements of one size"))?;
+        let (start, bytes) = by_dtype!(dtype, Of => {
+            let values = column.typed::<Of>().map_err(Failure::from)?.values();
+            (values.as_ptr().cast::<c_void>().cast_mut(), size_of_val(values))
+        });
+        let length = ffi::Py_ssize_t::try_from(bytes).map_err(|_| PyBufferError::new_err("the column is too long"))?;
+        // SAFETY: as above.
+        match unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, length, 1, flags) } {
+            0 => Ok(()),
+            _ => Err(PyErr::fetch(slf.py())),
+        }
+    }
+}
+
+/// A column for Python: its buffer, or `(kind, rows)` of ragged rows.
+pub(crate) fn to_python<'py>(py: Python<'py>, column: &Column) -> PyResult<Bound<'py, PyAny>> {
+    let column = column.decompress().map_err(Failure::from)?;
+    match &column {
+        Column::Bytes(rows) => {
+            let list = PyList::new(py, rows.iter().map(|row| PyBytes::new(py, row)))?;
+            Ok((rows.kind().to_string(), list).into_pyobject(py)?.into_any())
+        }
+        _ => Ok(Bound::new(py, ColumnBuffer(column))?.into_any()),
+    }
+}
+
+/// A column of Python: `(dtype, shape of a row, bytes)`, or `(kind, rows)` with the kind "bytes" or "json".
+pub(crate) fn of_python(value: &Bound<'_, PyAny>) -> PyResult<Column> {
+    if let Ok((kind, rows)) = value.extract::<(String, Vec<Vec<u8>>)>() {
+        let kind = if kind == "json" { BytesKind::Json } else { BytesKind::Bytes };
+        let lengths: Vec<u32> = rows.iter().map(|row| u32::try_from(row.len()).unwrap_or(u32::MAX)).collect();
+        return Ok(Column::Bytes(BytesColumn::from_lengths(kind, rows.concat(), &lengths).map_err(Failure::from)?));
+    }
+    let (dtype, shape, bytes): (String, Vec<u32>, Bound<'_, PyBytes>) = value.extract()?;
+    let known = DType::by_name(&dtype);
+    let dtype = known.ok_or_else(|| Failure::new(Kind::Batch, format!("columns of {dtype} are not supported")))?;
+    let shape = RowShape::new(&shape).map_err(Failure::from)?;
+    Ok(Column::from_raw(dtype, shape, bytes.as_bytes()).map_err(Failure::from)?)
+}
+
+/// Tensors of Python as 32-bit floats.
+pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
+    LittleEndian::read_le(bytes)
+}
+
+/// A JSON text as an object of Python.
+pub(crate) fn json<'py>(py: Python<'py>, value: &impl serde::Serialize) -> PyResult<Bound<'py, PyAny>> {
+    let text = serde_json::to_string(value).map_err(Failure::from)?;
+    py.import("json")?.call_method1("loads", (text,))
+}
+
+/// A dictionary, or another object that `json` writes, as JSON.
+pub(crate) fn to_json(value: &Bound<'_, PyDict>) -> PyResult<String> {
+    value.py().import("json")?.call_method1("dumps", (value,))?.extract()
+}
+
+/// Rows of zeros.
+pub(crate) fn zeros(dtype: DType, shape: RowShape, rows: usize) -> Result<Column, ColumnError> {
+    let elements = shape.elements() * rows;
+    by_dtype!(dtype, Of => Ok(Column::from_typed(ColumnData::new(vec![Of::default(); elements], shape)?)))
+}
+
+fn dtype_of(column: &Column) -> Result<DType, ColumnError> {
+    column.dtype().ok_or_else(|| ColumnError::NoArray(column.column_type()))
+}
+
+/// The elements of a column.
+pub(crate) fn rows(column: &Column) -> Result<RowsRef<'_>, ColumnError> {
+    by_dtype!(dtype_of(column)?, Of => Ok(Of::erase_rows(column.typed::<Of>()?.values())))
+}
+
+/// The elements of some rows of a column, to be written.
+pub(crate) fn rows_mut(column: &mut Column, range: std::ops::Range<usize>) -> Result<RowsMut<'_>, ColumnError> {
+    let width = column.shape().elements();
+    by_dtype!(dtype_of(column)?, Of => {
+        Ok(Of::erase_rows_mut(&mut column.typed_mut::<Of>()?.values_mut()[range.start * width..range.end * width]))
+    })
+}

@@ -1,0 +1,91 @@
+//! Errors of the library as Python exceptions with the same message.
+
+use pyo3::{create_exception, exceptions::PyException, prelude::*};
+use rollmesh::{
+    checkpoint::PolicyCheckpointError, offline::OfflineError, train::AlgorithmError, worker_group::GroupError,
+};
+use rollmesh_core::{
+    batch::{BatchError, codec::CodecError},
+    column::ColumnError,
+    config::ConfigError,
+    env::EnvError,
+    estimate::EstimateError,
+    evaluation::EvalWorkerError,
+    policy::{PolicyError, PolicyMapError},
+    run::RunConfigError,
+    sampler::SampleError,
+    weights::{WeightsError, WeightsFileError},
+    worker::{RolloutError, SetupError, WorkerStateError},
+};
+
+create_exception!(rollmesh, Error, PyException, "The base of all errors of rollmesh.");
+create_exception!(rollmesh, ConfigError_, Error, "A setting that does not exist, or that is out of its range.");
+create_exception!(rollmesh, BatchError_, Error, "Columns that do not make a batch.");
+create_exception!(rollmesh, EnvError_, Error, "An environment that failed.");
+create_exception!(rollmesh, WorkerError_, Error, "A worker that could not do what it was asked.");
+create_exception!(rollmesh, GroupError_, Error, "A worker group that could not do what it was asked.");
+create_exception!(rollmesh, AlgorithmError_, Error, "A training run or an evaluation that cannot begin or resume.");
+create_exception!(rollmesh, PolicyError_, Error, "A policy, or weights that do not fit it.");
+create_exception!(rollmesh, OfflineError_, Error, "Logged experience that cannot be read, written or judged.");
+create_exception!(rollmesh, ClosedError_, Error, "An object that was stopped, or that belongs to another process.");
+
+/// An error on its way to Python: it is made on threads that do not hold the interpreter.
+pub(crate) struct Failure {
+    kind: Kind,
+    message: String,
+}
+
+macro_rules! kinds {
+    ($($kind:ident, $exception:ident, $name:literal: $($error:ty),*;)+) => {
+        #[derive(Clone, Copy)]
+        pub(crate) enum Kind {
+            $($kind),+
+        }
+
+        $($(
+            impl From<$error> for Failure {
+                fn from(error: $error) -> Self {
+                    Self::new(Kind::$kind, error)
+                }
+            }
+        )*)+
+
+        impl From<Failure> for PyErr {
+            fn from(Failure { kind, message }: Failure) -> Self {
+                match kind {
+                    $(Kind::$kind => $exception::new_err(message)),+
+                }
+            }
+        }
+
+        /// Adds the exceptions to the module.
+        pub(crate) fn register(py: Python<'_>, module: &Bound<'_, PyModule>) -> PyResult<()> {
+            module.add("Error", py.get_type::<Error>())?;
+            $({
+                let exception = py.get_type::<$exception>();
+                exception.setattr("__name__", $name)?;
+                exception.setattr("__qualname__", $name)?;
+                module.add($name, exception)?;
+            })+
+            Ok(())
+        }
+    };
+}
+
+kinds! {
+    Config, ConfigError_, "ConfigError": ConfigError, RunConfigError, SetupError, serde_json::Error;
+    Batch, BatchError_, "BatchError": BatchError, CodecError, ColumnError;
+    Env, EnvError_, "EnvError": EnvError;
+    Worker, WorkerError_, "WorkerError": RolloutError, WorkerStateError;
+    Group, GroupError_, "GroupError": GroupError;
+    Algorithm, AlgorithmError_, "AlgorithmError": AlgorithmError, EvalWorkerError;
+    Policy, PolicyError_, "PolicyError": PolicyError, PolicyMapError, WeightsError, WeightsFileError, PolicyCheckpointError;
+    Offline, OfflineError_, "OfflineError": SampleError, OfflineError, EstimateError;
+    Closed, ClosedError_, "ClosedError": ;
+}
+
+impl Failure {
+    pub(crate) fn new(kind: Kind, message: impl ToString) -> Self {
+        Self { kind, message: message.to_string() }
+    }
+}

@@ -1,0 +1,251 @@
+//! A worker group on its thread.
+
+use std::time::Duration;
+
+use pyo3::{prelude::*, types::PyDict};
+use rollmesh::worker_group::{
+    Evaluation, FailureSettings, GroupError, ParallelSample, Placement, SyncWeights, WorkerGroup,
+};
+use rollmesh_core::{
+    episode::GlobalVars,
+    group::SamplingMode,
+    ids::{PolicyId, WorkerId},
+    time::Micros,
+};
+
+use crate::{
+    batch::Batch,
+    column,
+    failure::{Failure, Kind},
+    owned::Owned,
+    policy::{self, Acted, Rows, Tensors},
+    worker::{handles, rollout_config, summary_json},
+};
+
+/// A local worker and others, asked as one.
+#[pyclass(frozen)]
+pub(crate) struct Group(pub(crate) Owned<WorkerGroup>);
+
+fn no_local() -> Failure {
+    Failure::new(Kind::Group, "the group has no local worker: make it with local_worker=True")
+}
+
+/// Reads a setting of `settings` into a variable, if it is there.
+fn read<'py, T: for<'a> FromPyObject<'a, 'py, Error = PyErr>>(
+    settings: &Bound<'py, PyDict>,
+    name: &str,
+    into: &mut T,
+) -> PyResult<()> {
+    if let Some(value) = settings.get_item(name)? {
+        *into = value.extract()?;
+    }
+    Ok(())
+}
+
+fn seconds(value: f64) -> Result<Duration, Failure> {
+    Duration::try_from_secs_f64(value).map_err(|error| Failure::new(Kind::Config, format!("{value} seconds: {error}")))
+}
+
+fn failures(settings: &Bound<'_, PyDict>) -> PyResult<FailureSettings> {
+    let mut failures = FailureSettings::default();
+    read(settings, "ignore_env_runner_failures", &mut failures.ignore_worker_failures)?;
+    read(settings, "restart_failed_env_runners", &mut failures.recreate_failed_workers)?;
+    read(settings, "max_num_env_runner_restarts", &mut failures.max_worker_restarts)?;
+    let spans: [(&str, &mut Duration); 3] = [
+        ("delay_between_env_runner_restarts_s", &mut failures.restart_delay),
+        ("env_runner_health_probe_timeout_s", &mut failures.health_probe_timeout),
+        ("env_runner_restore_timeout_s", &mut failures.restore_timeout),
+    ];
+    for (name, span) in spans {
+        let mut value = span.as_secs_f64();
+        read(settings, name, &mut value)?;
+        *span = seconds(value)?;
+    }
+    Ok(failures)
+}
+
+/// The mode of sampling by its name, with its settings.
+fn sampling_mode(settings: &Bound<'_, PyDict>) -> PyResult<SamplingMode> {
+    let (mut name, mut batch_env_steps, mut after_s, mut max_staleness) = ("synchronous".to_owned(), 0, 0.0, u64::MAX);
+    read(settings, "sampling_mode", &mut name)?;
+    read(settings, "batch_env_steps", &mut batch_env_steps)?;
+    read(settings, "deadline_s", &mut after_s)?;
+    read(settings, "max_staleness", &mut max_staleness)?;
+    Ok(match &*name {
+        "synchronous" => SamplingMode::Synchronous,
+        "asynchronous" => SamplingMode::Asynchronous { batch_env_steps, max_staleness },
+        "deadline" => SamplingMode::Deadline { after: Micros(seconds(after_s)?.as_micros() as u64), max_staleness },
+        _ => {
+            let why = format!("sampling_mode is '{name}'; it is 'synchronous', 'asynchronous' or 'deadline'");
+            return Err(Failure::new(Kind::Config, why).into());
+        }
+    })
+}
+
+#[pymethods]
+impl Group {
+    #[new]
+    #[pyo3(signature = (config, num_workers, local_worker, placement, settings))]
+    fn new(
+        py: Python<'_>,
+        config: &Bound<'_, PyDict>,
+        num_workers: u32,
+        local_worker: bool,
+        placement: &str,
+        settings: &Bound<'_, PyDict>,
+    ) -> PyResult<Self> {
+        let placement = match placement {
+            "threads" => Placement::Threads,
+            "processes" => Placement::Processes(None),
+            "remote" => Placement::Remote,
+            _ => {
+                let why = format!("placement is '{placement}'; it is 'threads', 'processes' or 'remote'");
+                return Err(Failure::new(Kind::Config, why).into());
+            }
+        };
+        let mut builder = WorkerGroup::builder(rollout_config(config)?)
+            .num_workers(num_workers)
+            .local_worker(local_worker)
+            .placement(placement)
+            .failures(failures(settings)?)
+            .sampling_mode(sampling_mode(settings)?);
+        let mut in_evaluation = false;
+        read(settings, "in_evaluation", &mut in_evaluation)?;
+        if in_evaluation {
+            builder = builder.evaluation(Evaluation { num_workers, ..Evaluation::default() });
+        }
+        if let Some(listen) = settings.get_item("listen")? {
+            let text: String = listen.extract()?;
+            let refused = |error| Failure::new(Kind::Config, format!("listen is '{text}', not ADDRESS:PORT: {error}"));
+            builder = builder.listen(text.parse().map_err(refused)?);
+        }
+        Ok(Self(Owned::new(py, "WorkerGroup", move || builder.build())?))
+    }
+
+    /// The next batches, as the mode of sampling has it.
+    fn sample(&self, py: Python<'_>) -> PyResult<Vec<Batch>> {
+        self.0.call(py, WorkerGroup::sample).map(handles)
+    }
+
+    fn synchronous_parallel_sample(
+        &self,
+        py: Python<'_>,
+        max_agent_steps: Option<usize>,
+        max_env_steps: Option<usize>,
+        timeout_s: Option<f64>,
+    ) -> PyResult<Vec<Batch>> {
+        let timeout = timeout_s.map(seconds).transpose()?;
+        let sample = ParallelSample { max_agent_steps, max_env_steps, timeout };
+        self.0.call(py, move |group| group.synchronous_parallel_sample(sample)).map(handles)
+    }
+
+    /// Sends weights to all healthy workers: these, or those of the local worker.
+    fn sync_weights(
+        &self,
+        py: Python<'_>,
+        weights: Option<Vec<(String, Tensors)>>,
+        policies: Option<Vec<String>>,
+        to_worker_indices: Option<Vec<u32>>,
+        timestep: Option<u64>,
+        timeout_s: f64,
+    ) -> PyResult<()> {
+        let weights = weights.map(|weights| policy::to_weights(py, weights)).transpose()?;
+        let (policies, timeout) = (policy::ids(policies), seconds(timeout_s)?);
+        let to: Option<Vec<WorkerId>> = to_worker_indices.map(|ids| ids.into_iter().map(WorkerId).collect());
+        let vars = timestep.map(|timestep| GlobalVars { timestep, ..GlobalVars::default() });
+        self.0.call(py, move |group| {
+            let sync = weights.as_ref().map_or_else(SyncWeights::default, SyncWeights::from_weights);
+            group.sync_weights(SyncWeights {
+                policies: policies.as_deref(),
+                to_worker_indices: to.as_deref(),
+                global_vars: vars.as_ref(),
+                timeout,
+                ..sync
+            })
+        })
+    }
+
+    fn weights(&self, py: Python<'_>, policies: Option<Vec<String>>) -> PyResult<Vec<(String, Tensors)>> {
+        let ids = policy::ids(policies);
+        let weights = self.0.call(py, move |group| group.weights(ids.as_deref()))?;
+        Ok(policy::of_weights(py, &weights))
+    }
+
+    /// Lets the local worker's policies learn.
+    fn learn_on_batch<'py>(&self, py: Python<'py>, batch: Batch) -> PyResult<Bound<'py, PyAny>> {
+        let learned = self.0.call(py, move |group| {
+            let learned = group.local_worker().ok_or_else(no_local)?.learn_on_batch(&batch.batch)?;
+            Ok::<_, Failure>(serde_json::to_value(learned)?)
+        })?;
+        column::json(py, &learned)
+    }
+
+    /// Acts with a policy of the local worker.
+    fn act<'py>(
+        &self,
+        py: Python<'py>,
+        id: String,
+        obs: Rows,
+        state: Option<Vec<f32>>,
+        explore: bool,
+        t: u32,
+    ) -> PyResult<Acted<'py>> {
+        let acted = self.0.call(py, move |group| {
+            policy::act(group.local_worker().ok_or_else(no_local)?, &PolicyId::new(id), &obs, state, explore, t)
+        })?;
+        acted.into_python(py)
+    }
+
+    fn spaces<'py>(&self, py: Python<'py>, policy: String) -> PyResult<Bound<'py, PyAny>> {
+        let spaces = self.0.call(py, move |group| {
+            Ok::<_, GroupError>(group.spaces()?.get(&PolicyId::new(policy)).map(policy::spaces_json))
+        })?;
+        column::json(py, &spaces)
+    }
+
+    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        column::json(py, &summary_json(&self.0.call(py, WorkerGroup::metrics)?))
+    }
+
+    fn probe_unhealthy_workers(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
+        let ids = self.0.call(py, WorkerGroup::probe_unhealthy_workers)?;
+        Ok(ids.into_iter().map(|id| id.0).collect())
+    }
+
+    fn wait_for_workers(&self, py: Python<'_>, number: usize, timeout_s: f64) -> PyResult<bool> {
+        let timeout = seconds(timeout_s)?;
+        self.0.call(py, move |group| group.wait_for_workers(number, timeout))
+    }
+
+    fn add_workers(&self, py: Python<'_>, number: u32) -> PyResult<()> {
+        self.0.call(py, move |group| group.add_workers(number, true))
+    }
+
+    fn healthy_worker_ids(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
+        let ids = self.0.call(py, |group| Ok::<_, GroupError>(group.healthy_worker_ids()))?;
+        Ok(ids.into_iter().map(|id| id.0).collect())
+    }
+
+    fn worker_pids(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
+        self.0.call(py, |group| Ok::<_, GroupError>(group.worker_pids()))
+    }
+
+    /// Address and token for `rollmesh worker`, if workers may come from elsewhere.
+    fn worker_address(&self, py: Python<'_>) -> PyResult<Option<(String, String)>> {
+        self.0.call(py, |group| {
+            Ok::<_, GroupError>(group.worker_url().zip(group.worker_token().map(|token| token.to_hex())))
+        })
+    }
+
+    fn next_notice(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.0.call(py, |group| Ok::<_, GroupError>(group.next_notice()))
+    }
+
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        let stop = |mut group: WorkerGroup| {
+            group.stop();
+            Ok::<_, GroupError>(())
+        };
+        self.0.end(py, stop).map(|_| ())
+    }
+}

@@ -1,0 +1,55 @@
+//! The extension module `rollmesh._native`: handles of the library's objects, which `python/rollmesh` gives their Python
+//! form. It has no arithmetic and no decisions of its own.
+
+mod algorithm;
+mod batch;
+mod column;
+mod failure;
+mod group;
+mod lanes;
+mod offline;
+mod owned;
+mod policy;
+mod worker;
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use rollmesh::Registry;
+
+/// As in the program: the learner allocates a tensor for every operation.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Runs the command line with these arguments, the first of which is the program's name; ends the process.
+#[pyfunction]
+fn main(py: Python<'_>, args: Vec<String>) -> u8 {
+    let code = py.detach(|| rollmesh::main_with_args(Registry::builtin(), args));
+    u8::from(code != std::process::ExitCode::SUCCESS)
+}
+
+/// Sets the program that worker processes run.
+#[pyfunction]
+fn set_program(program: PathBuf) -> bool {
+    rollmesh::set_program(program)
+}
+
+#[pymodule]
+fn _native(py: Python<'_>, module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    failure::register(py, module)?;
+    module.add_class::<column::ColumnBuffer>()?;
+    module.add_class::<batch::Batch>()?;
+    module.add_class::<worker::Worker>()?;
+    module.add_class::<group::Group>()?;
+    module.add_class::<algorithm::Algorithm>()?;
+    module.add_class::<algorithm::Evaluations>()?;
+    module.add_class::<lanes::Lanes>()?;
+    module.add_class::<offline::Reader>()?;
+    module.add_class::<offline::Writer>()?;
+    module.add_function(wrap_pyfunction!(main, module)?)?;
+    module.add_function(wrap_pyfunction!(set_program, module)?)?;
+    module.add_function(wrap_pyfunction!(batch::concat, module)?)?;
+    module.add_function(wrap_pyfunction!(batch::batch_hash, module)?)?;
+    module.add_function(wrap_pyfunction!(offline::estimate, module)?)
+}

@@ -1,0 +1,95 @@
+//! Logged experience: files read and written, policies judged by them.
+
+use pyo3::{prelude::*, types::PyDict};
+use rollmesh::offline::{self, logged::Logged};
+use rollmesh_core::{
+    callbacks::WorkerInfo,
+    config::Config,
+    estimate::Estimator,
+    sampler::{IoContext, OutputWriter},
+};
+use rollmesh_data::dataset::BatchStream as _;
+use serde_json::json;
+
+use crate::{
+    batch::Batch,
+    column,
+    failure::{Failure, Kind},
+    owned::Owned,
+};
+
+/// Everything that files hold, once and in order, whatever their formats.
+#[pyclass(frozen)]
+pub(crate) struct Reader(Owned<Logged>);
+
+#[pymethods]
+impl Reader {
+    #[new]
+    fn new(py: Python<'_>, inputs: Vec<String>, buffer_size: Option<usize>) -> PyResult<Self> {
+        Ok(Self(Owned::new(py, "reader", move || offline::open_logged(&inputs, buffer_size))?))
+    }
+
+    /// The next batch, none at the end.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        let found =
+            self.0.call(py, |logged| logged.next_batch().map_err(|error| Failure::new(Kind::Offline, error)))?;
+        Ok(found.map(Batch::from))
+    }
+
+    /// Damaged lines that were passed over.
+    #[getter]
+    fn corrupt_lines(&self, py: Python<'_>) -> PyResult<u64> {
+        self.0.call(py, |logged| Ok::<_, Failure>(logged.corrupt_lines()))
+    }
+}
+
+/// Writes batches to files of a directory.
+#[pyclass(frozen)]
+pub(crate) struct Writer(Owned<Box<dyn OutputWriter>>);
+
+#[pymethods]
+impl Writer {
+    #[new]
+    fn new(py: Python<'_>, path: String, settings: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let config: Config = column::to_json(settings)?.parse().map_err(Failure::from)?;
+        Ok(Self(Owned::new(py, "writer", move || {
+            offline::open_output(&path, &mut IoContext::new(WorkerInfo::default(), config, None))
+        })?))
+    }
+
+    fn write(&self, py: Python<'_>, batch: Batch) -> PyResult<()> {
+        self.0.call(py, move |writer| writer.write(&batch.batch))
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.end(py, |mut writer| writer.close()).map(|_| ())
+    }
+}
+
+/// Judges a policy by the episodes of a batch, or by its rows.
+#[pyfunction]
+pub(crate) fn estimate<'py>(
+    py: Python<'py>,
+    name: &str,
+    batch: &Batch,
+    gamma: f64,
+    split_batch_by_episode: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let all = [
+        Estimator::ImportanceSampling,
+        Estimator::TrajectoryImportanceSampling,
+        Estimator::WeightedImportanceSampling,
+        Estimator::ConsistentWeightedImportanceSampling,
+        Estimator::DirectMethod,
+        Estimator::DoublyRobust,
+    ];
+    let estimator = all.into_iter().find(|estimator| estimator.name() == name);
+    let estimator = estimator.ok_or_else(|| Failure::new(Kind::Offline, format!("there is no estimator '{name}'")))?;
+    let rows = batch.batch.single().map_err(Failure::from)?;
+    let found = estimator.estimate(rows, gamma, split_batch_by_episode).map_err(Failure::from)?;
+    let found = json!({
+        "v_behavior": found.v_behavior, "v_behavior_std": found.v_behavior_std, "v_target": found.v_target,
+        "v_target_std": found.v_target_std, "v_gain": found.v_gain, "v_delta": found.v_delta,
+    });
+    column::json(py, &found)
+}

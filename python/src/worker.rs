@@ -1,0 +1,173 @@
+//! A rollout worker on its thread.
+
+use pyo3::{
+    prelude::*,
+    types::{PyBytes, PyDict},
+};
+use rollmesh::{NativeWorker as _, Registry, native};
+use rollmesh_core::{
+    batch::AnyBatch,
+    episode::{EpisodeSummary, GlobalVars},
+    ids::PolicyId,
+    time::Micros,
+    worker::{NewPolicy, RolloutConfig, RolloutError, RolloutWorker, RolloutWorkerBuilder, WorkerMetrics},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    batch::Batch,
+    column,
+    failure::Failure,
+    owned::Owned,
+    policy::{self, Acted, Rows, Tensors},
+};
+
+/// How long a sample continues until the interpreter's signals are looked at; the next call continues it.
+const SLICE: Micros = Micros(50_000);
+
+/// Samples batches of experience.
+#[pyclass(frozen)]
+pub(crate) struct Worker(Owned<RolloutWorker>);
+
+/// Settings as JSON, with RLlib's defaults for what they leave out.
+pub(crate) fn rollout_config(config: &Bound<'_, PyDict>) -> PyResult<RolloutConfig> {
+    Ok(serde_json::from_str(&column::to_json(config)?).map_err(Failure::from)?)
+}
+
+#[pymethods]
+impl Worker {
+    #[new]
+    fn new(py: Python<'_>, config: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let config = rollout_config(config)?;
+        let make = move || RolloutWorkerBuilder::new(native(Registry::builtin())).config(config).native().build();
+        Ok(Self(Owned::new(py, "RolloutWorker", make)?))
+    }
+
+    fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let config = self.0.call(py, |worker| Ok::<_, Failure>(serde_json::to_value(worker.creation_args())?))?;
+        column::json(py, &config)
+    }
+
+    fn sample(&self, py: Python<'_>) -> PyResult<Batch> {
+        loop {
+            if let Some(batch) = self.0.call(py, |worker| worker.sample_within(SLICE))? {
+                return Ok(batch.into());
+            }
+        }
+    }
+
+    fn learn_on_batch<'py>(&self, py: Python<'py>, batch: Batch) -> PyResult<Bound<'py, PyAny>> {
+        let learned = self.0.call(py, move |worker| {
+            let learned = worker.learn_on_batch(&batch.batch)?;
+            Ok::<_, Failure>(serde_json::to_value(learned)?)
+        })?;
+        column::json(py, &learned)
+    }
+
+    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let metrics = self.0.call(py, |worker| Ok::<_, RolloutError>(worker.metrics()))?;
+        column::json(py, &metrics_json(&metrics))
+    }
+
+    #[getter]
+    fn num_envs(&self, py: Python<'_>) -> PyResult<usize> {
+        self.0.call(py, |worker| Ok::<_, RolloutError>(worker.num_envs()))
+    }
+
+    #[getter]
+    fn policies(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.0.call(py, |worker| Ok::<_, RolloutError>(worker.policies().ids().map(ToString::to_string).collect()))
+    }
+
+    fn spaces<'py>(&self, py: Python<'py>, policy: String) -> PyResult<Bound<'py, PyAny>> {
+        let spaces = self.0.call(py, move |worker| {
+            let spaces = worker.spaces().remove(&PolicyId::new(policy));
+            Ok::<_, RolloutError>(spaces.as_ref().map(policy::spaces_json))
+        })?;
+        column::json(py, &spaces)
+    }
+
+    fn add_policy(&self, py: Python<'_>, id: String, kind: &str, config: &Bound<'_, PyDict>) -> PyResult<()> {
+        let config = column::to_json(config)?.parse().map_err(Failure::from)?;
+        let new = NewPolicy { config, ..NewPolicy::named(kind) };
+        self.0.call(py, move |worker| worker.add_policy(PolicyId::new(id), new, None, None).map(|_| ()))
+    }
+
+    fn remove_policy(&self, py: Python<'_>, id: String) -> PyResult<()> {
+        self.0.call(py, move |worker| worker.remove_policy(&PolicyId::new(id), None, None))
+    }
+
+    fn weights(&self, py: Python<'_>, policies: Option<Vec<String>>) -> PyResult<Vec<(String, Tensors)>> {
+        let ids = policy::ids(policies);
+        let weights = self.0.call(py, move |worker| worker.weights(ids.as_deref()))?;
+        Ok(policy::of_weights(py, &weights))
+    }
+
+    fn set_weights(&self, py: Python<'_>, weights: Vec<(String, Tensors)>, timestep: Option<u64>) -> PyResult<()> {
+        let weights = policy::to_weights(py, weights)?;
+        let vars = timestep.map(|timestep| GlobalVars { timestep, ..GlobalVars::default() });
+        self.0.call(py, move |worker| worker.set_weights(&weights, vars.as_ref(), None))
+    }
+
+    /// Acts with a policy of the worker on rows of observations.
+    fn act<'py>(
+        &self,
+        py: Python<'py>,
+        id: String,
+        obs: Rows,
+        state: Option<Vec<f32>>,
+        explore: bool,
+        t: u32,
+    ) -> PyResult<Acted<'py>> {
+        let acted = self.0.call(py, move |worker| policy::act(worker, &PolicyId::new(id), &obs, state, explore, t))?;
+        acted.into_python(py)
+    }
+
+    fn get_state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let state = self.0.call(py, RolloutWorker::save)?;
+        Ok(PyBytes::new(py, &state))
+    }
+
+    fn set_state(&self, py: Python<'_>, state: Vec<u8>) -> PyResult<()> {
+        self.0.call(py, move |worker| worker.restore(&state))
+    }
+
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.end(py, |mut worker| worker.stop()).map(|_| ())
+    }
+}
+
+fn metrics_json(metrics: &WorkerMetrics) -> Value {
+    let episodes = metrics.episodes.iter().map(|episode| {
+        json!({
+            "episode_id": episode.episode_id, "env": episode.env, "episode_length": episode.length,
+            "episode_return": episode.episode_return, "faulty": episode.faulty,
+        })
+    });
+    json!({
+        "episodes": episodes.collect::<Vec<_>>(),
+        "summary": summary_json(&metrics.summary()),
+        "discarded_env_steps": metrics.discarded_env_steps,
+        "discarded_agent_steps": metrics.discarded_agent_steps,
+        "warnings": metrics.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}
+
+/// Under RLlib's names; NaN, where there are no episodes, as null.
+pub(crate) fn summary_json(summary: &EpisodeSummary) -> Value {
+    json!({
+        "episodes_this_iter": summary.episodes,
+        "num_faulty_episodes": summary.faulty_episodes,
+        "episode_reward_min": summary.episode_return.min,
+        "episode_reward_mean": summary.episode_return.mean,
+        "episode_reward_max": summary.episode_return.max,
+        "episode_len_mean": summary.length.mean,
+        "policy_reward_mean": summary.policy_reward.iter().map(|(id, spread)| (id.to_string(), spread.mean)).collect::<std::collections::BTreeMap<_, _>>(),
+        "custom_metrics": summary.custom_metrics,
+    })
+}
+
+/// Handles of batches.
+pub(crate) fn handles(batches: Vec<AnyBatch>) -> Vec<Batch> {
+    batches.into_iter().map(|batch| Batch { batch }).collect()
+}

@@ -1,0 +1,97 @@
+"""Batches as mappings of NumPy arrays."""
+
+import pickle
+import unittest
+
+import numpy as np
+
+import rollmesh
+from rollmesh import MultiAgentBatch, SampleBatch, concat_samples
+
+
+def batch() -> SampleBatch:
+    return SampleBatch({
+        "obs": np.arange(12, dtype=np.float32).reshape(6, 2),
+        "actions": np.array([0, 1, 0, 1, 1, 0], dtype=np.int64),
+        "eps_id": np.array([7, 7, 7, 8, 8, 9]),
+        "infos": [{"k": n} for n in range(6)],
+    })
+
+
+class Batches(unittest.TestCase):
+    def test_columns_are_read_only_views_of_shared_memory(self):
+        one = batch()
+        obs = one["obs"]
+        self.assertFalse(obs.flags.writeable)
+        with self.assertRaises(ValueError):
+            obs[0] = 1
+        self.assertEqual(obs.ctypes.data, one["obs"].ctypes.data)
+        self.assertEqual(one[2:4]["obs"].ctypes.data, obs[2:].ctypes.data)
+        np.testing.assert_array_equal(np.from_dlpack(one.copy()["obs"]), obs)
+
+    def test_an_array_outlives_its_batch(self):
+        obs = batch()["obs"]
+        rubbish = [np.ones((6, 2), np.float32) for _ in range(100)]
+        np.testing.assert_array_equal(obs, np.arange(12, dtype=np.float32).reshape(6, 2))
+        del rubbish
+
+    def test_mapping_and_sizes(self):
+        one = batch()
+        self.assertEqual((len(one), one.count, one.env_steps(), one.agent_steps()), (6, 6, 6, 6))
+        self.assertEqual(list(one), ["obs", "actions", "eps_id", "infos"])
+        self.assertEqual(set(dict(one)), {"obs", "actions", "eps_id", "infos"})
+        self.assertIn("obs", one)
+        with self.assertRaises(KeyError):
+            one["rewards"]
+        self.assertEqual(one["infos"][3], {"k": 3})
+        self.assertEqual([row["actions"] for row in one.rows()], [0, 1, 0, 1, 1, 0])
+        self.assertEqual([column.shape for column in one.columns(["actions", "obs"])], [(6,), (6, 2)])
+        self.assertEqual(repr(one), "SampleBatch(6: ['obs', 'actions', 'eps_id', 'infos'])")
+
+    def test_writes_reach_the_batch_and_leave_others_alone(self):
+        one = batch()
+        two = one.copy()
+        two["obs"][0] = [-1, -2]
+        np.testing.assert_array_equal(two[:1]["obs"], [[-1, -2]])
+        np.testing.assert_array_equal(one["obs"][0], [0, 1])
+        self.assertNotEqual(one, two)
+        one["advantages"] = np.ones(6, np.float32)
+        self.assertEqual(one["advantages"].dtype, np.float32)
+        del one["advantages"]
+        self.assertNotIn("advantages", one)
+
+    def test_episodes_slices_and_concatenation(self):
+        one = batch()
+        episodes = one.split_by_episode()
+        self.assertEqual([len(episode) for episode in episodes], [3, 2, 1])
+        self.assertEqual(concat_samples(episodes), one)
+        self.assertEqual(SampleBatch.concat_samples(one.timeslices(size=4)), one)
+        self.assertEqual([len(part) for part in one.timeslices(num_slices=3)], [2, 2, 2])
+        self.assertEqual(sorted(one.copy().shuffle(seed=3)["obs"][:, 0]), sorted(one["obs"][:, 0]))
+        self.assertEqual(batch().shuffle(seed=3), batch().shuffle(seed=3))
+
+    def test_pickle_and_several_policies(self):
+        one = batch()
+        self.assertEqual(pickle.loads(pickle.dumps(one)), one)
+        multi = MultiAgentBatch({"a": one, "b": one[:2]}, 6)
+        self.assertEqual((multi.env_steps(), multi.agent_steps(), list(multi)), (6, 8, ["a", "b"]))
+        self.assertEqual(pickle.loads(pickle.dumps(multi)), multi)
+        self.assertEqual(concat_samples([multi, multi]).agent_steps(), 16)
+        self.assertIs(MultiAgentBatch.wrap_as_needed({"default_policy": one}, 6), one)
+
+    def test_sequences(self):
+        rows = SampleBatch({"obs": np.arange(5.0), "state_in_0": np.zeros((2, 3), np.float32)}, seq_lens=[2, 3])
+        padded = rows.right_zero_pad(4)
+        np.testing.assert_array_equal(padded["obs"], [0, 1, 0, 0, 2, 3, 4, 0])
+        np.testing.assert_array_equal(rows["seq_lens"], [2, 3])
+        self.assertTrue(padded.zero_padded and padded.max_seq_len == 4)
+
+    def test_errors_name_the_column_and_the_fix(self):
+        with self.assertRaisesRegex(rollmesh.BatchError, "b"):
+            SampleBatch({"a": [1, 2], "b": [1]})
+        with self.assertRaisesRegex(TypeError, "'a' is of float16: convert it"):
+            SampleBatch({"a": np.zeros(2, np.float16)})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,238 @@
+"""Workers, groups, runs and evaluations."""
+
+import json
+import multiprocessing
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import numpy as np
+
+import rollmesh
+from rollmesh import Algorithm, EvalWorker, RolloutWorker, WorkerGroup, _program
+
+CONFIG = {"env": "CartPole-v1", "num_envs": 8, "rollout_fragment_length": 100, "seed": 7}
+
+
+def sample_in_fork(worker: RolloutWorker, answers) -> None:
+    try:
+        worker.sample()
+        answers.put("sampled")
+    except rollmesh.ClosedError as error:
+        answers.put(str(error))
+
+
+class Workers(unittest.TestCase):
+    def test_same_bits_as_the_command_line(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "config.json")
+            file.write_text(json.dumps(CONFIG))
+            command = [_program.find(), "sample", "--config", file, "--env-steps", "1600", "--json"]
+            done = subprocess.run(command, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        printed = json.loads(done.stdout.splitlines()[-1])
+        with RolloutWorker(CONFIG) as worker:
+            batches = [worker.sample(), worker.sample()]
+        self.assertEqual(rollmesh.batch_hash(batches), printed["batch_hash"])
+
+    def test_settings_come_as_keywords_or_a_mapping(self):
+        with RolloutWorker("CartPole-v1", num_envs=2, rollout_fragment_length=10) as worker:
+            batch, count = worker.sample_with_count()
+            self.assertEqual((count, len(batch), worker.num_envs), (20, 20, 2))
+            self.assertEqual(worker.policy_ids, ["default_policy"])
+        with self.assertRaisesRegex(rollmesh.ConfigError, "num_envz"):
+            RolloutWorker("CartPole-v1", num_envz=2)
+        with self.assertRaisesRegex(rollmesh.ConfigError, "NoSuchEnv"):
+            RolloutWorker("NoSuchEnv-v0")
+
+    def test_state_resumes_with_the_same_rows(self):
+        with RolloutWorker(CONFIG) as one, RolloutWorker(CONFIG) as two:
+            one.sample()
+            two.set_state(one.get_state())
+            self.assertEqual(one.sample(), two.sample())
+
+    def test_weights_make_the_round_trip_and_actions_follow_them(self):
+        with RolloutWorker(CONFIG) as worker:
+            policy = worker.get_policy()
+            weights = policy.get_weights()
+            self.assertEqual({name.split(".")[0] for name in weights}, {"policy", "value"})
+            layers = sorted(int(name.split(".")[1]) for name in weights if name.startswith("policy") and "bias" in name)
+            self.assertEqual(layers, list(range(0, 2 * len(layers), 2)))
+            batch = worker.sample()
+            obs = batch["obs"][:5]
+            hidden = obs
+            for layer in layers:
+                hidden = hidden @ weights[f"policy.{layer}.weight"].T + weights[f"policy.{layer}.bias"]
+                hidden = hidden if layer == layers[-1] else np.tanh(hidden)
+            actions, states, extras = policy.compute_actions(obs, explore=False)
+            np.testing.assert_array_equal(actions, hidden.argmax(axis=1))
+            self.assertEqual((states, extras["action_logp"].shape), ([], (5,)))
+            policy.set_weights({name: 2 * array for name, array in weights.items()})
+            for name, array in policy.get_weights().items():
+                np.testing.assert_array_equal(array, 2 * weights[name])
+            with self.assertRaisesRegex(rollmesh.Error, "policy.0.bias"):
+                policy.set_weights({name: array for name, array in weights.items() if name != "policy.0.bias"})
+
+    def test_a_stopped_worker_says_so(self):
+        worker = RolloutWorker(CONFIG)
+        worker.stop()
+        worker.stop()
+        with self.assertRaisesRegex(rollmesh.ClosedError, "RolloutWorker was stopped"):
+            worker.sample()
+
+    @unittest.skipUnless(hasattr(os, "fork"), "there is no fork here")
+    def test_a_fork_is_refused(self):
+        with RolloutWorker(CONFIG) as worker:
+            context = multiprocessing.get_context("fork")
+            answers = context.SimpleQueue()
+            child = context.Process(target=sample_in_fork, args=(worker, answers))
+            child.start()
+            answer = answers.get()
+            child.join()
+            self.assertIn("did not survive the fork", answer)
+            self.assertEqual(worker.sample().env_steps(), 800)
+
+    def test_ctrl_c_interrupts_a_sample_that_then_continues(self):
+        long = {**CONFIG, "num_envs": 1024, "rollout_fragment_length": 4000}
+        with RolloutWorker(long) as worker:
+            main = threading.main_thread().ident
+            timer = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
+            timer.start()
+            begun = time.monotonic()
+            with self.assertRaises(KeyboardInterrupt):
+                worker.sample()
+            self.assertLess(time.monotonic() - begun, 5)
+            timer.join()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        # A zombie has ended.
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@unittest.skipUnless(sys.platform == "linux", "looks at /proc")
+class Ends(unittest.TestCase):
+    def test_worker_processes_end_when_python_is_killed(self):
+        program = (
+            "import rollmesh, sys\n"
+            "group = rollmesh.WorkerGroup('CartPole-v1', num_workers=2, placement='processes')\n"
+            "print(*group.worker_pids, flush=True)\n"
+            "sys.stdin.read()\n"
+        )
+        with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            pids = [int(pid) for pid in child.stdout.readline().split()]
+            self.assertEqual([is_running(pid) for pid in pids], [True, True])
+            child.kill()
+        deadline = time.monotonic() + 30
+        while any(map(is_running, pids)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual([is_running(pid) for pid in pids], [False, False])
+
+    def test_dropped_workers_leave_neither_threads_nor_memory(self):
+        def status(name: str) -> int:
+            lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+            return next(int(line.split()[1]) for line in lines if line.startswith(name))
+
+        def make(times: int) -> None:
+            for _ in range(times):
+                RolloutWorker("CartPole-v1", num_envs=2, rollout_fragment_length=5).sample()
+
+        make(50)
+        threads, memory = status("Threads:"), status("VmRSS:")
+        make(300)
+        deadline = time.monotonic() + 10
+        while status("Threads:") > threads and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertLessEqual(status("Threads:"), threads)
+        self.assertLess(status("VmRSS:") - memory, 20_000)
+
+
+class Groups(unittest.TestCase):
+    def test_threads_and_processes_sample_the_same(self):
+        hashes, pids = [], []
+        for placement in ("threads", "processes"):
+            with WorkerGroup(CONFIG, num_workers=2, placement=placement) as group:
+                batches = group.synchronous_parallel_sample()
+                self.assertEqual([batch.env_steps() for batch in batches], [800, 800])
+                hashes.append(rollmesh.batch_hash(batches))
+                pids += group.worker_pids
+        self.assertEqual(hashes[0], hashes[1])
+        self.assertEqual(len(pids), 2)
+
+    def test_workers_act_with_weights_of_python(self):
+        with WorkerGroup(CONFIG, num_workers=1) as group:
+            weights = {name: np.zeros_like(array) for name, array in group.get_weights()["default_policy"].items()}
+            last = max(name for name in weights if name.startswith("policy") and "bias" in name)
+            weights[last][1] = 50.0
+            group.sync_weights(weights, timeout_seconds=10)
+            batch = group.synchronous_parallel_sample(concat=True)
+            self.assertTrue((batch["actions"] == 1).all())
+            self.assertGreater(group.get_metrics()["episodes_this_iter"], 0)
+
+    def test_local_worker_learns(self):
+        config = {**CONFIG, "policies": {"default_policy": {"policy": "ppo"}}}
+        with WorkerGroup(config, num_workers=1) as group:
+            before = group.get_weights()["default_policy"]
+            learned = group.learn_on_batch(group.synchronous_parallel_sample(concat=True))
+            self.assertIn("default_policy", learned)
+            after = group.get_weights()["default_policy"]
+            self.assertTrue(any((before[name] != after[name]).any() for name in before))
+
+    def test_a_numpy_learner_learns(self):
+        sys.path.insert(0, os.environ.get("ROLLMESH_EXAMPLES", str(pathlib.Path(__file__).parents[1] / "examples")))
+        import numpy_learner
+
+        returns = numpy_learner.learn(40)
+        self.assertGreater(np.mean(returns[-5:]), 1.5 * np.mean(returns[:5]))
+
+
+class Runs(unittest.TestCase):
+    SETTINGS = {"env": "CartPole-v1", "num_workers": 0, "num_envs": 4, "seed": 7}
+
+    def test_a_run_is_saved_and_resumes_bit_identically(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run_dir = os.path.join(folder, "run")
+            with Algorithm(self.SETTINGS, run_dir=run_dir) as algorithm:
+                self.assertEqual(algorithm.step()["iteration"], 1)
+                self.assertEqual(algorithm.save(), run_dir)
+                algorithm.step()
+                want = algorithm.weights_hash
+            with Algorithm(self.SETTINGS) as plain:
+                plain.step()
+                plain.step()
+                self.assertEqual(plain.weights_hash, want)
+                found = plain.evaluate(2)
+                self.assertEqual(len(found["episodes"]), 2)
+                actions, _, _ = plain.get_policy().compute_actions(np.zeros((3, 4), np.float32))
+                self.assertEqual(actions.shape, (3,))
+                self.assertEqual(plain.stop()["weights_hash"], want)
+                self.assertIsNone(plain.stop())
+
+    def test_worker_processes_make_the_same_weights(self):
+        with Algorithm({**self.SETTINGS, "num_workers": 1}) as algorithm, Algorithm(self.SETTINGS) as local:
+            algorithm.step()
+            local.step()
+            self.assertEqual(algorithm.weights_hash, local.weights_hash)
+
+    def test_evaluation_in_a_process(self):
+        with EvalWorker(self.SETTINGS) as worker:
+            worker.submit(max_steps=50, break_when_any_done=False)
+            found = worker.poll(60)
+            self.assertGreater(found["env_steps"], 0)
+
+    def test_errors_name_the_setting(self):
+        with self.assertRaisesRegex(rollmesh.ConfigError, "gama"):
+            Algorithm({**self.SETTINGS, "gama": 1})
+
+
+if __name__ == "__main__":
+    unittest.main()
