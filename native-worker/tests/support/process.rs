@@ -18,10 +18,11 @@ use super::soon;
 pub(crate) use rustix::process::Signal;
 
 /// The program under test: `rollmesh`, or that of another crate whose tests include this module.
-pub(crate) const PROGRAM: &str = match option_env!("CARGO_BIN_EXE_rollmesh") {
-    Some(program) => program,
-    None => option_env!("CARGO_BIN_EXE_rollmesh-example-own-env").expect("cargo names the crate's program"),
-};
+pub(crate) const PROGRAM: &str =
+    match (option_env!("CARGO_BIN_EXE_rollmesh"), option_env!("CARGO_BIN_EXE_rollmesh-example-own-env")) {
+        (Some(program), _) | (None, Some(program)) => program,
+        (None, None) => panic!("cargo names the program of the crate whose tests these are"),
+    };
 
 /// A running program. Killed when dropped.
 pub(crate) struct Process {
