@@ -27,7 +27,7 @@ class Reader:
 
     @property
     def corrupt_lines(self) -> int:
-        """Damaged lines that were passed over."""
+        """Number of damaged lines that were skipped."""
         return self._reader.corrupt_lines
 
 
@@ -43,7 +43,7 @@ class JsonWriter:
         self._writer.write(sample_batch._native)
 
     def close(self) -> None:
-        """Writes what was held back."""
+        """Flushes buffered batches and closes the file."""
         self._writer.close()
 
     def __enter__(self) -> Self:

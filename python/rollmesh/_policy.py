@@ -38,7 +38,7 @@ def of_tensors(tensors: list[tuple[str, list[int], bytes]]) -> Weights:
 def to_tensors(weights: Mapping[str, Any]) -> list[tuple[str, list[int], bytes]]:
     """Returns arrays or PyTorch tensors, a `state_dict` for example, as a policy's tensors.
 
-    The layers of a network count in the order of their numbers, whatever stands between them.
+    The layers of a network count in the order of their numbers, with gaps for activations.
     """
     arrays = {name: _array(name, value) for name, value in weights.items()}
     numbers: dict[str, list[int]] = {}

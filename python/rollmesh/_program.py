@@ -15,7 +15,10 @@ def main() -> None:
     """Runs the command line; ends the process with its exit code."""
     # The program hears Ctrl-C itself.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    _native.set_program(os.path.abspath(sys.argv[0]))
+    if os.path.basename(sys.argv[0]) == NAME:
+        _native.set_program(os.path.abspath(sys.argv[0]))
+    else:
+        use_installed()
     sys.exit(_native.main(sys.argv))
 
 

@@ -19,7 +19,7 @@ def settings(env: Any, config: Mapping[str, Any] | None, more: Mapping[str, Any]
 
 
 class RolloutWorker:
-    """Steps environments with policies and returns what happened.
+    """Steps environments with policies and returns the experience as batches.
 
     The settings are those of `RolloutConfig` under RLlib's names, as keyword arguments or as a mapping.
     """
@@ -192,7 +192,7 @@ class WorkerGroup:
         return of_policies(self._group.weights(None if policies is None else list(policies)))
 
     def learn_on_batch(self, samples: Batch) -> dict[str, Any]:
-        """Lets the local worker's policies learn; `sync_weights` brings the others what they learned."""
+        """Lets the local worker's policies learn; `sync_weights` sends the weights to the others."""
         return self._group.learn_on_batch(samples._native)
 
     def get_policy(self, policy_id: str = "default_policy") -> Policy:
@@ -204,7 +204,7 @@ class WorkerGroup:
         return self._group.metrics()
 
     def probe_unhealthy_workers(self) -> list[int]:
-        """Asks unhealthy workers for a sign of life, restarts failed ones if that is set, and returns who is back."""
+        """Probes unhealthy workers, restarts failed ones if that is set, and returns the ids of recovered workers."""
         return self._group.probe_unhealthy_workers()
 
     def wait_for_workers(self, number: int, timeout_s: float = 60.0) -> bool:
@@ -231,7 +231,7 @@ class WorkerGroup:
         return self._group.worker_address()
 
     def notices(self) -> list[str]:
-        """Returns what happened to workers since the last call."""
+        """Returns notices of failures and restarts since the last call."""
         notices = []
         while (notice := self._group.next_notice()) is not None:
             notices.append(notice)

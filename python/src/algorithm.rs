@@ -122,7 +122,7 @@ impl Evaluations {
         self.0.call(py, move |worker| worker.submit_request(weights.as_ref(), request, Earlier::Cancel).map(|_| ()))
     }
 
-    /// What was found, once it is there.
+    /// Returns the evaluation once it has ended.
     fn poll<'py>(&self, py: Python<'py>, timeout_s: f64) -> PyResult<Bound<'py, PyAny>> {
         let timeout = Duration::try_from_secs_f64(timeout_s)
             .map_err(|error| Failure::new(Kind::Config, format!("timeout is {timeout_s}: {error}")))?;

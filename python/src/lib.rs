@@ -12,7 +12,7 @@ mod owned;
 mod policy;
 mod worker;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, process::ExitCode};
 
 use pyo3::prelude::*;
 use rollmesh::Registry;
@@ -21,11 +21,12 @@ use rollmesh::Registry;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Runs the command line with these arguments, the first of which is the program's name; ends the process.
+/// Runs the command line with these arguments, the first of which is the program's name, and returns its exit code.
 #[pyfunction]
 fn main(py: Python<'_>, args: Vec<String>) -> u8 {
     let code = py.detach(|| rollmesh::main_with_args(Registry::builtin(), args));
-    u8::from(code != std::process::ExitCode::SUCCESS)
+    // The number of an `ExitCode` cannot be read.
+    (0..=u8::MAX).find(|number| ExitCode::from(*number) == code).unwrap_or(1)
 }
 
 /// Sets the program that worker processes run.

@@ -18,7 +18,7 @@ use crate::{
     owned::Owned,
 };
 
-/// Everything that files hold, once and in order, whatever their formats.
+/// Reads all batches of files once and in order, in any format.
 #[pyclass(frozen)]
 pub(crate) struct Reader(Owned<Logged>);
 
@@ -36,7 +36,7 @@ impl Reader {
         Ok(found.map(Batch::from))
     }
 
-    /// Damaged lines that were passed over.
+    /// Number of damaged lines that were skipped.
     #[getter]
     fn corrupt_lines(&self, py: Python<'_>) -> PyResult<u64> {
         self.0.call(py, |logged| Ok::<_, Failure>(logged.corrupt_lines()))

@@ -80,7 +80,7 @@ impl<T: 'static> Owned<T> {
         }
         let (answer, mut answers) = mpsc::sync_channel(1);
         let job: Job<T> = Box::new(move |object| {
-            // After Ctrl-C the caller has gone.
+            // After Ctrl-C the caller no longer waits.
             let _ = answer.send(f(object));
         });
         let panicked = || Failure::new(Kind::Closed, format!("the {name} panicked: its standard error says where"));

@@ -73,7 +73,7 @@ pub(crate) fn to_weights(
     })
 }
 
-/// What a policy did.
+/// The actions of a policy on rows of observations.
 pub(crate) struct Actions {
     actions: Column,
     logp: Vec<f32>,
@@ -134,7 +134,7 @@ pub(crate) fn act(
     Ok(Actions { actions, logp, vf_preds, state: after })
 }
 
-/// What the policy sees of observations, without any influence on its filter.
+/// Preprocesses and filters observations without updating the filter.
 fn seen(obs: Column, entry: &mut PolicyEntry) -> Result<Column, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(Kind::Policy, error);
     let mut seen = match &entry.preprocessor {

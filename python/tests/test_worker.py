@@ -41,6 +41,12 @@ class Workers(unittest.TestCase):
             batches = [worker.sample(), worker.sample()]
         self.assertEqual(rollmesh.batch_hash(batches), printed["batch_hash"])
 
+    def test_exit_codes_are_those_of_the_program(self):
+        def run(*args: str) -> int:
+            return subprocess.run([_program.find(), *args], capture_output=True).returncode
+
+        self.assertEqual((run("--version"), run("sample", "--env", "NoSuchEnv-v0"), run("no-such-command")), (0, 2, 2))
+
     def test_settings_come_as_keywords_or_a_mapping(self):
         with RolloutWorker("CartPole-v1", num_envs=2, rollout_fragment_length=10) as worker:
             batch, count = worker.sample_with_count()
