@@ -24,7 +24,7 @@ def of_tensors(tensors: list[tuple[str, list[int], bytes]]) -> Weights:
     weights: Weights = {}
     for name, shape, values in tensors:
         array = np.frombuffer(values, dtype="<f4").reshape(shape)
-        array = np.ascontiguousarray(array.T) if array.ndim == 2 else array.copy()
+        array = np.array(array.T if array.ndim == 2 else array, order="C")
         if match := _LAYER.match(name):
             network, layer, part = match.groups()
             weights[f"{network}.{2 * int(layer)}.{part}"] = array

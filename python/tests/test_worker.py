@@ -70,6 +70,7 @@ class Workers(unittest.TestCase):
             self.assertEqual({name.split(".")[0] for name in weights}, {"policy", "value"})
             layers = sorted(int(name.split(".")[1]) for name in weights if name.startswith("policy") and "bias" in name)
             self.assertEqual(layers, list(range(0, 2 * len(layers), 2)))
+            self.assertTrue(all(array.flags.writeable for array in weights.values()))
             batch = worker.sample()
             obs = batch["obs"][:5]
             hidden = obs

@@ -189,6 +189,16 @@ pub(crate) fn wheel(job: &Job) -> Result<()> {
     job.run_tests(tests.env("ROLLMESH_ROOT", root()).current_dir(target()))
 }
 
+/// The Python package with PyTorch and Stable-Baselines3.
+pub(crate) fn wheel_torch(job: &Job) -> Result<()> {
+    let python = artifacts::wheel_environment(job)?;
+    let packages = ["torch", "stable-baselines3"];
+    job.run(command(&python).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(packages))?;
+    let mut tests = command(python);
+    tests.arg("-P").arg(root().join("python/tests/long_torch.py")).env("ROLLMESH_ROOT", root());
+    job.run_tests(tests.current_dir(target()))
+}
+
 /// The wasm module in a Web Worker of headless Chromium.
 pub(crate) fn chromium(job: &Job) -> Result<()> {
     let mut tests = wasm_tests()?;

@@ -1,0 +1,39 @@
+"""Learners with PyTorch and Stable-Baselines3, which take minutes to install."""
+
+import os
+import pathlib
+import sys
+import unittest
+
+import stable_baselines3
+import torch
+
+import rollmesh
+import rollmesh.sb3
+
+ROOT = pathlib.Path(os.environ.get("ROLLMESH_ROOT", pathlib.Path(__file__).parents[2]))
+
+
+class Learners(unittest.TestCase):
+    def test_ppo_in_one_file_learns(self):
+        sys.path.insert(0, str(ROOT / "python/examples"))
+        import ppo
+
+        self.assertGreater(ppo.train(40_000), 100)
+
+    def test_stable_baselines_learns_on_environments_in_rust(self):
+        model = stable_baselines3.PPO("MlpPolicy", rollmesh.sb3.VecEnv("CartPole-v1", 8, seed=1), n_steps=64, seed=1)
+        model.learn(20_000)
+        returns = [episode["r"] for episode in model.ep_info_buffer]
+        self.assertGreater(sum(returns) / len(returns), 40)
+
+    def test_tensors_are_weights(self):
+        with rollmesh.RolloutWorker("CartPole-v1", num_envs=1, seed=1) as worker:
+            weights = {name: torch.from_numpy(array) for name, array in worker.get_weights()["default_policy"].items()}
+            worker.set_weights({name: torch.nn.Parameter(2 * tensor) for name, tensor in weights.items()})
+            for name, array in worker.get_weights()["default_policy"].items():
+                self.assertTrue(torch.equal(torch.from_numpy(array), 2 * weights[name]))
+
+
+if __name__ == "__main__":
+    unittest.main()
