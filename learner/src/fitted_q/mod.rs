@@ -46,7 +46,7 @@ const SHUFFLE: u16 = 1;
 ///
 /// ```
 /// use rollmesh_learner::{FittedQ, FittedQConfig};
-/// use rollmesh_core::estimate::{QModel as _, Transitions};
+/// use rollmesh_core::{estimate::{QModel as _, Transitions}, kernels::Kernels};
 ///
 /// // One observation, one action, a reward of 1, forever.
 /// let transitions = Transitions {
