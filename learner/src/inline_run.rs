@@ -6,10 +6,7 @@ use rollmesh_core::{
     hub::{BatchWork, RunEnd, RunLoop, RunLoopError, TrainBatchError},
     ids::WorkerId,
     kernels::Kernels,
-    protocol::{
-        FragmentFailure,
-        message::{EnvTrace, Iteration},
-    },
+    protocol::message::{EnvTrace, Iteration},
     run::RunConfig,
     time::Micros,
     worker::{Advance, Registry, RolloutWorkerBuilder, RunnerError, SetupError, SlotRunner},
@@ -26,7 +23,8 @@ use super::{
 /// The only worker.
 const WORKER: WorkerId = WorkerId(1);
 
-/// A run whose caller gives it time. Its weights are those of the same settings under a hub, with any number of workers.
+/// A run that the caller drives with [`work`](Self::work). In synchronous mode its weights are those of the same settings under
+/// a hub, with any number of workers. It runs no evaluations and writes no files.
 ///
 /// ```
 /// use rollmesh_core::{kernels::Kernels, run::RunConfig, time::Micros, worker::Registry};
@@ -50,7 +48,7 @@ pub struct InlineRun {
 pub enum InlineWork {
     /// Some env steps.
     Sampled,
-    /// An update, and what it was like.
+    /// An update, with its metrics.
     Learned(Box<Iteration>),
     /// Nothing: the run is paused.
     Paused,
@@ -79,10 +77,10 @@ pub enum InlineRunError {
     /// A lease that cannot be run here.
     #[error(transparent)]
     Lease(#[from] RunnerError),
-    /// The user's environment, policy or callbacks.
+    /// The user's environment, policy or callbacks failed again and again.
     #[error("{0}")]
-    Failed(FragmentFailure),
-    /// Rows that are no train batch.
+    Failed(String),
+    /// The rows cannot be joined to a train batch.
     #[error(transparent)]
     Batch(#[from] TrainBatchError),
     /// An update failed.
@@ -151,17 +149,31 @@ impl InlineRun {
         if self.state.is_over() {
             return Ok(InlineWork::Over);
         }
-        if let Some(work) = self.state.poll_batch() {
+        let batch = self.state.poll_batch();
+        // Before the batch is learned from: what was granted when it was taken needs the weights of before.
+        self.handle_commands(now)?;
+        // No file keeps it.
+        while self.state.group.poll_journal().is_some() {}
+        if let Some(work) = batch {
             return self.learn(work?, now);
         }
-        self.handle_commands(now)?;
         match self.runner.advance(max_vector_steps) {
+            Advance::Idle if self.state.is_drained() => {
+                let end = self.state.end_reached(now).unwrap_or(RunEnd::Drained);
+                self.end(end, now);
+                return Ok(InlineWork::Over);
+            }
             Advance::Idle => return Ok(InlineWork::Paused),
             Advance::Working { lease, env_steps } => self.state.group.handle_progress(WORKER, lease, env_steps, now),
             Advance::Part { lease, fragments, .. } | Advance::Done { lease, fragments } => {
                 self.state.group.handle_fragments(WORKER, lease, fragments, now);
             }
-            Advance::Failed { failure, .. } => return Err(InlineRunError::Failed(failure)),
+            Advance::Failed { lease, failure, .. } => {
+                self.state.group.handle_failed(WORKER, lease, failure, now);
+                if let Some(failure) = self.state.fatal_failure() {
+                    return Err(InlineRunError::Failed(failure));
+                }
+            }
         }
         Ok(InlineWork::Sampled)
     }
@@ -193,11 +205,16 @@ impl InlineRun {
         let stats = UpdateStats::mean_of(learned.infos.values());
         let point = self.point(&stats, now);
         match self.state.end_reached(now) {
-            Some(end) => self.state.end(&end, now),
-            None if self.state.is_draining() => self.state.end(&RunEnd::Drained, now),
+            Some(end) => self.end(end, now),
+            None if self.state.is_draining() => self.end(RunEnd::Drained, now),
             None => self.state.begin_iteration(now)?,
         }
         Ok(InlineWork::Learned(Box::new(point)))
+    }
+
+    fn end(&mut self, end: RunEnd, now: Micros) {
+        let end = self.state.check_ledger().map_or_else(RunEnd::Unbalanced, |()| end);
+        self.state.end(&end, now);
     }
 
     fn point(&self, stats: &UpdateStats, now: Micros) -> Iteration {

@@ -1,4 +1,4 @@
-//! What a run over leases begins with, wherever its loop is driven.
+//! Builds the learner and the settings of the loop of a run over leases.
 
 use rollmesh_core::{
     config::{Config, ConfigError},
@@ -146,7 +146,7 @@ pub fn written_out(mut config: RunConfig) -> Result<RunConfig, AlgorithmSettings
     Ok(config)
 }
 
-/// Returns what is known of the iteration whose batch is about to be learned from, for callbacks.
+/// Returns the metrics of an iteration before the learner has its batch, for callbacks.
 #[must_use]
 pub fn results_before(state: &RunLoop) -> Results {
     let episodes = state.episodes();

@@ -121,7 +121,7 @@ impl Optimizer {
     }
 }
 
-/// The bits of the library's function are not said to be the same everywhere.
+/// Returns `base` to the power of `exponent`. `f64::powi` has no specified rounding.
 fn power(base: f64, mut exponent: u64) -> f64 {
     let (mut power, mut square) = (1.0, base);
     while exponent > 0 && square > 0.0 {

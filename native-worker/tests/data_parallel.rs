@@ -209,7 +209,8 @@ async fn ranks_resume_with_same_bits_after_any_is_killed() {
         };
         for kill in 1..=kills {
             let [first, second] = start();
-            let target = (kill * iterations / (kills + 1)) as usize;
+            // In the first half: the victim must not finish before it is killed.
+            let target = (kill * iterations / (2 * (kills + 1))) as usize;
             until("some iterations", || lines(&at.join("run/metrics.jsonl")) >= target).await;
             // Anywhere within what follows.
             tokio::time::sleep(Duration::from_micros(any() % 20_000)).await;

@@ -18,7 +18,7 @@
 //! They are a crate of their own so that they can be optimised where nothing else is, in debug builds and in small modules
 //! for the browser.
 #![cfg_attr(not(feature = "std"), no_std)]
-#![cfg_attr(not(feature = "std"), forbid(unsafe_code))]
+#![deny(unsafe_code)]
 #![warn(missing_docs)]
 
 extern crate alloc;
@@ -30,6 +30,7 @@ pub mod draw;
 pub mod math;
 pub mod nets;
 #[cfg(feature = "std")]
+#[allow(unsafe_code, reason = "functions for wider vectors are safe to call where the processor has them")]
 pub mod wide;
 
 pub use cartpole::CartPoleState;
@@ -57,12 +58,42 @@ impl Kernels {
     /// What the target's baseline gives: 16 registers of four numbers.
     pub const PORTABLE: Self = Self {
         name: "portable",
-        forward: nets::forward::<4, 8>,
-        linear: nets::linear::<4, 8>,
-        tanh: nets::tanh,
-        categorical: draw::categorical,
-        cartpole_step: cartpole::step,
+        forward: portable::forward,
+        linear: portable::linear,
+        tanh: portable::tanh,
+        categorical: portable::categorical,
+        cartpole_step: portable::cartpole_step,
     };
+}
+
+/// Compiled here and not in the crate that uses the table, whose code may not be optimised.
+mod portable {
+    use super::{CartPoleState, DrawRoom, Draws, Networks, cartpole, draw, nets};
+
+    #[inline(never)]
+    pub(super) fn forward(nets: &Networks, input: nets::Input<'_>, room: &mut nets::Room, out: nets::Output<'_>) {
+        nets::forward::<4, 8>(nets, input, room, out);
+    }
+
+    #[inline(never)]
+    pub(super) fn linear(dense: &nets::Dense, input: &[f32], output: &mut [f32]) {
+        nets::linear::<4, 8>(dense, input, output);
+    }
+
+    #[inline(never)]
+    pub(super) fn tanh(values: &mut [f32]) {
+        nets::tanh(values);
+    }
+
+    #[inline(never)]
+    pub(super) fn categorical(logits: &[f32], room: &mut DrawRoom, draws: Draws<'_>) {
+        draw::categorical(logits, room, draws);
+    }
+
+    #[inline(never)]
+    pub(super) fn cartpole_step(state: CartPoleState<'_>, actions: &[i64], obs: &mut [f32], terminateds: &mut [bool]) {
+        cartpole::step(state, actions, obs, terminateds);
+    }
 }
 
 impl Default for Kernels {

@@ -4,7 +4,9 @@
 
 use std::sync::OnceLock;
 
-use crate::{CartPoleState, DrawRoom, Draws, Kernels, Networks, cartpole, draw, nets};
+use crate::Kernels;
+#[cfg(target_arch = "x86_64")]
+use crate::{CartPoleState, DrawRoom, Draws, Networks, cartpole, draw, nets};
 
 /// The widest instantiation that this machine can run.
 pub const AUTO: Kernels = Kernels {
@@ -45,12 +47,12 @@ pub fn avx512() -> Option<Kernels> {
     None
 }
 
-/// A function of a table that [`avx2`] and [`avx512`] give away.
+/// A function of a table that [`avx2`] and [`avx512`] return.
 #[cfg(target_arch = "x86_64")]
 macro_rules! on_such_processors {
     ($function:ident($($argument:ident),*)) => {
         |$($argument),*| {
-            // SAFETY: the table is given away only where the processor has the features that the function needs.
+            // SAFETY: the table is returned only where the processor has the features that the function needs.
             unsafe { $function($($argument),*) }
         }
     };

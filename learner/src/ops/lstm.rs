@@ -185,7 +185,7 @@ fn step_back(traced: &[f32], c_before: &[f32], h_grad: &[f32], grads: &mut [f32]
     }
 }
 
-/// Gradient of what is added to the gates, from the trace beside the gradient of the hidden states.
+/// Gradient of what is added to the gates, from the trace alongside the gradient of the hidden states.
 struct RecurrenceGrad(Recurrence);
 
 impl CustomOp3 for RecurrenceGrad {

@@ -23,6 +23,9 @@ impl<'a> Matrix<'a> {
         let &[row_stride, column_stride] = layout.stride() else {
             return Err(Error::RequiresContiguous { op: "matrix" });
         };
+        if (rows > 1 && row_stride == 0) || (columns > 1 && column_stride == 0) {
+            return Err(Error::RequiresContiguous { op: "matrix" });
+        }
         let values = &storage.as_slice::<f32>()?[layout.start_offset()..];
         Ok(Self { values, rows, columns, strides: (row_stride, column_stride) })
     }
