@@ -2,6 +2,7 @@
 
 mod gradients;
 mod imitation;
+mod inline_run;
 mod learned;
 mod learning;
 mod policy;
