@@ -238,7 +238,7 @@ impl PolicyCheckpoint {
         }
         let bytes = Disk.read(&path, MAX_POLICY_BYTES).map_err(|source| PolicyCheckpointError::Io { path, source })?;
         let policy = PolicyFile::read(&bytes, dir)?;
-        let version = WeightsVersion(policy.weights_version + 1);
+        let version = WeightsVersion(policy.weights_version.saturating_add(1));
         Ok(policy.with(weights.with_version(version)))
     }
 

@@ -54,14 +54,18 @@ impl RunLoop {
         self.is_consuming = !self.is_sampling_only();
         Some(match self.consumer {
             BatchConsumer::OwnWorker => Ok(BatchWork::Iterate),
-            BatchConsumer::Caller => match self.filter.as_mut().map(|filter| filter.observe(&fragments)) {
-                Some(Err(error)) => Err(error.into()),
-                None | Some(Ok(())) => Ok(BatchWork::HandOver(fragments)),
-            },
+            BatchConsumer::Caller => self.as_seen(fragments).map(BatchWork::HandOver),
             BatchConsumer::Learner(postprocessing) => {
                 self.train_batch(&fragments, &postprocessing).map(|batch| BatchWork::Learn { batch, fragments })
             }
         })
+    }
+
+    /// Returns fragments with the observations as the policies saw them. With a filter, its statistics take the raw ones in.
+    fn as_seen(&mut self, fragments: Vec<SlotFragment>) -> Result<Vec<SlotFragment>, TrainBatchError> {
+        let Some(filter) = &mut self.filter else { return Ok(fragments) };
+        filter.observe(&fragments)?;
+        Ok(filter.normalized(&fragments)?)
     }
 
     /// Returns no fragments if the next batch of the run's own worker is due.

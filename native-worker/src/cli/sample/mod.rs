@@ -40,7 +40,6 @@ use super::{
 use crate::{
     Registry,
     checkpoint::{PolicyCheckpoint, weights_file},
-    kernels::KernelChoice,
     learner::algorithm,
     progress::Progress,
     train::{RunConfig, RunRequest},
@@ -145,7 +144,6 @@ impl SampleArgs {
     /// the iterations before, whatever the number of workers. Otherwise a worker normalises by all that it has seen.
     fn has_leasable_filter(&self, config: &RolloutConfig, registry: &Registry) -> bool {
         config.observation_filter != FilterKind::NoFilter
-            && self.flags.kernels == KernelChoice::Auto
             && RunRequest::from(leased(config.clone())).check_leased(registry).is_ok()
     }
 
@@ -235,9 +233,6 @@ fn with_workers(
     is_single: bool,
     registry: &Registry,
 ) -> Result<ExitCode, Failure> {
-    if args.flags.kernels != KernelChoice::Auto {
-        return Err(Failure::usage("workers choose their kernels themselves: leave --kernels out"));
-    }
     let log = Log::new(&config).map_err(Failure::usage)?;
     let mode = args.mode.mode()?.unwrap_or(SamplingMode::Synchronous);
     if !mode.is_synchronous() && config.observation_filter != FilterKind::NoFilter {

@@ -194,7 +194,12 @@ fn hub_config(args: &SampleArgs) -> Result<HubConfig, Failure> {
         false => SecurityConfig::default(),
     };
     let listen = listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-    Ok(HubConfig { assets: args.clients.assets.clone(), ..host::config(listen, !args.no_dashboard, security)? })
+    let kernels = args.flags.kernels.table().map_err(Failure::usage)?;
+    Ok(HubConfig {
+        assets: args.clients.assets.clone(),
+        kernels,
+        ..host::config(listen, !args.no_dashboard, security)?
+    })
 }
 
 /// The first `rows` rows of a fragment of one agent, and the episodes that end within them. Only the last fragment of a slot

@@ -76,7 +76,7 @@ pub(crate) fn set_weights(dir: &Path, file: &Path, registry: &Registry) -> Resul
     let Contents { policy, group, .. } = Contents::read(files.clone(), &checkpoints)?;
     weights.check_like(&policy.weights).map_err(misfit)?;
     // Workers hold the version before, and are sent any later one.
-    let version = WeightsVersion(policy.weights.version().0 + 1);
+    let version = WeightsVersion(policy.weights.version().0.saturating_add(1));
     let policy = PolicyCheckpoint { weights: weights.with_version(version), ..policy };
     let failed = |source| ResumeError::Io { path: checkpoints.clone(), source };
     files.extend(policy.to_files().map_err(failed)?.map(|(name, contents)| (name.to_owned(), contents)));
