@@ -101,10 +101,6 @@ impl Batch {
         batches.map(|(id, batch)| (id.to_string(), batch.into())).collect()
     }
 
-    fn as_multi_agent(&self) -> Self {
-        self.batch.as_multi_agent().into()
-    }
-
     #[getter]
     fn names(&self) -> PyResult<Vec<String>> {
         Ok(self.single()?.iter().map(|(name, _)| name.to_owned()).collect())
