@@ -1,6 +1,7 @@
 """Training runs and evaluation workers."""
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -27,6 +28,7 @@ class Algorithm:
     ) -> None:
         _program.use_installed()
         self._algorithm = _native.Algorithm(settings(env, config, more), None if run_dir is None else os.fspath(run_dir))
+        self._calls: Counter[str] = Counter()
 
     @classmethod
     def from_checkpoint(cls, run_dir: str | os.PathLike[str]) -> Self:
@@ -34,6 +36,7 @@ class Algorithm:
         _program.use_installed()
         made = cls.__new__(cls)
         made._algorithm = _native.Algorithm.restore(os.fspath(run_dir))
+        made._calls = Counter()
         return made
 
     restore = from_checkpoint
@@ -67,7 +70,7 @@ class Algorithm:
         config = {**self._algorithm.rollout_config(), "num_envs": 1, "output": None}
         worker = RolloutWorker(config)
         worker.set_weights(self.get_weights())
-        return worker.get_policy(policy_id)
+        return Policy(worker._worker, policy_id, self._calls)
 
     def stop(self) -> dict[str, Any] | None:
         """Ends the run and its workers and returns the summary of the run; None the second time."""

@@ -86,6 +86,23 @@ class Workers(unittest.TestCase):
             with self.assertRaisesRegex(rollmesh.Error, "policy.0.bias"):
                 policy.set_weights({name: array for name, array in weights.items() if name != "policy.0.bias"})
 
+    def test_a_worker_learns_from_what_was_written_into_a_policys_batch(self):
+        config = {**CONFIG, "policies": {"default_policy": {"policy": "ppo"}}}
+        with RolloutWorker(config) as one, RolloutWorker(config) as two:
+            batch = one.sample().as_multi_agent()
+            plain = two.learn_on_batch(batch)["default_policy"]
+            batch["default_policy"]["value_targets"] = batch["default_policy"]["value_targets"] + 100
+            self.assertGreater(one.learn_on_batch(batch)["default_policy"]["vf_loss"], plain["vf_loss"])
+
+    def test_exploration_advances_across_calls_of_get_policy(self):
+        obs = np.zeros((64, 4), np.float32)
+        with RolloutWorker(CONFIG) as worker, WorkerGroup(CONFIG) as group:
+            for owner in (worker, group):
+                steps = [owner.get_policy().compute_actions(obs)[0] for _ in range(3)]
+                self.assertTrue((steps[0] != steps[1]).any() and (steps[1] != steps[2]).any())
+                for t, step in enumerate(steps):
+                    np.testing.assert_array_equal(owner.get_policy().compute_actions(obs, timestep=t)[0], step)
+
     def test_a_stopped_worker_says_so(self):
         worker = RolloutWorker(CONFIG)
         worker.stop()
@@ -168,7 +185,7 @@ class Groups(unittest.TestCase):
         hashes, pids = [], []
         for placement in ("threads", "processes"):
             with WorkerGroup(CONFIG, num_workers=2, placement=placement) as group:
-                batches = group.synchronous_parallel_sample()
+                batches = group.synchronous_parallel_sample(concat=False)
                 self.assertEqual([batch.env_steps() for batch in batches], [800, 800])
                 hashes.append(rollmesh.batch_hash(batches))
                 pids += group.worker_pids
@@ -181,7 +198,7 @@ class Groups(unittest.TestCase):
             last = max(name for name in weights if name.startswith("policy") and "bias" in name)
             weights[last][1] = 50.0
             group.sync_weights(weights, timeout_seconds=10)
-            batch = group.synchronous_parallel_sample(concat=True)
+            batch = group.synchronous_parallel_sample()
             self.assertTrue((batch["actions"] == 1).all())
             self.assertGreater(group.get_metrics()["episodes_this_iter"], 0)
 
@@ -189,7 +206,7 @@ class Groups(unittest.TestCase):
         config = {**CONFIG, "policies": {"default_policy": {"policy": "ppo"}}}
         with WorkerGroup(config, num_workers=1) as group:
             before = group.get_weights()["default_policy"]
-            learned = group.learn_on_batch(group.synchronous_parallel_sample(concat=True))
+            learned = group.learn_on_batch(group.synchronous_parallel_sample())
             self.assertIn("default_policy", learned)
             after = group.get_weights()["default_policy"]
             self.assertTrue(any((before[name] != after[name]).any() for name in before))
