@@ -26,14 +26,14 @@ class Algorithm:
         run_dir: str | os.PathLike[str] | None = None,
         **more: Any,
     ) -> None:
-        _program.use_installed()
+        _program.prepare(env)
         self._algorithm = _native.Algorithm(settings(env, config, more), None if run_dir is None else os.fspath(run_dir))
         self._calls: Counter[str] = Counter()
 
     @classmethod
     def from_checkpoint(cls, run_dir: str | os.PathLike[str]) -> Self:
         """Resumes the run in a directory bit-identically."""
-        _program.use_installed()
+        _program.prepare()
         made = cls.__new__(cls)
         made._algorithm = _native.Algorithm.restore(os.fspath(run_dir))
         made._calls = Counter()
@@ -94,7 +94,7 @@ class EvalWorker:
         name: str | None = None,
         **more: Any,
     ) -> None:
-        _program.use_installed()
+        _program.prepare(env)
         self._worker = _native.Evaluations(settings(env, config, more), name)
 
     @classmethod

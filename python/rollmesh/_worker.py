@@ -26,7 +26,7 @@ class RolloutWorker:
     """
 
     def __init__(self, env: str | Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None, **more: Any):
-        _program.use_installed()
+        _program.prepare(env)
         self._worker = _native.Worker(settings(env, config, more))
         self._calls: Counter[str] = Counter()
 
@@ -145,7 +145,7 @@ class WorkerGroup:
         placement: Literal["threads", "processes", "remote"] = "threads",
         **more: Any,
     ) -> None:
-        _program.use_installed()
+        _program.prepare(env)
         all_ = settings(env, config, more)
         own = {name: all_.pop(name) for name in self._SETTINGS if name in all_}
         self._group = _native.Group(all_, num_workers, local_worker, placement, own)

@@ -142,7 +142,7 @@ impl PythonSettings {
         }
         Err(EnvError::Unavailable(format!(
             "the Python environment '{name}' may not run on this machine: start this program with --allow-python \
-             '{name}' if it may"
+             '{name}', or call rollmesh.allow_python('{name}') in Python, if it may"
         )))
     }
 
