@@ -27,7 +27,7 @@ def view(buffer: Any) -> Array:
     return np.frombuffer(buffer, dtype=buffer.dtype).reshape(buffer.shape)
 
 
-def _column(name: str, values: Any) -> tuple:
+def to_column(name: str, values: Any) -> tuple:
     """Returns a column's parts for the extension module."""
     array = np.asarray(values)
     if array.ndim == 0:
@@ -91,7 +91,7 @@ class SampleBatch(Mapping[str, Array]):
         named = {**(columns or {}), **more}
         seq_lens = named.pop("seq_lens", seq_lens)
         self._batch = _native.Batch.of_columns(
-            [(name, _column(name, values)) for name, values in named.items()],
+            [(name, to_column(name, values)) for name, values in named.items()],
             None if seq_lens is None else [int(length) for length in seq_lens],
             max_seq_len,
             zero_padded,
@@ -111,7 +111,7 @@ class SampleBatch(Mapping[str, Array]):
     def _native(self) -> _native.Batch:
         """The batch with what was written to a copy's arrays."""
         for name, array in (self._written or {}).items():
-            self._batch = self._batch.with_column(name, _column(name, array))
+            self._batch = self._batch.with_column(name, to_column(name, array))
         return self._batch
 
     def __getitem__(self, key: Any) -> Any:
@@ -132,7 +132,7 @@ class SampleBatch(Mapping[str, Array]):
         return view(found)
 
     def __setitem__(self, key: str, values: Any) -> None:
-        self._batch = self._batch.with_column(key, _column(key, values))
+        self._batch = self._batch.with_column(key, to_column(key, values))
         if self._written is not None:
             self._written[key] = np.array(view(self._batch.column(key)))
 

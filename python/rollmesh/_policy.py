@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import _native
-from ._batch import Array, view
+from ._batch import Array, to_column, view
 
 Weights = dict[str, Array]
 
@@ -110,7 +110,7 @@ class Policy:
         state = None if not state_batches else np.asarray(state_batches[0], dtype=np.float32).ravel().tolist()
         t = self._calls[self.id] if timestep is None else timestep
         self._calls[self.id] += 1
-        actions, logp, vf_preds, after = self._owner.act(self.id, obs.tobytes(), state, explore, t)
+        actions, logp, vf_preds, after = self._owner.act(self.id, to_column("obs", obs), state, explore, t)
         after = view(after)
         states = [after.reshape(len(obs), -1)] if after.size else []
         return view(actions), states, {"action_logp": view(logp), "vf_preds": view(vf_preds)}

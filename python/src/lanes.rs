@@ -88,13 +88,9 @@ impl Lanes {
     }
 
     /// Takes a step everywhere. Where an episode has ended the next one begins in the same step.
-    fn step<'py>(&mut self, py: Python<'py>, actions: &Bound<'_, PyBytes>) -> PyResult<Stepped<'py>> {
-        let actions = Column::from_raw(self.spaces.action_type, self.spaces.action.shape(), actions.as_bytes());
-        let (actions, lanes) = (actions.map_err(Failure::from)?, self.moments.len());
-        if actions.rows() != lanes {
-            let why = format!("there are {} actions, not one for each of {lanes} environments", actions.rows());
-            return Err(Failure::new(Kind::Env, why).into());
-        }
+    fn step<'py>(&mut self, py: Python<'py>, actions: &Bound<'_, PyAny>) -> PyResult<Stepped<'py>> {
+        let (actions, lanes) = (column::of_python(actions)?, self.moments.len());
+        column::check_shape(Kind::Env, "actions", &actions, lanes, &self.spaces.action.shape())?;
         let mut obs = self.observations(lanes)?;
         let (mut rewards, mut terminateds, mut truncateds) = (vec![0.0; lanes], vec![false; lanes], vec![false; lanes]);
         let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };

@@ -103,7 +103,7 @@ class Batches(unittest.TestCase):
     def test_rows_of_bytes_keep_trailing_zeros(self):
         one = SampleBatch(infos=[b"a\0\0", b"", b"\0"])
         self.assertEqual(list(one["infos"]), [b"a\0\0", b"", b"\0"])
-        copied = one.copy()
+        copied = SampleBatch(infos=[{}, {}, {}], rewards=[1.0, 2.0, 3.0]).copy()
         copied["infos"] = [b"\0", b"b\0", b"c"]
         self.assertEqual(list(copied[1:]["infos"]), [b"b\0", b"c"])
 
