@@ -1,6 +1,6 @@
 """Reinforcement-learning rollouts: workers, batches, training and evaluation in Rust, controlled from Python.
 
-The names are those of RLlib and Gymnasium. Batches are mappings of read-only NumPy arrays that share the memory of the
+Names follow RLlib and Gymnasium. Batches are mappings of read-only NumPy arrays that share the memory of the
 columns; weights are NumPy arrays under PyTorch's names.
 """
 
