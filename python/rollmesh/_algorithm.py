@@ -11,7 +11,7 @@ from ._worker import RolloutWorker, settings
 
 
 class Algorithm:
-    """A training run, iteration by iteration: what `rollmesh train` does, with the same bits.
+    """A training run, iteration by iteration, with the same bits as `rollmesh train`.
 
     The settings are those of `RunConfig`, as `rollmesh schema` lists them, as keyword arguments or as a mapping. Rows come
     from this process with `num_workers=0`, else from worker processes. With a `run_dir` its files are those of

@@ -109,7 +109,7 @@ class SampleBatch(Mapping[str, Array]):
 
     @property
     def _native(self) -> _native.Batch:
-        """The batch with what was written to a copy's arrays."""
+        """The batch with the writes to a copy's arrays."""
         for name, array in (self._written or {}).items():
             self._batch = self._batch.with_column(name, to_column(name, array))
         return self._batch
@@ -289,7 +289,7 @@ class MultiAgentBatch(Mapping[str, SampleBatch]):
 
     @property
     def _native(self) -> _native.Batch:
-        """The batch with what was written to the policies' batches."""
+        """The batch with the writes to the policies' batches."""
         return _native.Batch.of_policies([(id, batch._native) for id, batch in self.items()], self._env_steps)
 
     def __getitem__(self, policy: str) -> SampleBatch:

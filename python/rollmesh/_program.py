@@ -14,7 +14,7 @@ NAME = "rollmesh.exe" if os.name == "nt" else "rollmesh"
 
 def main() -> None:
     """Runs the command line; ends the process with its exit code."""
-    # The program hears Ctrl-C itself.
+    # The program handles Ctrl-C itself.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if os.path.basename(sys.argv[0]) == NAME:
         _native.set_program(os.path.abspath(sys.argv[0]))

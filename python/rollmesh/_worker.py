@@ -111,7 +111,7 @@ class _Local:
 
 
 class WorkerGroup:
-    """A local worker and others, asked as one: on threads, in processes, or wherever `rollmesh worker` runs.
+    """A local worker and others, commanded together: on threads, in processes, or wherever `rollmesh worker` runs.
 
     `num_workers` counts the workers besides the local one; without any the local one samples. Other settings are those of
     `RolloutConfig`, and of the group: `sampling_mode` ("synchronous", "asynchronous" with `batch_env_steps`, "deadline"

@@ -17,7 +17,7 @@ use crate::{
     failure::{Failure, Kind},
 };
 
-/// Rows of one policy or of several. What is for one alone fails for several.
+/// Rows of one policy or of several. Methods for the rows of one policy return an error for those of several.
 #[pyclass(frozen, from_py_object)]
 #[derive(Clone)]
 pub(crate) struct Batch {

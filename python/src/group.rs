@@ -22,7 +22,7 @@ use crate::{
     worker::{handles, rollout_config, summary_json},
 };
 
-/// A local worker and others, asked as one.
+/// A local worker and others, commanded together.
 #[pyclass(frozen)]
 pub(crate) struct Group(pub(crate) Owned<WorkerGroup>);
 

@@ -20,7 +20,7 @@ use crate::{
     policy::spaces_json,
 };
 
-/// Environments side by side. What is random in them is that of a worker with the same seed and as many environments.
+/// Environments side by side. Their random numbers are those of a worker with the same seed and as many environments.
 #[pyclass(unsendable)]
 pub(crate) struct Lanes {
     env: Box<dyn AnyVectorEnv>,
@@ -143,7 +143,7 @@ impl Lanes {
         reset.map_err(|error| self.located(Some(lane), error))
     }
 
-    /// Says in which step of which episode a lane has failed, if it is known which one.
+    /// Adds step and episode of the failure to an error, if the lane is known.
     fn located(&self, lane: Option<usize>, error: EnvError) -> Failure {
         let (lane, source) = match error {
             EnvError::InLane { lane, source } => (Some(lane), *source),

@@ -24,7 +24,7 @@ use crate::{
     policy::{self, Acted, Tensors},
 };
 
-/// How long a sample continues until the interpreter's signals are looked at; the next call continues it.
+/// How long a sample continues until the interpreter's signals are checked; the next call continues it.
 const SLICE: Micros = Micros(50_000);
 
 /// Samples batches of experience.

@@ -138,7 +138,7 @@ class Workers(unittest.TestCase):
             with self.assertRaisesRegex(rollmesh.PolicyError, "state_batches"):
                 policy.compute_actions(np.zeros((2, 4)), [np.zeros((2, 3))])
 
-    def test_a_stopped_worker_says_so(self):
+    def test_a_stopped_worker_refuses_to_sample(self):
         worker = RolloutWorker(CONFIG)
         worker.stop()
         worker.stop()

@@ -1,4 +1,4 @@
-//! What is built: the page, the binary with and without it, the wasm module.
+//! Build steps: the page, the binary with and without it, the wasm module.
 
 use std::{
     env, fs,
