@@ -162,7 +162,7 @@ class WorkerGroup:
         max_env_steps: int | None = None,
         timeout_s: float | None = None,
         concat: bool = True,
-    ) -> Batch | list[Batch]:
+    ) -> Any:
         """Returns a sample of each healthy worker, joined or as a list: once, or until there are this many steps."""
         batches = self._group.synchronous_parallel_sample(max_agent_steps, max_env_steps, timeout_s)
         if concat:
