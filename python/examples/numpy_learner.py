@@ -23,7 +23,7 @@ def learn(iterations: int, seed: int = 1) -> list[float]:
     with rollmesh.WorkerGroup(config, num_workers=2) as group:
         weights = group.get_weights()["default_policy"]
         for _ in range(iterations):
-            batch = group.synchronous_parallel_sample(concat=True)
+            batch = group.synchronous_parallel_sample()
             obs, actions = batch["obs"], batch["actions"]
             reward_to_go = np.concatenate([discounted(episode["rewards"]) for episode in batch.split_by_episode()])
             advantages = (reward_to_go - reward_to_go.mean()) / (reward_to_go.std() + 1e-8)

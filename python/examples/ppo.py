@@ -49,7 +49,7 @@ def train(env_steps: int, seed: int = 1, num_workers: int = 2) -> float:
         agent.load_state_dict({name: torch.from_numpy(array) for name, array in group.get_weights()["default_policy"].items()})
         done = 0
         while done < env_steps:
-            batch = group.synchronous_parallel_sample(concat=True).copy()
+            batch = group.synchronous_parallel_sample().copy()
             done += batch.env_steps()
             names = ("obs", "actions", "action_logp", "advantages", "value_targets")
             obs, actions, logp, advantages, targets = (torch.from_numpy(batch[name]) for name in names)

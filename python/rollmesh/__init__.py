@@ -1,6 +1,6 @@
 """Reinforcement-learning rollouts: workers, batches, training and evaluation in Rust, controlled from Python.
 
-The names are those of RLlib and Gymnasium. Batches are mappings of read-only NumPy arrays that share the memory of the
+Names follow RLlib and Gymnasium. Batches are mappings of read-only NumPy arrays that share the memory of the
 columns; weights are NumPy arrays under PyTorch's names.
 """
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ._batch import MultiAgentBatch, SampleBatch, batch_hash, concat_samples
     from ._offline import JsonWriter, ParquetWriter, Reader, estimate
     from ._policy import Policy
+    from ._program import allow_python
     from ._vector import VectorEnv, make_vec
     from ._worker import RolloutWorker, WorkerGroup
 
@@ -42,6 +43,7 @@ _MODULES = {
     "Reader": "_offline",
     "estimate": "_offline",
     "Policy": "_policy",
+    "allow_python": "_program",
     "VectorEnv": "_vector",
     "make_vec": "_vector",
     "RolloutWorker": "_worker",
@@ -71,6 +73,7 @@ __all__ = [
     "WorkerError",
     "WorkerGroup",
     "__version__",
+    "allow_python",
     "batch_hash",
     "concat_samples",
     "estimate",

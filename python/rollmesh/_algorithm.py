@@ -1,6 +1,7 @@
 """Training runs and evaluation workers."""
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -10,7 +11,7 @@ from ._worker import RolloutWorker, settings
 
 
 class Algorithm:
-    """A training run, iteration by iteration: what `rollmesh train` does, with the same bits.
+    """A training run, iteration by iteration, with the same bits as `rollmesh train`.
 
     The settings are those of `RunConfig`, as `rollmesh schema` lists them, as keyword arguments or as a mapping. Rows come
     from this process with `num_workers=0`, else from worker processes. With a `run_dir` its files are those of
@@ -25,15 +26,17 @@ class Algorithm:
         run_dir: str | os.PathLike[str] | None = None,
         **more: Any,
     ) -> None:
-        _program.use_installed()
+        _program.prepare(env)
         self._algorithm = _native.Algorithm(settings(env, config, more), None if run_dir is None else os.fspath(run_dir))
+        self._calls: Counter[str] = Counter()
 
     @classmethod
     def from_checkpoint(cls, run_dir: str | os.PathLike[str]) -> Self:
         """Resumes the run in a directory bit-identically."""
-        _program.use_installed()
+        _program.prepare()
         made = cls.__new__(cls)
         made._algorithm = _native.Algorithm.restore(os.fspath(run_dir))
+        made._calls = Counter()
         return made
 
     restore = from_checkpoint
@@ -67,7 +70,7 @@ class Algorithm:
         config = {**self._algorithm.rollout_config(), "num_envs": 1, "output": None}
         worker = RolloutWorker(config)
         worker.set_weights(self.get_weights())
-        return worker.get_policy(policy_id)
+        return Policy(worker._worker, policy_id, self._calls)
 
     def stop(self) -> dict[str, Any] | None:
         """Ends the run and its workers and returns the summary of the run; None the second time."""
@@ -91,7 +94,7 @@ class EvalWorker:
         name: str | None = None,
         **more: Any,
     ) -> None:
-        _program.use_installed()
+        _program.prepare(env)
         self._worker = _native.Evaluations(settings(env, config, more), name)
 
     @classmethod

@@ -27,18 +27,20 @@ def view(buffer: Any) -> Array:
     return np.frombuffer(buffer, dtype=buffer.dtype).reshape(buffer.shape)
 
 
-def _column(name: str, values: Any) -> tuple:
+def to_column(name: str, values: Any) -> tuple:
     """Returns a column's parts for the extension module."""
     array = np.asarray(values)
     if array.ndim == 0:
         raise TypeError(f"column '{name}' is a single value: give one row per step")
     if array.dtype.kind in "OSU":
-        rows = list(array)
+        # Of the values: an array of bytes loses their trailing zeros.
+        rows = list(values)
         if all(isinstance(row, bytes) for row in rows):
             return "bytes", rows
         return "json", [json.dumps(row).encode() for row in rows]
     if array.dtype.name not in _DTYPES:
         raise TypeError(f"column '{name}' is of {array.dtype}: convert it to one of {', '.join(_DTYPES)}")
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
     return array.dtype.name, array.shape[1:], array.tobytes()
 
 
@@ -89,7 +91,7 @@ class SampleBatch(Mapping[str, Array]):
         named = {**(columns or {}), **more}
         seq_lens = named.pop("seq_lens", seq_lens)
         self._batch = _native.Batch.of_columns(
-            [(name, _column(name, values)) for name, values in named.items()],
+            [(name, to_column(name, values)) for name, values in named.items()],
             None if seq_lens is None else [int(length) for length in seq_lens],
             max_seq_len,
             zero_padded,
@@ -107,9 +109,9 @@ class SampleBatch(Mapping[str, Array]):
 
     @property
     def _native(self) -> _native.Batch:
-        """The batch with what was written to a copy's arrays."""
+        """The batch with the writes to a copy's arrays."""
         for name, array in (self._written or {}).items():
-            self._batch = self._batch.with_column(name, _column(name, array))
+            self._batch = self._batch.with_column(name, to_column(name, array))
         return self._batch
 
     def __getitem__(self, key: Any) -> Any:
@@ -130,9 +132,9 @@ class SampleBatch(Mapping[str, Array]):
         return view(found)
 
     def __setitem__(self, key: str, values: Any) -> None:
-        self._batch = self._batch.with_column(key, _column(key, values))
+        self._batch = self._batch.with_column(key, to_column(key, values))
         if self._written is not None:
-            self._written[key] = np.array(values)
+            self._written[key] = np.array(view(self._batch.column(key)))
 
     def __delitem__(self, key: str) -> None:
         if key not in self:
@@ -266,7 +268,7 @@ class SampleBatch(Mapping[str, Array]):
 
     def as_multi_agent(self) -> "MultiAgentBatch":
         """Returns the batch as that of the default policy."""
-        return MultiAgentBatch._of(self._native.as_multi_agent())
+        return MultiAgentBatch({"default_policy": self}, len(self))
 
     @staticmethod
     def concat_samples(samples: "Iterable[SampleBatch | MultiAgentBatch]") -> "SampleBatch | MultiAgentBatch":
@@ -276,24 +278,19 @@ class SampleBatch(Mapping[str, Array]):
 class MultiAgentBatch(Mapping[str, SampleBatch]):
     """The experience of several policies: a `SampleBatch` of each, and the number of env steps behind them."""
 
-    _batch: _native.Batch
+    policy_batches: dict[str, SampleBatch]
 
     def __init__(self, policy_batches: Mapping[str, SampleBatch], env_steps: int) -> None:
-        self._batch = _native.Batch.of_policies([(id, batch._native) for id, batch in policy_batches.items()], env_steps)
+        self.policy_batches, self._env_steps = dict(policy_batches), env_steps
 
     @classmethod
     def _of(cls, batch: _native.Batch) -> Self:
-        made = cls.__new__(cls)
-        made._batch = batch
-        return made
+        return cls({id: SampleBatch._of(part) for id, part in batch.policies}, batch.env_steps)
 
     @property
     def _native(self) -> _native.Batch:
-        return self._batch
-
-    @property
-    def policy_batches(self) -> dict[str, SampleBatch]:
-        return {id: SampleBatch._of(batch) for id, batch in self._batch.policies}
+        """The batch with the writes to the policies' batches."""
+        return _native.Batch.of_policies([(id, batch._native) for id, batch in self.items()], self._env_steps)
 
     def __getitem__(self, policy: str) -> SampleBatch:
         return self.policy_batches[policy]
@@ -302,39 +299,39 @@ class MultiAgentBatch(Mapping[str, SampleBatch]):
         return iter(self.policy_batches)
 
     def __len__(self) -> int:
-        return self._batch.env_steps
+        return self._env_steps
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, MultiAgentBatch) and self._batch == other._batch
+        return isinstance(other, MultiAgentBatch) and self._native == other._native
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return repr(self._batch)
+        return repr(self._native)
 
     def __reduce__(self) -> tuple:
-        return _decode, (self._batch.encode(), True)
+        return _decode, (self._native.encode(), True)
 
     @property
     def count(self) -> int:
         return len(self)
 
     def env_steps(self) -> int:
-        return self._batch.env_steps
+        return self._env_steps
 
     def agent_steps(self) -> int:
-        return self._batch.agent_steps
+        return sum(map(len, self.values()))
 
     def size_bytes(self) -> int:
-        return self._batch.size_bytes
+        return sum(batch.size_bytes() for batch in self.values())
 
     def timeslices(self, k: int) -> list[Self]:
         """Returns slices of `k` env steps."""
-        return [self._of(part) for part in self._batch.timeslices(k, None)]
+        return [self._of(part) for part in self._native.timeslices(k, None)]
 
-    def copy(self) -> "dict[str, SampleBatch]":
-        """Returns a deep copy of each policy's batch, whose arrays can be written."""
-        return {id: batch.copy() for id, batch in self.policy_batches.items()}
+    def copy(self) -> Self:
+        """Returns a deep copy, whose arrays can be written."""
+        return type(self)({id: batch.copy() for id, batch in self.items()}, self._env_steps)
 
     def as_multi_agent(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Logged experience: files read and written, and policies judged by them."""
+"""Logged experience: readers and writers of files, and off-policy estimators."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self

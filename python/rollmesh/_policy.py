@@ -1,13 +1,14 @@
 """Weights under PyTorch's names, and policies that act in Rust."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from . import _native
-from ._batch import Array, view
+from ._batch import Array, to_column, view
 
 Weights = dict[str, Array]
 
@@ -81,12 +82,11 @@ def to_policies(weights: Mapping[str, Any]) -> list[tuple[str, list]]:
 class Policy:
     """A policy of a worker, which acts in Rust: with the same bits as when the worker samples."""
 
-    def __init__(self, owner: Any, id: str) -> None:
-        self._owner, self.id = owner, id
+    def __init__(self, owner: Any, id: str, calls: Counter[str]) -> None:
+        self._owner, self.id, self._calls = owner, id, calls
         self._spaces = owner.spaces(id)
         if self._spaces is None:
             raise _native.PolicyError(f"there is no policy '{id}'")
-        self._calls = 0
 
     def get_weights(self) -> Weights:
         """Returns the weights as arrays under PyTorch's names."""
@@ -101,14 +101,16 @@ class Policy:
     ) -> tuple[Array, list[Array], dict[str, Array]]:
         """Acts on rows of observations.
 
-        Returns actions as the environment takes them, the states after them, and `action_logp` and `vf_preds`. Equal
-        rows at equal timesteps get equal actions; the timestep is the number of earlier calls by default.
+        Returns actions as the environment takes them, the states after them, and `action_logp` and `vf_preds`.
+        Exploration is a function of the row's number and the timestep: equal calls at equal timesteps return equal
+        actions. The timestep defaults to the number of earlier calls for this policy of the worker, group or run.
         """
         dtype = self._spaces["observation_type"]
         obs = np.asarray(obs_batch, dtype=dtype)
         state = None if not state_batches else np.asarray(state_batches[0], dtype=np.float32).ravel().tolist()
-        t, self._calls = self._calls if timestep is None else timestep, self._calls + 1
-        actions, logp, vf_preds, after = self._owner.act(self.id, obs.tobytes(), state, explore, t)
+        t = self._calls[self.id] if timestep is None else timestep
+        self._calls[self.id] += 1
+        actions, logp, vf_preds, after = self._owner.act(self.id, to_column("obs", obs), state, explore, t)
         after = view(after)
         states = [after.reshape(len(obs), -1)] if after.size else []
         return view(actions), states, {"action_logp": view(logp), "vf_preds": view(vf_preds)}

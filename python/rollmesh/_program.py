@@ -1,10 +1,11 @@
-"""The command line, and the program that child processes run."""
+"""The command line, the program that child processes run, and the Python environments that may run."""
 
 import os
 import shutil
 import signal
 import sys
 import sysconfig
+from collections.abc import Iterable
 
 from . import _native
 
@@ -13,7 +14,7 @@ NAME = "rollmesh.exe" if os.name == "nt" else "rollmesh"
 
 def main() -> None:
     """Runs the command line; ends the process with its exit code."""
-    # The program hears Ctrl-C itself.
+    # The program handles Ctrl-C itself.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if os.path.basename(sys.argv[0]) == NAME:
         _native.set_program(os.path.abspath(sys.argv[0]))
@@ -28,6 +29,21 @@ def find() -> str | None:
     folders = [sysconfig.get_path("scripts", scheme) if scheme else sysconfig.get_path("scripts") for scheme in schemes]
     places = (os.path.join(folder, NAME) for folder in folders if folder)
     return next((place for place in places if os.path.isfile(place)), None) or shutil.which(NAME)
+
+
+def allow_python(patterns: str | Iterable[str], python: str | os.PathLike[str] = sys.executable) -> None:
+    """Allows Python environments on this machine, in addition to earlier ones, and sets the interpreter of all.
+
+    Patterns are names with `*` for any characters but a colon: `"gym:*"`, `"py:my_package.*"`. A constructor allows the
+    environment of its argument `env`, and nothing that a mapping of settings or a checkpoint names.
+    """
+    _native.allow_python(patterns if isinstance(patterns, str) else ",".join(patterns), os.fspath(python))
+
+
+def prepare(env: object = None) -> None:
+    """Lets child processes run the installed program, and the environment of a constructor's argument run."""
+    use_installed()
+    _native.allow_env(env if isinstance(env, str) else None, sys.executable or None)
 
 
 def use_installed() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from . import _native
-from ._batch import Array, view
+from . import _native, _program
+from ._batch import Array, to_column, view
 
 
 def space(described: Mapping[str, Any], dtype: str) -> gymnasium.Space:
@@ -49,6 +49,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     ) -> None:
         if render_mode not in (None, "rgb_array"):
             raise _native.ConfigError(f"render_mode is '{render_mode}'; it is None or 'rgb_array'")
+        _program.prepare(id)
         self._lanes = _native.Lanes(id, num_envs, dict(env_config or {}))
         described = self._lanes.spaces()
         self._action_type = described["action_type"]
@@ -61,6 +62,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """Begins an episode of every environment. Without a seed the first one is random."""
+        if "reset_mask" in (options or {}):
+            raise _native.EnvError("options has 'reset_mask', but all environments are reset together: leave it out")
         if seed is None and self._np_random_seed is None:
             seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
         if seed is not None:
@@ -71,8 +74,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         """Takes a step of every environment."""
         if self._np_random_seed is None:
             raise gymnasium.error.ResetNeeded("call reset before step")
-        actions = np.asarray(actions, dtype=self._action_type)
-        *arrays, last = self._lanes.step(actions.tobytes())
+        *arrays, last = self._lanes.step(to_column("actions", np.asarray(actions, dtype=self._action_type)))
         obs, rewards, terminateds, truncateds = map(view, arrays)
         infos = {} if last is None else {"final_obs": view(last), "_final_obs": terminateds | truncateds}
         return obs, rewards, terminateds, truncateds, infos

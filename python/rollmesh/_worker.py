@@ -1,5 +1,6 @@
 """Rollout workers and groups of them."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Self
 
@@ -25,8 +26,9 @@ class RolloutWorker:
     """
 
     def __init__(self, env: str | Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None, **more: Any):
-        _program.use_installed()
+        _program.prepare(env)
         self._worker = _native.Worker(settings(env, config, more))
+        self._calls: Counter[str] = Counter()
 
     def sample(self) -> Batch:
         """Returns the next sample. After Ctrl-C the next call continues the sample that has begun."""
@@ -61,7 +63,7 @@ class RolloutWorker:
         return self._worker.policies
 
     def get_policy(self, policy_id: str = "default_policy") -> Policy:
-        return Policy(self._worker, policy_id)
+        return Policy(self._worker, policy_id, self._calls)
 
     def add_policy(self, policy_id: str, kind: str, config: Mapping[str, Any] | None = None) -> Policy:
         """Adds a policy of a registered kind, for the spaces of the others."""
@@ -109,7 +111,7 @@ class _Local:
 
 
 class WorkerGroup:
-    """A local worker and others, asked as one: on threads, in processes, or wherever `rollmesh worker` runs.
+    """A local worker and others, commanded together: on threads, in processes, or wherever `rollmesh worker` runs.
 
     `num_workers` counts the workers besides the local one; without any the local one samples. Other settings are those of
     `RolloutConfig`, and of the group: `sampling_mode` ("synchronous", "asynchronous" with `batch_env_steps`, "deadline"
@@ -143,10 +145,11 @@ class WorkerGroup:
         placement: Literal["threads", "processes", "remote"] = "threads",
         **more: Any,
     ) -> None:
-        _program.use_installed()
+        _program.prepare(env)
         all_ = settings(env, config, more)
         own = {name: all_.pop(name) for name in self._SETTINGS if name in all_}
         self._group = _native.Group(all_, num_workers, local_worker, placement, own)
+        self._calls: Counter[str] = Counter()
 
     def sample(self) -> list[Batch]:
         """Returns the next batches, as the mode of sampling has it."""
@@ -158,9 +161,9 @@ class WorkerGroup:
         max_agent_steps: int | None = None,
         max_env_steps: int | None = None,
         timeout_s: float | None = None,
-        concat: bool = False,
+        concat: bool = True,
     ) -> Any:
-        """Returns a sample of each healthy worker: once, or until there are this many steps."""
+        """Returns a sample of each healthy worker, joined or as a list: once, or until there are this many steps."""
         batches = self._group.synchronous_parallel_sample(max_agent_steps, max_env_steps, timeout_s)
         if concat:
             return of_native(_native.concat(batches))
@@ -197,7 +200,7 @@ class WorkerGroup:
 
     def get_policy(self, policy_id: str = "default_policy") -> Policy:
         """Returns a policy of the local worker; its `set_weights` sets those of all workers."""
-        return Policy(_Local(self._group), policy_id)
+        return Policy(_Local(self._group), policy_id, self._calls)
 
     def get_metrics(self) -> dict[str, Any]:
         """Returns a summary of the episodes that have ended since the last call."""

@@ -17,7 +17,7 @@ use crate::{
     failure::{Failure, Kind},
 };
 
-/// Rows of one policy or of several. What is for one alone fails for several.
+/// Rows of one policy or of several. Methods for the rows of one policy return an error for those of several.
 #[pyclass(frozen, from_py_object)]
 #[derive(Clone)]
 pub(crate) struct Batch {
@@ -99,10 +99,6 @@ impl Batch {
     fn policies(&self) -> Vec<(String, Self)> {
         let batches = self.batch.as_multi_agent().policy_batches.into_iter();
         batches.map(|(id, batch)| (id.to_string(), batch.into())).collect()
-    }
-
-    fn as_multi_agent(&self) -> Self {
-        self.batch.as_multi_agent().into()
     }
 
     #[getter]

@@ -63,8 +63,7 @@ impl ColumnBuffer {
     /// Rows, then the dimensions of a row.
     #[getter]
     fn shape(&self) -> Vec<usize> {
-        let dims = self.0.shape();
-        [self.0.rows()].into_iter().chain(dims.dims().iter().map(|dim| *dim as usize)).collect()
+        dims(self.0.rows(), &self.0.shape())
     }
 
     // SAFETY: called by the interpreter with a valid view. `PyBuffer_FillInfo` refuses writable views and makes the view hold
@@ -85,6 +84,25 @@ impl ColumnBuffer {
             _ => Err(PyErr::fetch(slf.py())),
         }
     }
+}
+
+fn dims(rows: usize, shape: &RowShape) -> Vec<usize> {
+    [rows].into_iter().chain(shape.dims().iter().map(|dim| *dim as usize)).collect()
+}
+
+/// Checks that a column has this many rows of this shape.
+pub(crate) fn check_shape(
+    kind: Kind,
+    name: &str,
+    column: &Column,
+    rows: usize,
+    shape: &RowShape,
+) -> Result<(), Failure> {
+    let (found, wanted) = (dims(column.rows(), &column.shape()), dims(rows, shape));
+    if found == wanted {
+        return Ok(());
+    }
+    Err(Failure::new(kind, format!("{name} has the shape {found:?}; give an array of the shape {wanted:?}")))
 }
 
 /// A column for Python: its buffer, or `(kind, rows)` of ragged rows.

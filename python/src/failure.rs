@@ -22,11 +22,16 @@ create_exception!(rollmesh, Error, PyException, "The base of all errors of rollm
 create_exception!(rollmesh, ConfigError_, Error, "A setting that does not exist, or that is out of its range.");
 create_exception!(rollmesh, BatchError_, Error, "Columns that do not make a batch.");
 create_exception!(rollmesh, EnvError_, Error, "An environment that failed.");
-create_exception!(rollmesh, WorkerError_, Error, "A worker that could not do what it was asked.");
-create_exception!(rollmesh, GroupError_, Error, "A worker group that could not do what it was asked.");
+create_exception!(rollmesh, WorkerError_, Error, "A command that a worker could not execute.");
+create_exception!(rollmesh, GroupError_, Error, "A command that a worker group could not execute.");
 create_exception!(rollmesh, AlgorithmError_, Error, "A training run or an evaluation that cannot begin or resume.");
 create_exception!(rollmesh, PolicyError_, Error, "A policy, or weights that do not fit it.");
-create_exception!(rollmesh, OfflineError_, Error, "Logged experience that cannot be read, written or judged.");
+create_exception!(
+    rollmesh,
+    OfflineError_,
+    Error,
+    "Logged experience that cannot be read, written or used for an estimate."
+);
 create_exception!(rollmesh, ClosedError_, Error, "An object that was stopped, or that belongs to another process.");
 
 /// An error on its way to Python: it is made on threads that do not hold the interpreter.

@@ -18,11 +18,11 @@ use crate::{
     column,
     failure::{Failure, Kind},
     owned::Owned,
-    policy::{self, Acted, Rows, Tensors},
+    policy::{self, Acted, Tensors},
     worker::{handles, rollout_config, summary_json},
 };
 
-/// A local worker and others, asked as one.
+/// A local worker and others, commanded together.
 #[pyclass(frozen)]
 pub(crate) struct Group(pub(crate) Owned<WorkerGroup>);
 
@@ -185,13 +185,14 @@ impl Group {
         &self,
         py: Python<'py>,
         id: String,
-        obs: Rows,
+        obs: &Bound<'_, PyAny>,
         state: Option<Vec<f32>>,
         explore: bool,
         t: u32,
     ) -> PyResult<Acted<'py>> {
+        let obs = column::of_python(obs)?;
         let acted = self.0.call(py, move |group| {
-            policy::act(group.local_worker().ok_or_else(no_local)?, &PolicyId::new(id), &obs, state, explore, t)
+            policy::act(group.local_worker().ok_or_else(no_local)?, &PolicyId::new(id), obs, state, explore, t)
         })?;
         acted.into_python(py)
     }

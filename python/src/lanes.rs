@@ -20,7 +20,7 @@ use crate::{
     policy::spaces_json,
 };
 
-/// Environments side by side. What is random in them is that of a worker with the same seed and as many environments.
+/// Environments side by side. Their random numbers are those of a worker with the same seed and as many environments.
 #[pyclass(unsendable)]
 pub(crate) struct Lanes {
     env: Box<dyn AnyVectorEnv>,
@@ -88,13 +88,9 @@ impl Lanes {
     }
 
     /// Takes a step everywhere. Where an episode has ended the next one begins in the same step.
-    fn step<'py>(&mut self, py: Python<'py>, actions: &Bound<'_, PyBytes>) -> PyResult<Stepped<'py>> {
-        let actions = Column::from_raw(self.spaces.action_type, self.spaces.action.shape(), actions.as_bytes());
-        let (actions, lanes) = (actions.map_err(Failure::from)?, self.moments.len());
-        if actions.rows() != lanes {
-            let why = format!("there are {} actions, not one for each of {lanes} environments", actions.rows());
-            return Err(Failure::new(Kind::Env, why).into());
-        }
+    fn step<'py>(&mut self, py: Python<'py>, actions: &Bound<'_, PyAny>) -> PyResult<Stepped<'py>> {
+        let (actions, lanes) = (column::of_python(actions)?, self.moments.len());
+        column::check_shape(Kind::Env, "actions", &actions, lanes, &self.spaces.action.shape())?;
         let mut obs = self.observations(lanes)?;
         let (mut rewards, mut terminateds, mut truncateds) = (vec![0.0; lanes], vec![false; lanes], vec![false; lanes]);
         let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };
@@ -147,7 +143,7 @@ impl Lanes {
         reset.map_err(|error| self.located(Some(lane), error))
     }
 
-    /// Says in which step of which episode a lane has failed, if it is known which one.
+    /// Adds step and episode of the failure to an error, if the lane is known.
     fn located(&self, lane: Option<usize>, error: EnvError) -> Failure {
         let (lane, source) = match error {
             EnvError::InLane { lane, source } => (Some(lane), *source),

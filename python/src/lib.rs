@@ -15,7 +15,12 @@ mod worker;
 use std::{path::PathBuf, process::ExitCode};
 
 use pyo3::prelude::*;
-use rollmesh::Registry;
+use rollmesh::{
+    Registry,
+    envs::{PythonPermission, PythonSettings},
+};
+
+use crate::failure::{Failure, Kind};
 
 /// As in the program: the learner allocates a tensor for every operation.
 #[global_allocator]
@@ -35,6 +40,25 @@ fn set_program(program: PathBuf) -> bool {
     rollmesh::set_program(program)
 }
 
+/// Lets the Python environments of these patterns run on this machine as well, all of them by this interpreter.
+#[pyfunction]
+fn allow_python(patterns: &str, python: PathBuf) -> PyResult<()> {
+    let more = patterns.parse().map_err(|error: String| Failure::new(Kind::Config, error))?;
+    let allowed = PythonSettings::of_process().allowed.and(more);
+    PythonSettings { allowed, interpreter: Some(python) }.install();
+    Ok(())
+}
+
+/// Lets exactly this environment run, if there is one, and sets the interpreter unless there is one.
+#[pyfunction]
+fn allow_env(name: Option<&str>, python: Option<PathBuf>) {
+    let PythonSettings { mut allowed, interpreter } = PythonSettings::of_process();
+    if let Some(name) = name.filter(|name| !allowed.allows(name)) {
+        allowed = allowed.and(PythonPermission::exactly(name));
+    }
+    PythonSettings { allowed, interpreter: interpreter.or(python) }.install();
+}
+
 #[pymodule]
 fn _native(py: Python<'_>, module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -50,6 +74,8 @@ fn _native(py: Python<'_>, module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<offline::Writer>()?;
     module.add_function(wrap_pyfunction!(main, module)?)?;
     module.add_function(wrap_pyfunction!(set_program, module)?)?;
+    module.add_function(wrap_pyfunction!(allow_python, module)?)?;
+    module.add_function(wrap_pyfunction!(allow_env, module)?)?;
     module.add_function(wrap_pyfunction!(batch::concat, module)?)?;
     module.add_function(wrap_pyfunction!(batch::batch_hash, module)?)?;
     module.add_function(wrap_pyfunction!(offline::estimate, module)?)

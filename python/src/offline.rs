@@ -1,4 +1,4 @@
-//! Logged experience: files read and written, policies judged by them.
+//! Logged experience: readers and writers of files, and off-policy estimators.
 
 use pyo3::{prelude::*, types::PyDict};
 use rollmesh::offline::{self, logged::Logged};
@@ -66,7 +66,7 @@ impl Writer {
     }
 }
 
-/// Judges a policy by the episodes of a batch, or by its rows.
+/// Estimates a policy's value from the episodes of a batch, or from its rows.
 #[pyfunction]
 pub(crate) fn estimate<'py>(
     py: Python<'py>,

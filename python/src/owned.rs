@@ -1,4 +1,4 @@
-//! Objects that live on a thread of their own: Python waits for them without holding the interpreter, and hears Ctrl-C.
+//! Objects that live on a thread of their own: Python waits for them without holding the interpreter, and handles Ctrl-C.
 
 use std::{
     sync::{Mutex, PoisonError, mpsc},
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 use crate::failure::{Failure, Kind};
 
-/// Between two looks at the interpreter's signals.
+/// Time between two checks of the interpreter's signals.
 const LOOK: Duration = Duration::from_millis(50);
 
 type Job<T> = Box<dyn FnOnce(&mut Option<T>) + Send>;
@@ -83,7 +83,8 @@ impl<T: 'static> Owned<T> {
             // After Ctrl-C the caller no longer waits.
             let _ = answer.send(f(object));
         });
-        let panicked = || Failure::new(Kind::Closed, format!("the {name} panicked: its standard error says where"));
+        let panicked =
+            || Failure::new(Kind::Closed, format!("the {name} panicked: see the standard error for the place"));
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(job).map_err(|_| panicked())?;
         loop {
             let (waited, found) = py.detach(move || {

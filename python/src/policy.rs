@@ -26,9 +26,6 @@ use crate::{
 /// Tensors of a policy: name, shape and little-endian 32-bit floats.
 pub(crate) type Tensors = Vec<(String, Vec<u32>, PyBackedBytes)>;
 
-/// Rows of observations in the environment's element type.
-pub(crate) type Rows = Vec<u8>;
-
 pub(crate) type Acted<'py> = Bound<'py, PyTuple>;
 
 pub(crate) fn ids(policies: Option<Vec<String>>) -> Option<Vec<PolicyId>> {
@@ -94,7 +91,7 @@ impl Actions {
 pub(crate) fn act(
     worker: &mut RolloutWorker,
     id: &PolicyId,
-    obs: &[u8],
+    obs: Column,
     state: Option<Vec<f32>>,
     explore: bool,
     t: u32,
@@ -103,17 +100,21 @@ pub(crate) fn act(
     let config = worker.creation_args();
     let (normalize, clip) = (config.normalize_actions, config.clip_actions);
     let spaces = worker.spaces().remove(id);
-    let EnvSpaces { observation, observation_type, action, action_type } =
+    let EnvSpaces { observation, action, action_type, .. } =
         spaces.ok_or_else(|| Failure::new(Kind::Policy, format!("policy '{id}' has no spaces")))?;
     let transform = ActionTransform::for_space(&action, normalize, clip);
-    let obs = Column::from_raw(observation_type, observation.shape(), obs)?;
     let rows = obs.rows();
+    column::check_shape(Kind::Policy, "obs_batch", &obs, rows, &observation.shape())?;
     let moments: Vec<Moment> =
         (0..rows as u32).map(|row| Moment { slot: SlotId(row), episode: 0, t, agent: 0 }).collect();
     let entry = worker.policies().get_mut(id)?;
     let obs = seen(obs, entry)?;
     let state_len: usize = entry.policy.state_lens().iter().sum();
     let before = match state {
+        Some(state) if state.len() != rows * state_len => {
+            let why = format!("state_batches[0] has {} numbers, not {state_len} for each of {rows} rows", state.len());
+            return Err(Failure::new(Kind::Policy, why));
+        }
         Some(state) => state,
         None => {
             let mut state = vec![0.0; rows * state_len];

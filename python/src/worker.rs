@@ -1,5 +1,7 @@
 //! A rollout worker on its thread.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict},
@@ -19,19 +21,27 @@ use crate::{
     column,
     failure::Failure,
     owned::Owned,
-    policy::{self, Acted, Rows, Tensors},
+    policy::{self, Acted, Tensors},
 };
 
-/// How long a sample continues until the interpreter's signals are looked at; the next call continues it.
+/// How long a sample continues until the interpreter's signals are checked; the next call continues it.
 const SLICE: Micros = Micros(50_000);
 
 /// Samples batches of experience.
 #[pyclass(frozen)]
-pub(crate) struct Worker(Owned<RolloutWorker>);
+pub(crate) struct Worker {
+    worker: Owned<RolloutWorker>,
+    /// A batch that the caller, interrupted by Ctrl-C, has not received yet.
+    ready: Arc<Mutex<Option<AnyBatch>>>,
+}
 
 /// Settings as JSON, with RLlib's defaults for what they leave out.
 pub(crate) fn rollout_config(config: &Bound<'_, PyDict>) -> PyResult<RolloutConfig> {
     Ok(serde_json::from_str(&column::to_json(config)?).map_err(Failure::from)?)
+}
+
+fn lock(ready: &Mutex<Option<AnyBatch>>) -> MutexGuard<'_, Option<AnyBatch>> {
+    ready.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[pymethods]
@@ -40,24 +50,33 @@ impl Worker {
     fn new(py: Python<'_>, config: &Bound<'_, PyDict>) -> PyResult<Self> {
         let config = rollout_config(config)?;
         let make = move || RolloutWorkerBuilder::new(native(Registry::builtin())).config(config).native().build();
-        Ok(Self(Owned::new(py, "RolloutWorker", make)?))
+        Ok(Self { worker: Owned::new(py, "RolloutWorker", make)?, ready: Arc::default() })
     }
 
     fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let config = self.0.call(py, |worker| Ok::<_, Failure>(serde_json::to_value(worker.creation_args())?))?;
+        let config = self.worker.call(py, |worker| Ok::<_, Failure>(serde_json::to_value(worker.creation_args())?))?;
         column::json(py, &config)
     }
 
     fn sample(&self, py: Python<'_>) -> PyResult<Batch> {
         loop {
-            if let Some(batch) = self.0.call(py, |worker| worker.sample_within(SLICE))? {
+            let ready = Arc::clone(&self.ready);
+            self.worker.call(py, move |worker| {
+                if lock(&ready).is_none() {
+                    let sampled = worker.sample_within(SLICE)?;
+                    *lock(&ready) = sampled;
+                }
+                Ok::<_, RolloutError>(())
+            })?;
+            py.check_signals()?;
+            if let Some(batch) = lock(&self.ready).take() {
                 return Ok(batch.into());
             }
         }
     }
 
     fn learn_on_batch<'py>(&self, py: Python<'py>, batch: Batch) -> PyResult<Bound<'py, PyAny>> {
-        let learned = self.0.call(py, move |worker| {
+        let learned = self.worker.call(py, move |worker| {
             let learned = worker.learn_on_batch(&batch.batch)?;
             Ok::<_, Failure>(serde_json::to_value(learned)?)
         })?;
@@ -65,22 +84,22 @@ impl Worker {
     }
 
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let metrics = self.0.call(py, |worker| Ok::<_, RolloutError>(worker.metrics()))?;
+        let metrics = self.worker.call(py, |worker| Ok::<_, RolloutError>(worker.metrics()))?;
         column::json(py, &metrics_json(&metrics))
     }
 
     #[getter]
     fn num_envs(&self, py: Python<'_>) -> PyResult<usize> {
-        self.0.call(py, |worker| Ok::<_, RolloutError>(worker.num_envs()))
+        self.worker.call(py, |worker| Ok::<_, RolloutError>(worker.num_envs()))
     }
 
     #[getter]
     fn policies(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        self.0.call(py, |worker| Ok::<_, RolloutError>(worker.policies().ids().map(ToString::to_string).collect()))
+        self.worker.call(py, |worker| Ok::<_, RolloutError>(worker.policies().ids().map(ToString::to_string).collect()))
     }
 
     fn spaces<'py>(&self, py: Python<'py>, policy: String) -> PyResult<Bound<'py, PyAny>> {
-        let spaces = self.0.call(py, move |worker| {
+        let spaces = self.worker.call(py, move |worker| {
             let spaces = worker.spaces().remove(&PolicyId::new(policy));
             Ok::<_, RolloutError>(spaces.as_ref().map(policy::spaces_json))
         })?;
@@ -90,23 +109,23 @@ impl Worker {
     fn add_policy(&self, py: Python<'_>, id: String, kind: &str, config: &Bound<'_, PyDict>) -> PyResult<()> {
         let config = column::to_json(config)?.parse().map_err(Failure::from)?;
         let new = NewPolicy { config, ..NewPolicy::named(kind) };
-        self.0.call(py, move |worker| worker.add_policy(PolicyId::new(id), new, None, None).map(|_| ()))
+        self.worker.call(py, move |worker| worker.add_policy(PolicyId::new(id), new, None, None).map(|_| ()))
     }
 
     fn remove_policy(&self, py: Python<'_>, id: String) -> PyResult<()> {
-        self.0.call(py, move |worker| worker.remove_policy(&PolicyId::new(id), None, None))
+        self.worker.call(py, move |worker| worker.remove_policy(&PolicyId::new(id), None, None))
     }
 
     fn weights(&self, py: Python<'_>, policies: Option<Vec<String>>) -> PyResult<Vec<(String, Tensors)>> {
         let ids = policy::ids(policies);
-        let weights = self.0.call(py, move |worker| worker.weights(ids.as_deref()))?;
+        let weights = self.worker.call(py, move |worker| worker.weights(ids.as_deref()))?;
         Ok(policy::of_weights(py, &weights))
     }
 
     fn set_weights(&self, py: Python<'_>, weights: Vec<(String, Tensors)>, timestep: Option<u64>) -> PyResult<()> {
         let weights = policy::to_weights(py, weights)?;
         let vars = timestep.map(|timestep| GlobalVars { timestep, ..GlobalVars::default() });
-        self.0.call(py, move |worker| worker.set_weights(&weights, vars.as_ref(), None))
+        self.worker.call(py, move |worker| worker.set_weights(&weights, vars.as_ref(), None))
     }
 
     /// Acts with a policy of the worker on rows of observations.
@@ -114,26 +133,34 @@ impl Worker {
         &self,
         py: Python<'py>,
         id: String,
-        obs: Rows,
+        obs: &Bound<'_, PyAny>,
         state: Option<Vec<f32>>,
         explore: bool,
         t: u32,
     ) -> PyResult<Acted<'py>> {
-        let acted = self.0.call(py, move |worker| policy::act(worker, &PolicyId::new(id), &obs, state, explore, t))?;
+        let obs = column::of_python(obs)?;
+        let acted =
+            self.worker.call(py, move |worker| policy::act(worker, &PolicyId::new(id), obs, state, explore, t))?;
         acted.into_python(py)
     }
 
     fn get_state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let state = self.0.call(py, RolloutWorker::save)?;
+        let state = self.worker.call(py, RolloutWorker::save)?;
         Ok(PyBytes::new(py, &state))
     }
 
     fn set_state(&self, py: Python<'_>, state: Vec<u8>) -> PyResult<()> {
-        self.0.call(py, move |worker| worker.restore(&state))
+        let ready = Arc::clone(&self.ready);
+        self.worker.call(py, move |worker| {
+            worker.restore(&state)?;
+            // It precedes the restored state.
+            *lock(&ready) = None;
+            Ok::<_, Failure>(())
+        })
     }
 
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.end(py, |mut worker| worker.stop()).map(|_| ())
+        self.worker.end(py, |mut worker| worker.stop()).map(|_| ())
     }
 }
 

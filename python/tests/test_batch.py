@@ -77,7 +77,35 @@ class Batches(unittest.TestCase):
         self.assertEqual((multi.env_steps(), multi.agent_steps(), list(multi)), (6, 8, ["a", "b"]))
         self.assertEqual(pickle.loads(pickle.dumps(multi)), multi)
         self.assertEqual(concat_samples([multi, multi]).agent_steps(), 16)
+        self.assertEqual(one.as_multi_agent(), MultiAgentBatch({"default_policy": one}, 6))
         self.assertIs(MultiAgentBatch.wrap_as_needed({"default_policy": one}, 6), one)
+
+    def test_writes_into_a_policys_batch_reach_the_whole(self):
+        multi = concat_samples([MultiAgentBatch({"a": batch(), "b": batch()[:2]}, 6)])
+        multi["b"]["advantages"] = np.array([3.0, 4.0])
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(multi))["b"]["advantages"], [3, 4])
+        copied = multi.copy()
+        self.assertIsInstance(copied, MultiAgentBatch)
+        copied["a"]["obs"][0] = -1
+        np.testing.assert_array_equal(concat_samples([copied])["a"]["obs"][0], [-1, -1])
+        np.testing.assert_array_equal(multi["a"]["obs"][0], [0, 1])
+        self.assertNotEqual(copied, multi)
+        multi.policy_batches["c"] = batch()
+        self.assertEqual((multi.agent_steps(), pickle.loads(pickle.dumps(multi)).agent_steps()), (14, 14))
+
+    def test_values_do_not_depend_on_byte_order(self):
+        for dtype in ("f4", "f8", "i4", "i8"):
+            values = np.arange(6).reshape(3, 2)
+            one = SampleBatch(obs=values.astype(">" + dtype), rewards=values.astype("<" + dtype))
+            np.testing.assert_array_equal(one["obs"], values)
+            np.testing.assert_array_equal(one["obs"], one["rewards"])
+
+    def test_rows_of_bytes_keep_trailing_zeros(self):
+        one = SampleBatch(infos=[b"a\0\0", b"", b"\0"])
+        self.assertEqual(list(one["infos"]), [b"a\0\0", b"", b"\0"])
+        copied = SampleBatch(infos=[{}, {}, {}], rewards=[1.0, 2.0, 3.0]).copy()
+        copied["infos"] = [b"\0", b"b\0", b"c"]
+        self.assertEqual(list(copied[1:]["infos"]), [b"b\0", b"c"])
 
     def test_sequences(self):
         rows = SampleBatch({"obs": np.arange(5.0), "state_in_0": np.zeros((2, 3), np.float32)}, seq_lens=[2, 3])

@@ -49,8 +49,12 @@ class Vectors(unittest.TestCase):
         with self.assertRaises(gymnasium.error.ResetNeeded):
             envs.step([0, 0])
         envs.reset(seed=0)
-        with self.assertRaisesRegex(rollmesh.EnvError, "1 actions, not one for each of 2"):
+        with self.assertRaisesRegex(rollmesh.EnvError, r"actions has the shape \[1\]; give an array of the shape \[2\]"):
             envs.step([0])
+        with self.assertRaisesRegex(rollmesh.EnvError, r"the shape \[1, 2\]; give an array of the shape \[2\]"):
+            envs.step([[0, 1]])
+        with self.assertRaisesRegex(rollmesh.EnvError, "reset_mask"):
+            envs.reset(options={"reset_mask": np.array([True, False])})
         with self.assertRaisesRegex(rollmesh.Error, "NoSuchEnv"):
             rollmesh.make_vec("NoSuchEnv-v0")
 

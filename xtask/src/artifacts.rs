@@ -1,4 +1,4 @@
-//! What is built: the page, the binary with and without it, the wasm module.
+//! Build steps: the page, the binary with and without it, the wasm module.
 
 use std::{
     env, fs,
@@ -111,15 +111,13 @@ pub(crate) fn wheel_environment(job: &Job) -> Result<PathBuf> {
     let folder = target().join("xtask/wheel");
     // Wheels of earlier versions would be installed, too.
     let _ = fs::remove_dir_all(&folder);
-    let python = folder.join("venv/bin/python3");
     let mut build = command(tools::maturin_path());
     build.args(["build", "--locked", "--release", "--manifest-path"]).arg(root().join("python/Cargo.toml"));
     job.run(build.arg("--out").arg(folder.join("dist")))?;
     let wheel = fs::read_dir(folder.join("dist"))?.next().context("maturin wrote no wheel")??.path();
-    job.run(command("python3").args(["-m", "venv"]).arg(folder.join("venv")))?;
-    let mut install = command(&python);
-    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).arg(wheel).args(tools::GYMNASIUM);
-    job.run(&mut install)?;
+    let python = tools::virtual_env(job, &folder.join("venv"))?;
+    tools::pip_install(job, &python, &[wheel])?;
+    tools::pip_install(job, &python, &tools::GYMNASIUM)?;
     Ok(python)
 }
 

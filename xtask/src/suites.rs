@@ -177,7 +177,7 @@ pub(crate) fn clients(job: &Job) -> Result<()> {
 /// Environments of Python, with the interpreter of a virtual environment of ours.
 pub(crate) fn python_envs(job: &Job) -> Result<()> {
     // Of all default members, so that nothing is compiled again with other features.
-    job.run_tests(cargo().args(["test", "--locked", "--test", "python"]).env("VIRTUAL_ENV", tools::virtual_env()))
+    job.run_tests(cargo().args(["test", "--locked", "--test", "python"]).env("VIRTUAL_ENV", tools::gymnasium_env()))
 }
 
 /// The Python package in a fresh virtual environment; the examples of its documents among its tests.
@@ -192,8 +192,7 @@ pub(crate) fn wheel(job: &Job) -> Result<()> {
 /// The Python package with PyTorch and Stable-Baselines3.
 pub(crate) fn wheel_torch(job: &Job) -> Result<()> {
     let python = artifacts::wheel_environment(job)?;
-    let packages = ["torch", "stable-baselines3"];
-    job.run(command(&python).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(packages))?;
+    tools::pip_install(job, &python, &["torch", "stable-baselines3"])?;
     let mut tests = command(python);
     tests.arg("-P").arg(root().join("python/tests/long_torch.py")).env("ROLLMESH_ROOT", root());
     job.run_tests(tests.current_dir(target()))

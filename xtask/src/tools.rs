@@ -1,6 +1,7 @@
 //! The tools that the page and its tests need, with their versions, installed under the target directory.
 
 use std::{
+    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -119,48 +120,65 @@ const PYTHON: (u32, u32) = (3, 9);
 
 /// Makes sure that there is a Python; its standard library is enough.
 pub(crate) fn python(job: &Job) -> Result<()> {
-    let what_to_do = || format!("install Python {}.{} or newer as `python3`", PYTHON.0, PYTHON.1);
     if find("python3").is_none() {
-        apt_install(job, &["python3"]).with_context(what_to_do)?;
+        apt_install(job, &["python3"]).context("install Python as `python3`")?;
     }
-    let printed = job.output(command("python3").arg("--version")).with_context(what_to_do)?;
+    check_python(job, PYTHON)
+}
+
+/// Checks that `python3` is of this version or a newer one.
+fn check_python(job: &Job, oldest: (u32, u32)) -> Result<()> {
+    let what_to_do = format!("install Python {}.{} or newer as `python3`", oldest.0, oldest.1);
+    let printed = job.output(command("python3").arg("--version")).with_context(|| what_to_do.clone())?;
     let version = printed.trim().trim_start_matches("Python ");
     job.note(version);
     match python_version(version) {
-        Some(found) if found >= PYTHON => Ok(()),
-        _ => bail!("`python3` is {version}.\n  What to do: {}", what_to_do()),
+        Some(found) if found >= oldest => Ok(()),
+        _ => bail!("`python3` is {version}.\n  What to do: {what_to_do}"),
     }
 }
 
 /// What Python environments need, with their versions.
 pub(crate) const GYMNASIUM: [&str; 2] = ["gymnasium==1.4.0", "numpy>=2.0,<3"];
-/// The oldest Python that hosts environments: it has `-P`.
+/// The oldest Python that hosts environments, for which it has `-P`, and that loads the Python package.
 const HOST_PYTHON: (u32, u32) = (3, 11);
 
+/// Makes sure that there is a virtual environment with pip, and returns its interpreter.
+pub(crate) fn virtual_env(job: &Job, folder: &Path) -> Result<PathBuf> {
+    check_python(job, HOST_PYTHON)?;
+    let python = folder.join("bin/python3");
+    // With the folder that pip is in.
+    let printed = job.output(command(&python).args(["-m", "pip", "--version"]));
+    if printed.is_ok_and(|printed| printed.contains(&*folder.to_string_lossy())) {
+        return Ok(python);
+    }
+    // Without `ensurepip`, which Debian packages separately, or interrupted, `venv` leaves a folder without pip.
+    let _ = fs::remove_dir_all(folder);
+    if job.output(command("python3").args(["-c", "import ensurepip"])).is_err() {
+        apt_install(job, &["python3-venv"])
+            .context("install `ensurepip` for `python3`; Debian's package is python3-venv")?;
+    }
+    job.run(command("python3").args(["-m", "venv"]).arg(folder))?;
+    Ok(python)
+}
+
+/// Installs Python packages in a virtual environment.
+pub(crate) fn pip_install(job: &Job, python: &Path, packages: &[impl AsRef<OsStr>]) -> Result<()> {
+    let mut install = command(python);
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(packages);
+    job.run(&mut install).context("pip installed nothing; this needs the registry of Python packages")
+}
+
 /// Where Python's packages for tests are.
-pub(crate) fn virtual_env() -> PathBuf {
+pub(crate) fn gymnasium_env() -> PathBuf {
     tools().join("python")
 }
 
 /// Gymnasium in a virtual environment.
 pub(crate) fn gymnasium(job: &Job) -> Result<()> {
+    pip_install(job, &virtual_env(job, &gymnasium_env())?, &GYMNASIUM)?;
     job.note(GYMNASIUM[0]);
-    let version = job.output(command("python3").arg("--version"))?;
-    if python_version(version.trim().trim_start_matches("Python ")).is_none_or(|found| found < HOST_PYTHON) {
-        bail!(
-            "`python3` is {}.\n  What to do: install Python {}.{} or newer",
-            version.trim(),
-            HOST_PYTHON.0,
-            HOST_PYTHON.1
-        );
-    }
-    let folder = virtual_env();
-    if !folder.join("bin/python3").is_file() {
-        job.run(command("python3").args(["-m", "venv"]).arg(&folder))?;
-    }
-    let mut install = command(folder.join("bin/python3"));
-    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(GYMNASIUM);
-    job.run(&mut install).context("Gymnasium could not be installed; this needs the registry of Python packages")
+    Ok(())
 }
 
 /// What builds the Python package, with its version.
@@ -172,14 +190,9 @@ pub(crate) fn maturin_path() -> PathBuf {
 }
 
 pub(crate) fn maturin(job: &Job) -> Result<()> {
+    pip_install(job, &virtual_env(job, &tools().join("maturin"))?, &[MATURIN])?;
     job.note(MATURIN);
-    let folder = tools().join("maturin");
-    if !folder.join("bin/python3").is_file() {
-        job.run(command("python3").args(["-m", "venv"]).arg(&folder))?;
-    }
-    let mut install = command(folder.join("bin/python3"));
-    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", MATURIN]);
-    job.run(&mut install).context("maturin could not be installed; this needs the registry of Python packages")
+    Ok(())
 }
 
 /// From `3.11.7`.

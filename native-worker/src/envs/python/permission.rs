@@ -1,4 +1,4 @@
-//! Which Python environments may run on this machine, and with which interpreter: what its own command line says.
+//! Permission to run Python environments on this machine, and their interpreter: settings of its own command line.
 
 use std::{
     env,
@@ -12,9 +12,9 @@ use std::{
 use glob::Pattern;
 use rollmesh_core::env::EnvError;
 
-/// The variable that tells child processes what may run.
+/// The variable with the permitted environments, for child processes.
 pub(crate) const ALLOW_VARIABLE: &str = "ROLLMESH_ALLOW_PYTHON";
-/// The variable that tells child processes the interpreter.
+/// The variable with the interpreter, for child processes.
 pub(crate) const INTERPRETER_VARIABLE: &str = "ROLLMESH_PYTHON";
 
 /// Names of Python environments, with `*` for any characters but a colon.
@@ -95,7 +95,7 @@ impl fmt::Display for PythonPermission {
     }
 }
 
-/// What this machine says of Python environments. [`main_with`](crate::main_with) takes it from the command line; a program
+/// This machine's settings for Python environments. [`main_with`](crate::main_with) takes it from the command line; a program
 /// that samples by itself installs it, and knows the environments by the registry of [`native`](crate::native):
 ///
 /// ```no_run
@@ -121,7 +121,7 @@ pub struct PythonSettings {
 static SETTINGS: RwLock<Option<PythonSettings>> = RwLock::new(None);
 
 impl PythonSettings {
-    /// Those of this process: what was [installed](Self::install), else what the process that started it said in
+    /// Returns the settings of this process: the [installed](Self::install) ones, else those that its parent process set in
     /// `ROLLMESH_ALLOW_PYTHON` and `ROLLMESH_PYTHON`.
     #[must_use]
     pub fn of_process() -> Self {
@@ -142,7 +142,7 @@ impl PythonSettings {
         }
         Err(EnvError::Unavailable(format!(
             "the Python environment '{name}' may not run on this machine: start this program with --allow-python \
-             '{name}' if it may"
+             '{name}', or call rollmesh.allow_python('{name}') in Python, if it may"
         )))
     }
 
@@ -161,7 +161,7 @@ impl PythonSettings {
 /// Variables that decide which code an interpreter runs.
 const CODE_VARIABLES: [&str; 5] = ["PATH", "PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "LD_LIBRARY_PATH"];
 
-/// Returns the variables that child processes of the program get, over anything that a run's settings say.
+/// Returns the variables that child processes of the program get, in place of those in a run's settings.
 pub(crate) fn child_environs() -> Vec<(&'static str, OsString)> {
     let settings = PythonSettings::of_process();
     let program = settings.program().into_os_string();
