@@ -5,8 +5,6 @@
 mod attaching;
 mod attack;
 mod browser;
-#[path = "../../../native-worker/tests/support/cases.rs"]
-mod cases;
 mod clients;
 mod dashboard;
 mod data_files;
@@ -16,7 +14,6 @@ mod evaluating;
 mod evaluations;
 mod front;
 mod group;
-mod matrix;
 mod program;
 mod runs;
 mod training;
