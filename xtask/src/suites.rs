@@ -202,6 +202,8 @@ pub(crate) fn wheel_torch(job: &Job) -> Result<()> {
 pub(crate) fn chromium(job: &Job) -> Result<()> {
     let mut tests = wasm_tests()?;
     tests.env("WASM_BINDGEN_USE_DEDICATED_WORKER", "1");
+    // Seconds for all tests of a module together: those that learn take some.
+    tests.env("WASM_BINDGEN_TEST_TIMEOUT", "300");
     job.run_tests(Chromium::locate()?.export(&mut tests))
 }
 
