@@ -1,9 +1,8 @@
 //! A run in one thread: its leases, the worker that makes their rows, and its learner. No hub, no sockets, no files.
 
 use rollmesh_core::{
-    batch::SlotFragment,
     group::{BeginError, GroupCommand, WorkerProfile},
-    hub::{BatchWork, RunEnd, RunLoop, RunLoopError, TrainBatchError},
+    hub::{BatchWork, RunEnd, RunLoop, RunLoopConfig, RunLoopError, TrainBatchError},
     ids::WorkerId,
     kernels::Kernels,
     protocol::message::{EnvTrace, Iteration},
@@ -106,7 +105,7 @@ impl InlineRun {
         let builder = || RolloutWorkerBuilder::new(registry.clone()).kernels(kernels);
         let parts = builder().learning_parts(&config)?;
         let LearningStart { learners, config: start, .. } = LearningStart::new(&config, parts, None)?;
-        let mut state = RunLoop::new(rollmesh_core::hub::RunLoopConfig { number, ..start }, now)?;
+        let mut state = RunLoop::new(RunLoopConfig { number, ..start }, now)?;
         let mut runner = SlotRunner::new(&config, builder())?;
         runner.set_weights(state.weights())?;
         state.group.handle_joined(WORKER, WorkerProfile { progress_timeout: Micros(u64::MAX) }, now);
@@ -188,7 +187,9 @@ impl InlineRun {
                     self.runner.begin(lease)?;
                 }
                 GroupCommand::Revoke { lease, .. } => {
-                    self.runner.abandon();
+                    if self.runner.lease() == Some(lease) {
+                        self.runner.abandon();
+                    }
                     self.state.group.handle_refused(WORKER, lease, "revoked", now);
                 }
                 GroupCommand::Dismiss { .. } => {}
@@ -199,7 +200,7 @@ impl InlineRun {
 
     fn learn(&mut self, work: BatchWork, now: Micros) -> Result<InlineWork, InlineRunError> {
         let BatchWork::Learn { batch, fragments } = work else { return Ok(InlineWork::Paused) };
-        self.trace = self.state.trace(&fragments as &[SlotFragment]);
+        self.trace = self.state.trace(&fragments);
         let learned = self.learners.learn(batch, results_before(&self.state))?;
         self.state.handle_learned(learned.weights, now);
         let stats = UpdateStats::mean_of(learned.infos.values());

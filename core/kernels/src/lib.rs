@@ -1,8 +1,9 @@
 //! The hot loops, as generic functions without intrinsics, and the table through which they are called.
 //!
 //! Every function here is `#[inline(always)]`, sums in one fixed order and uses no fused multiply-add, so an
-//! instantiation for any vector width gives the same bits. A shell instantiates them inside functions compiled for
-//! wider vectors and hands in its own [`Kernels`]; [`Kernels::PORTABLE`] is the default.
+//! instantiation for any vector width gives the same bits. [`Kernels::PORTABLE`] is for the target's baseline; with the feature
+//! `std` the module `wide` has tables for wider vectors. This is a crate of its own so that it can be optimised where nothing
+//! else is, in debug builds and in small modules for the browser.
 //!
 //! ```
 //! use rollmesh_kernels::{CartPoleState, Kernels};
@@ -14,9 +15,6 @@
 //! assert!(x_dot[0] > 0.0 && theta_dot[0] < 0.0 && !terminateds[0]);
 //! ```
 
-//!
-//! They are a crate of their own so that they can be optimised where nothing else is, in debug builds and in small modules
-//! for the browser.
 #![cfg_attr(not(feature = "std"), no_std)]
 #![deny(unsafe_code)]
 #![warn(missing_docs)]

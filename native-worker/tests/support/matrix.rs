@@ -46,7 +46,7 @@ enum Disturbance {
     None,
     /// The operator removes and adds a worker, in turn.
     Rescaled,
-    /// One of two workers is killed, until so many were killed while they held a lease.
+    /// Kills one of two workers again and again, until this number of them died while they held a lease.
     Killed(u32),
 }
 
