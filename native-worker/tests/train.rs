@@ -87,11 +87,11 @@ async fn the_number_of_workers_does_not_show_in_the_weights() {
 }
 
 /// `train` with a number of workers; its summary without what depends on how fast they are.
-async fn summary_of(env: &str, workers: u32) -> Value {
+async fn summary_of(env: &str, more: &str, workers: u32) -> Value {
     let directory = tempfile::tempdir().unwrap();
     let settings = format!(
         "train --env {env} --workers {workers} --num-slots 6 --rollout-fragment-length 16 --hidden 16,16 --seed 1 \
-         --max-env-steps 480 --no-dashboard --json --run-dir"
+         --max-env-steps 480 --no-dashboard --json{more} --run-dir"
     );
     let run_dir = directory.path().join("run").into_os_string();
     let finished = Process::start(settings.split(' ').map(Into::into).chain([run_dir])).finish_with(0).await;
@@ -105,11 +105,14 @@ async fn summary_of(env: &str, workers: u32) -> Value {
 
 #[tokio::test]
 async fn zero_workers_sample_in_process_with_the_same_bits() {
-    for env in ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"] {
-        let in_process = summary_of(env, 0).await;
+    let in_processes = " --set remote_worker_envs=true";
+    let cases = ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"].map(|env| (env, ""));
+    let cases = cases.into_iter().chain(["FrozenLake-v1", "MultiAgentCartPole-v1"].map(|env| (env, in_processes)));
+    for (env, more) in cases {
+        let in_process = summary_of(env, more, 0).await;
         assert_eq!(in_process["env_steps"], 480, "{in_process}");
         for workers in 1..=3 {
-            assert_eq!(summary_of(env, workers).await, in_process, "{workers} workers");
+            assert_eq!(summary_of(env, more, workers).await, in_process, "{env}{more} with {workers} workers");
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Environments and policies of every kind over leases: one weights hash for any number of workers, those that come, go and
 //! are killed included.
 
+use std::time::Duration;
+
 use rollmesh::{
     Registry,
     hub::Hub,
-    train::{RunConfig, RunEnd, Summary},
+    train::{RunConfig, RunEnd, RunRequest, Summary},
 };
 use rollmesh_core::{
     config::Config,
@@ -52,6 +54,8 @@ enum Disturbance {
 
 /// Updates between two disturbances.
 const PAUSE: u64 = 3;
+/// The least time of an update in a run that is disturbed: one that learns at once would be over before its first disturbance.
+const PACE: Duration = Duration::from_millis(50);
 
 /// Returns what comes of a run, and how many workers were killed while they held a lease: after their death env steps of
 /// leases had expired.
@@ -59,7 +63,8 @@ async fn train(registry: &Registry, config: RunConfig, disturbance: Disturbance)
     let mut hub = TestHub::start_by("127.0.0.1:0", |config| async { Hub::start(config, registry).await }).await;
     let has_equal_fragments = config.rollout.has_equal_fragments();
     let mut num_workers = config.num_workers;
-    let mut summary = hub.train(config.into()).await;
+    let pace = if disturbance == Disturbance::None { Duration::ZERO } else { PACE };
+    let mut summary = hub.train(RunRequest { pace, ..config.into() }).await;
     let mut status = hub.hub.status();
     let (mut expired, mut lost, mut next) = (0, 0, PAUSE);
     // A worker that stands still and is to be killed with a lease, whether the last kill has not yet shown in the ledger,

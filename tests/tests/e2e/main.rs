@@ -5,6 +5,8 @@
 mod attaching;
 mod attack;
 mod browser;
+#[path = "../../../native-worker/tests/support/cases.rs"]
+mod cases;
 mod clients;
 mod dashboard;
 mod data_files;
@@ -14,6 +16,7 @@ mod evaluating;
 mod evaluations;
 mod front;
 mod group;
+mod matrix;
 mod program;
 mod runs;
 mod training;
