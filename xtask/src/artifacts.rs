@@ -42,7 +42,9 @@ pub(crate) fn dist(job: &Job) -> Result<()> {
     fs::rename(binary_path(), dist_path()).with_context(|| format!("cannot write {}", dist_path().display()))
 }
 
-pub(crate) const RELEASE: [&str; 7] = ["build", "--locked", "--release", "--package", "rollmesh", "--bin", "rollmesh"];
+/// The binary, from dependencies with the features that the Python package wants of them: these are compiled once for both.
+const RELEASE: [&str; 9] =
+    ["build", "--locked", "--release", "--package", "rollmesh", "--package", "rollmesh-python", "--bin", "rollmesh"];
 
 pub(crate) fn page_path() -> PathBuf {
     root().join("dist")

@@ -59,7 +59,12 @@ fn build() -> Result<PathBuf> {
         succeed(command("git").args(add).arg(&src).arg(COMMIT))
             .with_context(|| format!("cannot check out {COMMIT}; a shallow clone needs `git fetch --unshallow`"))?;
     }
-    succeed(cargo().args(artifacts::RELEASE).current_dir(&src).env("CARGO_TARGET_DIR", &target))?;
+    succeed(
+        cargo()
+            .args(["build", "--locked", "--release", "--package", "rollmesh", "--bin", "rollmesh"])
+            .current_dir(&src)
+            .env("CARGO_TARGET_DIR", &target),
+    )?;
     Ok(binary)
 }
 
