@@ -78,6 +78,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
         name: args.name.clone(),
         device: args.device.to_string(),
         kernels: args.kernels.table().map_err(Failure::usage)?,
+        takes_host_settings: args.until_stdin_closes,
         evaluating: None,
     };
     let runtime = runtime(1)?;

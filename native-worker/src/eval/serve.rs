@@ -151,6 +151,7 @@ impl Host {
             name: name.into(),
             device: "cpu".into(),
             kernels: kernels::AUTO,
+            takes_host_settings: false,
             evaluating: Some(evaluating),
         };
         let (stays, leave) = tokio::sync::watch::channel(false);

@@ -71,6 +71,7 @@ impl Actor {
             name: "in-process".into(),
             device: "cpu".into(),
             kernels: self.kernels,
+            takes_host_settings: true,
             evaluating: None,
         };
         let (registry, events) = (self.registry.clone(), self.children.events.clone());

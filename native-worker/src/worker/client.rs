@@ -56,6 +56,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) name: String,
     pub(crate) device: String,
     pub(crate) kernels: Kernels,
+    /// Whether the hub may name files and environment variables of this machine: it is the process that started this one.
+    pub(crate) takes_host_settings: bool,
     /// It evaluates under its name instead of sampling.
     pub(crate) evaluating: Option<Evaluating>,
 }
@@ -149,12 +151,14 @@ pub(crate) async fn run(
             Ok(socket) => {
                 // Environments need not be able to move between threads: the session is made where it works.
                 let (registry, kernels, evaluating) = (registry.clone(), config.kernels, config.evaluating.clone());
+                let takes_host_settings = config.takes_host_settings;
                 let changes = evaluating.as_ref().map(|evaluating| evaluating.changes.clone());
                 let joined = evaluating.as_ref().map(|evaluating| evaluating.joined.clone());
                 let session = move || {
                     let session = WorkerSession::new(identity, registry.clone(), kernels)
                         .with_workers(move || native_builder(registry.clone()).kernels(kernels))
                         .with_guard(catch_panics);
+                    let session = if takes_host_settings { session.with_host_settings() } else { session };
                     match evaluating {
                         Some(evaluating) => session.with_evaluator((evaluating.evaluator)()),
                         None => session,

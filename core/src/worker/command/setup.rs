@@ -5,6 +5,7 @@ use crate::{
     ids::CallId,
     prelude::*,
     protocol::{Kind, Message, message},
+    run::RunConfig,
     worker::{RolloutConfig, WorkerPlace},
 };
 
@@ -49,6 +50,15 @@ impl WorkerSetup {
         let config = config.map_err(|why| CommandError::malformed("the settings are wrong", why))?;
         let &message::WorkerSetup { worker_index, num_workers, recreated_worker, in_evaluation, .. } = message;
         Ok(Self { config, place: WorkerPlace { worker_index, num_workers, recreated_worker, in_evaluation } })
+    }
+
+    /// Checks that the settings name no files, folders and environment variables, which belong to the worker's machine.
+    ///
+    /// # Errors
+    /// [`CommandErrorKind::Malformed`], which names the first that they do.
+    pub fn refuse_host_settings(&self) -> Result<(), CommandError> {
+        let found = RunConfig { rollout: self.config.clone(), ..RunConfig::default() }.refuse_host_settings();
+        found.map_err(|why| CommandError::malformed("the settings are wrong", why))
     }
 
     const MAX_CONFIG_BYTES: usize = Kind::WorkerSetup.body_cap() as usize - 64;

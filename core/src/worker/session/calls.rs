@@ -20,6 +20,8 @@ const MAX_WAITING_BYTES: usize = 256 << 20;
 /// The calls of a session, and the worker that they are for.
 pub(super) struct Calls {
     worker: CalledWorker,
+    /// Whether settings may name files, folders and environment variables of this machine.
+    takes_host_settings: bool,
     waiting: VecDeque<(CallId, Task)>,
     bytes: usize,
     /// When it was last told that a call is worked on.
@@ -64,7 +66,11 @@ impl Calls {
     }
 
     pub(super) fn new(worker: CalledWorker) -> Self {
-        Self { worker, waiting: VecDeque::new(), bytes: 0, reported: Micros(0) }
+        Self { worker, takes_host_settings: false, waiting: VecDeque::new(), bytes: 0, reported: Micros(0) }
+    }
+
+    pub(super) fn take_host_settings(&mut self) {
+        self.takes_host_settings = true;
     }
 
     pub(super) fn set_guard(&mut self, guard: Guard) {
@@ -102,8 +108,7 @@ impl Calls {
         self.bytes = self.bytes.saturating_sub(task.bytes());
         let command = match task {
             Task::SetUp(setup) => {
-                let made = WorkerSetup::read(&setup).and_then(|setup| self.worker.set_up(&setup));
-                return Some(Advanced::Done((call, made)));
+                return Some(Advanced::Done((call, self.made(&setup))));
             }
             Task::Command(body) => WorkerCommand::decode(&body),
             Task::Sample => Ok(WorkerCommand::Sample),
@@ -120,6 +125,14 @@ impl Calls {
             Err(error) => Err(error),
         };
         Some(Advanced::Done((call, result)))
+    }
+
+    fn made(&mut self, setup: &message::WorkerSetup) -> Result<WorkerAnswer, CommandError> {
+        let setup = WorkerSetup::read(setup)?;
+        if !self.takes_host_settings {
+            setup.refuse_host_settings()?;
+        }
+        self.worker.set_up(&setup)
     }
 
     /// A part of a sample was made, which takes a round of the environments at least.

@@ -206,6 +206,15 @@ impl WorkerSession {
         self
     }
 
+    /// Lets the settings that a hub sends for called workers name files, folders and environment variables of this machine.
+    /// For a worker whose hub is the process that started it; others refuse such settings by name. Comes after
+    /// [`with_workers`](Self::with_workers).
+    #[must_use]
+    pub fn with_host_settings(mut self) -> Self {
+        self.calls.take_host_settings();
+        self
+    }
+
     /// Makes this a worker that evaluates under its name: it answers calls with this, and takes no part in runs.
     #[must_use]
     pub fn with_evaluator(mut self, evaluator: Box<dyn Evaluates>) -> Self {
