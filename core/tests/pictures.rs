@@ -197,7 +197,7 @@ fn every_multi_agent_environment_has_its_golden_pictures() {
     let names: Vec<_> = registry.iter_multi_agent().map(|spec| spec.name.as_str()).collect();
     assert_eq!(names, GOLDEN_MULTI_AGENT.map(|(name, ..)| name));
     let found = GOLDEN_MULTI_AGENT.map(|(name, ..)| {
-        let maker = || EnvMaker::multi_agent(registry.multi_agent(name).unwrap());
+        let maker = || EnvMaker::multi_agent(&registry.multi_agent(name).unwrap());
         let mut pictures = Vec::new();
         let seen = play_in_process(maker(), |envs| {
             let mut frame = if pictures.is_empty() { used_frame() } else { Frame::new() };

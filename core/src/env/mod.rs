@@ -84,7 +84,8 @@ pub use external::{ExternalEpisodes, ExternalError};
 pub use lane::Lane;
 pub use multi_agent::MultiAgentEnv;
 pub use registry::{
-    EnvFactory, EnvRegistry, EnvResolver, EnvSpaces, EnvSpec, MultiAgentFactory, MultiAgentSpec, UnknownEnv,
+    EnvFactory, EnvRegistry, EnvResolver, EnvSpaces, EnvSpec, MultiAgentFactory, MultiAgentSpec, ResolvedEnv,
+    UnknownEnv,
 };
 pub use render::Frame;
 pub use snapshot::{SnapshotReader, put_rows};

@@ -8,7 +8,16 @@ pub type EnvFactory = Arc<dyn Fn(&[EnvContext], Kernels) -> Result<Box<dyn AnyVe
 
 /// Describes environments that are not listed, by what their names say, such as `gym:CartPole-v1`. `None` for a name that
 /// it does not know.
-pub type EnvResolver = Arc<dyn Fn(&str) -> Option<EnvSpec> + Send + Sync>;
+pub type EnvResolver = Arc<dyn Fn(&str) -> Option<ResolvedEnv> + Send + Sync>;
+
+/// An environment that an [`EnvResolver`] knows by its name.
+#[derive(Clone, Debug)]
+pub enum ResolvedEnv {
+    /// With one agent.
+    SingleAgent(EnvSpec),
+    /// With several agents.
+    MultiAgent(MultiAgentSpec),
+}
 
 /// A registered environment.
 #[derive(Clone)]
@@ -238,10 +247,13 @@ impl EnvRegistry {
         self.multi_agent.insert(spec.name.clone(), spec);
     }
 
-    /// Looks an environment with several agents up.
+    /// Returns the environment with several agents of this name, first among the registered ones.
     #[must_use]
-    pub fn multi_agent(&self, name: &str) -> Option<&MultiAgentSpec> {
-        self.multi_agent.get(name)
+    pub fn multi_agent(&self, name: &str) -> Option<MultiAgentSpec> {
+        self.multi_agent.get(name).cloned().or_else(|| match self.resolve(name)? {
+            ResolvedEnv::MultiAgent(spec) => Some(spec),
+            ResolvedEnv::SingleAgent(_) => None,
+        })
     }
 
     /// All environments with several agents by name.
@@ -249,16 +261,23 @@ impl EnvRegistry {
         self.multi_agent.values()
     }
 
-    /// Looks an environment with one agent up, first among the registered ones.
+    /// Returns the environment with one agent of this name, first among the registered ones.
     ///
     /// # Errors
     /// [`UnknownEnv`], which lists what there is.
     pub fn spec(&self, name: &str) -> Result<EnvSpec, UnknownEnv> {
-        let resolve = || self.resolver.as_ref().and_then(|resolver| resolver(name));
+        let resolve = || match self.resolve(name)? {
+            ResolvedEnv::SingleAgent(spec) => Some(spec),
+            ResolvedEnv::MultiAgent(_) => None,
+        };
         self.specs.get(name).cloned().or_else(resolve).ok_or_else(|| UnknownEnv {
             name: name.chars().take(64).collect(),
             known: self.specs.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
         })
+    }
+
+    fn resolve(&self, name: &str) -> Option<ResolvedEnv> {
+        self.resolver.as_ref().and_then(|resolver| resolver(name))
     }
 
     /// All environments by name.

@@ -127,7 +127,7 @@ fn make_env(
                 None => Ok(envs),
             }
         }
-        RegisteredEnv::MultiAgent(spec) => make(EnvMaker::multi_agent(spec)),
+        RegisteredEnv::MultiAgent(spec) => make(EnvMaker::multi_agent(&spec)),
         RegisteredEnv::Base(factory) => factory(&contexts, kernels),
     }
 }

@@ -254,8 +254,8 @@ fn weights_act_and_drawn_actions_are_others_than_the_most_likely() {
 fn all_agents_act_and_are_paid_together_or_one_by_one() {
     let envs = EnvRegistry::builtin();
     let play = |name: &str, key: &str| {
-        let spec: &MultiAgentSpec = envs.multi_agent(name).unwrap();
-        let env = InProcess::new(EnvMaker::multi_agent(spec), starts(2), 1)?;
+        let spec: MultiAgentSpec = envs.multi_agent(name).unwrap();
+        let env = InProcess::new(EnvMaker::multi_agent(&spec), starts(2), 1)?;
         let options = EvaluatorOptions { reward_key: key.parse().unwrap(), ..EvaluatorOptions::default() };
         let action = Evaluator::policy_spaces(&env, &options)?.action;
         let policy = Box::new(RandomPolicy::for_space(&action, 4)?);
@@ -265,7 +265,7 @@ fn all_agents_act_and_are_paid_together_or_one_by_one() {
     };
     let agents: Vec<String> = {
         let env =
-            InProcess::new(EnvMaker::multi_agent(envs.multi_agent("RockPaperScissors-v0").unwrap()), starts(1), 1);
+            InProcess::new(EnvMaker::multi_agent(&envs.multi_agent("RockPaperScissors-v0").unwrap()), starts(1), 1);
         env.unwrap().agents().iter().map(|agent| agent.to_string()).collect()
     };
     let together: Evaluation = play("RockPaperScissors-v0", "reward").unwrap();

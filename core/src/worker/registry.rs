@@ -80,7 +80,7 @@ pub enum RegisteredEnv<'a> {
     /// One agent in each.
     SingleAgent(EnvSpec),
     /// Several agents in each.
-    MultiAgent(&'a MultiAgentSpec),
+    MultiAgent(MultiAgentSpec),
     /// Of the user's own shape.
     Base(&'a BaseEnvFactory),
 }

@@ -4,6 +4,7 @@
 #![cfg(target_os = "linux")]
 
 mod failures;
+mod games;
 mod runs;
 mod same;
 mod spaces;
@@ -16,7 +17,7 @@ use std::{path::Path, sync::Once};
 use rollmesh::{Registry, envs::PythonSettings, native};
 use rollmesh_core::{
     config::Config,
-    env::{AnyVectorEnv, EnvContext, EnvError, EnvSpec, ProcessLimits},
+    env::{AnyVectorEnv, EnvContext, EnvError, EnvRegistry, EnvSpec, ProcessLimits},
     ids::HomeIndex,
     kernels::Kernels,
 };
@@ -34,9 +35,14 @@ fn lab() -> String {
 
 /// A Python environment in this process, as any program knows it once it may run.
 fn spec(name: &str) -> EnvSpec {
+    registry().spec(name).unwrap()
+}
+
+/// The environments of a program where those of the lab may run.
+fn registry() -> EnvRegistry {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        let allowed = "gym:*,gym:lab:*,py:lab".parse().unwrap();
+        let allowed = "gym:*,gym:lab:*,pettingzoo:*,pettingzoo:lab:*,py:lab".parse().unwrap();
         // The lab lies beside this file, so a shell that says where stands in for the interpreter.
         let script = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python-with-lab");
         let text = format!("#!/bin/sh\nPYTHONPATH={} exec {} \"$@\"\n", lab(), interpreter().display());
@@ -44,7 +50,7 @@ fn spec(name: &str) -> EnvSpec {
         std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         PythonSettings { allowed, interpreter: Some(script) }.install();
     });
-    native(Registry::builtin()).envs.spec(name).unwrap()
+    native(Registry::builtin()).envs
 }
 
 fn context(config: &str) -> EnvContext {

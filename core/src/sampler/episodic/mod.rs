@@ -60,7 +60,7 @@ use crate::{
 /// let spec = registry.multi_agent("RockPaperScissors-v0").expect("a built-in environment");
 /// let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 });
 /// let start = EnvStart { slot: SlotId(0), episode: 0, context };
-/// let envs = InProcess::new(EnvMaker::multi_agent(spec), vec![start], 7)?;
+/// let envs = InProcess::new(EnvMaker::multi_agent(&spec), vec![start], 7)?;
 ///
 /// let options = SamplerOptions { fragment_length: 20, single_agent: false, ..SamplerOptions::new(vec![(SlotId(0), 0)]) };
 /// let mut sampler = Episodic::new(options, Box::new(envs))?;

@@ -49,7 +49,7 @@ impl RolloutWorkerBuilder {
         let Some(name) = &self.config.env else { return Ok(None) };
         Ok(Some(match self.registry.env(name)? {
             RegisteredEnv::SingleAgent(spec) => EnvSource::of_spec(&spec),
-            RegisteredEnv::MultiAgent(spec) => EnvSource::of_multi_agent_spec(spec),
+            RegisteredEnv::MultiAgent(spec) => EnvSource::of_multi_agent_spec(&spec),
             RegisteredEnv::Base(factory) => EnvSource::Base(factory.clone()),
         }))
     }

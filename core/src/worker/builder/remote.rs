@@ -93,7 +93,7 @@ impl RemoteEnvSpec {
     pub fn make(&self, registry: &Registry, kernels: Kernels) -> Result<(InProcess, bool), SetupError> {
         let source = match registry.env(&self.env)? {
             RegisteredEnv::SingleAgent(spec) => EnvSource::of_spec(&spec),
-            RegisteredEnv::MultiAgent(spec) => EnvSource::of_multi_agent_spec(spec),
+            RegisteredEnv::MultiAgent(spec) => EnvSource::of_multi_agent_spec(&spec),
             RegisteredEnv::Base(_) => return Err(super::conflict(SetupError::OWN_SHAPE)),
         };
         let env = self.make_one(source.clone(), kernels)?;

@@ -135,7 +135,7 @@ fn guarded_environments_behave_as_before() {
     }
     check_env(&registry.spec("CartPole-v1").unwrap(), 2).unwrap();
     assert_eq!(registry.iter_multi_agent().len(), EnvRegistry::builtin().iter_multi_agent().len());
-    check_multi_agent_env(registry.multi_agent("MultiAgentTrafficGrid-v0").unwrap(), 1).unwrap();
+    check_multi_agent_env(&registry.multi_agent("MultiAgentTrafficGrid-v0").unwrap(), 1).unwrap();
     // Whoever looks for its type finds it.
     let context = EnvContext::new(HomeIndex { worker_index: 1, vector_index: 0 });
     let mut env = registry.spec("CartPole-v1").unwrap().make(&[context], Kernels::PORTABLE).unwrap();

@@ -1,7 +1,8 @@
 """The host of Python environments: makes and steps them as the rollmesh program asks that started it.
 
 Messages are those of rollmesh's environment processes: number (8 bytes), length of the body (4), kind (1), three zeros, body.
-An order (MAKE) makes environments of one kind, its lanes. RESET and STEP name an order and lanes; rows are little-endian.
+An order (MAKE) makes environments of one kind, its lanes, or a game of PettingZoo. RESET and STEP name an order and lanes; rows
+are little-endian. Actions and turns of a game are in the form that rollmesh's core gives rows and turns of several agents.
 What environments print goes to standard error.
 """
 
@@ -9,6 +10,7 @@ import faulthandler
 import importlib
 import json
 import os
+import re
 import select
 import signal
 import struct
@@ -22,6 +24,9 @@ MADE, TURN, PICTURE, FAILED = range(1, 5)
 # Element types that rows do not have, and those that hold all their numbers.
 WIDER = {"float16": "float32", "int8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64"}
 SAME = {"float32", "float64", "int32", "int64", "uint8", "bool"}
+# Their numbers in rows of several agents.
+NUMBERS = {"float32": 1, "float64": 2, "int32": 3, "int64": 4, "uint8": 5, "bool": 6}
+TERMINATED, TRUNCATED = 1, 2
 
 
 class Refused(Exception):
@@ -254,10 +259,18 @@ def factory_of(name, config):
             missing = (ImportError, error.UnregisteredEnv, error.DependencyNotInstalled)
             return lambda: gymnasium.make(rest, **{"disable_env_checker": True, **config}), missing, here
         module, _, factory = rest.partition(":")
+        if kind == "pettingzoo" and not factory:
+            if not re.fullmatch(r"\w+/\w+", rest):
+                raise Unavailable(f"{name} is no game of PettingZoo: write it as pettingzoo:classic/tictactoe_v3")
+            module = importlib.import_module(f"pettingzoo.{rest.replace('/', '.')}")
+            make = getattr(module, "parallel_env", None) or module.env
+            return lambda: make(**config), ImportError, here
         made = getattr(importlib.import_module(module), factory)
         # What a module has imported is not its own: permission for a module must not be one for subprocess.
         home = getattr(made, "__module__", None) or ""
-        if factory.startswith("_") or home.partition(".")[0] != module.partition(".")[0]:
+        # A game that acts at once is made of one that acts in turn by a function of PettingZoo's.
+        homes = {module.partition(".")[0]} | ({"pettingzoo"} if kind == "pettingzoo" else set())
+        if factory.startswith("_") or home.partition(".")[0] not in homes:
             raise Unavailable(
                 f"{name} is no factory of {module}: it is defined in {home or 'no module'}; "
                 "write a function in your own module that makes the environment"
@@ -267,17 +280,30 @@ def factory_of(name, config):
         raise Unavailable(f"{name} cannot be made {here}: {described(error)}") from error
 
 
+def made_by(order):
+    """The environments of an order."""
+    make, missing, here = factory_of(order["env"], order["config"])
+    try:
+        return [make() for _ in range(order["lanes"])]
+    except missing as error:
+        raise Unavailable(f"{order['env']} cannot be made {here}: {described(error)}") from error
+
+
+def picture_of(env):
+    """Width, height and pixels of an environment that was made to render arrays, else nothing."""
+    if getattr(getattr(env, "unwrapped", env), "render_mode", None) != "rgb_array":
+        return b""
+    picture = np.asarray(env.render())
+    if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
+        return b""
+    return struct.pack("<II", picture.shape[1], picture.shape[0]) + picture.tobytes()
+
+
 class Order:
     """Environments of one kind."""
 
     def __init__(self, order):
-        make, missing, here = factory_of(order["env"], order["config"])
-        self.envs = []
-        try:
-            for _ in range(order["lanes"]):
-                self.envs.append(make())
-        except missing as error:
-            raise Unavailable(f"{order['env']} cannot be made {here}: {described(error)}") from error
+        self.envs = made_by(order)
         env = self.envs[0]
         if isinstance(env, gymnasium.vector.VectorEnv) or not hasattr(env, "step"):
             raise Refused(f"{type(env).__name__} is not a single environment with reset and step")
@@ -326,18 +352,127 @@ class Order:
         return rows.tobytes() + struct.pack(f"<{count}d", *rewards) + ends
 
     def render(self, lane):
-        if getattr(self.envs[lane], "render_mode", None) != "rgb_array":
-            return b""
-        picture = np.asarray(self.envs[lane].render())
-        if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
-            return b""
-        return struct.pack("<II", picture.shape[1], picture.shape[0]) + picture.tobytes()
+        return picture_of(self.envs[lane])
 
     def close(self):
         for env in self.envs:
             close = getattr(env, "close", None)
             if close:
                 close()
+
+
+class Game:
+    """An environment of PettingZoo, whose agents act at once (`ParallelEnv`) or in turn (`AECEnv`)."""
+
+    def __init__(self, order):
+        (self.env,) = made_by(order)
+        if not hasattr(self.env, "possible_agents") or not hasattr(self.env, "step"):
+            raise Refused(f"{type(self.env).__name__} is no environment of PettingZoo with possible_agents, reset and step")
+        self.acts_in_turn = hasattr(self.env, "agent_selection") or hasattr(self.env, "agent_iter")
+        self.agents = {str(agent): agent for agent in self.env.possible_agents}
+        self.obs, self.act, self.ended, self.is_over, told = {}, {}, set(), True, []
+        for name, agent in self.agents.items():
+            obs_space, act_space = self.env.observation_space(agent), self.env.action_space(agent)
+            self.obs[name], obs, obs_type = translated(f"{name} observation", obs_space, FlatObservation)
+            self.act[name], act, act_type = translated(f"{name} action", act_space, JoinedAction)
+            told.append(
+                {
+                    "agent": {"Name": name},
+                    "observation": obs,
+                    "observation_type": obs_type,
+                    "action": act,
+                    "action_type": act_type,
+                }
+            )
+        self.made = {"agents": told}
+
+    def reset(self, _lane, seed):
+        self.ended = set()
+        made = self.env.reset(seed=seed)
+        if self.acts_in_turn:
+            agent = self.env.agent_selection
+            return self.turn({agent: self.env.observe(agent)}, {})
+        if not (isinstance(made, tuple) and len(made) == 2):
+            raise TypeError("reset has to return observations and infos, as in PettingZoo")
+        return self.turn(made[0], {})
+
+    def step(self, _first, _count, actions):
+        if self.is_over:
+            raise RuntimeError("the episode is over, or none has begun: reset first")
+        actions = self.actions(actions)
+        return self.turn(*(self.one_acts(actions) if self.acts_in_turn else self.all_act(actions)))
+
+    def all_act(self, actions):
+        obs, rewards, terminateds, truncateds, _ = self.env.step(actions)
+        agents = [agent for agent in self.agents.values() if agent in rewards]
+        return obs, {agent: (rewards[agent], terminateds.get(agent), truncateds.get(agent)) for agent in agents}
+
+    def one_acts(self, actions):
+        env = self.env
+        if list(actions) != [env.agent_selection]:
+            raise ValueError(f"agent {env.agent_selection} acts next, and there are actions of {list(actions)}")
+        env.step(actions[env.agent_selection])
+        obs, outcomes = {}, {}
+        for agent in env.agents:
+            # A reward is that of this step alone; an agent that has ended says so once, and sees what it ended with.
+            is_new = agent not in self.ended
+            ends = (env.terminations[agent] and is_new, env.truncations[agent] and is_new)
+            outcomes[agent] = (env.rewards[agent], *ends)
+            if any(ends):
+                self.ended.add(agent)
+                obs[agent] = env.observe(agent)
+        while env.agents and (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
+            env.step(None)
+        if env.agents:
+            obs[env.agent_selection] = env.observe(env.agent_selection)
+        return obs, outcomes
+
+    def turn(self, obs, outcomes):
+        """Observations and outcomes of agents, in the form of the core's turns."""
+        self.is_over = is_over = not self.env.agents
+        terminated = any(ends[1] for ends in outcomes.values()) or not any(ends[2] for ends in outcomes.values())
+        parts = [bytes([(TERMINATED if terminated else TRUNCATED) if is_over else 0])]
+        known = [(name, agent) for name, agent in self.agents.items() if agent in obs]
+        parts.append(struct.pack("<I", len(known)))
+        for name, agent in known:
+            kind = self.obs[name]
+            rows = np.empty((1, *kind.shape), kind.dtype)
+            try:
+                kind.put(rows, 0, obs[agent])
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"agent {name}: {error}") from error
+            parts += [self.tag(name), struct.pack("<BI", NUMBERS[rows.dtype.name], rows.size), rows.tobytes()]
+        parts.append(struct.pack("<I", len(outcomes)))
+        for agent, (reward, *ends) in outcomes.items():
+            flags = (TERMINATED if ends[0] else 0) | (TRUNCATED if ends[1] else 0)
+            parts += [self.tag(str(agent)), struct.pack("<dB", float(reward), flags)]
+        # No infos.
+        return b"".join([*parts, struct.pack("<I", 0)])
+
+    @staticmethod
+    def tag(name):
+        name = name.encode()
+        return struct.pack("<BI", 1, len(name)) + name
+
+    def actions(self, body):
+        """Actions of agents, from the form of the core's rows."""
+        (count,), at, actions = struct.unpack_from("<I", body), 4, {}
+        for _ in range(count):
+            _, length = struct.unpack_from("<BI", body, at)
+            name = bytes(body[at + 5 : at + 5 + length]).decode()
+            at += 5 + length
+            _, size = struct.unpack_from("<BI", body, at)
+            kind, at = self.act[name], at + 5
+            rows = np.frombuffer(body, kind.dtype, size, at).reshape((1, *kind.shape))
+            actions[self.agents[name]] = kind.take(rows, 0)
+            at += rows.nbytes
+        return actions
+
+    def render(self, _lane):
+        return picture_of(self.env)
+
+    def close(self):
+        self.env.close()
 
 
 def described(error):
@@ -392,7 +527,8 @@ class Host:
             limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
             resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
         self.load()
-        made = self.orders[order["order"]] = Order(order)
+        kind = Game if order["env"].startswith("pettingzoo:") else Order
+        made = self.orders[order["order"]] = kind(order)
         return json.dumps(made.made).encode()
 
     @staticmethod

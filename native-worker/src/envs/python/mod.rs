@@ -1,5 +1,6 @@
-//! Environments of Python: any of Gymnasium's by the name `gym:ID` or `gym:MODULE:ID`, and what a function of a module
-//! returns by `py:MODULE:FACTORY`. The run's `env_config` becomes keyword arguments of `gymnasium.make` or the factory.
+//! Environments of Python: any of Gymnasium's by the name `gym:ID` or `gym:MODULE:ID`, of PettingZoo's by `pettingzoo:ID`, and
+//! what a function of a module returns by `py:MODULE:FACTORY`, or with several agents by `pettingzoo:MODULE:FACTORY`. The run's
+//! `env_config` becomes keyword arguments of `gymnasium.make` or the function.
 //!
 //! A host, an interpreter in a [process](super::remote) of its own, makes and steps them. All environments of a thread share a
 //! host, and all lanes of a vector are stepped by one exchange. If the host has to be ended, or ends, the environment that it
@@ -18,10 +19,16 @@
 //! | `Render` | order, lane | width, height and pixels, or nothing |
 //! | `Close` | order, 0 | nothing |
 //!
-//! `ends` has bit 0 for terminated, bit 1 for truncated. Any request may be answered with `Failed`: JSON with a reason.
+//! `ends` has bit 0 for terminated, bit 1 for truncated. Of a game of PettingZoo, which is a single lane, the host tells the
+//! spaces of all agents, takes the bytes of [`AgentRows`](rollmesh_core::env::multi_agent::AgentRows) as actions, and answers
+//! with those of a [`Turn`](rollmesh_core::env::multi_agent::Turn). Any request may be answered with `Failed`: JSON with a reason.
 
 #[cfg(unix)]
+mod game;
+#[cfg(unix)]
 mod host;
+#[cfg(unix)]
+mod order;
 mod permission;
 #[cfg(unix)]
 mod vector;
@@ -30,7 +37,8 @@ pub(crate) use permission::{ALLOW_VARIABLE, INTERPRETER_VARIABLE, child_environs
 pub use permission::{PythonPermission, PythonSettings};
 #[cfg(unix)]
 use {
-    rollmesh_core::env::{AnyVectorEnv, EnvResolver, EnvSpec},
+    game::PythonGame,
+    rollmesh_core::env::{AnyVectorEnv, EnvResolver, EnvSpec, MultiAgentEnv, MultiAgentSpec, ResolvedEnv},
     std::sync::Arc,
     vector::PythonEnvs,
 };
@@ -40,11 +48,19 @@ use {
 pub(crate) fn resolver() -> EnvResolver {
     Arc::new(|name| {
         let own = name.to_owned();
+        if permission::is_game(name) {
+            let spec = MultiAgentSpec::new(name, move |context| -> Result<Box<dyn MultiAgentEnv>, _> {
+                let settings = PythonSettings::of_process();
+                settings.check(&own)?;
+                Ok(Box::new(PythonGame::make(&own, context, &settings)?))
+            });
+            return Some(ResolvedEnv::MultiAgent(spec));
+        }
         let make = move |contexts: &[_], _| -> Result<Box<dyn AnyVectorEnv>, _> {
             let settings = PythonSettings::of_process();
             settings.check(&own)?;
             Ok(Box::new(PythonEnvs::make(&own, contexts, &settings)?))
         };
-        permission::is_python(name).then(|| EnvSpec::fallible(name, make))
+        permission::is_python(name).then(|| ResolvedEnv::SingleAgent(EnvSpec::fallible(name, make)))
     })
 }

@@ -63,9 +63,14 @@ fn matches(pattern: &str, name: &str) -> bool {
     (patterns.len() == names.len() || is_module) && patterns.iter().zip(&names).all(is_part)
 }
 
-/// Whether a name is that of a Python environment.
+/// Returns whether a name is that of a Python environment.
 pub(super) fn is_python(name: &str) -> bool {
-    name.starts_with("gym:") || name.starts_with("py:")
+    name.starts_with("gym:") || name.starts_with("py:") || is_game(name)
+}
+
+/// Returns whether a name is that of a Python environment with several agents.
+pub(super) fn is_game(name: &str) -> bool {
+    name.starts_with("pettingzoo:")
 }
 
 impl FromStr for PythonPermission {
@@ -79,8 +84,8 @@ impl FromStr for PythonPermission {
             match pattern.split(':').find_map(|part| Pattern::new(part).err()) {
                 None if is_one => Ok(pattern.to_owned()),
                 None => Err(format!(
-                    "'{pattern}' names no Python environments: write gym:ID, gym:MODULE:ID, py:MODULE or \
-                     py:MODULE:FACTORY, with * for any characters but a colon"
+                    "'{pattern}' names no Python environments: write gym:ID, gym:MODULE:ID, pettingzoo:ID, \
+                     pettingzoo:MODULE:FACTORY, py:MODULE or py:MODULE:FACTORY, with * for any characters but a colon"
                 )),
                 Some(error) => Err(format!("'{pattern}' is no pattern: {error}")),
             }
@@ -201,6 +206,8 @@ mod tests {
             ("py:mazes.*", "py:mazes.deep.inside:make"),
             ("py:mazes:make_*", "py:mazes:make_large"),
             ("gym:A-v1, py:mazes", "py:mazes:make"),
+            ("pettingzoo:*", "pettingzoo:classic/tictactoe_v3"),
+            ("pettingzoo:mine:*", "pettingzoo:mine:env"),
         ] {
             assert!(allows(pattern, name), "{pattern} {name}");
         }
@@ -211,6 +218,7 @@ mod tests {
             ("py:mazes.*", "py:mazes:make"),
             ("py:mazes.*", "py:mazes_of_mine:make"),
             ("py:mazes:make", "py:mazes:make:more"),
+            ("pettingzoo:*", "pettingzoo:mine:env"),
             ("", "gym:CartPole-v1"),
         ] {
             assert!(!allows(pattern, name), "{pattern} {name}");

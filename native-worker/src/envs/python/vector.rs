@@ -1,9 +1,6 @@
 //! Environments of a host, as lanes of one vector.
 
-use std::{
-    any::Any,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::any::Any;
 
 use rollmesh_core::{
     column::DType,
@@ -14,9 +11,8 @@ use rollmesh_core::{
     space::{PointError, Space},
 };
 use serde::Deserialize;
-use serde_json::json;
 
-use super::{PythonSettings, host::Host};
+use super::{PythonSettings, order::HostOrder};
 use crate::envs::remote::wire::{Request, SpacesOf};
 
 /// Environments of one name and one kind of settings, a lane each.
@@ -24,12 +20,7 @@ use crate::envs::remote::wire::{Request, SpacesOf};
 /// Their open episodes move by recorded actions, unless their Gymnasium spec says `nondeterministic`.
 pub(super) struct PythonEnvs {
     name: String,
-    host: Arc<Mutex<Host>>,
-    /// What the host makes: its number there, and all of it as JSON.
-    order: u32,
-    text: Vec<u8>,
-    /// Process of the host that has made them.
-    epoch: Option<u64>,
+    order: HostOrder,
     spaces: EnvSpaces,
     is_opaque: bool,
     logs: Vec<ActionLog>,
@@ -52,29 +43,13 @@ impl PythonEnvs {
     pub(super) fn make(name: &str, contexts: &[EnvContext], settings: &PythonSettings) -> Result<Self, EnvError> {
         let none = || EnvError::Failed("a vector of Python environments has at least one".into());
         let first = contexts.first().ok_or_else(none)?;
-        let host = Host::of_thread(settings, first.limits);
-        let mut held = lock(&host);
-        let order = held.next_order();
         let lanes = contexts.len();
-        let text = json!({
-            "order": order,
-            "env": name,
-            "config": first.config,
-            "lanes": lanes,
-            "memory_mb": held.memory_mb(),
-        });
-        let text = text.to_string().into_bytes();
-        let made = ask_to_make(&mut held, name, &text)?;
+        let (order, made) = HostOrder::make::<Made>(name, first, lanes, settings)?;
         let (_, spaces) =
             made.spaces.trusted().ok_or_else(|| EnvError::Failed(format!("{name}: its spaces make no sense")))?;
-        let epoch = held.epoch();
-        drop(held);
         Ok(Self {
             name: name.into(),
-            host,
             order,
-            text,
-            epoch,
             spaces,
             is_opaque: made.is_opaque,
             logs: vec![ActionLog::default(); lanes],
@@ -86,33 +61,23 @@ impl PythonEnvs {
         self.spaces.observation.shape().elements()
     }
 
-    /// Asks the host, which makes the environments again if they are gone.
+    /// Asks the host, which makes the environments again if their process has ended.
     fn ask<T>(
         &mut self,
         ask: (&'static str, Request),
+        lane: usize,
         body: impl FnOnce(&mut Vec<u8>),
         take: impl FnOnce(&[u8]) -> Option<T>,
     ) -> Result<T, EnvError> {
-        let host = self.host.clone();
-        let mut host = lock(&host);
-        // Without a process both are `None`.
-        if self.epoch.is_none() || host.epoch() != self.epoch {
-            self.epoch = None;
+        if self.order.revive()? {
             self.is_stale.fill(true);
-            ask_to_make(&mut host, &self.name, &self.text)?;
-            self.epoch = host.epoch();
         }
-        host.ask(&self.name, ask, body, take)
-    }
-
-    /// Whether the host still has them as they were left.
-    fn is_there(&self) -> bool {
-        self.epoch.is_some() && lock(&self.host).epoch() == self.epoch
+        self.order.ask(ask, lane, body, take)
     }
 
     /// Brings lanes back to where their logs are, if they are not there.
     fn refresh(&mut self) -> Result<(), EnvError> {
-        if !self.is_there() {
+        if !self.order.is_there() {
             self.is_stale.fill(true);
         }
         for lane in 0..self.logs.len() {
@@ -141,9 +106,8 @@ impl PythonEnvs {
         obs: RowsMut<'_>,
         out: StepOut<'_>,
     ) -> Result<(), EnvError> {
-        let (order, lanes) = (self.order, out.rewards.len());
+        let lanes = out.rewards.len();
         let body = |request: &mut Vec<u8>| {
-            put_head(request, order, first);
             request.extend((lanes as u32).to_le_bytes());
             put_rows(request, actions);
         };
@@ -157,7 +121,7 @@ impl PythonEnvs {
             }
             reader.finish().ok()
         };
-        let stepped = self.ask(("for a step", Request::Step), body, take);
+        let stepped = self.ask(("for a step", Request::Step), first, body, take);
         if let Err(error) = &stepped {
             // Some have moved, and nothing is known of where they are.
             self.is_stale[first..first + lanes].fill(true);
@@ -216,19 +180,16 @@ impl AnyVectorEnv for PythonEnvs {
     fn reset_at(&mut self, lane: usize, rng: &mut Rng, mut obs: RowsMut<'_>) -> Result<(), EnvError> {
         self.check_lane(lane)?;
         self.check_obs(&obs, 1)?;
-        let (order, start) = (self.order, rng.clone());
+        let start = rng.clone();
         let seed = rng.next_u32();
-        let body = |request: &mut Vec<u8>| {
-            put_head(request, order, lane);
-            request.extend(seed.to_le_bytes());
-        };
+        let body = |request: &mut Vec<u8>| request.extend(seed.to_le_bytes());
         let take = |reply: &[u8]| {
             let mut reader = SnapshotReader::new(reply);
             reader.rows(reborrow(&mut obs)).ok()?;
             reader.finish().ok()
         };
         self.logs[lane].end();
-        self.ask(("for a reset", Request::Reset), body, take)?;
+        self.ask(("for a reset", Request::Reset), lane, body, take)?;
         self.is_stale[lane] = false;
         let log = &mut self.logs[lane];
         log.begin(&start);
@@ -272,16 +233,7 @@ impl AnyVectorEnv for PythonEnvs {
 
     /// With `render_mode` `rgb_array` in the run's `env_config`.
     fn render_at(&self, lane: usize, frame: &mut Frame) -> bool {
-        if !self.is_there() || self.is_stale.get(lane) != Some(&false) {
-            return false;
-        }
-        let take = |reply: &[u8]| {
-            let Some((width, rest)) = reply.split_first_chunk() else { return Some(false) };
-            let (height, pixels) = rest.split_first_chunk()?;
-            Some(frame.set(u32::from_le_bytes(*width), u32::from_le_bytes(*height), pixels))
-        };
-        let body = |request: &mut Vec<u8>| put_head(request, self.order, lane);
-        lock(&self.host).ask(&self.name, ("for a picture", Request::Render), body, take).unwrap_or(false)
+        self.is_stale.get(lane) == Some(&false) && self.order.render(lane, frame)
     }
 
     fn info_at(&self, _lane: usize, _out: &mut Vec<u8>) -> bool {
@@ -304,7 +256,7 @@ impl AnyVectorEnv for PythonEnvs {
 
     fn replay_at(&mut self, lane: usize, snapshot: &[u8], max_steps: u32) -> Result<u32, EnvError> {
         self.check_lane(lane)?;
-        if !self.is_there() {
+        if !self.order.is_there() {
             self.is_stale.fill(true);
         }
         if self.is_stale[lane] {
@@ -339,31 +291,6 @@ impl AnyVectorEnv for PythonEnvs {
         log.show(obs)?;
         log.check(snapshot)
     }
-}
-
-impl Drop for PythonEnvs {
-    fn drop(&mut self) {
-        if self.is_there() && self.epoch.is_some() {
-            let body = |request: &mut Vec<u8>| put_head(request, self.order, 0);
-            // What keeps them from ending ends with the process, at the latest.
-            let _ = lock(&self.host).ask(&self.name, ("to close", Request::Close), body, |_| Some(()));
-        }
-    }
-}
-
-fn lock(host: &Mutex<Host>) -> MutexGuard<'_, Host> {
-    host.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn ask_to_make(host: &mut Host, name: &str, text: &[u8]) -> Result<Made, EnvError> {
-    let body = |request: &mut Vec<u8>| request.extend_from_slice(text);
-    host.ask(name, ("to make its environments", Request::Make), body, |reply| serde_json::from_slice(reply).ok())
-}
-
-fn put_head(request: &mut Vec<u8>, order: u32, lane: usize) {
-    request.extend(order.to_le_bytes());
-    // Lanes are counted with 32 bits.
-    request.extend((lane as u32).to_le_bytes());
 }
 
 fn check_rows(

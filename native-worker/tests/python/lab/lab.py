@@ -138,3 +138,86 @@ class NotDeterministic(Here):
 
 
 gymnasium.register("Mine-v0", entry_point=lambda: Here())
+
+
+class AtOnce:
+    """A game in the form of PettingZoo's parallel environments: whoever guesses the other's number gets a point."""
+
+    possible_agents = ["guesser", "hider", "watcher"]
+    rounds = 6
+
+    def observation_space(self, agent):
+        return spaces.Box(-1, 3, (2,), np.float32) if agent == "watcher" else spaces.Discrete(4, start=-1)
+
+    def action_space(self, agent):
+        return spaces.Box(0, 1, (1,), np.float32) if agent == "watcher" else spaces.Discrete(3)
+
+    def seen(self):
+        last = {"guesser": self.last[1], "hider": self.last[0], "watcher": np.array(self.last, np.float32)}
+        return {agent: last[agent] for agent in self.agents}
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.t = list(self.possible_agents), 0
+        self.last = [-1, int(np.random.default_rng(seed).integers(3))]
+        return self.seen(), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        self.t += 1
+        self.last = [int(actions["guesser"]), int(actions["hider"])]
+        point = float(self.last[0] == self.last[1])
+        rewards = {"guesser": point, "hider": -point, "watcher": float(actions.get("watcher", [0])[0])}
+        # The watcher leaves earlier than the others.
+        ends = {agent: agent == "watcher" and self.t == 3 for agent in self.agents}
+        stops = {agent: self.t == self.rounds for agent in self.agents}
+        seen, rewards = self.seen(), {agent: rewards[agent] for agent in self.agents}
+        self.agents = [agent for agent in self.agents if not ends[agent] and not stops[agent]]
+        return seen, rewards, ends, stops, {agent: {} for agent in seen}
+
+
+class InTurn:
+    """A game in the form of PettingZoo's AEC environments: players count to a number, and who reaches it wins."""
+
+    possible_agents = ["ada", "bob", "cleo"]
+
+    def observation_space(self, agent):
+        return spaces.Discrete(40)
+
+    def action_space(self, agent):
+        return spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.count = list(self.possible_agents), int(np.random.default_rng(seed).integers(5))
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self.terminations, self.truncations = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
+        self.agent_selection = self.agents[0]
+
+    def observe(self, agent):
+        return self.count
+
+    def step(self, action):
+        agent = self.agent_selection
+        after = self.agents[(self.agents.index(agent) + 1) % len(self.agents)]
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        if self.terminations[agent] or self.truncations[agent]:
+            assert action is None, "an agent that has ended takes no action"
+            self.agents.remove(agent)
+            for ends in (self.rewards, self.terminations, self.truncations):
+                del ends[agent]
+        else:
+            self.count += 1 + int(action)
+            if self.count >= 20:
+                self.rewards = {player: 1.0 if player == agent else -1.0 for player in self.agents}
+                self.terminations = dict.fromkeys(self.agents, True)
+            elif agent == "cleo" and self.count > 10:
+                self.terminations[agent] = True
+        self.agent_selection = after
+
+
+def at_once(rounds=6):
+    game = AtOnce()
+    game.rounds = rounds
+    return game
+
+
+def in_turn():
+    return InTurn()

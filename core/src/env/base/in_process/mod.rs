@@ -41,7 +41,7 @@ use crate::{
 /// let spec = registry.multi_agent("RockPaperScissors-v0").expect("a built-in environment");
 /// let context = EnvContext::new(HomeIndex { worker_index: 1, vector_index: 0 });
 /// let start = EnvStart { slot: SlotId(0), episode: 0, context };
-/// let mut envs = InProcess::new(EnvMaker::multi_agent(spec), vec![start], 7)?;
+/// let mut envs = InProcess::new(EnvMaker::multi_agent(&spec), vec![start], 7)?;
 ///
 /// let mut news = News::new();
 /// envs.poll(&mut news)?; // the first observations

@@ -136,7 +136,7 @@ fn rows_of_slot_0(num_envs: u32, steps: u32) -> Vec<Vec<u64>> {
     let registry = EnvRegistry::builtin();
     let spec = registry.multi_agent("MultiAgentCartPole-v1").unwrap();
     let starts = (0..num_envs).map(start).collect();
-    let envs = InProcess::new(EnvMaker::multi_agent(spec), starts, 5).unwrap();
+    let envs = InProcess::new(EnvMaker::multi_agent(&spec), starts, 5).unwrap();
     let spaces = envs.spaces(&envs.agents()[0]).unwrap();
     let options = SamplerOptions { single_agent: false, seed: 5, ..options(num_envs, steps) };
     let (mut bench, mut sampler) = (Bench::new(policy(&spaces)), sampler(options, envs));

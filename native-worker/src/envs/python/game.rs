@@ -1,0 +1,80 @@
+//! An environment of PettingZoo in a host: several agents, which act at once or in turn.
+
+use std::{any::Any, collections::BTreeMap};
+
+use rollmesh_core::{
+    env::{
+        EnvContext, EnvError, EnvSpaces, Frame, MultiAgentEnv, Rng,
+        multi_agent::{AgentRows, Turn},
+    },
+    ids::AgentId,
+};
+use serde::Deserialize;
+
+use super::{PythonSettings, order::HostOrder};
+use crate::envs::remote::wire::{Request, SpacesOf};
+
+/// A game of a host. An episode that moves is replayed; one whose process ended has failed.
+pub(super) struct PythonGame {
+    name: String,
+    order: HostOrder,
+    spaces: BTreeMap<AgentId, EnvSpaces>,
+}
+
+/// What a host says of the game that it made.
+#[derive(Deserialize)]
+struct Made {
+    agents: Vec<SpacesOf>,
+}
+
+impl PythonGame {
+    /// Makes a game.
+    ///
+    /// # Errors
+    /// [`EnvError::Unavailable`] without an interpreter, package or game of that name, [`EnvError::Failed`].
+    pub(super) fn make(name: &str, context: &EnvContext, settings: &PythonSettings) -> Result<Self, EnvError> {
+        let (order, made) = HostOrder::make::<Made>(name, context, 1, settings)?;
+        let spaces = made.agents.into_iter().map(|agent| {
+            agent.trusted().ok_or_else(|| EnvError::Failed(format!("{name}: the spaces of an agent make no sense")))
+        });
+        let spaces = spaces.collect::<Result<_, _>>()?;
+        Ok(Self { name: name.into(), order, spaces })
+    }
+}
+
+impl MultiAgentEnv for PythonGame {
+    fn agents(&self) -> Vec<AgentId> {
+        self.spaces.keys().cloned().collect()
+    }
+
+    fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces> {
+        self.spaces.get(agent).cloned()
+    }
+
+    /// The seed is the first number of the reset's random numbers.
+    fn reset(&mut self, rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
+        self.order.revive()?;
+        let seed = rng.next_u32();
+        let body = |request: &mut Vec<u8>| request.extend(seed.to_le_bytes());
+        self.order.ask(("for a reset", Request::Reset), 0, body, |reply| turn.read(reply).ok())
+    }
+
+    fn step(&mut self, actions: &AgentRows, _rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
+        if self.order.revive()? {
+            return Err(EnvError::Failed(format!("{}: the process of its episode has ended", self.name)));
+        }
+        let body = |request: &mut Vec<u8>| {
+            request.extend(1u32.to_le_bytes());
+            actions.write(request);
+        };
+        self.order.ask(("for a step", Request::Step), 0, body, |reply| turn.read(reply).ok())
+    }
+
+    fn render(&self, frame: &mut Frame) -> bool {
+        self.order.render(0, frame)
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+}

@@ -1,0 +1,124 @@
+//! What a host makes for one environment of the program.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rollmesh_core::env::{EnvContext, EnvError, Frame};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::{PythonSettings, host::Host};
+use crate::envs::remote::wire::Request;
+
+/// Environments that a host has made. If its process ends, the next one makes them again when they are asked for something.
+pub(super) struct HostOrder {
+    name: String,
+    host: Arc<Mutex<Host>>,
+    /// Its number in the host.
+    number: u32,
+    /// The order as JSON.
+    text: Vec<u8>,
+    /// The process that made them.
+    epoch: Option<u64>,
+}
+
+impl HostOrder {
+    /// Lets the host of this thread make environments. Returns what the host says of them.
+    ///
+    /// # Errors
+    /// [`EnvError::Unavailable`] without an interpreter, package or environment of that name, [`EnvError::Failed`].
+    pub(super) fn make<M: DeserializeOwned>(
+        name: &str,
+        context: &EnvContext,
+        lanes: usize,
+        settings: &PythonSettings,
+    ) -> Result<(Self, M), EnvError> {
+        let host = Host::of_thread(settings, context.limits);
+        let mut held = lock(&host);
+        let number = held.next_order();
+        let text = json!({
+            "order": number,
+            "env": name,
+            "config": context.config,
+            "lanes": lanes,
+            "memory_mb": held.memory_mb(),
+        });
+        let text = text.to_string().into_bytes();
+        let made = ask_to_make(&mut held, name, &text, |reply| serde_json::from_slice(reply).ok())?;
+        let epoch = held.epoch();
+        drop(held);
+        Ok((Self { name: name.into(), host, number, text, epoch }, made))
+    }
+
+    /// Returns whether the host still has the environments as they were left.
+    pub(super) fn is_there(&self) -> bool {
+        self.epoch.is_some() && lock(&self.host).epoch() == self.epoch
+    }
+
+    /// Makes the environments again if their process has ended. Returns whether that was so: they have no episodes then.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make).
+    pub(super) fn revive(&mut self) -> Result<bool, EnvError> {
+        if self.is_there() {
+            return Ok(false);
+        }
+        self.epoch = None;
+        let mut host = lock(&self.host);
+        ask_to_make(&mut host, &self.name, &self.text, |_| Some(()))?;
+        self.epoch = host.epoch();
+        Ok(true)
+    }
+
+    /// Asks for something of a lane, and the lanes that follow if `body` says so; `take` reads the answer.
+    ///
+    /// # Errors
+    /// As [`Host::ask`].
+    pub(super) fn ask<T>(
+        &self,
+        ask: (&'static str, Request),
+        lane: usize,
+        body: impl FnOnce(&mut Vec<u8>),
+        take: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> Result<T, EnvError> {
+        let whole = |request: &mut Vec<u8>| {
+            request.extend(self.number.to_le_bytes());
+            // Lanes are counted with 32 bits.
+            request.extend((lane as u32).to_le_bytes());
+            body(request);
+        };
+        lock(&self.host).ask(&self.name, ask, whole, take)
+    }
+
+    /// Draws a lane; `render_mode` must be `rgb_array` in the run's `env_config`.
+    pub(super) fn render(&self, lane: usize, frame: &mut Frame) -> bool {
+        let take = |reply: &[u8]| {
+            let Some((width, rest)) = reply.split_first_chunk() else { return Some(false) };
+            let (height, pixels) = rest.split_first_chunk()?;
+            Some(frame.set(u32::from_le_bytes(*width), u32::from_le_bytes(*height), pixels))
+        };
+        self.is_there() && self.ask(("for a picture", Request::Render), lane, |_| {}, take).unwrap_or(false)
+    }
+}
+
+impl Drop for HostOrder {
+    fn drop(&mut self) {
+        if self.is_there() {
+            // What keeps them from ending ends with the process, at the latest.
+            let _ = self.ask(("to close", Request::Close), 0, |_| {}, |_| Some(()));
+        }
+    }
+}
+
+fn lock(host: &Mutex<Host>) -> MutexGuard<'_, Host> {
+    host.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn ask_to_make<M>(
+    host: &mut Host,
+    name: &str,
+    text: &[u8],
+    take: impl FnOnce(&[u8]) -> Option<M>,
+) -> Result<M, EnvError> {
+    let body = |request: &mut Vec<u8>| request.extend_from_slice(text);
+    host.ask(name, ("to make its environments", Request::Make), body, take)
+}

@@ -1,0 +1,131 @@
+//! Games in the form of PettingZoo's, whose agents act at once or in turn.
+
+use rollmesh_core::{
+    env::{
+        MultiAgentEnv, Rng, RowsRef, check_multi_agent_env,
+        multi_agent::{AgentRows, Turn},
+    },
+    ids::{AgentId, SlotId},
+    rng::{Purpose, Streams},
+    space::Space,
+};
+
+use super::{context, lab, registry, support, support::Process};
+
+fn game(name: &str, config: &str) -> Box<dyn MultiAgentEnv> {
+    registry().multi_agent(name).unwrap().make(&context(config)).unwrap()
+}
+
+fn rng(episode: u32) -> Rng {
+    Streams::new(1, Purpose::Reset).at(SlotId(0), episode, 0, 0)
+}
+
+/// The agents that observe, and the flags and rewards of those that the turn tells something of.
+fn told(turn: &Turn) -> (Vec<String>, Vec<(String, f64, bool, bool)>) {
+    let outcome = |(agent, outcome): (&AgentId, rollmesh_core::env::multi_agent::Outcome)| {
+        (agent.to_string(), outcome.reward, outcome.terminated, outcome.truncated)
+    };
+    (turn.obs().iter().map(|(agent, _)| agent.to_string()).collect(), turn.outcomes().map(outcome).collect())
+}
+
+#[test]
+fn games_keep_the_rules_of_environments_with_several_agents() {
+    for name in ["pettingzoo:lab:at_once", "pettingzoo:lab:in_turn"] {
+        check_multi_agent_env(&registry().multi_agent(name).unwrap(), 3)
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+#[test]
+fn agents_that_act_at_once_may_leave_before_the_others() {
+    let mut env = game("pettingzoo:lab:at_once", r#"{"rounds": 4}"#);
+    let [guesser, hider, watcher] = ["guesser", "hider", "watcher"].map(AgentId::name);
+    assert_eq!(env.agents(), [guesser.clone(), hider.clone(), watcher.clone()]);
+    assert_eq!(env.spaces(&guesser).unwrap().observation, Space::Discrete { n: 4 });
+    let (mut turn, mut actions) = (Turn::new(), AgentRows::new());
+    env.reset(&mut rng(0), &mut turn).unwrap();
+    for t in 1..=4 {
+        actions.clear();
+        actions.set(&guesser, RowsRef::I64(&[t % 3]));
+        actions.set(&hider, RowsRef::I64(&[1]));
+        if t <= 3 {
+            actions.set(&watcher, RowsRef::F32(&[0.5]));
+        }
+        turn.clear();
+        env.step(&actions, &mut rng(0), &mut turn).unwrap();
+        // What the space calls -1 is 0 here.
+        assert_eq!(turn.obs().row_of::<i64>(&hider), Some(&[t % 3 + 1][..]));
+        let (_, outcomes) = told(&turn);
+        let point = f64::from(t % 3 == 1);
+        let mut wanted = vec![
+            ("guesser".to_owned(), point, false, t == 4),
+            ("hider".to_owned(), -point, false, t == 4),
+            ("watcher".to_owned(), 0.5, t == 3, false),
+        ];
+        wanted.truncate(if t == 4 { 2 } else { 3 });
+        assert_eq!((outcomes, turn.all_truncated(), turn.all_terminated()), (wanted, t == 4, false), "step {t}");
+    }
+    let error = env.step(&actions, &mut rng(0), &mut turn).unwrap_err();
+    assert!(error.to_string().contains("the episode is over"), "{error}");
+}
+
+#[test]
+fn agents_that_act_in_turn_are_rewarded_for_what_the_others_do() {
+    let mut env = game("pettingzoo:lab:in_turn", "{}");
+    let (mut turn, mut actions) = (Turn::new(), AgentRows::new());
+    env.reset(&mut rng(0), &mut turn).unwrap();
+    let mut acted = Vec::new();
+    while !turn.is_over() {
+        let (observing, outcomes) = told(&turn);
+        let ended = |agent: &String| outcomes.iter().any(|(other, _, terminated, _)| other == agent && *terminated);
+        let next: Vec<_> = observing.into_iter().filter(|agent| !ended(agent)).collect();
+        assert_eq!(next.len(), 1, "{next:?}");
+        acted.push(next[0].clone());
+        actions.clear();
+        actions.set(&AgentId::name(&next[0]), RowsRef::I64(&[1]));
+        turn.clear();
+        env.step(&actions, &mut rng(0), &mut turn).unwrap();
+    }
+    // Cleo is out once she has passed ten; who reaches twenty wins against those that are left.
+    assert_eq!(acted[..3], ["ada", "bob", "cleo"]);
+    assert!(acted.iter().filter(|agent| *agent == "cleo").count() < acted.len() / 3, "{acted:?}");
+    let winner = acted.last().unwrap();
+    let (observing, mut outcomes) = told(&turn);
+    outcomes.sort_by(|one, other| other.1.total_cmp(&one.1));
+    assert_eq!(outcomes.iter().map(|outcome| outcome.1).collect::<Vec<_>>(), [1.0, -1.0]);
+    assert!(outcomes[0].0 == *winner && outcomes.iter().all(|outcome| outcome.2), "{outcomes:?}");
+    assert_eq!(observing.len(), 2);
+}
+
+#[test]
+fn game_that_is_not_there_is_unavailable() {
+    let error = |name: &str| {
+        let made = registry().multi_agent(name).unwrap().make(&context("{}"));
+        made.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert!(error("pettingzoo:os.path").contains("write it as pettingzoo:classic/tictactoe_v3"));
+    assert!(error("pettingzoo:classic/no_such_game_v0").contains("cannot be made on this machine"));
+    assert!(error("pettingzoo:lab:Faulty").contains("takes") || error("pettingzoo:lab:Faulty").contains("missing"));
+    assert!(error("pettingzoo:subprocess:Popen").contains("may not run on this machine"));
+}
+
+#[tokio::test]
+async fn games_train_with_the_same_weights_for_any_workers() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["pettingzoo:lab:at_once", "pettingzoo:lab:in_turn"] {
+        let mut hashes = Vec::new();
+        for workers in ["0", "1", "2"] {
+            let run_dir = directory.path().join(format!("{}-{workers}", name.replace(':', "-")));
+            let path = run_dir.display().to_string();
+            let args = ["train", "--env", name, "--workers", workers, "--num-slots", "4", "--max-env-steps", "1024"];
+            let more = ["--rollout-fragment-length", "16", "--hidden", "8", "--no-dashboard", "--run-dir", &path];
+            let process =
+                Process::start_with([&args[..], &more].concat(), |command| _ = command.env("PYTHONPATH", lab()));
+            process.finish_with(0).await;
+            let summary = support::json(&std::fs::read_to_string(run_dir.join("summary.json")).unwrap());
+            assert_eq!(summary["reproducible"], true, "{summary}");
+            hashes.push(summary["weights_hash"].clone());
+        }
+        assert!(hashes[0].is_string() && hashes.iter().all(|hash| *hash == hashes[0]), "{name}: {hashes:?}");
+    }
+}
