@@ -111,7 +111,8 @@ impl Client {
         Micros(self.clients.epoch.elapsed().as_micros() as u64)
     }
 
-    /// Polls the episodes; true if there was anything to send, or room for more messages.
+    /// Polls the episodes and sends the answers. True if there were any, or the driver became full or not full, or got or lost a
+    /// deadline.
     fn look(&mut self, context: &Context<'_>) -> bool {
         let (mut answers, open, was_full) = (Vec::new(), self.driver.open(), self.driver.is_full());
         let (now, had_deadline) = (self.now(), self.driver.deadline().is_some());

@@ -135,7 +135,7 @@ impl RunRequest {
     /// worker of its own, if it has no other workers.
     ///
     /// # Errors
-    /// [`RunRequestError`] names what is wrong.
+    /// [`RunRequestError`] names the error.
     pub(super) fn prepare(&self, registry: &Registry, kernels: Kernels) -> Result<Prepared, RunRequestError> {
         let local = |notice| {
             let mut config = self.config.worker_config();
@@ -279,7 +279,7 @@ impl RunRequest {
     /// fragments; `None` if it has no fragments, since a worker of its own reads or samples.
     ///
     /// # Errors
-    /// [`RunRequestError`] names what is wrong.
+    /// [`RunRequestError`] names the error.
     pub fn check(&self, registry: &Registry) -> Result<Option<FragmentLayout>, RunRequestError> {
         Ok(match self.prepare_unwritten(registry, Kernels::PORTABLE)? {
             Prepared::Leased(parts) => Some(parts.layout),
@@ -290,7 +290,7 @@ impl RunRequest {
     /// Checks that its rows can be sampled over leases, by making its environment and its policies once.
     ///
     /// # Errors
-    /// [`RunRequestError`] names what is wrong.
+    /// [`RunRequestError`] names the error.
     pub(crate) fn check_leased(&self, registry: &Registry) -> Result<(), RunRequestError> {
         self.clone().written_out()?.prepare_leased(registry, Kernels::PORTABLE).map(drop)
     }

@@ -118,7 +118,7 @@ impl Sub {
         (!until.is_zero()).then_some(until)
     }
 
-    /// True if a poll waits for it; not while it is made again, which may take long.
+    /// True if a poll waits for it; not while it is restarted, which may take long.
     pub(super) fn is_awaited(&self) -> bool {
         self.phase == Phase::Asked && self.process.is_some() && self.job != Some(Job::Make)
     }
