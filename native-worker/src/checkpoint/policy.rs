@@ -28,9 +28,9 @@ pub(crate) const WEIGHTS_FILE: &str = "weights.safetensors";
 /// The subdirectory of a run directory with its checkpoints.
 pub(crate) const CHECKPOINTS_DIR: &str = "checkpoints";
 
-/// Version of the format of [`POLICY_FILE`].
+/// Layout of [`POLICY_FILE`]; a later one has another number.
 const FORMAT: u32 = 1;
-/// Maximum size of a [`POLICY_FILE`] in bytes, far above real ones.
+/// Far more than any [`POLICY_FILE`] has.
 const MAX_POLICY_BYTES: u64 = 1 << 20;
 
 /// A policy after training, or at some point during it.
@@ -112,7 +112,7 @@ pub enum PolicyCheckpointError {
     },
 }
 
-/// The contents of [`POLICY_FILE`].
+/// [`POLICY_FILE`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PolicyFile {
@@ -123,7 +123,7 @@ struct PolicyFile {
     env_steps: u64,
     policies: Vec<PolicyId>,
     weights_version: u64,
-    /// Hash of the weights' file next to this one, in hexadecimal digits.
+    /// Of the file beside this one, in hexadecimal digits.
     weights_hash: String,
     model: ModelConfig,
     run: RunConfig,
@@ -137,8 +137,7 @@ impl PolicyFile {
             return Err(bad(format!("it has format {}, this version reads {FORMAT}", policy.format)));
         }
         policy.run.check().map_err(|error| bad(error.to_string()))?;
-        // They are never written, and a policy may come from an untrusted source: environment variables decide which code a
-        // process loads.
+        // They are never written, and a policy may come from anyone: variables decide which code a process loads.
         if !policy.run.rollout.extra_environs.is_empty() {
             return Err(bad("it sets environment variables, which belong to one machine".into()));
         }
@@ -152,8 +151,7 @@ impl PolicyFile {
 }
 
 impl PolicyCheckpoint {
-    /// Creates a policy with the model of a run, before it has learned, with RLlib's discount of 0.99; every field can be
-    /// set.
+    /// A policy with the networks of a run, before it has learned, with RLlib's discount of 0.99; every field can be set.
     #[must_use]
     pub fn new(algo: impl Into<String>, run: RunConfig, weights: Weights) -> Self {
         // A run's settings have been validated before, including its model.

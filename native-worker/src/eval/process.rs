@@ -314,7 +314,7 @@ impl Pipes {
             // If the system refuses, the priority stays as it is.
             let _ = rustix::process::nice(NICE);
         }
-        // The init function runs before any thread is started.
+        // The init function comes before there is any thread.
         let made = EvalMakers::of_run(&run, registry, kernels::AUTO).and_then(|makers| {
             let mut worker = InlineEvalWorker::new(makers).with_guard(catch_panics);
             worker.init().map(|()| worker)
@@ -352,7 +352,7 @@ fn serve_frames(mut session: WorkerSession, frames: &Receiver<Vec<u8>>, mut said
     }
 }
 
-/// The supervisor does not check the identity of its own child.
+/// A supervisor knows whom it has started.
 fn identity() -> Identity {
     Identity {
         role: Role::Worker,

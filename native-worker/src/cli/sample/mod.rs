@@ -140,9 +140,8 @@ impl SampleArgs {
         Ok(worker)
     }
 
-    /// True if the rows have a filter and can be sampled over leases: then their observations are normalised with the
-    /// statistics of earlier iterations, whatever the number of workers. Otherwise a worker normalises with everything that
-    /// it has seen.
+    /// True if the rows have a filter and can be made over leases: their observations are normalised with the statistics of
+    /// the iterations before, whatever the number of workers. Otherwise a worker normalises by all that it has seen.
     fn has_leasable_filter(&self, config: &RolloutConfig, registry: &Registry) -> bool {
         config.observation_filter != FilterKind::NoFilter
             && RunRequest::from(leased(config.clone())).check_leased(registry).is_ok()
@@ -250,7 +249,7 @@ fn with_workers(
         true => Left::OfEachSlot(each),
         false => Left::InAll(goal),
     };
-    // In other modes the rows depend on timing.
+    // Which rows come is chance in other modes.
     let is_hashed = !args.no_hash && mode.is_synchronous();
     let hasher = if is_hashed { Hasher::Rollout(Box::new(RolloutHasher::new())) } else { Hasher::None };
     let config = if is_plain { config.raw() } else { config };

@@ -37,9 +37,9 @@ use crate::{
     worker_group::WorkerGroup,
 };
 
-/// The discount that checkpoints state for a policy without one: RLlib's.
+/// The discount that checkpoints name for a policy that has none: RLlib's.
 const USUAL_GAMMA: f64 = 0.99;
-/// Maximum length of a directory's name in a status message.
+/// A directory's name that fits into a status together with everything else.
 const MAX_RUN_DIR_BYTES: usize = 1_024;
 
 /// The hub's part in creating a run.
