@@ -20,11 +20,11 @@
 //! | kind | payload |
 //! |---|---|
 //! | 0 alive | |
-//! | 1 welcome: all are there | |
-//! | 2 refused, the last one | what it is (8), two numbers (32 each), text |
-//! | 3 begin: a call | its number (64), what it does (8), weight (64-bit float), bytes (64), its step as text |
+//! | 1 welcome: all ranks have joined | |
+//! | 2 refused; the last frame | kind of error (8), two numbers (32 each), text |
+//! | 3 begin: a call | its number (64), action (8), weight (64-bit float), bytes (64), its step as text |
 //! | 4 data: the next piece of a message | at most 256 KiB |
-//! | 5 over: the group is | why (8), rank (32), text |
+//! | 5 over: the group has ended | reason (8), rank (32), text |
 //! | 6 leave | |
 
 mod address;

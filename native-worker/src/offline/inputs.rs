@@ -5,10 +5,10 @@
 //! | a file | it, in the format that its first bytes show: RLlib's JSON (also in a zip archive), D4RL's HDF5, Parquet |
 //! | a folder of Minari's, or the `main_data.hdf5` in it | the data set |
 //! | another folder | the files in it that end in `json`, `zip`, `parquet`, `hdf5` or `h5`, sorted, numbers by their values |
-//! | a pattern with `*`, `?`, `[…]` or `**` | what matches, sorted in the same way |
+//! | a pattern with `*`, `?`, `[…]` or `**` | the matching files, sorted in the same way |
 //! | `D4RL/door/human-v2` | a data set of Minari's on this machine, in `$MINARI_DATASETS_PATH` or `~/.minari/datasets` |
 //! | `d4rl.hopper-medium-v2` | a data set of D4RL's on this machine, in `$D4RL_DATASET_DIR` or `~/.d4rl/datasets` |
-//! | `dataset` | what `paths` in the settings mean, in the `format` there, as RLlib has it; without `paths` a name like any other |
+//! | `dataset` | RLlib's name: the files of `paths` in the settings, in the `format` there; without `paths` a name like any other |
 //!
 //! Paths take precedence over data sets, but a name that is both is an error, since reading the wrong rows would go
 //! unnoticed.

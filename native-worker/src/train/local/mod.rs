@@ -156,7 +156,7 @@ impl LocalWorker {
         self.config.policies.keys().cloned().collect()
     }
 
-    /// Returns what the default policy does with trajectories, if it is the only one.
+    /// Returns the default policy's postprocessing, if it is the only policy.
     pub(crate) fn postprocessing(&mut self) -> Postprocessing {
         let worker = self.rows.learner().ok();
         let policy = worker.and_then(|worker| worker.policy(&PolicyId::DEFAULT));
