@@ -391,6 +391,8 @@ impl Children {
         }
     }
 
+    /// Decides after this many consecutive failures: the first ones are retried at once, the next ones after exponential
+    /// backoff, and then it gives up.
     fn attempt_after(&self, failures: u32) -> Ended {
         let delay = self.replacement.delay;
         match failures {

@@ -61,7 +61,8 @@ pub(super) const PARTIAL_PATIENCE: Duration = Duration::from_secs(2);
 pub(super) const PARTIAL_RATE: f64 = (4 << 20) as f64;
 /// Maximum backlog in bytes of a dashboard, or of an operator's replies; beyond it the peer has to reconnect.
 pub(super) const MAX_BACKLOG_BYTES: usize = 1 << 20;
-/// Maximum backlog in bytes of an evaluator, or of a handle that asked one: twice the largest message.
+/// Backlog in bytes above which nothing more is queued for an evaluator, or for a handle that asked one: the size of the
+/// largest message.
 pub(super) const MAX_ASK_BACKLOG_BYTES: usize = 64 << 20;
 /// Maximum number of unanswered requests from one worker to others.
 pub(super) const MAX_ASKS: usize = 256;

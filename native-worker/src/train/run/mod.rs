@@ -54,7 +54,7 @@ pub(crate) enum Task {
     RollBack(Box<RolledBack>),
     /// Train on what the workers of a group sample or read, from the beginning or from a checkpoint.
     Over(Box<RunRequest>, Option<Box<SavedRun>>, Box<WorkerGroup>),
-    /// Sample rows for the receiver's caller.
+    /// Sample rows and send them to the caller.
     Sample(Box<RunRequest>, mpsc::Sender<Vec<SlotFragment>>),
 }
 

@@ -60,6 +60,7 @@ impl Run {
         {
             self.snapshots.insert(iteration, snapshot);
         }
+        // Keeps, for every batch in doubt, the newest snapshot from before it, and drops the other ones.
         let needed: Vec<u64> = self.state.group.doubtful().map(|batch| batch.0).collect();
         let newest_before = |batch: u64| self.snapshots.range(..=batch).next_back().map(|(iteration, _)| *iteration);
         let mut kept: Vec<u64> = needed.into_iter().filter_map(newest_before).collect();
