@@ -1,4 +1,4 @@
-//! Which instantiation of the hot loops runs. All give the same bits; `tests/kernels.rs` holds them to it.
+//! The kernel tables for the hot loops. All give the same bits, which `tests/kernels.rs` checks.
 
 use std::fmt;
 
@@ -21,16 +21,16 @@ pub enum KernelChoice {
     Auto,
 }
 
-/// The processor lacks an instantiation's instructions.
+/// The processor lacks the instructions of the chosen kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this processor cannot run the {0} kernels; use --kernels auto, which gives the same bits")]
 pub struct NoKernels(pub KernelChoice);
 
 impl KernelChoice {
-    /// All of them, the widest last but for [`Auto`](Self::Auto).
+    /// All choices, the widest last but for [`Auto`](Self::Auto).
     pub const ALL: [Self; 4] = [Self::Portable, Self::Avx2, Self::Avx512, Self::Auto];
 
-    /// The table of this choice.
+    /// Returns the kernel table of this choice.
     ///
     /// # Errors
     /// [`NoKernels`].

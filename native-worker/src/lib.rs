@@ -1,7 +1,7 @@
 //! Reinforcement-learning rollouts on every machine with a CPU, a GPU or a browser tab.
 //!
-//! This crate gives [`rollmesh_core`] sockets, threads and a learner: the hub, native workers and the command line.
-//! A program with environments of its own registers them and is command line, hub and worker at once:
+//! This crate adds sockets, threads and a learner to [`rollmesh_core`]: the hub, native workers and the command line. A
+//! program with custom environments registers them and becomes command line, hub and worker at once:
 //!
 //! ```no_run
 //! fn main() -> std::process::ExitCode {
@@ -38,13 +38,13 @@ pub mod worker_group;
 pub use cli::{main_with, main_with_args};
 pub use program::{program, set_program};
 pub use registry::native;
-/// What a program knows by name: environments, policies and whatever else users' crates bring along.
+/// The named parts of a program: environments, policies and everything else that users' crates register.
 pub use rollmesh_core::worker::Registry;
 pub use rollmesh_learner::tensors;
 pub use shell::{AsyncSampler, NativeHost, NativeShell, NativeWorker};
 pub use worker_group::WorkerGroup;
 
-/// The examples of the documents are tests.
+/// Runs the examples of the documents as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 #[doc = include_str!("../../docs/evaluation.md")]

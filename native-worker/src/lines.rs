@@ -1,4 +1,4 @@
-//! Files of lines that are only added to, and outlive a full disk.
+//! Append-only files of lines, which tolerate a full disk.
 
 use std::{
     collections::VecDeque,
@@ -6,25 +6,25 @@ use std::{
     io::{self, Write as _},
 };
 
-/// Bytes of lines that wait for room, at most, for each file. Thousands of iterations.
+/// Maximum bytes of queued lines per file: those of thousands of iterations.
 pub(crate) const MAX_WAITING_BYTES: usize = 4 << 20;
 
-/// The line that stands where others are missing.
+/// The line that marks a gap.
 const GAP: &[u8] = b"{\"gap\":\"lines are missing here, there was no room for them\"}\n";
 
-/// A file that whole lines are added to.
+/// A file to which complete lines are appended.
 #[derive(Debug)]
 pub(crate) struct LineFile {
     /// Open for appending.
     file: File,
-    /// Of whole lines.
+    /// Length of the complete lines.
     bytes: u64,
-    /// There may be a part of a line behind them.
+    /// True if a partial line may follow them.
     is_torn: bool,
 }
 
 impl LineFile {
-    /// A file that holds so many bytes.
+    /// Wraps a file with this many bytes of complete lines.
     pub(crate) fn new(file: File, bytes: u64) -> Self {
         Self { file, bytes, is_torn: false }
     }
@@ -37,7 +37,7 @@ impl LineFile {
         self.bytes
     }
 
-    /// Adds a line, or leaves the file as it was. One write, so that a reader never sees half of a line.
+    /// Appends a line, or leaves the file as it was. A single write, so that readers do not see a partial line.
     pub(crate) fn add(&mut self, line: &[u8]) -> io::Result<()> {
         if self.is_torn {
             self.file.set_len(self.bytes)?;
@@ -52,16 +52,16 @@ impl LineFile {
     }
 }
 
-/// Lines that could not be written, in memory until they can. They keep their order; those beyond a bound are lost, and
+/// Queues lines that could not be written until they can. They keep their order; those beyond a limit are dropped and
 /// counted.
 #[derive(Debug)]
 pub(crate) struct Backlog {
-    /// How people call the file.
+    /// The file's name in messages.
     file: &'static str,
     waiting: VecDeque<Vec<u8>>,
     waiting_bytes: usize,
     state: State,
-    /// Lines that were lost since there was room the last time, and ever.
+    /// Number of lines dropped since the last successful write, and in total.
     missing: u64,
     lost: u64,
 }
@@ -73,28 +73,28 @@ enum State {
     Losing,
 }
 
-/// What people should know of a file of lines.
+/// A notice about a file of lines.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LineNews {
     /// A line could not be written.
     #[error("{file} cannot be written, its lines wait in memory and are tried again: {error}")]
     Waiting { file: &'static str, error: io::Error },
-    /// More lines could not be written than may wait.
+    /// Lines were dropped because the queue is full.
     #[error("{file} still cannot be written, lines that cannot wait any more are lost: {error}")]
     Losing { file: &'static str, error: io::Error },
-    /// A line could not be made: it will never be there.
+    /// A line could not be serialised: it is lost.
     #[error("a line of {file} cannot be written as JSON: {error}")]
     NoJson { file: &'static str, error: serde_json::Error },
-    /// All that waited is written.
+    /// All queued lines have been written.
     #[error("{file} is written again, nothing of it is lost: there is room again")]
     Whole { file: &'static str },
-    /// All that waited is written, with a gap.
+    /// All queued lines have been written, with a gap.
     #[error("{file} is written again, {lost} lines of it are lost: there is room again")]
     Gap { file: &'static str, lost: u64 },
 }
 
 impl LineNews {
-    /// As notices have it: 0 is good, 2 is bad.
+    /// Returns the level of the notice: 0 is good, 2 is bad.
     pub(crate) fn level(&self) -> u8 {
         match self {
             Self::Waiting { .. } | Self::Losing { .. } | Self::NoJson { .. } => 2,
@@ -109,7 +109,7 @@ impl Backlog {
         Self { file, waiting: VecDeque::new(), waiting_bytes: 0, state: State::Writing, missing: 0, lost: 0 }
     }
 
-    /// Writes a line behind those that wait, or lets it wait, too.
+    /// Writes a line after the queued ones, or queues it, too.
     pub(crate) fn add(&mut self, line: Vec<u8>, mut write: impl FnMut(&[u8]) -> io::Result<()>) -> Option<LineNews> {
         let written = self.write_waiting(&mut write).and_then(|()| write(&line));
         if written.is_err() {
@@ -118,18 +118,18 @@ impl Backlog {
         self.note(written)
     }
 
-    /// Tries again to write what waits.
+    /// Retries the queued lines.
     pub(crate) fn retry(&mut self, mut write: impl FnMut(&[u8]) -> io::Result<()>) -> Option<LineNews> {
         let written = self.write_waiting(&mut write);
         self.note(written)
     }
 
-    /// Of the lines that wait.
+    /// Returns the number of queued bytes.
     pub(crate) fn waiting_bytes(&self) -> u64 {
         self.waiting_bytes as u64
     }
 
-    /// Lines that are not in the file, and never will be unless there is room again.
+    /// Returns the number of lines missing in the file: dropped ones and those in the queue.
     pub(crate) fn missing(&self) -> u64 {
         let waiting = self.waiting.iter().filter(|line| *line != GAP).count();
         self.lost + waiting as u64
@@ -160,7 +160,7 @@ impl Backlog {
         self.waiting.push_back(line);
     }
 
-    /// What is news of that.
+    /// Returns a notice if the state has changed.
     fn note(&mut self, written: io::Result<()>) -> Option<LineNews> {
         let state = match &written {
             Ok(()) => State::Writing,
@@ -187,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk with room for so many more bytes, and what is on it.
+    /// A disk with this much free space, and its content.
     #[derive(Default)]
     struct Disk {
         room: usize,
@@ -238,7 +238,7 @@ mod tests {
         assert!(matches!(news[2..], [LineNews::Gap { lost: 10, .. }]), "{news:?}");
         let written = [(0..fit).flat_map(line).collect(), GAP.to_vec(), line(fit + 10)].concat();
         assert!(disk.borrow().text == written, "a gap is marked where it is");
-        // The next one is counted by itself, and all of them together.
+        // The next gap is counted separately, and all of them together.
         disk.borrow_mut().room = 0;
         assert!((0..fit + 2).filter_map(|n| lines.add(line(n), write)).count() == 2);
         disk.borrow_mut().room = usize::MAX;
@@ -254,12 +254,12 @@ mod tests {
         let file = File::options().create(true).append(true).open(&path).unwrap();
         let mut lines = LineFile::new(file, 0);
         lines.add(b"first\n").unwrap();
-        // As a disk leaves it that is full in the middle of a line, and cannot be cut either.
+        // As after a disk became full in the middle of a line, which could not be truncated either.
         File::options().append(true).open(&path).unwrap().write_all(b"hal").unwrap();
         lines.is_torn = true;
         lines.add(b"second\n").unwrap();
         assert_eq!((std::fs::read(&path).unwrap(), lines.bytes()), (b"first\nsecond\n".to_vec(), 13));
-        // A file that takes nothing at all.
+        // A file that accepts nothing at all.
         let mut full = LineFile::new(File::options().append(true).open("/dev/full").unwrap(), 0);
         assert_eq!(full.add(b"line\n").unwrap_err().kind(), ErrorKind::StorageFull);
         assert_eq!(full.bytes(), 0);

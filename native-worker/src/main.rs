@@ -1,7 +1,7 @@
 //! The `rollmesh` program: the library with its built-in environments.
 
-/// The learner allocates a tensor for every operation. The system's allocator gives most of that memory back to the
-/// system after each gradient step and fetches it again, which takes as long as the arithmetic.
+/// The learner allocates a tensor for every operation. The system's allocator returns most of that memory to the operating
+/// system after each gradient step and requests it again, which takes as long as the arithmetic.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

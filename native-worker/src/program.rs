@@ -4,9 +4,9 @@ use std::{io, path::PathBuf, sync::OnceLock};
 
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 
-/// Sets the program that worker, environment and evaluation processes of this process run; by default it is this process's
-/// own executable. For a library inside an interpreter, whose executable does not begin with
-/// [`main_with`](crate::main_with). The first call counts; a later one returns false.
+/// Sets the program of worker, environment and evaluation processes; by default it is the current executable. For a library
+/// inside an interpreter, whose executable does not begin with [`main_with`](crate::main_with). Only the first call has an
+/// effect; later ones return false.
 pub fn set_program(program: impl Into<PathBuf>) -> bool {
     PROGRAM.set(program.into()).is_ok()
 }
@@ -14,7 +14,7 @@ pub fn set_program(program: impl Into<PathBuf>) -> bool {
 /// Returns the program that child processes run.
 ///
 /// # Errors
-/// The system does not say which program this is.
+/// The current executable is unknown.
 pub fn program() -> io::Result<PathBuf> {
     PROGRAM.get().cloned().map_or_else(std::env::current_exe, Ok)
 }

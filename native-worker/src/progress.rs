@@ -1,4 +1,4 @@
-//! Progress of long work: a bar on a terminal, a plain line now and then elsewhere, on standard error.
+//! Progress of long work on standard error: a bar on a terminal, otherwise a plain line every few seconds.
 
 use std::{
     cell::Cell,
@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Time between plain lines.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// Shows how far some work is.
+/// Shows the progress of some work.
 pub(crate) struct Progress {
     printer: Printer,
     plain: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Progress {
     last_line: Cell<Instant>,
 }
 
-/// Prints lines of their own on standard error: above the bar, where there is one.
+/// Prints separate lines on standard error: above the bar, if there is one.
 #[derive(Clone)]
 pub(crate) struct Printer {
     bar: ProgressBar,
@@ -37,18 +37,18 @@ impl Printer {
 }
 
 impl Progress {
-    /// Work of `total` units. Shows nothing unless `visible`.
+    /// Creates the progress of `total` units of work. Shows nothing unless `visible`.
     pub(crate) fn new(total: u64, unit: &'static str, visible: bool) -> Self {
         Self::on(stderr().is_terminal(), total, unit, visible)
     }
 
-    /// As [`new`](Self::new), where standard error is a terminal or is none.
+    /// Like [`new`](Self::new), for a terminal or another standard error.
     fn on(terminal: bool, total: u64, unit: &'static str, visible: bool) -> Self {
         let bar = ProgressBar::with_draw_target(
             Some(total),
             if visible && terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() },
         );
-        // The template is a constant; a fault in it would show as the default style.
+        // The template is a constant; an error in it would show the default style.
         if let Ok(style) = ProgressStyle::with_template("{bar:32.cyan/blue} {human_pos}/{human_len} {prefix} {msg}") {
             bar.set_style(style);
         }
@@ -57,12 +57,12 @@ impl Progress {
         Self { printer: Printer { bar }, plain, total, unit, last_line: Cell::new(Instant::now()) }
     }
 
-    /// The work is this far.
+    /// Sets the progress.
     pub(crate) fn at(&self, position: u64) {
         self.say(position, "");
     }
 
-    /// The work is this far, with more to tell.
+    /// Sets the progress, with a message.
     pub(crate) fn say(&self, position: u64, message: &str) {
         self.printer.bar.set_position(position);
         self.printer.bar.set_message(message.to_owned());
@@ -71,7 +71,7 @@ impl Progress {
         }
     }
 
-    /// A line for whoever has no terminal, if it is time for one.
+    /// Returns a plain line, if there is no terminal and one is due.
     fn plain_line(&self, now: Instant, position: u64, message: &str) -> Option<String> {
         if !self.plain || now.duration_since(self.last_line.get()) < LINE_EVERY {
             return None;
@@ -80,17 +80,17 @@ impl Progress {
         Some(format!("{position}/{} {} {message}", self.total, self.unit))
     }
 
-    /// A line of its own, above the bar.
+    /// Prints a separate line, above the bar.
     pub(crate) fn println(&self, line: &str) {
         self.printer.println(line);
     }
 
-    /// For those who have something to say meanwhile, on other threads.
+    /// Returns a printer for messages from other threads.
     pub(crate) fn printer(&self) -> Printer {
         self.printer.clone()
     }
 
-    /// The work is done: the bar goes away, for a summary to take its place.
+    /// Removes the bar, so that a summary can take its place.
     pub(crate) fn finish(&self) {
         self.printer.bar.finish_and_clear();
     }

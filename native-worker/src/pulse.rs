@@ -1,4 +1,4 @@
-//! When a worker last got on with its work.
+//! A worker's last progress.
 
 use std::{
     sync::{
@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// When somebody last got on: written where that is seen, read where somebody waits. Clones are the same pulse.
+/// The time of a worker's last progress: written where it is observed, read by those that wait. Clones share the time.
 #[derive(Clone, Debug)]
 pub(crate) struct Pulse {
     began: Instant,
@@ -17,18 +17,18 @@ pub(crate) struct Pulse {
 }
 
 impl Pulse {
-    /// Of somebody who begins now.
+    /// Starts now.
     pub(crate) fn new() -> Self {
         Self { began: Instant::now(), last: Arc::default() }
     }
 
-    /// It gets on now.
+    /// Records progress.
     pub(crate) fn beat(&self) {
-        // Threads may come here out of order: the latest counts.
+        // Threads may get here out of order: the latest time counts.
         self.last.fetch_max(self.began.elapsed().as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// When it last did; when it began, if never.
+    /// Returns the time of the last progress, or of the start.
     pub(crate) fn last(&self) -> Instant {
         self.began + Duration::from_micros(self.last.load(Ordering::Relaxed))
     }

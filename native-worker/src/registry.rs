@@ -1,4 +1,4 @@
-//! What a native program knows besides what the core does.
+//! The native additions to a registry.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::{
     offline,
 };
 
-/// What a native program makes of a registry; [`main_with`](crate::main_with) does it by itself: the policies that learn
-/// come in, unless their names are taken, an environment that panics is a failed one, not the end of the program,
-/// inputs and outputs that nobody has registered are files, models of values are [`FittedQ`], and Python environments are
-/// known by their names, as far as [`PythonSettings`](crate::envs::PythonSettings) let them run.
+/// Adds to a registry what a native program supports; [`main_with`](crate::main_with) calls it. It adds the policies that
+/// learn, unless their names are taken; converts panics of environments to errors; treats unregistered inputs and outputs as
+/// files; fits value models with [`FittedQ`]; and resolves Python environments by name, as far as
+/// [`PythonSettings`](crate::envs::PythonSettings) allow them.
 ///
 /// ```
 /// let registry = rollmesh::native(rollmesh::Registry::builtin());

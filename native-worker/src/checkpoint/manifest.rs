@@ -1,4 +1,4 @@
-//! What a checkpoint is made of.
+//! The manifest of a checkpoint.
 
 use std::collections::BTreeSet;
 
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use super::{CheckpointError, MANIFEST};
 
-/// Layout of the manifest; a later one has another number.
+/// Version of the manifest's format.
 const FORMAT: u32 = 1;
 
-/// Two lines: the list as JSON, and its own hash.
+/// The list of a checkpoint's files, stored as two lines: the list as JSON, and its hash.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
     format: u32,
-    /// Of the checkpoint, so that one in another's place is noticed.
+    /// The checkpoint's number, to detect a checkpoint in another one's directory.
     pub(super) number: u64,
     pub(super) files: Vec<FileEntry>,
 }
 
-/// A file.
+/// A file of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileEntry {
@@ -31,7 +31,7 @@ pub(super) struct FileEntry {
 }
 
 impl Manifest {
-    /// Far more than any has.
+    /// Maximum size in bytes, far above real ones.
     pub(super) const MAX_BYTES: u64 = 1 << 20;
 
     pub(super) fn of(number: u64, files: &[(&str, &[u8])]) -> Result<Self, CheckpointError> {
@@ -47,12 +47,12 @@ impl Manifest {
     }
 
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        // Strings and numbers always have a form in JSON.
+        // Strings and numbers can always be serialised.
         let list = serde_json::to_string(self).unwrap_or_default();
         format!("{list}\n{}\n", bytes_hash(list.as_bytes())).into_bytes()
     }
 
-    /// `number` is the checkpoint's, if its place tells.
+    /// Parses and verifies a manifest. `number` is the checkpoint's, if its directory's name tells.
     pub(super) fn from_bytes(bytes: &[u8], number: Option<u64>) -> Result<Self, String> {
         let damaged = |what: &str| format!("{MANIFEST} {what}");
         let text = std::str::from_utf8(bytes).map_err(|_| damaged("is no text"))?;
@@ -87,7 +87,7 @@ impl FileEntry {
     }
 }
 
-/// No name leads out of the directory.
+/// True for a valid file name, which cannot lead out of the directory.
 fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-.".contains(&byte);
     name.len() <= 64 && name.bytes().all(plain) && !name.starts_with('.') && !name.is_empty() && name != MANIFEST

@@ -1,4 +1,4 @@
-//! Checkpoints: named files that appear together or not at all, and whose damage is noticed.
+//! Checkpoints: sets of named files that appear atomically, and whose damage is detected.
 //!
 //! ```text
 //! DIR/00000000000000000007/          the newest checkpoint
@@ -7,11 +7,11 @@
 //! DIR/00000000000000000006/          the one before, in case the newest one is damaged
 //! ```
 //!
-//! The invariant: once [`save`](Checkpoints::save) has returned, whatever happens to program and machine,
-//! [`load`](Checkpoints::load) finds that checkpoint or a later one. Every file is on the disk before the manifest, the
-//! manifest before the directory gets its name, and the name before an older checkpoint goes.
+//! The invariant: once [`save`](Checkpoints::save) has returned, [`load`](Checkpoints::load) finds that checkpoint or a
+//! later one, even after a crash of the program or machine. Every file is synced before the manifest, the manifest before
+//! the directory is renamed, and the rename before an older checkpoint is removed.
 //!
-//! What is in the files is their owner's business. A run's checkpoints hold a policy among other things, which
+//! The owner decides what the files contain. A run's checkpoints contain a policy among other things, which
 //! [`PolicyCheckpoint`] reads.
 
 mod manifest;
@@ -35,7 +35,7 @@ pub use self::{
 };
 
 const MANIFEST: &str = "manifest.json";
-/// Ending of what is being written or removed; nobody reads it.
+/// Ending of directories that are being written or removed; they are never read.
 const UNFINISHED: &str = ".tmp";
 
 /// The checkpoints of one owner in a directory.
@@ -57,61 +57,61 @@ pub struct Checkpoints<S = Disk> {
     storage: S,
     dir: PathBuf,
     next: u64,
-    /// One that stays beside the newest.
+    /// An additional checkpoint that is kept besides the newest ones.
     kept: Option<u64>,
 }
 
 /// The files of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Counts up with every checkpoint of the directory.
+    /// Its number, which increases with every checkpoint of the directory.
     pub number: u64,
     /// Contents by name.
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
-/// The newest checkpoint that is whole.
+/// The newest valid checkpoint.
 #[derive(Debug)]
 pub struct Found {
     /// The checkpoint.
     pub checkpoint: Checkpoint,
-    /// Newer ones, and what is wrong with them.
+    /// Newer checkpoints that are damaged.
     pub damaged: Vec<Damage>,
 }
 
-/// What is wrong with a checkpoint.
+/// A damaged checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("checkpoint {number}: {reason}")]
 pub struct Damage {
     /// The checkpoint.
     pub number: u64,
-    /// The file, and what is wrong with it.
+    /// The file and its problem.
     pub reason: String,
 }
 
-/// Why a checkpoint was not saved or not found.
+/// Why a checkpoint could not be saved or loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// The system says no. What was saved before is still there.
+    /// The operating system reported an error. Earlier checkpoints are still there.
     #[error("{path}: {source}")]
     Io {
-        /// What it is about.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
-    /// A file's name is not made of lower-case letters, digits, `_`, `-` and dots in between, or there twice.
+    /// A file's name is invalid (it may consist of lower-case letters, digits, `_`, `-` and inner dots), or used twice.
     #[error("'{0}' cannot be the name of a checkpoint's file: take each name once, of a-z, 0-9, '_', '-' and '.'")]
     BadName(String),
-    /// The checkpoint that was asked for is not whole.
+    /// The requested checkpoint is damaged.
     #[error("{dir} is no whole checkpoint: {reason}")]
     Damaged {
         /// The checkpoint's directory.
         dir: PathBuf,
-        /// The file, and what is wrong with it.
+        /// The file and its problem.
         reason: String,
     },
-    /// There are checkpoints, none of them whole.
+    /// There are checkpoints, but all are damaged.
     #[error("no checkpoint in {dir} can be read: {}", join(.damaged))]
     AllDamaged {
         /// The directory.
@@ -125,8 +125,8 @@ fn join(damaged: &[Damage]) -> String {
     damaged.iter().map(Damage::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// The newest checkpoint in a directory that is whole, for those who are not its owner; none if there is none. Changes
-/// nothing there.
+/// Returns the newest valid checkpoint in a directory, `None` if there are none, without being its owner. Changes nothing
+/// there.
 ///
 /// # Errors
 /// [`CheckpointError::AllDamaged`], [`CheckpointError::Io`].
@@ -136,7 +136,7 @@ pub fn newest(dir: impl Into<PathBuf>) -> Result<Option<Found>, CheckpointError>
     loop {
         let found = checkpoints.load();
         let now = checkpoints.numbers()?;
-        // Its owner may have removed the old ones before they were read, after it had saved newer ones.
+        // The owner may have removed the old checkpoints before they were read, after saving newer ones.
         if !matches!(found, Err(CheckpointError::AllDamaged { .. })) || now == numbers {
             return found;
         }
@@ -144,7 +144,7 @@ pub fn newest(dir: impl Into<PathBuf>) -> Result<Option<Found>, CheckpointError>
     }
 }
 
-/// The checkpoint whose directory this is.
+/// Reads the checkpoint in this directory.
 ///
 /// # Errors
 /// [`CheckpointError::Damaged`].
@@ -157,7 +157,7 @@ pub fn read(dir: impl AsRef<Path>) -> Result<Checkpoint, CheckpointError> {
 }
 
 impl Checkpoints {
-    /// The checkpoints in this directory, which is made if need be. One owner at a time.
+    /// Opens the checkpoints in this directory, which is created if needed. There may be one owner at a time.
     ///
     /// # Errors
     /// [`CheckpointError::Io`].
@@ -167,10 +167,11 @@ impl Checkpoints {
 }
 
 impl<S: Storage> Checkpoints<S> {
-    /// How many are kept: the newest, and another one in case that is damaged. [`keep`](Self::keep) keeps one more.
+    /// Number of checkpoints that are kept: the newest, and another one in case that is damaged. [`keep`](Self::keep) keeps
+    /// one more.
     pub const KEPT: usize = 2;
 
-    /// As [`open`](Checkpoints::open), somewhere else than on the disk.
+    /// Like [`open`](Checkpoints::open), with another storage than the disk.
     ///
     /// # Errors
     /// [`CheckpointError::Io`].
@@ -180,7 +181,7 @@ impl<S: Storage> Checkpoints<S> {
         storage.create_dir(&dir).map_err(at)?;
         for name in storage.list(&dir).map_err(at)? {
             if name.strip_suffix(UNFINISHED).is_some_and(|name| number_of(name).is_some()) {
-                // It is in nobody's way, and tried again when its name is needed.
+                // It does no harm, and removing it is retried when its name is needed.
                 let _ = storage.remove_dir(&dir.join(name));
             }
         }
@@ -189,14 +190,13 @@ impl<S: Storage> Checkpoints<S> {
         Ok(checkpoints)
     }
 
-    /// From now on the checkpoint of this number stays, however many newer ones come; the one before that was to stay need
-    /// not any more.
+    /// Keeps the checkpoint with this number, however many newer ones are saved, instead of the one kept before.
     pub fn keep(&mut self, number: Option<u64>) {
         self.kept = number;
     }
 
-    /// Saves a checkpoint: name and contents of its files. It is on the disk when this returns its number. If it fails,
-    /// the ones before are as they were, and this one is there whole or not at all.
+    /// Saves a checkpoint with these names and contents of files. It is on disk when this returns its number. If it fails,
+    /// earlier checkpoints are unchanged, and this one exists completely or not at all.
     ///
     /// # Errors
     /// [`CheckpointError`].
@@ -206,7 +206,7 @@ impl<S: Storage> Checkpoints<S> {
         let unfinished = place.with_extension(&UNFINISHED[1..]);
         let written = self.write(&unfinished, files, &manifest).and_then(|()| self.storage.rename(&unfinished, &place));
         if let Err(source) = written {
-            // What is half written must not take the room that is missing. If this fails too, the next one tries again.
+            // An unfinished checkpoint must not use up scarce disk space. If removing it fails too, the next save retries.
             let _ = self.storage.remove_dir(&unfinished);
             return Err(CheckpointError::Io { path: place, source });
         }
@@ -218,7 +218,7 @@ impl<S: Storage> Checkpoints<S> {
     }
 
     fn write(&mut self, dir: &Path, files: &[(&str, &[u8])], manifest: &Manifest) -> io::Result<()> {
-        // Of a save that failed, or was cut short.
+        // Left over from a save that failed or was interrupted.
         let _ = self.storage.remove_dir(dir);
         self.storage.create_dir(dir)?;
         for (name, contents) in files {
@@ -228,7 +228,7 @@ impl<S: Storage> Checkpoints<S> {
         self.storage.sync_dir(dir)
     }
 
-    /// The newest checkpoint that is whole; none in a directory without any.
+    /// Returns the newest valid checkpoint; `None` in a directory without any.
     ///
     /// # Errors
     /// [`CheckpointError::AllDamaged`], [`CheckpointError::Io`].
@@ -250,12 +250,12 @@ impl<S: Storage> Checkpoints<S> {
         read_in(&self.storage, &self.place(number), Some(number)).map(|(_, files)| files)
     }
 
-    /// The directory of a checkpoint.
+    /// Returns the directory of a checkpoint.
     pub(crate) fn place(&self, number: u64) -> PathBuf {
         self.dir.join(name_of(number))
     }
 
-    /// Numbers of the checkpoints, newest first.
+    /// Returns the numbers of the checkpoints, newest first.
     pub(crate) fn numbers(&self) -> Result<Vec<u64>, CheckpointError> {
         let names = self.storage.list(&self.dir);
         let names = names.map_err(|source| CheckpointError::Io { path: self.dir.clone(), source })?;
@@ -264,13 +264,13 @@ impl<S: Storage> Checkpoints<S> {
         Ok(numbers)
     }
 
-    /// What cannot be removed now is removed after the next one: the new checkpoint is safe.
+    /// Removes old checkpoints. Errors are ignored, since the new checkpoint is safe; the next save retries.
     fn remove_old(&mut self) {
         let Ok(numbers) = self.numbers() else { return };
         for number in numbers.into_iter().skip(Self::KEPT).filter(|number| Some(*number) != self.kept) {
             let place = self.place(number);
             let going = place.with_extension(&UNFINISHED[1..]);
-            // Gone as a whole, so that a half removed one does not look damaged.
+            // Renamed first, so that a partly removed checkpoint does not look damaged.
             if self.storage.rename(&place, &going).is_ok() {
                 let _ = self.storage.remove_dir(&going);
             }
@@ -278,7 +278,7 @@ impl<S: Storage> Checkpoints<S> {
     }
 }
 
-/// A checkpoint's number and files. A copy under a name of somebody's own may have any number.
+/// Reads a checkpoint's number and files. A copy in a directory with another name may have any number.
 fn read_in(
     storage: &impl Storage,
     dir: &Path,
@@ -297,7 +297,7 @@ fn read_in(
     Ok((manifest.number, files))
 }
 
-/// Names are as long as the longest number, so that they sort as numbers do.
+/// Returns a directory's name, padded to the longest number so that names sort like numbers.
 fn name_of(number: u64) -> String {
     format!("{number:020}")
 }

@@ -1,4 +1,4 @@
-//! The policy of a checkpoint: what it takes to act as a run does, without the run.
+//! The policy of a checkpoint: everything needed to act like a run, without the run.
 
 use std::{
     collections::BTreeMap,
@@ -21,11 +21,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{CheckpointError, Disk, MANIFEST, Storage as _, newest, read, weights_file};
 
-/// What the policy is, beside its weights.
+/// The file that describes the policy, except its weights.
 pub(crate) const POLICY_FILE: &str = "policy.json";
-/// The weights.
+/// The file of its weights.
 pub(crate) const WEIGHTS_FILE: &str = "weights.safetensors";
-/// Where a run directory has its checkpoints.
+/// The subdirectory of a run directory with its checkpoints.
 pub(crate) const CHECKPOINTS_DIR: &str = "checkpoints";
 
 /// Layout of [`POLICY_FILE`]; a later one has another number.
@@ -33,7 +33,7 @@ const FORMAT: u32 = 1;
 /// Far more than any [`POLICY_FILE`] has.
 const MAX_POLICY_BYTES: u64 = 1 << 20;
 
-/// A policy as training left it, or has left it so far.
+/// A policy after training, or at some point during it.
 ///
 /// ```
 /// use rollmesh::{checkpoint::PolicyCheckpoint, kernels};
@@ -61,53 +61,53 @@ const MAX_POLICY_BYTES: u64 = 1 << 20;
 #[derive(Clone, Debug, PartialEq)]
 #[doc(alias("from_checkpoint", "get_policy"))]
 pub struct PolicyCheckpoint {
-    /// The run, without the settings of the machine that it was started on.
+    /// The run, without the host settings of the machine that it was started on.
     pub run: RunConfig,
-    /// The networks.
+    /// The model's configuration.
     pub model: ModelConfig,
-    /// What learned, for example `ppo`.
+    /// The algorithm, for example `ppo`.
     pub algo: String,
-    /// Discount that it learned with.
+    /// Discount used for learning.
     pub gamma: f64,
-    /// Iterations behind the weights.
+    /// Number of iterations that the weights were learned in.
     pub iteration: u64,
-    /// Env steps behind the weights.
+    /// Number of env steps that the weights were learned from.
     pub env_steps: u64,
     /// The run's policies, whose weights these are, see [`Weights::of_run`].
     pub policies: Vec<PolicyId>,
-    /// What they act with.
+    /// The weights of all policies.
     pub weights: Weights,
 }
 
-/// Why there is no policy.
+/// Why a policy could not be loaded or saved.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyCheckpointError {
-    /// Policies are directories.
+    /// The path is a file instead of a directory.
     #[error("{0} is a file: give the directory of a run or of a checkpoint, in which it may be")]
     File(PathBuf),
-    /// Nothing that is known.
+    /// The directory holds no policy.
     #[error(
         "{0} holds no policy: give the directory of a run that has saved one, as `rollmesh train --run-dir {0}` does, or \
          a checkpoint in it"
     )]
     NotFound(PathBuf),
-    /// No checkpoint is whole.
+    /// No checkpoint is valid.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// The system says no.
+    /// The operating system reported an error.
     #[error("{path}: {source}")]
     Io {
-        /// What it is about.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
-    /// A file is not what it should be: take an earlier checkpoint.
+    /// A file has invalid contents: use an earlier checkpoint.
     #[error("{path}: {reason}")]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
 }
@@ -154,7 +154,7 @@ impl PolicyCheckpoint {
     /// A policy with the networks of a run, before it has learned, with RLlib's discount of 0.99; every field can be set.
     #[must_use]
     pub fn new(algo: impl Into<String>, run: RunConfig, weights: Weights) -> Self {
-        // A run's settings have been read before, and its model with them.
+        // A run's settings have been validated before, including its model.
         let model = ModelConfig::of(&run.default_policy_config()).unwrap_or_default();
         Self {
             run: run.for_wire(),
@@ -168,8 +168,8 @@ impl PolicyCheckpoint {
         }
     }
 
-    /// The policy in a directory: of a run, whose newest one it is, whether that is still going on or not; or a
-    /// checkpoint's own. Changes nothing there.
+    /// Loads the policy in a directory: the newest one of a run, which may be in progress, or that of a checkpoint. Changes
+    /// nothing there.
     ///
     /// # Errors
     /// [`PolicyCheckpointError`], which names the file.
@@ -181,7 +181,7 @@ impl PolicyCheckpoint {
         let last = path.join(POLICY_FILE).is_file().then(|| Self::read_last(path));
         let saved = Self::newest_in(&path.join(CHECKPOINTS_DIR)).or_else(|| Self::newest_in(path));
         match (last, saved) {
-            // What the run wrote at its end may be newer than its last checkpoint, or older if it was resumed.
+            // The policy written at a run's end may be newer than its last checkpoint, or older if the run was resumed.
             (Some(Ok(last)), Some(Ok(saved))) => Ok(if saved.iteration > last.iteration { saved } else { last }),
             (Some(Ok(found)), _) | (_, Some(Ok(found))) => Ok(found),
             (Some(Err(error)), _) | (None, Some(Err(error))) => Err(error),
@@ -190,7 +190,7 @@ impl PolicyCheckpoint {
         }
     }
 
-    /// Of the newest checkpoint that is whole; none if there are no checkpoints.
+    /// Reads the policy of the newest valid checkpoint; `None` if there are no checkpoints.
     fn newest_in(dir: &Path) -> Option<Result<Self, PolicyCheckpointError>> {
         if !dir.is_dir() {
             return None;
@@ -201,7 +201,7 @@ impl PolicyCheckpoint {
         }
     }
 
-    /// What [`save`](Self::save) wrote.
+    /// Reads the files that [`save`](Self::save) wrote.
     fn read_last(dir: &Path) -> Result<Self, PolicyCheckpointError> {
         let read = |(name, most): (&str, u64)| {
             let path = dir.join(name);
@@ -213,7 +213,7 @@ impl PolicyCheckpoint {
         Self::from_files(&files.collect::<Result<_, _>>()?, dir)
     }
 
-    /// Reads the two files of a policy; `dir` is where they are from.
+    /// Parses the two files of a policy; `dir` is for error messages.
     pub(crate) fn from_files(files: &BTreeMap<String, Vec<u8>>, dir: &Path) -> Result<Self, PolicyCheckpointError> {
         let malformed = |name: &str, reason: String| PolicyCheckpointError::Malformed { path: dir.join(name), reason };
         let file = |name| files.get(name).ok_or_else(|| malformed(name, "it is missing".into()));
@@ -230,7 +230,7 @@ impl PolicyCheckpoint {
         Ok(policy.with(weights))
     }
 
-    /// The policy that [`POLICY_FILE`] in a directory describes, with these weights instead of those beside it.
+    /// Reads the policy described by the [`POLICY_FILE`] in a directory, with these weights instead of the stored ones.
     pub(crate) fn read_with(dir: &Path, weights: Weights) -> Result<Self, PolicyCheckpointError> {
         let path = dir.join(POLICY_FILE);
         if !path.is_file() {
@@ -242,7 +242,7 @@ impl PolicyCheckpoint {
         Ok(policy.with(weights.with_version(version)))
     }
 
-    /// What to say if the policy beside a run's checkpoints was changed and is not the one that is used.
+    /// Returns a notice for users if the policy next to a run's checkpoints was edited and is not the one that is used.
     pub(crate) fn notice_of_unused(&self, dir: &Path) -> Option<String> {
         let has = |name: &str| dir.join(name).exists();
         if ![POLICY_FILE, WEIGHTS_FILE, CHECKPOINTS_DIR].into_iter().all(has) {
@@ -259,13 +259,13 @@ impl PolicyCheckpoint {
         })
     }
 
-    /// The hash of the weights, as the run's summary has it.
+    /// Returns the hash of the weights, as in the run's summary.
     #[must_use]
     pub fn weights_hash(&self) -> Hash128 {
         run_weights_hash(&self.weights, &self.policies).unwrap_or_else(|_| weights_hash(&self.weights))
     }
 
-    /// The two files of a policy: their names and contents.
+    /// Returns the names and contents of the two files of a policy.
     pub(crate) fn to_files(&self) -> io::Result<[(&'static str, Vec<u8>); 2]> {
         let file = PolicyFile {
             format: FORMAT,
@@ -283,8 +283,8 @@ impl PolicyCheckpoint {
         Ok([(WEIGHTS_FILE, weights), (POLICY_FILE, serde_json::to_vec_pretty(&file)?)])
     }
 
-    /// Writes the policy into a directory that is there, in the place of the one before. Each of its two files appears
-    /// whole or not at all; where they do not belong together, [`load`](Self::load) says so.
+    /// Writes the policy into an existing directory, replacing an earlier one. Each of its two files appears atomically; if
+    /// they do not match, [`load`](Self::load) returns an error.
     ///
     /// # Errors
     /// [`PolicyCheckpointError::Io`].
@@ -301,7 +301,7 @@ impl PolicyCheckpoint {
         Ok(())
     }
 
-    /// What acts with the weights, in the environment that is registered under the run's name, as workers see it.
+    /// Builds the policy that acts with the weights, for the environment registered under the run's name, as on workers.
     ///
     /// # Errors
     /// [`PolicyError`] when the environment is unknown or cannot be made, or the weights do not fit it.
@@ -313,7 +313,7 @@ impl PolicyCheckpoint {
         NetPolicy::new(&spaces, &self.model, self.weights.clone(), seed, kernels)
     }
 
-    /// What it sees and chooses from.
+    /// Returns its spaces.
     pub(crate) fn spaces(&self, envs: &EnvRegistry) -> Result<EnvSpaces, PolicyError> {
         let failed = |error: &dyn std::fmt::Display| PolicyError::Failed(error.to_string());
         let env = envs.spec(self.run.env()).map_err(|error| failed(&error))?;
@@ -323,7 +323,7 @@ impl PolicyCheckpoint {
     }
 }
 
-/// Writes a file that appears whole or not at all, in the place of the one before.
+/// Replaces a file atomically.
 pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let unfinished = path.with_added_extension("tmp");
     let write = || {
@@ -333,7 +333,7 @@ pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
         fs::rename(&unfinished, path)
     };
     write().inspect_err(|_| {
-        // A full disk needs the room; the error that matters is the first one.
+        // Frees space on a full disk; only the first error is reported.
         let _ = fs::remove_file(&unfinished);
     })
 }
@@ -418,7 +418,7 @@ mod tests {
             contents[place] ^= flip;
             contents.truncate(keep);
             if let Ok(found) = PolicyCheckpoint::from_files(&files, Path::new("run")) {
-                // No hash guards what is not the weights'; those are the ones.
+                // Other files have no hash, but the weights are always the right ones.
                 let whole = after(1).weights;
                 proptest::prop_assert_eq!(found.weights.tensors(), whole.tensors());
             }

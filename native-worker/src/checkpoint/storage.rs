@@ -1,4 +1,4 @@
-//! The few things that checkpoints ask of a file system.
+//! The file-system operations that checkpoints need.
 
 use std::{
     fs::{self, File},
@@ -6,48 +6,48 @@ use std::{
     path::Path,
 };
 
-/// A file system, or a stand-in that crashes on purpose.
+/// A file system, or a test double that simulates crashes.
 pub trait Storage {
-    /// Names in a directory.
+    /// Returns the names in a directory.
     ///
     /// # Errors
-    /// What the system says, as with all that follow.
+    /// The operating system's error, as for all methods below.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 
-    /// The contents of a file of at most `most` bytes; a longer one is an error, before it takes memory.
+    /// Returns the contents of a file of at most `most` bytes; a longer one is an error before it is read into memory.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's error.
     fn read(&self, file: &Path, most: u64) -> io::Result<Vec<u8>>;
 
-    /// Makes a directory and those above it, unless they are there. Their names are on the disk when this returns.
+    /// Creates a directory and its parents, unless they exist. Their names are synced when this returns.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's error.
     fn create_dir(&mut self, dir: &Path) -> io::Result<()>;
 
-    /// Writes a new file. Its contents are on the disk when this returns, its name is not yet.
+    /// Writes a new file. Its contents are synced when this returns, its name is not yet.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's error.
     fn write(&mut self, file: &Path, contents: &[u8]) -> io::Result<()>;
 
-    /// The names in a directory are on the disk when this returns.
+    /// Syncs the names in a directory.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's error.
     fn sync_dir(&mut self, dir: &Path) -> io::Result<()>;
 
-    /// Gives a directory another name.
+    /// Renames a directory.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's error.
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Removes a directory with the files in it.
+    /// Removes a directory and the files in it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's error.
     fn remove_dir(&mut self, dir: &Path) -> io::Result<()>;
 }
 
@@ -79,7 +79,7 @@ impl Storage for Disk {
         let above = dir.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
         self.create_dir(above)?;
         match fs::create_dir(dir) {
-            // Somebody else was faster.
+            // Another process has created it meanwhile.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
             made => made?,
         }
@@ -93,7 +93,7 @@ impl Storage for Disk {
     }
 
     fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
-        // Elsewhere directories cannot be opened, and their names are on the disk by themselves.
+        // Other systems cannot open directories and flush names by themselves.
         if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
     }
 

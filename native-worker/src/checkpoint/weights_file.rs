@@ -6,7 +6,7 @@ use rollmesh_core::{ids::WeightsVersion, weights::Weights};
 
 use super::{Disk, PolicyCheckpointError, Storage as _};
 
-/// Of weights that no checkpoint vouches for.
+/// Maximum size of a weights' file without a checkpoint's manifest.
 pub(super) const MAX_WEIGHTS_BYTES: u64 = 1 << 32;
 
 /// Reads a file of weights; their version is 0.

@@ -1,8 +1,8 @@
-//! CPU time of processes, as the system counts it.
+//! CPU time of processes, as counted by the operating system.
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
-/// CPU times of this process and of others at one moment. Empty where the system does not tell them.
+/// CPU times of this process and of others at one moment. Empty if the operating system does not provide them.
 #[derive(Debug, Default)]
 pub(super) struct CpuTimes {
     own: Option<Duration>,
@@ -10,18 +10,19 @@ pub(super) struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// Now.
+    /// Returns the current times.
     pub(super) fn of(pids: impl IntoIterator<Item = u32>) -> Self {
         let others = pids.into_iter().filter_map(|pid| Some((pid, cpu_time(&pid.to_string())?)));
         Self { own: cpu_time("self"), others: others.collect() }
     }
 
-    /// What this process has used since then.
+    /// Returns the CPU time of this process since then.
     pub(super) fn own_since(&self, then: &Self) -> Option<Duration> {
         Some(self.own?.saturating_sub(then.own?))
     }
 
-    /// What the others have used since then, those that have begun meanwhile included. Of those that have ended nobody knows.
+    /// Returns the CPU time of the others since then, including those that started meanwhile, but not those that have
+    /// exited.
     pub(super) fn others_since(&self, then: &Self) -> Option<Duration> {
         let since =
             |(pid, now): (&u32, &Duration)| now.saturating_sub(then.others.get(pid).copied().unwrap_or_default());
@@ -29,14 +30,14 @@ impl CpuTimes {
     }
 }
 
-/// Time on a CPU of all threads that a process has, in nanoseconds where Linux counts them.
+/// Returns the CPU time of all threads of a process, with nanosecond resolution from Linux's scheduler.
 fn cpu_time(process: &str) -> Option<Duration> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).ok()?;
     let time = |task: fs::DirEntry| -> Option<u64> {
         let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
         text.split_whitespace().next()?.parse().ok()
     };
-    // A thread may end while it is looked at.
+    // A thread may exit meanwhile.
     Some(Duration::from_nanos(tasks.filter_map(|task| time(task.ok()?)).sum()))
 }
 
@@ -48,7 +49,7 @@ mod tests {
     fn what_is_used_is_counted() {
         let pid = std::process::id();
         let before = CpuTimes::of([pid]);
-        // Long enough for any granularity: until it shows.
+        // Busy until the times change, whatever their granularity.
         let mut now = CpuTimes::of([pid]);
         while now.own_since(&before) == Some(Duration::ZERO) || now.others_since(&before) == Some(Duration::ZERO) {
             now = CpuTimes::of([pid]);

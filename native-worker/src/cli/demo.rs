@@ -1,4 +1,4 @@
-//! `rollmesh demo`: watch a policy learn.
+//! `rollmesh demo`: shows a policy while it learns.
 
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -36,7 +36,7 @@ pub(super) struct DemoArgs {
     full_speed: bool,
 }
 
-/// The least time between two updates: it takes about 60 of them until the pole stays up.
+/// Minimum time between two updates: it takes about 60 of them until the pole stays up.
 const PACE: Duration = Duration::from_millis(400);
 
 /// Mean return at which CartPole-v1 counts as solved.

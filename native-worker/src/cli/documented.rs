@@ -1,4 +1,4 @@
-//! Commands in documents and in the help are ones that the program takes.
+//! Checks that commands in documents and help texts are valid.
 
 use std::{fs, path::Path};
 
@@ -6,7 +6,8 @@ use clap::{CommandFactory as _, Parser as _};
 
 use super::Cli;
 
-/// What a shell would be given, without variables before and a pipe or `&` behind; for what a hub prints anything that fits.
+/// Returns a command line's words, without variables before it and a pipe or `&` behind it; values that a hub prints are
+/// replaced.
 fn command(line: &str) -> Option<Vec<String>> {
     let words = shlex::split(line.trim())?.into_iter().skip_while(|word| word.starts_with("ROLLMESH_TOKEN="));
     let words = words.take_while(|word| !["|", "&"].contains(&&**word));

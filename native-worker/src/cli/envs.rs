@@ -1,4 +1,4 @@
-//! `rollmesh envs`: the environments that the program knows.
+//! `rollmesh envs`: lists the registered environments.
 
 use std::process::ExitCode;
 
@@ -48,14 +48,14 @@ pub(super) fn run(args: &EnvsArgs, registry: &Registry) -> Result<ExitCode, Fail
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect::<Vec<_>>();
         println!("{}", cells.join("  ").trim_end());
     }
-    // It may need settings that only its user knows.
+    // It may require settings.
     for (name, error) in failures {
         println!("{name}  cannot be made without settings: {error}");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// An object for each environment, also for those that nobody could make here.
+/// Returns an object for each environment, also for those that cannot be made without settings.
 fn objects(registry: &Registry) -> Value {
     let failed = |name: &str, error: EnvError| json!({ "name": name, "error": error.to_string() });
     let single = registry.envs.iter();
@@ -77,13 +77,13 @@ fn limit(max_episode_steps: Option<u32>) -> String {
     max_episode_steps.map_or_else(|| "no limit".to_owned(), |n| format!("{n} steps"))
 }
 
-/// Name, observations, actions, time limit.
+/// Returns name, observations, actions and time limit.
 fn row(env: &EnvSpec) -> Result<[String; 4], EnvError> {
     let spaces = env.spaces()?;
     Ok([env.name.clone(), short(&spaces.observation), short(&spaces.action), limit(env.max_episode_steps)])
 }
 
-/// One row, and below it one for each kind of agents, which are those with the same spaces.
+/// Returns one row for the environment, and one for each kind of agents, which are those with the same spaces.
 fn agent_rows(env: &MultiAgentSpec) -> Result<Vec<[String; 4]>, EnvError> {
     let agents = agents(env)?;
     let mut kinds: Vec<(EnvSpaces, Vec<AgentId>)> = Vec::new();
@@ -108,7 +108,7 @@ fn agent_rows(env: &MultiAgentSpec) -> Result<Vec<[String; 4]>, EnvError> {
     Ok(rows)
 }
 
-/// The agents that a fresh instance without settings knows beforehand.
+/// Returns the agents of a new instance without settings.
 fn agents(env: &MultiAgentSpec) -> Result<Vec<(AgentId, EnvSpaces)>, EnvError> {
     let env = env.make(&EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 }))?;
     let agents = env.agents().into_iter();

@@ -1,4 +1,4 @@
-//! `rollmesh evaluate`: how good the policy of a checkpoint is, in episodes of its own.
+//! `rollmesh evaluate`: plays episodes with the policy of a checkpoint and reports its returns.
 
 use std::{num::NonZeroU32, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -18,9 +18,9 @@ use crate::{
     train::RunConfig,
 };
 
-/// The most steps of a sub-environment whose episodes have no limit.
+/// Maximum number of steps of a sub-environment whose episodes have no limit.
 pub(super) const MAX_STEPS: u32 = 1_000_000;
-/// How often a person is told that it goes on.
+/// Interval between two progress updates.
 const LOOK: Duration = Duration::from_millis(200);
 
 #[derive(Args)]
@@ -61,12 +61,12 @@ pub(super) struct EvaluateArgs {
     json: bool,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Report {
     env: String,
     algo: String,
-    /// Iterations behind the weights.
+    /// Iteration of the weights.
     iteration: u64,
     weights_hash: String,
     seed: u64,
@@ -78,10 +78,10 @@ struct Report {
     episode_return_max: Option<f64>,
     /// With the most likely actions; one of the two is `episode_return_mean`.
     deterministic_return_mean: Option<f64>,
-    /// With drawn actions, as in training.
+    /// With sampled actions, as in training.
     explored_return_mean: Option<f64>,
     episode_len_mean: Option<f64>,
-    /// Episodes that were cut by `--max-steps`, and what they had brought.
+    /// Number of episodes cut by `--max-steps`, and their mean partial return.
     unfinished: u32,
     partial_return_mean: Option<f64>,
     env_steps: u64,
@@ -93,7 +93,7 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
     let checkpoint = PolicyCheckpoint::load(&args.checkpoint).map_err(Failure::usage)?;
     checkpoint.notice_of_unused(&args.checkpoint).iter().for_each(|notice| eprintln!("{notice}"));
     let mut run = checkpoint.run.clone();
-    // They are the run's, which is over or goes on elsewhere.
+    // Callbacks are for the run's own episodes.
     run.rollout.callbacks.clear();
     let evaluation = &mut run.evaluation;
     evaluation.num_envs = evaluation.num_envs.min(args.episodes.get());
@@ -117,10 +117,10 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
     let mut worker = EvalWorker::in_thread_with(makers, timeout).map_err(Failure::other)?;
     worker.submit_request(Some(&checkpoint.weights), request.clone(), Earlier::Cancel).map_err(Failure::other)?;
     let found = wait(&mut worker, &interruption, !args.json)?;
-    // Drawn actions are those of training: where the two differ by much, one alone misleads.
+    // Sampled actions are those of training: if the two returns differ by much, one alone is misleading.
     let request = EvaluationRequest { deterministic: args.explore, render: false, ..request };
     worker.submit_request(Some(&checkpoint.weights), request, Earlier::Cancel).map_err(Failure::other)?;
-    // What was found first is worth knowing, whatever becomes of the second.
+    // The first result is reported even if the second evaluation fails.
     let other = wait(&mut worker, &interruption, !args.json);
     let film = args.render.as_ref().map(|path| (path, EpisodeGif::of(&found)));
     let report = Report::of(&checkpoint, &run, !args.explore, found, other.as_ref().ok());
@@ -128,7 +128,7 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
         true => println!("{}", serde_json::to_string(&report).map_err(Failure::other)?),
         false => report.print(),
     }
-    // What was found is worth knowing also where there is no film.
+    // The result is printed before a missing picture is reported.
     if let Some((path, film)) = film {
         let no_picture = || Failure::usage("the environment has no picture: leave --render out");
         let EpisodeGif { gif, pictures, steps } = film.ok_or_else(no_picture)?.map_err(Failure::other)?;
@@ -143,7 +143,7 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
     other.map(|_| ExitCode::SUCCESS)
 }
 
-/// Waits for the result of an evaluation; `visible` shows that it goes on.
+/// Waits for the result of an evaluation; shows progress if `visible`.
 pub(super) fn wait(worker: &mut EvalWorker, interruption: &Interruption, visible: bool) -> Result<Evaluation, Failure> {
     let progress = Progress::new(0, "playing", visible);
     loop {

@@ -1,4 +1,4 @@
-//! `rollmesh evaluator`: evaluation workers with names, hosted, asked and listed from the shell.
+//! `rollmesh evaluator`: hosts, asks and lists named evaluation workers.
 
 use std::{num::NonZeroU32, path::PathBuf, process::ExitCode};
 
@@ -108,11 +108,11 @@ struct AskArgs {
     json: bool,
 }
 
-/// What `ask --json` prints: what was found, and of what.
+/// The output of `ask --json`: the result and its request.
 #[derive(Serialize)]
 struct Answer {
     name: String,
-    /// Iterations behind the weights.
+    /// Iteration of the weights.
     iteration: u64,
     weights_hash: String,
     deterministic: bool,
@@ -121,7 +121,7 @@ struct Answer {
     found: Evaluation,
 }
 
-/// What `list --json` prints.
+/// The output of `list --json`.
 #[derive(Serialize)]
 struct List {
     evaluators: Vec<Listed>,
@@ -142,7 +142,7 @@ pub(super) fn run(args: &EvaluatorArgs) -> Result<ExitCode, Failure> {
 }
 
 impl AtHub {
-    /// The user's names, and those of the hub.
+    /// Returns the user's names, and those of the hub.
     fn names(&self) -> Result<EvalNames, Failure> {
         let names = EvalNames::of_user();
         let Some(hub) = &self.hub else { return Ok(names) };
@@ -152,7 +152,7 @@ impl AtHub {
     }
 }
 
-/// What is wrong with a name is the user's to mend.
+/// Converts an error; errors about the name are usage errors.
 fn failure(error: EvalWorkerError) -> Failure {
     match error {
         EvalWorkerError::BadName(_) | EvalWorkerError::NameTaken(_) | EvalWorkerError::UnknownName { .. } => {

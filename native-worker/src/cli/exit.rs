@@ -5,14 +5,14 @@ use std::{
     process::ExitCode,
 };
 
-/// Why a command did not do what it was asked to.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The user can mend it: a flag, a file or a name is wrong. Exit code 2.
+    /// The user can fix it: a flag, a file or a name is wrong. Exit code 2.
     Usage(String),
-    /// Something else went wrong. Exit code 1.
+    /// Any other error. Exit code 1.
     Other(String),
-    /// A signal ended it before it was done; says what has become of it. Exit code 3.
+    /// A signal ended it early; the text describes the state that it left. Exit code 3.
     Interrupted(String),
 }
 
@@ -32,7 +32,7 @@ impl Failure {
         Self::Other(message.to_string())
     }
 
-    /// Says what went wrong on standard error.
+    /// Reports the error on standard error.
     pub(crate) fn report(self) -> ExitCode {
         let (what, code) = match self {
             Self::Usage(_) => ("error", 2),

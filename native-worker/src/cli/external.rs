@@ -1,4 +1,4 @@
-//! Clients that drive the episodes of a worker in this process: a hub for them, beside the worker.
+//! Clients that drive the episodes of a worker in this process: a hub for them, alongside the worker.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use crate::{
 
 /// The environment whose episodes clients drive.
 pub(super) const ENV: &str = "External-v0";
-/// The most pages that are named.
+/// Maximum number of pages that are listed.
 const MAX_PAGES: usize = 8;
 
 /// The flags that every command has whose episodes may be driven by clients.
@@ -41,7 +41,7 @@ pub(super) struct ListenFlags {
     pub(super) security: SecurityFlags,
 }
 
-/// Where clients come from, for as long as the command goes on.
+/// The hub for clients, for the duration of the command.
 pub(super) struct Clients {
     env: ExternalMultiAgentEnv,
     hub: JoinHandle<()>,
@@ -50,13 +50,13 @@ pub(super) struct Clients {
     notices: Notices,
 }
 
-/// Where to print what happens: above a bar while there is one.
+/// Prints notices: above the progress bar while there is one.
 #[derive(Clone, Default)]
 struct Notices(Arc<Mutex<Option<Printer>>>);
 
 impl Notices {
     fn printer(&self) -> MutexGuard<'_, Option<Printer>> {
-        // Whoever holds it only prints.
+        // The lock is held only while printing, so its state is valid after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,14 +69,14 @@ impl Notices {
 }
 
 impl ListenFlags {
-    /// Opens the hub, if there is to be one, and puts its environment into the registry.
+    /// Starts the hub, if `--listen` is set, and adds its environment to the registry.
     pub(super) fn open(
         &self,
         config: &RolloutConfig,
         registry: &Registry,
     ) -> Result<(Registry, Option<Clients>), Failure> {
         let Some(listen) = self.listen else {
-            // A program may have one of its own under this name.
+            // A program may have registered its own environment under this name.
             return if is_external(config, registry) {
                 let message = format!("clients drive {ENV}: say where they connect, --listen {}", host::USUAL_ADDRESS);
                 Err(Failure::usage(message))
@@ -110,7 +110,7 @@ pub(super) fn is_external(config: &RolloutConfig, registry: &Registry) -> bool {
     config.env.as_deref() == Some(ENV) && registry.env(ENV).is_err()
 }
 
-/// The environment whose episodes clients drive, if that is what the settings name.
+/// Returns the external environment, if the settings name it.
 pub(super) fn env_of(config: &RolloutConfig, registry: &Registry) -> Result<Option<ExternalMultiAgentEnv>, Failure> {
     if !is_external(config, registry) {
         return Ok(None);
@@ -121,14 +121,14 @@ pub(super) fn env_of(config: &RolloutConfig, registry: &Registry) -> Result<Opti
     Ok(Some(env.with_episode_timeout(timeout)))
 }
 
-/// Tells people how clients join a hub that serves these files.
+/// Prints how clients join a hub that serves these files.
 pub(super) fn print_invitations(hub: &Hub, config: &RolloutConfig, assets: Option<&Path>) {
     let (url, token) = (hub.worker_url(), hub.client_token().to_hex());
     eprintln!("clients  {url}");
     eprintln!("token    {token}");
-    // The examples in the repository play this one.
+    // The examples in the repository play this environment.
     let is_example = config.env_config.get("spaces_of") == Ok(Some("CartPole-v1".to_owned()));
-    // The client in Python knows no TLS.
+    // The Python client does not support TLS.
     if is_example && hub.fingerprint().is_none() {
         eprintln!("python   {TOKEN_VARIABLE}={token} python3 examples/external/cart_pole.py --hub {url}");
     }
@@ -140,7 +140,7 @@ pub(super) fn print_invitations(hub: &Hub, config: &RolloutConfig, assets: Optio
     }
 }
 
-/// The pages of a directory that is served.
+/// Returns the pages in a served directory.
 fn pages(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -151,18 +151,18 @@ fn pages(directory: &Path) -> Vec<String> {
 }
 
 impl Clients {
-    /// What ends all episodes at once: whoever samples gets an error then.
+    /// Returns a function that ends all episodes at once, after which sampling returns an error.
     pub(super) fn stopper(&self) -> impl Fn() + Send + use<> {
         let env = self.env.clone();
         move || env.stop()
     }
 
-    /// Tells what happens above this bar from now on.
+    /// Prints notices above this progress bar from now on.
     pub(super) fn print_above(&self, progress: &Progress) {
         *self.notices.printer() = Some(progress.printer());
     }
 
-    /// Says goodbye to everybody.
+    /// Shuts the hub down.
     pub(super) fn close(self) {
         // It may have ended by itself.
         let _ = self.shut_down.send(());
@@ -170,7 +170,7 @@ impl Clients {
     }
 }
 
-/// Shows what happens until the command ends.
+/// Prints notices until the command ends.
 async fn serve(mut hub: Hub, mut wish: oneshot::Receiver<()>, notices: Notices) {
     loop {
         tokio::select! {

@@ -1,4 +1,4 @@
-//! What the commands that run a hub have in common.
+//! Common parts of the commands that run a hub.
 
 use std::net::SocketAddr;
 
@@ -17,22 +17,22 @@ use crate::{
     train::{RunRequest, SavedRun, Summary},
 };
 
-/// Where hubs listen if nobody says otherwise.
+/// The default address of hubs.
 pub(super) const USUAL_ADDRESS: &str = "127.0.0.1:7878";
 
-/// A hub with a page, or without, whose local workers are this program.
+/// Returns the configuration of a hub, with a page or without, whose local workers run this program.
 pub(super) fn config(listen: SocketAddr, dashboard: bool, security: SecurityConfig) -> Result<HubConfig, Failure> {
     Ok(HubConfig { listen, dashboard, security, ..HubConfig::local().map_err(Failure::other)? })
 }
 
-/// Starts a hub, with local workers as the flags say.
+/// Starts a hub, with local workers according to the flags.
 pub(super) async fn start(config: HubConfig, workers: &SpecFlags, registry: &Registry) -> Result<Hub, Failure> {
     raise_file_limit();
     let launcher = workers.launcher(&config.worker_program);
     Hub::start_with(config, registry, launcher, workers.spec()).await.map_err(Failure::usage)
 }
 
-/// Tells people where the page is and how workers join.
+/// Prints the page's address and how workers join.
 pub(super) fn print_invitations(hub: &Hub) {
     eprintln!("dashboard  {}", hub.dashboard_url());
     let (token, way) = (hub.operator_token().to_hex(), way(hub));
@@ -51,24 +51,24 @@ pub(super) fn print_worker_command(hub: &Hub) {
     }
 }
 
-/// How commands reach the hub: their arguments.
+/// Returns the arguments with which commands reach the hub.
 fn way(hub: &Hub) -> String {
     let fingerprint = hub.fingerprint().map_or_else(String::new, |sha256| format!(" --tls-fingerprint {sha256}"));
     format!("--hub {}{fingerprint}", hub.worker_url())
 }
 
-/// As many connections as the system lets a program have: every peer is an open file.
+/// Raises the limit of open files to the system's maximum: every peer needs one.
 fn raise_file_limit() {
     #[cfg(unix)]
     {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-        // Where that is refused, the limit stays.
+        // If that is refused, the limit stays.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     }
 }
 
-/// Shows what happens until somebody ends it, and lets a run drain if there is time for that.
+/// Prints notices until a signal ends the hub; SIGTERM drains the run first.
 pub(super) async fn serve(hub: &mut Hub, endings: &mut Endings) {
     let mut drained = None;
     loop {
@@ -83,20 +83,20 @@ pub(super) async fn serve(hub: &mut Hub, endings: &mut Endings) {
     }
 }
 
-/// Returns when the run has drained; never before somebody wanted that.
+/// Returns when the run has drained; never if no drain was requested.
 async fn over(drained: &mut Option<oneshot::Receiver<()>>) {
     match drained {
-        // A hub that is gone has no run.
+        // A hub that has stopped has no run.
         Some(drained) => _ = drained.await,
         None => std::future::pending().await,
     }
 }
 
-/// A training run.
+/// A training run to execute.
 pub(super) enum Plan {
     /// A new one.
     Begin(Box<RunRequest>),
-    /// One that was begun before.
+    /// One to resume.
     GoOn(Box<SavedRun>),
 }
 
@@ -109,7 +109,7 @@ impl Plan {
     }
 }
 
-/// Runs a training run to its end, with a progress bar. Ctrl-C ends it early; SIGTERM, too, when its leases have ended.
+/// Executes a training run to its end, with a progress bar. Ctrl-C ends it early; SIGTERM drains it.
 pub(super) async fn train(hub: &mut Hub, plan: Plan, quiet: bool, endings: &mut Endings) -> Result<Summary, Failure> {
     let target = plan.request().config.stop.episode_return_mean;
     let progress = Progress::new(plan.request().config.stop.env_steps, "env steps", !quiet);
@@ -136,20 +136,20 @@ pub(super) async fn train(hub: &mut Hub, plan: Plan, quiet: bool, endings: &mut 
             ending = endings.first(), if !is_ending => {
                 is_ending = true;
                 match ending {
-                    // The summary tells when it is over.
+                    // The summary shows when it is over.
                     Ending::Terminate => drop(hub.begin_drain().await),
                     Ending::Interrupt => hub.stop_run().await,
                 }
             }
         }
     };
-    // What went wrong at the end was said before the summary.
+    // Errors at the end were sent before the summary.
     std::iter::from_fn(|| hub.take_notice()).for_each(show);
     progress.finish();
     Ok(summary)
 }
 
-/// Why a run has not begun.
+/// Converts the error of a run that could not start.
 pub(super) fn not_begun(error: StartRunError) -> Failure {
     if error.is_usage() { Failure::usage(error) } else { Failure::other(error) }
 }

@@ -1,4 +1,4 @@
-//! What `rollmesh train` learns from, and how it is evaluated.
+//! The flags of `rollmesh train` for its input and its evaluation.
 
 use std::num::NonZeroU32;
 
@@ -48,7 +48,7 @@ pub(super) struct FileFlags {
 }
 
 impl FileFlags {
-    /// Where rows come from; none for a run that samples.
+    /// Returns the source of rows; `None` for a run that samples.
     pub(super) fn source(&self) -> Result<Option<InputSource>, Failure> {
         Ok(match self.input.as_slice() {
             [] => None,

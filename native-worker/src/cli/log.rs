@@ -1,4 +1,4 @@
-//! What a command logs of a worker's samples: on standard error, and in a file where there is a directory for it.
+//! Logging a worker's samples: on standard error, and in a file if there is a directory for logs.
 
 use std::{
     fmt,
@@ -15,7 +15,7 @@ use rollmesh_core::{
 
 use crate::progress::{Printer, Progress};
 
-/// Where lines go, and which ones.
+/// A log's targets and level.
 pub(super) struct Log {
     level: LogLevel,
     file: Option<File>,
@@ -23,7 +23,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// As the settings say. The file is `worker-0.log`, and goes on where it ends.
+    /// Opens the log of these settings. The file `worker-0.log` is appended to.
     pub(super) fn new(config: &RolloutConfig) -> Result<Self, String> {
         let open = |directory: &String| {
             let path = Path::new(directory).join("worker-0.log");
@@ -34,13 +34,13 @@ impl Log {
         Ok(Self { level: config.log_level, file: config.log_dir.as_ref().map(open).transpose()?, printer: None })
     }
 
-    /// Its lines go above this bar.
+    /// Prints its lines above this progress bar.
     pub(super) fn above(mut self, progress: &Progress) -> Self {
         self.printer = Some(progress.printer());
         self
     }
 
-    /// Logs what became of episodes: lost ones from `WARN` on, finished ones from `INFO` on.
+    /// Logs episodes: lost ones from `WARN` on, finished ones from `INFO` on.
     pub(super) fn episodes(&mut self, episodes: &[RolloutMetrics]) {
         for episode in episodes {
             let (id, env) = (episode.episode_id, episode.env);
@@ -59,12 +59,12 @@ impl Log {
         self.line(LogLevel::Debug, format_args!("a sample of {env_steps} env steps and {agent_steps} agent steps"));
     }
 
-    /// Logs what may be a mistake, from `WARN` on.
+    /// Logs possible mistakes from `WARN` on.
     pub(super) fn warnings(&mut self, warnings: &[WorkerWarning]) {
         warnings.iter().for_each(|warning| self.line(LogLevel::Warn, format_args!("{warning}")));
     }
 
-    /// Logs what came of a fragment: finished episodes from `INFO` on, its rows at `DEBUG`.
+    /// Logs a fragment: finished episodes from `INFO` on, its rows at `DEBUG`.
     pub(super) fn fragment(&mut self, fragment: &SlotFragment) {
         if self.level < LogLevel::Info {
             return;
@@ -99,7 +99,7 @@ impl Log {
             Some(printer) => printer.println(&format!("{level} {line}")),
             None => eprintln!("{level} {line}"),
         }
-        // A full disk must not end a run; after the first failure the file has its end there.
+        // A full disk must not end a run; after the first failure the file is closed.
         if let Some(file) = &mut self.file
             && writeln!(file, "{level} {line}").is_err()
         {

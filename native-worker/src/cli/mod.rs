@@ -1,4 +1,4 @@
-//! The command line. Each command is a file; this one finds it and turns its result into an exit code.
+//! The command line. Each command has a module; this one dispatches to it and converts its result to an exit code.
 
 mod control;
 mod cpu_time;
@@ -110,16 +110,16 @@ enum Command {
     EvalWorker,
 }
 
-/// Runs the command line of a program that knows `registry`.
+/// Runs the command line of a program with this registry.
 ///
-/// Exit codes: 0 the command reached its goal, 2 wrong usage or configuration, 3 a run ended without reaching its
-/// stop return, 1 anything else.
+/// Exit codes: 0 the command reached its goal, 2 wrong usage or configuration, 3 a run ended without reaching its stop
+/// return, 1 anything else.
 #[must_use]
 pub fn main_with(registry: Registry) -> ExitCode {
     main_with_args(registry, std::env::args_os())
 }
 
-/// As [`main_with`], with these arguments, of which the first one is the program's name.
+/// Like [`main_with`], with these arguments, of which the first one is the program's name.
 #[must_use]
 pub fn main_with_args<T: Into<OsString> + Clone>(registry: Registry, args: impl IntoIterator<Item = T>) -> ExitCode {
     let registry = native(registry);
@@ -162,8 +162,8 @@ pub fn main_with_args<T: Into<OsString> + Clone>(registry: Registry, args: impl 
     }
 }
 
-/// The event loop of a command; `threads` for its tasks, with one of them in the calling thread: what comes from a socket
-/// need not be handed on.
+/// Builds the event loop of a command, with this number of threads including the calling one: with a single thread, data
+/// from a socket need not be passed between threads.
 fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
     let mut builder = match threads {
         ..2 => tokio::runtime::Builder::new_current_thread(),
@@ -175,8 +175,8 @@ fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
     builder.enable_all().build().map_err(|error| Failure::other(format!("the event loop cannot start: {error}")))
 }
 
-/// For processes that touch little memory, but new one again and again: in huge pages they would occupy twice as much, and
-/// clear far more than they use. Whoever refuses the wish keeps its pages.
+/// Disables huge pages, for processes that use little memory but fresh memory again and again: huge pages would occupy twice
+/// as much, and clear far more than is used. Errors are ignored.
 fn spare_memory() {
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::disable_transparent_huge_pages(true);

@@ -1,4 +1,4 @@
-//! The flags that say which fragments make a batch.
+//! The flags for the sampling mode, which determines the fragments of a batch.
 
 use clap::Args;
 use rollmesh_core::{group::SamplingMode, time::Micros};
@@ -32,7 +32,7 @@ enum Mode {
 }
 
 impl ModeFlags {
-    /// The mode; `None` if no flag names it.
+    /// Returns the mode; `None` if no flag names it.
     pub(super) fn mode(&self) -> Result<Option<SamplingMode>, Failure> {
         let max_staleness = self.max_staleness;
         if self.batch_env_steps.is_some() && self.mode != Some(Mode::Async) {

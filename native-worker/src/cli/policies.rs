@@ -1,4 +1,4 @@
-//! `rollmesh policies`: the kinds of policies that the program knows.
+//! `rollmesh policies`: lists the registered kinds of policies.
 
 use std::process::ExitCode;
 

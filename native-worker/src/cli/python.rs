@@ -1,4 +1,4 @@
-//! What the command line says of Python environments on this machine.
+//! The flags for Python environments on this machine.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub(super) struct PythonFlags {
 }
 
 impl PythonFlags {
-    /// Makes them the settings of this process; `env` is the environment that this command line names.
+    /// Installs the settings in this process; `env` is the environment that this command line names.
     pub(super) fn install(&self, env: Option<&str>) {
         PythonSettings { allowed: self.allow_python.clone().unwrap_or_default(), interpreter: self.python.clone() }
             .install();
@@ -27,7 +27,7 @@ impl PythonFlags {
     }
 }
 
-/// Lets an environment run that this command line names.
+/// Allows an environment that this command line names.
 pub(super) fn allow(env: &str) {
     let PythonSettings { allowed, interpreter } = PythonSettings::of_process();
     PythonSettings { allowed: allowed.and(PythonPermission::exactly(env)), interpreter }.install();

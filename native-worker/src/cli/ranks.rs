@@ -1,4 +1,4 @@
-//! Flags of processes that learn together.
+//! The flags of data-parallel ranks.
 
 use clap::Args;
 use rollmesh_core::{protocol::Token, worker::DataParallelConfig};
@@ -21,7 +21,7 @@ pub(super) struct RankFlags {
 }
 
 impl RankFlags {
-    /// How to join the others, if there are any.
+    /// Returns how to join the other ranks, if there are any.
     pub(super) fn config(&self) -> Result<Option<DataParallelConfig>, Failure> {
         let Some((url, (rank, world_size))) = self.data_parallel.as_ref().zip(self.rank.zip(self.world_size)) else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! `rollmesh schema`: the settings of a run, for editors and programs.
+//! `rollmesh schema`: prints the schema of a run's settings, for editors and programs.
 
 use std::process::ExitCode;
 

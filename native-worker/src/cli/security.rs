@@ -1,4 +1,4 @@
-//! The flags by which hubs protect themselves, and by which peers know a hub.
+//! The flags for a hub's security, and for verifying a hub.
 
 use std::{env, path::PathBuf};
 
@@ -52,7 +52,7 @@ pub(super) struct SecurityFlags {
 }
 
 impl SecurityFlags {
-    /// The configuration; a hub with a directory of its own keeps its audit log there.
+    /// Returns the configuration; a hub with a run directory keeps its audit log there.
     pub(super) fn config(&self, run_dir: Option<&PathBuf>) -> Result<SecurityConfig, Failure> {
         let tls = match (&self.tls_cert, &self.tls_key) {
             (Some(cert), Some(key)) => Some(TlsConfig::Files { cert: cert.clone(), key: key.clone() }),
@@ -79,7 +79,7 @@ impl SecurityFlags {
         })
     }
 
-    /// Where runs that a hub's page starts keep their files, if nobody says otherwise.
+    /// Returns the default parent directory of runs started from a hub's page.
     pub(super) fn runs_dir(&self) -> Result<PathBuf, Failure> {
         Ok(self.state_dir()?.join("runs"))
     }

@@ -1,4 +1,4 @@
-//! Settings of a worker: a file, with flags on top.
+//! Settings of a worker: a file, overridden by flags.
 
 use std::{
     fs,
@@ -59,7 +59,7 @@ pub(super) struct WorkerFlags {
     pub(super) kernels: KernelChoice,
 }
 
-/// The same policies for the same agents, all of one kind; a single one if there are none.
+/// Makes all policies of one kind, for the same agents; a single policy if there are none.
 fn all_of_kind(mut config: RolloutConfig, kind: &str) -> RolloutConfig {
     if config.policies.is_empty() {
         return config.single_policy(kind);
@@ -68,16 +68,16 @@ fn all_of_kind(mut config: RolloutConfig, kind: &str) -> RolloutConfig {
     config
 }
 
-/// Reads a value as configurations write it.
+/// Parses a value by its name in configurations.
 fn by_name<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_value(text.into()).map_err(|error| error.to_string())
 }
 
 impl WorkerFlags {
-    /// The file's settings, or the usual ones, with what the flags say.
+    /// Returns the file's settings, or the defaults, overridden by the flags.
     pub(super) fn settings(&self) -> Result<RolloutConfig, Failure> {
         let mut config = match &self.config {
-            // The description of a whole run says what its worker is, too.
+            // The file may describe a whole run, whose worker is used.
             Some(path) => match (read(path), read::<RunConfig>(path)) {
                 (Err(_), Ok(run)) => run.worker_config(),
                 (config, _) => config?,
@@ -100,7 +100,7 @@ impl WorkerFlags {
         Ok(config)
     }
 
-    /// Returns these settings with those of `--set` over them.
+    /// Returns these settings overridden by those of `--set`.
     pub(super) fn with_set(&self, config: RolloutConfig) -> Result<RolloutConfig, Failure> {
         if self.set.is_empty() {
             return Ok(config);
@@ -110,7 +110,7 @@ impl WorkerFlags {
         settings.parse().map_err(|error| Failure::usage(format!("--set: {error}")))
     }
 
-    /// The worker of these settings.
+    /// Builds the worker of these settings.
     pub(super) fn worker(&self, config: RolloutConfig, registry: &Registry) -> Result<RolloutWorker, Failure> {
         let builder = RolloutWorkerBuilder::new(registry.clone()).config(config);
         let kernels = self.kernels.table().map_err(Failure::usage)?;
@@ -118,14 +118,14 @@ impl WorkerFlags {
     }
 }
 
-/// `PATH=VALUE`: the value is JSON, or else a text.
+/// Parses `PATH=VALUE`: the value is JSON, or else a text.
 pub(super) fn setting(text: &str) -> Result<(String, serde_json::Value), String> {
     let (path, value) = text.split_once('=').filter(|(path, _)| !path.is_empty()).ok_or("expected PATH=VALUE")?;
     Ok((path.into(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
 }
 
-/// Puts texts in the place of NaN and infinite numbers, which would be read as absent; true if there are any. Whoever
-/// checks the settings refuses them by path and range.
+/// Replaces NaN and infinite numbers by texts, since they would be read as absent; true if there are any. The validation of
+/// the settings then refuses them by path and range.
 fn name_non_finite(value: &mut toml::Value) -> bool {
     match value {
         toml::Value::Float(number) if !number.is_finite() => {
@@ -138,7 +138,7 @@ fn name_non_finite(value: &mut toml::Value) -> bool {
     }
 }
 
-/// Settings in a file of JSON or TOML.
+/// Reads settings from a file of JSON or TOML.
 pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", path.display()));
     let text = fs::read_to_string(path).map_err(|error| failed(&error))?;

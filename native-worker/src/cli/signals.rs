@@ -1,4 +1,4 @@
-//! Ctrl-C and its relatives.
+//! Handling of Ctrl-C and SIGTERM.
 
 use std::{
     process,
@@ -13,23 +13,22 @@ use std::{
 
 use tokio::sync::watch;
 
-/// Notices that the program is asked to end, for work that asks now and then. Asked a second time, the program ends at
-/// once.
+/// Records that the program was asked to end, for work that polls for it. A second request ends the program at once.
 #[derive(Clone)]
 pub(super) struct Interruption(Arc<AtomicBool>);
 
 impl Interruption {
-    /// Notices it from now on. Where the system gives no thread, the first Ctrl-C ends the program as ever.
+    /// Starts to listen. If the system refuses a thread, the first Ctrl-C ends the program as usual.
     pub(super) fn watch() -> Self {
         Self::watch_and(|| {})
     }
 
-    /// As [`watch`](Self::watch); what does not end within [`GRACE`] ends with the process.
+    /// Like [`watch`](Self::watch); work that does not end within [`GRACE`] is ended with the process.
     pub(super) fn watch_and_end() -> Self {
         Self::watch_and(exit_after_grace)
     }
 
-    /// As [`watch`](Self::watch); `act` ends what would never ask.
+    /// Like [`watch`](Self::watch); `act` ends work that does not poll.
     pub(super) fn watch_and(act: impl FnOnce() + Send + 'static) -> Self {
         let noticed = Arc::new(AtomicBool::new(false));
         let flag = noticed.clone();
@@ -37,7 +36,7 @@ impl Interruption {
         let wait = move || {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
             runtime.block_on(async {
-                // It listens from the first poll on.
+                // The signal handlers are installed at the first poll.
                 tokio::join!(biased; interrupted(), async { _ = ready.send(()) });
                 flag.store(true, Ordering::Relaxed);
                 act();
@@ -46,22 +45,22 @@ impl Interruption {
                 process::exit(130);
             });
         };
-        // Without it nobody notices, and nobody says so.
+        // Without a thread the sender is dropped, which ends the wait below.
         let _ = thread::Builder::new().name("signals".into()).spawn(wait);
         let _ = listening.recv();
         Self(noticed)
     }
 
-    /// Was the program asked to end?
+    /// True if the program was asked to end.
     pub(super) fn is_noticed(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// How long what is going on may take once the program was asked to end; an environment may hang.
+/// Time for pending work once the program was asked to end; an environment may hang.
 pub(super) const GRACE: Duration = Duration::from_millis(1_500);
 
-/// Ends the process, unless it ends by itself before.
+/// Ends the process, unless it exits by itself earlier.
 pub(super) fn exit_after_grace() {
     let end = || {
         thread::sleep(GRACE);
@@ -75,17 +74,17 @@ pub(super) fn exit_after_grace() {
     let _ = thread::Builder::new().name("grace".into()).spawn(end);
 }
 
-/// How the program is asked to end.
+/// How the program was asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Ctrl-C: a person does not want to wait.
+    /// Ctrl-C: a user does not want to wait.
     Interrupt,
-    /// SIGTERM: whoever runs services gives them time.
+    /// SIGTERM: a service manager gives it time.
     Terminate,
 }
 
 impl Ending {
-    /// The exit code that shells know.
+    /// Returns the conventional exit code of shells.
     fn code(self) -> i32 {
         match self {
             Self::Interrupt => 130,
@@ -94,12 +93,12 @@ impl Ending {
     }
 }
 
-/// The wishes that the program end. The second one ends it at once, whatever it is doing.
+/// The requests that the program end. The second one ends it at once, whatever it is doing.
 #[derive(Clone)]
 pub(super) struct Endings(watch::Receiver<Option<Ending>>);
 
 impl Endings {
-    /// Listens from now on, until the event loop ends.
+    /// Listens until the event loop ends.
     pub(super) fn listen() -> Self {
         let (first, heard) = watch::channel(None);
         let mut wishes = Wishes::listen();
@@ -110,7 +109,7 @@ impl Endings {
         Self(heard)
     }
 
-    /// Waits for the first wish; returns at once when there was one.
+    /// Waits for the first request; returns at once if there was one.
     pub(super) async fn first(&mut self) -> Ending {
         let heard = self.0.wait_for(Option::is_some).await.ok().and_then(|ending| *ending);
         match heard {
@@ -121,7 +120,7 @@ impl Endings {
     }
 }
 
-/// The signals, from the moment on when this is made.
+/// The signals, from the creation of this on.
 struct Wishes {
     #[cfg(unix)]
     interrupt: Option<tokio::signal::unix::Signal>,
@@ -133,7 +132,7 @@ impl Wishes {
     #[cfg(unix)]
     fn listen() -> Self {
         use tokio::signal::unix::{SignalKind, signal};
-        // What cannot be heard ends the program, as it does without a handler.
+        // Without a handler the signal ends the program, as by default.
         let listen = |kind| signal(kind).ok();
         Self { interrupt: listen(SignalKind::interrupt()), terminate: listen(SignalKind::terminate()) }
     }

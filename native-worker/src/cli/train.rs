@@ -46,9 +46,9 @@ use crate::{
     train::{RunConfig, RunDir, RunEnd, RunRequest, SavedRun, Summary, new_run_dir},
 };
 
-/// People are told again and again what a run waits for before it begins.
+/// Interval at which the user is informed what a run waits for before it starts.
 const TELL_AFTER: Duration = Duration::from_secs(5);
-/// Where runs without a directory of their own have one.
+/// Parent of the default run directories.
 const RUNS: &str = "runs";
 
 #[derive(Args)]
@@ -176,13 +176,13 @@ pub(super) struct TrainArgs {
     pub(super) files: FileFlags,
 }
 
-/// The names of the algorithms that come with rollmesh, and what they are.
+/// Returns the algorithms of rollmesh with their descriptions.
 fn algorithms() -> PossibleValuesParser {
     ALGORITHMS.iter().map(|algorithm| PossibleValue::new(algorithm.name).help(algorithm.about)).into()
 }
 
 impl TrainArgs {
-    /// A new run, by the file and these flags.
+    /// Returns the configuration of a new run, from the file and these flags.
     fn config(&self) -> Result<RunConfig, Failure> {
         let file = self.config.as_deref().map(settings::read::<Config>).transpose()?.unwrap_or_default();
         let config = RunConfig::of_settings(&file.merged(&self.settings()?)).map_err(|error| match &self.config {
@@ -192,7 +192,7 @@ impl TrainArgs {
         self.with_mode(config)
     }
 
-    /// What the flags say of a run, as settings.
+    /// Returns the flags as settings of a run.
     pub(super) fn settings(&self) -> Result<Config, Failure> {
         let workers = if self.remote_only { self.workers.or(Some(0)) } else { self.workers };
         if self.remote_only && workers != Some(0) {
@@ -243,7 +243,7 @@ impl TrainArgs {
         Ok(self.set.iter().fold(settings, |settings, (path, value)| settings.with_at(path, value.clone())))
     }
 
-    /// The same with the flags that say which fragments make a batch.
+    /// Adds the flags for the sampling mode.
     fn with_mode(&self, mut config: RunConfig) -> Result<RunConfig, Failure> {
         let FileFlags { evaluation_episodes, evaluation_timeout, evaluation_render, .. } = &self.files;
         let speaks_of_it =
@@ -257,31 +257,31 @@ impl TrainArgs {
         Ok(config)
     }
 
-    /// The directory of a new run.
+    /// Returns the directory of a new run.
     pub(super) fn directory(&self, config: &RunConfig) -> PathBuf {
         let usual = || new_run_dir(RUNS.as_ref(), config.env(), config.rollout.seed);
         self.run_dir.clone().unwrap_or_else(usual)
     }
 
-    /// A new run with its directory.
+    /// Returns the request of a new run with its directory.
     fn request(&self, config: RunConfig) -> Result<RunRequest, Failure> {
         let run_dir = Some(self.directory(&config));
         let request = RunRequest::from(config);
         let output = self.output.as_ref().or(request.output.as_ref()).cloned();
         let data_parallel = self.ranks.config()?;
-        // The first rank alone writes files.
+        // Only the first rank writes files.
         let run_dir = run_dir.filter(|_| data_parallel.as_ref().is_none_or(|ranks| ranks.rank == 0));
         let init_weights = self.init_weights.as_deref().map(weights_file::read).transpose().map_err(Failure::usage)?;
         Ok(RunRequest { run_dir, output, init_weights, remote_only: self.remote_only, data_parallel, ..request })
     }
 }
 
-/// The value of a flag as a setting, if it was given.
+/// Returns the value of a flag as a setting, if it was given.
 fn given<T: Serialize>(value: &Option<T>) -> Result<Option<Value>, Failure> {
     value.as_ref().map(serde_json::to_value).transpose().map_err(Failure::usage)
 }
 
-/// [`given`], of a number that JSON has.
+/// Like [`given`], for a finite number.
 fn finite(flag: &str, value: Option<f64>) -> Result<Option<Value>, Failure> {
     match value.filter(|value| !value.is_finite()) {
         Some(value) => Err(Failure::usage(format!("{flag} is {value}; it must be a finite number"))),
@@ -301,7 +301,7 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         None => Ok(Plan::Begin(Box::new(args.request(args.config()?)?))),
     };
     runtime(2)?.block_on(async {
-        // Before anything is said: whoever reads that the run goes on may ask it to end.
+        // Before anything is printed: a user who sees that the run is starting may send a signal.
         let mut endings = Endings::listen();
         let plan = plan()?;
         let request = plan.request().clone();
@@ -310,10 +310,10 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
             Some(env) => registry.clone().with_base_env(external::ENV, env.creator()),
             None => registry.clone(),
         };
-        // Before anything is announced; the run makes it for itself.
+        // Before anything is announced; the run makes its environment again.
         let layout = check(&request, registry, &mut endings).await?;
         if let (Plan::Begin(_), Some(directory)) = (&plan, &request.run_dir) {
-            // What the hub writes there comes first, and would be blamed.
+            // Checked first, since the hub writes there earlier and would report another error.
             RunDir::check_writable(directory).map_err(Failure::usage)?;
         }
         if let (Some(FragmentLayout::Agents(policies)), false) = (&layout, args.json) {
@@ -357,7 +357,7 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
     })
 }
 
-/// [`RunRequest::check`] on a thread of its own: an environment may hang as soon as it is made.
+/// Calls [`RunRequest::check`] on a thread of its own, since making an environment may hang.
 async fn check(
     request: &RunRequest,
     registry: &Registry,
@@ -367,14 +367,14 @@ async fn check(
     let (request, registry) = (request.clone(), registry.clone());
     let env = request.config.env().to_owned();
     let check = move || drop(done.send(request.check(&registry)));
-    // Never joined: what hangs ends with the process.
+    // Never joined: a hung thread ends with the process.
     thread::Builder::new().name("check".into()).spawn(check).map_err(Failure::other)?;
     let checked = loop {
         tokio::select! {
             checked = &mut checked => break checked,
             _ = endings.first() => {
                 let late = |_| Failure::Interrupted(format!("environment {env} was not made yet, and no run has begun"));
-                // A run that can begin ends as every run does.
+                // A run that can start is ended like any run.
                 break timeout(signals::GRACE, checked).await.map_err(late)?;
             }
             () = sleep(TELL_AFTER) => eprintln!("waiting for environment {env} to be made"),
@@ -384,7 +384,7 @@ async fn check(
     checked.map_err(panicked)?.map_err(Failure::usage)
 }
 
-/// The run in a directory, with what the flags change of it.
+/// Returns the run in a directory, with the changes of the flags.
 fn go_on(args: &TrainArgs, dir: &Path) -> Result<Plan, Failure> {
     let (output, remote_only, data_parallel) = (args.output.clone(), args.remote_only, args.ranks.config()?);
     let is_other_rank = data_parallel.as_ref().is_some_and(|ranks| ranks.rank > 0);
@@ -431,7 +431,7 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
     }
 }
 
-/// A run without a stop return has reached its goal when its steps are used up.
+/// Returns the exit code. A run without a stop return has reached its goal when its steps are used up.
 pub(super) fn exit_code(summary: &Summary, stop_return: Option<f64>) -> Result<ExitCode, Failure> {
     match &summary.end {
         RunEnd::Solved | RunEnd::Drained => Ok(ExitCode::SUCCESS),

@@ -1,4 +1,4 @@
-//! `rollmesh weights`: the weights of a run, from outside.
+//! `rollmesh weights`: sets the weights of a run from a file.
 
 use std::{path::PathBuf, process::ExitCode};
 

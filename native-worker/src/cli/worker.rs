@@ -47,7 +47,7 @@ pub(super) struct WorkerArgs {
 pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     spare_memory();
     args.python.install(None);
-    // Before there is any other thread.
+    // Before any other thread is started.
     args.confine.apply().map_err(Failure::other)?;
     let text = std::env::var(TOKEN_VARIABLE).map_err(|_| {
         Failure::usage(format!("{TOKEN_VARIABLE} is not set; the hub prints the command with its token"))
@@ -63,7 +63,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
     if args.until_stdin_closes {
         std::thread::spawn(|| {
             let mut rest = Vec::new();
-            // An error is an end as well.
+            // An error ends it as well.
             let _ = std::io::stdin().read_to_end(&mut rest);
             std::process::exit(0);
         });
@@ -97,7 +97,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
             end = notice => end,
         }
     });
-    // Whatever still hangs ends with the process.
+    // Hung threads end with the process.
     runtime.shutdown_background();
     match end {
         WorkerEnd::Refused(reason) | WorkerEnd::NameTaken(reason) => {

@@ -1,4 +1,4 @@
-//! What local workers need, for the commands that start them.
+//! The flags for the resources of local workers.
 
 use std::{path::Path, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! What an operator asks for.
+//! An operator's commands.
 
 use rollmesh_core::protocol::{
     Message,
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{Control, ControlError, printable};
 
 impl Control {
-    /// Asks for something that is answered with yes or no. The question gets the request's number.
+    /// Sends a command that is answered by success or an error. `question` gets the request's number.
     ///
     /// # Errors
     /// [`ControlError::Declined`] with the hub's reason; the others when there is no answer.
@@ -21,7 +21,7 @@ impl Control {
         .await
     }
 
-    /// Asks for something that is answered with a message of its own, which `answer` finds by the request's number.
+    /// Sends a request that is answered by a message of its own, which `answer` recognises by the request's number.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
@@ -48,7 +48,7 @@ impl Control {
         }
     }
 
-    /// Lets the run rest: leases that are out go on, no more are granted.
+    /// Pauses the run: outstanding leases continue, no more are granted.
     ///
     /// # Errors
     /// As [`ask`](Self::ask), also for the others below.
@@ -56,7 +56,7 @@ impl Control {
         self.ask(|request| Message::Pause(Request { request })).await
     }
 
-    /// Lets the run go on.
+    /// Resumes the paused run.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -64,7 +64,7 @@ impl Control {
         self.ask(|request| Message::Resume(Request { request })).await
     }
 
-    /// Ends the run at once; what its leases would have brought is not part of it.
+    /// Stops the run at once; fragments of outstanding leases are discarded.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -72,7 +72,7 @@ impl Control {
         self.ask(|request| Message::Stop(Request { request })).await
     }
 
-    /// Lets the leases of the run end, ten seconds at most, and then the run. The answer comes at once; the run is over
+    /// Drains the run: waits for its leases, at most ten seconds, then ends it. The answer arrives at once; the run is over
     /// when its [phase](Self::phase) says so.
     ///
     /// # Errors
@@ -81,11 +81,11 @@ impl Control {
         self.ask(|request| Message::Drain(Request { request })).await
     }
 
-    /// Begins a run with these settings, a JSON object; it waits while another one is going on. Its number, under which
-    /// [`runs`](Self::runs) has it.
+    /// Starts a run with these settings, a JSON object; it is queued while another one is going on. Returns its number,
+    /// under which [`runs`](Self::runs) lists it.
     ///
     /// # Errors
-    /// As [`pause`](Self::pause); [`ControlError::Declined`] names the setting that the hub does not take.
+    /// As [`pause`](Self::pause); [`ControlError::Declined`] names the setting that the hub refuses.
     pub async fn start_run(&mut self, settings: String) -> Result<u32, ControlError> {
         let question = |request| Message::StartRun(StartRun { request, settings });
         self.ask_for(question, |request, message| match message {
@@ -95,7 +95,7 @@ impl Control {
         .await
     }
 
-    /// Removes a run that waits.
+    /// Removes a queued run.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -103,7 +103,7 @@ impl Control {
         self.ask(|request| Message::RemoveRun(RemoveRun { request, run })).await
     }
 
-    /// Writes a checkpoint of the run. The answer comes when it is on the disk.
+    /// Writes a checkpoint of the run. The answer arrives when it is on disk.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -111,7 +111,7 @@ impl Control {
         self.ask(|request| Message::Checkpoint(Request { request })).await
     }
 
-    /// Starts local workers, or lets some finish their leases and go. The answer comes at once, the workers later.
+    /// Starts local workers, or removes some after their leases. The answer arrives at once, before the workers.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -120,7 +120,7 @@ impl Control {
         self.ask(|request| Message::Scale(Scale { request, num_workers })).await
     }
 
-    /// Lets a worker finish its lease and go. A local one does not come back.
+    /// Removes a worker after its lease. A local one is not replaced.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).

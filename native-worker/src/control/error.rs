@@ -1,4 +1,4 @@
-//! Why a hub was not controlled.
+//! Errors of controlling a hub.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use rollmesh_core::protocol::Role;
 
 use super::{HubUrl, HubUrlError, TokenError};
 
-/// Why a hub did not do what was asked, and what to do about it.
+/// Why a hub did not execute a request, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// The address cannot be read.
+    /// The address is invalid.
     #[error(transparent)]
     Url(#[from] HubUrlError),
     /// The token cannot be read.
     #[error(transparent)]
     NoToken(#[from] TokenError),
-    /// Nobody answers.
+    /// There is no answer from the hub.
     #[error("cannot reach a hub at {hub}: {reason}; is it running, and is --hub the address that it prints?")]
     Unreachable {
-        /// Where the hub should be.
+        /// The hub's address.
         hub: HubUrl,
-        /// What the system says.
+        /// The operating system's error.
         reason: String,
     },
     /// The hub does not know the token, or not for this role.
@@ -34,21 +34,21 @@ pub enum ControlError {
     /// The hub refused for another reason.
     #[error("the hub refused: {0}")]
     Refused(String),
-    /// The hub was asked, and says why not.
+    /// The hub declined the request with this reason.
     #[error("{0}")]
     Declined(String),
-    /// Something did not happen in time.
+    /// The timeout is over.
     #[error("{what}: not within {} s; it may still happen", patience.as_secs_f32())]
     TooLate {
         /// What should have happened.
         what: String,
-        /// How long it was waited for.
+        /// The timeout.
         patience: Duration,
     },
-    /// The hub is gone.
+    /// The hub has disconnected.
     #[error("the hub has left: {0}")]
     Left(String),
-    /// The hub says something that this version does not understand.
+    /// The hub sent a message that this version cannot decode.
     #[error("the hub sent something that this program cannot read ({0}); run the same version on both sides")]
     Unreadable(String),
 }
@@ -63,7 +63,7 @@ fn role_name(role: Role) -> &'static str {
 }
 
 impl ControlError {
-    /// True if the user can mend it with other arguments.
+    /// True if the user can fix it with other arguments.
     #[must_use]
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Url(_) | Self::NoToken(_) | Self::Token(_))

@@ -1,27 +1,27 @@
-//! Where a hub is.
+//! The address of a hub.
 
 use std::{fmt, str::FromStr};
 
-/// Address of a hub: `ws://HOST:PORT`, also written `http://HOST:PORT/`, as dashboards' addresses are.
+/// Address of a hub: `ws://HOST:PORT`, also written `http://HOST:PORT/` like dashboards' addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubUrl(String);
 
-/// A text is no address of a hub.
+/// A text is not a valid address of a hub.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HubUrlError {
-    /// There is a token in it.
+    /// It contains a token.
     #[error(
         "leave the token out of --hub, where every process can read it: put what stands behind #token= into the \
          environment variable ROLLMESH_TOKEN, or into a file for --token-file"
     )]
     Token,
-    /// There is no host in it.
+    /// It has another form.
     #[error("expected ws://HOST:PORT or http://HOST:PORT")]
     Form,
 }
 
 impl HubUrl {
-    /// The address for a socket, without its path.
+    /// Returns the address for a socket, without its path.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,7 +1,7 @@
-//! Controls a hub from a program: what the dashboard's buttons do, and what it shows.
+//! Controls a hub from a program: the dashboard's commands, and its view of the hub.
 //!
-//! A [`Control`] is a dashboard without a page. It follows the run, the workers and the ledger, and asks for changes; what
-//! the hub answers no to is [`ControlError::Declined`].
+//! A [`Control`] is a dashboard without a page. It follows the run, the workers and the ledger, and sends commands; a
+//! command that the hub refuses is [`ControlError::Declined`].
 //!
 //! ```no_run
 //! use rollmesh::control::{Control, ControlConfig};
@@ -15,7 +15,7 @@
 //! # }
 //! ```
 //!
-//! Not here: how commands print what they learn; that is the command line's.
+//! Not here: how commands print their results; that is in the command line.
 
 mod ask;
 mod error;
@@ -40,39 +40,39 @@ pub use error::ControlError;
 pub use hub_url::{HubUrl, HubUrlError};
 pub use token::{TokenError, token_from_env, token_from_file};
 
-/// How long a hub has to answer, if nobody says otherwise.
+/// Default timeout of a hub's answers.
 pub const USUAL_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A hub has this long to take a goodbye.
+/// Time limit for sending a goodbye.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Which hub, and as whom.
+/// How to connect to a hub.
 #[derive(Clone, Debug)]
 pub struct ControlConfig {
-    /// Where the hub is.
+    /// The hub's address.
     pub hub: HubUrl,
     /// The token of the role. Never part of an address or of a command line.
     pub token: Token,
-    /// [`Role::Operator`] to ask for changes, [`Role::Viewer`] to look.
+    /// [`Role::Operator`] to send commands, [`Role::Viewer`] to watch.
     pub role: Role,
-    /// Which hub to believe; by default one that the system's authorities vouch for, if it is not on this machine.
+    /// How to verify the hub; by default with the system's certificate authorities, if it is not on this machine.
     pub trust: Trust,
-    /// Time for each answer.
+    /// Timeout of each answer.
     pub patience: Duration,
 }
 
 impl ControlConfig {
-    /// An operator with the token of the environment variable `ROLLMESH_TOKEN`.
+    /// Returns the configuration of an operator with the token of the environment variable `ROLLMESH_TOKEN`.
     ///
     /// # Errors
-    /// [`ControlError`] when the address or the token cannot be read.
+    /// [`ControlError`] when the address or the token cannot be parsed.
     pub fn from_env(hub: &str) -> Result<Self, ControlError> {
         let (hub, token, trust) = (hub.parse()?, token_from_env()?, Trust::default());
         Ok(Self { hub, token, role: Role::Operator, trust, patience: USUAL_PATIENCE })
     }
 }
 
-/// A connection to a hub, and what the hub has told so far.
+/// A connection to a hub, and the state that the hub has sent so far.
 pub struct Control {
     socket: HubSocket,
     inbox: Inbox,
@@ -93,10 +93,10 @@ impl std::fmt::Debug for Control {
 }
 
 impl Control {
-    /// Connects, introduces itself, and hears how everything stands.
+    /// Connects, performs the handshake, and receives a snapshot of the state.
     ///
     /// # Errors
-    /// [`ControlError`] when there is no hub, or it does not let this peer in.
+    /// [`ControlError`] when there is no hub, or it refuses this peer.
     pub async fn connect(config: &ControlConfig) -> Result<Self, ControlError> {
         let unreachable = |reason: String| ControlError::Unreachable { hub: config.hub.clone(), reason };
         let deadline = Instant::now() + config.patience;
@@ -120,7 +120,7 @@ impl Control {
             role: config.role,
             token: config.token,
             resume: None,
-            // Only workers are asked for it.
+            // Only workers have to prove it.
             core_fingerprint: [0; 16],
             kind: "native".into(),
             name: "control".into(),
@@ -129,62 +129,62 @@ impl Control {
         control.say(&identity.hello()).await?;
         let answer = control.hear_by(deadline, "an answer to Hello").await?;
         control.server = handshake::read_answer(answer).map_err(|error| refused(config, error))?.server;
-        // The hub ends its first picture with the ledger.
+        // The ledger ends the hub's snapshot.
         while !matches!(control.next_by(deadline, "the state of the run").await?, Message::LedgerReport(_)) {}
         Ok(control)
     }
 
-    /// Name and version of the hub.
+    /// Returns the name and version of the hub.
     #[must_use]
     pub fn server(&self) -> &str {
         &self.server
     }
 
-    /// Where the run stands; all zeros before the first.
+    /// Returns the status of the run; all zeros before the first.
     #[must_use]
     pub fn status(&self) -> &RunStatus {
         &self.status
     }
 
-    /// Phase of the run; [`Phase::Idle`] before the first.
+    /// Returns the phase of the run; [`Phase::Idle`] before the first.
     #[must_use]
     pub fn phase(&self) -> Phase {
         Phase::try_from(self.status.phase).unwrap_or(Phase::Idle)
     }
 
-    /// Where every granted env step is.
+    /// Returns the ledger of granted env steps.
     #[must_use]
     pub fn ledger(&self) -> &LedgerReport {
         &self.ledger
     }
 
-    /// The workers by id.
+    /// Returns the workers by id.
     #[must_use]
     pub fn workers(&self) -> &BTreeMap<u32, WorkerRow> {
         &self.workers
     }
 
-    /// The hub's runs by number: those that are over, the one that goes on, and those that wait.
+    /// Returns the hub's runs by number: past ones, the current one, and those in the queue.
     #[must_use]
     pub fn runs(&self) -> &[RunRow] {
         &self.runs
     }
 
-    /// The workers that get no leases because something is wrong with them: they hang, or are in quarantine.
+    /// Returns the workers that get no leases because they hang or are in quarantine.
     pub fn unhealthy_workers(&self) -> impl Iterator<Item = &WorkerRow> {
         let is_unhealthy = |state| matches!(state, WorkerState::Hung | WorkerState::Quarantined);
         self.workers.values().filter(move |row| WorkerState::try_from(row.state).is_ok_and(is_unhealthy))
     }
 
-    /// The workers that the hub has started and that are to stay.
+    /// Returns the workers that the hub has started and that are not leaving.
     pub fn local_workers(&self) -> impl Iterator<Item = &WorkerRow> {
         self.workers.values().filter(|row| row.local && row.state != WorkerState::Leaving.to_wire())
     }
 
-    /// Waits for the next thing that the hub says, however long that takes, and takes note of it.
+    /// Waits for the next message of the hub, without a timeout, and updates the state.
     ///
     /// # Errors
-    /// [`ControlError`] when the hub leaves or the connection breaks.
+    /// [`ControlError`] when the hub disconnects or the connection breaks.
     pub async fn next(&mut self) -> Result<Message, ControlError> {
         let message = self.hear().await?;
         match &message {
@@ -199,10 +199,10 @@ impl Control {
         Ok(message)
     }
 
-    /// Waits until something is so; `what` names it in the error.
+    /// Waits until a condition holds; `what` names it in the error.
     ///
     /// # Errors
-    /// [`ControlError::TooLate`] when it is not so within the patience, or as [`next`](Self::next).
+    /// [`ControlError::TooLate`] after the timeout, or as [`next`](Self::next).
     pub async fn until(&mut self, what: &str, mut is_so: impl FnMut(&Self) -> bool) -> Result<(), ControlError> {
         let deadline = Instant::now() + self.patience;
         while !is_so(self) {
@@ -211,16 +211,16 @@ impl Control {
         Ok(())
     }
 
-    /// Says goodbye, so that the hub knows that nothing is wrong.
+    /// Says goodbye, so that the hub does not count a fault.
     pub async fn leave(mut self) {
         let goodbye = Message::Goodbye(Goodbye { reason: "done".into() });
         let farewell = async {
             if self.say(&goodbye).await.is_ok() && self.socket.close(None).await.is_ok() {
-                // A socket that closes with something unread takes what it has sent along.
+                // Closing a socket with unread data may discard what was sent.
                 while let Some(Ok(_)) = self.socket.next().await {}
             }
         };
-        // Whoever does not answer is not waited for.
+        // A hub that does not answer is not waited for.
         let _ = timeout(FAREWELL, farewell).await;
     }
 
@@ -266,7 +266,7 @@ fn refused(config: &ControlConfig, error: HandshakeError) -> ControlError {
     }
 }
 
-/// A hub's text, which ends on a terminal.
+/// Replaces control characters in a hub's text, so that it is safe for a terminal.
 pub(crate) fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")
 }

@@ -1,4 +1,4 @@
-//! Where tokens come from: the environment or a file, never a command line, which every process can read.
+//! Reading tokens from the environment or a file, never from a command line, which every process can read.
 
 use std::{
     env, fs, io,
@@ -9,15 +9,15 @@ use rollmesh_core::protocol::{Token, TokenTextError};
 
 use crate::hub::TOKEN_VARIABLE;
 
-/// Why there is no token. Says nothing of what was found instead.
+/// Why there is no token. Does not contain what was found instead.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// The environment has none.
+    /// The environment variable is not set.
     #[error(
         "{TOKEN_VARIABLE} is not set: the hub prints its tokens when it starts; --token-file reads one from a file"
     )]
     Missing,
-    /// The environment has something else.
+    /// The environment variable is not a token.
     #[error("{TOKEN_VARIABLE}: {0}")]
     Environment(TokenTextError),
     /// The file cannot be read.
@@ -25,20 +25,20 @@ pub enum TokenError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The file holds something else.
+    /// The file's content is not a token.
     #[error("{path}: {source}")]
     FileText {
         /// The file.
         path: PathBuf,
-        /// What a token is.
+        /// The expected format.
         source: TokenTextError,
     },
 }
 
-/// The token of the environment variable `ROLLMESH_TOKEN`.
+/// Returns the token of the environment variable `ROLLMESH_TOKEN`.
 ///
 /// # Errors
 /// [`TokenError`] when there is none.
@@ -47,7 +47,7 @@ pub fn token_from_env() -> Result<Token, TokenError> {
     Token::from_hex(text.trim()).map_err(TokenError::Environment)
 }
 
-/// The token in a file, which holds nothing else.
+/// Returns the token in a file, which contains nothing else.
 ///
 /// # Errors
 /// [`TokenError`] when there is none.

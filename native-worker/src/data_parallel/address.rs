@@ -1,10 +1,10 @@
-//! Where ranks meet.
+//! The address at which ranks meet.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
 use rollmesh_core::worker::DataParallelError;
 
-/// The address in `HOST:PORT`, with `tcp://` before it or not: of this machine alone.
+/// Resolves `HOST:PORT`, with or without `tcp://`; only loopback addresses are accepted.
 pub(crate) fn resolve(url: &str) -> Result<SocketAddr, DataParallelError> {
     let bad = |reason: String| DataParallelError::Address { url: url.to_owned(), reason };
     let address = url.strip_prefix("tcp://").unwrap_or(url);

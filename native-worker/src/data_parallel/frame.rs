@@ -1,32 +1,32 @@
-//! What ranks send each other, piece by piece. No length is believed before it is compared with what its kind may have.
+//! Frames of the protocol between ranks. Every length is checked against the limit of its kind before it is used.
 
 use std::io::{self, Read, Write};
 
 use rollmesh_core::{policy::AllReduceError, worker::DataParallelError};
 
-/// The most bytes of a piece of a message.
+/// Maximum size of a piece of a message in bytes.
 pub(super) const PIECE_BYTES: usize = 256 << 10;
-/// The most bytes of a text.
+/// Maximum size of a text in bytes.
 const TEXT_BYTES: usize = 1 << 10;
-/// The most bytes of what a call is for.
+/// Maximum size of a call's step name in bytes.
 const STEP_BYTES: usize = 256;
 const HEADER_BYTES: usize = 5;
 
-/// What a call does.
+/// The operation of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Reduce = 0,
     Gather = 1,
 }
 
-/// The beginning of a call, or of a result whose length is not known.
+/// Announces a call, or a result of unknown length.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Begin {
-    /// Calls before it.
+    /// The number of the call, from 0.
     pub(super) number: u64,
     pub(super) action: Action,
     pub(super) weight: f64,
-    /// Of the message that follows in pieces.
+    /// Length of the message that follows in pieces.
     pub(super) bytes: u64,
     pub(super) step: String,
 }
@@ -42,7 +42,7 @@ pub(super) enum Frame {
     Leave,
 }
 
-/// Why there is no next frame.
+/// Why reading a frame failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FrameError {
     #[error(transparent)]
@@ -52,7 +52,7 @@ pub(super) enum FrameError {
 }
 
 impl Frame {
-    /// Reads the next one.
+    /// Reads the next frame.
     pub(super) fn read(from: &mut impl Read) -> Result<Self, FrameError> {
         let mut header = [0; HEADER_BYTES];
         from.read_exact(&mut header)?;
@@ -83,7 +83,7 @@ impl Frame {
         frame.ok_or(FrameError::Bad("a frame without meaning"))
     }
 
-    /// Writes it in one go.
+    /// Writes the frame with a single call.
     pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let mut bytes = vec![0; HEADER_BYTES];
         bytes[0] = match self {
@@ -120,7 +120,7 @@ impl Frame {
     }
 }
 
-/// A frame with a piece of a message, which is written into its place.
+/// Returns a frame with a piece of a message; `write` fills in its payload.
 pub(super) fn piece(length: usize, write: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_BYTES + length];
     bytes[0] = 4;
@@ -130,19 +130,19 @@ pub(super) fn piece(length: usize, write: impl FnOnce(&mut [u8])) -> Vec<u8> {
 }
 
 impl Begin {
-    /// What a call is for, as it arrives elsewhere.
+    /// Returns a step's name as it is sent, cut to its maximum length.
     pub(super) fn step(text: &str) -> String {
         cut(text, STEP_BYTES).to_owned()
     }
 }
 
-/// The longest beginning of whole characters.
+/// Returns the longest prefix of whole characters within the limit.
 fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
     &text[..end.unwrap_or(0)]
 }
 
-/// A text of somebody else, fit for a terminal.
+/// Converts a peer's text, replacing control characters so that it is safe for a terminal.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -170,7 +170,7 @@ fn of_over(error: &AllReduceError) -> (u8, u32, String) {
         AllReduceError::OutOfStep { rank, reason } => (4, *rank, reason.clone()),
         AllReduceError::Diverged { rank } => (5, *rank, String::new()),
         AllReduceError::Protocol { rank, reason } => (6, *rank, reason.clone()),
-        // Whoever says so says it as one that gives up.
+        // It is sent as a rank's reason for giving up.
         AllReduceError::TooLarge { .. } => (2, 0, error.to_string()),
     }
 }

@@ -1,4 +1,4 @@
-//! The calls that all ranks make together.
+//! The collective calls, which all ranks make together.
 
 use std::{sync::Arc, thread::JoinHandle};
 
@@ -14,10 +14,10 @@ use super::{
     links::Links,
 };
 
-/// Numbers in a piece of a message.
+/// Number of values in a piece of a message.
 const PIECE_NUMBERS: usize = PIECE_BYTES / size_of::<f32>();
 
-/// Ranks of one group, each in a process or thread of its own, that agree over TCP.
+/// A rank of a group, whose ranks run in separate processes or threads and communicate over TCP.
 ///
 /// ```
 /// use rollmesh::data_parallel::TcpAllReduce;
@@ -44,7 +44,7 @@ const PIECE_NUMBERS: usize = PIECE_BYTES / size_of::<f32>();
 pub struct TcpAllReduce {
     rank: u32,
     world_size: u32,
-    /// Calls so far.
+    /// Number of calls so far.
     calls: u64,
     max_message: usize,
     links: Arc<Links>,
@@ -52,7 +52,7 @@ pub struct TcpAllReduce {
 }
 
 impl TcpAllReduce {
-    /// Joins the other ranks, and waits until all are there.
+    /// Joins the group, and waits until all ranks have joined.
     ///
     /// # Errors
     /// [`DataParallelError`], which says what to change.
@@ -64,15 +64,15 @@ impl TcpAllReduce {
             1 => Vec::new(),
             _ => join::join(request, address::resolve(&config.url)?)?,
         };
-        // A message may be there as a whole, with what its pieces need besides their bytes, and the next one begun.
+        // Limit for a whole message with the overhead of its pieces, and the beginning of the next one.
         let max_waiting = max_message.saturating_mul(2).saturating_add(1 << 20);
         let lost = |error: std::io::Error| DataParallelError::Lost { rank, reason: error.to_string() };
         let (links, threads) = Links::open(rank, streams, max_waiting).map_err(lost)?;
         Ok(Self { rank, world_size, calls: 0, max_message: *max_message, links, threads })
     }
 
-    /// Begins a call: others tell rank 0 which one, and rank 0 makes sure that it is the same for all. Gives the others'
-    /// beginnings to rank 0.
+    /// Begins a call: other ranks announce it to rank 0, which checks that it is the same for all. Returns the announcements
+    /// of the other ranks on rank 0.
     fn begin(&mut self, action: Action, step: &str, weight: f64, bytes: usize) -> Result<Vec<Begin>, AllReduceError> {
         let own = Begin { number: self.calls, action, weight, bytes: bytes as u64, step: Begin::step(step) };
         self.calls += 1;
@@ -87,7 +87,7 @@ impl TcpAllReduce {
             let Frame::Begin(begin) = self.links.next(peer)? else {
                 return Err(self.protocol(peer, "data before a call"));
             };
-            // Lengths of what is gathered differ.
+            // Ranks may gather messages of different lengths.
             let same_length = action == Action::Gather || begin.bytes == own.bytes;
             if (begin.number, begin.action, &begin.step) == (own.number, own.action, &own.step) && same_length {
                 return Ok(begin);
@@ -99,7 +99,7 @@ impl TcpAllReduce {
         others.collect()
     }
 
-    /// The next piece of a message of a peer, of just that length.
+    /// Returns the next piece of a peer's message, which must have exactly this length.
     fn piece(&self, peer: usize, bytes: usize) -> Result<Vec<u8>, AllReduceError> {
         match self.links.next(peer)? {
             Frame::Data(piece) if piece.len() == bytes => Ok(piece),
@@ -107,7 +107,7 @@ impl TcpAllReduce {
         }
     }
 
-    /// A message of a peer, piece by piece.
+    /// Returns a peer's message, assembled from its pieces.
     fn message(&self, peer: usize, bytes: usize) -> Result<Vec<u8>, AllReduceError> {
         let mut message = Vec::new();
         while message.len() < bytes {
@@ -128,7 +128,7 @@ impl TcpAllReduce {
     fn reduce(&mut self, step: &str, values: &mut [f32], weight: f64) -> Result<(), AllReduceError> {
         let others = self.begin(Action::Reduce, step, weight, size_of_val(values))?;
         if values.is_empty() {
-            // As with values: whoever returns knows that rank 0 has heard all.
+            // As with values: when the call returns, rank 0 has heard from all ranks.
             let nothing = encode(&[]);
             return match self.rank {
                 0 => (0..self.links.peers()).try_for_each(|peer| self.links.send_bytes(peer, &nothing)),
@@ -257,7 +257,7 @@ impl std::fmt::Debug for TcpAllReduce {
     }
 }
 
-/// A frame with a piece of values.
+/// Returns a frame with a piece of values.
 fn encode(values: &[f32]) -> Vec<u8> {
     frame::piece(size_of_val(values), |bytes| {
         bytes.as_chunks_mut().0.iter_mut().zip(values).for_each(|(bytes, value)| *bytes = value.to_le_bytes());

@@ -1,4 +1,4 @@
-//! How a rank introduces itself.
+//! A rank's hello.
 
 use std::{
     io::{self, Read as _},
@@ -17,24 +17,24 @@ use super::VERSION;
 const MAGIC: [u8; 4] = *b"rmdp";
 const TOKEN_BYTES: usize = 64;
 const HEAD_BYTES: usize = 4 + 2 + TOKEN_BYTES + 3 * 4;
-/// The most bytes of the policies.
+/// Maximum size of the policies in bytes.
 const POLICIES_BYTES: usize = 1 << 20;
 
-/// What a rank says of itself.
+/// A rank's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) rank: u32,
     pub(super) world_size: u32,
-    /// As bytes, which are only compared.
+    /// Encoded; they are only compared.
     policies: Vec<u8>,
 }
 
-/// Why a visitor is no rank.
+/// Why a connection is not a rank of the group.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stranger {
-    /// It is none, or too slow.
+    /// It sent no valid hello, or not in time.
     Unknown,
-    /// It is of another version.
+    /// It uses another protocol version.
     Version { rank: u32, found: u16 },
     /// It has another token.
     Token,
@@ -44,7 +44,7 @@ impl Hello {
     pub(super) fn of(request: &JoinRequest) -> Self {
         let mut policies = Vec::new();
         for JoiningPolicy { id, layout, settings } in &request.policies {
-            // Longer ids differ in the hashes of their weights' names, or not at all.
+            // Longer ids are cut: then only the hashes distinguish them.
             let id = id.as_str().as_bytes();
             policies.extend((id.len().min(usize::from(u16::MAX)) as u16).to_le_bytes());
             policies.extend(id.iter().take(usize::from(u16::MAX)));
@@ -66,7 +66,7 @@ impl Hello {
         bytes
     }
 
-    /// Reads who is there, within a time. Nothing but the first bytes is read of whoever does not know the token.
+    /// Reads a hello before the deadline. Without the right token, only the head is read.
     pub(super) fn read(stream: &mut TcpStream, token: &Token, deadline: Instant) -> Result<Self, Stranger> {
         let mut head = [0; HEAD_BYTES];
         read_until(stream, &mut head, deadline).map_err(|_| Stranger::Unknown)?;
@@ -91,7 +91,7 @@ impl Hello {
         Ok(Self { rank, world_size: number(74), policies })
     }
 
-    /// Whether rank 0 and another one, as it says of itself, learn the same.
+    /// Checks on rank 0 that another rank trains the same policies in a group of the same size.
     pub(super) fn check(&self, other: &Self) -> Result<(), DataParallelError> {
         let rank = other.rank;
         if other.world_size != self.world_size {
@@ -107,13 +107,13 @@ impl Hello {
         Err(DataParallelError::Policies { rank, reason: difference(&self.policies, &other.policies) })
     }
 
-    /// Whether its policies can be told.
+    /// True if the policies fit into a hello.
     pub(super) fn is_short(&self) -> bool {
         self.policies.len() <= POLICIES_BYTES
     }
 }
 
-/// Which policy differs, and in what.
+/// Describes which policy differs, and in what.
 fn difference(mut first: &[u8], mut other: &[u8]) -> String {
     loop {
         match (policy(&mut first), policy(&mut other)) {
@@ -128,7 +128,7 @@ fn difference(mut first: &[u8], mut other: &[u8]) -> String {
     }
 }
 
-/// The next policy: its id, and hashes of layout and settings.
+/// Splits off the next policy: its id, and the hashes of layout and settings.
 fn policy(bytes: &mut &[u8]) -> Option<(String, Hash128, Hash128)> {
     let (length, rest) = bytes.split_first_chunk()?;
     let (id, rest) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
@@ -139,7 +139,7 @@ fn policy(bytes: &mut &[u8]) -> Option<(String, Hash128, Hash128)> {
     Some((id, Hash128(*layout), Hash128(*settings)))
 }
 
-/// Fills a buffer before a time is over, however slowly bytes come.
+/// Fills a buffer before the deadline, however slowly bytes arrive.
 fn read_until(stream: &mut TcpStream, mut buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
     while !buffer.is_empty() {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -1,4 +1,4 @@
-//! How ranks come together.
+//! Joining a group of ranks.
 
 use std::{
     io::{Read as _, Write as _},
@@ -23,14 +23,14 @@ use super::{
     hello::{Hello, Stranger},
 };
 
-/// How often rank 0 looks who is at the door, and how often others try to come in.
+/// Polling interval of rank 0 for connections, and retry interval of the others.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// A visitor who has not said in this time who it is must go.
+/// Time for a connection to send its hello.
 const INTRODUCTION: Duration = Duration::from_secs(5);
-/// The most visitors who are being listened to at a time.
+/// Maximum number of connections whose hello is being read.
 const MAX_VISITORS: usize = 64;
 
-/// Connections to the other ranks: to all, in their order, for rank 0, else to rank 0.
+/// Returns the connections to the other ranks: to all, in order, on rank 0, otherwise to rank 0.
 pub(super) fn join(request: &JoinRequest, address: SocketAddr) -> Result<Vec<TcpStream>, DataParallelError> {
     let hello = Hello::of(request);
     if !hello.is_short() {
@@ -44,7 +44,7 @@ pub(super) fn join(request: &JoinRequest, address: SocketAddr) -> Result<Vec<Tcp
     }
 }
 
-/// Rank 0 listens until all are there.
+/// Accepts ranks on rank 0 until all have joined.
 fn wait_for_all(
     request: &JoinRequest,
     hello: &Hello,
@@ -63,7 +63,7 @@ fn wait_for_all(
     let mut hint = "";
     loop {
         if ranks.iter().all(Option::is_some) {
-            // Not all who have come need still be there.
+            // Ranks that joined may have disconnected meanwhile.
             ranks.iter_mut().for_each(|place| _ = place.take_if(|stream| is_gone(stream)));
             if ranks.iter().all(Option::is_some) {
                 break;
@@ -93,9 +93,9 @@ fn wait_for_all(
                 }
                 let place = (visitor.rank as usize).checked_sub(1).and_then(|i| ranks.get_mut(i));
                 match place {
-                    // One that has gone may come again.
+                    // A rank that has disconnected may join again.
                     Some(place) if place.as_ref().is_none_or(is_gone) => *place = Some(stream),
-                    // The first one stays.
+                    // The first connection of a rank is kept.
                     _ => refuse(&stream, &DataParallelError::Duplicate(visitor.rank)),
                 }
             }
@@ -111,18 +111,18 @@ fn wait_for_all(
     Ok(streams)
 }
 
-/// Whether whoever was there is gone.
+/// True if the peer has closed its connection.
 fn is_gone(stream: &TcpStream) -> bool {
     let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
     let is_gone = match looked {
-        // It has nothing to say until all are there.
+        // It sends nothing until all ranks have joined.
         Ok(bytes) => bytes == 0,
         Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
     };
     is_gone || stream.set_nonblocking(false).is_err()
 }
 
-/// Tells those who have come that nothing comes of it.
+/// Refuses the ranks that have joined, after an error.
 fn send_away(ranks: Vec<Option<TcpStream>>, error: DataParallelError) -> DataParallelError {
     let reason = format!("rank 0 waits no longer: {error}");
     let told = match &error {
@@ -134,12 +134,12 @@ fn send_away(ranks: Vec<Option<TcpStream>>, error: DataParallelError) -> DataPar
 }
 
 fn refuse(mut stream: &TcpStream, error: &DataParallelError) {
-    // It may be gone already.
+    // It may have disconnected already.
     let _ = Frame::Refused(error.clone()).write(&mut stream);
     let _ = stream.shutdown(Shutdown::Write);
 }
 
-/// Where visitors come in. Each of them is listened to by a thread of its own, so that none keeps the others waiting.
+/// The listener of rank 0. Each connection's hello is read on a thread of its own, so that none delays the others.
 struct Door {
     listener: TcpListener,
     token: Token,
@@ -155,9 +155,9 @@ impl Door {
         Self { listener, token, deadline, visitors: Arc::default(), known, next }
     }
 
-    /// Who is there, if somebody has come.
+    /// Returns the next hello, if one has arrived.
     fn next(&mut self) -> Option<Result<(Hello, TcpStream), Stranger>> {
-        // Whoever is too much is let go by being dropped; an error is that of a visitor who has gone.
+        // Connections above the limit are dropped; an accept error is that of a connection that was closed already.
         while let Ok((stream, _)) = self.listener.accept() {
             if self.visitors.load(Ordering::Relaxed) < MAX_VISITORS {
                 self.listen_to(stream);
@@ -171,7 +171,7 @@ impl Door {
         let deadline = self.deadline.min(Instant::now() + INTRODUCTION);
         visitors.fetch_add(1, Ordering::Relaxed);
         let listen = move || {
-            // Some systems let it inherit what the listener is set to.
+            // On some systems the stream inherits the listener's non-blocking mode.
             let blocking = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(INTRODUCTION)));
             let hello = blocking.map_err(|_| Stranger::Unknown);
             let hello = hello.and_then(|()| Hello::read(&mut stream, &token, deadline));
@@ -183,17 +183,17 @@ impl Door {
                 Ok(_) | Err(Stranger::Unknown) => {}
             }
             visitors.fetch_sub(1, Ordering::Relaxed);
-            // Rank 0 may have all that it waits for.
+            // Rank 0 may have all its ranks and no longer receive.
             let _ = known.send(hello.map(|hello| (hello, stream)));
         };
-        // Without a thread, nobody listens, and the visitor comes again.
+        // Without a thread the connection is dropped, and the rank retries.
         if thread::Builder::new().name("visitor".into()).spawn(listen).is_err() {
             self.visitors.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
-/// Refuses somebody who is still talking: a connection that is closed before everything was read may lose the answer.
+/// Refuses a connection that is still sending: if it were closed before everything was read, the answer could be lost.
 fn turn_away(stream: &mut TcpStream, error: &DataParallelError) {
     refuse(stream, error);
     let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
@@ -203,7 +203,7 @@ fn turn_away(stream: &mut TcpStream, error: &DataParallelError) {
     }
 }
 
-/// Others come to rank 0, which may not be there yet, and wait until all have.
+/// Connects to rank 0, which may not be listening yet, and waits until all ranks have joined.
 fn come_in(
     request: &JoinRequest,
     hello: &Hello,
@@ -219,7 +219,7 @@ fn come_in(
         }
         match TcpStream::connect_timeout(&address, left) {
             Ok(stream) if is_own(&stream) => reason = "nobody listens".into(),
-            // A rank 0 that has all its ranks is gone from here, with whoever has just come.
+            // A rank 0 that has all its ranks stops listening, and closes the connections in its backlog.
             Ok(stream) => match introduce(stream, request, hello, deadline) {
                 Ok(Some(stream)) => return Ok(stream),
                 Ok(None) => reason = "the connection was closed".into(),
@@ -231,12 +231,13 @@ fn come_in(
     }
 }
 
-/// Whether a connection leads back to itself: where nobody listens, the system may give it the very port that it goes to.
+/// True if a connection is connected to itself: if nothing listens on the port, the system may choose that very port as its
+/// own.
 fn is_own(stream: &TcpStream) -> bool {
     stream.local_addr().ok() == stream.peer_addr().ok()
 }
 
-/// Waits to be let in. None if nobody answers.
+/// Sends the hello and waits for the welcome. `None` if the connection was closed.
 fn introduce(
     mut stream: TcpStream,
     request: &JoinRequest,
@@ -244,11 +245,11 @@ fn introduce(
     deadline: Instant,
 ) -> Result<Option<TcpStream>, DataParallelError> {
     let lost = |reason: String| DataParallelError::Lost { rank: 0, reason };
-    // Rank 0 waits as long as this one, and then says so.
+    // Rank 0 waits as long as this rank, and then sends its reason.
     let left = deadline.saturating_duration_since(Instant::now()) + INTRODUCTION;
     let timeouts = stream.set_read_timeout(Some(left)).and_then(|()| stream.set_write_timeout(Some(left)));
     timeouts.map_err(|error| lost(error.to_string()))?;
-    // If it does not want to hear it all, it says why.
+    // If rank 0 does not read all of it, it sends why.
     let _ = stream.write_all(&hello.encode(&request.config.token));
     match Frame::read(&mut stream) {
         Ok(Frame::Welcome) => Ok(Some(stream)),

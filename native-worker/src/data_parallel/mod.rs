@@ -1,17 +1,17 @@
-//! Ranks that learn together over TCP: [`AllReduce`](rollmesh_core::policy::AllReduce) between processes.
+//! Data-parallel learning over TCP: [`AllReduce`](rollmesh_core::policy::AllReduce) between processes.
 //!
-//! Rank 0 listens, all others connect to it. It takes what they give in the order of ranks, sums up in that order, and
-//! sends all the result, so that repetitions are equal bit for bit, whatever the timing. A message goes in pieces, and the
-//! result of one is on its way while the next ones come.
+//! Rank 0 listens, all others connect to it. It receives their values in the order of ranks, adds them in that order, and
+//! sends the result to all, so that repetitions are bit-identical, whatever the timing. A message is sent in pieces, and the
+//! result of a piece is sent while later pieces arrive.
 //!
-//! Of every connection a thread reads all the time and another one says every half a second that this rank is alive, so that a
-//! rank that computes for long is not taken for one that hangs. Three seconds without a byte are a rank that is lost, a
-//! closed connection at once; rank 0 tells all others. A group in which anything has gone wrong is over.
+//! Each connection has a thread that reads and a thread that sends a heartbeat every half second, so that a rank that
+//! computes for long is not taken for a hung one. After three seconds without a byte a rank is lost, as it is at once when
+//! its connection is closed; rank 0 notifies all others. Any error ends the group.
 //!
-//! Who joins proves with a token, compared in constant time, that it may; before that, 82 bytes are all that is read of it.
-//! As the hub, ranks do not encrypt, and so use loopback addresses alone: other machines come in through a tunnel.
+//! A rank that joins authenticates with a token, compared in constant time; before that, only 82 bytes are read of it. Like
+//! the hub, ranks do not encrypt, so only loopback addresses are allowed: other machines connect through a tunnel.
 //!
-//! Not here: what is summed up, which is the policies' matter.
+//! Not here: what is reduced, which the policies define.
 //!
 //! Everything is little-endian. A rank that joins sends a hello: `rmdp`, version (16 bits), token (64 hexadecimal digits), rank, number of
 //! ranks, length of the policies (32 bits each), and the policies: of each the length of its id (16), the id, and the hashes
@@ -20,11 +20,11 @@
 //! | kind | payload |
 //! |---|---|
 //! | 0 alive | |
-//! | 1 welcome: all are there | |
-//! | 2 refused, the last one | what it is (8), two numbers (32 each), text |
-//! | 3 begin: a call | its number (64), what it does (8), weight (64-bit float), bytes (64), its step as text |
+//! | 1 welcome: all ranks have joined | |
+//! | 2 refused; the last frame | kind of error (8), two numbers (32 each), text |
+//! | 3 begin: a call | its number (64), action (8), weight (64-bit float), bytes (64), its step as text |
 //! | 4 data: the next piece of a message | at most 256 KiB |
-//! | 5 over: the group is | why (8), rank (32), text |
+//! | 5 over: the group has ended | reason (8), rank (32), text |
 //! | 6 leave | |
 
 mod address;
@@ -44,8 +44,8 @@ use std::time::Duration;
 /// Version of the protocol between ranks.
 const VERSION: u16 = 1;
 
-/// How often a rank says that it is alive.
+/// Interval between heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 
-/// A rank of which nothing has come for so long is lost.
+/// A rank is lost after this long without a byte.
 const SILENCE: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! Panics of environments as errors, so that they are faults like any other.
+//! Converts panics of environments to errors, so that they are handled like other faults.
 
 use std::{
     any::Any,
@@ -17,7 +17,8 @@ use rollmesh_core::{
     space::Space,
 };
 
-/// The environments of a registry, where a panic is [`EnvError::Failed`], also one while they are made.
+/// Returns a registry with the same environments, whose panics become [`EnvError::Failed`], including panics while they are
+/// made.
 ///
 /// ```
 /// use rollmesh::envs::guarded;
@@ -52,12 +53,13 @@ pub fn guarded(registry: &EnvRegistry) -> EnvRegistry {
     all
 }
 
-/// An environment whose panics are [`EnvError::Failed`]. After the first one it is dropped and never called again.
+/// Wraps an environment so that its panics become [`EnvError::Failed`]. After the first panic it is dropped and never called
+/// again.
 ///
-/// Functions that look for its type, see [`AnyVectorEnv::as_any`], find it as before.
+/// Functions that downcast it, see [`AnyVectorEnv::as_any`], still find its type.
 ///
 /// # Errors
-/// [`EnvError::Failed`] if it panics when it is asked for its spaces.
+/// [`EnvError::Failed`] if it panics when it returns its spaces.
 pub fn guard(env: Box<dyn AnyVectorEnv>) -> Result<Box<dyn AnyVectorEnv>, EnvError> {
     let env = Guarded::new(env);
     let facts = || Ok((env.ask(|env| env.num_envs())?, env.ask(|env| EnvSpaces::of(env.as_ref()))?));
@@ -65,17 +67,17 @@ pub fn guard(env: Box<dyn AnyVectorEnv>) -> Result<Box<dyn AnyVectorEnv>, EnvErr
     Ok(Box::new(Lanes { env, num_envs, spaces }))
 }
 
-/// As [`guard`], for an environment with several agents.
+/// Like [`guard`], for an environment with several agents.
 ///
 /// # Errors
-/// [`EnvError::Failed`] if it panics when it is asked for its agents.
+/// [`EnvError::Failed`] if it panics when it returns its agents.
 pub fn guard_multi_agent(env: Box<dyn MultiAgentEnv>) -> Result<Box<dyn MultiAgentEnv>, EnvError> {
     let env = Guarded::new(env);
     let agents = env.ask(|env| env.agents())?;
     Ok(Box::new(Agents { env, agents }))
 }
 
-/// An environment, until it panics: what a panic leaves behind makes no sense.
+/// An environment until its first panic, which may leave it in an inconsistent state.
 struct Guarded<E> {
     env: Option<E>,
     panic: OnceCell<EnvError>,
@@ -109,14 +111,14 @@ impl<E> Guarded<E> {
         self.panic.get().map_or(Ok(()), |panic| Err(panic.clone()))
     }
 
-    /// Remembers the first panic.
+    /// Records the first panic.
     fn panicked(&self, panic: Box<dyn Any + Send>) -> EnvError {
         self.panic.get_or_init(|| failure(panic)).clone()
     }
 
     fn discard(&mut self) {
         let env = self.env.take();
-        // Whatever its end brings comes too late to be told.
+        // A panic in its destructor is too late to be reported.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(env)));
     }
 }
@@ -127,12 +129,13 @@ impl<E> Drop for Guarded<E> {
     }
 }
 
-/// Without an environment there is a panic, which is told first; this is for the compiler.
+/// Returns the error for a dropped environment. Unreachable, since the first panic is returned instead; needed for
+/// exhaustive types.
 fn gone() -> EnvError {
     EnvError::Failed("panicked before".into())
 }
 
-/// Does something; a panic is a failure.
+/// Converts a panic to a failure.
 fn caught<T>(act: impl FnOnce() -> Result<T, EnvError>) -> Result<T, EnvError> {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| Err(failure(panic)))
 }
@@ -141,7 +144,7 @@ fn failure(panic: Box<dyn Any + Send>) -> EnvError {
     EnvError::Failed(words(panic.as_ref()))
 }
 
-/// What was said with a panic.
+/// Returns the message of a panic.
 pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     format!("panicked: {}", text.unwrap_or("without a message"))

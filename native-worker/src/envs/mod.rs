@@ -1,4 +1,4 @@
-//! Environments that may panic, hang or crash, and must not take the worker along; those of Python among them.
+//! Environments isolated from the worker, since they may panic, hang or crash; Python environments among them.
 
 mod guard;
 pub(crate) mod python;

@@ -1,4 +1,4 @@
-//! What evaluates: a loop around the core's engine, in a thread.
+//! The evaluation engine: a loop around the core's engine, on a thread.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -13,25 +13,25 @@ use rollmesh_core::{
 
 use crate::envs::words;
 
-/// Rounds between two looks at what else is wanted.
+/// Rounds between two checks for orders.
 const ROUNDS: u32 = 1;
-/// How often it is told that there is progress.
+/// Interval between two progress reports.
 const PROGRESS: Duration = Duration::from_millis(50);
 
-/// What an engine tells.
+/// An engine's report.
 #[derive(Debug)]
 pub(super) enum Report {
-    /// Something moves.
+    /// The engine makes progress.
     Progress,
-    /// Environments and policy are there.
+    /// Environments and policy have been made.
     Ready,
-    /// They are not, and the engine ends.
+    /// They could not be made, and the engine ends.
     Broken(EvalWorkerError),
     /// An evaluation is over.
     Done(EvalDone),
 }
 
-/// Evaluates what it is told until nobody tells anything any more. `report` is false once nobody listens.
+/// Executes orders until the sender is dropped. `report` returns false once its receiver is gone.
 ///
 /// The init function runs first, then environment and policy are made.
 pub(super) fn run(makers: &EvalMakers, orders: &Receiver<EvalOrder>, mut report: impl FnMut(Report) -> bool) {
@@ -66,7 +66,7 @@ pub(super) fn run(makers: &EvalMakers, orders: &Receiver<EvalOrder>, mut report:
         };
         let work = || Ok(order.and_then(|order| engine.obey(order)).or_else(|| engine.advance(ROUNDS)));
         let done = caught("evaluation", work).unwrap_or_else(|error| {
-            // Whoever is told of a panic has no more use for this engine.
+            // After a panic is reported, this engine is not used again.
             about.map(|ticket| EvalDone { ticket, result: Err(error) })
         });
         if let Some(done) = done {
@@ -76,11 +76,11 @@ pub(super) fn run(makers: &EvalMakers, orders: &Receiver<EvalOrder>, mut report:
             listens = report(Report::Progress);
         }
     }
-    // Whoever does not stop has nobody left to tell.
+    // A final error can no longer be reported.
     let _ = caught("environment", || engine.stop());
 }
 
-/// A panic is an error.
+/// Converts a panic to an error.
 fn caught<T>(part: &str, work: impl FnOnce() -> Result<T, EvalWorkerError>) -> Result<T, EvalWorkerError> {
     let work = catch_unwind(AssertUnwindSafe(work));
     work.unwrap_or_else(|panic| Err(EvalWorkerError::Failed(format!("the {part} {}", words(panic.as_ref())))))

@@ -37,24 +37,24 @@ use rollmesh_core::worker::core_fingerprint;
 /// ```
 #[derive(Clone, Debug)]
 pub struct EvalHub {
-    /// Where the hub is.
+    /// The hub's address.
     pub url: HubUrl,
-    /// The token of a worker. Never part of an address or of a command line.
+    /// A worker token. Never part of an address or of a command line.
     pub token: Token,
-    /// Which hub to believe.
+    /// How to verify the hub.
     pub trust: Trust,
 }
 
 impl EvalHub {
-    /// With the token of the environment variable `ROLLMESH_TOKEN`.
+    /// Takes the token from the environment variable `ROLLMESH_TOKEN`.
     ///
     /// # Errors
-    /// [`ControlError`] when the address or the token cannot be read.
+    /// [`ControlError`] when the address or the token cannot be parsed.
     pub fn from_env(url: &str) -> Result<Self, ControlError> {
         Ok(Self { url: url.parse()?, token: token_from_env()?, trust: Trust::default() })
     }
 
-    /// The worker that evaluates under a name at this hub, with nothing asked for by this handle.
+    /// Returns a new handle of the worker that evaluates under this name at this hub.
     ///
     /// # Errors
     /// [`EvalWorkerError::UnknownName`], [`EvalWorkerError::BadName`], [`EvalWorkerError::Io`].
@@ -63,7 +63,7 @@ impl EvalHub {
         There::find(self, name).map(EvalWorker::there)
     }
 
-    /// What a handle says of itself.
+    /// Returns the identity of a handle.
     pub(super) fn identity(&self) -> Identity {
         Identity {
             role: Role::Worker,
@@ -77,7 +77,7 @@ impl EvalHub {
     }
 }
 
-/// An [`EvalHub`], as it is told to another process on its standard input.
+/// An [`EvalHub`] as it is passed to another process on its standard input.
 #[derive(Serialize, Deserialize)]
 pub(super) struct HubWay {
     url: String,
@@ -96,7 +96,7 @@ impl From<&EvalHub> for HubWay {
 }
 
 impl HubWay {
-    /// None if it is of something else.
+    /// Returns the hub; `None` if a part is invalid.
     pub(super) fn hub(self) -> Option<EvalHub> {
         let fingerprint = self.fingerprint.map(|print| print.parse()).transpose().ok()?;
         let trust = Trust { ca: self.ca, fingerprint, allow_unencrypted: self.allow_unencrypted };

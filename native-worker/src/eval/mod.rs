@@ -1,8 +1,8 @@
-//! Evaluation beside everything else: a worker that plays with weights that it is given, in a process or thread of its own.
+//! Asynchronous evaluation: a worker that plays with given weights, in a process or thread of its own.
 //!
-//! An [`EvalWorker`] is given weights by [`submit`](EvalWorker::submit) and asked for the mean episode return by
-//! [`poll`](EvalWorker::poll); neither waits unless it is told to. Whatever the evaluation's environment or policy does,
-//! hang, crash or panic, comes as one typed error, and the next evaluation has another process.
+//! An [`EvalWorker`] gets weights with [`submit`](EvalWorker::submit) and returns the mean episode return with
+//! [`poll`](EvalWorker::poll); neither waits unless told to. If the evaluation's environment or policy hangs, crashes or
+//! panics, that is one typed error, and the next evaluation uses another process.
 //!
 //! ```
 //! use std::time::Duration;
@@ -33,8 +33,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! In a process, environment and policy have names: those of a [`RunConfig`]. Workers with names of their own outlive who started
-//! them: [`EvalNames`]; those that are known to a hub are found from other machines, too: [`EvalHub`].
+//! In a process, environment and policy are given by name, in a [`RunConfig`]. Named workers outlive the program that
+//! started them: [`EvalNames`]; named workers that joined a hub are found from other machines, too: [`EvalHub`].
 
 mod engine;
 #[cfg(unix)]
@@ -75,29 +75,29 @@ pub(crate) use self::{
     serve::{serve_name, serve_worker},
 };
 
-/// The most env steps that each of so many sub-environments takes to play all episodes; none if episodes have no limit.
+/// Returns the maximum number of env steps that each of `num_envs` sub-environments takes to play all episodes; `None` if
+/// episodes have no limit.
 pub(crate) fn steps_of_episodes(makers: &EvalMakers, num_envs: u32, episodes: NonZeroU32) -> Option<u32> {
     makers.options().max_episode_steps.map(|limit| limit.saturating_mul(episodes.get().div_ceil(num_envs)))
 }
 
-/// How long a worker in a thread may be silent.
+/// How long a worker in a thread may make no progress.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Evaluates weights asynchronously.
 ///
-/// A worker does one evaluation at a time. Who submits another one before it has polled the result of the first never sees
-/// that: it is cancelled, wherever it is, and an environment that does not come back from its step within a second is
-/// replaced. With [`Earlier::Keep`] it comes first instead. Other handles of the same worker, in whatever process, are not
-/// concerned by that.
+/// A worker does one evaluation at a time. A second submission before the first result was polled cancels the first
+/// evaluation; an environment that does not return from its step within a second is replaced. With [`Earlier::Keep`] the
+/// first one is completed instead. Other handles of the same worker, in whatever process, are not affected.
 ///
 /// A worker without a name ends when this is dropped.
 #[doc(alias = "RayEvalWorker")]
 #[derive(Debug)]
 pub struct EvalWorker {
     link: Link,
-    /// What this handle has asked for, and has not polled.
+    /// This handle's evaluations that have not been polled.
     pending: VecDeque<Ticket>,
-    /// Of what this handle asks for.
+    /// The reward signal of this handle's evaluations.
     reward_key: Option<RewardKey>,
 }
 
@@ -105,22 +105,22 @@ pub struct EvalWorker {
 enum Link {
     /// Supervised by this process.
     Here { shared: Arc<Shared>, supervisor: Option<thread::JoinHandle<()>> },
-    /// Found by its name; none once that has ended.
+    /// Found by its name; `None` once it has ended.
     #[cfg(unix)]
     There(Option<there::There>),
 }
 
 impl EvalWorker {
-    /// Evaluates in a thread of this process. Its init function, environment and policy are made there, in this order; what
-    /// goes wrong is told by the first poll. A thread that hangs for a minute is left alone, and replaced by another one.
+    /// Evaluates in a thread of this process. Its init function, environment and policy are made there, in this order; the
+    /// first poll reports errors. A thread that hangs for a minute is abandoned and replaced by another one.
     ///
     /// # Errors
-    /// [`EvalWorkerError::Setup`] if there can be no thread.
+    /// [`EvalWorkerError::Setup`] if the thread cannot be started.
     pub fn in_thread(makers: EvalMakers) -> Result<Self, EvalWorkerError> {
         Self::in_thread_with(makers, TIMEOUT)
     }
 
-    /// As [`in_thread`](Self::in_thread), with another deadline for a thread that does not move.
+    /// Like [`in_thread`](Self::in_thread), with another timeout for a thread without progress.
     ///
     /// # Errors
     /// As there.
@@ -128,19 +128,20 @@ impl EvalWorker {
         Self::start(Source::Thread(makers), timeout)
     }
 
-    /// Evaluates the policy of a run in a process of its own, see [`EvalMakers::of_run`]: this program again, which begins with [`main_with`](crate::main_with) or
-    /// [`eval_process`]. There the init function runs first, before there is any thread, then the environment is made, then
-    /// the policy. What goes wrong is told by the first poll. The process ends with this one, however that ends.
+    /// Evaluates the policy of a run in a process of its own, see [`EvalMakers::of_run`]: the current executable, which
+    /// begins with [`main_with`](crate::main_with) or [`eval_process`]. There the init function runs first, before any
+    /// thread is started, then the environment is made, then the policy. The first poll reports errors. The process ends
+    /// with this one, in whatever way.
     ///
     /// # Errors
-    /// [`EvalWorkerError::Setup`] if this program cannot be started.
+    /// [`EvalWorkerError::Setup`] if the process cannot be started.
     #[cfg(unix)]
     pub fn in_process(run: &RunConfig) -> Result<Self, EvalWorkerError> {
         let program = crate::program().map_err(|error| EvalWorkerError::setup("process", error))?;
         Self::in_process_of(&program, run)
     }
 
-    /// As [`in_process`](Self::in_process), with another program that begins so.
+    /// Like [`in_process`](Self::in_process), with another program that begins in the same way.
     ///
     /// # Errors
     /// As there.
@@ -150,7 +151,7 @@ impl EvalWorker {
         Self::in_any_process_of(program, run)
     }
 
-    /// As [`in_process`](Self::in_process), also in the process of a worker with a name.
+    /// Like [`in_process`](Self::in_process), also allowed in the process of a named worker.
     #[cfg(unix)]
     fn in_process_here(run: &RunConfig) -> Result<Self, EvalWorkerError> {
         let program = crate::program().map_err(|error| EvalWorkerError::setup("process", error))?;
@@ -163,7 +164,7 @@ impl EvalWorker {
         Self::start(Source::Process { program: program.into(), run: Box::new(run.clone()) }, timeout)
     }
 
-    /// Starts a worker that outlives this process, under a name of the user's: see [`EvalNames::create`].
+    /// Starts a worker that outlives this process, under a name of this user: see [`EvalNames::create`].
     ///
     /// # Errors
     /// As there.
@@ -173,7 +174,7 @@ impl EvalWorker {
         EvalNames::of_user().create(name, run)
     }
 
-    /// A worker that was started under a name, by this process or another one: see [`EvalNames::find`].
+    /// Returns a handle of a worker that was started under a name, by this process or another one: see [`EvalNames::find`].
     ///
     /// # Errors
     /// As there.
@@ -205,8 +206,8 @@ impl EvalWorker {
         }
     }
 
-    /// From now on the returns that this handle asks for are sums of that signal, unless a request says otherwise. Other
-    /// handles of the same worker keep theirs: at first the worker's own, [`EvaluatorOptions::reward_key`].
+    /// Sets the reward signal whose sums are this handle's returns, unless a request says otherwise. Other handles of the
+    /// same worker keep theirs; the default is the worker's own, [`EvaluatorOptions::reward_key`].
     ///
     /// ```no_run
     /// use rollmesh::eval::EvalWorker;
@@ -224,14 +225,15 @@ impl EvalWorker {
         self
     }
 
-    /// Asks for an evaluation of at most `max_steps` steps of each sub-environment; without weights of those that the
-    /// worker was given last, by whichever handle, and before any of those that its policy begins with. With `deterministic` the most likely actions are taken, with `break_when_any_done` the first end of an
-    /// episode is the end; otherwise sub-environments that are done begin their next episode. Does not wait.
+    /// Requests an evaluation of at most `max_steps` steps of each sub-environment. Without weights it uses those that the
+    /// worker got last, from any handle, or the policy's initial ones. With `deterministic` the most likely actions are
+    /// taken; with `break_when_any_done` the evaluation ends with the first episode; otherwise sub-environments that are
+    /// done begin their next episode. Does not wait.
     ///
-    /// What this handle has asked for before is cancelled, and its result never returned.
+    /// Cancels this handle's earlier requests, whose results are never returned.
     ///
     /// # Errors
-    /// [`EvalWorkerError::Stopped`], [`EvalWorkerError::Io`] for a worker of another process that is gone.
+    /// [`EvalWorkerError::Stopped`], [`EvalWorkerError::Io`] for a worker in another process that has exited.
     pub fn submit(
         &mut self,
         weights: Option<&Weights>,
@@ -243,7 +245,7 @@ impl EvalWorker {
         self.submit_request(weights, request, Earlier::Cancel)
     }
 
-    /// Asks for an evaluation in all its details, and says what becomes of those that this handle has asked for before.
+    /// Requests an evaluation with all its settings, and decides what happens to this handle's earlier requests.
     ///
     /// # Errors
     /// As [`submit`](Self::submit); [`EvalWorkerError::QueueFull`].
@@ -267,23 +269,23 @@ impl EvalWorker {
         }
     }
 
-    /// What was found, or nothing if there is nothing yet or nothing was asked for. Waits at most so long, and for nothing
-    /// that this handle has not asked for, but for the worker's beginning.
+    /// Returns the result, or `None` if there is none yet or nothing was requested. Waits at most for the timeout, and not
+    /// at all without a request, except for the worker's start.
     ///
     /// # Errors
-    /// What went wrong, once.
+    /// The evaluation's error, once.
     pub fn poll(&mut self, timeout: Duration) -> Result<Option<Evaluation>, EvalWorkerError> {
         self.poll_ticket(timeout).map(|(_, outcome)| outcome).transpose()
     }
 
-    /// As [`poll`](Self::poll), with the ticket of what was asked for; without one for an error that concerns the worker.
+    /// Like [`poll`](Self::poll), with the ticket of the request; `None` for an error that concerns the worker.
     pub fn poll_ticket(&mut self, timeout: Duration) -> Option<(Option<Ticket>, EvalOutcome)> {
         let polled = match &mut self.link {
             Link::Here { shared, .. } => shared.poll(&mut self.pending, timeout),
             #[cfg(unix)]
             Link::There(link) => {
                 let polled = link.as_ref()?.poll(&mut self.pending, timeout);
-                // Said once; from now on there is nothing.
+                // Reported once; afterwards there are no results.
                 link.take_if(|_| matches!(polled, Polled::Found(_, Err(EvalWorkerError::Io(_)))));
                 polled
             }
@@ -294,7 +296,7 @@ impl EvalWorker {
         }
     }
 
-    /// Ends the worker, for all who have a handle of it. Does nothing the second time.
+    /// Ends the worker, for all its handles. Idempotent.
     pub fn shutdown(&mut self) {
         match &mut self.link {
             Link::Here { shared, supervisor, .. } => {
@@ -317,8 +319,8 @@ impl Drop for EvalWorker {
     }
 }
 
-/// Lets this program be the process of an evaluation, or an evaluation worker with a name, if it was started as one: then
-/// it serves what the registry knows and does not come back. [`main_with`](crate::main_with) does it by itself; other
+/// Runs this program as the process of an evaluation, or as a named evaluation worker, if it was started as one: then it
+/// serves the registry's environments and policies and does not return. [`main_with`](crate::main_with) calls it; other
 /// programs call it first in `main`.
 #[cfg(unix)]
 pub fn eval_process(registry: impl FnOnce() -> crate::Registry) {

@@ -1,11 +1,11 @@
-//! The worker protocol over a process's pipes: each frame has its length before it, 4 bytes, little-endian.
+//! The worker protocol over a process's pipes: each frame is preceded by its length, 4 bytes, little-endian.
 
 use std::io::{self, ErrorKind, Read, Write};
 
 use rollmesh_core::protocol::MAX_FRAME_BYTES;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// The most bytes of the JSON with which a process begins: a run's description.
+/// Maximum size in bytes of the JSON that a process reads first: a run's description.
 const MAX_JSON_BYTES: u32 = 16 << 20;
 
 /// Writes a frame.
@@ -29,7 +29,7 @@ fn read_at_most(mut from: impl Read, max: u32) -> io::Result<Vec<u8>> {
         let error = format!("a frame of {len} bytes is longer than the {max} that are read");
         return Err(io::Error::new(ErrorKind::InvalidData, error));
     }
-    // Memory grows with what comes, not with what is announced.
+    // Memory grows with the bytes received, not with the announced length.
     let mut frame = Vec::new();
     from.take(len.into()).read_to_end(&mut frame)?;
     if frame.len() < len as usize { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(frame) }

@@ -1,4 +1,4 @@
-//! An engine in a process of its own: a worker that evaluates, whose hub is its supervisor, with pipes between them.
+//! An engine in a process of its own: an evaluation worker whose hub is its supervisor, connected by pipes.
 
 use std::{
     cell::RefCell,
@@ -45,16 +45,16 @@ use crate::{
     worker_group::catch_panics,
 };
 
-/// The hidden command of programs that can be the process of an evaluation.
+/// The hidden command that runs the process of an evaluation.
 pub(crate) const ENGINE_COMMAND: &str = "eval-engine";
-/// Set in such processes.
+/// Environment variable that is set in such processes.
 pub(super) const VARIABLE: &str = "ROLLMESH_EVAL";
 
-/// A program that is to be the process of an evaluation, or a worker with a name, and has come to start one of its own
-/// would go on so without an end.
+/// Refuses to start an evaluation process from a program that was itself started as one but did not act as one: it would
+/// start processes recursively.
 pub(super) fn check_not_started_as_one() -> Result<(), EvalWorkerError> {
     let is_one = |command| command == ENGINE_COMMAND || command == WORKER_COMMAND;
-    // The variable alone is inherited by whatever an environment starts.
+    // The variable alone is not sufficient, since it is inherited by the environment's child processes.
     if std::env::var_os(VARIABLE).is_some() && std::env::args_os().nth(1).is_some_and(is_one) {
         let reason = "this is the process of an evaluation itself, and was to be nothing else: call \
                       rollmesh::eval::eval_process first in the program's main";
@@ -63,40 +63,40 @@ pub(super) fn check_not_started_as_one() -> Result<(), EvalWorkerError> {
     Ok(())
 }
 
-/// How much of what a process says on its standard error is kept.
+/// How much of the standard error is kept, in bytes.
 const LAST_WORDS: usize = 16_000;
-/// How long a process that has ended is listened to, and how long one that is to end may take.
+/// How long to read from a process that has ended, and how long a process may take to end.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Frames that may wait for the engine.
+/// Maximum number of frames queued for the engine.
 const QUEUED_FRAMES: usize = 16;
 
-/// The lowest priority that there is: where all processors are busy, it gets about a hundredth of one.
+/// The lowest priority: when all processors are busy, it gets about a hundredth of one.
 const NICE: i32 = 19;
 
-/// What this process may grant its engines.
+/// The resources that this process may grant its engines.
 static INVENTORY: LazyLock<Inventory> = LazyLock::new(Inventory::of_machine);
 
-/// The call whose answer says that the engine is ready. Evaluations have the numbers of their tickets, from 1 on.
+/// The call whose answer shows that the engine is ready. Evaluations use the numbers of their tickets, from 1 on.
 const READY: CallId = CallId(0);
 
-/// What an engine is and may take: what its process reads first.
+/// The engine's run and resource limits, which its process reads first.
 #[derive(Serialize, Deserialize)]
 struct Birth {
     run: RunConfig,
     confine: ConfineFlags,
 }
 
-/// What goes to the process.
+/// What is sent to the process.
 enum Outgoing {
     Message(Box<Message>),
-    /// The process takes so many more bytes of chunks.
+    /// The process accepts this many more bytes of chunks.
     Credit(u32),
 }
 
 type Tell = Arc<dyn Fn(Result<Report, String>) + Send + Sync>;
 
-/// The process, as its supervisor holds it. Killed when dropped, with whatever it has started.
+/// The supervisor's side of the process. Dropping it kills the process and its child processes.
 pub(super) struct ProcessEngine {
     outgoing: Sender<Outgoing>,
     child: Arc<Mutex<Leash>>,
@@ -104,14 +104,14 @@ pub(super) struct ProcessEngine {
     _grant: Grant,
 }
 
-/// A child that is killed and waited for only once.
+/// A child that is killed and reaped only once.
 struct Leash {
     child: Child,
     status: Option<ExitStatus>,
 }
 
 impl ProcessEngine {
-    /// Starts the program. `tell` hears its reports, and its last words at the end.
+    /// Starts the program. `tell` gets its reports, and the end of its standard error when it exits.
     pub(super) fn start(
         program: &Path,
         run: &RunConfig,
@@ -129,7 +129,7 @@ impl ProcessEngine {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C is for the supervisor; and all that the environment starts ends with the process.
+            // Ctrl-C must only reach the supervisor, and the environment's child processes must end with it.
             .process_group(0)
             .spawn()?;
         let (Some(mut stdin), Some(stdout), Some(stderr)) =
@@ -140,16 +140,16 @@ impl ProcessEngine {
         let child = Arc::new(Mutex::new(Leash { child, status: None }));
         let tell: Tell = Arc::new(tell);
         let (outgoing, waiting) = mpsc::channel();
-        // It is welcome before it has said so.
+        // The welcome is sent without waiting for the Hello.
         let (protocol, credit, server) = (PROTOCOL_MAX, INITIAL_CREDIT, "supervisor".into());
         let welcome = Message::Welcome(Welcome { protocol, peer: 1, resume_id: [1; 16], credit, server });
         let ready = WorkerCommand::AssertHealthy.message(READY).map_err(io::Error::other)?;
         [welcome, ready].into_iter().for_each(|message| drop(outgoing.send(Outgoing::Message(Box::new(message)))));
         let engine = Self { outgoing: outgoing.clone(), child: child.clone(), tell: tell.clone(), _grant: grant };
-        // A process that hangs takes nothing: only this thread waits for it, until it is killed.
+        // A hung process does not read: only this thread blocks on it, until it is killed.
         thread::Builder::new().name("eval-orders".into()).spawn(move || {
             if write_json(&mut stdin, &birth).is_ok() {
-                // Of a process that ends, the other thread hears.
+                // If the process ends, the other thread reports it.
                 let _ = send_all(&waiting, &mut stdin);
             }
         })?;
@@ -172,7 +172,7 @@ impl ProcessEngine {
             }
         };
         match message {
-            // If the process has ended, the other thread reports that.
+            // If the process has ended, the other thread reports it.
             Ok(message) => drop(self.outgoing.send(Outgoing::Message(Box::new(message)))),
             Err(error) => {
                 (self.tell)(Ok(Report::Done(EvalDone { ticket, result: Err(EvalWorkerError::failed(error)) })))
@@ -181,7 +181,7 @@ impl ProcessEngine {
     }
 }
 
-/// Sends what there is to the process, as far as it has room, until it has gone.
+/// Sends queued messages to the process, as far as its credit allows, until it exits.
 fn send_all(waiting: &Receiver<Outgoing>, mut to: impl io::Write) -> io::Result<()> {
     let mut outbox = Outbox::default();
     for next in waiting {
@@ -196,10 +196,10 @@ fn send_all(waiting: &Receiver<Outgoing>, mut to: impl io::Write) -> io::Result<
     Ok(())
 }
 
-/// Tells what the process says, until it says no more.
+/// Reports the process's messages until it exits.
 fn hear(from: &mut impl Read, outgoing: &Sender<Outgoing>, tell: &Tell) -> io::Error {
     let mut inbox = Inbox::of_hub();
-    // Without the other thread nothing comes of it.
+    // If the sending thread has ended, the message is dropped.
     let say = |message| drop(outgoing.send(Outgoing::Message(Box::new(message))));
     loop {
         let invalid = |error| io::Error::new(ErrorKind::InvalidData, error);
@@ -238,10 +238,10 @@ impl Drop for ProcessEngine {
 }
 
 impl Leash {
-    /// Ends it, and whatever it has started, and leaves nothing behind.
+    /// Kills the process group and reaps the process.
     fn end(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() {
-            // One that has ended by itself says how. Before it is waited for, no other process has its number.
+            // If it has ended by itself, its status is kept. Its process id cannot be reused before it is reaped.
             if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
                 let _ = kill_process_group(pid, Signal::KILL);
             }
@@ -252,7 +252,7 @@ impl Leash {
     }
 }
 
-/// Keeps the end of what a process says on its standard error, and gives it at its end.
+/// Keeps the last part of a process's standard error, and returns it when the process ends.
 fn listen(mut stderr: ChildStderr) -> io::Result<Receiver<Vec<u8>>> {
     let (done, words) = mpsc::channel();
     thread::Builder::new().name("eval-words".into()).spawn(move || {
@@ -280,7 +280,7 @@ fn farewell(error: &io::Error, status: Option<ExitStatus>, words: &[u8]) -> Stri
     if words.is_empty() { end } else { format!("{end}: {words}") }
 }
 
-/// Is the process of an evaluation.
+/// Runs the process of an evaluation.
 pub(crate) fn serve_engine(registry: &Registry) -> ExitCode {
     match Pipes::take().and_then(|pipes| pipes.serve(registry)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -291,7 +291,7 @@ pub(crate) fn serve_engine(registry: &Registry) -> ExitCode {
     }
 }
 
-/// What the process hears and says.
+/// The process's pipes.
 struct Pipes {
     heard: BufReader<File>,
     said: File,
@@ -299,7 +299,7 @@ struct Pipes {
 
 impl Pipes {
     fn take() -> io::Result<Self> {
-        // Also in the middle of an init function that hangs, no process outlives its supervisor.
+        // The process ends with its supervisor, even during an init function that hangs.
         #[cfg(target_os = "linux")]
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         let (heard, said) = take_stdio()?;
@@ -311,7 +311,7 @@ impl Pipes {
         let Birth { run, confine } = read_json(&mut heard)?;
         confine.apply().map_err(io::Error::other)?;
         if run.host.evaluator_is_nice {
-            // If the system refuses, it runs with the priority that it has.
+            // If the system refuses, the priority stays as it is.
             let _ = rustix::process::nice(NICE);
         }
         // The init function comes before there is any thread.
@@ -324,7 +324,7 @@ impl Pipes {
         thread::Builder::new().name("eval-orders".into()).spawn(move || read_all(heard, heard_frames))?;
         #[cfg(target_os = "linux")]
         {
-            // The end of its orders is the end of its supervisor, too, and takes what the environment has started along.
+            // From here on, the end of the pipe ends the process and the environment's child processes.
             let _ = rustix::process::set_parent_process_death_signal(None);
         }
         let session = WorkerSession::new(identity(), registry.clone(), kernels::AUTO);
@@ -334,8 +334,8 @@ impl Pipes {
     }
 }
 
-/// Works until the supervisor says no more. What is said is written before anything else is done: the process may end in the
-/// middle of it.
+/// Executes orders until the supervisor closes the pipe. Answers are written before anything else is done, since the process
+/// may crash during it.
 fn serve_frames(mut session: WorkerSession, frames: &Receiver<Vec<u8>>, mut said: File) -> io::Result<()> {
     let epoch = Instant::now();
     loop {
@@ -365,7 +365,7 @@ fn identity() -> Identity {
     }
 }
 
-/// Hands on what the supervisor says until it says no more. Then the process ends, also if its environment hangs.
+/// Forwards the supervisor's frames until it closes the pipe. Then the process ends, even if its environment hangs.
 fn read_all(mut heard: BufReader<File>, frames: SyncSender<Vec<u8>>) {
     while let Ok(frame) = read_frame(&mut heard) {
         if frames.send(frame).is_err() {

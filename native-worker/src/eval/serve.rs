@@ -1,5 +1,4 @@
-//! The process of an evaluation worker with a name: its supervisor, a hub of its own, and its connections to that hub and to
-//! others.
+//! The process of a named evaluation worker: its supervisor, its own hub, and its connections to that hub and to others.
 
 use std::{
     io,
@@ -35,15 +34,15 @@ use crate::{
     worker::{self, Evaluating, WorkerConfig, WorkerEnd},
 };
 
-/// How long a worker that is shut down waits for the end of its evaluation's process.
+/// Time for the evaluation's process to end when the worker is shut down.
 const LAST: Duration = Duration::from_secs(5);
-/// How often a worker looks whether it can still be found.
+/// Interval at which a worker checks whether it can still be found.
 const WATCH: Duration = Duration::from_secs(2);
 
-/// Is an evaluation worker with a name.
+/// Runs a named evaluation worker.
 pub(crate) fn serve_worker() -> ExitCode {
     let Ok(founding) = read_json::<Founding>(io::stdin().lock()) else { return ExitCode::FAILURE };
-    // No terminal that closes ends it.
+    // Detaches from the terminal, so that closing it does not end the worker.
     let _ = rustix::process::setsid();
     let found = Process::open(founding);
     let said = found.as_ref().map(|_| ()).map_err(Clone::clone);
@@ -54,7 +53,7 @@ pub(crate) fn serve_worker() -> ExitCode {
     }
 }
 
-/// Lets this process be an evaluation worker with a name; it can be found once this returns.
+/// Makes this process a named evaluation worker, which can be found once this returns.
 ///
 /// # Errors
 /// As [`EvalNames::create`].
@@ -62,17 +61,17 @@ pub(crate) fn serve_name(names: &EvalNames, name: &str, run: &RunConfig) -> Resu
     Process::open(names.founding(name, run))
 }
 
-/// A worker that is found by its name.
+/// A named evaluation worker.
 pub(crate) struct Process {
     runtime: Runtime,
     hub: Hub,
     host: Arc<Host>,
-    /// Hears that the worker was shut down.
+    /// Notified when the worker was shut down.
     ended: Receiver<()>,
     is_at_hub: bool,
 }
 
-/// What all connections share.
+/// State shared by all connections.
 struct Host {
     shared: Arc<Shared>,
     worker: Mutex<EvalWorker>,
@@ -81,7 +80,7 @@ struct Host {
 }
 
 impl Process {
-    /// Takes the name, starts the worker and its hub, and writes where they are.
+    /// Takes the name, starts the worker and its hub, and writes their address.
     fn open(founding: Founding) -> Result<Self, EvalWorkerError> {
         let Founding { dir, name, run, hub } = founding;
         check_name(&name)?;
@@ -131,7 +130,7 @@ impl Process {
 }
 
 impl Host {
-    /// Evaluates under a name at a hub from now on, also after the hub was gone. Returns once the hub has let it in.
+    /// Joins a hub under a name, and reconnects after the hub was lost. Returns once the hub has admitted it.
     fn join(self: &Arc<Self>, runtime: &Runtime, hub: &EvalHub, name: &str) -> Result<(), EvalWorkerError> {
         let (joined, is_in) = mpsc::channel();
         let host = self.clone();
@@ -171,8 +170,8 @@ impl Host {
         is_in.recv_timeout(2 * ANSWER).unwrap_or_else(|_| Err(EvalWorkerError::io("the hub does not let it in")))
     }
 
-    /// Ends the evaluation's process and what that has started, and then this one. One that the system does not let go of
-    /// is left to it.
+    /// Ends the evaluation's process and its child processes, and then this process. A process that cannot be killed is left
+    /// to the operating system.
     fn end(self: &Arc<Self>) {
         self.name.give_up();
         self.shared.stop();
@@ -189,7 +188,7 @@ impl Host {
     }
 }
 
-/// What a connection evaluates with: the supervised worker.
+/// The evaluator of a connection: the supervised worker.
 struct Hosted(Arc<Host>);
 
 impl Evaluates for Hosted {

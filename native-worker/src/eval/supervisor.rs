@@ -1,4 +1,4 @@
-//! Who sees to it that there is an engine, that it moves, and that everybody gets what is theirs.
+//! The supervisor: it starts the engine, watches its progress and delivers results to handles.
 
 use std::{
     collections::VecDeque,
@@ -24,27 +24,27 @@ use super::engine::{self, Report};
 #[cfg(unix)]
 use super::process::ProcessEngine;
 
-/// How long an engine may take to stop an evaluation that nobody wants any more. One whose environments take longer for a
-/// step is replaced, too, and loses nothing but its beginning.
+/// Time for an engine to stop a cancelled evaluation. After that it is replaced, like one whose environments take longer for
+/// a step; only its start has to be repeated.
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
-/// What handles and the supervising thread share.
+/// State shared by handles and the supervising thread.
 #[derive(Debug)]
 pub(super) struct Shared {
     desk: Mutex<EvalDesk>,
     changed: Condvar,
-    /// The same for who waits without a thread.
+    /// The same for asynchronous callers.
     notify: watch::Sender<()>,
     events: Sender<Event>,
 }
 
 #[derive(Debug)]
 pub(super) enum Event {
-    /// Something was submitted, or is not wanted any more.
+    /// An evaluation was submitted or cancelled.
     Wake,
-    /// Of the engine with this number.
+    /// A report of the engine with this number.
     Report(u64, Report),
-    /// The engine with this number is gone; its last words.
+    /// The engine with this number has ended; with the end of its standard error.
     Gone(u64, String),
 }
 
@@ -60,7 +60,7 @@ pub(super) enum Source {
 }
 
 impl Shared {
-    /// Starts to supervise, and with it the first engine.
+    /// Starts the supervisor and the first engine.
     pub(super) fn start(source: Source, timeout: Duration) -> io::Result<(Arc<Self>, thread::JoinHandle<()>)> {
         let (events, heard) = mpsc::channel();
         let shared =
@@ -71,11 +71,11 @@ impl Shared {
     }
 
     fn desk(&self) -> MutexGuard<'_, EvalDesk> {
-        // Nobody panics while holding it.
+        // No code panics while holding the lock.
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something at the desk, and lets the supervisor look what there is to be done.
+    /// Accesses the desk, and wakes the supervisor.
     #[cfg(unix)]
     pub(super) fn at_desk<T>(&self, work: impl FnOnce(&mut EvalDesk) -> T) -> T {
         let done = work(&mut self.desk());
@@ -83,7 +83,7 @@ impl Shared {
         done
     }
 
-    /// Tells of everything that changes at the desk.
+    /// Returns a receiver that is notified of every change at the desk.
     #[cfg(unix)]
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.notify.subscribe()
@@ -100,7 +100,7 @@ impl Shared {
         ticket
     }
 
-    /// The next outcome of a handle, waiting for it at most so long.
+    /// Waits for the next outcome of a handle, at most for the timeout.
     pub(super) fn poll(&self, pending: &mut VecDeque<Ticket>, timeout: Duration) -> Polled {
         let until = Instant::now().checked_add(timeout);
         let mut desk = self.desk();
@@ -114,21 +114,21 @@ impl Shared {
         }
     }
 
-    /// No more evaluations. The supervising thread ends, and with it the engine.
+    /// Stops all evaluations. The supervising thread and the engine end.
     pub(super) fn stop(&self) {
         self.desk().stop();
         self.tell_all();
         self.wake();
     }
 
-    /// Something has changed for whoever waits.
+    /// Notifies all waiting callers.
     fn tell_all(&self) {
         self.changed.notify_all();
         self.notify.send_replace(());
     }
 
     fn wake(&self) {
-        // Without a supervisor everything is over.
+        // If the supervisor has ended, there is nothing to wake.
         let _ = self.events.send(Event::Wake);
     }
 }
@@ -138,7 +138,7 @@ struct Supervisor {
     source: Source,
     timeout: Duration,
     engine: Option<Engine>,
-    /// Of the latest engine.
+    /// Number of the latest engine.
     number: u64,
 }
 
@@ -146,11 +146,11 @@ struct Engine {
     hands: Hands,
     is_ready: bool,
     last_heard: Instant,
-    /// Since when it has been on its way out of what it is doing.
+    /// Since when it has been cancelling its evaluation.
     cancelled: Option<Instant>,
 }
 
-/// How an engine is told something.
+/// How orders reach the engine.
 enum Hands {
     Thread(Sender<EvalOrder>),
     #[cfg(unix)]
@@ -232,11 +232,11 @@ impl Supervisor {
         Ok(Engine { hands, is_ready: false, last_heard: Instant::now(), cancelled: None })
     }
 
-    /// How long the engine may still be silent, if it has anything to do.
+    /// Returns how long the engine may still be silent, if it has anything to do.
     fn patience(&self) -> Option<Duration> {
         let engine = self.engine.as_ref().filter(|engine| !engine.is_ready || self.shared.desk().is_busy())?;
         let patience = self.timeout.saturating_sub(engine.last_heard.elapsed());
-        // One that has not begun does so for whoever asks next.
+        // An engine that is still starting is kept for the next request.
         let cancelled = engine.cancelled.filter(|_| engine.is_ready);
         let grace = cancelled.map(|since| CANCEL_GRACE.saturating_sub(since.elapsed()));
         Some(grace.map_or(patience, |grace| patience.min(grace)))
@@ -266,7 +266,7 @@ impl Supervisor {
         }
     }
 
-    /// The engine is gone. One that had nothing to do is replaced when there is something.
+    /// Handles the end of an engine. An idle one is replaced when there is another request.
     fn lost(&mut self, words: String) {
         let Some(engine) = self.engine.take() else { return };
         if !engine.is_ready {
@@ -283,9 +283,9 @@ impl Supervisor {
             return;
         }
         let Some(engine) = self.engine.take() else { return };
-        // Whatever it says from now on is of another engine's time.
+        // Later reports with the old number are ignored.
         self.number += 1;
-        // Nobody is told of an evaluation that is cancelled.
+        // A cancelled evaluation is not reported.
         let doing = if engine.is_ready { "evaluating" } else { "beginning" }.to_owned();
         let limit_ms = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
         drop(engine);
@@ -299,7 +299,7 @@ impl Supervisor {
 }
 
 impl Engine {
-    /// An engine that does not hear is gone, which is told another way.
+    /// Sends an order. If the engine has ended, that is reported separately.
     fn tell(&mut self, order: EvalOrder) {
         match &mut self.hands {
             Hands::Thread(orders) => drop(orders.send(order)),

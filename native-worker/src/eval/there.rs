@@ -1,4 +1,4 @@
-//! A handle of a worker that evaluates under a name: its connection to the hub through which it asks.
+//! A handle of a named evaluation worker: its connection to the hub.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -29,34 +29,34 @@ use tokio_tungstenite::tungstenite::{Bytes, Message as Frame};
 use super::EvalHub;
 use crate::net::{HubSocket, connect};
 
-/// How long an answer may take that waits for no evaluation.
+/// Timeout of answers that do not wait for an evaluation.
 pub(super) const ANSWER: Duration = Duration::from_secs(10);
-/// A hub pings every five seconds, and takes what it is told; after this time without either, it is taken for gone.
+/// A hub pings every five seconds and reads what it is sent; after this time without either, it counts as disconnected.
 const SILENCE_LIMIT: Duration = Duration::from_secs(20);
-/// A hub has this long to take a goodbye.
+/// Time limit for sending a goodbye.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// A worker that evaluates under a name.
+/// A handle of a named evaluation worker.
 pub(super) struct There {
     shared: Arc<Shared>,
     name: String,
     latest: u64,
 }
 
-/// What a handle and its connection share.
+/// State shared by a handle and its connection.
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    /// Tells the connection of changes.
+    /// Wakes the connection after changes.
     wake: watch::Sender<()>,
 }
 
 #[derive(Default)]
 struct State {
     to_say: VecDeque<Message>,
-    /// What the handle waits for, with the answers that have come.
+    /// Requests that the handle waits for, with the answers that have arrived.
     asked: BTreeMap<u64, Option<Asked>>,
-    /// Why the connection is over.
+    /// Why the connection has ended.
     end: Option<String>,
     is_dropped: bool,
 }
@@ -90,12 +90,12 @@ impl There {
     }
 
     fn say(&self, message: Message) {
-        // A connection that is over says so by itself.
+        // A connection that has ended reports that separately.
         self.shared.state().to_say.push_back(message);
         self.shared.wake.send_replace(());
     }
 
-    /// Asks something that is answered soon.
+    /// Sends a request and waits for its answer, which comes soon.
     fn ask_and_wait(&mut self, body: Vec<u8>) -> Result<AskOutcome, EvalWorkerError> {
         let ask = self.ask(body);
         let until = Instant::now() + ANSWER;
@@ -105,7 +105,7 @@ impl There {
         AskOutcome::try_from(outcome).map_err(EvalWorkerError::io)
     }
 
-    /// Asks for an evaluation of a handle with those on its list.
+    /// Requests an evaluation for a handle with these pending tickets.
     pub(super) fn submit(
         &mut self,
         pending: &mut VecDeque<Ticket>,
@@ -133,11 +133,11 @@ impl There {
         }
     }
 
-    /// The outcome of the first evaluation on a handle's list, waiting for it at most so long.
+    /// Waits for the outcome of a handle's first pending evaluation, at most for the timeout.
     pub(super) fn poll(&self, pending: &mut VecDeque<Ticket>, timeout: Duration) -> Polled {
         let first = pending.front().copied();
         let until = Instant::now().checked_add(timeout);
-        // Without anything to wait for, it looks whether the connection is over.
+        // Without a pending evaluation it only checks the connection.
         let until = if first.is_some() { until } else { Some(Instant::now()) };
         match self.shared.until(until, |state| state.take(first?.0)) {
             Ok(Some(asked)) => Polled::Found(pending.pop_front(), outcome(&asked)),
@@ -147,7 +147,7 @@ impl There {
         }
     }
 
-    /// Ends the worker, for all who ask it.
+    /// Ends the worker, for all its handles.
     pub(super) fn shutdown(&mut self) {
         // A worker that does not answer has ended already.
         let _ = WorkerCommand::Stop.encode().map(|body| self.ask_and_wait(body));
@@ -190,7 +190,7 @@ impl State {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while holding it.
+        // No code panics while holding the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -199,7 +199,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits until there is something, or the deadline; without one for as long as it takes.
+    /// Waits until `take` returns a value, or for the deadline; `None` waits without a limit.
     fn until<T>(
         &self,
         until: Option<Instant>,
@@ -230,7 +230,7 @@ struct Line {
 }
 
 impl Line {
-    /// Returns why the connection is over.
+    /// Runs the connection and returns why it has ended.
     async fn run(mut self, hub: &EvalHub) -> String {
         let socket = match connect(hub.url.as_str(), &hub.trust).await {
             Ok(socket) => socket,
@@ -260,7 +260,7 @@ impl Line {
             }
             let frame = tokio::select! {
                 woken = self.woken.changed() => {
-                    // The handle keeps the other end.
+                    // The sender lives as long as the handle, so this cannot fail.
                     let _ = woken;
                     continue;
                 }
@@ -283,13 +283,13 @@ impl Line {
                 }
                 Some(Message::Credit(credit)) => outbox.grant(credit.bytes),
                 Some(Message::Asked(asked)) => {
-                    // The answer to what was cancelled is not wanted any more.
+                    // Answers to cancelled requests are dropped.
                     if let Some(answer) = self.shared.state().asked.get_mut(&asked.ask) {
                         *answer = Some(asked);
                     }
                     self.shared.changed.notify_all();
                 }
-                // Nothing else is for handles.
+                // Handles get no other messages.
                 Some(_) => {}
             }
             if let Some(credit) = inbox.take_credit_due() {
@@ -298,14 +298,14 @@ impl Line {
         }
     }
 
-    /// The first frame of what the handle has to say next, if all before it has been sent: nothing small overtakes what is
-    /// large.
+    /// Returns the first frame of the handle's next message, if all earlier ones have been sent: small messages must not
+    /// overtake large ones.
     fn next(&self, outbox: &mut Outbox, is_welcome: bool) -> Option<Bytes> {
         if !is_welcome || outbox.queued_frames() > 0 {
             return None;
         }
         let next = self.shared.state().to_say.pop_front()?;
-        // Commands are no larger than what can be sent.
+        // Commands are never too large to send.
         let _ = outbox.push(&next);
         outbox.poll_frame()
     }

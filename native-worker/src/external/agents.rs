@@ -1,4 +1,4 @@
-//! Agents and their spaces, written down in settings.
+//! The agents and spaces of an external environment, from settings.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,28 +13,28 @@ use serde::Deserialize;
 
 use super::ExternalMultiAgentEnv;
 
-/// The settings that there are.
+/// The known settings.
 const KNOWN: [&str; 6] = ["action", "agents", "env_config", "episode_timeout_s", "observation", "spaces_of"];
 
-/// Why settings do not say who acts in an external environment, and with which spaces.
+/// Why settings do not define the agents and spaces of an external environment.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ExternalSettingsError {
-    /// A setting is unknown or has another form.
+    /// A setting is unknown or invalid.
     #[error("settings of an external environment: {0}")]
     Config(#[from] ConfigError),
-    /// Nothing says what is observed and done, or several things do.
+    /// The spaces are not defined, or defined more than once.
     #[error(
         "an external environment has no spaces of its own: set one of `spaces_of` (the name of an environment that has \
          the same), `observation` with `action`, or `agents` (name: {{observation, action}}), found {0}"
     )]
     Spaces(String),
-    /// No episode could go on.
+    /// The timeout is not positive.
     #[error("episode_timeout_s = {0}: how many seconds a client may say nothing of an episode, more than 0")]
     EpisodeTimeout(f64),
-    /// There is no environment of the name.
+    /// `spaces_of` names an unknown environment.
     #[error("spaces_of: {0}")]
     Unknown(#[from] Unknown),
-    /// The environment with the same spaces cannot be made.
+    /// The environment of `spaces_of` cannot be made.
     #[error("spaces_of = '{env}': {source}")]
     Env {
         /// Its name.
@@ -52,9 +52,9 @@ struct Spaces {
     action: Space,
 }
 
-/// The agents of an external environment, as settings say: `spaces_of`, the name of an environment with the same ones
+/// Returns the agents of an external environment from settings: `spaces_of`, the name of an environment with the same ones
 /// (made with the settings in `env_config`); or `observation` and `action` of a single agent; or `agents`, an object with
-/// both for each. Agents whose names are numbers are numbers.
+/// both for each. Agents whose names are numbers become numbered agents.
 ///
 /// ```
 /// use rollmesh::{Registry, external::agents_of};
@@ -99,11 +99,11 @@ pub fn agents_of(settings: &Config, registry: &Registry) -> Result<Vec<(AgentId,
     }
 }
 
-/// How long a hub's client may say nothing of an open episode, as `episode_timeout_s` in the settings says:
-/// [usually](ExternalMultiAgentEnv::EPISODE_TIMEOUT) 300 s.
+/// Returns how long a hub's client may be silent about an open episode: `episode_timeout_s` in the settings, [by
+/// default](ExternalMultiAgentEnv::EPISODE_TIMEOUT) 300 s.
 ///
 /// # Errors
-/// [`ExternalSettingsError`] for no number above 0.
+/// [`ExternalSettingsError`] unless it is a number above 0.
 pub fn episode_timeout(settings: &Config) -> Result<Duration, ExternalSettingsError> {
     let Some(seconds) = settings.get::<f64>("episode_timeout_s")? else {
         return Ok(ExternalMultiAgentEnv::EPISODE_TIMEOUT);
@@ -112,7 +112,7 @@ pub fn episode_timeout(settings: &Config) -> Result<Duration, ExternalSettingsEr
     timeout.ok_or(ExternalSettingsError::EpisodeTimeout(seconds))
 }
 
-/// Those of an environment that the program knows.
+/// Returns the agents of a registered environment.
 fn agents_like(
     env: &str,
     config: Config,

@@ -1,4 +1,4 @@
-//! The sampler's side.
+//! The sampler's side of an external environment.
 
 use std::{
     sync::Arc,
@@ -13,20 +13,20 @@ use rollmesh_core::{
 
 use super::shared::Shared;
 
-/// How long a poll waits for drivers before it comes back with nothing, so that its caller hears of an interruption.
+/// How long a poll waits for drivers before it returns with nothing, so that its caller can check for an interruption.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// Shared episodes as the sampler sees them.
+/// The shared episodes as the sampler's [`BaseEnv`].
 pub(super) struct Sampled {
     shared: Arc<Shared>,
-    /// A sampler has begun with it.
+    /// True once a sampler has polled it.
     polled: bool,
-    /// Room for those who are to be woken.
+    /// Reused buffer for the tasks to wake.
     woken: Vec<Waker>,
 }
 
 impl Sampled {
-    /// The only one.
+    /// Returns the sampler's side, of which there can be only one.
     pub(super) fn new(shared: Arc<Shared>) -> Result<Self, EnvError> {
         let mut state = shared.lock();
         if std::mem::replace(&mut state.sampled, true) {
@@ -41,7 +41,7 @@ impl Sampled {
         self.woken.drain(..).for_each(Waker::wake);
     }
 
-    /// Begins a lane anew; its driver is told.
+    /// Resets a lane and wakes its driver.
     fn in_lane<T>(
         &mut self,
         env: usize,
@@ -124,7 +124,7 @@ impl Drop for Sampled {
     fn drop(&mut self) {
         self.shared.lock().sampled = false;
         if self.polled {
-            // Nobody will answer those who wait.
+            // No sampler will answer the waiting drivers.
             self.shared.stop();
         }
     }

@@ -1,4 +1,4 @@
-//! How a hub drives episodes for its clients: all episodes at once, in a task.
+//! Driving episodes for a hub's clients: many episodes in one task.
 
 use std::{fmt, task::Context};
 
@@ -7,7 +7,7 @@ use rollmesh_core::env::ExternalEpisodes;
 use super::ExternalMultiAgentEnv;
 
 impl ExternalMultiAgentEnv {
-    /// Says something, and lets the sampler hear of it.
+    /// Calls the episodes' methods and notifies the sampler.
     pub(crate) fn say<T>(&self, say: impl FnOnce(&mut ExternalEpisodes) -> T) -> T {
         let shared = self.driver.shared();
         let said = say(&mut shared.lock().episodes);
@@ -15,8 +15,8 @@ impl ExternalMultiAgentEnv {
         said
     }
 
-    /// Looks what has become of some episodes: `look` adds those that go on waiting to `waiting`, and says whether the
-    /// sampler has something to hear. The task is woken when it is worth looking again.
+    /// Polls episodes: `look` adds those that still wait to `waiting`, and returns whether to notify the sampler. The task
+    /// is woken when another poll may succeed.
     pub(crate) fn look(
         &self,
         context: &Context<'_>,

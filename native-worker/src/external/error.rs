@@ -1,16 +1,16 @@
-//! What drivers are told.
+//! Errors of drivers.
 
 use std::time::Duration;
 
 use rollmesh_core::env::{EnvError, ExternalError};
 
-/// Why a driver's call had no success.
+/// Why a driver's call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExternalEnvError {
-    /// It was refused, and nothing has changed.
+    /// The call was refused, and nothing has changed.
     #[error(transparent)]
     Episode(#[from] ExternalError),
-    /// Nobody samples, or not fast enough. What was asked for still is: wait on, or abandon the episode.
+    /// Sampling has stopped or is too slow. The request remains: continue waiting, or abandon the episode.
     #[error("episode {id}: the sampler has not {what} within {timeout:?}; is somebody sampling?")]
     Timeout {
         /// The episode.
@@ -25,10 +25,10 @@ pub enum ExternalEnvError {
     WrongType {
         /// Type of the environment's actions.
         found: &'static str,
-        /// The type that was asked for.
+        /// The requested type.
         wanted: &'static str,
     },
-    /// Spaces that make no sense, or a wrong number of lanes.
+    /// Invalid spaces, or an invalid number of lanes.
     #[error(transparent)]
     Spaces(EnvError),
     /// The driver's thread could not be started.

@@ -1,18 +1,19 @@
-//! Environments that are not stepped: a game or a simulator drives episodes on its own threads and asks for actions.
+//! External environments, which are not stepped: a game or a simulator drives episodes on its own threads and asks for
+//! actions.
 //!
-//! [`ExternalEnv`] is for one agent, [`ExternalMultiAgentEnv`] for several. Drivers have clones of the handle, a worker
-//! has the other side by way of [`creator`](ExternalEnv::creator). Actions are chosen while somebody samples; until then
-//! drivers wait. What they do makes the same rows as an environment in the worker's process that does the same.
+//! [`ExternalEnv`] is for one agent, [`ExternalMultiAgentEnv`] for several. Drivers have clones of the handle, a worker has
+//! the sampler's side from [`creator`](ExternalEnv::creator). Actions are computed while the worker samples; until then
+//! drivers wait. The rows equal those of an in-process environment with the same course.
 //!
 //! | driver | sampler |
 //! |---|---|
-//! | asks for an action: waits until somebody samples, [300 s](ExternalMultiAgentEnv::ACTION_TIMEOUT) at most | `sample()` waits until drivers have said enough |
-//! | logs what it did by itself: up to 64 turns ahead | takes a turn of each lane at a time |
-//! | its thread ends, or the last handle is dropped | samples what was said, then `sample()` fails and says why |
-//! | [stops](ExternalEnv::stop) the environment | `sample()` fails with [`EnvError::Stopped`](rollmesh_core::env::EnvError::Stopped), at once |
-//! | is told that the environment was stopped | the worker is stopped or dropped |
-//! | | a worker with `sample_async` whose environments are looked at, or whose state is set, waits for the batch that is being sampled, and so for drivers |
-//! | is told that its episode is lost | sampling failed, for example in a policy; the next `sample()` begins anew |
+//! | asks for an action: waits until the worker samples, at most [300 s](ExternalMultiAgentEnv::ACTION_TIMEOUT) | `sample()` waits until drivers have provided enough turns |
+//! | logs its own actions: up to 64 turns ahead | takes one turn of each lane at a time |
+//! | its thread ends, or the last handle is dropped | samples the turns logged before, then `sample()` fails with the reason |
+//! | [stops](ExternalEnv::stop) the environment | `sample()` fails at once with [`EnvError::Stopped`](rollmesh_core::env::EnvError::Stopped) |
+//! | gets an error that the environment was stopped | the worker is stopped or dropped |
+//! | | a worker with `sample_async` whose environments are accessed, or whose state is set, waits for the batch in progress, and so for drivers |
+//! | gets an error that its episode is lost | sampling failed, for example in a policy; the next `sample()` starts new episodes |
 //!
 //! ```
 //! use rollmesh::external::{ExternalEnv, ExternalEnvError};

@@ -1,4 +1,4 @@
-//! What drivers and sampler share, and who waits for whom.
+//! The state shared by drivers and sampler, and their synchronisation.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -7,26 +7,26 @@ use std::{
 
 use rollmesh_core::env::{BaseEnv as _, ExternalEpisodes, ExternalError};
 
-/// Episodes between the threads.
+/// Episodes shared between threads.
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// A driver has said something.
+    /// Notified when a driver has passed something.
     pub(super) said: Condvar,
 }
 
 pub(super) struct State {
     pub(super) episodes: ExternalEpisodes,
-    /// Those who wait for something to happen in a lane.
+    /// Tasks waiting for changes, by lane.
     waiting: Vec<Vec<Waker>>,
-    /// Handles of drivers.
+    /// Number of drivers' handles.
     drivers: usize,
-    /// Threads that drive.
+    /// Number of driving threads.
     threads: usize,
-    /// Why nobody drives any more.
+    /// Why the environment has no drivers any more.
     pub(super) undriven: Option<String>,
-    /// Number of the next episode whose driver does not care.
+    /// The next number to try for an episode without a chosen one.
     next_id: u64,
-    /// There is a sampler's side.
+    /// True if the sampler's side exists.
     pub(super) sampled: bool,
 }
 
@@ -45,12 +45,12 @@ impl Shared {
         Self { state: Mutex::new(state), said: Condvar::new() }
     }
 
-    /// Nobody panics with the lock held, other than for want of memory.
+    /// Locks the state. No code panics while holding the lock, except for lack of memory.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A driver says something; the sampler hears of it.
+    /// Makes a driver's call and notifies the sampler.
     pub(super) fn say<T>(
         &self,
         say: impl FnOnce(&mut ExternalEpisodes) -> Result<T, ExternalError>,
@@ -60,7 +60,7 @@ impl Shared {
         Ok(said)
     }
 
-    /// As [`say`](Self::say), as soon as there is room for it.
+    /// Like [`say`](Self::say), as soon as the queue has space.
     pub(super) fn poll_say<T>(
         &self,
         id: u64,
@@ -81,7 +81,7 @@ impl Shared {
         }
     }
 
-    /// Gives an episode up, and tells whoever waits in it.
+    /// Abandons an episode, and wakes the tasks that wait in it.
     pub(super) fn abandon(&self, id: u64) -> Result<(), ExternalError> {
         let mut woken = Vec::new();
         let mut state = self.lock();
@@ -94,11 +94,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Drivers and sampler get errors from now on.
+    /// Stops the environment: drivers and sampler get errors from now on.
     pub(super) fn stop(&self) {
         let mut woken = Vec::new();
         let mut state = self.lock();
-        // There is nothing in it that can fail.
+        // An environment without processes cannot fail to stop.
         let _ = state.episodes.stop();
         (0..state.waiting.len()).for_each(|lane| state.take_waiting(lane, &mut woken));
         drop(state);
@@ -106,7 +106,7 @@ impl Shared {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Nobody drives any more.
+    /// Records that the environment has no drivers any more, and abandons its episodes.
     fn end(&self, mut state: MutexGuard<'_, State>, why: String) {
         let mut woken = Vec::new();
         let open: Vec<(u64, usize)> = state.episodes.open_episodes().collect();
@@ -123,7 +123,7 @@ impl Shared {
 }
 
 impl State {
-    /// Whoever asks is woken when something has happened in the episode's lane.
+    /// Registers the task to be woken after a change in the episode's lane.
     pub(super) fn wait(&mut self, id: u64, context: &Context<'_>) {
         let lane = self.episodes.lane_of(id).ok();
         let Some(waiting) = lane.and_then(|lane| self.waiting.get_mut(lane)) else {
@@ -134,14 +134,14 @@ impl State {
         }
     }
 
-    /// Takes those who are to be woken, once the lock is free: with its waker a task may go, and a driver with it.
+    /// Takes the wakers of a lane, to be woken without the lock: waking may drop a task, and a driver with it.
     pub(super) fn take_waiting(&mut self, lane: usize, woken: &mut Vec<Waker>) {
         if let Some(waiting) = self.waiting.get_mut(lane) {
             woken.append(waiting);
         }
     }
 
-    /// A number that no open episode has.
+    /// Returns a number that no open episode has.
     pub(super) fn next_id(&mut self) -> u64 {
         loop {
             let id = self.next_id;
@@ -153,7 +153,7 @@ impl State {
     }
 }
 
-/// A driver's hold of the environment.
+/// A driver's handle.
 pub(super) struct Driver(Arc<Shared>);
 
 impl Driver {
@@ -183,7 +183,7 @@ impl Drop for Driver {
     }
 }
 
-/// A thread that drives, from its start to its end.
+/// A driving thread, from its start to its end.
 pub(super) struct Serving {
     shared: Arc<Shared>,
     last_words: String,
@@ -193,13 +193,13 @@ impl Serving {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let mut state = shared.lock();
         state.threads += 1;
-        // Somebody drives again.
+        // The environment has a driver again.
         state.undriven = None;
         drop(state);
         Self { shared, last_words: "the serving thread was never started".into() }
     }
 
-    /// The thread has nothing more to say than this.
+    /// Ends the thread's service with this reason.
     pub(super) fn end(mut self, last_words: String) {
         self.last_words = last_words;
     }

@@ -1,4 +1,4 @@
-//! Episodes of a single agent, for those who drive them.
+//! Driving episodes of a single agent.
 
 use std::{fmt::Display, time::Duration};
 
@@ -13,18 +13,18 @@ use rollmesh_core::{
 
 use super::{ExternalEnvError, ExternalMultiAgentEnv};
 
-/// Episodes of one agent that are driven from outside: [`ExternalMultiAgentEnv`] without names of agents. A handle:
-/// clones drive the same environment.
+/// Episodes of one agent that are driven from outside: [`ExternalMultiAgentEnv`] without agent names. A handle: clones drive
+/// the same environment.
 ///
-/// Observations and actions are rows as the spaces say: `[4.0, 2.0]` for a box of two floats, `[3]` for a discrete one.
-/// What is missing here, above all what does not wait, is [there](Self::multi_agent), for [`AgentId::SINGLE`].
+/// Observations and actions are rows in the form of the spaces: `[4.0, 2.0]` for a box of two floats, `[3]` for a discrete
+/// one. Further methods, in particular those that do not wait, are [there](Self::multi_agent), for [`AgentId::SINGLE`].
 ///
 /// The example in the [module](super) shows a whole loop.
 #[derive(Clone)]
 pub struct ExternalEnv(ExternalMultiAgentEnv);
 
 impl ExternalEnv {
-    /// An environment in which as many episodes can be open at once as it has lanes.
+    /// Creates an environment with `num_envs` lanes, which is the maximum number of open episodes.
     ///
     /// # Errors
     /// [`ExternalEnvError::Spaces`].
@@ -38,7 +38,7 @@ impl ExternalEnv {
         Self(self.0.with_timeouts(actions, log))
     }
 
-    /// The same environment for those who name its agent.
+    /// Returns the same environment with named agents.
     #[must_use]
     pub fn multi_agent(&self) -> &ExternalMultiAgentEnv {
         &self.0
@@ -62,7 +62,7 @@ impl ExternalEnv {
         self.0.run(|env| drive(&Self(env.clone())))
     }
 
-    /// Begins an episode under a number that no open one has. `training_enabled: false` keeps its rows out of batches.
+    /// Begins an episode under an unused number. `training_enabled: false` keeps its rows out of batches.
     ///
     /// # Errors
     /// As [`ExternalMultiAgentEnv::start_episode`].
@@ -70,7 +70,7 @@ impl ExternalEnv {
         self.0.start_episode(training_enabled)
     }
 
-    /// As [`start_episode`](Self::start_episode), under a number of the driver's own.
+    /// Like [`start_episode`](Self::start_episode), under a number chosen by the driver.
     ///
     /// # Errors
     /// As [`ExternalMultiAgentEnv::start_episode_as`].
@@ -78,7 +78,7 @@ impl ExternalEnv {
         self.0.start_episode_as(id, training_enabled)
     }
 
-    /// Says what the agent observes, and waits for its action: one row of the type that the action space has.
+    /// Passes the agent's observation, and waits for its action: one row of the action space's element type.
     ///
     /// # Errors
     /// [`ExternalEnvError::WrongType`]; as [`ExternalMultiAgentEnv::actions`].
@@ -89,7 +89,7 @@ impl ExternalEnv {
         Ok(actions.row_of(&AgentId::SINGLE).unwrap_or_default().to_vec())
     }
 
-    /// Says what the agent observes, and what it does about it by itself: that is recorded as it is, off the policy.
+    /// Logs the agent's observation and its own action: it is recorded as given, off-policy.
     ///
     /// # Errors
     /// As [`ExternalMultiAgentEnv::log_actions`].
@@ -102,7 +102,7 @@ impl ExternalEnv {
         self.0.log_actions(id, &row(obs), &row(action))
     }
 
-    /// Says what the agent got since its latest observation; rewards add up until the next one, the latest info counts.
+    /// Logs the agent's reward since its latest observation; rewards add up until the next one, the latest info is kept.
     ///
     /// # Errors
     /// As [`ExternalMultiAgentEnv::log_returns`].
@@ -110,7 +110,7 @@ impl ExternalEnv {
         self.0.log_returns(id, &AgentId::SINGLE, Outcome { reward, ..Outcome::default() }, info)
     }
 
-    /// Ends an episode in a terminal state, with what the agent observes there.
+    /// Ends an episode in a terminal state, with its observation.
     ///
     /// # Errors
     /// As [`ExternalMultiAgentEnv::end_episode`].
@@ -118,7 +118,7 @@ impl ExternalEnv {
         self.0.end_episode(id, &row(obs), false)
     }
 
-    /// Ends an episode that could go on, with what the agent observes now: a time limit, for example.
+    /// Truncates an episode, for example at a time limit, with the current observation.
     ///
     /// # Errors
     /// As [`ExternalMultiAgentEnv::end_episode`].
@@ -139,7 +139,7 @@ impl ExternalEnv {
         self.0.stop();
     }
 
-    /// Before anything is asked: an action that nobody can take would be lost.
+    /// Checks the type before the request: an action that cannot be returned would be lost.
     fn check_type<A: RowElement>(&self) -> Result<(), ExternalEnvError> {
         match self.0.spaces(&AgentId::SINGLE) {
             Some(spaces) if spaces.action_type != A::DTYPE => {

@@ -1,4 +1,4 @@
-//! Waiting on a thread for what others wait for in a task.
+//! Blocking a thread on a poll function.
 
 use std::{
     sync::Arc,
@@ -24,7 +24,7 @@ thread_local! {
     static WAKER: Waker = Arc::new(Unpark(thread::current())).into();
 }
 
-/// Polls until it is ready or the time is over. The thread sleeps in between.
+/// Polls until the value is ready or the timeout is over. The thread sleeps in between.
 pub(super) fn block_on<T>(timeout: Duration, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Option<T> {
     let start = Instant::now();
     WAKER.with(|waker| {
@@ -33,7 +33,7 @@ pub(super) fn block_on<T>(timeout: Duration, mut poll: impl FnMut(&mut Context<'
             if let Poll::Ready(value) = poll(&mut context) {
                 return Some(value);
             }
-            // No deadline is computed: the longest timeout has none.
+            // Compares durations, since the largest timeout would overflow a deadline.
             let left = timeout.checked_sub(start.elapsed()).filter(|left| !left.is_zero())?;
             thread::park_timeout(left);
         }

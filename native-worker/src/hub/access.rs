@@ -1,4 +1,4 @@
-//! Who gets in: tokens for peers, Host and Origin for requests.
+//! Access control: tokens authenticate peers, the Host and Origin headers authenticate HTTP requests.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -17,27 +17,27 @@ use super::{
     token_file::{TokenFile, TokenFileError, now},
 };
 
-/// A token from the system's randomness.
+/// Returns a new token from the system's random number generator.
 pub(crate) fn random_token() -> Result<Token, getrandom::Error> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)?;
     Ok(Token::new(bytes))
 }
 
-/// How long a token lasts that a page asked for.
+/// Lifetime of a token that the dashboard page requested, in seconds.
 const PAGE_TOKEN_SECONDS: u64 = 24 * 60 * 60;
 
-/// The tokens that open this hub: its own, which go with it, and those of a file.
+/// The tokens that authenticate peers: the hub's own, which end with the hub, and those of the token file.
 #[derive(Default)]
 pub(super) struct Tokens {
     own: TokenTable,
     file: Option<TokenFile>,
-    /// Those of the hub's own that a later hub of the run has, too.
+    /// The hub's own tokens that are kept in the run directory, so that a restarted hub accepts them as well.
     kept: RunTokens,
-    /// Both, for whoever knocks.
+    /// The hub's own tokens and the file's, merged for lookup at the handshake.
     all: TokenTable,
     of_pages: VecDeque<TokenId>,
-    /// The hub's own of its workers, which many may show, and what came of it when it was rotated.
+    /// The hub's own worker token, which many workers may share, and its successors after rotation.
     shared: BTreeSet<TokenId>,
 }
 
@@ -61,7 +61,7 @@ impl Tokens {
         hash.id()
     }
 
-    /// A token for a page's own worker; returns its id and the second in which it runs out.
+    /// Adds a token for a worker in a browser tab. Returns its id and its expiry in seconds since 1970.
     pub(super) fn add_for_page(&mut self, token: &Token) -> (TokenId, Option<u64>) {
         while self.of_pages.len() >= MAX_PAGE_TOKENS
             && let Some(oldest) = self.of_pages.pop_front()
@@ -74,7 +74,7 @@ impl Tokens {
         (id, expires)
     }
 
-    /// Notes that many workers may show this one.
+    /// Marks this token as shared: many workers may present it.
     pub(super) fn share(&mut self, token: &Token) {
         self.shared.insert(TokenHash::of(token).id());
     }
@@ -83,18 +83,18 @@ impl Tokens {
         self.shared.contains(&id)
     }
 
-    /// The token that a party stands for, if it is one and still there.
+    /// Returns the token that a principal stands for, if the principal is a token and that token still exists.
     pub(super) fn of_party(&self, party: Party) -> Option<TokenId> {
         let id = u32::try_from(party.0).ok().map(TokenId)?;
         self.all.iter().any(|(hash, _)| hash.id() == id).then_some(id)
     }
 
-    /// True if a page has asked for it.
+    /// True if a dashboard page requested this token.
     pub(super) fn is_of_page(&self, id: TokenId) -> bool {
         self.of_pages.contains(&id)
     }
 
-    /// Makes one of the hub's own invalid.
+    /// Revokes one of the hub's own tokens. Returns whether it existed.
     pub(super) fn forget(&mut self, id: TokenId) -> bool {
         let was_there = self.own.revoke(id);
         self.kept.replace(id, None);
@@ -102,7 +102,7 @@ impl Tokens {
         was_there
     }
 
-    /// Makes a token that runs out after some seconds, or never; in the file if there is one.
+    /// Creates a token that expires after `seconds`, or never; it is stored in the token file if there is one.
     pub(super) fn create(&mut self, role: Role, seconds: Option<u64>) -> Result<(Token, TokenGrant), TokenFileError> {
         let made = match &mut self.file {
             Some(file) => file.create(role, seconds)?,
@@ -122,7 +122,7 @@ impl Tokens {
         Ok(made)
     }
 
-    /// Makes any token invalid.
+    /// Revokes any token, the hub's own or one of the file.
     pub(super) fn revoke(&mut self, id: TokenId) -> Result<(), TokenFileError> {
         if self.forget(id) {
             return Ok(());
@@ -135,7 +135,7 @@ impl Tokens {
         revoked
     }
 
-    /// Makes a token of the same role and end; the old one runs out after some seconds.
+    /// Creates a token with the same role and expiry; the old one expires after `seconds`.
     pub(super) fn rotate(&mut self, id: TokenId, seconds: u64) -> Result<(Token, TokenGrant), TokenFileError> {
         let own =
             self.own.iter().find(|(hash, grant)| hash.id() == id && grant.child.is_none()).map(|(_, grant)| *grant);
@@ -145,7 +145,7 @@ impl Tokens {
                 self.own.expire_at(id, now().saturating_add(seconds));
                 self.kept.replace(id, Some(&token));
                 let new = self.add(&token, grant);
-                // Whoever holds it is whoever held the old one.
+                // The new token has the same holders as the old one.
                 if self.is_shared(id) {
                     self.shared.insert(new);
                 }
@@ -161,7 +161,7 @@ impl Tokens {
         Ok(made)
     }
 
-    /// Looks whether somebody has changed the file.
+    /// Reloads the token file if it has changed on disk.
     pub(super) fn follow(&mut self) -> Result<(), TokenFileError> {
         let changed = self.file.as_mut().map_or(Ok(false), TokenFile::follow)?;
         if changed {
@@ -175,18 +175,18 @@ impl Tokens {
     }
 }
 
-/// Who this hub is for browsers: the hosts and origins of its own pages, and other origins that were allowed.
+/// The hub's web identity: hosts and origins of its own pages, and further allowed origins.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     /// `HOST:PORT`.
     hosts: Vec<String>,
     scheme: &'static str,
-    /// Origins of others.
+    /// Further origins that are allowed.
     allowed: Vec<String>,
 }
 
 impl Names {
-    /// Names of a hub that was reached at this address.
+    /// Returns the names of a hub that a connection reached at this address.
     pub(super) fn new(address: SocketAddr, encrypted: bool, hosts: &[String], allowed: &[String]) -> Self {
         let port = address.port();
         let usual_port = if encrypted { 443 } else { 80 };
@@ -207,11 +207,11 @@ impl Names {
         Self { hosts: own, scheme: if encrypted { "https://" } else { "http://" }, allowed: allowed.to_vec() }
     }
 
-    /// Whether a request was meant for this hub and comes from one of its own pages, from one of an allowed origin, or from
-    /// no page at all.
+    /// True if a request was meant for this hub and comes from one of its own pages, from an allowed origin, or from a
+    /// program that is not a page.
     ///
-    /// The Host check stops names that a foreign page lets point to this machine; the Origin check stops foreign pages.
-    /// Programs send no Origin; they still need a token.
+    /// The Host check stops DNS rebinding: names of a foreign site that resolve to this machine. The Origin check stops
+    /// foreign pages. Programs send no Origin; they still need a token.
     pub(super) fn is_own(&self, headers: &HeaderMap) -> bool {
         let is_host = |value: &[u8]| self.hosts.iter().any(|host| value.eq_ignore_ascii_case(host.as_bytes()));
         let is_own_origin =
@@ -224,22 +224,22 @@ impl Names {
         one_host && one_origin && origins.next().is_none()
     }
 
-    /// Where the page's sockets lead, for its policy.
+    /// Returns the WebSocket URLs for the page's content security policy.
     pub(super) fn sockets(&self) -> Vec<String> {
         let scheme = if self.scheme == "https://" { "wss" } else { "ws" };
-        // A policy has no words for IPv6 addresses: browsers complain and ignore them. 'self' covers a page from there.
+        // A policy cannot name IPv6 addresses: browsers warn about them and ignore them. 'self' covers a page from there.
         let hosts = self.hosts.iter().filter(|host| !host.starts_with('['));
         hosts.map(|host| format!("{scheme}://{host}")).collect()
     }
 }
 
-/// Whether a text is a host that pages may be asked for by, with or without a port.
+/// True if the text is a valid host, with or without a port, for which the hub may serve pages.
 pub(super) fn is_host(text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
     !text.is_empty() && text.chars().all(is_part)
 }
 
-/// Whether a text is an origin as browsers write it: scheme and host in lower case, a port unless it is the usual one,
+/// True if the text is an origin as browsers write it: scheme and host in lower case, a port unless it is the default one,
 /// nothing after it.
 pub(super) fn is_origin(text: &str) -> bool {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
@@ -248,10 +248,10 @@ pub(super) fn is_origin(text: &str) -> bool {
     host.is_some_and(|host| !host.is_empty() && host.chars().all(is_part) && !host.ends_with(usual_port))
 }
 
-/// The names of this machine for itself; its own address may be another one of 127.0.0.0/8.
+/// Returns this machine's own names; its address may be another one of 127.0.0.0/8.
 pub(super) fn own_hosts(address: SocketAddr) -> [String; 4] {
     let port = address.port();
-    // A socket of both kinds names IPv4 addresses in IPv6's way; nobody else does.
+    // A dual-stack socket reports IPv4 addresses in IPv6-mapped form; clients write them as IPv4.
     let address = SocketAddr::new(address.ip().to_canonical(), port);
     [address.to_string(), format!("127.0.0.1:{port}"), format!("localhost:{port}"), format!("[::1]:{port}")]
 }

@@ -1,4 +1,4 @@
-//! The task that owns all of the hub's state.
+//! The actor: the task that owns all of the hub's state.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,64 +49,64 @@ use crate::{
     worker::WorkerEnd,
 };
 
-/// Dashboards are told what changed at most this often.
+/// Minimum interval between two updates to dashboards.
 const DASHBOARD_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What happens to the hub.
+/// Events that the actor handles.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// A peer said Hello.
+    /// A peer sent its Hello.
     Knock(Box<Knock>),
-    /// Somebody was turned away before that.
+    /// A peer was refused before its Hello was accepted.
     Refused { from: SocketAddr, reason: String },
-    /// Something that belongs into the audit log.
+    /// A record for the audit log.
     Remember(Record),
-    /// A peer said something that its role allows.
+    /// A peer sent a message that its role allows.
     Message {
         peer: u32,
         message: Box<Message>,
-        /// What it takes, if it came in parts.
+        /// The memory reserved for the message, if it came in parts.
         room: Option<Reserved>,
     },
-    /// A peer's connection is over.
+    /// A peer disconnected.
     Left { peer: u32, departure: Departure },
-    /// A local worker has ended.
+    /// A local worker's process exited.
     ChildExited { number: u32, end: LaunchedEnd },
-    /// A local worker lost its connection some time ago.
+    /// A local worker has been disconnected for some time.
     ChildSilent { number: u32 },
-    /// What people should know of the in-process worker.
+    /// A message of the in-process worker for the user.
     InProcessSaid(String),
-    /// The in-process worker has ended.
+    /// The in-process worker ended.
     InProcessEnded(WorkerEnd),
-    /// A local worker that ended, or did not start, is to be replaced now.
+    /// The delay is over after which a local worker that ended, or failed to start, is replaced.
     ReplaceChild { number: u32 },
-    /// The program wants a run.
+    /// The program starts a run.
     Start {
         task: Task,
-        /// Each iteration begins when the program asks for it.
+        /// Each iteration begins only when the program asks for it.
         stepwise: bool,
         started: oneshot::Sender<Result<(), StartError>>,
         done: oneshot::Sender<Summary>,
     },
-    /// The program wants the next iteration of such a run.
+    /// The program asks for the next iteration of a stepwise run.
     Step { asker: oneshot::Sender<IterationMetrics> },
-    /// The program wants the policies of the run that goes on.
+    /// The program asks for the policies of the current run.
     Policy { asker: oneshot::Sender<PolicyCheckpoint> },
     /// The program sets weights.
     SyncWeights { weights: Weights, applied: oneshot::Sender<Result<WeightsVersion, SyncError>> },
-    /// The program wants the run saved.
+    /// The program asks for a checkpoint of the run.
     Checkpoint { asker: Asker },
-    /// The program asks what workers cost.
+    /// The program asks for the workers' traffic and processes.
     CountTraffic { reply: oneshot::Sender<Traffic> },
-    /// The program wants no run any more.
+    /// The program stops the run.
     StopRun,
-    /// The program asks workers itself.
+    /// A command of the program to the workers themselves.
     Workers(WorkerOrder),
-    /// The program is about to end: no more workers and runs, and the run that goes on is to drain.
+    /// The program is about to exit: the hub accepts no more workers and runs, and drains the current run.
     Drain { drained: oneshot::Sender<()> },
-    /// The program ends.
+    /// The program shuts the hub down.
     Shutdown,
-    /// The run's books are to be these.
+    /// Replaces the run's ledger by this one, to test the balance check.
     #[cfg(test)]
     Falsify(rollmesh_core::group::Ledger),
 }
@@ -118,30 +118,30 @@ pub(super) struct Peer {
     pub(super) kind: String,
     pub(super) name: String,
     pub(super) device: String,
-    /// The local worker that it is: a child process, or [`IN_PROCESS`](super::in_process::IN_PROCESS).
+    /// The local worker's number: of a child process, or [`IN_PROCESS`](super::in_process::IN_PROCESS).
     pub(super) child: Option<u32>,
-    /// What it is there for.
+    /// The service that the peer connected for.
     pub(super) service: PeerService,
-    /// It is a local worker that waits for a place.
+    /// True for a spare local worker, which has no place in the run yet.
     pub(super) is_spare: bool,
-    /// The token that it showed.
+    /// The token that the peer authenticated with.
     pub(super) token: TokenId,
-    /// Why it is about to leave, if it has said so.
+    /// Why the peer is about to leave, if it has announced that.
     pub(super) leaving: Option<String>,
     pub(super) admitted_at: Micros,
-    /// Something of it was accepted, if it is a worker.
+    /// True for a worker of which the hub has accepted something.
     pub(super) has_delivered: bool,
-    /// It is welcomed and, as a dashboard, has been shown everything: from now on it is told what changes.
+    /// True once the peer has its welcome and, as a dashboard, a full snapshot: from then on it receives changes.
     pub(super) is_up_to_date: bool,
-    /// It took too little to be told how things stand.
+    /// True if state updates were skipped because the peer is a slow consumer.
     pub(super) has_missed: bool,
-    /// Calls that it has not answered yet.
+    /// Calls that the peer has not answered yet.
     pub(super) calls: BTreeSet<u64>,
     pub(super) offences: Offences,
 }
 
 impl Peer {
-    /// True for a worker that has a place, and takes part in runs.
+    /// True for a worker that has a place and takes part in runs.
     pub(super) fn is_worker(&self) -> bool {
         self.role == Role::Worker && self.service == PeerService::Runs && !self.is_spare
     }
@@ -152,70 +152,70 @@ pub(super) struct Actor {
     pub(super) kernels: Kernels,
     pub(super) auditor: Auditor,
     pub(super) distrust: Distrust,
-    /// The run is to go back to before this batch.
+    /// The batch before which the run is to be rolled back, if a rollback is due.
     pub(super) roll_back_before: Option<FragmentNo>,
-    /// Tells connections of this process from those of others, for runs that outlive it. Never 0.
+    /// Distinguishes connections of this process from those of earlier hubs of the same run. Never 0.
     pub(super) life: u32,
     pub(super) fingerprint: [u8; 16],
     pub(super) tokens: Tokens,
     pub(super) children: Children,
     pub(super) in_process: Option<InProcess>,
-    /// What evaluates beside runs.
+    /// The program that is started for evaluations alongside runs.
     pub(super) program: PathBuf,
-    /// Where runs that pages start keep their files.
+    /// Parent directory of the run directories for runs started from the page.
     pub(super) runs_dir: Option<PathBuf>,
-    /// What a local worker needs, unless the run says otherwise.
+    /// Resources of a local worker, unless the run specifies others.
     pub(super) worker: WorkerSpec,
     pub(super) peers: BTreeMap<u32, Peer>,
-    /// What workers ask of those that evaluate.
+    /// Open requests of workers to evaluators.
     pub(super) asks: Asks,
-    /// Names of evaluators that a page may not have.
+    /// Evaluator names that a browser tab may not use.
     pub(super) reserved_names: BTreeSet<String>,
     pub(super) next_peer: u32,
     pub(super) run: Option<Run>,
     pub(super) next_run: u32,
     pub(super) queue: Queue,
     pub(super) next_lease: LeaseId,
-    /// When the next iteration begins, if the run's pace makes it wait.
+    /// When the next iteration begins, if the run is throttled.
     pub(super) resting_until: Option<TokioInstant>,
-    /// How the run ends, and when, whatever is still being made again.
+    /// How the run ends, and the deadline after which it ends even if audits are still pending.
     pub(super) finishing: Option<(RunEnd, TokioInstant)>,
-    /// When a run that drains ends, whatever is still out.
+    /// The deadline of a draining run, after which it ends even with leases outstanding.
     pub(super) draining_until: Option<TokioInstant>,
-    /// Who waits for the run to have drained.
+    /// Callers waiting for the run to have drained.
     pub(super) drained: Vec<oneshot::Sender<()>>,
-    /// The program is about to end.
+    /// True once the program is about to exit.
     pub(super) is_leaving: bool,
-    /// What is becoming of the batch of the iteration.
+    /// The consumer's progress with the iteration's batch.
     pub(super) update: Option<Consuming>,
-    /// The run is to end after the update that is being computed.
+    /// True if the run ends after the update that is being computed.
     pub(super) is_stopping: bool,
     pub(super) turns: Turns,
-    /// The next iteration is due, and waits until the program asks for it.
+    /// True if the next iteration is due and waits for the program to ask for it.
     pub(super) is_held: bool,
-    /// The run waits for what an evaluation finds.
+    /// True while the run waits for the result of an evaluation.
     pub(super) is_waiting: bool,
-    /// Who waits for a checkpoint.
+    /// Callers waiting for a checkpoint.
     pub(super) askers: Askers,
-    /// Who waits for weights to act everywhere.
+    /// Callers waiting until all workers have applied new weights.
     pub(super) syncing: Vec<(WeightsVersion, oneshot::Sender<Result<WeightsVersion, SyncError>>)>,
-    /// Bytes that workers sent which have left.
+    /// Bytes received from workers that have disconnected since.
     pub(super) left_bytes: u64,
     pub(super) done: Option<oneshot::Sender<Summary>>,
-    /// Local workers that ended unasked and were replaced.
+    /// Number of local workers that ended unexpectedly and were replaced.
     pub(super) num_worker_restarts: u64,
     pub(super) dashboard: Dashboard,
-    /// Workers that hang, and since when.
+    /// Hung workers, and since when.
     pub(super) hung: BTreeMap<u32, Micros>,
-    /// Since when no worker can go on with the run.
+    /// Since when no worker has been able to continue the run.
     pub(super) hopeless_since: Option<Micros>,
-    /// Who hears of workers, besides the run.
+    /// Receives worker notifications besides the run.
     pub(super) listener: Option<NewsSink>,
     status: watch::Sender<RunStatus>,
     pub(super) notices: mpsc::Sender<HubNotice>,
-    /// Notices of this second about strangers and offenders, and how many were left out before.
+    /// Rate limit for notices about unauthenticated and misbehaving peers, and the count of those left out.
     pub(super) loud: Loud,
-    /// The same of peers who come and go.
+    /// Rate limit for notices about peers that connect and disconnect.
     pub(super) comings: Loud,
     pub(super) audit: Audit,
     epoch: Instant,
@@ -327,11 +327,12 @@ impl Actor {
         self.say_goodbye(&mut events).await;
     }
 
-    /// What has arrived comes before a deadline: a hub that was suspended blames nobody.
+    /// Handles the events that are queued before it handles a deadline: after a suspension of the hub, workers must not be
+    /// blamed for messages that were not read yet.
     fn handle_deadline(&mut self, events: &mut mpsc::Receiver<Event>) {
         for _ in 0..events.len() {
             match events.try_recv() {
-                // The loop has to see this one: closing the channel is how it will.
+                // The event loop has to see the shutdown: it does when the channel is closed.
                 Ok(Event::Shutdown) => return events.close(),
                 Ok(event) => self.handle(event),
                 Err(_) => break,
@@ -364,7 +365,7 @@ impl Actor {
             Event::Step { asker } => self.take_turn(asker),
             Event::Policy { asker } => {
                 if let Some(run) = self.run.as_ref().filter(|_| self.has_stepwise_run()) {
-                    // The program may no longer wait.
+                    // The caller may no longer wait.
                     let _ = asker.send(run.policy());
                 }
             }
@@ -374,7 +375,7 @@ impl Actor {
                     self.done = Some(done);
                     self.turns = Turns::of(stepwise);
                 }
-                // Whoever asked may have gone; the run goes on.
+                // The caller may have dropped the receiver; the run continues.
                 let _ = started.send(result);
                 self.begin_first_iteration();
             }
@@ -385,14 +386,14 @@ impl Actor {
                     self.drained.push(drained);
                     self.drain_run();
                 } else {
-                    // Whoever asked may have gone.
+                    // The caller may have dropped the receiver.
                     let _ = drained.send(());
                 }
             }
             Event::StopRun => self.stop_run(),
             Event::Checkpoint { asker } => self.checkpoint_now(asker),
             Event::SyncWeights { weights, applied } => self.sync_weights(&weights, applied),
-            // Whoever asked may have gone.
+            // The caller may have dropped the receiver.
             Event::CountTraffic { reply } => _ = reply.send(self.traffic()),
             Event::Workers(order) => self.obey_program(order),
             Event::Shutdown => {}
@@ -409,7 +410,7 @@ impl Actor {
 
     pub(super) fn publish_status(&self) {
         if let Some(run) = &self.run {
-            // Nobody may be listening.
+            // There may be no receiver.
             let _ = self.status.send(run.state.status(self.now()));
         }
     }
@@ -422,8 +423,8 @@ impl Actor {
         for peer in self.peers.values() {
             peer.link.close(CloseReason::Away, "the hub is shutting down");
         }
-        // The hub waits until everybody has heard it and its workers have gone; whoever does not go is killed with
-        // the channel's end.
+        // Waits until all peers have disconnected and all children have exited; children that do not exit are killed when
+        // the channel closes.
         let farewell = async {
             while !(self.children.is_empty() && self.peers.is_empty()) {
                 match events.recv().await {
@@ -438,7 +439,7 @@ impl Actor {
     }
 }
 
-/// A number that no process before is likely to have had.
+/// Returns a random number that no earlier process is likely to have had.
 fn life() -> u32 {
     let [a, b, c, d, ..] = random_id();
     u32::from_le_bytes([a, b, c, d]) | 1

@@ -1,4 +1,4 @@
-//! Peers come and go.
+//! Admits, introduces and removes peers.
 
 use std::{collections::BTreeSet, net::SocketAddr};
 
@@ -51,7 +51,7 @@ impl Actor {
             Ok(admission) => self.introduce(admission.peer),
             Err(Refused { reason, .. }) => self.notice_offence(format!("a peer was refused: {reason}")),
         }
-        // A peer that has gone meanwhile leaves as soon as its task sees that; without a task it has left.
+        // A peer that has disconnected meanwhile is removed as soon as its task notices; without a task, remove it here.
         if let Err(Ok(Admission { peer, .. })) = knock.answer.send(answer) {
             self.forget(peer, &Departure::expelled("its connection is gone"));
         }
@@ -65,7 +65,7 @@ impl Actor {
         let resume_id = resume.unwrap_or_else(random_id);
         let server = concat!("rollmesh ", env!("CARGO_PKG_VERSION")).into();
         let welcome = Welcome { protocol, peer, resume_id, credit: INITIAL_CREDIT, server };
-        // Queued before anybody here knows the peer, so that nothing can come before it. It is small.
+        // Queued before the actor registers the peer, so that nothing can be sent before the welcome. It is small.
         let _ = link.send(&Message::Welcome(welcome));
         let (leaving, is_up_to_date, has_missed) = (None, false, false);
         let (admitted_at, has_delivered) = (self.now(), false);
@@ -93,13 +93,13 @@ impl Actor {
         Admission { peer, role }
     }
 
-    /// Tells a new peer what it has to know, and makes use of it.
+    /// Sends a new peer its initial state and puts it to use.
     pub(super) fn introduce(&mut self, id: u32) {
         let Some(newcomer) = self.peers.get(&id) else { return };
         let (joined, Peer { role, kind, name, device, .. }) = (newcomer.joined(id), newcomer);
         match role {
             Role::Viewer | Role::Operator => self.show_everything(id),
-            // Nobody knows of it before it has a place.
+            // A spare worker is not announced before it has a place.
             Role::Worker if newcomer.is_spare => {}
             Role::Worker if newcomer.service == PeerService::Evaluates => {
                 self.notice_coming(format!("worker {id} evaluates as {name} ({kind}, {device})"));
@@ -110,7 +110,7 @@ impl Actor {
                 self.tell(joined);
                 self.bring_into_run(id);
             }
-            // What it needs to know it is told by its socket's task.
+            // The client's socket task sends it what it needs to know.
             Role::Client => self.notice_coming(format!("client {id} joined: {name} ({kind})")),
         }
     }
@@ -132,7 +132,7 @@ impl Actor {
                 self.notice_leave(*is_fault, format!("worker {id} no longer evaluates as {}: {reason}", peer.name));
             }
         } else if peer.is_spare {
-            // Its process has ended, or comes back, or stands still.
+            // Its process has exited, reconnects, or hangs.
             if let Some(child) = peer.child {
                 self.look_after(child);
             }
@@ -163,13 +163,13 @@ impl Actor {
         let Some(peer) = self.peers.get(&id) else { return };
         let (reason, child) = (peer.leaving.as_deref(), peer.child);
         peer.link.close(CloseReason::Done, reason.unwrap_or("the hub dismissed this worker"));
-        // One that goes by itself is replaced.
+        // A worker that leaves of its own accord is replaced.
         if let Some(child) = child.filter(|_| reason.is_none()) {
             self.children.dismiss(child);
         }
     }
 
-    /// Sends those away whose token is no longer valid: it was revoked, or has run out.
+    /// Expels peers whose token has been revoked or has expired.
     pub(super) fn expel_invalid(&mut self) {
         if let Err(error) = self.tokens.follow() {
             self.notice(2, error.to_string());
@@ -182,13 +182,13 @@ impl Actor {
             if let Some(peer) = self.peers.get(&id) {
                 peer.link.expel(REASON);
             }
-            // From now on nothing that it said before is heard any more.
+            // From here on the hub ignores anything the peer sent before.
             self.forget(id, &Departure::expelled(REASON));
         }
     }
 }
 
-/// Why somebody was refused, without what they said.
+/// Returns why a peer was refused, without any text that the peer sent.
 fn why(refused: &Refused) -> &'static str {
     match RefusalCode::try_from(refused.code) {
         Ok(RefusalCode::ProtocolVersion) => "protocol version",
@@ -201,7 +201,7 @@ fn why(refused: &Refused) -> &'static str {
     }
 }
 
-/// A name for a session. Nothing secret: without randomness zeros, which resume nothing, will do.
+/// Returns a random id for a session. It is no secret: without randomness it is all zeros, which resumes nothing.
 pub(super) fn random_id() -> [u8; 16] {
     let mut id = [0; 16];
     if getrandom::fill(&mut id).is_err() {

@@ -1,4 +1,4 @@
-//! What workers ask of those that evaluate, by their names, and what comes of it.
+//! Forwards workers' requests to evaluators, found by name, and their answers back.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::{
     limits::{MAX_ASK_BACKLOG_BYTES, MAX_ASKS},
 };
 
-/// The asks that have no answer, by their calls.
+/// Requests that have not been answered yet, by call id.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     latest: u64,
@@ -32,7 +32,7 @@ struct OpenAsk {
 }
 
 impl Asks {
-    /// Closes those of which something is so.
+    /// Removes and returns the requests that match the predicate.
     fn close(&mut self, is_so: impl Fn(&OpenAsk) -> bool) -> Vec<(u64, OpenAsk)> {
         let closed: Vec<_> =
             self.open.iter().filter(|(_, open)| is_so(open)).map(|(call, open)| (*call, *open)).collect();
@@ -41,12 +41,13 @@ impl Asks {
     }
 }
 
-/// Names that pages may not have, since another token had them: the first so many.
+/// Maximum number of names reserved because another token used them; browser tabs may not use reserved names.
 const MAX_RESERVED_NAMES: usize = 1_024;
 
 impl Actor {
-    /// Returns whether a worker may evaluate under its name: nothing else does, or only a tab where the worker's own token was not
-    /// given to a page. A tab may not have a name that another token had: it would be asked in the place of that worker.
+    /// Returns whether a worker may evaluate under its name: the name is free, or a browser tab holds it and the worker's
+    /// own token was not given to a page. A tab may not take a name that another token has used, since requests for that
+    /// worker would reach the tab instead.
     pub(super) fn may_have_name(&self, Accepted { name, token, .. }: &Accepted) -> bool {
         let is_of_page = self.tokens.is_of_page(*token);
         let holder = self.evaluator(name).and_then(|id| self.peers.get(&id));
@@ -54,7 +55,7 @@ impl Actor {
         is_free && !(is_of_page && self.reserved_names.contains(name))
     }
 
-    /// Gives a worker its name, in the place of a tab that has it.
+    /// Gives a worker its name, and expels a browser tab that holds it.
     pub(super) fn take_name(&mut self, Accepted { name, token, .. }: &Accepted) {
         const REASON: &str = "a worker that no page started has its name now";
         if let Some(id) = self.evaluator(name) {
@@ -66,7 +67,7 @@ impl Actor {
         }
     }
 
-    /// Whether a worker evaluates under this name, and which.
+    /// Returns the worker that evaluates under this name, if there is one.
     pub(super) fn evaluator(&self, name: &str) -> Option<u32> {
         let mut evaluators = self.peers.iter().filter(|(_, peer)| peer.service == PeerService::Evaluates);
         evaluators.find(|(_, peer)| peer.name == name).map(|(id, _)| *id)
@@ -104,7 +105,7 @@ impl Actor {
         }
         self.asks.latest += 1;
         let call = self.asks.latest;
-        // Before anything of it is sent: the answer may come at once.
+        // Counted before anything is sent, since the answer may arrive at once.
         known.link.note_call();
         if let Err(error) = known.link.send(&Message::Call(Call { call, body })) {
             known.link.note_result();
@@ -115,7 +116,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Returns the answer of a call to the handle that has asked; that of a cancelled call is dropped.
+    /// Forwards the answer of a call to the handle that asked; answers of cancelled calls are dropped.
     pub(super) fn handle_asked(&mut self, CallResult { call, ok, body }: CallResult) {
         if let Some(OpenAsk { from, ask, .. }) = self.asks.open.remove(&call) {
             self.answer_ask(from, ask, if ok { AskOutcome::Done } else { AskOutcome::Failed }, body);
@@ -127,7 +128,7 @@ impl Actor {
         self.cancel_calls(cancelled);
     }
 
-    /// A peer has left: what it has asked for is cancelled, and what it was asked is answered with `Left`.
+    /// Cleans up after a peer that disconnected: cancels its own requests and answers those addressed to it with `Left`.
     pub(super) fn forget_asks(&mut self, gone: u32) {
         let cancelled = self.asks.close(|open| open.from == gone);
         self.cancel_calls(cancelled);
@@ -139,7 +140,7 @@ impl Actor {
     fn cancel_calls(&self, calls: Vec<(u64, OpenAsk)>) {
         for (call, open) in calls {
             let link = self.peers.get(&open.to).map(|peer| &peer.link);
-            // It is small.
+            // The message is small.
             link.into_iter().for_each(|link| _ = link.send(&Message::CallCancel(CallCancel { call })));
         }
     }
@@ -149,7 +150,7 @@ impl Actor {
         if peer.link.queued_bytes() > MAX_ASK_BACKLOG_BYTES {
             return peer.link.expel("it takes no answers");
         }
-        // It has room for what a result may have.
+        // The body fits: its cap equals that of a result.
         let _ = peer.link.send(&Message::Asked(Asked { ask, outcome: outcome.to_wire(), body }));
     }
 }

@@ -1,4 +1,4 @@
-//! The page's files: from a directory, else built into the program, else a page that says how to get them.
+//! Serves the page's files: from a directory, else embedded in the program, else a page that explains how to build them.
 
 #[cfg(feature = "embed")]
 use std::borrow::Cow;
@@ -16,10 +16,10 @@ use hyper::{
 
 use super::HubError;
 
-/// A whole answer.
+/// A complete HTTP response.
 pub(super) type Answer = Response<Full<Bytes>>;
 
-/// Where trunk puts the page, seen from the repository.
+/// Trunk's output directory, relative to the repository.
 #[cfg(not(feature = "embed"))]
 const USUAL_DIRECTORY: &str = "dist";
 
@@ -28,7 +28,7 @@ pub(super) enum Assets {
     #[cfg(feature = "embed")]
     Embedded,
     Missing,
-    /// This hub has no page.
+    /// This hub serves no page.
     Off,
 }
 
@@ -50,7 +50,7 @@ impl Assets {
         })
     }
 
-    /// A page that happens to lie where the program was started would get the operator's token, so the one within goes first.
+    /// Prefers the embedded page: a page in the current directory would receive the operator's token, so it must not win.
     #[cfg(feature = "embed")]
     fn usual() -> Self {
         Self::Embedded
@@ -76,7 +76,7 @@ impl Assets {
                 Cow::Owned(bytes) => content(path, bytes.into()),
             }),
             Self::Directory(directory) => {
-                // Nothing but plain names below the directory; hidden files, such as `.git`, are no part of a page.
+                // Only plain names below the directory; hidden files, such as `.git`, are not served.
                 let is_plain =
                     |part| matches!(part, Component::Normal(name) if !name.as_encoded_bytes().starts_with(b"."));
                 if !Path::new(path).components().all(is_plain) {
@@ -93,7 +93,7 @@ impl Assets {
     }
 }
 
-/// Reads a regular file that lies in the directory, also behind its symbolic links, and is not hidden there.
+/// Reads a regular file inside the directory, following symbolic links that stay inside it; hidden files are refused.
 fn read_within(directory: &Path, file: &Path) -> io::Result<Vec<u8>> {
     let (file, directory) = (file.canonicalize()?, directory.canonicalize()?);
     let within = file.strip_prefix(directory).map_err(|_| io::ErrorKind::NotFound)?;
@@ -118,7 +118,7 @@ fn content(path: &str, bytes: Bytes) -> Answer {
     answer(StatusCode::OK, kind, bytes)
 }
 
-/// A sentence for people.
+/// Returns a plain-text response for people.
 pub(super) fn text(status: StatusCode, text: &'static str) -> Answer {
     answer(status, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
 }

@@ -1,6 +1,6 @@
-//! The audit log: who came, what they were, what they were refused, and what operators changed. Lines of JSON, only ever
-//! added to; never a token, nor anything else that peers send beyond their printable names. What becomes of leases has a file
-//! of its own beside it: honest workers fill that in minutes, and push nobody else's records out.
+//! The audit log: which peers connected, as what, what they were refused, and what operators changed. JSON lines,
+//! append-only; it never holds a token, nor anything else that peers send beyond their printable names. Lease events go to a
+//! file of their own: honest workers fill that in minutes, which must not rotate the other records out.
 
 use std::{
     collections::BTreeMap,
@@ -22,11 +22,11 @@ use super::{
 };
 use crate::lines::{Backlog, LineFile, LineNews};
 
-/// What people call them.
+/// File names in error messages.
 const FILE: &str = "the audit log";
 const LEASES_FILE: &str = "the audit log of leases";
 
-/// Something to be remembered.
+/// A record of the audit log.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum Record {
@@ -35,11 +35,11 @@ pub(super) enum Record {
         encrypted: bool,
     },
     Stopped,
-    /// Somebody opened a socket.
+    /// A peer opened a connection.
     Connected {
         from: SocketAddr,
     },
-    /// A peer was let in.
+    /// A peer was admitted.
     Admitted {
         from: SocketAddr,
         peer: u32,
@@ -50,7 +50,7 @@ pub(super) enum Record {
         kind: String,
         name: String,
     },
-    /// Somebody was not let in.
+    /// A peer was refused.
     Refused {
         from: SocketAddr,
         why: &'static str,
@@ -64,7 +64,7 @@ pub(super) enum Record {
         from: SocketAddr,
         what: &'static str,
     },
-    /// A peer said what its role does not allow.
+    /// A peer sent a message that its role does not allow.
     Denied {
         peer: u32,
         #[serde(serialize_with = "debug")]
@@ -76,15 +76,15 @@ pub(super) enum Record {
         peer: u32,
         #[serde(serialize_with = "debug")]
         role: Role,
-        /// Why, if something was wrong.
+        /// The fault, if there was one.
         #[serde(skip_serializing_if = "Option::is_none")]
         fault: Option<String>,
     },
-    /// A local worker was started that has no place yet: the next one that ends gives it its own.
+    /// A spare local worker was started; it takes the place of the next local worker that ends.
     Spare {
         number: u32,
     },
-    /// A local worker has ended, and another one has its place; by their numbers.
+    /// A local worker ended and another one took its place; both by number.
     Replaced {
         ended: u32,
         by: u32,
@@ -102,10 +102,10 @@ pub(super) enum Record {
         worker: u32,
         lease: u64,
     },
-    /// Something of a worker's was accepted for the first time.
+    /// The hub accepted something of a worker for the first time.
     Delivered {
         worker: u32,
-        /// Since it was admitted.
+        /// Since the worker was admitted.
         after_ms: u64,
     },
     UploadRejected {
@@ -113,10 +113,10 @@ pub(super) enum Record {
         lease: u64,
         why: String,
     },
-    /// What the group of leases has to say: expiries, rejections, quarantines.
+    /// An event of the lease group: expiry, rejection, quarantine.
     Group {
         text: String,
-        /// A worker can cause it as often as it likes.
+        /// True if a worker can cause this event as often as it likes.
         #[serde(skip)]
         is_cheap: bool,
     },
@@ -127,12 +127,12 @@ pub(super) enum Record {
     RunEnded {
         run: u32,
     },
-    /// Env steps of a run were lost or counted twice.
+    /// The run's ledger does not balance: env steps were lost or counted twice.
     BooksUnbalanced {
         run: u32,
         ledger: Box<Ledger>,
     },
-    /// An operator asked for something.
+    /// An operator sent a command.
     Command {
         peer: u32,
         #[serde(serialize_with = "debug")]
@@ -151,22 +151,22 @@ pub(super) enum Record {
         #[serde(serialize_with = "display")]
         token: TokenId,
     },
-    /// Records that were left out, there being too many of what strangers or peers do.
+    /// Number of records that were dropped because their causer exceeded its budget.
     LeftOut {
         records: u32,
         of: Causer,
     },
 }
 
-/// Who can cause a record as often as they like. Each has a budget, so that nobody hides what others do.
+/// Causers that can produce records without limit. Each has its own budget, so that none can hide what others do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Causer {
-    /// Somebody without a token.
+    /// Unauthenticated peers.
     Strangers,
-    /// Somebody with one, whatever its role, who breaks the rules.
+    /// Authenticated peers of any role that break the rules.
     Peers,
-    /// Viewers, who come and go; and so on.
+    /// Viewers that connect and disconnect; the other roles likewise.
     Viewers,
     Operators,
     Workers,
@@ -185,7 +185,7 @@ impl From<Role> for Causer {
 }
 
 impl Record {
-    /// Who can cause it as often as they like, if anybody can.
+    /// Returns who can cause the record as often as they like, if anyone can.
     fn causer(&self) -> Option<Causer> {
         match self {
             Self::Connected { .. } | Self::Refused { .. } | Self::Foreign { .. } | Self::Limit { .. } => {
@@ -228,7 +228,7 @@ struct Line<'a> {
     record: &'a Record,
 }
 
-/// Where records go.
+/// The audit log's files and budgets.
 #[derive(Debug, Default)]
 pub(super) struct Audit {
     log: Option<Log>,
@@ -236,7 +236,7 @@ pub(super) struct Audit {
     budgets: BTreeMap<Causer, Budget>,
 }
 
-/// The second in which some were last heard of, and how often.
+/// A causer's records in its latest second.
 #[derive(Debug, Default)]
 struct Budget {
     second: u64,
@@ -244,14 +244,14 @@ struct Budget {
 }
 
 impl Budget {
-    /// Takes one record of a second, if there is one left.
+    /// Takes one record of a second's budget. Returns whether there was one left.
     fn take(&mut self, second: u64) -> bool {
         self.second = second;
         self.records = self.records.saturating_add(1);
         self.records <= MAX_AUDIT_RECORDS
     }
 
-    /// Begins anew; how many records were left out.
+    /// Resets the budget and returns how many records were dropped.
     fn end(&mut self) -> u32 {
         std::mem::take(&mut self.records).saturating_sub(MAX_AUDIT_RECORDS)
     }
@@ -264,7 +264,7 @@ struct Log {
     backlog: Backlog,
 }
 
-/// The file that is written, and one older.
+/// The current file; one older file is kept.
 #[derive(Debug)]
 struct Files {
     path: PathBuf,
@@ -273,7 +273,7 @@ struct Files {
 }
 
 impl Audit {
-    /// Goes on at the end of a file, and of the one beside it, `NAME.leases.jsonl`.
+    /// Opens the log for appending, and the lease log `NAME.leases.jsonl` next to it.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         Self::open_with(path, MAX_AUDIT_BYTES)
     }
@@ -284,20 +284,20 @@ impl Audit {
         Ok(Self { log: Some(log), leases: Some(leases), ..Self::default() })
     }
 
-    /// Adds a record. If it cannot be written now, it waits.
+    /// Appends a record. If it cannot be written now, it is kept in the backlog.
     pub(super) fn add(&mut self, record: &Record) -> Option<LineNews> {
         self.add_at(record, now_ms())
     }
 
     fn add_at(&mut self, record: &Record, at_ms: u64) -> Option<LineNews> {
-        // Nothing comes after the end.
+        // Nothing may follow the record of the hub's end.
         let is_last = matches!(record, Record::Stopped);
         let news = self.tell_left_out(at_ms, is_last);
         let has_room = |of| self.budgets.entry(of).or_default().take(at_ms / 1000);
         if record.causer().is_none_or(has_room) { self.write(&Line { at_ms, record }).or(news) } else { news }
     }
 
-    /// Writes how many records were left out in seconds that are over, or also in this one.
+    /// Writes how many records were dropped in past seconds, and in the current one if `with_this`.
     fn tell_left_out(&mut self, at_ms: u64, with_this: bool) -> Option<LineNews> {
         let ended = self.budgets.iter_mut().filter(|(_, budget)| with_this || budget.second != at_ms / 1000);
         let left_out: Vec<_> =
@@ -311,7 +311,7 @@ impl Audit {
         log.as_mut()?.write(line)
     }
 
-    /// Writes what is still to be written: what had no room, and how many records were left out.
+    /// Writes what is pending: the backlog and the counts of dropped records.
     pub(super) fn catch_up(&mut self) -> Option<LineNews> {
         self.catch_up_at(now_ms())
     }
@@ -357,7 +357,7 @@ impl Files {
         if bytes + line.len() as u64 > self.max_bytes && bytes > 0 {
             let mut older = self.path.as_os_str().to_owned();
             older.push(".1");
-            // It has that name already if there was no room for a new one then.
+            // The file is renamed already if a new one could not be created last time.
             fs::rename(&self.path, older).or_else(|error| match error.kind() {
                 io::ErrorKind::NotFound => Ok(()),
                 _ => Err(error),
@@ -397,7 +397,7 @@ mod tests {
         let add = |audit: &mut Audit, run| assert!(audit.add(&Record::RunEnded { run }).is_none());
         (0..100).for_each(|run| add(&mut audit, run));
         let older = directory.path().join("state/audit.jsonl.1");
-        // As it is when a new file could not be made.
+        // The state after a new file could not be created.
         fs::rename(&path, &older).unwrap();
         (100..120).for_each(|run| add(&mut audit, run));
         assert!(fs::metadata(&older).unwrap().len() <= 1000 && fs::metadata(&path).unwrap().len() <= 1000);
@@ -431,12 +431,12 @@ mod tests {
         }
         assert!(audit.catch_up_at(5_999).is_none());
         assert_eq!(lines(&path).len(), MAX_AUDIT_RECORDS as usize);
-        // How many there were is told once, when the second is over, though nothing else happens.
+        // The count is written once, when the second is over, without any other event.
         (6_000..7_000).for_each(|at_ms| assert!(audit.catch_up_at(at_ms).is_none()));
         for _ in 0..=MAX_AUDIT_RECORDS {
             assert!(audit.add_at(&Record::Limit { from: from(), what: "pending" }, 7_000).is_none());
         }
-        // Or at the end.
+        // Or when the hub stops.
         assert!(audit.add_at(&Record::Stopped, 7_000).is_none());
         let lines = lines(&path);
         let (most, left_out) = (MAX_AUDIT_RECORDS as usize, |line: &serde_json::Value| {

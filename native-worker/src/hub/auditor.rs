@@ -1,4 +1,4 @@
-//! Fragments of untrusted workers, made again on a thread of the hub, and what becomes of a liar.
+//! Audits: fragments of untrusted workers recomputed on a thread of the hub, and the consequences of a failed audit.
 
 use std::{
     any::Any,
@@ -30,23 +30,23 @@ use crate::{
     train::{RunEnd, Undone},
 };
 
-/// Which workers a hub does not trust, and what it does about that.
+/// Which workers a hub does not trust, and how it audits them.
 ///
-/// Browser tabs are not trusted, nor is whoever shows a token that a page asked for. Local workers are. The others are,
-/// unless [`distrust_remote`](Self::distrust_remote) says that they are not.
+/// Browser tabs are not trusted, nor are workers with a token that a page requested. Local workers are trusted. Other remote
+/// workers are trusted unless [`distrust_remote`](Self::distrust_remote) is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Distrust {
-    /// Which of their fragments the hub makes again.
+    /// Which of their fragments the hub recomputes.
     pub audits: AuditPolicy,
-    /// Whether workers that are not the hub's own are not trusted, whatever they are. Give each a token of its own: who
-    /// shares the hub's own answers for one connection alone, and nothing is revoked.
+    /// Whether to distrust all workers that are not the hub's own. Give each such worker a token of its own: if workers
+    /// share the hub's own token, each principal is a single connection, and no token is revoked.
     pub distrust_remote: bool,
-    /// What becomes of a run in which somebody has lied.
+    /// What happens to a run after a failed audit.
     pub on_liar: OnLiar,
 }
 
-/// What becomes of a run in which an untrusted worker has lied, after that one's token was revoked. A run that only samples
-/// goes on, tainted, in any case: its batches are where nothing can fetch them back from.
+/// What happens to a run after an untrusted worker failed an audit and its token was revoked. A run that only samples always
+/// continues, marked as tainted: its batches have been handed over and cannot be recalled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum OnLiar {
     /// It goes back to where it was before the liar's first fragment that was not made again.
@@ -56,12 +56,12 @@ pub enum OnLiar {
     Continue,
 }
 
-/// The thread that makes fragments again. It starts with the first one.
+/// The thread that recomputes fragments. It starts with the first audit.
 pub(super) struct Auditor {
     registry: Registry,
     kernels: Kernels,
     jobs: Option<std_mpsc::Sender<Job>>,
-    /// Fragments that are being made again, and of which run.
+    /// The run number of every pending audit.
     pending: Vec<u32>,
     results: (mpsc::UnboundedSender<Audited>, mpsc::UnboundedReceiver<Audited>),
 }
@@ -73,7 +73,7 @@ struct Job {
     task: AuditTask,
 }
 
-/// What came of an audit.
+/// Result of an audit.
 pub(super) struct Audited {
     run: u32,
     task: AuditTask,
@@ -85,7 +85,7 @@ impl Auditor {
         Self { registry, kernels, jobs: None, pending: Vec::new(), results: mpsc::unbounded_channel() }
     }
 
-    /// The next result.
+    /// Waits for the next result.
     pub(super) async fn next(&mut self) -> Option<Audited> {
         let audited = self.results.1.recv().await?;
         if let Some(done) = self.pending.iter().position(|run| *run == audited.run) {
@@ -94,7 +94,7 @@ impl Auditor {
         Some(audited)
     }
 
-    /// Fragments of a run that are being made again.
+    /// Returns how many audits of a run are pending.
     pub(super) fn pending_of(&self, run: u32) -> u64 {
         self.pending.iter().filter(|of| **of == run).count() as u64
     }
@@ -109,7 +109,7 @@ impl Auditor {
                 self.jobs = Some(jobs);
             }
         }
-        // Without a thread, or if that has ended, nothing can be said of anybody.
+        // Without a thread, or after it has ended, the verdict is unknown.
         let lost = match &self.jobs {
             Some(jobs) => jobs.send(job).err().map(|error| error.0),
             None => Some(job),
@@ -141,7 +141,7 @@ fn audit_all(
                 made.ok().as_deref().and_then(<[_]>::first).map_or(Verdict::Unknown, |made| task.verdict(made))
             }))
         };
-        // An environment that panics says nothing of anybody, and is made anew.
+        // A panic in the environment proves nothing about the worker; the runner is rebuilt.
         let verdict = made().unwrap_or_else(|_| {
             runner = None;
             Verdict::Unknown
@@ -153,18 +153,18 @@ fn audit_all(
 }
 
 impl Actor {
-    /// Who answers for a worker, if it is not trusted.
+    /// Returns the principal of an untrusted worker, `None` for a trusted one.
     pub(super) fn party_of(&self, id: u32, peer: &Peer) -> Option<Party> {
         let is_asked_for = self.tokens.is_of_page(peer.token);
         let is_untrusted =
             peer.child.is_none() && (is_asked_for || peer.kind == "browser" || self.distrust.distrust_remote);
-        // A run remembers doubts longer than this process lives: no later connection must inherit them.
+        // A checkpoint keeps quarantines longer than this process lives: no later connection may inherit them.
         let of_connection = u64::from(self.life) << 32 | u64::from(id);
         let of_token = u64::from(peer.token.0);
         is_untrusted.then_some(Party(if self.tokens.is_shared(peer.token) { of_connection } else { of_token }))
     }
 
-    /// Has everything made again that the group wants.
+    /// Submits all audits that the group asks for.
     pub(super) fn audit_fragments(&mut self) {
         let Some(run) = self.run.as_mut() else { return };
         while let Some(task) = run.state.group.poll_audit() {
@@ -183,7 +183,7 @@ impl Actor {
         }
     }
 
-    /// Draws the consequences of lies that were found, also in a run that is over.
+    /// Expels and undoes principals that failed an audit, also in a run that is over.
     pub(super) fn convict_liars(&mut self) {
         while let Some(conviction) = self.run.as_mut().and_then(|run| run.state.group.poll_conviction()) {
             self.expel_liar(&conviction);
@@ -207,7 +207,7 @@ impl Actor {
         }
     }
 
-    /// Whoever lied is gone, and with it the token that it showed.
+    /// Expels the workers of a principal that failed an audit, and revokes the token that they presented.
     fn expel_liar(&mut self, conviction: &Conviction) {
         const REASON: &str = "a fragment was made again and is another one than its";
         for &WorkerId(id) in &conviction.workers {
@@ -219,7 +219,7 @@ impl Actor {
                 self.remember(&Record::TokenRevoked { token });
             }
         }
-        // The token of one that has gone already.
+        // Revokes the principal's token also if its worker has disconnected already.
         if let Some(token) = self.tokens.of_party(conviction.party)
             && self.tokens.revoke(token).is_ok()
         {
@@ -228,7 +228,7 @@ impl Actor {
         self.expel_invalid();
     }
 
-    /// Goes back to before a batch, as soon as that can be done.
+    /// Rolls the run back to before a batch, as soon as that is possible.
     pub(super) fn roll_back_if_due(&mut self) {
         let Some(FragmentNo(first)) = self.roll_back_before else { return };
         let Some(mut run) = self.run.take_if(|run| !run.is_over() && run.may_be_undone(first)) else { return };
@@ -267,7 +267,7 @@ impl Actor {
         }
     }
 
-    /// What operators have wished of a run holds after it went back, too.
+    /// Re-applies operators' commands (pause, stop, checkpoints) to a run that was rolled back.
     fn be_again(&mut self, phase: Phase) {
         self.askers.ask_again();
         let now = self.now();
@@ -284,10 +284,10 @@ impl Actor {
         self.save_if_due();
     }
 
-    /// There is no run any more that could say what it has come to.
+    /// Cleans up after a run that was lost during a rollback and therefore has no summary.
     fn run_is_lost(&mut self, _end: RunEnd) {
         self.done = None;
-        // Nothing that was asked of it is asked of the run that comes next.
+        // Commands for the lost run must not apply to the next one.
         (self.turns, self.is_held) = (Turns::Free, false);
         (self.is_stopping, self.is_waiting) = (false, false);
         (self.resting_until, self.draining_until) = (None, None);

@@ -1,4 +1,4 @@
-//! The books of the run are looked at as it goes.
+//! Checks the run's ledger while the run is going on.
 
 use rollmesh_core::group::UnbalancedLedger;
 
@@ -6,7 +6,7 @@ use super::{actor::Actor, audit::Record};
 use crate::train::{Run, RunEnd};
 
 impl Actor {
-    /// Ends a run that has lost an env step, or counts one twice: whatever it went on to would rest on that.
+    /// Ends a run that has lost an env step or counted one twice, since everything after that would be wrong.
     pub(super) fn check_books(&mut self) {
         let checked = self.run.as_ref().filter(|run| !run.is_over()).map_or(Ok(()), Run::check_ledger);
         if let Err(error) = checked {
@@ -14,7 +14,7 @@ impl Actor {
         }
     }
 
-    /// Says so if that is how a run has ended.
+    /// Logs and reports an unbalanced ledger, if that ended the run.
     pub(super) fn report_books(&mut self, run: u32, end: &RunEnd) {
         if let RunEnd::Unbalanced(error @ UnbalancedLedger(ledger)) = end {
             self.remember(&Record::BooksUnbalanced { run, ledger: ledger.clone() });
@@ -53,7 +53,7 @@ mod tests {
             security: SecurityConfig { audit_log: Some(audit_log.clone()), ..SecurityConfig::default() },
         };
         let mut hub = Hub::start(config, &Registry::builtin()).await.unwrap();
-        // Nobody works for it: only the hub's own clock finds it.
+        // There are no workers: only the hub's own timer can find the fault.
         let config = RunConfig::new("CartPole-v1").num_workers(0).fcnet_hiddens(&[4]);
         let summary = hub.train(RunRequest { remote_only: true, ..config.into() }).await.unwrap();
         let ledger = Ledger { granted: 8, outstanding: 7, ..Ledger::default() };

@@ -1,4 +1,4 @@
-//! Workers that the program itself asks, not a run: who comes and goes, what is sent to them and what they answer.
+//! Commands of the program itself to workers, outside of a run: who joins and leaves, calls and their results.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -22,35 +22,35 @@ use crate::{
     pulse::Pulse,
 };
 
-/// What happens to workers.
+/// Notifications about workers.
 #[derive(Debug)]
 pub(crate) enum WorkerNews {
-    /// One has come; a local process has a number. A browser may throttle its tabs.
+    /// A worker joined; `child` is the number of a local process. Browsers may throttle their tabs.
     Joined { peer: u32, child: Option<u32>, pulse: Pulse, is_throttled: bool },
-    /// One has gone.
+    /// A worker disconnected.
     Left { peer: u32, reason: String },
-    /// One has answered a call.
+    /// A worker answered a call.
     Result { peer: u32, result: CallResult },
-    /// A local process has ended, and another one takes its place.
+    /// A local process ended, and another one takes its place.
     Replaced { child: u32, by: u32 },
-    /// A local process has ended, and no other one takes its place.
+    /// A local process ended and is not replaced.
     GaveUp(String),
 }
 
-/// Who hears of it. Must not block.
+/// Receives the notifications. Must not block.
 pub(crate) type NewsSink = Box<dyn Fn(WorkerNews) + Send>;
 
-/// When local processes that ended unasked are replaced.
+/// When local processes that ended unexpectedly are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Replacement {
-    /// Not earlier than this after the end.
+    /// Minimum delay after the end.
     pub(crate) delay: Duration,
-    /// This often in all.
+    /// Maximum number of replacements in total.
     pub(crate) max: u32,
 }
 
 impl Default for Replacement {
-    /// At once, and always.
+    /// Replaces at once, without limit.
     fn default() -> Self {
         Self { delay: Duration::ZERO, max: u32::MAX }
     }
@@ -58,29 +58,29 @@ impl Default for Replacement {
 
 pub(super) type Reply<T> = Box<dyn FnOnce(T) + Send>;
 
-/// What is to be done with workers.
+/// Commands of the program to workers.
 pub(crate) enum WorkerOrder {
-    /// Tell somebody of all workers, those that are there first.
+    /// Notify `sink` about all workers, beginning with those that are connected already.
     Listen { sink: NewsSink, replacement: Replacement },
-    /// Send one something.
+    /// Send a message to a worker.
     Send { peer: u32, message: Box<Message> },
-    /// Start local processes, all or none, by this launcher or the hub's own; their numbers.
+    /// Start local processes, all or none, with this launcher or the hub's own; replies with their numbers.
     Start {
         number: u32,
         spec: Box<WorkerSpec>,
-        /// Environment variables besides the hub's.
+        /// Environment variables in addition to the hub's.
         environs: BTreeMap<String, String>,
         launcher: Option<Arc<dyn Launcher>>,
         reply: Reply<Result<Vec<u32>, LaunchError>>,
     },
-    /// Say goodbye to one, and do not replace it.
+    /// Say goodbye to a worker and do not replace it.
     Dismiss { peer: u32 },
-    /// End a local process and do not replace it: after a goodbye if it has joined, else at once. Tells when it is gone,
-    /// and what it was granted is free.
+    /// End a local process and do not replace it: after a goodbye if it has joined, else at once. Replies when it has exited
+    /// and its resources are released.
     End { child: u32, gone: Reply<()> },
-    /// End a local process at once; it is replaced as if it had ended by itself.
+    /// Kill a local process; it is replaced as if it had ended by itself.
     Kill { child: u32 },
-    /// Which processes the local ones are.
+    /// Return the process ids of the local workers.
     Pids(Reply<Vec<u32>>),
 }
 
@@ -98,7 +98,7 @@ impl fmt::Debug for WorkerOrder {
     }
 }
 
-/// The way to a hub's workers.
+/// A handle for sending commands to a hub's workers.
 #[derive(Clone, Debug)]
 pub(crate) struct Workers(mpsc::Sender<Event>);
 
@@ -110,7 +110,7 @@ impl Hub {
 
 impl Workers {
     pub(crate) async fn send(&self, order: WorkerOrder) {
-        // A hub that is gone does nothing.
+        // A hub that has stopped ignores commands.
         let _ = self.0.send(Event::Workers(order)).await;
     }
 }
@@ -138,7 +138,7 @@ impl Actor {
         }
     }
 
-    /// Tells whoever listens.
+    /// Notifies the listener, if there is one.
     pub(super) fn tell(&self, news: WorkerNews) {
         if let Some(listener) = &self.listener {
             listener(news);
@@ -150,10 +150,10 @@ impl Actor {
         let (Message::Call(message::Call { call, .. }) | Message::WorkerSetup(message::WorkerSetup { call, .. })) =
             message
         else {
-            // Nothing else is sent like this.
+            // No other kind of message is sent this way.
             return;
         };
-        // Before anything of it is sent: the answer may come at once.
+        // Counted before anything is sent, since the answer may arrive at once.
         known.link.note_call();
         match known.link.send(message) {
             Ok(()) => _ = known.calls.insert(*call),
@@ -166,7 +166,7 @@ impl Actor {
         }
     }
 
-    /// That it came is progress by itself. A worker may say so of what it was asked alone.
+    /// Checks that the progress belongs to a call that the worker was asked. Its arrival counts as progress by itself.
     pub(super) fn handle_call_progress(&mut self, peer: u32, progress: CallProgress) {
         if self.peers.get(&peer).is_some_and(|known| !known.calls.contains(&progress.call)) {
             self.notice_offence(format!("worker {peer} works on call {}, which nobody has made", progress.call));
@@ -174,7 +174,7 @@ impl Actor {
         }
     }
 
-    /// Passes on what a worker was asked for, once; what it says besides would only fill the memory.
+    /// Forwards the result of an open call, once; unsolicited results are an offence, since they would only fill the memory.
     pub(super) fn handle_result(&mut self, peer: u32, result: CallResult) {
         let Some(known) = self.peers.get_mut(&peer) else { return };
         if !known.calls.remove(&result.call) {
@@ -193,12 +193,12 @@ impl Actor {
 }
 
 impl Peer {
-    /// What is told of a worker that has come.
+    /// Returns the notification for a worker that joined.
     pub(super) fn joined(&self, peer: u32) -> WorkerNews {
         WorkerNews::Joined { peer, child: self.child, pulse: self.link.pulse(), is_throttled: self.is_throttled() }
     }
 
-    /// Whether it may be slowed down at any time.
+    /// True if the peer may be slowed down at any time, like a browser tab.
     pub(super) fn is_throttled(&self) -> bool {
         self.kind == "browser"
     }

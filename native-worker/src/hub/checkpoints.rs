@@ -1,4 +1,4 @@
-//! Checkpoints of the run: when it is time, and when somebody asks.
+//! Checkpoints of the run: periodic ones and those on request.
 
 use std::future::pending;
 
@@ -8,35 +8,35 @@ use tokio::sync::oneshot;
 use super::{actor::Actor, audit::Record};
 use crate::train::{Run, SaveReport};
 
-/// A checkpoint that somebody asked for.
+/// A checkpoint that was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SavedCheckpoint {
-    /// Its number in the run's directory.
+    /// The checkpoint's number in the run directory.
     pub number: u64,
-    /// The iteration that it was saved after.
+    /// The iteration after which it was saved.
     pub iteration: u64,
 }
 
-/// Why there is no checkpoint.
+/// Why no checkpoint was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckpointNowError {
     /// There is no run.
     #[error("there is no run to write a checkpoint of")]
     NoRun,
-    /// It has no directory.
+    /// The run has no directory.
     #[error("this run has no run directory, and so no checkpoints")]
     NoDirectory,
-    /// The system says no.
+    /// The operating system reported an error.
     #[error("{0}")]
     Failed(String),
-    /// The run ended first; with that its last checkpoint was saved.
+    /// The run ended first; its final checkpoint was saved then.
     #[error("the run has ended meanwhile")]
     Ended,
 }
 
 type Answer = Result<SavedCheckpoint, CheckpointNowError>;
 
-/// Who waits for a checkpoint.
+/// Who requested a checkpoint.
 #[derive(Debug)]
 pub(super) enum Asker {
     /// The program.
@@ -45,24 +45,24 @@ pub(super) enum Asker {
     Peer { peer: u32, request: u32 },
 }
 
-/// Those who wait for a checkpoint.
+/// Requesters waiting for a checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct Askers {
-    /// For the next one.
+    /// For the next checkpoint.
     waiting: Vec<Asker>,
-    /// For the one that is being saved.
+    /// For the checkpoint that is being saved.
     being_served: Vec<Asker>,
 }
 
 impl Askers {
-    /// What was being saved is of a run that goes on elsewhere.
+    /// Requeues requests for a checkpoint that was being saved when the run was rolled back.
     pub(super) fn ask_again(&mut self) {
         self.waiting.append(&mut self.being_served);
     }
 }
 
 impl Actor {
-    /// Saves the run as soon as its learner is idle and the checkpoint before is on the disk.
+    /// Saves the run as soon as its learner is idle and the previous checkpoint is on disk.
     pub(super) fn checkpoint_now(&mut self, asker: Asker) {
         let error = match self.run.as_ref().filter(|run| !run.is_over()) {
             None => CheckpointNowError::NoRun,
@@ -77,7 +77,7 @@ impl Actor {
 
     fn answer_asker(&mut self, asker: Asker, answer: Answer) {
         match asker {
-            // Whoever asked may have gone.
+            // The caller may have dropped the receiver.
             Asker::Program(sender) => _ = sender.send(answer),
             Asker::Peer { peer, request } => {
                 self.remember(&Record::Command { peer, kind: Kind::Checkpoint, done: answer.is_ok() });
@@ -86,7 +86,7 @@ impl Actor {
         }
     }
 
-    /// Saves the run if it is time for it, or somebody waits for it.
+    /// Saves the run if a checkpoint is due or was requested.
     pub(super) fn save_if_due(&mut self) {
         let now = self.now();
         let Some(run) = &mut self.run else { return };
@@ -111,7 +111,7 @@ impl Actor {
         self.save_if_due();
     }
 
-    /// Nobody gets a checkpoint any more.
+    /// Answers all waiting requests with an error.
     pub(super) fn refuse_checkpoints(&mut self, error: CheckpointNowError) {
         let Askers { waiting, being_served } = std::mem::take(&mut self.askers);
         for asker in waiting.into_iter().chain(being_served) {
@@ -120,7 +120,7 @@ impl Actor {
     }
 }
 
-/// The next report of the run's checkpoints.
+/// Waits for the next report about the run's checkpoints.
 pub(super) async fn next_save(run: &mut Option<Run>) -> SaveReport {
     let report = match run {
         Some(run) => run.next_save().await,

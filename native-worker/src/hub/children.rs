@@ -26,21 +26,21 @@ use crate::{
     net::Trust,
 };
 
-/// A child that ends before this time without having been of any use has failed to start.
+/// A child that exits before this time without having been useful counts as a failed start.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
-/// Starts in a row that may fail.
+/// Maximum number of consecutive failed starts.
 const MAX_FAILED_STARTS: u32 = 5;
-/// Children in a row that may fail before the next one has to wait: somebody may kill them.
+/// Number of consecutive failures without a delay before the next start: a user may have killed the children.
 const FREE_FAILED_STARTS: u32 = 2;
-/// A child that was dismissed may take this long to go by itself.
+/// Time for a dismissed child to exit by itself before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// With what a child is started, and whoever takes its place.
+/// What a child, and the child that replaces it, is started with.
 #[derive(Clone, Debug)]
 pub(super) struct ChildTerms {
     pub(super) launcher: Arc<dyn Launcher>,
     pub(super) spec: WorkerSpec,
-    /// Environment variables besides the hub's.
+    /// Environment variables in addition to the hub's.
     pub(super) environs: BTreeMap<String, String>,
 }
 
@@ -56,12 +56,12 @@ impl PartialEq for ChildTerms {
 pub(super) struct Way {
     pub(super) url: String,
     pub(super) trust: Trust,
-    /// The name of the kernels that they run, if it is not their choice.
+    /// Name of the kernels that they must use, if they may not choose.
     pub(super) kernels: Option<&'static str>,
 }
 
 impl Way {
-    /// The same as arguments of `rollmesh worker`.
+    /// Returns the same as arguments of `rollmesh worker`.
     fn arguments(&self) -> Vec<String> {
         let trust = match self.trust.fingerprint {
             Some(fingerprint) => vec!["--tls-fingerprint".into(), fingerprint.to_string()],
@@ -72,23 +72,23 @@ impl Way {
     }
 }
 
-/// The local workers that should be there.
+/// The local workers that should be running.
 pub(super) struct Children {
-    /// Who starts those of whom nobody says anything else.
+    /// The default launcher.
     launcher: Arc<dyn Launcher>,
     pub(super) way: Way,
     pub(super) events: mpsc::Sender<Event>,
     next: u32,
     running: BTreeMap<u32, Running>,
-    /// One that was started before anybody needs it, and takes the place of the next one that ends. It counts as none of them
-    /// until then.
+    /// A spare child, started before it is needed: it takes the place of the next one that ends. Until then it is not
+    /// counted.
     spare: Option<u32>,
     failed_starts: u32,
-    /// Short lives in a row that ended with a crash at work.
+    /// Consecutive short lives that ended with a crash while holding a lease.
     crashes: u32,
     replacement: Replacement,
     replaced: u32,
-    /// Replacements that wait for their time, by the child whose place they take.
+    /// Replacements waiting for their delay to pass, by the number of the child that they replace.
     awaited: BTreeMap<u32, Arc<ChildTerms>>,
 }
 
@@ -96,38 +96,38 @@ struct Running {
     terms: Arc<ChildTerms>,
     token: TokenId,
     pid: Option<u32>,
-    /// As what it is connected to the hub, or was last.
+    /// The peer id of its current or latest connection.
     peer: Option<u32>,
     began: Instant,
-    /// It has done something for somebody: whatever ends it later, it can work.
+    /// True once it has done useful work: whatever ends it later, its start was successful.
     is_useful: bool,
-    /// Its process crashed while it held a lease: it has started well, and the environment is to blame.
+    /// True if its process crashed while it held a lease: its start was successful and the environment is at fault.
     crashed_at_work: bool,
-    /// It is about to go, and not to be replaced.
+    /// True if it is to exit and not to be replaced.
     dismissed: bool,
     kill: Option<oneshot::Sender<()>>,
-    /// Who wants to know when it is gone.
+    /// Callers waiting for its exit.
     when_gone: Vec<Reply<()>>,
 }
 
-/// A child is gone.
+/// A child that has exited.
 pub(super) struct Exit {
-    /// To be revoked.
+    /// The token to revoke.
     pub(super) token: TokenId,
     pub(super) terms: Arc<ChildTerms>,
     pub(super) ended: Ended,
 }
 
-/// What follows from the end of a child.
+/// What follows from a child's exit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It was meant to go, or had no place.
+    /// It was dismissed, or was a spare.
     AsWished,
-    /// It has to be replaced, after this pause.
+    /// Replace it after this delay.
     Replace(Duration),
-    /// It is not to be replaced, as somebody wishes.
+    /// Do not replace it: the configured number of replacements is used up.
     NotReplaced,
-    /// It ends again and again: no more attempts.
+    /// Give up: it failed too many times in a row.
     GiveUp,
 }
 
@@ -148,7 +148,7 @@ impl Children {
         }
     }
 
-    /// Who starts workers, unless somebody else is to.
+    /// Returns the default launcher.
     pub(super) fn launcher(&self) -> Arc<dyn Launcher> {
         self.launcher.clone()
     }
@@ -158,33 +158,33 @@ impl Children {
         self.replacement = replacement;
     }
 
-    /// Workers that are there or about to be.
+    /// Returns the number of workers that are running or about to be started.
     pub(super) fn count(&self) -> usize {
         self.staying().len() + self.awaited.len()
     }
 
-    /// The numbers of those that are there, oldest first.
+    /// Returns the numbers of the running children, oldest first, without the spare and the dismissed.
     pub(super) fn staying(&self) -> Vec<u32> {
         let staying = self.running.iter().filter(|(number, child)| !child.dismissed && !self.is_spare(**number));
         staying.map(|(&number, _)| number).collect()
     }
 
-    /// True if the child waits for a place.
+    /// True if the child is the spare.
     pub(super) fn is_spare(&self, number: u32) -> bool {
         self.spare == Some(number)
     }
 
-    /// True if there is no spare one, and ended ones are replaced at once and always.
+    /// True if there is no spare, and ended children are replaced at once and without limit.
     pub(super) fn wants_spare(&self) -> bool {
         self.spare.is_none() && self.replacement == Replacement::default()
     }
 
-    /// The child is the spare one from now on.
+    /// Makes the child the spare.
     pub(super) fn keep_as_spare(&mut self, number: u32) {
         self.spare = Some(number);
     }
 
-    /// The spare one, for a place on these terms; its life begins with this.
+    /// Returns the spare for a place on these terms, if they match. Its lifetime counts from now on.
     pub(super) fn take_spare(&mut self, terms: &ChildTerms) -> Option<u32> {
         let number = self.spare?;
         let child = self.running.get_mut(&number).filter(|child| *child.terms == *terms)?;
@@ -193,18 +193,18 @@ impl Children {
         Some(number)
     }
 
-    /// The spare one, which nobody needs any more.
+    /// Returns the spare when it is no longer needed; there is none afterwards.
     pub(super) fn release_spare(&mut self) -> Option<u32> {
         self.spare.take()
     }
 
-    /// A number that no child has had.
+    /// Returns an unused child number.
     pub(super) fn next_number(&mut self) -> u32 {
         self.next += 1;
         self.next - 1
     }
 
-    /// Starts a worker; its number, and the token that it will present.
+    /// Starts a worker. Returns its number and the token that it will present.
     pub(super) fn start(&mut self, terms: &Arc<ChildTerms>) -> Result<(u32, Token), LaunchError> {
         let number = self.next_number();
         let token = random_token().map_err(|error| LaunchError::Failed(format!("there is no token: {error}")))?;
@@ -231,24 +231,24 @@ impl Children {
         Ok((number, token))
     }
 
-    /// The processes, by the system's numbers.
+    /// Returns the process ids of the children.
     pub(super) fn pids(&self) -> Vec<u32> {
         self.running.values().filter_map(|child| child.pid).collect()
     }
 
-    /// As what the child was connected to the hub last; none if it never was, or has ended.
+    /// Returns the peer id of the child's latest connection, `None` if it never connected or has exited.
     pub(super) fn peer_of(&self, number: u32) -> Option<u32> {
         self.running.get(&number).and_then(|child| child.peer)
     }
 
-    /// The child is connected to the hub as this peer.
+    /// Records that the child is connected as this peer.
     pub(super) fn is_connected_as(&mut self, number: u32, peer: u32) {
         if let Some(child) = self.running.get_mut(&number) {
             child.peer = Some(peer);
         }
     }
 
-    /// The child has done something for somebody.
+    /// Records that the child has done useful work.
     pub(super) fn was_useful(&mut self, number: u32) {
         if let Some(child) = self.running.get_mut(&number) {
             child.is_useful = true;
@@ -256,55 +256,55 @@ impl Children {
         }
     }
 
-    /// The child's process crashed while it held a lease. Where others succeed with the fragment it is replaced for ever, but
-    /// not at full speed.
+    /// Records that the child's process crashed while it held a lease. If other workers succeed with the fragment, the child
+    /// is replaced without limit, but with delays.
     pub(super) fn has_crashed_at_work(&mut self, number: u32) {
         if let Some(child) = self.running.get_mut(&number) {
             child.crashed_at_work = true;
         }
     }
 
-    /// True until the child has ended.
+    /// True until the child has exited.
     pub(super) fn is_running(&self, number: u32) -> bool {
         self.running.contains_key(&number)
     }
 
-    /// True if another child follows this one, or nobody wants one.
+    /// True if the child will be replaced, or was dismissed.
     pub(super) fn may_end(&self, number: u32) -> bool {
         let more = self.replaced < self.replacement.max;
         self.running.get(&number).is_some_and(|child| child.dismissed || more)
     }
 
-    /// The child is about to be dismissed: if it ends before, that is as well.
+    /// Marks the child as dismissed, before it is told to exit: if it exits earlier, that is not a failure.
     pub(super) fn do_not_replace(&mut self, number: u32) {
         if let Some(child) = self.running.get_mut(&number) {
             child.dismissed = true;
         }
     }
 
-    /// The child ends now, as if it did so by itself.
+    /// Kills the child now, as if it had ended by itself.
     pub(super) fn kill(&mut self, number: u32) {
         if let Some(kill) = self.running.get_mut(&number).and_then(|child| child.kill.take()) {
-            // It may be gone by now.
+            // It may have exited already.
             let _ = kill.send(());
         }
     }
 
-    /// The child is to go and not to come back. It is killed if it does not go by itself.
+    /// Dismisses the child: it should exit and is not replaced. It is killed if it does not exit within the grace period.
     pub(super) fn dismiss(&mut self, number: u32) {
         if let Some(child) = self.running.get_mut(&number) {
             child.dismissed = true;
             if let Some(kill) = child.kill.take() {
                 tokio::spawn(async move {
                     sleep(GRACE).await;
-                    // The child may be gone by now.
+                    // It may have exited already.
                     let _ = kill.send(());
                 });
             }
         }
     }
 
-    /// Asks for a replacement after a pause.
+    /// Schedules a replacement after a delay.
     pub(super) fn replace_after(&mut self, number: u32, terms: Arc<ChildTerms>, pause: Duration) {
         self.awaited.insert(number, terms);
         let events = self.events.clone();
@@ -315,22 +315,22 @@ impl Children {
         });
     }
 
-    /// It is time for a replacement, on these terms; none if nobody wants it any more.
+    /// Begins a scheduled replacement and returns its terms, `None` if it was cancelled.
     pub(super) fn begin_replacement(&mut self, number: u32) -> Option<Arc<ChildTerms>> {
         self.awaited.remove(&number)
     }
 
-    /// Nobody wants the replacements any more that wait for their time.
+    /// Cancels all scheduled replacements.
     pub(super) fn forget_replacements(&mut self) {
         self.awaited.clear();
     }
 
-    /// True if replacements wait for their time.
+    /// True if replacements are scheduled.
     pub(super) fn awaits_any(&self) -> bool {
         !self.awaited.is_empty()
     }
 
-    /// Asks, after a while, whether a child that has lost its connection has another one.
+    /// Schedules a check whether a disconnected child has reconnected.
     pub(super) fn ask_for(&self, number: u32, patience: Duration) {
         let events = self.events.clone();
         tokio::spawn(async move {
@@ -340,7 +340,7 @@ impl Children {
         });
     }
 
-    /// True without any child, also of those that are about to go.
+    /// True if no child is running, not even a dismissed one.
     pub(super) fn is_empty(&self) -> bool {
         self.running.is_empty()
     }
@@ -350,7 +350,7 @@ impl Children {
         numbers.into_iter().for_each(|number| self.dismiss(number));
     }
 
-    /// Tells when a child is gone, and what it was granted is free.
+    /// Replies when the child has exited and its resources are released.
     pub(super) fn tell_when_gone(&mut self, number: u32, reply: Reply<()>) {
         match self.running.get_mut(&number) {
             Some(child) => child.when_gone.push(reply),
@@ -358,7 +358,7 @@ impl Children {
         }
     }
 
-    /// A child is gone: what follows.
+    /// Handles the exit of a child and decides what follows.
     pub(super) fn handle_exit(&mut self, number: u32) -> Option<Exit> {
         let child = self.running.remove(&number)?;
         let Running { terms, token, began, is_useful, crashed_at_work, dismissed, when_gone, .. } = child;
@@ -368,7 +368,7 @@ impl Children {
         }
         let failed = !is_useful && began.elapsed() < SHORT_LIFE;
         if crashed_at_work {
-            // It is no failed start, and never too many.
+            // A crash at work is no failed start and never leads to giving up.
             self.crashes = if failed { self.crashes.saturating_add(1).min(MAX_FAILED_STARTS) } else { 0 };
         } else {
             self.failed_starts = if failed { self.failed_starts.saturating_add(1) } else { 0 };
@@ -382,7 +382,7 @@ impl Children {
         Some(Exit { token, terms, ended })
     }
 
-    /// A child could not even be started: what follows.
+    /// Handles a child that could not be started and decides what follows.
     pub(super) fn handle_failed_start(&mut self) -> Ended {
         self.failed_starts = self.failed_starts.saturating_add(1);
         match self.attempt_after(self.failed_starts) {
@@ -391,6 +391,8 @@ impl Children {
         }
     }
 
+    /// Decides after this many consecutive failures: the first ones are retried at once, the next ones after exponential
+    /// backoff, and then it gives up.
     fn attempt_after(&self, failures: u32) -> Ended {
         let delay = self.replacement.delay;
         match failures {
@@ -401,12 +403,12 @@ impl Children {
     }
 }
 
-/// The pause after so many failures in a row.
+/// Returns the delay after this many consecutive failures (exponential backoff).
 fn pause_after(failed_starts: u32) -> Duration {
     Duration::from_millis(100 << failed_starts.min(MAX_FAILED_STARTS))
 }
 
-/// Waits for the end of a child, or kills it.
+/// Waits for a child's exit, or kills it.
 async fn watch(
     number: u32,
     mut worker: Box<dyn LaunchedWorker>,
@@ -415,18 +417,18 @@ async fn watch(
 ) {
     let end = tokio::select! {
         end = worker.ended() => Some(end),
-        // Without a sender left the hub is going, and takes its children along.
+        // The sender is dropped when the hub stops: its children end with it.
         _ = killed => None,
     };
     let end = match end {
         Some(end) => end,
         None => {
             worker.kill();
-            // Where there are no signals its status cannot tell this from a crash.
+            // Without signals (Windows) the exit status cannot distinguish this from a crash.
             LaunchedEnd { is_crash: false, ..worker.ended().await }
         }
     };
-    // What it was granted is free before anybody asks for it again.
+    // The launcher's resources are released before the exit is reported, so that they can be allocated again.
     drop(worker);
     let _ = events.send(Event::ChildExited { number, end }).await;
 }

@@ -1,5 +1,5 @@
-//! A client's connection: its messages become episodes, and what comes of those its answers. All in the task of its
-//! socket, so that a client that is slow or too fast is in nobody's way.
+//! A client's connection: its messages drive episodes, and the results are its answers. All of it runs in the task of its
+//! socket, so that a slow or fast client does not delay others.
 
 use std::{
     future::poll_fn,
@@ -24,21 +24,21 @@ use tokio::{
 use super::link::PeerLink;
 use crate::external::ExternalMultiAgentEnv;
 
-/// A client for which about this much waits to be sent has to take some before it is heard again.
+/// Back-pressure limit in bytes: while more is queued for a client, its messages are not read.
 const MAX_BACKLOG_BYTES: usize = 1 << 20;
-/// Most errors are shorter, and so are the actions of few agents.
+/// Estimated size of an answer: most errors are shorter, and so are the actions of few agents.
 const USUAL_ANSWER_BYTES: usize = 512;
-/// Lanes may become free otherwise than by clients: whoever waits for one looks again after this time.
+/// Polling interval for a free lane, since lanes also become free by other means than clients.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What clients have in common.
+/// State shared by all clients.
 pub(super) struct Clients {
     env: ExternalMultiAgentEnv,
     table: Arc<AgentTable>,
     spaces: OutFrame,
-    /// Answers that may wait to be sent to a client.
+    /// Maximum number of answers queued for a client.
     max_backlog: usize,
-    /// A client's episode has ended or begun: others may wait for a lane.
+    /// Notified when a client's episode began or ended: others may be waiting for a lane.
     freed: Notify,
     epoch: Instant,
 }
@@ -55,44 +55,44 @@ impl Clients {
     }
 }
 
-/// A client's side of the environment. Dropping it abandons what is open.
+/// A client's side of the environment. Dropping it abandons its open episodes.
 pub(super) struct Client {
     clients: Arc<Clients>,
     driver: EpisodeDriver,
     link: PeerLink,
-    /// Room for the episodes that wait for the sampler.
+    /// Scratch buffer for the episodes that wait for the sampler.
     waiting: Vec<u64>,
 }
 
 impl Client {
-    /// Tells a new client what there is.
+    /// Sends a new client the spaces of all agents.
     pub(super) fn new(peer: u32, clients: Arc<Clients>, link: PeerLink) -> Self {
         link.send_frame(clients.spaces.clone());
         let timeout = Micros(u64::try_from(clients.env.episode_timeout.as_micros()).unwrap_or(u64::MAX));
         Self { driver: EpisodeDriver::new(peer, clients.table.clone(), timeout), clients, link, waiting: Vec::new() }
     }
 
-    /// Whether more of the client can be heard.
+    /// True if another message of the client may be read.
     pub(super) fn has_room(&self) -> bool {
         !self.driver.is_full() && !self.is_behind()
     }
 
-    /// Whether the client takes too little.
+    /// True if the client is a slow consumer.
     fn is_behind(&self) -> bool {
         self.link.queued_frames() >= self.clients.max_backlog
     }
 
-    /// Does what the client says.
+    /// Handles a message of the client.
     pub(super) fn handle(&mut self, message: Message) {
         let (mut answers, open, now) = (Vec::new(), self.driver.open(), self.now());
         self.clients.env.say(|episodes| self.driver.handle(message, now, episodes, &mut answers));
         self.send(&answers, open);
     }
 
-    /// Waits until something has happened, and tells the client.
+    /// Waits until something has changed for the client, and sends it.
     pub(super) async fn changed(&mut self) {
         let (clients, link) = (self.clients.clone(), self.link.clone());
-        // Listens before it looks, so that nothing is missed in between.
+        // Registers for the notification before polling, so that none is missed in between.
         let mut freed = pin!(clients.freed.notified());
         freed.as_mut().enable();
         let (is_starting, is_behind) = (self.driver.is_starting(), self.is_behind());
@@ -111,7 +111,8 @@ impl Client {
         Micros(self.clients.epoch.elapsed().as_micros() as u64)
     }
 
-    /// Looks what has become of the episodes; true if that is news to anybody.
+    /// Polls the episodes and sends the answers. True if there were any, or the driver became full or not full, or got or lost a
+    /// deadline.
     fn look(&mut self, context: &Context<'_>) -> bool {
         let (mut answers, open, was_full) = (Vec::new(), self.driver.open(), self.driver.is_full());
         let (now, had_deadline) = (self.now(), self.driver.deadline().is_some());
@@ -125,11 +126,11 @@ impl Client {
         !answers.is_empty() || was_full != self.driver.is_full() || has_deadline != had_deadline
     }
 
-    /// Sends answers, and tells the others if another number of episodes is open than before: one that began may have been
-    /// the first in line.
+    /// Sends answers, and notifies other clients if the number of open episodes has changed: an episode that began may have
+    /// been the first in the queue.
     fn send(&self, answers: &[Message], open_before: usize) {
         for answer in answers {
-            // Rows of all agents fit into a message: the table has seen to that.
+            // The rows of all agents fit into a message: the agent table guarantees it.
             let _ = self.link.send(answer);
         }
         if self.driver.open() != open_before {
@@ -137,7 +138,7 @@ impl Client {
         }
     }
 
-    /// The client is gone; how many of its episodes were open.
+    /// Ends the client's episodes when it disconnects; returns how many were open.
     pub(super) fn leave(&mut self) -> usize {
         let abandoned = self.clients.env.say(|episodes| self.driver.leave(episodes));
         self.clients.freed.notify_waiters();

@@ -1,4 +1,4 @@
-//! What peers say, after their socket's task has found it allowed.
+//! Handles peers' messages, after the socket's task has checked that the role allows them.
 
 use rollmesh_core::{
     hub::{UploadFault, WorkerUpload},
@@ -35,7 +35,7 @@ impl Actor {
 
     pub(super) fn handle_message(&mut self, peer: u32, message: Message) {
         if !self.peers.contains_key(&peer) {
-            // It was sent away after it had said this.
+            // The peer was expelled after it had sent this.
             return;
         }
         match message {
@@ -96,12 +96,12 @@ impl Actor {
             Message::ManageTokens(wish) => self.manage_tokens(peer, &wish),
             Message::Ask(ask) => self.ask(peer, ask),
             Message::AskCancel(cancel) => self.cancel_ask(peer, cancel),
-            // The inbox of the socket's task lets nothing else through.
+            // The inbox of the socket's task lets no other kind through.
             _ => {}
         }
     }
 
-    /// Remembers that a worker has become useful, and how soon.
+    /// Records a worker's first accepted work, and how soon after admission it came.
     fn note_first_delivery(&mut self, id: u32) {
         let now = self.now();
         let is_new = |peer: &&mut Peer| !peer.has_delivered;
@@ -116,12 +116,12 @@ impl Actor {
         }
     }
 
-    /// Does what a peer asks for, and tells it how that went.
+    /// Executes a peer's command and replies with its result.
     fn reply(&mut self, peer: u32, kind: Kind, request: u32, work: impl FnOnce(&mut Self) -> Result<(), String>) {
         self.reply_with_run(peer, kind, request, |hub| work(hub).map(|()| 0));
     }
 
-    /// As [`reply`](Self::reply), with the number of a run.
+    /// Like [`reply`](Self::reply), with the number of a run.
     fn reply_with_run(
         &mut self,
         peer: u32,
@@ -135,15 +135,15 @@ impl Actor {
         self.answer_request(peer, request, done);
     }
 
-    /// Tells an operator how what it asked for went: with the number of the run that it began, or 0.
+    /// Sends an operator the result of its command: the number of the run that it started, or 0.
     pub(super) fn answer_request(&self, peer: u32, request: u32, done: Result<u32, String>) {
         let (run, error) = done.map_or_else(|error| (0, error), |run| (run, String::new()));
-        // What a peer sent may be part of an error: a character has at most four bytes, a reply 4 KiB.
+        // An error may contain what a peer sent: a character has at most four bytes, a reply 4 KiB.
         let error = error.chars().take(1_000).collect();
         self.answer_operator(peer, &Message::Reply(Reply { request, error, run }));
     }
 
-    /// Answers an operator; answers are never left out, so whoever does not take them has to go.
+    /// Answers an operator. Answers are never dropped, so an operator that does not read them is expelled.
     pub(super) fn answer_operator(&self, peer: u32, message: &Message) {
         let Some(peer) = self.peers.get(&peer) else { return };
         if peer.link.queued_bytes() > MAX_BACKLOG_BYTES {
@@ -178,7 +178,7 @@ impl Actor {
         self.add_child().map(|_| ()).map_err(|error| error.to_string())
     }
 
-    /// Starts local workers, or lets the latest ones finish their leases and go.
+    /// Starts local workers, or removes the most recent ones after their leases.
     fn scale(&mut self, num_workers: u32) -> Result<(), String> {
         if num_workers > MAX_LOCAL_WORKERS {
             return Err(format!("a hub has at most {MAX_LOCAL_WORKERS} local workers"));
@@ -190,7 +190,7 @@ impl Actor {
             let worker = self.peers.iter().find(|(_, peer)| peer.child == Some(child)).map(|(&id, _)| id);
             match worker {
                 Some(worker) => self.remove_worker(worker)?,
-                // It is not there yet, and has nothing to finish.
+                // It has not joined yet and has no lease to finish.
                 None => self.children.dismiss(child),
             }
         }
@@ -215,7 +215,7 @@ impl Actor {
         Ok(())
     }
 
-    /// A worker wants to go: it gets no more leases, and is dismissed when the one that it has is done.
+    /// Handles a worker's request to leave: it gets no more leases and is dismissed when its current one is done.
     fn let_leave(&mut self, worker: u32, reason: &str) {
         let Some(peer) = self.peers.get_mut(&worker) else { return };
         peer.leaving = Some(printable(reason));

@@ -1,4 +1,4 @@
-//! How a hub is set up, and why it cannot be.
+//! The hub's configuration, and the errors of starting one.
 
 use std::{
     io,
@@ -11,35 +11,35 @@ use rollmesh_core::{group::BadShare, kernels::Kernels, protocol::convert::AgentT
 use super::{Distrust, TlsConfig, TlsError, TokenFileError};
 use crate::{external::ExternalMultiAgentEnv, kernels::AUTO};
 
-/// How a hub is set up.
+/// Configuration of a hub.
 #[derive(Clone, Debug)]
 pub struct HubConfig {
-    /// Where to listen. Beyond the loopback device a hub encrypts.
+    /// Address to listen on. Beyond the loopback interface a hub needs encryption.
     pub listen: SocketAddr,
     /// Whether there is a page, and tokens for dashboards.
     pub dashboard: bool,
-    /// Directory of the page's files, if not the usual ones; without a dashboard of any files to be served.
+    /// Directory of the page's files, `None` for the default; without a dashboard, a directory of any files to serve.
     pub assets: Option<PathBuf>,
-    /// Where runs that pages start keep their files, each in a new directory; nowhere if absent, and then they cannot be
-    /// saved.
+    /// Parent of the directories for runs started from the page; if `None`, such runs have no files and no checkpoints.
     pub runs_dir: Option<PathBuf>,
-    /// The program that local workers run, with its first arguments.
+    /// The program of local workers, with its first arguments.
     pub worker_program: PathBuf,
-    /// Kernels with which the hub proves itself.
+    /// Kernels for the hub's fingerprint.
     pub kernels: Kernels,
     /// The environment whose episodes clients may drive, if there is one.
     pub external: Option<ExternalMultiAgentEnv>,
-    /// Origins of pages, as browsers write them (`https://game.example`), that may connect besides the hub's own.
+    /// Further origins of pages that may connect, as browsers write them (`https://game.example`).
     pub allow_origins: Vec<String>,
-    /// Encryption, tokens that outlive the hub, the audit log.
+    /// Encryption, persistent tokens, the audit log.
     pub security: SecurityConfig,
 }
 
 impl HubConfig {
-    /// A hub for this machine alone, at any free port, without a page. Its local workers are this program again.
+    /// Returns a configuration for this machine only, at any free port, without a page. Local workers run the current
+    /// executable.
     ///
     /// # Errors
-    /// The system does not say which program this is.
+    /// The operating system does not report the current executable.
     pub fn local() -> io::Result<Self> {
         Ok(Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
@@ -55,72 +55,72 @@ impl HubConfig {
     }
 }
 
-/// How a hub protects itself. The default is right for a hub of one machine.
+/// A hub's security settings. The default suits a hub of one machine.
 #[derive(Clone, Debug, Default)]
 pub struct SecurityConfig {
-    /// How to encrypt; without it a hub listens on the loopback device alone.
+    /// TLS settings; without them a hub listens on the loopback interface only.
     pub tls: Option<TlsConfig>,
-    /// Listen beyond the loopback device without encryption: tokens and all else can be read on the way.
+    /// Listen beyond the loopback interface without encryption: tokens and everything else can be read in transit.
     pub allow_unencrypted: bool,
-    /// Names by which others reach this hub, `HOST` or `HOST:PORT`, besides its addresses.
+    /// Names by which others reach this hub, `HOST` or `HOST:PORT`, in addition to its addresses.
     pub hosts: Vec<String>,
-    /// A file of tokens, as hashes, besides those that are made for this hub alone.
+    /// A file of token hashes, in addition to the tokens that are created for this hub.
     pub token_file: Option<PathBuf>,
-    /// Where the hub keeps its own tokens, for its owner alone, so that a later hub has the same; `None` makes new ones.
+    /// File for the hub's own tokens, readable by its owner only, so that a later hub has the same; `None` creates new ones.
     pub run_tokens: Option<PathBuf>,
-    /// Where to keep the audit log.
+    /// Path of the audit log.
     pub audit_log: Option<PathBuf>,
-    /// Which workers are not trusted, and how they are watched.
+    /// Which workers are not trusted, and how they are audited.
     pub distrust: Distrust,
 }
 
 /// Why a hub could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
-    /// Others could read everything.
+    /// The hub would listen unencrypted beyond the loopback interface.
     #[error(
         "{0} can be reached from other machines, and the hub has no certificate: --tls-cert and --tls-key name one, \
          --tls-self-signed makes one; or listen on 127.0.0.1 and use an SSH tunnel"
     )]
     NotEncrypted(SocketAddr),
-    /// There is no certificate.
+    /// The certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// There are no tokens to read.
+    /// The tokens cannot be read.
     #[error(transparent)]
     TokenFile(#[from] TokenFileError),
-    /// No share of fragments can be audited.
+    /// The audit share is not a valid fraction.
     #[error(transparent)]
     AuditShare(#[from] BadShare),
-    /// There is no audit log.
+    /// The audit log cannot be opened.
     #[error("cannot write the audit log {0}: {1}; choose another place with --audit-log")]
     Audit(PathBuf, std::io::Error),
-    /// The text is no host.
+    /// The text is not a host.
     #[error("'{0}' is no host: write HOST or HOST:PORT")]
     Host(String),
-    /// Somebody else listens there.
+    /// The address cannot be bound, for example because it is in use.
     #[error("cannot listen on {address}: {source}; choose another address with --listen, port 0 takes any free one")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// The directory of the page does not exist.
     #[error("there is no page in {0}: index.html is missing")]
     NoAssets(PathBuf),
-    /// The directory to be served does not exist.
+    /// The directory to serve does not exist.
     #[error("{0} is no directory whose files could be served")]
     NoDirectory(PathBuf),
-    /// The text is no origin.
+    /// The text is not an origin.
     #[error("'{0}' is no origin: write it as browsers do, like https://game.example or http://localhost:8000")]
     Origin(String),
-    /// Clients could not speak of the environment's agents.
+    /// The environment's agents cannot be described to clients.
     #[error("clients cannot drive this environment: {0}")]
     Agents(#[from] AgentTableError),
 }
 
-/// Something that a person should know.
+/// A message for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubNotice {
     /// 0 information, 1 warning, 2 error.

@@ -1,4 +1,4 @@
-//! What dashboards are told.
+//! State updates for dashboards.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,14 @@ use super::{
 };
 use crate::learner::run_schema;
 
-/// Points that are kept for dashboards that come later; of more, every second one is dropped.
+/// Maximum number of points kept for dashboards that connect later; when it is reached, every second one is dropped.
 const MAX_POINTS: usize = 4096;
 
-/// What was shown last, so that only changes are sent.
+/// The state that was sent last, so that only changes are sent.
 #[derive(Default)]
 pub(super) struct Dashboard {
     status: Option<RunStatus>,
-    /// As it was sent.
+    /// The encoded list as it was sent.
     runs: Vec<u8>,
     rows: BTreeMap<u32, WorkerRow>,
     ledger: LedgerReport,
@@ -33,17 +33,17 @@ pub(super) struct Dashboard {
     pub(super) points: Points,
     /// The curve of the run's evaluations.
     pub(super) evaluations: Points,
-    /// The latest episode of those, and whether dashboards have yet to be told of it.
+    /// The trace of the latest evaluated episode, and whether it still has to be sent to dashboards.
     pub(super) evaluation_trace: Option<Frame>,
     pub(super) is_trace_new: bool,
 }
 
-/// The curves of the run.
+/// The points of a curve of the run.
 #[derive(Default)]
 pub(super) struct Points {
-    /// Written once, for all dashboards.
+    /// Encoded once, for all dashboards.
     all: Vec<Frame>,
-    /// Those before this one were sent to everybody.
+    /// Number of points that all dashboards have been sent.
     sent: usize,
 }
 
@@ -61,7 +61,7 @@ impl Points {
         self.all.extend(Frame::new(point));
     }
 
-    /// Those that nobody has been sent.
+    /// Returns the points that have not been sent yet.
     fn take_fresh(&mut self) -> Vec<Frame> {
         let fresh = self.all.get(self.sent..).unwrap_or_default().to_vec();
         self.sent = self.all.len();
@@ -83,7 +83,7 @@ impl Dashboard {
 }
 
 impl Actor {
-    /// Records how a worker is, and replaces a local one that is in quarantine since it fails again and again.
+    /// Records a worker's health, and replaces a local one that is in quarantine because of repeated failures.
     pub(super) fn note_health(&mut self, event: &GroupEvent) {
         match event {
             GroupEvent::WorkerHung { worker, .. } => _ = self.hung.insert(worker.0, self.now()),
@@ -95,7 +95,7 @@ impl Actor {
         }
     }
 
-    /// Tells a new dashboard everything.
+    /// Sends a new dashboard a full snapshot.
     pub(super) fn show_everything(&mut self, id: u32) {
         self.refresh_dashboards();
         let runs = self.run_list();
@@ -115,17 +115,17 @@ impl Actor {
         let _ = peer.link.send(&Message::LedgerReport(self.dashboard.ledger.clone()));
     }
 
-    /// Tells all dashboards what has changed.
+    /// Sends all dashboards what has changed.
     pub(super) fn refresh_dashboards(&mut self) {
         self.publish_status();
         if !self.peers.values().any(is_dashboard) {
-            // The next dashboard is shown everything.
+            // The next dashboard gets a full snapshot.
             return;
         }
         let mut news = Vec::new();
         let now = self.now();
         let status = self.run.as_ref().map(|run| run.state.status(now)).unwrap_or_default();
-        // NaN is a value here, and unequal to itself: compare what would be sent.
+        // NaN is a valid value here but unequal to itself: compare the encoded messages.
         let message = Message::RunStatus(status.clone());
         let last = self.dashboard.status.replace(status).map(Message::RunStatus);
         if last.is_none_or(|last| last.encode() != message.encode()) {
@@ -172,7 +172,7 @@ impl Actor {
         if !self.peers.values().any(|peer| is_dashboard(peer) && peer.is_up_to_date) {
             return;
         }
-        // How things stand is told by the latest of these.
+        // State messages supersede each other: the latest one suffices.
         let is_state = matches!(
             message,
             Message::RunStatus(_)
@@ -181,7 +181,7 @@ impl Actor {
                 | Message::EnvTrace(_)
                 | Message::LedgerReport(_)
         );
-        // What is too large for dashboards is not shown.
+        // A message that is too large for dashboards is dropped.
         if let Ok(frame) = Frame::new(message) {
             self.broadcast_frame(&frame, is_state);
         }
@@ -200,7 +200,7 @@ impl Actor {
         }
     }
 
-    /// Tells the dashboards that have missed something and have room again how things stand now.
+    /// Sends the current state to dashboards that have missed updates and whose queue is empty again.
     fn catch_up(&mut self) {
         let status = self.dashboard.status.clone().map(Message::RunStatus);
         let rows = self.dashboard.rows.values().cloned().map(Message::WorkerRow);
@@ -261,8 +261,8 @@ impl Actor {
         self.peers.iter().filter(|(_, peer)| peer.is_worker()).map(row).collect()
     }
 
-    /// What a worker is doing, and why it makes no rows. A lease may take a millisecond: seen ten times a second, a worker
-    /// that has one in every iteration would look idle most of the time.
+    /// Returns what to show of a worker's state, and why it makes no rows. A lease may take a millisecond: sampled ten times
+    /// a second, a worker with a lease in every iteration would appear idle most of the time.
     fn shown_state(&self, known: Option<&WorkerStatus<'_>>) -> (WorkerState, String) {
         let (Some(run), Some(status)) = (&self.run, known) else {
             return (WorkerState::Idle, "there is no run".into());

@@ -1,48 +1,48 @@
-//! Why a connection is over.
+//! Why a connection ended.
 
 use std::time::Duration;
 
 use rollmesh_core::protocol::{InboxError, Kind, message::Goodbye, printable};
 use tokio_tungstenite::tungstenite::{self, error::ProtocolError};
 
-/// A peer that is sent away has this time to hear why.
+/// Time for sending a disconnected peer the reason.
 pub(super) const LAST_WORDS: Duration = Duration::from_secs(1);
-/// One whose token is no longer valid has less: it is gone within a second.
+/// The same for a peer whose token is no longer valid: it has to be disconnected within a second.
 const EXPULSION: Duration = Duration::from_millis(300);
 
-/// Why a connection is over.
+/// Why a connection ended.
 #[derive(Debug)]
 pub(super) struct Departure {
     pub(super) reason: String,
-    /// The peer broke the rules, or the connection broke.
+    /// True if the peer broke the rules or the connection failed.
     pub(super) is_fault: bool,
-    /// What the peer said that its role does not allow.
+    /// The kind of the message that the peer's role does not allow, if that was the reason.
     pub(super) denied: Option<Kind>,
-    /// The peer is not to come back: it is told so.
+    /// True if the peer should not reconnect, which it is told.
     pub(super) is_final: bool,
-    /// How long it may take to tell.
+    /// How long sending the reason may take.
     pub(super) last_words: Duration,
 }
 
 impl Departure {
-    /// The peer broke the rules.
+    /// Returns the departure of a peer that broke the rules.
     pub(super) fn fault(reason: impl ToString) -> Self {
         let reason = reason.to_string();
         Self { reason, is_fault: true, denied: None, is_final: true, last_words: LAST_WORDS }
     }
 
-    /// The connection is lost; the peer may connect again.
+    /// Returns the departure of a peer whose connection was lost; it may reconnect.
     pub(super) fn lost(reason: impl ToString) -> Self {
         Self { is_final: false, ..Self::fault(reason) }
     }
 
-    /// Somebody wished so.
+    /// Returns the departure of a peer that was asked to leave, or that leaves of its own accord.
     pub(super) fn wished(reason: impl Into<String>) -> Self {
         let reason = reason.into();
         Self { reason, is_fault: false, denied: None, is_final: false, last_words: LAST_WORDS }
     }
 
-    /// The hub wants the peer to be gone now.
+    /// Returns the departure of a peer that the hub expels at once.
     pub(super) fn expelled(reason: &str) -> Self {
         Self { is_final: false, last_words: EXPULSION, ..Self::fault(reason) }
     }
@@ -58,7 +58,7 @@ impl From<InboxError> for Departure {
     }
 }
 
-/// Whether the peer, and not the way to it, is to blame for an error of its socket.
+/// True if an error of a peer's socket is the peer's fault and not the network's.
 pub(super) fn is_offence(error: &tungstenite::Error) -> bool {
     match error {
         tungstenite::Error::Protocol(error) => !matches!(error, ProtocolError::ResetWithoutClosingHandshake),
@@ -67,7 +67,7 @@ pub(super) fn is_offence(error: &tungstenite::Error) -> bool {
     }
 }
 
-/// The peer goes by itself.
+/// Returns the departure for a peer's goodbye.
 pub(super) fn wish(goodbye: &Goodbye) -> Departure {
     Departure::wished(printable(&goodbye.reason))
 }

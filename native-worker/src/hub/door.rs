@@ -1,5 +1,5 @@
-//! The thread at the door. Strangers, and those who only watch, get the processor time that workers, learner and actor
-//! leave: however many come, and whatever they say, training goes on.
+//! The listener's thread, at low priority. Unauthenticated peers and dashboards get the processor time that workers, learner
+//! and actor leave: however many connect and whatever they send, training continues.
 
 use std::{io, sync::Arc, thread};
 
@@ -7,7 +7,7 @@ use tokio::{net::TcpListener, runtime::Builder, sync::oneshot};
 
 use super::server::{self, Shared};
 
-/// Listens until it is dropped.
+/// Accepts connections until it is dropped.
 #[derive(Debug)]
 pub(super) struct Door {
     _open: oneshot::Sender<()>,
@@ -27,22 +27,22 @@ impl Door {
                     () = server::serve(listener, Arc::new(shared)) => {}
                 }
             });
-            // A file that is being read for somebody is not worth waiting for.
+            // Does not wait for files that are being read for a request.
             runtime.shutdown_background();
         })?;
         Ok(Self { _open: open })
     }
 }
 
-/// Lets other threads go first.
+/// Lowers this thread's scheduling priority.
 fn give_way() {
-    // Elsewhere this would be about the whole process.
+    // On other systems this would affect the whole process.
     #[cfg(target_os = "linux")]
     {
-        // Little: what strangers may cost is bounded, and operators come by this thread, too, also where fifty local
-        // workers want the same processors.
+        // A small increment: the cost of unauthenticated peers is bounded, and operators are served by this thread as well,
+        // also where fifty local workers compete for the same processors.
         const NICER: i32 = 3;
-        // A system that refuses treats strangers as well as everybody else.
+        // If the system refuses, the priority stays as it is.
         let _ = rustix::process::getpriority_process(None)
             .and_then(|nice| rustix::process::setpriority_process(None, (nice + NICER).min(19)));
     }

@@ -1,10 +1,10 @@
-//! Who may wait for being let in: few connections, for a short time, and nobody at the cost of the others.
+//! Admission control for unauthenticated peers: few connections, for a short time, and none at the expense of others.
 //!
-//! A connection that has said nothing yet waits outside and costs little more than its file. One that has said something
-//! takes a place. Where all are taken, the one that has been silent for longest gives its own to whoever comes next: of
-//! those outside whose address has the fewest places, the one that came last. Old ones are about to give up in any case,
-//! and a crowd that only waits delays nobody. What goes wrong is charged to its address and to all strangers together;
-//! beyond some credit connections wait outside until that is paid for with time.
+//! A connection that has not sent anything waits outside and costs little more than its file descriptor. One that has sent
+//! something takes a place. When all places are taken, the connection that has been silent for longest loses its place to
+//! the next one: among the waiting addresses with the fewest places, the latest arrival. Older ones are close to their
+//! timeout anyway, and a crowd that merely waits delays no other peer. Failures are charged to the address and to all
+//! unauthenticated peers together; beyond some credit, connections wait outside until time has paid off the debt.
 
 mod debt;
 #[cfg(test)]
@@ -28,10 +28,10 @@ use super::limits::{
     MAX_PENDING, MAX_PENDING_PER_ADDRESS, MAX_WAITING, PENDING_GRACE, REQUEST_GRACE,
 };
 
-/// The most addresses whose failures are remembered.
+/// Maximum number of addresses whose failures are recorded.
 const MAX_FAILING: usize = 1024;
 
-/// The door to the hub.
+/// Admission control for the hub's port.
 #[derive(Default)]
 pub(super) struct Gate {
     state: Mutex<State>,
@@ -40,26 +40,26 @@ pub(super) struct Gate {
 #[derive(Default)]
 struct State {
     next: u64,
-    /// By number, so the longest-standing one comes first.
+    /// By number, so that the oldest comes first.
     places: BTreeMap<u64, Place>,
-    /// Those without a place, the oldest first.
+    /// Connections without a place, the oldest first.
     outside: BTreeMap<u64, Outside>,
     failing: BTreeMap<IpAddr, Failing>,
-    /// What all strangers have got wrong.
+    /// Failures of all unauthenticated peers together.
     debt: Debt,
 }
 
 struct Place {
     from: IpAddr,
-    /// When it was last heard of.
+    /// When the connection last sent something.
     heard: Instant,
-    /// It has asked for something and waits for the answer.
+    /// True if it sent a request and waits for the answer.
     has_asked: bool,
     lost: Arc<Notify>,
 }
 
 impl Place {
-    /// When somebody else may have it.
+    /// Returns when another connection may take this place.
     fn free_from(&self) -> Instant {
         self.heard + if self.has_asked { REQUEST_GRACE } else { PENDING_GRACE }
     }
@@ -68,11 +68,11 @@ impl Place {
 struct Outside {
     from: IpAddr,
     has_spoken: bool,
-    /// It is to look whether its turn has come, or it was sent away.
+    /// Wakes the connection, to try again or because it was rejected.
     wake: Arc<Notify>,
 }
 
-/// A place of a connection that has not shown a token yet. Dropping it frees the place.
+/// The place of a connection that has not authenticated yet. Dropping it frees the place.
 pub(super) struct Pass {
     gate: Arc<Gate>,
     number: u64,
@@ -81,18 +81,18 @@ pub(super) struct Pass {
 }
 
 impl Pass {
-    /// Returns when the place was given to somebody else.
+    /// Returns when another connection took the place.
     pub(super) fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let lost = self.lost.clone();
         async move { lost.notified().await }
     }
 
-    /// It has said something, and has to go on soon.
+    /// Records that the connection has sent something; it has to send more soon.
     pub(super) fn go_on(&self) {
         self.hear(false);
     }
 
-    /// It has asked for something: whatever takes time now is the hub's affair.
+    /// Records that the connection has sent a request: the time until the answer is the hub's.
     pub(super) fn ask(&self) {
         self.hear(true);
     }
@@ -112,7 +112,7 @@ impl Drop for Pass {
     }
 }
 
-/// Waits outside, however that ends.
+/// A connection waiting outside; dropping it removes the entry.
 struct Waiting<'a> {
     gate: &'a Gate,
     number: u64,
@@ -128,31 +128,31 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// What a look at the gate brings.
+/// Outcome of an attempt to enter.
 enum Turn {
     In(Pass),
-    /// The place outside was needed.
+    /// The connection was rejected: its waiting place was needed.
     SentAway,
-    /// Others come first; it is told when they are gone.
+    /// Others come first; the connection is woken when a place is free.
     Later,
     At(Instant),
 }
 
 impl State {
-    /// Of those outside who have spoken, the last of every address, with its number.
+    /// Returns, per address, the latest waiting connection that has sent something, with its number.
     fn last_of_addresses(&self) -> impl Iterator<Item = (u64, &Outside)> {
         let mut seen = BTreeSet::new();
         let spoken = self.outside.iter().rev().filter(|(_, outside)| outside.has_spoken);
         spoken.filter(move |(_, outside)| seen.insert(outside.from)).map(|(&number, outside)| (number, outside))
     }
 
-    /// Whose turn it is, if failures of its address are no reason to wait.
+    /// Returns the connection that is next, among addresses that are not delayed by failures.
     fn first(&self, now: Instant) -> Option<u64> {
         let mut places = BTreeMap::<IpAddr, usize>::new();
         self.places.values().for_each(|place| *places.entry(place.from).or_default() += 1);
         let may = |outside: &Outside| self.bearable_from(outside.from, now) <= now;
         let waiting = self.last_of_addresses().filter(|(_, outside)| may(outside));
-        // Of equal ones the last came first in this order.
+        // Among equals, `min_by_key` returns the first, and this iterator yields the latest first.
         waiting.min_by_key(|(_, outside)| places.get(&outside.from).copied().unwrap_or(0)).map(|(number, _)| number)
     }
 
@@ -160,7 +160,7 @@ impl State {
         self.failing.get(&from).map_or(now, |failing| failing.debt.bearable_from(now))
     }
 
-    /// Tells those to look again whose turn it may be: somebody has gone, from this address if from outside.
+    /// Wakes the connections that may be next after one has left (from `from`, if it was waiting outside).
     fn wake_next(&mut self, from: Option<IpAddr>) {
         if self.outside.is_empty() {
             return;
@@ -173,11 +173,11 @@ impl State {
 
 impl Gate {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nobody panics while holding it.
+        // No code panics while holding the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a connection once it `speaks`; none if it would wait for too long.
+    /// Returns a place for a connection once it `speaks`, `None` if it would have to wait too long.
     pub(super) async fn enter(self: &Arc<Self>, from: IpAddr, speaks: impl Future<Output = ()>) -> Option<Pass> {
         let patience = Instant::now() + HANDSHAKE_DEADLINE;
         let waiting = self.wait(source(from));
@@ -204,7 +204,7 @@ impl Gate {
         timeout_at(patience, enter).await.ok().flatten()
     }
 
-    /// Somebody came. Where too many wait, the oldest one has to go.
+    /// Registers a waiting connection. Above the limit, the oldest one is rejected.
     fn wait(&self, from: IpAddr) -> Waiting<'_> {
         let mut state = self.state();
         if state.outside.len() >= MAX_WAITING
@@ -231,7 +231,7 @@ impl Gate {
             return Turn::At(bearable);
         }
         let of_address = |address: IpAddr| state.places.values().filter(move |place| place.from == address).count();
-        // Where all places are taken, the address with most of them gives one away.
+        // If all places are taken, the address with the most places gives one up.
         let crowded = if of_address(from) >= MAX_PENDING_PER_ADDRESS {
             Some(from)
         } else if state.places.len() >= MAX_PENDING {
@@ -258,7 +258,7 @@ impl Gate {
         Turn::In(Pass { gate: self.clone(), number, lost, deadline: now + HANDSHAKE_DEADLINE })
     }
 
-    /// Somebody broke the rules or was refused; how long to wait before telling.
+    /// Records that a peer broke the rules or was refused. Returns how long to delay the answer.
     pub(super) fn fail(&self, from: IpAddr) -> Duration {
         self.fail_at(source(from), Instant::now())
     }
@@ -269,7 +269,7 @@ impl Gate {
         if state.failing.len() >= MAX_FAILING && !state.failing.contains_key(&from) {
             state.failing.retain(|_, failing| failing.times.back().is_some_and(|time| *time + FAILURE_WINDOW > now));
             if state.failing.len() >= MAX_FAILING {
-                // So many at once are one and the same attack.
+                // So many failing addresses at once are a single attack.
                 return FAILURE_DELAY;
             }
         }

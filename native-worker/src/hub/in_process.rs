@@ -15,11 +15,11 @@ use crate::{
     worker::{WorkerConfig, WorkerEnd, run},
 };
 
-/// The in-process worker among the local ones: the number that no child process has. RLlib's local worker is 0, too.
+/// The in-process worker's number among the local workers; no child process has it. RLlib's local worker is 0, too.
 pub(super) const IN_PROCESS: u32 = 0;
 
-/// The in-process worker from its start to its end. It is an ordinary peer with a token of its own, whose connection ends
-/// when this is dropped; a rollout thread that hangs then outlives it.
+/// The running in-process worker. It is an ordinary peer with a token of its own, whose connection ends when this is
+/// dropped; a rollout thread that hangs outlives it.
 pub(super) struct InProcess {
     token: TokenId,
     leave: watch::Sender<bool>,
@@ -33,8 +33,8 @@ impl Drop for InProcess {
 }
 
 impl Actor {
-    /// Starts the in-process worker if the run has no other able worker; once there is one, lets it finish its lease and go,
-    /// so that its slots move.
+    /// Starts the in-process worker if the run has no other able worker. Once there is another one, lets it finish its lease
+    /// and leave, so that its slots move.
     pub(super) fn tend_in_process(&mut self) {
         let is_needed = self.needs_in_process();
         match &self.in_process {
@@ -42,13 +42,13 @@ impl Actor {
             Some(worker) if !is_needed => {
                 worker.leave.send_if_modified(|leave| !mem::replace(leave, true));
             }
-            // It works; or it is leaving, and a successor starts after its end.
+            // It is working; or it is leaving, and a successor starts after its end.
             _ => {}
         }
     }
 
     fn needs_in_process(&self) -> bool {
-        // A program that listens counts workers itself.
+        // A program that listens to workers manages their number itself.
         let run = self.run.as_ref().filter(|run| run.samples_in_process() && self.listener.is_none());
         let is_other = |id: u32| self.peers.get(&id).is_some_and(|peer| peer.child != Some(IN_PROCESS));
         let can_sample = |state| matches!(state, WorkerState::Idle | WorkerState::Sampling);
@@ -58,7 +58,7 @@ impl Actor {
     }
 
     fn start_in_process(&mut self) {
-        // A hub does not start without randomness. Should it fail now, the next event tries again.
+        // A hub does not start without randomness. Should it fail now, the next event retries.
         let Ok(token) = random_token() else { return };
         let grant = TokenGrant { role: Role::Worker, child: Some(IN_PROCESS), expires: None };
         let token_id = self.tokens.add(&token, grant);
@@ -76,7 +76,7 @@ impl Actor {
         };
         let (registry, events) = (self.registry.clone(), self.children.events.clone());
         let speaker = events.clone();
-        // Called on the rollout thread, too, which must not wait for the hub: what the hub has no room for is lost.
+        // Called on the rollout thread, too, which must not block on the hub: messages are dropped when the channel is full.
         let say = move |line: &str| _ = speaker.try_send(Event::InProcessSaid(line.into()));
         let task = tokio::spawn(async move {
             let end = run(config, registry, wish, say).await;
@@ -95,7 +95,7 @@ impl Actor {
 }
 
 impl Actor {
-    /// Ends the in-process worker's connection; if it is needed, another one follows.
+    /// Ends the in-process worker's connection. If it is still needed, another one is started.
     pub(super) fn end_in_process(&mut self) {
         if let Some(worker) = self.in_process.take() {
             self.tokens.forget(worker.token);

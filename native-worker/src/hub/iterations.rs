@@ -1,4 +1,4 @@
-//! The iterations of a run: what the group wants, what comes of its batches, and the weights that follow.
+//! The iterations of a run: the group's commands, its batches, and the weights that follow.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::{actor::Actor, audit::Record};
 use crate::train::{Run, RunEnd, Submitted, SyncError, Update};
 
 impl Actor {
-    /// Does what the group wants, until it wants nothing more.
+    /// Executes the group's commands and reports its events until there are none left.
     pub(super) fn drain_group(&mut self) {
         while let Some(command) = self.run.as_mut().and_then(|run| run.state.group.poll_command()) {
             self.obey(command);
@@ -42,17 +42,17 @@ impl Actor {
             if let GroupEvent::FragmentsRejected { worker, .. } = event {
                 self.blame(worker.0);
             }
-            // A worker may be out of the run by it, for whom nobody has to wait.
+            // The event may have removed a worker from the run; callers waiting for weights need not wait for it.
             self.note_applied();
         }
         let Some(run) = &mut self.run else { return };
         if let Some(error) = run.state.fatal_failure().filter(|_| !run.is_over()) {
             return self.end_run(RunEnd::Failed(error));
         }
-        // A batch waits in the group as long as the one before it is being consumed.
+        // The next batch waits in the group until the previous one has been consumed.
         let batch = if self.update.is_none() && self.finishing.is_none() { run.poll_update() } else { None };
         let news = run.write_journal();
-        // Weights that were set meanwhile need not wait until somebody takes the batch.
+        // Weights set meanwhile need not wait until a consumer takes the batch.
         let has_next_weights = run.state.has_next_weights();
         self.note_lines(news);
         match batch {
@@ -88,7 +88,7 @@ impl Actor {
             GroupCommand::Dismiss { .. } => return self.dismiss(worker.0),
         };
         if let Err(error) = peer.link.send(&message) {
-            // A lease that cannot be sent can never be done.
+            // A lease that cannot be sent can never be completed.
             self.end_run(RunEnd::Failed(error.to_string()));
         }
     }
@@ -111,7 +111,7 @@ impl Actor {
         };
         let point = run.point(&metrics);
         let news = run.write_metrics(&metrics);
-        // Whoever goes back to here keeps that line.
+        // A rollback to this point keeps that metrics line.
         run.keep_for_undoing(now);
         self.dashboard.points.push(&Message::Iteration(point));
         self.note_lines(news);
@@ -125,10 +125,10 @@ impl Actor {
         self.go_on();
     }
 
-    /// Where a run goes on, its evaluation was still being done when it was saved. It begins at once: one of the next
-    /// iterations would take the place of one that waits.
+    /// Reschedules the evaluation that had not finished when the resumed run was saved. It begins at once: otherwise one of
+    /// the next iterations could take its place in the queue.
     pub(super) fn evaluate_again(&mut self, known: &[EvaluationPoint]) {
-        // A run that reads is evaluated at its end, too.
+        // A run that reads its input is evaluated at its end, too.
         let now = self.now();
         let goes_on = |run: &Run| run.state.end_reached(now).is_none() || run.config().reads_input();
         let is_due =
@@ -139,7 +139,7 @@ impl Actor {
         }
     }
 
-    /// Tells what evaluations beside the run have found, and goes on if the run has waited for that.
+    /// Reports results of evaluations alongside the run, and continues a run that waits for one.
     pub(super) fn poll_evaluation(&mut self) {
         self.hear_evaluation();
         if self.is_waiting && !self.awaits_evaluation() {
@@ -151,12 +151,12 @@ impl Actor {
         self.run.as_ref().is_some_and(|run| run.awaits_evaluation(self.now()))
     }
 
-    /// Interrupts the batch of a run's own worker whose time is used up.
+    /// Interrupts the batch of a run's own worker if its time limit is over.
     pub(super) fn interrupt_late_run(&self) {
         self.run.iter().for_each(|run| run.interrupt_if_late(self.now()));
     }
 
-    /// What went wrong in an evaluation is told, and nothing else comes of it.
+    /// Reports the result of an evaluation. Errors are logged and have no other effect.
     pub(super) fn hear_evaluation(&mut self) {
         let Some(run) = self.run.as_mut() else { return };
         let number = run.state.number();
@@ -175,7 +175,8 @@ impl Actor {
         fault.into_iter().for_each(|fault| self.notice(1, fault));
     }
 
-    /// After a batch: the end, or the next one; not before the evaluation that the run waits for.
+    /// Continues after a batch: ends the run or begins the next iteration, but not before the evaluation that the run waits
+    /// for.
     fn go_on(&mut self) {
         self.is_waiting = self.awaits_evaluation();
         if self.is_waiting && !self.is_stopping {
@@ -184,9 +185,9 @@ impl Actor {
         let now = self.now();
         match self.run.as_ref().and_then(|run| run.state.end_reached(now)) {
             Some(end) => self.finish_run(end),
-            // Its next batch ends it, once the others know.
+            // The other ranks are told first; the next batch ends the run.
             None if self.run.as_ref().is_some_and(Run::has_ranks_to_tell) => self.rest(),
-            // It ends when all its leases have.
+            // It ends when all its leases have ended.
             None if self.run.as_ref().is_some_and(|run| run.state.is_draining()) => {}
             None if self.is_stopping => self.end_run(RunEnd::Stopped),
             None => {
@@ -223,7 +224,7 @@ impl Actor {
         }
     }
 
-    /// Sends new weights to all workers, encoded once.
+    /// Sends new weights to all workers; they are encoded once.
     fn publish_weights(&mut self) -> Result<(), TooLarge> {
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return Ok(()) };
         if let Some(frame) = run.state.poll_weights()? {
@@ -234,7 +235,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Sets weights of a run without a learner. While nothing is being made they go out at once, else before the next
+    /// Sets weights of a run without a learner. They are sent at once while no fragment is being made, else before the next
     /// iteration that has not begun.
     pub(super) fn sync_weights(
         &mut self,
@@ -253,13 +254,13 @@ impl Actor {
         });
         match sent {
             Ok(version) => self.syncing.push((version, applied)),
-            // Whoever asked may have gone.
+            // The caller may have dropped the receiver.
             Err(error) => _ = applied.send(Err(error)),
         }
         self.note_applied();
     }
 
-    /// Tells whoever waits for weights to act everywhere that they do.
+    /// Answers callers whose weights have been applied by all workers.
     pub(super) fn note_applied(&mut self) {
         let now = self.now();
         let Some(run) = &self.run else { return };
@@ -269,7 +270,7 @@ impl Actor {
         self.syncing = open;
         let done: Vec<_> = done;
         for (version, applied) in done {
-            // Whoever asked may have gone.
+            // The caller may have dropped the receiver.
             let _ = applied.send(Ok(version));
         }
     }

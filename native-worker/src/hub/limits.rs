@@ -1,4 +1,4 @@
-//! What strangers and peers may take of the hub, in one place.
+//! All limits on what unauthenticated peers and peers may use of the hub.
 
 use std::time::Duration;
 
@@ -10,96 +10,97 @@ use serde::Serialize;
 
 use crate::lines::MAX_WAITING_BYTES;
 
-/// From its connection to its Hello a peer has this time, with TLS and the request.
+/// Deadline for a peer's Hello, counted from its connection, including TLS and the request.
 pub(super) const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(2);
-/// The head of a request.
+/// Maximum size of a request's head in bytes.
 pub(super) const MAX_HEAD_BYTES: usize = 8 << 10;
-/// Headers of a request.
+/// Maximum number of headers of a request.
 pub(super) const MAX_HEADERS: usize = 64;
-/// What the socket takes of a stranger after its request: a Hello, and what WebSocket adds.
+/// Maximum number of bytes read from an unauthenticated peer after its request: a Hello and the WebSocket overhead.
 pub(super) const PRE_AUTH_SOCKET_BYTES: usize = 2 * PRE_AUTH_FRAME_BYTES as usize;
-/// Connections that have not shown a token yet, in all, …
+/// Maximum number of unauthenticated connections, in total, …
 pub(super) const MAX_PENDING: usize = 64;
 /// … and from one address.
 pub(super) const MAX_PENDING_PER_ADDRESS: usize = 16;
-/// Connections that wait to be one of those, or have not said anything yet.
+/// Maximum number of connections that wait for one of those places, or have not sent anything yet.
 pub(super) const MAX_WAITING: usize = 1024;
-/// After this time a silent connection gives its place to one that waits.
+/// After this time a silent connection loses its place to a waiting one.
 pub(super) const PENDING_GRACE: Duration = Duration::from_millis(100);
-/// After this time one that asked for a file does.
+/// The same for a connection that requested a file.
 pub(super) const REQUEST_GRACE: Duration = Duration::from_secs(5);
-/// A request is answered within this time, however slow the reader.
+/// Deadline for sending the answer to a request, however slow the reader.
 pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(60);
-/// Failures of an address within [`FAILURE_WINDOW`] that are answered at once.
+/// Number of failures of an address within [`FAILURE_WINDOW`] that are answered without delay.
 pub(super) const FREE_FAILURES: usize = 5;
 /// See [`FREE_FAILURES`].
 pub(super) const FAILURE_WINDOW: Duration = Duration::from_secs(60);
-/// How long the answer to any further failure takes.
+/// Delay of the answer to any further failure.
 pub(super) const FAILURE_DELAY: Duration = Duration::from_secs(1);
-/// Failures that strangers from one address, and peers who break the rules, may make before others of it have to wait: as
-/// many again for every second.
+/// Credit of failures per address, for unauthenticated peers and peers that break the rules: beyond it, connections from the
+/// address have to wait. It is refilled by the same number every second.
 pub(super) const FAILURES_PER_S_AND_ADDRESS: u32 = 50;
-/// Failures of all addresses together.
+/// Credit of failures of all addresses together.
 pub(super) const FAILURES_PER_S: u32 = 100;
-/// New connections per second; more wait in the system's queue.
+/// Maximum number of new connections per second; more wait in the system's queue.
 pub(super) const MAX_CONNECTIONS_PER_S: u32 = 1000;
-/// Messages of a dashboard per second; more wait in its socket.
+/// Maximum number of messages from a dashboard per second; more wait in its socket.
 pub(super) const MAX_DASHBOARD_MESSAGES_PER_S: u32 = 50;
-/// What the system keeps of what is sent to a dashboard.
+/// Send buffer of a dashboard's socket in the operating system.
 pub(super) const DASHBOARD_SOCKET_BYTES: usize = 32 << 10;
-/// Notices per second about strangers and peers who break the rules, and as many about peers who come and go; the rest is
-/// counted.
+/// Maximum number of notices per second about unauthenticated and misbehaving peers, and as many about peers that connect
+/// and disconnect; the rest is counted.
 pub(super) const MAX_LOUD_NOTICES: u32 = 50;
-/// The most peers at a time.
+/// Maximum number of concurrent peers.
 pub(super) const MAX_PEERS: usize = 4096;
-/// What messages that come in parts take at a time, over all connections, until they have been dealt with. Others wait
-/// before they begin. At least the largest message.
+/// Memory budget in bytes for messages that come in parts, over all connections, until they have been handled. Further
+/// messages wait before they begin. At least the largest message.
 pub(super) const MAX_PARTIAL_BYTES: usize = 256 << 20;
-/// A message that is not complete gives its room to one that waits after this time without any more of it.
+/// An incomplete message is dropped in favour of a waiting one if no part of it has arrived for this long.
 pub(super) const PARTIAL_PATIENCE: Duration = Duration::from_secs(2);
-/// So does one that came slower than at so many bytes per second for longer than that.
+/// It is also dropped if it has arrived slower than this rate, in bytes per second, for longer than that.
 pub(super) const PARTIAL_RATE: f64 = (4 << 20) as f64;
-/// What may wait for a dashboard, or a reply for an operator; beyond that it has to connect again.
+/// Maximum backlog in bytes of a dashboard, or of an operator's replies; beyond it the peer has to reconnect.
 pub(super) const MAX_BACKLOG_BYTES: usize = 1 << 20;
-/// What may wait for a worker that evaluates, or for a handle that has asked it: of the largest message, and one more.
+/// Backlog in bytes above which nothing more is queued for an evaluator, or for a handle that asked one: the size of the
+/// largest message.
 pub(super) const MAX_ASK_BACKLOG_BYTES: usize = 64 << 20;
-/// What one worker may have asked of others, and has not been answered.
+/// Maximum number of unanswered requests from one worker to others.
 pub(super) const MAX_ASKS: usize = 256;
-/// A dashboard for which this much waits is not told the state of things until it has taken that, and then the latest.
+/// Backlog in bytes above which a dashboard gets no state updates; once it has caught up, it gets the latest state.
 pub(super) const STATE_BACKLOG_BYTES: usize = 64 << 10;
-/// A peer takes a frame within this time, counted from when the system's buffers are full.
+/// Deadline for writing a frame, counted from when the system's buffers are full.
 pub(super) const WRITE_DEADLINE: Duration = Duration::from_secs(5);
-/// A peer is asked for a sign of its socket this often, …
+/// Interval between pings, …
 pub(super) const PING_INTERVAL: Duration = Duration::from_secs(5);
-/// … and has gone when there was none for this long.
+/// … and the silence after which a peer counts as disconnected.
 pub(super) const SILENCE_LIMIT: Duration = Duration::from_secs(15);
-/// Tokens of the hub and its files.
+/// Maximum number of tokens of the hub and its files.
 pub(super) const MAX_TOKENS: usize = 1024;
-/// Tokens that pages may have asked for; of more, the oldest is no longer valid.
+/// Maximum number of tokens requested by pages; when it is exceeded, the oldest is revoked.
 pub(super) const MAX_PAGE_TOKENS: usize = 256;
-/// A file of the audit log; there is one older.
+/// Maximum size of a file of the audit log; one older file is kept.
 pub(super) const MAX_AUDIT_BYTES: u64 = 16 << 20;
-/// Records per second of what strangers do, as many of what peers do as often as they like, and as many of peers of each
-/// role who come and go; the rest is counted.
+/// Maximum number of audit records per second and causer: unauthenticated peers, peers that break the rules, and peers of
+/// each role that connect and disconnect; the rest is counted.
 pub(super) const MAX_AUDIT_RECORDS: u32 = 50;
-/// Answers of a worker to what nobody has asked it, until it is sent away; one is forgotten every second.
+/// Number of unsolicited messages after which a peer is expelled; the count decreases by one every second.
 pub(super) const MAX_OFFENCES: u32 = 100;
 
-/// One limit of a hub.
+/// A limit of a hub.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limit {
-    /// What is limited: the name of a kind of message, or something else in lower case.
+    /// What is limited: the name of a message kind, or another name in lower case.
     pub name: String,
     /// The number.
     pub value: u64,
-    /// What it counts.
+    /// Unit of the value.
     pub unit: &'static str,
     /// What happens beyond it.
     pub beyond: &'static str,
 }
 
-/// All limits that hold for every hub, whatever its configuration: those of connections, and of every kind of message that
-/// somebody may send to it.
+/// Returns all limits that hold for every hub, whatever its configuration: those of connections, and of every kind of
+/// message that a peer may send.
 #[must_use]
 pub fn limits() -> Vec<Limit> {
     let mut limits = limits_of_connections();

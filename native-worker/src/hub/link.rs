@@ -1,4 +1,4 @@
-//! The way to a peer: what waits for it, and that it is to go.
+//! The outgoing side of a connection: its queue and its closing.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::pulse::Pulse;
 
-/// What the actor holds of a peer: a way to send, and to close.
+/// The actor's handle of a peer: it sends messages and closes the connection.
 #[derive(Clone, Debug)]
 pub(super) struct PeerLink {
     shared: Arc<Shared>,
@@ -21,17 +21,17 @@ pub(super) struct PeerLink {
 struct Shared {
     outbox: Mutex<Outbox>,
     wake: Notify,
-    /// Nothing waits to be sent any more.
+    /// Notified when the queue is empty.
     drained: Notify,
-    /// Set once: the goodbye is queued, and nothing after it.
+    /// Set once: the goodbye is queued, and nothing follows it.
     closing: Mutex<Option<CloseReason>>,
-    /// The peer is to be sent away at once.
+    /// Notified when the peer is expelled.
     expelled: Notify,
-    /// Bytes of the frames that came, with what WebSocket adds to them.
+    /// Bytes received in frames, including the WebSocket overhead.
     received: AtomicU64,
-    /// When one of them came.
+    /// When a frame was last received.
     pulse: Pulse,
-    /// Calls that the peer has not answered.
+    /// Number of calls that the peer has not answered.
     calls: AtomicUsize,
 }
 
@@ -51,11 +51,11 @@ impl PeerLink {
     }
 
     fn outbox(&self) -> MutexGuard<'_, Outbox> {
-        // Nobody panics while holding it; and if so, the queue is still one.
+        // No code panics while holding the lock; even then the queue would be intact.
         self.shared.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why the connection is about to close, if it is.
+    /// Returns why the connection is about to close, if it is.
     pub(super) fn why_closing(&self) -> Option<CloseReason> {
         *self.closing()
     }
@@ -76,18 +76,19 @@ impl PeerLink {
         }
     }
 
-    /// The peer takes so many more bytes of chunks.
+    /// Adds credit: the peer accepts this many more bytes of chunks.
     pub(super) fn grant(&self, bytes: u32) {
         self.outbox().grant(bytes);
         self.shared.wake.notify_one();
     }
 
-    /// Returns when something may have to be sent, or the connection closed.
+    /// Returns when there may be something to send, or the connection is to close.
     pub(super) async fn woken(&self) {
         self.shared.wake.notified().await;
     }
 
-    /// The next frame to be sent; none, and whoever waits for that is told, once nothing waits any more.
+    /// Returns the next frame to send. If there is none, it returns `None` and notifies those waiting for
+    /// [`drained`](Self::drained).
     pub(super) fn poll_frame(&self) -> Option<Bytes> {
         let frame = self.outbox().poll_frame();
         if frame.is_none() {
@@ -96,77 +97,77 @@ impl PeerLink {
         frame
     }
 
-    /// Returns once all that waited has been sent.
+    /// Returns once the queue has been sent.
     pub(super) async fn drained(&self) {
         self.shared.drained.notified().await;
     }
 
-    /// Returns when the peer is to be sent away at once.
+    /// Returns when the peer is expelled.
     pub(super) async fn expelled(&self) {
         self.shared.expelled.notified().await;
     }
 
-    /// A frame of so many bytes came.
+    /// Records a received frame of this many bytes.
     pub(super) fn note_received(&self, bytes: u64) {
         self.shared.received.fetch_add(bytes, Ordering::Relaxed);
         self.shared.pulse.beat();
     }
 
-    /// When the peer last said something: a sign of life of its socket alone is none of it.
+    /// Returns when the peer last sent a message; WebSocket pongs do not count.
     pub(super) fn pulse(&self) -> Pulse {
         self.shared.pulse.clone()
     }
 
-    /// The peer is about to be called.
+    /// Counts a call; to be used before the call is sent.
     pub(super) fn note_call(&self) {
         self.shared.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A call of it is over.
+    /// Counts a call as finished.
     pub(super) fn note_result(&self) {
         self.shared.calls.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether it has something to answer.
+    /// True if the peer has open calls.
     pub(super) fn is_called(&self) -> bool {
         self.shared.calls.load(Ordering::Relaxed) > 0
     }
 
-    /// Messages that wait to be sent.
+    /// Returns the number of queued messages.
     pub(super) fn queued_frames(&self) -> usize {
         self.outbox().queued_frames()
     }
 
-    /// Bytes that wait to be sent.
+    /// Returns the number of queued bytes.
     pub(super) fn queued_bytes(&self) -> usize {
         self.outbox().queued_bytes()
     }
 
-    /// Bytes that came from the peer since it was admitted.
+    /// Returns the number of bytes received from the peer since it was admitted.
     pub(super) fn received_bytes(&self) -> u64 {
         self.shared.received.load(Ordering::Relaxed)
     }
 
-    /// Nothing waits to be sent.
+    /// True if the queue is empty.
     pub(super) fn is_idle(&self) -> bool {
         self.outbox().queued_frames() == 0
     }
 
-    /// Closes without a goodbye, so that the peer connects again and is told everything.
+    /// Closes without a goodbye, so that the peer reconnects and gets a full snapshot.
     pub(super) fn hang_up(&self) {
         *self.outbox() = Outbox::default();
         *self.closing() = Some(CloseReason::Again);
         self.shared.wake.notify_one();
     }
 
-    /// Sends the peer away at once: nothing more is heard of it, and what was queued is not sent.
+    /// Expels the peer: its further messages are ignored and the queue is discarded.
     pub(super) fn expel(&self, reason: &str) {
         *self.outbox() = Outbox::default();
         self.close(CloseReason::Fault, reason);
         self.shared.expelled.notify_one();
     }
 
-    /// Says goodbye and closes, after what is already queued.
+    /// Closes the connection after the queue has been sent, with a goodbye.
     pub(super) fn close(&self, why: CloseReason, reason: &str) {
         // A goodbye is far below any limit.
         let _ = self.send(&Message::Goodbye(Goodbye { reason: reason.chars().take(512).collect() }));
@@ -175,12 +176,12 @@ impl PeerLink {
     }
 }
 
-/// Why the hub closes a connection, as WebSocket's status codes have it.
+/// Why the hub closes a connection, as WebSocket status codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CloseReason {
-    /// There is nothing more to do.
+    /// The connection's purpose is fulfilled.
     Done = 1000,
-    /// The hub ends.
+    /// The hub stops.
     Away = 1001,
     /// The peer broke the rules.
     Fault = 1008,

@@ -1,4 +1,4 @@
-//! The hub's own workers: started, replaced, ended, given up.
+//! Starting, replacing and ending the hub's local workers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,20 +20,21 @@ use crate::{
     train::{Run, RunEnd, StartError, WorkerTerms},
 };
 
-/// A local worker that has lost its connection has this long to come back.
+/// Time for a local worker to reconnect after it has lost its connection.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// A run whose workers are all unable or in quarantine waits this long for another one.
+/// Time that a run waits for an able worker when all its workers are unable or in quarantine.
 const HOPE: Micros = Micros::from_secs(5);
 
 impl Actor {
-    /// Starts a local worker as the run wants it, or as the hub does without one.
+    /// Starts a local worker on the run's terms, or on the hub's if there is no run.
     pub(super) fn add_child(&mut self) -> Result<u32, LaunchError> {
         let terms = self.terms_of_child(self.run.as_ref().map(|run| &run.worker_terms));
         self.add_one(&terms)
     }
 
-    /// Starts the local workers that a run lacks. Some may come later; if one is refused, none is started.
+    /// Starts the local workers that a run lacks. Failed starts are retried later; if the launcher refuses one, none is
+    /// started.
     pub(super) fn add_children_for(&mut self, terms: &WorkerTerms, wanted: usize) -> Result<Vec<u32>, StartError> {
         let terms = self.terms_of_child(Some(terms));
         let mut started = Vec::new();
@@ -41,7 +42,7 @@ impl Actor {
             match self.add_one(&terms) {
                 Ok(child) => started.push(child),
                 Err(error) if error.is_refusal() => {
-                    // Fewer workers than were asked for would be another run.
+                    // Fewer workers than configured would be a different run.
                     self.send_back(started);
                     return Err(StartError::Launch(error));
                 }
@@ -54,13 +55,13 @@ impl Actor {
         Ok(started)
     }
 
-    /// Starts so many local workers as the run wants them; all or none.
+    /// Starts this many local workers on the run's terms; all or none.
     pub(super) fn add_children(&mut self, number: usize) -> Result<(), LaunchError> {
         let terms = self.terms_of_child(self.run.as_ref().map(|run| &run.worker_terms));
         self.add_children_on(&terms, number).map(|_| ())
     }
 
-    /// Starts so many local workers, all or none; their numbers.
+    /// Starts this many local workers, all or none; returns their numbers.
     pub(super) fn add_children_on(&mut self, terms: &Arc<ChildTerms>, number: usize) -> Result<Vec<u32>, LaunchError> {
         let mut started = Vec::new();
         for _ in 0..number {
@@ -75,7 +76,7 @@ impl Actor {
         Ok(started)
     }
 
-    /// Ends local workers that were started for nothing.
+    /// Ends local workers that were just started and are not needed.
     pub(super) fn send_back(&mut self, started: Vec<u32>) {
         for child in started {
             self.children.do_not_replace(child);
@@ -83,9 +84,9 @@ impl Actor {
         }
     }
 
-    /// Ends a local worker that nobody wants any more, wherever it is on its way.
+    /// Ends a local worker that is no longer needed, whether it is running, connected or about to be replaced.
     pub(super) fn end_child(&mut self, child: u32, gone: Reply<()>) {
-        // One that has ended may be about to be replaced.
+        // If it has ended already, its replacement may be scheduled.
         self.children.begin_replacement(child);
         self.children.do_not_replace(child);
         match self.peers.iter().find(|(_, peer)| peer.child == Some(child)).map(|(&id, _)| id) {
@@ -104,14 +105,14 @@ impl Actor {
         Arc::new(ChildTerms { launcher: self.children.launcher(), spec, environs })
     }
 
-    /// One more local worker, with a place.
+    /// Adds one local worker with a place.
     fn add_one(&mut self, terms: &Arc<ChildTerms>) -> Result<u32, LaunchError> {
         let child = self.spare_or_new(terms)?;
         self.employ(child);
         Ok(child)
     }
 
-    /// The spare local worker, if there is one on these terms, or another one.
+    /// Returns the spare local worker if it was started on these terms, or starts a new one.
     fn spare_or_new(&mut self, terms: &Arc<ChildTerms>) -> Result<u32, LaunchError> {
         self.children.take_spare(terms).map_or_else(|| self.start_child(terms), Ok)
     }
@@ -123,14 +124,14 @@ impl Actor {
         Ok(number)
     }
 
-    /// It is time for a replacement that had to wait.
+    /// Carries out a scheduled replacement.
     pub(super) fn replace_awaited(&mut self, number: u32) {
         if let Some(terms) = self.children.begin_replacement(number).filter(|_| !self.is_leaving) {
             self.replace_child(number, &terms);
         }
     }
 
-    /// Lets another local worker take the place of one, on the same terms: the spare one, if there is one.
+    /// Replaces a local worker on the same terms, by the spare one if there is one.
     fn replace_child(&mut self, number: u32, terms: &Arc<ChildTerms>) {
         match self.spare_or_new(terms) {
             Ok(by) => {
@@ -143,7 +144,7 @@ impl Actor {
         }
     }
 
-    /// A local worker has a place now: if it is connected already, it works from now on.
+    /// Gives a local worker its place: if it is connected already, it works from now on.
     fn employ(&mut self, child: u32) {
         let found = self.peers.iter_mut().find(|(_, peer)| peer.child == Some(child) && peer.is_spare);
         let found = found.map(|(&id, peer)| {
@@ -155,11 +156,11 @@ impl Actor {
         }
     }
 
-    /// Starts a local worker before it is needed. Where one has ended, others may follow, and what each of them takes to start
-    /// the run would have to wait for. If there is no room for one more, there is none.
+    /// Starts a spare local worker. Where one worker has ended, others may follow, and the run would have to wait for each
+    /// replacement's start. If the launcher has no capacity for another one, there is no spare.
     fn start_spare(&mut self, terms: &Arc<ChildTerms>) {
         let is_running = self.run.as_ref().is_some_and(|run| !run.is_over());
-        // Whoever listens counts workers itself.
+        // A program that listens to workers manages their number itself.
         if !is_running || self.listener.is_some() || !self.children.wants_spare() {
             return;
         }
@@ -169,7 +170,7 @@ impl Actor {
         }
     }
 
-    /// The spare local worker is not needed any more.
+    /// Ends the spare local worker.
     pub(super) fn end_spare(&mut self) {
         if let Some(spare) = self.children.release_spare() {
             self.end_child(spare, Box::new(|()| {}));
@@ -187,7 +188,7 @@ impl Actor {
         }
     }
 
-    /// A local worker has lost its connection: a process that stands still keeps its place and never comes back.
+    /// Checks a disconnected local worker after a while: a stopped process would keep its place and never reconnect.
     pub(super) fn look_after(&self, child: u32) {
         self.children.ask_for(child, SILENCE);
     }
@@ -203,7 +204,7 @@ impl Actor {
         }
     }
 
-    /// Ends local workers that have hung for longer than the run wants to wait, so that others take their places.
+    /// Ends local workers that have hung for longer than the run's timeout, so that others take their places.
     pub(super) fn end_hung(&mut self) {
         let now = self.now();
         let Some(run) = self.run.as_ref().filter(|run| !run.is_over()) else { return };
@@ -223,7 +224,7 @@ impl Actor {
         }
     }
 
-    /// Ends a local worker that gets no more leases, so that another one takes its place.
+    /// Ends a local worker in quarantine, so that another one takes its place.
     pub(super) fn end_quarantined(&mut self, id: u32) {
         if self.peers.get(&id).and_then(|peer| peer.child) == Some(IN_PROCESS) {
             return self.end_in_process();
@@ -232,8 +233,8 @@ impl Actor {
         child.into_iter().for_each(|child| self.children.kill(child));
     }
 
-    /// Ends a run that no worker makes rows of: all that are connected are unable or in quarantine, and no other one is about to
-    /// come from here. Remote workers have a moment to connect.
+    /// Ends a run that no worker can sample for: all connected workers are unable or in quarantine, and no local replacement
+    /// is on its way. Remote workers have a few seconds to connect.
     pub(super) fn end_hopeless(&mut self) {
         let now = self.now();
         let Some(reason) = self.why_hopeless() else {
@@ -281,7 +282,7 @@ impl Actor {
                 self.tell(WorkerNews::GaveUp(text.clone()));
                 self.notice(1, text);
             }
-            // Whoever ends the hub may have told its workers, too.
+            // A Ctrl-C in the terminal may have reached the workers as well.
             Ended::Replace(_) if self.is_leaving => {}
             Ended::Replace(pause) => {
                 self.num_worker_restarts += 1;
@@ -298,7 +299,7 @@ impl Actor {
         }
     }
 
-    /// A local worker that crashed while it stepped environments has started well: they are what failed.
+    /// Attributes the crash of a local worker that held a lease to its environments: the worker had started successfully.
     fn blame_environment(&mut self, number: u32, end: &LaunchedEnd) {
         let now = self.now();
         let Some(peer) = self.children.peer_of(number).filter(|_| end.is_crash) else { return };
@@ -308,16 +309,16 @@ impl Actor {
         }
     }
 
-    /// A place remains empty.
+    /// Leaves a place empty.
     fn give_up(&mut self, reason: String) {
         self.notice(2, reason.clone());
         self.tell(WorkerNews::GaveUp(reason.clone()));
-        // A process may have ended before its connection.
+        // A process may have exited before its connection closed.
         let lives = |child: Option<u32>| child.is_none_or(|child| self.children.is_running(child));
         let has_workers = self.peers.values().any(|peer| peer.is_worker() && lives(peer.child));
         let samples_itself = self.run.as_ref().is_some_and(Run::samples_in_process);
         if !has_workers && !samples_itself && !self.children.awaits_any() && self.done.is_some() {
-            // Nobody would ever work for it.
+            // No worker would ever sample for it.
             self.end_run(RunEnd::Failed(reason));
         }
     }

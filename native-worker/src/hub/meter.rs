@@ -1,4 +1,5 @@
-//! How much a socket takes between two messages: the WebSocket layer has one limit for all, and strangers get less.
+//! Meters what a socket reads between two messages: the WebSocket layer has one limit for all peers, and unauthenticated
+//! peers get less.
 
 use std::{
     io,
@@ -12,7 +13,7 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that may still come.
+/// Number of bytes that may still be read.
 #[derive(Clone, Debug)]
 pub(super) struct Meter(Arc<AtomicUsize>);
 
@@ -21,13 +22,13 @@ impl Meter {
         Self(Arc::new(AtomicUsize::new(bytes)))
     }
 
-    /// From now on this many bytes may come.
+    /// Sets how many bytes may be read from now on.
     pub(super) fn allow(&self, bytes: usize) {
         self.0.store(bytes, Ordering::Relaxed);
     }
 }
 
-/// Bytes both ways, of which no more come in than the meter allows.
+/// A byte stream from which no more is read than the meter allows.
 pub(super) struct Metered<T> {
     io: T,
     meter: Meter,
@@ -51,7 +52,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Metered<T> {
         }
         let before = buffer.filled().len();
         let came = Pin::new(&mut self.io).poll_read(context, buffer);
-        // One read may go beyond what is allowed, by no more than the reader's buffer; the next one does not.
+        // One read may exceed the allowance, by at most the reader's buffer; the next one does not.
         let bytes = buffer.filled().len() - before;
         self.meter.0.store(allowed.saturating_sub(bytes), Ordering::Relaxed);
         came

@@ -1,8 +1,8 @@
 //! The hub: the process that workers, dashboards and clients connect to.
 //!
-//! One task, the actor, owns all state: peers, children, the run. Every socket has a task of its own that checks
-//! and decodes frames and passes messages on; the learner has a thread, and so have strangers and dashboards, with the
-//! lowest claim to processor time. The actor never blocks on any of them.
+//! One task, the actor, owns all state: peers, children, the run. Every socket has a task of its own that checks and decodes
+//! frames and forwards messages; the learner has a thread. Unauthenticated peers and dashboards share a thread with low
+//! priority. The actor never blocks on any of them.
 
 mod access;
 mod actor;
@@ -71,20 +71,20 @@ pub(crate) use access::random_token;
 pub(crate) use calls::{NewsSink, Replacement, WorkerNews, WorkerOrder};
 pub(crate) use token_file::{TokenFile as Tokens, now as seconds_now, role_name, role_of};
 
-/// The environment variable through which a worker gets its token.
+/// The environment variable that passes a worker its token.
 pub(crate) const TOKEN_VARIABLE: &str = "ROLLMESH_TOKEN";
 
 /// The kind of the worker in the hub's own process.
 pub(crate) const LOCAL_KIND: &str = "local";
 
-/// The flag with which hubs and peers go without encryption beyond the loopback device.
+/// The flag with which hubs and peers forgo encryption beyond the loopback interface.
 pub(crate) const UNENCRYPTED_FLAG: &str = "--i-know-this-is-not-encrypted";
 
 /// A running hub. It stops when it is [shut down](Self::shutdown) or dropped.
 #[derive(Debug)]
 pub struct Hub {
     address: SocketAddr,
-    /// Host and port for people on other machines, or on this one.
+    /// Host and port for users on this or other machines.
     reached_at: String,
     fingerprint: Option<Fingerprint>,
     operator: Token,
@@ -100,78 +100,77 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Where the hub listens.
+    /// Returns the address on which the hub listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The page, with an operator's token in the fragment, which browsers do not send anywhere.
+    /// Returns the URL of the page with an operator token in the fragment, which browsers do not send to servers.
     #[must_use]
     pub fn dashboard_url(&self) -> String {
         format!("{}/#token={}", self.page_url(), self.operator.to_hex())
     }
 
-    /// A token that lets viewers in, who see everything and change nothing.
+    /// Returns a token for viewers, who see everything and change nothing.
     #[must_use]
     pub fn viewer_token(&self) -> Token {
         self.viewer
     }
 
-    /// Where pages are, without a token.
+    /// Returns the URL of the page, without a token.
     pub(crate) fn page_url(&self) -> String {
         format!("{}://{}", if self.fingerprint.is_some() { "https" } else { "http" }, self.reached_at)
     }
 
-    /// The certificate's fingerprint, by which peers know the hub; none without encryption.
+    /// Returns the fingerprint of the certificate, by which peers verify the hub; `None` without encryption.
     #[must_use]
     pub fn fingerprint(&self) -> Option<String> {
         self.fingerprint.map(|fingerprint| fingerprint.to_string())
     }
 
-    /// A token that lets operators in, if there is a dashboard.
+    /// Returns a token for operators, if there is a dashboard.
     #[must_use]
     pub fn operator_token(&self) -> Token {
         self.operator
     }
 
-    /// What workers connect to.
+    /// Returns the URL that workers connect to.
     #[must_use]
     pub fn worker_url(&self) -> String {
         format!("{}://{}", if self.fingerprint.is_some() { "wss" } else { "ws" }, self.reached_at)
     }
 
-    /// A token that lets workers in, also those that evaluate, and handles of these: see
-    /// [`EvalHub`](crate::eval::EvalHub).
+    /// Returns a token for workers, including evaluators and their handles: see [`EvalHub`](crate::eval::EvalHub).
     #[must_use]
     pub fn worker_token(&self) -> Token {
         self.worker
     }
 
-    /// A token that lets clients in, where there is an environment for them.
+    /// Returns a token for clients, if there is an environment for them.
     #[must_use]
     pub fn client_token(&self) -> Token {
         self.client
     }
 
-    /// The state of the run, whenever it changes.
+    /// Returns a receiver of the run's state, updated on every change.
     #[must_use]
     pub fn status(&self) -> watch::Receiver<RunStatus> {
         self.status.clone()
     }
 
-    /// The next thing that a person should know. Nobody has to listen; of more than a thousand that nobody took, the
-    /// latest are lost.
+    /// Waits for the next notice to the user. Reading them is optional: above a thousand unread ones, new notices are
+    /// dropped.
     pub async fn next_notice(&mut self) -> Option<HubNotice> {
         self.notices.recv().await
     }
 
-    /// All notices from now on.
+    /// Takes over the receiver of all further notices.
     pub(crate) fn take_notices(&mut self) -> mpsc::Receiver<HubNotice> {
         std::mem::replace(&mut self.notices, mpsc::channel(1).1)
     }
 
-    /// The next notice that is there already.
+    /// Returns the next notice if there is one already.
     pub(crate) fn take_notice(&mut self) -> Option<HubNotice> {
         self.notices.try_recv().ok()
     }

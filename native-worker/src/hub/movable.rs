@@ -1,4 +1,4 @@
-//! A socket that can go over to another event loop: whoever is let in leaves the one that strangers share.
+//! A socket that can move to another event loop: after admission a peer leaves the loop of the unauthenticated ones.
 
 use std::{
     io,
@@ -16,14 +16,14 @@ use tokio::{
     runtime::Handle,
 };
 
-/// A socket below everything that is built on it.
+/// The socket at the bottom of the protocol stack.
 pub(super) struct Movable {
-    /// None if a move has failed.
+    /// `None` if a move has failed.
     stream: Option<TcpStream>,
     order: Order,
 }
 
-/// Says what is to become of a socket, with its next use.
+/// Changes a socket, at its next use.
 #[derive(Clone, Default)]
 pub(super) struct Order(Arc<Due>);
 
@@ -40,12 +40,12 @@ struct Wishes {
 }
 
 impl Order {
-    /// The socket belongs to this event loop then, and has to be used there.
+    /// Moves the socket to this event loop; it has to be used there from then on.
     pub(super) fn go_to(&self, to: Handle) {
         self.wish(|wishes| wishes.to = Some(to));
     }
 
-    /// The system keeps about this many bytes that the peer has not taken, and not as many as it likes.
+    /// Sets the system's send buffer to about this many bytes.
     pub(super) fn send_buffer(&self, bytes: usize) {
         self.wish(|wishes| wishes.send_buffer = Some(bytes));
     }
@@ -58,7 +58,7 @@ impl Order {
 
 impl Due {
     fn wishes(&self) -> MutexGuard<'_, Wishes> {
-        // Nobody panics while holding it.
+        // No code panics while holding the lock.
         self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,7 +81,7 @@ impl Movable {
         let Wishes { to, send_buffer } = std::mem::take(&mut *self.order.0.wishes());
         #[cfg(unix)]
         if let (Some(stream), Some(bytes)) = (&self.stream, send_buffer) {
-            // A system that refuses goes on as it likes.
+            // If the system refuses, its default remains.
             let _ = rustix::net::sockopt::set_socket_send_buffer_size(stream, bytes);
         }
         #[cfg(not(unix))]
@@ -156,7 +156,7 @@ mod tests {
             (movable, peer.into_std().unwrap())
         });
         order.go_to(there.handle().clone());
-        // The first use is what moves it; its own event loop may end then.
+        // The first use moves it; its old event loop may end then.
         let mut here = Some(here);
         there.block_on(async {
             movable.write_all(b"b").await.unwrap();

@@ -1,4 +1,4 @@
-//! What people are told, and what is written down for them.
+//! Notices for users, and records for the audit log.
 
 use rollmesh_core::time::Micros;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{lines::LineNews, train::Run};
 
-/// How often something is talked about that anybody may cause.
+/// Rate limit for notices that any peer may cause.
 #[derive(Default)]
 pub(super) struct Loud {
     second: u64,
@@ -20,7 +20,7 @@ pub(super) struct Loud {
 }
 
 impl Loud {
-    /// The notice with what was left out before it; none if there are too many.
+    /// Returns the notice, with the number of those left out before it; `None` above the limit.
     fn say(&mut self, text: String, now: Micros) -> Option<String> {
         let second = now.0 / 1_000_000;
         if second != self.second {
@@ -38,7 +38,7 @@ impl Loud {
     }
 }
 
-/// What a peer has said of late that nobody had asked for.
+/// A peer's recent unsolicited messages.
 #[derive(Default)]
 pub(super) struct Offences {
     second: u64,
@@ -46,7 +46,7 @@ pub(super) struct Offences {
 }
 
 impl Offences {
-    /// Counts one more. True if these are too many.
+    /// Counts one more. True if there are too many.
     fn add(&mut self, now: Micros) -> bool {
         let second = now.0 / 1_000_000;
         let forgotten = u32::try_from(second.saturating_sub(self.second)).unwrap_or(u32::MAX);
@@ -57,8 +57,8 @@ impl Offences {
 }
 
 impl Actor {
-    /// A peer has said something that nobody had asked for. Messages cross, so that this happens to the honest, too; but not
-    /// again and again.
+    /// Records that a peer sent an unsolicited answer. Messages cross on the way, so this happens to honest peers as well,
+    /// but not repeatedly: above the limit the peer is expelled.
     pub(super) fn blame(&mut self, id: u32) {
         const REASON: &str = "it answers what nobody has asked, again and again";
         let now = self.now();
@@ -70,13 +70,13 @@ impl Actor {
         }
     }
 
-    /// Puts something into the audit log.
+    /// Adds a record to the audit log.
     pub(super) fn remember(&mut self, record: &Record) {
         let news = self.audit.add(record);
         self.note_lines(news);
     }
 
-    /// Writes the lines for which there was no room, and what the audit log has yet to say.
+    /// Retries lines that could not be written, and writes the audit log's pending counts.
     pub(super) fn catch_up_lines(&mut self) {
         let news = self.run.as_mut().map_or_else(Vec::new, Run::retry_lines);
         self.note_lines(news);
@@ -84,15 +84,15 @@ impl Actor {
         self.note_lines(news);
     }
 
-    /// Tells how it is with the files of lines.
+    /// Reports failures and recoveries of files of lines.
     pub(super) fn note_lines(&mut self, news: impl IntoIterator<Item = LineNews>) {
         news.into_iter().for_each(|news| self.notice(news.level(), news.to_string()));
     }
 
-    /// Tells people: dashboards, and the terminal.
+    /// Sends a notice to dashboards and the terminal.
     pub(super) fn notice(&mut self, level: u8, text: String) {
         self.broadcast_notice(level, &text);
-        // Whoever does not listen misses something.
+        // Notices that the program does not read are dropped.
         let _ = self.notices.try_send(HubNotice { level, text });
     }
 
@@ -100,7 +100,7 @@ impl Actor {
         if is_fault { self.notice_offence(text) } else { self.notice_coming(text) }
     }
 
-    /// As [`notice`](Self::notice), of peers who come and go, which they may do as often as they like.
+    /// Like [`notice`](Self::notice), rate-limited, about peers that connect and disconnect.
     pub(super) fn notice_coming(&mut self, text: String) {
         let now = self.now();
         if let Some(text) = self.comings.say(text, now) {
@@ -108,7 +108,7 @@ impl Actor {
         }
     }
 
-    /// As [`notice`](Self::notice), for what anybody may cause as often as they like.
+    /// Like [`notice`](Self::notice), rate-limited, for what any peer may cause as often as it likes.
     pub(super) fn notice_offence(&mut self, text: String) {
         let now = self.now();
         if let Some(text) = self.loud.say(text, now) {
@@ -135,7 +135,7 @@ mod tests {
     fn offences_of_the_past_are_forgotten() {
         let mut offences = Offences::default();
         let mut add = |s: u64| offences.add(Micros::from_millis(s * 1_000));
-        // Whoever offends once a second may do so for ever.
+        // One offence per second is tolerated for ever.
         assert!((0..10 * u64::from(MAX_OFFENCES)).all(|s| !add(s)));
         assert!((1..MAX_OFFENCES).all(|_| !add(10_000)));
         assert_eq!((add(10_000), add(10_000)), (false, true));

@@ -1,13 +1,13 @@
-//! So much per second, and no more.
+//! A rate limiter.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// Lets a second's worth pass at once, and then as much as time allows.
+/// A token bucket: allows a burst of one second's worth, then an even rate.
 pub(super) struct Pace {
     each: Duration,
-    /// When all that passed would be due at an even pace.
+    /// When everything admitted so far would be due at an even rate.
     due: Instant,
 }
 
@@ -23,7 +23,7 @@ impl Pace {
         }
     }
 
-    /// One more passes; when, if not now.
+    /// Admits one more; returns when, if not now.
     fn pass(&mut self, now: Instant) -> Option<Instant> {
         self.due = self.due.max(now) + self.each;
         self.due.checked_sub(Duration::from_secs(1)).filter(|time| *time > now)

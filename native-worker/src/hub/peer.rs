@@ -1,4 +1,5 @@
-//! One peer from its Hello to its end, within limits and deadlines. What messages mean is the actor's.
+//! The life of a peer's connection, from its Hello to its end, within limits and deadlines. The actor interprets its
+//! messages.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -30,7 +31,7 @@ use super::{
     socket::{Hearing, Sink, Socket, Stream, close_frame, flush, read, read_client, write},
 };
 
-/// A peer that the actor has let in; its welcome is queued.
+/// A peer that the actor has admitted; its welcome is queued.
 #[derive(Debug)]
 pub(super) struct Admission {
     pub(super) peer: u32,
@@ -46,7 +47,7 @@ pub(super) struct Knock {
     pub(super) answer: oneshot::Sender<Result<Admission, Refused>>,
 }
 
-/// A peer before it has shown its token.
+/// A connection before authentication.
 pub(super) struct Doorstep {
     pub(super) from: SocketAddr,
     pub(super) pass: Pass,
@@ -55,7 +56,7 @@ pub(super) struct Doorstep {
     pub(super) room: Room,
 }
 
-/// Lets a peer in, or tells it why not.
+/// Performs the handshake: admits a peer, or tells it why it is refused.
 pub(super) async fn receive(
     socket: Socket,
     doorstep: Doorstep,
@@ -70,7 +71,8 @@ pub(super) async fn receive(
         heard = read_hello(&mut stream, &mut inbox, &doorstep.pass) => Some(heard),
         () = lost => None,
     };
-    // Whoever has introduced itself keeps its place: the actor may have let it in, and only this task sees it go.
+    // After its Hello a connection keeps its place: the actor may have admitted the peer, and only this task notices its
+    // disconnection.
     let admitted = match heard {
         Some(heard) => admit(heard, &mut inbox, &link, &events, &doorstep).await,
         None => Err(busy("too many peers are about to connect; try again later")),
@@ -85,7 +87,7 @@ pub(super) async fn receive(
                 sink.send(close_frame(CloseReason::Fault)).await?;
                 sink.close().await
             };
-            // Whoever does not take it has gone, or does not want to know.
+            // A peer that does not read this has disconnected or ignores it.
             let _ = timeout(LAST_WORDS, farewell).await;
             return None;
         }
@@ -93,12 +95,12 @@ pub(super) async fn receive(
     drop(pass);
     let Admission { peer, role } = admission;
     let hearing = Hearing { cap: role.frame_cap() as usize + READ_BYTES, meter, room, reserved: None };
-    // Where there is nothing for clients, nobody is one.
+    // Without an environment for clients there are none.
     let clients = clients.filter(|_| role == Role::Client);
     Some(Guest { peer, role, from: from.ip(), gate, sink, stream, inbox, link, hearing, events, clients })
 }
 
-/// A peer that was let in.
+/// A peer that was admitted.
 pub(super) struct Guest {
     peer: u32,
     role: Role,
@@ -114,12 +116,12 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// Nobody's work waits for it.
+    /// True for viewers and operators: no work waits for them.
     pub(super) fn only_watches(&self) -> bool {
         matches!(self.role, Role::Viewer | Role::Operator)
     }
 
-    /// Hears and tells until one of both wants no more.
+    /// Transports messages in both directions until either side ends the connection.
     pub(super) async fn stay(self) {
         let Self { peer, role, from, gate, mut sink, mut stream, mut inbox, link, mut hearing, events, clients } = self;
         hearing.next();
@@ -136,7 +138,7 @@ impl Guest {
             departure = read => departure,
             departure = write(&mut sink, &link) => departure,
         };
-        // What has come of a message goes before its room, which others wait for.
+        // Releases the message's results before its memory budget, which other connections wait for.
         drop(inbox);
         drop(hearing);
         if let Some(open) = client.map(|mut client| client.leave()).filter(|open| *open > 0) {
@@ -146,7 +148,7 @@ impl Guest {
             gate.fail(from);
             link.close(CloseReason::Fault, &departure.reason);
         }
-        // What is queued, a goodbye in particular, still goes out if the peer takes it.
+        // Sends what is queued, a goodbye in particular, if the peer still reads.
         let _ = timeout(departure.last_words, flush(&mut sink, &link)).await;
         let usual = if departure.is_fault { CloseReason::Fault } else { CloseReason::Done };
         let code = link.why_closing().unwrap_or(usual);
@@ -159,7 +161,7 @@ impl Guest {
     }
 }
 
-/// Asks the actor about a Hello.
+/// Asks the actor whether to admit a Hello.
 async fn admit(
     heard: Result<Hello, Refused>,
     inbox: &mut Inbox,
@@ -178,7 +180,7 @@ async fn admit(
             verdict.await.map_err(|_| stopped())?
         }
         Err(refused) => {
-            // A hub that has stopped counts nothing.
+            // A hub that has stopped counts no failures.
             let _ = events.send(Event::Refused { from, reason: refused.reason.clone() }).await;
             Err(refused)
         }
@@ -186,7 +188,7 @@ async fn admit(
     match &verdict {
         Ok(admission) => inbox.admit(admission.role),
         Err(refused) if refused.code == RefusalCode::Busy.to_wire() => {}
-        // Whoever guesses has to wait for the answer.
+        // Delays the answer, to slow down guessing of tokens.
         Err(_) => sleep(doorstep.gate.fail(from.ip())).await,
     }
     verdict
@@ -202,7 +204,7 @@ async fn read_hello(stream: &mut Stream, inbox: &mut Inbox, pass: &Pass) -> Resu
     };
     match inbox.handle_frame(&frame) {
         Ok(Some(Message::Hello(hello))) => Ok(hello),
-        // The inbox lets nothing else through.
+        // The inbox lets no other kind through.
         Ok(_) => Err(malformed("the first message must be a Hello")),
         Err(error) => Err(malformed(error)),
     }

@@ -1,4 +1,4 @@
-//! Files that nobody else may read.
+//! Files that only their owner may read.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -6,11 +6,11 @@ use std::{
     path::Path,
 };
 
-/// Writes a file that only its owner may read. It appears whole or not at all.
+/// Writes a file that only its owner may read, atomically.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".tmp");
-    // Left behind by somebody who could not finish, perhaps with other permissions.
+    // May be left over from an interrupted write, perhaps with other permissions.
     let _ = fs::remove_file(&unfinished);
     let mut file = options().write(true).create_new(true).open(&unfinished)?;
     file.write_all(bytes)?;
@@ -18,21 +18,21 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(unfinished, path)?;
     #[cfg(unix)]
     {
-        // So that the old one does not come back when the power goes.
+        // Flushes the directory, so that the old file does not reappear after a power failure.
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
         File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()?;
     }
     Ok(())
 }
 
-/// Waits until no other process holds the lock of this name, and holds it as long as the file that is returned.
+/// Waits for the lock of this name, and holds it as long as the returned file exists.
 pub(super) fn lock(path: &Path) -> io::Result<File> {
     let file = append(path)?;
     file.lock()?;
     Ok(file)
 }
 
-/// Opens a file to write at its end, and makes one that only its owner may read if there is none.
+/// Opens a file for appending; a new one is readable by its owner only.
 pub(super) fn append(path: &Path) -> io::Result<File> {
     options().append(true).create(true).open(path)
 }
@@ -47,7 +47,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Whether others may read it.
+/// True if other users may read the file.
 pub(super) fn is_public(path: &Path) -> io::Result<bool> {
     #[cfg(unix)]
     {

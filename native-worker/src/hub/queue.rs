@@ -1,4 +1,4 @@
-//! The runs that operators ask for: one at a time, the others wait.
+//! The queue of runs that operators started: one runs at a time.
 
 use std::collections::VecDeque;
 
@@ -14,19 +14,19 @@ use rollmesh_core::{
 use super::actor::Actor;
 use crate::train::{Run, RunRequest, Task, new_run_dir};
 
-/// Runs that may wait.
+/// Maximum number of waiting runs.
 const MAX_WAITING: usize = 64;
-/// Runs that are over and still listed; the run directories have all of them.
+/// Maximum number of past runs that are listed; the run directories have all of them.
 const MAX_PAST: usize = 64;
 
-/// The runs of a hub but for the one that is going on.
+/// The hub's waiting and past runs.
 #[derive(Default)]
 pub(super) struct Queue {
     waiting: VecDeque<Waiting>,
     past: VecDeque<RunRow>,
 }
 
-/// A run that has its number already.
+/// A waiting run; its number is assigned already.
 struct Waiting {
     number: u32,
     config: RunConfig,
@@ -53,7 +53,7 @@ impl Queue {
         self.past.push_back(row);
     }
 
-    /// Every run that is not going on.
+    /// Returns the rows of all runs but the current one.
     fn rows(&self) -> impl Iterator<Item = RunRow> {
         let waiting = self.waiting.iter().zip(1..).map(|(run, place)| RunRow { place, ..run.row() });
         self.past.iter().cloned().chain(waiting)
@@ -61,8 +61,8 @@ impl Queue {
 }
 
 impl Actor {
-    /// Begins a run with these settings, in a new directory if the hub has one for such runs. A hub that has one keeps the run
-    /// waiting while another one is going on.
+    /// Starts a run with these settings, in a new directory if the hub has a directory for runs. Such a hub queues the run
+    /// while another one is going on.
     ///
     /// Returns the run's number.
     pub(super) fn start_from_page(&mut self, settings: &str) -> Result<u32, String> {
@@ -74,7 +74,7 @@ impl Actor {
         if self.queue.waiting.len() == MAX_WAITING {
             return Err(format!("{MAX_WAITING} runs wait already: remove one of them first"));
         }
-        // What can be told without making the environment, which may take long, is told at once.
+        // Reports errors at once that can be found without making the environment, which may take long.
         self.registry.env(config.env()).map_err(|error| error.to_string())?;
         RunRequest::from(config.clone()).written_out().map_err(|error| error.to_string())?;
         self.queue.waiting.push_back(Waiting { number: self.next_run, config });
@@ -82,7 +82,7 @@ impl Actor {
         Ok(self.next_run - 1)
     }
 
-    /// Not where the hub ends with its run.
+    /// False if the hub ends with its run.
     fn lets_runs_wait(&self) -> bool {
         self.runs_dir.is_some() && !self.is_leaving
     }
@@ -95,13 +95,13 @@ impl Actor {
         Ok(())
     }
 
-    /// A run can begin: none is going on, and nothing more becomes of the one before.
+    /// True if a run can begin: none is going on, and the previous one is completely finished.
     fn is_free(&self) -> bool {
         let is_over = self.run.as_ref().is_none_or(Run::is_over);
         is_over && self.update.is_none() && self.finishing.is_none() && self.roll_back_before.is_none()
     }
 
-    /// Begins the run that has waited longest, if it can. One that cannot begin stops none of the others.
+    /// Begins the run that has waited longest, if possible. A run that cannot begin does not block the others.
     pub(super) fn begin_next_run(&mut self) {
         while !self.is_leaving && self.is_free() {
             let Some(waiting) = self.queue.waiting.pop_front() else { return };
@@ -113,7 +113,7 @@ impl Actor {
         }
     }
 
-    /// The run that is going on is over.
+    /// Moves the current run, which is over, to the past runs.
     pub(super) fn remember_run(&mut self) {
         let now = self.now();
         if let Some(run) = &self.run {
@@ -123,7 +123,7 @@ impl Actor {
         }
     }
 
-    /// Does not begin a run that waits.
+    /// Removes a waiting run from the queue.
     pub(super) fn remove_run(&mut self, number: u32) -> Result<(), String> {
         let waiting = &mut self.queue.waiting;
         let place = waiting.iter().position(|run| run.number == number);
@@ -132,7 +132,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Says which runs will never begin, before the hub ends.
+    /// Drops all waiting runs before the hub ends, and reports them.
     pub(super) fn give_up_waiting(&mut self) {
         let numbers: Vec<String> = self.queue.waiting.drain(..).map(|run| run.number.to_string()).collect();
         if !numbers.is_empty() {
@@ -140,13 +140,14 @@ impl Actor {
         }
     }
 
-    /// All runs by number, those that wait last: one that was rolled back has a number above theirs, and goes on before them.
+    /// Returns all runs by number, the waiting ones last: a run that was rolled back has a higher number than they have, and
+    /// comes before them.
     pub(super) fn run_list(&self) -> Message {
         let now = self.now();
         let current = self.run.as_ref().filter(|run| !run.is_over()).map(|run| row_of(run, now));
         let mut runs: Vec<RunRow> = self.queue.rows().chain(current).collect();
         runs.sort_by_key(|row| (row.place, row.run));
-        // Texts of users; what is longer is in the run's files.
+        // Texts of users are shortened; the run's files have the full ones.
         runs.iter_mut().for_each(|row| {
             [&mut row.env, &mut row.error, &mut row.run_dir].into_iter().for_each(|text| *text = first_of(text));
         });
@@ -154,7 +155,7 @@ impl Actor {
     }
 }
 
-/// A run that goes on, without what changes all the time.
+/// Returns the row of the current run, without values that change all the time.
 fn row_of(run: &Run, now: Micros) -> RunRow {
     let status = run.state.status(now);
     RunRow {
@@ -171,7 +172,7 @@ fn row_of(run: &Run, now: Micros) -> RunRow {
     }
 }
 
-/// At most so much of a text that a list of all runs fits into a message: a character has at most four bytes.
+/// Shortens a text so that a list of all runs fits into a message: a character has at most four bytes.
 fn first_of(text: &str) -> String {
     text.chars().take(150).collect()
 }

@@ -1,4 +1,4 @@
-//! What a program asks of its hub.
+//! The program's requests to its hub.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Hub {
-    /// Begins a run and starts its local workers. The receiver gets the summary when the run is over.
+    /// Starts a run and its local workers. The receiver gets the summary when the run is over.
     ///
     /// # Errors
     /// [`StartRunError`] when the configuration cannot be run or another run is going on.
@@ -22,17 +22,16 @@ impl Hub {
         self.start_run(Task::Train(Box::new(request.into())), false).await
     }
 
-    /// Goes on with a run that was begun before, with the same bits as if it had never ended; otherwise as
-    /// [`train`](Self::train).
+    /// Resumes a run bit-identically, as if it had never ended; otherwise like [`train`](Self::train).
     ///
     /// # Errors
-    /// [`StartRunError`] when the run cannot go on or another run is going on.
+    /// [`StartRunError`] when the run cannot be resumed or another run is going on.
     #[doc(alias = "restore")]
     pub async fn resume(&self, saved: SavedRun) -> Result<oneshot::Receiver<Summary>, StartRunError> {
         self.start_run(Task::Resume(Box::new(saved)), false).await
     }
 
-    /// As [`train`](Self::train), but each iteration begins when [`step`](Self::step) asks for it.
+    /// Like [`train`](Self::train), but each iteration begins only when [`step`](Self::step) is called.
     pub(crate) async fn train_stepwise(
         &self,
         request: RunRequest,
@@ -40,13 +39,13 @@ impl Hub {
         self.start_run(Task::Train(Box::new(request)), true).await
     }
 
-    /// As [`resume`](Self::resume), but each iteration begins when [`step`](Self::step) asks for it.
+    /// Like [`resume`](Self::resume), but each iteration begins only when [`step`](Self::step) is called.
     pub(crate) async fn resume_stepwise(&self, saved: SavedRun) -> Result<oneshot::Receiver<Summary>, StartRunError> {
         self.start_run(Task::Resume(Box::new(saved)), true).await
     }
 
-    /// As [`train_stepwise`](Self::train_stepwise) or [`resume_stepwise`](Self::resume_stepwise), from what the workers of a
-    /// group sample or read.
+    /// Like [`train_stepwise`](Self::train_stepwise) or [`resume_stepwise`](Self::resume_stepwise), over what the workers of
+    /// a group sample or read.
     pub(crate) async fn train_over(
         &self,
         request: RunRequest,
@@ -57,7 +56,7 @@ impl Hub {
         self.start_run(task, true).await
     }
 
-    /// Executes an iteration of a run that begins them when it is asked to; none if the run is over.
+    /// Runs the next iteration of a stepwise run; `None` if the run is over.
     pub(crate) async fn step(&self) -> Option<IterationMetrics> {
         let (asker, answer) = oneshot::channel();
         // Without a hub there is no answer.
@@ -65,7 +64,7 @@ impl Hub {
         answer.await.ok()
     }
 
-    /// The policies of the run that goes on.
+    /// Returns the policies of the current run.
     pub(crate) async fn policy(&self) -> Option<PolicyCheckpoint> {
         let (asker, answer) = oneshot::channel();
         // Without a hub there is no answer.
@@ -73,20 +72,20 @@ impl Hub {
         answer.await.ok()
     }
 
-    /// Saves the run in its directory, as it is after its latest update, and waits until that is on the disk. It is saved
-    /// now and then in any case.
+    /// Saves the run after its latest update in its directory, and waits until the checkpoint is on disk. Periodic
+    /// checkpoints are written anyway.
     ///
     /// # Errors
-    /// [`CheckpointNowError`]. What was saved before is still there.
+    /// [`CheckpointNowError`]. Earlier checkpoints remain.
     #[doc(alias = "save_checkpoint")]
     pub async fn checkpoint(&self) -> Result<SavedCheckpoint, CheckpointNowError> {
         let (asker, answer) = oneshot::channel();
-        // Without a hub nobody answers.
+        // Without a hub there is no answer.
         let _ = self.events.send(Event::Checkpoint { asker: checkpoints::Asker::Program(asker) }).await;
         answer.await.unwrap_or(Err(CheckpointNowError::NoRun))
     }
 
-    /// Begins a run without a learner and starts its local workers: rows under fixed weights, handed over batch by batch.
+    /// Starts a run without a learner and its local workers: it samples with fixed weights and hands over batch by batch.
     ///
     /// ```no_run
     /// # async fn example(hub: &rollmesh::hub::Hub) -> Result<(), rollmesh::hub::StartRunError> {
@@ -108,24 +107,24 @@ impl Hub {
         Ok(Sampling { batches, summary })
     }
 
-    /// Sets weights in a run that [`sample`](Self::sample) began, and waits until all its workers act with them, for one
-    /// that is slow to say so until it leaves or is quarantined. An iteration that is going on ends with the weights that
-    /// it began with. The version is one above the latest.
+    /// Sets weights in a run that [`sample`](Self::sample) began, and waits until all its workers have applied them; it
+    /// stops waiting for a worker that disconnects or is quarantined. An iteration that is going on ends with the weights
+    /// that it began with. The new version is the latest one plus one.
     ///
     /// # Errors
     /// [`SyncError`] when there is no such run, or its policy has other tensors.
     #[doc(alias = "set_weights")]
     pub async fn sync_weights(&self, weights: Weights) -> Result<WeightsVersion, SyncError> {
         let (applied, answer) = oneshot::channel();
-        // Without a hub nobody answers.
+        // Without a hub there is no answer.
         let _ = self.events.send(Event::SyncWeights { weights, applied }).await;
         answer.await.unwrap_or(Err(SyncError::Ended))
     }
 
-    /// What workers have sent so far, and which processes the local ones are.
+    /// Returns what workers have sent so far, and the process ids of the local ones.
     pub async fn traffic(&self) -> Traffic {
         let (reply, answer) = oneshot::channel();
-        // Without a hub nobody answers.
+        // Without a hub there is no answer.
         let _ = self.events.send(Event::CountTraffic { reply }).await;
         answer.await.unwrap_or_default()
     }
@@ -139,58 +138,58 @@ impl Hub {
         answer.map(|()| summary).map_err(StartRunError)
     }
 
-    /// Prepares the end of the program: takes no more workers and begins no more runs, and drains the run that goes on. Its
-    /// leases have ten seconds to end; what they bring is committed, and learned from if the iteration becomes complete
-    /// by it. Returns when the run is over; its summary comes as always.
+    /// Prepares the program's exit: accepts no more workers and runs, and drains the current run. Its leases have ten
+    /// seconds to end; their fragments are committed, and learned from if they complete the iteration. Returns when the run
+    /// is over; its summary is delivered as usual.
     pub async fn drain(&self) {
         // Without a hub there is no run.
         let _ = self.begin_drain().await.await;
     }
 
-    /// As [`drain`](Self::drain); the receiver tells when the run is over.
+    /// Like [`drain`](Self::drain); the receiver resolves when the run is over.
     pub(crate) async fn begin_drain(&self) -> oneshot::Receiver<()> {
         let (drained, over) = oneshot::channel();
         let _ = self.events.send(Event::Drain { drained }).await;
         over
     }
 
-    /// Ends the run, if one is going on, after the update that is being computed if the run has a directory to go on from;
-    /// its summary comes as always.
+    /// Ends the current run, if there is one; a run with a directory ends after the update that is being computed, from
+    /// which it can be resumed. The summary is delivered as usual.
     pub async fn stop_run(&self) {
-        // A hub that is gone has no run.
+        // A hub that has stopped has no run.
         let _ = self.events.send(Event::StopRun).await;
     }
 
-    /// Says goodbye to everybody, ends the local workers and stops. What there was still to tell is returned, such as which runs
-    /// will not begin.
+    /// Says goodbye to all peers, ends the local workers and stops the hub. Returns the notices that have not been read, for
+    /// example about runs that will not begin.
     pub async fn shutdown(mut self) -> Vec<HubNotice> {
         let _ = self.events.send(Event::Shutdown).await;
-        // The actor ends its children first; whatever hangs is killed when it is dropped.
+        // The actor ends its children first; children that hang are killed when it is dropped.
         let _ = tokio::time::timeout(Duration::from_secs(5), &mut self.actor).await;
         std::iter::from_fn(|| self.take_notice()).collect()
     }
 }
 
-/// A run without a learner.
+/// The handle of a run without a learner.
 #[derive(Debug)]
 pub struct Sampling {
-    /// The fragments of all slots, in slot order, iteration after iteration. The run waits for whoever takes them, and
-    /// ends when nobody does.
+    /// The fragments of all slots, in slot order, one batch per iteration. The run waits for the receiver, and ends when it
+    /// is dropped.
     pub batches: mpsc::Receiver<Vec<SlotFragment>>,
-    /// What the run has come to, when it is over.
+    /// The run's summary, when it is over.
     pub summary: oneshot::Receiver<Summary>,
 }
 
-/// What workers cost.
+/// The workers' traffic and processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes that the hub got from workers: whole frames on the socket, whatever they say.
+    /// Bytes that the hub received from workers: whole frames on the socket, of any kind.
     pub received_bytes: u64,
-    /// The system's numbers of the local workers' processes.
+    /// Process ids of the local workers.
     pub worker_pids: Vec<u32>,
 }
 
-/// Why a run could not begin.
+/// Why a run could not be started.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct StartRunError(StartError);

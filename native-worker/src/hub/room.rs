@@ -1,5 +1,5 @@
-//! Room for messages that come in parts, over all connections. Whoever announces one reserves as much as it will take, and
-//! waits if that is not there; so whatever has begun can end.
+//! The memory budget for messages that come in parts, over all connections. A connection reserves the size that a message
+//! announces and waits if the budget is exhausted, so that every message that has begun can be completed.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use tokio::{
 
 use super::limits::{MAX_PARTIAL_BYTES, PARTIAL_PATIENCE, PARTIAL_RATE};
 
-/// All connections share it.
+/// The budget, shared by all connections.
 #[derive(Clone, Debug)]
 pub(super) struct Room {
     shared: Arc<Shared>,
@@ -23,11 +23,11 @@ pub(super) struct Room {
 #[derive(Debug)]
 struct Shared {
     bytes: usize,
-    /// A message that is not complete gives its room to one that waits after so long without any more of it, or if it came
-    /// slower than at [`PARTIAL_RATE`] for longer than that.
+    /// A message is overdue, and may be dropped in favour of a waiting one, after this long without any more of it, or if it
+    /// has been slower than [`PARTIAL_RATE`] for longer than that.
     patience: Duration,
     state: Mutex<State>,
-    /// Something was given back.
+    /// Notified when bytes are released.
     freed: Notify,
 }
 
@@ -35,25 +35,25 @@ struct Shared {
 struct State {
     taken: usize,
     next: u64,
-    /// Messages that are not complete, by the order in which they began.
+    /// Incomplete messages, in the order in which they began.
     coming: BTreeMap<u64, Coming>,
-    /// Bytes of messages that were given up, and whose connections have yet to go.
+    /// Bytes of dropped messages whose connections have not closed yet.
     leaving: BTreeMap<u64, usize>,
 }
 
 #[derive(Debug)]
 struct Coming {
     since: Instant,
-    /// Something of it has come.
+    /// When the latest part arrived.
     latest: Instant,
-    /// Reserved for it, and come of it.
+    /// Bytes reserved for the message, and bytes received.
     bytes: usize,
     come: usize,
-    /// Whoever sends it is to go.
+    /// Notified when the message is dropped: its connection has to close.
     revoked: Arc<Notify>,
 }
 
-/// Room for one message. Free again when dropped.
+/// The reservation for one message. Dropping it releases the bytes.
 #[derive(Debug)]
 pub(super) struct Reserved {
     room: Room,
@@ -75,14 +75,13 @@ impl Room {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nobody panics while holding it.
+        // No code panics while holding the lock.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for room for a message of so many bytes. While somebody waits, as many of those that have been coming for too long
-    /// are given up as it takes.
+    /// Waits for a reservation of this many bytes. While a caller waits, as many overdue messages are dropped as needed.
     pub(super) async fn reserve(&self, bytes: usize) -> Reserved {
-        // What is larger is refused as soon as it is looked at.
+        // A larger message is refused as soon as it is decoded.
         let bytes = bytes.min(self.shared.bytes);
         loop {
             let freed = self.shared.freed.notified();
@@ -100,7 +99,7 @@ impl Room {
         }
     }
 
-    /// Reserves; without room, when to try again if nothing is freed before.
+    /// Tries to reserve; on failure returns when to retry if no bytes are released before.
     fn try_reserve(&self, bytes: usize) -> Result<Reserved, Option<Instant>> {
         let mut state = self.state();
         if state.taken + bytes > self.shared.bytes {
@@ -125,8 +124,8 @@ impl Coming {
 }
 
 impl State {
-    /// Gives messages up that are overdue until there will be so many bytes more; says when the next one will be overdue, if that
-    /// is not enough.
+    /// Drops overdue messages until `wanted` more bytes will be released; if these are too few, returns when the next
+    /// message will be overdue.
     fn give_up(&mut self, wanted: usize, patience: Duration) -> Option<Instant> {
         while self.leaving.values().sum::<usize>() < wanted {
             let due = |(&number, coming): (&u64, &Coming)| (coming.due(patience), number);
@@ -135,7 +134,7 @@ impl State {
                 return Some(due);
             }
             if let Some(overdue) = self.coming.remove(&number) {
-                // Its room is free once its connection has gone.
+                // Its bytes are released once its connection has closed.
                 self.leaving.insert(number, overdue.bytes);
                 overdue.revoked.notify_one();
             }
@@ -145,7 +144,7 @@ impl State {
 }
 
 impl Reserved {
-    /// So much more of the message has come.
+    /// Records that this many more bytes of the message have arrived.
     pub(super) fn add(&self, bytes: usize) {
         if let Some(coming) = self.room.state().coming.get_mut(&self.number) {
             coming.come += bytes;
@@ -153,12 +152,12 @@ impl Reserved {
         }
     }
 
-    /// The message is complete: it takes its room until it is dropped, and is not given up any more.
+    /// Marks the message as complete: it keeps its reservation until it is dropped, and is never overdue.
     pub(super) fn complete(&self) {
         self.room.state().coming.remove(&self.number);
     }
 
-    /// Returns when the message is given up.
+    /// Returns when the message is dropped in favour of another one.
     pub(super) async fn revoked(&self) {
         self.revoked.notified().await;
     }
@@ -181,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// Long enough for whatever happens without waiting.
+    /// Long enough for anything that does not have to wait.
     const SHORT: Duration = Duration::from_millis(50);
     const LONG: Duration = Duration::from_secs(60);
 
@@ -201,7 +200,7 @@ mod tests {
         let (third, ()) = soon(async { tokio::join!(room.reserve(50), async { drop(second) }) }).await;
         must_wait(&room, 1).await;
         drop((first, third));
-        // More than there ever is can wait for all of it only.
+        // A message larger than the budget waits for all of it.
         assert_eq!(soon(room.reserve(usize::MAX)).await.bytes, 100);
     }
 
@@ -229,7 +228,7 @@ mod tests {
             coming.push(room.reserve(30).await);
         }
         tokio::time::sleep(2 * SHORT).await;
-        // Whoever waits looks again whenever something happens.
+        // Waiting callers retry whenever something changes.
         must_wait(&room, 20).await;
         let looks = [room.try_reserve(20), room.try_reserve(30)];
         assert!(looks.iter().all(Result::is_err));
@@ -248,7 +247,7 @@ mod tests {
         let coming = |latest, come| Coming { since, latest: since + latest, bytes: 0, come, revoked: Arc::default() };
         let due = |coming: &Coming| coming.due(patience) - since;
         assert_eq!(due(&coming(Duration::ZERO, 0)), patience);
-        // As fast as it has to be, and faster; then it stands still; then it only drips.
+        // Exactly at the required rate; faster; then stalled; then too slow.
         let rate = PARTIAL_RATE as usize;
         assert_eq!(due(&coming(5 * second, 5 * rate)), 7 * second);
         assert_eq!(due(&coming(second, 5 * rate)), 3 * second);

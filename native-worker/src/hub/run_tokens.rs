@@ -1,5 +1,5 @@
-//! The hub's own tokens, which a run's hub keeps in the run's directory, for its owner alone: workers that hold one
-//! reconnect after the hub was restarted.
+//! The hub's own tokens, kept in the run directory and readable by its owner only: workers that hold one reconnect after the
+//! hub was restarted.
 
 use std::{
     collections::BTreeMap,
@@ -14,17 +14,17 @@ use super::{
     token_file::{TokenFileError, role_name},
 };
 
-/// One token per role. Unlike the file of `--tokens` this one holds the tokens themselves, since the hub prints them.
+/// One token per role. Unlike the file of `--tokens`, this file holds the tokens themselves, since the hub prints them.
 #[derive(Debug, Default)]
 pub(super) struct RunTokens {
-    /// `None` if they end with the hub.
+    /// `None` if the tokens end with the hub.
     path: Option<PathBuf>,
     /// In hexadecimal digits, by the name of the role.
     tokens: BTreeMap<String, String>,
 }
 
 impl RunTokens {
-    /// Reads the file; without one there are no tokens yet.
+    /// Reads the file; if it does not exist, there are no tokens yet.
     ///
     /// # Errors
     /// [`TokenFileError`], also for a file that other users may read.
@@ -43,7 +43,7 @@ impl RunTokens {
         Ok(Self { path: Some(path.into()), tokens })
     }
 
-    /// The token of each role: those of the file, and new ones, which are in the file when this returns.
+    /// Returns the token of each role: from the file, or a new one, which has been saved when this returns.
     ///
     /// # Errors
     /// [`TokenFileError`].
@@ -63,7 +63,7 @@ impl RunTokens {
         Ok(tokens.try_into().expect("one token per role"))
     }
 
-    /// Puts another token in the place of the one of this id, or none: a later hub makes a new one. Other tokens stay.
+    /// Replaces the token with this id, or removes it so that a later hub creates a new one. Other tokens stay.
     pub(super) fn replace(&mut self, id: TokenId, by: Option<&Token>) {
         let is_it = |hex: &String| self.read(hex).is_ok_and(|token| TokenHash::of(&token).id() == id);
         let Some(role) = self.tokens.iter().find(|(_, hex)| is_it(hex)).map(|(role, _)| role.clone()) else { return };
@@ -71,7 +71,7 @@ impl RunTokens {
             Some(token) => self.tokens.insert(role, token.to_hex()),
             None => self.tokens.remove(&role),
         };
-        // A token that is revoked must not come back: without room for the file there is none.
+        // A revoked token must not come back: if the file cannot be written, it is deleted.
         if let (Err(_), Some(path)) = (self.save(), &self.path) {
             let _ = fs::remove_file(path);
         }

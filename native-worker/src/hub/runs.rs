@@ -1,4 +1,4 @@
-//! The life of a run: its beginning, who joins it, and its end.
+//! The life of a run: its start, its workers, and its end.
 
 use std::time::Duration;
 
@@ -13,25 +13,25 @@ use tokio::time::Instant;
 use super::{actor::Actor, audit::Record, checkpoints::CheckpointNowError, turns::Turns};
 use crate::train::{Run, RunEnd, RunPlace, StartError, Task};
 
-/// The leases of a run that drains have this long to end.
+/// Time for the leases of a draining run to end.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
-/// What is being made again at the end of a run has this long to be done.
+/// Time for pending audits to finish at the end of a run.
 const AUDIT_PATIENCE: Duration = Duration::from_secs(10);
-/// A run begins without the local workers that have not answered after this time, if any worker is able.
+/// Time to wait for local workers before a run begins without those that have not answered, if any worker is able.
 const JOIN_PATIENCE: Micros = Micros::from_secs(3);
 
-/// The update that a run's own worker is in the middle of has this long to end; there is none before the first batch.
+/// Returns how long to wait for the update that a run's own worker is computing; zero before the first batch.
 fn local_patience(run: &Run) -> Duration {
     if run.state.iteration() == 0 { Duration::ZERO } else { DRAIN_PATIENCE }
 }
 
 impl Actor {
-    /// Begins a run, under the next number unless it has one.
+    /// Starts a run, under the next number if `number` is `None`.
     pub(super) fn start_run(&mut self, number: Option<u32>, task: Task) -> Result<(), StartError> {
         if self.is_leaving { Err(StartError::HubGone) } else { self.begin_run(number, task) }
     }
 
-    /// As [`start_run`](Self::start_run), also for a hub that is about to end.
+    /// Like [`start_run`](Self::start_run), also for a hub that is about to stop.
     pub(super) fn begin_run(&mut self, number: Option<u32>, task: Task) -> Result<(), StartError> {
         if self.run.as_ref().is_some_and(|run| !run.is_over()) || self.update.is_some() {
             return Err(StartError::Busy);
@@ -46,13 +46,13 @@ impl Actor {
             clock: &|| self.now(),
         };
         let mut run = Run::new(place, task)?;
-        // Without randomness, which hubs do not start without, workers could foresee what is made again.
+        // The secret seeds the choice of audits: without it, workers could foresee which fragments are recomputed.
         let mut secret = [0; 8];
         let has_secret = getrandom::fill(&mut secret).is_ok();
         if has_secret && run.state.group.set_audits(self.distrust.audits, u64::from_le_bytes(secret)).is_err() {
             return Err(StartError::HubGone);
         }
-        // Nobody is needed where nothing is left to do.
+        // A run with nothing left to do needs no workers.
         let is_at_end = self.is_leaving || run.state.end_reached(self.now()).is_some();
         let workers = if is_at_end { 0 } else { run.worker_terms.num_workers as usize };
         let started = self.add_children_for(&run.worker_terms, workers)?;
@@ -80,11 +80,11 @@ impl Actor {
         Ok(())
     }
 
-    /// The first iteration waits for answers of as many workers as the run has local ones, so that they share its slots. Rows
-    /// do not depend on it. A run that goes on may have nothing left to do.
+    /// Begins the first iteration once as many workers have answered as the run has local ones, so that they share its
+    /// slots; rows do not depend on it. Ends a resumed run that has nothing left to do.
     pub(super) fn begin_first_iteration(&mut self) {
         let now = self.now();
-        // What is found decides whether it goes on at all.
+        // The result of the evaluation decides whether the run continues at all.
         if self.awaits_evaluation() {
             return;
         }
@@ -110,7 +110,7 @@ impl Actor {
         }
     }
 
-    /// Tells a worker what the run is and with which weights it goes on. It gets leases once it has answered that it is able.
+    /// Announces the run and its current weights to a worker. The worker gets leases once it has answered that it is able.
     pub(super) fn bring_into_run(&mut self, id: u32) {
         let now = self.now();
         let party = self.peers.get(&id).and_then(|peer| self.party_of(id, peer));
@@ -118,7 +118,7 @@ impl Actor {
         if run.is_over() || run.is_local() {
             return;
         }
-        // Both were made for others before, so they are not too large.
+        // Both have been sent to other workers before, so they are not too large.
         let _ = peer.link.send(&run.state.announcement());
         if let Ok(weights) = run.state.weights_frame() {
             peer.link.send_frame(weights);
@@ -132,13 +132,13 @@ impl Actor {
     }
 
     pub(super) fn end_run(&mut self, end: RunEnd) {
-        // What has been found by now is kept; what has not is not waited for.
+        // Takes the results that are available now; pending ones are not waited for.
         self.convict_liars();
         self.hear_evaluation();
         let now = self.now();
         let unaudited = self.num_unaudited();
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
-        // Whoever is in a hurry does not change what the run has come to.
+        // A stop request while the run is finishing does not change how it ended.
         let end = match (self.finishing.take(), end) {
             (Some((reached, _)), RunEnd::Stopped) => reached,
             (_, end) => end,
@@ -167,15 +167,15 @@ impl Actor {
         self.remember_run();
         self.refresh_dashboards();
         if let Some(done) = self.done.take() {
-            // Nobody waits for a run that the page started.
+            // A run that the page started has no waiting caller.
             let _ = done.send(summary);
         }
-        // Whoever waited may have gone.
+        // The callers may have dropped their receivers.
         self.drained.drain(..).for_each(|drained| _ = drained.send(()));
     }
 
-    /// Lets the leases of the run end, and then the run. What they bring is committed, and learned from if the iteration
-    /// becomes complete by it.
+    /// Drains the run: waits for its leases, then ends it. Their fragments are committed, and learned from if they complete
+    /// the iteration.
     pub(super) fn drain_run(&mut self) {
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over() && !run.state.is_draining()) else { return };
         run.drain();
@@ -190,7 +190,7 @@ impl Actor {
 
     /// Ends a run that has drained.
     pub(super) fn end_drained_run(&mut self) {
-        // A batch on its way is still learned from.
+        // A batch that is being consumed is still learned from.
         if self.update.is_none()
             && self.finishing.is_none()
             && self.run.as_ref().is_some_and(|run| run.state.is_drained())
@@ -199,21 +199,21 @@ impl Actor {
         }
     }
 
-    /// Ends a run that drains, whatever is still out.
+    /// Ends a draining run, even with leases outstanding.
     pub(super) fn end_drain(&mut self) {
         self.draining_until = None;
         let end = self.run.as_ref().and_then(|run| run.state.end_reached(self.now()));
         self.finish_run(end.unwrap_or(if self.is_stopping { RunEnd::Stopped } else { RunEnd::Drained }));
     }
 
-    /// Ends a run that has come to its end, as soon as it is known whether it is an honest one.
+    /// Ends a run that has reached its end, as soon as its audits are finished.
     pub(super) fn finish_run(&mut self, end: RunEnd) {
         if self.finishing.is_none() {
             self.finishing = Some((end, Instant::now() + AUDIT_PATIENCE));
         }
     }
 
-    /// Ends a run that has come to its end, if nothing of it is being made again any more, or that takes too long.
+    /// Ends a finished run if no audit or rollback is pending any more, or at the deadline.
     pub(super) fn end_finished_run(&mut self) {
         let Some((_, until)) = &self.finishing else { return };
         let in_doubt = self.num_unaudited() > 0 || self.roll_back_before.is_some();
@@ -224,28 +224,28 @@ impl Actor {
         }
     }
 
-    /// Fragments of the run that are being made again.
+    /// Returns the number of pending audits of the run.
     fn num_unaudited(&self) -> u64 {
         self.run.as_ref().map_or(0, |run| self.auditor.pending_of(run.state.number()))
     }
 
-    /// Ends a run whose batches nobody takes any more, also before the next one is there.
+    /// Ends a run whose batch receiver was dropped, without waiting for the next batch.
     pub(super) fn end_unwanted_run(&mut self) {
-        // A batch on its way to somebody finds out itself.
+        // A batch that is being handed over discovers this itself.
         if self.update.is_none() && self.run.as_ref().is_some_and(Run::is_unwanted) {
             self.end_run(RunEnd::Stopped);
         }
     }
 
-    /// Ends the run as somebody wishes: after the update that is being computed if the run can go on from there, but for
-    /// those who wish it twice.
+    /// Stops the run on request: after the update that is being computed if the run can be resumed from there, or at once on
+    /// a second request.
     pub(super) fn stop_run(&mut self) {
         let has_to_tell = self.run.as_ref().is_some_and(Run::has_ranks);
         let may_wait = !self.is_stopping && (self.update.is_some() || has_to_tell);
         self.run.iter().for_each(Run::interrupt);
         if may_wait && self.run.as_ref().is_some_and(|run| run.has_files() || run.is_local()) {
             self.is_stopping = true;
-            // What the run's own worker waits for may never come.
+            // The run's own worker may wait for something that never comes.
             if let Some(run) = self.run.as_ref().filter(|run| run.is_local()) {
                 self.draining_until = Some(Instant::now() + local_patience(run));
             }

@@ -1,4 +1,4 @@
-//! The one port: the page, and sockets at `/ws`.
+//! The one port: the page, and WebSockets at `/ws`.
 
 use std::{
     convert::Infallible,
@@ -51,15 +51,15 @@ use super::{
 };
 use crate::net::Io;
 
-/// What one read from a socket takes at most.
+/// Maximum size of one read from a socket in bytes.
 pub(super) const READ_BYTES: usize = 16 << 10;
-/// A listener that gives no connections, because there are no file descriptors left for example, is asked again after this.
+/// Delay before accepting again after the listener failed, for example for lack of file descriptors.
 const LISTEN_AGAIN: Duration = Duration::from_millis(100);
 
-/// What all connections share.
+/// State shared by all connections.
 pub(super) struct Shared {
     pub(super) tls: Option<TlsAcceptor>,
-    /// Names of the hub, besides its addresses.
+    /// Names of the hub, in addition to its addresses.
     pub(super) hosts: Vec<String>,
     pub(super) allow_origins: Vec<String>,
     pub(super) assets: Assets,
@@ -67,17 +67,17 @@ pub(super) struct Shared {
     pub(super) clients: Option<Arc<Clients>>,
     pub(super) gate: Arc<Gate>,
     pub(super) room: Room,
-    /// Where the sockets of workers and clients go.
+    /// The event loop for the sockets of workers and clients.
     pub(super) inside: Handle,
 }
 
 impl Shared {
-    /// Remembers something, if there is room: whoever floods the hub does not fill its memory with records.
+    /// Adds an audit record if the channel has room: a flood of connections must not fill the memory with records.
     fn remember(&self, record: Record) {
         let _ = self.events.try_send(Event::Remember(record));
     }
 
-    /// Remembers what somebody did, who has to pay for it with time.
+    /// Adds an audit record and charges its failure to the address.
     fn blame(&self, from: SocketAddr, record: Record) {
         self.gate.fail(from.ip());
         self.remember(record);
@@ -95,12 +95,12 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// One connection, until it is answered or has become a peer's socket, which has a task of its own.
+/// Serves one connection until its request is answered or it has become a peer's socket, which has a task of its own.
 async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>) {
-    // Small messages go out at once. A socket that refuses the option works all the same.
+    // Small messages are sent at once. A socket that refuses the option works all the same.
     let _ = stream.set_nodelay(true);
     let Ok(address) = stream.local_addr() else { return };
-    // Where that fails, whatever comes next does, too.
+    // If waiting fails, the next use of the socket fails, too.
     let speaks = async { _ = stream.readable().await };
     let Some(pass) = shared.gate.enter(from.ip(), speaks).await else {
         return shared.remember(Record::Limit { from, what: "waiting" });
@@ -146,7 +146,7 @@ async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>) {
     }
 }
 
-/// A connection that may ask for something.
+/// A connection that may send a request.
 struct Visit<'a> {
     shared: &'a Arc<Shared>,
     from: SocketAddr,
@@ -154,12 +154,12 @@ struct Visit<'a> {
     address: SocketAddr,
     meter: Meter,
     order: Order,
-    /// Goes to the socket, if it becomes one.
+    /// Passed on to the socket, if the connection becomes one.
     pass: Mutex<Option<Pass>>,
 }
 
 impl Visit<'_> {
-    /// Turns foreign requests away before anything else looks at them, and puts the usual headers on every answer.
+    /// Rejects foreign requests before anything else processes them, and adds the common headers to every answer.
     async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Infallible> {
         let Shared { hosts, allow_origins, tls, .. } = &**self.shared;
         let names = Names::new(self.address, tls.is_some(), hosts, allow_origins);
@@ -184,7 +184,7 @@ impl Visit<'_> {
             (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
         ];
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-            // One request each, so that nobody holds a place that is done.
+            // One request per connection, so that a finished one does not keep its place.
             answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         answer.headers_mut().insert(header::CONTENT_SECURITY_POLICY, content_security_policy(&names));
@@ -195,11 +195,11 @@ impl Visit<'_> {
     }
 
     fn pass(&self) -> MutexGuard<'_, Option<Pass>> {
-        // Nobody panics while holding it.
+        // No code panics while holding the lock.
         self.pass.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the connection a peer's socket.
+    /// Upgrades the connection to a peer's WebSocket.
     fn socket(&self, mut request: Request<Incoming>) -> Answer {
         let Some(key) = upgrade_key(request.headers()) else {
             return text(StatusCode::BAD_REQUEST, "This is for WebSockets, version 13.\n");
@@ -240,7 +240,7 @@ impl Visit<'_> {
     }
 }
 
-/// The answer to the key of a request for a WebSocket; none if it is not one.
+/// Returns the `Sec-WebSocket-Accept` value for an upgrade request; `None` if it is not one.
 fn upgrade_key(headers: &HeaderMap) -> Option<HeaderValue> {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let has = |name: HeaderName, wanted: &str| {
@@ -254,7 +254,7 @@ fn upgrade_key(headers: &HeaderMap) -> Option<HeaderValue> {
     is_request.then(|| HeaderValue::try_from(derive_accept_key(key.as_bytes())).ok()).flatten()
 }
 
-/// What the page may do: load its own files, run its own wasm and talk to its own hub.
+/// Returns the page's content security policy: it may load its own files, run its own wasm and talk to its own hub.
 fn content_security_policy(names: &Names) -> HeaderValue {
     let policy = format!(
         "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' data:; \
@@ -262,6 +262,6 @@ fn content_security_policy(names: &Names) -> HeaderValue {
          frame-ancestors 'none'",
         names.sockets().join(" ")
     );
-    // Made of hosts and constants; a policy that could not be sent must not become none.
+    // Consists of hosts and constants; should it be invalid nevertheless, the policy denies everything.
     HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'"))
 }

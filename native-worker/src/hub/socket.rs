@@ -1,4 +1,4 @@
-//! Frames of a peer that was let in: read until it goes, written as far as it takes them.
+//! The frames of an admitted peer: reading until it disconnects, writing as fast as it reads.
 
 use std::time::{Duration, Instant};
 
@@ -37,23 +37,23 @@ pub(super) fn close_frame(code: CloseReason) -> Frame {
     Frame::Close(Some(CloseFrame { code: (code as u16).into(), reason: Utf8Bytes::default() }))
 }
 
-/// What a peer may say before its next message is complete.
+/// What a peer may send before its next message is complete.
 pub(super) struct Hearing {
     pub(super) cap: usize,
     pub(super) meter: Meter,
-    /// Where what comes in parts has to find room.
+    /// The memory budget for messages that come in parts.
     pub(super) room: Room,
-    /// What the message takes that is coming in parts.
+    /// The reservation of the message that is arriving in parts.
     pub(super) reserved: Option<Reserved>,
 }
 
 impl Hearing {
-    /// The message before is complete.
+    /// Resets the meter after a complete message.
     pub(super) fn next(&self) {
         self.meter.allow(self.cap);
     }
 
-    /// Returns when the message that is coming in parts is given up.
+    /// Returns when the message that is arriving in parts is dropped.
     async fn revoked(&self) {
         match &self.reserved {
             Some(reserved) => reserved.revoked().await,
@@ -61,7 +61,8 @@ impl Hearing {
         }
     }
 
-    /// What the message takes that has just been complete, if it came in parts; others may come in between.
+    /// Takes the reservation of the message that has just been completed, if it came in parts; other messages may arrive in
+    /// between.
     fn take_reserved(&mut self, inbox: &Inbox) -> Option<Reserved> {
         let reserved = self.reserved.take_if(|_| !inbox.is_joining())?;
         reserved.complete();
@@ -69,7 +70,7 @@ impl Hearing {
     }
 }
 
-/// Passes a client's messages to its episodes until it goes; there is no more reading while they have no room.
+/// Forwards a client's messages to its episodes until it disconnects; reading pauses while they have no room.
 pub(super) async fn read_client(
     client: &mut Client,
     stream: &mut Stream,
@@ -92,7 +93,7 @@ pub(super) async fn read_client(
     }
 }
 
-/// Passes messages on until the peer goes; the channel's bound holds back who sends too fast.
+/// Forwards messages to the actor until the peer disconnects; the bounded channel applies back-pressure to fast senders.
 pub(super) async fn read(
     (peer, role): (u32, Role),
     stream: &mut Stream,
@@ -111,7 +112,7 @@ pub(super) async fn read(
             Ok(None) => {}
             Ok(Some(Message::Credit(credit))) => link.grant(credit.bytes),
             Ok(Some(Message::Goodbye(goodbye))) if role != Role::Worker => return wish(&goodbye),
-            // A worker's is the actor's affair, too: it may have a lease to finish.
+            // A worker's goodbye is for the actor, too: the worker may have a lease to finish.
             Ok(Some(message)) => {
                 let room = hearing.take_reserved(inbox);
                 if events.send(Event::Message { peer, message: Box::new(message), room }).await.is_err() {
@@ -126,7 +127,7 @@ pub(super) async fn read(
     }
 }
 
-/// What the next frame says, if that is complete; why the peer goes, if it does.
+/// Reads the next frame. Returns its message if that is complete, or why the connection ends.
 async fn next_message(
     stream: &mut Stream,
     inbox: &mut Inbox,
@@ -167,7 +168,7 @@ async fn next_message(
     inbox.handle_frame(&frame).map_err(Departure::from)
 }
 
-/// Bytes of a client's frame on the socket: its payload, a mask, and a header that is longer for longer frames.
+/// Returns the size of a client's frame on the socket: its payload, a mask, and a header that is longer for longer frames.
 fn socket_bytes(payload: usize) -> u64 {
     let header = match payload {
         ..126 => 2,
@@ -185,7 +186,7 @@ pub(super) async fn write(sink: &mut Sink, link: &PeerLink) -> Departure {
             _ = pings.tick() => deliver(sink, Frame::Ping(Vec::new().into())).await,
         };
         if let Err(reason) = sent {
-            // It would not take more words either.
+            // It would not accept a goodbye either.
             return Departure { last_words: Duration::ZERO, ..Departure::lost(reason) };
         }
         if link.why_closing().is_some() && link.queued_bytes() == 0 {

@@ -1,4 +1,4 @@
-//! How a hub comes to be.
+//! Starting a hub.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -32,7 +32,7 @@ use crate::{
 };
 
 impl Hub {
-    /// Listens, and serves workers and dashboards from now on.
+    /// Starts a hub: listens and serves workers and dashboards.
     ///
     /// # Errors
     /// [`HubError`], which says what to change.
@@ -41,8 +41,8 @@ impl Hub {
         Self::start_with(config, registry, launcher, WorkerSpec::default()).await
     }
 
-    /// [`start`](Self::start) with a launcher of one's own for local workers, instead of processes of the configured
-    /// program; and with what each of them needs, unless a run says otherwise.
+    /// Like [`start`](Self::start), with a custom launcher for local workers instead of processes of the configured program,
+    /// and with the resources that each worker needs unless a run says otherwise.
     ///
     /// # Errors
     /// [`HubError`], which says what to change.
@@ -69,7 +69,7 @@ impl Hub {
         let hosts = names(config.listen, hosts);
         let tls = tls.map(|tls| tls::Tls::open(&tls, config.listen, &hosts)).transpose()?;
         let fingerprint = tls.as_ref().map(|tls| tls.fingerprint);
-        // Before anything is written: another hub may be there, with the same files.
+        // Bind before anything is written: another hub may be running with the same files.
         let failed = |source| HubError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -143,7 +143,8 @@ impl Hub {
     }
 }
 
-/// The names of a hub: those that were given; where it listens on all addresses, the machine's if none was.
+/// Returns the hub's names: the configured ones, or the machine's name if there are none and the hub listens on all
+/// addresses.
 fn names(listen: SocketAddr, given: Vec<String>) -> Vec<String> {
     if !given.is_empty() || !listen.ip().is_unspecified() {
         return given;
@@ -152,7 +153,7 @@ fn names(listen: SocketAddr, given: Vec<String>) -> Vec<String> {
     machine.filter(|name| access::is_host(name)).into_iter().collect()
 }
 
-/// How workers on this machine reach the hub.
+/// Returns how workers on this machine reach the hub.
 fn way_here(address: SocketAddr, fingerprint: Option<Fingerprint>) -> Way {
     let host = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -167,11 +168,11 @@ fn way_here(address: SocketAddr, fingerprint: Option<Fingerprint>) -> Way {
     }
 }
 
-/// Says again and again what nobody should forget.
+/// Repeats a warning every minute while the hub is not encrypted.
 async fn warn_each_minute(address: SocketAddr, notices: mpsc::Sender<HubNotice>) {
     let mut minutes = tokio::time::interval(Duration::from_secs(60));
     let text = format!("{address} is not encrypted: whoever is on the way reads tokens and everything else");
-    // Until the hub is gone, and its notices with it.
+    // Ends with the hub, which drops the receiver.
     while !notices.is_closed() {
         minutes.tick().await;
         let _ = notices.try_send(HubNotice { level: 1, text: text.clone() });

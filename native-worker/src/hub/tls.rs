@@ -23,34 +23,34 @@ use crate::net::Fingerprint;
 /// How a hub encrypts.
 #[derive(Clone, Debug)]
 pub enum TlsConfig {
-    /// With a certificate from an authority: PEM files with its chain, the hub's own first, and with its key.
+    /// With a certificate from an authority: PEM files with its chain, the hub's own certificate first, and with its key.
     Files {
         /// The chain.
         cert: PathBuf,
         /// The key.
         key: PathBuf,
     },
-    /// With a certificate of its own making, kept in this directory; peers need its fingerprint.
+    /// With a self-signed certificate kept in this directory; peers need its fingerprint.
     SelfSigned(PathBuf),
 }
 
 /// Why a hub cannot encrypt.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file is not what it should be.
+    /// A file does not have the expected content.
     #[error("cannot use {path}: {what}")]
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
-    /// Key and certificate do not fit, for example.
+    /// The certificate cannot be used, for example because key and certificate do not match.
     #[error("this certificate cannot be used: {0}")]
     Unusable(String),
 }
 
-/// What encrypts connections.
+/// The TLS acceptor and its certificate's fingerprint.
 pub(super) struct Tls {
     pub(super) acceptor: TlsAcceptor,
     pub(super) fingerprint: Fingerprint,
@@ -60,7 +60,7 @@ const SELF_SIGNED_CERT: &str = "hub-cert.pem";
 const SELF_SIGNED_KEY: &str = "hub-key.pem";
 
 impl Tls {
-    /// Reads the certificate, or makes one for these names.
+    /// Reads the certificate, or creates one for these names.
     pub(super) fn open(config: &TlsConfig, listen: SocketAddr, names: &[String]) -> Result<Self, TlsError> {
         match config {
             TlsConfig::Files { cert, key } => Self::read(cert, key),
@@ -94,7 +94,7 @@ fn file(path: &Path, what: impl ToString) -> TlsError {
     TlsError::File { path: path.to_owned(), what: what.to_string() }
 }
 
-/// Makes a certificate that is good for this machine's names and lives as long as the files.
+/// Creates a certificate for this machine's names that is valid as long as the files exist.
 fn make(cert: &Path, key: &Path, listen: SocketAddr, names: &[String]) -> Result<(), TlsError> {
     let mut all = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     if !listen.ip().is_unspecified() {
@@ -110,7 +110,7 @@ fn make(cert: &Path, key: &Path, listen: SocketAddr, names: &[String]) -> Result
     private_file::write(cert, made.cert.pem().as_bytes()).map_err(|error| file(cert, error))
 }
 
-/// The host of `HOST` or `HOST:PORT`.
+/// Returns the host of `HOST` or `HOST:PORT`.
 fn host_of(name: &str) -> &str {
     let host = match name.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !host.ends_with(':') => host,

@@ -1,4 +1,4 @@
-//! Tokens that outlive the hub: a file of their hashes, which hub and command line write and the hub follows.
+//! Persistent tokens: a file of their hashes, which hub and command line write and the hub watches.
 
 use std::{
     fs, io,
@@ -11,39 +11,39 @@ use serde::{Deserialize, Serialize};
 
 use super::{limits::MAX_TOKENS, private_file, random_token};
 
-/// The second since 1970.
+/// Returns the current time in seconds since 1970.
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// The file. Whoever has read it cannot get in: it holds no tokens.
+/// The token file. Reading it does not give access, since it holds hashes only.
 #[derive(Debug)]
 pub(crate) struct TokenFile {
     path: PathBuf,
     rows: Vec<(TokenHash, TokenGrant)>,
-    /// When the file was changed that these rows are of, and its length.
+    /// Modification time and length of the file that these rows were read from.
     seen: Option<(SystemTime, u64)>,
 }
 
 /// Why tokens cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
-    /// The system says no.
+    /// The operating system reported an error.
     #[error("cannot use {0}: {1}")]
     Io(PathBuf, io::Error),
-    /// Others may read it, and so may others perhaps write it.
+    /// Other users may read the file, and perhaps write it.
     #[error("{0} is open to other users; chmod 600 makes it private")]
     Public(PathBuf),
-    /// It is no such file.
+    /// The file has another format.
     #[error("{0} is no file of tokens: {1}")]
     Format(PathBuf, String),
-    /// There are too many.
+    /// The maximum number of tokens is reached.
     #[error("there are {MAX_TOKENS} tokens already; revoke some")]
     Full,
-    /// There is no such token.
+    /// No token has this id.
     #[error("there is no token {0}; `rollmesh tokens list` names all")]
     Unknown(TokenId),
-    /// There is no randomness for a token.
+    /// The system's random number generator failed.
     #[error("the system has no randomness for a token: {0}")]
     Randomness(getrandom::Error),
 }
@@ -63,7 +63,7 @@ struct Row {
     expires: Option<u64>,
 }
 
-/// The name of a role on the command line and in files.
+/// Returns the name of a role on the command line and in files.
 pub(crate) const fn role_name(role: Role) -> &'static str {
     match role {
         Role::Viewer => "viewer",
@@ -73,13 +73,13 @@ pub(crate) const fn role_name(role: Role) -> &'static str {
     }
 }
 
-/// The role of this name.
+/// Returns the role with this name.
 pub(crate) fn role_of(name: &str) -> Option<Role> {
     Role::ALL.iter().copied().find(|role| role_name(*role) == name)
 }
 
 impl TokenFile {
-    /// Reads the file; without one there are no tokens yet.
+    /// Reads the file; if it does not exist, there are no tokens yet.
     ///
     /// # Errors
     /// [`TokenFileError`].
@@ -89,10 +89,10 @@ impl TokenFile {
         Ok(file)
     }
 
-    /// Reads the file again if it was changed; true if so.
+    /// Reads the file again if it has changed; returns whether it has.
     ///
     /// # Errors
-    /// [`TokenFileError`]; then the tokens are as before.
+    /// [`TokenFileError`]; the tokens stay as before.
     pub(crate) fn follow(&mut self) -> Result<bool, TokenFileError> {
         let found = self.find()?;
         if found == self.seen {
@@ -102,10 +102,10 @@ impl TokenFile {
         Ok(true)
     }
 
-    /// Reads the file, which was found with this time and length, or was not.
+    /// Reads the file, which has this modification time and length, or does not exist if `None`.
     fn read(&mut self, found: Option<(SystemTime, u64)>) -> Result<(), TokenFileError> {
         let failed = |error| TokenFileError::Io(self.path.clone(), error);
-        // Also if it cannot be read: it is complained about once.
+        // Recorded even if reading fails, so that the error is reported once.
         self.seen = found;
         if found.is_none() {
             self.rows.clear();
@@ -129,7 +129,7 @@ impl TokenFile {
         Ok(())
     }
 
-    /// When the file was changed, and its length; none without a file.
+    /// Returns the file's modification time and length; `None` if it does not exist.
     fn find(&self) -> Result<Option<(SystemTime, u64)>, TokenFileError> {
         let failed = |error| TokenFileError::Io(self.path.clone(), error);
         match fs::metadata(&self.path) {
@@ -143,10 +143,10 @@ impl TokenFile {
         &self.rows
     }
 
-    /// Makes a token that runs out after some seconds, or never.
+    /// Creates a token that expires after `seconds`, or never.
     ///
     /// # Errors
-    /// [`TokenFileError`]; then there is none.
+    /// [`TokenFileError`]; then no token was created.
     pub(crate) fn create(&mut self, role: Role, seconds: Option<u64>) -> Result<(Token, TokenGrant), TokenFileError> {
         self.change(|rows, now| {
             rows.retain(|(_, grant)| !grant.is_over(now));
@@ -160,7 +160,7 @@ impl TokenFile {
         })
     }
 
-    /// Makes a token invalid.
+    /// Revokes a token.
     ///
     /// # Errors
     /// [`TokenFileError`].
@@ -172,7 +172,7 @@ impl TokenFile {
         })
     }
 
-    /// Makes a token of the same role and remaining life, and lets the old one run out after some seconds.
+    /// Creates a token with the same role and remaining lifetime; the old one expires after `seconds`.
     ///
     /// # Errors
     /// [`TokenFileError`].
@@ -183,7 +183,7 @@ impl TokenFile {
             let (role, left) = (old.role, old.expires.map(|expires| expires.saturating_sub(now)));
             let end = now.saturating_add(seconds);
             old.expires = Some(old.expires.map_or(end, |expires| expires.min(end)));
-            // Saved together with the new one.
+            // Both are saved together.
             let token = random_token().map_err(TokenFileError::Randomness)?;
             let grant = TokenGrant { role, child: None, expires: left.map(|left| now.saturating_add(left)) };
             rows.push((TokenHash::of(&token), grant));
@@ -191,7 +191,7 @@ impl TokenFile {
         })
     }
 
-    /// Changes what the file holds now, with nobody in between. After an error the file is as before, and so are the tokens.
+    /// Changes the file's current content under a lock. After an error the file and the tokens in memory are as before.
     fn change<T>(
         &mut self,
         change: impl FnOnce(&mut Vec<(TokenHash, TokenGrant)>, u64) -> Result<T, TokenFileError>,

@@ -1,4 +1,4 @@
-//! What operators do with tokens.
+//! Operators' token management.
 
 use rollmesh_core::protocol::{
     Kind, Message, Role, TokenAction, TokenHash, TokenId,
@@ -14,7 +14,7 @@ impl Actor {
         self.remember(&Record::Command { peer, kind: Kind::ManageTokens, done: answer.is_ok() });
         let answer = answer.unwrap_or_else(|error| Message::Reply(Reply { request, error, run: 0 }));
         self.answer_operator(peer, &answer);
-        // Whoever came with a token that is no longer valid goes at once, the operator among them.
+        // Peers with a token that is no longer valid are expelled at once, including the operator itself.
         self.expel_invalid();
     }
 
@@ -46,7 +46,7 @@ impl Actor {
 
     fn token_rows(&self, request: u32) -> TokenRows {
         let mut rows = TokenRows { request, ..TokenRows::default() };
-        // Those of local workers come and go with them.
+        // Tokens of local workers are not listed: they start and end with them.
         for (hash, grant) in self.tokens.table().iter().filter(|(_, grant)| grant.child.is_none()) {
             let id = hash.id();
             rows.ids.push(id.0);

@@ -1,4 +1,4 @@
-//! Runs whose iterations a program asks for, one at a time.
+//! Stepwise runs: a program asks for their iterations one at a time.
 
 use tokio::sync::oneshot;
 
@@ -8,10 +8,10 @@ use crate::train::IterationMetrics;
 /// When the iterations of a run begin.
 #[derive(Debug, Default)]
 pub(super) enum Turns {
-    /// By themselves.
+    /// One after the other, without being asked for.
     #[default]
     Free,
-    /// Each when the program asks for it, which waits here for what comes of it.
+    /// Each when the program asks for it; the sender delivers the iteration's metrics.
     Asked(Option<oneshot::Sender<IterationMetrics>>),
 }
 
@@ -24,7 +24,7 @@ impl Turns {
         !matches!(self, Self::Asked(None))
     }
 
-    /// An iteration is over.
+    /// Delivers the metrics of an iteration that is over.
     pub(super) fn tell(&mut self, metrics: IterationMetrics) {
         if let Self::Asked(asker) = self
             && let Some(asker) = asker.take()
@@ -36,12 +36,12 @@ impl Turns {
 }
 
 impl Actor {
-    /// True while the run is one whose iterations a program asks for.
+    /// True while the current run is stepwise.
     pub(super) fn has_stepwise_run(&self) -> bool {
         matches!(self.turns, Turns::Asked(_)) && self.run.as_ref().is_some_and(|run| !run.is_over())
     }
 
-    /// The program asks for the next iteration. It gets no answer if its run is over.
+    /// Handles the program's request for the next iteration. It gets no answer if its run is over.
     pub(super) fn take_turn(&mut self, asker: oneshot::Sender<IterationMetrics>) {
         if !self.has_stepwise_run() {
             return;

@@ -1,4 +1,4 @@
-//! A worker's process, held to what it was granted. It does so itself, when it starts: no code runs between fork and exec.
+//! Confining a worker's process to its grant. The process does it itself when it starts: no code runs between fork and exec.
 
 #[cfg(unix)]
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-/// The environment variable by which programs find their GPUs.
+/// The environment variable that lists a program's visible GPUs.
 pub(super) const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
 /// What a launcher tells a worker's process of its grant.
@@ -20,7 +20,7 @@ pub(crate) struct ConfineFlags {
     memory_limit: Option<u64>,
 }
 
-/// What a process is held to.
+/// The limits of a process.
 pub(crate) struct Confinement<'a> {
     pub(crate) cpus: &'a [u32],
     pub(crate) gpus: Option<&'a [String]>,
@@ -28,12 +28,12 @@ pub(crate) struct Confinement<'a> {
 }
 
 impl Confinement<'_> {
-    /// The same for a process that is told otherwise than by its arguments.
+    /// Returns the limits as flags, for a process that gets them in another way than by its arguments.
     pub(crate) fn flags(&self) -> ConfineFlags {
         ConfineFlags { only_cpus: self.cpus.to_vec(), memory_limit: self.memory }
     }
 
-    /// Arguments of the worker's process.
+    /// Returns the limits as arguments of the worker's process.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let mut arguments = Vec::new();
         if !self.cpus.is_empty() {
@@ -46,14 +46,14 @@ impl Confinement<'_> {
         arguments
     }
 
-    /// Environment variables of the worker's process.
+    /// Returns the limits as environment variables of the worker's process.
     pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
         let mut variables = Vec::new();
         if let Some(gpus) = self.gpus {
             variables.push((VISIBLE_DEVICES, gpus.join(",")));
         }
         if self.memory.is_some() {
-            // The allocator sets a GiB of addresses aside, which must not count as data before it is used.
+            // The allocator reserves a GiB of addresses, which must not count as data before it is used.
             variables.push(("MIMALLOC_ARENA_EAGER_COMMIT", "0".into()));
         }
         variables
@@ -61,7 +61,7 @@ impl Confinement<'_> {
 }
 
 impl ConfineFlags {
-    /// Holds this process to them: threads that are started from now on, and what they allocate.
+    /// Applies the limits to this process: to threads started from now on, and to its memory.
     pub(crate) fn apply(&self) -> Result<(), String> {
         #[cfg(target_os = "linux")]
         if !self.only_cpus.is_empty() {
@@ -80,7 +80,7 @@ impl ConfineFlags {
     }
 }
 
-/// From here on, asking for more data than that fails in this process.
+/// Limits the data memory of this process: further allocations fail.
 #[cfg(unix)]
 pub(crate) fn limit_memory(bytes: u64) -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

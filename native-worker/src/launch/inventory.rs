@@ -1,4 +1,4 @@
-//! What there is, and who has been granted how much of it.
+//! The resources of a machine, and what has been granted of them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +7,7 @@ use std::{
 
 use super::{LaunchError, WorkerSpec};
 
-/// What a machine has for workers. Copies share one account: what one grants is not free in the others.
+/// The resources for workers. Clones share one account: what one grants is not free in the others.
 #[derive(Clone, Debug)]
 pub struct Inventory {
     shared: Arc<Mutex<Stock>>,
@@ -19,11 +19,11 @@ struct Stock {
     gpus: Amounts<String>,
     memory: u64,
     memory_left: u64,
-    /// All, and how many are left.
+    /// Total and free amount by name.
     resources: BTreeMap<String, (u32, u32)>,
 }
 
-/// Things that can be told apart.
+/// Distinguishable items.
 #[derive(Clone, Debug)]
 struct Amounts<T> {
     all: usize,
@@ -46,7 +46,7 @@ impl<T: Ord + Clone> Amounts<T> {
         short(what, wanted.into(), self.free.len() as u64, self.all as u64)
     }
 
-    /// The first ones, as many as there are.
+    /// Takes the first items, at most as many as there are.
     fn take(&mut self, wanted: u32) -> Vec<T> {
         let taken: Vec<T> = self.free.iter().take(wanted as usize).cloned().collect();
         taken.iter().for_each(|one| _ = self.free.remove(one));
@@ -59,15 +59,15 @@ fn short(what: &'static str, wanted: u64, free: u64, all: u64) -> Result<(), Lau
 }
 
 impl Inventory {
-    /// These CPUs, by the system's numbers, as much memory as anybody asks for, and nothing else.
+    /// Creates an inventory of these CPUs, by the operating system's numbers, with unlimited memory, and nothing else.
     #[must_use]
     pub fn new(cpus: impl IntoIterator<Item = u32>) -> Self {
         let stock = Stock { cpus: Amounts::new(cpus), memory: u64::MAX, memory_left: u64::MAX, ..Stock::default() };
         Self { shared: Arc::new(Mutex::new(stock)) }
     }
 
-    /// What this process may use of this machine: its CPUs, its memory, and the GPUs that `CUDA_VISIBLE_DEVICES` names, else
-    /// those whose devices are there. Numbered CPUs need Linux; elsewhere there are none to be granted.
+    /// Returns the inventory of what this process may use of this machine: its CPUs, its memory, and the GPUs in
+    /// `CUDA_VISIBLE_DEVICES`, else all with device files. Numbered CPUs need Linux; elsewhere there are none to grant.
     ///
     /// The whole process has one account of it: what one group's workers have is not free for those of another.
     #[must_use]
@@ -83,19 +83,19 @@ impl Inventory {
         MACHINE.get_or_init(take_stock).clone()
     }
 
-    /// Sets the GPUs, as `CUDA_VISIBLE_DEVICES` names them. This has an account of its own then.
+    /// Sets the GPUs, as in `CUDA_VISIBLE_DEVICES`. The result has an account of its own.
     #[must_use]
     pub fn with_gpus<T: Into<String>>(self, gpus: impl IntoIterator<Item = T>) -> Self {
         self.with(|stock| stock.gpus = Amounts::new(gpus.into_iter().map(Into::into)))
     }
 
-    /// Sets the bytes of memory. This has an account of its own then.
+    /// Sets the bytes of memory. The result has an account of its own.
     #[must_use]
     pub fn with_memory(self, bytes: u64) -> Self {
         self.with(|stock| (stock.memory, stock.memory_left) = (bytes, bytes))
     }
 
-    /// Declares a resource: licences, simulators, whatever workers have to share. This has an account of its own then.
+    /// Declares a resource that workers share: licences, simulators and the like. The result has an account of its own.
     #[must_use]
     pub fn with_resource(self, name: impl Into<String>, amount: u32) -> Self {
         self.with(|stock| _ = stock.resources.insert(name.into(), (amount, amount)))
@@ -110,7 +110,7 @@ impl Inventory {
     /// Reserves what a worker needs, until the grant is dropped.
     ///
     /// # Errors
-    /// [`LaunchError`], which says what there is too little of. Nothing is reserved then.
+    /// [`LaunchError`], which says what is short. Nothing is reserved then.
     pub fn grant(&self, spec: &WorkerSpec) -> Result<Grant, LaunchError> {
         let mut stock = self.stock();
         stock.check(spec)?;
@@ -127,7 +127,7 @@ impl Inventory {
     }
 
     fn stock(&self) -> MutexGuard<'_, Stock> {
-        // Nobody panics while holding it.
+        // No code panics while holding the lock.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -157,7 +157,7 @@ impl Stock {
     }
 }
 
-/// What a worker was granted. Free again when dropped.
+/// The resources granted to a worker. Dropping it releases them.
 #[derive(Debug)]
 pub struct Grant {
     inventory: Inventory,
@@ -167,19 +167,19 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// The CPUs that are its own; empty for all.
+    /// Returns the exclusive CPUs; empty for all.
     #[must_use]
     pub fn cpus(&self) -> &[u32] {
         &self.cpus
     }
 
-    /// The GPUs that it sees; none for all.
+    /// Returns the visible GPUs; `None` for all.
     #[must_use]
     pub fn gpus(&self) -> Option<&[String]> {
         self.gpus.as_deref()
     }
 
-    /// The most bytes that it may take.
+    /// Returns the memory limit in bytes.
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
         self.spec.memory
@@ -223,12 +223,12 @@ fn own_gpus() -> Vec<String> {
     numbers.iter().map(u32::to_string).collect()
 }
 
-/// The machine's memory, or what this process's container may have of it. None where nobody says.
+/// Returns the machine's memory, or the limit of this process's container; `None` if unknown.
 fn memory_limit() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    // Control groups of the second and the first version; "max" is no limit.
+    // Control groups v2 and v1; "max" is no limit.
     let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     let of_groups = limits.iter().filter_map(|path| std::fs::read_to_string(path).ok()?.trim().parse().ok());
     of_groups.chain(kilobytes?.checked_mul(1024)).min()
@@ -255,7 +255,7 @@ mod tests {
         assert!(matches!(error, LaunchError::Short { what: "bytes of memory", wanted: 41, free: 40, .. }), "{error}");
         let error = inventory.grant(&WorkerSpec { gpus: Some(2), ..worker(1) }).unwrap_err();
         assert!(matches!(error, LaunchError::Short { what: "GPUs", wanted: 2, free: 1, all: 2 }), "{error}");
-        // What was refused has taken nothing.
+        // The refused request has taken nothing.
         let second = inventory.grant(&WorkerSpec { gpus: Some(1), memory: Some(40), ..worker(1) }).unwrap();
         assert_eq!((second.cpus(), second.gpus()), (&[4][..], Some(&["GPU-b".to_owned()][..])));
         drop(first);
@@ -281,7 +281,7 @@ mod tests {
         let inventory = Inventory::new([]);
         let grants: Vec<Grant> = (0..100).map(|_| inventory.grant(&WorkerSpec::default()).unwrap()).collect();
         assert!(grants.iter().all(|grant| grant.cpus().is_empty() && grant.gpus().is_none()));
-        // None at all are another wish than all.
+        // No GPUs is different from all GPUs.
         let none = inventory.grant(&WorkerSpec { gpus: Some(0), ..WorkerSpec::default() }).unwrap();
         assert_eq!(none.gpus(), Some(&[][..]));
     }

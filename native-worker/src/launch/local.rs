@@ -1,4 +1,4 @@
-//! Workers as processes of this machine.
+//! Workers as processes on this machine.
 
 use std::{
     fs, io,
@@ -16,15 +16,15 @@ use tokio::{
 use super::{Confinement, Grant, Inventory, LaunchError, LaunchOrder, LaunchedEnd, LaunchedWorker, Launcher};
 use crate::hub::TOKEN_VARIABLE;
 
-/// A process that was killed is gone within this time, or nobody waits for it.
+/// How long to wait for a killed process.
 const KILLED: Duration = Duration::from_secs(3);
 
-/// Starts workers as child processes: this program again, or another one that begins with
+/// Starts workers as child processes: the current executable, or another program that begins with
 /// [`main_with`](crate::main_with).
 ///
-/// A process is held to what its specification says: CPUs by its affinity, GPUs by `CUDA_VISIBLE_DEVICES`, memory by the
-/// system's limit for data. It has a process group of its own, and a pipe that closes with this process, however that ends:
-/// no worker outlives it.
+/// A process is confined to its specification: CPUs by affinity, GPUs by `CUDA_VISIBLE_DEVICES`, memory by the system's data
+/// limit. It has a process group of its own, and a pipe that closes when this process ends in any way: no worker outlives
+/// it.
 #[derive(Clone, Debug)]
 pub struct LocalLauncher {
     program: PathBuf,
@@ -32,19 +32,19 @@ pub struct LocalLauncher {
 }
 
 impl LocalLauncher {
-    /// Starts `program worker …`, with what this process may use of the machine.
+    /// Creates a launcher that starts `program worker …`, with the resources that this process may use.
     #[must_use]
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self { program: program.into(), inventory: Inventory::of_machine() }
     }
 
-    /// Sets what there is to grant.
+    /// Sets the inventory.
     #[must_use]
     pub fn with_inventory(self, inventory: Inventory) -> Self {
         Self { inventory, ..self }
     }
 
-    /// What there is to grant.
+    /// Returns the inventory.
     #[must_use]
     pub fn inventory(&self) -> &Inventory {
         &self.inventory
@@ -56,7 +56,7 @@ impl Launcher for LocalLauncher {
         let grant = self.inventory.grant(order.spec)?;
         let confinement = Confinement { cpus: grant.cpus(), gpus: grant.gpus(), memory: grant.memory() };
         let mut command = Command::new(&self.program);
-        // Ctrl-C in the hub's terminal is for the hub, which tells its children.
+        // Ctrl-C in the hub's terminal must only reach the hub, which stops its children.
         #[cfg(unix)]
         command.process_group(0);
         command
@@ -65,9 +65,9 @@ impl Launcher for LocalLauncher {
             .args(["--name", &format!("local-{}", order.number), "--until-stdin-closes"])
             .args(confinement.arguments())
             .envs(order.environs)
-            // After what the user says, so that nobody sees the GPU of another one.
+            // Set after the user's variables, so that they cannot give a worker another one's GPU.
             .envs(confinement.variables())
-            // What may run on this machine was said on this process's command line.
+            // What may run on this machine was set on this process's command line.
             .envs(crate::envs::python::child_environs())
             .env(TOKEN_VARIABLE, order.token.to_hex())
             .stdin(Stdio::piped())
@@ -77,7 +77,7 @@ impl Launcher for LocalLauncher {
         let oom_kills = oom_kills();
         let mut child =
             command.spawn().map_err(|source| LaunchError::Program { program: self.program.clone(), source })?;
-        // Taken out, since waiting for the child would close it: the child takes that for the end of the hub.
+        // Taken out, since waiting for the child would close it, which the child takes for the end of the hub.
         let stdin = child.stdin.take();
         Ok(Box::new(LocalWorker { child, _stdin: stdin, is_killed: false, oom_kills, _grant: grant }))
     }
@@ -99,7 +99,7 @@ impl LaunchedWorker for LocalWorker {
 
     fn kill(&mut self) {
         self.is_killed = true;
-        // It may have ended by itself.
+        // It may have exited already.
         let _ = self.child.start_kill();
     }
 
@@ -121,8 +121,8 @@ impl LaunchedWorker for LocalWorker {
     }
 }
 
-/// How a process ended that this one did not kill. The system may have run out of memory during its life: then that is why a
-/// SIGKILL came, and what ran in the process took the memory.
+/// Returns how a process ended that this one did not kill. If the system ran out of memory during its life, that explains a
+/// SIGKILL, and the process itself had used the memory.
 fn end_of(status: ExitStatus, was_out_of_memory: bool) -> LaunchedEnd {
     #[cfg(unix)]
     if was_out_of_memory && std::os::unix::process::ExitStatusExt::signal(&status) == Some(9) {
@@ -131,7 +131,7 @@ fn end_of(status: ExitStatus, was_out_of_memory: bool) -> LaunchedEnd {
     LaunchedEnd::from(status)
 }
 
-/// Returns how many processes the system has killed for lack of memory, of all limits; `None` where it does not say so.
+/// Returns how many processes the system has killed for lack of memory, under any limit; `None` if it does not count them.
 fn oom_kills() -> Option<u64> {
     let counters = fs::read_to_string("/proc/vmstat").ok()?;
     counters.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok())

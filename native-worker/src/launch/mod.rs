@@ -1,9 +1,9 @@
-//! Starting and ending workers: what one needs, what there is, and who grants it.
+//! Starting and ending workers: their resource needs, the machine's resources, and grants.
 //!
-//! A [`Launcher`] starts a worker that joins a hub, from a [`WorkerSpec`] that says what it needs. [`LocalLauncher`]
-//! starts processes of this machine and keeps an [`Inventory`]: what it cannot grant is a typed error, before anything is
-//! started. A hub starts, replaces and dismisses all its local workers through one launcher. Not here: when a worker is
-//! to be started or replaced.
+//! A [`Launcher`] starts a worker that joins a hub, from a [`WorkerSpec`] with its needs. [`LocalLauncher`] starts processes
+//! on this machine and keeps an [`Inventory`]: what it cannot grant is a typed error before anything is started. A hub
+//! starts, replaces and dismisses all its local workers through one launcher. Not here: when a worker is started or
+//! replaced.
 //!
 //! ```
 //! use rollmesh::launch::{Inventory, LaunchError, WorkerSpec};
@@ -46,56 +46,56 @@ pub use rollmesh_core::worker::{BadAmount, WorkerSpec};
 #[cfg(unix)]
 pub(crate) use stdio::take_stdio;
 
-/// Starts workers, wherever it likes.
+/// Starts workers in a place of its choice.
 ///
-/// Another one than [`LocalLauncher`] asks a cluster's scheduler, and starts there what [`LocalLauncher`] starts here:
-/// `rollmesh worker` with the [way](LaunchOrder::way) and `--name NAME`, with the token in the environment variable `ROLLMESH_TOKEN`.
+/// A launcher for a cluster asks the scheduler to run what [`LocalLauncher`] runs here: `rollmesh worker` with the
+/// [way](LaunchOrder::way) and `--name NAME`, with the token in the environment variable `ROLLMESH_TOKEN`.
 pub trait Launcher: Send + Sync + fmt::Debug {
     /// Starts a worker. It is called from within a tokio runtime and does not wait for the worker to join.
     ///
     /// # Errors
-    /// [`LaunchError`]; nothing has been started then.
+    /// [`LaunchError`]; then nothing was started.
     fn launch(&self, order: &LaunchOrder<'_>) -> Result<Box<dyn LaunchedWorker>, LaunchError>;
 }
 
-/// A worker to be started.
+/// Describes a worker to start.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchOrder<'a> {
-    /// Its number, counted up by who orders.
+    /// Its number, assigned by the caller.
     pub number: u32,
-    /// How it reaches the hub that it joins: arguments of `worker`, `--hub` and its address among them.
+    /// How it reaches its hub: arguments of `worker`, including `--hub` and the address.
     pub way: &'a [String],
-    /// What lets it in. A secret: no place for it on a command line.
+    /// Its token. A secret, which must not be put on a command line.
     pub token: &'a Token,
-    /// What it needs.
+    /// The resources that it needs.
     pub spec: &'a WorkerSpec,
-    /// Environment variables besides those that every worker has.
+    /// Environment variables in addition to those of every worker.
     pub environs: &'a BTreeMap<String, String>,
 }
 
-/// A worker that was started. What it was granted is free again when this is dropped, which ends it if it has not ended.
+/// A started worker. Dropping it ends the worker, if it has not ended, and releases its grant.
 pub trait LaunchedWorker: Send {
-    /// Its process, if it is one of this machine.
+    /// Returns its process id, if it runs on this machine.
     fn pid(&self) -> Option<u32>;
 
-    /// Ends it at once, without its help.
+    /// Ends it at once, without its cooperation.
     fn kill(&mut self);
 
-    /// Waits for its end, and says how it ended. May be dropped and called again.
+    /// Waits for its end, and returns how it ended. The future may be dropped and requested again.
     fn ended(&mut self) -> Pin<Box<dyn Future<Output = LaunchedEnd> + Send + '_>>;
 }
 
 /// How a worker has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchedEnd {
-    /// In a few words.
+    /// A short description.
     pub status: String,
-    /// By a fault of what ran in it, such as an abort: neither as it was told, nor killed from outside.
+    /// True after a fault inside the worker, such as an abort: neither on request, nor killed from outside.
     pub is_crash: bool,
 }
 
 impl LaunchedEnd {
-    /// As it was told, or killed from outside.
+    /// Returns the end of a worker that exited on request, or was killed from outside.
     #[must_use]
     pub fn plain(status: impl Into<String>) -> Self {
         Self { status: status.into(), is_crash: false }
@@ -118,19 +118,19 @@ impl From<ExitStatus> for LaunchedEnd {
 /// Why a worker could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// More of something than is free.
+    /// More than is free was requested.
     #[error("a worker needs {wanted} {what}, of which {free} of {all} are free; start fewer workers or ask for less")]
     Short {
-        /// What there is too little of: `CPUs`, `GPUs` or `bytes of memory`.
+        /// What is short: `CPUs`, `GPUs` or `bytes of memory`.
         what: &'static str,
         /// How much the worker needs.
         wanted: u64,
-        /// How much nobody has been granted.
+        /// How much is free.
         free: u64,
-        /// How much there is.
+        /// How much there is in total.
         all: u64,
     },
-    /// More of a declared resource than is free.
+    /// More of a declared resource than is free was requested.
     #[error(
         "a worker needs {wanted} of the resource '{name}', of which {free} of {all} are free; start fewer workers or \
          declare more"
@@ -140,42 +140,42 @@ pub enum LaunchError {
         name: String,
         /// How much the worker needs.
         wanted: u32,
-        /// How much nobody has been granted.
+        /// How much is free.
         free: u32,
         /// How much was declared.
         all: u32,
     },
-    /// A resource that nobody has declared.
+    /// The resource was not declared.
     #[error("a worker needs the resource '{name}', and there is none of that name; declared are: {known}")]
     UnknownResource {
         /// Its name.
         name: String,
-        /// Those that there are.
+        /// The declared resources.
         known: String,
     },
-    /// This system has no such thing.
+    /// The operating system does not support this.
     #[error("{what} need {needs}; leave them out of the worker's specification")]
     Unsupported {
-        /// What was asked for.
+        /// What was requested.
         what: &'static str,
         /// What it needs.
         needs: &'static str,
     },
-    /// The program does not start.
+    /// The program cannot be started.
     #[error("{} cannot be started as a worker: {source}", program.display())]
     Program {
         /// The program.
         program: PathBuf,
-        /// What the system says.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Something else, in the launcher's words.
+    /// Another error, with the launcher's message.
     #[error("{0}")]
     Failed(String),
 }
 
 impl LaunchError {
-    /// True if the worker asked for what cannot be granted; another specification would help.
+    /// True if the request cannot be granted; another specification would help.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         !matches!(self, Self::Program { .. } | Self::Failed(_))

@@ -1,4 +1,4 @@
-//! Standard input and output of processes that are spoken to by them.
+//! Standard input and output of processes that use them for a protocol.
 
 use std::{fs::File, io};
 
@@ -7,10 +7,10 @@ use rustix::{
     stdio::{dup2_stdin, dup2_stdout},
 };
 
-/// What this process hears, and where it answers. An environment in it gets neither: for it, standard input is empty, and
-/// standard output goes where standard error goes.
+/// Returns this process's original standard input and output, for the protocol. An environment in the process gets neither:
+/// its standard input is empty, and its standard output goes to standard error.
 pub(crate) fn take_stdio() -> io::Result<(File, File)> {
-    // Above the three that every program knows, and closed in programs that the environment starts.
+    // Above the three standard descriptors, and closed in the environment's child processes.
     let heard = fcntl_dupfd_cloexec(io::stdin(), 3)?;
     let said = fcntl_dupfd_cloexec(io::stdout(), 3)?;
     dup2_stdin(File::open("/dev/null")?)?;

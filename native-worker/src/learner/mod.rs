@@ -1,4 +1,4 @@
-//! The learner, [`rollmesh_learner`], and the thread that it has in this process.
+//! The learner, [`rollmesh_learner`], and its thread in this process.
 
 #[cfg(test)]
 #[path = "../../../learner/src/test_support.rs"]

@@ -1,4 +1,4 @@
-//! The policies of a run that learn, on a thread of their own, so that an update never holds up a socket.
+//! The learning policies of a run, on a thread of their own, so that an update never blocks a socket.
 
 use std::{
     any::Any,
@@ -14,20 +14,20 @@ use super::{LearnError, Learned, Learners, Results};
 
 type UpdateResult = Result<Learned, LearnError>;
 
-/// A handle to the thread of the policies that learn. When it is dropped, the thread finishes what it was asked for and ends.
+/// A handle to the learner's thread. Dropping it ends the thread after its pending jobs.
 #[derive(Debug)]
 pub(crate) struct LearnerThread<L = Learners> {
     jobs: mpsc::UnboundedSender<Job<L>>,
 }
 
-/// Something for the learner to do; false if nothing may be built on it afterwards.
+/// A job for the learner; returns false if the learner must not be used afterwards.
 type Job<L> = Box<dyn FnOnce(&mut L) -> bool + Send>;
 
 impl<L: Send + 'static> LearnerThread<L> {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system refuses a thread.
     pub(crate) fn spawn(mut learners: L) -> io::Result<Self> {
         let (jobs, mut queue) = mpsc::unbounded_channel::<Job<L>>();
         thread::Builder::new().name("learner".into()).spawn(move || {
@@ -40,8 +40,8 @@ impl<L: Send + 'static> LearnerThread<L> {
         Ok(Self { jobs })
     }
 
-    /// Has the learner do something after all that it was asked before; [`LearnError::Panicked`] if it panicked, and no answer
-    /// ever after.
+    /// Runs a job on the learner after all earlier ones. Returns [`LearnError::Panicked`] if it panicked; later jobs get no
+    /// answer.
     pub(crate) fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut L) -> Result<T, LearnError> + Send + 'static,
@@ -49,9 +49,9 @@ impl<L: Send + 'static> LearnerThread<L> {
         let (reply, result) = oneshot::channel();
         let job = move |learners: &mut L| {
             let result = catch_unwind(AssertUnwindSafe(|| work(learners)));
-            // After half an update nothing may be built on the learner.
+            // After an incomplete update the learner must not be used.
             let is_sound = result.is_ok();
-            // Whoever asked may have lost interest.
+            // The receiver may be dropped.
             let _ = reply.send(result.unwrap_or_else(|panic| Err(LearnError::Panicked(message(&*panic)))));
             is_sound
         };
@@ -62,12 +62,12 @@ impl<L: Send + 'static> LearnerThread<L> {
 }
 
 impl LearnerThread {
-    /// Hands over a train batch at once and gives the future of its update. Updates happen in the order of these calls, whether
-    /// their futures are awaited or not. `results` are for callbacks.
+    /// Submits a train batch at once and returns the future of its update. Updates happen in the order of these calls,
+    /// whether their futures are awaited or not. `results` is passed to callbacks.
     ///
     /// # Errors
-    /// The future gives what [`Learners::learn`] gives; [`LearnError::Panicked`] if it panicked, and [`LearnError::Gone`] ever
-    /// after.
+    /// The future returns the errors of [`Learners::learn`]; [`LearnError::Panicked`] if it panicked, and
+    /// [`LearnError::Gone`] afterwards.
     pub(crate) fn submit(
         &self,
         batch: MultiAgentBatch,
@@ -77,7 +77,7 @@ impl LearnerThread {
         async { result.await.unwrap_or(Err(LearnError::Gone)) }
     }
 
-    /// What the learner has besides its weights, after all updates that were submitted. No answer if it is gone.
+    /// Returns the learner's state besides its weights, after all submitted updates. No answer if the thread has ended.
     pub(crate) fn state(&self) -> oneshot::Receiver<Result<Vec<u8>, LearnError>> {
         self.ask(Learners::state)
     }

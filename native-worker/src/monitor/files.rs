@@ -24,7 +24,7 @@ impl Files {
         Ok(Self { dir: dir.to_owned(), worker_index })
     }
 
-    /// The highest number of this worker's recordings, 0 if there are none. What was left half written is removed.
+    /// Returns the highest number of this worker's recordings, 0 if there are none. Removes unfinished files.
     pub(super) fn latest(&self) -> Result<u64, MonitorError> {
         let mut latest = 0;
         for entry in fs::read_dir(&self.dir).map_err(failed(&self.dir))? {
@@ -38,12 +38,12 @@ impl Files {
         Ok(latest)
     }
 
-    /// Where an episode's GIF is.
+    /// Returns the path of an episode's GIF.
     pub(super) fn film(&self, episode: u64) -> PathBuf {
         self.dir.join(self.name(episode))
     }
 
-    /// Writes an episode. The GIF appears whole or not at all, and before the line that names it.
+    /// Writes an episode. The GIF appears atomically, and before the line that names it.
     pub(super) fn write(&self, film: Film, mut stats: EpisodeStats) -> Result<(), MonitorError> {
         (stats.frames, stats.cut) = (film.frames(), film.cut());
         if film.frames() > 0 {
@@ -51,7 +51,7 @@ impl Files {
             let unfinished = self.dir.join(self.name(stats.episode) + UNFINISHED);
             let written = film.encode().map_err(io::Error::other).and_then(|bytes| fs::write(&unfinished, bytes));
             written.and_then(|()| fs::rename(&unfinished, &path)).map_err(|source| {
-                // What is half written must not take the room that is missing.
+                // An unfinished file must not use up scarce disk space.
                 let _ = fs::remove_file(&unfinished);
                 MonitorError::Io { path, source }
             })?;
@@ -65,14 +65,14 @@ impl Files {
         format!("episode-{}-{episode}.gif", self.worker_index)
     }
 
-    /// Number of the episode in the name of a file, if it is one of this worker's.
+    /// Returns the episode's number in a file name, if the file is one of this worker's.
     fn number(&self, name: &str) -> Option<u64> {
         let (worker, episode) = name.strip_prefix("episode-")?.strip_suffix(".gif")?.split_once('-')?;
         if worker.parse() == Ok(self.worker_index) { episode.parse().ok() } else { None }
     }
 }
 
-/// One write per line, so that lines of several workers do not mix.
+/// Appends a line with a single write, so that lines of several workers do not mix.
 fn add_line(path: &Path, stats: &EpisodeStats) -> io::Result<()> {
     let mut line = serde_json::to_vec(stats)?;
     line.push(b'\n');

@@ -1,31 +1,31 @@
-//! The pictures of an episode on their way into a GIF.
+//! Encoding the pictures of an episode as a GIF.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
 use rollmesh_core::env::{Frame, render::Colour};
 use serde::{Deserialize, Serialize};
 
-/// Hundredths of a second that a picture is shown: 33 in a second. Browsers slow down what is faster than 50.
+/// How long a picture is shown, in hundredths of a second: 33 per second. Browsers slow down rates above 50.
 const DELAY: u16 = 3;
 /// Bytes of a picture in a GIF besides its compressed pixels.
 const FRAME_BYTES: usize = 20;
 /// Bytes of everything else: header, the largest palette, repetition, end.
 const FILE_BYTES: usize = 13 + 3 * MAX_COLOURS + 20;
 const MAX_COLOURS: usize = 256;
-/// Colours whose nearest one is remembered once the palette is full.
+/// Maximum number of cached colours whose nearest palette entry is known once the palette is full.
 const MAX_REMEMBERED: usize = 1 << 16;
 
 /// Why the end of a recording is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cut {
-    /// It has as many pictures as it may have.
+    /// The maximum number of pictures was reached.
     MaxFrames,
-    /// It has as many bytes as it may have.
+    /// The maximum number of bytes was reached.
     MaxBytes,
 }
 
-/// Compressed as they come: of each picture only the rectangle in which it differs from the one before.
+/// Compresses pictures as they arrive: of each picture only the rectangle in which it differs from the one before.
 #[derive(Debug)]
 pub(super) struct Film {
     max_frames: usize,
@@ -34,7 +34,7 @@ pub(super) struct Film {
     palette: Palette,
     /// The latest picture, each pixel as an index of the palette.
     shown: Vec<u8>,
-    /// Memory for the next one.
+    /// Buffer for the next one.
     next: Vec<u8>,
     frames: Vec<gif::Frame<'static>>,
     bytes: usize,
@@ -60,12 +60,12 @@ impl Film {
         self.frames.len()
     }
 
-    /// Why no more pictures are taken.
+    /// Returns why no more pictures are accepted, if so.
     pub(super) fn cut(&self) -> Option<Cut> {
         self.cut
     }
 
-    /// Adds a picture, unless there is no more room. The error is the size that it should have and that it has.
+    /// Adds a picture, unless a limit was reached. The error contains the expected and the actual size.
     pub(super) fn add(&mut self, frame: &Frame) -> Result<(), ([u32; 2], [u32; 2])> {
         let found = [frame.width(), frame.height()];
         let size = found.map(|side| u16::try_from(side).unwrap_or(0));
@@ -96,7 +96,7 @@ impl Film {
         Ok(())
     }
 
-    /// The file.
+    /// Returns the GIF file.
     pub(super) fn encode(&self) -> Result<Vec<u8>, gif::EncodingError> {
         let [width, height] = self.size;
         let palette = self.palette.colours.as_flattened();
@@ -109,7 +109,7 @@ impl Film {
     }
 }
 
-/// The colours of a film, in order of appearance: so indices stay what they are when more come.
+/// The colours of a film in order of appearance, so that indices do not change when colours are added.
 #[derive(Debug, Default)]
 struct Palette {
     colours: Vec<Colour>,
@@ -122,7 +122,7 @@ impl Palette {
         let mut last = None;
         indices.clear();
         indices.extend(pixels.iter().map(|colour| match last {
-            // Neighbours are mostly alike.
+            // Neighbouring pixels mostly have the same colour.
             Some((same, index)) if same == colour => index,
             _ => {
                 let index = self.index(*colour);
@@ -132,7 +132,7 @@ impl Palette {
         }));
     }
 
-    /// The colour's index, or that of the nearest one once there are as many as a GIF can have.
+    /// Returns the colour's index, or that of the nearest colour once the palette is full.
     fn index(&mut self, colour: Colour) -> u8 {
         if let Some(index) = self.known.get(&colour) {
             return *index;
@@ -158,7 +158,7 @@ fn distance(a: Colour, b: Colour) -> u32 {
     a.iter().zip(b).map(|(a, b)| u32::from(a.abs_diff(b)).pow(2)).sum()
 }
 
-/// A rectangle of pixels, without its right and bottom edge.
+/// A rectangle of pixels, excluding its right and bottom edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Area {
     left: u16,
@@ -168,8 +168,8 @@ struct Area {
 }
 
 impl Area {
-    /// The smallest that holds all changes between two pictures of a width; a single pixel if there are none, since
-    /// time passes nevertheless.
+    /// Returns the smallest rectangle with all changes between two pictures of a width; a single pixel if there are none,
+    /// since a frame is needed for its duration.
     fn of_changes(before: &[u8], after: &[u8], width: u16) -> Self {
         let wide = usize::from(width).max(1);
         let mut area: Option<Self> = None;
@@ -186,7 +186,7 @@ impl Area {
         area.unwrap_or(Self { left: 0, top: 0, right: 1, bottom: 1 })
     }
 
-    /// The part of a picture of a width, compressed, to be drawn over what is there.
+    /// Compresses this part of a picture of a width, to be drawn over the previous picture.
     fn encode(self, indices: &[u8], width: u16) -> gif::Frame<'static> {
         let rows = indices.chunks_exact(usize::from(width).max(1)).take(self.bottom.into()).skip(self.top.into());
         let part: Vec<u8> =

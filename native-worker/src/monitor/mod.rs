@@ -1,8 +1,8 @@
-//! Episodes recorded to be looked at: a GIF for each, and a line of statistics.
+//! Recording episodes: a GIF for each, and a line of statistics.
 //!
-//! A [`Monitor`] writes into a directory, `monitor_path` in a worker's settings. It is given a picture after every
-//! step, and the episode's metrics at its end. Which episodes it takes, its [`Schedule`] says; for the others no
-//! picture need be drawn. Several workers may share a directory, if their indices differ.
+//! A [`Monitor`] writes into a directory, `monitor_path` in a worker's settings. It gets a picture after every step, and the
+//! episode's metrics at its end. Its [`Schedule`] determines which episodes it records; the others need no pictures. Several
+//! workers may share a directory, if their indices differ.
 //!
 //! ```
 //! use rollmesh::monitor::{EpisodeStats, Monitor, MonitorOptions};
@@ -55,9 +55,9 @@ pub struct MonitorOptions {
     pub worker_index: u32,
     /// Which episodes are recorded.
     pub schedule: Schedule,
-    /// The most pictures of an episode. There are about 33 in a second.
+    /// Maximum number of pictures of an episode. There are about 33 per second.
     pub max_frames: usize,
-    /// The most bytes of an episode's GIF. As many are held in memory for each episode that is being recorded.
+    /// Maximum size of an episode's GIF in bytes; also the memory for each episode that is being recorded.
     pub max_bytes: usize,
 }
 
@@ -68,7 +68,7 @@ impl Default for MonitorOptions {
     }
 }
 
-/// A line of `stats.jsonl`: what became of a recorded episode.
+/// A line of `stats.jsonl`: the statistics of a recorded episode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpisodeStats {
     /// Index of the worker.
@@ -77,17 +77,17 @@ pub struct EpisodeStats {
     pub episode: u64,
     /// Index of the sub-environment.
     pub env: usize,
-    /// Env steps; none if the recording was stopped before the episode's end.
+    /// Env steps; `None` if the recording was stopped before the episode's end.
     pub length: Option<u32>,
-    /// Sum of the raw rewards of all agents; none if that is no finite number, or before the episode's end.
+    /// Sum of the raw rewards of all agents; `None` if it is not finite, or before the episode's end.
     pub episode_return: Option<f64>,
-    /// The GIF, in the same directory; none if there was nothing to be seen.
+    /// The GIF, in the same directory; `None` if there were no pictures.
     pub file: Option<String>,
-    /// Its pictures.
+    /// Number of pictures.
     pub frames: usize,
     /// Why its end is missing, if it is.
     pub cut: Option<Cut>,
-    /// The episode came to its end.
+    /// True if the episode was recorded to its end.
     pub complete: bool,
     /// Why the episode was lost, if it was.
     pub faulty: Option<String>,
@@ -96,18 +96,18 @@ pub struct EpisodeStats {
 /// Why an episode cannot be recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum MonitorError {
-    /// The system says no.
+    /// The operating system reported an error.
     #[error("cannot write {path}: {source}")]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A picture of another size than the first one, or without pixels.
+    /// A picture has another size than the first one, or no pixels.
     #[error("cannot add a picture of {} x {} pixels to {path}: its pictures have {} x {}", found[0], found[1], wanted[0], wanted[1])]
     FrameSize {
-        /// The file that it was for.
+        /// The GIF it was for.
         path: PathBuf,
         /// Width and height of the first picture, 0 if there is none.
         wanted: [u32; 2],
@@ -118,18 +118,18 @@ pub enum MonitorError {
 
 /// Records episodes.
 ///
-/// Whatever is open when it is dropped is finished as by [`stop`](Self::stop), without a word about errors.
+/// Dropping it finishes open episodes like [`stop`](Self::stop), ignoring errors.
 #[derive(Debug)]
 pub struct Monitor {
     files: Files,
     options: MonitorOptions,
-    /// Number of the episode that began last.
+    /// Number of the latest episode.
     begun: u64,
-    /// The episode of each sub-environment.
+    /// The open episode of each sub-environment.
     open: BTreeMap<usize, Episode>,
 }
 
-/// An episode that goes on.
+/// An open episode.
 #[derive(Debug)]
 struct Episode {
     number: u64,
@@ -138,8 +138,8 @@ struct Episode {
 }
 
 impl Monitor {
-    /// Records into a directory, which is made if need be. Episodes are counted on from those that this worker has
-    /// recorded there before, so that none is overwritten.
+    /// Creates a monitor that records into a directory, which is created if needed. Episode numbers continue after those
+    /// that this worker has recorded there before, so that none is overwritten.
     ///
     /// # Errors
     /// [`MonitorError::Io`].
@@ -149,13 +149,13 @@ impl Monitor {
         Ok(Self { files, options, begun, open: BTreeMap::new() })
     }
 
-    /// True if pictures of this sub-environment's episode are wanted.
+    /// True if pictures of this sub-environment's episode are needed.
     #[must_use]
     pub fn records(&mut self, env: usize) -> bool {
         self.film(env).1.is_some_and(|film| film.cut().is_none())
     }
 
-    /// Adds a picture to the episode of a sub-environment, unless that is not recorded.
+    /// Adds a picture to the episode of a sub-environment, unless it is not recorded.
     ///
     /// # Errors
     /// [`MonitorError::FrameSize`].
@@ -165,10 +165,10 @@ impl Monitor {
         added.map_err(|(wanted, found)| MonitorError::FrameSize { path: self.files.film(number), wanted, found })
     }
 
-    /// Ends the episode of the sub-environment that the metrics name: its files are written, if it is recorded.
+    /// Ends the episode of the sub-environment in the metrics, and writes its files if it is recorded.
     ///
     /// # Errors
-    /// [`MonitorError::Io`]. The episode is then lost, the next one is not.
+    /// [`MonitorError::Io`]. Then this episode is lost, but not the next one.
     pub fn end(&mut self, metrics: &RolloutMetrics) -> Result<(), MonitorError> {
         // An episode without any picture counts, too.
         self.film(metrics.env);
@@ -183,11 +183,10 @@ impl Monitor {
         self.files.write(film, stats)
     }
 
-    /// Writes the episodes that have not come to their end as far as they have come, and marks them. Does nothing the
-    /// second time.
+    /// Writes unfinished episodes as far as they were recorded, and marks them. Idempotent.
     ///
     /// # Errors
-    /// [`MonitorError::Io`], the first one; the other episodes are written nevertheless.
+    /// The first [`MonitorError::Io`]; the other episodes are written nevertheless.
     pub fn stop(&mut self) -> Result<(), MonitorError> {
         let mut result = Ok(());
         for (env, Episode { number, film }) in core::mem::take(&mut self.open) {
@@ -199,7 +198,7 @@ impl Monitor {
         result
     }
 
-    /// Number and film of the episode of a sub-environment, which begins if there is none.
+    /// Returns the number and film of a sub-environment's episode, which begins if there is none.
     fn film(&mut self, env: usize) -> (u64, Option<&mut Film>) {
         let episode = self.open.entry(env).or_insert_with(|| {
             self.begun += 1;
@@ -210,7 +209,7 @@ impl Monitor {
         (episode.number, episode.film.as_mut())
     }
 
-    /// What is known of an episode before its end.
+    /// Returns the statistics of an episode before its end.
     fn stats(&self, episode: u64, env: usize) -> EpisodeStats {
         EpisodeStats {
             worker: self.options.worker_index,
@@ -227,13 +226,13 @@ impl Monitor {
     }
 }
 
-/// The first episode of an evaluation's first sub-environment.
+/// A GIF of the first episode of an evaluation's first sub-environment.
 pub(crate) struct EpisodeGif {
     /// The file.
     pub(crate) gif: Vec<u8>,
-    /// As many as a [`Monitor`] would take.
+    /// Number of pictures, limited as in a [`Monitor`].
     pub(crate) pictures: usize,
-    /// Steps of the episode, as far as it was played.
+    /// Number of steps of the episode that were played.
     pub(crate) steps: usize,
 }
 
@@ -258,7 +257,7 @@ impl EpisodeGif {
 
 impl Drop for Monitor {
     fn drop(&mut self) {
-        // Nobody is there to hear of an error.
+        // An error cannot be reported here.
         let _ = self.stop();
     }
 }

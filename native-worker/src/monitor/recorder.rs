@@ -1,4 +1,4 @@
-//! A monitor between a worker and its environments.
+//! Callbacks that connect a monitor to a worker.
 
 use std::path::PathBuf;
 
@@ -9,9 +9,10 @@ use rollmesh_core::{
 
 use super::{Monitor, MonitorError, MonitorOptions};
 
-/// Callbacks that record a worker's episodes: their pictures after every step, and what became of them.
+/// Callbacks that record a worker's episodes: pictures after every step, and statistics at the end.
 ///
-/// The directory is made when the first episode begins. Environments without a picture get their line of statistics.
+/// The directory is created when the first episode begins. Episodes of environments without pictures get a line of
+/// statistics only.
 #[derive(Debug)]
 pub struct Recorder {
     directory: PathBuf,
@@ -20,13 +21,13 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Records into a directory.
+    /// Creates a recorder to a directory.
     #[must_use]
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into(), monitor: None, frame: Frame::new() }
     }
 
-    /// Adds the picture of the hook's sub-environment, if it is wanted and there is one.
+    /// Adds the picture of the hook's sub-environment, if it is needed and available.
     fn draw(&mut self, hook: &mut EpisodeHook<'_>) -> Result<(), MonitorError> {
         let monitor = match &mut self.monitor {
             Some(monitor) => monitor,

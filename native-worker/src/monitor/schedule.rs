@@ -1,4 +1,4 @@
-//! Which episodes are recorded.
+//! The schedule of recorded episodes.
 
 /// Which episodes are recorded, by their numbers from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub enum Schedule {
 }
 
 impl Schedule {
-    /// True for the number of an episode that is recorded.
+    /// True if the episode with this number is recorded.
     #[must_use]
     pub fn includes(self, episode: u64) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Recordings read again.
+//! Tests that read recordings back.
 
 use std::{
     collections::BTreeSet,
@@ -29,7 +29,7 @@ fn names(dir: &TempDir) -> Vec<String> {
     names.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// The pictures of a GIF as a viewer shows them.
+/// Returns the pictures of a GIF as a viewer shows them.
 fn pictures(path: &Path) -> Vec<Vec<u8>> {
     let mut options = gif::DecodeOptions::new();
     options.set_color_output(gif::ColorOutput::Indexed);
@@ -51,7 +51,7 @@ fn pictures(path: &Path) -> Vec<Vec<u8>> {
     pictures
 }
 
-/// A picture with something at a place.
+/// Returns a picture with an object at a place.
 fn picture(size: u32, place: u32) -> Frame {
     let mut frame = Frame::new();
     let mut canvas = Canvas::new(&mut frame, [size, size], [9; 3]);
@@ -84,7 +84,7 @@ fn an_episode_of_cart_pole_comes_back_picture_by_picture() {
     assert_eq!(names(&dir), ["episode-3-1.gif", "stats.jsonl"]);
     let path = dir.path().join("episode-3-1.gif");
     assert!(pictures(&path) == drawn, "the pictures differ");
-    // Much less than a picture of its own each.
+    // Much less than separate pictures.
     let bytes = fs::metadata(path).unwrap().len();
     assert!(bytes < 1_500 * drawn.len() as u64, "{bytes} for {}", drawn.len());
     let expected = EpisodeStats {
@@ -130,7 +130,7 @@ fn sub_environments_do_not_mix_and_episodes_are_counted_as_they_begin() {
         (0..8).for_each(|env| monitor.frame(env, &picture(10, place + env as u32)).unwrap());
     }
     (0..8).rev().for_each(|env| monitor.end(&metrics(env, 4)).unwrap());
-    // The ninth episode is of no interest.
+    // The ninth episode is not recorded.
     monitor.frame(0, &picture(10, 0)).unwrap();
     monitor.end(&metrics(0, 1)).unwrap();
     assert_eq!(names(&dir), ["episode-0-1.gif", "episode-0-8.gif", "stats.jsonl"]);
@@ -221,7 +221,7 @@ fn errors_name_the_file() {
         error,
         format!("cannot add a picture of 11 x 11 pixels to {}: its pictures have 10 x 10", path.display())
     );
-    // Nothing can be moved to where a directory lies, and the next episode is none the worse for it.
+    // A directory blocks the file's name; the next episode is not affected.
     fs::create_dir(&path).unwrap();
     let error = monitor.end(&metrics(0, 1)).unwrap_err().to_string();
     assert!(error.starts_with(&format!("cannot write {}: ", path.display())), "{error}");

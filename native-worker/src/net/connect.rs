@@ -1,4 +1,4 @@
-//! The way to a hub.
+//! Connecting to a hub.
 
 use std::{io, net::IpAddr, time::Duration};
 
@@ -16,30 +16,30 @@ use tokio_tungstenite::{
 
 use super::{Io, Trust};
 
-/// Bytes that one read of the socket may bring. All are written with zeros before each: more would be for nothing.
+/// Size of a socket read in bytes. The buffer is zeroed before each read, so a larger one would cost more.
 const READ_BYTES: usize = 64 << 10;
 
-/// A hub answers a connection within this time.
+/// Timeout of a connection attempt.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 
 /// A socket to a hub.
 pub(crate) type HubSocket = WebSocketStream<Box<dyn Io>>;
 
-/// Whether a text is the address of a hub: `ws://HOST:PORT` or `wss://HOST:PORT`.
+/// Checks that a text is the address of a hub: `ws://HOST:PORT` or `wss://HOST:PORT`.
 pub(crate) fn is_hub_url(text: &str) -> Result<String, String> {
     parse(text).map(|_| text.to_owned())
 }
 
-/// Why there is no connection to a hub.
+/// Why a connection to a hub failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
-    /// Its certificate is not believed: another attempt would fail in the same way.
+    /// Its certificate is not trusted: another attempt would fail in the same way.
     #[error(
         "no TLS: invalid peer certificate: UnknownIssuer; give its fingerprint, which the hub prints, with \
          --tls-fingerprint, or its authority with --tls-ca"
     )]
     UnknownIssuer,
-    /// What went wrong, for people; another attempt may succeed.
+    /// The reason, for users; another attempt may succeed.
     #[error("{0}")]
     Failed(String),
 }
@@ -50,10 +50,10 @@ impl From<String> for ConnectError {
     }
 }
 
-/// Connects to a hub; the token is the caller's to show, after this.
+/// Connects to a hub; the caller authenticates afterwards.
 ///
 /// # Errors
-/// [`ConnectError`], for people.
+/// [`ConnectError`], with a message for users.
 pub(crate) async fn connect(hub: &str, trust: &Trust) -> Result<HubSocket, ConnectError> {
     match timeout(CONNECT_DEADLINE, open(hub, trust)).await {
         Ok(opened) => opened,
@@ -61,11 +61,11 @@ pub(crate) async fn connect(hub: &str, trust: &Trust) -> Result<HubSocket, Conne
     }
 }
 
-/// Why a TLS handshake failed.
+/// Converts the error of a TLS handshake.
 fn tls_failure(error: &io::Error) -> ConnectError {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match inner {
-        // The second is that of an authority with a known one's name.
+        // `BadSignature` results from an authority with the name of a known one.
         Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
             ConnectError::UnknownIssuer
         }
@@ -80,7 +80,7 @@ struct Address {
     is_encrypted: bool,
 }
 
-/// The endpoint behind the address that people write.
+/// Parses the address that users write.
 fn parse(hub: &str) -> Result<Address, String> {
     let expected = || "expected ws://HOST:PORT or wss://HOST:PORT".to_owned();
     let url = hub.trim_end_matches('/');
@@ -105,10 +105,10 @@ fn is_this_machine(host: &str) -> bool {
 }
 
 impl Trust {
-    /// Finds mistakes that no attempt would mend.
+    /// Checks for mistakes that would make every attempt fail.
     ///
     /// # Errors
-    /// What is wrong, for people.
+    /// The mistake, as a message for users.
     pub(crate) fn check(&self, hub: &str) -> Result<(), String> {
         let Address { host, is_encrypted, .. } = parse(hub)?;
         if is_encrypted {
@@ -125,7 +125,7 @@ async fn open(hub: &str, trust: &Trust) -> Result<HubSocket, ConnectError> {
     trust.check(hub)?;
     let Address { uri, host, port, is_encrypted } = parse(hub)?;
     let stream = TcpStream::connect((&*host, port)).await.map_err(|error| error.to_string())?;
-    // Small messages go out at once. A socket that refuses the option works all the same.
+    // Small messages are sent at once. A socket that refuses the option works all the same.
     let _ = stream.set_nodelay(true);
     let stream: Box<dyn Io> = if is_encrypted {
         let connector = trust.connector().map_err(|error| error.to_string())?;

@@ -9,7 +9,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint([u8; 32]);
 
-/// A text is no fingerprint.
+/// A text is not a fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a fingerprint is a SHA-256: 64 hexadecimal digits, with or without colons; the hub prints it")]
 pub struct FingerprintError;

@@ -1,4 +1,4 @@
-//! Connections to a hub, for whoever is a peer of one: encrypted beyond this machine, and never a token before that.
+//! Connections of peers to a hub: encrypted beyond this machine, and authenticated only after that.
 
 mod connect;
 mod fingerprint;
@@ -10,7 +10,7 @@ pub(crate) use connect::{ConnectError, HubSocket, connect, is_hub_url};
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use trust::Trust;
 
-/// Bytes both ways, encrypted or not.
+/// A byte stream, encrypted or not.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}

@@ -1,4 +1,4 @@
-//! Which hub a peer believes to be the one it wants.
+//! How a peer verifies that a hub is the intended one.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -14,18 +14,18 @@ use tokio_rustls::{
 
 use super::Fingerprint;
 
-/// Whom to believe. By default the authorities that the system trusts.
+/// Which hubs to trust. By default those with a certificate of an authority that the system trusts.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
-    /// These authorities instead, from a PEM file.
+    /// Trust these authorities instead, from a PEM file.
     pub ca: Option<PathBuf>,
-    /// This one certificate instead, whatever its names and dates.
+    /// Trust this one certificate instead, whatever its names and dates.
     pub fingerprint: Option<Fingerprint>,
-    /// Without encryption too, beyond this machine.
+    /// Allow unencrypted connections beyond this machine.
     pub allow_unencrypted: bool,
 }
 
-/// Why there is nobody to be believed.
+/// Why there is no trusted certificate.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TrustError {
     #[error("cannot read certificates from {0}: {1}")]
@@ -63,7 +63,7 @@ impl Trust {
                 }
             }
             None => {
-                // What cannot be read is not trusted; that is for the handshake to find out.
+                // Unreadable certificates are skipped; the handshake fails if one of them is needed.
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
                 if roots.is_empty() {
                     return Err(TrustError::NoRoots);
@@ -74,7 +74,7 @@ impl Trust {
     }
 }
 
-/// Believes one certificate, and whoever proves to have its key.
+/// Verifies that the peer has exactly this certificate and proves to have its key.
 #[derive(Debug)]
 struct Pinned {
     fingerprint: Fingerprint,

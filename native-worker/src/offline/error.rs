@@ -1,4 +1,4 @@
-//! Why files cannot be read or written.
+//! Errors of reading and writing files.
 
 use std::{io, path::PathBuf};
 
@@ -13,7 +13,7 @@ use super::inputs::Located;
 /// Why files cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum OfflineError {
-    /// There are no such files.
+    /// No file matches.
     #[error("there are no files {0}: give a file, a directory, or a pattern that matches some")]
     NoFiles(String),
     /// RLlib's `dataset` without its paths.
@@ -22,18 +22,18 @@ pub enum OfflineError {
          name the files as the input"
     )]
     NoPaths,
-    /// A pattern is none.
+    /// The pattern is invalid.
     #[error("'{pattern}' is no pattern: {source}")]
     Pattern {
         /// The pattern.
         pattern: String,
-        /// What is wrong with it.
+        /// The problem.
         source: glob::PatternError,
     },
-    /// It is not on this machine.
+    /// The input is on another machine.
     #[error("'{0}' is on another machine: copy it here first")]
     Remote(String),
-    /// A file is in no format that is read here.
+    /// A file has an unknown format.
     #[error(
         "{path} is neither JSON lines, a zip archive of them, HDF5 nor Parquet: convert it to one of these",
         path = path.display()
@@ -49,12 +49,12 @@ pub enum OfflineError {
         first.path.display(), first.format, other.path.display(), other.format
     )]
     MixedFormats {
-        /// The first one.
+        /// The first file.
         first: Located,
-        /// One of another format.
+        /// A file of another format.
         other: Located,
     },
-    /// A name is both a path and a data set's.
+    /// A name is both a path and the name of a data set.
     #[error(
         "'{name}' is both the path {} and the data set {}: write ./{name} for the one or the folder's full path for the \
          other",
@@ -68,14 +68,14 @@ pub enum OfflineError {
         /// The data set's folder.
         dataset: PathBuf,
     },
-    /// There is no such data set on this machine.
+    /// No data set has this name on this machine.
     #[error("there is no data set '{name}' in {}: {fix}", folder.display())]
     NoDataset {
         /// Its name.
         name: String,
-        /// Where it was looked for.
+        /// The folder that was searched.
         folder: PathBuf,
-        /// What can be done.
+        /// How to fix it.
         fix: &'static str,
     },
     /// A file cannot be read.
@@ -86,23 +86,23 @@ pub enum OfflineError {
         /// Why.
         source: io::Error,
     },
-    /// An archive is none, or none that can be read.
+    /// An archive is invalid or unsupported.
     #[error("{path}: {reason}", path = path.display())]
     Zip {
         /// The archive.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
-    /// A file holds something else than batches.
+    /// A file contains something other than batches.
     #[error("{path}: {source}", path = path.display())]
     Json {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         source: JsonError,
     },
-    /// Lines that are to be one batch take more memory than they may.
+    /// Lines that are joined to one batch exceed their memory limit.
     #[error(
         "{rows} rows of lines that are joined take {bytes} bytes, {room} are allowed: lower train_batch_size (here {batch_size} \
          rows), or raise buffer_size (here {buffer_size} bytes, of which joined lines have a quarter)"
@@ -112,11 +112,11 @@ pub enum OfflineError {
         rows: usize,
         /// Their bytes.
         bytes: usize,
-        /// What is allowed.
+        /// The limit in bytes.
         room: usize,
-        /// Rows that are wanted.
+        /// Rows that are needed.
         batch_size: usize,
-        /// The declared buffer.
+        /// The configured buffer size in bytes.
         buffer_size: usize,
     },
     /// None of the files has a batch for this worker.
@@ -126,22 +126,22 @@ pub enum OfflineError {
         last.as_ref().map_or_else(String::new, |last| format!(" (the last problem was {last})"))
     )]
     NoData {
-        /// How many files there are.
+        /// Number of files.
         files: usize,
-        /// Whose batches were looked for.
+        /// The worker whose batches were searched.
         worker_index: u32,
-        /// What was wrong with the last line that was no batch.
+        /// The problem of the last corrupt line.
         last: Option<String>,
     },
-    /// Somebody who goes on where another one was finds other files.
+    /// A resumed reader finds another number of files.
     #[error("there are {now} files, but there were {then}: bring them back, or begin again")]
     OtherFiles {
-        /// How many there were.
+        /// Number of files then.
         then: usize,
-        /// How many there are.
+        /// Number of files now.
         now: usize,
     },
-    /// Somebody who goes on where another one was finds another file.
+    /// A resumed reader finds a changed file.
     #[error(
         "{path} has {now} bytes, but had {then}: bring back what was read, or begin again",
         path = path.display()
@@ -149,18 +149,18 @@ pub enum OfflineError {
     Changed {
         /// The file, or the first of several.
         path: PathBuf,
-        /// Bytes that it had.
+        /// Its bytes then.
         then: u64,
-        /// Bytes that it has.
+        /// Its bytes now.
         now: u64,
     },
     /// Batches cannot be joined.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// A batch has no form in the file's format.
+    /// A batch cannot be encoded in the file's format.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// The disk is full. Everything before is in the file, and the batch is still the caller's.
+    /// The disk is full. Everything written before is in the file, and the caller still has the batch.
     #[error("{path}: the disk is full; what was written before is complete", path = path.display())]
     DiskFull {
         /// The file.

@@ -1,4 +1,4 @@
-//! Which files are meant.
+//! Finding files by path, directory or pattern.
 
 use std::{
     cmp::Ordering,
@@ -9,13 +9,13 @@ use std::{
 
 use super::OfflineError;
 
-/// The files that these texts mean, in their order: paths, directories (all files in them with one of the endings) and
-/// patterns with `*`, `?`, `[…]` and `**`; `~` is the home directory. What a directory or a pattern means is sorted,
-/// numbers by their values. No file comes twice.
+/// Returns the files that these inputs name, in their order: paths, directories (all files in them with one of the endings)
+/// and patterns with `*`, `?`, `[…]` and `**`; `~` is the home directory. Files of a directory or pattern are sorted,
+/// numbers by value. No file is returned twice.
 ///
 /// # Errors
-/// [`OfflineError::NoFiles`] if there are none, [`OfflineError::Pattern`], [`OfflineError::Remote`] for the URL of
-/// something that is elsewhere.
+/// [`OfflineError::NoFiles`] if there are none, [`OfflineError::Pattern`], [`OfflineError::Remote`] for the URL of a file
+/// elsewhere.
 pub fn find(inputs: &[String], endings: &[&str]) -> Result<Vec<PathBuf>, OfflineError> {
     let (mut files, mut seen) = (Vec::new(), BTreeSet::new());
     for input in inputs {
@@ -38,9 +38,9 @@ fn matching(input: &str, endings: &[&str]) -> Result<Vec<PathBuf>, OfflineError>
     Ok(found.into_iter().filter(|file| file.is_file()).collect())
 }
 
-/// The path that a text means on this machine.
+/// Returns the path of an input on this machine.
 pub(super) fn expand(input: &str) -> Result<PathBuf, OfflineError> {
-    // One letter is a drive.
+    // A single letter is a Windows drive.
     if input.split_once("://").is_some_and(|(scheme, _)| scheme.len() > 1) {
         return Err(OfflineError::Remote(input.into()));
     }
@@ -50,24 +50,24 @@ pub(super) fn expand(input: &str) -> Result<PathBuf, OfflineError> {
     })
 }
 
-/// What a pattern matches, sorted; `input` is what somebody wrote.
+/// Returns the files that match a pattern, sorted; `input` is the user's text for error messages.
 pub(super) fn matching_pattern(input: &str, pattern: &Path) -> Result<Vec<PathBuf>, OfflineError> {
     let found = glob::glob(&pattern.to_string_lossy());
     let found = found.map_err(|source| OfflineError::Pattern { pattern: input.into(), source })?;
-    // What cannot be looked into does not match.
+    // Unreadable directories do not match.
     let mut files: Vec<PathBuf> = found.filter_map(Result::ok).collect();
     files.sort_by(|a, b| by_number(a, b));
     Ok(files)
 }
 
-/// Numbers in names count as numbers: `…_10.json` was written after `…_9.json`, and episodes go on in it.
+/// Compares names with numbers by value: `…_10.json` was written after `…_9.json` and continues its episodes.
 fn by_number(a: &Path, b: &Path) -> Ordering {
     let (left, right) = (a.to_string_lossy(), b.to_string_lossy());
     let (mut left, mut right) = (left.as_bytes(), right.as_bytes());
     loop {
         let (one, other) = match (left.split_first(), right.split_first()) {
             (Some(one), Some(other)) => (one, other),
-            // Nothing comes first; names that differ in leading zeros only must not be the same.
+            // The shorter name comes first; names that differ in leading zeros only are still ordered.
             (one, other) => return one.is_some().cmp(&other.is_some()).then_with(|| a.cmp(b)),
         };
         let order = if one.0.is_ascii_digit() && other.0.is_ascii_digit() {
@@ -85,7 +85,7 @@ fn by_number(a: &Path, b: &Path) -> Ordering {
     }
 }
 
-/// The digits at the start without leading zeros, and what follows on them.
+/// Returns the digits at the start without leading zeros, and the rest.
 fn number(text: &[u8]) -> (&[u8], &[u8]) {
     let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);

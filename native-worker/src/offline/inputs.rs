@@ -1,16 +1,17 @@
-//! What the name of an input means: files and data sets, in any format that is read here.
+//! Resolving the name of an input: files and data sets, in any supported format.
 //!
 //! | name | means |
 //! |---|---|
 //! | a file | it, in the format that its first bytes show: RLlib's JSON (also in a zip archive), D4RL's HDF5, Parquet |
 //! | a folder of Minari's, or the `main_data.hdf5` in it | the data set |
 //! | another folder | the files in it that end in `json`, `zip`, `parquet`, `hdf5` or `h5`, sorted, numbers by their values |
-//! | a pattern with `*`, `?`, `[…]` or `**` | what matches, sorted in the same way |
+//! | a pattern with `*`, `?`, `[…]` or `**` | the matching files, sorted in the same way |
 //! | `D4RL/door/human-v2` | a data set of Minari's on this machine, in `$MINARI_DATASETS_PATH` or `~/.minari/datasets` |
 //! | `d4rl.hopper-medium-v2` | a data set of D4RL's on this machine, in `$D4RL_DATASET_DIR` or `~/.d4rl/datasets` |
-//! | `dataset` | what `paths` in the settings mean, in the `format` there, as RLlib has it; without `paths` a name like any other |
+//! | `dataset` | RLlib's name: the files of `paths` in the settings, in the `format` there; without `paths` a name like any other |
 //!
-//! Paths go before data sets, but a name that means both is an error, since nobody would notice the wrong rows.
+//! Paths take precedence over data sets, but a name that is both is an error, since reading the wrong rows would go
+//! unnoticed.
 
 use std::{
     collections::BTreeSet,
@@ -26,21 +27,21 @@ use super::{OfflineError, files};
 /// Endings of the files in a folder that are read.
 pub const ENDINGS: [&str; 5] = ["json", "zip", "parquet", "hdf5", "h5"];
 
-/// A format in which experience is read.
+/// A file format for reading experience.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
     /// RLlib's sample files.
     Json,
     /// D4RL's HDF5 files.
     D4rl,
-    /// A folder of Minari's, with HDF5, Arrow or Parquet in it.
+    /// A Minari folder, with HDF5, Arrow or Parquet files.
     Minari,
     /// Tables.
     Parquet,
 }
 
 impl Format {
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,7 +52,7 @@ impl Format {
         }
     }
 
-    /// The format of a file, by its first bytes, or by its name where they do not tell.
+    /// Detects the format of a file from its first bytes, or from its name if these are ambiguous.
     ///
     /// # Errors
     /// [`OfflineError::UnknownFormat`], [`OfflineError::Read`].
@@ -79,26 +80,26 @@ impl Display for Format {
     }
 }
 
-/// A file, or the folder of a data set.
+/// A file or the folder of a data set, with its format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What it is.
+    /// Its format.
     pub format: Format,
 }
 
-/// Where data sets are that have names.
+/// Folders of data sets that are found by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DatasetFolders {
-    /// Minari's.
+    /// Minari's folder.
     pub minari: Option<PathBuf>,
-    /// D4RL's.
+    /// D4RL's folder.
     pub d4rl: Option<PathBuf>,
 }
 
 impl DatasetFolders {
-    /// Where `minari` and `d4rl` keep them.
+    /// Returns the folders in which `minari` and `d4rl` keep their data sets.
     #[must_use]
     pub fn of_this_user() -> Self {
         let folder = |variable: &str, usual: &str| {
@@ -111,15 +112,15 @@ impl DatasetFolders {
         }
     }
 
-    /// A data set of Minari's by its id.
+    /// Finds a Minari data set by its id.
     fn find_minari(&self, id: &str) -> Option<PathBuf> {
         let inside = |path: &Path| path.components().all(|part| matches!(part, Component::Normal(_)));
         let folder = self.minari.as_ref().filter(|_| !id.is_empty() && inside(Path::new(id)))?.join(id);
         is_minari(&folder).then_some(folder)
     }
 
-    /// A data set of D4RL's by the id of its environment: `hopper_medium-v2.hdf5` for `hopper-medium-v2`, and without
-    /// the version for the first one.
+    /// Finds a D4RL data set by the id of its environment: `hopper_medium-v2.hdf5` for `hopper-medium-v2`; the file of the
+    /// first version has no version in its name.
     fn find_d4rl(&self, id: &str) -> Option<PathBuf> {
         let plain = |name: &str| name.replace('-', "_");
         let (wanted, first) = (plain(id), id.strip_suffix("-v0").map(plain));
@@ -134,7 +135,7 @@ impl DatasetFolders {
     }
 }
 
-/// What these names mean, in their order, each file once. See the [module](self).
+/// Resolves these names in order, each file once. See the [module](self).
 ///
 /// # Errors
 /// [`OfflineError::NoFiles`], [`OfflineError::NoDataset`], [`OfflineError::Ambiguous`], [`OfflineError::UnknownFormat`],
@@ -153,7 +154,7 @@ fn locate_one(name: &str, folders: &DatasetFolders) -> Result<Vec<Located>, Offl
     let minari = folders.find_minari(name);
     let path = files::expand(name)?;
     if path.exists() {
-        // Whoever stands in the folder of data sets means the same by both.
+        // In the folder of data sets a relative path and an id can be the same file.
         let same = |dataset: &PathBuf| path.canonicalize().ok() == dataset.canonicalize().ok();
         if let Some(dataset) = minari.filter(|dataset| !same(dataset)) {
             return Err(OfflineError::Ambiguous { name: name.into(), path, dataset });
@@ -186,7 +187,7 @@ fn locate_one(name: &str, folders: &DatasetFolders) -> Result<Vec<Located>, Offl
     if found.is_empty() { Err(OfflineError::NoFiles(name.into())) } else { Ok(found) }
 }
 
-/// `…-v2`, as the ids of data sets end.
+/// True if the name ends like a data set's id, in `…-v2`.
 fn has_version(name: &str) -> bool {
     let version = name.rsplit_once("-v").map(|(_, version)| version);
     version.is_some_and(|version| !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit()))
@@ -204,7 +205,7 @@ fn at_path(path: &Path) -> Result<Vec<Located>, OfflineError> {
         let files = files::in_directory(path, &ENDINGS)?;
         return files.into_iter().map(|path| Ok(Located { format: Format::of_file(&path)?, path })).collect();
     }
-    // The one file of a data set of Minari's stands for it.
+    // The main file of a Minari data set stands for the data set.
     if path.file_name().is_some_and(|name| name == "main_data.hdf5")
         && let Some(folder) = path.parent().filter(|folder| is_minari(folder))
     {
@@ -213,7 +214,7 @@ fn at_path(path: &Path) -> Result<Vec<Located>, OfflineError> {
     Ok(vec![Located { path: path.into(), format: Format::of_file(path)? }])
 }
 
-/// That all are of one format, which it is.
+/// Checks that all files have one format, and returns it.
 ///
 /// # Errors
 /// [`OfflineError::MixedFormats`].
@@ -231,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder with a file of each format, a data set of Minari's and one of D4RL's.
+    /// Makes a folder with a file of each format, a Minari and a D4RL data set.
     fn folder() -> (tempfile::TempDir, DatasetFolders) {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();

@@ -19,11 +19,11 @@ use super::{
     json::{AllFiles, JsonReader, JsonReaderOptions},
 };
 
-/// Hears of a line that is no batch.
+/// Callback for corrupt lines.
 pub type OnCorrupt = dyn FnMut(&Path, &JsonError) + Send;
 
-/// Every batch of some files exactly once, in the files' order, whatever their formats. What is held is the buffer's size at
-/// most, of one file.
+/// Yields every batch of some files exactly once, in the files' order, whatever their formats. Memory is limited to the
+/// buffer size, for one file at a time.
 ///
 /// ```
 /// use rollmesh::offline::{
@@ -48,7 +48,7 @@ pub struct Logged {
     buffer: Option<usize>,
     next: usize,
     open: Option<Open>,
-    /// Of the batch that was given last, and the rows before it in its file.
+    /// Position of the latest batch, and the rows before it in its file.
     place: Option<Place>,
     rows: u64,
     corrupt_lines: u64,
@@ -61,11 +61,11 @@ pub struct Logged {
 /// Where a batch comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Which of the files.
+    /// Index of the file.
     pub file: usize,
-    /// Its line, from 1, in files of lines. Rows are counted from each line's beginning there.
+    /// Its line, from 1, in files of lines. There, rows are counted from the beginning of each line.
     pub line: Option<u64>,
-    /// Rows before it.
+    /// Number of rows before it.
     pub row: u64,
     /// Whether it is the first one of its file.
     pub is_first: bool,
@@ -77,8 +77,8 @@ enum Open {
 }
 
 impl Logged {
-    /// Reads these files. The buffer is what each format has if nobody says otherwise: 1 GiB for lines of JSON, of which a
-    /// sixteenth may be one line, 64 MiB for everything else.
+    /// Creates a reader of these files. Without `buffer` each format has its default buffer size: 1 GiB for lines of JSON,
+    /// of which a sixteenth may be one line, 64 MiB for everything else.
     #[must_use]
     pub fn new(files: Vec<Located>, buffer: Option<usize>) -> Self {
         let sizes = files.iter().map(|file| size(&file.path)).collect();
@@ -87,33 +87,33 @@ impl Logged {
         Self { files, buffer, next, open, place, rows, corrupt_lines, on_corrupt, sizes, left_out }
     }
 
-    /// Tells somebody of every line that is passed over because it is no batch.
+    /// Sets a callback for corrupt lines, which are skipped.
     #[must_use]
     pub fn on_corrupt(mut self, hear: impl FnMut(&Path, &JsonError) + Send + 'static) -> Self {
         self.on_corrupt = Some(Arc::new(Mutex::new(hear)));
         self
     }
 
-    /// The files.
+    /// Returns the files.
     #[must_use]
     pub fn files(&self) -> &[Located] {
         &self.files
     }
 
-    /// Where the batch that was given last comes from.
+    /// Returns where the latest batch comes from.
     #[must_use]
     pub fn place(&self) -> Option<Place> {
         self.place
     }
 
-    /// Lines that were no batches, since the [beginning](Self::rewind).
+    /// Returns the number of corrupt lines since the [beginning](Self::rewind).
     #[must_use]
     pub fn corrupt_lines(&self) -> u64 {
         let open = if let Some(Open::Lines(lines)) = &self.open { lines.corrupt_lines() } else { 0 };
         self.corrupt_lines + open
     }
 
-    /// Bytes of the files that are behind, about, and of all files. Only files of lines count by and by.
+    /// Returns the approximate number of bytes read, and the bytes of all files. Only files of lines are counted gradually.
     #[must_use]
     pub fn progress(&self) -> (u64, u64) {
         let behind: u64 = self.sizes.iter().take(self.next.saturating_sub(usize::from(self.open.is_some()))).sum();
@@ -137,7 +137,7 @@ impl Logged {
         Ok(Open::Lines(Box::new(reader.read_all_files())))
     }
 
-    /// Passes over the rest of the file that is open, for whoever goes on after an error.
+    /// Skips the rest of the open file, to continue after an error.
     pub fn skip_file(&mut self) {
         self.corrupt_lines = self.corrupt_lines();
         if let Some(Open::Dataset(stream)) = self.open.take() {
@@ -147,7 +147,7 @@ impl Logged {
     }
 }
 
-/// Bytes of a file, or of everything in a folder.
+/// Returns the size in bytes of a file, or of everything in a folder.
 fn size(path: &Path) -> u64 {
     match path.read_dir() {
         Ok(entries) => entries.filter_map(Result::ok).map(|entry| size(&entry.path())).sum(),

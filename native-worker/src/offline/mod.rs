@@ -1,11 +1,11 @@
-//! Files of experience on this machine: which files a name means, and threads that read and write them. The formats are
-//! [`rollmesh_data`]'s.
+//! Files of experience on this machine: resolving names, and multithreaded reading and writing. The formats are in
+//! [`rollmesh_data`].
 //!
-//! - [`inputs`]: what the name of an input means; [`files`]: which files a path, a directory or a pattern means.
-//! - [`logged`]: everything in some files once, whatever their formats.
-//! - [`json`]: files of RLlib's lines, read and written by several threads.
+//! - [`inputs`]: resolves the name of an input; [`files`]: finds the files of a path, directory or pattern.
+//! - [`logged`]: yields everything in some files once, whatever their formats.
+//! - [`json`]: reads and writes files of RLlib's lines on several threads.
 //!
-//! [`native`](crate::native) gives a registry [`open_input`] and [`open_output`], so that
+//! [`native`](crate::native) adds [`open_input`] and [`open_output`] to a registry, so that
 //! [`RolloutConfig::input`](rollmesh_core::worker::RolloutConfig::input) and `output` may name files.
 
 mod error;
@@ -34,7 +34,7 @@ use self::{
     logged::Logged,
 };
 
-/// Settings of inputs from files, as `io_config` has them.
+/// Settings in `io_config` for inputs from files.
 pub const INPUT_SETTINGS: [&str; 8] = [
     "shuffle_buffer_size",
     "buffer_size",
@@ -46,26 +46,24 @@ pub const INPUT_SETTINGS: [&str; 8] = [
     "normalize_actions",
 ];
 
-/// RLlib's name of an input whose files are in `io_config`: `paths`, one or several, all of one `format`, `json` or `parquet`.
-/// Read in epochs. Without `paths` it is a file's name like any other.
+/// RLlib's name of an input whose files are in `io_config`: `paths`, one or several, all of one `format`, `json` or
+/// `parquet`. It is read in epochs. Without `paths` it is the name of a file like any other.
 pub const DATASET: &str = "dataset";
 
-/// Settings of that input alone.
+/// Settings of that input only.
 pub const DATASET_SETTINGS: [&str; 2] = ["format", "paths"];
 
-/// Opens files as an input: what the [names](inputs) mean, all of one format.
+/// Opens files as an input: the files of the [names](inputs), all of one format.
 ///
-/// Lines of JSON are read as RLlib reads them, endlessly, files by chance. Data sets are read in epochs, each batch once and
-/// in order, as are lines with the setting `read_all_files`. Either way no two workers read the same rows. A local worker beside
-/// others reads nothing: it gets an error when it samples. Actions of D4RL's and Minari's data sets are those of the environment,
-/// and become the policies' unless `actions_in_input_normalized` says otherwise.
+/// Lines of JSON are read as in RLlib: endlessly, files at random. Data sets are read in epochs, each batch once and in
+/// order, as are lines with the setting `read_all_files`. Either way no two workers read the same rows. A local worker with
+/// remote ones reads nothing: sampling on it is an error. Actions of D4RL and Minari data sets are in the environment's
+/// space, and are normalised for the policies unless `actions_in_input_normalized` says otherwise.
 ///
-/// Reading holds `buffer_size` bytes at most, each input of a mixture for itself; batches that are shuffled may have as many
-/// besides.
+/// Reading holds at most `buffer_size` bytes, for each input of a mixture; shuffled batches may take as much again.
 ///
 /// # Errors
-/// [`SampleError::Input`] for settings of another form, for names that mean nothing or two things, and for files of several
-/// formats.
+/// [`SampleError::Input`] for invalid settings, for unknown or ambiguous names, and for files of several formats.
 pub fn open_input(names: &[String], context: &mut IoContext) -> Result<Box<dyn InputReader>, SampleError> {
     let setting = |error: ConfigError| SampleError::Input(error.to_string());
     let dataset = match names {
@@ -85,7 +83,7 @@ pub fn open_input(names: &[String], context: &mut IoContext) -> Result<Box<dyn I
     if context.shard.is_none() {
         return Ok(Box::new(NoShare));
     }
-    // Those data sets hold what environments took.
+    // Those data sets hold actions in the environment's space.
     let normalized = !matches!(format, Format::D4rl | Format::Minari);
     let preparation = Preparation::from_context_or(context, normalized)?;
     let in_epochs = context.config.get::<bool>("read_all_files").map_err(setting)?;
@@ -94,7 +92,7 @@ pub fn open_input(names: &[String], context: &mut IoContext) -> Result<Box<dyn I
     if in_epochs {
         let buffer = context.config.get("buffer_size").map_err(setting)?;
         let mut stream = Logged::new(located, buffer);
-        // All workers pass over them, one says so.
+        // All workers skip them, one reports them.
         if context.shard.is_some_and(|(shard, _)| shard == 0) {
             stream = stream.on_corrupt(say);
         }
@@ -122,7 +120,7 @@ impl Paths {
     }
 }
 
-/// That the files of a data set are what its settings say.
+/// Checks that the files of a data set have the configured format.
 fn check_format(said: Option<String>, found: Format) -> Result<(), SampleError> {
     let problem = match said.as_deref() {
         Some("json") if found == Format::Json => return Ok(()),
@@ -136,7 +134,7 @@ fn check_format(said: Option<String>, found: Format) -> Result<(), SampleError> 
     Err(SampleError::Input(problem))
 }
 
-/// Opens everything that some names mean, once and in order.
+/// Opens everything that these names refer to, once and in order.
 ///
 /// # Errors
 /// As [`locate`].
@@ -144,11 +142,11 @@ pub fn open_logged(names: &[String], buffer: Option<usize>) -> Result<Logged, Of
     Ok(Logged::new(locate(names, &DatasetFolders::of_this_user())?, buffer))
 }
 
-/// Opens a directory as an output: RLlib's JSON, or Parquet with the setting `format` = `parquet`. Either way files are as
-/// large as `max_file_size` says. `logdir` is the directory for logs.
+/// Opens a directory as an output: RLlib's JSON, or Parquet with the setting `format` = `parquet`. `max_file_size` limits
+/// the files' size. `logdir` is the directory for logs.
 ///
 /// # Errors
-/// [`SampleError::Output`] for settings of another form, and if there can be no such directory.
+/// [`SampleError::Output`] for invalid settings, and if the directory cannot be created.
 pub fn open_output(directory: &str, context: &mut IoContext) -> Result<Box<dyn OutputWriter>, SampleError> {
     let directory = match (directory, &context.log_dir) {
         ("logdir", Some(log_dir)) => log_dir.clone(),
@@ -181,7 +179,7 @@ fn parquet_output(directory: &Path, context: &IoContext) -> Result<Box<dyn Outpu
     Ok(Box::new(writer.map_err(|error| SampleError::Output(error.to_string()))?))
 }
 
-/// The input of a local worker beside others.
+/// The input of a local worker with remote workers: it has no rows.
 struct NoShare;
 
 impl InputReader for NoShare {

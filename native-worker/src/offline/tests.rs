@@ -1,4 +1,4 @@
-//! Inputs as settings name them.
+//! Tests of inputs as named in settings.
 
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
 
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{NativeWorker as _, Registry, native};
 
-/// Two steps of an episode of this number.
+/// Returns two steps of an episode with this number.
 fn episode(id: i64) -> AnyBatch {
     let obs = (0..8).map(|x| (id * 8 + x) as f32 / 8.0).collect();
     SampleBatch::new()
@@ -57,7 +57,7 @@ fn worker(input: &str, io_config: &str, place: WorkerPlace) -> Result<RolloutWor
     RolloutWorkerBuilder::new(native(Registry::builtin())).config(config).place(place).native().build()
 }
 
-/// Numbers of the episodes of so many samples.
+/// Returns the episode numbers of this many samples.
 fn ids(worker: &mut RolloutWorker, samples: usize) -> Vec<i64> {
     let sample = |_| worker.sample().unwrap().single().unwrap().get(EPS_ID).unwrap()[0];
     (0..samples).map(sample).collect()
@@ -79,7 +79,7 @@ fn data_sets_are_read_in_epochs_and_no_two_workers_read_the_same() {
         let beside_others = worker(input, settings, of(0)).unwrap().sample().unwrap_err().to_string();
         assert!(beside_others.contains("all rows of the files are the remote workers'"), "{beside_others}");
     }
-    // Lines come endlessly otherwise, files by chance.
+    // Otherwise lines are read endlessly, files at random.
     let endless = ids(&mut worker(&lines, "{}", WorkerPlace::LOCAL).unwrap(), 30);
     assert_eq!(endless.iter().collect::<BTreeSet<_>>().len(), 7);
 }
@@ -122,7 +122,7 @@ fn a_worker_goes_on_where_another_one_was() {
             ids(&mut first, samples);
             let position = first.input_position().unwrap();
             assert_eq!(first.input_position().as_ref(), Some(&position), "looking changes nothing");
-            // Wherever the other one was before.
+            // The other worker's previous position does not matter.
             let mut second = worker(input, settings, place).unwrap();
             ids(&mut second, 3);
             second.set_input_position(&position).unwrap();
@@ -315,7 +315,7 @@ fn a_corrupt_line_is_counted_once_by_workers_that_share_an_epoch() {
     let of = |worker_index| {
         let place = WorkerPlace { worker_index, num_workers: 3, ..WorkerPlace::LOCAL };
         let mut worker = worker(&input, r#"{"read_all_files": true}"#, place).unwrap();
-        // Into the next epoch, in which it is there again.
+        // Into the next epoch, in which the corrupt line occurs again.
         ids(&mut worker, 3);
         worker.metrics().corrupt_lines
     };

@@ -1,13 +1,13 @@
-//! A filter that several threads call.
+//! A thread-safe observation filter.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rollmesh_core::filter::{Filter, FilterError, FilterFloat, MeanStdFilter};
 
-/// A [`MeanStdFilter`] behind a lock per call. As bytes it is a plain one.
+/// A [`MeanStdFilter`] behind a lock per call. Its encoding is that of a plain one.
 ///
-/// Statistics do not depend on which thread came first, but for rounding; the normalised rows do, since each is
-/// normalised with what was known by then. For the same bits anywhere use a
+/// The statistics do not depend on the order of threads, except for rounding; the normalised rows do, since each is
+/// normalised with the statistics at its time. For bit-identical rows use a
 /// [`VersionedFilter`](rollmesh_core::filter::VersionedFilter) per slot.
 #[derive(Debug)]
 pub struct ConcurrentMeanStdFilter {
@@ -24,7 +24,7 @@ impl ConcurrentMeanStdFilter {
     /// See [`MeanStdFilter::call`].
     ///
     /// # Errors
-    /// [`FilterError`]; nothing has changed then.
+    /// [`FilterError`]; the filter is unchanged then.
     #[doc(alias = "__call__")]
     pub fn call<T: FilterFloat>(&self, dims: &[u32], values: &mut [T], update: bool) -> Result<(), FilterError> {
         self.lock().call(dims, values, update)
@@ -33,19 +33,19 @@ impl ConcurrentMeanStdFilter {
     /// See [`MeanStdFilter::filter_rows`].
     ///
     /// # Errors
-    /// [`FilterError`]; nothing has changed then.
+    /// [`FilterError`]; the filter is unchanged then.
     pub fn filter_rows<T: FilterFloat>(&self, values: &mut [T], update: bool) -> Result<(), FilterError> {
         self.lock().filter_rows(values, update)
     }
 
-    /// The filter as it is now, without lock.
+    /// Returns a copy of the current filter, without a lock.
     #[must_use]
     #[doc(alias = "as_serializable")]
     pub fn snapshot(&self) -> MeanStdFilter {
         self.lock().clone()
     }
 
-    /// A snapshot, after which the buffer here is empty. No row is in neither or in both.
+    /// Returns a snapshot and clears the buffer, atomically: every row is in exactly one of them.
     #[must_use = "the snapshot alone holds what was in the buffer"]
     pub fn flush(&self) -> MeanStdFilter {
         self.lock().flush()
@@ -60,7 +60,7 @@ impl ConcurrentMeanStdFilter {
     /// See [`MeanStdFilter::apply_changes`].
     ///
     /// # Errors
-    /// [`FilterError`]; nothing has changed then.
+    /// [`FilterError`]; the filter is unchanged then.
     pub fn apply_changes(&self, other: &MeanStdFilter, with_buffer: bool) -> Result<(), FilterError> {
         self.lock().apply_changes(other, with_buffer)
     }
@@ -68,30 +68,30 @@ impl ConcurrentMeanStdFilter {
     /// See [`MeanStdFilter::sync`].
     ///
     /// # Errors
-    /// [`FilterError`]; nothing has changed then.
+    /// [`FilterError`]; the filter is unchanged then.
     pub fn sync(&self, other: &MeanStdFilter) -> Result<(), FilterError> {
         self.lock().sync(other)
     }
 
-    /// From now on calls with `update` learn.
+    /// Enables updates of the statistics.
     pub fn in_training(&self) {
         self.lock().in_training();
     }
 
-    /// From now on calls learn nothing, whatever they ask for.
+    /// Disables updates of the statistics, whatever calls request.
     pub fn in_eval(&self) {
         self.lock().in_eval();
     }
 
-    /// The plain filter that was behind the lock.
+    /// Returns the plain filter.
     #[must_use]
     pub fn into_inner(self) -> MeanStdFilter {
         self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lends the filter as what a policy has, with no call in between: for all that takes a [`Filter`], for example
-    /// [`synchronize`](rollmesh_core::filter::synchronize). `f` works on a copy that is taken back when it returns, and
-    /// not if it panics or puts another kind of filter in its place; it must not use this filter.
+    /// Calls `f` with the filter as a [`Filter`], while other calls wait; for functions such as
+    /// [`synchronize`](rollmesh_core::filter::synchronize). `f` works on a copy that replaces the filter when it returns,
+    /// but not if it panics or replaces it by another kind of filter; it must not use this filter.
     pub fn exclusive<R>(&self, f: impl FnOnce(&mut Filter) -> R) -> R {
         let mut inner = self.lock();
         let mut filter = Filter::MeanStdFilter(inner.clone());
@@ -102,13 +102,13 @@ impl ConcurrentMeanStdFilter {
         result
     }
 
-    /// As bytes: those of a plain filter, see [`Filter::encode`].
+    /// Returns the encoding of the plain filter, see [`Filter::encode`].
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         Filter::MeanStdFilter(self.snapshot()).encode()
     }
 
-    /// A filter's methods check before they change anything, so one that panicked has left it whole.
+    /// Locks the filter. Its methods check before they change anything, so it is consistent after a panic.
     fn lock(&self) -> MutexGuard<'_, MeanStdFilter> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! Policies in files.
+//! A policy store in files.
 
 use std::{
     fs::{self, File},
@@ -12,20 +12,20 @@ use rollmesh_core::{
     policy::{PolicyId, PolicyStore, Stashed, StoreError},
 };
 
-/// First bytes of every file, with the version of its layout.
+/// Magic bytes at the start of every file, with the version of its format.
 const MAGIC: [u8; 8] = *b"RMSTASH1";
 const HASH_BYTES: usize = 16;
-/// The most bytes that a file may have.
+/// Maximum size of a file in bytes.
 const MAX_FILE_BYTES: u64 = (Stashed::MAX_BYTES + MAGIC.len() + HASH_BYTES) as u64;
-/// File systems take names of 255 bytes; this leaves room for what is put around it.
+/// File systems allow names of 255 bytes; this leaves space for prefix and suffix.
 const MAX_NAME_BYTES: usize = 200;
 
-/// Keeps policies in a directory, one file per policy.
+/// A [`PolicyStore`] with one file per policy in a directory.
 ///
-/// A file is written beside its place and then moved there, so that it appears whole or not at all; a checksum finds
-/// one that was damaged later. Writing does not wait for the disk: what is put aside belongs to a running program, and
-/// is no checkpoint. One store at a time uses a directory. It leaves its files behind, unless they are
-/// [cleared](Self::clear) or the store is a [temporary](Self::temporary) one.
+/// A file is written under a temporary name and renamed, so that it appears atomically; a checksum detects later damage.
+/// Writing does not wait for the disk: a stashed policy belongs to a running program, and is no checkpoint. Only one store
+/// at a time may use a directory. It leaves its files behind, unless they are [cleared](Self::clear) or the store is a
+/// [temporary](Self::temporary) one.
 #[derive(Debug)]
 pub struct DiskStore {
     dir: PathBuf,
@@ -33,10 +33,10 @@ pub struct DiskStore {
 }
 
 impl DiskStore {
-    /// A store in this directory, which is made if need be. What an earlier store has left half written is removed.
+    /// Opens a store in this directory, which is created if needed. Unfinished files of an earlier store are removed.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's error.
     pub fn open(dir: impl Into<PathBuf>) -> io::Result<Self> {
         let dir = dir.into();
         fs::create_dir_all(&dir)?;
@@ -45,10 +45,10 @@ impl DiskStore {
         Ok(store)
     }
 
-    /// A store in a new directory among the system's temporary files, which is gone when the store is dropped.
+    /// Creates a store in a new directory among the system's temporary files, which is removed when the store is dropped.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's error.
     pub fn temporary() -> io::Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         loop {
@@ -56,17 +56,17 @@ impl DiskStore {
             let dir = std::env::temp_dir().join(format!("rollmesh-policies-{}-{number}", std::process::id()));
             match fs::create_dir(&dir) {
                 Ok(()) => return Ok(Self { dir, temporary: true }),
-                // Of another program with our number, long ago.
+                // Left over from an earlier program with the same process id.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Removes the files of all policies, also those that an earlier store has left. Other files stay.
+    /// Removes the files of all policies, also those of an earlier store. Other files stay.
     ///
     /// # Errors
-    /// What the system says; the rest of the files stays.
+    /// The operating system's error; the remaining files stay.
     pub fn clear(&mut self) -> io::Result<()> {
         self.remove_files(&["bin", "tmp"])
     }
@@ -83,7 +83,7 @@ impl DiskStore {
         Ok(())
     }
 
-    /// Where a policy's file is. No id leads out of the directory.
+    /// Returns the path of a policy's file. No id leads out of the directory.
     #[must_use]
     pub fn path(&self, id: &PolicyId) -> PathBuf {
         self.dir.join(format!("policy-{}.bin", escape(id)))
@@ -93,7 +93,7 @@ impl DiskStore {
 impl Drop for DiskStore {
     fn drop(&mut self) {
         if self.temporary {
-            // Nobody is there to hear of an error, and the system removes temporary files at last.
+            // An error cannot be reported here, and the system removes temporary files eventually.
             let _ = fs::remove_dir_all(&self.dir);
         }
     }
@@ -104,7 +104,7 @@ impl PolicyStore for DiskStore {
         let path = self.path(id);
         let unfinished = path.with_extension("tmp");
         write(&unfinished, &bytes).and_then(|()| fs::rename(&unfinished, &path)).map_err(|error| {
-            // What is half written must not take the room that is missing. If this fails too, the next one replaces it.
+            // An unfinished file must not use up scarce disk space. If removing it fails too, the next write replaces it.
             let _ = fs::remove_file(&unfinished);
             failed(id, error)
         })
@@ -116,7 +116,7 @@ impl PolicyStore for DiskStore {
             _ => failed(id, error),
         })?;
         let mut contents = Vec::new();
-        // One byte more shows that there are too many.
+        // One more byte shows that the file is too large.
         file.take(MAX_FILE_BYTES + 1).read_to_end(&mut contents).map_err(|error| failed(id, error))?;
         let damaged = || StoreError::Damaged(id.clone());
         let (header, bytes) = contents.split_at_checked(MAGIC.len() + HASH_BYTES).ok_or_else(damaged)?;
@@ -148,8 +148,8 @@ fn failed(id: &PolicyId, error: io::Error) -> StoreError {
     StoreError::Failed { id: id.clone(), reason: error.to_string() }
 }
 
-/// A file name for every id, another one for each. Only lower-case letters, digits, `_` and `-` stand for themselves:
-/// some systems do not tell cases apart, and dots and slashes have a meaning. What is too long ends with its hash.
+/// Returns a unique file name for an id. Only lower-case letters, digits, `_` and `-` are kept: some file systems ignore
+/// case, and dots and slashes have a meaning. Names that are too long end with their hash.
 fn escape(id: &PolicyId) -> String {
     let mut name = String::new();
     for byte in id.as_str().bytes() {
@@ -235,7 +235,7 @@ mod tests {
             assert_eq!(store.read(&id(name)), Ok(vec![i as u8]), "{name:?}");
         }
         assert_eq!(files(dir.path()), ["store"]);
-        // Also where cases are not told apart.
+        // Also on file systems that ignore case.
         let found: BTreeSet<String> = files(&store.dir).iter().map(|name| name.to_lowercase()).collect();
         assert_eq!(found.len(), names.len());
     }
@@ -265,7 +265,7 @@ mod tests {
         let mut store = DiskStore::open(dir.path()).unwrap();
         let a = id("a");
         store.put(&a, vec![1]).unwrap();
-        // Nothing can be written where a directory lies.
+        // A directory blocks the file's name.
         fs::create_dir(store.path(&a).with_extension("tmp")).unwrap();
         assert!(matches!(store.put(&a, vec![2]), Err(StoreError::Failed { .. })));
         assert_eq!(store.read(&a), Ok(vec![1]));

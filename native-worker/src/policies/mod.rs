@@ -1,6 +1,6 @@
-//! Policies and filters for native threads and disks: what the core, which has neither, cannot offer.
+//! Policies and filters for native threads and disks, which the core does not have.
 //!
-//! [`DiskStore`] keeps policies that are not resident in files. [`SharedPolicyMap`] is the core's
+//! [`DiskStore`] keeps evicted policies in files. [`SharedPolicyMap`] is the core's
 //! [`PolicyMap`](rollmesh_core::policy::PolicyMap) for several threads, [`ConcurrentMeanStdFilter`] its filter.
 //!
 //! ```

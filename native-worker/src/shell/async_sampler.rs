@@ -1,4 +1,4 @@
-//! A sampler that runs ahead on a thread of its own.
+//! An asynchronous sampler, which runs on a thread of its own.
 
 use std::{
     collections::VecDeque,
@@ -26,45 +26,45 @@ use super::{
 };
 use crate::envs::words;
 
-/// Runs any sampler on a thread of its own, ahead of whoever takes its batches.
+/// Runs any sampler on a thread of its own, ahead of the consumer of its batches.
 ///
-/// The thread begins with the first call of [`data`](SamplerInput::data). It puts what it samples into a queue of
-/// [`QUEUE`](Self::QUEUE) batches and waits while that is full: nothing is dropped, and as long as nobody changes
-/// anything, batches, episodes and extra batches are those that the sampler would give without a thread, bit for bit.
+/// The thread starts with the first call of [`data`](SamplerInput::data). It puts batches into a queue of
+/// [`QUEUE`](Self::QUEUE) and blocks while that is full: nothing is dropped, and as long as nothing is changed, batches,
+/// episodes and extra batches are bit-identical to those of the sampler without a thread.
 ///
-/// **Changes.** The thread has policies of its own. With every call it is told what has changed in the worker's: weights,
-/// extra states (so what policies made of global vars, if they keep it there), filters, policies that came or went, the
-/// mapping and the observation function. It heeds that between two calls of the sampler, so a fragment is never of two
-/// versions of the weights. What was sampled before it heard of it is handed out first: at most what is in the queue,
-/// one batch that waits for room, and the one that is being sampled. What hooks change in the policies that they are
-/// lent is changed for the thread alone.
+/// **Changes.** The thread has its own copies of the policies. Every call sends it what has changed in the worker: weights,
+/// extra states (including what policies derived from global variables, if they keep it there), filters, added and removed
+/// policies, the mapping and the observation function. The thread applies changes between two calls of the sampler, so a
+/// fragment never mixes two versions of the weights. Older batches are returned first: at most those in the queue, one that
+/// waits for space, and the one in progress. Changes that hooks make to the policies they are given affect the thread's
+/// copies only.
 ///
-/// **Filters.** Observations are counted in the thread, and in the worker's filters as batches are taken: what was
-/// sampled ahead and is never taken is counted nowhere. Statistics are merged, so they differ from those of a sampler
-/// without thread in the last digits; the rows do not. Somebody else's statistics, put into the worker's filters, are
-/// heeded as changes are.
+/// **Filters.** Observations are counted in the thread at once, and in the worker's filters as batches are taken: what was
+/// sampled ahead and is never taken is not counted. Statistics are merged, so they differ from those of a sampler without a
+/// thread in the last digits; the rows do not. Statistics that are put into the worker's filters from elsewhere are handled
+/// like changes.
 ///
-/// **Errors** are queued like batches. After one the thread waits for the next call, so that one trouble is one error.
-/// A panic ends the thread: all further calls say [`SampleError::Died`], with its words.
+/// **Errors** are queued like batches. After one the thread waits for the next call, so that a fault is reported once. A
+/// panic ends the thread: all further calls return [`SampleError::Died`] with its message.
 ///
-/// **Environments.** To look at them, or to set the sampler's state, calls the sampler back, which waits for the fragment
-/// that is being sampled. What is changed in them shows in the first batch that was not sampled yet.
+/// **Environments.** Accessing them, or setting the sampler's state, calls the sampler back to the worker's thread, which
+/// waits for the fragment in progress. Changes to them take effect with the first batch that was not sampled yet.
 ///
-/// **State** is that after the latest batch that was handed out, so a worker that is restored from it goes on with the
-/// next one, wherever the thread has been.
+/// **State** is the state after the latest batch that was returned, so a worker restored from it continues with the next
+/// batch, however far ahead the thread has been.
 ///
-/// **Stopping** interrupts the fragment before its next step of the environments, lets a full queue be, and joins the
-/// thread. So it waits for the step, the reset or the hook that is being executed, and for ever for one that never ends;
-/// as a call of [`data`](SamplerInput::data) does. What was sampled ahead is lost.
+/// **Stopping** interrupts the fragment before its next environment step, does not wait for space in the queue, and joins
+/// the thread. So it waits for the step, reset or hook in progress, and for ever for one that never returns, as does a call
+/// of [`data`](SamplerInput::data). What was sampled ahead is lost.
 pub struct AsyncSampler {
     place: Place,
     interrupt: Arc<Interrupt>,
     known: Known,
-    /// What was in the queue when the sampler was called back.
+    /// Items that were in the queue when the sampler was called back.
     waiting: VecDeque<Item>,
     /// Number of items taken.
     taken: u64,
-    /// The latest item was an error.
+    /// True if the latest item was an error.
     failed: bool,
     extra_batches: Vec<AnyBatch>,
     metrics: Vec<RolloutMetrics>,
@@ -81,16 +81,16 @@ enum Place {
 }
 
 impl AsyncSampler {
-    /// The most batches in the queue.
+    /// Maximum number of batches in the queue.
     pub const QUEUE: usize = 5;
-    /// How often whoever waits looks whether the thread gets on.
+    /// Polling interval of a waiting caller for progress of the thread.
     const LOOK: Duration = Duration::from_millis(1);
 
-    /// Takes a sampler over, with all that it needs. The callbacks are shared: hooks of episodes are called by the thread,
-    /// others by the worker, never two at once. Those that are added to the worker's later hear nothing of episodes.
+    /// Takes a sampler over, with all its parts. The callbacks are shared: episode hooks are called by the thread, others by
+    /// the worker, never concurrently. Callbacks that are added to the worker later get no episode hooks.
     ///
     /// # Errors
-    /// [`SampleError::PolicyMap`] for a policy that cannot be brought back.
+    /// [`SampleError::PolicyMap`] for a stashed policy that cannot be restored.
     pub fn around(mut sampling: AsyncSampling) -> Result<MovedSampler, SampleError> {
         let mut callbacks = CallbackList::new();
         if !sampling.callbacks.is_empty() {
@@ -113,7 +113,7 @@ impl AsyncSampler {
         Ok(MovedSampler { sampler: Box::new(sampler), callbacks })
     }
 
-    /// Sends the sampler to a thread, unless it is there.
+    /// Moves the sampler to a thread, unless it is there.
     fn send_away(&mut self) {
         self.place = match core::mem::replace(&mut self.place, Place::Stopped) {
             Place::Here(engine) => {
@@ -132,16 +132,16 @@ impl AsyncSampler {
 
     fn tell(&self, command: Command) {
         if let Place::Away { commands, .. } = &self.place {
-            // A thread that does not listen any more says why through the queue.
+            // A thread that has ended reports the reason through the queue.
             let _ = commands.send(command);
         }
     }
 
-    /// Calls the sampler back between two batches. None if it was stopped or has died.
+    /// Calls the sampler back between two batches. `None` if it was stopped or has died.
     fn call_back(&mut self) -> Option<&mut Engine> {
         self.tell(Command::ComeBack);
         if let Place::Away { items, .. } = &self.place {
-            // Makes room until the thread has ended.
+            // Empties the queue until the thread has ended.
             self.waiting.extend(items.iter());
         }
         self.join();
@@ -151,7 +151,7 @@ impl AsyncSampler {
         }
     }
 
-    /// Waits for the end of the thread, which has been told to end or has done so.
+    /// Waits for the thread, which was told to end or has ended.
     fn join(&mut self) {
         self.place = match core::mem::replace(&mut self.place, Place::Stopped) {
             Place::Away { thread, commands, items } => {
@@ -165,8 +165,9 @@ impl AsyncSampler {
         };
     }
 
-    /// The next item, if it comes in time; none without a limit waits for it. Nobody is sent away before the thread has got
-    /// on: whoever waits for an environment that hangs hangs, too, as without a thread, and is found out.
+    /// Returns the next item, if it arrives in time; `None` waits without a limit. A timeout is reported only after the
+    /// thread has made progress: with a hung environment the caller hangs, too, as without a thread, and the hang is
+    /// detected.
     fn next_item(&mut self, within: Option<Duration>) -> Result<Option<Item>, SampleError> {
         if let Some(item) = self.waiting.pop_front() {
             return Ok(Some(item));
@@ -208,11 +209,11 @@ impl AsyncSampler {
 
 impl SamplerInput for AsyncSampler {
     fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
-        // It waits until there is a batch, or nobody left to make one.
+        // It waits until there is a batch, or the thread has ended.
         self.data_within(host, &mut Budget::endless())?.ok_or(SampleError::Stopped)
     }
 
-    /// Waits for the thread as long as the budget lasts, and until it has begun a round meanwhile.
+    /// Waits for the thread until the budget is used up, and at least until the thread has begun a round.
     fn data_within(
         &mut self,
         host: &mut SamplerHost<'_>,
@@ -302,7 +303,7 @@ impl SamplerInput for AsyncSampler {
 
 impl Drop for AsyncSampler {
     fn drop(&mut self) {
-        // Nobody is there to hear of an error.
+        // An error cannot be reported here.
         let _ = self.end();
     }
 }

@@ -14,9 +14,9 @@ use rollmesh_core::{
     policy::{LearnInfo, Policy},
 };
 
-/// A handle to callbacks behind a lock: hooks never run at once, whichever thread calls them.
+/// A handle to callbacks behind a lock: hooks never run concurrently, whichever thread calls them.
 ///
-/// After a hook has panicked the others are called nevertheless: what they find is what it has left.
+/// After a hook has panicked, further hooks are called nevertheless and see the state that it left.
 #[derive(Clone)]
 pub(super) struct SharedCallbacks(Arc<Mutex<CallbackList>>);
 

@@ -1,5 +1,5 @@
-//! What the sampling thread has not heard of yet: the worker's policies, filters and functions, if they are others than
-//! when it heard of them last.
+//! Changes that have not been sent to the sampling thread yet: the worker's policies, filters and functions, if they differ
+//! from those it got last.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,15 +14,15 @@ use rollmesh_core::{
     worker::AsyncSampling,
 };
 
-/// News for the thread.
+/// An update for the thread.
 #[derive(Default)]
 pub(super) struct Change {
     /// Number of the change, from 1.
     pub(super) number: u64,
-    /// How many items have been taken: what they have seen is in the filters.
+    /// Number of items taken: their observations are in the filters.
     pub(super) taken: u64,
     pub(super) removed: Vec<PolicyId>,
-    /// New ones, and those that have become others.
+    /// New and replaced policies.
     pub(super) added: Vec<(PolicyId, PolicyEntry)>,
     /// Weights and extra state.
     pub(super) states: Vec<(PolicyId, Weights, Vec<u8>)>,
@@ -42,10 +42,10 @@ impl Change {
     }
 }
 
-/// What the thread knows.
+/// What the thread has.
 pub(super) struct Known {
     policies: BTreeMap<PolicyId, KnownPolicy>,
-    /// [`PolicyMap::changes`](rollmesh_core::policy::PolicyMap::changes) by then; none if it must be looked at anew.
+    /// [`PolicyMap::changes`](rollmesh_core::policy::PolicyMap::changes) at the last comparison; `None` to compare again.
     looked: Option<u64>,
     mapping: PolicyMappingFn,
     observation_fn: Option<ObservationFn>,
@@ -54,14 +54,14 @@ pub(super) struct Known {
 }
 
 struct KnownPolicy {
-    /// Of another policy it would be another one.
+    /// Its factory: a different one means that the policy was replaced.
     maker: Option<PolicyMaker>,
     weights: Weights,
     /// Hash of the extra state.
     extra: Hash128,
-    /// As the worker has it, all that was taken included.
+    /// The worker's filter, including everything that was taken.
     filter: Filter,
-    /// Number of the change that brought it.
+    /// Number of the change that added it.
     since: u64,
 }
 
@@ -82,7 +82,7 @@ impl KnownPolicy {
 }
 
 impl Known {
-    /// What a thread is given at first.
+    /// Returns what a thread gets at first.
     pub(super) fn of(sampling: &mut AsyncSampling) -> Result<Self, PolicyMapError> {
         let mut policies = BTreeMap::new();
         sampling.policies.for_each(|id, entry: &PolicyEntry| {
@@ -93,11 +93,11 @@ impl Known {
         Ok(Self { policies, looked: None, mapping, observation_fn, number: 0 })
     }
 
-    /// Compares with what the worker lends. Nothing if the thread knows all that.
+    /// Compares with the worker's parts. Returns `None` if nothing has changed.
     ///
     /// # Errors
-    /// [`SampleError::PolicyMap`] for a new policy of which nobody can make another one, or one that cannot be brought
-    /// back. The next call tells of it again.
+    /// [`SampleError::PolicyMap`] for a new policy that cannot be made a second time, or a stashed one that cannot be
+    /// restored. The next call reports it again.
     pub(super) fn changes(&mut self, host: &mut SamplerHost<'_>, taken: u64) -> Result<Option<Change>, SampleError> {
         let mut change = Change { number: self.number + 1, taken, ..Change::default() };
         if self.looked != Some(host.policies.changes()) {
@@ -154,7 +154,7 @@ impl Known {
         Ok(())
     }
 
-    /// Counts in the worker's filters what the thread's have seen, knowing of changes up to `change`.
+    /// Adds what the thread's filters have seen, at the state of `change`, to the worker's filters.
     pub(super) fn absorb(
         &mut self,
         host: &mut SamplerHost<'_>,
@@ -163,7 +163,7 @@ impl Known {
     ) -> Result<(), SampleError> {
         let up_to_date = self.looked == Some(host.policies.changes());
         for (id, filter) in seen {
-            // What was removed meanwhile, or has become another one, counts no more.
+            // Observations of policies that were removed or replaced meanwhile do not count.
             let Some(known) = self.policies.get_mut(id).filter(|known| known.since <= change) else { continue };
             let entry = host.policies.get_mut(id)?;
             entry.filter.absorb(filter)?;
@@ -175,14 +175,14 @@ impl Known {
         Ok(())
     }
 
-    /// The thread has given up what it had sampled ahead, so that its filters have seen too much.
+    /// Records that the thread has dropped what it had sampled ahead, so its filters have seen too much.
     pub(super) fn forget_filters(&mut self) {
         self.looked = None;
         self.policies.values_mut().for_each(|known| known.filter = Filter::NoFilter);
     }
 }
 
-/// Whether rows come out of both the same. Buffers are for others.
+/// True if both filters give the same rows. Buffers do not matter.
 fn does_the_same(one: &Filter, other: &Filter) -> bool {
     match (one.mean_std(), other.mean_std()) {
         (Some(one), Some(other)) => {

@@ -1,4 +1,4 @@
-//! What is known of the machine.
+//! Facts about the machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
 
@@ -20,10 +20,9 @@ impl HostFacts for NativeHost {
         Some(gethostname::gethostname().to_string_lossy().into_owned()).filter(|name| !name.is_empty())
     }
 
-    /// The address from which packets to the rest of the world leave; the loopback address without a way out. Nothing is
-    /// sent.
+    /// Returns the source address of packets to the internet, or the loopback address without a route. Nothing is sent.
     fn node_ip(&self) -> Option<String> {
-        // Addresses for examples in texts (RFC 5737 and 3849), which are routed as any other and belong to nobody.
+        // Documentation addresses (RFC 5737 and 3849): they are routed like any other and not in use.
         let ways: [(IpAddr, IpAddr); 2] = [
             (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()),
             (Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()),
@@ -32,14 +31,14 @@ impl HostFacts for NativeHost {
         Some(address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)).to_string())
     }
 
-    /// One that was free a moment ago: whoever wants it should be quick, and ready for another one.
+    /// Returns a port that was free a moment ago: another process may take it, so be ready to retry.
     fn free_port(&self) -> Option<u16> {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
         Some(listener.local_addr().ok()?.port())
     }
 }
 
-/// To connect a datagram socket only looks the route up.
+/// Connecting a datagram socket only looks up the route.
 fn address_towards(from: IpAddr, to: IpAddr) -> Option<IpAddr> {
     let socket = UdpSocket::bind((from, 0)).ok()?;
     socket.connect((to, 9)).ok()?;
@@ -54,7 +53,7 @@ mod tests {
     fn the_machine_has_a_name_an_address_and_free_ports() {
         assert!(NativeHost.hostname().is_some_and(|name| !name.is_empty()));
         let ip: IpAddr = NativeHost.node_ip().unwrap().parse().unwrap();
-        // It is this machine's own: one can listen there.
+        // It is an address of this machine: one can listen there.
         assert!(TcpListener::bind((ip, 0)).is_ok());
         let port = NativeHost.free_port().unwrap();
         assert!(port > 0);

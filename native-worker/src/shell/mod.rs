@@ -1,6 +1,6 @@
-//! What a native program lends to a [`RolloutWorker`](rollmesh_core::worker::RolloutWorker): threads, files, processes for
-//! environments, other ranks to learn with, and what is known of the machine. Processes need a Unix; elsewhere a worker
-//! says that they are not there.
+//! The shell of a native program for a [`RolloutWorker`](rollmesh_core::worker::RolloutWorker): threads, files, processes
+//! for environments, ranks for data-parallel learning, and facts about the machine. Processes need Unix; elsewhere a worker
+//! returns an error.
 
 mod async_sampler;
 mod callbacks;
@@ -30,8 +30,8 @@ pub use self::{async_sampler::AsyncSampler, host::NativeHost};
 use crate::envs::RemoteBaseEnv;
 use crate::{data_parallel::TcpAllReduce, kernels, monitor::Recorder};
 
-/// A worker's shell in a native program. Processes of sub-environments, `remote_worker_envs`, run this program again, which
-/// has to be one that [can](crate::envs::remote_env), or [another one](Self::with_program).
+/// A worker's shell in a native program. For `remote_worker_envs` it starts this program again, which has to
+/// [support](crate::envs::remote_env) that, or [another one](Self::with_program).
 ///
 /// ```
 /// use rollmesh::NativeShell;
@@ -54,9 +54,9 @@ pub struct NativeShell {
 }
 
 impl NativeShell {
-    /// With a program for sub-environments of other processes: one that begins with
-    /// [`main_with`](crate::main_with) or [`remote_env`](crate::envs::remote_env), and knows their names. For tests, and
-    /// programs whose `main` is not one's own.
+    /// Sets the program for sub-environments in other processes: one that begins with [`main_with`](crate::main_with) or
+    /// [`remote_env`](crate::envs::remote_env), and has their names registered. For tests, and programs whose `main` cannot
+    /// be changed.
     #[must_use]
     pub fn with_program(program: impl Into<PathBuf>) -> Self {
         Self { program: Some(program.into()) }
@@ -77,7 +77,7 @@ impl Shell for NativeShell {
     }
 
     fn monitor(&mut self, path: &str) -> Result<Option<Box<dyn Callbacks>>, SampleError> {
-        // Said before anything is sampled, if it cannot be.
+        // Reports an error before anything is sampled.
         fs::create_dir_all(path)
             .map_err(|error| CallbackError::new("the monitor", format!("cannot write {path}: {error}")))?;
         Ok(Some(Box::new(Recorder::new(path))))
@@ -88,7 +88,7 @@ impl Shell for NativeShell {
     }
 }
 
-/// Everything that a native program has, for a worker at once.
+/// Extension trait that configures a worker with everything a native program has.
 pub trait NativeWorker {
     /// Sets shell, host facts, clock and the widest kernels of this machine.
     ///

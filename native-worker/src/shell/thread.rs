@@ -1,4 +1,4 @@
-//! What happens on the sampling thread: one batch after the other, and between two of them the worker's news.
+//! The sampling thread: batches one after the other, and the worker's changes between them.
 
 use std::{
     collections::VecDeque,
@@ -17,27 +17,27 @@ use rollmesh_core::{
 
 use super::changes::Change;
 
-/// What the thread is told. It listens between two batches.
+/// Commands to the thread, which reads them between two batches.
 pub(super) enum Command {
-    /// Something of the worker's has changed.
+    /// Something in the worker has changed.
     Change(Box<Change>),
-    /// So many items have been taken.
+    /// This many items have been taken.
     Taken(u64),
-    /// The error has been handed out.
+    /// The error has been returned.
     GoOn,
-    /// The engine is wanted back.
+    /// The engine is called back.
     ComeBack,
 }
 
-/// What came of one call of the sampler.
+/// The result of one call of the sampler.
 pub(super) struct Item {
     pub(super) batch: Result<AnyBatch, SampleError>,
     pub(super) extra_batches: Vec<AnyBatch>,
     pub(super) metrics: Vec<RolloutMetrics>,
     pub(super) losses: Losses,
-    /// Filters with what they have seen meanwhile in their buffers.
+    /// What filters have seen meanwhile, in their buffers.
     pub(super) seen: Seen,
-    /// Number of the latest change it knew of.
+    /// Number of the latest change that had been applied.
     pub(super) change: u64,
     /// The sampler's state after it.
     pub(super) state: Vec<u8>,
@@ -45,18 +45,18 @@ pub(super) struct Item {
 
 type Seen = Vec<(PolicyId, Filter)>;
 
-/// A sampler with all that it needs.
+/// A sampler with all its parts.
 pub(super) struct Engine {
     pub(super) sampling: AsyncSampling,
     /// Number of the latest item, from 1.
     made: u64,
-    /// What filters have seen for items that, as far as is known here, have not been taken.
+    /// What filters have seen for items that, as far as the thread knows, have not been taken.
     pub(super) ahead: VecDeque<(u64, Seen)>,
     /// Number of the latest change.
     change: u64,
-    /// A change could not be made.
+    /// The error of a change that could not be applied.
     trouble: Option<SampleError>,
-    /// After an error, until that was handed out.
+    /// True after an error, until it has been returned.
     waits: bool,
 }
 
@@ -65,7 +65,7 @@ impl Engine {
         Self { sampling, made: 0, ahead: VecDeque::new(), change: 0, trouble: None, waits: false }
     }
 
-    /// Samples until it is told to stop or to come back, or nobody takes batches any more.
+    /// Samples until it is stopped or called back, or the receiver of batches is dropped.
     pub(super) fn run(mut self, commands: &Receiver<Command>, items: &SyncSender<Item>, interrupt: &Interrupt) -> Self {
         while self.listen(commands) && !interrupt.is_set() {
             let item = self.make(interrupt);
@@ -76,7 +76,7 @@ impl Engine {
         self
     }
 
-    /// Does what it is told to do. False if that is to end.
+    /// Executes pending commands. False if the thread has to end.
     fn listen(&mut self, commands: &Receiver<Command>) -> bool {
         loop {
             let command = match self.waits {
@@ -138,7 +138,7 @@ impl Engine {
         })
     }
 
-    /// What filters have seen since the last time.
+    /// Takes what filters have seen since the last time.
     fn take_seen(&mut self, seen: &mut Seen) -> Result<(), PolicyMapError> {
         let policies = &mut self.sampling.policies;
         let has_filter = |id| policies.peek(id).is_none_or(|entry: &PolicyEntry| entry.filter.mean_std().is_some());
@@ -167,7 +167,7 @@ impl Engine {
             sampling.policies.remove(id)?;
         }
         for (id, twin) in change.added {
-            // What was seen was for the one before.
+            // Those observations were the previous policy's.
             self.ahead.iter_mut().for_each(|(_, seen)| seen.retain(|(of, _)| *of != id));
             sampling.policies.insert(id, twin)?;
         }

@@ -1,4 +1,4 @@
-//! A training run as an object of a program.
+//! A training run as an object in a program.
 
 use std::{
     io,
@@ -24,16 +24,16 @@ use crate::{
     worker_group::WorkerGroup,
 };
 
-/// The most env steps of each sub-environment of an evaluation whose episodes have no limit.
+/// Maximum number of env steps of each sub-environment in an evaluation whose episodes have no limit.
 const MAX_STEPS: u32 = 1_000_000;
-/// Between two looks at an evaluation.
+/// Polling interval of an evaluation.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A training run that a program executes iteration by iteration: what `rollmesh train` does by itself, by the same code and
-/// with the same bits.
+/// A training run that a program executes iteration by iteration: the same code as `rollmesh train`, with bit-identical
+/// results.
 ///
-/// The rows come from this process with [`num_workers`](RunConfig::num_workers) 0, from worker processes of this program
-/// otherwise, from workers elsewhere that join its [hub](Self::workers), and from files with an `input`. Between two steps
+/// The rows come from this process with [`num_workers`](RunConfig::num_workers) 0, otherwise from worker processes of this
+/// program; also from remote workers that join its [hub](Self::workers), and from files with an `input`. Between two steps
 /// workers wait; in the asynchronous mode they sample ahead, up to a batch.
 ///
 /// ```
@@ -58,32 +58,32 @@ pub struct Algorithm {
     run: RunConfig,
     run_dir: Option<PathBuf>,
     summary: oneshot::Receiver<Summary>,
-    /// What came of the run, once it is over and known.
+    /// The summary, once the run is over and it has been received.
     ended: Option<Summary>,
 }
 
-/// Why an algorithm could not begin or go on.
+/// Why an algorithm could not start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum AlgorithmError {
-    /// The system gives no event loop, or does not say which program this is.
+    /// The event loop could not be created, or the current executable is unknown.
     #[error("the algorithm cannot begin: {0}")]
     Io(#[from] io::Error),
     /// Its hub cannot start.
     #[error(transparent)]
     Hub(#[from] HubError),
-    /// The run cannot begin.
+    /// The run cannot start.
     #[error(transparent)]
     Start(#[from] StartRunError),
-    /// There is no run to go on with.
+    /// There is no run to resume.
     #[error(transparent)]
     Resume(#[from] ResumeError),
     /// The run failed; the text says why.
     #[error("{0}")]
     Failed(String),
-    /// It cannot be saved.
+    /// No checkpoint could be written.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointNowError),
-    /// Its policies cannot be evaluated.
+    /// Its policies could not be evaluated.
     #[error(transparent)]
     Evaluation(#[from] EvalWorkerError),
     /// The run is over.
@@ -92,10 +92,10 @@ pub enum AlgorithmError {
 }
 
 impl Algorithm {
-    /// Begins a run, with a hub that listens on this machine alone and has no page. With a
-    /// [`run_dir`](RunRequest::run_dir) its files are those of `rollmesh train`.
+    /// Starts a run, on a hub that listens on the loopback interface and has no page. With a
+    /// [`run_dir`](RunRequest::run_dir) it writes the files of `rollmesh train`.
     ///
-    /// Local workers are this program again, which must begin with [`main_with`](crate::main_with).
+    /// Local workers run the current executable, which must begin with [`main_with`](crate::main_with).
     ///
     /// # Errors
     /// [`AlgorithmError`], which says what to change.
@@ -103,7 +103,7 @@ impl Algorithm {
         Self::on(HubConfig::local()?, request, registry)
     }
 
-    /// As [`new`](Self::new), on a hub of this kind: for workers elsewhere, a page, or another program of workers.
+    /// Like [`new`](Self::new), on a hub with this configuration: for remote workers, a page, or another worker program.
     ///
     /// # Errors
     /// As there.
@@ -113,12 +113,12 @@ impl Algorithm {
         Self::start(hub, registry, run, run_dir, async |hub| hub.train_stepwise(request).await)
     }
 
-    /// Begins a run over the workers of a group, wherever they are: threads, processes, or workers that connect. Each iteration is
-    /// RLlib's `synchronous_parallel_sample`, an update of the group's local worker, and `sync_weights`, of at least
+    /// Starts a run over the workers of a group, wherever they are: threads, processes, or remote workers. Each iteration is
+    /// RLlib's `synchronous_parallel_sample`, an update of the group's local worker, and `sync_weights`, with at least
     /// [`train_batch_size`](rollmesh_core::worker::RolloutConfig::train_batch_size) env steps. Environment and policies are
-    /// the group's, whose policies must be of kinds that learn; of `request` count its stop conditions, evaluation, files
-    /// and checkpoints. The same seed and number of workers give the same bits, unless a worker is lost: its successor
-    /// begins other episodes, and the summary says so.
+    /// the group's, and the policies' kinds must be able to learn; of `request` only stop conditions, evaluation, files and
+    /// checkpoints are used. The same seed and number of workers give bit-identical results, unless a worker is lost: its
+    /// successor begins other episodes, and the summary says so.
     ///
     /// ```
     /// use rollmesh::{Registry, train::{Algorithm, RunConfig}, worker_group::WorkerGroup};
@@ -146,8 +146,8 @@ impl Algorithm {
         Self::start(HubConfig::local()?, registry, run, run_dir, async |hub| hub.train_over(request, None, group).await)
     }
 
-    /// Resumes a run [over a group](Self::over) in its directory, with a group of the same settings and as many workers, all of
-    /// which are there.
+    /// Resumes a run [over a group](Self::over) in its directory, with a group of the same settings and number of workers,
+    /// all of which have joined.
     ///
     /// # Errors
     /// As [`restore`](Self::restore).
@@ -196,11 +196,11 @@ impl Algorithm {
         Ok(Self { runtime, hub, registry, run, run_dir, summary, ended: None })
     }
 
-    /// Executes one iteration: a batch of every slot, or of the input, and an update. None once the run has reached one of its
-    /// stop conditions.
+    /// Executes one iteration: a batch of every slot, or of the input, and an update. Returns `None` once the run has
+    /// reached one of its stop conditions.
     ///
     /// # Errors
-    /// [`AlgorithmError::Failed`] if the run cannot go on.
+    /// [`AlgorithmError::Failed`] if the run has failed.
     #[doc(alias("train", "training_step"))]
     pub fn step(&mut self) -> Result<Option<IterationMetrics>, AlgorithmError> {
         if let Some(metrics) = self.runtime.block_on(self.hub.step()) {
@@ -213,8 +213,8 @@ impl Algorithm {
         ended.end.error().map_or(Ok(None), |error| Err(AlgorithmError::Failed(error)))
     }
 
-    /// Writes a checkpoint into the run's directory, and waits until it is on the disk. [`restore`](Self::restore),
-    /// `rollmesh train --resume` and `rollmesh evaluate` take the directory.
+    /// Writes a checkpoint into the run's directory, and waits until it is on disk. [`restore`](Self::restore), `rollmesh
+    /// train --resume` and `rollmesh evaluate` take the directory.
     ///
     /// # Errors
     /// [`AlgorithmError::Checkpoint`], also for a run without a directory.
@@ -224,7 +224,7 @@ impl Algorithm {
         self.run_dir.as_deref().ok_or(AlgorithmError::Checkpoint(CheckpointNowError::NoDirectory))
     }
 
-    /// The policies as they are now: to act with, or for their weights.
+    /// Returns the current policies, to act with or for their weights.
     ///
     /// # Errors
     /// [`AlgorithmError::Over`] for a run that is over, whose policies are in its directory.
@@ -240,7 +240,7 @@ impl Algorithm {
     pub fn evaluate(&self, episodes: NonZeroU32) -> Result<Evaluation, AlgorithmError> {
         let weights = self.policy()?.weights;
         let mut run = self.run.clone();
-        // They are the run's.
+        // Callbacks are for the run's own episodes.
         run.rollout.callbacks.clear();
         run.evaluation.num_envs = run.evaluation.num_envs.min(episodes.get());
         let makers = EvalMakers::of_run(&run, &self.registry, AUTO)?;
@@ -256,14 +256,14 @@ impl Algorithm {
         }
     }
 
-    /// Where the rows come from: its addresses and tokens let other workers in, its status says how the run stands.
+    /// Returns the hub: its addresses and tokens admit other workers, its status is that of the run.
     #[must_use]
     #[doc(alias("env_runner_group", "worker_set"))]
     pub fn workers(&self) -> &Hub {
         &self.hub
     }
 
-    /// Ends the run, its workers and its hub. What was learned is in its directory, if it has one.
+    /// Ends the run, its workers and its hub. The results are in its directory, if it has one.
     ///
     /// # Errors
     /// [`AlgorithmError::Failed`] if the run has failed.

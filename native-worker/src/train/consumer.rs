@@ -1,4 +1,4 @@
-//! What becomes of a run's batches.
+//! The consumers of a run's batches.
 
 use std::{
     future::ready,
@@ -15,27 +15,27 @@ use super::{
 };
 use crate::learner::{LearnError, Learned, LearnerThread, Results};
 
-/// What consumes the batches of a run, one after the other.
+/// Consumes the batches of a run, one after the other.
 pub(crate) enum Consumer {
-    /// A learner, which makes new weights of each.
+    /// A learner, which updates the weights with each.
     Learner { thread: LearnerThread, output: Option<RunOutput> },
-    /// The run's own worker, which makes the batches itself, and what interrupts it.
+    /// The run's own worker, which makes the batches itself, and the flag that interrupts it.
     Local(LearnerThread<LocalWorker>, Arc<AtomicBool>),
-    /// A caller that takes the rows as they are. The weights stay until others are set.
+    /// A caller that takes the rows. The weights stay until others are set.
     Taker(mpsc::Sender<Vec<SlotFragment>>),
 }
 
-/// What has become of a batch.
+/// What came of a batch.
 pub(crate) enum Update {
     /// New weights.
     Learned(Learned),
-    /// New weights, of a batch that the run's own worker has made.
+    /// New weights, from a batch that the run's own worker made.
     Iterated(Box<Iterated>),
-    /// It was taken.
+    /// The caller has taken it.
     Taken,
-    /// Nobody takes batches any more.
+    /// The caller has dropped its receiver.
     Unwanted,
-    /// The learner cannot go on, or what it learned from is not in the run's files.
+    /// The learner failed, or the rows could not be written to the run's output.
     Failed(String),
 }
 
@@ -43,12 +43,12 @@ pub(crate) enum Update {
 pub(crate) type Consuming = Pin<Box<dyn Future<Output = Update> + Send>>;
 
 impl Consumer {
-    /// Passes a batch to whatever consumes the batches of this run.
+    /// Passes a batch to the run's consumer.
     pub(super) fn submit(&self, work: BatchWork, results: Results) -> Consuming {
         match (self, work) {
             (Self::Learner { thread, output }, BatchWork::Learn { batch, fragments }) => {
                 let update = thread.submit(batch, results);
-                // While the learner learns, away from the tasks that must not block.
+                // Written while the learner learns, on a thread that may block.
                 let writing =
                     output.clone().map(|output| tokio::task::spawn_blocking(move || output.write(&fragments)));
                 Box::pin(async move {
@@ -82,7 +82,7 @@ impl Consumer {
                     }
                 })
             }
-            // Both were made for the same run.
+            // Consumer and batch are always of the same run.
             (_, work) => Box::pin(ready(Update::Failed(format!("the run's consumer does not take {work:?}")))),
         }
     }

@@ -1,4 +1,4 @@
-//! Evaluation beside a run: a process of its own plays with the weights of every so many iterations.
+//! Evaluation alongside a run: a separate process plays with the weights of every n-th iteration.
 
 use std::{
     fs,
@@ -23,54 +23,54 @@ use crate::{
     monitor::EpisodeGif,
 };
 
-/// Where a run's directory has drawn episodes.
+/// Subdirectory of a run's directory for GIFs of episodes.
 const GIFS_DIR: &str = "gifs";
 
-/// The most env steps of each of them, so that an evaluation comes to an end whatever the policy does.
+/// Maximum number of env steps of each episode, so that an evaluation ends whatever the policy does.
 const MAX_STEPS: u32 = 1_000_000;
 
-/// A line of `metrics.jsonl`: what an evaluation has found.
+/// A line of `metrics.jsonl` with the result of an evaluation.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct EvaluationLine<M> {
     pub(crate) evaluation: M,
 }
 
-/// What an evaluation of a run has found.
+/// The result of an evaluation of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationMetrics {
-    /// Iterations behind the weights.
+    /// Iteration of the weights.
     pub iteration: u64,
-    /// Env steps behind them.
+    /// Env steps that the weights were learned from.
     pub env_steps: u64,
-    /// Mean return of the finished episodes; none without any, as the next three.
+    /// Mean return of the finished episodes; `None` without any, as for the next three.
     pub episode_return_mean: Option<f64>,
-    /// The least return.
+    /// Minimum return.
     pub episode_return_min: Option<f64>,
-    /// The greatest.
+    /// Maximum return.
     pub episode_return_max: Option<f64>,
     /// Their mean length in env steps.
     pub episode_len_mean: Option<f64>,
-    /// Finished episodes.
+    /// Number of finished episodes.
     pub episodes: u32,
-    /// Episodes that were cut short.
+    /// Number of episodes that were cut short.
     pub unfinished: u32,
-    /// Mean return of those so far; none without any.
+    /// Mean partial return of those; `None` without any.
     pub partial_return_mean: Option<f64>,
-    /// The first episode, a GIF in the run's directory, if it was to be drawn.
+    /// GIF of the first episode, relative to the run's directory, if it was drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gif: Option<String>,
 }
 
-/// What is known of a run's evaluation that is over.
+/// The result of an evaluation with its episode.
 pub(crate) struct Evaluated {
     pub(crate) metrics: EvaluationMetrics,
     /// The latest episode.
     pub(crate) trace: Option<EpisodeTrace>,
-    /// Why the first episode was not drawn, if it was to be.
+    /// Why the first episode could not be drawn.
     pub(crate) fault: Option<String>,
 }
 
-/// Weights of a run to be evaluated, and how far it was with them.
+/// Weights of a run to evaluate, with their iteration and env steps.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) iteration: u64,
@@ -78,26 +78,26 @@ pub(super) struct Candidate {
     pub(super) weights: Weights,
 }
 
-/// The evaluations of a run, one after the other. Only a poll waits, for as long as it is told to.
+/// The evaluations of a run, one after the other. Only a poll waits, for its timeout.
 pub(super) struct RunEvaluation {
     run: RunConfig,
     request: EvaluationRequest,
-    /// None before the first evaluation, and after the worker could not be started.
+    /// `None` before the first evaluation, and after the worker could not be started.
     worker: Option<EvalWorker>,
-    /// The evaluation that is being done.
+    /// The evaluation in progress.
     current: Option<(Ticket, Candidate)>,
-    /// The one after it.
+    /// The next one.
     waiting: Option<Candidate>,
-    /// One that is over, while its first episode is drawn.
+    /// A finished evaluation whose first episode is being drawn.
     drawing: Option<JoinHandle<Evaluated>>,
     /// The run's directory, if first episodes are drawn.
     gifs: Option<PathBuf>,
-    /// The latest one came to no end in time.
+    /// True if the latest evaluation exceeded its timeout.
     hangs: bool,
 }
 
 impl RunEvaluation {
-    /// Evaluates the run's policy as the request says.
+    /// Evaluates the run's policy with this request.
     fn new(mut run: RunConfig, request: EvaluationRequest, gifs: Option<PathBuf>) -> Self {
         run.host.evaluator_is_nice = true;
         let episodes = request.episodes.map_or(u32::MAX, NonZeroU32::get);
@@ -105,7 +105,8 @@ impl RunEvaluation {
         Self { run, request, worker: None, current: None, waiting: None, drawing: None, gifs, hangs: false }
     }
 
-    /// None if the run is not to be evaluated. One that reads always is: its rows do not show how good its policy is.
+    /// Returns the evaluation of a run, `None` if it is off. A run that reads its input is always evaluated: its rows do not
+    /// show how good its policy is.
     pub(super) fn of(RunRequest { config: run, run_dir, .. }: &RunRequest) -> Option<Self> {
         let is_wanted = run.reads_input() || !run.evaluation.is_off();
         let episodes = NonZeroU32::new(run.evaluation.episodes).filter(|_| is_wanted)?;
@@ -115,22 +116,22 @@ impl RunEvaluation {
         Some(Self::new(run.clone(), request, gifs))
     }
 
-    /// Has weights evaluated, from the next poll on, in the place of those that wait.
+    /// Queues weights to be evaluated from the next poll on; they replace queued ones.
     pub(super) fn offer(&mut self, candidate: Candidate) {
         self.waiting = Some(candidate);
     }
 
-    /// True if the latest one that was begun came to no end in time.
+    /// True if the latest evaluation exceeded its timeout.
     pub(super) fn hangs(&self) -> bool {
         self.hangs
     }
 
-    /// True if nothing is being evaluated, nor waits for it.
+    /// True if no evaluation is in progress or queued.
     pub(super) fn is_idle(&self) -> bool {
         self.current.is_none() && self.waiting.is_none() && self.drawing.is_none()
     }
 
-    /// What came of the next evaluation, if it is over within that time.
+    /// Returns the next result, if it arrives within the timeout.
     pub(super) fn poll(&mut self, program: &Path, timeout: Duration) -> Option<Result<Evaluated, EvalWorkerError>> {
         if let Some(drawn) = self.drawing.take_if(|drawing| drawing.is_finished()) {
             return Some(drawn.join().map_err(|_| EvalWorkerError::failed("drawing the first episode panicked")));
@@ -151,10 +152,10 @@ impl RunEvaluation {
         };
         let Some(dir) = self.gifs.clone() else { return Some(Ok(Evaluated::of(&candidate, found))) };
         if found.frames.is_none() {
-            // The user is told once.
+            // The user is notified once.
             (self.gifs, self.request.render) = (None, false);
         }
-        // A GIF takes long enough to hold up the caller.
+        // Encoding a GIF takes long enough to block the caller noticeably.
         let draw = move || Evaluated::drawn(&candidate, found, &dir);
         match thread::Builder::new().name("evaluation-gif".into()).spawn(draw) {
             Ok(drawing) => self.drawing = Some(drawing),
@@ -174,7 +175,7 @@ impl RunEvaluation {
         Ok(())
     }
 
-    /// No more evaluations. Does not wait for the end of the process either, which the system may not let go of.
+    /// Ends evaluations. Does not wait for the end of the process, which the operating system may delay.
     pub(super) fn end(self) {
         // Without a thread it is dropped here.
         let _ = thread::Builder::new().name("evaluation-end".into()).spawn(move || drop(self));
@@ -182,7 +183,7 @@ impl RunEvaluation {
 }
 
 impl EvaluationMetrics {
-    /// The point of the curve.
+    /// Returns the point of the curve.
     pub(crate) fn point(&self, run: u32) -> EvaluationPoint {
         let number = |number: Option<f64>| number.map_or(f32::NAN, |number| number as f32);
         EvaluationPoint {
@@ -217,7 +218,7 @@ impl Evaluated {
         Self { metrics, trace: found.trace, fault: None }
     }
 
-    /// As [`of`](Self::of), with the first episode in the run's directory.
+    /// Like [`of`](Self::of), with a GIF of the first episode in the run's directory.
     fn drawn(candidate: &Candidate, found: Evaluation, dir: &Path) -> Self {
         let gif = format!("{GIFS_DIR}/iteration-{}.gif", candidate.iteration);
         let drawn = match EpisodeGif::of(&found) {
@@ -237,7 +238,7 @@ impl Evaluated {
         evaluated
     }
 
-    /// The latest episode, as dashboards play it.
+    /// Returns the latest episode for dashboards.
     pub(crate) fn env_trace(&self, run: u32) -> Option<EnvTrace> {
         let trace = self.trace.as_ref()?;
         let rows = trace.obs.len().checked_div(trace.obs_len as usize)?;

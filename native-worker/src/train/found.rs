@@ -1,4 +1,4 @@
-//! The runs below a directory, as their files tell it. Nothing is changed there.
+//! Lists the runs below a directory from their files, which are only read.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use super::saving::read_config;
 
-/// Far more than a `config.toml` or `summary.json` has.
+/// Maximum size in bytes of `config.toml` or `summary.json`, far above real ones.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// The last line of `metrics.jsonl` is within these bytes.
+/// The last line of `metrics.jsonl` is within this many bytes of its end.
 const LAST_LINE_BYTES: i64 = 64 << 10;
 
 /// A run directory.
@@ -27,14 +27,14 @@ pub(crate) struct FoundRun {
     pub(crate) seed: u64,
     pub(crate) env_steps: u64,
     pub(crate) episode_return_mean: Option<f64>,
-    /// What went wrong, in the run or with its files.
+    /// What went wrong in the run or with its files.
     pub(crate) error: Option<String>,
 }
 
-/// The runs in the directories of this one, by name; or the one that it is itself.
+/// Returns the runs in the subdirectories of this one, by name; or this one, if it is a run itself.
 ///
 /// # Errors
-/// The directory cannot be read. A run whose files are damaged is listed, and says so.
+/// The directory cannot be read. A run with damaged files is listed with its error.
 pub(crate) fn found_runs(directory: &Path) -> io::Result<Vec<FoundRun>> {
     if is_run(directory) {
         return Ok(vec![FoundRun::of(directory)]);
@@ -65,7 +65,7 @@ impl FoundRun {
         let config = read_config(&text).map_err(|error| format!("{}: {error}", config.display()))?;
         (self.env, self.seed) = (config.env().into(), config.rollout.seed);
         self.algo = config.algorithm.unwrap_or_default();
-        // A run that goes on has no summary.
+        // A run in progress has no summary.
         let (told, is_over) = match self.json("summary.json", read_text)? {
             Some(summary) => (Some(summary), true),
             None => (self.json("metrics.jsonl", last_line)?, false),
@@ -83,7 +83,7 @@ impl FoundRun {
         Ok(self)
     }
 
-    /// The object in a file; none if there is no such file, or nothing is in it.
+    /// Returns the object in a file; `None` if the file does not exist or is empty.
     fn json(&self, name: &str, read: fn(&Path) -> io::Result<String>) -> Result<Option<Value>, String> {
         let path = self.dir.join(name);
         let failed = |error: String| format!("{}: {error}", path.display());
@@ -95,7 +95,7 @@ impl FoundRun {
         }
     }
 
-    /// A process has the run.
+    /// True if a process holds the run's lock.
     fn is_held(&self) -> bool {
         let lock = File::open(self.dir.join("lock"));
         lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
@@ -112,7 +112,7 @@ fn read_text(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// The last line that was written whole.
+/// Returns the last complete line.
 fn last_line(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let end = file.metadata()?.len() as i64;

@@ -1,4 +1,4 @@
-//! What is measured of a run while it goes on.
+//! The metrics of a run in progress.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use crate::learner::UpdateStats;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct IterationMetrics {
-    /// Updates so far.
+    /// Number of updates so far.
     pub iteration: u64,
     /// Env steps that were learned from so far.
     pub env_steps: u64,
-    /// Mean return of the last 100 finished episodes; none before the first, as the next one.
+    /// Mean return of the last 100 finished episodes; `None` before the first, as for the next one.
     pub episode_return_mean: Option<f64>,
     /// Their mean length in env steps.
     pub episode_len_mean: Option<f64>,
@@ -37,32 +37,32 @@ pub struct IterationMetrics {
     pub explained_variance: f64,
     /// Global norm of the gradient before it was clipped.
     pub grad_norm: f64,
-    /// The greatest difference between a logged log-probability and the learner's own, for the same weights.
+    /// Maximum difference between a logged log-probability and the learner's own, for the same weights.
     pub logp_gap: f64,
     /// The optimiser's learning rate.
     pub learning_rate: f64,
-    /// Versions that the weights of the batch's rows were behind the newest, on average.
+    /// Mean staleness of the batch's rows: number of versions that their weights were behind the newest.
     #[serde(default)]
     pub lag_mean: f64,
-    /// The most versions that they were behind.
+    /// Maximum staleness.
     #[serde(default)]
     pub lag_max: f64,
     /// Mean rewards of the agents of each policy, of the latest episodes, in runs with other policies than the default one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub policy_reward_mean: BTreeMap<String, f64>,
-    /// What each policy says of its update, in runs with other policies than the default one.
+    /// Each policy's statistics of its update, in runs with other policies than the default one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub policies: BTreeMap<PolicyId, LearnInfo>,
-    /// Of the latest episodes, as callbacks have recorded them.
+    /// Metrics of the latest episodes, as recorded by callbacks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub custom_metrics: BTreeMap<String, Spread>,
-    /// What callbacks have added.
+    /// Values added by callbacks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub custom: BTreeMap<String, f64>,
 }
 
 impl IterationMetrics {
-    /// Returns what is measured of the latest iteration of a run, and what the update has measured.
+    /// Returns the metrics of a run's latest iteration and update.
     pub(super) fn new(run: &RunLoop, stats: &UpdateStats, now: Micros) -> Self {
         let episodes = run.episodes();
         let (policy_reward_mean, custom_metrics) = episodes.by_name();

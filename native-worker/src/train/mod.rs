@@ -1,4 +1,4 @@
-//! A run, for training or for its rows alone: its configuration, what it writes down, and the state that the hub drives.
+//! A run, for training or for its rows only: its configuration, its files, and the state that the hub drives.
 
 mod algorithm;
 mod consumer;

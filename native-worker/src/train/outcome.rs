@@ -1,4 +1,4 @@
-//! How a run ends.
+//! The end of a run.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 
 use super::{evaluation::EvaluationMetrics, read_metrics::ReadMetrics};
 
-/// What a run has come to; `summary.json` in its directory.
+/// The results of a run; `summary.json` in its directory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// The environment.
@@ -24,51 +24,51 @@ pub struct Summary {
     pub seed: u64,
     /// True if it reached its stop return.
     pub solved: bool,
-    /// Updates.
+    /// Number of updates.
     pub iterations: u64,
     /// Env steps that were learned from.
     pub env_steps: u64,
-    /// Mean return of the last 100 finished episodes; none before the first.
+    /// Mean return of the last 100 finished episodes; `None` before the first.
     pub episode_return_mean: Option<f64>,
-    /// What the latest evaluation beside it has found.
+    /// The result of the latest evaluation alongside the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evaluation: Option<EvaluationMetrics>,
-    /// What reading said beside its batches, in a run that reads.
+    /// What reading has reported besides batches, in a run that reads.
     #[serde(flatten)]
     pub read: ReadMetrics,
     /// Seconds from start to end, without pauses.
     pub wall_s: f64,
-    /// Hash of the last weights.
+    /// Hash of the final weights.
     #[serde(serialize_with = "as_text")]
     pub weights_hash: Hash128,
     /// Hash of each policy's weights, in runs with other policies than the default one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "as_texts")]
     pub policies: BTreeMap<PolicyId, Hash128>,
-    /// True if the same seed gives the same rows again, wherever they are made.
+    /// True if the same seed gives the same rows, wherever they are computed.
     pub reproducible: bool,
-    /// Why it does not.
+    /// Why not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_reproducible: Vec<String>,
-    /// True if rows were learned from, or handed out, that a worker made up.
+    /// True if divergent rows of an untrusted worker were learned from or handed out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tainted: bool,
-    /// Fragments of untrusted workers that were to be made again, and were not when it ended.
+    /// Fragments of untrusted workers whose audits were still pending at the end.
     #[serde(skip_serializing_if = "is_zero")]
     pub unaudited: u64,
-    /// Checkpoints that could not be saved.
+    /// Number of checkpoints that could not be saved.
     #[serde(skip_serializing_if = "is_zero")]
     pub failed_checkpoints: u64,
-    /// Lines of `metrics.jsonl` and `journal.jsonl` that are not there, since there was no room for them.
+    /// Lines missing in `metrics.jsonl` and `journal.jsonl`, for lack of disk space.
     #[serde(skip_serializing_if = "is_zero")]
     pub lost_lines: u64,
     /// How many times another worker than the one before continued a slot in the middle of an episode, since the run was
     /// started or resumed.
     #[serde(skip_serializing_if = "is_zero")]
     pub moved_slots: u64,
-    /// What failed on its workers.
+    /// Failures on its workers.
     #[serde(skip_serializing_if = "Failures::is_empty")]
     pub failures: Failures,
-    /// What went wrong; none if nothing did.
+    /// The error, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// How it ended.
@@ -76,8 +76,8 @@ pub struct Summary {
     pub end: RunEnd,
 }
 
-/// Fragments that failed on workers since the run was started or resumed. Those of them that were transient were granted again
-/// and have left no trace in the rows.
+/// Fragments that failed on workers since the run was started or resumed. Transient failures were re-granted and have left
+/// no trace in the rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Failures {
     /// How many.
@@ -99,7 +99,7 @@ pub struct FragmentFailed {
     pub episode: u32,
     /// The step of the episode, counted from 0.
     pub t: u32,
-    /// What was said.
+    /// The error message.
     pub message: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a run samples, kept in files.
+//! The output of a run: its sampled rows in files.
 
 use std::{
     fs::File,
@@ -18,8 +18,8 @@ use crate::offline::{
     json::{JsonWriter, JsonWriterOptions, SeriesPlace, is_series, new_series},
 };
 
-/// Writes the fragments of a run as RLlib's JSON, a line per iteration, with the columns that any reader expects. A run that
-/// goes on, or back, has every iteration once.
+/// Writes the fragments of a run as RLlib's JSON, one line per iteration, with the standard columns. After a resume or
+/// rollback every iteration is still in the output exactly once.
 #[derive(Clone)]
 pub(super) struct RunOutput {
     directory: PathBuf,
@@ -29,16 +29,16 @@ pub(super) struct RunOutput {
 }
 
 struct Open {
-    /// None once nothing is to be written any more.
+    /// `None` once the output is closed.
     writer: Option<JsonWriter>,
     derived: Derived,
 }
 
-/// Where the output of a run is, between two iterations.
+/// The position of a run's output between two iterations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OutputPlace {
-    /// What the names of the run's files begin with.
+    /// The prefix of the run's file names.
     series: String,
     at: SeriesPlace,
     /// Env steps in the files, by slot.
@@ -46,26 +46,27 @@ pub(super) struct OutputPlace {
 }
 
 impl OutputPlace {
-    /// Where a series begins.
+    /// Returns the start of a series.
     pub(super) fn start_of(series: String) -> Self {
         Self { series, at: SeriesPlace::default(), steps: Vec::new() }
     }
 
-    /// False for what leads to files that are none of an output's.
+    /// False if the name could refer to files that do not belong to an output.
     pub(super) fn is_sound(&self) -> bool {
         is_series(&self.series)
     }
 }
 
 impl RunOutput {
-    /// Files that nobody else has.
+    /// Creates an output with unique file names.
     pub(super) fn create(directory: &Path, num_slots: u32) -> Result<Self, OfflineError> {
         let worker_index = JsonWriterOptions::default().worker_index;
         let series = new_series(worker_index).map_err(|source| OfflineError::write(directory.to_owned(), source))?;
         Ok(Self::reopen(directory, OutputPlace::start_of(series), num_slots)?.0)
     }
 
-    /// Goes on from a place; what is behind it is removed, and made again. False if there is less than that.
+    /// Continues at a position; rows after it are removed, and will be recomputed. The result is false if the files are
+    /// shorter than that.
     pub(super) fn reopen(directory: &Path, place: OutputPlace, num_slots: u32) -> Result<(Self, bool), OfflineError> {
         let OutputPlace { series, at, steps } = place;
         let (writer, is_whole) = JsonWriter::in_series(directory, JsonWriterOptions::default(), &series, at)?;
@@ -76,11 +77,11 @@ impl RunOutput {
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
-        // Whoever panicked has left whole lines behind.
+        // A panic leaves complete lines behind.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes an iteration. Blocks as long as the disk does.
+    /// Writes an iteration. Blocks on the disk.
     pub(super) fn write(&self, fragments: &[SlotFragment]) -> Result<(), OfflineError> {
         let mut open = self.open();
         let Open { writer: Some(writer), derived } = &mut *open else { return Ok(()) };
@@ -91,7 +92,7 @@ impl RunOutput {
         writer.append(&SampleBatch::from_fragments(fragments, derived)?.into())
     }
 
-    /// Where it is, while nothing is being written.
+    /// Returns the position, while nothing is being written.
     pub(super) fn place(&self) -> Option<OutputPlace> {
         let open = self.open();
         let at = open.writer.as_ref()?.place();
@@ -99,20 +100,20 @@ impl RunOutput {
         Some(OutputPlace { series: self.series().into(), at, steps })
     }
 
-    /// What the names of the files begin with.
+    /// Returns the prefix of the file names.
     pub(super) fn series(&self) -> &str {
         &self.series
     }
 
-    /// Makes sure that all that was written so far is on the disk. Writers do not wait for that.
+    /// Flushes everything written so far to disk, which writing does not wait for.
     pub(super) fn sync(&self) -> io::Result<()> {
         let file = self.open().writer.as_ref().map_or(Ok(None), JsonWriter::share_open)?;
         file.map_or(Ok(()), |file| file.sync_data())?;
-        // Elsewhere directories cannot be opened, and their names are on the disk by themselves.
+        // Other systems cannot open directories and flush names by themselves.
         if cfg!(unix) { File::open(&self.directory)?.sync_all() } else { Ok(()) }
     }
 
-    /// Nothing more is written: not by whoever is about to, either.
+    /// Closes the output: nothing more is written, not even by a pending write.
     pub(super) fn close(&self) {
         self.open().writer = None;
     }

@@ -1,4 +1,4 @@
-//! What reading said beside its batches, summed up over many samples.
+//! What reading reports besides batches, summed over many samples.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap as _};
 
 use super::outcome::is_zero;
 
-/// Sums of a worker's metrics; as an object it has those that there are.
+/// Sums of a worker's metrics; serialised as an object of those that exist.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ReadMetrics {
     /// By estimator.
@@ -16,7 +16,7 @@ pub struct ReadMetrics {
     /// Env steps of the input evaluation `simulation`, which are in no sample.
     #[serde(skip_serializing_if = "is_zero")]
     pub blackholed_env_steps: u64,
-    /// Lines of the input that are no batches.
+    /// Number of corrupt lines of the input.
     #[serde(skip_serializing_if = "is_zero")]
     pub corrupt_lines: u64,
 }
@@ -44,7 +44,7 @@ impl Serialize for Sums {
 }
 
 impl ReadMetrics {
-    /// Without estimates.
+    /// Returns metrics without estimates.
     pub(crate) fn counted(blackholed_env_steps: u64, corrupt_lines: u64) -> Self {
         Self { blackholed_env_steps, corrupt_lines, ..Self::default() }
     }
@@ -62,14 +62,14 @@ impl ReadMetrics {
         }
     }
 
-    /// Adds what is known of later steps; estimates of earlier ones, which were of an earlier policy, are forgotten.
+    /// Adds the metrics of later steps; estimates of earlier ones, which were of an earlier policy, are replaced.
     pub(crate) fn follow(&mut self, later: Self) {
         self.blackholed_env_steps += later.blackholed_env_steps;
         self.corrupt_lines += later.corrupt_lines;
         self.estimates = later.estimates;
     }
 
-    /// Of every estimator its name, the episodes that it has seen, and the means of its numbers over them.
+    /// Returns every estimator's name, its number of episodes, and the means of its numbers over them.
     pub(crate) fn estimates(&self) -> impl Iterator<Item = (&'static str, u64, Vec<(&'static str, f64)>)> {
         self.estimates.iter().map(|(name, sums)| (*name, sums.episodes, sums.means().collect()))
     }

@@ -1,4 +1,4 @@
-//! A run as a program asks its hub for it.
+//! A program's request to run something on its hub.
 
 use std::{
     collections::BTreeMap,
@@ -29,25 +29,25 @@ use crate::{
     worker_group::{FailureSettings, GroupError, Placement, WorkerGroup},
 };
 
-/// A run to begin, and where its files are on this machine.
+/// A run to start, and the location of its files on this machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunRequest {
-    /// What the run is.
+    /// The run's configuration.
     pub config: RunConfig,
-    /// Where the run writes its files; nowhere if absent.
+    /// Directory for the run's files; `None` for no files.
     pub run_dir: Option<PathBuf>,
-    /// Where its rows are kept, as RLlib's JSON; nowhere if absent. Rows are written when they are learned from; what is
-    /// recomputed, after a crash or a failed audit, takes the place of what was there.
+    /// Directory for its rows, as RLlib's JSON; `None` to discard them. Rows are written when they are learned from; rows
+    /// that are recomputed, after a crash or a failed audit, replace the earlier ones.
     pub output: Option<PathBuf>,
     /// Leave all sampling to workers that join, and wait for them. Otherwise a run with `num_workers` 0 samples in the hub's
-    /// process while no other worker can, as RLlib's local worker does.
+    /// process while no other worker can, like RLlib's local worker.
     pub remote_only: bool,
-    /// The weights of all policies to begin with, instead of random ones; with those of the observation filter, or without.
+    /// The initial weights of all policies, instead of random ones; with the observation filter's statistics, or without.
     pub init_weights: Option<Weights>,
-    /// How to learn together with other processes, each of which samples by itself; alone if absent. All but rank 0 should
-    /// have neither files nor another end than their env steps.
+    /// Settings for data-parallel learning with other processes, each of which samples by itself; `None` to learn alone.
+    /// Ranks other than 0 should have no files, and no stop condition other than their env steps.
     pub data_parallel: Option<DataParallelConfig>,
-    /// The least time between two updates, for people who watch; has no influence on the rows.
+    /// Minimum time between two updates, for demonstrations; has no influence on the rows.
     pub pace: Duration,
 }
 
@@ -58,71 +58,71 @@ impl From<RunConfig> for RunRequest {
     }
 }
 
-/// What a run needs, made before it begins.
+/// The parts of a run, made before it starts.
 pub(super) enum Prepared {
-    /// Its rows are made over leases.
+    /// Its rows are sampled over leases.
     Leased(Box<LearningParts>),
-    /// By a worker of its own; with what people should know of that.
+    /// They are made by a worker of its own; with a notice about that for the user.
     Local(Box<LocalWorker>, Option<String>),
 }
 
-/// Why a run cannot begin as it is described.
+/// Why a run cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum RunRequestError {
-    /// A setting of the run.
+    /// An invalid setting of the run.
     #[error(transparent)]
     Config(#[from] RunConfigError),
     /// Its environment or its policy cannot be made.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// No policy learns by this.
+    /// The algorithm is unknown.
     #[error("there is no algorithm '{name}'; known are: {known}")]
     UnknownAlgorithm {
         /// The name, or its beginning.
         name: String,
-        /// The kinds of policies that there are.
+        /// The known kinds of policies.
         known: String,
     },
-    /// A setting of an algorithm.
+    /// An invalid setting of an algorithm.
     #[error(transparent)]
     Algorithm(#[from] AlgorithmSettingsError),
-    /// The run's own worker.
+    /// The run's own worker failed.
     #[error(transparent)]
     Local(LearnError),
-    /// A setting of its input.
+    /// An invalid setting of its input.
     #[error("io_config: {0}")]
     Input(ConfigError),
-    /// It learns from logged experience alone, and has none.
+    /// The algorithm needs logged experience, but there is no input.
     #[error("{0} learns from logged experience: name it with --input")]
     NeedsInput(String),
-    /// It learns from what it samples, and is to read.
+    /// The algorithm needs sampled rows, but the run reads.
     #[error("{0} learns from what it samples itself: learn from files with --algo bc or marwil")]
     NeedsSampler(String),
-    /// The weights to begin with.
+    /// The initial weights do not fit.
     #[error("the weights to begin with do not fit the run: {0}")]
     InitWeights(#[from] WeightsError),
-    /// The statistics of the observation filter among the weights to begin with.
+    /// The observation filter's statistics among the initial weights are invalid.
     #[error("the weights to begin with: {0}")]
     Filter(#[from] FilterTensorError),
-    /// The workers that read for it.
+    /// The workers that read for it failed.
     #[error("the workers that read: {0}")]
     Group(Box<GroupError>),
-    /// Its learner's device.
+    /// The learner's device is not available.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// No process can have such an environment variable.
+    /// An environment variable has an invalid name or value.
     #[error("no worker can have an environment variable {0:?}: it {1}")]
     ExtraEnviron(String, &'static str),
 }
 
-/// The weights of a run's policies before it has learned.
+/// Returns the initial weights of a run's policies.
 pub(super) fn weights_of(policies: &BTreeMap<PolicyId, Box<dyn Policy>>) -> Result<Weights, WeightsError> {
     Weights::of_run(WeightsVersion(0), policies.iter().map(|(id, policy)| (id, policy.weights())))
 }
 
 impl RunRequest {
-    /// The same with all settings of its algorithm, the number of its slots and the size of its batches written out, for a directory that says
-    /// everything.
+    /// Returns the request with all settings of its algorithm, the number of its slots and the size of its batches filled
+    /// in, so that the run directory is complete.
     ///
     /// # Errors
     /// [`RunRequestError`] names the setting.
@@ -131,11 +131,11 @@ impl RunRequest {
         Ok(self)
     }
 
-    /// Makes what the run needs, which finds everything that can be wrong with it before it begins. What cannot be leased is
-    /// sampled by a worker of the run's own, if it begins with no others.
+    /// Makes the parts of the run, which finds all errors before it starts. A run that cannot be leased is sampled by a
+    /// worker of its own, if it has no other workers.
     ///
     /// # Errors
-    /// [`RunRequestError`] names what is wrong.
+    /// [`RunRequestError`] names the error.
     pub(super) fn prepare(&self, registry: &Registry, kernels: Kernels) -> Result<Prepared, RunRequestError> {
         let local = |notice| {
             let mut config = self.config.worker_config();
@@ -185,7 +185,7 @@ impl RunRequest {
         }
     }
 
-    /// The policies of a run over leases, and what its rows hold.
+    /// Returns the policies of a run over leases, and the layout of its rows.
     pub(super) fn prepare_leased(
         &self,
         registry: &Registry,
@@ -218,7 +218,7 @@ impl RunRequest {
         Ok(RolloutWorkerBuilder::new(self.known(registry)?).kernels(kernels))
     }
 
-    /// Returns the names of a program, with those of the policies that learn.
+    /// Returns a program's registry with the policies that learn.
     fn known(&self, registry: &Registry) -> Result<Registry, RunRequestError> {
         self.check_environs()?;
         let device = self.device()?.open()?;
@@ -231,7 +231,7 @@ impl RunRequest {
         Ok(registry)
     }
 
-    /// Where rows of leases are kept; a worker of the run's own has an output of its own.
+    /// Returns the output directory of a run over leases; a worker of the run's own has an output of its own.
     pub(super) fn leased_output(&self, prepared: &Prepared) -> Option<&Path> {
         match prepared {
             Prepared::Leased(_) => self.output.as_deref(),
@@ -239,20 +239,20 @@ impl RunRequest {
         }
     }
 
-    /// How many ranks learn together, if they do.
+    /// Returns the number of ranks of a data-parallel run.
     pub(super) fn world_size(&self) -> Option<u32> {
         self.data_parallel.as_ref().map(|ranks| ranks.world_size)
     }
 
-    /// The weights to begin with, as workers are sent them: version 0 is what they build themselves.
+    /// Returns the initial weights as version 1, which workers are sent: version 0 is what they build themselves.
     pub(super) fn given_weights(&self) -> Option<Weights> {
         self.init_weights.as_ref().map(|weights| weights.with_version(WeightsVersion(1)))
     }
 
-    /// The weights with which a run of these settings begins.
+    /// Returns the weights with which a run of these settings begins.
     ///
     /// # Errors
-    /// [`RunRequestError`] names what is wrong.
+    /// [`RunRequestError`] names the error.
     pub(crate) fn first_weights(&self, registry: &Registry, kernels: Kernels) -> Result<Weights, RunRequestError> {
         match self.prepare_unwritten(registry, kernels)? {
             Prepared::Leased(parts) => Ok(weights_of(&parts.policies)?),
@@ -260,27 +260,26 @@ impl RunRequest {
         }
     }
 
-    /// [`prepare`](Self::prepare) without an output.
+    /// Like [`prepare`](Self::prepare), without an output.
     fn prepare_unwritten(&self, registry: &Registry, kernels: Kernels) -> Result<Prepared, RunRequestError> {
         Self { output: None, ..self.clone().written_out()? }.prepare(registry, kernels)
     }
 
-    /// Checks names and shapes of the weights to begin with against those of these policies.
+    /// Checks names and shapes of the initial weights against those of these policies.
     fn check_init_weights(&self, ids: &[PolicyId], first: &Weights) -> Result<(), RunRequestError> {
         let Some(weights) = &self.init_weights else { return Ok(()) };
-        // Policies that only act normalise by the statistics among their weights.
+        // Policies that only act normalise with the statistics among their weights.
         let only_acts = self.config.algorithm.is_none();
         let has_filter = only_acts || self.config.rollout.observation_filter != FilterKind::NoFilter;
         let plain = if has_filter { &RunFilter::split_from(weights, ids)?.0 } else { weights };
         Ok(plain.check_like(first)?)
     }
 
-    /// Checks the run by making its environment and its policies once, which finds everything that can be wrong with it.
-    /// Returns what the rows of its fragments hold; none if it has no fragments, since a worker of its own reads or samples
-    /// them.
+    /// Checks the run by making its environment and its policies once, which finds all errors. Returns the layout of its
+    /// fragments; `None` if it has no fragments, since a worker of its own reads or samples.
     ///
     /// # Errors
-    /// [`RunRequestError`] names what is wrong.
+    /// [`RunRequestError`] names the error.
     pub fn check(&self, registry: &Registry) -> Result<Option<FragmentLayout>, RunRequestError> {
         Ok(match self.prepare_unwritten(registry, Kernels::PORTABLE)? {
             Prepared::Leased(parts) => Some(parts.layout),
@@ -288,15 +287,15 @@ impl RunRequest {
         })
     }
 
-    /// Checks that its rows can be made over leases, by making its environment and its policies once.
+    /// Checks that its rows can be sampled over leases, by making its environment and its policies once.
     ///
     /// # Errors
-    /// [`RunRequestError`] names what is wrong.
+    /// [`RunRequestError`] names the error.
     pub(crate) fn check_leased(&self, registry: &Registry) -> Result<(), RunRequestError> {
         self.clone().written_out()?.prepare_leased(registry, Kernels::PORTABLE).map(drop)
     }
 
-    /// Ranks sample by themselves, and end together.
+    /// Checks the settings of data-parallel ranks: they sample by themselves, and end together.
     fn check_ranks(&self) -> Result<(), RunConfigError> {
         let refused = |path, reason: &str| Err(RunConfigError::NotLeased { path, reason: reason.into() });
         if self.config.num_workers > 0 {

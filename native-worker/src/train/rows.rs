@@ -1,4 +1,4 @@
-//! Where the rows of a run without leases come from, and the worker that learns from them.
+//! The source of a run's rows without leases, and the worker that learns from them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,14 +19,14 @@ use crate::{
     worker_group::{ForEachWorker, GroupError, SyncFilters, SyncWeights, WorkerGroup},
 };
 
-/// How long a worker samples before it looks for an interruption.
+/// How long a worker samples before it checks for an interruption.
 const SPAN: Micros = Micros(50_000);
 
-/// What samples or reads, and learns.
+/// The workers that sample or read, and learn.
 pub(super) enum Rows {
     /// One worker does both.
     Alone(Box<RolloutWorker>),
-    /// The local worker of a group learns from what the others sample or read; alone, it does both.
+    /// The local worker of a group learns from what the remote workers sample or read; without these, it does both.
     Group(Box<WorkerGroup>),
 }
 
@@ -44,8 +44,8 @@ impl Rows {
         Ok(self.learner()?.creation_args().clone())
     }
 
-    /// Returns the next batches, at least one: of one worker, or of all workers until there are as many env steps as wanted.
-    /// `None` once it is interrupted.
+    /// Returns the next batches, at least one: of the only worker, or of all workers until there are as many env steps as
+    /// wanted. `None` once it is interrupted.
     pub(super) fn sample(
         &mut self,
         wanted: usize,
@@ -81,8 +81,8 @@ impl Rows {
         }
     }
 
-    /// Returns where the samplers and inputs are, by worker: of those that sample for the learner, or of itself. `None` for a
-    /// worker that is lost.
+    /// Returns the states of the samplers and inputs, by worker: of the remote workers, or of the learner itself if it
+    /// samples. `None` for a lost worker.
     pub(super) fn sampler_states(&mut self) -> Result<Vec<Option<Vec<u8>>>, LearnError> {
         match self {
             Self::Group(group) if group.num_remote_workers() > 0 => {
@@ -99,7 +99,7 @@ impl Rows {
         }
     }
 
-    /// Lets all workers continue at [states](Self::sampler_states). A worker that was lost then begins again.
+    /// Restores all workers' [states](Self::sampler_states). A worker that was lost at that time starts from the beginning.
     pub(super) fn set_sampler_states(&mut self, states: Vec<Option<Vec<u8>>>) -> Result<(), LearnError> {
         let workers = match self {
             Self::Alone(_) => Vec::new(),
@@ -130,7 +130,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Lets all workers act with the learner's weights, and share statistics of observations.
+    /// Sends the learner's weights and the merged filter statistics to all workers.
     pub(super) fn sync(&mut self, vars: &GlobalVars) -> Result<(), LearnError> {
         let learner = self.learner()?;
         learner.set_global_vars(vars, None)?;
@@ -142,14 +142,14 @@ impl Rows {
         group.sync_weights(SyncWeights { global_vars: Some(vars), ..SyncWeights::default() }).map_err(failed)
     }
 
-    /// Brings back workers that were lost, and returns what users should know of the workers.
+    /// Restores lost workers, and returns notices for the user.
     pub(super) fn tend(&mut self) -> Result<Vec<String>, LearnError> {
         let Self::Group(group) = self else { return Ok(Vec::new()) };
         group.probe_unhealthy_workers().map_err(failed)?;
         Ok(std::iter::from_fn(|| group.next_notice()).collect())
     }
 
-    /// Returns how many workers were replaced so far, or are lost now: their successors begin other episodes.
+    /// Returns the number of workers that were replaced so far, or are lost now: their successors begin other episodes.
     pub(super) fn disturbances(&self) -> u64 {
         match self {
             Self::Alone(_) => 0,
@@ -163,14 +163,14 @@ impl Rows {
     /// Ends all workers.
     pub(super) fn stop(&mut self) {
         match self {
-            // The run is over: no caller is left to report a failure to.
+            // The run is over: there is no caller to report a failure to.
             Self::Alone(worker) => _ = worker.stop(),
             Self::Group(group) => group.stop(),
         }
     }
 }
 
-/// The batches as one. Files may have columns that sampled batches, or other files, lack: only common ones are kept then.
+/// Concatenates batches. Files may have columns that sampled batches, or other files, lack: then only common ones are kept.
 pub(super) fn joined(batches: &[AnyBatch]) -> Result<AnyBatch, BatchError> {
     AnyBatch::concat(batches).or_else(|_| {
         let mut batches: Vec<MultiAgentBatch> = batches.iter().map(AnyBatch::as_multi_agent).collect();

@@ -23,39 +23,39 @@ use crate::{
 };
 
 const METRICS: &str = "metrics.jsonl";
-/// What the run began with, if that was given.
+/// The initial weights, if they were given.
 pub(super) const INIT_WEIGHTS: &str = "init_weights.safetensors";
-/// The algorithm in the settings of a run that samples only.
+/// The algorithm in the settings of a run that only samples.
 pub(super) const SAMPLE: &str = "sample";
 const JOURNAL: &str = "journal.jsonl";
-/// How to find the files with what the run has sampled.
+/// Describes the files of the run's output.
 const OUTPUT: &str = "output.json";
 
-/// The directory of one run: `config.toml` at its start, a line of `metrics.jsonl` per iteration, and at its end
-/// `summary.json` and the policy, `policy.json` with `weights.safetensors`. Where batches depend on who is how fast, also
-/// `journal.jsonl`, from which they follow. Lines for which there is no room wait until there is.
+/// The directory of a run: `config.toml` at its start, a line of `metrics.jsonl` per iteration, and at its end
+/// `summary.json` and the policy, `policy.json` with `weights.safetensors`. In asynchronous modes, where batches depend on
+/// timing, also `journal.jsonl`, from which they can be replayed. Lines that do not fit on the disk are retried later.
 #[derive(Debug)]
 pub(crate) struct RunDir {
     path: PathBuf,
     metrics: Lines,
-    /// None if the run needs no journal.
+    /// `None` if the run needs no journal.
     journal: Option<Lines>,
-    /// The configuration, as it is in the directory.
+    /// The configuration's text in the directory.
     config: String,
     /// Keeps other processes out.
     _lock: File,
 }
 
-/// A name for the directory of a new run, beside others: two hubs may begin the same run in the same millisecond.
+/// Returns a name for a new run's directory, unique even if two hubs start the same run in the same millisecond.
 pub(crate) fn new_run_dir(runs: &Path, env: &str, seed: u64) -> PathBuf {
-    // The name of an environment need not be one of a file.
+    // The name of an environment need not be a valid file name.
     let env: String = env.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     runs.join(format!("{env}-seed{seed}-{}-{}", now.as_millis(), process::id()))
 }
 
-/// A configuration as TOML. That has no null: in a list, as a bound that is infinite for example, it is `nan`, which is read
-/// as null again; elsewhere it is as good as nothing.
+/// Serialises a configuration as TOML, which has no null: in a list, for example as an infinite bound, null is written as
+/// `nan`, which is read as null again; elsewhere it is left out.
 fn to_toml(config: &RunConfig) -> Result<String, RunDirError> {
     toml::to_string(config).or_else(|_| Ok(toml::to_string(&without_null(json!(config.settings()?))?)?))
 }
@@ -83,11 +83,11 @@ fn write_config(dir: &Path, config: &RunConfig) -> Result<String, RunDirError> {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OutputFiles {
-    /// What their names begin with.
+    /// The prefix of their names.
     series: String,
 }
 
-/// What the names of a run's output files begin with; none if it has none yet.
+/// Returns the prefix of a run's output files; `None` if it has none yet.
 pub(super) fn output_series(dir: &Path) -> Result<Option<String>, RunDirError> {
     let path = dir.join(OUTPUT);
     let read = match fs::read(&path) {
@@ -104,33 +104,33 @@ pub(super) fn output_series(dir: &Path) -> Result<Option<String>, RunDirError> {
 /// Why a run's files cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunDirError {
-    /// Another run's files would be overwritten.
+    /// The directory holds another run.
     #[error("{0} already holds a run; choose another directory with --run-dir, or go on with that run: --resume {0}")]
     Taken(PathBuf),
-    /// Another run's files would be overwritten, with which no run goes on.
+    /// The directory holds another run, which cannot be resumed.
     #[error("{0} already holds a run, which cannot be resumed; choose another directory with --run-dir")]
     TakenForGood(PathBuf),
-    /// The system says no.
+    /// The operating system reported an error.
     #[error("cannot write {path}: {source}")]
     Io { path: PathBuf, source: io::Error },
-    /// A file is not what it should be.
+    /// A file has invalid contents.
     #[error("cannot read {path}: {source}")]
     Read { path: PathBuf, source: io::Error },
-    /// The configuration has a number that no file has.
+    /// The configuration has a number that cannot be written.
     #[error(transparent)]
     Settings(#[from] RunConfigError),
     /// The configuration cannot be written as TOML.
     #[error("cannot write the configuration: {0}")]
     Config(#[from] toml::ser::Error),
-    /// Another process has the directory.
+    /// Another process holds the directory.
     #[error(transparent)]
     Lock(#[from] ResumeError),
 }
 
-/// What the files of lines had behind the checkpoint.
+/// What was cut off the files of lines behind the checkpoint.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cut {
-    /// Env steps up to the last line of metrics; none without a whole one.
+    /// Env steps up to the last line of metrics; `None` without a complete one.
     pub(super) env_steps: Option<u64>,
     /// The files that lack lines from before the checkpoint.
     pub(super) short: Vec<&'static str>,
@@ -142,23 +142,23 @@ struct Line {
 }
 
 impl RunDir {
-    /// An error if there is a run already.
+    /// Returns an error if the directory holds a run already.
     pub(super) fn check_free(path: &Path) -> Result<(), RunDirError> {
         let Ok(config) = fs::read_to_string(path.join("config.toml")) else { return Ok(()) };
         let may_be_resumed = read_config(&config).is_ok_and(|config| config.algorithm.as_deref() != Some(SAMPLE));
         Err(if may_be_resumed { RunDirError::Taken } else { RunDirError::TakenForGood }(path.to_owned()))
     }
 
-    /// Checks that a run can write into the directory, which is as before then.
+    /// Checks that a run can write into the directory, and leaves it as it was.
     ///
     /// # Errors
-    /// [`RunDirError::Io`] names the path, [`RunDirError::Lock`] says that another process has it.
+    /// [`RunDirError::Io`] names the path, [`RunDirError::Lock`] says that another process holds it.
     pub(crate) fn check_writable(path: &Path) -> Result<(), RunDirError> {
         let is_new = !path.exists();
         fs::create_dir_all(path).map_err(|source| RunDirError::Io { path: path.into(), source })?;
         let locked = lock(path);
         if is_new {
-            // Best effort: the run makes both again.
+            // Best effort: the run creates both again.
             let _ = fs::remove_file(path.join("lock")).and_then(|()| fs::remove_dir(path));
         }
         match locked {
@@ -168,15 +168,15 @@ impl RunDir {
         }
     }
 
-    /// A new run's directory. With `init_weights`, they are in it before the configuration: a run that is begun again
-    /// without a checkpoint starts from them.
+    /// Creates a new run's directory. `init_weights` are written before the configuration: a run that is restarted without a
+    /// checkpoint starts from them.
     pub(crate) fn create(path: &Path, config: &RunConfig, init_weights: Option<&Weights>) -> Result<Self, RunDirError> {
         let at = |name: &str| path.join(name);
         let failed = |path: PathBuf| move |source| RunDirError::Io { path, source };
         fs::create_dir_all(path).map_err(failed(path.to_owned()))?;
         Self::check_free(path)?;
         let lock = lock(path)?;
-        // First, so that whoever finds a configuration finds all that belongs to it.
+        // Written before the configuration, so that a directory with a configuration is complete.
         let new = |name: &'static str| {
             if fs::metadata(at(name)).is_ok_and(|file| file.len() > 0) {
                 return Err(RunDirError::Taken(path.to_owned()));
@@ -193,7 +193,8 @@ impl RunDir {
         Ok(Self { path: path.into(), metrics, journal, config, _lock: lock })
     }
 
-    /// Goes on with so many bytes of `metrics.jsonl` and of the journal; what is behind them is cut off, and made again.
+    /// Continues with this many bytes of `metrics.jsonl` and of the journal; lines behind them are cut off, and will be
+    /// written again.
     pub(crate) fn reopen(
         path: &Path,
         config: &RunConfig,
@@ -203,7 +204,7 @@ impl RunDir {
         let at = |name: &str| path.join(name);
         let failed = |path: PathBuf| move |source| RunDirError::Io { path, source };
         let text = write_config(path, config)?;
-        // It was written at an end that is none any more.
+        // It belongs to an earlier end of the run.
         let _ = fs::remove_file(at("summary.json"));
         let reopen = |name: &'static str, bytes: u64| Lines::open(path, name, bytes).map_err(failed(at(name)));
         let (metrics, mut cut) = reopen(METRICS, metrics_bytes)?;
@@ -216,7 +217,7 @@ impl RunDir {
         Ok((Self { path: path.into(), metrics, journal, config: text, _lock: lock }, cut))
     }
 
-    /// Notes what the names of the run's output files begin with, before there is one.
+    /// Records the prefix of the run's output files, before there are any.
     pub(super) fn note_output(&self, series: &str) -> Result<(), RunDirError> {
         let path = self.path.join(OUTPUT);
         let text = serde_json::to_vec(&OutputFiles { series: series.into() }).map_err(io::Error::from);
@@ -227,32 +228,32 @@ impl RunDir {
         &self.path
     }
 
-    /// The configuration, as it is in the directory.
+    /// Returns the configuration's text in the directory.
     pub(crate) fn config(&self) -> &str {
         &self.config
     }
 
-    /// Handles of `metrics.jsonl` and the journal, for whoever makes sure that they are on the disk.
+    /// Returns handles of `metrics.jsonl` and the journal, for syncing them to disk.
     pub(crate) fn share_lines(&self) -> io::Result<Vec<File>> {
         self.lines().map(|lines| lines.file.file().try_clone()).collect()
     }
 
-    /// Adds a line to `metrics.jsonl`. If it cannot be written now, it waits.
+    /// Adds a line to `metrics.jsonl`. If it cannot be written now, it is queued.
     pub(crate) fn add_metrics(&mut self, line: &impl Serialize) -> Option<LineNews> {
         self.metrics.add(line)
     }
 
-    /// As [`add_metrics`](Self::add_metrics), to the journal, if there is one.
+    /// Adds a line to the journal, if there is one, like [`add_metrics`](Self::add_metrics).
     pub(crate) fn add_to_journal(&mut self, line: &impl Serialize) -> Option<LineNews> {
         self.journal.as_mut()?.add(line)
     }
 
-    /// Tries again to write what could not be written.
+    /// Retries lines that could not be written.
     pub(crate) fn retry(&mut self) -> Vec<LineNews> {
         self.lines_mut().filter_map(Lines::retry).collect()
     }
 
-    /// Tries it for the last time. How many lines are missing in the files, and what to say of those that still wait.
+    /// Retries for the last time. Returns how many lines are missing in the files, and messages about those still queued.
     pub(crate) fn finish(&mut self) -> (u64, Vec<String>) {
         let _ = self.retry();
         let waiting = self.lines().filter(|lines| lines.backlog.waiting_bytes() > 0);
@@ -268,21 +269,20 @@ impl RunDir {
         [Some(&mut self.metrics), self.journal.as_mut()].into_iter().flatten()
     }
 
-    /// The lines of `metrics.jsonl` that can be read.
+    /// Returns the readable lines of `metrics.jsonl`.
     pub(super) fn metrics<T: DeserializeOwned>(&self) -> impl Iterator<Item = T> + use<T> {
         let file = File::open(self.path.join(METRICS)).ok();
         let lines = file.into_iter().flat_map(|file| BufReader::new(file).lines().map_while(Result::ok));
         lines.filter_map(|line| serde_json::from_str(&line).ok())
     }
 
-    /// Of `metrics.jsonl` and of the journal, with what waits to be written: whoever goes on from here misses it if it never
-    /// is.
+    /// Returns the lengths of `metrics.jsonl` and of the journal, including queued lines: a run resumed from here lacks
+    /// these if they are never written.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.metrics.bytes(), self.journal.as_ref().map_or(0, Lines::bytes))
     }
 
-    /// What the run has come to; each file appears whole or not at all, and one that cannot be written keeps none of the
-    /// others from it.
+    /// Writes the run's results; each file appears atomically, and one that cannot be written does not prevent the others.
     pub(crate) fn write_end(&self, policy: &PolicyCheckpoint, summary: &impl Serialize) -> io::Result<()> {
         let policy = policy.save(&self.path).map_err(io::Error::other);
         let path = self.path.join("summary.json");
@@ -302,7 +302,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Opens the file, which need not exist, and leaves so many bytes of it.
+    /// Opens the file, which need not exist, and truncates it to this many bytes.
     fn open(dir: &Path, name: &'static str, bytes: u64) -> io::Result<(Self, Cut)> {
         let mut file = File::options().create(true).read(true).append(true).open(dir.join(name))?;
         let (env_steps, left) = cut_back(&mut file, bytes)?;
@@ -328,8 +328,8 @@ impl Lines {
     }
 }
 
-/// Leaves whole lines, of so many bytes if there are as many. Returns the env steps up to the last line of metrics behind
-/// them, and how many bytes are left.
+/// Truncates a file to complete lines, of `wanted` bytes if it is long enough. Returns the env steps up to the last line of
+/// metrics behind them, and the remaining length in bytes.
 fn cut_back(lines: &mut File, wanted: u64) -> io::Result<(Option<u64>, u64)> {
     let is_short = lines.metadata()?.len() < wanted;
     let begin = if is_short { 0 } else { wanted };

@@ -1,4 +1,4 @@
-//! The socket of a worker, and the thread that works.
+//! A worker's socket and its rollout thread.
 
 use std::{
     fmt,
@@ -28,47 +28,47 @@ use crate::{
     worker_group::{catch_panics, native_builder},
 };
 
-/// A hub pings every five seconds; after this time without a sign of it, it is taken for gone.
+/// A hub pings every five seconds; after this time without a frame it counts as disconnected.
 const SILENCE_LIMIT: Duration = Duration::from_secs(20);
-/// After a connection broke, what has come before is read for this long.
+/// After a connection broke, frames that have arrived before are read for this long.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// A worker that was asked to leave finishes its lease within this time.
+/// Time for a worker that was asked to leave to finish its lease.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(10);
-/// What a worker says when it was asked to leave.
+/// The reason that a worker gives when it was asked to leave.
 const ASKED_TO_LEAVE: &str = "it was asked to leave";
-/// The most steps of all lanes between two looks at the socket, …
+/// Maximum number of steps of all lanes between two checks of the socket, …
 const MAX_SLICE_STEPS: u32 = 64;
 /// … and about how long they may take.
 const SLICE: Duration = Duration::from_millis(20);
-/// Frames that may wait for the socket before the worker waits too.
+/// Maximum number of frames queued for the socket; beyond it the worker blocks.
 const QUEUED_FRAMES: usize = 16;
 
-/// How a worker is set up.
+/// Configuration of a worker.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerConfig {
     /// `ws://HOST:PORT` or `wss://HOST:PORT`.
     pub(crate) hub: String,
-    /// Which hub to believe.
+    /// How to verify the hub.
     pub(crate) trust: Trust,
     pub(crate) token: Token,
-    /// What the hub shows it as.
+    /// The kind that the hub shows.
     pub(crate) kind: &'static str,
     pub(crate) name: String,
     pub(crate) device: String,
     pub(crate) kernels: Kernels,
     /// Whether the hub may name files and environment variables of this machine: it is the process that started this one.
     pub(crate) takes_host_settings: bool,
-    /// It evaluates under its name instead of sampling.
+    /// The evaluator, if it evaluates under its name instead of sampling.
     pub(crate) evaluating: Option<Evaluating>,
 }
 
-/// What a worker evaluates with, in whatever thread. It stays at the hub until it is stopped, also when the hub was gone.
+/// Makes a worker evaluate. It stays at the hub until it is stopped, and reconnects after the hub was lost.
 #[derive(Clone)]
 pub(crate) struct Evaluating {
     pub(crate) evaluator: Arc<dyn Fn() -> Box<dyn Evaluates> + Send + Sync>,
-    /// Tells that there may be outcomes.
+    /// Notified when there may be outcomes.
     pub(crate) changes: watch::Receiver<()>,
-    /// Is called whenever the hub has let it in.
+    /// Called whenever the hub has admitted the worker.
     pub(crate) joined: Arc<dyn Fn() + Send + Sync>,
 }
 
@@ -78,12 +78,12 @@ impl fmt::Debug for Evaluating {
     }
 }
 
-/// Why a worker is done.
+/// Why a worker has ended.
 #[derive(Debug)]
 pub(crate) enum WorkerEnd {
-    /// The hub does not want it, and will not want it later.
+    /// The hub refuses it permanently.
     Refused(String),
-    /// The worker does not believe that this is the hub, and shows it no token.
+    /// The hub's identity could not be verified, so no token was sent.
     Untrusted(String),
     /// The session was closed on purpose.
     Closed(String),
@@ -99,27 +99,27 @@ impl WorkerEnd {
     }
 }
 
-/// How one connection ended.
+/// How a connection ended.
 enum SessionEnd {
     Final(WorkerEnd),
-    /// Another attempt may succeed. Tells whether this one had.
+    /// Another attempt may succeed. `was_ready` tells whether this one had.
     Lost {
         reason: String,
         was_ready: bool,
     },
 }
 
-/// What the thread that works is told.
+/// Input of the rollout thread.
 enum Incoming {
     Frame(Bytes),
-    /// Go when the lease is done.
+    /// Leave when the lease is done.
     Leave,
     /// There may be something to send.
     Wake,
 }
 
-/// Works for a hub until it says goodbye, whatever happens to the connection in between, or until `leave` is true and
-/// the lease that runs is done. `say` tells people.
+/// Works for a hub until it says goodbye, reconnecting as needed, or until `leave` is true and the current lease is done.
+/// `say` prints messages for users.
 pub(crate) async fn run(
     config: WorkerConfig,
     registry: Registry,
@@ -149,7 +149,7 @@ pub(crate) async fn run(
             }
             Err(ConnectError::Failed(reason)) => format!("cannot reach the hub at {}: {reason}", config.hub),
             Ok(socket) => {
-                // Environments need not be able to move between threads: the session is made where it works.
+                // Environments need not be `Send`: the session is created on the thread that uses it.
                 let (registry, kernels, evaluating) = (registry.clone(), config.kernels, config.evaluating.clone());
                 let takes_host_settings = config.takes_host_settings;
                 let changes = evaluating.as_ref().map(|evaluating| evaluating.changes.clone());
@@ -166,7 +166,7 @@ pub(crate) async fn run(
                 };
                 let heard = tells(say.clone(), joined);
                 match serve(session, heard, socket, &mut resume, (leave.clone(), changes)).await {
-                    // One that has been let in before comes back to a hub that is started again.
+                    // A worker that was admitted before reconnects to a restarted hub.
                     SessionEnd::Final(end) if config.evaluating.is_some() && resume.is_some() => {
                         end.reason().to_owned()
                     }
@@ -195,15 +195,15 @@ pub(crate) async fn run(
     }
 }
 
-/// Returns once somebody has asked this worker to leave.
+/// Returns once this worker has been asked to leave.
 async fn asked(leave: &mut watch::Receiver<bool>) {
     if leave.wait_for(|leave| *leave).await.is_err() {
-        // Nobody is left who could ask.
+        // The sender is dropped, so it can no longer be asked.
         std::future::pending::<()>().await;
     }
 }
 
-/// Returns when there may be something to send that no frame from the hub has brought about.
+/// Returns when there may be something to send that was not caused by a frame from the hub.
 async fn changed(changes: &mut Option<watch::Receiver<()>>) {
     if let Some(changes) = changes
         && changes.changed().await.is_ok()
@@ -213,7 +213,8 @@ async fn changed(changes: &mut Option<watch::Receiver<()>>) {
     std::future::pending::<()>().await;
 }
 
-/// Tells people about runs that cannot be run here, and whom it concerns that the hub has let the worker in.
+/// Returns a function that reports runs that this worker cannot execute, and calls `joined` when the hub has admitted the
+/// worker.
 fn tells(say: impl Fn(&str), joined: Option<Arc<dyn Fn() + Send + Sync>>) -> impl FnMut(&WorkerSession) {
     let mut unable_for = None;
     move |session| {
@@ -228,7 +229,7 @@ fn tells(say: impl Fn(&str), joined: Option<Arc<dyn Fn() + Send + Sync>>) -> imp
     }
 }
 
-/// Moves frames between the socket and the thread that works.
+/// Moves frames between the socket and the rollout thread.
 async fn serve(
     session: impl FnOnce() -> WorkerSession + Send + 'static,
     heard: impl FnMut(&WorkerSession) + Send + 'static,
@@ -240,9 +241,9 @@ async fn serve(
     let (outgoing, to_hub) = mpsc::channel::<Bytes>(QUEUED_FRAMES);
     let (done, ended) = oneshot::channel();
     let work = move || {
-        // A panic ends this session, not the process: the hub may be in it.
+        // A panic ends this session, not the process: the hub may run in it.
         let end = catch_unwind(AssertUnwindSafe(|| work(session(), heard, incoming, &outgoing)));
-        // The receiver may be gone.
+        // The receiver may be dropped.
         let _ = done.send(end.map_err(|panic| words(&*panic)));
     };
     if thread::Builder::new().name("rollout".into()).spawn(work).is_err() {
@@ -258,8 +259,8 @@ async fn serve(
         lost = carry(socket, from_hub, to_hub, (wish, changes)) => lost,
         lost = overdue => lost,
     };
-    // The thread sees that its channels are closed and ends within a slice, unless an environment hangs: whoever was asked
-    // to leave goes without it.
+    // The thread sees that its channels are closed and ends within a slice, unless an environment hangs: a worker that was
+    // asked to leave does not wait for it.
     let ended = tokio::select! {
         ended = ended => ended,
         () = async { asked(&mut leave).await; sleep(LAST_WORDS).await } => {
@@ -273,7 +274,7 @@ async fn serve(
             let reason = format!("the rollout thread {panic}");
             return SessionEnd::Lost { reason, was_ready: false };
         }
-        // Panics are caught: the thread always says how it ended.
+        // Panics are caught: the thread always reports how it ended.
         Err(_) => return SessionEnd::Lost { reason: "the rollout thread is gone".into(), was_ready: false },
     };
     *resume = resume_id.or(*resume);
@@ -297,7 +298,7 @@ async fn serve(
     }
 }
 
-/// Carries frames both ways until the connection is lost, and says why, or until the session is over.
+/// Transports frames in both directions until the connection is lost, and returns why, or until the session is over.
 async fn carry(
     socket: HubSocket,
     from_hub: mpsc::Sender<Incoming>,
@@ -343,20 +344,20 @@ async fn carry(
                 return Some(format!("the connection broke: {error}"));
             }
         }
-        // The session is over and its last word is out.
+        // The session is over and its last frame has been sent.
         let _ = sink.close().await;
         None
     };
     tokio::pin!(read, write);
     tokio::select! {
         lost = &mut read => match lost {
-            // The session ended by itself: let it have its last word.
+            // The session ended by itself: let it send its last frame.
             None => write.await,
             lost => lost,
         },
         lost = &mut write => {
             if lost.is_some() {
-                // What the hub said before may still be on its way, a goodbye in particular.
+                // The hub's last frames, a goodbye in particular, may still be on their way.
                 let _ = timeout(LAST_WORDS, &mut read).await;
             }
             lost
@@ -364,8 +365,8 @@ async fn carry(
     }
 }
 
-/// Works until the session or the connection is over; calls `heard` after each frame. Returns where the session stood then,
-/// and how to resume it.
+/// Works until the session or the connection is over; calls `heard` after each frame. Returns the session's final state, and
+/// how to resume it.
 fn work(
     mut session: WorkerSession,
     mut heard: impl FnMut(&WorkerSession),
@@ -388,8 +389,8 @@ fn work(
     (session.state().clone(), session.resume_id())
 }
 
-/// Sends what is to be sent and takes what has come; waits for something if there is no work. Calls `heard` after each
-/// frame. False at the end.
+/// Sends pending frames and handles received ones; blocks if there is no work. Calls `heard` after each frame. False at the
+/// end.
 fn exchange(
     session: &mut WorkerSession,
     incoming: &mut mpsc::Receiver<Incoming>,
@@ -399,7 +400,7 @@ fn exchange(
     loop {
         while let Some(frame) = session.poll_frame() {
             if outgoing.blocking_send(frame).is_err() {
-                // The connection is over. Its last words may be a goodbye.
+                // The connection is lost. Its last frames may contain a goodbye.
                 while let Ok(Incoming::Frame(frame)) = incoming.try_recv() {
                     session.handle_frame(&frame);
                 }
@@ -445,7 +446,7 @@ mod tests {
         };
         let trust = Trust::default();
         let (hub, socket) = tokio::join!(hub, connect(&url, &trust));
-        // Nobody listens any more, and nothing ever ends.
+        // The channels' other ends are closed, and the session never ends.
         drop(hub);
         let (_wish, leave) = watch::channel(true);
         let hangs = || -> WorkerSession {

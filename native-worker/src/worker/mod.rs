@@ -1,4 +1,4 @@
-//! A native worker: core's session on a thread of its own, between the frames of a socket.
+//! A native worker: a socket, and the core's session on a rollout thread.
 
 mod client;
 

@@ -1,4 +1,5 @@
-//! One way to ask, for all methods: the local worker first, in this thread, then the others, in the order of their ids.
+//! The single call path of all methods: the local worker is called first, in this thread, then the remote workers in the
+//! order of their ids.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,11 +14,11 @@ use super::{
     task::TaskAnswer, thread::guarded,
 };
 
-/// What each worker said.
+/// The result of each worker.
 pub(super) type Said = Vec<(WorkerId, Result<TaskAnswer, CallError>)>;
 
 impl WorkerGroup {
-    /// Asks everybody something, perhaps something else each.
+    /// Calls all selected workers; `request` makes each worker's request.
     pub(super) fn ask(
         &mut self,
         options: &ForEachWorker,
@@ -32,7 +33,7 @@ impl WorkerGroup {
             let failed = answer.is_err();
             said.push((LOCAL_WORKER, answer));
             if failed && !self.plan.failures.ignore_worker_failures {
-                // Nobody else is asked, as if the caller had failed.
+                // The remote workers are not called, as after an error in the caller.
                 return Ok(said);
             }
         }
@@ -42,7 +43,7 @@ impl WorkerGroup {
         Ok(said)
     }
 
-    /// What the manager is asked for.
+    /// Builds the call manager's request from the options.
     pub(super) fn what(
         &mut self,
         options: &ForEachWorker,
@@ -66,7 +67,7 @@ impl WorkerGroup {
             .mark_healthy(options.mark_healthy))
     }
 
-    /// Asks some, healthy or not, without a task's type.
+    /// Calls the given workers, healthy or not, with an untyped request.
     pub(super) fn ask_these(
         &mut self,
         ids: &[WorkerId],
@@ -79,7 +80,7 @@ impl WorkerGroup {
         Ok(results.into_iter().map(|CallResult { worker, result, .. }| (worker, result)).collect())
     }
 
-    /// Asks the local worker. What panics has failed, as elsewhere.
+    /// Calls the local worker. A panic becomes an error, as in remote workers.
     pub(super) fn ask_local(&mut self, request: &task::Request) -> Result<TaskAnswer, CommandError> {
         match &mut self.local {
             Some(local) => guarded(|| task::run(LOCAL_WORKER, local, request)),
@@ -93,7 +94,7 @@ impl WorkerGroup {
     pub(super) fn wait_for_set(&mut self, set: CallSetId) -> Vec<CallResult<TaskAnswer>> {
         self.pump();
         let mut results = None;
-        // Sets end by themselves, with their time or their workers.
+        // A call set always ends, by its timeout or because its workers are lost.
         self.wait_until(None, |group| {
             results = group.manager.poll_results(set);
             results.is_some()
@@ -101,8 +102,8 @@ impl WorkerGroup {
         results.unwrap_or_default()
     }
 
-    /// The answers, of those that have answered. Failures are raised unless they are to be ignored; workers that were lost
-    /// are known as unhealthy from now on, and have no answer.
+    /// Returns the answers that arrived. Failures are returned as an error unless they are to be ignored; workers that were
+    /// lost have no answer and are marked unhealthy.
     pub(super) fn settle<T: WorkerTask>(&mut self, said: Said) -> Result<Vec<(WorkerId, T::Answer)>, GroupError> {
         let mut answers = Vec::new();
         for (worker, result) in said {
@@ -118,7 +119,7 @@ impl WorkerGroup {
         Ok(answers)
     }
 
-    /// A request that everybody shares.
+    /// Returns a request function that shares one request among all workers.
     pub(super) fn same(task: impl WorkerTask) -> impl FnMut(WorkerId) -> Shared {
         let request = task::shared(task);
         move |_| Arc::clone(&request)

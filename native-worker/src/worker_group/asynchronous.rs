@@ -1,4 +1,4 @@
-//! Asking without waiting.
+//! Asynchronous calls to workers.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use super::{ForEachWorker, GroupError, TaskAnswer, WorkerGroup, WorkerTask, setu
 /// Which answers to fetch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fetch<'a> {
-    /// Those of calls with one of these tags; of all, without any.
+    /// Only answers of calls with one of these tags; all if empty.
     pub tags: &'a [&'a str],
-    /// How long to wait for them; by default only what is there is fetched.
+    /// How long to wait for them; by default only answers that have arrived are fetched.
     #[doc(alias = "timeout_seconds")]
     pub timeout: Duration,
-    /// Whether whoever has answered is healthy from then on.
+    /// Whether to mark workers that have answered as healthy.
     pub mark_healthy: bool,
 }
 
 impl WorkerGroup {
-    /// Asks remote workers without waiting, and says how many calls began. Workers that have as many in flight as they
-    /// [may](super::FailureSettings::max_in_flight) are passed over. [`fetch_ready_async_reqs`](Self::fetch_ready_async_reqs)
-    /// has the answers.
+    /// Calls remote workers without waiting, and returns how many calls began. Workers with the
+    /// [maximum](super::FailureSettings::max_in_flight) number of calls in flight are skipped.
+    /// [`fetch_ready_async_reqs`](Self::fetch_ready_async_reqs) returns the answers.
     ///
     /// # Errors
     /// [`GroupError::ForEach`], [`GroupError::NotInProcess`].
@@ -39,7 +39,7 @@ impl WorkerGroup {
         self.begin_async(options, |_| request.clone(), tag)
     }
 
-    /// [`foreach_worker_async`](Self::foreach_worker_async), and each is asked what is made of its id.
+    /// Like [`foreach_worker_async`](Self::foreach_worker_async), with a task made from each worker's id.
     ///
     /// # Errors
     /// As there.
@@ -65,9 +65,9 @@ impl WorkerGroup {
         Ok(begun)
     }
 
-    /// Answers of asynchronous calls that nobody has fetched, in the order in which they came. Failures are raised unless
-    /// they are to be ignored, but none of the other answers is lost by that: they are there at the next call. Of workers
-    /// that were lost there are no answers.
+    /// Returns the answers of asynchronous calls that have not been fetched yet, in order of arrival. Failures are returned
+    /// as an error unless they are to be ignored; other answers are not lost by that, the next call returns them. Workers
+    /// that were lost have no answers.
     ///
     /// # Errors
     /// [`GroupError::Worker`].
@@ -80,7 +80,7 @@ impl WorkerGroup {
         let is_wanted = |result: &CallResult<TaskAnswer>| {
             fetch.tags.is_empty() || result.tag.as_deref().is_some_and(|tag| fetch.tags.contains(&tag))
         };
-        // Those that came along with a failure come first.
+        // Answers that arrived together with a failure come first.
         let (mut answers, others): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.fetched).into_iter().partition(is_wanted);
         self.fetched = others;
@@ -108,7 +108,7 @@ impl WorkerGroup {
         }
     }
 
-    /// Asynchronous calls that were begun and not fetched.
+    /// Returns the number of asynchronous calls that were begun and not fetched.
     #[must_use]
     pub fn num_in_flight_async_reqs(&self) -> usize {
         self.manager.num_in_flight_async()

@@ -1,4 +1,4 @@
-//! What a group is made of.
+//! The builder of a [`WorkerGroup`].
 
 use std::{
     fmt,
@@ -30,43 +30,43 @@ use crate::{
 /// Where workers run.
 #[derive(Clone, Debug, Default)]
 pub enum Placement {
-    /// On threads of this process, which closures can reach.
+    /// On threads of this process, where closures can be used.
     #[default]
     Threads,
-    /// In processes that a launcher starts; without one, of this program, which has to be one that begins with
+    /// In processes started by a launcher; without one, of the current executable, which has to begin with
     /// [`main_with`](crate::main_with).
     Processes(Option<Arc<dyn Launcher>>),
-    /// Wherever somebody runs `rollmesh worker` with the group's [address and token](WorkerGroup::worker_url), or opens a
-    /// [page of the group](WorkerGroupBuilder::page) that does the same. What they sample is believed.
+    /// Wherever a user runs `rollmesh worker` with the group's [address and token](WorkerGroup::worker_url), or opens a
+    /// [page of the group](WorkerGroupBuilder::page). Their samples are trusted.
     Remote,
 }
 
 impl Placement {
-    /// Processes of a program: this one, or another one that begins with [`main_with`](crate::main_with) and knows the same
-    /// names.
+    /// Returns the placement in processes of a program: the current executable, or another one that begins with
+    /// [`main_with`](crate::main_with) and has the same names registered.
     #[must_use]
     pub fn processes_of(program: impl Into<PathBuf>) -> Self {
         Self::Processes(Some(Arc::new(LocalLauncher::new(program))))
     }
 }
 
-/// What is different in a group that evaluates: by default it has no workers but the local one, and does not explore.
+/// Settings of a group for evaluation: by default it has only the local worker, and does not explore.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evaluation {
-    /// Workers besides the local one; 0 to evaluate there.
+    /// Number of remote workers; 0 to evaluate on the local worker.
     #[doc(alias = "evaluation_num_workers")]
     pub num_workers: u32,
-    /// Settings of its environments, if they are other ones.
+    /// Settings of its environments, if different.
     #[doc(alias = "evaluation_config")]
     pub env_config: Option<Config>,
-    /// Whether actions are drawn. Most likely ones say more of a policy.
+    /// Whether actions are sampled. The most likely actions tell more about a policy.
     pub explore: bool,
 }
 
-/// Who hears of workers that are back.
+/// Callback for workers that have been recreated.
 type Recreated = Arc<dyn Fn(&[WorkerId]) + Send + Sync>;
 
-/// Everything that stays the same for a group's life.
+/// The settings that stay the same for a group's lifetime.
 pub(super) struct Plan {
     pub(super) registry: Registry,
     pub(super) num_workers: u32,
@@ -84,16 +84,16 @@ pub(super) struct Plan {
     pub(super) sampling_mode: SamplingMode,
     pub(super) tune_trial_id: Option<String>,
     pub(super) on_workers_recreated: Vec<Recreated>,
-    /// The builder has code, which does not travel.
+    /// True if the builder was given closures, which cannot be sent to other processes.
     pub(super) has_closures: bool,
 }
 
 type Change = Arc<dyn Fn(RolloutWorkerBuilder) -> RolloutWorkerBuilder + Send + Sync>;
 
-/// Sets a [`WorkerGroup`] up, with the arguments of RLlib's `EnvRunnerGroup`.
+/// Builds a [`WorkerGroup`], with the arguments of RLlib's `EnvRunnerGroup`.
 ///
-/// What a worker needs is in its [`RolloutConfig`], under registered names. Closures can be given here, too, for workers in
-/// this process.
+/// A worker is configured by its [`RolloutConfig`] and registered names. For workers in this process, closures can be given
+/// as well.
 #[must_use]
 #[doc(alias("EnvRunnerGroup", "WorkerSet"))]
 pub struct WorkerGroupBuilder {
@@ -131,26 +131,26 @@ impl WorkerGroupBuilder {
         }
     }
 
-    /// Sets the settings of all workers.
+    /// Sets the configuration of all workers.
     #[doc(alias = "AlgorithmConfig")]
     pub fn config(self, config: RolloutConfig) -> Self {
         Self { config, ..self }
     }
 
-    /// Sets the names that settings and calls may use. Workers of other processes know their own program's.
+    /// Sets the registry of names for settings and calls. Workers in other processes use their own program's registry.
     pub fn registry(mut self, registry: Registry) -> Self {
         self.plan.registry = registry;
         self
     }
 
-    /// Sets the number of workers besides the local one; 0 by default. Without any there is a local one in any case.
+    /// Sets the number of remote workers; 0 by default. Without remote workers there is always a local one.
     #[doc(alias("num_env_runners", "num_rollout_workers"))]
     pub fn num_workers(mut self, num_workers: u32) -> Self {
         self.plan.num_workers = num_workers;
         self
     }
 
-    /// Sets whether there is a local worker; there is by default. It has environments if it is alone, or if
+    /// Sets whether there is a local worker; true by default. It has environments if it is the only worker, or if
     /// [`create_env_on_local_worker`](RolloutConfig::create_env_on_local_worker) is set.
     #[doc(alias = "local_env_runner")]
     pub fn local_worker(mut self, local_worker: bool) -> Self {
@@ -158,7 +158,7 @@ impl WorkerGroupBuilder {
         self
     }
 
-    /// Makes environments with a single agent, one per context, in this process.
+    /// Sets a function that makes single-agent environments, one per context, in this process.
     pub fn env_creator<E>(self, make: impl Fn(&EnvContext) -> Result<E, EnvError> + Send + Sync + 'static) -> Self
     where
         E: Env<Obs: RowElement, Act: RowElement + Scalar> + 'static,
@@ -170,12 +170,12 @@ impl WorkerGroupBuilder {
         })
     }
 
-    /// Makes environments as a specification says, in this process.
+    /// Makes environments from a specification, in this process.
     pub fn env_spec(self, spec: EnvSpec) -> Self {
         self.worker_builder(move |builder| builder.env_spec(spec.clone()))
     }
 
-    /// Looks at every sub-environment after it was made, in this process; an error ends the construction.
+    /// Sets a check of every new sub-environment, in this process; an error ends the construction.
     pub fn validate_env(
         self,
         validate: impl Fn(SubEnv<'_>, &EnvContext) -> Result<(), EnvError> + Send + Sync + 'static,
@@ -187,19 +187,19 @@ impl WorkerGroupBuilder {
         })
     }
 
-    /// Sets the registered kind of the default policy, where the settings name no policies.
+    /// Sets the registered kind of the default policy, if the settings name no policies.
     pub fn default_policy_class(mut self, kind: impl Into<String>) -> Self {
         let default = PolicyConfig::new(kind);
         self.config.policies.entry(PolicyId::DEFAULT).or_insert(default);
         self
     }
 
-    /// Makes a policy in this process, once per worker.
+    /// Adds a function that makes a policy in this process, once per worker.
     pub fn policy(self, id: PolicyId, make: impl Fn() -> NewPolicy + Send + Sync + 'static) -> Self {
         self.worker_builder(move |builder| builder.policy(id.clone(), make()))
     }
 
-    /// Changes the builder of each worker of this process: callbacks, mapping functions and whatever else is code.
+    /// Changes the builder of each worker in this process, for callbacks, mapping functions and other code.
     pub fn worker_builder(
         mut self,
         change: impl Fn(RolloutWorkerBuilder) -> RolloutWorkerBuilder + Send + Sync + 'static,
@@ -209,19 +209,19 @@ impl WorkerGroupBuilder {
         self
     }
 
-    /// Sets the directory for logs, and for outputs that name none.
+    /// Sets the directory for logs, and for outputs without a directory.
     pub fn logdir(mut self, logdir: impl Into<String>) -> Self {
         self.config.log_dir = Some(logdir.into());
         self
     }
 
-    /// Sets whether [`build`](Self::build) makes the workers; it does by default. If not, [`WorkerGroup::setup`] does.
+    /// Sets whether [`build`](Self::build) creates the workers; true by default. Otherwise [`WorkerGroup::setup`] does.
     #[doc(alias = "_setup")]
     pub fn setup(self, setup: bool) -> Self {
         Self { setup, ..self }
     }
 
-    /// Names the trial that the group belongs to, for people and their logs.
+    /// Sets the name of the trial that the group belongs to, for users and their logs.
     pub fn tune_trial_id(mut self, id: impl Into<String>) -> Self {
         self.plan.tune_trial_id = Some(id.into());
         self
@@ -233,70 +233,71 @@ impl WorkerGroupBuilder {
         self
     }
 
-    /// Sets what each process needs of its machine.
+    /// Sets the resources that each process needs on its machine.
     #[doc(alias = "as_remote")]
     pub fn worker_spec(mut self, spec: WorkerSpec) -> Self {
         self.plan.worker_spec = spec;
         self
     }
 
-    /// Sets where the group listens for workers of other processes; by default any free port of this machine alone.
+    /// Sets the address on which the group listens for workers of other processes; by default any free port of the loopback
+    /// interface.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.plan.listen = address;
         self
     }
 
-    /// Sets how the group protects itself: beyond this machine it needs a certificate. It believes whom it lets in, also
-    /// browser tabs: settings of `distrust`, which are for a hub's runs, are an [error](GroupError::Distrust).
+    /// Sets the group's security: beyond this machine it needs a certificate. It trusts all authenticated workers, browser
+    /// tabs included: settings of `distrust`, which are for a hub's runs, are an [error](GroupError::Distrust).
     pub fn security(mut self, security: SecurityConfig) -> Self {
         self.plan.security = security;
         self
     }
 
-    /// Sets how long workers may take to come and to be set up; a minute by default.
+    /// Sets the timeout for workers to join and to be set up; a minute by default.
     pub fn start_timeout(mut self, timeout: Duration) -> Self {
         self.plan.start_timeout = timeout;
         self
     }
 
-    /// Sets whether workers are checked after they were made; they are by default.
+    /// Sets whether new workers are validated; true by default.
     #[doc(alias = "validate_workers_after_construction")]
     pub fn validate_workers(mut self, validate: bool) -> Self {
         self.plan.validate = validate;
         self
     }
 
-    /// Sets which samples make a [batch](WorkerGroup::sample), and how old their weights may be; by default one of every
-    /// worker.
+    /// Sets which samples make a [batch](WorkerGroup::sample), and how stale their weights may be; by default one sample of
+    /// every worker.
     #[doc(alias("sample_async", "max_sample_age", "broadcast_interval"))]
     pub fn sampling_mode(mut self, mode: SamplingMode) -> Self {
         self.plan.sampling_mode = mode;
         self
     }
 
-    /// Sets what becomes of failures.
+    /// Sets how failures are handled.
     #[doc(alias = "fault_tolerance")]
     pub fn failures(mut self, failures: FailureSettings) -> Self {
         self.plan.failures = failures;
         self
     }
 
-    /// Serves the files of a directory at the group's address, for browsers: a page whose Web Worker joins the group. What
-    /// `trunk build` makes has such a Web Worker, `rollmesh_worker_loader.js`: it says `{state: "ready"}` and is then posted
-    /// `{url, token, name}`, where the URL is the [group's](WorkerGroup::worker_url) and `/ws`.
+    /// Serves the files of a directory at the group's address, for browsers: a page whose Web Worker joins the group. The
+    /// output of `trunk build` has such a Web Worker, `rollmesh_worker_loader.js`: it posts `{state: "ready"}` and then
+    /// expects `{url, token, name}`, where the URL is the [group's](WorkerGroup::worker_url) with `/ws`.
     pub fn page(mut self, directory: impl Into<PathBuf>) -> Self {
         self.plan.page = Some(directory.into());
         self
     }
 
-    /// Adds a function that hears which workers were lost and are back, after they have the group's state. Callbacks of the
-    /// local worker hear of it first.
+    /// Adds a callback for workers that were lost and recreated; it is called after they have the group's state. The local
+    /// worker's callbacks are called first.
     pub fn on_workers_recreated(mut self, f: impl Fn(&[WorkerId]) + Send + Sync + 'static) -> Self {
         self.plan.on_workers_recreated.push(Arc::new(f));
         self
     }
 
-    /// Makes the group one that evaluates: it has episodes of its own, whatever the seed.
+    /// Makes this a group for evaluation: its episodes differ from those of training, whatever the seed.
     pub fn evaluation(mut self, evaluation: Evaluation) -> Self {
         self.plan.in_evaluation = true;
         self.plan.num_workers = evaluation.num_workers;
@@ -307,10 +308,10 @@ impl WorkerGroupBuilder {
         self
     }
 
-    /// Makes the group and its workers.
+    /// Creates the group and its workers.
     ///
     /// # Errors
-    /// [`GroupError`]; if a worker could not be made, its own words.
+    /// [`GroupError`]; if a worker could not be created, with its error message.
     pub fn build(self) -> Result<WorkerGroup, GroupError> {
         let Self { config, mut plan, setup, changes } = self;
         if matches!(plan.sampling_mode, SamplingMode::Asynchronous { batch_env_steps: 0, .. }) {
@@ -339,7 +340,7 @@ impl fmt::Debug for WorkerGroupBuilder {
     }
 }
 
-/// A worker of this program, with everything that it lends to one.
+/// Returns a worker builder with the native shell, host and clock.
 pub(crate) fn native_builder(registry: Registry) -> RolloutWorkerBuilder {
     let start = Instant::now();
     RolloutWorkerBuilder::new(registry)

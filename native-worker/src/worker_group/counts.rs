@@ -1,35 +1,35 @@
-//! Who is there.
+//! The group's counters, ids and addresses.
 
 use rollmesh_core::{ids::WorkerId, protocol::Token};
 
 use super::WorkerGroup;
 
-/// The books of what remote workers were asked to sample: each sample is in exactly one place.
+/// The ledger of samples requested from remote workers: each sample is counted in exactly one place.
 ///
 /// `granted == committed + lost + outstanding` and `committed == consumed + queued + dropped_stale`, after every call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(alias = "Ledger")]
 pub struct SampleCounters {
-    /// Samples that workers were asked for.
+    /// Samples requested from workers.
     pub granted: u64,
-    /// Samples that came.
+    /// Samples received.
     pub committed: u64,
-    /// Samples that failed, or whose worker was lost or removed before it was done.
+    /// Samples that failed, or whose worker was lost or removed first.
     pub lost: u64,
-    /// Samples that are being made.
+    /// Samples in progress.
     pub outstanding: u64,
-    /// Samples that were handed over.
+    /// Samples handed over.
     pub consumed: u64,
-    /// Samples that came and wait to be handed over.
+    /// Received samples that have not been handed over yet.
     pub queued: u64,
-    /// Samples that came and were not handed over: their weights had become too old.
+    /// Received samples that were dropped because their weights had become too stale.
     pub dropped_stale: u64,
-    /// Of those that were handed over: they were not there yet when the batch before was.
+    /// Samples handed over that missed the batch before.
     pub carried: u64,
 }
 
 impl SampleCounters {
-    /// True if no sample is lost silently or counted twice.
+    /// True if the ledger balances: no sample is lost silently or counted twice.
     #[must_use]
     pub fn balances(&self) -> bool {
         self.granted == self.committed + self.lost + self.outstanding
@@ -38,78 +38,79 @@ impl SampleCounters {
 }
 
 impl WorkerGroup {
-    /// Ids of the remote workers that are healthy, ascending.
+    /// Returns the ids of the healthy remote workers, ascending.
     #[must_use]
     pub fn healthy_worker_ids(&self) -> Vec<WorkerId> {
         self.manager.healthy_worker_ids().collect()
     }
 
-    /// Ids of the remote workers, healthy or not, ascending.
+    /// Returns the ids of the remote workers, healthy or not, ascending.
     #[doc(alias = "worker_ids")]
     #[must_use]
     pub fn remote_workers(&self) -> Vec<WorkerId> {
         self.members.keys().copied().collect()
     }
 
-    /// Remote workers, healthy or not.
+    /// Returns the number of remote workers, healthy or not.
     #[doc(alias = "num_remote_env_runners")]
     #[must_use]
     pub fn num_remote_workers(&self) -> usize {
         self.manager.num_workers()
     }
 
-    /// Remote workers that are healthy.
+    /// Returns the number of healthy remote workers.
     #[doc(alias = "num_healthy_remote_env_runners")]
     #[must_use]
     pub fn num_healthy_remote_workers(&self) -> usize {
         self.manager.num_healthy_workers()
     }
 
-    /// Workers that are healthy; the local one, if there is one, always is.
+    /// Returns the number of healthy workers; the local one, if there is one, always is.
     #[doc(alias = "num_healthy_env_runners")]
     #[must_use]
     pub fn num_healthy_workers(&self) -> usize {
         self.num_healthy_remote_workers() + usize::from(self.local.is_some())
     }
 
-    /// How often an unhealthy remote worker became healthy again.
+    /// Returns how often an unhealthy remote worker became healthy again.
     #[doc(alias = "num_remote_env_runner_restarts")]
     #[must_use]
     pub fn num_remote_worker_restarts(&self) -> u64 {
         self.manager.num_restarts().saturating_sub(self.arrivals)
     }
 
-    /// What became of samples.
+    /// Returns the ledger of samples.
     #[must_use]
     pub fn sample_counters(&self) -> SampleCounters {
         self.samples.counters()
     }
 
-    /// Name of the trial that the group belongs to.
+    /// Returns the name of the trial that the group belongs to.
     #[must_use]
     pub fn tune_trial_id(&self) -> Option<&str> {
         self.plan.tune_trial_id.as_deref()
     }
 
-    /// Where workers of other processes come to, once the group has asked for any.
+    /// Returns the URL that workers of other processes connect to, once the group has requested any.
     #[must_use]
     pub fn worker_url(&self) -> Option<String> {
         self.hub.as_ref().map(super::HubThread::url)
     }
 
-    /// What lets them in. A secret.
+    /// Returns the token that authenticates them. A secret.
     #[must_use]
     pub fn worker_token(&self) -> Option<Token> {
         self.hub.as_ref().map(super::HubThread::token)
     }
 
-    /// The fingerprint of the group's certificate, by which they know it (`--tls-fingerprint`); none without encryption.
+    /// Returns the fingerprint of the group's certificate, by which workers verify it (`--tls-fingerprint`); `None` without
+    /// encryption.
     #[must_use]
     pub fn worker_fingerprint(&self) -> Option<String> {
         self.hub.as_ref().and_then(super::HubThread::fingerprint)
     }
 
-    /// The local processes, by the system's numbers.
+    /// Returns the process ids of the local worker processes.
     #[must_use]
     pub fn worker_pids(&self) -> Vec<u32> {
         self.hub.as_ref().map_or_else(Vec::new, super::HubThread::pids)

@@ -1,13 +1,13 @@
-//! Asking all sub-environments.
+//! Calls to all sub-environments.
 
 use rollmesh_core::env::{EnvContext, SubEnv};
 
 use super::{EnvTask, GroupError, InEnv, WorkerGroup, in_env};
 
 impl WorkerGroup {
-    /// Asks all sub-environments of all workers something, and gives a list of answers per worker: the local one's first.
-    /// A [registered function](rollmesh_core::worker::Registry::with_env_fn) is asked everywhere; a closure, see [`in_env`],
-    /// in this process.
+    /// Calls every sub-environment of every worker, and returns a list of answers per worker, the local one's first. A
+    /// [registered function](rollmesh_core::worker::Registry::with_env_fn) is called everywhere; a closure, see [`in_env`],
+    /// in this process only.
     ///
     /// # Errors
     /// As [`foreach_worker`](Self::foreach_worker).
@@ -16,7 +16,7 @@ impl WorkerGroup {
         self.foreach_worker(task.for_each_env())
     }
 
-    /// [`foreach_env`](Self::foreach_env) with a closure that is told the environment's place.
+    /// Like [`foreach_env`](Self::foreach_env), with a closure that gets the environment's context.
     ///
     /// # Errors
     /// As there.

@@ -1,4 +1,4 @@
-//! What goes wrong with a group.
+//! Errors of worker groups.
 
 use std::{io, time::Duration};
 
@@ -14,43 +14,43 @@ use rollmesh_core::{
 
 use crate::{hub::HubError, launch::LaunchError};
 
-/// Why a group could not do what was asked.
+/// Why a group's method failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
-    /// The local worker cannot be made.
+    /// The local worker cannot be created.
     #[error("the local worker cannot be made: {0}")]
     Setup(#[from] SetupError),
-    /// A worker process was not granted or did not start.
+    /// A worker process was refused by the launcher or did not start.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// There is no hub for workers to come to.
+    /// The hub for remote workers could not start.
     #[error(transparent)]
     Hub(#[from] HubError),
-    /// There is no thread for a worker, or for the hub.
+    /// The operating system refused a thread for a worker or for the hub.
     #[error("the system gives no thread: {0}")]
     Thread(io::Error),
     /// The hub has stopped.
     #[error("the group's hub has stopped")]
     HubGone,
-    /// Workers did not come in time.
+    /// Workers did not join in time.
     #[error("{missing} of the group's workers did not come within {waited:?}{why}")]
     NotJoined {
         /// How many.
         missing: usize,
         /// How long the group waited.
         waited: Duration,
-        /// What is known of the reason, after a colon.
+        /// The known reason, after a colon.
         why: String,
     },
-    /// A worker failed in what it was asked; the local one has the number 0.
+    /// A worker's call failed; the local worker has the number 0.
     #[error("worker {worker}: {error}")]
     Worker {
         /// The worker.
         worker: WorkerId,
-        /// What it says.
+        /// Its error.
         error: CommandError,
     },
-    /// A worker could not be asked.
+    /// A worker could not be called.
     #[error("worker {worker}: {error}")]
     Call {
         /// The worker.
@@ -58,41 +58,41 @@ pub enum GroupError {
         /// Why.
         error: CallError,
     },
-    /// Nobody was asked.
+    /// No worker was called.
     #[error(transparent)]
     ForEach(#[from] ForEachError),
-    /// Code does not travel.
+    /// Closures cannot be sent to other processes.
     #[error(
         "worker {0} is in another process, and closures stay in this one: register the function and ask for it by name"
     )]
     NotInProcess(WorkerId),
-    /// The builder was given code for workers of other processes.
+    /// The builder was given closures, but workers run in other processes.
     #[error(
         "environments, policies and checks that are closures cannot be used by workers in other processes: register \
          them by name, or place the workers on threads"
     )]
     ClosuresNeedThreads,
-    /// Results that are taken later can be those of remote workers only.
+    /// Results can be taken later from remote workers only.
     #[error("results cannot be taken later from the local worker, which runs in this thread: leave it out")]
     LocalRefs,
-    /// There is nothing to be synced.
+    /// There is no local worker to sync from.
     #[error("there is no local worker to take {0} from: say where they come from")]
     NoSource(&'static str),
-    /// A worker that was lost had more than anybody still knows.
+    /// The state of a lost worker cannot be restored completely.
     #[error(
         "what it had is lost: there is no local worker and nobody healthy to go on from, and no weights, or not weights \
          alone, were synced; sync them, or reset the group to begin anew"
     )]
     NoState,
-    /// What was asked needs the local worker.
+    /// The method needs the local worker.
     #[error("the group has no local worker, which {0} needs")]
     NoLocalWorker(&'static str),
-    /// Audits are for runs.
+    /// A worker group does not support audits.
     #[error(
         "a worker group believes the workers that it lets in: to watch those that are not trusted, let a hub train or sample"
     )]
     Distrust,
-    /// A limit too many.
+    /// Both limits of a sample were given.
     #[error("give max_agent_steps or max_env_steps, not both")]
     BothLimits,
     /// Batches would be empty.
@@ -101,34 +101,34 @@ pub enum GroupError {
     /// All workers are unhealthy.
     #[error("none of the {workers} remote workers is healthy{why}")]
     NoHealthyWorkers {
-        /// How many there are.
+        /// How many remote workers there are.
         workers: usize,
-        /// What was last said of one, after a colon.
+        /// The latest failure, after a colon.
         why: String,
     },
     /// The local worker failed.
     #[error("the local worker: {0}")]
     Local(#[from] RolloutError),
-    /// Filters of two workers do not go together.
+    /// The filters of two workers have different shapes.
     #[error("the filter of policy '{policy}' of worker {worker}: {source}")]
     Filter {
         /// The worker.
         worker: WorkerId,
         /// The policy.
         policy: PolicyId,
-        /// What is wrong.
+        /// The mismatch.
         source: FilterError,
     },
-    /// Batches cannot be put together.
+    /// Batches cannot be concatenated.
     #[error(transparent)]
     Batch(#[from] BatchError),
     /// A callback of the local worker failed.
     #[error(transparent)]
     Callback(#[from] CallbackError),
-    /// A worker answered something else than it was asked.
+    /// A worker's answer has the wrong type.
     #[error("worker {0} answered something that it was not asked")]
     OtherAnswer(WorkerId),
-    /// The group was made without workers, or stopped.
+    /// The group was built without workers, or stopped.
     #[error("the group has no workers yet, or was stopped: set it up first")]
     NotSetUp,
 }

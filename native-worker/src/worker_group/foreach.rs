@@ -1,4 +1,4 @@
-//! Asking all workers, and waiting for what they answer.
+//! Calls to all workers, waiting for their answers.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{
     task::{self, Request},
 };
 
-/// Whom to ask, and how long to wait.
+/// Which workers to call, and how long to wait.
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,16 +27,16 @@ use super::{
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForEachWorker {
-    /// Whether the local worker is asked, before all others.
+    /// Whether the local worker is called, before all others.
     pub local_worker: bool,
-    /// Whether only healthy workers are asked.
+    /// Whether only healthy workers are called.
     pub healthy_only: bool,
-    /// Those who are asked, in any order, and twice if they are there twice; none for all.
+    /// The remote workers to call, in any order; a repeated id is called repeatedly. `None` for all.
     pub remote_worker_ids: Option<Vec<WorkerId>>,
-    /// How long to wait for the others; with 0 nobody hears what becomes of the calls.
+    /// How long to wait for the remote workers. With 0 the answers are not collected.
     #[doc(alias = "timeout_seconds")]
     pub timeout: Option<Duration>,
-    /// Whether whoever answers is healthy from then on.
+    /// Whether to mark workers that answer as healthy.
     pub mark_healthy: bool,
 }
 
@@ -47,44 +47,44 @@ impl Default for ForEachWorker {
 }
 
 impl ForEachWorker {
-    /// All but the local worker.
+    /// Selects all workers but the local one.
     #[must_use]
     pub fn remote() -> Self {
         Self { local_worker: false, ..Self::default() }
     }
 
-    /// Asks these and the local worker.
+    /// Selects these workers and the local one.
     #[must_use]
     pub fn remote_workers(self, ids: impl Into<Vec<WorkerId>>) -> Self {
         Self { remote_worker_ids: Some(ids.into()), ..self }
     }
 
-    /// Leaves the local worker out.
+    /// Excludes the local worker.
     #[must_use]
     pub fn without_local(self) -> Self {
         Self { local_worker: false, ..self }
     }
 
-    /// Asks unhealthy workers, too.
+    /// Includes unhealthy workers.
     #[must_use]
     pub fn unhealthy_too(self) -> Self {
         Self { healthy_only: false, ..self }
     }
 
-    /// Waits no longer than this.
+    /// Sets the timeout.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
     }
 
-    /// Whoever answers is healthy from then on.
+    /// Marks workers that answer as healthy.
     #[must_use]
     pub fn mark_healthy(self) -> Self {
         Self { mark_healthy: true, ..self }
     }
 }
 
-/// What a worker said, or why it did not.
+/// A worker's answer, or the error of its call.
 #[doc(alias = "ResultOrError")]
 pub type WorkerResult<A> = (WorkerId, Result<A, CallError>);
 
@@ -95,10 +95,10 @@ pub type WorkerResult<A> = (WorkerId, Result<A, CallError>);
 pub struct WorkerRefs(CallSetId);
 
 impl WorkerGroup {
-    /// Asks the local worker and all that are healthy, and gives their answers: the local one's first, then by id.
+    /// Calls the local worker and all healthy remote workers, and returns their answers: the local one's first, then by id.
     ///
-    /// A failure is raised, unless [`ignore_worker_failures`](super::FailureSettings::ignore_worker_failures) is set;
-    /// either way its worker stays healthy. Workers that are lost meanwhile have no answer, and are unhealthy.
+    /// A failure is returned as an error, unless [`ignore_worker_failures`](super::FailureSettings::ignore_worker_failures)
+    /// is set; either way its worker stays healthy. Workers that are lost meanwhile have no answer, and become unhealthy.
     ///
     /// # Errors
     /// [`GroupError::Worker`], [`GroupError::NotInProcess`].
@@ -107,7 +107,7 @@ impl WorkerGroup {
         self.foreach_worker_with(&ForEachWorker::default(), task)
     }
 
-    /// [`foreach_worker`](Self::foreach_worker), of whom one likes.
+    /// Like [`foreach_worker`](Self::foreach_worker), for selected workers.
     ///
     /// # Errors
     /// As there; [`GroupError::ForEach`] for an unknown id.
@@ -120,7 +120,7 @@ impl WorkerGroup {
         Ok(self.settle::<T>(said)?.into_iter().map(|(_, answer)| answer).collect())
     }
 
-    /// Asks each worker what is made of its id; that of the local one is 0.
+    /// Calls each worker with a task made from its id; the local one's is 0.
     ///
     /// # Errors
     /// As [`foreach_worker_with`](Self::foreach_worker_with).
@@ -133,8 +133,8 @@ impl WorkerGroup {
         self.settle::<T>(said)
     }
 
-    /// Asks each of the remote workers something else: as many tasks as there are ids, unhealthy ones included, whose
-    /// tasks are passed over.
+    /// Calls each remote worker with a task of its own: as many tasks as there are ids, including unhealthy workers, whose
+    /// tasks are skipped.
     ///
     /// # Errors
     /// As [`foreach_worker_with`](Self::foreach_worker_with); [`ForEachError::Requests`] for too many or too few.
@@ -151,14 +151,14 @@ impl WorkerGroup {
         let options = options.clone().without_local();
         let mut next = |_| match tasks.next() {
             Some(task) => task::shared(task),
-            // They were counted.
+            // There are exactly as many tasks as workers, checked above.
             None => std::sync::Arc::new(rollmesh_core::worker::WorkerCommand::Ping.into()),
         };
         let said = self.ask(&options, &mut next)?;
         self.settle::<T>(said)
     }
 
-    /// What every worker said, failures and losses included. Nothing is raised but what kept the group from asking.
+    /// Returns every worker's result, including failures and losses. The only errors are those that prevented the calls.
     ///
     /// # Errors
     /// [`GroupError::NotInProcess`], [`GroupError::ForEach`].
@@ -176,7 +176,7 @@ impl WorkerGroup {
         said.into_iter().map(read).collect()
     }
 
-    /// Asks remote workers, and lets the caller [take](Self::take_results) what they answer later.
+    /// Calls remote workers and returns a handle, with which the caller can [take](Self::take_results) the answers later.
     ///
     /// # Errors
     /// [`GroupError::LocalRefs`] unless the local worker is left out; as [`foreach_worker_with`](Self::foreach_worker_with).
@@ -196,7 +196,7 @@ impl WorkerGroup {
         Ok(WorkerRefs(set))
     }
 
-    /// Takes what was asked for before; waits for it.
+    /// Waits for the answers of earlier calls and returns them.
     ///
     /// # Errors
     /// As [`foreach_worker`](Self::foreach_worker).

@@ -1,4 +1,4 @@
-//! Workers that fail, hang or are lost, and how they come back.
+//! Failures of workers: detection, restart and restoring of state.
 
 use std::time::Duration;
 
@@ -19,43 +19,45 @@ use super::{
 };
 use crate::hub::WorkerOrder;
 
-/// What becomes of failures.
+/// How failures are handled.
 ///
-/// An error inside a call is an answer: it is returned, and its worker stays healthy. A worker becomes unhealthy when it is
-/// gone, when a call takes longer than any may, when a sample makes no progress, and when its samples fail again and again.
+/// An error inside a call is an answer: it is returned, and its worker stays healthy. A worker becomes unhealthy when it
+/// disconnects, when a call exceeds its timeout, when a sample makes no progress, and when its samples fail repeatedly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureSettings {
-    /// Whether failures of workers are [notices](WorkerGroup::next_notice) instead of errors, as long as one is healthy.
+    /// Whether failures of workers are [notices](WorkerGroup::next_notice) instead of errors, as long as one worker is
+    /// healthy.
     #[doc(alias = "ignore_env_runner_failures")]
     pub ignore_worker_failures: bool,
-    /// Whether workers that are unhealthy are made anew: their processes and threads are started again, and they are told
-    /// that they replace one that was lost. If not, only those that come back by themselves are healthy again.
+    /// Whether unhealthy workers are recreated: their processes and threads are restarted and informed that they replace a
+    /// lost worker. Otherwise only workers that reconnect by themselves become healthy again.
     #[doc(alias = "restart_failed_env_runners")]
     pub recreate_failed_workers: bool,
-    /// The least time between the end of a process and its replacement.
+    /// Minimum time between the end of a process and its replacement.
     #[doc(alias = "delay_between_worker_restarts_s")]
     pub restart_delay: Duration,
-    /// How often workers are made anew, each thread or all processes.
+    /// Maximum number of restarts, of each thread or of all processes together.
     #[doc(alias = "max_num_worker_restarts")]
     pub max_worker_restarts: u32,
-    /// Samples that fail in a row until their worker is unhealthy; 0 for never.
+    /// Number of consecutive failed samples after which a worker is unhealthy; 0 for never.
     #[doc(alias = "num_consecutive_worker_failures_tolerance")]
     pub max_sample_failures: u32,
-    /// Asynchronous calls that a worker may have in flight.
+    /// Maximum number of asynchronous calls in flight per worker.
     #[doc(alias("max_requests_in_flight_per_sampler_worker", "max_requests_in_flight_per_env_runner"))]
     pub max_in_flight: usize,
-    /// How long a call may take until its worker is unhealthy; none for ever.
+    /// How long a call may take before its worker becomes unhealthy; `None` for ever.
     pub call_timeout: Option<Duration>,
-    /// How long a sample may go without progress, a round of steps of its worker's environments, until the worker is
-    /// unhealthy. Ten times as long for whoever has not made a round since it was set up, and in a browser's tab, which the
-    /// browser may throttle; longer by the [deadline](RolloutConfig::remote_env_timeout_ms) of environments that have one.
-    /// Workers that wait for [external](crate::external) environments get on: for them [`call_timeout`](Self::call_timeout)
-    /// alone holds. None for ever: for environments whose steps take longer than this, and readers that wait.
+    /// How long a sample may make no progress, which is a round of steps of the worker's environments, before the worker
+    /// becomes unhealthy. Ten times as long for a worker that has not finished a round since it was set up, and in a browser
+    /// tab, which the browser may throttle; longer by the [deadline](RolloutConfig::remote_env_timeout_ms) of environments
+    /// that have one. Waiting for [external](crate::external) environments counts as progress: for such workers only
+    /// [`call_timeout`](Self::call_timeout) applies. `None` for ever: for environments whose steps take longer, and readers
+    /// that wait.
     pub progress_timeout: Option<Duration>,
-    /// How long to wait for a sign of life.
+    /// Timeout of a health probe.
     #[doc(alias = "worker_health_probe_timeout_s")]
     pub health_probe_timeout: Duration,
-    /// How long workers may take to be set up and to take over the group's state.
+    /// Timeout for setting workers up and restoring the group's state.
     #[doc(alias = "worker_restore_timeout_s")]
     pub restore_timeout: Duration,
 }
@@ -80,7 +82,7 @@ impl Default for FailureSettings {
 
 impl FailureSettings {
     pub(super) fn call_config(&self, config: &RolloutConfig) -> CallConfig {
-        // A worker looks after such environments itself, and is silent while it waits for one.
+        // The worker itself monitors remote environments, and reports no progress while it waits for one.
         let own_deadline = match config.remote_worker_envs {
             true => Micros::from_millis(config.remote_env_timeout_ms.into()),
             false => Micros(0),
@@ -95,14 +97,14 @@ impl FailureSettings {
 }
 
 impl WorkerGroup {
-    /// Asks the unhealthy workers for a sign of life, and brings back those that give one: they are set up, if they have
-    /// lost what they were, and take over the local worker's state, its weights and filters in particular, before they
-    /// count as healthy. With [`recreate_failed_workers`](FailureSettings::recreate_failed_workers) processes and threads
-    /// that do not answer are ended, and new ones waited for. Gives the ids of those that are back.
+    /// Probes the unhealthy workers and restores those that answer: they are set up again if they have lost their state, and
+    /// get the local worker's state, its weights and filters in particular, before they count as healthy. With
+    /// [`recreate_failed_workers`](FailureSettings::recreate_failed_workers), processes and threads that do not answer are
+    /// ended, and their replacements awaited. Returns the ids of the restored workers.
     ///
     /// # Errors
     /// [`GroupError::Local`] if the local worker's state cannot be saved, [`GroupError::Callback`]. A worker that cannot be
-    /// brought back stays unhealthy, which is a [notice](Self::next_notice).
+    /// restored stays unhealthy, which is a [notice](Self::next_notice).
     #[doc(alias = "restore_workers")]
     pub fn probe_unhealthy_workers(&mut self) -> Result<Vec<WorkerId>, GroupError> {
         self.take_news();
@@ -128,10 +130,10 @@ impl WorkerGroup {
         self.restore(&alive)
     }
 
-    /// Says that a remote worker is healthy, or that it is not; its calls are dropped with the latter.
+    /// Marks a remote worker as healthy or unhealthy; the latter drops its calls.
     ///
     /// # Errors
-    /// [`GroupError::ForEach`] for an unknown id, and for one that is not there and cannot be healthy.
+    /// [`GroupError::ForEach`] for an unknown id, and for marking a disconnected worker as healthy.
     #[doc(alias = "set_actor_state")]
     pub fn set_worker_state(&mut self, worker: WorkerId, healthy: bool) -> Result<(), GroupError> {
         self.take_news();
@@ -140,8 +142,8 @@ impl WorkerGroup {
         Ok(())
     }
 
-    /// Waits until so many remote workers are healthy, and brings in those that come: for workers that connect by
-    /// themselves. True if there are that many.
+    /// Waits until this many remote workers are healthy, and sets up and restores those that join: for workers that connect
+    /// by themselves. True if that number was reached.
     ///
     /// # Errors
     /// As [`probe_unhealthy_workers`](Self::probe_unhealthy_workers).
@@ -159,12 +161,12 @@ impl WorkerGroup {
         Ok(healthy(self) >= number)
     }
 
-    /// Gives workers that are there settings, if they need any, and the group's state; then they are healthy. Gives those
-    /// of whom that is so now.
+    /// Sets connected workers up, if they need it, and restores the group's state; then they are healthy. Returns the ids of
+    /// those that were restored.
     ///
-    /// The state is the local worker's; without one, that of another worker which is healthy; without that, the weights that
-    /// were last [synced](Self::sync_weights). Whoever has lost more than there is, filters in particular, is not made anew:
-    /// it stays unhealthy, with a notice.
+    /// The state is the local worker's; without one, that of another healthy worker; otherwise the weights that were last
+    /// [synced](Self::sync_weights). A worker that has lost more than that, filters in particular, is not restored: it stays
+    /// unhealthy, with a notice.
     ///
     /// # Errors
     /// As [`probe_unhealthy_workers`](Self::probe_unhealthy_workers).
@@ -206,14 +208,14 @@ impl WorkerGroup {
             member.is_stuck = false;
         }
         self.arrivals += u64::from(!has_worked);
-        // What was asked of it before is lost.
+        // Its earlier calls are lost.
         self.samples.forget(id);
         self.filtering.remove(&id);
         self.pump();
         Ok(())
     }
 
-    /// Tells whoever wants to know.
+    /// Notifies the callbacks about recreated workers.
     fn announce(&mut self, ids: &[WorkerId]) -> Result<(), GroupError> {
         let place = |id: &WorkerId| self.members.get(id).map(|member| member.place.worker_index);
         let indices: Vec<u32> = ids.iter().filter_map(place).collect();
@@ -224,7 +226,7 @@ impl WorkerGroup {
         Ok(())
     }
 
-    /// Ends what does not answer, so that something else can take its place.
+    /// Ends workers that do not answer, so that their places can be filled again.
     fn end_stuck(&mut self) {
         let unhealthy: Vec<WorkerId> = self.manager.unhealthy_worker_ids().collect();
         for id in unhealthy {
@@ -237,7 +239,7 @@ impl WorkerGroup {
             match &member.link {
                 Link::Thread { generation, .. } => {
                     let next = *generation + 1;
-                    // The old thread ends when what it hangs in does; nobody hears what it says.
+                    // The old thread ends when its hung call returns; its answers are ignored.
                     match self.thread_link(id, next) {
                         Ok(link) => {
                             if let Some(member) = self.members.get_mut(&id) {
@@ -260,7 +262,7 @@ impl WorkerGroup {
 }
 
 impl Member {
-    /// Whether somebody is on the way to it.
+    /// True if a replacement for this worker is being started.
     fn is_expected(&self) -> bool {
         self.seat().is_some_and(|seat| seat.is_local && (seat.peer.is_none() || self.is_stuck))
     }

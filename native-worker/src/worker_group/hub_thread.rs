@@ -1,4 +1,4 @@
-//! The hub to which workers of other processes come, and the event loop that it runs in.
+//! The hub that workers of other processes connect to, and its event loop.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use crate::{
     launch::{Launcher, WorkerSpec},
 };
 
-/// How long workers have to go.
+/// How long to wait for workers to exit.
 const FAREWELL: Duration = Duration::from_secs(6);
 
 pub(super) struct HubThread {
@@ -30,7 +30,7 @@ pub(super) struct HubThread {
 }
 
 impl HubThread {
-    /// Starts a hub without a dashboard, whose workers are the group's.
+    /// Starts a hub without a dashboard, whose workers belong to the group.
     pub(super) fn start(
         plan: &Plan,
         launcher: Arc<dyn Launcher>,
@@ -56,7 +56,7 @@ impl HubThread {
             delay: failures.restart_delay,
             max: if failures.recreate_failed_workers { failures.max_worker_restarts } else { 0 },
         };
-        // A group that is gone hears nothing.
+        // The group may have been dropped.
         let group = news.clone();
         let sink: NewsSink = Box::new(move |told| _ = group.send(News::Hub(told)));
         let (orders, mut ordered) = tokio::sync::mpsc::unbounded_channel();
@@ -66,7 +66,7 @@ impl HubThread {
             let mut notices = hub.take_notices();
             let carried = hub.workers();
             carried.send(WorkerOrder::Listen { sink, replacement }).await;
-            // In order, and without anybody waiting.
+            // Forwards commands in order without blocking the caller.
             tokio::spawn(async move {
                 while let Some(order) = ordered.recv().await {
                     carried.send(order).await;
@@ -74,7 +74,7 @@ impl HubThread {
             });
             tokio::spawn(async move {
                 while let Some(notice) = notices.recv().await {
-                    // Who comes and goes the group tells itself.
+                    // The group reports joining and leaving workers itself.
                     if notice.level > 0 && news.send(News::Notice(notice.text)).is_err() {
                         break;
                     }
@@ -87,12 +87,12 @@ impl HubThread {
         Ok(Self { runtime: Some(runtime), hub: Some(hub), orders, url, token, fingerprint })
     }
 
-    /// Says what is to be done with a worker. What a hub that is gone is told is forgotten.
+    /// Sends a command about a worker; a hub that has stopped ignores it.
     pub(super) fn order(&self, order: WorkerOrder) {
         let _ = self.orders.send(order);
     }
 
-    /// Starts local processes; their numbers.
+    /// Starts local processes; returns their numbers.
     pub(super) fn start_workers(
         &self,
         number: u32,
@@ -107,7 +107,7 @@ impl HubThread {
         Ok(answer.recv().map_err(|_| GroupError::HubGone)??)
     }
 
-    /// Ends local processes, and waits until they are gone and what they were granted is free.
+    /// Ends local processes, and waits until they have exited and their resources are released.
     pub(super) fn end_workers(&self, children: impl IntoIterator<Item = u32>) {
         let (gone, is_gone) = mpsc::channel();
         let mut ending = 0;
@@ -116,10 +116,10 @@ impl HubThread {
             self.order(WorkerOrder::End { child, gone: Box::new(move |()| _ = gone.send(())) });
             ending += 1;
         }
-        // If the hub is gone, so are they.
+        // If the hub has stopped, so have its workers.
         drop(gone);
         let deadline = Instant::now() + FAREWELL;
-        // Whoever does not go is killed meanwhile.
+        // Processes that do not exit are killed meanwhile.
         let wait = |_: &u32| is_gone.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok();
         (0..ending).take_while(wait).for_each(drop);
     }
@@ -136,7 +136,7 @@ impl HubThread {
         self.fingerprint.clone()
     }
 
-    /// The local processes, by the system's numbers.
+    /// Returns the process ids of the local processes.
     pub(super) fn pids(&self) -> Vec<u32> {
         let (reply, answer) = mpsc::channel();
         self.order(WorkerOrder::Pids(Box::new(move |pids| _ = reply.send(pids))));
@@ -153,12 +153,12 @@ impl Drop for HubThread {
             let _ = done.send(());
         });
         let _ = is_done.recv_timeout(FAREWELL);
-        // Whoever drops a runtime must not be in one: this asks nobody.
+        // A blocking shutdown panics inside another runtime; this one works in any thread.
         runtime.shutdown_background();
     }
 }
 
-/// Runs something in the event loop, and waits here, in whatever kind of thread this is.
+/// Runs a future in the event loop, and blocks for its result; works in any kind of thread.
 fn wait_for<T: Send + 'static>(runtime: &Runtime, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
     let (done, result) = mpsc::channel();
     runtime.spawn(async move { _ = done.send(work.await) });

@@ -1,4 +1,4 @@
-//! The way to each worker and back, whatever lies between.
+//! The connection to each worker, whatever its transport.
 
 use std::{
     collections::VecDeque,
@@ -25,39 +25,39 @@ use crate::{
     pulse::Pulse,
 };
 
-/// A worker of the group that is not the local one.
+/// A remote worker of the group.
 pub(super) struct Member {
     pub(super) place: WorkerPlace,
     pub(super) link: Link,
-    /// It was set up since it last came.
+    /// True if it was set up since it last connected.
     pub(super) is_set_up: bool,
-    /// It was healthy once: whoever comes now replaces it.
+    /// True if it has been healthy: a worker that connects now replaces it.
     pub(super) has_worked: bool,
-    /// It does not answer, and never will.
+    /// True if it does not answer and never will.
     pub(super) is_stuck: bool,
-    /// How often it was started again.
+    /// How often it was restarted.
     pub(super) restarts: u32,
-    /// The weights with which it acts once it has done what it was asked so far; the first ones before any sync.
+    /// Version of the weights that it uses after all calls sent so far; the initial version before any sync.
     pub(super) weights: WeightsVersion,
 }
 
-/// How a worker is reached.
+/// Transport to a worker.
 pub(super) enum Link {
     Thread { link: ThreadLink, generation: u64 },
     Seat(Seat),
 }
 
-/// A place for a worker that comes through the hub.
+/// A place for a worker that connects through the hub.
 #[derive(Debug, Default)]
 pub(super) struct Seat {
-    /// Whether a local process takes it; else whoever connects.
+    /// True if a local process takes it; else any worker that connects may.
     pub(super) is_local: bool,
     pub(super) peer: Option<u32>,
-    /// When that one last said something.
+    /// When its worker last sent a message.
     pulse: Option<Pulse>,
-    /// The local process that is to take it.
+    /// The number of the local process that is to take it.
     pub(super) child: Option<u32>,
-    /// What is asked before it comes.
+    /// Messages queued until its worker connects.
     waiting: VecDeque<Message>,
 }
 
@@ -102,7 +102,7 @@ impl Member {
         }
     }
 
-    /// When it last got on, as far as that can be seen from here.
+    /// Returns when the worker last made progress, as far as that is visible from here.
     fn last_progress(&self) -> Option<Instant> {
         match &self.link {
             Link::Thread { link, .. } => Some(link.last_progress()),
@@ -110,14 +110,14 @@ impl Member {
         }
     }
 
-    /// Whether it can be asked: a seat may be empty.
+    /// True if it can be called: a seat may be empty.
     pub(super) fn is_there(&self) -> bool {
         self.seat().is_none_or(|seat| seat.peer.is_some())
     }
 }
 
 impl WorkerGroup {
-    /// Makes the way to a new worker.
+    /// Creates the link to a new worker.
     pub(super) fn link(&mut self, id: WorkerId, placement: &Placement) -> std::io::Result<Link> {
         match placement {
             Placement::Threads => self.thread_link(id, 0),
@@ -131,7 +131,7 @@ impl WorkerGroup {
         Ok(Link::Thread { link, generation })
     }
 
-    /// Sends what the manager wants sent.
+    /// Sends the manager's commands and handles its events.
     pub(super) fn pump(&mut self) {
         while let Some(command) = self.manager.poll_command() {
             self.carry(command);
@@ -171,7 +171,8 @@ impl WorkerGroup {
         }
     }
 
-    /// Takes in what has happened, then what time it is: nobody is blamed for what has come already.
+    /// Handles pending notifications before deadlines, so that no worker is blamed for being late with an answer that has
+    /// already arrived.
     pub(super) fn take_news(&mut self) {
         while let Ok(news) = self.news.try_recv() {
             self.handle(news);
@@ -189,7 +190,7 @@ impl WorkerGroup {
         }
     }
 
-    /// Waits until something is so, or for so long. True if it is so.
+    /// Waits until the condition holds or the timeout is over. True if it holds.
     pub(super) fn wait_until(&mut self, timeout: Option<Duration>, mut is_so: impl FnMut(&mut Self) -> bool) -> bool {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
@@ -203,9 +204,9 @@ impl WorkerGroup {
             }
             let due = self.manager.poll_timeout().map(|at| self.epoch + Duration::from_micros(at.0));
             let news = match [deadline, due].into_iter().flatten().min() {
-                // Just after the deadline, so that it has passed.
+                // Slightly after the deadline, so that it has passed.
                 Some(at) => self.news.recv_timeout(at.saturating_duration_since(now) + Duration::from_micros(1)).ok(),
-                // The group holds a sender itself: this does not end before something comes.
+                // The group holds a sender itself: this blocks until a notification arrives.
                 None => self.news.recv().ok(),
             };
             if let Some(news) = news {
@@ -233,7 +234,7 @@ impl WorkerGroup {
             }
             News::Hub(WorkerNews::Joined { peer, child, pulse, is_throttled }) => {
                 if let Some(worker) = self.take_seat(peer, child, pulse) {
-                    // It is known: it has a seat.
+                    // Cannot fail: it has a seat, so the manager knows it.
                     let _ = self.manager.set_throttled(worker, is_throttled);
                 }
             }
@@ -262,22 +263,23 @@ impl WorkerGroup {
         self.pump();
     }
 
-    /// Whose seat a peer has.
+    /// Returns the worker whose seat a peer has.
     fn sitting(&self, peer: u32) -> Option<WorkerId> {
         let has = |member: &Member| member.seat().is_some_and(|seat| seat.peer == Some(peer));
         self.members.iter().find(|(_, member)| has(member)).map(|(&id, _)| id)
     }
 
-    /// Gives somebody who has come a seat: a local process its own, anybody else the first that is free. Says whose it is.
+    /// Assigns a seat to a peer that connected: its own to a local process, otherwise the first free one. Returns the worker
+    /// whose seat it is.
     fn take_seat(&mut self, peer: u32, child: Option<u32>, pulse: Pulse) -> Option<WorkerId> {
         let is_for_it = |seat: &Seat| match child {
-            // Whoever may still be there is a connection that it has lost.
+            // A peer that still has it is a lost connection of the same process.
             Some(_) => seat.child == child,
             None => !seat.is_local && seat.peer.is_none(),
         };
         let mut seats = self.members.iter().filter(|(_, member)| member.seat().is_some_and(is_for_it));
         let Some(id) = seats.next().map(|(&id, _)| id) else {
-            // A spare one: it is let go, and comes again if it wants to.
+            // There is no free seat: the peer is dismissed, and may connect again.
             if let Some(hub) = &self.hub {
                 hub.order(WorkerOrder::Dismiss { peer });
             }
@@ -302,7 +304,7 @@ impl WorkerGroup {
     }
 }
 
-/// What is sent to a worker of another process.
+/// Returns the message to a worker in another process.
 fn message(call: CallId, request: &Request) -> Result<Message, CommandError> {
     match &request.0 {
         Kind::Setup(setup) => setup.message(call),

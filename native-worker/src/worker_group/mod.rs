@@ -1,13 +1,13 @@
-//! [`WorkerGroup`]: a local worker and any number of others, asked as one.
+//! [`WorkerGroup`]: a local worker and any number of remote workers with one interface.
 //!
-//! The others run on threads of this process, in processes that a [launcher](crate::launch) starts, or wherever somebody
-//! runs `rollmesh worker` or opens a page with the group's token. However a worker is reached, it is asked the same way:
-//! by a [`WorkerCommand`](rollmesh_core::worker::WorkerCommand) or a function that its program has registered by name; a
-//! [`CallManager`] knows who is healthy and who owes an answer. Closures stay in this process: they are for the local
-//! worker and for threads.
+//! Remote workers run on threads of this process, in processes that a [launcher](crate::launch) starts, or wherever a user
+//! runs `rollmesh worker` or opens a page with the group's token. All are called the same way: with a
+//! [`WorkerCommand`](rollmesh_core::worker::WorkerCommand) or a function that their program has registered by name; a
+//! [`CallManager`] tracks their health and pending calls. Closures cannot leave this process: they are for the local worker
+//! and for threads.
 //!
-//! All methods block the calling thread, where the local worker runs; what needs an event loop has one of its own in the
-//! background, so that they can be called from anywhere. Not here: training by leases, which balances slots among workers
+//! All methods block the calling thread, in which the local worker runs; asynchronous I/O runs on an event loop in the
+//! background, so the methods can be called from anywhere. Not here: training by leases, which balances slots among workers
 //! and loses none (see [`hub`](crate::hub)).
 //!
 //! ```
@@ -100,19 +100,19 @@ pub(crate) use self::{builder::native_builder, thread::catch_panics};
 use self::{builder::Plan, hub_thread::HubThread, members::Member, sampling::Samples, state::Synced, thread::Factory};
 use crate::hub::WorkerNews;
 
-/// The local worker's id. The others count from 1, and ids are never used again.
+/// The local worker's id. Remote ids count from 1 and are never reused.
 pub const LOCAL_WORKER: WorkerId = WorkerId(0);
 
-/// Notices that nobody took: beyond this number the oldest are forgotten.
+/// Maximum number of unread notices: beyond it the oldest are dropped.
 const MAX_NOTICES: usize = 1_024;
 
-/// A local worker and others, asked as one. See the [module](self).
+/// A local worker and remote workers with one interface. See the [module](self).
 ///
-/// It ends its workers when it is dropped.
+/// Dropping it ends its workers.
 #[doc(alias("WorkerSet", "EnvRunnerGroup"))]
 pub struct WorkerGroup {
     plan: Plan,
-    /// The settings, with what the workers found out about spaces.
+    /// The configuration, with the spaces that the workers reported.
     config: RolloutConfig,
     factory: Factory,
     local: Option<RolloutWorker>,
@@ -122,34 +122,34 @@ pub struct WorkerGroup {
     news_sender: mpsc::Sender<News>,
     hub: Option<HubThread>,
     samples: Samples,
-    /// Filters that were asked for and not taken, by worker.
+    /// Filters that were requested and have not been merged yet, by worker.
     filtering: BTreeMap<WorkerId, CallSetId>,
-    /// What is known of everybody's state without a local worker.
+    /// Without a local worker: what was last synced.
     synced: Synced,
-    /// Answers of asynchronous calls that came along with a failure.
+    /// Answers of asynchronous calls that arrived together with a failure.
     fetched: Vec<CallResult<TaskAnswer>>,
-    /// Workers that came for the first time: no restarts.
+    /// Number of workers that joined for the first time, which are no restarts.
     arrivals: u64,
     notices: VecDeque<String>,
-    /// Why local processes do not start any more.
+    /// Why local processes are no longer started.
     gave_up: Option<String>,
     is_stopped: bool,
     epoch: Instant,
 }
 
-/// What happens to workers.
+/// Notifications about workers.
 #[derive(Debug)]
 enum News {
-    /// A worker on a thread has answered.
+    /// A worker on a thread answered a call.
     Answer { worker: WorkerId, generation: u64, call: CallId, result: Result<TaskAnswer, CommandError> },
-    /// Something came through the hub.
+    /// A notification from the hub.
     Hub(WorkerNews),
-    /// The hub has something to tell.
+    /// A notice from the hub.
     Notice(String),
 }
 
 impl WorkerGroup {
-    /// Sets a group up, with the names that come with this crate.
+    /// Returns a builder of a group, with the names registered by this crate.
     pub fn builder(config: RolloutConfig) -> WorkerGroupBuilder {
         WorkerGroupBuilder::new(config)
     }
@@ -178,7 +178,7 @@ impl WorkerGroup {
         }
     }
 
-    /// Returns the settings of the workers, with the spaces that they have found.
+    /// Returns the workers' configuration, with the spaces that they reported.
     #[must_use]
     pub fn config(&self) -> &RolloutConfig {
         &self.config
@@ -188,7 +188,7 @@ impl WorkerGroup {
         Micros(self.epoch.elapsed().as_micros() as u64)
     }
 
-    /// The next thing that a person or a log should know, oldest first.
+    /// Returns the next notice for users and logs, oldest first.
     pub fn next_notice(&mut self) -> Option<String> {
         self.take_news();
         self.notices.pop_front()
@@ -218,10 +218,10 @@ impl Drop for WorkerGroup {
     }
 }
 
-/// A duration on the group's clock.
+/// Converts a duration to the group's clock.
 fn micros(duration: Duration) -> Micros {
     Micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// A request, for one or many.
+/// A request, shared by one or more workers.
 type Shared = Arc<Request>;

@@ -13,9 +13,9 @@ use rollmesh_core::{
 use super::{ForEachWorker, GroupError, PolicyTask, WorkerGroup};
 
 impl WorkerGroup {
-    /// Asks every policy of every worker something, and gives all answers in one list: the local worker's first, then by
-    /// worker and policy. A [registered function](rollmesh_core::worker::Registry::with_policy_fn) is asked everywhere; a
-    /// closure, see [`in_policy`](super::in_policy), in this process.
+    /// Calls every policy of every worker, and returns all answers in one list: the local worker's first, then by worker and
+    /// policy. A [registered function](rollmesh_core::worker::Registry::with_policy_fn) is called everywhere; a closure, see
+    /// [`in_policy`](super::in_policy), in this process only.
     ///
     /// # Errors
     /// As [`foreach_worker`](Self::foreach_worker).
@@ -24,7 +24,7 @@ impl WorkerGroup {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// [`foreach_policy`](Self::foreach_policy) for those policies that are trained.
+    /// Like [`foreach_policy`](Self::foreach_policy), for the policies that are trained.
     ///
     /// # Errors
     /// As there.
@@ -34,10 +34,10 @@ impl WorkerGroup {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// Adds a policy of a registered kind to all workers, or to some. Workers that are made later have it, too.
+    /// Adds a policy of a registered kind to all workers, or to some. Workers that are created later have it, too.
     ///
     /// # Errors
-    /// [`GroupError::Worker`] if the id is taken or the kind unknown, whose worker has not changed; as
+    /// [`GroupError::Worker`] if the id is taken or the kind unknown, in which case that worker is unchanged; as
     /// [`foreach_worker`](Self::foreach_worker).
     pub fn add_policy(
         &mut self,
@@ -66,7 +66,7 @@ impl WorkerGroup {
         self.foreach_worker_with(options, WorkerCommand::RemovePolicy { id, roles }).map(|_| ())
     }
 
-    /// Whether a policy is trained, on a certain batch or at all. The local worker knows.
+    /// Returns whether the local worker trains a policy, on a given batch or at all.
     ///
     /// # Errors
     /// [`GroupError::NoLocalWorker`].
@@ -74,7 +74,7 @@ impl WorkerGroup {
         Ok(self.need_local("is_policy_to_train")?.policies_to_train(batch).contains(id))
     }
 
-    /// Weights of the local worker's policies, of all or of some.
+    /// Returns the weights of the given policies of the local worker, or of all policies if `None`.
     ///
     /// # Errors
     /// [`GroupError::NoLocalWorker`], [`GroupError::Local`].

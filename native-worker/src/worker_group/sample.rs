@@ -1,4 +1,4 @@
-//! Samples of all workers.
+//! Sampling on all workers.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use super::{GroupError, WorkerGroup};
 /// How much to sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParallelSample {
-    /// Rounds until the batches have so many rows of agents.
+    /// Samples rounds until the batches have this many agent steps.
     pub max_agent_steps: Option<usize>,
-    /// Rounds until the batches have so many env steps.
+    /// Samples rounds until the batches have this many env steps.
     pub max_env_steps: Option<usize>,
-    /// How long a round may take; as long as it takes, if none. What comes later is handed over in a later round.
+    /// Timeout of a round, `None` to wait for all samples. Late samples are handed over in a later round.
     #[doc(alias = "sample_timeout_s")]
     pub timeout: Option<Duration>,
 }
 
 impl ParallelSample {
-    /// Rounds until the batches have so many env steps.
+    /// Samples rounds until the batches have this many env steps.
     #[must_use]
     pub fn env_steps(steps: usize) -> Self {
         Self { max_env_steps: Some(steps), ..Self::default() }
     }
 
-    /// Rounds until the batches have so many rows of agents.
+    /// Samples rounds until the batches have this many agent steps.
     #[must_use]
     pub fn agent_steps(steps: usize) -> Self {
         Self { max_agent_steps: Some(steps), ..Self::default() }
@@ -46,7 +46,7 @@ impl ParallelSample {
 }
 
 impl WorkerGroup {
-    /// A summary of the episodes that have ended since the last call.
+    /// Returns a summary of the episodes that have ended since the last call.
     ///
     /// # Errors
     /// As [`foreach_worker`](Self::foreach_worker).
@@ -60,21 +60,21 @@ impl WorkerGroup {
         Ok(EpisodeSummary::of(&episodes.collect::<Vec<_>>()))
     }
 
-    /// The next batch, as the group's [mode](super::WorkerGroupBuilder::sampling_mode) has it; of the local worker if it is
-    /// alone.
+    /// Returns the next batch according to the group's [mode](super::WorkerGroupBuilder::sampling_mode), or of the local
+    /// worker if it is the only one.
     ///
-    /// - Synchronous: a sample of each healthy worker, [once](Self::synchronous_parallel_sample).
-    /// - Asynchronous: what came first, as many samples as it takes. Workers go on while the caller learns, unless a whole
-    ///   batch waits already.
-    /// - Deadline: what is there when the time is up, at most one sample of each worker, but at least one; or what all have
-    ///   made, if that is earlier. Who is not done goes on, and hands in for a later batch.
+    /// - Synchronous: [one](Self::synchronous_parallel_sample) sample of each healthy worker.
+    /// - Asynchronous: the samples that arrived first, until they are enough. Workers continue while the caller learns,
+    ///   unless a whole batch is queued already.
+    /// - Deadline: the samples that have arrived at the deadline, at most one of each worker, but at least one; or all
+    ///   samples, if they arrive earlier. A straggler continues, and its sample goes into a later batch.
     ///
-    /// In the latter two what was made with weights that are too many [syncs](Self::sync_weights) old is dropped and counted;
-    /// [`sample_counters`](Self::sample_counters) has the books.
+    /// In the latter two modes, samples whose weights are too many [syncs](Self::sync_weights) old are dropped and counted;
+    /// [`sample_counters`](Self::sample_counters) returns the ledger.
     ///
     /// # Errors
-    /// As [`synchronous_parallel_sample`](Self::synchronous_parallel_sample). What others have made is handed over the next
-    /// time.
+    /// As [`synchronous_parallel_sample`](Self::synchronous_parallel_sample). Samples of other workers are returned by the
+    /// next call.
     pub fn sample(&mut self) -> Result<Vec<AnyBatch>, GroupError> {
         match self.plan.sampling_mode {
             SamplingMode::Synchronous => self.synchronous_parallel_sample(ParallelSample::default()),
@@ -124,18 +124,18 @@ impl WorkerGroup {
         if self.begin_samples()? { self.wait_for_samples(None, false) } else { Err(self.nobody()) }
     }
 
-    /// A sample of each healthy remote worker, or of the local one if it is alone; once, or until there is as much as is
-    /// wanted. Batches come in the order of ids, round by round, so that they are the same ones however fast workers are,
-    /// unless time is limited. [`AnyBatch::concat`] makes one of them.
+    /// Samples on each healthy remote worker, or on the local one if it is the only one; once, or until a limit is reached.
+    /// Batches are ordered by id, round by round, so that they do not depend on the workers' speed, unless there is a
+    /// timeout. [`AnyBatch::concat`] joins them.
     ///
-    /// A worker that is not done when a round's time is up goes on, and what it makes is handed over in the round in which
-    /// it is done; [`SampleCounters`](super::SampleCounters) tell. A failed sample is raised, or, if failures are ignored,
-    /// passed over; a worker whose samples fail [as often as that may happen](super::FailureSettings::max_sample_failures)
-    /// is unhealthy.
+    /// A worker that has not finished when a round's timeout is over continues, and its sample is returned in the round in
+    /// which it finishes; see [`SampleCounters`](super::SampleCounters). A failed sample is returned as an error, or skipped
+    /// if failures are ignored; a worker becomes unhealthy after [this many](super::FailureSettings::max_sample_failures)
+    /// consecutive failures.
     ///
     /// # Errors
     /// [`GroupError::BothLimits`]; [`GroupError::NoHealthyWorkers`] if all remote workers have failed;
-    /// [`GroupError::Worker`]. What others have made is handed over the next time.
+    /// [`GroupError::Worker`]. Samples of other workers are returned by the next call.
     pub fn synchronous_parallel_sample(&mut self, sample: ParallelSample) -> Result<Vec<AnyBatch>, GroupError> {
         if sample.max_agent_steps.is_some() && sample.max_env_steps.is_some() {
             return Err(GroupError::BothLimits);
@@ -173,7 +173,7 @@ impl WorkerGroup {
         if is_over { Err(self.nobody()) } else { Ok(()) }
     }
 
-    /// Nobody is healthy.
+    /// Returns the error for a group without healthy workers.
     pub(super) fn nobody(&self) -> GroupError {
         let why = self.samples.last_failure().map_or_else(String::new, |why| format!(": {why}"));
         GroupError::NoHealthyWorkers { workers: self.num_remote_workers(), why }

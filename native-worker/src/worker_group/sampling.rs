@@ -1,4 +1,4 @@
-//! Samples on their way: who was asked for one, with which weights, what came of it, and what waits to be handed over.
+//! Samples in flight: which workers were asked, with which weights, the results, and the queue.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,13 +14,13 @@ use rollmesh_core::{
 
 use super::{GroupError, ParallelSample, Request, SampleCounters, TaskAnswer, WorkerGroup, micros, setup::raised};
 
-/// How long a sample is waited for until the caller is asked whether it still wants it.
+/// How long to wait for a sample before checking for an interruption.
 const INTERRUPTION_SPAN: Duration = Duration::from_millis(50);
 
-/// The samples of all workers but the local one.
+/// The samples of all remote workers.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
-    /// The newest weights: syncs are counted.
+    /// Version of the latest weights: the number of syncs.
     pub(super) newest: WeightsVersion,
     asked: BTreeMap<WorkerId, Asked>,
     /// In the order in which they are handed over.
@@ -30,16 +30,16 @@ pub(super) struct Samples {
     last_failure: Option<String>,
 }
 
-/// A sample that a worker is to make.
+/// A sample in progress.
 #[derive(Debug)]
 struct Asked {
     set: CallSetId,
     weights: WeightsVersion,
-    /// It was not there when others were handed over that were asked for at the same time.
+    /// True if other samples of the same round have been handed over without it.
     is_late: bool,
 }
 
-/// A sample that nobody has taken.
+/// A received sample that has not been handed over.
 #[derive(Debug)]
 struct Made {
     weights: WeightsVersion,
@@ -47,7 +47,7 @@ struct Made {
     batch: AnyBatch,
 }
 
-/// What has become of a sample; nothing was answered if the worker's calls were dropped.
+/// The outcome of a sample; `result` is `None` if the worker's calls were dropped.
 pub(super) struct Came {
     worker: WorkerId,
     asked: Asked,
@@ -55,17 +55,17 @@ pub(super) struct Came {
 }
 
 impl Samples {
-    /// What became of all samples.
+    /// Returns the ledger.
     pub(super) fn counters(&self) -> SampleCounters {
         SampleCounters { outstanding: self.asked.len() as u64, queued: self.made.len() as u64, ..self.counters }
     }
 
-    /// True while workers make samples.
+    /// True while samples are in progress.
     pub(super) fn is_any_asked(&self) -> bool {
         !self.asked.is_empty()
     }
 
-    /// A worker will not make its sample any more, if it was asked for one.
+    /// Counts the worker's sample in progress, if there is one, as lost.
     pub(super) fn forget(&mut self, worker: WorkerId) {
         self.counters.lost += u64::from(self.asked.remove(&worker).is_some());
     }
@@ -80,7 +80,7 @@ impl Samples {
         self.counters.committed += 1;
     }
 
-    /// Drops what was made with weights that are more than so many versions behind the newest.
+    /// Drops samples whose weights are more than `max_staleness` versions older than the latest.
     pub(super) fn drop_stale(&mut self, max_staleness: u64) {
         let before = self.made.len();
         let newest = self.newest.0;
@@ -88,17 +88,17 @@ impl Samples {
         self.counters.dropped_stale += (before - self.made.len()) as u64;
     }
 
-    /// What waits to be handed over.
+    /// Returns the queued samples.
     pub(super) fn made(&self) -> impl ExactSizeIterator<Item = &AnyBatch> {
         self.made.iter().map(|made| &made.batch)
     }
 
-    /// Env steps that wait.
+    /// Returns the number of queued env steps.
     pub(super) fn env_steps(&self) -> u64 {
         self.made().map(|batch| batch.env_steps() as u64).sum()
     }
 
-    /// Hands over the first ones, until they have so many env steps.
+    /// Removes and returns the first queued samples, until they have this many env steps.
     pub(super) fn take(&mut self, env_steps: u64) -> Vec<AnyBatch> {
         let (mut batches, mut taken) = (Vec::new(), 0);
         while taken < env_steps
@@ -120,7 +120,7 @@ impl Samples {
 }
 
 impl WorkerGroup {
-    /// Asks every healthy worker for a sample, but those that make one. False if nobody makes one then.
+    /// Requests a sample from every healthy worker that has none in progress. Returns whether any worker makes one then.
     pub(super) fn begin_samples(&mut self) -> Result<bool, GroupError> {
         for worker in self.healthy_worker_ids() {
             let Some(member) = self.members.get(&worker).filter(|_| !self.samples.asked.contains_key(&worker)) else {
@@ -135,7 +135,7 @@ impl WorkerGroup {
         Ok(self.samples.is_any_asked())
     }
 
-    /// Waits until all who make samples are done, or any is, and takes in what they have made, by worker; all of it,
+    /// Waits until all samples in progress are done, or any is, and queues the results by worker; all successful ones,
     /// whatever has failed.
     ///
     /// # Errors
@@ -149,8 +149,8 @@ impl WorkerGroup {
         self.take_all_in(came)
     }
 
-    /// Samples as [`synchronous_parallel_sample`](Self::synchronous_parallel_sample) does, or returns `None` once
-    /// `is_interrupted` says so. What was sampled until then is handed over by the next call of any method that samples.
+    /// Samples like [`synchronous_parallel_sample`](Self::synchronous_parallel_sample), or returns `None` once
+    /// `is_interrupted` returns true. What was sampled until then is returned by the next call of any method that samples.
     ///
     /// # Errors
     /// As there.
@@ -196,7 +196,7 @@ impl WorkerGroup {
         }
     }
 
-    /// Takes in what workers have made, by worker, whatever has failed.
+    /// Queues the results by worker and returns the first failure.
     fn take_all_in(&mut self, mut came: Vec<Came>) -> Result<(), GroupError> {
         came.sort_by_key(|came| came.worker);
         let mut failure = None;

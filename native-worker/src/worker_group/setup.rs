@@ -1,4 +1,4 @@
-//! How workers come and go.
+//! Creating, adding and removing workers.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -19,20 +19,20 @@ use super::{
 };
 use crate::{hub::WorkerOrder, launch::LocalLauncher};
 
-/// How long workers have for their last words.
+/// How long workers may take to stop.
 const STOP: Duration = Duration::from_secs(5);
 
 impl WorkerGroup {
-    /// Makes the workers of a group that was built without them.
+    /// Creates the workers of a group that was built without them.
     ///
     /// # Errors
-    /// [`GroupError`]; if a worker could not be made, its own words.
+    /// [`GroupError`]; if a worker could not be created, with its error message.
     #[doc(alias = "_setup")]
     pub fn setup(&mut self) -> Result<(), GroupError> {
         self.is_stopped = false;
         let number = self.plan.num_workers;
         let wants_local = self.plan.local_worker || number == 0;
-        // Without environments the local worker may have to hear from the others what its policies observe.
+        // Without environments the local worker may need the spaces from the remote workers.
         let mut missing = None;
         if wants_local && self.local.is_none() {
             match self.make_local() {
@@ -49,18 +49,19 @@ impl WorkerGroup {
         Ok(())
     }
 
-    /// Adds workers where the others are, with ids that count on. They are told how many there are now; the others keep
-    /// the number that they know. With `validate` each must have all that it needs. They begin with the local worker's
-    /// state, policies that were added since among it; without one as workers do that come [back](Self::restore).
+    /// Adds workers with the group's placement; ids continue to count up. New workers get the current number of workers;
+    /// existing ones keep the number that they know. With `validate` each is checked. They start from the local worker's
+    /// state, including policies that were added since; without a local worker like workers that are
+    /// [restored](Self::restore).
     ///
     /// # Errors
-    /// [`GroupError`]; if a worker could not be made, its own words. None of the new ones is there then.
+    /// [`GroupError`]; if a worker could not be created, with its error message. None of the new workers is added then.
     pub fn add_workers(&mut self, number: u32, validate: bool) -> Result<(), GroupError> {
         let placement = self.plan.placement.clone();
         self.add_workers_at(&placement, number, validate)
     }
 
-    /// Adds workers as they are made.
+    /// Creates workers without restoring the group's state.
     fn add_fresh(&mut self, placement: &Placement, number: u32, validate: bool) -> Result<Vec<WorkerId>, GroupError> {
         if number == 0 {
             return Ok(Vec::new());
@@ -78,7 +79,7 @@ impl WorkerGroup {
         }
     }
 
-    /// [`add_workers`](Self::add_workers), elsewhere than the others.
+    /// Like [`add_workers`](Self::add_workers), with another placement.
     ///
     /// # Errors
     /// As there.
@@ -103,7 +104,7 @@ impl WorkerGroup {
             self.start_hub()?;
         }
         let num_workers = u32::try_from(self.members.len()).unwrap_or(u32::MAX).saturating_add(number);
-        // Ids are never used again, places are: what is sampled depends on those.
+        // Ids are never reused, but worker indices are: samples depend on the index.
         let indices = self.members.values().map(|member| member.place.worker_index);
         let mut next = indices.max().unwrap_or(0);
         let num_workers = num_workers.max(next.saturating_add(number));
@@ -129,7 +130,7 @@ impl WorkerGroup {
     fn start_hub(&mut self) -> Result<(), GroupError> {
         if self.hub.is_none() {
             self.plan.program = crate::program().unwrap_or_else(|_| PathBuf::from("rollmesh"));
-            // Of processes for which nobody names another one.
+            // The default launcher of worker processes.
             let launcher = Arc::new(LocalLauncher::new(&self.plan.program));
             let hub = HubThread::start(&self.plan, launcher, &self.plan.registry, self.news_sender.clone())?;
             self.hub = Some(hub);
@@ -150,7 +151,7 @@ impl WorkerGroup {
             }
         }
         if matches!(placement, Placement::Remote) {
-            // Whoever they are, they come when they like: they are set up then.
+            // Remote workers join at any time and are set up then.
             for &id in ids {
                 self.manager.handle_left(id);
             }
@@ -181,7 +182,7 @@ impl WorkerGroup {
         Ok(())
     }
 
-    /// Sends workers their settings.
+    /// Sends workers their configuration.
     pub(super) fn set_up(&mut self, ids: &[WorkerId], recreated: bool, timeout: Duration) -> Result<(), GroupError> {
         let mut requests = Vec::new();
         let num_workers = self.members.values().map(|member| member.place.worker_index).max().unwrap_or(0);
@@ -210,8 +211,8 @@ impl WorkerGroup {
         }
     }
 
-    /// Replaces all workers but the local one by as many new ones as are given, whose ids count on. What the old ones
-    /// have not handed over is lost; without a local worker so is what they were told.
+    /// Replaces all remote workers by this many new ones, whose ids continue to count up. Results that the old workers have
+    /// not handed over are lost; without a local worker, so is the synced state.
     ///
     /// # Errors
     /// As [`add_workers`](Self::add_workers).
@@ -223,18 +224,18 @@ impl WorkerGroup {
         self.add_workers(number, self.plan.validate)
     }
 
-    /// Lets workers go, and waits for the end of their processes: what those were granted is free then.
+    /// Removes workers, and waits until their processes have exited and released their resources.
     fn remove(&mut self, ids: &[WorkerId]) {
-        // Whose process was replaced meanwhile has another one.
+        // Notifications first: a process may have been replaced by another one meanwhile.
         self.take_news();
         let mut children = Vec::new();
         for id in ids {
-            // A thread ends with its link.
+            // A thread ends when its link is dropped.
             if let (Some(Member { link: Link::Seat(seat), .. }), Some(hub)) = (self.members.remove(id), &self.hub) {
                 match seat {
                     Seat { child: Some(child), .. } => children.push(child),
                     Seat { peer: Some(peer), .. } => hub.order(WorkerOrder::Dismiss { peer }),
-                    // Nobody has come.
+                    // The seat is empty.
                     Seat { .. } => {}
                 }
             }
@@ -247,8 +248,8 @@ impl WorkerGroup {
         }
     }
 
-    /// Stops all workers, the local one too, and ends their processes. Errors are [notices](Self::next_notice). A second
-    /// call does nothing.
+    /// Stops all workers, including the local one, and ends their processes. Errors become [notices](Self::next_notice).
+    /// Idempotent.
     pub fn stop(&mut self) {
         if std::mem::replace(&mut self.is_stopped, true) {
             return;
@@ -281,7 +282,7 @@ impl WorkerGroup {
         };
         let mut config = self.config.clone();
         if self.plan.num_workers > 0 && !config.create_env_on_local_worker {
-            // The others read: without environments a mixture has no sampler here.
+            // The remote workers read the input: without environments a mixture has no sampler here.
             config.input = InputSource::default();
         }
         let builder = (self.factory)().config(config).place(place);
@@ -289,11 +290,11 @@ impl WorkerGroup {
         Ok(())
     }
 
-    /// Takes over what the first worker's policies observe and do.
+    /// Takes the spaces of the policies from the first worker.
     fn learn_spaces(&mut self) -> Result<(), GroupError> {
         let spaces = match self.spaces() {
             Err(GroupError::NoHealthyWorkers { .. }) => {
-                // Nobody has come yet: a worker with environments, which goes again, knows as well.
+                // No worker has joined yet: a temporary worker with environments determines the spaces.
                 let place = WorkerPlace { in_evaluation: self.plan.in_evaluation, ..WorkerPlace::LOCAL };
                 let mut alone = (self.factory)().config(self.config.clone()).place(place).build()?;
                 let spaces = alone.spaces();
@@ -309,7 +310,7 @@ impl WorkerGroup {
         Ok(())
     }
 
-    /// The local worker.
+    /// Returns the local worker.
     #[doc(alias("local_env_runner", "get_local_worker"))]
     pub fn local_worker(&mut self) -> Option<&mut RolloutWorker> {
         self.local.as_mut()
@@ -319,11 +320,11 @@ impl WorkerGroup {
         self.local.as_mut().ok_or(GroupError::NoLocalWorker(what))
     }
 
-    /// Spaces of the policies, before preprocessing: of the local worker, or else of the first of the others that is
-    /// healthy.
+    /// Returns the spaces of the policies, before preprocessing: the local worker's, or else those of the first healthy
+    /// remote worker.
     ///
     /// # Errors
-    /// [`GroupError`]; [`GroupError::NoHealthyWorkers`] if there is nobody to ask.
+    /// [`GroupError`]; [`GroupError::NoHealthyWorkers`] if there is no worker to ask.
     #[doc(alias = "get_spaces")]
     pub fn spaces(&mut self) -> Result<BTreeMap<PolicyId, EnvSpaces>, GroupError> {
         if let Some(local) = &mut self.local {
@@ -340,7 +341,7 @@ impl WorkerGroup {
     }
 }
 
-/// A worker's failure as the caller's.
+/// Converts a worker's failure to the caller's error.
 pub(super) fn raised(worker: WorkerId, error: CallError) -> GroupError {
     match error {
         CallError::Failed(error) => GroupError::Worker { worker, error },

@@ -1,4 +1,4 @@
-//! What workers go on from when they come, and when they come back.
+//! The state that new and restored workers start from.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -12,17 +12,17 @@ use rollmesh_core::{
 
 use super::{GroupError, WorkerGroup, setup::raised, task::Request};
 
-/// What a group without a local worker has told its workers: all that it knows of them once they are gone.
+/// What a group without a local worker has synced: all that it knows about its workers' state once they are lost.
 #[derive(Debug, Default)]
 pub(super) struct Synced {
     weights: BTreeMap<PolicyId, Weights>,
     global_vars: Option<GlobalVars>,
-    /// Policies came or went since the workers were set up, which nobody has kept.
+    /// Policies were added or removed since the workers were set up; the group has no record of that.
     changed_policies: bool,
 }
 
 impl Synced {
-    /// The latest of each counts.
+    /// Records the latest weights and global variables.
     pub(super) fn note(&mut self, weights: BTreeMap<PolicyId, Weights>, global_vars: Option<&GlobalVars>) {
         self.weights.extend(weights);
         self.global_vars = global_vars.or(self.global_vars.as_ref()).cloned();
@@ -33,18 +33,18 @@ impl Synced {
     }
 }
 
-/// What a worker is given.
+/// The state that is sent to a worker.
 pub(super) struct GroupState {
     commands: Vec<WorkerCommand>,
-    /// Whether that is all that a worker which was lost had from the group.
+    /// True if this is everything that a lost worker had from the group.
     pub(super) is_whole: bool,
-    /// How new its weights are.
+    /// Version of its weights.
     weights: WeightsVersion,
 }
 
 impl WorkerGroup {
-    /// The state that everybody should have: the local worker's, or that of somebody who is healthy and not one of these.
-    /// Where there is nobody, what was last synced.
+    /// Returns the state for new workers: the local worker's, or that of a healthy worker that is not in `ids`, or else what
+    /// was last synced.
     pub(super) fn state_for_others(&mut self, ids: &[WorkerId]) -> Result<GroupState, GroupError> {
         if let Some(local) = &mut self.local {
             return Ok(GroupState::of(local.save()?, self.samples.newest));
@@ -73,13 +73,13 @@ impl WorkerGroup {
             return GroupState { commands: Vec::new(), is_whole: false, weights: WeightsVersion::default() };
         }
         let (weights, global_vars) = (weights.clone(), global_vars.clone());
-        // Statistics of observations are nowhere but in the workers.
+        // Only the workers themselves have the filters' statistics.
         let is_whole = !changed_policies && self.config.observation_filter == FilterKind::NoFilter;
         let command = WorkerCommand::SetWeights { weights, global_vars, weights_seq_no: None };
         GroupState { commands: vec![command], is_whole, weights: newest }
     }
 
-    /// Lets a worker go on from a state.
+    /// Sends a state to a worker.
     pub(super) fn give_state(&mut self, id: WorkerId, state: &GroupState, timeout: Duration) -> Result<(), GroupError> {
         for command in state.commands.clone() {
             let said = self.ask_these(&[id], Request::from(command).into(), timeout)?;
@@ -99,7 +99,7 @@ impl WorkerGroup {
 
 impl GroupState {
     fn of(state: Vec<u8>, weights: WeightsVersion) -> Self {
-        // What the one whose state it is has not handed over yet is its own to hand over.
+        // Buffered filter deltas in the state belong to the worker that it was taken from.
         let forget = WorkerCommand::Filters { flush_after: true };
         Self { commands: vec![WorkerCommand::SetState(state), forget], is_whole: true, weights }
     }

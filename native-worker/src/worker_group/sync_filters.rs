@@ -1,4 +1,4 @@
-//! Statistics of observations, from where they were seen to everybody.
+//! Synchronising observation filters.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,22 +12,22 @@ use rollmesh_core::{
 
 use super::{ForEachWorker, GroupError, Request, WorkerGroup, setup::raised};
 
-/// How statistics are synced.
+/// How filters are synchronised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncFilters {
     /// Whether the remote workers' statistics are merged.
     pub use_worker_filter_stats: bool,
-    /// Whether the remote workers get the merged ones.
+    /// Whether the remote workers get the merged statistics.
     pub update_worker_filter_stats: bool,
-    /// Env steps of the run, divided among the remote workers, who hear of their share.
+    /// Env steps of the run; each remote worker is informed of an equal share.
     pub env_steps_sampled: Option<u64>,
-    /// How long to wait for the remote workers' statistics. Those that come later are merged the next time.
+    /// How long to wait for the remote workers' statistics. Late ones are merged the next time.
     #[doc(alias = "sync_filters_on_rollout_workers_timeout_s")]
     pub timeout: Duration,
 }
 
 impl Default for SyncFilters {
-    /// Both ways, within a minute.
+    /// Both directions, within a minute.
     fn default() -> Self {
         Self {
             use_worker_filter_stats: true,
@@ -39,24 +39,24 @@ impl Default for SyncFilters {
 }
 
 impl WorkerGroup {
-    /// Merges what the remote workers' filters have seen since the last time into the local worker's, in the order of ids,
-    /// and gives everybody the result. Every observation is counted once: what a worker hands over too late is merged the
-    /// next time. What a worker has seen since the last time is gone with it if it dies; where that must not be, let a hub
-    /// run: its statistics are those of what was committed.
+    /// Merges what the remote workers' filters have observed since the last time into the local worker's, in the order of
+    /// ids, and sends the result to all workers. Every observation is counted once: late statistics are merged the next
+    /// time. If a worker dies, its observations since the last time are lost; a hub's run avoids that, since its statistics
+    /// are those of the committed rows.
     ///
     /// # Errors
-    /// What others have handed over is merged nevertheless.
+    /// Statistics of other workers are merged nevertheless.
     /// [`GroupError::NoSource`] without a local worker; [`GroupError::Worker`], [`GroupError::Filter`].
     #[doc(alias("sync_env_runner_states", "FilterManager"))]
     pub fn sync_filters(&mut self, sync: &SyncFilters) -> Result<(), GroupError> {
-        // Its own rows are in its statistics, and need not be given back to it.
+        // Its statistics contain its own rows already, so its buffer is flushed.
         let mut merged = match &mut self.local {
             Some(local) => local.filters(true)?,
             None => return Err(GroupError::NoSource("filters")),
         };
         if sync.use_worker_filter_stats {
             let done = self.merge_filters(&mut merged, sync.timeout);
-            // What was handed over is nowhere else any more.
+            // The merged statistics exist nowhere else.
             self.need_local("sync_filters")?.sync_filters(&merged)?;
             done?;
         }

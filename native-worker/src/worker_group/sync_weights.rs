@@ -1,4 +1,4 @@
-//! Weights, from where they are learned to where they act.
+//! Synchronising weights from where they are learned to where they act.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -21,9 +21,9 @@ pub enum WeightsSource<'a> {
     Local,
     /// Another worker, for example one that learns.
     Worker(&'a mut RolloutWorker),
-    /// The learner of a default policy.
+    /// The learner of the default policy.
     Learner(&'a Learner),
-    /// These.
+    /// The given weights.
     Weights(&'a BTreeMap<PolicyId, Weights>),
 }
 
@@ -40,25 +40,25 @@ impl fmt::Debug for WeightsSource<'_> {
 
 /// What to sync, from where to where.
 ///
-/// Weights hold what it takes to act, and nothing else: there is no `inference_only` to be set.
+/// Weights contain only what is needed to act, so there is no `inference_only` setting.
 #[derive(Debug, Default)]
 pub struct SyncWeights<'a> {
-    /// The policies; none for all.
+    /// The policies; `None` for all.
     pub policies: Option<&'a [PolicyId]>,
-    /// Where they come from.
+    /// The source of the weights.
     pub from: WeightsSource<'a>,
-    /// Those who get them; none for all that are healthy.
+    /// The workers that get them; `None` for all healthy ones.
     pub to_worker_indices: Option<&'a [WorkerId]>,
-    /// What is known of the run's progress.
+    /// The run's progress.
     pub global_vars: Option<&'a GlobalVars>,
-    /// How long to wait until they act; with 0, as by default, nobody waits: every worker has them before whatever it is
-    /// asked next.
+    /// How long to wait until the workers have applied them; 0, the default, does not wait: every worker applies them before
+    /// its next call.
     #[doc(alias = "timeout_seconds")]
     pub timeout: Duration,
 }
 
 impl<'a> SyncWeights<'a> {
-    /// Of these weights, to all.
+    /// Syncs these weights to all workers.
     #[must_use]
     pub fn from_weights(weights: &'a BTreeMap<PolicyId, Weights>) -> Self {
         Self { from: WeightsSource::Weights(weights), ..Self::default() }
@@ -66,12 +66,12 @@ impl<'a> SyncWeights<'a> {
 }
 
 impl WorkerGroup {
-    /// Lets all healthy workers act with the weights of one source. The local worker gets them, too, if they come from
-    /// elsewhere; it hears of global vars in any case.
+    /// Sends the weights of one source to all healthy workers. The local worker gets them, too, if they come from elsewhere;
+    /// it gets global variables in any case.
     ///
     /// # Errors
-    /// [`GroupError::NoSource`] without a local worker and without another source; [`GroupError::Local`] for weights that
-    /// do not fit. Whoever waits hears [`GroupError::Worker`] of others; else that is a [notice](Self::next_notice).
+    /// [`GroupError::NoSource`] without a local worker and another source; [`GroupError::Local`] for weights that do not
+    /// fit. With a timeout, [`GroupError::Worker`] for remote failures; without one they are a [notice](Self::next_notice).
     pub fn sync_weights(&mut self, sync: SyncWeights<'_>) -> Result<(), GroupError> {
         let SyncWeights { policies, from, to_worker_indices, global_vars, timeout } = sync;
         let is_wanted = |id: &PolicyId| policies.is_none_or(|wanted| wanted.contains(id));
@@ -94,7 +94,8 @@ impl WorkerGroup {
                 local.set_global_vars(vars, None)?;
             }
         }
-        // For whoever has to begin with them later, where no local worker has them; what is strange to all is no beginning.
+        // Kept for workers that start later, if no local worker has them; policies that the configuration does not know are
+        // no initial state.
         let ids = &self.config.policies;
         let is_known = |id: &PolicyId| ids.contains_key(id) || ids.is_empty() && *id == PolicyId::DEFAULT;
         let known = || weights.iter().filter(|(id, _)| is_known(id)).map(|(id, weights)| (id.clone(), weights.clone()));
@@ -106,7 +107,7 @@ impl WorkerGroup {
             timeout: Some(timeout),
             ..ForEachWorker::remote()
         };
-        // Where that fails, everybody counts as having the old ones.
+        // Incremented before sending: if that fails, all workers count as having the old weights.
         self.samples.newest.0 += u64::from(is_news);
         self.foreach_worker_with(&options, command)?;
         if let Some(weights) = for_later {

@@ -1,4 +1,4 @@
-//! What workers can be asked: commands and names, which travel, and closures, which stay in this process.
+//! Tasks for workers: commands and names, which can be sent to other processes, and closures, which cannot.
 
 use std::{
     any::Any,
@@ -15,33 +15,33 @@ use rollmesh_core::{
     worker::{CommandError, NamedFn, RolloutWorker, WorkerAnswer, WorkerCommand, WorkerSetup},
 };
 
-/// Something that a worker can be asked, and what it answers to that.
+/// A task for a worker, and the type of its answer.
 pub trait WorkerTask {
-    /// What one worker answers.
+    /// One worker's answer.
     type Answer;
-    /// What is sent.
+    /// Converts the task to the request that is sent.
     fn into_request(self) -> Request;
-    /// Reads what came back; none if it is something else.
+    /// Reads the answer; `None` if it has another type.
     fn read(answer: TaskAnswer) -> Option<Self::Answer>;
 }
 
-/// Something that can be asked of each sub-environment of a worker.
+/// A task for each sub-environment of a worker.
 pub trait EnvTask {
-    /// What one environment answers.
+    /// One environment's answer.
     type Answer;
-    /// What is asked of the worker.
+    /// Converts it to a task for the worker.
     fn for_each_env(self) -> impl WorkerTask<Answer = Vec<Self::Answer>>;
 }
 
-/// Something that can be asked of each policy of a worker.
+/// A task for each policy of a worker.
 pub trait PolicyTask {
-    /// What one policy answers.
+    /// One policy's answer.
     type Answer;
-    /// What is asked of the worker, of those policies that are trained alone, or of all.
+    /// Converts it to a task for the worker, for the policies that are trained only, or for all.
     fn for_each_policy(self, to_train: bool) -> impl WorkerTask<Answer = Vec<Self::Answer>>;
 }
 
-/// A request on its way to a worker.
+/// A request to a worker.
 #[derive(Debug)]
 pub struct Request(pub(super) Kind);
 
@@ -49,7 +49,7 @@ pub(super) type Code = Box<dyn Fn(WorkerId, &mut RolloutWorker) -> Box<dyn Any +
 
 pub(super) enum Kind {
     Setup(WorkerSetup),
-    /// A command, and its bytes once anybody needed them: they are the same for all workers.
+    /// A command, and its encoding once needed, which is the same for all workers.
     Command(WorkerCommand, OnceLock<Result<Vec<u8>, CommandError>>),
     Code(Code),
 }
@@ -69,7 +69,7 @@ impl Request {
         Self(Kind::Setup(setup))
     }
 
-    /// Whether it can be done in this process only.
+    /// True if it can be executed in this process only.
     pub(super) fn is_code(&self) -> bool {
         matches!(self.0, Kind::Code(_))
     }
@@ -91,7 +91,7 @@ impl CallRequest for Request {
     }
 }
 
-/// What a worker has answered to a [`WorkerTask`].
+/// A worker's answer to a [`WorkerTask`].
 pub enum TaskAnswer {
     /// To a command.
     Answer(WorkerAnswer),
@@ -109,7 +109,7 @@ impl fmt::Debug for TaskAnswer {
 }
 
 impl TaskAnswer {
-    /// The answer to a command; none for that of a closure.
+    /// Returns the answer to a command; `None` for that of a closure.
     #[must_use]
     pub fn answer(self) -> Option<WorkerAnswer> {
         match self {
@@ -118,7 +118,7 @@ impl TaskAnswer {
         }
     }
 
-    /// What a closure has returned; none for anything else, and for another type.
+    /// Returns what a closure has returned; `None` for other answers and other types.
     #[must_use]
     pub fn value<R: 'static>(self) -> Option<R> {
         match self {
@@ -156,7 +156,7 @@ impl WorkerTask for NamedFn {
     }
 }
 
-/// A function that is registered by name, asked of each environment or policy.
+/// A registered function that is called with each environment or policy.
 struct Named(WorkerCommand);
 
 impl WorkerTask for Named {
@@ -193,40 +193,40 @@ impl PolicyTask for NamedFn {
     }
 }
 
-/// A closure for workers of this process: see [`in_process`], [`in_env`], [`in_policy`].
+/// A closure for workers in this process: see [`in_process`], [`in_env`], [`in_policy`].
 #[derive(Clone, Debug)]
 pub struct InProcess<F>(F);
 
-/// A closure for each sub-environment.
+/// A closure that is called with each sub-environment.
 #[derive(Clone, Debug)]
 pub struct InEnv<F>(F);
 
-/// A closure for each policy.
+/// A closure that is called with each policy.
 #[derive(Clone, Debug)]
 pub struct InPolicy<F>(F);
 
-/// Calls a closure with a worker of this process: the local one, or one on a thread.
+/// Makes a task that calls a closure with a worker in this process: the local one, or one on a thread.
 pub fn in_process<R: Send + 'static>(
     f: impl Fn(&mut RolloutWorker) -> R + Send + Sync + 'static,
 ) -> InProcess<impl Fn(WorkerId, &mut RolloutWorker) -> R + Send + Sync + 'static> {
     InProcess(move |_: WorkerId, worker: &mut RolloutWorker| f(worker))
 }
 
-/// Calls a closure with a worker of this process and its id.
+/// Makes a task that calls a closure with a worker in this process and its id.
 pub fn in_process_with_id<R: Send + 'static>(
     f: impl Fn(WorkerId, &mut RolloutWorker) -> R + Send + Sync + 'static,
 ) -> InProcess<impl Fn(WorkerId, &mut RolloutWorker) -> R + Send + Sync + 'static> {
     InProcess(f)
 }
 
-/// Calls a closure with each sub-environment of workers of this process, and what the environment was told of its place.
+/// Makes a task that calls a closure with each sub-environment of workers in this process, and its context.
 pub fn in_env<R: Send + 'static>(
     f: impl Fn(SubEnv<'_>, &EnvContext) -> R + Send + Sync + 'static,
 ) -> InEnv<impl Fn(SubEnv<'_>, &EnvContext) -> R + Send + Sync + 'static> {
     InEnv(f)
 }
 
-/// Calls a closure with each policy of workers of this process.
+/// Makes a task that calls a closure with each policy of workers in this process.
 pub fn in_policy<R: Send + 'static>(
     f: impl Fn(&PolicyId, &mut dyn Policy) -> R + Send + Sync + 'static,
 ) -> InPolicy<impl Fn(&PolicyId, &mut dyn Policy) -> R + Send + Sync + 'static> {
@@ -256,7 +256,7 @@ impl<R: Send + 'static, F: Fn(SubEnv<'_>, &EnvContext) -> R + Send + Sync + 'sta
 /// Why a closure was not called.
 struct NotCalled(CommandError);
 
-/// What the closure of a policy has returned, unless the policy could not be brought back.
+/// Wraps a closure over policies; fails if a stashed policy cannot be restored.
 struct OfPolicies<F>(F);
 
 impl<R: Send + 'static, F> WorkerTask for OfPolicies<F>
@@ -289,15 +289,15 @@ impl<R: Send + 'static, F: Fn(&PolicyId, &mut dyn Policy) -> R + Send + Sync + '
     }
 }
 
-/// Does what is asked of a worker of this process. What panics has failed.
+/// Executes a request on a worker in this process. A panic becomes an error.
 pub(super) fn run(id: WorkerId, worker: &mut RolloutWorker, request: &Request) -> Result<TaskAnswer, CommandError> {
     match &request.0 {
-        // Whoever makes workers has done it before.
+        // The code that creates workers has done the setup already.
         Kind::Setup(_) => Ok(TaskAnswer::Answer(WorkerAnswer::Done)),
         Kind::Command(command, _) => worker.execute(command.clone()).map(TaskAnswer::Answer),
         Kind::Code(code) => {
             let value = code(id, worker);
-            // A closure that could not be called says so instead of its answer.
+            // A closure that could not be called returns its error as the value.
             match value.downcast::<NotCalled>() {
                 Ok(error) => Err(error.0),
                 Err(value) => Ok(TaskAnswer::Value(value)),
@@ -306,7 +306,7 @@ pub(super) fn run(id: WorkerId, worker: &mut RolloutWorker, request: &Request) -
     }
 }
 
-/// Shares a request among those of whom it is asked.
+/// Makes a request that can be shared among workers.
 pub(super) fn shared(task: impl WorkerTask) -> Arc<Request> {
     Arc::new(task.into_request())
 }

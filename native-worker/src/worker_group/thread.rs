@@ -19,10 +19,10 @@ use super::{
 };
 use crate::{envs::words, pulse::Pulse};
 
-/// What makes workers: it knows the program's names, and the group's closures.
+/// Makes worker builders with the program's registered names and the group's closures.
 pub(super) type Factory = Arc<dyn Fn() -> RolloutWorkerBuilder + Send + Sync>;
 
-/// The way to a worker on a thread. The thread ends when this is dropped, after what it is doing.
+/// The link to a worker on a thread. Dropping it ends the thread after its current call.
 #[derive(Debug)]
 pub(super) struct ThreadLink {
     calls: mpsc::Sender<(CallId, Arc<Request>)>,
@@ -30,10 +30,10 @@ pub(super) struct ThreadLink {
 }
 
 impl ThreadLink {
-    /// Starts a thread. What it answers bears this generation, so that answers of one that was given up can be told.
+    /// Starts a thread. Its answers carry this generation, so that those of an abandoned thread can be recognised.
     pub(super) fn start(id: WorkerId, generation: u64, factory: Factory, news: mpsc::Sender<News>) -> io::Result<Self> {
         let (calls, inbox) = mpsc::channel();
-        // Environments need not be able to move between threads: everything is made where it works.
+        // Environments need not be `Send`: everything is created on the thread that uses it.
         let pulse = Pulse::new();
         let felt = pulse.clone();
         let serve = move || serve(id, generation, &factory, &inbox, &news, &felt);
@@ -41,12 +41,12 @@ impl ThreadLink {
         Ok(Self { calls, pulse })
     }
 
-    /// When it last got on with a sample.
+    /// Returns when the worker last made progress with a sample.
     pub(super) fn last_progress(&self) -> Instant {
         self.pulse.last()
     }
 
-    /// False if the thread has ended.
+    /// Returns false if the thread has ended.
     pub(super) fn send(&self, call: CallId, request: Arc<Request>) -> bool {
         self.calls.send((call, request)).is_ok()
     }
@@ -94,9 +94,9 @@ fn answer(
     }
 }
 
-/// What panics has failed.
+/// Converts a panic to an error.
 pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, CommandError>) -> Result<T, CommandError> {
-    // What a panic leaves behind is no worse than what an error does: the worker is as it was when it panicked.
+    // A panic leaves the worker in no worse state than an error would.
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|panic| Err(CommandError::new(CommandErrorKind::Panicked, words(&*panic))))
 }

@@ -1,4 +1,4 @@
-//! A file system that remembers everything and can be looked at as a crash would leave it.
+//! A file system that logs all operations and can show the state after a crash.
 
 use std::{
     cell::RefCell,
@@ -17,7 +17,7 @@ pub(super) struct CrashFs(Rc<RefCell<Log>>);
 #[derive(Clone, Debug)]
 struct Log {
     operations: Vec<Operation>,
-    /// How many more succeed.
+    /// Number of further operations that succeed.
     room: usize,
 }
 
@@ -40,7 +40,7 @@ enum Operation {
     RemoveDir(PathBuf),
 }
 
-/// What a crash does to that which was not synced.
+/// What a crash does to operations that were not synced.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loss {
     contents: Fate,
@@ -85,17 +85,17 @@ struct Tree {
 }
 
 impl CrashFs {
-    /// How many moments there have been in which it might have crashed.
+    /// Returns the number of moments in which a crash is possible.
     pub(super) fn moments(&self) -> usize {
         self.0.borrow().operations.len()
     }
 
-    /// After so many more operations the disk is full.
+    /// Simulates a full disk after this many more operations.
     pub(super) fn fail_after(&self, operations: usize) {
         self.0.borrow_mut().room = operations;
     }
 
-    /// What is there after a crash at that moment.
+    /// Returns the state after a crash at that moment.
     pub(super) fn crashed(&self, moment: usize, loss: Loss) -> Self {
         let log = self.0.borrow();
         let happened = &log.operations[..moment];
@@ -127,13 +127,13 @@ impl CrashFs {
             match operation {
                 Operation::CreateDir(dir) => _ = tree.dirs.insert(dir.clone()),
                 Operation::CreateFile(file) => {
-                    // No file without its directory.
+                    // A file exists only in an existing directory.
                     if file.parent().is_some_and(|dir| tree.dirs.contains(dir)) {
                         tree.files.insert(file.clone(), Vec::new());
                     }
                 }
                 Operation::Append(file, part) => {
-                    // Contents of a file whose name was lost are nowhere.
+                    // The contents of a file whose name was lost are lost, too.
                     if let Some(contents) = tree.files.get_mut(file) {
                         contents.extend_from_slice(part);
                     }
@@ -149,7 +149,7 @@ impl CrashFs {
 
     fn log(&self, operation: Operation) -> io::Result<()> {
         let mut log = self.0.borrow_mut();
-        // Removing needs no room.
+        // Removing needs no space.
         if !matches!(operation, Operation::RemoveFile(_) | Operation::RemoveDir(_)) {
             log.room = log.room.checked_sub(1).ok_or(io::ErrorKind::StorageFull)?;
         }

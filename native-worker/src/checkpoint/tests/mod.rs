@@ -22,7 +22,7 @@ fn load<S: Storage>(storage: S) -> Result<Option<Found>, CheckpointError> {
 fn after_a_crash_at_any_moment_there_is_the_old_or_the_new_checkpoint() {
     let fs = CrashFs::default();
     let mut checkpoints = Checkpoints::open_in(fs.clone(), "run").unwrap();
-    // As many as make older ones go.
+    // Enough that older ones are removed.
     (0..3).for_each(|_| _ = checkpoints.save(OLD).unwrap());
     let before = fs.moments();
     checkpoints.save(NEW).unwrap();
@@ -75,7 +75,7 @@ fn a_full_disk_harms_nothing_that_was_saved() {
                 assert_eq!(source.kind(), io::ErrorKind::StorageFull);
                 fs.fail_after(usize::MAX);
                 let found = checkpoints.load().unwrap().expect("the old one").checkpoint;
-                // The last thing to fail is to make sure of the new one's name.
+                // The last step that can fail is syncing the new checkpoint's name.
                 let is_whole = if found.number == 0 { is(&found.files, OLD) } else { is(&found.files, NEW) };
                 assert!(is_whole, "room for {room}: {found:?}");
                 failed += 1;
@@ -89,7 +89,7 @@ fn a_full_disk_harms_nothing_that_was_saved() {
     assert!(is(&checkpoints.load().unwrap().expect("the new one").checkpoint.files, NEW));
 }
 
-/// Two checkpoints on the real disk.
+/// Makes two checkpoints on the real disk.
 fn on_disk() -> (tempfile::TempDir, Checkpoints) {
     let dir = tempfile::tempdir().unwrap();
     let mut checkpoints = Checkpoints::open(dir.path().join("checkpoints")).unwrap();

@@ -1,4 +1,5 @@
-//! `rollmesh status`, `workers`, `scale`, `pause`, `resume`, `drain`, `checkpoint` and `stop`: a hub from the shell.
+//! `rollmesh status`, `workers`, `scale`, `pause`, `resume`, `drain`, `checkpoint` and `stop`: controlling a hub from the
+//! shell.
 
 mod run;
 mod runs;
@@ -44,25 +45,25 @@ struct Target {
 
 impl Target {
     fn config(&self, role: Role) -> Result<ControlConfig, ControlError> {
-        // Parsed here and not by the argument's parser, which would print a token that stands in it.
+        // Parsed here and not by clap, whose error message would print a token in the text.
         let hub = self.hub.parse()?;
         let token = self.token_file.as_deref().map_or_else(token_from_env, token_from_file)?;
         let (trust, patience) = (self.trust.trust(), Duration::from_secs(self.timeout));
         Ok(ControlConfig { hub, token, role, trust, patience })
     }
 
-    /// Connects to ask for changes.
+    /// Connects as an operator, to send commands.
     async fn operator(&self) -> Result<Control, ControlError> {
         Control::connect(&self.config(Role::Operator)?).await
     }
 
-    /// Connects to look, for which a viewer's token is enough, and an operator's good, too.
+    /// Connects as a viewer, to watch; an operator's token is accepted as well.
     async fn viewer(&self) -> Result<Control, ControlError> {
         Control::connect(&self.config(Role::Viewer)?).await
     }
 }
 
-/// Does a command's work at the hub, in an event loop of its own.
+/// Runs a command at the hub, on an event loop of its own.
 fn run_command(
     connect: impl Future<Output = Result<Control, ControlError>>,
     work: impl AsyncFnOnce(&mut Control) -> Result<(), ControlError>,
@@ -80,7 +81,7 @@ fn run_command(
     }
 }
 
-/// Prints lines. False once nobody reads them any more.
+/// Prints lines. False once standard output is closed.
 fn print(text: &str) -> bool {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()

@@ -1,4 +1,4 @@
-//! What is asked of a hub, and waited for.
+//! Commands to a hub that wait for their effect.
 
 use std::process::ExitCode;
 
@@ -79,7 +79,7 @@ impl ScaleArgs {
         let wanted = self.num_workers as usize;
         run_command(self.target.operator(), async |hub| {
             hub.scale(self.num_workers).await?;
-            // Those that are about to go are still there.
+            // Workers that are about to leave are still listed.
             let are_there = |hub: &Control| hub.workers().values().filter(|row| row.local).count() == wanted;
             hub.until(&format!("{wanted} local workers"), are_there).await?;
             print(&format!("local workers: {wanted}\n"));

@@ -1,4 +1,4 @@
-//! `rollmesh start` and `rollmesh runs`: the runs that a hub has, and those of a directory.
+//! `rollmesh start` and `rollmesh runs`: the runs of a hub or of a directory.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -60,13 +60,13 @@ pub(in crate::cli) struct RunsArgs {
     target: Target,
 }
 
-/// A run, as it is printed.
+/// A run as it is printed.
 #[derive(Serialize)]
 struct Line {
-    /// Its number on the hub; none in a directory.
+    /// Its number on the hub; `None` in a directory.
     run: Option<u32>,
     state: String,
-    /// Runs that begin before it does, and itself; none once it has begun.
+    /// Its place in the queue, from 1; `None` once it has begun.
     place: Option<u32>,
     env: String,
     algo: String,
@@ -78,7 +78,7 @@ struct Line {
 }
 
 impl Line {
-    /// What changes all the time in the run that goes on is in its status.
+    /// Returns a hub's run. Frequently changing values of the current run come from its status.
     fn of_row(row: &RunRow, hub: &Control) -> Self {
         let status = Some(hub.status()).filter(|status| status.run == row.run && row.place == 0);
         let phase = Phase::try_from(row.phase).unwrap_or(Phase::Idle);
@@ -129,7 +129,7 @@ impl RunsArgs {
 
     fn print(&self, lines: Vec<Line>) {
         match self.json {
-            // Texts, and numbers that are finite.
+            // Texts and finite numbers can always be serialised.
             true => print(&format!("{}\n", serde_json::to_string(&lines).unwrap_or_default())),
             false => print(&lines.iter().map(Line::text).collect::<String>()),
         };
@@ -141,7 +141,7 @@ impl StartArgs {
         let file = self.config.as_deref().map(settings::read::<Config>).transpose()?.unwrap_or_default();
         let settings = self.set.iter().fold(file, |all, (path, value)| all.with_at(path, value.clone()));
         let text = settings.to_string();
-        // What no hub would take is told here, with the path of the setting.
+        // Reports errors that any hub would report, with the path of the setting.
         let config = RunConfig::of_wire_settings(&text).map_err(|error| match &self.config {
             Some(path) => Failure::usage(format!("{}: {error}", path.display())),
             None => Failure::usage(error),
@@ -184,7 +184,7 @@ impl StartArgs {
         }
     }
 
-    /// Where the run is. With `--wait` and `--json` that of its end is all that is printed.
+    /// Prints the state of the run; nothing with `--wait` and `--json`, which print only its end.
     fn say(&self, hub: &Control, run: u32) {
         let Some(row) = hub.runs().iter().find(|row| row.run == run) else { return };
         let place = row.place;
@@ -197,7 +197,7 @@ impl StartArgs {
     }
 }
 
-/// What has become of a run that was asked for.
+/// The outcome of starting a run.
 enum End {
     NotAwaited,
     Refused(String),

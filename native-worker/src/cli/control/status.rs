@@ -1,4 +1,4 @@
-//! `rollmesh status`: the run, how fast it is, and where every granted env step is.
+//! `rollmesh status`: the run, its throughput, and the ledger.
 
 use std::{collections::BTreeMap, io::IsTerminal as _, process::ExitCode, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     hub::LOCAL_KIND,
 };
 
-/// How often a status that is watched is printed.
+/// Interval at which `--watch` prints the status.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
@@ -48,7 +48,7 @@ impl StatusArgs {
     }
 
     async fn watch(&self, hub: &mut Control) -> Result<(), ControlError> {
-        // A terminal shows the latest, anything else keeps all.
+        // A terminal shows the latest status, other outputs get all of them.
         let clear = if std::io::stdout().is_terminal() && !self.json { "\x1b[H\x1b[2J" } else { "" };
         let mut ticks = interval(WATCH_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -59,7 +59,7 @@ impl StatusArgs {
                 },
                 heard = hub.next() => match heard {
                     Ok(_) => {}
-                    // The last of it, and that is what was asked for.
+                    // Prints the last status; watching until the hub disconnects was the goal.
                     Err(ControlError::Left(reason)) => {
                         print(&format!("{clear}{}", self.text(hub)));
                         eprintln!("the hub has left: {reason}");
@@ -124,12 +124,12 @@ fn table(hub: &Control) -> String {
     lines.into_iter().map(|(name, text)| format!("{name:<12}{text}\n")).collect()
 }
 
-/// The workers that make no rows, healthy or not.
+/// Returns the workers that make no rows, healthy or not.
 fn idle_workers(hub: &Control) -> impl Iterator<Item = &WorkerRow> {
     hub.workers().values().filter(|row| !row.reason.is_empty())
 }
 
-/// A line for all workers that make no rows for the same reason.
+/// Returns a line per reason, for all workers that make no rows for that reason.
 fn idle_lines(hub: &Control) -> Vec<(&'static str, String)> {
     let mut workers = BTreeMap::<(&str, &str), Vec<String>>::new();
     for row in idle_workers(hub) {
@@ -213,7 +213,7 @@ fn counted(counts: &[(&str, u64)]) -> Value {
     counts.iter().map(|(name, count)| ((*name).to_owned(), Value::from(*count))).collect::<Map<_, _>>().into()
 }
 
-/// NaN stands for none. As the shortest decimal that is the same 32-bit number.
+/// Returns the number as the shortest decimal of its 32-bit value; `None` for NaN, which stands for a missing value.
 fn number(value: f32) -> Option<f64> {
     if value.is_finite() { value.to_string().parse().ok() } else { None }
 }

@@ -1,4 +1,4 @@
-//! `rollmesh tokens`: who may get into a hub, at the hub or in its file.
+//! `rollmesh tokens`: manages a hub's tokens, at the hub or in its file.
 
 use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
 
@@ -66,7 +66,7 @@ fn role(text: &str) -> Result<Role, String> {
     role_of(text).ok_or_else(|| "expected viewer, operator, worker or client".into())
 }
 
-/// Seconds from `90s`, `30m`, `24h` or `7d`.
+/// Parses seconds from `90s`, `30m`, `24h` or `7d`.
 fn seconds(text: &str) -> Result<u64, String> {
     let expected = || "expected a whole number and s, m, h or d, like 24h".to_owned();
     let unit = text.chars().last().ok_or_else(expected)?;
@@ -149,7 +149,7 @@ async fn at_hub(hub: &mut Control, action: &Action) -> Result<(), ControlError> 
     Ok(())
 }
 
-/// What answers a wish, by its number.
+/// Returns the message if it answers the request with this number.
 fn answer(mine: u32, message: Message) -> Option<Message> {
     let request = match &message {
         Message::TokenRows(rows) => rows.request,
@@ -160,7 +160,7 @@ fn answer(mine: u32, message: Message) -> Option<Message> {
     (request == mine).then_some(message)
 }
 
-/// The token alone on standard output, for programs; the rest beside it.
+/// Prints only the token on standard output, for programs; the rest goes to standard error.
 fn show(token: &Token, role: Role, expires: u64) {
     eprintln!("{} {}: keep it, it is not shown again", TokenHash::of(token).id(), role_name(role));
     eprintln!("{}", end(expires));

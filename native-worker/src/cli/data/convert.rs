@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// Bytes that are read before what was gathered of them is written: enough for all threads.
+/// Bytes that are read before the gathered rows are written: enough for all threads.
 const GATHERED: usize = 4 << 20;
 
 /// Where to write, and how.
@@ -108,7 +108,7 @@ pub(super) fn merge(args: &MergeArgs, registry: &Registry) -> Result<ExitCode, F
     let mut job = Job::open(&args.input, &args.output, registry, slice::from_ref(&args.output.output))?;
     let mut numbers = Numbers::default();
     job.run(&args.input, |batch, place, losses| {
-        // Lines of JSON do not tell types; all rows are to go together.
+        // Lines of JSON do not carry types; usual types make all rows compatible.
         let usual = with_usual_types(batch.clone()).map_err(Failure::other)?;
         losses::digits(&batch, &usual, losses)?;
         let mut batch = usual;
@@ -153,11 +153,11 @@ pub(super) fn split(args: &SplitArgs, registry: &Registry) -> Result<ExitCode, F
     })
 }
 
-/// Which part an episode is of: the one that is furthest from its share.
+/// Assigns episodes to parts: each to the part that is furthest below its share.
 struct Deal {
     fractions: Vec<f64>,
     rows: Vec<u64>,
-    /// Parts of episodes of which more is to come.
+    /// The parts of episodes that continue in later batches.
     open: OpenEpisodes<usize>,
 }
 
@@ -186,7 +186,7 @@ impl Deal {
     }
 }
 
-/// Reading from one side and writing to the other.
+/// A conversion from an input to one or more outputs.
 struct Job {
     logged: Logged,
     reading: Reading,
@@ -204,7 +204,7 @@ impl Job {
             Some(Format::Minari) => Target::Minari,
             _ => Target::Parquet,
         });
-        // Files that are read must not be among those that are written.
+        // An output must not contain files of the input.
         for folder in folders {
             if folder.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
                 return Err(Failure::usage(format!("{} is not empty: choose another --output", folder.display())));
@@ -227,7 +227,7 @@ impl Job {
         Ok(Self { logged, reading, sinks, losses: Losses::new(), interruption })
     }
 
-    /// Writes every batch as whoever deals says: into which sink, in which form.
+    /// Writes every batch to the sinks that `deal` returns, in the form that it returns.
     fn run(
         &mut self,
         input: &InputArgs,
@@ -249,7 +249,7 @@ impl Job {
                     sink.write(&batch, losses)?;
                 }
             }
-            // What is gathered may keep all of the batches in memory that it is from.
+            // Gathered rows may keep their whole batches in memory.
             if read >= GATHERED {
                 read = 0;
                 sinks.iter_mut().try_for_each(Sink::flush)?;
@@ -257,7 +257,7 @@ impl Job {
             Ok(())
         });
         if let Err(failure @ Failure::Interrupted(_)) = dealt {
-            // They were empty before.
+            // The folders were empty before.
             for sink in sinks.drain(..) {
                 let folder = sink.folder().to_path_buf();
                 drop(sink);
@@ -296,12 +296,12 @@ impl Job {
     }
 }
 
-/// Says what is not in the files that were written.
+/// Reports what the written files lack.
 fn tell(losses: &Losses) {
     losses.iter().for_each(|what| eprintln!("lost: {what}"));
 }
 
-/// Of an environment, or what the rows show, which are read once more for that.
+/// Returns the spaces of an environment, or those that the rows show, which are read once more for that.
 fn spaces(logged: &mut Logged, output: &OutputArgs, registry: &Registry) -> Result<(Space, Space), Failure> {
     if let Some(env) = &output.env {
         allow(env);

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::InputArgs;
 use crate::cli::exit::Failure;
 
-/// Characters of a cell.
+/// Width of a cell in characters.
 const CELL: usize = 32;
 
 #[derive(Args)]
@@ -54,7 +54,7 @@ fn wanted(args: &HeadArgs, name: &str) -> bool {
     args.columns.is_empty() || args.columns.iter().any(|column| column == name)
 }
 
-/// A JSON object per row.
+/// Prints a JSON object per row.
 fn lines(batch: &SampleBatch, args: &HeadArgs, policy: Option<String>, most: usize) -> Result<usize, Failure> {
     let mut shown = 0;
     for row in batch.rows().map_err(Failure::other)?.take(most) {
@@ -70,7 +70,7 @@ fn lines(batch: &SampleBatch, args: &HeadArgs, policy: Option<String>, most: usi
     Ok(shown)
 }
 
-/// Numbers as they print; those that JSON has not are texts.
+/// Converts a value to JSON; numbers that JSON does not have become texts.
 fn json(value: RowValue<'_>, is_single: bool) -> Value {
     let float = |x: f64, text: String| match text.parse::<serde_json::Number>() {
         Ok(number) if x.is_finite() => Value::Number(number),
@@ -123,7 +123,7 @@ fn text(value: RowValue<'_>) -> String {
     }
     match value {
         RowValue::F32(values) => list(values),
-        // Lines of JSON do not tell that numbers had 32 bits.
+        // Lines of JSON do not show that numbers had 32 bits.
         RowValue::F64(values) if values.iter().all(|x| f64::from(*x as f32) == *x) => {
             list(&values.iter().map(|x| *x as f32).collect::<Vec<_>>())
         }
@@ -137,7 +137,7 @@ fn text(value: RowValue<'_>) -> String {
 }
 
 fn cut(text: &str) -> String {
-    // A row stays in its line.
+    // A row must stay on its line.
     let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(CELL + 1).collect();
     match clean.char_indices().nth(CELL - 1) {
         Some((end, _)) if clean.chars().count() > CELL => format!("{}…", &clean[..end]),

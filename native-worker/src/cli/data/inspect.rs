@@ -15,9 +15,9 @@ use super::{
 };
 use crate::{cli::exit::Failure, offline::logged::Logged};
 
-/// Rows of the histogram.
+/// Number of rows of the histogram.
 const BINS: u32 = 16;
-/// Characters of its longest bar.
+/// Length of its longest bar in characters.
 const BAR: u64 = 40;
 
 #[derive(Args)]
@@ -95,7 +95,7 @@ fn print_policy(policy: &PolicyReport) {
         let values = &column.values;
         let number = |number: f64| match values.count {
             0 => "-".into(),
-            // Numbers of episodes differ in their last digits.
+            // Episode numbers differ in their last digits, so integers are printed exactly.
             _ if number.fract() == 0.0 && number.abs() < 2f64.powi(53) => format!("{number}"),
             _ => short(number),
         };
@@ -120,12 +120,12 @@ fn print_policy(policy: &PolicyReport) {
     }
 }
 
-/// `1 line`, `2 lines`.
+/// Formats a count like `1 line`, `2 lines`.
 fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Cells under each other: the first two columns to the left, numbers to the right.
+/// Prints a table: the first two columns left-aligned, numbers right-aligned.
 fn table(rows: &[[String; 6]]) {
     let widths: [usize; 6] =
         std::array::from_fn(|i| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or_default());

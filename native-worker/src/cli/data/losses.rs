@@ -1,4 +1,4 @@
-//! What a conversion loses, in words.
+//! Descriptions of what a conversion loses.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use rollmesh_data::{dataset::beyond_32_bits, survey::numbers};
 
 use crate::cli::exit::Failure;
 
-/// What the target does not hold.
+/// What the target format cannot hold.
 pub(super) type Losses = BTreeSet<String>;
 
-/// Columns that come back otherwise than they were written, whatever numbers they hold.
+/// Adds columns that are read back differently, whatever their values.
 pub(super) fn columns(written: &SampleBatch, found: &SampleBatch, losses: &mut Losses) {
     for (name, column) in written.iter() {
         let Some(other) = found.column(name) else {
@@ -31,7 +31,7 @@ pub(super) fn columns(written: &SampleBatch, found: &SampleBatch, losses: &mut L
     }
 }
 
-/// What is said of all rows together.
+/// Adds differences in attributes of all rows together.
 pub(super) fn of_all_rows(written: &SampleBatch, found: &SampleBatch, losses: &mut Losses) {
     if written.num_grad_updates().map(f64::to_bits) != found.num_grad_updates().map(f64::to_bits) {
         losses.insert("num_grad_updates, the updates behind the weights that acted".into());
@@ -46,7 +46,7 @@ pub(super) fn of_all_rows(written: &SampleBatch, found: &SampleBatch, losses: &m
     }
 }
 
-/// Numbers that are others in another type.
+/// Adds columns whose numbers change with their type.
 pub(super) fn digits(before: &AnyBatch, after: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
     let after = after.as_multi_agent();
     for (id, rows) in before.as_multi_agent().policy_batches {

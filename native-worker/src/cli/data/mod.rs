@@ -1,6 +1,6 @@
-//! `rollmesh data`: looking at logged experience, and bringing it into other forms.
+//! `rollmesh data`: inspects, validates and converts logged experience.
 
-/// A line on standard output. Whoever has seen enough closes it, which is no mistake.
+/// Prints a line on standard output. A closed output is no error.
 macro_rules! say {
     ($($text:tt)*) => {
         super::print_line(format_args!($($text)*))
@@ -106,7 +106,7 @@ impl InputArgs {
     }
 }
 
-/// A bar for bytes that were read.
+/// A progress bar for the bytes read.
 struct Reading {
     progress: Progress,
     env_steps: Cell<u64>,
@@ -118,7 +118,7 @@ impl Reading {
         self.progress.say(logged.progress().0 >> 10, &format!("· {} env steps", self.env_steps.get()));
     }
 
-    /// Gives every batch to somebody. What is wrong with a file ends it.
+    /// Calls `take` with every batch. An error in a file ends it.
     fn each(
         &self,
         logged: &mut Logged,
@@ -140,7 +140,7 @@ fn print_line(line: std::fmt::Arguments<'_>) {
     }
 }
 
-/// `1.5 MiB`.
+/// Formats bytes like `1.5 MiB`.
 fn bytes(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes} bytes"),

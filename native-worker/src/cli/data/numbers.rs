@@ -1,10 +1,10 @@
-//! Numbers for people.
+//! Formatting numbers for people.
 
 use rollmesh_data::survey::Spread;
 
 use crate::train::ReadMetrics;
 
-/// `500 (from 500 to 500)`, or nothing to say.
+/// Formats a spread like `500 (from 500 to 500)`, or `-` without values.
 pub(super) fn said(spread: &Spread) -> String {
     match spread.count {
         0 => "-".into(),
@@ -12,7 +12,7 @@ pub(super) fn said(spread: &Spread) -> String {
     }
 }
 
-/// A number with as many digits as people read.
+/// Formats a number with few digits.
 pub(in crate::cli) fn short(number: f64) -> String {
     let size = number.abs();
     if number.fract() == 0.0 && size < 1e15 {
@@ -24,7 +24,7 @@ pub(in crate::cli) fn short(number: f64) -> String {
     }
 }
 
-/// A line about each thing that reading has said.
+/// Returns a line about each thing that reading has reported.
 pub(in crate::cli) fn about_reading(read: &ReadMetrics) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for (name, episodes, means) in read.estimates() {

@@ -1,4 +1,4 @@
-//! New numbers for the episodes of several runs.
+//! Renumbering the episodes of several runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,13 +8,13 @@ use rollmesh_core::{
 };
 use rollmesh_data::survey::Steps;
 
-/// Numbers episodes from 0, in the order of their first rows. One that goes on in the next file keeps its number; one of
-/// another run has another, also if it had the same id.
+/// Numbers episodes from 0, in the order of their first rows. An episode that continues in the next file keeps its number;
+/// an episode of another run gets a new one, even if it has the same id.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
-    /// What the agents of episodes go on with.
+    /// The numbers of episodes that may continue, by agent.
     open: OpenEpisodes<i64>,
-    /// The number that an id stands for, as long as any of its agents may go on.
+    /// The current number of an id, as long as any of its agents may continue.
     latest: BTreeMap<i64, i64>,
     next: i64,
 }
@@ -45,7 +45,7 @@ impl Numbers {
         Ok(())
     }
 
-    /// If one agent's rows do not go on, no other agent's do, whoever of them comes first.
+    /// If one agent's rows do not continue, no other agent's do, whatever their order.
     fn forget_other_runs(&mut self, steps: &[Steps], gaps: bool) {
         for steps in steps.iter().filter(|steps| steps.has_ids) {
             let mut seen = BTreeSet::new();
@@ -65,7 +65,7 @@ impl Numbers {
             Continuation::GoesOn(number) => Some(number),
             // Another agent of an episode, unless its own has just ended.
             Continuation::Begins => self.latest.get(&key.0).copied(),
-            // One agent is the first to go over to another episode.
+            // This agent is the first to change to another episode.
             Continuation::Instead(before) => self.latest.get(&key.0).copied().filter(|latest| *latest != before),
         };
         let number = number.unwrap_or_else(|| {
@@ -128,7 +128,7 @@ mod tests {
         let mut all = Numbers::default();
         let first = multi(&[(5, 0, 0, false), (5, 0, 3, false)], &[(5, 1, 1, true), (5, 2, 3, false)]);
         assert_eq!(numbers(&mut all, first), [[0, 0], [0, 0]]);
-        // The agent that has ended is the first of the other run.
+        // The agent that has ended comes first in the other run.
         all.begin_file();
         let other = multi(&[(5, 1, 0, false), (5, 0, 0, true)], &[(5, 2, 0, false), (6, 0, 0, false)]);
         assert_eq!(numbers(&mut all, other), [[1, 1], [1, 2]]);

@@ -1,4 +1,4 @@
-//! What Minari wants to know of a data set that nobody has written down: spaces, as the rows show them, and its id.
+//! The information that Minari needs besides the rows: spaces, as the rows show them, and an id.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use rollmesh_data::survey::numbers;
 
 use crate::cli::exit::Failure;
 
-/// What the rows have shown so far of a point's parts: of `obs` itself, or of `obs.pos` and others.
+/// What the rows have shown so far of an observation's or action's parts: of `obs` itself, or of `obs.pos` and others.
 #[derive(Debug, Default)]
 pub(super) struct SeenSpaces {
     observation: Vec<Part>,
@@ -20,7 +20,7 @@ pub(super) struct SeenSpaces {
 
 #[derive(Debug)]
 struct Part {
-    /// What follows on the first name; nothing for the point itself.
+    /// The name after the first part; empty for the whole value.
     name: String,
     dtype: DType,
     shape: RowShape,
@@ -44,8 +44,8 @@ impl SeenSpaces {
         }
     }
 
-    /// The spaces of observations and actions. Integers from 0 on are discrete, as actions; everything else is a box,
-    /// without bounds if it holds floats.
+    /// Returns the spaces of observations and actions. Integer actions from 0 on are discrete; everything else is a box,
+    /// unbounded if it holds floats.
     pub(super) fn finish(self) -> Result<(Space, Space), Failure> {
         Ok((space(self.observation, "obs")?, space(self.action, "actions")?))
     }
@@ -86,7 +86,7 @@ fn space(parts: Vec<Part>, what: &str) -> Result<Space, Failure> {
     }
 }
 
-/// `cartpole/mine-v0` of `…/cartpole/mine-v0`.
+/// Returns a data set's id: `cartpole/mine-v0` for `…/cartpole/mine-v0`.
 pub(super) fn dataset_id(folder: &Path) -> String {
     let names: Vec<String> = folder.iter().map(|part| part.to_string_lossy().into_owned()).collect();
     let id = names[names.len().saturating_sub(2)..].join("/");

@@ -1,4 +1,4 @@
-//! The numbers.
+//! Computing the estimates.
 
 use rollmesh_core::{
     batch::{ACTION_PROB, EPS_ID, REWARDS, SampleBatch, TERMINATEDS},
@@ -15,38 +15,38 @@ use rollmesh_data::survey::numbers;
 use super::{EstimatorName, OpeArgs, model};
 use crate::{cli::exit::Failure, learner::Fit};
 
-/// What the log says of the policy.
+/// The estimates of the policy from the log.
 pub(super) struct Found {
-    /// Episodes, or rows of a bandit.
+    /// Number of episodes, or of rows of a bandit.
     pub(super) samples: usize,
-    /// Of the policy that acted.
+    /// Return of the behaviour policy.
     pub(super) behavior: (Estimate, Interval),
-    /// None where no estimator looks at ratios.
+    /// `None` if no estimator uses ratios.
     pub(super) effective_samples: Option<f64>,
     pub(super) estimates: Vec<Line>,
     pub(super) fit: Option<Fit>,
-    /// Whether every row pays the same.
+    /// True if every row has the same reward.
     pub(super) equal_rewards: bool,
 }
 
-/// What one estimator says.
+/// The result of one estimator.
 pub(super) struct Line {
     pub(super) name: EstimatorName,
     pub(super) estimate: Estimate,
     pub(super) interval: Interval,
     pub(super) holds: Holds,
-    /// An end of the interval is far outside of what any episode comes to.
+    /// True if an end of the interval is far outside of the range of single episodes.
     pub(super) strays: bool,
 }
 
-/// Which uncertainty an interval holds.
+/// Which uncertainty an interval covers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holds {
-    /// Which episodes happened to be logged, for the model as it is.
+    /// Of the logged episodes, for a fixed model.
     Episodes,
-    /// Which first states happened to be logged, for the model as it is.
+    /// Of the logged first states, for a fixed model.
     FirstStates,
-    /// Which episodes happened to be logged, and what the model has learned from them.
+    /// Of the logged episodes, and of the model learned from them.
     Refits,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn estimate(
 
     let has_ratios = args.wants_ratios();
     if !has_ratios {
-        // The model does not look at them.
+        // The model does not use them.
         rows.insert(ACTION_PROB.name(), ColumnData::scalars(vec![1.0f32; rows.len()])).map_err(Failure::other)?;
     }
     let model = if args.wants_model() { Some(model::fit(args, gamma, judge, &mut rows)?) } else { None };
@@ -92,7 +92,7 @@ pub(super) fn estimate(
     };
     let estimates = args.estimators.iter().map(|name| line(*name)).collect::<Result<_, _>>();
     let estimates: Vec<Line> = estimates.map_err(|error: EstimateError| Failure::usage(error))?;
-    // What who acted has earned is the same for all of them.
+    // The behaviour policy's return is the same for all of them.
     let by = args.estimators.first().map_or(Estimator::ImportanceSampling, |name| name.estimator());
     let samples = by.per_episode(&rows, gamma).map_err(Failure::usage)?;
     let returns: Vec<f64> = samples.iter().map(|sample| sample.v_behavior).collect();
@@ -110,15 +110,15 @@ pub(super) fn estimate(
     })
 }
 
-/// Whether an end of an interval of a mean is farther outside of all values than these are apart: whatever is drawn from them, few
-/// of them decide.
+/// True if an end of a mean's interval is farther outside of all values than their range: then few samples dominate the
+/// estimate.
 fn strays(interval: Interval, values: impl Iterator<Item = f64>) -> bool {
     let (least, most) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), x| (least.min(x), most.max(x)));
     let range = most - least;
     interval.low < least - range || interval.high > most + range
 }
 
-/// Rows as episodes of one step.
+/// Returns rows as episodes of one step.
 fn one_by_one(rows: &SampleBatch) -> Result<SampleBatch, rollmesh_core::batch::BatchError> {
     let mut rows = rows.clone();
     let n = rows.len();

@@ -1,4 +1,4 @@
-//! `rollmesh ope`: how good a policy would have been in the episodes that another one has played.
+//! `rollmesh ope`: estimates a policy's value from episodes logged by another policy (off-policy evaluation).
 
 mod estimate;
 mod model;
@@ -112,7 +112,7 @@ impl EstimatorName {
     }
 }
 
-/// More say no more.
+/// Maximum number of refits; more do not improve the intervals.
 const MAX_REFITS: usize = 1_000;
 
 fn refits(text: &str) -> Result<u32, String> {
@@ -123,12 +123,12 @@ fn refits(text: &str) -> Result<u32, String> {
 }
 
 impl OpeArgs {
-    /// Whether any estimator looks at how likely actions were.
+    /// True if any estimator uses action probabilities.
     fn wants_ratios(&self) -> bool {
         self.estimators.iter().any(|name| name.estimator() != Estimator::DirectMethod)
     }
 
-    /// Whether any estimator takes a model of values.
+    /// True if any estimator uses a value model.
     fn wants_model(&self) -> bool {
         self.estimators.iter().any(|name| name.estimator().needs_model())
     }

@@ -1,4 +1,4 @@
-//! The model of values that dm and dr need, and the same one learned again from draws of the episodes.
+//! The value model of dm and dr, and refits of it to bootstrap samples of the episodes.
 
 use std::{sync::mpsc, thread};
 
@@ -19,7 +19,7 @@ use crate::{
 
 pub(super) struct Model {
     pub(super) fit: Fit,
-    /// Of each estimator that takes a model, what it came to with every refit.
+    /// For each estimator that uses a model, its estimates with every refit.
     refits: Vec<(Estimator, Vec<f64>)>,
 }
 
@@ -29,14 +29,14 @@ impl Model {
     }
 }
 
-/// Rows that a model learns from: fit 0 is of all episodes, the others are of draws.
+/// The rows to fit a model to: task 0 has all episodes, the others bootstrap samples.
 struct Task {
     number: u32,
     rows: SampleBatch,
     transitions: Transitions,
 }
 
-/// Lets a model learn from all rows, and tell their values; and as many others from draws of the episodes, as many at a time as
+/// Fits a model to all rows, and adds their values; and refits to bootstrap samples of the episodes, as many in parallel as
 /// there are processors.
 pub(super) fn fit(args: &OpeArgs, gamma: f64, judge: &mut Judge<'_>, rows: &mut SampleBatch) -> Result<Model, Failure> {
     let config = FittedQConfig::at_once(if args.bandit { 0.0 } else { gamma });
@@ -79,7 +79,7 @@ pub(super) fn fit(args: &OpeArgs, gamma: f64, judge: &mut Judge<'_>, rows: &mut 
     Ok(model)
 }
 
-/// A model of each, in a thread of its own; who waits hears of every pass.
+/// Fits a model to each task, on a thread of its own; the caller's thread shows progress after every pass.
 fn side_by_side<'tasks>(
     tasks: &'tasks [Task],
     gamma: f64,
@@ -93,7 +93,7 @@ fn side_by_side<'tasks>(
             let said = said.clone();
             let fit = move || {
                 let hear = |fit| {
-                    // Whoever heard would be gone only with this thread.
+                    // The receiver lives as long as this thread.
                     let _ = said.send(fit);
                 };
                 let seed = seed.wrapping_add(u64::from(*number));

@@ -1,4 +1,4 @@
-//! What was logged.
+//! Reading the log.
 
 use rollmesh_core::{
     batch::{
@@ -22,11 +22,11 @@ use crate::{
     progress::Progress,
 };
 
-/// The columns that every estimator asks for.
+/// The columns that every estimator needs.
 const COLUMNS: [&str; 4] = [REWARDS.name(), TERMINATEDS.name(), ACTION_PROB.name(), NEW_ACTION_PROB];
-/// Those that models of values learn from.
+/// Those that value models learn from.
 const OF_MODELS: [&str; 3] = [OBS.name(), NEW_OBS.name(), ACTIONS.name()];
-/// Everything that is looked at.
+/// All columns that are used.
 const LOOKED_AT: [&str; 11] = [
     OBS.name(),
     NEW_OBS.name(),
@@ -47,7 +47,7 @@ pub(super) struct Data {
     pub(super) corrupt_lines: u64,
 }
 
-/// Reads everything, asks the policy for its probabilities at once, and keeps what estimators look at.
+/// Reads everything, computes the policy's probabilities on the way, and keeps the columns that estimators use.
 pub(super) fn read(args: &OpeArgs, judge: &mut Judge<'_>) -> Result<Data, Failure> {
     let mut logged = offline::open_logged(&args.inputs, args.buffer_size).map_err(Failure::usage)?;
     let progress = Progress::new(logged.progress().1 >> 10, "KiB", !args.json);
@@ -83,7 +83,7 @@ pub(super) fn read(args: &OpeArgs, judge: &mut Judge<'_>) -> Result<Data, Failur
     Ok(Data { logged: log.finish().map_err(Failure::usage)?, files, corrupt_lines })
 }
 
-/// The rows as estimators take them, checked while their place is known.
+/// Prepares rows for estimators, and checks them while their place is known.
 fn prepared(rows: &SampleBatch, args: &OpeArgs, judge: &mut Judge<'_>) -> Result<SampleBatch, JudgeError> {
     let mut kept = SampleBatch::new();
     for name in LOOKED_AT {
@@ -94,7 +94,7 @@ fn prepared(rows: &SampleBatch, args: &OpeArgs, judge: &mut Judge<'_>) -> Result
     kept.decompress_if_needed()?;
     // Rewards and probabilities are double precision if the data are; in other lines the same ones may be integers.
     let wide = [REWARDS.name(), ACTION_PROB.name()].map(|name| (name, one_number(&kept, name)));
-    // Of a single policy: what comes out is what went in.
+    // Rows of a single policy stay those of a single policy.
     let mut rows = with_usual_types(kept.into())?.single()?.clone();
     for (name, values) in wide {
         if let Some(values) = values {
@@ -103,7 +103,7 @@ fn prepared(rows: &SampleBatch, args: &OpeArgs, judge: &mut Judge<'_>) -> Result
     }
     if args.wants_ratios() {
         judge.add_probs(&mut rows)?;
-        // What was made of logarithms is like what was logged.
+        // Probabilities computed from logarithms get the type of logged ones.
         if let Some(values) = one_number(&rows, ACTION_PROB.name()) {
             rows.insert(ACTION_PROB.name(), ColumnData::scalars(values))?;
         }
@@ -114,13 +114,13 @@ fn prepared(rows: &SampleBatch, args: &OpeArgs, judge: &mut Judge<'_>) -> Result
     Ok(rows)
 }
 
-/// A column of one number per row, as doubles.
+/// Returns a column of one number per row, as doubles.
 fn one_number(rows: &SampleBatch, name: &str) -> Option<Vec<f64>> {
     let column = rows.column(name).filter(|column| column.shape().elements() == 1)?;
     numbers(column)
 }
 
-/// The error with the place where its row is.
+/// Adds the place of the row to an error.
 fn at(logged: &Logged, place: Option<Place>, error: JudgeError) -> String {
     let Some((place, file)) = place.and_then(|place| Some((place, logged.files().get(place.file)?))) else {
         return error.to_string();

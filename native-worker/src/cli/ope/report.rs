@@ -1,4 +1,4 @@
-//! What is printed.
+//! Printing the report.
 
 use rollmesh_core::estimate::Interval;
 use serde_json::{Value, json};
@@ -10,9 +10,10 @@ use super::{
 };
 use crate::{checkpoint::PolicyCheckpoint, cli::data::numbers::short};
 
-/// Characters of the picture of intervals.
+/// Width of the picture of intervals in characters.
 const PICTURE: usize = 40;
-/// Below so many samples, intervals are guesses; below so many effective ones, estimates by ratios hang on a few episodes.
+/// With fewer samples, intervals are unreliable; with fewer effective samples, ratio-based estimates depend on a few
+/// episodes.
 const FEW: f64 = 10.0;
 
 pub(super) struct Report<'a> {
@@ -64,7 +65,7 @@ impl Report<'_> {
         })
     }
 
-    /// What else to know before anybody trusts the numbers.
+    /// Returns warnings about the reliability of the numbers.
     fn hints(&self) -> Vec<String> {
         let Self { args, found, .. } = self;
         let mut hints = Vec::new();
@@ -164,11 +165,11 @@ fn table(lines: &[Line], percent: &str) {
     }
 }
 
-/// `├───●──┤`, on a scale from `low` to `high`.
+/// Draws `├───●──┤`, on a scale from `low` to `high`.
 fn picture(line: &Line, low: f64, high: f64) -> String {
     let place = |value: f64| {
         let part = (value - low) / (high - low);
-        // Of nothing but one number the part is none.
+        // If all numbers are equal, the quotient is NaN.
         if part.is_finite() { (part * (PICTURE - 1) as f64).round() as usize } else { PICTURE / 2 }
     };
     let (from, to, at) = (place(line.interval.low), place(line.interval.high), place(line.value));

@@ -1,4 +1,4 @@
-//! Samples of a worker in this process.
+//! Sampling with a worker in this process.
 
 use std::time::{Duration, Instant};
 
@@ -7,27 +7,27 @@ use rollmesh_core::worker::{RolloutWorker, config::FragmentLength};
 use super::summary::{Speed, Tally};
 use crate::cli::{exit::Failure, signals::Interruption};
 
-/// A worker, and for how long it has sampled.
+/// A worker, and the time that it has spent sampling.
 pub(super) struct Alone {
     worker: RolloutWorker,
     plain: Option<Plain>,
     sampling: Duration,
 }
 
-/// Rows as environments give them: the same number of each environment, in fragments.
+/// A plain rollout: raw rows, the same number of each environment, in fragments.
 struct Plain {
     length: u32,
-    /// Steps of each environment that are still wanted.
+    /// Remaining steps of each environment.
     left: u64,
 }
 
 impl Alone {
-    /// Whole samples, as the worker's settings say.
+    /// Samples with the worker's settings.
     pub(super) fn new(worker: RolloutWorker) -> Self {
         Self { worker, plain: None, sampling: Duration::ZERO }
     }
 
-    /// `left` steps of each environment.
+    /// Samples `left` steps of each environment.
     pub(super) fn plain(worker: RolloutWorker, left: u64) -> Result<Self, Failure> {
         let FragmentLength::Steps(length) = worker.creation_args().rollout_fragment_length else {
             return Err(Failure::usage("a plain rollout has fragments of a fixed length"));
@@ -35,7 +35,7 @@ impl Alone {
         Ok(Self { plain: Some(Plain { length, left }), ..Self::new(worker) })
     }
 
-    /// Hands over what is sampled next; false if there is no more.
+    /// Samples next and passes the result on; false if there is no more.
     pub(super) fn next(&mut self, tally: &mut Tally, interruption: &Interruption) -> Result<bool, Failure> {
         let start = Instant::now();
         let Some(plain) = &mut self.plain else {
@@ -43,7 +43,7 @@ impl Alone {
             self.sampling += start.elapsed();
             tally.metrics(self.worker.metrics());
             return match sampled {
-                // Clients have gone.
+                // The clients' environment was stopped by the interruption.
                 Err(_) if interruption.is_noticed() => Ok(false),
                 sampled => tally.batch(&sampled.map_err(Failure::other)?).map(|()| true),
             };

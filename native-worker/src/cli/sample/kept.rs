@@ -1,4 +1,4 @@
-//! The rows of workers, kept as they come.
+//! Writing the rows of workers as they arrive.
 
 use rollmesh_core::{
     batch::{AnyBatch, Derived, MultiAgentBatch, SampleBatch, SlotFragment},
@@ -9,7 +9,7 @@ use rollmesh_core::{
 
 use crate::{Registry, cli::exit::Failure};
 
-/// Writes what a hub hands over, each batch once and in its order, with the columns that any reader expects.
+/// Writes the batches of a hub in order, each once, with the standard columns.
 pub(super) struct Kept {
     writer: Box<dyn OutputWriter>,
     derived: Derived,
@@ -22,7 +22,7 @@ impl Kept {
         Ok(Self { writer, derived: Derived::default() })
     }
 
-    /// Writes the first `wanted` rows of each fragment; all rows where there are several agents.
+    /// Writes the first `wanted` rows of each fragment; all rows if there are several agents.
     pub(super) fn write(&mut self, fragments: &[SlotFragment], wanted: &[u64]) -> Result<(), Failure> {
         let batch: AnyBatch = match fragments.iter().any(|fragment| fragment.agents.is_some()) {
             true => {
@@ -38,7 +38,7 @@ impl Kept {
     }
 
     fn first_rows(&mut self, fragments: &[SlotFragment], wanted: &[u64]) -> Result<SampleBatch, Failure> {
-        // What follows on a row is known as long as the fragment is whole.
+        // Columns derived from the next row need the whole fragment, so it is cut afterwards.
         let rows = SampleBatch::from_fragments(fragments, &mut self.derived).map_err(Failure::other)?;
         let mut at = 0;
         let pieces: Result<Vec<SampleBatch>, _> = fragments

@@ -1,4 +1,4 @@
-//! `rollmesh sample`: rollouts in this process, or by workers of their own.
+//! `rollmesh sample`: rollouts in this process, or by worker processes.
 
 mod alone;
 mod kept;
@@ -132,7 +132,7 @@ impl SampleArgs {
             let misfit = |error: WeightsError| Failure::usage(format!("{}: {error}", path.display()));
             let wanted = worker.weights(None).map_err(Failure::usage)?;
             let ids: Vec<PolicyId> = wanted.keys().cloned().collect();
-            // Policies normalise by the statistics of a filter among their weights.
+            // Policies normalise with a filter's statistics among their weights.
             let (plain, _) = RunFilter::split_from(&weights, &ids).map_err(Failure::usage)?;
             plain.check_like(&Weights::of_run(WeightsVersion(0), &wanted).map_err(misfit)?).map_err(misfit)?;
             worker.set_weights(&weights.of_policies(&ids).map_err(misfit)?, None, None).map_err(Failure::usage)?;
@@ -147,7 +147,7 @@ impl SampleArgs {
             && RunRequest::from(leased(config.clone())).check_leased(registry).is_ok()
     }
 
-    /// Returns the weights to act with, of `--checkpoint` or `--init-weights`, with the statistics of a filter if they have any.
+    /// Returns the weights of `--checkpoint` or `--init-weights`, including the statistics of a filter if they have any.
     fn weights(&self) -> Result<Option<Weights>, Failure> {
         if let Some(path) = &self.checkpoint {
             return PolicyCheckpoint::load(path).map(|found| Some(found.weights)).map_err(Failure::usage);
@@ -197,7 +197,7 @@ fn alone(
     if args.mode.mode()?.is_some_and(|mode| !mode.is_synchronous()) {
         return Err(Failure::usage("--mode is for workers, of whom one may be faster than another: add --num-workers"));
     }
-    // Batches alone are written.
+    // Outputs contain batches, not raw rows.
     let is_plain = is_plain && config.output.is_none();
     let config = if is_plain { config.raw() } else { config };
     let log = Log::new(&config).map_err(Failure::usage)?;
@@ -273,13 +273,13 @@ fn with_workers(
     report(args, tally, speed)
 }
 
-/// Returns the run of these rows, which the program keeps and logs by itself.
+/// Returns the run for these rows; the program writes and logs them itself.
 fn leased(config: RolloutConfig) -> RunConfig {
     let slots = config.num_envs.max(1);
     RunConfig { rollout: RolloutConfig { output: None, log_dir: None, ..config }, ..RunConfig::sampling("", slots) }
 }
 
-/// A signal may have ended it early.
+/// Prints the summary, also after a signal ended it early.
 fn report(args: &SampleArgs, tally: Tally, speed: Speed) -> Result<ExitCode, Failure> {
     let summary = tally.finish(speed);
     match args.json {
@@ -292,7 +292,7 @@ fn report(args: &SampleArgs, tally: Tally, speed: Speed) -> Result<ExitCode, Fai
     Ok(if summary.env_steps < args.env_steps { ExitCode::from(3) } else { ExitCode::SUCCESS })
 }
 
-/// Those of the flags, with the environment and the networks of a checkpoint.
+/// Returns the flags' settings, with the environment and the networks of a checkpoint.
 fn of_checkpoint(args: &SampleArgs, mut config: RolloutConfig, path: &Path) -> Result<RolloutConfig, Failure> {
     let checkpoint = PolicyCheckpoint::load(path).map_err(Failure::usage)?;
     checkpoint.notice_of_unused(path).iter().for_each(|notice| eprintln!("{notice}"));
@@ -306,7 +306,7 @@ fn of_checkpoint(args: &SampleArgs, mut config: RolloutConfig, path: &Path) -> R
     }
     let model: Option<Config> = checkpoint.run.rollout.shared_policy_config().get("model").map_err(Failure::usage)?;
     let RolloutConfig { policies, policy_mapping_fn, observation_fn, .. } = checkpoint.run.rollout;
-    // What learned acts as the network that it is.
+    // A policy that has learned acts as its network.
     let acting = |policy: PolicyConfig| match algorithm(&policy.policy) {
         Some(_) => PolicyConfig { policy: "net".into(), ..policy },
         None => policy,
@@ -318,7 +318,7 @@ fn of_checkpoint(args: &SampleArgs, mut config: RolloutConfig, path: &Path) -> R
 
 fn settings(args: &SampleArgs) -> Result<RolloutConfig, Failure> {
     let mut config = args.flags.settings()?;
-    // The command has no algorithm: a network's settings are those of the default one.
+    // The command has no algorithm, so a network's settings are checked with the default one.
     let rollout = args.flags.with_set(config.clone())?;
     RunRequest::from(RunConfig { rollout, ..RunConfig::default() }).written_out().map_err(Failure::usage)?;
     if let Some(path) = &args.checkpoint {

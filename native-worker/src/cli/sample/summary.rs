@@ -1,4 +1,4 @@
-//! What was sampled, in numbers.
+//! The summary of what was sampled.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,18 +17,18 @@ use crate::{
     train::ReadMetrics,
 };
 
-/// What is printed.
+/// The printed summary.
 #[derive(Default, Serialize)]
 pub(super) struct Summary {
-    /// Batches, of which those of several environments in step are one.
+    /// Number of batches; fragments of several environments in lockstep are one.
     samples: u64,
     pub(super) env_steps: u64,
     agent_steps: u64,
-    /// Taken and in no sample, since something failed.
+    /// Env steps that were taken but are in no sample, because of a failure.
     discarded_env_steps: u64,
     episodes: u64,
     faulty_episodes: u64,
-    /// Of the episodes that ended; none ended, no numbers.
+    /// Over finished episodes; `None` without any.
     episode_return_mean: Option<f64>,
     episode_return: Option<Spread>,
     episode_length: Option<Spread>,
@@ -36,7 +36,7 @@ pub(super) struct Summary {
     custom_metrics: BTreeMap<String, Spread>,
     #[serde(flatten)]
     read: ReadMetrics,
-    /// Without hashing here; of workers, accepted by the hub from the first batch to the last, hashing included.
+    /// In this process without hashing; with workers, of the hub from the first batch to the last, including hashing.
     steps_per_s: f64,
     #[serde(flatten)]
     workers: Option<WorkerCosts>,
@@ -44,21 +44,21 @@ pub(super) struct Summary {
     hash: Hash,
 }
 
-/// What concerns one policy.
+/// The summary of one policy.
 #[derive(Default, Serialize)]
 struct PolicySummary {
     agent_steps: u64,
-    /// Sum of the rewards in an episode: of one agent, or of workers the mean over those of the policy.
+    /// Sum of the rewards in an episode: of one agent, or with workers the mean over the policy's agents.
     reward: Option<Spread>,
 }
 
-/// What the rows of workers cost.
+/// The cost of sampling with workers.
 #[derive(Default, Serialize)]
 pub(super) struct WorkerCosts {
     pub(super) num_workers: u32,
-    /// Everything that workers sent, on the socket. None without steps.
+    /// Bytes that workers sent on their sockets; `None` without steps.
     pub(super) bytes_per_step: Option<f64>,
-    /// Over the same time as the speed. None where the system does not tell.
+    /// Over the same time as the throughput; `None` if the operating system does not provide it.
     pub(super) hub_cpu_ns_per_step: Option<f64>,
     pub(super) worker_cpu_ns_per_step: Option<f64>,
 }
@@ -78,14 +78,14 @@ impl Default for Hash {
     }
 }
 
-/// What hashes are of.
+/// What is hashed.
 pub(super) enum Hasher {
     Rollout(Box<RolloutHasher>),
     Batch(Box<BatchHasher>),
     None,
 }
 
-/// Counts what sources hand over, logs it and shows how far it is.
+/// Counts and logs what was sampled, and shows progress.
 pub(super) struct Tally {
     summary: Summary,
     hasher: Hasher,
@@ -108,12 +108,12 @@ impl Tally {
         self.summary.env_steps
     }
 
-    /// A line above the progress.
+    /// Prints a line above the progress bar.
     pub(super) fn tell(&self, line: &str) {
         self.progress.println(line);
     }
 
-    /// What a worker of this process says besides its batches, also before an error.
+    /// Adds what a worker of this process reports besides batches, also before an error.
     pub(super) fn metrics(&mut self, metrics: WorkerMetrics) {
         self.summary.read.add(&metrics);
         let WorkerMetrics { episodes, warnings, discarded_env_steps, .. } = metrics;
@@ -145,7 +145,7 @@ impl Tally {
         Ok(())
     }
 
-    /// Fragments of environments that were stepped together.
+    /// Adds fragments of environments that were stepped together.
     pub(super) fn fragments(&mut self, fragments: &[SlotFragment]) -> Result<(), Failure> {
         for fragment in fragments {
             self.log.fragment(fragment);
@@ -186,7 +186,7 @@ impl Tally {
         self.lengths.add(length.into());
     }
 
-    /// Takes the progress away, for the summary.
+    /// Removes the progress bar and returns the summary.
     pub(super) fn finish(mut self, speed: Speed) -> Summary {
         self.progress.finish();
         for (id, reward) in self.rewards {
@@ -210,16 +210,16 @@ impl Tally {
     }
 }
 
-/// How fast a source was.
+/// The throughput of a source.
 #[derive(Default)]
 pub(super) struct Speed {
-    /// In this time.
+    /// During `time`.
     pub(super) env_steps: u64,
     pub(super) time: Duration,
     pub(super) workers: Option<WorkerCosts>,
 }
 
-/// Least, greatest and sum of numbers that come one after the other.
+/// Running minimum, maximum and sum.
 #[derive(Default)]
 struct Running {
     least_and_greatest: Option<(f64, f64)>,
@@ -228,7 +228,7 @@ struct Running {
 }
 
 impl Running {
-    /// What is not a number does not count.
+    /// Adds a value; NaN is ignored.
     fn add(&mut self, value: f64) {
         if !value.is_nan() {
             let (least, greatest) = self.least_and_greatest.unwrap_or((value, value));
@@ -238,7 +238,7 @@ impl Running {
         }
     }
 
-    /// None where JSON has no number for it.
+    /// `None` if JSON has no number for it.
     fn spread(&self) -> Option<Spread> {
         let (min, max) = self.least_and_greatest?;
         Spread { min, mean: self.sum / self.n as f64, max }.finite()

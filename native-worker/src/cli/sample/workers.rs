@@ -1,4 +1,4 @@
-//! Samples of the workers of a hub: a run without a learner.
+//! Sampling with the workers of a hub: a run without a learner.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -23,7 +23,7 @@ use crate::{
     train::{RunDir, RunRequest, Summary as RunSummary},
 };
 
-/// A hub, and what its run brings.
+/// A hub, its run, and the batches of the run.
 pub(super) struct Workers {
     runtime: Runtime,
     hub: Hub,
@@ -39,12 +39,12 @@ pub(super) struct Workers {
     last: Instant,
 }
 
-/// Rows that are still wanted.
+/// Number of rows that are still needed.
 pub(super) enum Left {
     OfEachSlot(u64),
-    /// Where some slots have more of them than others.
+    /// In total, if some slots have more of them than others.
     InAll(u64),
-    /// Of fragments that are not cut.
+    /// In total, in fragments that are not cut.
     InWhole(u64),
 }
 
@@ -55,13 +55,13 @@ impl Left {
         }
     }
 
-    /// How many of each fragment's first rows are wanted. They are, then, no longer.
+    /// Returns how many of each fragment's first rows are needed, and counts them as taken.
     fn take(&mut self, fragments: &[SlotFragment]) -> Vec<u64> {
         let first = |fragment: &SlotFragment, left: u64| fragment.env_steps().min(left);
         match self {
             Self::OfEachSlot(left) => {
                 let rows: Vec<u64> = fragments.iter().map(|fragment| first(fragment, *left)).collect();
-                // The fragments of a batch are equally long.
+                // All fragments of a batch have the same length.
                 *left -= rows.last().copied().unwrap_or(0);
                 rows
             }
@@ -82,7 +82,7 @@ impl Left {
     }
 }
 
-/// Where the clock began to run.
+/// The start of the measurement.
 struct Mark {
     at: Instant,
     env_steps: u64,
@@ -119,7 +119,7 @@ impl Workers {
         Ok(Self { runtime, hub, batches, summary, stopped, left, kept, num_workers, quiet, started, begun, last })
     }
 
-    /// Hands over the next batch; false if there is no more.
+    /// Passes the next batch on; false if there is no more.
     pub(super) fn next(&mut self, tally: &mut Tally) -> Result<bool, Failure> {
         if self.left.rows() == 0 {
             return Ok(false);
@@ -162,7 +162,7 @@ impl Workers {
         let traffic = self.runtime.block_on(self.hub.traffic());
         let cpu = CpuTimes::of(traffic.worker_pids);
         drop(self.batches);
-        // Before the wait for workers that end slowly, in which a second signal ends the program.
+        // Closed before waiting for slow workers, since a second signal would end the program meanwhile.
         let closed = self.kept.as_mut().map_or(Ok(()), Kept::close);
         let ended = self.runtime.block_on(self.summary);
         self.runtime.block_on(self.hub.shutdown());
@@ -179,14 +179,14 @@ impl Workers {
                 costs.worker_cpu_ns_per_step = cpu.others_since(&mark.cpu).map(per_step);
                 (mark.at, mark.env_steps)
             }
-            // A single batch, which workers had to start for.
+            // A single batch, which includes the start of the workers.
             _ => (self.started, 0),
         };
         Ok(Speed { env_steps: env_steps - before, time: self.last.duration_since(since), workers: Some(costs) })
     }
 }
 
-/// The hub of a run: at any free port of this machine, unless it is to listen elsewhere.
+/// Returns the hub's configuration: any free port of the loopback interface, unless `--listen` is set.
 fn hub_config(args: &SampleArgs) -> Result<HubConfig, Failure> {
     let listen = args.clients.listen;
     let security = match listen.is_some() || args.run_dir.is_some() {
@@ -202,8 +202,8 @@ fn hub_config(args: &SampleArgs) -> Result<HubConfig, Failure> {
     })
 }
 
-/// The first `rows` rows of a fragment of one agent, and the episodes that end within them. Only the last fragment of a slot
-/// has more.
+/// Returns the first `rows` rows of a single-agent fragment, and the episodes that end within them. Only the last fragment
+/// of a slot has more.
 fn first_rows(mut fragment: SlotFragment, rows: u64) -> SlotFragment {
     if fragment.env_steps() > rows {
         let first = fragment.rows.slice(0, rows as usize);

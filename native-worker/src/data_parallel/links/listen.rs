@@ -1,4 +1,4 @@
-//! What comes from the others, until they are gone.
+//! Receiving frames from the other ranks.
 
 use std::net::{Shutdown, TcpStream};
 
@@ -10,7 +10,7 @@ use super::{
 };
 
 impl Links {
-    /// Reads what a peer sends until it is gone.
+    /// Reads a peer's frames until it disconnects.
     pub(super) fn listen(&self, peer: usize, mut stream: TcpStream) {
         let rank = self.peers[peer].rank;
         loop {
@@ -22,7 +22,7 @@ impl Links {
                 },
                 Ok(Frame::Over(error)) => {
                     if self.rank != 0 {
-                        // Rank 0 knows it.
+                        // Rank 0 knows the error already.
                         self.state().told = true;
                     }
                     self.fail(error);
@@ -44,7 +44,7 @@ impl Links {
         }
     }
 
-    /// Lets a frame wait until it is taken.
+    /// Queues a frame until it is taken.
     fn keep(&self, peer: usize, frame: Frame) -> Result<(), AllReduceError> {
         let mut state = self.state();
         let inbox = &mut state.inboxes[peer];
@@ -59,12 +59,12 @@ impl Links {
         Ok(())
     }
 
-    /// The group is over.
+    /// Ends the group with an error.
     pub(in super::super) fn fail(&self, error: AllReduceError) {
         self.fail_with(error, None);
     }
 
-    /// The same, and nobody waits for a peer any more, not even to write.
+    /// The same for a lost peer: its socket is shut down, so that pending reads and writes end.
     fn fail_with(&self, error: AllReduceError, lost: Option<&Peer>) {
         let mut state = self.state();
         state.over.get_or_insert(error);

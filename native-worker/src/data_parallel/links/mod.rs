@@ -1,4 +1,4 @@
-//! The connections of a rank while it learns: who is there, what has come, and whether the group is over.
+//! The connections of a rank: peers, received frames, and whether the group has ended.
 
 mod listen;
 mod speak;
@@ -15,16 +15,16 @@ use rollmesh_core::policy::AllReduceError;
 
 use super::{SILENCE, frame::Frame};
 
-/// What all threads of a rank share.
+/// State shared by all threads of a rank.
 pub(super) struct Links {
     rank: u32,
-    /// The most bytes that may wait to be taken, of one rank.
+    /// Maximum number of queued bytes per rank.
     max_waiting: usize,
     peers: Vec<Peer>,
     state: Mutex<State>,
-    /// Something has come, or the group is over.
+    /// Notified when a frame has arrived, or the group has ended.
     changed: Condvar,
-    /// The rank leaves.
+    /// Notified when the rank leaves.
     leaving: Condvar,
 }
 
@@ -36,9 +36,9 @@ struct Peer {
 
 struct State {
     inboxes: Vec<Inbox>,
-    /// Why the group is over; the first reason stays.
+    /// Why the group has ended; the first reason is kept.
     over: Option<AllReduceError>,
-    /// Others are told only between calls: what a call that all ranks have made gives, is given to all.
+    /// Other ranks are notified of an end only between calls: a call that all ranks have made has its result on all of them.
     in_call: bool,
     told: bool,
     leaves: bool,
@@ -51,7 +51,7 @@ struct Inbox {
 }
 
 impl Links {
-    /// Takes over connections, and listens to them from now on. Gives the threads, too.
+    /// Takes over connections and starts their threads, which are returned as well.
     pub(super) fn open(
         rank: u32,
         streams: Vec<TcpStream>,
@@ -100,7 +100,7 @@ impl Links {
     /// Begins a call.
     ///
     /// # Errors
-    /// Why the group is over.
+    /// Why the group has ended.
     pub(super) fn begin(&self) -> Result<(), AllReduceError> {
         let mut state = self.state();
         match &state.over {
@@ -112,7 +112,7 @@ impl Links {
         }
     }
 
-    /// Ends a call. After an error the group is over.
+    /// Ends a call. An error ends the group.
     pub(super) fn end<R>(&self, result: Result<R, AllReduceError>) -> Result<R, AllReduceError> {
         let mut state = self.state();
         state.in_call = false;
@@ -127,10 +127,10 @@ impl Links {
         result
     }
 
-    /// The next frame of a peer, which is [`Frame::Begin`] or [`Frame::Data`].
+    /// Waits for a peer's next frame, which is [`Frame::Begin`] or [`Frame::Data`].
     ///
     /// # Errors
-    /// Why the group is over, if the frame has not come before.
+    /// Why the group has ended, if the frame has not arrived before.
     pub(super) fn next(&self, peer: usize) -> Result<Frame, AllReduceError> {
         let mut state = self.state();
         loop {
@@ -151,7 +151,7 @@ impl Links {
     }
 }
 
-/// Bytes that a frame occupies while it waits.
+/// Returns the memory of a queued frame in bytes.
 fn weight(frame: &Frame) -> usize {
     if let Frame::Data(data) = frame { data.len() + size_of::<Frame>() } else { 2 * size_of::<Frame>() }
 }

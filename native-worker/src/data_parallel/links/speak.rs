@@ -1,4 +1,4 @@
-//! What this rank says to the others.
+//! Sending frames to the other ranks.
 
 use std::{
     io::{self, Write as _},
@@ -15,19 +15,19 @@ use super::{
     Links, reason,
 };
 
-/// How long a rank that leaves tries to say so.
+/// Time limit for sending the goodbye when leaving.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 impl Links {
     /// Sends a frame to a peer.
     ///
     /// # Errors
-    /// Why the group is over, or that the peer is lost.
+    /// Why the group has ended, or that the peer is lost.
     pub(in super::super) fn send(&self, peer: usize, frame: &Frame) -> Result<(), AllReduceError> {
         self.write(peer, |to| frame.write(to))
     }
 
-    /// Sends a frame that is bytes already.
+    /// Sends an encoded frame.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -39,7 +39,7 @@ impl Links {
         let to = &self.peers[peer];
         let written = write(&mut to.writer.lock().unwrap_or_else(PoisonError::into_inner));
         written.map_err(|error| {
-            // Its last words say more, if it had any.
+            // A reason that the peer sent before is more precise than the write error.
             let (state, _) = self
                 .changed
                 .wait_timeout_while(self.state(), FAREWELL, |state| state.over.is_none())
@@ -49,7 +49,7 @@ impl Links {
         })
     }
 
-    /// Leaves, and waits for the threads.
+    /// Leaves the group, and waits for the threads.
     pub(in super::super) fn leave(&self, threads: Vec<JoinHandle<()>>) {
         self.state().leaves = true;
         self.changed.notify_all();
@@ -57,11 +57,11 @@ impl Links {
         let deadline = Instant::now() + FAREWELL;
         for peer in &self.peers {
             if let Some(mut writer) = lock_until(&peer.writer, deadline) {
-                // Whoever does not listen any more need not know.
+                // A peer that has disconnected need not be notified.
                 let _ = writer.set_write_timeout(Some(FAREWELL));
                 let _ = Frame::Leave.write(&mut *writer);
             }
-            // Ends what its threads wait for.
+            // Unblocks its threads.
             let _ = peer.stream.shutdown(Shutdown::Both);
         }
         for thread in threads {
@@ -69,7 +69,7 @@ impl Links {
         }
     }
 
-    /// Tells all others, once, that the group is over.
+    /// Notifies all peers, once, that the group has ended.
     pub(super) fn tell(&self) {
         let mut state = self.state();
         let Some(error) = state.over.clone().filter(|_| !state.told && !state.leaves) else { return };
@@ -81,12 +81,12 @@ impl Links {
         };
         let over = Frame::Over(error);
         for peer in &self.peers {
-            // One that is gone cannot be told.
+            // Errors are ignored: a peer may have disconnected.
             let _ = over.write(&mut *peer.writer.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
 
-    /// Says now and then that this rank is there, until it leaves or nobody hears it.
+    /// Sends heartbeats until this rank leaves or the connection fails.
     pub(super) fn beat(&self, peer: usize) {
         loop {
             let state = self.state();
@@ -96,14 +96,14 @@ impl Links {
             }
             let mut writer = self.peers[peer].writer.lock().unwrap_or_else(PoisonError::into_inner);
             if Frame::Alive.write(&mut *writer).is_err() {
-                // Whoever reads notices why.
+                // The reading thread finds the reason.
                 return;
             }
         }
     }
 }
 
-/// Locks, unless somebody keeps it until then.
+/// Locks the mutex, unless another thread holds it until the deadline.
 fn lock_until<T>(mutex: &Mutex<T>, deadline: Instant) -> Option<MutexGuard<'_, T>> {
     loop {
         match mutex.try_lock() {

@@ -1,4 +1,4 @@
-//! What ranks agree on.
+//! Tests of the collective calls.
 
 use proptest::prelude::*;
 use rollmesh_core::policy::{AllReduce as _, AllReduceError};
@@ -64,7 +64,7 @@ fn one_rank_needs_nobody() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
-    /// Whoever comes first: the sum is that of one loop over the ranks in their order.
+    /// The sum equals that of one loop over the ranks in their order, regardless of the order of arrival.
     #[test]
     fn sums_are_made_in_the_order_of_ranks(
         scales in proptest::collection::vec((-1e6f32..1e6, 0.0f64..1e3), 2..5),
@@ -124,7 +124,7 @@ fn messages_that_are_too_large_are_refused_before_they_are_sent() {
     assert_eq!(errors[1], AllReduceError::TooLarge { step: "bytes".into(), bytes: 11, limit: 10 });
     assert!(matches!(&errors[0], AllReduceError::GaveUp { rank: 1, .. }), "{errors:?}");
     let errors = each(ranks(2), |_, mut group| group.all_reduce("values", &mut vec![0.0; 5 << 20], 1.0).unwrap_err());
-    // Both find out, and perhaps one hears of it before.
+    // Both ranks detect it, and one may be notified before that.
     let is_said = |error: &AllReduceError| match error {
         AllReduceError::TooLarge { limit, .. } => *limit == 16 << 20,
         other => other.to_string().contains("'values' has 20971520 bytes, and a message takes 16777216"),

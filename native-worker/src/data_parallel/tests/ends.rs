@@ -1,4 +1,4 @@
-//! What happens to the others when something happens to one.
+//! Tests of how a failing or leaving rank affects the others.
 
 use std::{
     io::{Read as _, Write as _},
@@ -26,7 +26,7 @@ fn whoever_leaves_is_missed_by_those_who_go_on() {
             if rank == leaver { None } else { group.all_reduce("one more", &mut own, 1.0).err() }
         });
         for (rank, result) in (0..).zip(results) {
-            // If rank 0 is the one, the others hear of nobody else.
+            // If rank 0 leaves, the others do not learn about further ranks.
             let wanted = (rank != leaver).then_some(AllReduceError::Left { rank: leaver });
             match (&result, leaver) {
                 (Some(AllReduceError::Left { rank: 1 | 2 }), 0) => {}
@@ -44,7 +44,7 @@ fn a_rank_that_gives_up_says_why() {
             group.give_up("something else");
         }
         let first = group.all_reduce("step", &mut [1.0], 1.0).unwrap_err();
-        // And ever after.
+        // All later calls return the same error.
         assert_eq!(group.all_gather("other", &[], 0), Err(first.clone()));
         first
     });
@@ -78,7 +78,7 @@ fn nonsense_of_a_rank_is_an_error_that_names_it() {
         let (mut stream, first) = by_hand();
         let mut first = first.join().unwrap();
         let mut to = stream.try_clone().unwrap();
-        // It does not want to hear it all.
+        // The peer does not read all of it.
         let talking = thread::spawn(move || to.write_all(&bytes).is_ok());
         if !in_a_call.iter().any(|(_, other)| *other == wanted) {
             while Frame::read(&mut stream).is_ok() {}
@@ -92,7 +92,7 @@ fn nonsense_of_a_rank_is_an_error_that_names_it() {
     }
 }
 
-/// Heartbeats and nothing else for longer than a silence: a rank that computes. Then not even these.
+/// A rank that computes sends only heartbeats for longer than the silence limit. Then it sends nothing at all.
 #[test]
 fn a_rank_may_compute_for_long_but_must_not_be_silent() {
     let (mut stream, first) = by_hand();
@@ -114,7 +114,7 @@ fn a_rank_may_compute_for_long_but_must_not_be_silent() {
     let wanted = "rank 1 is lost: nothing has come from it for 3 s, so it hangs or cannot be reached; start all ranks \
                   again, from what rank 0 has saved";
     assert_eq!(error.to_string(), wanted);
-    // And nobody waits for it when this rank goes.
+    // Leaving does not wait for the lost rank.
     let leaving = Instant::now();
     drop(waiting.join().unwrap());
     assert!(leaving.elapsed() < SILENCE);
@@ -132,7 +132,7 @@ fn a_closed_connection_is_noticed_at_once() {
     );
 }
 
-/// A rank that waits hears of another one's end from rank 0, even if that computes.
+/// Rank 0 notifies a waiting rank of another one's end, even while rank 0 computes.
 #[test]
 fn an_end_is_told_to_those_who_wait() {
     let mut all = ranks(3);
@@ -143,7 +143,7 @@ fn an_end_is_told_to_those_who_wait() {
     drop(first);
 }
 
-/// Nobody reads, and more is written than the system keeps.
+/// The peer does not read, and more is written than the system buffers.
 #[test]
 fn whoever_does_not_listen_does_not_keep_a_rank_from_leaving() {
     let (mut stream, first) = by_hand();

@@ -1,4 +1,4 @@
-//! How ranks come together, among others who knock.
+//! Tests of joining, also among foreign connections.
 
 use std::{io::Write as _, net::TcpListener, sync::mpsc, thread};
 
@@ -15,7 +15,7 @@ use super::{
     TOKEN, each, free_address, join_all, knock, request,
 };
 
-/// Only rank 0 makes a mistake first, as the others come to it.
+/// Rank 0 detects the difference first, since the others connect to it.
 #[test]
 fn what_ranks_disagree_on_is_told_to_both() {
     let address = free_address();
@@ -53,7 +53,7 @@ fn missing_ranks_are_named() {
     let errors: Vec<_> = results.into_iter().map(|result| result.map(drop).unwrap_err()).collect();
     let missing = "1, 3".to_owned();
     assert_eq!(errors[0], DataParallelError::Missing { missing, address: address.clone(), seconds: 1, hint: "" });
-    // It was turned away, or came too late.
+    // It was refused, or came too late.
     let is_told =
         matches!(&errors[1], DataParallelError::Lost { rank: 0, reason } if reason.contains("rank 1, 3 has not"));
     assert!(is_told || matches!(errors[1], DataParallelError::Unreachable { .. }), "{}", errors[1]);
@@ -83,7 +83,7 @@ fn a_rank_is_there_once() {
         let joined = joined.clone();
         thread::spawn(move || joined.send((request.config.rank, TcpAllReduce::join(&request).map(drop))));
     }
-    // The second one is turned away while the others still wait.
+    // The second one is refused while the others still wait.
     assert_eq!(results.recv().unwrap(), (1, Err(DataParallelError::Duplicate(1))));
     let mut late = TcpAllReduce::join(&request(&address, 2, 3)).unwrap();
     let rest: Vec<_> = [results.recv().unwrap(), results.recv().unwrap()].into();
@@ -126,7 +126,7 @@ fn hostile_visitors_do_not_keep_ranks_from_coming_together() {
     for bytes in [&b""[..], b"GET / HTTP/1.1\r\n\r\n", &[0xff; 4096], &head[..50], &endless] {
         let mut stream = knock(&address);
         stream.write_all(bytes).unwrap();
-        // They stay.
+        // They stay connected.
         visitors.push(stream);
     }
     let second = TcpAllReduce::join(&request(&address, 1, 2)).unwrap();

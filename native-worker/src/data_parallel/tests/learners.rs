@@ -1,4 +1,4 @@
-//! Learners with parts of a batch.
+//! Tests of learners with parts of a batch.
 
 use candle_core::Device;
 use rollmesh_core::{
@@ -29,7 +29,7 @@ fn algorithms() -> [AlgorithmConfig; 3] {
     .map(Result::unwrap)
 }
 
-/// Learns from parts of batches on as many ranks, and gives what each rank has in the end and what it said.
+/// Learns from parts of batches on as many ranks; returns each rank's final weights and statistics.
 fn together(algorithm: &AlgorithmConfig, batches: Vec<Vec<SampleBatch>>) -> Vec<(Weights, Vec<UpdateStats>)> {
     let algorithm = algorithm.clone();
     each(ranks(batches.len() as u32), move |rank, mut group| {
@@ -40,7 +40,7 @@ fn together(algorithm: &AlgorithmConfig, batches: Vec<Vec<SampleBatch>>) -> Vec<
     })
 }
 
-/// Unequal parts, none at all, and three ranks.
+/// Unequal parts, empty ones, and three ranks.
 #[test]
 fn parts_of_a_batch_are_learned_from_as_the_whole() {
     for algorithm in algorithms() {
@@ -78,7 +78,7 @@ fn close(found: &LearnInfo, wanted: &LearnInfo) {
     }
 }
 
-/// Sequences stay whole, and rows without a step do not count.
+/// Sequences are not split, and padding rows do not count.
 #[test]
 fn sequences_of_all_ranks_are_learned_from_as_those_of_one() {
     let whole = batch(&Space::Discrete { n: 3 });
@@ -117,7 +117,7 @@ fn gradients_are_those_of_all_rows_and_change_nothing() {
             let before = learner.weights().clone();
             let (gradients, _) = learner.compute_gradients_with(&parts[rank as usize], &mut group).unwrap();
             assert_eq!(learner.weights(), &before);
-            // Each takes the step by itself.
+            // Each applies the step by itself.
             learner.apply_gradients(&gradients).unwrap();
             (gradients.0, learner.weights().clone())
         });
@@ -126,7 +126,7 @@ fn gradients_are_those_of_all_rows_and_change_nothing() {
     }
 }
 
-/// One rank's numbers are not finite: no rank steps.
+/// The gradients of one rank are not finite: no rank steps.
 #[test]
 fn all_ranks_skip_the_same_steps() {
     for algorithm in algorithms() {
@@ -148,7 +148,7 @@ fn all_ranks_skip_the_same_steps() {
     }
 }
 
-/// Stands for a learner that has had enough.
+/// A rank that leaves.
 const MAX: u32 = u32::MAX;
 
 #[test]
@@ -171,7 +171,7 @@ fn other_weights_or_moments_are_noticed() {
         let mut learner = learner_of(&algorithms()[0]);
         learner.update_with(&bandit(9, 1), &mut group).unwrap();
         if rank == 1 {
-            // The same weights, and none of the moments.
+            // The same weights, but no optimiser moments.
             learner.set_state(&[]).unwrap();
         }
         learner.update_with(&bandit(9, 1), &mut group).map(drop).unwrap_err().to_string()
@@ -180,7 +180,7 @@ fn other_weights_or_moments_are_noticed() {
     assert_eq!(errors, [wanted.clone(), wanted]);
 }
 
-/// Another rank with the same rows, which is gone after some steps.
+/// A second rank with the same rows, which leaves after some steps.
 struct Leaving(u32);
 
 impl AllReduce for Leaving {
@@ -204,7 +204,7 @@ impl AllReduce for Leaving {
     fn give_up(&mut self, _reason: &str) {}
 }
 
-/// So that what was learned before is worth keeping.
+/// So that earlier progress is kept.
 #[test]
 fn an_update_that_others_do_not_finish_changes_nothing() {
     for algorithm in algorithms() {
@@ -215,7 +215,7 @@ fn an_update_that_others_do_not_finish_changes_nothing() {
         let error = learner.update_with(&bandit(40, 2), &mut Leaving(steps)).unwrap_err();
         assert!(matches!(error, LearnError::AllReduce(AllReduceError::Left { rank: 1 })), "{error}");
         assert_eq!((learner.weights(), learner.state().unwrap()), (&before.0, before.1.clone()));
-        // And with what was there before it goes on.
+        // Learning continues from the state before.
         let mut other = learner_of(&algorithm);
         other.set_weights(&before.0).unwrap();
         other.set_state(&before.1).unwrap();
@@ -230,7 +230,7 @@ fn an_update_that_others_do_not_finish_changes_nothing() {
 fn no_rows_on_any_rank_are_an_error_on_all() {
     let errors = each(ranks(2), |_, mut group| {
         let error = learner_of(&algorithms()[0]).update_with(&SampleBatch::new(), &mut group).unwrap_err();
-        // Which is no end of the group.
+        // The error does not end the group.
         (error.to_string(), group.all_gather("still there", &[], 0).is_ok())
     });
     assert_eq!(errors, [("the train batch is empty".to_owned(), true), ("the train batch is empty".to_owned(), true)]);

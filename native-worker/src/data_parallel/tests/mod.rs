@@ -1,4 +1,4 @@
-//! Ranks on threads: what they agree on, and what happens to the others when something happens to one.
+//! Tests with ranks on threads: their calls, and how failures affect the other ranks.
 
 mod calls;
 mod ends;
@@ -40,19 +40,19 @@ fn join_all(requests: Vec<JoinRequest>) -> Vec<Result<TcpAllReduce, DataParallel
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
-/// So many ranks, in their order.
+/// Returns this many ranks, in order.
 fn ranks(world_size: u32) -> Vec<TcpAllReduce> {
     loop {
         let address = free_address();
         let joined = join_all((0..world_size).map(|rank| request(&address, rank, world_size)).collect());
-        // Somebody else may have taken the port meanwhile.
+        // Another process may have taken the port meanwhile.
         if !matches!(joined[0], Err(DataParallelError::Listen { .. })) {
             return joined.into_iter().map(Result::unwrap).collect();
         }
     }
 }
 
-/// Lets every rank do something on a thread of its own, and gives what comes of it in the order of ranks.
+/// Runs a function for each rank on a thread of its own, and returns the results in the order of ranks.
 fn each<R: Send + 'static>(
     ranks: Vec<TcpAllReduce>,
     f: impl Fn(u32, TcpAllReduce) -> R + Clone + Send + 'static,
@@ -74,7 +74,7 @@ fn values(rank: u32, n: usize) -> Vec<f32> {
     (0..n).map(|i| ((i as f32 * 0.37 + rank as f32) * 1.7).sin()).collect()
 }
 
-/// Until somebody opens.
+/// Connects as soon as the port is open.
 fn knock(address: &str) -> TcpStream {
     loop {
         if let Ok(stream) = TcpStream::connect(address) {
@@ -84,7 +84,7 @@ fn knock(address: &str) -> TcpStream {
     }
 }
 
-/// A rank 1 made by hand, and the rank 0 that it has joined.
+/// Returns the raw connection of a rank 1, and the rank 0 that it has joined.
 fn by_hand() -> (TcpStream, thread::JoinHandle<TcpAllReduce>) {
     let address = free_address();
     let first = thread::spawn({
@@ -97,7 +97,7 @@ fn by_hand() -> (TcpStream, thread::JoinHandle<TcpAllReduce>) {
     (stream, first)
 }
 
-/// The largest distance between two weights of the same name.
+/// Returns the largest difference between two weights of the same name.
 fn distance(one: &Weights, other: &Weights) -> f32 {
     let pairs = one.tensors().iter().zip(other.tensors());
     let values = pairs.flat_map(|(a, b)| a.values.iter().zip(&b.values));

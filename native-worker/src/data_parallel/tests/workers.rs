@@ -1,4 +1,4 @@
-//! Workers with environments of their own.
+//! Tests of workers with environments of their own.
 
 use std::{
     sync::mpsc,
@@ -33,7 +33,7 @@ fn config(kind: &str, memory: bool) -> RolloutConfig {
     RolloutConfig::new("CartPole-v1").num_envs(3).rollout_fragment_length(40).seed(9).policy(PolicyId::DEFAULT, policy)
 }
 
-/// What every rank does with its worker, on a thread, after having joined.
+/// Runs a function for every rank's worker on a thread, after the ranks have joined.
 fn workers<R: Send + 'static>(
     world_size: u32,
     make: impl Fn(u32) -> RolloutWorker + Clone + Send + 'static,
@@ -68,7 +68,7 @@ fn workers<R: Send + 'static>(
         if let Some(results) = results {
             return results;
         }
-        // Somebody else may have taken the port meanwhile.
+        // Another process may have taken the port meanwhile.
         drop(failed);
         let errors: Vec<RolloutError> = failures.iter().collect();
         let is_taken =
@@ -81,7 +81,7 @@ fn weights_of(worker: &mut RolloutWorker) -> Weights {
     worker.weights(None).unwrap()[&PolicyId::DEFAULT].clone()
 }
 
-/// Two workers with half of the environments each are one with all of them.
+/// Two workers with half of the environments each equal one with all of them.
 #[test]
 fn two_workers_with_halves_of_a_batch_equal_one_with_the_whole() {
     for kind in ["pg", "a2c", "ppo"] {
@@ -117,7 +117,7 @@ fn two_workers_with_halves_of_a_batch_equal_one_with_the_whole() {
     }
 }
 
-/// Weights, moments and the clock: whatever the others had before.
+/// Weights, moments and the clock come from rank 0, whatever the others had before.
 #[test]
 fn all_go_on_from_rank_0() {
     let all = workers(
@@ -143,12 +143,12 @@ fn all_go_on_from_rank_0() {
     );
     assert_eq!(all[0], all[1]);
     assert_eq!(all[0].0.version().0, 1, "rank 0 had learned once");
-    // A step along gradients, and two passes of three small batches.
+    // A step along gradients, and two passes of three minibatches.
     assert_eq!(all[0].2.version().0, 1 + 1 + 2 * 3);
     assert_ne!(bits(&all[0].0), bits(&all[0].2));
 }
 
-/// As without other ranks: whatever is learned meanwhile, also by joining them.
+/// As without other ranks, learning or joining during a sample does not change its weights.
 #[test]
 fn a_sample_that_has_begun_goes_on_with_its_weights() {
     let make = |rank| builder(config("a2c", false).seed(u64::from(rank))).build().unwrap();
@@ -184,7 +184,7 @@ fn sgd(minibatch_size: usize) -> SgdOptions {
     SgdOptions { num_sgd_iter: 2, minibatch_size, standardize_fields: vec!["advantages".into()] }
 }
 
-/// One has more small batches than the other, and fields are standardised over both.
+/// One rank has more minibatches than the other, and columns are standardised over both.
 #[test]
 fn samples_of_different_sizes_are_learned_from_together() {
     let run = |minibatch_size| {
@@ -204,12 +204,12 @@ fn samples_of_different_sizes_are_learned_from_together() {
     };
     let small = run(15);
     assert_eq!(small[0], small[1]);
-    // As many steps as the larger sample has small batches, in two passes.
+    // As many steps as the larger sample has minibatches, in two passes.
     assert_eq!(small[0].1.version().0, 12);
     assert_eq!(run(0)[1].1.version().0, 2);
 }
 
-/// Rows of a policy may be on some ranks alone.
+/// A policy may have rows on some ranks only.
 #[test]
 fn policies_learn_if_any_rank_has_rows() {
     let b = PolicyId::new("b");
@@ -225,7 +225,7 @@ fn policies_learn_if_any_rank_has_rows() {
             let id = [PolicyId::DEFAULT, PolicyId::new("b")][rank as usize].clone();
             let own: AnyBatch = MultiAgentBatch::new([(id.clone(), rows)].into(), 120).into();
             let first: Vec<PolicyId> = worker.learn_on_batch(&own).unwrap().into_keys().collect();
-            // Nobody has rows of one, and then of any.
+            // No rank has rows of one policy, and then of any.
             let none: AnyBatch = MultiAgentBatch::new([].into(), 0).into();
             let batch = if rank == 1 { &own } else { &none };
             let second: Vec<PolicyId> = worker.learn_on_batch(batch).unwrap().into_keys().collect();
@@ -249,7 +249,7 @@ fn a_mistake_on_one_rank_is_an_error_on_all() {
             }
             let error = worker.learn_on_batch(&batch.into()).unwrap_err();
             let whole = worker.sample().unwrap();
-            // It never learns by itself unnoticed.
+            // It never silently learns alone.
             assert!(matches!(worker.learn_on_batch(&whole), Err(RolloutError::AllReduce(_))));
             error
         },
@@ -276,7 +276,7 @@ fn a_worker_that_stops_is_missed() {
     assert_eq!(errors, [RolloutError::AllReduce(AllReduceError::Left { rank: 1 }), RolloutError::Stopped]);
 }
 
-/// Before anybody listens or connects.
+/// Before any rank listens or connects.
 #[test]
 fn policies_that_cannot_are_named() {
     let mut config = config("ppo", false);

@@ -1,4 +1,4 @@
-//! Whatever panics in an environment is a failure of that environment alone.
+//! A panic in an environment is a failure of that environment only.
 
 use std::sync::{
     Arc,
@@ -18,7 +18,7 @@ use rollmesh_core::{
 
 use super::*;
 
-/// Counts its steps, and panics wherever it is told to.
+/// Counts its calls, and panics where it is configured to.
 #[derive(Clone)]
 struct Bomb {
     steps: u8,
@@ -120,7 +120,7 @@ fn a_snapshot_that_panics_is_empty() {
     let mut env = env.unwrap();
     env.snapshot_at(0, &mut snapshot);
     assert_eq!(snapshot, [7]);
-    // It has panicked, so nothing else is asked of it.
+    // It has panicked, so it is not called again.
     let mut rng = Streams::new(1, Purpose::Reset).at(SlotId(0), 0, 0, 0);
     assert!(env.reset_at(0, &mut rng, RowsMut::I64(&mut [0])).is_err());
 }
@@ -136,13 +136,13 @@ fn guarded_environments_behave_as_before() {
     check_env(&registry.spec("CartPole-v1").unwrap(), 2).unwrap();
     assert_eq!(registry.iter_multi_agent().len(), EnvRegistry::builtin().iter_multi_agent().len());
     check_multi_agent_env(&registry.multi_agent("MultiAgentTrafficGrid-v0").unwrap(), 1).unwrap();
-    // Whoever looks for its type finds it.
+    // Downcasting finds its type.
     let context = EnvContext::new(HomeIndex { worker_index: 1, vector_index: 0 });
     let mut env = registry.spec("CartPole-v1").unwrap().make(&[context], Kernels::PORTABLE).unwrap();
     assert!(env.as_any().is::<rollmesh_core::env::CartPole>());
 }
 
-/// The second environment panics in its first step, even while it is dropped. The others do not notice.
+/// The second environment panics in its first step, and again while it is dropped. The others are not affected.
 #[test]
 fn a_run_goes_on_after_a_panic() {
     let mut registry = EnvRegistry::default();

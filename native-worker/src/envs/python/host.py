@@ -1,4 +1,4 @@
-"""The host of Python environments: makes and steps them as the rollmesh program asks that started it.
+"""The host of Python environments: makes and steps them for the rollmesh program that started it.
 
 Messages are those of rollmesh's environment processes: number (8 bytes), length of the body (4), kind (1), three zeros, body.
 An order (MAKE) makes environments of one kind, its lanes, or a game of PettingZoo. RESET and STEP name an order and lanes; rows
@@ -21,7 +21,7 @@ import traceback
 HEAD = struct.Struct("<QIB3x")
 MAKE, RESET, STEP, RENDER, STOP, CLOSE = range(1, 7)
 MADE, TURN, PICTURE, FAILED = range(1, 5)
-# Element types that rows do not have, and those that hold all their numbers.
+# Element types that rows do not support, with wider ones that hold all their values.
 WIDER = {"float16": "float32", "int8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64"}
 SAME = {"float32", "float64", "int32", "int64", "uint8", "bool"}
 # Their numbers in rows of several agents.
@@ -30,11 +30,11 @@ TERMINATED, TRUNCATED = 1, 2
 
 
 class Refused(Exception):
-    """A space of a kind that cannot be handed over."""
+    """A space of an unsupported kind."""
 
 
 class Unavailable(Exception):
-    """This machine lacks the environment, or what it needs."""
+    """This machine lacks the environment, or one of its dependencies."""
 
 
 def box_dtype(dtype):
@@ -57,7 +57,7 @@ class Box:
             values = np.ravel(values)
             if values.size and (values == values[0]).all():
                 values = values[:1]
-            # No bound is none. Integers that a float cannot tell apart from the next are as good as none.
+            # None means no bound. A float cannot distinguish larger integers, so they count as no bound.
             numbers = (value.item() for value in values)
             return [float(number) if abs(number) < exact or number in (0, 1) else None for number in numbers]
 
@@ -141,7 +141,7 @@ class MultiBinary(MultiDiscrete):
 
 
 def parts_of(space):
-    """The parts of a Dict or Tuple, nested ones too, in order."""
+    """Returns the parts of a Dict or Tuple, including nested ones, in order."""
     if isinstance(space, spaces.Dict):
         return [part for inner in space.spaces.values() for part in parts_of(inner)]
     if isinstance(space, spaces.Tuple):
@@ -150,7 +150,7 @@ def parts_of(space):
 
 
 class FlatObservation:
-    """A Dict or Tuple as one flat box of floats, as gymnasium.spaces.flatten makes it."""
+    """A Dict or Tuple as one flat box of floats, like gymnasium.spaces.flatten."""
 
     dtype = "<f4"
 
@@ -240,7 +240,7 @@ def kind_of(space, compound=None):
 
 
 def translated(what, space, compound):
-    """The kind of a space, and the space as rollmesh writes it with the type of its rows' elements."""
+    """Returns the kind of a space, its rollmesh form, and the element type of its rows."""
     try:
         kind = kind_of(space, compound)
         form, kind = kind.form(space), kind(space)
@@ -250,7 +250,7 @@ def translated(what, space, compound):
 
 
 def factory_of(name, config):
-    """What makes an environment of this name, called once for each lane."""
+    """Returns the function that makes an environment of this name, which is called once per lane."""
     kind, _, rest = name.partition(":")
     here = f"on this machine ({sys.executable}, Python {sys.version.split()[0]})"
     try:
@@ -266,7 +266,7 @@ def factory_of(name, config):
             make = getattr(module, "parallel_env", None) or module.env
             return lambda: make(**config), ImportError, here
         made = getattr(importlib.import_module(module), factory)
-        # What a module has imported is not its own: permission for a module must not be one for subprocess.
+        # Only what the module itself defines: permission for a module must not permit what it imports, such as subprocess.
         home = getattr(made, "__module__", None) or ""
         # A game that acts at once is made of one that acts in turn by a function of PettingZoo's.
         homes = {module.partition(".")[0]} | ({"pettingzoo"} if kind == "pettingzoo" else set())
@@ -476,7 +476,7 @@ class Game:
 
 
 def described(error):
-    """An exception in one line: what it says, and where it comes from, innermost first."""
+    """Formats an exception in one line: its message and its traceback, innermost call first."""
     text = f"{type(error).__name__}: {str(error)[:240]}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
     places = [f"{os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}" for frame in reversed(frames[-3:])]
@@ -493,9 +493,9 @@ class Host:
         self.orders = {}
 
     def watch(self):
-        """Ends this process, and what it has started, when the program that started it has ended."""
+        """Ends this process and its child processes when the program that started it has ended."""
         ends = select.poll()
-        # No events but the other end's end, which are always told.
+        # No events are requested: a hang-up is always reported.
         ends.register(self.requests.fileno(), 0)
         ends.poll()
         if os.getpgrp() == os.getpid():
@@ -578,6 +578,6 @@ class Host:
 
 faulthandler.enable(all_threads=False)
 Host().serve()
-# Without what libraries do at the end, which may hang.
+# Skips the exit handlers of libraries, which may hang.
 sys.stderr.flush()
 os._exit(0)

@@ -1,4 +1,4 @@
-//! An interpreter that hosts environments: starting it, and asking it for something.
+//! The Python host: an interpreter that runs environments; starting it and sending requests.
 
 use std::{
     cell::RefCell,
@@ -26,20 +26,20 @@ use crate::{
 
 const SCRIPT: &str = include_str!("host.py");
 
-/// How long environments may take to be closed.
+/// Time for environments to close.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// A host, while it runs, and how the next one is started.
+/// The host of a thread's environments: its process, while it runs, and how to start the next one.
 pub(super) struct Host {
     settings: PythonSettings,
     limits: ProcessLimits,
     process: Option<Process>,
-    /// Counts processes: what an earlier one made is gone.
+    /// Counts processes: environments of earlier processes are lost.
     epoch: u64,
     orders: u32,
 }
 
-/// What a host says of a failure.
+/// A host's description of a failure.
 #[derive(Deserialize)]
 struct Said {
     lane: Option<usize>,
@@ -48,12 +48,12 @@ struct Said {
 }
 
 thread_local! {
-    /// The host of this thread's environments. Its process ends with the thread and the last of them.
+    /// The host of this thread's environments. Its process ends with the thread and the last of its environments.
     static HOST: RefCell<Option<Arc<Mutex<Host>>>> = const { RefCell::new(None) };
 }
 
 impl Host {
-    /// The host of this thread, another one if it is to have other settings.
+    /// Returns the host of this thread, a new one if the settings or limits differ.
     pub(super) fn of_thread(settings: &PythonSettings, limits: ProcessLimits) -> Arc<Mutex<Self>> {
         HOST.with_borrow_mut(|host| {
             let is_same = |host: &Self| host.limits == limits && host.settings.program() == settings.program();
@@ -63,12 +63,12 @@ impl Host {
         })
     }
 
-    /// Which process runs, if one does: what was made by another one is gone.
+    /// Returns the number of the running process, if there is one: environments of earlier processes are lost.
     pub(super) fn epoch(&self) -> Option<u64> {
         self.process.as_ref().map(|_| self.epoch)
     }
 
-    /// A number for environments that are made together.
+    /// Returns a number for environments that are made together.
     pub(super) fn next_order(&mut self) -> u32 {
         self.orders = self.orders.wrapping_add(1);
         self.orders
@@ -79,12 +79,12 @@ impl Host {
     }
 
     fn start(&mut self) -> io::Result<Process> {
-        // A new process even if this one cannot be started: nothing of the last one is left.
+        // Counted even if the start fails, since the last process is lost in any case.
         self.epoch += 1;
         let mut command = Command::new(self.settings.program());
-        // Only what is installed, or named in PYTHONPATH, is imported: not what lies in the current folder.
+        // Imports only installed modules and those in PYTHONPATH, not files in the current directory.
         command.args(["-P", "-u", "-c", SCRIPT]).env_remove(TOKEN_VARIABLE);
-        // For the same bits: the order of sets, and of sums that several threads share.
+        // For determinism: the iteration order of sets, and sums split among several threads.
         for (name, value) in [("PYTHONHASHSEED", "0"), ("OMP_NUM_THREADS", "1")] {
             if std::env::var_os(name).is_none() {
                 command.env(name, value);
@@ -93,10 +93,10 @@ impl Host {
         Process::start(&mut command)
     }
 
-    /// Asks for something, and waits for the answer, which `take` reads. After a failure of the process there is none.
+    /// Sends a request and waits for the answer, which `take` decodes. If the process fails, it is ended.
     ///
     /// # Errors
-    /// [`EnvError::Unavailable`], the environment's own, [`EnvError::Failed`] with what became of the process.
+    /// [`EnvError::Unavailable`], the environment's own error, [`EnvError::Failed`] with the process's exit.
     pub(super) fn ask<T>(
         &mut self,
         name: &str,
@@ -166,7 +166,7 @@ fn wait(process: &mut Process, limit: Duration) -> Result<(), ProcessEnd> {
     let mut heard = Instant::now();
     while process.receive()?.is_none() {
         let (ends, mut fds): (Vec<End>, Vec<PollFd<'_>>) = process.ends().unzip();
-        // Rounded up: to wake too early is to wake twice.
+        // Rounded up, so that it does not wake just before the deadline.
         let timeout = process.patience(limit).map(|patience| patience + Duration::from_micros(1));
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         match poll(&mut fds, timeout.as_ref()) {

@@ -1,15 +1,15 @@
-//! Environments of Python: any of Gymnasium's by the name `gym:ID` or `gym:MODULE:ID`, of PettingZoo's by `pettingzoo:ID`, and
-//! what a function of a module returns by `py:MODULE:FACTORY`, or with several agents by `pettingzoo:MODULE:FACTORY`. The run's
-//! `env_config` becomes keyword arguments of `gymnasium.make` or the function.
+//! Python environments: any Gymnasium environment by the name `gym:ID` or `gym:MODULE:ID`, any PettingZoo environment by
+//! `pettingzoo:ID`, and the return value of a module's function by `py:MODULE:FACTORY`, or with several agents by
+//! `pettingzoo:MODULE:FACTORY`. The run's `env_config` becomes keyword arguments of `gymnasium.make` or of the function.
 //!
-//! A host, an interpreter in a [process](super::remote) of its own, makes and steps them. All environments of a thread share a
-//! host, and all lanes of a vector are stepped by one exchange. If the host has to be ended, or ends, the environment that it
-//! was asked for has failed; the others are made by the next host, and their open episodes replayed.
+//! A host, an interpreter in a [process](super::remote) of its own, makes and steps them. All environments of a thread share
+//! a host, and all lanes of a vector are stepped by one exchange of messages. If the host crashes or has to be killed, the
+//! environment that it was stepping has failed; the others are recreated by the next host, and their open episodes replayed.
 //!
-//! Nothing runs here that this machine's command line does not name, see [`PythonSettings`]; a run, a message, a file or a
-//! checkpoint cannot.
+//! Only environments that this machine's command line allows can run, see [`PythonSettings`]; a run, a message, a file or a
+//! checkpoint cannot allow any.
 //!
-//! What a host is asked for, after the head of the [messages](super::remote::wire); numbers have 4 bytes:
+//! Requests to a host, after the head of the [messages](super::remote::wire); numbers have 4 bytes:
 //!
 //! | request | body | answer |
 //! |---|---|---|
@@ -43,7 +43,7 @@ use {
     vector::PythonEnvs,
 };
 
-/// Describes the Python environments of any registry.
+/// Returns a resolver for the Python environments of any registry.
 #[cfg(unix)]
 pub(crate) fn resolver() -> EnvResolver {
     Arc::new(|name| {

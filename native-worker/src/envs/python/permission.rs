@@ -1,4 +1,4 @@
-//! Permission to run Python environments on this machine, and their interpreter: settings of its own command line.
+//! Permission to run Python environments on this machine, and their interpreter: host settings from the command line.
 
 use std::{
     env,
@@ -12,12 +12,12 @@ use std::{
 use glob::Pattern;
 use rollmesh_core::env::EnvError;
 
-/// The variable with the permitted environments, for child processes.
+/// The environment variable that passes the allowed environments to child processes.
 pub(crate) const ALLOW_VARIABLE: &str = "ROLLMESH_ALLOW_PYTHON";
-/// The variable with the interpreter, for child processes.
+/// The environment variable that passes the interpreter to child processes.
 pub(crate) const INTERPRETER_VARIABLE: &str = "ROLLMESH_PYTHON";
 
-/// Names of Python environments, with `*` for any characters but a colon.
+/// Patterns for names of Python environments, with `*` for any characters but a colon.
 ///
 /// ```
 /// use rollmesh::envs::PythonPermission;
@@ -32,30 +32,30 @@ pub(crate) const INTERPRETER_VARIABLE: &str = "ROLLMESH_PYTHON";
 pub struct PythonPermission(Vec<String>);
 
 impl PythonPermission {
-    /// This environment alone, and nothing if no Python environment can have this name.
+    /// Allows this environment only, or nothing if the name cannot be a Python environment's.
     #[must_use]
     pub fn exactly(name: &str) -> Self {
-        // A comma would make two patterns of it in a child process.
+        // A comma would separate two patterns in a child process.
         let is_name = is_python(name) && !name.contains(',') && name.split(':').count() <= 3;
         let pattern = || name.split(':').map(Pattern::escape).collect::<Vec<_>>().join(":");
         Self(is_name.then(pattern).into_iter().collect())
     }
 
-    /// These environments and those of another permission.
+    /// Allows the environments of another permission as well.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
     }
 
-    /// Whether an environment may run.
+    /// True if an environment may run.
     #[must_use]
     pub fn allows(&self, name: &str) -> bool {
         self.0.iter().any(|pattern| matches(pattern, name))
     }
 }
 
-/// Parts between colons match one by one; `py:MODULE` is every factory of the module.
+/// Matches the parts between colons one by one; `py:MODULE` allows every factory of the module.
 fn matches(pattern: &str, name: &str) -> bool {
     let (patterns, names): (Vec<&str>, Vec<&str>) = (pattern.split(':').collect(), name.split(':').collect());
     let is_module = patterns.len() == 2 && names.len() == 3 && patterns[0] == "py";
@@ -100,8 +100,8 @@ impl fmt::Display for PythonPermission {
     }
 }
 
-/// This machine's settings for Python environments. [`main_with`](crate::main_with) takes it from the command line; a program
-/// that samples by itself installs it, and knows the environments by the registry of [`native`](crate::native):
+/// This machine's settings for Python environments. [`main_with`](crate::main_with) reads them from the command line; a
+/// program that samples by itself installs them, and gets the environments with the registry of [`native`](crate::native):
 ///
 /// ```no_run
 /// use rollmesh::{NativeWorker as _, Registry, envs::PythonSettings};
@@ -115,19 +115,19 @@ impl fmt::Display for PythonPermission {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PythonSettings {
-    /// Which ones may run.
+    /// The environments that may run.
     pub allowed: PythonPermission,
     /// The interpreter; `None` for that of the active virtual environment, else `python3`.
     pub interpreter: Option<PathBuf>,
 }
 
-/// Of this process, once they are set. A host setting, as environment variables are: a run, a message or a file cannot
-/// change it.
+/// The settings of this process, once installed. They are host settings, like environment variables: a run, a message or a
+/// file cannot change them.
 static SETTINGS: RwLock<Option<PythonSettings>> = RwLock::new(None);
 
 impl PythonSettings {
-    /// Returns the settings of this process: the [installed](Self::install) ones, else those that its parent process set in
-    /// `ROLLMESH_ALLOW_PYTHON` and `ROLLMESH_PYTHON`.
+    /// Returns the settings of this process: the [installed](Self::install) ones, else those that its parent process passed
+    /// in `ROLLMESH_ALLOW_PYTHON` and `ROLLMESH_PYTHON`.
     #[must_use]
     pub fn of_process() -> Self {
         let installed = SETTINGS.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -137,10 +137,10 @@ impl PythonSettings {
         })
     }
 
-    /// Checks that an environment may run here; one that is not Python's may.
+    /// Checks that an environment may run here; one that is not a Python environment always may.
     ///
     /// # Errors
-    /// [`EnvError::Unavailable`], with what to do.
+    /// [`EnvError::Unavailable`], with the fix.
     pub fn check(&self, name: &str) -> Result<(), EnvError> {
         if !is_python(name) || self.allowed.allows(name) {
             return Ok(());
@@ -151,22 +151,22 @@ impl PythonSettings {
         )))
     }
 
-    /// Makes these the settings of this process, and of those that it starts for workers, environments and evaluations.
+    /// Installs the settings for this process, and for those that it starts for workers, environments and evaluations.
     pub fn install(self) {
         *SETTINGS.write().unwrap_or_else(PoisonError::into_inner) = Some(self);
     }
 
-    /// The interpreter that is started.
+    /// Returns the interpreter to start.
     pub(super) fn program(&self) -> PathBuf {
         let active = || env::var_os("VIRTUAL_ENV").map(|folder| Path::new(&folder).join("bin/python3"));
         self.interpreter.clone().or_else(active).unwrap_or_else(|| "python3".into())
     }
 }
 
-/// Variables that decide which code an interpreter runs.
+/// Environment variables that determine which code an interpreter runs.
 const CODE_VARIABLES: [&str; 5] = ["PATH", "PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "LD_LIBRARY_PATH"];
 
-/// Returns the variables that child processes of the program get, in place of those in a run's settings.
+/// Returns the variables for child processes of the program, which override those in a run's settings.
 pub(crate) fn child_environs() -> Vec<(&'static str, OsString)> {
     let settings = PythonSettings::of_process();
     let program = settings.program().into_os_string();
@@ -175,8 +175,8 @@ pub(crate) fn child_environs() -> Vec<(&'static str, OsString)> {
     environs
 }
 
-/// Where Python environments may run, their code is found as this process finds it: the environment variables of a run, which
-/// may be one of a stranger's directory, do not decide on it.
+/// Returns this process's values of the variables that determine Python code, if Python environments may run: a run's
+/// environment variables must not override them, since they could point to an attacker's directory.
 fn pinned(allowed: &PythonPermission) -> Vec<(&'static str, OsString)> {
     let variables = CODE_VARIABLES.iter().filter(|_| *allowed != PythonPermission::default());
     variables.map(|name| (*name, env::var_os(name).unwrap_or_default())).collect()

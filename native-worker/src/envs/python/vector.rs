@@ -1,4 +1,4 @@
-//! Environments of a host, as lanes of one vector.
+//! The environments of a host, as lanes of one vector.
 
 use std::any::Any;
 
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::{PythonSettings, order::HostOrder};
 use crate::envs::remote::wire::{Request, SpacesOf};
 
-/// Environments of one name and one kind of settings, a lane each.
+/// Environments with the same name and settings, one lane each.
 ///
 /// Their open episodes move by recorded actions, unless their Gymnasium spec says `nondeterministic`.
 pub(super) struct PythonEnvs {
@@ -24,11 +24,11 @@ pub(super) struct PythonEnvs {
     spaces: EnvSpaces,
     is_opaque: bool,
     logs: Vec<ActionLog>,
-    /// Lanes that are not where their logs are: another process remade them, or they have failed.
+    /// Lanes whose environment does not match their log: a new process made it, or it failed.
     is_stale: Vec<bool>,
 }
 
-/// What a host says of what it made.
+/// A host's description of what it made.
 #[derive(Deserialize)]
 struct Made {
     spaces: SpacesOf,
@@ -75,7 +75,7 @@ impl PythonEnvs {
         self.order.ask(ask, lane, body, take)
     }
 
-    /// Brings lanes back to where their logs are, if they are not there.
+    /// Replays the logs of lanes whose environments do not match them.
     fn refresh(&mut self) -> Result<(), EnvError> {
         if !self.order.is_there() {
             self.is_stale.fill(true);
@@ -123,7 +123,7 @@ impl PythonEnvs {
         };
         let stepped = self.ask(("for a step", Request::Step), first, body, take);
         if let Err(error) = &stepped {
-            // Some have moved, and nothing is known of where they are.
+            // Some lanes may have stepped, so the state of all is unknown.
             self.is_stale[first..first + lanes].fill(true);
             if let EnvError::InLane { lane, .. } = error {
                 self.logs.iter_mut().skip(*lane).take(1).for_each(ActionLog::end);
@@ -142,8 +142,8 @@ impl PythonEnvs {
         check_rows("observations", "observation elements", (found, rows * self.obs_len()), (wanted, obs.len()))
     }
 
-    /// Actions that no environment takes are refused before any lane moves. What is beyond the bounds of a box is for the
-    /// environments.
+    /// Checks actions before any lane steps: those that no environment accepts are refused. Values beyond the bounds of a
+    /// box are left to the environments.
     fn check_actions(&self, actions: RowsRef<'_>, rows: usize) -> Result<(), EnvError> {
         let (space, found) = (&self.spaces.action, self.spaces.action_type);
         let len = space.shape().elements();
@@ -176,7 +176,7 @@ impl AnyVectorEnv for PythonEnvs {
         (self.spaces.observation_type, self.spaces.action_type)
     }
 
-    /// The seed is the first number of the reset's random numbers.
+    /// The seed is the first draw from the reset's random stream.
     fn reset_at(&mut self, lane: usize, rng: &mut Rng, mut obs: RowsMut<'_>) -> Result<(), EnvError> {
         self.check_lane(lane)?;
         self.check_obs(&obs, 1)?;
@@ -231,7 +231,7 @@ impl AnyVectorEnv for PythonEnvs {
         Ok(())
     }
 
-    /// With `render_mode` `rgb_array` in the run's `env_config`.
+    /// Needs `render_mode` `rgb_array` in the run's `env_config`.
     fn render_at(&self, lane: usize, frame: &mut Frame) -> bool {
         self.is_stale.get(lane) == Some(&false) && self.order.render(lane, frame)
     }
@@ -330,7 +330,7 @@ macro_rules! rows {
             }
         }
 
-        /// One of rows of this length.
+        /// Returns one of the rows of this length.
         fn row(rows: RowsRef<'_>, lane: usize, len: usize) -> RowsRef<'_> {
             match rows { $(RowsRef::$variant(values) => <$ty>::erase_rows(&values[lane * len..(lane + 1) * len])),+ }
         }

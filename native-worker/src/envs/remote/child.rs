@@ -24,7 +24,7 @@ use crate::{
     launch::{limit_memory, take_stdio},
 };
 
-/// Answers requests until there are no more.
+/// Answers requests until the pipe closes.
 pub(super) fn serve(registry: &Registry) -> ExitCode {
     match Pipes::take().and_then(|pipes| pipes.serve(registry)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -35,11 +35,11 @@ pub(super) fn serve(registry: &Registry) -> ExitCode {
     }
 }
 
-/// What the process hears and says.
+/// The process's pipes.
 struct Pipes {
     requests: BufReader<File>,
     replies: File,
-    /// The latest message, either way.
+    /// The latest message in either direction.
     bytes: Vec<u8>,
 }
 
@@ -49,14 +49,14 @@ impl Pipes {
         let watched = requests.try_clone()?;
         thread::spawn(move || {
             loop {
-                // No events but the other end's end, which are always told.
+                // No events are requested: a hang-up is always reported.
                 let mut fds = [PollFd::new(&watched, PollFlags::empty())];
                 match poll(&mut fds, None) {
                     Err(Errno::INTR) => {}
                     Ok(_) | Err(_) => break,
                 }
             }
-            // The worker is gone, and the environment may hang: nothing else ends it, nor what it has started.
+            // The worker has exited while the environment may hang: only this ends it and its child processes.
             if getpgrp() == getpid() {
                 let _ = kill_current_process_group(Signal::KILL);
             }
@@ -65,7 +65,7 @@ impl Pipes {
         Ok(Self { requests: BufReader::with_capacity(1 << 16, requests), replies, bytes: Vec::new() })
     }
 
-    /// The next request; none at the end. Its body is in `bytes`.
+    /// Returns the next request, whose body is in `bytes`; `None` at the end.
     fn hear(&mut self) -> io::Result<Option<(u64, Request)>> {
         let mut head = [0; HEAD];
         match self.requests.read_exact(&mut head) {
@@ -82,7 +82,7 @@ impl Pipes {
     fn say(&mut self, number: u64, reply: Reply, body: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         if message(&mut self.bytes, number, reply as u8, body).is_none() {
             let said = json(&Said::Failed("what it observes is too long for a message".into()));
-            // That is short.
+            // The message is short.
             let _ = message(&mut self.bytes, number, Reply::Failed as u8, |out| out.extend(&said));
         }
         self.replies.write_all(&self.bytes)
@@ -151,13 +151,13 @@ impl Pipes {
     }
 }
 
-/// The environment, as the only one of its process.
+/// The environment, the only one of its process.
 struct Served {
     env: InProcess,
     answer: [EnvActions; 1],
     news: News,
     owed: Turn,
-    /// Agents whose spaces the worker knows, ascending.
+    /// Agents whose spaces have been sent to the worker, ascending.
     told: Vec<AgentId>,
 }
 
@@ -189,7 +189,7 @@ impl Served {
         Ok(())
     }
 
-    /// Spaces of those of the agents whose spaces have not been told yet.
+    /// Returns the spaces of those agents whose spaces have not been sent yet.
     fn introduce<'a>(&mut self, agents: impl Iterator<Item = &'a AgentId>) -> Vec<SpacesOf> {
         let mut new = Vec::new();
         for agent in agents {
@@ -204,7 +204,7 @@ impl Served {
 }
 
 fn json(value: &impl serde::Serialize) -> Vec<u8> {
-    // Names, numbers and lists of them can always be written.
+    // Names, numbers and lists of them can always be serialised.
     serde_json::to_vec(value).unwrap_or_default()
 }
 

@@ -1,13 +1,13 @@
-//! Sub-environments in processes of their own, so that one that hangs, crashes or takes too much harms nobody else.
+//! Sub-environments in processes of their own, so that one that hangs, crashes or uses too many resources affects no other.
 //!
-//! A process runs the same program and makes one environment by its name, with the core's own rules and random numbers, so
-//! its rows are those of an environment of this process, bit for bit. It hears requests through its standard input and
-//! answers through what was its standard output; what the environment prints goes to standard error, whose last lines are
-//! told if it fails. A process ends when the worker does, also while its environment hangs.
+//! A process runs the same program and makes one environment by name, with the core's rules and random streams, so its rows
+//! are bit-identical to those of an in-process environment. It reads requests from its standard input and answers through
+//! its original standard output; the environment's output goes to standard error, whose last lines are reported if it fails.
+//! A process ends with the worker, even while its environment hangs.
 //!
-//! Whatever a process is asked for has a deadline. One that misses it is killed, as is one that sends anything else than an
-//! answer. Deadlines are on the clock; a process that answered while nobody listened has still met its own. No threads
-//! listen: [`poll`](BaseEnv::poll) does, for all processes together.
+//! Every request has a deadline. A process that misses it is killed, as is one that sends anything other than an answer.
+//! Deadlines use the wall clock; an answer that arrived in time but was read later is accepted. There are no reader threads:
+//! [`poll`](BaseEnv::poll) reads from all processes together.
 
 mod child;
 pub(crate) mod process;
@@ -33,17 +33,17 @@ use self::{
     wire::{Order, Request},
 };
 
-/// The hidden command of programs that can be the process of a sub-environment.
+/// The hidden command that runs the process of a sub-environment.
 pub(crate) const COMMAND: &str = "remote-env";
-/// Set in such processes.
+/// Environment variable that is set in such processes.
 const VARIABLE: &str = "ROLLMESH_REMOTE_ENV";
 
-/// How long processes may take to end when the environments are stopped.
+/// Time for processes to exit when the environments are stopped.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Lets this program be the process of a sub-environment, if it was started as one: then it serves the environments of
-/// the registry and does not come back. [`main_with`](crate::main_with) does it by itself; other programs that set
-/// `remote_worker_envs` call it first in `main`.
+/// Runs this program as the process of a sub-environment, if it was started as one: then it serves the environments of the
+/// registry and does not return. [`main_with`](crate::main_with) calls it; other programs that set `remote_worker_envs` call
+/// it first in `main`.
 ///
 /// ```no_run
 /// use rollmesh::{NativeWorker as _, Registry, envs::remote_env};
@@ -69,21 +69,21 @@ pub fn remote_env(registry: impl FnOnce() -> Registry) {
     }
 }
 
-/// Is the process of a sub-environment.
+/// Runs the process of a sub-environment.
 pub(crate) fn serve(registry: &Registry) -> std::process::ExitCode {
     child::serve(registry)
 }
 
-/// Sub-environments in processes of their own.
+/// A [`BaseEnv`] whose sub-environments run in processes of their own.
 ///
-/// A poll waits for all that were asked, as long as `remote_env_batch_wait_ms` says, and then goes on with those that are
-/// ready. If all are, and some of them have begun an episode, those come alone, and the others' steps with the next poll,
-/// in which the new ones have taken theirs: so sub-environments that are always waited for stay in step, as those of one
-/// process do.
+/// A poll waits for all pending sub-environments, at most `remote_env_batch_wait_ms`, and then continues with those that are
+/// ready. If all are ready and some of them have begun an episode, the poll returns those only, and the others' steps with
+/// the next poll, when the new ones have taken theirs: so sub-environments that are always waited for stay in lockstep, like
+/// those of one process.
 ///
-/// Where failures are survived, a sub-environment that failed gets another process with its next reset: at once after the
-/// first failure, after a rest that doubles each time after further ones. The others go on meanwhile. [`Health`] says when
-/// it is given up.
+/// If failures are tolerated, a failed sub-environment gets a new process with its next reset: at once after the first
+/// failure, with exponential backoff after further ones. The others continue meanwhile. [`Health`] decides when it is given
+/// up.
 pub struct RemoteBaseEnv {
     program: PathBuf,
     environs: BTreeMap<String, String>,
@@ -92,24 +92,25 @@ pub struct RemoteBaseEnv {
     spaces: BTreeMap<AgentId, EnvSpaces>,
     are_wrapped: bool,
     health: Health,
-    /// Steps of which nobody has heard.
+    /// Number of steps whose results were discarded.
     forgotten: u64,
     restart_failed: bool,
     batch_wait: Duration,
-    /// The deadline of everything.
+    /// The deadline of every request.
     limit: Duration,
-    /// Up to when listening has been counted.
+    /// Time up to which listening has been counted.
     last_heard: Instant,
-    /// The latest picture.
+    /// Bytes of the latest picture.
     picture: Vec<u8>,
     is_stopped: bool,
 }
 
 impl RemoteBaseEnv {
-    /// Starts a process of `program` per sub-environment, all at once, and waits until they have made their environments.
+    /// Starts a process of `program` per sub-environment, all concurrently, and waits until they have made their
+    /// environments.
     ///
     /// # Errors
-    /// [`EnvError::Process`] for a process that does not, the environment's own words if it cannot be made.
+    /// [`EnvError::Process`] for a process that fails, or the environment's own error if it cannot be made.
     pub fn start(program: &Path, envs: &RemoteEnvs<'_>) -> Result<Self, EnvError> {
         if std::env::var_os(VARIABLE).is_some() {
             return Err(EnvError::Failed(
@@ -130,7 +131,7 @@ impl RemoteBaseEnv {
             are_wrapped: false,
             health: Health::new(envs.specs.len()),
             forgotten: 0,
-            // Nobody is waiting for news yet.
+            // Tolerating failures starts later: a failure during the start is an error.
             restart_failed: false,
             batch_wait: Duration::from_micros(envs.batch_wait.0),
             limit: Duration::from_millis(config.remote_env_timeout_ms.into()),
@@ -156,7 +157,7 @@ impl RemoteBaseEnv {
         self.are_wrapped
     }
 
-    /// Numbers of the processes, by sub-environment; none for one that has none at the moment.
+    /// Returns the process ids by sub-environment; `None` for one without a process at the moment.
     #[must_use]
     pub fn process_ids(&self) -> Vec<Option<u32>> {
         self.subs.iter().map(|sub| sub.process.as_ref().map(process::Process::id)).collect()
@@ -173,7 +174,7 @@ impl RemoteBaseEnv {
         }
     }
 
-    /// A failure that is not survived.
+    /// Returns a failure that is not tolerated.
     fn fatal(&mut self) -> Result<(), EnvError> {
         for sub in &mut self.subs {
             match sub.fault.take() {
@@ -188,7 +189,7 @@ impl RemoteBaseEnv {
         Ok(())
     }
 
-    /// Waits for news: true if nobody is missing.
+    /// Waits for answers; true if none is missing.
     fn gather(&mut self) -> Result<bool, EnvError> {
         self.last_heard = Instant::now();
         let patience = self.last_heard + self.batch_wait;
@@ -205,7 +206,7 @@ impl RemoteBaseEnv {
         }
     }
 
-    /// Everything that can be known to be wrong before an environment moves; what actions look like, its process checks.
+    /// Checks everything that can be checked before an environment steps; the process itself checks the shape of actions.
     fn check_answer(&mut self, actions: &[EnvActions]) -> Result<(), EnvError> {
         self.subs.iter_mut().for_each(|sub| sub.is_answered = false);
         for EnvActions { env, .. } in actions {
@@ -218,7 +219,7 @@ impl RemoteBaseEnv {
                 Phase::Asked => "it has not answered yet: poll first",
                 Phase::Ready if sub.fault.is_none() => "it has news that nobody has seen: poll before the next answer",
                 Phase::Over => "its episode is over: begin the next one with try_reset",
-                // It may have failed since, which is told next.
+                // It may have failed since, which is reported next.
                 Phase::Acting | Phase::Ready => {
                     sub.is_answered = true;
                     continue;
@@ -244,7 +245,7 @@ impl BaseEnv for RemoteBaseEnv {
         self.agents.clone()
     }
 
-    /// Agents that come up later are known with their first news.
+    /// Agents that appear later are known from their first observation on.
     fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces> {
         self.spaces.get(agent).cloned()
     }
@@ -298,11 +299,11 @@ impl BaseEnv for RemoteBaseEnv {
         Ok(())
     }
 
-    /// The first observations always come later. A step that is still under way is waited for, and forgotten.
+    /// The first observations always arrive later. A step in progress is awaited and its result discarded.
     fn try_reset(&mut self, env: usize, _turn: &mut Turn) -> Result<Reset, EnvError> {
         self.check_env(env)?;
         let sub = &mut self.subs[env];
-        // A failure that nobody has seen is told before anything else, also the last one.
+        // A failure that has not been reported comes first, even the last one.
         if sub.fault.is_some() {
             return Ok(Reset::Later);
         }
@@ -341,7 +342,7 @@ impl BaseEnv for RemoteBaseEnv {
         }
     }
 
-    /// Ends its process. The next reset starts another one; if that fails, it is told as any failure.
+    /// Ends its process. The next reset starts another one; if that fails, it is reported like any failure.
     fn try_restart(&mut self, env: usize) -> Result<(), EnvError> {
         self.check_env(env)?;
         self.health.lift(env);
@@ -362,7 +363,7 @@ impl BaseEnv for RemoteBaseEnv {
         std::mem::take(&mut self.forgotten)
     }
 
-    /// Waits for the picture, if the environment is doing nothing else.
+    /// Waits for the picture if the environment is idle.
     fn try_render(&mut self, env: usize, frame: &mut Frame) -> bool {
         let Some(sub) = self.subs.get_mut(env) else { return false };
         let is_idle = sub.job.is_none() && !sub.reset_next && sub.fault.is_none();
@@ -379,7 +380,7 @@ impl BaseEnv for RemoteBaseEnv {
         frame.set(u32::from_le_bytes(*width), u32::from_le_bytes(*height), pixels)
     }
 
-    /// Lets all processes end by themselves, and kills those that have not after a second.
+    /// Asks all processes to exit, and kills those that have not exited after a second.
     fn stop(&mut self) -> Result<(), EnvError> {
         if std::mem::replace(&mut self.is_stopped, true) {
             return Ok(());
@@ -395,7 +396,7 @@ impl BaseEnv for RemoteBaseEnv {
         let end = self.last_heard + GRACE;
         while self.subs.iter().any(|sub| sub.process.is_some()) && self.last_heard < end {
             self.wait(Some(end));
-            // How they end is of no interest.
+            // How they exit does not matter.
             self.subs.iter_mut().for_each(|sub| sub.fault = None);
         }
         self.subs.iter_mut().for_each(|sub| sub.process = None);

@@ -1,4 +1,4 @@
-//! A process of a sub-environment, as the worker holds it. Nothing here waits for it, except for its end after a kill.
+//! The worker's side of a sub-environment's process. Nothing here blocks on it, except for its exit after a kill.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -17,31 +17,31 @@ use rustix::{
 
 use super::wire::{HEAD, Head, MAX_BODY, Reply, Request, message};
 
-/// How much is read at once, and held at least.
+/// Size of a read in bytes, and the minimum buffer size.
 const CHUNK: usize = 1 << 16;
-/// How much of what it says on its standard error is kept.
+/// How much of the standard error is kept, in bytes.
 const LAST_WORDS: usize = 16_000;
-/// Reads of its standard error in a row: who floods it must not keep the others waiting.
+/// Maximum number of consecutive reads of the standard error, so that a flood does not starve the others.
 const MAX_READS: usize = 16;
-/// A process whose pipe has closed is about to end; one that takes longer does not.
+/// Time for a process to exit after its pipe has closed.
 const END: Duration = Duration::from_secs(1);
-/// A deadline that passed while nobody listened counts only after that much listening.
+/// A deadline that passed while the worker was not listening is enforced only after listening this long.
 const LISTEN: Duration = Duration::from_secs(1);
 
-/// A process with its pipes, none of which blocks.
+/// A process with its non-blocking pipes.
 pub(in crate::envs) struct Process {
     child: Child,
     stdin: ChildStdin,
     stdout: ChildStdout,
     stderr: Option<ChildStderr>,
-    /// Of the latest request.
+    /// Number of the latest request.
     number: u64,
-    /// What it is about.
+    /// The pending request.
     asked: Option<Asked>,
-    /// The latest request, and how much of it has been sent.
+    /// The latest request, and how many bytes of it have been sent.
     request: Vec<u8>,
     sent: usize,
-    /// The answer, as far as it is here.
+    /// The part of the answer that has been read.
     answer: Vec<u8>,
     filled: usize,
     last_words: Vec<u8>,
@@ -49,11 +49,11 @@ pub(in crate::envs) struct Process {
     is_gone: bool,
 }
 
-/// Something that a process was asked to do.
+/// A pending request.
 struct Asked {
     doing: &'static str,
     at: Instant,
-    /// How long somebody has listened since.
+    /// How long the worker has listened since.
     heard: Duration,
 }
 
@@ -66,7 +66,7 @@ pub(in crate::envs) enum End {
 }
 
 impl Process {
-    /// Starts a program that speaks as [`wire`](super::wire) says.
+    /// Starts a program that uses the protocol of [`wire`](super::wire).
     pub(in crate::envs) fn start(command: &mut Command) -> io::Result<Self> {
         let mut number = [0; 8];
         getrandom::fill(&mut number).map_err(io::Error::other)?;
@@ -74,7 +74,7 @@ impl Process {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C is for the worker; and whatever the environment starts ends with it.
+            // Ctrl-C must only reach the worker, and the environment's child processes must end with it.
             .process_group(0)
             .spawn()?;
         let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
@@ -108,19 +108,19 @@ impl Process {
         self.child.id()
     }
 
-    /// Asks for something. Whatever goes wrong shows when the answer is awaited.
+    /// Sends a request. Errors show when the answer is awaited.
     pub(in crate::envs) fn ask(&mut self, doing: &'static str, request: Request, body: impl FnOnce(&mut Vec<u8>)) {
         self.number = self.number.wrapping_add(1);
         self.asked = Some(Asked { doing, at: Instant::now(), heard: Duration::ZERO });
         if message(&mut self.request, self.number, request as u8, body).is_none() {
-            // Actions as long as that are of no space; the process will say that it makes no sense.
+            // Actions of that length belong to no space; the process will answer the empty request with an error.
             let _ = message(&mut self.request, self.number, request as u8, |_| {});
         }
         self.sent = 0;
         self.send();
     }
 
-    /// Sends what is left of the request, as far as the pipe takes it.
+    /// Sends the rest of the request, as far as the pipe accepts it.
     pub(in crate::envs) fn send(&mut self) {
         while let Some(rest) = self.request.get(self.sent..).filter(|rest| !rest.is_empty()) {
             match self.stdin.write(rest) {
@@ -128,16 +128,16 @@ impl Process {
                 Ok(sent) => self.sent += sent,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // A process without its end of the pipe is gone, which is told when its answer is read.
+                // The process has closed its pipe, which is reported when its answer is read.
                 Err(_) => self.sent = self.request.len(),
             }
         }
     }
 
-    /// The answer, once all of it is here. It is over with [`taken`](Self::taken).
+    /// Returns the answer once it is complete. [`taken`](Self::taken) releases it.
     pub(in crate::envs) fn receive(&mut self) -> Result<Option<(Reply, &[u8])>, ProcessEnd> {
         if self.is_dismissed {
-            // An answer to what it was asked before, which nobody wants any more. Once, so that no flood holds it up.
+            // An answer to an earlier request, which is discarded. Read once, so that a flood does not block.
             return match self.stdout.read(&mut self.answer) {
                 Ok(read) if read > 0 => Ok(None),
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => Ok(None),
@@ -152,7 +152,7 @@ impl Process {
                 return Ok(Some((reply, &self.answer[HEAD..end])));
             }
             if self.filled == self.answer.len() {
-                // No more than twice of what has come, and no more than a message can have.
+                // At most twice the bytes received, and at most the size of a message.
                 let len = (2 * self.filled).min(HEAD + MAX_BODY + 1);
                 self.answer.resize(len, 0);
             }
@@ -166,7 +166,7 @@ impl Process {
         }
     }
 
-    /// What has come so far, if it is more than the head: the kind of the answer, and where it will end.
+    /// Checks the bytes received, if they contain the head: returns the kind of the answer and its length.
     fn check(&self) -> Result<Option<(Reply, usize)>, ProcessEnd> {
         if self.asked.is_none() && self.filled > 0 {
             return Err(ProcessEnd::Nonsense("something that nobody has asked for".into()));
@@ -177,34 +177,34 @@ impl Process {
         answer.map(Some).ok_or_else(|| ProcessEnd::Nonsense("bytes that are no answer".into()))
     }
 
-    /// The answer has been read.
+    /// Releases the answer.
     pub(in crate::envs) fn taken(&mut self) {
         self.asked = None;
         self.filled = 0;
     }
 
-    /// Somebody has listened for so long.
+    /// Adds time during which the worker has listened.
     pub(in crate::envs) fn heard(&mut self, time: Duration) {
         if let Some(asked) = &mut self.asked {
             asked.heard += time;
         }
     }
 
-    /// How long it may still take; nothing if nothing was asked for.
+    /// Returns the time until the deadline; `None` without a pending request.
     pub(in crate::envs) fn patience(&self, limit: Duration) -> Option<Duration> {
         let asked = self.asked.as_ref()?;
         let clock = limit.saturating_sub(asked.at.elapsed());
         Some(clock.max(limit.min(LISTEN).saturating_sub(asked.heard)))
     }
 
-    /// It has missed its deadline.
+    /// Returns the error if the deadline has passed.
     pub(in crate::envs) fn overdue(&self, limit: Duration) -> Option<ProcessEnd> {
         let doing = self.asked.as_ref()?.doing;
         let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
         self.patience(limit).filter(Duration::is_zero).map(|_| ProcessEnd::Overdue { doing, limit_ms })
     }
 
-    /// Keeps the end of what it says on its standard error.
+    /// Reads the standard error and keeps the last part of it.
     pub(in crate::envs) fn listen(&mut self) {
         let mut bytes = [0; 8192];
         for _ in 0..MAX_READS {
@@ -222,7 +222,7 @@ impl Process {
         }
     }
 
-    /// What to wait for.
+    /// Returns the pipe ends to poll.
     pub(in crate::envs) fn ends(&self) -> impl Iterator<Item = (End, PollFd<'_>)> {
         let requests =
             (self.sent < self.request.len()).then(|| (End::Requests, PollFd::new(&self.stdin, PollFlags::OUT)));
@@ -231,7 +231,7 @@ impl Process {
         [answers, requests, words].into_iter().flatten()
     }
 
-    /// Its pipe has closed: how it has ended.
+    /// Determines how the process exited, after its pipe has closed.
     fn ended(&mut self) -> ProcessEnd {
         let start = Instant::now();
         while start.elapsed() < END {
@@ -256,12 +256,12 @@ impl Process {
         i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
 
-    /// Ends it, and whatever it has started, and leaves nothing behind.
+    /// Kills the process group and reaps the process.
     fn kill(&mut self) -> Option<std::process::ExitStatus> {
         if std::mem::replace(&mut self.is_gone, true) {
             return None;
         }
-        // Before it is waited for, its number is nobody else's.
+        // The process id cannot be reused before the process is reaped.
         if let Some(pid) = self.pid() {
             let _ = kill_process_group(pid, Signal::KILL);
         }
@@ -269,14 +269,14 @@ impl Process {
         self.child.wait().ok()
     }
 
-    /// Ends it; gives the last lines of what it has said.
+    /// Ends the process; returns the last lines of its standard error.
     pub(in crate::envs) fn end(mut self) -> String {
         self.kill();
         self.listen();
         last_lines(&self.last_words)
     }
 
-    /// Asks it to end by itself, after what it is about.
+    /// Asks the process to exit after its current request.
     pub(in crate::envs) fn dismiss(&mut self) {
         if self.sent == self.request.len() {
             self.is_dismissed = true;
@@ -291,8 +291,8 @@ impl Drop for Process {
     }
 }
 
-/// The last lines, at most five of them and 500 characters, as text. Rust's backtraces, which name this program's functions
-/// and not what went wrong, are left out; of Python's, whose innermost call comes first, the beginning is kept.
+/// Returns the last lines, at most five and 500 characters, as text. Rust backtraces, which name this program's functions
+/// and not the cause, are left out; of Python's, whose innermost call comes first, the beginning is kept.
 pub(crate) fn last_lines(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

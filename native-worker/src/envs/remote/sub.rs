@@ -1,4 +1,4 @@
-//! A sub-environment of another process: where it is in its life.
+//! The state of a sub-environment in another process.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use super::{
 /// What a sub-environment waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The first poll.
+    /// Its first poll.
     New,
-    /// Its process.
+    /// An answer of its process.
     Asked,
-    /// A poll to collect its news.
+    /// A poll that collects its turn.
     Ready,
     /// Actions.
     Acting,
@@ -24,7 +24,7 @@ pub(super) enum Phase {
     Over,
 }
 
-/// What its process is about.
+/// The pending request of its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Job {
     Make,
@@ -35,9 +35,9 @@ pub(super) enum Job {
 
 /// Why there is no turn.
 pub(super) enum Fault {
-    /// It has failed.
+    /// The environment failed.
     Failure(EnvError),
-    /// Something was asked of it that it cannot do; it is fine itself.
+    /// The caller's request was invalid; the environment is intact.
     Mistake(EnvError),
 }
 
@@ -46,26 +46,26 @@ pub(super) struct Sub {
     pub(super) process: Option<Process>,
     pub(super) phase: Phase,
     pub(super) job: Option<Job>,
-    /// A reset is to follow the job, whose outcome nobody wants any more.
+    /// True if a reset follows the job, whose result is discarded.
     pub(super) reset_next: bool,
-    /// No new process before that.
+    /// No new process is started before this time.
     pub(super) rest_until: Option<Instant>,
     pub(super) next_episode: u32,
-    /// News that wait for a poll.
+    /// Observations and rewards waiting for a poll.
     pub(super) turn: Turn,
-    /// They are the first observations of an episode.
+    /// True if they are the first observations of an episode.
     pub(super) begins: bool,
     pub(super) fault: Option<Fault>,
-    /// What agents without an observation are owed since the latest news, and that it was paid out.
+    /// Rewards and ends of agents without an observation since their latest one, and whether they were delivered.
     pub(super) owed: Turn,
     pub(super) is_paid: bool,
-    /// The latest actions have an entry for it.
+    /// True if the latest actions have an entry for it.
     pub(super) is_answered: bool,
 }
 
 impl Sub {
     pub(super) fn new(order: &Order) -> Self {
-        // Names, numbers and settings can always be written.
+        // Names, numbers and settings can always be serialised.
         Self::with_order(serde_json::to_vec(order).unwrap_or_default())
     }
 
@@ -87,12 +87,12 @@ impl Sub {
         }
     }
 
-    /// Wants the next episode to begin.
+    /// Requests the start of the next episode.
     pub(super) fn want_reset(&mut self) {
         (self.phase, self.reset_next) = (Phase::Asked, true);
     }
 
-    /// Lets its process begin with whatever is next; true if there has to be a process first.
+    /// Sends the process its next request; true if a process has to be started first.
     pub(super) fn go_on(&mut self, now: Instant) -> bool {
         if self.phase != Phase::Asked || self.job.is_some() || !self.reset_next {
             return false;
@@ -107,18 +107,18 @@ impl Sub {
         false
     }
 
-    /// It has taken a step of which nobody has heard.
+    /// True if it has taken a step whose result was not collected.
     pub(super) fn has_unheard_step(&self) -> bool {
         self.phase == Phase::Ready && self.fault.is_none() && !self.begins
     }
 
-    /// How long it has to rest until it gets another process.
+    /// Returns how long it has to wait until it gets another process.
     pub(super) fn rest(&self, now: Instant) -> Option<Duration> {
         let until = self.rest_until?.saturating_duration_since(now);
         (!until.is_zero()).then_some(until)
     }
 
-    /// Others wait for it, unless it is made again: that may take long.
+    /// True if a poll waits for it; not while it is restarted, which may take long.
     pub(super) fn is_awaited(&self) -> bool {
         self.phase == Phase::Asked && self.process.is_some() && self.job != Some(Job::Make)
     }

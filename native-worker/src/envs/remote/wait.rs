@@ -1,4 +1,4 @@
-//! Waiting for processes, and taking what they answer.
+//! Waiting for processes and handling their answers.
 
 use std::{
     process::Command,
@@ -19,11 +19,11 @@ use super::{
 };
 use crate::envs::python;
 
-/// Rest after the second failure in a row; twice as long after each further one.
+/// Delay after the second consecutive failure; it doubles after each further one.
 const FIRST_REST: Duration = Duration::from_millis(100);
 const LONGEST_REST: Duration = Duration::from_secs(10);
 
-/// How long a sub-environment rests after its n-th failure in a row. One failure is none.
+/// Returns the delay after the n-th consecutive failure (exponential backoff); none after the first.
 fn rest_after(failures: u32) -> Duration {
     match failures.checked_sub(2) {
         None => Duration::ZERO,
@@ -32,8 +32,8 @@ fn rest_after(failures: u32) -> Duration {
 }
 
 impl RemoteBaseEnv {
-    /// Lets every process begin with what is next, starts those that are missing, and takes answers: until one comes, a
-    /// deadline or rest ends, or `until`.
+    /// Sends every process its next request, starts missing ones and handles answers: until one arrives, a deadline or delay
+    /// is over, or `until`.
     pub(super) fn wait(&mut self, until: Option<Instant>) {
         let now = Instant::now();
         for env in 0..self.subs.len() {
@@ -57,7 +57,7 @@ impl RemoteBaseEnv {
                 None => {}
             }
         }
-        // Rounded up: to wake too early is to wake twice.
+        // Rounded up, so that it does not wake just before the deadline.
         let timeout = timeout.map(|timeout| timeout + Duration::from_micros(1));
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let told = match poll(&mut fds, timeout.as_ref()) {
@@ -68,7 +68,7 @@ impl RemoteBaseEnv {
         let events: Vec<(usize, End)> = events.collect();
         drop(fds);
         if let Err(error) = told {
-            // Without it nobody can be heard.
+            // Without polling, no process can be read from.
             for env in 0..self.subs.len() {
                 self.end(env, ProcessEnd::Nonsense(format!("answers that cannot be waited for: {error}")));
             }
@@ -79,7 +79,7 @@ impl RemoteBaseEnv {
         self.note_time();
     }
 
-    /// Counts the time since the last call for those that were asked, and ends those that are overdue.
+    /// Adds the time since the last call to pending requests, and ends overdue processes.
     pub(super) fn note_time(&mut self) {
         let time = self.last_heard.elapsed();
         self.last_heard += time;
@@ -92,7 +92,7 @@ impl RemoteBaseEnv {
         }
     }
 
-    /// Starts a process and lets it make its environment; false if it cannot be started.
+    /// Starts a process and requests its environment; false if it cannot be started.
     pub(super) fn make(&mut self, env: usize) -> bool {
         let mut command = Command::new(&self.program);
         command.arg(COMMAND).envs(&self.environs).env(VARIABLE, "1").envs(python::child_environs());
@@ -121,7 +121,7 @@ impl RemoteBaseEnv {
         }
     }
 
-    /// Reads what is there of an answer, and takes it once it is complete.
+    /// Reads the available part of an answer, and handles it once it is complete.
     fn take_answer(&mut self, env: usize) {
         let sub = &mut self.subs[env];
         let Some(mut process) = sub.process.take() else { return };
@@ -180,7 +180,7 @@ impl RemoteBaseEnv {
                     self.learn(env, spaces)?;
                 }
                 if self.subs[env].reset_next {
-                    // Nobody wants the turn any more; spaces are told only once.
+                    // The turn is discarded, but spaces are sent only once.
                     self.forgotten += u64::from(job == Job::Step);
                     return Ok(());
                 }
@@ -202,7 +202,7 @@ impl RemoteBaseEnv {
         }
     }
 
-    /// Learns the spaces of agents, which are the same for all sub-environments.
+    /// Records the spaces of agents, which are the same for all sub-environments.
     fn learn(&mut self, env: usize, spaces: Vec<SpacesOf>) -> Result<Vec<rollmesh_core::ids::AgentId>, Refusal> {
         let mut agents = Vec::with_capacity(spaces.len());
         for spaces in spaces {
@@ -223,7 +223,7 @@ impl RemoteBaseEnv {
         Ok(agents)
     }
 
-    /// The process has checked its own news; this is for what happens in between.
+    /// Checks a turn against the spaces. The process has checked it, too; this guards the transport.
     fn check(&self, env: usize) -> Result<(), Refusal> {
         let turn = &self.subs[env].turn;
         for (agent, row) in turn.obs().iter() {
@@ -240,7 +240,7 @@ impl RemoteBaseEnv {
         }
     }
 
-    /// The process of a sub-environment has ended, or has to.
+    /// Handles the end of a process, or ends it for this reason.
     pub(super) fn end(&mut self, env: usize, end: ProcessEnd) {
         let sub = &mut self.subs[env];
         let mut last_words = sub.process.take().map(Process::end).unwrap_or_default();
@@ -253,7 +253,7 @@ impl RemoteBaseEnv {
         self.fail(env, EnvError::Process { env, end, last_words });
     }
 
-    /// A sub-environment has failed. It gets another process, if it does, with its next reset.
+    /// Records the failure of a sub-environment. If it is restarted, that happens with its next reset.
     pub(super) fn fail(&mut self, env: usize, error: EnvError) {
         let error = if self.restart_failed { self.health.failed(env, error) } else { error };
         let rest = rest_after(if self.restart_failed { self.health.failures(env) } else { 0 });
@@ -267,7 +267,7 @@ impl RemoteBaseEnv {
     }
 }
 
-/// Why an answer was not taken.
+/// Why an answer was not accepted.
 enum Refusal {
     Process(ProcessEnd),
     Env(EnvError),

@@ -1,9 +1,9 @@
-//! What a worker and the process of a sub-environment say to each other.
+//! The protocol between a worker and the process of a sub-environment.
 //!
-//! A message is a number (8 bytes), the length of what follows the head (4), a kind (1), three zeros, and that. Requests
-//! have a number each, which begins anywhere, so an answer proves by its number that it is one. What is said once is JSON,
-//! what is said at every step has a form of its own. Bodies are here those of a process with one environment; those of a host
-//! of many Python environments are in [`python`](crate::envs::python).
+//! A message is a number (8 bytes), the length of the body (4), a kind (1), three zeros, and the body. Requests are numbered
+//! from a random start, so an answer must repeat the number. One-off content is JSON, the content of every step is binary.
+//! The bodies here are those of a process with one environment; those of a host of many Python environments are in
+//! [`python`](crate::envs::python).
 
 use rollmesh_core::{
     column::DType,
@@ -14,41 +14,41 @@ use rollmesh_core::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Bytes before the body.
+/// Length of the head in bytes.
 pub(super) const HEAD: usize = 16;
 
-/// The longest body. The largest observation of a space that is allowed is 128 MiB; several of those are no step.
+/// Maximum length of a body. The largest allowed observation is 128 MiB; a step has at most one of that size.
 pub(super) const MAX_BODY: usize = 160 << 20;
 
-/// What is asked for.
+/// Kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(in crate::envs) enum Request {
-    /// An environment: [`Order`].
+    /// Make an environment: [`Order`].
     Make = 1,
-    /// An episode: its number (4).
+    /// Reset to an episode: its number (4).
     Reset = 2,
-    /// A step: 1 if what is owed has been paid out, else 0 (1), and actions.
+    /// Step: 1 if owed rewards and ends have been delivered, else 0 (1), and actions.
     Step = 3,
-    /// A picture.
+    /// Render a picture.
     Render = 4,
-    /// The end.
+    /// Exit.
     Stop = 5,
-    /// Of a host of Python environments: an order's environments are no longer needed.
+    /// For a host of Python environments: close an order's environments.
     Close = 6,
 }
 
-/// What is answered.
+/// Kinds of answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(in crate::envs) enum Reply {
-    /// It is made: [`Made`].
+    /// The environment was made: [`Made`].
     Made = 1,
-    /// A turn: its own length (4), that of what is owed (4), both, and the spaces of agents that are new, as JSON.
+    /// A turn: its length (4), that of the owed part (4), both, and the spaces of new agents as JSON.
     Turn = 2,
-    /// A picture: width and height (4 each), and pixels. Nothing if there is none.
+    /// A picture: width and height (4 each), and pixels. Empty if there is none.
     Picture = 3,
-    /// The environment has failed, or cannot do what was asked: [`Said`].
+    /// The environment has failed, or cannot do what was requested: [`Said`].
     Failed = 4,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// None for bytes that are no head.
+    /// Decodes a head; `None` if it is invalid.
     pub(super) fn read(bytes: [u8; HEAD]) -> Option<Self> {
         let [n0, n1, n2, n3, n4, n5, n6, n7, l0, l1, l2, l3, kind, 0, 0, 0] = bytes else { return None };
         let number = u64::from_le_bytes([n0, n1, n2, n3, n4, n5, n6, n7]);
@@ -84,7 +84,7 @@ impl Head {
     }
 }
 
-/// Makes a message in memory that is used again. None if the body is too long for one.
+/// Encodes a message into a reused buffer. `None` if the body is too long.
 pub(super) fn message(out: &mut Vec<u8>, number: u64, kind: u8, body: impl FnOnce(&mut Vec<u8>)) -> Option<()> {
     out.clear();
     out.extend(number.to_le_bytes());
@@ -96,13 +96,13 @@ pub(super) fn message(out: &mut Vec<u8>, number: u64, kind: u8, body: impl FnOnc
     Some(())
 }
 
-/// Splits off as many bytes as their first four say.
+/// Splits off a part whose length is in the first four bytes.
 pub(super) fn part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u32::from_le_bytes(*len) as usize)
 }
 
-/// Appends what `write` writes, after its length.
+/// Appends what `write` writes, preceded by its length.
 pub(super) fn put_part(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let at = out.len();
     out.extend([0; 4]);
@@ -111,15 +111,15 @@ pub(super) fn put_part(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out[at..at + 4].copy_from_slice(&len.to_le_bytes());
 }
 
-/// Which environment a process is for.
+/// Describes the environment that a process makes.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Order {
     pub(super) spec: RemoteEnvSpec,
-    /// In MiB; 0 for no limit.
+    /// Memory limit in MiB; 0 for none.
     pub(super) memory_mb: u32,
 }
 
-/// An environment that was made.
+/// Describes an environment that was made.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Made {
     pub(super) is_wrapped: bool,
@@ -127,7 +127,7 @@ pub(super) struct Made {
     pub(super) agents: Vec<SpacesOf>,
 }
 
-/// Spaces of an agent.
+/// The spaces of an agent.
 #[derive(Serialize, Deserialize)]
 pub(in crate::envs) struct SpacesOf {
     pub(super) agent: AgentId,
@@ -150,7 +150,7 @@ impl SpacesOf {
         }
     }
 
-    /// None for spaces that make no sense.
+    /// Returns the validated spaces; `None` if they are invalid.
     pub(in crate::envs) fn trusted(self) -> Option<(AgentId, EnvSpaces)> {
         let dtype = |name: &str| DTYPES.into_iter().find(|dtype| dtype.name() == name);
         let (observation_type, action_type) = (dtype(&self.observation_type)?, dtype(&self.action_type)?);
@@ -161,7 +161,7 @@ impl SpacesOf {
     }
 }
 
-/// An error of the environment, which knows itself as the only one.
+/// An error of the environment, without an index: it is the only one of its process.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Said {
     Failed(String),
@@ -187,7 +187,7 @@ impl From<EnvError> for Said {
 }
 
 impl Said {
-    /// The same of the sub-environment that it is for the worker.
+    /// Converts it to the error of a sub-environment of the worker.
     pub(super) fn of(self, env: usize) -> EnvError {
         match self {
             Self::Failed(reason) => EnvError::Failed(format!("{reason} (in the process of environment {env})")),

@@ -1,4 +1,4 @@
-//! A name as a file: who has it, and where to find them.
+//! The file of a name: which process has it, and its address.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -13,23 +13,23 @@ use serde::{Deserialize, Serialize};
 
 use super::{ENDING, EvalNames, LOOK_AGAIN};
 
-/// What a name's file says.
+/// The content of a name's file.
 #[derive(Serialize, Deserialize)]
 pub(in crate::eval) struct Address {
     pub(in crate::eval) port: u16,
     pub(in crate::eval) token: String,
-    /// For people who wonder which process it is.
+    /// For users who wonder which process it is.
     pub(in crate::eval) pid: u32,
 }
 
-/// A name that this process has, until this is dropped or it ends in whatever way.
+/// A name that this process holds, until this is dropped or the process ends in any way.
 pub(in crate::eval) struct Name {
     pub(in crate::eval) file: PathBuf,
     lock: File,
 }
 
 impl Name {
-    /// None if somebody else has it.
+    /// Takes a name; `None` if another process has it.
     pub(in crate::eval) fn take(names: &EvalNames, name: &str) -> io::Result<Option<Self>> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&names.dir)?;
         let lock = names.dir.join(format!("{name}.lock"));
@@ -39,11 +39,11 @@ impl Name {
             match lock.try_lock() {
                 Ok(()) => {
                     let name = Self { file: names.dir.join(format!("{name}.json")), lock };
-                    // Where another one was is nobody now.
+                    // The file of a previous holder is stale.
                     let _ = fs::remove_file(&name.file);
                     return Ok(Some(name));
                 }
-                // Whoever looks whether there is a worker holds the lock for a moment.
+                // A process that checks for a worker holds the lock for a moment.
                 Err(TryLockError::WouldBlock) if names.address(name).is_some() || Instant::now() >= patience => {
                     return Ok(None);
                 }
@@ -53,7 +53,7 @@ impl Name {
         }
     }
 
-    /// Says where the worker is. Appears whole, in the place of what another one may have left.
+    /// Writes the worker's address atomically, replacing a stale file.
     pub(in crate::eval) fn write(&self, address: &Address) -> io::Result<()> {
         let unfinished = self.file.with_extension(format!("{}.tmp", std::process::id()));
         let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished).and_then(|file| {
@@ -67,7 +67,7 @@ impl Name {
         written
     }
 
-    /// From now on others can have it.
+    /// Releases the name.
     pub(in crate::eval) fn give_up(&self) {
         let _ = fs::remove_file(&self.file);
         let _ = self.lock.unlock();
@@ -80,7 +80,7 @@ impl Drop for Name {
     }
 }
 
-/// None for a file of another user, or that others may read: who else could have written there is no worker of this one's.
+/// Reads an address; `None` for a file of another user, or one that others may read: another user may have written it.
 pub(in crate::eval) fn read(file: &Path) -> Option<Address> {
     let file = File::open(file).ok()?;
     let about = file.metadata().ok()?;

@@ -1,7 +1,7 @@
-//! Evaluation workers with names: processes that outlive the program that started them, and are found again by other programs.
+//! Named evaluation workers: processes that outlive the program that started them, and are found by other programs.
 //!
-//! Each is a hub for itself, and has a file in a directory, which only its user can read: the hub's port on the loopback
-//! device, and a token. Handles that can read the file connect there. A worker with a name can evaluate at another hub, too.
+//! Each runs a hub of its own, and has a file in a directory that only its user can read: the hub's port on the loopback
+//! interface, and a token. Handles that can read the file connect there. A named worker can join another hub, too.
 
 mod file;
 
@@ -32,17 +32,17 @@ use super::{
 };
 use crate::control::{HubUrl, HubUrlError, Trust};
 
-/// What a program has to do that is started again as a worker.
+/// The fix for a program that is started again as a worker.
 const FIRST_IN_MAIN: &str = "call rollmesh::eval::eval_process first in the program's main";
-/// The hidden command of programs that can be an evaluation worker with a name.
+/// The hidden command that runs a named evaluation worker.
 pub(crate) const WORKER_COMMAND: &str = "eval-worker";
-/// Where the names are, unless said otherwise.
+/// Environment variable of the directory of names.
 const DIR_VARIABLE: &str = "ROLLMESH_STATE_DIR";
-/// How long a process has to say that it is a worker; it may ask a hub meanwhile.
+/// Time for a process to report that it is a worker; it may connect to a hub meanwhile.
 const FOUNDING: Duration = Duration::from_secs(60);
-/// A worker that cannot be reached may be about to end: it is tried again for so long, …
+/// A worker that cannot be reached may be ending: it is retried for this long, …
 const ENDING: Duration = Duration::from_secs(1);
-/// … this often.
+/// … at this interval.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// A directory with the names of evaluation workers.
@@ -61,7 +61,7 @@ pub struct EvalNames {
     hub: Option<EvalHub>,
 }
 
-/// What the process of a worker with a name is told when it starts.
+/// What the process of a named worker reads when it starts.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Founding {
     pub(super) dir: PathBuf,
@@ -71,20 +71,21 @@ pub(super) struct Founding {
 }
 
 impl EvalNames {
-    /// Names in this directory. It is made when the first worker gets a name.
+    /// Uses the names in this directory, which is created when the first worker gets a name.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into(), hub: None }
     }
 
-    /// Names are those of another hub, too: workers that get one are found through that hub with a token of a worker, and
-    /// names that are not in the directory are looked for there. A worker whose connection to the hub is lost connects again.
+    /// Uses another hub as well: named workers join it and are found through it with a worker token, and names that are not
+    /// in the directory are looked up there. A worker that loses its connection to the hub reconnects.
     #[must_use]
     pub fn with_hub(self, hub: EvalHub) -> Self {
         Self { hub: Some(hub), ..self }
     }
 
-    /// The user's own: `eval` in what `ROLLMESH_STATE_DIR` says, else in `rollmesh` where the system keeps such things.
+    /// Returns the user's own names: in `eval` below `ROLLMESH_STATE_DIR`, else below `rollmesh` in the system's directory
+    /// for state.
     #[must_use]
     pub fn of_user() -> Self {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -93,12 +94,12 @@ impl EvalNames {
         Self::new(dir.unwrap_or_else(|| std::env::temp_dir().join("rollmesh")).join("eval"))
     }
 
-    /// Starts a worker under a name, in a process that goes on when this one ends: this program again, which begins with
-    /// [`main_with`](crate::main_with) or [`eval_process`](super::eval_process).
+    /// Starts a worker under a name, in a process that continues when this one ends: the current executable, which begins
+    /// with [`main_with`](crate::main_with) or [`eval_process`](super::eval_process).
     ///
     /// # Errors
     /// [`EvalWorkerError::BadName`], [`EvalWorkerError::NameTaken`], [`EvalWorkerError::Setup`]; [`EvalWorkerError::Io`] if
-    /// there is no such hub. What is wrong with environment and policy is told by the first poll.
+    /// the hub cannot be reached. The first poll reports errors of environment and policy.
     pub fn create(&self, name: &str, run: &RunConfig) -> Result<EvalWorker, EvalWorkerError> {
         check_name(name)?;
         check_not_started_as_one()?;
@@ -119,7 +120,7 @@ impl EvalNames {
         let (tell, told) = mpsc::channel();
         let ask = move || {
             let said = write_json(stdin, &founding).and_then(|()| read_json::<Result<(), EvalWorkerError>>(stdout));
-            // The caller may have given up.
+            // The caller may have timed out.
             let _ = tell.send(said);
         };
         let told = match thread::Builder::new().name("eval-founding".into()).spawn(ask) {
@@ -127,10 +128,10 @@ impl EvalNames {
             Err(error) => Err(error),
         };
         if told.is_err() {
-            // It is no worker, and nothing else would end it.
+            // It is no worker, and would not end by itself.
             let _ = child.kill();
         }
-        // A caller that lives longer than the worker leaves no dead process behind.
+        // Reaps the process if it ends before this one.
         let _ = thread::Builder::new().name("eval-worker-end".into()).spawn(move || child.wait());
         told.map_err(|error| {
             let reason = format!("it does not say that it is a worker ({error}): {FIRST_IN_MAIN}");
@@ -139,13 +140,13 @@ impl EvalNames {
         self.find_here(name)
     }
 
-    /// What the process of a worker with this name is to be.
+    /// Returns what the process of a worker with this name reads at its start.
     pub(super) fn founding(&self, name: &str, run: &RunConfig) -> Founding {
         let hub = self.hub.as_ref().map(HubWay::from);
         Founding { dir: self.dir.clone(), name: name.into(), run: run.clone(), hub }
     }
 
-    /// A worker that was started under this name, in this process or another one, with nothing asked for by this handle.
+    /// Returns a new handle of a worker that was started under this name, in this process or another one.
     ///
     /// # Errors
     /// [`EvalWorkerError::UnknownName`], [`EvalWorkerError::BadName`], [`EvalWorkerError::Io`].
@@ -164,7 +165,7 @@ impl EvalNames {
                 return Err(EvalWorkerError::UnknownName { name: name.into(), place: self.dir.display().to_string() });
             };
             match address.hub().and_then(|hub| hub.find(name)) {
-                // One that is ending is no longer there before its file has gone.
+                // A worker that is ending is unreachable before its file is removed.
                 Err(EvalWorkerError::Io(_) | EvalWorkerError::UnknownName { .. }) if Instant::now() < patience => {
                     thread::sleep(LOOK_AGAIN);
                 }
@@ -173,7 +174,7 @@ impl EvalNames {
         }
     }
 
-    /// The names that there are, sorted.
+    /// Returns the existing names, sorted.
     #[must_use]
     pub fn list(&self) -> Vec<String> {
         let files = fs::read_dir(&self.dir).into_iter().flatten().flatten();
@@ -184,10 +185,10 @@ impl EvalNames {
         names
     }
 
-    /// Where the worker of a name is, if there is one. What one has left that ended without a word is removed.
+    /// Returns the address of a named worker, if there is one. The file of a worker that crashed is removed.
     fn address(&self, name: &str) -> Option<Address> {
         let file = self.dir.join(format!("{name}.json"));
-        // While this process holds the lock no worker takes the name, so the file that is removed is stale.
+        // While this process holds the lock no worker takes the name, so the file is stale.
         if let Ok(lock) = File::open(self.dir.join(format!("{name}.lock")))
             && lock.try_lock_shared().is_ok()
         {
@@ -199,7 +200,7 @@ impl EvalNames {
 }
 
 impl Address {
-    /// The worker's own hub.
+    /// Returns the worker's own hub.
     fn hub(&self) -> Result<EvalHub, EvalWorkerError> {
         let url: HubUrl =
             format!("ws://127.0.0.1:{}", self.port).parse().map_err(|error: HubUrlError| EvalWorkerError::io(error))?;

@@ -1,4 +1,4 @@
-//! Episodes of several agents, for those who drive them.
+//! Driving episodes of several agents.
 
 mod tasks;
 
@@ -30,12 +30,11 @@ use crate::envs::words;
 
 /// Episodes of several agents that are driven from outside. A handle: clones drive the same environment.
 ///
-/// See the [module](super) for how it meets a sampler, and [`ExternalEpisodes`] for the rules. Whatever is said of an
-/// episode comes from one thread or task at a time; episodes do not know of each other.
+/// See the [module](super) for its interplay with a sampler, and [`ExternalEpisodes`] for the rules. Calls for one episode
+/// must come from one thread or task at a time; episodes are independent of each other.
 ///
-/// Everything that waits exists in three forms: one that blocks the thread, with a deadline; one for tasks of any
-/// asynchronous runtime, `…_async`; and one that does not wait. If a future is dropped, what it has asked for
-/// remains asked for.
+/// Every waiting operation exists in three forms: one that blocks the thread, with a timeout; one for tasks of any
+/// asynchronous runtime, `…_async`; and one that does not wait. Dropping a future does not cancel its request.
 ///
 /// ```
 /// use rollmesh::external::{ExternalEnvError, ExternalMultiAgentEnv};
@@ -87,16 +86,16 @@ pub struct ExternalMultiAgentEnv {
 }
 
 impl ExternalMultiAgentEnv {
-    /// How long a driver waits for actions if it does not say.
+    /// A driver's default timeout for actions.
     pub const ACTION_TIMEOUT: Duration = Duration::from_secs(300);
 
-    /// How long a driver waits for the sampler to take what it has said before, if it does not say.
+    /// A driver's default timeout for space in the queue of turns.
     pub const LOG_TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// How long a hub's client may say nothing of an open episode, if nobody says otherwise.
+    /// The default of how long a hub's client may be silent about an open episode.
     pub const EPISODE_TIMEOUT: Duration = Duration::from_secs(300);
 
-    /// An environment in which as many episodes of these agents can be open at once as it has lanes.
+    /// Creates an environment of these agents with `num_envs` lanes, which is the maximum number of open episodes.
     ///
     /// # Errors
     /// [`ExternalEnvError::Spaces`].
@@ -114,26 +113,26 @@ impl ExternalMultiAgentEnv {
         })
     }
 
-    /// How long this handle and its clones wait for actions, and for the sampler to take what was said before.
+    /// Sets the timeouts of this handle and its clones: for actions, and for space in the queue of turns.
     #[must_use]
     pub fn with_timeouts(mut self, actions: Duration, log: Duration) -> Self {
         (self.action_timeout, self.log_timeout) = (actions, log);
         self
     }
 
-    /// How long clients of a [hub](crate::hub::HubConfig::external) may say nothing of an open episode while it is their
-    /// turn. Then it is given up, so that others get its lane. Drivers in this process may take as long as they like.
+    /// Sets how long clients of a [hub](crate::hub::HubConfig::external) may be silent about an open episode while it is
+    /// their turn. Then it is abandoned, and its lane is free for others. Drivers in this process have no such limit.
     #[must_use]
     pub fn with_episode_timeout(mut self, timeout: Duration) -> Self {
         self.episode_timeout = timeout;
         self
     }
 
-    /// The sampler's side, for [`base_env_creator`](rollmesh_core::worker::RolloutWorkerBuilder::base_env_creator) or a
-    /// registry. There is one at a time: a second worker gets an error. Does not count as a handle.
+    /// Returns the sampler's side, for [`base_env_creator`](rollmesh_core::worker::RolloutWorkerBuilder::base_env_creator)
+    /// or a registry. There can be one at a time: a second worker gets an error. It does not count as a handle.
     ///
-    /// The worker has as many sub-environments as there are lanes. Samples are as long as its `num_envs` says: set that to
-    /// the number of lanes too, for the fragments of all.
+    /// The worker has as many sub-environments as there are lanes. Its `num_envs` determines the length of samples: set it
+    /// to the number of lanes as well, to get the fragments of all.
     pub fn creator(
         &self,
     ) -> impl Fn(&[EnvContext], Kernels) -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + use<> {
@@ -141,9 +140,9 @@ impl ExternalMultiAgentEnv {
         move |_, _| Ok(Box::new(Sampled::new(shared.clone())?))
     }
 
-    /// Drives from a thread of its own. When the last such thread ends, by returning, with an error or in a panic, its
-    /// episodes are lost, and sampling says so once all that was said before is sampled, until another one drives. A stop of the environment is told
-    /// to the thread as an error of whatever it calls next.
+    /// Drives episodes on a thread of its own. When the last such thread ends, by returning, with an error or in a panic,
+    /// its episodes are lost, and sampling fails with the reason once all earlier turns are sampled, until another thread
+    /// drives. After a stop of the environment the thread's next call returns an error.
     ///
     /// # Errors
     /// [`ExternalEnvError::Thread`].
@@ -163,7 +162,7 @@ impl ExternalMultiAgentEnv {
         thread.map(drop).map_err(|error| ExternalEnvError::Thread(error.to_string()))
     }
 
-    /// Begins an episode under a number that no open one has. `training_enabled: false` keeps its rows out of batches.
+    /// Begins an episode under an unused number. `training_enabled: false` keeps its rows out of batches.
     ///
     /// # Errors
     /// [`ExternalError::TooManyEpisodes`](rollmesh_core::env::ExternalError::TooManyEpisodes),
@@ -175,7 +174,7 @@ impl ExternalMultiAgentEnv {
         Ok(id)
     }
 
-    /// As [`start_episode`](Self::start_episode), under a number of the driver's own. Returns the episode's lane.
+    /// Like [`start_episode`](Self::start_episode), under a number chosen by the driver. Returns the episode's lane.
     ///
     /// # Errors
     /// [`ExternalError::DuplicateEpisode`](rollmesh_core::env::ExternalError::DuplicateEpisode); as there.
@@ -183,10 +182,10 @@ impl ExternalMultiAgentEnv {
         Ok(self.driver.shared().lock().episodes.start_episode(id, training_enabled)?)
     }
 
-    /// Says what agents observe, and waits for their actions. Agents whose last observation it is have none.
+    /// Passes the agents' observations, and waits for their actions. Agents whose last observation it is have none.
     ///
-    /// After [`ExternalEnvError::Timeout`] the actions are still asked for:
-    /// [`wait_for_actions`](Self::wait_for_actions) goes on waiting.
+    /// After [`ExternalEnvError::Timeout`] the request remains: [`wait_for_actions`](Self::wait_for_actions) continues
+    /// waiting.
     ///
     /// # Errors
     /// [`ExternalEnvError`].
@@ -198,7 +197,7 @@ impl ExternalMultiAgentEnv {
         Ok(actions)
     }
 
-    /// Waits for actions that were asked for.
+    /// Waits for the actions of an earlier request.
     ///
     /// # Errors
     /// [`ExternalError::NothingAsked`](rollmesh_core::env::ExternalError::NothingAsked), [`ExternalEnvError::Timeout`].
@@ -211,8 +210,8 @@ impl ExternalMultiAgentEnv {
         }))
     }
 
-    /// Says what agents observe, and what they do about it by themselves: one action for each that acts. Waits only
-    /// while [too much](ExternalEpisodes::MAX_QUEUED_TURNS) of what was said before has not been taken.
+    /// Logs the agents' observations and their own actions: one for each that acts. Waits only while the [queue of
+    /// turns](ExternalEpisodes::MAX_QUEUED_TURNS) is full.
     ///
     /// # Errors
     /// [`ExternalEnvError`].
@@ -221,7 +220,7 @@ impl ExternalMultiAgentEnv {
         self.block_for_room(id, |context| self.poll_log(id, obs, actions, context))
     }
 
-    /// Says what an agent got since the latest observations, see [`ExternalEpisodes::log_returns`]. Never waits.
+    /// Logs an agent's reward and outcome since the latest observations, see [`ExternalEpisodes::log_returns`]. Never waits.
     ///
     /// # Errors
     /// [`ExternalEnvError::Episode`].
@@ -235,8 +234,8 @@ impl ExternalMultiAgentEnv {
         Ok(self.driver.shared().lock().episodes.log_returns(id, agent, outcome, info)?)
     }
 
-    /// Ends an episode with what agents observe at last, see [`ExternalEpisodes::end_episode`]. Waits as
-    /// [`log_actions`](Self::log_actions) does.
+    /// Ends an episode with the agents' last observations, see [`ExternalEpisodes::end_episode`]. Waits like
+    /// [`log_actions`](Self::log_actions).
     ///
     /// # Errors
     /// [`ExternalEnvError`].
@@ -244,7 +243,7 @@ impl ExternalMultiAgentEnv {
         self.block_for_room(id, |context| self.poll_end(id, obs, truncated, context))
     }
 
-    /// Gives an episode up, whoever waits for whatever in it. What was not sampled of it is lost.
+    /// Abandons an episode, also while other calls wait in it. Turns that were not sampled are lost.
     ///
     /// # Errors
     /// Those of an episode that is not open.
@@ -252,33 +251,32 @@ impl ExternalMultiAgentEnv {
         Ok(self.driver.shared().abandon(id)?)
     }
 
-    /// How many episodes can be open at once.
+    /// Returns the maximum number of open episodes.
     #[must_use]
     pub fn num_envs(&self) -> usize {
         self.driver.shared().lock().episodes.num_envs()
     }
 
-    /// Spaces of an agent, if there is one of that name.
+    /// Returns the spaces of an agent, if it exists.
     #[must_use]
     pub fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces> {
         self.driver.shared().lock().episodes.spaces(agent)
     }
 
-    /// The agents, ascending.
+    /// Returns the agents, ascending.
     #[must_use]
     pub fn agents(&self) -> Vec<AgentId> {
         self.driver.shared().lock().episodes.agents()
     }
 
-    /// The open episodes, ascending.
+    /// Returns the open episodes, ascending.
     #[must_use]
     pub fn open_episodes(&self) -> Vec<u64> {
         self.driver.shared().lock().episodes.open_episodes().map(|(id, _)| id).collect()
     }
 
-    /// Ends it for all: drivers get [`ExternalError::Stopped`](rollmesh_core::env::ExternalError::Stopped), also those who
-    /// wait; sampling fails with [`EnvError::Stopped`]. A worker that is stopped or dropped does the same. Does nothing the
-    /// second time.
+    /// Stops the environment: drivers get [`ExternalError::Stopped`](rollmesh_core::env::ExternalError::Stopped), also
+    /// waiting ones; sampling fails with [`EnvError::Stopped`]. Stopping or dropping the worker does the same. Idempotent.
     pub fn stop(&self) {
         self.driver.shared().stop();
     }

@@ -1,4 +1,4 @@
-//! What drivers do without blocking a thread.
+//! Driver operations that do not block a thread.
 
 use std::{
     future::poll_fn,
@@ -10,7 +10,7 @@ use rollmesh_core::env::{ExternalEpisodes, ExternalError, multi_agent::AgentRows
 use super::{ExternalEnvError, ExternalMultiAgentEnv};
 
 impl ExternalMultiAgentEnv {
-    /// As [`actions`](Self::actions), in a task. Waits for ever if nobody samples.
+    /// Like [`actions`](Self::actions), in a task. Waits for ever if no worker samples.
     ///
     /// # Errors
     /// [`ExternalEnvError::Episode`].
@@ -21,7 +21,7 @@ impl ExternalMultiAgentEnv {
         Ok(actions)
     }
 
-    /// As [`wait_for_actions`](Self::wait_for_actions), in a task.
+    /// Like [`wait_for_actions`](Self::wait_for_actions), in a task.
     ///
     /// # Errors
     /// [`ExternalEnvError::Episode`].
@@ -29,7 +29,7 @@ impl ExternalMultiAgentEnv {
         poll_fn(|context| self.poll_actions(id, actions, context)).await
     }
 
-    /// Says what agents observe and asks for their actions, without waiting for anything.
+    /// Passes the agents' observations and requests their actions, without waiting.
     ///
     /// # Errors
     /// [`ExternalError`], also [`ExternalError::QueueFull`].
@@ -37,7 +37,7 @@ impl ExternalMultiAgentEnv {
         Ok(self.driver.shared().say(|episodes| episodes.request_actions(id, obs))?)
     }
 
-    /// Takes the actions that were asked for, if they are there.
+    /// Takes the requested actions, if they are available.
     ///
     /// # Errors
     /// [`ExternalError::NothingAsked`], or those of an episode that is not open.
@@ -45,7 +45,7 @@ impl ExternalMultiAgentEnv {
         Ok(self.driver.shared().lock().episodes.take_actions(id, actions)?)
     }
 
-    /// As [`take_actions`](Self::take_actions); wakes the task when it is worth asking again.
+    /// Like [`take_actions`](Self::take_actions); wakes the task when another poll may succeed.
     pub fn poll_actions(
         &self,
         id: u64,
@@ -63,7 +63,7 @@ impl ExternalMultiAgentEnv {
         }
     }
 
-    /// As [`log_actions`](Self::log_actions), in a task.
+    /// Like [`log_actions`](Self::log_actions), in a task.
     ///
     /// # Errors
     /// [`ExternalEnvError::Episode`].
@@ -76,7 +76,7 @@ impl ExternalMultiAgentEnv {
         poll_fn(|context| self.poll_log(id, obs, actions, context)).await
     }
 
-    /// As [`end_episode`](Self::end_episode), in a task.
+    /// Like [`end_episode`](Self::end_episode), in a task.
     ///
     /// # Errors
     /// [`ExternalEnvError::Episode`].

@@ -3,7 +3,7 @@ use std::{future::pending, pin::Pin};
 use super::*;
 use crate::launch::LaunchedEnd;
 
-/// Starts nothing.
+/// A launcher that starts nothing.
 #[derive(Debug)]
 struct Idle;
 
@@ -39,7 +39,7 @@ fn start(children: &mut Children) -> u32 {
     children.start(&terms).unwrap().0
 }
 
-/// What follows from the end of a child that was of some use, or of none.
+/// Starts and ends a child, useful or not, and returns what follows.
 fn end(children: &mut Children, is_useful: bool) -> Ended {
     let number = start(children);
     if is_useful {
@@ -56,7 +56,7 @@ async fn children_that_are_of_no_use_are_replaced_ever_later_and_then_given_up()
     let ends: Vec<Ended> = (0..7).map(|_| end(&mut children, false)).collect();
     let pause = |ms| Ended::Replace(Duration::from_millis(ms));
     assert_eq!(ends, [AT_ONCE, AT_ONCE, pause(800), pause(1600), pause(3200), Ended::GiveUp, Ended::GiveUp]);
-    // One that works proves that it is worth the while.
+    // One success resets the count of failed starts.
     assert_eq!(end(&mut children, true), AT_ONCE);
     assert_eq!(end(&mut children, false), AT_ONCE);
 }
@@ -83,7 +83,7 @@ async fn crashes_at_work_and_starts_that_fail_are_counted_apart() {
         children.handle_exit(number).unwrap().ended
     };
     (0..7).for_each(|_| _ = crash(&mut children));
-    // Five starts may fail after any number of crashes, and crashes leave their count as it is.
+    // The number of failed starts is independent of the number of crashes.
     let ends: Vec<Ended> = (0..3).map(|_| end(&mut children, false)).collect();
     let pause = |ms| Ended::Replace(Duration::from_millis(ms));
     assert_eq!(ends, [AT_ONCE, AT_ONCE, pause(800)]);
@@ -99,7 +99,7 @@ async fn starts_that_fail_are_tried_again_and_then_given_up() {
     let pauses: Vec<Ended> = (0..6).map(|_| children.handle_failed_start()).collect();
     let pause = |ms| Ended::Replace(Duration::from_millis(ms));
     assert_eq!(pauses, [pause(200), pause(400), pause(800), pause(1600), pause(3200), Ended::GiveUp]);
-    // A replacement that waits counts, until nobody wants it any more.
+    // A scheduled replacement counts as a worker until it is cancelled.
     let (terms, number) = (terms(&children), children.next_number());
     children.replace_after(number, terms, Duration::from_secs(3600));
     assert_eq!((children.count(), children.staying().len(), children.awaits_any()), (1, 0, true));
@@ -118,7 +118,7 @@ async fn a_spare_child_counts_once_it_has_a_place() {
     assert_eq!((children.count(), children.staying().len(), children.wants_spare()), (0, 0, false));
     assert_eq!((children.take_spare(&others), children.take_spare(&same)), (None, Some(spare)));
     assert_eq!((children.count(), children.is_spare(spare)), (1, false));
-    // What ends before it has a place is no failed start.
+    // The exit of a spare without a place is no failed start.
     for _ in 0..10 {
         let (spare, _) = children.start(&ours).unwrap();
         children.keep_as_spare(spare);

@@ -1,17 +1,17 @@
-//! What strangers have got wrong, and how long that weighs on them.
+//! Failures of unauthenticated peers, and how long they count.
 
 use std::{collections::VecDeque, net::IpAddr, time::Duration};
 
 use tokio::time::Instant;
 
-/// What an address has got wrong lately.
+/// The recent failures of an address.
 #[derive(Default)]
 pub(super) struct Failing {
     pub(super) times: VecDeque<Instant>,
     pub(super) debt: Debt,
 }
 
-/// Failures, each of which takes its share of a second to be paid for.
+/// A debt of failures: each is paid off by its share of a second.
 #[derive(Default)]
 pub(super) struct Debt(Option<Instant>);
 
@@ -20,13 +20,13 @@ impl Debt {
         self.0 = Some(self.0.map_or(now, |paid| paid.max(now)) + Duration::from_secs(1) / per_s);
     }
 
-    /// When no more than a second of it is left.
+    /// Returns when at most one second of debt is left.
     pub(super) fn bearable_from(&self, now: Instant) -> Instant {
         self.0.and_then(|paid| paid.checked_sub(Duration::from_secs(1))).map_or(now, |bearable| bearable.max(now))
     }
 }
 
-/// What counts as one address: of IPv6 a network, since everybody has as many addresses of one as they like.
+/// Returns what counts as one address: for IPv6 the /64 network, since its owner can use any address in it.
 pub(super) fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

@@ -6,14 +6,14 @@ fn ip(last: u8) -> IpAddr {
     [10, 0, 0, last].into()
 }
 
-/// Somebody comes and speaks.
+/// Adds a waiting connection that has sent something.
 fn come(gate: &Gate, from: IpAddr) -> Waiting<'_> {
     let waiting = gate.wait(from);
     gate.state().outside.get_mut(&waiting.number).expect("it waits").has_spoken = true;
     waiting
 }
 
-/// Whether somebody who comes and speaks now gets in, or when to look again.
+/// Lets such a connection try to enter; returns its pass, or when to try again.
 fn enter(gate: &Arc<Gate>, from: IpAddr, now: Instant) -> Result<Pass, Option<Instant>> {
     let waiting = come(gate, from);
     match gate.try_enter(waiting.number, now) {
@@ -35,7 +35,7 @@ fn the_longest_silent_one_of_the_most_crowded_address_goes_first() {
     assert_eq!(when(enter(&gate, ip(1), now)), Some(now + PENDING_GRACE), "they are not silent yet");
     let numbers: Vec<u64> = passes.iter().map(|pass| pass.number).collect();
     passes[0].ask();
-    // The second one's place.
+    // Takes the place of the second connection.
     passes.push(room(1, now + PENDING_GRACE));
     let has = |number: usize| gate.state().places.contains_key(&numbers[number]);
     assert!(has(0) && !has(1));
@@ -61,12 +61,12 @@ fn a_crowd_that_waits_delays_nobody() {
     assert!(matches!(gate.try_enter(crowd[0].number, now), Turn::Later), "the last one comes first");
     let place = enter(&gate, ip(1), now);
     assert!(place.is_ok());
-    // An address with fewer places comes first, whoever came last.
+    // An address with fewer places comes first, regardless of the order of arrival.
     let other = come(&gate, ip(2));
     let last = come(&gate, ip(1));
     assert!(matches!(gate.try_enter(last.number, now), Turn::Later));
     assert!(matches!(gate.try_enter(other.number, now), Turn::In(_)));
-    // Where too many wait, the oldest one goes.
+    // Above the limit, the oldest waiting connection is rejected.
     let more: Vec<Waiting<'_>> = (crowd.len() + 2..=MAX_WAITING).map(|_| gate.wait(ip(3))).collect();
     assert!(matches!(gate.try_enter(silent.number, now), Turn::SentAway), "{} wait", more.len());
     assert_eq!(gate.state().outside.len(), MAX_WAITING);
@@ -86,7 +86,7 @@ fn failures_have_to_be_paid_for_with_time() {
     assert!(again > now && again <= now + Duration::from_secs(1));
     assert!(enter(&gate, ip(2), now).is_ok(), "others have nothing to do with it");
     assert!(enter(&gate, ip(1), again).is_ok());
-    // Whoever has many addresses finds that all of them together have a limit.
+    // An attacker with many addresses reaches the limit for all addresses together.
     for i in 0..=FAILURES_PER_S {
         gate.fail_at(IpAddr::from((0x0b00_0000 + i).to_be_bytes()), now);
     }

@@ -1,4 +1,4 @@
-//! The lines of a file, decoded: one by one, and those of long files ahead of whoever wants them, by several threads.
+//! Decoding the lines of a file: one by one, or, in long files, ahead of the reader on several threads.
 
 use std::{collections::VecDeque, mem, ops::Range, path::Path};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::offline::OfflineError;
 
-/// The lines of a file that one of several workers reads.
+/// The shard of a file's lines that one of several workers reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shard {
     pub(super) file: u64,
@@ -28,49 +28,49 @@ impl Shard {
     }
 }
 
-/// Which lines are wanted, and what may be held of them.
+/// Which lines are read, and the memory limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
-    /// None for all lines.
+    /// `None` for all lines.
     pub(super) shard: Option<Shard>,
-    /// Bytes of the longest line.
+    /// Maximum length of a line in bytes.
     pub(super) line: usize,
     pub(super) limits: JsonLimits,
-    /// Bytes that everything may take that is done ahead, until somebody takes it.
+    /// Memory limit in bytes for everything that is decoded ahead.
     pub(super) ahead: usize,
-    /// Threads beside this one.
+    /// Number of helper threads.
     pub(super) helpers: usize,
 }
 
-/// What there is in the next line.
+/// The outcome of the next line.
 pub(super) enum Decoded {
-    /// What was found; nothing in a blank line.
+    /// The line's batch or error; `None` for a blank line.
     Line(Option<Result<AnyBatch, RecordError>>),
-    /// Nobody wants it.
+    /// The line belongs to another shard.
     Passed,
-    /// It is longer than there is room for; so much of it is.
+    /// The line exceeds this limit in bytes.
     TooLong(usize),
     End,
 }
 
-/// An open file.
+/// The decoder of an open file.
 pub(super) struct DecodedLines {
     source: Source,
     terms: Terms,
-    /// Lines that were taken from the file.
+    /// Number of lines taken from the file.
     lines: u64,
     ahead: Option<Ahead>,
 }
 
 impl DecodedLines {
-    /// Bytes of a file behind which threads are worth their beginning.
+    /// Bytes read after which helper threads are started.
     const LONG: u64 = 1 << 20;
 
     pub(super) fn open(path: &Path, terms: Terms) -> Result<Self, OfflineError> {
         Ok(Self { source: Source::open(path)?, terms, lines: 0, ahead: None })
     }
 
-    /// Passes over so many lines, which were read before.
+    /// Skips this many lines, which were read before.
     pub(super) fn pass_over(&mut self, lines: u64) -> Result<(), OfflineError> {
         self.lines += lines;
         for _ in 0..lines {
@@ -79,7 +79,7 @@ impl DecodedLines {
         Ok(())
     }
 
-    /// Bytes that were read of the file, as far as they are its own.
+    /// Returns the number of bytes consumed; for an archive these are decompressed bytes.
     pub(super) fn bytes_read(&self) -> u64 {
         self.source.bytes_read()
     }
@@ -117,37 +117,37 @@ fn read<'a>(source: &'a mut Source, terms: &Terms, lines: &mut u64) -> Result<Li
     source.line(is_wanted, terms.line)
 }
 
-/// What is done ahead.
+/// The lines that are decoded ahead.
 ///
-/// A line and what is decompressed of it take four times as much when they are decoded, and the line itself besides. Every
-/// chunk has an equal part of the room, and most of that is for what lines are decompressed to. A line that is too long for
-/// that, or is decompressed to more, is decoded when it is its turn, with all the room that a line has.
+/// Decoding takes four times the memory of a line and of its decompressed columns, in addition to the line itself. Every
+/// chunk has an equal part of the memory limit, most of which is for decompressed columns. A line that is too long for that,
+/// or whose columns are, is decoded by the reader when it is next, with the whole limit of a line.
 struct Ahead {
     chunks: InOrder<Chunk, Chunk>,
     current: Chunk,
-    /// The text of a chunk that is used up.
+    /// The text buffer of a finished chunk, for reuse.
     spare: Vec<u8>,
-    /// Bytes of text after which a chunk is full, and which a line has at most that is decoded ahead.
+    /// Bytes of text after which a chunk is full; also the maximum length of a line that is decoded ahead.
     text: usize,
-    /// Bytes of a chunk's part of the room.
+    /// A chunk's part of the memory limit in bytes.
     part: usize,
     most_chunks: usize,
-    /// A longer line waits for its turn: there is room for one.
+    /// True while a longer line is queued: there is memory for one.
     is_long: bool,
     is_over: bool,
 }
 
 impl Ahead {
-    /// Text of which a chunk is full: so much that handing it over costs little.
+    /// Maximum text of a chunk in bytes: large enough that handing it over costs little.
     const FULL: usize = 256 << 10;
-    /// With less it is not worth while.
+    /// Minimum text of a chunk in bytes: below it, decoding ahead does not pay.
     const LEAST: usize = 16 << 10;
-    /// Most lines of a chunk: a batch takes some room however short the line is.
+    /// Maximum number of lines of a chunk: a batch takes some memory however short its line.
     const MOST_LINES: usize = 256;
 
-    /// None if there is nobody who could help, or no room for it.
+    /// Returns `None` if there are no helpers or too little memory.
     fn new(terms: &Terms) -> Option<Self> {
-        // One that everybody works at, and one that waits.
+        // One chunk in progress and one queued per thread.
         let most_chunks = 2 * (terms.helpers + 1);
         let part = terms.ahead / most_chunks;
         let text = (part / 32).min(Self::FULL);
@@ -159,7 +159,7 @@ impl Ahead {
         Some(Self { chunks, current, spare, text, part, most_chunks, is_long: false, is_over: false })
     }
 
-    /// Gives the threads something to do as long as there is room.
+    /// Queues chunks for the threads as long as the limit allows.
     fn fill(&mut self, source: &mut Source, terms: &Terms, lines: &mut u64) {
         while !self.is_over && !self.is_long && self.chunks.len() < self.most_chunks {
             let chunk = self.chunk(source, terms, lines);
@@ -191,14 +191,14 @@ impl Ahead {
                 }
             });
         }
-        // At most two full texts, each five times; the rest is for four times what is decompressed.
+        // At most two full texts, each counted five times; the rest is for four times the decompressed bytes.
         let decompressed = self.part.saturating_sub(5 * 2 * self.text) / 4 / chunk.pieces.len().max(1);
         chunk.limits = JsonLimits { decompressed: decompressed.min(terms.limits.decompressed) };
         chunk.is_long = self.is_long;
         chunk
     }
 
-    /// The current chunk is used up.
+    /// Recycles the current chunk, which is used up.
     fn give_back(&mut self) {
         let used = mem::take(&mut self.current);
         if used.is_long {
@@ -210,28 +210,28 @@ impl Ahead {
     }
 }
 
-/// Some lines of the file.
+/// Consecutive lines of a file.
 #[derive(Default)]
 struct Chunk {
     text: Vec<u8>,
     pieces: VecDeque<Piece>,
-    /// Bytes of the longest line that is decoded ahead.
+    /// Maximum length in bytes of a line that is decoded ahead.
     most: usize,
-    /// The last line is longer.
+    /// True if the last line is longer.
     is_long: bool,
     limits: JsonLimits,
 }
 
 enum Piece {
-    /// Where it is in the text, as long as it was not decoded.
+    /// A line that has not been decoded: its range in the text.
     Line(Range<usize>),
     Ready(Decoded),
-    /// The file could not be read any further.
+    /// Reading the file failed here.
     Failed(OfflineError),
 }
 
 impl Chunk {
-    /// Decodes the lines for which there is room.
+    /// Decodes the lines that fit the memory limit.
     fn decode(mut self) -> Self {
         for piece in &mut self.pieces {
             let Piece::Line(line) = piece else { continue };
@@ -246,7 +246,7 @@ impl Chunk {
         self
     }
 
-    /// The next line of it; decodes it if nobody had room for that.
+    /// Returns the next line; decodes it now if it was not decoded ahead.
     fn next(&mut self, limits: &JsonLimits) -> Option<Result<Decoded, OfflineError>> {
         Some(match self.pieces.pop_front()? {
             Piece::Line(line) => Ok(Decoded::Line(JsonLines::decode(self.text.get(line).unwrap_or_default(), limits))),

@@ -1,4 +1,4 @@
-//! Work for several threads, whose results come in the order in which it was given.
+//! A thread pool whose results arrive in the order of the jobs.
 
 use std::{
     collections::VecDeque,
@@ -7,16 +7,16 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// Threads that are of use beside the one that wants the results.
+/// Returns the number of helper threads to start alongside the caller's.
 pub(super) fn helpers() -> usize {
-    // Reading lines and taking batches are one thread's, which no more than these can keep up with.
+    // Reading lines and taking batches is serial, and limits throughput beyond this number.
     const MOST: usize = 7;
     static HELPERS: LazyLock<usize> =
         LazyLock::new(|| thread::available_parallelism().map_or(0, |processors| (processors.get() - 1).min(MOST)));
     *HELPERS
 }
 
-/// Threads that do what is given, and help whoever waits for the results. They end with this.
+/// Threads that execute jobs; a caller waiting for results helps. Dropping it ends the threads.
 pub(super) struct InOrder<T, R> {
     shared: Arc<Shared<T, R>>,
     threads: Vec<JoinHandle<()>>,
@@ -25,16 +25,16 @@ pub(super) struct InOrder<T, R> {
 struct Shared<T, R> {
     work: fn(T) -> R,
     queue: Mutex<Queue<T, R>>,
-    /// There is more to do, or nothing ever again.
+    /// Notified when there is another job, or when the queue is closed.
     to_do: Condvar,
     done: Condvar,
 }
 
 struct Queue<T, R> {
     waiting: VecDeque<T>,
-    /// What somebody has begun, with the result once there is one: of a panic, too.
+    /// Jobs in progress, with the result (or the panic) once there is one.
     begun: VecDeque<Option<thread::Result<R>>>,
-    /// Results that have been taken.
+    /// Number of results taken.
     taken: u64,
     is_closed: bool,
 }
@@ -47,7 +47,7 @@ impl<T: Send + 'static, R: Send + 'static> InOrder<T, R> {
             let shared = shared.clone();
             thread::Builder::new().name("json".into()).spawn(move || shared.help()).ok()
         };
-        // Where the system has no more threads, there is the one that wants the results.
+        // If the system refuses threads, the caller executes the jobs itself.
         let threads = (0..helpers).filter_map(help).collect();
         Self { shared, threads }
     }
@@ -57,13 +57,13 @@ impl<T: Send + 'static, R: Send + 'static> InOrder<T, R> {
         self.shared.to_do.notify_one();
     }
 
-    /// Jobs whose results nobody has taken.
+    /// Returns the number of jobs whose results have not been taken.
     pub(super) fn len(&self) -> usize {
         let queue = self.shared.lock();
         queue.waiting.len() + queue.begun.len()
     }
 
-    /// The result of the first job of those; none without any. Panics if that job did.
+    /// Waits for the result of the oldest job; `None` if there is none. Panics if that job did.
     pub(super) fn next(&self) -> Option<R> {
         let mut queue = self.shared.lock();
         loop {
@@ -86,7 +86,7 @@ impl<T, R> Drop for InOrder<T, R> {
     fn drop(&mut self) {
         self.shared.lock().is_closed = true;
         self.shared.to_do.notify_all();
-        // Panics are in the results.
+        // Panics are among the results.
         self.threads.drain(..).for_each(|thread| _ = thread.join());
     }
 }
@@ -111,7 +111,7 @@ impl<T, R> Shared<T, R> {
         }
     }
 
-    /// Does a job that was begun.
+    /// Executes a job that was begun.
     fn finish(&self, number: u64, job: T) -> MutexGuard<'_, Queue<T, R>> {
         let result = panic::catch_unwind(AssertUnwindSafe(|| (self.work)(job)));
         let mut queue = self.lock();
@@ -124,7 +124,7 @@ impl<T, R> Shared<T, R> {
 }
 
 impl<T, R> Queue<T, R> {
-    /// The first job that nobody has begun, with its number.
+    /// Returns the first job that has not been begun, with its number.
     fn begin(&mut self) -> Option<(u64, T)> {
         let job = self.waiting.pop_front()?;
         let number = self.taken + self.begun.len() as u64;
@@ -132,7 +132,7 @@ impl<T, R> Queue<T, R> {
         Some((number, job))
     }
 
-    /// The first result, once it is there.
+    /// Returns the first result, if it is available.
     fn take(&mut self) -> Option<thread::Result<R>> {
         let result = self.begun.front_mut()?.take()?;
         self.begun.pop_front();

@@ -1,4 +1,4 @@
-//! RLlib's sample files: a batch per line, see [`decode_record`](rollmesh_data::json::decode_record).
+//! RLlib's sample files: one batch per line, see [`decode_record`](rollmesh_data::json::decode_record).
 //!
 //! ```
 //! use rollmesh::offline::json::{JsonReader, JsonReaderOptions, JsonWriter, JsonWriterOptions};

@@ -1,19 +1,19 @@
-//! Bytes that lie in memory as they will in a file.
+//! Page-aligned copies for faster writes.
 
-/// Of a page, in bytes.
+/// Size of a page in bytes.
 const PAGE: usize = 4096;
 
-/// A copy of what is to be written, as far behind the beginning of a page as its place in the file is.
+/// A copy of the bytes to write, with the same offset within a page as in the file.
 ///
-/// Systems copy from a program's pages into those of the file's cache. Where the one place lies a few bytes off the other one,
-/// some processors' own instruction for that (`rep movsb`) takes many times as long; a copy of ours costs next to nothing.
+/// The operating system copies from the program's pages to the file's page cache. If the two offsets differ by a few bytes,
+/// the copy instruction of some processors (`rep movsb`) takes many times as long; an additional copy costs next to nothing.
 #[derive(Default)]
 pub(super) struct Paged {
     bytes: Vec<u8>,
 }
 
 impl Paged {
-    /// The same bytes, for this offset in a file.
+    /// Returns a copy of the bytes, aligned for this offset in a file.
     pub(super) fn at(&mut self, offset: u64, bytes: &[u8]) -> &[u8] {
         self.bytes.clear();
         self.bytes.reserve(bytes.len() + PAGE);

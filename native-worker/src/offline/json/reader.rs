@@ -1,4 +1,4 @@
-//! Reading sample files: endlessly, in a worker, or each once.
+//! Reading sample files: endlessly, in a worker, or each file once.
 
 use std::{
     fs,
@@ -24,21 +24,21 @@ use super::{
 };
 use crate::offline::OfflineError;
 
-/// How sample files are read.
+/// Options of a reader of sample files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonReaderOptions {
-    /// Rows that [`JsonReader::next_batch`] gives at least, of as many lines as it takes.
+    /// Minimum number of rows of a batch from [`JsonReader::next_batch`], which joins as many lines as needed.
     pub batch_size: usize,
-    /// Bytes that reading takes at most, with everything that is made of it. A line has a sixteenth, decompressed and not;
-    /// longer ones are passed over. Lines that are joined have a quarter.
+    /// Memory limit of reading in bytes, including decoded batches. A line may have a sixteenth of it, compressed and
+    /// decompressed; longer ones are skipped. Joined lines may have a quarter.
     pub buffer_size: usize,
-    /// Which part of the lines to read, of how many; none for all of them.
+    /// The shard of the lines to read, and the number of shards; `None` for all lines.
     pub shard: Option<(u32, u32)>,
-    /// Seed of the choice of files.
+    /// Seed for choosing files.
     pub seed: u64,
-    /// Which worker reads: the first file is chosen by it.
+    /// Index of the worker that reads: it determines the first file.
     pub worker_index: u32,
-    /// Of how many, without the local one.
+    /// Number of remote workers.
     pub num_workers: u32,
 }
 
@@ -49,19 +49,19 @@ impl Default for JsonReaderOptions {
 }
 
 impl JsonReaderOptions {
-    /// A line has at most this part of the buffer, and is held twice where threads help; what its compressed columns hold has
-    /// as much, and decoding takes four times either.
+    /// A line has at most this part of the buffer, and is held twice if threads help; its decompressed columns have as much,
+    /// and decoding takes four times either.
     const LINE_PART: usize = 16;
-    /// For lines that are decoded ahead.
+    /// The part for lines that are decoded ahead.
     const AHEAD_PART: usize = 8;
-    /// For batches that are joined: they are held while the last line of them is decoded, and twice when none is.
+    /// The part for joined batches: they are held while their last line is decoded, and twice while they are joined.
     const JOINED_PART: usize = 4;
 
-    /// What the settings say: `train_batch_size` (the worker's unless set), divided among the workers, and
+    /// Reads the options from the settings: `train_batch_size` (by default the worker's), divided among the workers, and
     /// `buffer_size` in bytes (1 GiB).
     ///
     /// # Errors
-    /// [`SampleError::Input`] for settings of another form.
+    /// [`SampleError::Input`] for invalid settings.
     pub fn from_context(context: &IoContext) -> Result<Self, SampleError> {
         let wrong = |error: ConfigError| SampleError::Input(error.to_string());
         let default = Self::default();
@@ -81,7 +81,7 @@ impl JsonReaderOptions {
         JsonLimits { decompressed: self.buffer_size / Self::LINE_PART }
     }
 
-    /// How one of the files is read.
+    /// Returns the terms for reading one of the files.
     fn terms(&self, file: usize, helpers: usize) -> Terms {
         Terms {
             shard: self.shard.map(|(shard, shards)| Shard { file: file as u64, shard, shards }),
@@ -93,17 +93,17 @@ impl JsonReaderOptions {
     }
 }
 
-/// Hears of a line that is no batch.
+/// Callback for corrupt lines.
 type OnCorrupt = Box<dyn FnMut(&Path, &JsonError) + Send>;
 
-/// Reads batches from sample files, without end: the first file by the worker's index, all others by chance. Lines that
-/// are no batches are counted and passed over, unless there are too many in a row.
+/// Reads batches from sample files, endlessly: the worker's index determines the first file, all others are drawn at random.
+/// Corrupt lines are counted and skipped, unless there are too many in a row.
 ///
-/// Workers of a run share the lines instead of all reading the same: line `l` of the `f`-th file is of shard
-/// `(f + l) mod n`.
+/// Workers of a run share the lines instead of all reading the same: line `l` of the `f`-th file belongs to shard `(f + l)
+/// mod n`.
 ///
-/// In files of more than a megabyte lines are decoded ahead by as many threads as there are processors, which does not show in
-/// what is read: neither in its order, nor in what is counted, nor where an error comes.
+/// In files of more than a megabyte, lines are decoded ahead by as many threads as there are processors. That changes
+/// neither the order, nor the counts, nor where an error is returned.
 pub struct JsonReader {
     files: Vec<PathBuf>,
     options: JsonReaderOptions,
@@ -114,35 +114,35 @@ pub struct JsonReader {
     started: bool,
     lines: JsonLines,
     on_corrupt: Option<OnCorrupt>,
-    /// Corrupt lines that somebody was told of by [`losses`](InputReader::losses).
+    /// Number of corrupt lines already reported by [`losses`](InputReader::losses).
     told: u64,
-    /// Threads that help.
+    /// Number of helper threads.
     helpers: usize,
 }
 
 struct OpenFile {
     file: usize,
     lines: DecodedLines,
-    /// Whether there was any batch in it.
+    /// True if it contained any batch.
     fruitful: bool,
 }
 
-/// Where it is.
+/// The reader's position.
 #[derive(Serialize, Deserialize)]
 struct JsonPosition {
-    /// Bytes of each file, by which somebody notices that it has changed.
+    /// Bytes of each file, to detect that it has changed.
     sizes: Vec<u64>,
     drawn: u64,
     started: bool,
     usable: Vec<u32>,
-    /// The file that is open, and whether there was any batch in it.
+    /// The open file, and whether it contained any batch.
     open: Option<(u32, bool)>,
     books: JsonBooks,
     told: u64,
 }
 
 impl JsonReader {
-    /// Reads from these files.
+    /// Creates a reader of these files.
     ///
     /// # Errors
     /// [`OfflineError::NoFiles`] without any.
@@ -158,29 +158,31 @@ impl JsonReader {
         Ok(Self { files, options, draws, usable, open, started, lines, on_corrupt: None, told: 0, helpers })
     }
 
-    /// Has other than as many threads as there are processors.
+    /// Overrides the number of helper threads.
     #[cfg(test)]
     pub(super) fn with_helpers(self, helpers: usize) -> Self {
         Self { helpers, ..self }
     }
 
-    /// Tells somebody of every line that is passed over because it is no batch.
+    /// Sets a callback for corrupt lines, which are skipped.
     #[must_use]
     pub fn on_corrupt(mut self, hear: impl FnMut(&Path, &JsonError) + Send + 'static) -> Self {
         self.on_corrupt = Some(Box::new(hear));
         self
     }
 
-    /// Lines so far that were no batches.
+    /// Returns the number of corrupt lines so far.
     #[must_use]
     pub fn corrupt_lines(&self) -> u64 {
         self.lines.corrupt_lines()
     }
 
-    /// Batches of the next lines, joined, until there are [`batch_size`](JsonReaderOptions::batch_size) rows.
+    /// Returns the batches of the next lines, joined until there are at least [`batch_size`](JsonReaderOptions::batch_size)
+    /// rows.
     ///
     /// # Errors
-    /// [`OfflineError::Joined`] where the buffer has no room for so many; others. Whoever asks again gets what comes after.
+    /// [`OfflineError::Joined`] if the buffer is too small for that many rows; others. The next call continues after the
+    /// error.
     pub fn next_batch(&mut self) -> Result<AnyBatch, OfflineError> {
         let JsonReaderOptions { batch_size, buffer_size, .. } = self.options;
         let room = buffer_size / JsonReaderOptions::JOINED_PART;
@@ -188,7 +190,7 @@ impl JsonReader {
         while rows < batch_size {
             let batch = self.next_record()?;
             (rows, bytes) = (rows + batch.env_steps(), bytes + batch.size_bytes());
-            // Who needs no other needs no room to join it.
+            // A single batch is not joined and needs no further memory.
             if bytes > room && (rows < batch_size || !batches.is_empty()) {
                 return Err(OfflineError::Joined { rows, bytes, room, batch_size, buffer_size });
             }
@@ -200,7 +202,7 @@ impl JsonReader {
         }
     }
 
-    /// The batch of the next line that has rows.
+    /// Returns the batch of the next line that has rows.
     fn next_record(&mut self) -> Result<AnyBatch, OfflineError> {
         loop {
             if self.open.is_none() {
@@ -211,14 +213,14 @@ impl JsonReader {
             if let Err(OfflineError::Read { .. }) = read
                 && let Some(broken) = self.open.take()
             {
-                // It would fail again and again.
+                // Reading it would fail every time.
                 self.usable.retain(|file| *file != broken.file);
             }
             match read? {
                 Some(batch) if batch.agent_steps() > 0 => return Ok(batch),
                 Some(_) => {}
                 None => {
-                    // One that had nothing for this worker will have nothing the next time.
+                    // It has no batches for this worker, so it is not read again.
                     if let Some(barren) = self.open.take().filter(|open| !open.fruitful) {
                         self.usable.retain(|file| *file != barren.file);
                     }
@@ -250,7 +252,7 @@ impl JsonReader {
         Ok(())
     }
 
-    /// The next batch of the open file; none at its end.
+    /// Returns the next batch of the open file; `None` at its end.
     fn read_line(&mut self) -> Result<Option<AnyBatch>, OfflineError> {
         let Some(open) = &mut self.open else { return Ok(None) };
         let path = &self.files[open.file];
@@ -278,7 +280,7 @@ impl JsonReader {
     }
 
     fn sizes(&self) -> Vec<u64> {
-        // One that is gone is found to be so when it is read.
+        // A missing file is reported when it is read.
         self.files.iter().map(|file| fs::metadata(file).map_or(0, |about| about.len())).collect()
     }
 
@@ -308,7 +310,7 @@ impl JsonReader {
         Ok(())
     }
 
-    /// Every line of every file once, in the order of the files; of a shard, its lines.
+    /// Returns an iterator over every line of every file, once and in order; with a shard, over its lines.
     #[must_use]
     pub fn read_all_files(mut self) -> AllFiles {
         self.open = None;
@@ -316,7 +318,7 @@ impl JsonReader {
     }
 }
 
-/// Gives the batches of all files once.
+/// Iterator over the batches of all files, each once.
 pub struct AllFiles {
     reader: JsonReader,
     next: usize,
@@ -324,19 +326,19 @@ pub struct AllFiles {
 }
 
 impl AllFiles {
-    /// Lines so far that were no batches.
+    /// Returns the number of corrupt lines so far.
     #[must_use]
     pub fn corrupt_lines(&self) -> u64 {
         self.reader.corrupt_lines()
     }
 
-    /// The line of the batch that was given last, from 1; 0 before the first one of a file.
+    /// Returns the line of the latest batch, from 1; 0 before the first one of a file.
     #[must_use]
     pub fn line(&self) -> u64 {
         self.reader.open.as_ref().map_or(0, |_| self.reader.lines.books().line)
     }
 
-    /// Bytes of the open file that were read; of an archive nobody knows.
+    /// Returns the number of bytes read of the open file; for an archive these are decompressed bytes.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         self.reader.open.as_ref().map_or(0, |open| open.lines.bytes_read())

@@ -1,4 +1,4 @@
-//! The files of one writer that goes on after its end: numbered, and nobody else's.
+//! The files of a resumable writer: numbered, with a unique name.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -12,23 +12,23 @@ use serde::{Deserialize, Serialize};
 use super::{JsonWriter, JsonWriterOptions, writer::date};
 use crate::offline::OfflineError;
 
-/// Where the writer of a series is. Whoever goes on there removes what is behind it.
+/// The writer's position in its series. A resumed writer truncates the series to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SeriesPlace {
-    /// A file's number.
+    /// Number of a file.
     pub(crate) file: u64,
-    /// Its bytes; 0 is before that file.
+    /// Its length in bytes; 0 means before that file.
     pub(crate) bytes: u64,
 }
 
-/// A name that no other series has.
+/// Returns a unique name of a series.
 pub(crate) fn new_series(worker_index: u32) -> io::Result<String> {
     let unique = getrandom::u64().map_err(io::Error::other)?;
     Ok(format!("output-{}-{unique:016x}_worker-{worker_index}", date(SystemTime::now())))
 }
 
-/// Whether a text from a file can be the name of a series, and of nothing else's files.
+/// True if a text from a file is a valid name of a series, which cannot match other files.
 pub(crate) fn is_series(name: &str) -> bool {
     name.starts_with("output-") && name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_'))
 }
@@ -42,8 +42,8 @@ fn number_of(series: &str, file_name: &str) -> Option<u64> {
 }
 
 impl JsonWriter {
-    /// Writes the files of a series, from this place on: rows behind it are removed. False if there are fewer rows than that;
-    /// then it goes on in another file.
+    /// Creates a writer that continues a series at this position; rows after it are removed. Returns false if the files are
+    /// shorter than that; then it continues in another file.
     pub(crate) fn in_series(
         directory: &Path,
         options: JsonWriterOptions,
@@ -66,7 +66,7 @@ impl JsonWriter {
     }
 }
 
-/// Opens a file for what comes after so many bytes, and cuts it there. None if it is shorter or gone.
+/// Opens a file for appending and truncates it to this length. `None` if it is shorter or missing.
 fn cut(path: &Path, bytes: u64) -> io::Result<Option<File>> {
     let file = match OpenOptions::new().append(true).open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -113,7 +113,7 @@ mod tests {
         writer.append(&batch.into()).unwrap();
     }
 
-    /// Names and contents.
+    /// Returns names and contents.
     fn files(directory: &Path) -> Vec<(String, Vec<u8>)> {
         let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
         let mut files: Vec<_> =
@@ -137,7 +137,7 @@ mod tests {
         for (done, place) in places.into_iter().enumerate() {
             let dir = directory.path().join(done.to_string());
             let (mut writer, _) = open(&dir, SeriesPlace::default());
-            // Those of others, and of another series whose name begins alike.
+            // Files of others, and of another series with a common prefix.
             let others =
                 ["output-x_worker-0_1.jsonl", "output-x_worker-00_5.json", "output-x_worker-0_.json", "a.json"];
             others.iter().for_each(|name| fs::write(dir.join(name), name).unwrap());

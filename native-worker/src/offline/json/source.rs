@@ -1,4 +1,4 @@
-//! The lines of a file, or of the files in an archive, no more of them in memory than there is room for.
+//! Reads the lines of a file, or of the files in a zip archive, within a memory limit.
 
 use std::{
     fs::File,
@@ -12,19 +12,19 @@ use zip::{CompressionMethod, ZipArchive};
 
 use crate::offline::OfflineError;
 
-/// What is read from a file at most at once.
+/// Maximum size of a single read in bytes.
 const CHUNK: usize = 256 << 10;
 
-/// What comes next.
+/// The next line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line<'a> {
-    /// A line, without its end.
+    /// A line, without its newline.
     Whole(&'a [u8]),
-    /// A line that nobody wants.
+    /// A line that the caller skips.
     Passed,
-    /// A line that is longer than there is room for; so much of it is.
+    /// A line that exceeds this limit in bytes.
     TooLong(usize),
-    /// The end.
+    /// The end of the file.
     End,
 }
 
@@ -33,10 +33,10 @@ pub(super) struct Source {
     path: PathBuf,
     reader: Box<dyn Read + Send>,
     bytes_read: u64,
-    /// Where the other files of an archive are, the next one last.
+    /// Ranges of the archive's remaining files, the next one last.
     parts: Vec<Part>,
     buffer: Vec<u8>,
-    /// What of the buffer was read from the file and not yet given away.
+    /// The part of the buffer that has been read and not returned yet.
     held: Range<usize>,
 }
 
@@ -53,7 +53,7 @@ impl Source {
         let mut buffer = Vec::with_capacity(CHUNK);
         let held = file.by_ref().take(CHUNK as u64).read_to_end(&mut buffer).map_err(failed)?;
         buffer.resize(CHUNK, 0);
-        // Whatever its name, as no line begins like an archive.
+        // Checked by content as well as by name, since no line begins like an archive.
         let is_archive = buffer.starts_with(b"PK") || path.extension().is_some_and(|ending| ending == "zip");
         let (reader, parts, held): (Box<dyn Read + Send>, _, _) = if is_archive {
             let parts = parts(file).map_err(|reason| OfflineError::Zip { path: path.into(), reason })?;
@@ -64,14 +64,14 @@ impl Source {
         Ok(Self { path: path.into(), reader, bytes_read: 0, parts, buffer, held: 0..held })
     }
 
-    /// Bytes so far, as far as they are the file's own.
+    /// Returns the number of bytes consumed; for an archive these are decompressed bytes.
     pub(super) fn bytes_read(&self) -> u64 {
         self.bytes_read
     }
 
-    /// Reads the next line, of which at most `room` bytes are held; only passes over it if it is not wanted.
+    /// Reads the next line, of which at most `room` bytes are held; skips it if it is not wanted.
     pub(super) fn line(&mut self, wanted: bool, room: usize) -> Result<Line<'_>, OfflineError> {
-        // Bytes of the line that were looked at, are held, and are no longer held.
+        // How many bytes of the held text were searched, whether any byte was seen, and whether the line was too long.
         let (mut seen, mut any, mut too_long) = (0, false, false);
         let line = loop {
             let held = &self.buffer[self.held.clone()];
@@ -105,13 +105,13 @@ impl Source {
         })
     }
 
-    /// Counts what is held no longer.
+    /// Releases held bytes and counts them as read.
     fn give(&mut self, bytes: usize) {
         self.held.start += bytes;
         self.bytes_read += bytes as u64;
     }
 
-    /// Holds more, of a line of at most `room` bytes, with what was held moved to the front; false at the end of the file.
+    /// Reads more of a line of at most `room` bytes, after moving the held bytes to the front; false at the end of the file.
     fn read_on(&mut self, room: usize) -> Result<bool, OfflineError> {
         self.buffer.copy_within(self.held.clone(), 0);
         self.held = 0..self.held.len();
@@ -133,7 +133,7 @@ impl Source {
     }
 }
 
-/// The JSON files of an archive, the last one first.
+/// Returns the JSON files of an archive, the last one first.
 fn parts(file: File) -> Result<Vec<Part>, String> {
     let mut archive = ZipArchive::new(BufReader::new(file)).map_err(|error| error.to_string())?;
     let mut parts = Vec::new();

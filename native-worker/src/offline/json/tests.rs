@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// A row whose `t` tells it from all others.
+/// Returns a row with a unique `t`.
 fn row(t: i64) -> AnyBatch {
     SampleBatch::new()
         .with(OBS, ColumnData::new(vec![t as f32; 4], RowShape::vector(4)).unwrap())
@@ -100,7 +100,7 @@ fn empty_files_blank_lines_and_corrupt_ones_are_passed_over() {
     let mut reader = reader(&folder, JsonReaderOptions::default())
         .on_corrupt(move |path, error| hear.lock().unwrap().push((path.to_path_buf(), error.to_string())));
     assert_eq!(distinct(&mut reader, 100).len(), 4);
-    // Each time round.
+    // In every pass over the files.
     assert_eq!(reader.corrupt_lines(), 24);
     let heard = heard.lock().unwrap();
     assert_eq!(heard.len(), 24);
@@ -150,7 +150,7 @@ fn workers_share_the_lines() {
         let epoch: BTreeSet<i64> =
             reader(&folder, options(shard)).read_all_files().map(|batch| t(&batch.unwrap())).collect();
         assert!((25..45).contains(&epoch.len()), "{}", epoch.len());
-        // Endless reading keeps to the same lines.
+        // Endless reading stays within the shard.
         assert!(distinct(&mut reader(&folder, options(shard)), 500).is_subset(&epoch));
         all.extend(epoch);
     }
@@ -227,7 +227,7 @@ fn lines_beyond_the_buffer_are_passed_over() {
     assert_eq!(epoch.corrupt_lines(), 1);
 }
 
-/// A line whose column is compressed to a thousandth.
+/// Returns a line whose column is compressed to a thousandth.
 fn flat_line(rows: usize, t: i64) -> String {
     let batch = SampleBatch::new().with(T, ColumnData::scalars(vec![t; rows])).unwrap().into();
     let mut line = Vec::new();
@@ -235,8 +235,8 @@ fn flat_line(rows: usize, t: i64) -> String {
     String::from_utf8(line).unwrap() + "\n"
 }
 
-/// Several times what one thread reads alone, with whatever may stand in a file: lines of all lengths, blank and corrupt ones,
-/// and such that need more room than they have ahead of their turn, or than there is.
+/// Returns text of several times the size that one thread reads alone: lines of all lengths, blank and corrupt ones, and
+/// lines that exceed the limit of decoding ahead, or of a line.
 fn motley(from: i64) -> String {
     let numbers = |t: i64, n: usize| format!("{{\"type\": \"SampleBatch\", \"t\": [{t}{}]}}\n", ", 7".repeat(n));
     let odd = |t: i64| match t % 100 {
@@ -251,7 +251,7 @@ fn motley(from: i64) -> String {
     (from..from + 600).map(odd).collect::<String>() + "the end is missing"
 }
 
-/// What whoever reads hears, line by line: an error is the last thing.
+/// Returns what the reader yields and reports, line by line; an error comes last.
 fn all_of(reader: JsonReader) -> Vec<String> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let hear = heard.clone();
@@ -272,7 +272,7 @@ fn all_of(reader: JsonReader) -> Vec<String> {
 #[test]
 fn threads_do_not_show() {
     let folder = folder_of(&[("a.json", motley(0)), ("b.json", line(-1)), ("c.json", motley(1_000))]);
-    // The longest line but some: 2 MiB, decompressed or not.
+    // The limit of a line is 2 MiB, decompressed or not; some lines exceed it.
     let options = |shard| JsonReaderOptions { buffer_size: 32 << 20, shard, ..JsonReaderOptions::default() };
     for shard in [None, Some((1, 3))] {
         let alone = all_of(reader(&folder, options(shard)).with_helpers(0));
@@ -328,14 +328,14 @@ fn archives_are_read_in_place() {
     ] {
         let options = zip::write::SimpleFileOptions::default().compression_method(method);
         archive.start_file(name, options).unwrap();
-        // The last line has no end.
+        // The last line has no newline.
         archive.write_all(rows.map(line).collect::<String>().trim_end().as_bytes()).unwrap();
     }
     archive.finish().unwrap();
     let read = || reader(&folder, JsonReaderOptions::default()).read_all_files();
     assert_eq!(read().map(|batch| t(&batch.unwrap())).collect::<Vec<_>>(), (0..1_010).collect::<Vec<_>>());
 
-    // Whatever its name.
+    // The name does not matter.
     fs::rename(folder.path().join("a.zip"), folder.path().join("a.json")).unwrap();
     assert_eq!(read().map(|batch| t(&batch.unwrap())).collect::<Vec<_>>(), (0..1_010).collect::<Vec<_>>());
     fs::remove_file(folder.path().join("a.json")).unwrap();
@@ -403,7 +403,7 @@ fn no_file_is_written_to_twice() {
     let names: Vec<String> =
         files(&folder).iter().map(|file| file.file_name().unwrap().to_str().unwrap().into()).collect();
     assert_eq!(names, ["output-1970-01-02_00-00-00_worker-3_0.json", "output-1970-01-02_00-00-00_worker-3_1.json"]);
-    // Every line is there as soon as it is written.
+    // Every line is on disk as soon as it is written.
     let read: Vec<i64> =
         reader(&folder, JsonReaderOptions::default()).read_all_files().map(|batch| t(&batch.unwrap())).collect();
     assert_eq!(read, [0, 2, 1]);
@@ -419,7 +419,7 @@ fn a_full_disk_is_an_error_of_its_own() {
     writer.redirect(Path::new("/dev/full"));
     let error = writer.append(&row(1)).unwrap_err();
     assert!(matches!(error, OfflineError::DiskFull { .. }), "{error}");
-    // There is room again: it goes on with the same batch, in another file.
+    // There is space again: the writer continues with the same batch, in another file.
     writer.append(&row(1)).unwrap();
     let read = reader(&folder, JsonReaderOptions::default()).read_all_files();
     assert_eq!(read.map(|batch| t(&batch.unwrap())).collect::<Vec<_>>(), [0, 1]);
@@ -451,7 +451,7 @@ fn of_many_batches_those_are_left_that_were_not_written() {
     writer.redirect(Path::new("/dev/full"));
     let error = writer.append_all(&mut batches).unwrap_err();
     assert!(matches!(error, OfflineError::DiskFull { .. }) && batches.len() == 20, "{error}");
-    // There is room again.
+    // There is space again.
     batches.insert(10, unwritable().into());
     let error = writer.append_all(&mut batches).unwrap_err();
     assert!(matches!(error, OfflineError::Encode(_)), "{error}");
@@ -461,7 +461,7 @@ fn of_many_batches_those_are_left_that_were_not_written() {
     assert_eq!(read.map(|batch| t(&batch.unwrap())).collect::<Vec<_>>(), (-1..20).collect::<Vec<_>>());
 }
 
-/// A batch that has no form in JSON.
+/// Returns a batch that cannot be encoded as JSON.
 fn unwritable() -> AnyBatch {
     let mut batch = SampleBatch::new();
     batch.insert("raw", BytesColumn::bytes([&b"bytes"[..]]).unwrap()).unwrap();

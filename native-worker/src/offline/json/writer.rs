@@ -23,14 +23,14 @@ use super::{
 };
 use crate::offline::OfflineError;
 
-/// How sample files are written.
+/// Options of a writer of sample files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonWriterOptions {
-    /// Bytes after which a new file begins.
+    /// Length in bytes after which a new file begins.
     pub max_file_size: u64,
     /// Columns that are compressed.
     pub compress_columns: Vec<String>,
-    /// Which worker writes; a part of the files' names.
+    /// Index of the worker that writes; a part of the file names.
     pub worker_index: u32,
 }
 
@@ -42,10 +42,10 @@ impl Default for JsonWriterOptions {
 }
 
 impl JsonWriterOptions {
-    /// What the settings say: `max_file_size` in bytes (64 MiB) and `compress_columns` (`obs` and `new_obs`).
+    /// Reads the options from the settings: `max_file_size` in bytes (64 MiB) and `compress_columns` (`obs` and `new_obs`).
     ///
     /// # Errors
-    /// [`SampleError::Output`] for settings of another form.
+    /// [`SampleError::Output`] for invalid settings.
     #[doc(alias("output_max_file_size", "output_compress_columns"))]
     pub fn from_context(context: &IoContext) -> Result<Self, SampleError> {
         let wrong = |error: ConfigError| SampleError::Output(error.to_string());
@@ -59,46 +59,46 @@ impl JsonWriterOptions {
     }
 }
 
-/// Writes batches to files `output-<date>_worker-<index>_<number>.json` in a directory, a line each. The date is in UTC.
+/// Writes batches to files `output-<date>_worker-<index>_<number>.json` in a directory, one line each. The date is in UTC.
 ///
-/// A line is handed to the system as a whole: when [`append`](Self::append) comes back, it is out of this process, and
-/// if it fails, nothing of the batch is in the file. No file that is there already is ever written to.
+/// A line is passed to the operating system as a whole: when [`append`](Self::append) returns, it has left this process, and
+/// if it fails, nothing of the batch is in the file. Existing files are never written to.
 pub struct JsonWriter {
     directory: PathBuf,
     options: Arc<JsonWriterOptions>,
     clock: fn() -> SystemTime,
-    /// What the files' names begin with, if they are to be found again.
+    /// The name of the series, for a resumable writer.
     series: Option<String>,
     number: u64,
     open: Option<(PathBuf, File)>,
     written: u64,
     paged: Paged,
     encoders: Option<InOrder<Unwritten, Lines>>,
-    /// Lines that are written, for the next ones.
+    /// Text buffers for reuse.
     spare: Vec<Vec<u8>>,
 }
 
-/// Bytes of batches that one thread makes lines of at a time: far more work than to wake it.
+/// Bytes of batches that a thread encodes as one job: far more work than waking the thread.
 const PORTION_BYTES: usize = 128 << 10;
 
-/// Batches that become lines.
+/// Batches to encode.
 struct Unwritten {
     batches: Vec<Arc<AnyBatch>>,
     options: Arc<JsonWriterOptions>,
     text: Vec<u8>,
 }
 
-/// Lines of batches, one after the other.
+/// Encoded lines.
 struct Lines {
     text: Vec<u8>,
-    /// Bytes of each.
+    /// Length of each line in bytes.
     lens: Vec<usize>,
-    /// Why there is none of the batch that would be next.
+    /// The error of the batch after the last line, if it cannot be encoded.
     error: Option<EncodeError>,
 }
 
 impl Unwritten {
-    /// The first ones of these batches, at least one if there are any.
+    /// Takes the first of these batches, at least one if there are any.
     fn first_of<'a>(
         batches: impl Iterator<Item = &'a Arc<AnyBatch>>,
         options: &Arc<JsonWriterOptions>,
@@ -126,7 +126,7 @@ impl Unwritten {
     }
 }
 
-/// Writes the line of a batch, with its end, behind what is there.
+/// Appends the line of a batch, with its newline.
 fn encode(batch: &AnyBatch, options: &JsonWriterOptions, text: &mut Vec<u8>) -> Result<(), EncodeError> {
     let columns: Vec<&str> = options.compress_columns.iter().map(String::as_str).collect();
     encode_record(batch, &columns, text)?;
@@ -135,7 +135,8 @@ fn encode(batch: &AnyBatch, options: &JsonWriterOptions, text: &mut Vec<u8>) -> 
 }
 
 impl JsonWriter {
-    /// Writes to a directory, which is made if it is not there. The first file is made with the first batch.
+    /// Creates a writer to a directory, which is created if it does not exist. The first file is created with the first
+    /// batch.
     ///
     /// # Errors
     /// [`OfflineError::Write`], [`OfflineError::DiskFull`].
@@ -156,13 +157,12 @@ impl JsonWriter {
         })
     }
 
-    /// Writes the files of a series, of which the next one has this number; first the one that is open, if it has so many
-    /// bytes already.
+    /// Makes it write a series whose next file has this number; first the open file, if any, which has `written` bytes.
     pub(super) fn of_series(self, series: &str, number: u64, open: Option<(PathBuf, File)>, written: u64) -> Self {
         Self { series: Some(series.to_owned()), number, open, written, ..self }
     }
 
-    /// Where it is in its series.
+    /// Returns its position in the series.
     pub(crate) fn place(&self) -> SeriesPlace {
         match &self.open {
             Some(_) => SeriesPlace { file: self.number - 1, bytes: self.written },
@@ -170,18 +170,18 @@ impl JsonWriter {
         }
     }
 
-    /// A handle of the file that is open, for whoever makes sure that it is on the disk.
+    /// Returns a handle of the open file, for syncing it to disk.
     pub(crate) fn share_open(&self) -> io::Result<Option<File>> {
         self.open.as_ref().map(|(_, file)| file.try_clone()).transpose()
     }
 
-    /// Takes the time from elsewhere.
+    /// Overrides the clock.
     #[cfg(test)]
     pub(super) fn with_clock(self, clock: fn() -> SystemTime) -> Self {
         Self { clock, ..self }
     }
 
-    /// Writes on in another file, as if it were the one that is open.
+    /// Makes it continue in another file, as if it were the open one.
     #[cfg(test)]
     pub(super) fn redirect(&mut self, path: &Path) {
         let file = OpenOptions::new().write(true).open(path);
@@ -191,8 +191,8 @@ impl JsonWriter {
     /// Writes a batch.
     ///
     /// # Errors
-    /// [`OfflineError::Encode`], [`OfflineError::Write`], [`OfflineError::DiskFull`]. Whoever writes again goes on
-    /// where the last whole line ends.
+    /// [`OfflineError::Encode`], [`OfflineError::Write`], [`OfflineError::DiskFull`]. The next call continues after the last
+    /// complete line.
     pub fn append(&mut self, batch: &AnyBatch) -> Result<(), OfflineError> {
         let mut line = self.spare.pop().unwrap_or_default();
         line.clear();
@@ -202,16 +202,16 @@ impl JsonWriter {
         written
     }
 
-    /// Writes batches, the first one first, until none is left. As many threads as there are processors, with which the batches
-    /// are shared, make the lines; some for each of them are held.
+    /// Writes batches, first to last, until none is left. They are encoded by as many threads as there are processors; a few
+    /// batches per thread are held in memory.
     ///
     /// # Errors
-    /// As [`append`](Self::append). What is left has not been written.
+    /// As [`append`](Self::append). The batches left have not been written.
     pub fn append_all(&mut self, batches: &mut VecDeque<Arc<AnyBatch>>) -> Result<(), OfflineError> {
         let encoders = self.encoders.take().unwrap_or_else(|| InOrder::new(Unwritten::encode, helpers()));
         let mut given = 0;
         loop {
-            // What everybody works at, and as much that waits.
+            // One job in progress and one queued per thread.
             while encoders.len() < 2 * (helpers() + 1) && given < batches.len() {
                 let text = self.spare.pop().unwrap_or_default();
                 let portion = Unwritten::first_of(batches.iter().skip(given), &self.options, text);
@@ -239,7 +239,7 @@ impl JsonWriter {
     fn write_line(&mut self, line: &[u8]) -> Result<(), OfflineError> {
         if self.open.is_none() || self.written >= self.options.max_file_size {
             if let (Some(_), Some((path, full))) = (&self.series, &self.open) {
-                // Whoever counts on what is in the next one counts on this one, too.
+                // A position in the next file implies that this file is on disk.
                 full.sync_data().map_err(|source| OfflineError::write(path.clone(), source))?;
             }
             self.open = Some(self.create()?);
@@ -247,7 +247,7 @@ impl JsonWriter {
         }
         let Some((path, file)) = &mut self.open else { return Ok(()) };
         if let Err(source) = file.write_all(self.paged.at(self.written, line)) {
-            // Half a line would be a corrupt one. Where even this fails, the next line goes into another file.
+            // A partial line would be corrupt. If truncating fails as well, the next line goes into another file.
             let error = OfflineError::write(path.clone(), source);
             if file.set_len(self.written).is_err() {
                 self.open = None;
@@ -269,7 +269,7 @@ impl JsonWriter {
             self.number += 1;
             match OpenOptions::new().append(true).create_new(true).open(&path) {
                 Ok(file) => return Ok((path, file)),
-                // Another writer of this second.
+                // Another writer has created it in the same second.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(source) => return Err(OfflineError::write(path, source)),
             }
@@ -288,11 +288,11 @@ impl OutputWriter for JsonWriter {
     }
 }
 
-/// `2024-02-29_23-59-59`, in UTC.
+/// Formats a time like `2024-02-29_23-59-59`, in UTC.
 pub(super) fn date(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Years begin in March, so that leap days are their ends: see Hinnant, "chrono-compatible low-level date algorithms".
+    // Years begin in March, so that the leap day is their last: see Hinnant, "chrono-compatible low-level date algorithms".
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

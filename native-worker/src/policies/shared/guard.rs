@@ -1,4 +1,4 @@
-//! A policy that a thread has for itself.
+//! The guard of a policy that a thread has checked out.
 
 use std::{
     fmt,
@@ -13,17 +13,17 @@ use rollmesh_core::policy::{PolicyId, Stash};
 
 use super::{SharedPolicyMap, table::Place};
 
-/// A policy that is checked out. Dropping it gives the policy back, as the most recently used one; if more than the
-/// limits allow are resident by then, idle ones are put aside, as far as the store takes them.
+/// A policy that is checked out. Dropping the guard returns the policy as the most recently used one; if more policies are
+/// resident than the limits allow, idle ones are evicted, as far as the store accepts them.
 ///
-/// It stays with its thread, whose waiting depends on what it holds.
+/// It cannot be sent to another thread, since the order of locks is tracked per thread.
 #[must_use = "the policy goes back when this is dropped"]
 pub struct PolicyGuard<'a, T: Stash> {
     map: &'a SharedPolicyMap<T>,
     id: PolicyId,
-    /// The number of this use, by which the table knows whether the policy was replaced meanwhile.
+    /// Number of this use, which shows whether the policy was replaced meanwhile.
     used: u64,
-    /// The number of the use before, if this one does not count.
+    /// Number of the previous use, if this one does not count.
     last: Option<u64>,
     /// Only `drop` takes it.
     item: Option<T>,
@@ -35,13 +35,13 @@ impl<'a, T: Stash> PolicyGuard<'a, T> {
         Self { map, id, used, last: None, item: Some(item), not_send: PhantomData }
     }
 
-    /// Gives the policy back as if it had not been used since.
+    /// Makes the guard return the policy as if it had not been used.
     pub(super) fn uncounted(mut self, last: u64) -> Self {
         self.last = Some(last);
         self
     }
 
-    /// Whose policy this is.
+    /// Returns the policy's id.
     #[must_use]
     pub fn id(&self) -> &PolicyId {
         &self.id
@@ -65,7 +65,7 @@ impl<T: Stash> DerefMut for PolicyGuard<'_, T> {
 impl<T: Stash> Drop for PolicyGuard<'_, T> {
     fn drop(&mut self) {
         let Some(item) = self.item.take() else { return };
-        // A policy comes back even if it cannot say how large it is; then it is as large as before.
+        // If computing its size panics, the policy is returned nevertheless, with its previous size.
         let size = catch_unwind(AssertUnwindSafe(|| item.size_bytes())).ok();
         let mut table = self.map.table();
         table.release(thread::current().id(), &self.id);
@@ -78,13 +78,13 @@ impl<T: Stash> Drop for PolicyGuard<'_, T> {
             }
             _ => Some(item),
         };
-        // A visit moves nobody. Two panics at once would end the program, and a policy that leaves could panic.
+        // A visit evicts nothing. A second panic would abort the program, and evicting a policy could panic.
         let stay = self.last.is_some() || thread::panicking();
         let leaving = if stay { Vec::new() } else { self.map.leaving(&mut table) };
         drop(table);
         drop(replaced);
         self.map.arrived.notify_all();
-        // Who cannot leave stays until the next one comes in or goes back.
+        // Policies that cannot be evicted stay resident until the next insertion or return.
         let _ = SharedPolicyMap::put_aside(leaving);
     }
 }

@@ -1,4 +1,4 @@
-//! Policies for several threads.
+//! A policy map for several threads.
 
 mod guard;
 mod moves;
@@ -24,42 +24,42 @@ use table::{Place, Table};
 /// Why a policy could not be checked out.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SharedPolicyMapError {
-    /// The policy is unknown, cannot come back, or nobody can make room.
+    /// The policy is unknown, cannot be restored, or there is no room for it.
     #[error(transparent)]
     Map(#[from] PolicyMapError),
-    /// This thread holds a policy that comes later. Threads that wait for each other's policies in different orders
-    /// would wait forever.
+    /// This thread holds a policy with a later id. Threads that wait for each other's policies in different orders would
+    /// deadlock.
     #[error(
         "policy '{wanted}' is asked for while '{held}' is held: check out in order of the ids, or use try_checkout"
     )]
     OutOfOrder {
         /// The policy that the thread holds.
         held: PolicyId,
-        /// The policy that it asks for.
+        /// The requested policy.
         wanted: PolicyId,
     },
 }
 
-/// A [`PolicyMap`](rollmesh_core::policy::PolicyMap) that several threads use at once.
+/// A [`PolicyMap`](rollmesh_core::policy::PolicyMap) for concurrent use by several threads.
 ///
-/// A thread checks a policy out and has it for itself until it drops the guard. Who wants the same policy waits; who
-/// wants another one does not. A policy that is checked out is never put aside: if too many are, more than the limits
-/// allow are resident for a while. Limits are kept when a policy comes in or is given back, by putting idle ones aside.
-/// No policy is lost if the store fails, nor if a thread panics.
+/// A thread checks a policy out and has exclusive access until it drops the guard. Other threads that want the same policy
+/// wait; for other policies they do not. A checked-out policy is never evicted: if too many are checked out, more policies
+/// are resident than the limits allow for a while. Limits are enforced when a policy is added or returned, by evicting idle
+/// ones. No policy is lost if the store fails or a thread panics.
 ///
 /// # Locks
-/// A thread waits for three kinds of things, always in this order, so that no two wait for each other:
+/// To avoid deadlocks, a thread waits for three kinds of resources always in this order:
 ///
-/// 1. policies that others hold, in order of their ids: [`checkout`](Self::checkout) refuses any other order;
+/// 1. policies that other threads hold, in order of their ids: [`checkout`](Self::checkout) refuses any other order;
 /// 2. the store, which one thread at a time reads or writes;
-/// 3. the table of who is where, which nobody holds while waiting for anything else, nor while policies are made,
-///    turned into bytes or dropped.
+/// 3. the table of places, which is never locked while waiting for anything else, nor while policies are made, encoded or
+///    dropped.
 ///
-/// A policy on its way to or from the store is waited for like one that somebody holds. Who moves it waits for the
-/// store and the table alone.
+/// A policy that is moving to or from the store is waited for like a checked-out one. The thread that moves it waits for the
+/// store and the table only.
 pub struct SharedPolicyMap<T> {
     table: Mutex<Table<T>>,
-    /// Somebody has come back, or arrived where they were going.
+    /// Notified when a policy was returned or has finished moving.
     arrived: Condvar,
     store: Mutex<Store>,
     factory: Box<Factory<T>>,
@@ -70,7 +70,7 @@ type Store = TidyStore<Box<dyn PolicyStore + Send>>;
 type Factory<T> = dyn Fn(&PolicyId, &str) -> Result<T, StashError> + Send + Sync;
 
 impl<T> SharedPolicyMap<T> {
-    /// A map that puts idle policies beyond the limits aside in `store`, and has them back through `factory`, see
+    /// Creates a map that stashes idle policies beyond the limits in `store`, and restores them with `factory`, see
     /// [`PolicyMap::bounded`](rollmesh_core::policy::PolicyMap::bounded). The factory must not use the map.
     #[must_use]
     pub fn new(
@@ -87,43 +87,43 @@ impl<T> SharedPolicyMap<T> {
         }
     }
 
-    /// Ids of all policies, wherever they are, in order.
+    /// Returns the ids of all policies, resident or stashed, in order.
     #[must_use]
     pub fn ids(&self) -> Vec<PolicyId> {
         self.table().ids().cloned().collect()
     }
 
-    /// Ids of the policies that are not in the store, in order.
+    /// Returns the ids of the policies that are not in the store, in order.
     #[must_use]
     pub fn resident(&self) -> Vec<PolicyId> {
         self.table().resident().cloned().collect()
     }
 
-    /// Ids of the policies in the store, in order.
+    /// Returns the ids of the policies in the store, in order.
     #[must_use]
     pub fn stashed(&self) -> Vec<PolicyId> {
         self.table().stashed().cloned().collect()
     }
 
-    /// Number of policies, wherever they are.
+    /// Returns the number of policies, resident or stashed.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table().ids().len()
     }
 
-    /// True without policies.
+    /// True if the map has no policies.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether there is such a policy, wherever it is.
+    /// True if there is such a policy, resident or stashed.
     #[must_use]
     pub fn contains(&self, id: &PolicyId) -> bool {
         self.table().place(id).is_some()
     }
 
-    /// The table is whole between any two calls of its methods, so a thread that panicked has left it whole.
+    /// Locks the table, which is consistent between any two calls of its methods, so also after a panic.
     fn table(&self) -> MutexGuard<'_, Table<T>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -136,7 +136,7 @@ impl<T> SharedPolicyMap<T> {
         self.arrived.wait(table).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The table when this policy is not on its way.
+    /// Waits until this policy is not moving, and returns the table.
     fn settled(&self, id: &PolicyId) -> MutexGuard<'_, Table<T>> {
         let mut table = self.table();
         while matches!(table.place(id), Some(Place::Coming | Place::Leaving)) {
@@ -147,11 +147,12 @@ impl<T> SharedPolicyMap<T> {
 }
 
 impl<T: Stash> SharedPolicyMap<T> {
-    /// Adds a policy or replaces the one of this id. Who holds the old one may finish with it; then it is dropped.
+    /// Adds a policy or replaces the one of this id. A thread that has checked out the old one keeps it until it drops the
+    /// guard.
     ///
     /// # Errors
-    /// [`PolicyMapError`] when there is no room and the store cannot make some, or cannot forget the old one. The policy
-    /// is in the map nevertheless.
+    /// [`PolicyMapError`] if there is no room and the store fails to accept policies, or to remove the old one. The new
+    /// policy is in the map nevertheless.
     #[doc(alias = "__setitem__")]
     pub fn insert(&self, id: PolicyId, item: T) -> Result<(), PolicyMapError> {
         let bytes = item.size_bytes();
@@ -177,11 +178,11 @@ impl<T: Stash> SharedPolicyMap<T> {
         left
     }
 
-    /// Has a policy for this thread alone, as soon as nobody else has it.
+    /// Checks a policy out for this thread; waits while another thread has it.
     ///
     /// # Errors
-    /// [`SharedPolicyMapError::OutOfOrder`] when this thread holds this policy or one that comes later;
-    /// [`SharedPolicyMapError::Map`] when the policy is unknown, cannot come back, or nobody can make room.
+    /// [`SharedPolicyMapError::OutOfOrder`] if this thread holds this policy or one with a later id;
+    /// [`SharedPolicyMapError::Map`] if the policy is unknown, cannot be restored, or there is no room.
     #[doc(alias = "__getitem__")]
     pub fn checkout(&self, id: &PolicyId) -> Result<PolicyGuard<'_, T>, SharedPolicyMapError> {
         let mut table = self.table();
@@ -194,10 +195,10 @@ impl<T: Stash> SharedPolicyMap<T> {
         Ok(self.lend(table, id)?)
     }
 
-    /// Has a policy for this thread alone if nobody else has it. In whatever order it is called, nobody waits forever.
+    /// Checks a policy out if no other thread has it. Cannot deadlock, in whatever order it is called.
     ///
     /// # Errors
-    /// [`PolicyMapError`] when the policy is unknown, cannot come back, or nobody can make room.
+    /// [`PolicyMapError`] if the policy is unknown, cannot be restored, or there is no room.
     pub fn try_checkout(&self, id: &PolicyId) -> Result<Option<PolicyGuard<'_, T>>, PolicyMapError> {
         let table = self.settled(id);
         match table.place(id) {
@@ -206,11 +207,11 @@ impl<T: Stash> SharedPolicyMap<T> {
         }
     }
 
-    /// Drops a policy from everywhere. Who holds it may finish with it.
+    /// Removes a policy from the map and the store. A thread that has checked it out keeps it until it drops the guard.
     ///
     /// # Errors
-    /// [`PolicyMapError::Unknown`]; [`PolicyMapError::Store`] when it is gone from the map but its bytes are still in the
-    /// store, which is asked again before anything else is put aside.
+    /// [`PolicyMapError::Unknown`]; [`PolicyMapError::Store`] if it was removed from the map but not from the store, which
+    /// is retried before the next eviction.
     #[doc(alias = "__delitem__")]
     pub fn remove(&self, id: &PolicyId) -> Result<(), PolicyMapError> {
         let mut table = self.settled(id);
@@ -227,7 +228,7 @@ impl<T: Stash> SharedPolicyMap<T> {
                 drop(table);
                 drop(removed);
                 self.arrived.notify_all();
-                // Bytes that should have been forgotten before; by now another one of this id may have others.
+                // Bytes whose removal failed before; by now another policy with this id may be stashed.
                 self.store().tidy(id)?;
             }
         }

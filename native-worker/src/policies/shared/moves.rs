@@ -1,4 +1,4 @@
-//! To the store and back, without the table's lock.
+//! Moves to and from the store, without the table's lock.
 
 use std::{mem, sync::MutexGuard, thread};
 
@@ -9,7 +9,7 @@ use super::{
     table::{Place, Table},
 };
 
-/// A policy on its way. Wherever the way ends, also by an error or a panic, it arrives somewhere.
+/// A moving policy. Dropping it gives the policy a place in any case, also after an error or a panic.
 pub(super) struct Move<'a, T> {
     pub(super) map: &'a SharedPolicyMap<T>,
     pub(super) id: PolicyId,
@@ -19,13 +19,13 @@ pub(super) struct Move<'a, T> {
 pub(super) enum Then<T> {
     Put(Place<T>),
     Remove,
-    /// It has arrived already.
+    /// It has a place already.
     Nothing,
 }
 
 impl<T> Drop for Move<'_, T> {
     fn drop(&mut self) {
-        // What was there is a mark without a policy.
+        // The replaced place was only a marker without a policy.
         match mem::replace(&mut self.then, Then::Nothing) {
             Then::Put(place) => drop(self.map.table().put(&self.id, Some(place))),
             Then::Remove => drop(self.map.table().put(&self.id, None)),
@@ -36,7 +36,7 @@ impl<T> Drop for Move<'_, T> {
 }
 
 impl<T: Stash> SharedPolicyMap<T> {
-    /// Lends a policy that is idle or in the store.
+    /// Lends a policy that is idle or stashed.
     pub(super) fn lend<'a>(
         &'a self,
         mut table: MutexGuard<'a, Table<T>>,
@@ -53,7 +53,7 @@ impl<T: Stash> SharedPolicyMap<T> {
         drop(table);
         let mut arrival = Move { map: self, id: id.clone(), then: Then::Put(Place::Stashed) };
         let (item, bytes) = self.load(id)?;
-        // If the store cannot forget it now it does so later: the policy is here.
+        // If the store cannot remove it now, it does so later: the policy is resident.
         let _ = self.store().remove(id);
         let mut table = self.table();
         let used = table.next_use();
@@ -62,13 +62,13 @@ impl<T: Stash> SharedPolicyMap<T> {
         let leaving = self.leaving(&mut table);
         drop(table);
         arrival.then = Then::Nothing;
-        // If nobody can leave, this guard gives the policy back: resident, beyond the limits.
+        // If no policy can be evicted, this guard returns the policy: resident, beyond the limits.
         let guard = PolicyGuard::new(self, id.clone(), used, item);
         Self::put_aside(leaving)?;
         Ok(guard)
     }
 
-    /// From the store, where it stays, as a new object of that many bytes.
+    /// Restores a policy from the store, where its bytes stay. Returns the new object and its size in bytes.
     pub(super) fn load(&self, id: &PolicyId) -> Result<(T, usize), PolicyMapError> {
         let bytes = self.store().read(id)?;
         let stashed = Stashed::decode_of(id, &bytes).map_err(|source| failed(id, source))?;
@@ -78,7 +78,7 @@ impl<T: Stash> SharedPolicyMap<T> {
         Ok((item, bytes))
     }
 
-    /// Those who must leave. They stay if they are not [put aside](Self::put_aside).
+    /// Returns the policies to evict. They stay resident unless they are [stashed](Self::put_aside).
     pub(super) fn leaving(&self, table: &mut Table<T>) -> Vec<Move<'_, T>> {
         let surplus = table.take_surplus(self.limits).into_iter();
         surplus
@@ -89,7 +89,7 @@ impl<T: Stash> SharedPolicyMap<T> {
             .collect()
     }
 
-    /// To the store. The first one that cannot be put aside stays resident, and so do those after it.
+    /// Stashes policies. The first one that fails stays resident, and so do those after it.
     pub(super) fn put_aside(leaving: Vec<Move<'_, T>>) -> Result<(), PolicyMapError> {
         for mut leaver in leaving {
             if let Then::Put(Place::Idle { item, .. }) = &leaver.then {

@@ -1,24 +1,24 @@
-//! Who is where.
+//! The table of policies' places.
 
 use std::{collections::BTreeMap, thread::ThreadId};
 
 use rollmesh_core::policy::{PolicyId, PolicyMapLimits};
 
 pub(super) enum Place<T> {
-    /// Nobody uses it.
+    /// Resident and not in use.
     Idle { item: T, used: u64, bytes: usize },
-    /// A guard has it.
+    /// Checked out.
     Lent { used: u64, bytes: usize },
-    /// On its way from the store.
+    /// Being restored from the store.
     Coming,
-    /// On its way to the store, or out.
+    /// Being stashed or removed.
     Leaving,
     /// In the store.
     Stashed,
 }
 
 impl<T> Place<T> {
-    /// How many it counts as, and how many bytes, against the limits.
+    /// Returns its count and bytes for the limits.
     fn weight(&self) -> (usize, u128) {
         match self {
             Self::Idle { bytes, .. } | Self::Lent { bytes, .. } => (1, *bytes as u128),
@@ -30,17 +30,17 @@ impl<T> Place<T> {
 
 pub(super) struct Table<T> {
     places: BTreeMap<PolicyId, Place<T>>,
-    /// The weights of all places together.
+    /// The sums over all places.
     count: usize,
     bytes: u128,
-    /// The idle ones by when they were last used.
+    /// The idle policies by their last use.
     order: BTreeMap<u64, PolicyId>,
-    /// Counts uses; every one has a number of its own.
+    /// Number of uses so far; every use has a unique number.
     uses: u64,
     held: Vec<(ThreadId, PolicyId)>,
 }
 
-/// An idle policy that is to leave.
+/// An idle policy to be evicted.
 pub(super) struct Idle<T> {
     pub(super) id: PolicyId,
     pub(super) item: T,
@@ -70,7 +70,7 @@ impl<T> Table<T> {
         self.uses
     }
 
-    /// Moves a policy, or lets it go. What was there is for the caller to drop, without the lock.
+    /// Changes the place of a policy, or removes it. Returns the old place, to be dropped without the lock.
     pub(super) fn put(&mut self, id: &PolicyId, place: Option<Place<T>>) -> Option<Place<T>> {
         let old = self.places.remove(id);
         let (old_count, old_bytes) = old.as_ref().map_or((0, 0), Place::weight);
@@ -86,7 +86,7 @@ impl<T> Table<T> {
         old
     }
 
-    /// An idle policy, which is lent from now on, with the numbers of this use and of the last one.
+    /// Lends an idle policy; also returns the numbers of this use and of the previous one.
     pub(super) fn take_idle(&mut self, id: &PolicyId) -> Option<(T, u64, u64)> {
         let Some(&Place::Idle { bytes, used: last, .. }) = self.places.get(id) else { return None };
         let used = self.next_use();
@@ -96,8 +96,8 @@ impl<T> Table<T> {
         }
     }
 
-    /// The idle policies that must leave to keep the limits, which are on their way from now on. The one that was used
-    /// last is not among them.
+    /// Takes the idle policies that exceed the limits, least recently used first; they are leaving from now on. The most
+    /// recently used one is never among them.
     pub(super) fn take_surplus(&mut self, limits: PolicyMapLimits) -> Vec<Idle<T>> {
         let mut surplus = Vec::new();
         while self.count > limits.count || self.bytes > limits.bytes as u128 {
@@ -110,7 +110,7 @@ impl<T> Table<T> {
         surplus
     }
 
-    /// The last of the policies that a thread holds, in order of their ids.
+    /// Returns the policy with the last id among those that a thread holds.
     pub(super) fn last_held(&self, thread: ThreadId) -> Option<&PolicyId> {
         self.held.iter().filter(|(holder, _)| *holder == thread).map(|(_, id)| id).max()
     }

@@ -12,7 +12,7 @@ use rollmesh_core::policy::{MemoryStore, Stashed, StoreError};
 use super::*;
 use crate::policies::DiskStore;
 
-/// Counts how often it was used.
+/// Counts its uses.
 struct Counter(u64);
 
 impl Stash for Counter {
@@ -74,7 +74,7 @@ fn what_is_in_use_is_not_put_aside() {
     assert_eq!(map.resident(), [id(0), id(1)]);
     a.0 = 10;
     drop((a, b));
-    // Whoever goes back puts others aside.
+    // Returning a policy evicts others.
     assert_eq!((map.resident(), map.stashed(), map.len()), (vec![id(1)], vec![id(0), id(2)], 3));
     assert_eq!((value(&map, 2), map.resident()), (2, vec![id(2)]));
     assert_eq!(value(&map, 0), 10);
@@ -124,7 +124,7 @@ fn an_order_that_could_deadlock_is_refused() {
     }
     assert!(map.try_checkout(&id(1)).unwrap().is_none());
     let both = (map.try_checkout(&id(0)).unwrap().unwrap(), map.checkout(&id(2)).unwrap());
-    // What other threads hold does not matter.
+    // Policies that other threads hold do not matter.
     thread::scope(|scope| {
         scope.spawn(|| map.insert(id(5), Counter(0)).and_then(|()| map.remove(&id(5)))).join().unwrap()
     })
@@ -152,7 +152,7 @@ fn a_disk_that_fails_loses_nothing() {
     let map = map(1, store);
     map.insert(id(0), Counter(0)).unwrap();
     map.insert(id(1), Counter(1)).unwrap();
-    // Nothing can be written where a directory lies.
+    // A directory blocks the file's name.
     std::fs::create_dir(&blocked).unwrap();
     let failed = |error| matches!(error, PolicyMapError::Store(StoreError::Failed { .. }));
     assert!(failed(map.insert(id(2), Counter(2)).unwrap_err()));
@@ -165,7 +165,7 @@ fn a_disk_that_fails_loses_nothing() {
     assert_eq!(map.resident(), [id(3)]);
 }
 
-/// Removes nothing when told to.
+/// Refuses to remove anything while `broken` is set.
 struct Sticky {
     store: DiskStore,
     broken: Arc<AtomicBool>,
@@ -193,7 +193,7 @@ fn what_could_not_be_forgotten_is_forgotten_later() {
     (0..3).for_each(|i| map.insert(id(i), Counter(i as u64)).unwrap());
     broken.store(true, Ordering::SeqCst);
     assert!(map.insert(id(0), Counter(9)).is_err());
-    // The limits are kept nevertheless.
+    // The limits are enforced nevertheless.
     assert_eq!((map.resident(), files()), (vec![id(0)], 3));
     assert_eq!((value(&map, 1), value(&map, 0), files()), (1, 9, 3));
     assert!(map.remove(&id(0)).is_err() && map.remove(&id(2)).is_err());
@@ -229,10 +229,10 @@ fn all_are_visited_where_they_lie() {
     };
     map.for_each_mut(change).unwrap();
     assert_eq!((map.resident(), map.stashed()), (vec![id(3), id(4)], vec![id(0), id(1), id(2)]));
-    // No visit was a use: the one that was used first makes room first.
+    // Visits do not count as uses: the least recently used policy is evicted first.
     assert_eq!((value(&map, 0), map.resident()), (10, vec![id(0), id(4)]));
     (0..5).for_each(|i| assert_eq!(value(&map, i), i as u64 + 10));
-    // Who holds one could wait for itself.
+    // A thread that holds a policy could wait for itself.
     let held = map.checkout(&id(4)).unwrap();
     let error = map.for_each_mut(change).unwrap_err();
     assert_eq!(error, SharedPolicyMapError::OutOfOrder { held: id(4), wanted: id(0) });
@@ -248,7 +248,7 @@ fn all_are_visited_where_they_lie() {
     (0..3).for_each(|i| assert_eq!(value(&map, i), i as u64 + 10));
 }
 
-/// Cannot say how large it is when told so.
+/// Panics when asked for its size while the flag is set.
 struct Unsized(Arc<AtomicBool>);
 
 impl Stash for Unsized {
@@ -275,7 +275,7 @@ fn a_panic_over_sizes_loses_nothing() {
     let map = SharedPolicyMap::new(limits, MemoryStore::default(), move |_, _| Ok(Unsized(again.clone())));
     (0..2).for_each(|i| map.insert(id(i), new()).unwrap());
     thread::scope(|scope| {
-        // When it comes in, and when it goes back.
+        // While it is restored, and when it is returned.
         let come = || {
             broken.store(true, Ordering::SeqCst);
             drop(map.checkout(&id(0)))
@@ -300,7 +300,7 @@ fn a_panic_loses_nothing() {
     let map = Map::new(limits, MemoryStore::default(), factory);
     (0..3).for_each(|i| map.insert(id(i), Counter(i as u64)).unwrap());
     thread::scope(|scope| {
-        // While it comes in, and while it is held.
+        // While it is restored, and while it is held.
         assert!(scope.spawn(|| value(&map, 0)).join().is_err());
         let holder = || {
             let _held = map.checkout(&id(1)).unwrap();
@@ -311,7 +311,7 @@ fn a_panic_loses_nothing() {
     assert_eq!((map.ids().len(), value(&map, 1), value(&map, 2)), (3, 1, 2));
 }
 
-/// Many threads, few places: every use counts once, and no more are resident than are in use or allowed.
+/// Many threads, few places: every use counts once, and no more policies are resident than are in use or allowed.
 #[test]
 fn no_use_is_lost_under_stress() {
     const THREADS: usize = 8;
@@ -351,7 +351,7 @@ fn no_use_is_lost_under_stress() {
                         }
                         Err(error) => panic!("{error}"),
                     }
-                    // Others come and go meanwhile.
+                    // Other policies are added and removed meanwhile.
                     if round % 7 == 0 {
                         let own = PolicyId::new(format!("own{thread}"));
                         map.insert(own.clone(), Counter(0)).unwrap();
@@ -368,6 +368,6 @@ fn no_use_is_lost_under_stress() {
     let total: u64 = (0..POLICIES).map(|i| value(&map, i)).sum();
     assert_eq!((total as usize, map.ids().len()), (uses.into_inner(), POLICIES));
     assert!(map.resident().len() <= COUNT);
-    // What is in the store is what is not resident.
+    // The store has exactly the policies that are not resident.
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), POLICIES - map.resident().len());
 }

@@ -1,4 +1,4 @@
-//! All policies in turn, without moving any.
+//! Visiting all policies one after the other, without changing their places.
 
 use std::{sync::MutexGuard, thread};
 
@@ -11,13 +11,13 @@ use super::{
 };
 
 impl<T: Stash> SharedPolicyMap<T> {
-    /// Shows all policies to `f`: first the resident ones, then those in the store, each in order of their ids. No visit
-    /// counts as a use, nobody is put aside, and one policy at a time is resident on top of those that are. Policies that
-    /// others hold are waited for; those that come or go meanwhile may or may not be visited. `f` must not use the map.
+    /// Calls `f` with all policies: first the resident ones, then those in the store, each in order of their ids. Visits do
+    /// not count as uses and evict nothing; at most one stashed policy at a time is loaded. Policies that other threads hold
+    /// are waited for; those that are added or removed meanwhile may or may not be visited. `f` must not use the map.
     ///
     /// # Errors
-    /// [`SharedPolicyMapError::OutOfOrder`] when this thread holds a policy, the first error of `f`, and
-    /// [`SharedPolicyMapError::Map`] for a policy that cannot be brought back; the rest is not visited.
+    /// [`SharedPolicyMapError::OutOfOrder`] if this thread holds a policy, the first error of `f`, and
+    /// [`SharedPolicyMapError::Map`] for a policy that cannot be restored; the rest is not visited.
     #[doc(alias = "foreach_policy")]
     pub fn for_each<E: From<SharedPolicyMapError>>(
         &self,
@@ -26,11 +26,11 @@ impl<T: Stash> SharedPolicyMap<T> {
         self.visit(|id, item| f(id, item), false)
     }
 
-    /// [`for_each`](Self::for_each) for changes. Policies in the store are put there again, changed.
+    /// Like [`for_each`](Self::for_each), for changes. Changed policies of the store are stashed again.
     ///
     /// # Errors
-    /// As [`for_each`](Self::for_each), and when a policy cannot be put aside again: it is resident then, changed. A
-    /// policy in the store does not change if `f` fails for it.
+    /// As [`for_each`](Self::for_each), and if a policy cannot be stashed again: then it is resident, with its changes. A
+    /// stashed policy does not change if `f` fails for it.
     pub fn for_each_mut<E: From<SharedPolicyMapError>>(
         &self,
         f: impl FnMut(&PolicyId, &mut T) -> Result<(), E>,
@@ -66,7 +66,7 @@ impl<T: Stash> SharedPolicyMap<T> {
         Ok(())
     }
 
-    /// While `f` has it, the policy is on its way back to the store.
+    /// While `f` has it, the policy counts as leaving.
     fn visit_stashed<E: From<SharedPolicyMapError>>(
         &self,
         mut table: MutexGuard<'_, Table<T>>,
@@ -81,7 +81,7 @@ impl<T: Stash> SharedPolicyMap<T> {
         let (mut item, bytes) = self.load(id).map_err(map_error)?;
         f(id, &mut item)?;
         if write_back && let Err(error) = self.stash(id, &item) {
-            // What is in the store is from before the change.
+            // The bytes in the store are from before the change.
             let _ = self.store().remove(id);
             let used = self.table().next_use();
             back.then = Then::Put(Place::Idle { item, used, bytes });

@@ -1,4 +1,4 @@
-//! What is changed in the worker reaches the thread, and what the thread has seen the worker.
+//! Changes in the worker reach the thread, and the thread's observations reach the worker.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use rollmesh_core::{
 
 use super::*;
 
-/// The most batches that know nothing of a change: in the queue, waiting for room, and being sampled.
+/// Maximum number of batches without a change: in the queue, waiting for space, and in progress.
 const STALE: usize = AsyncSampler::QUEUE + 2;
 
-/// Values every observation with its weight, and tells the time as log-probability.
+/// Returns its weight as the value of every observation, and its time as log-probability.
 pub(super) struct Tells {
     weights: Weights,
     time: u64,
@@ -74,12 +74,12 @@ impl Policy for Tells {
     }
 }
 
-/// A policy of one's own that begins with a weight.
+/// Returns a custom policy with an initial weight.
 pub(super) fn tells(begin: f32) -> NewPolicy {
     NewPolicy::of(PolicySpec::new("tells", move |_| Ok(Box::new(Tells { weights: weight(begin), time: 0 }))))
 }
 
-/// One environment with fragments of ten steps under [`Tells`].
+/// Makes a worker with one environment, fragments of ten steps and [`Tells`].
 pub(super) fn telling() -> RolloutWorker {
     let config = RolloutConfig::new("CartPole-v1").rollout_fragment_length(10);
     builder(on_a_thread(config)).policy(PolicyId::DEFAULT, tells(1.0)).build().unwrap()
@@ -89,7 +89,7 @@ pub(super) fn set(worker: &mut RolloutWorker, value: f32) {
     worker.set_weights(&BTreeMap::from([(PolicyId::DEFAULT, weight(value))]), None, None).unwrap();
 }
 
-/// The only value in the next sample, and the only time.
+/// Returns the only value in the next sample, and the only time.
 fn told(worker: &mut RolloutWorker) -> (f32, f32) {
     let batch = worker.sample().unwrap();
     let batch = batch.single().unwrap();
@@ -131,7 +131,7 @@ fn policies_come_and_go() {
     worker.remove_policy(&late, Some(Arc::new(|_, _, _, _| PolicyId::new("odd"))), None).unwrap();
     let seen: Vec<_> = (0..2 * STALE).map(|_| ids(&mut worker)).collect();
     assert_eq!(seen.last().unwrap(), &["odd"], "{seen:?}");
-    // Another one under the same id is another one.
+    // A policy that is added again under the same id is a different one.
     worker.add_policy(late.clone(), NewPolicy::named("net"), None, None).unwrap();
     worker.sample().unwrap();
     worker.stop().unwrap();
@@ -141,7 +141,7 @@ fn filtered() -> RolloutConfig {
     RolloutConfig { observation_filter: FilterKind::ConcurrentMeanStdFilter, ..cartpoles() }
 }
 
-/// Rows in the statistics, and in the buffer.
+/// Returns the number of rows in the statistics, and in the buffer.
 fn counts(worker: &mut RolloutWorker, flush: bool) -> (u64, u64) {
     let filters = worker.filters(flush).unwrap();
     let filter = filters[&PolicyId::DEFAULT].mean_std().unwrap();
@@ -163,7 +163,7 @@ fn filters_count_the_rows_of_the_batches_that_were_taken() {
     for (there, here) in mean(&mut there).iter().zip(mean(&mut here)) {
         assert!((there - here).abs() < 1e-12, "{there} {here}");
     }
-    // What was sampled ahead is counted nowhere, and nothing that was counted is lost.
+    // What was sampled ahead is not counted, and nothing that was counted is lost.
     there.stop().unwrap();
     assert_eq!(counts(&mut there, true), counts(&mut here, true));
 }
@@ -178,7 +178,7 @@ fn statistics_of_others_are_heeded_and_ones_own_kept() {
     assert_eq!((own, own), (buffered, counts(&mut worker, true).1));
     worker.sample().unwrap();
     let (_, delta) = counts(&mut worker, false);
-    // Statistics of others that have seen large values.
+    // Statistics from elsewhere that have seen large values.
     let mut others = worker.filters(false).unwrap();
     for filter in others.values_mut() {
         let Filter::MeanStdFilter(filter) = filter else { panic!("a filter with statistics") };
@@ -188,11 +188,11 @@ fn statistics_of_others_are_heeded_and_ones_own_kept() {
     let theirs = others[&PolicyId::DEFAULT].mean_std().unwrap().running().n();
     worker.sync_filters(&others).unwrap();
     assert_eq!(counts(&mut worker, false), (theirs + delta, delta));
-    // Then what is usual for CartPole is far below the mean: about -1 after scaling.
+    // Then CartPole's usual values are far below the mean: about -1 after scaling.
     let batches: Vec<AnyBatch> = (0..2 * STALE).map(|_| worker.sample().unwrap()).collect();
     let last = batches.last().and_then(|batch| batch.single().ok()).unwrap();
     assert!(last.get(rollmesh_core::batch::OBS).unwrap().iter().all(|obs| (-3.0..-0.1).contains(obs)));
-    // Each batch has brought what it saw, those sampled before included: at least its rows.
+    // Each batch has added its observations, including earlier batches: at least its rows.
     let (all, new) = counts(&mut worker, false);
     assert!(new >= delta + 2 * STALE as u64 * 80);
     assert_eq!(all, theirs + new);

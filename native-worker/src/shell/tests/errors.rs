@@ -1,4 +1,4 @@
-//! What goes wrong on the thread is said here.
+//! Errors on the thread are reported by the worker.
 
 use rollmesh_core::{callbacks::CallbackError, policy::PolicyError};
 
@@ -7,7 +7,7 @@ use super::{
     *,
 };
 
-/// Samples until something is wrong.
+/// Samples until there is an error.
 fn trouble(worker: &mut RolloutWorker) -> RolloutError {
     (0..20).find_map(|_| worker.sample().err()).unwrap()
 }
@@ -21,7 +21,7 @@ fn a_policy_that_fails_makes_a_sample_fail_and_then_it_goes_on() {
         let source = PolicyError::Failed("less than nothing".into());
         let wanted = RolloutError::Sample(SampleError::Policy { id: PolicyId::DEFAULT, source });
         assert_eq!(trouble(&mut worker), wanted);
-        // As long as it is wrong every call says so, once.
+        // Every call reports it as long as it lasts, once per call.
         assert_eq!(worker.sample(), Err(wanted));
         set(&mut worker, 1.0);
         for _ in 0..10 {

@@ -1,4 +1,4 @@
-//! Workers whose sampler is on a thread, beside the same ones without.
+//! Workers with a sampler on a thread, compared with the same ones without.
 
 mod changes;
 mod errors;
@@ -28,12 +28,12 @@ use rollmesh_core::{
 
 use super::{AsyncSampler, NativeShell};
 
-/// A worker's settings: two CartPoles under a network.
+/// A worker's settings: two CartPoles with a network policy.
 fn cartpoles() -> RolloutConfig {
     RolloutConfig::new("CartPole-v1").num_envs(2).rollout_fragment_length(40).fcnet_hiddens(&[8]).seed(5)
 }
 
-/// Two games of four agents under two policies.
+/// Two games of four agents with two policies.
 fn games() -> RolloutConfig {
     let mut config = RolloutConfig::new("MultiAgentCartPole-v1").num_envs(2).rollout_fragment_length(30).seed(6);
     config.policies = ["even", "odd"].map(|id| (PolicyId::new(id), PolicyConfig::default())).into();
@@ -52,7 +52,7 @@ fn on_a_thread(config: RolloutConfig) -> RolloutConfig {
     RolloutConfig { sample_async: true, ..config }
 }
 
-/// A sampler with a sampling thread's part, and a worker's part around it.
+/// A test bench: a sampler on a thread, and the worker's parts.
 struct Bench {
     sampler: Box<dyn SamplerInput>,
     policies: PolicyMap,
@@ -81,7 +81,7 @@ impl Bench {
         self.with(|sampler, host| sampler.data(host))
     }
 
-    /// On a clock that stands still.
+    /// With a clock that stands still.
     fn data_within(&mut self, span: Micros) -> Result<Option<AnyBatch>, SampleError> {
         self.with(|sampler, host| sampler.data_within(host, &mut Budget::until(span)))
     }

@@ -1,4 +1,4 @@
-//! The queue: nothing is dropped, nobody runs too far ahead, and stopping does not wait for room.
+//! The queue: nothing is dropped, sampling ahead is bounded, and stopping does not wait for space.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use rollmesh_core::{
 
 use super::*;
 
-/// Batches of one row, which are counted; and a note to somebody when one is begun.
+/// Yields numbered batches of one row, and reports when one is begun.
 struct Numbers {
     next: u32,
     begun: Sender<u32>,
@@ -75,18 +75,18 @@ fn number(batch: Result<AnyBatch, SampleError>) -> f32 {
 fn nothing_is_dropped_and_nothing_is_sampled_too_far_ahead() {
     let (sampler, begun, _) = numbers();
     let mut bench = Bench::new(sampler);
-    // In the queue, and one that waits for room.
+    // The queue, and one that waits for space.
     let ahead = AsyncSampler::QUEUE as u32 + 1;
     let mut latest = None;
     for wanted in 0..50 {
         assert_eq!(number(bench.data()), wanted as f32);
         assert_eq!(bench.sampler.metrics().iter().map(|episode| episode.length).collect::<Vec<_>>(), [wanted + 1]);
         assert_eq!(bench.sampler.extra_batches().len(), (wanted as usize + 1) % 3);
-        // Steps are told once, and a quarantine as long as it lasts.
+        // Steps are reported once, and a quarantine as long as it lasts.
         let Losses { quarantined, .. } = losses(wanted + 1);
         assert_eq!(bench.sampler.losses(), losses(wanted + 1));
         assert_eq!(bench.sampler.losses(), Losses { quarantined, ..Losses::default() });
-        // It does go on by itself until there is no room.
+        // It continues by itself until the queue is full.
         while latest < Some(wanted + ahead) {
             latest = Some(begun.recv().unwrap());
         }
@@ -101,7 +101,7 @@ fn stopping_does_not_wait_for_room_and_twice_is_harmless() {
     bench.data().unwrap();
     while begun.recv().unwrap() < AsyncSampler::QUEUE as u32 + 1 {}
     assert_eq!((bench.sampler.stop(), bench.sampler.stop()), (Ok(()), Ok(())));
-    // The sampler was stopped once, and the thread is no more: nobody begins anything.
+    // The sampler was stopped once, and the thread has ended: nothing more is begun.
     assert_eq!((stops.try_iter().count(), begun.try_recv().is_err()), (1, true));
     assert_eq!(bench.data(), Err(SampleError::Stopped));
     assert_eq!(bench.sampler.set_state(&[0; 4]), Err(SampleError::Stopped));
@@ -121,7 +121,7 @@ fn one_that_is_dropped_stops_and_one_that_never_began_too() {
     }
 }
 
-/// An empty batch, and then a fragment that goes on until somebody interrupts it.
+/// Yields an empty batch, and then a fragment that lasts until it is interrupted.
 struct Endless {
     begun: bool,
     steps: Sender<()>,
@@ -182,7 +182,7 @@ fn a_budget_waits_no_longer_and_loses_nothing() {
     assert_eq!(bench.data_within(Micros(100)), Ok(None));
 }
 
-/// An empty batch, and then rounds of which the first is not over before somebody opens the gate.
+/// Yields an empty batch, and then rounds of which the first ends when the gate is opened.
 struct Gated {
     begun: bool,
     waits: Sender<()>,
@@ -197,7 +197,7 @@ impl SamplerInput for Gated {
         loop {
             host.check_interrupt()?;
             let _ = self.waits.send(());
-            // Nobody waits at an open one.
+            // A gate that is already open does not block.
             let _ = self.gate.recv();
         }
     }
@@ -247,13 +247,13 @@ fn the_state_is_that_of_the_batch_before() {
     assert_eq!(number(bench.data()), 5.0);
     bench.sampler.losses();
     bench.sampler.set_state(&state).unwrap();
-    // What had been sampled ahead is among the losses, but for the steps of batches that have none.
+    // What had been sampled ahead is among the losses, but for batches without steps.
     let lost = bench.sampler.losses();
     assert!(lost.agent_steps > 1 && lost.quarantined == losses(3).quarantined, "{lost:?}");
     for wanted in [3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0] {
         assert_eq!(number(bench.data()), wanted);
     }
-    // To look at the environments loses nothing.
+    // Accessing the environments loses nothing.
     assert!(bench.sampler.sub_environments().is_empty());
     for wanted in 11..30 {
         assert_eq!(number(bench.data()), wanted as f32);

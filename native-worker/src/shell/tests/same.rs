@@ -1,4 +1,4 @@
-//! With and without a thread the same comes out.
+//! The results are the same with and without a thread.
 
 use std::thread::{self, ThreadId};
 
@@ -12,7 +12,7 @@ use rollmesh_core::{
 
 use super::*;
 
-/// Two workers, the second of which has its sampler on a thread.
+/// Makes two workers, the second of which has its sampler on a thread.
 fn pair(config: RolloutConfig, equip: impl Fn(RolloutWorkerBuilder) -> RolloutWorkerBuilder) -> [RolloutWorker; 2] {
     [config.clone(), on_a_thread(config)].map(|config| equip(builder(config)).build().unwrap())
 }
@@ -30,7 +30,7 @@ fn batches_and_episodes_are_the_same_bits() {
         let mut episodes = 0;
         for sample in 0..6 {
             assert_eq!(there.sample().unwrap(), here.sample().unwrap(), "{sample} {config:?}");
-            // Where the time has gone is told as of when the episodes were asked for.
+            // Timings are as of the query, so they are not compared.
             let [there, here] = [&mut there, &mut here].map(|worker| {
                 let ended = worker.metrics().episodes.into_iter();
                 ended.map(|episode| RolloutMetrics { perf: SamplerPerf::default(), ..episode }).collect::<Vec<_>>()
@@ -121,7 +121,7 @@ fn a_simulation_keeps_metrics_and_no_rows() {
     simulating.stop().unwrap();
 }
 
-/// Tells on which thread what was called.
+/// Reports on which thread a hook was called.
 struct Notes(Sender<(&'static str, ThreadId)>);
 
 impl Callbacks for Notes {
@@ -153,7 +153,7 @@ fn hooks_of_episodes_are_called_on_the_thread_and_others_here() {
 #[test]
 #[cfg(unix)]
 fn a_program_that_cannot_be_started_again_for_an_environment_is_told_how() {
-    // This program takes the command for the name of a test.
+    // The test program takes the command for the name of a test.
     let error = builder(RolloutConfig { remote_worker_envs: true, ..cartpoles() }).build().unwrap_err().to_string();
     assert!(error.starts_with("environment ") && error.contains("rollmesh::envs::remote_env"), "{error}");
 }

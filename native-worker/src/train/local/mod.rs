@@ -1,5 +1,5 @@
-//! RLlib's local worker: its policies learn from what it samples or reads by itself, or what other workers do, in runs without
-//! leases.
+//! RLlib's local worker: in runs without leases its policies learn from what it samples or reads itself, or from what other
+//! workers do.
 
 mod ranks;
 
@@ -37,43 +37,43 @@ use crate::{
 /// The learner of a run without leases, and the workers that sample or read for it, on a thread of its own.
 pub(crate) struct LocalWorker {
     rows: Rows,
-    /// The settings of its workers.
+    /// The configuration of its workers.
     config: RolloutConfig,
     read: ReadMetrics,
-    /// The state after the last batch that was learned from, while another one is being made or was interrupted; with other
-    /// ranks always, since all of them give it together.
+    /// The state after the last batch that was learned from, while another one is in progress or was interrupted; in
+    /// data-parallel runs always, since all ranks collect it together.
     before: Option<Result<Before, LearnError>>,
-    /// The run is saved.
+    /// True if the run is saved.
     is_saved: bool,
-    /// Its input can be read on from where it is.
+    /// True if reading its input can be resumed at the current position.
     can_be_resumed: bool,
-    /// Workers of earlier processes that were lost.
+    /// Number of workers of earlier processes that were lost.
     disturbances: u64,
     is_interrupted: Arc<AtomicBool>,
-    /// How it joins the other ranks, if it learns together with any.
+    /// How it joins the other ranks, in data-parallel runs.
     ranks: Option<DataParallelConfig>,
-    /// This rank's filters in the checkpoint that it resumes from, until it has joined the others.
+    /// This rank's filters from the checkpoint that it resumes from, until it has joined the others.
     filters: BTreeMap<PolicyId, Filter>,
-    /// It is more than a look at what a run would need.
+    /// True if the run has begun; false for a worker that only checks a run.
     has_begun: bool,
 }
 
 /// The result of an iteration.
 pub(crate) struct Iterated {
-    /// That were learned from.
+    /// Env steps that were learned from.
     pub(crate) env_steps: u64,
-    /// That ended in it.
+    /// Episodes that ended in it.
     pub(crate) episodes: Vec<EpisodeMetrics>,
-    /// What reading has reported, in this process and in those before it.
+    /// What reading has reported, in this process and in earlier ones.
     pub(crate) read: ReadMetrics,
-    /// What may be a mistake.
+    /// Possible mistakes, for the user.
     pub(crate) warnings: Vec<String>,
-    /// Workers that were lost so far.
+    /// Number of workers lost so far.
     pub(crate) disturbances: u64,
     pub(crate) learned: Learned,
 }
 
-/// What [`LocalWorker::state`] gives.
+/// The serialised form of [`LocalWorker::state`].
 #[derive(Serialize, Deserialize)]
 struct State {
     worker: Vec<u8>,
@@ -86,10 +86,10 @@ struct State {
     filters: Vec<Filters>,
 }
 
-/// The filters of a rank, which normalises by what it has sampled itself, as bytes.
+/// The encoded filters of a rank, which normalises with the statistics of its own samples.
 type Filters = BTreeMap<PolicyId, Vec<u8>>;
 
-/// What an interruption must not change.
+/// The state that an interruption must not change.
 #[derive(Clone)]
 struct Before {
     samplers: Vec<Option<Vec<u8>>>,
@@ -100,18 +100,18 @@ struct Before {
 }
 
 impl LocalWorker {
-    /// Returns a worker that samples or reads by itself, which it may do together with other ranks.
+    /// Returns a worker that samples or reads itself, also as a rank of a data-parallel run.
     pub(crate) fn new(worker: RolloutWorker, ranks: Option<DataParallelConfig>) -> Self {
         let config = worker.creation_args().clone();
         Self::of(Rows::Alone(Box::new(worker)), config, ranks)
     }
 
-    /// Returns the local worker of a group, for which the others sample or read.
+    /// Returns the local worker of a group, for which the remote workers sample or read.
     ///
     /// # Errors
     /// [`LearnError::Rows`] for a group without a local worker.
     pub(crate) fn over(group: WorkerGroup) -> Result<Self, LearnError> {
-        // The local worker of a group that others read for has no input.
+        // The local worker of a group whose remote workers read has no input.
         let input = group.config().input.clone();
         let mut rows = Rows::Group(Box::new(group));
         let config = RolloutConfig { input, ..rows.config()? };
@@ -138,7 +138,7 @@ impl LocalWorker {
         }
     }
 
-    /// Tells callbacks that the run begins.
+    /// Calls the callbacks for the start of the run.
     pub(crate) fn begin(&mut self) -> Result<(), LearnError> {
         self.has_begun = true;
         let worker = self.rows.learner()?;
@@ -156,7 +156,7 @@ impl LocalWorker {
         self.config.policies.keys().cloned().collect()
     }
 
-    /// Returns what the default policy does with trajectories, if it is the only one.
+    /// Returns the default policy's postprocessing, if it is the only policy.
     pub(crate) fn postprocessing(&mut self) -> Postprocessing {
         let worker = self.rows.learner().ok();
         let policy = worker.and_then(|worker| worker.policy(&PolicyId::DEFAULT));
@@ -168,12 +168,12 @@ impl LocalWorker {
         self.can_be_resumed
     }
 
-    /// Takes over from a worker that reads the same whether a run can be resumed.
+    /// Copies from a worker with the same input whether a run can be resumed.
     pub(crate) fn can_be_resumed_as(&mut self, other: &Self) {
         self.can_be_resumed = other.can_be_resumed;
     }
 
-    /// Keeps what it takes to save the run while a batch is being made.
+    /// Enables saving: the state before each batch is kept.
     pub(crate) fn is_to_be_saved(&mut self) {
         self.is_saved = true;
     }
@@ -190,7 +190,7 @@ impl LocalWorker {
         Ok(Weights::of_run(version, &weights).map_err(PolicyError::from)?)
     }
 
-    /// Lets the policies continue with other weights, if they are others.
+    /// Sets other weights, if they differ.
     pub(crate) fn set_weights(&mut self, weights: &Weights) -> Result<(), LearnError> {
         if weights_hash(weights) != weights_hash(&self.weights()?) {
             let weights = weights.of_policies(&self.ids()).map_err(PolicyError::from)?;
@@ -200,7 +200,8 @@ impl LocalWorker {
         self.rows.sync(&vars)
     }
 
-    /// Returns all that its workers need, besides their configuration, to continue after the last batch that was learned from.
+    /// Returns the state from which its workers continue after the last batch that was learned from, without their
+    /// configuration.
     pub(crate) fn state(&mut self) -> Result<Vec<u8>, LearnError> {
         let ReadMetrics { blackholed_env_steps, corrupt_lines, .. } = self.read;
         let Before { mut samplers, worker, mut filters } = match &self.before {
@@ -218,7 +219,7 @@ impl LocalWorker {
         Ok(postcard::to_allocvec(&state).map_err(|_| not_a_state())?)
     }
 
-    /// Continues from a [state](Self::state).
+    /// Restores a [state](Self::state).
     pub(crate) fn restore(&mut self, state: &[u8]) -> Result<(), LearnError> {
         let State { worker: own, mut samplers, disturbances, blackholed_env_steps, corrupt_lines, filters } =
             postcard::from_bytes(state).map_err(|_| not_a_state())?;
@@ -243,12 +244,12 @@ impl LocalWorker {
     }
 
     /// Samples or reads a train batch, and lets the policies learn from it. `None` after an interruption: then nothing was
-    /// learned, and [`state`](Self::state) is that after the batch before. `results` are what is known of the run.
+    /// learned, and [`state`](Self::state) is that after the batch before. `results` is the run's progress.
     pub(crate) fn iterate(&mut self, mut results: Results) -> Result<Option<Iterated>, LearnError> {
         match self.ranks.clone() {
             Some(ranks) if self.rows.learner()?.data_parallel().is_none() => self.join(&ranks)?,
             Some(_) => {}
-            // Where it cannot be had, the checkpoint fails and not the run.
+            // If the state cannot be saved, the checkpoint fails and not the run.
             None => self.before = self.is_saved.then(|| self.look_back()),
         }
         let mut warnings = self.rows.tend()?;
@@ -301,15 +302,15 @@ impl LocalWorker {
 
 impl Drop for LocalWorker {
     fn drop(&mut self) {
-        // After a check alone an external environment must stay open.
+        // After a mere check an external environment must stay open.
         if self.has_begun {
             self.rows.stop();
         }
     }
 }
 
-/// Checks what a run that reads says of its input: a setting that means nothing to files is a mistake; those of registered
-/// inputs are their own. An algorithm learns from what is logged or from what is sampled, not from both.
+/// Checks the input settings of a run that reads: settings unknown to file inputs are errors; registered inputs define their
+/// own. An algorithm learns from logged rows or from sampled ones, not from both.
 pub(super) fn check_input(config: &RunConfig, registry: &Registry) -> Result<(), RunRequestError> {
     let on_policy = |policy: &&PolicyConfig| algorithm(&policy.policy).is_some_and(|known| !known.is_offline);
     if let Some(policy) = config.worker_config().policies.values().find(on_policy) {

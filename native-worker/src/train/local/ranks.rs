@@ -1,4 +1,4 @@
-//! Ranks that learn together: what they agree on besides their gradients, and what a checkpoint holds of each.
+//! Data-parallel ranks: what they exchange besides their gradients, and each rank's part of a checkpoint.
 
 use std::sync::atomic::Ordering;
 
@@ -7,16 +7,16 @@ use rollmesh_core::{policy::AllReduceError, worker::DataParallelConfig};
 use super::{Before, Filters, LocalWorker, not_a_state};
 use crate::learner::LearnError;
 
-/// Bytes that the states of all ranks' samplers may have together: a message between ranks has room for them.
+/// Limit in bytes for the states of all ranks' samplers together, below that of a message between ranks.
 const RANK_STATES_BYTES: usize = 48 << 20;
 
 impl LocalWorker {
-    /// Joins the other ranks, all of which resume from one checkpoint or begin anew.
+    /// Joins the other ranks, all of which resume from one checkpoint or start a new run.
     pub(super) fn join(&mut self, config: &DataParallelConfig) -> Result<(), LearnError> {
         let learner = self.rows.learner()?;
         learner.setup_data_parallel(config)?;
         if !self.filters.is_empty() {
-            // The filters that it has now are those of rank 0.
+            // Its current filters are those of rank 0.
             learner.filters(true)?;
             learner.sync_filters(&std::mem::take(&mut self.filters))?;
         }
@@ -36,7 +36,8 @@ impl LocalWorker {
         Ok(())
     }
 
-    /// Returns where all ranks are, for a checkpoint of rank 0; in it an error if that takes too many bytes to be exchanged.
+    /// Returns the samplers' states of all ranks, for a checkpoint of rank 0; the inner error means that they exceed the
+    /// limit.
     pub(super) fn look_back_together(&mut self) -> Result<Result<Before, LearnError>, LearnError> {
         let Before { mut samplers, worker, .. } = self.look_back()?;
         let mut filters = Filters::new();
@@ -79,7 +80,7 @@ impl LocalWorker {
     }
 }
 
-/// What a rank has sent: a number, and a byte that is 0 or 1.
+/// Decodes a rank's message: a number, and a byte that is 0 or 1.
 fn number_and_flag(rank: u32, bytes: &[u8]) -> Result<(u64, bool), AllReduceError> {
     let protocol = || AllReduceError::Protocol { rank, reason: "a number of env steps was expected".into() };
     let (number, flag) = bytes.split_first_chunk().ok_or_else(protocol)?;

@@ -1,4 +1,4 @@
-//! What is found about a run's weights beside it.
+//! A run's evaluations.
 
 use std::{path::Path, time::Duration};
 
@@ -10,11 +10,11 @@ use super::{
 };
 use crate::{eval::EvalWorkerError, lines::LineNews};
 
-/// Updates between two evaluations that decide on the end of a run, if it does not say how many.
+/// Number of updates between two evaluations that decide on the end of a run, if it has no setting.
 const JUDGED_EVERY: u64 = 10;
 
 impl Run {
-    /// Has the weights evaluated, if it is time.
+    /// Starts an evaluation of the weights if one is due.
     pub(crate) fn evaluate_if_due(&mut self, now: Micros) {
         let state = &self.state;
         let is_at_end = state.config().reads_input() && state.is_used_up(now);
@@ -33,20 +33,20 @@ impl Run {
         }
     }
 
-    /// True while the run waits for what is found about its weights. One that reads waits for every evaluation, which are all
-    /// that is known of its policy; not after one that hung, except at its end.
+    /// True while the run waits for an evaluation. A run that reads waits for every evaluation, since only these show how
+    /// good its policy is; but not after one that hung, except at its end.
     pub(crate) fn awaits_evaluation(&self, now: Micros) -> bool {
         let evaluation = self.evaluation.as_ref().filter(|evaluation| !evaluation.is_idle());
         self.config().reads_input()
             && evaluation.is_some_and(|evaluation| !evaluation.hangs() || self.state.is_used_up(now))
     }
 
-    /// What came of an evaluation that is over. `program` is what local workers are.
+    /// Returns the result of a finished evaluation. `program` is the program of local workers.
     pub(crate) fn poll_evaluation(&mut self, program: &Path) -> Option<Result<Evaluated, EvalWorkerError>> {
         self.evaluation.as_mut()?.poll(program, Duration::ZERO)
     }
 
-    /// Keeps what was found, and writes a line of metrics, if the run has files.
+    /// Keeps the result, and writes a line of metrics, if the run has files.
     pub(crate) fn write_evaluation(&mut self, evaluated: &Evaluated) -> Option<LineNews> {
         self.state.handle_evaluated(evaluated.metrics.episode_return_mean);
         self.evaluated = Some(evaluated.metrics.clone());

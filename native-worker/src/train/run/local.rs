@@ -1,4 +1,4 @@
-//! What is different in a run whose own worker makes its batches: it has no slots.
+//! Runs whose own worker makes the batches: they have no slots.
 
 use std::sync::atomic::Ordering;
 
@@ -15,19 +15,19 @@ impl Run {
         self.state.is_local()
     }
 
-    /// Keeps the run's own worker from completing the batch that it is making.
+    /// Keeps the run's own worker from completing its current batch.
     pub(crate) fn interrupt(&self) {
         if let Some(Consumer::Local(_, is_interrupted)) = &self.consumer {
             is_interrupted.store(true, Ordering::Relaxed);
         }
     }
 
-    /// True if it learns together with other processes, which must hear of its end.
+    /// True in a data-parallel run, whose other ranks must be notified of its end.
     pub(crate) fn has_ranks(&self) -> bool {
         self.request.data_parallel.is_some() && !self.is_over()
     }
 
-    /// True if other processes have not heard yet that it was interrupted.
+    /// True if the other ranks have not been notified yet that it was interrupted.
     pub(crate) fn has_ranks_to_tell(&self) -> bool {
         let is_interrupted = match &self.consumer {
             Some(Consumer::Local(_, is_interrupted)) => is_interrupted.load(Ordering::Relaxed),
@@ -36,7 +36,7 @@ impl Run {
         self.has_ranks() && is_interrupted
     }
 
-    /// Takes a batch that the run's own worker has made and learned from; what users should know comes first.
+    /// Handles a batch that the run's own worker has made and learned from; also returns warnings for the user.
     pub(crate) fn handle_iterated(&mut self, iterated: Iterated, now: Micros) -> (Vec<String>, IterationMetrics) {
         let Iterated { env_steps, episodes, read, warnings, disturbances, learned } = iterated;
         self.state.handle_iterated(env_steps, episodes);
@@ -45,7 +45,7 @@ impl Run {
         (warnings, self.handle_update(learned, now))
     }
 
-    /// Interrupts the batch that the run's own worker is making if the run's time is used up.
+    /// Interrupts the current batch of the run's own worker if the run's time limit is over.
     pub(crate) fn interrupt_if_late(&self, now: Micros) {
         if self.is_local() && self.state.is_late(now) {
             self.interrupt();

@@ -1,4 +1,4 @@
-//! How a run is made: new, resumed, rolled back, or for its rows alone.
+//! Creating a run: new, resumed, rolled back, or for its rows only.
 
 use std::{collections::BTreeMap, fs::File, path::Path, time::Duration};
 
@@ -42,46 +42,46 @@ const USUAL_GAMMA: f64 = 0.99;
 /// A directory's name that fits into a status together with everything else.
 const MAX_RUN_DIR_BYTES: usize = 1_024;
 
-/// What a hub knows of a run before it is made.
+/// The hub's part in creating a run.
 #[derive(Clone, Copy)]
 pub(crate) struct RunPlace<'a> {
     pub(crate) number: u32,
     pub(crate) registry: &'a Registry,
     pub(crate) kernels: Kernels,
-    /// What processes of the run execute.
+    /// The program of the run's processes.
     pub(crate) program: &'a Path,
     /// Higher than those of earlier runs.
     pub(crate) first_lease: LeaseId,
-    /// The hub's clock. A run's time begins once everything that it needs is there.
+    /// The hub's clock. A run's time begins once all its parts have been made.
     pub(crate) clock: &'a dyn Fn() -> Micros,
 }
 
-/// The directory of a run that is resumed.
+/// The directory of a resumed run.
 struct Directory {
     lock: File,
-    /// The iteration of the newest checkpoint in it; `None` without any.
+    /// The iteration of its newest checkpoint; `None` without any.
     on_disk: Option<u64>,
 }
 
-/// What a run that is resumed continues from.
+/// The state from which a resumed run continues.
 #[derive(Default)]
 struct Start {
-    /// The weights and the state of the learner; the first ones if `None`.
+    /// The weights and the state of the learner; `None` for initial ones.
     learner: Option<(Weights, Vec<u8>)>,
     group: Option<GroupState>,
     output: Option<RunOutput>,
 }
 
-/// A run that is resumed.
+/// A run to resume.
 struct Resumed {
     request: RunRequest,
     saved: Option<Saved>,
     directory: Option<Directory>,
-    /// Where its output is.
+    /// The position of its output.
     output: Option<OutputPlace>,
     /// Env steps that are granted a second time.
     regenerated: u64,
-    /// The workers that sample or read for it, if it is one over a group of the program.
+    /// The workers that sample or read for it, if it runs over a group of the program.
     workers: Option<WorkerGroup>,
 }
 
@@ -95,7 +95,7 @@ impl Run {
             Task::RollBack(from) => {
                 let RolledBack { request, saved, output, on_disk, regenerated } = *from;
                 let lock = request.run_dir.as_deref().map(lock).transpose().map_err(RunDirError::from)?;
-                // What is cut off its metrics is counted there.
+                // Otherwise the env steps behind the truncated metrics are counted there.
                 let regenerated = if lock.is_some() { 0 } else { regenerated };
                 let directory = lock.map(|lock| Directory { lock, on_disk });
                 Self::resumed(place, Resumed { request, saved, directory, output, regenerated, workers: None })
@@ -129,7 +129,7 @@ impl Run {
         }
     }
 
-    /// Takes the directory of a run that is new: once nothing prevents its beginning any more.
+    /// Creates the directory of a new run, once nothing can prevent its start any more.
     pub(crate) fn create_files(&mut self) -> Result<(), StartError> {
         if let (Some(path), None) = (&self.request.run_dir, &self.files) {
             let mut config = self.config().clone();
@@ -143,8 +143,7 @@ impl Run {
         Ok(())
     }
 
-    /// Resumes the run from where it was saved, or begins it if it never was. Its output is resumed there, too, if it still has
-    /// one.
+    /// Resumes the run from its checkpoint, or starts it if it has none. Its output is resumed, too, if it still has one.
     fn resumed(place: RunPlace<'_>, resumed: Resumed) -> Result<Self, StartError> {
         let Resumed { request, saved, directory, output, regenerated, workers } = resumed;
         let (ranks, now) = (saved.as_ref().map(|saved| saved.progress.world_size), request.world_size());
@@ -216,7 +215,7 @@ impl Run {
         Ok(run)
     }
 
-    /// As [`prepared`](Self::prepared), over leases.
+    /// Like [`prepared`](Self::prepared), over leases.
     fn learning(
         place: RunPlace<'_>,
         request: RunRequest,
@@ -240,7 +239,7 @@ impl Run {
         Ok(Self { evaluation, ..run })
     }
 
-    /// As [`prepared`](Self::prepared), by the run's own worker. It has no slots and grants nothing.
+    /// Like [`prepared`](Self::prepared), with the run's own worker. It has no slots and grants nothing.
     fn local(
         place: RunPlace<'_>,
         request: RunRequest,
@@ -343,12 +342,12 @@ impl Resumed {
 }
 
 impl RunPlace<'_> {
-    /// Makes what the run needs: with the workers of a group, or those that its settings ask for.
+    /// Makes the parts of the run: with the workers of a group, or those of its settings.
     fn prepare(&self, request: &RunRequest, workers: Option<WorkerGroup>) -> Result<Prepared, StartError> {
         if let Some(group) = workers {
             return Ok(Prepared::Local(Box::new(LocalWorker::over(group)?), None));
         }
-        // Where workers read, one in this process finds everything that can be wrong with the settings.
+        // If workers read, one in this process finds all errors in the settings first.
         let prepared = request.prepare(self.registry, self.kernels)?;
         match prepared {
             Prepared::Local(alone, notice) if request.config.reads_input() && request.config.num_workers > 0 => {
@@ -360,7 +359,7 @@ impl RunPlace<'_> {
         }
     }
 
-    /// Returns the loop of a run with these weights, without policies and leases yet.
+    /// Returns the configuration of a run's loop with these weights, without policies and leases yet.
     fn of_loop(&self, request: &RunRequest, weights: Weights) -> RunLoopConfig {
         let directory = request.run_dir.as_ref().map_or_else(String::new, |directory| directory.display().to_string());
         RunLoopConfig {

@@ -43,29 +43,29 @@ use crate::{
 pub(crate) use making::RunPlace;
 pub(crate) use undo::{RolledBack, Undone};
 
-/// What a run is for.
+/// What a run does.
 #[derive(Debug)]
 pub(crate) enum Task {
-    /// Learning.
+    /// Train.
     Train(Box<RunRequest>),
-    /// Learning, from where another process stopped.
+    /// Resume training from a checkpoint.
     Resume(Box<SavedRun>),
-    /// Learning, from before a divergent fragment.
+    /// Train again from before a divergent fragment.
     RollBack(Box<RolledBack>),
-    /// Learning from what the workers of a group sample or read, from the beginning or from where another process stopped.
+    /// Train on what the workers of a group sample or read, from the beginning or from a checkpoint.
     Over(Box<RunRequest>, Option<Box<SavedRun>>, Box<WorkerGroup>),
-    /// Rows, for the caller that holds the other end.
+    /// Sample rows and send them to the caller.
     Sample(Box<RunRequest>, mpsc::Sender<Vec<SlotFragment>>),
 }
 
-/// What the hub's own workers of a run are.
+/// The settings of the hub's own workers in a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkerTerms {
-    /// How many the run begins with.
+    /// Initial number of workers.
     pub(crate) num_workers: u32,
-    /// Environment variables that they have besides the hub's.
+    /// Environment variables in addition to the hub's.
     pub(crate) extra_environs: BTreeMap<String, String>,
-    /// What each of them needs of the machine; the hub's own setting if `None`.
+    /// Resources that each of them needs; `None` for the hub's own setting.
     pub(crate) spec: Option<WorkerSpec>,
     /// How long one may hang until it is killed; `None` for ever.
     pub(crate) hung_timeout: Option<Micros>,
@@ -73,21 +73,21 @@ pub(crate) struct WorkerTerms {
 
 /// A run in progress, or over.
 pub(crate) struct Run {
-    /// What is decided about it.
+    /// The decisions about it, without I/O.
     pub(crate) state: RunLoop,
     pub(crate) worker_terms: WorkerTerms,
     /// The discount of its policies, for their checkpoints.
     gamma: f64,
-    /// What the run is, and where its files are.
+    /// The request: its configuration and its files.
     pub(crate) request: RunRequest,
-    /// `None` once the run is over: the caller that takes its batches sees that no more come.
+    /// `None` once the run is over, so that the caller that takes its batches sees the end.
     consumer: Option<Consumer>,
     files: Option<RunFiles>,
-    /// Where an output of earlier processes ends, to which this one adds nothing.
+    /// The end of an output of earlier processes, to which this one adds nothing.
     old_output: Option<OutputPlace>,
-    /// The run after iterations to which it may have to roll back.
+    /// Snapshots after the iterations to which it may have to roll back.
     snapshots: BTreeMap<u64, Snapshot>,
-    /// What users should know of its beginning.
+    /// Warnings about its start for users.
     pub(crate) warnings: Vec<String>,
     /// Points of earlier processes for dashboards, until the hub takes them.
     pub(crate) history: Vec<Iteration>,
@@ -95,11 +95,11 @@ pub(crate) struct Run {
     pub(crate) evaluations: Vec<EvaluationPoint>,
     /// `None` if it is not evaluated, or is over.
     evaluation: Option<RunEvaluation>,
-    /// What its latest evaluation has found.
+    /// The result of its latest evaluation.
     evaluated: Option<EvaluationMetrics>,
     /// What reading has reported so far.
     read: ReadMetrics,
-    /// An unbalanced ledger, to test what follows from it.
+    /// An unbalanced ledger, to test its consequences.
     #[cfg(test)]
     pub(crate) false_ledger: Option<Ledger>,
 }
@@ -155,7 +155,7 @@ impl Run {
         self.state.is_over()
     }
 
-    /// Returns true if its batches were for a caller that no longer takes them.
+    /// True if its batches were for a caller that has dropped its receiver.
     pub(crate) fn is_unwanted(&self) -> bool {
         matches!(&self.consumer, Some(Consumer::Taker(batches)) if batches.is_closed())
     }
@@ -175,7 +175,7 @@ impl Run {
         Some(Ok(Submitted { update: consumer.submit(work, results_before(&self.state)), trace }))
     }
 
-    /// Takes what the learner has made of the batch.
+    /// Applies the learner's result for the batch.
     pub(crate) fn handle_update(&mut self, learned: Learned, now: Micros) -> IterationMetrics {
         let Learned { weights, infos, added } = learned;
         self.state.handle_learned(weights, now);
@@ -193,7 +193,7 @@ impl Run {
         IterationMetrics::new(&self.state, &UpdateStats::default(), now)
     }
 
-    /// Writes what decided on the batches, if the run has files and needs it to be replayed.
+    /// Writes the journal of asynchronous decisions, if the run has files and needs it for a replay.
     pub(crate) fn write_journal(&mut self) -> Vec<LineNews> {
         let mut news = Vec::new();
         while let Some(entry) = self.state.group.poll_journal() {
@@ -207,7 +207,7 @@ impl Run {
         self.files.as_mut()?.dir.add_metrics(metrics)
     }
 
-    /// Retries the lines for which there was no room.
+    /// Retries lines that could not be written.
     pub(crate) fn retry_lines(&mut self) -> Vec<LineNews> {
         self.files.as_mut().map_or_else(Vec::new, |files| files.dir.retry())
     }
@@ -221,7 +221,7 @@ impl Run {
         self.state.check_ledger()
     }
 
-    /// Grants and begins nothing more.
+    /// Drains the run: nothing more is granted or begun.
     pub(crate) fn drain(&mut self) {
         if !self.is_over() {
             self.interrupt();
@@ -268,7 +268,7 @@ impl Run {
         };
         if let Some(Err(error)) = ended.map(|ended| ended.write(&self.policy(), self.state.group.ledger(), &summary)) {
             let error = format!("the run's last files could not be written: {error}");
-            // What failed before is the reason; a run that is over without its results has failed, too.
+            // An earlier error is the reason; otherwise a run without its result files has failed.
             match summary.end.error() {
                 Some(_) => faults.push(error),
                 None => {

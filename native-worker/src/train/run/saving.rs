@@ -1,4 +1,4 @@
-//! When a run is saved, and as what.
+//! When a run is saved, and what is saved.
 
 use rollmesh_core::time::Micros;
 
@@ -14,7 +14,7 @@ impl Run {
         self.files.is_some()
     }
 
-    /// What the run has learned so far.
+    /// Returns the policies as learned so far.
     pub(crate) fn policy(&self) -> PolicyCheckpoint {
         PolicyCheckpoint {
             gamma: self.gamma,
@@ -25,13 +25,14 @@ impl Run {
         }
     }
 
-    /// The run after its last update. None while the next update is being computed, and where nobody learns.
+    /// Returns the run after its last update. `None` while the next update is being computed, and in runs without a learner.
     fn snapshot(&self, now: Micros) -> Option<Snapshot> {
         self.files.as_ref()?;
         self.take_snapshot(now)
     }
 
-    /// Records that the learner has used divergent rows. A process that resumes the run has to know, so it is saved soon.
+    /// Records that the learner has used divergent rows. A resuming process has to know that, so a checkpoint is written
+    /// soon.
     pub(crate) fn taint(&mut self) {
         self.state.taint();
         if let Some(files) = &mut self.files {
@@ -39,14 +40,14 @@ impl Run {
         }
     }
 
-    /// Saves a checkpoint if it is time for one. The report follows.
+    /// Saves a checkpoint if one is due. The report follows.
     pub(crate) fn save_if_due(&mut self, now: Micros) {
         if self.files.as_ref().is_some_and(|files| files.saver.is_due(self.state.iteration())) {
             self.save_now(now);
         }
     }
 
-    /// Saves a checkpoint, unless one is being saved or the learner is at work. True if the report follows.
+    /// Saves a checkpoint, unless one is being saved or the learner is busy. True if the report follows.
     pub(crate) fn save_now(&mut self, now: Micros) -> bool {
         if !self.files.as_ref().is_some_and(|files| files.saver.is_free()) {
             return false;
@@ -56,12 +57,12 @@ impl Run {
         true
     }
 
-    /// The next report of a checkpoint; none if no more come.
+    /// Waits for the next report of a checkpoint; `None` if no more come.
     pub(crate) async fn next_save(&mut self) -> Option<SaveReport> {
         self.files.as_mut()?.saver.next_report().await
     }
 
-    /// Counts a checkpoint that could not be saved, or the end of such. What people should be told, if anything.
+    /// Counts a checkpoint that could not be saved, or the end of such failures. Returns a notice for the user, if any.
     pub(crate) fn note_save(&mut self, report: &SaveReport) -> Option<String> {
         let files = self.files.as_mut()?;
         match &report.saved {
@@ -81,7 +82,7 @@ impl Run {
         }
     }
 
-    /// Saves the last checkpoint, where the learner is not in the middle of an update, and waits until it is on the disk.
+    /// Saves the last checkpoint, unless the learner is in the middle of an update, and waits until it is on disk.
     pub(super) fn finish_saving(&mut self, now: Micros) -> (Option<Ended>, Vec<String>) {
         let snapshot = self.snapshot(now);
         let Some(files) = self.files.take() else { return (None, Vec::new()) };

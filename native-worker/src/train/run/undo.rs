@@ -1,4 +1,4 @@
-//! A run as it was before a divergent fragment.
+//! Rolling a run back to before a divergent fragment.
 
 use std::{fs, path::Path};
 
@@ -16,40 +16,40 @@ use super::{
 };
 use crate::checkpoint::{CHECKPOINTS_DIR, PolicyCheckpoint};
 
-/// The most snapshots that are kept in memory. Without one that is early enough the run's directory may have one; else the
-/// run begins again.
+/// Maximum number of snapshots in memory. If none is early enough, a checkpoint in the run's directory is used, or the run
+/// starts again.
 const MAX_SNAPSHOTS: usize = 64;
 
-/// How a run goes on from before a lie.
+/// How a run continues from before a divergent fragment.
 pub(crate) struct Undone {
     pub(crate) task: Task,
-    /// The iteration after which it goes on.
+    /// The iteration after which it continues.
     pub(crate) iteration: u64,
-    /// Env steps that its books have as lies.
+    /// Env steps that its ledger counts as rejected by audits.
     pub(crate) rejected: u64,
 }
 
-/// A run that goes on from memory.
+/// A run that continues from a snapshot in memory.
 #[derive(Debug)]
 pub(crate) struct RolledBack {
     pub(super) request: RunRequest,
     pub(super) saved: Option<Saved>,
-    /// Where what it had sampled is kept.
+    /// The position of its output.
     pub(super) output: Option<OutputPlace>,
-    /// The iteration that the newest checkpoint is of that is left; none without any.
+    /// The iteration of the newest remaining checkpoint; `None` without any.
     pub(super) on_disk: Option<u64>,
-    /// Env steps that are made again.
+    /// Env steps that are granted a second time.
     pub(super) regenerated: u64,
 }
 
 impl Run {
-    /// True if it can go back: what was sampled for others has left.
+    /// True if it can be rolled back: rows that were handed to a caller cannot be recalled.
     pub(crate) fn can_be_undone(&self) -> bool {
         !self.state.is_sampling_only()
     }
 
-    /// Keeps a snapshot of the run as it is, if untrusted workers are about to commit something, and those from before the
-    /// first fragments of each that nobody has made again.
+    /// Keeps a snapshot of the run if untrusted workers are about to commit fragments, together with earlier snapshots from
+    /// before each principal's first unaudited fragment.
     pub(crate) fn keep_for_undoing(&mut self, now: Micros) {
         if !self.state.group.has_untrusted() {
             return;
@@ -60,6 +60,7 @@ impl Run {
         {
             self.snapshots.insert(iteration, snapshot);
         }
+        // Keeps, for every batch in doubt, the newest snapshot from before it, and drops the other ones.
         let needed: Vec<u64> = self.state.group.doubtful().map(|batch| batch.0).collect();
         let newest_before = |batch: u64| self.snapshots.range(..=batch).next_back().map(|(iteration, _)| *iteration);
         let mut kept: Vec<u64> = needed.into_iter().filter_map(newest_before).collect();
@@ -70,7 +71,7 @@ impl Run {
         }
     }
 
-    /// The run after its last update, whether it has files or not; none if its books are wrong.
+    /// Returns a snapshot after the last update, whether the run has files or not; `None` if its ledger does not balance.
     pub(super) fn take_snapshot(&self, now: Micros) -> Option<Snapshot> {
         let learner = || match &self.consumer {
             Some(Consumer::Learner { thread, .. }) => Some(thread.state()),
@@ -92,7 +93,7 @@ impl Run {
         })
     }
 
-    /// Where what was sampled is kept, if it is.
+    /// Returns the output for sampled rows, if there is one.
     pub(super) fn output(&self) -> Option<&RunOutput> {
         match &self.consumer {
             Some(Consumer::Learner { output, .. }) => output.as_ref(),
@@ -106,7 +107,7 @@ impl Run {
         newest.is_none_or(|(_, snapshot)| snapshot.is_complete())
     }
 
-    /// What to do to have the run as it was before this batch. The run is over by this.
+    /// Returns how to continue from before this batch. The run is over by this.
     pub(crate) fn undo(&mut self, batch: u64) -> Result<Undone, String> {
         self.snapshots.retain(|iteration, _| *iteration <= batch);
         let saved = self.snapshots.pop_last().and_then(|(_, snapshot)| snapshot.into_saved());
@@ -118,7 +119,7 @@ impl Run {
             OutputPlace::start_of(output.series().into())
         });
         if let Some(files) = self.files.take() {
-            // What it has to report is of no interest any more.
+            // Its pending reports do not matter any more.
             drop(files.finish_saving(None));
         }
         let mut on_disk = None;
@@ -129,7 +130,7 @@ impl Run {
             on_disk = found.checkpoint();
             if in_memory.is_none_or(|iteration| iteration < found.iteration()) {
                 let iteration = found.iteration();
-                // Not all of the settings are in the directory.
+                // The directory does not contain all settings.
                 let on_disk = found.with_request(request).map_err(|error| error.to_string())?;
                 return Ok(Undone { task: Task::Resume(Box::new(on_disk)), iteration, rejected });
             }
@@ -143,7 +144,7 @@ impl Run {
     }
 }
 
-/// Removes the checkpoints that a lie may be in.
+/// Removes checkpoints that may contain divergent rows.
 fn remove_newer(dir: &Path, iteration: u64) -> std::io::Result<()> {
     let Ok(entries) = fs::read_dir(dir) else { return Ok(()) };
     for entry in entries {

@@ -1,26 +1,26 @@
-//! In what two configurations differ.
+//! Differences of two configurations.
 
 use std::fmt;
 
 use rollmesh_core::run::{RunConfig, RunConfigError};
 use serde_json::{Map, Value, json};
 
-/// Settings that say when a run ends, how it is saved and evaluated and whom it waits for, and nothing about its rows; with
-/// all settings within them.
+/// Settings without influence on a run's rows: its end, checkpoints, evaluation and workers; including all settings within
+/// them.
 const FREE: [&str; 6] = ["num_workers", "preset", "stop", "checkpoint_interval", "hung_worker_timeout_s", "evaluation"];
 
-/// A setting that two configurations do not agree on.
+/// A setting with different values in two configurations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     /// The setting, with dots between the names of tables.
     pub name: String,
-    /// Its value in the run, as TOML writes it; none if it is not set there.
+    /// Its value in the run, as TOML; `None` if it is not set there.
     pub stored: Option<String>,
     /// The other value.
     pub other: Option<String>,
 }
 
-/// Settings that two configurations do not agree on, at least one.
+/// Settings with different values in two configurations, at least one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Differences(pub Vec<Difference>);
 
@@ -38,7 +38,7 @@ impl fmt::Display for Differences {
     }
 }
 
-/// Settings by which the rows of two runs differ; none if one goes on where the other one was.
+/// Returns the differences that affect the rows; `None` if one run can continue the other.
 pub(super) fn between(stored: &RunConfig, other: &RunConfig) -> Result<Option<Differences>, RunConfigError> {
     let settings = |config: &RunConfig| match config.settings().map(|settings| json!(settings))? {
         Value::Object(settings) => Ok::<_, RunConfigError>(settings),
@@ -47,7 +47,7 @@ pub(super) fn between(stored: &RunConfig, other: &RunConfig) -> Result<Option<Di
     let (stored, other) = (settings(stored)?, settings(other)?);
     let mut found = Vec::new();
     compare("", &stored, &other, &mut found);
-    // Workers that read, unlike leases, decide on the rows.
+    // Unlike with leases, the number of workers that read affects the rows.
     let reads = [&stored, &other].iter().any(|settings| settings.get("input").is_some_and(|input| input != "sampler"));
     let is_free =
         |name: &str| FREE.iter().any(|free| name.split('.').next() == Some(*free)) && !(reads && name == "num_workers");
@@ -70,7 +70,7 @@ fn compare(above: &str, stored: &Map<String, Value>, other: &Map<String, Value>,
     }
 }
 
-/// A value as files have it.
+/// Formats a value as TOML.
 fn text(value: &Value) -> String {
     toml::Value::try_from(value).map_or_else(|_| value.to_string(), |value| value.to_string())
 }

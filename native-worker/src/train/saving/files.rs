@@ -1,4 +1,4 @@
-//! The directory of a run that is saved as it goes.
+//! The directory of a run with checkpoints.
 
 use std::io;
 
@@ -16,14 +16,14 @@ use crate::checkpoint::PolicyCheckpoint;
 pub(in super::super) struct RunFiles {
     pub(in super::super) dir: RunDir,
     pub(in super::super) saver: Saver,
-    /// Attempts to save a checkpoint that failed.
+    /// Number of checkpoints that could not be saved.
     pub(in super::super) failed_checkpoints: u64,
-    /// The last attempt was one of them.
+    /// True if the last attempt failed.
     pub(in super::super) is_failing: bool,
 }
 
 impl RunFiles {
-    /// Saves every `interval` iterations; a run that goes on has a checkpoint after the iteration `saved`.
+    /// Saves every `interval` iterations; a resumed run has a checkpoint after the iteration `saved`.
     pub(in super::super) fn new(dir: RunDir, interval: u64, saved: Option<u64>) -> io::Result<Self> {
         let files = SaverFiles { dir: dir.path().into(), config: dir.config().into(), lines: dir.share_lines()? };
         let saver = Saver::spawn(files, interval, saved)?;
@@ -34,7 +34,7 @@ impl RunFiles {
         write_ledger(self.dir.path(), ledger)
     }
 
-    /// Waits for the last checkpoint, `last` if there is one to save; the reports of the latest.
+    /// Waits for the last checkpoint, `last` if there is one to save; returns the latest reports.
     pub(in super::super) fn finish_saving(mut self, last: Option<Snapshot>) -> (Vec<SaveReport>, Ended) {
         let (lost_lines, faults) = self.dir.finish();
         let ended = Ended { dir: self.dir, failed_checkpoints: self.failed_checkpoints, lost_lines, faults };
@@ -46,14 +46,14 @@ impl RunFiles {
 pub(in super::super) struct Ended {
     dir: RunDir,
     pub(in super::super) failed_checkpoints: u64,
-    /// Of `metrics.jsonl` and the journal.
+    /// Number of lines missing in `metrics.jsonl` and the journal.
     pub(in super::super) lost_lines: u64,
-    /// What to say of them.
+    /// Messages about them.
     pub(in super::super) faults: Vec<String>,
 }
 
 impl Ended {
-    /// What the run has come to.
+    /// Writes the results of the run.
     pub(in super::super) fn write(
         &self,
         policy: &PolicyCheckpoint,

@@ -1,4 +1,4 @@
-//! Checkpoints of runs: what is saved, when and by whom, and what is found again.
+//! Checkpoints of runs: their contents, when and where they are saved, and how they are loaded.
 
 mod differences;
 mod files;

@@ -1,4 +1,4 @@
-//! A run that was begun before, as its directory has it.
+//! Loading a run from its directory.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ use crate::checkpoint::{
     CHECKPOINTS_DIR, CheckpointError, PolicyCheckpoint, PolicyCheckpointError, newest, weights_file,
 };
 
-/// A run to go on with, from its newest checkpoint that is whole, or from its beginning if it has none.
+/// A run to resume from its newest valid checkpoint, or from its beginning if it has none.
 ///
 /// ```no_run
 /// # async fn example(hub: &rollmesh::hub::Hub) -> Result<(), Box<dyn std::error::Error>> {
@@ -44,11 +44,11 @@ pub struct SavedRun {
     request: RunRequest,
     saved: Option<Saved>,
     notices: Vec<String>,
-    /// `None` for one that another rank resumes in the directory.
+    /// `None` for a rank other than 0, since rank 0 resumes the run in the directory.
     lock: Option<File>,
 }
 
-/// Where a run goes on from.
+/// The state from which a run is resumed.
 #[derive(Debug)]
 pub(in super::super) struct Saved {
     pub(in super::super) policy: PolicyCheckpoint,
@@ -57,76 +57,76 @@ pub(in super::super) struct Saved {
     pub(in super::super) progress: Progress,
 }
 
-/// Why a run cannot go on.
+/// Why a run cannot be resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
-    /// There was never a run.
+    /// The directory has no run.
     #[error("{0} holds no run: begin one with --run-dir {0}")]
     NoRun(PathBuf),
-    /// It only samples.
+    /// The run only samples.
     #[error("{0} holds rows of `rollmesh sample`, which cannot be resumed: sample into another directory")]
     SamplesOnly(PathBuf),
-    /// Another process has it.
+    /// Another process holds the directory.
     #[error("the run in {0} is going on in another process: stop that first")]
     Busy(PathBuf),
-    /// The system says no.
+    /// The operating system reported an error.
     #[error("{path}: {source}")]
     Io {
-        /// What it is about.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
-    /// The configuration is none.
+    /// The configuration is invalid.
     #[error("{path}: {reason}")]
     Config {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
-    /// No checkpoint is whole.
+    /// No checkpoint is valid.
     #[error("{source}; remove {dir} to begin from the start")]
     Checkpoint {
         /// The directory of the checkpoints.
         dir: PathBuf,
-        /// What is wrong with them.
+        /// The error of the newest one.
         source: CheckpointError,
     },
-    /// The checkpoint is whole, but its policy is none.
+    /// The checkpoint's policy is invalid.
     #[error(transparent)]
     Policy(#[from] PolicyCheckpointError),
-    /// The checkpoint is whole, but a file of it is not what it should be.
+    /// A file in the checkpoint has invalid contents.
     #[error("{path}: {reason}")]
     Contents {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
-    /// Somebody has changed the configuration since.
+    /// The configuration was edited since the last checkpoint.
     #[error("{path} was changed since the last checkpoint: {differences}; change it back")]
     Edited {
         /// The configuration.
         path: PathBuf,
-        /// What was changed, with the checkpoint's values first.
+        /// The differences, with the checkpoint's values first.
         differences: Differences,
     },
-    /// Another run was asked for.
+    /// The settings contradict those of the run.
     #[error(
         "the run in {dir} cannot go on with other settings: {differences}; leave these flags out, or begin another run"
     )]
     Contradiction {
         /// The run.
         dir: PathBuf,
-        /// What contradicts, with the run's values first.
+        /// The differences, with the run's values first.
         differences: Differences,
     },
 }
 
 impl SavedRun {
-    /// Looks into a run's directory, and keeps others from going on with it as long as this or the run that goes on
-    /// exists. Changes nothing there.
+    /// Loads a run from its directory, and locks it against other processes as long as this or the resumed run exists.
+    /// Changes nothing there.
     ///
     /// # Errors
     /// [`ResumeError`], which names the file and says what to do.
@@ -136,8 +136,8 @@ impl SavedRun {
         Self::of(dir, left)
     }
 
-    /// As [`load`](Self::load), for a rank other than 0 of a [data-parallel](RunRequest::data_parallel) run: rank 0 resumes the
-    /// run in its directory, and this one only reads it.
+    /// Like [`load`](Self::load), for a rank other than 0 of a [data-parallel](RunRequest::data_parallel) run: rank 0
+    /// resumes the run in its directory, and this one only reads it.
     ///
     /// # Errors
     /// As there.
@@ -166,43 +166,43 @@ impl SavedRun {
         Ok(Self { request, dir, saved, notices, lock })
     }
 
-    /// The run and its directory.
+    /// Returns the run's request, with its directory.
     #[must_use]
     pub fn request(&self) -> &RunRequest {
         &self.request
     }
 
-    /// The run's settings.
+    /// Returns the run's configuration.
     #[must_use]
     pub fn config(&self) -> &RunConfig {
         &self.request.config
     }
 
-    /// The iteration after which it goes on; 0 is its beginning.
+    /// Returns the iteration after which it continues; 0 is its beginning.
     #[must_use]
     pub fn iteration(&self) -> u64 {
         self.saved.as_ref().map_or(0, |saved| saved.policy.iteration)
     }
 
-    /// The iteration of its checkpoint; none without one.
+    /// Returns the iteration of its checkpoint; `None` without one.
     pub(in super::super) fn checkpoint(&self) -> Option<u64> {
         self.saved.as_ref().map(|saved| saved.policy.iteration)
     }
 
-    /// Env steps that it has learned from by then.
+    /// Returns the env steps that it had learned from at that time.
     #[must_use]
     pub fn env_steps(&self) -> u64 {
         self.saved.as_ref().map_or(0, |saved| saved.policy.env_steps)
     }
 
-    /// What people should know, such as which checkpoints are damaged.
+    /// Returns notices for users, for example about damaged checkpoints.
     #[must_use]
     pub fn notices(&self) -> &[String] {
         &self.notices
     }
 
-    /// Goes on with these settings, which may have another stop return, other `max_env_steps` and another interval of
-    /// checkpoints; what the rows depend on stays.
+    /// Changes the settings to resume with: the stop conditions and the interval of checkpoints may differ, settings that
+    /// affect the rows may not.
     ///
     /// # Errors
     /// [`ResumeError::Contradiction`], which names the settings.
@@ -213,7 +213,8 @@ impl SavedRun {
         Ok(self)
     }
 
-    /// Env steps that were made before, known by the books beside the checkpoints alone.
+    /// Returns the env steps that will be granted a second time and are recorded only in the ledger outside of the
+    /// checkpoints.
     pub(in super::super) fn regenerated(&self) -> u64 {
         let ledger = fs::read(self.dir.join(LEDGER)).ok();
         let ledger: Option<Ledger> = ledger.and_then(|bytes| serde_json::from_slice(&bytes).ok());
@@ -229,29 +230,29 @@ impl SavedRun {
 /// Reads the `config.toml` of a run.
 pub(in super::super) fn read_config(text: &str) -> Result<RunConfig, String> {
     let settings: Config = toml::from_str(text).map_err(|error| error.to_string())?;
-    // Its preset is written out.
+    // The settings of its preset are filled in already.
     let settings = settings.with("preset", "none").map_err(|error| error.to_string())?;
     RunConfig::of_settings(&settings).map_err(|error| error.to_string())
 }
 
-/// A run's directory as it was left, kept from others as long as the lock exists.
+/// The contents of a run's directory, locked as long as `lock` exists.
 pub(super) struct Left {
     pub(super) lock: Option<File>,
     pub(super) config: RunConfig,
-    /// The files of its newest checkpoint that is whole; none if it has no checkpoint.
+    /// The files of its newest valid checkpoint; `None` if it has no checkpoint.
     pub(super) checkpoint: Option<BTreeMap<String, Vec<u8>>>,
-    /// What people should know.
+    /// Notices for users.
     pub(super) notices: Vec<String>,
 }
 
 impl Left {
-    /// Changes nothing there.
+    /// Locks and reads the directory; changes nothing there.
     pub(super) fn open(dir: &Path) -> Result<Self, ResumeError> {
         check_is_run(dir)?;
         Self::read(dir, Some(lock(dir)?))
     }
 
-    /// As [`open`](Self::open), of a directory with this lock.
+    /// Like [`open`](Self::open), with this lock.
     fn read(dir: &Path, lock: Option<File>) -> Result<Self, ResumeError> {
         check_is_run(dir)?;
         let config = config_at(&dir.join(CONFIG))?;
@@ -280,13 +281,13 @@ fn check_is_run(dir: &Path) -> Result<(), ResumeError> {
     if dir.join(CONFIG).is_file() { Ok(()) } else { Err(ResumeError::NoRun(dir.into())) }
 }
 
-/// The configuration in a file.
+/// Reads the configuration in a file.
 fn config_at(path: &Path) -> Result<RunConfig, ResumeError> {
     let text = fs::read_to_string(path).map_err(|source| ResumeError::Io { path: path.into(), source })?;
     read_config(&text).map_err(|reason| ResumeError::Config { path: path.into(), reason })
 }
 
-/// That the configuration in a run's directory is the one that its checkpoint has the text of.
+/// Checks that the configuration in a run's directory equals that in its checkpoint.
 fn check_unedited(dir: &Path, stored: &str, config: &RunConfig) -> Result<(), ResumeError> {
     let checkpoint = dir.join(CHECKPOINTS_DIR).join(CONFIG);
     let stored = read_config(stored).map_err(|reason| ResumeError::Config { path: checkpoint, reason })?;
@@ -297,7 +298,7 @@ fn check_unedited(dir: &Path, stored: &str, config: &RunConfig) -> Result<(), Re
     }
 }
 
-/// The settings of a run in a directory with others over them, as far as those may change while it goes on.
+/// Returns a stored run's configuration with other settings, as far as these may change.
 fn resumed(dir: &Path, stored: &RunConfig, asked: RunConfig) -> Result<RunConfig, ResumeError> {
     let path = dir.join(CONFIG);
     let request = RunRequest { config: asked, ..RunRequest::default() }.written_out();
@@ -313,14 +314,14 @@ fn differences(stored: &RunConfig, other: &RunConfig, path: &Path) -> Result<Opt
     between(stored, other).map_err(|error| ResumeError::Config { path: path.into(), reason: error.to_string() })
 }
 
-/// Takes a run's directory for this process. It is free again when the file is dropped, however the process ends.
+/// Locks a run's directory for this process. The lock is released when the file is dropped, however the process ends.
 pub(in super::super) fn lock(dir: &Path) -> Result<File, ResumeError> {
     let path = dir.join("lock");
     let failed = |source| ResumeError::Io { path: path.clone(), source };
     let file = File::options().create(true).write(true).truncate(false).open(&path).map_err(failed)?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Err(ResumeError::Busy(dir.into())),
-        // Some file systems have no locks; there people have to take care themselves.
+        // Some file systems have no locks; there users have to take care themselves.
         Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => Ok(file),
         Err(TryLockError::Error(error)) => Err(failed(error)),
         Ok(()) => Ok(file),

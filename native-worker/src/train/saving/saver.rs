@@ -1,4 +1,4 @@
-//! Saves checkpoints on a thread of its own, so that no disk ever holds up the run.
+//! Saves checkpoints on a thread of its own, so that a slow disk never blocks the run.
 
 use std::{
     collections::BTreeMap,
@@ -16,45 +16,45 @@ use tokio::sync::mpsc;
 use super::{super::output::RunOutput, Snapshot};
 use crate::checkpoint::{CHECKPOINTS_DIR, Checkpoints, PolicyCheckpoint, replace};
 
-/// The longest time between two checkpoints, unless an iteration takes longer.
+/// Maximum time between two checkpoints, unless an iteration takes longer.
 const MOST_BETWEEN: Duration = Duration::from_secs(10);
 
-/// The books of a run, in its directory.
+/// The ledger of a run, in its directory.
 pub(in super::super) const LEDGER: &str = "ledger.json";
 
-/// What the thread works with.
+/// The files that the thread uses.
 pub(in super::super) struct SaverFiles {
-    /// Of the run.
+    /// The run's directory.
     pub(in super::super) dir: PathBuf,
-    /// The configuration as it is in the run's directory.
+    /// The configuration's text in the run's directory.
     pub(in super::super) config: String,
-    /// `metrics.jsonl` and the journal: on the disk before a checkpoint that counts their lines.
+    /// `metrics.jsonl` and the journal: synced before a checkpoint that counts their lines.
     pub(in super::super) lines: Vec<File>,
 }
 
-/// How an attempt to save went.
+/// The result of an attempt to save.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SaveReport {
-    /// The iteration that it was after.
+    /// The iteration after which it was made.
     pub(crate) iteration: u64,
     /// The checkpoint's number, or why there is none.
     pub(crate) saved: Result<u64, String>,
 }
 
-/// The thread and its timetable.
+/// The thread and its schedule.
 #[derive(Debug)]
 pub(in super::super) struct Saver {
     jobs: std_mpsc::Sender<Snapshot>,
     reports: mpsc::UnboundedReceiver<SaveReport>,
     thread: JoinHandle<()>,
     timetable: Timetable,
-    /// After which iteration the last one was that is on the disk.
+    /// The iteration of the newest checkpoint on disk.
     saved: Option<u64>,
     is_busy: bool,
 }
 
 impl Saver {
-    /// A run that goes on has a checkpoint after the iteration `saved`.
+    /// Starts the thread. A resumed run has a checkpoint after the iteration `saved`.
     pub(in super::super) fn spawn(files: SaverFiles, interval: u64, saved: Option<u64>) -> io::Result<Self> {
         let (jobs, queue) = std_mpsc::channel();
         let (sender, reports) = mpsc::unbounded_channel();
@@ -64,12 +64,12 @@ impl Saver {
         Ok(Self { jobs, reports, thread, timetable, saved, is_busy: false })
     }
 
-    /// True if a checkpoint is due after this iteration, and the one before is on the disk.
+    /// True if a checkpoint is due after this iteration, and the previous one is on disk.
     pub(in super::super) fn is_due(&self, iteration: u64) -> bool {
         !self.is_busy && self.timetable.is_due(iteration, Instant::now())
     }
 
-    /// The next iteration is to be saved.
+    /// Makes a checkpoint due after the next iteration.
     pub(in super::super) fn hurry(&mut self) {
         self.timetable.is_hurried = true;
     }
@@ -79,15 +79,15 @@ impl Saver {
         !self.is_busy
     }
 
-    /// Begins to save. The report follows.
+    /// Starts saving. The report follows.
     pub(in super::super) fn save(&mut self, snapshot: Snapshot) {
         self.timetable.note_attempt(snapshot.policy.iteration, Instant::now());
-        // Without the thread no report comes, and nothing more is saved.
+        // If the thread has ended, no report comes, and nothing more is saved.
         self.is_busy = true;
         let _ = self.jobs.send(snapshot);
     }
 
-    /// The next report; none if no more come.
+    /// Waits for the next report; `None` if no more come.
     pub(in super::super) async fn next_report(&mut self) -> Option<SaveReport> {
         let report = self.reports.recv().await?;
         self.is_busy = false;
@@ -97,29 +97,29 @@ impl Saver {
         Some(report)
     }
 
-    /// Waits until everything is saved, the snapshot at last, unless it is already; the reports of it.
+    /// Waits until everything is saved, finally the snapshot unless it is saved already; returns the remaining reports.
     pub(in super::super) fn finish(self, last: Option<Snapshot>) -> Vec<SaveReport> {
         let Self { jobs, mut reports, thread, saved, timetable, .. } = self;
-        // What has changed since, a taint, is to be saved even so.
+        // A change since then, namely a taint, has to be saved as well.
         let is_new = |last: &Snapshot| timetable.is_hurried || Some(last.policy.iteration) != saved;
         if let Some(last) = last.filter(is_new) {
             let _ = jobs.send(last);
         }
         drop(jobs);
-        // A panic there is as good as no report.
+        // A panic there is equivalent to a missing report.
         let _ = thread.join();
         std::iter::from_fn(|| reports.try_recv().ok()).collect()
     }
 }
 
-/// When it is time for a checkpoint.
+/// The schedule of checkpoints.
 #[derive(Debug)]
 struct Timetable {
-    /// Iterations between two checkpoints.
+    /// Number of iterations between two checkpoints.
     interval: u64,
-    /// When and after which iteration the last attempt was made.
+    /// Time and iteration of the last attempt.
     last: (Instant, u64),
-    /// The next iteration is to be saved.
+    /// True if the next iteration is to be saved.
     is_hurried: bool,
 }
 
@@ -140,19 +140,19 @@ fn run(files: &SaverFiles, queue: &std_mpsc::Receiver<Snapshot>, reports: &mpsc:
     while let Ok(snapshot) = queue.recv() {
         let iteration = snapshot.policy.iteration;
         let saved = save(files, &mut shelf, snapshot).map_err(|error| error.to_string());
-        // Whoever asked may be gone; the next ones are saved all the same.
+        // The receiver may be dropped; later checkpoints are saved all the same.
         let _ = reports.send(SaveReport { iteration, saved });
     }
 }
 
 fn save(files: &SaverFiles, shelf: &mut Option<Shelf>, snapshot: Snapshot) -> io::Result<u64> {
     let (ledger, iteration, doubt) = (snapshot.ledger(), snapshot.policy.iteration, snapshot.group.first_doubt());
-    // What the checkpoint counts is on the disk before it.
+    // Everything that the checkpoint counts is synced before it.
     snapshot.output.as_ref().map_or(Ok(()), RunOutput::sync)?;
     let contents = snapshot.into_files(&files.config)?;
     let contents: Vec<(&str, &[u8])> = contents.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
     files.lines.iter().try_for_each(File::sync_data)?;
-    // The directory may be one again that it was not the last time.
+    // Reopened after an error, since the directory may be usable again.
     let mut open = match shelf.take() {
         Some(open) => open,
         None => Shelf::open(files.dir.join(CHECKPOINTS_DIR))?,
@@ -163,7 +163,7 @@ fn save(files: &SaverFiles, shelf: &mut Option<Shelf>, snapshot: Snapshot) -> io
     Ok(number)
 }
 
-/// The checkpoints of a run, and after which iteration each of them is.
+/// The checkpoints of a run, and the iteration of each.
 pub(super) struct Shelf {
     checkpoints: Checkpoints,
     /// By number.
@@ -174,14 +174,14 @@ impl Shelf {
     pub(super) fn open(dir: PathBuf) -> io::Result<Self> {
         let checkpoints = Checkpoints::open(&dir).map_err(io::Error::other)?;
         let numbers = checkpoints.numbers().map_err(io::Error::other)?;
-        // Nobody goes back to one that is damaged.
+        // A damaged checkpoint is never rolled back to.
         let iteration = |number| PolicyCheckpoint::load(checkpoints.place(number)).ok().map(|found| found.iteration);
         let iterations = numbers.into_iter().filter_map(|number| Some((number, iteration(number)?))).collect();
         Ok(Self { checkpoints, iterations })
     }
 
-    /// Saves a checkpoint. Beside the usual ones the newest from before the first batch stays that is in doubt: whoever has to
-    /// go back because of that goes on from there.
+    /// Saves a checkpoint. In addition to the usual ones it keeps the newest checkpoint from before the first unaudited
+    /// batch: a rollback because of that batch continues from there.
     pub(super) fn save(
         &mut self,
         contents: &[(&str, &[u8])],
@@ -199,7 +199,7 @@ impl Shelf {
     }
 }
 
-/// Writes the books of a run; they appear whole or not at all.
+/// Writes the ledger of a run atomically.
 pub(in super::super) fn write_ledger(dir: &std::path::Path, ledger: &Ledger) -> io::Result<()> {
     replace(&dir.join(LEDGER), &serde_json::to_vec_pretty(ledger)?)
 }
@@ -229,7 +229,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let files = |lines| SaverFiles { dir: directory.path().into(), config: String::new(), lines };
         let metrics = || File::create(directory.path().join("metrics.jsonl")).unwrap();
-        // Nothing makes sure of what is written there.
+        // Syncing this file fails.
         let journal = File::open("/dev/null").unwrap();
         assert!(save(&files(vec![metrics(), journal]), &mut None, snapshot()).is_err());
         assert!(!directory.path().join(CHECKPOINTS_DIR).exists());
@@ -246,7 +246,7 @@ mod tests {
             kept.reverse();
             kept
         };
-        // Their numbers are those of the calls.
+        // Checkpoints are numbered by call.
         assert_eq!((kept(10, None), kept(20, None), kept(30, None)), (vec![0], vec![0, 1], vec![1, 2]));
         assert_eq!((kept(40, Some(35)), kept(50, Some(35))), (vec![2, 3], vec![2, 3, 4]));
         assert_eq!(kept(60, Some(35)), [2, 4, 5]);

@@ -1,4 +1,4 @@
-//! Gives a run other weights between two of its lives.
+//! Sets the weights of a run that is not running.
 
 use std::path::{Path, PathBuf};
 
@@ -39,17 +39,17 @@ pub(crate) enum SetWeightsError {
     /// The statistics of an observation filter among the weights cannot be read.
     #[error(transparent)]
     Filter(#[from] FilterTensorError),
-    /// The policies of the run cannot be built, so that the names of their tensors are not known.
+    /// The policies of the run cannot be built, so the names of their tensors are unknown.
     #[error(transparent)]
     Build(#[from] RunRequestError),
 }
 
-/// Sets the weights of a run's newest checkpoint, as a checkpoint of its own, and those beside it; without checkpoints those
-/// of the policy in the directory. The learner's state, such as an optimiser's moments, stays.
+/// Sets the weights of a run's newest checkpoint, as a new checkpoint, and those next to it; without checkpoints those of
+/// the policy in the directory. The learner's state, such as an optimiser's moments, stays.
 ///
 /// # Errors
-/// [`SetWeightsError`] names the file and, for tensors that do not fit, name and shape. Nothing is changed then, unless the
-/// system could not write a file.
+/// [`SetWeightsError`] names the file and, for tensors that do not fit, name and shape. Nothing is changed then, unless a
+/// file could not be written.
 pub(crate) fn set_weights(dir: &Path, file: &Path, registry: &Registry) -> Result<PolicyCheckpoint, SetWeightsError> {
     let weights = weights_file::read(file)?;
     let misfit = |source| SetWeightsError::Misfit { path: file.into(), source };
@@ -62,7 +62,7 @@ pub(crate) fn set_weights(dir: &Path, file: &Path, registry: &Registry) -> Resul
         let policy = PolicyCheckpoint::read_with(dir, weights)?;
         match PolicyCheckpoint::load(dir) {
             Ok(before) => policy.weights.check_like(&before.weights).map_err(misfit)?,
-            // Its own file was edited: only what the run builds says which tensors there are.
+            // Its own file was edited: only the run's policies show which tensors are expected.
             Err(_) => {
                 let plain = RunFilter::split_from(&policy.weights, &policy.policies)?.0;
                 let wanted = RunRequest::from(policy.run.clone()).first_weights(registry, Kernels::PORTABLE)?;
@@ -75,7 +75,7 @@ pub(crate) fn set_weights(dir: &Path, file: &Path, registry: &Registry) -> Resul
     let checkpoints = dir.join(CHECKPOINTS_DIR);
     let Contents { policy, group, .. } = Contents::read(files.clone(), &checkpoints)?;
     weights.check_like(&policy.weights).map_err(misfit)?;
-    // Workers hold the version before, and are sent any later one.
+    // Workers hold the previous version, and are sent any later one.
     let version = WeightsVersion(policy.weights.version().0.saturating_add(1));
     let policy = PolicyCheckpoint { weights: weights.with_version(version), ..policy };
     let failed = |source| ResumeError::Io { path: checkpoints.clone(), source };

@@ -1,4 +1,4 @@
-//! What a checkpoint of a run is made of: a policy, the group's and the learner's state, and what has been measured.
+//! The contents of a checkpoint: the policies, the group's and the learner's state, and the run's progress.
 
 use std::{collections::BTreeMap, io, path::Path};
 
@@ -22,41 +22,41 @@ const GROUP: &str = "group.bin";
 const LEARNER: &str = "learner.bin";
 const RUN: &str = "run.json";
 
-/// Layout of [`RUN`]; a later one has another number.
+/// Version of the format of [`RUN`].
 const FORMAT: u32 = 1;
 
-/// A run between two iterations. The weights are not copied, and the learner's state comes when the learner gives it.
+/// A run between two iterations. The weights are not copied, and the learner's state arrives later.
 pub(in super::super) struct Snapshot {
     pub(in super::super) policy: PolicyCheckpoint,
     pub(in super::super) group: GroupState,
     pub(in super::super) learner: LearnerState,
     pub(in super::super) progress: Progress,
-    /// Where what was sampled is kept, if it is.
+    /// The output for sampled rows, if there is one.
     pub(in super::super) output: Option<RunOutput>,
 }
 
-/// What has been measured: [`RUN`].
+/// The run's progress: [`RUN`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct Progress {
     format: u32,
-    /// Of `metrics.jsonl`, up to the last iteration.
+    /// Length of `metrics.jsonl`, up to the last iteration.
     pub(in super::super) metrics_bytes: u64,
-    /// Of `journal.jsonl`, where there is one.
+    /// Length of `journal.jsonl`, if there is one.
     pub(in super::super) journal_bytes: u64,
-    /// Seconds that the run has been running, without pauses.
+    /// Running time in seconds, without pauses.
     wall_s: f64,
     finished_episodes: u64,
-    /// A liar's rows were learned from.
+    /// True if divergent rows were learned from.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(in super::super) tainted: bool,
-    /// How many ranks learned together, if they did.
+    /// Number of ranks of a data-parallel run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in super::super) world_size: Option<u32>,
-    /// Where the files are that keep what was sampled, up to the last iteration.
+    /// The position of the output, up to the last iteration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in super::super) output: Option<OutputPlace>,
-    /// The latest ones, oldest first.
+    /// The latest episodes, oldest first.
     recent_episodes: Vec<Episode>,
 }
 
@@ -65,14 +65,14 @@ pub(in super::super) struct Progress {
 struct Episode {
     episode: u32,
     len: u32,
-    /// As text, since an environment may return what JSON has no numbers for.
+    /// As text, since an environment may return numbers that JSON does not have.
     #[serde(rename = "return", with = "float_text")]
     episode_return: f64,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     custom_metrics: BTreeMap<String, f64>,
 }
 
-/// What has been measured of a run.
+/// Returns the progress of a run.
 pub(in super::super) fn progress(
     (metrics_bytes, journal_bytes): (u64, u64),
     elapsed: Micros,
@@ -110,27 +110,27 @@ impl Progress {
     }
 }
 
-/// The learner's state, which comes when the learner gives it.
+/// The learner's state, which arrives when the learner is idle.
 type LearnerState = oneshot::Receiver<Result<Vec<u8>, LearnError>>;
 
 impl Snapshot {
-    /// True once the learner has given its state, or never will.
+    /// True once the learner has sent its state, or never will.
     pub(in super::super) fn is_complete(&self) -> bool {
         !self.learner.is_empty() || self.learner.is_terminated()
     }
 
-    /// What a run goes on from; none without the learner's state.
+    /// Returns the state to continue from; `None` without the learner's state.
     pub(in super::super) fn into_saved(mut self) -> Option<Saved> {
         let learner = self.learner.try_recv().ok()?.ok()?;
         Some(Saved { policy: self.policy, group: self.group, learner, progress: self.progress })
     }
 
-    /// The books as they will be found.
+    /// Returns the ledger.
     pub(super) fn ledger(&self) -> Ledger {
         *self.group.ledger()
     }
 
-    /// The files. Waits for the learner.
+    /// Returns the files. Waits for the learner.
     pub(super) fn into_files(self, config: &str) -> io::Result<Vec<(&'static str, Vec<u8>)>> {
         let learner = self.learner.blocking_recv().unwrap_or(Err(LearnError::Gone)).map_err(io::Error::other)?;
         let mut files: Vec<(&str, Vec<u8>)> = self.policy.to_files()?.into();
@@ -153,7 +153,7 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Reads the files of a checkpoint, which may come from anybody; `dir` is where they are from.
+    /// Reads the files of a checkpoint, which are untrusted; `dir` is for error messages.
     pub(super) fn read(mut files: BTreeMap<String, Vec<u8>>, dir: &Path) -> Result<Self, ResumeError> {
         let bad = |name: &str, reason: String| ResumeError::Contents { path: dir.join(name), reason };
         let policy = PolicyCheckpoint::from_files(&files, dir)?;
@@ -175,7 +175,7 @@ impl Contents {
     }
 }
 
-/// Floats as Rust writes and reads them, bit for bit but for the many kinds of NaN.
+/// Floats as Rust's text, bit-identical but for the payload of NaN.
 mod float_text {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
@@ -221,7 +221,7 @@ pub(super) mod tests {
         RunConfig::new("CartPole-v1").fcnet_hiddens(&[4])
     }
 
-    /// Of a run that has done nothing yet, whose episodes are from elsewhere.
+    /// Returns the snapshot of a new run with some episodes.
     pub(in super::super) fn snapshot() -> Snapshot {
         let registry = native(Registry::builtin());
         let place = RunPlace {
@@ -295,7 +295,7 @@ pub(super) mod tests {
             let place = place % contents.len();
             contents[place] ^= flip;
             contents.truncate(keep);
-            // Hashes find such damage before; here it may go unnoticed, and must not do harm.
+            // Usually hashes find such damage first; here it may be missed, and must do no harm.
             if let Ok(contents) = Contents::read(files, Path::new("run")) {
                 contents.progress.elapsed();
                 contents.progress.episodes();

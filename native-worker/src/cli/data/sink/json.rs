@@ -1,4 +1,4 @@
-//! Lines of JSON.
+//! Writing lines of JSON.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -21,12 +21,12 @@ use crate::{
     offline::json::{JsonWriter, JsonWriterOptions},
 };
 
-/// Gathers batches, whose lines are made by several threads.
+/// Gathers batches, which several threads encode.
 pub(in crate::cli::data) struct JsonSink {
     writer: JsonWriter,
     folder: PathBuf,
     gathered: VecDeque<Arc<AnyBatch>>,
-    /// Kinds of batches of which is known what a line does not say.
+    /// Kinds of batches whose losses are known.
     seen: BTreeSet<String>,
 }
 
@@ -57,8 +57,8 @@ impl JsonSink {
     }
 }
 
-/// Whether a line may lose what the rows of a column hold: there is one NaN in text, and texts are JSON of any form. All other
-/// numbers are written with all their digits.
+/// True if a line may lose values of a column: text has only one NaN, and texts may be any JSON. All other numbers are
+/// written with all their digits.
 fn may_come_back_otherwise(column: &Column) -> bool {
     match column {
         Column::F32(data) => data.values().iter().any(|value| value.is_nan()),
@@ -68,7 +68,7 @@ fn may_come_back_otherwise(column: &Column) -> bool {
     }
 }
 
-/// What a line says otherwise than the batch: found by reading it.
+/// Finds what a line loses of a batch by reading it back.
 fn read_again(batch: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
     let mut line = Vec::new();
     encode_record(batch, &COMPRESS_COLUMNS, &mut line).map_err(Failure::usage)?;
@@ -81,7 +81,7 @@ fn read_again(batch: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
         };
         losses::of_all_rows(&rows, found, losses);
         if rows.is_empty() {
-            // Empty lists, of whatever type.
+            // Empty lists have no type.
             continue;
         }
         losses::columns(&rows, found, losses);

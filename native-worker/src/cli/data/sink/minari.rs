@@ -1,4 +1,4 @@
-//! Episodes in Minari's Parquet layout.
+//! Writing episodes in Minari's Parquet layout.
 
 use std::{
     collections::BTreeSet,
@@ -23,16 +23,16 @@ use super::{
 };
 use crate::cli::exit::Failure;
 
-/// Puts episodes together, which Minari writes as a whole.
+/// Assembles episodes, which Minari writes as a whole.
 pub(in crate::cli::data) struct MinariSink {
     writer: MinariWriter,
     folder: PathBuf,
     /// Pieces of episodes that have not ended yet, by their ids.
     open: OpenEpisodes<Unfinished>,
-    /// Episodes that were given an end.
+    /// Number of episodes that were truncated here.
     cut_off: usize,
     episodes: usize,
-    /// Kinds of episodes of which is known in which form they come back.
+    /// Kinds of episodes whose losses are known.
     seen: BTreeSet<String>,
 }
 
@@ -53,7 +53,7 @@ impl MinariSink {
         &self.folder
     }
 
-    /// Another file of the input begins.
+    /// Begins another file of the input.
     pub(super) fn begin_file(&mut self, losses: &mut Losses) -> Result<(), Failure> {
         let unknown = self.open.begin_file();
         unknown.into_iter().try_for_each(|episode| self.cut_off(episode, losses)).map_err(Failure::other)
@@ -118,15 +118,15 @@ impl MinariSink {
         Ok(())
     }
 
-    /// The episode that was written last.
+    /// Reads back the latest episode.
     fn read_again(&self, written: &SampleBatch) -> Result<SampleBatch, DatasetError> {
-        // Room for all of it, several times.
+        // The buffer holds all of it several times.
         let dataset = MinariDataset::open(&self.folder, DEFAULT_BUFFER.max(8 * written.size_bytes()))?;
         let missing = || BatchError::MissingColumn(OBS.name().into());
         dataset.episode(self.episodes)?.ok_or_else(missing)?.batch()
     }
 
-    /// Episodes without an end get one: Minari has no other.
+    /// Truncates an episode without an end, which Minari does not support.
     fn cut_off(&mut self, episode: Unfinished, losses: &mut Losses) -> Result<(), DatasetError> {
         self.cut_off += 1;
         let mut whole = SampleBatch::concat(&episode.pieces)?;
@@ -146,7 +146,7 @@ impl MinariSink {
     }
 }
 
-/// Numbers of an episode that Minari does not hold, or holds otherwise.
+/// Adds numbers of an episode that Minari does not hold, or holds differently.
 fn other_numbers(rows: &SampleBatch, losses: &mut Losses) {
     if rows.column(REWARDS.name()).is_some_and(has_more_digits) {
         losses.insert(beyond_32_bits(REWARDS.name()));

@@ -1,4 +1,4 @@
-//! Where converted batches go.
+//! Outputs of converted batches.
 
 mod json;
 mod minari;
@@ -28,16 +28,16 @@ pub(super) enum Target {
     Minari,
 }
 
-/// The rows of a batch for Minari.
+/// Returns the rows of a batch for Minari.
 pub(super) fn single(batch: &AnyBatch) -> Result<&SampleBatch, Failure> {
     let refused = |error| format!("minari holds episodes of single agents, and {error}: take --to json or parquet");
     batch.single().map_err(|error| Failure::usage(refused(error)))
 }
 
-/// Writes batches, and says what comes back otherwise.
+/// Writes batches, and reports what is read back differently.
 pub(super) enum Sink {
     Json(Box<JsonSink>),
-    /// Gives everything back as it was.
+    /// Loses nothing.
     Parquet {
         writer: Box<ParquetWriter>,
         folder: PathBuf,
@@ -68,7 +68,7 @@ impl Sink {
         }
     }
 
-    /// Another file of the input begins.
+    /// Begins another file of the input.
     pub(super) fn begin_file(&mut self, losses: &mut Losses) -> Result<(), Failure> {
         if let Self::Minari(sink) = self { sink.begin_file(losses) } else { Ok(()) }
     }
@@ -81,7 +81,7 @@ impl Sink {
         }
     }
 
-    /// Writes what is gathered.
+    /// Writes the gathered rows.
     pub(super) fn flush(&mut self) -> Result<(), Failure> {
         if let Self::Json(sink) = self { sink.flush() } else { Ok(()) }
     }
@@ -95,8 +95,8 @@ impl Sink {
     }
 }
 
-/// Names, types and shapes of columns, and which of what is said of all rows is said. What a target makes of rows of one
-/// kind differs in numbers only.
+/// Describes the kind of rows: names, types and shapes of columns, and which attributes are set. Rows of one kind differ in
+/// values only, so a target's losses are the same.
 fn kind(rows: &SampleBatch) -> String {
     let columns = rows.iter().map(|(name, column)| (name, column.column_type(), column.shape()));
     let is_longer = |most: usize| {

@@ -1,4 +1,4 @@
-//! What comes back of any batches from any format is what was written, or is named as lost; and nothing else is.
+//! Every value read back from any format equals what was written, or is reported as lost; and nothing else is reported.
 
 use std::path::Path;
 
@@ -20,20 +20,20 @@ use crate::{
     offline::open_logged,
 };
 
-/// What the batches of a run are like.
+/// Describes the batches of a run.
 #[derive(Clone, Debug)]
 struct Run {
-    /// Steps of each episode, and whether it has an end.
+    /// Number of steps of each episode, and whether it has an end.
     episodes: Vec<(usize, bool)>,
-    /// Steps of the first episode that are not there.
+    /// Number of missing first steps of the first episode.
     missing: i64,
     /// Where the rows are cut into batches, besides at the end.
     cuts: Vec<Index>,
     obs: Kind,
-    /// `new_obs` has other rows than the next steps' `obs`.
+    /// True if `new_obs` differs from the next step's `obs`.
     has_other_new_obs: bool,
     rewards: Kind,
-    /// What is among the columns: `t`, `eps_id`, `action_logp`, `infos`, one of the user's own, `new_obs`, `truncateds`.
+    /// Which columns exist: `t`, `eps_id`, `action_logp`, `infos`, a custom one, `new_obs`, `truncateds`.
     has: [bool; 7],
     own: Kind,
     /// Names of policies; without any, batches are of a single agent.
@@ -43,7 +43,7 @@ struct Run {
     seed: u64,
 }
 
-/// Elements of a column and their shape: scalar, of three, or of two by two.
+/// Element type of a column and its shape: scalar, of three, or of two by two.
 #[derive(Clone, Copy, Debug)]
 struct Kind(u8, u8);
 
@@ -56,7 +56,7 @@ impl Kind {
         }
     }
 
-    /// Any bits of floats, NaN of all kinds among them; integers that are not many.
+    /// Returns random values: any bits of floats, including all kinds of NaN; few different integers.
     fn column(self, rows: usize, seed: u64) -> Column {
         fn of<T: Element>(shape: RowShape, words: impl Iterator<Item = T>) -> Column {
             Column::from_typed(ColumnData::new(words.collect(), shape).unwrap())
@@ -70,7 +70,7 @@ impl Kind {
             2 => of(shape, words.map(|word| (word as i32) >> 20)),
             3 => of(shape, words.map(|word| (word as i64) >> 40)),
             4 => of(shape, words.map(|word| word as u8)),
-            // Such as rewards are: a few digits.
+            // Like typical rewards: few digits.
             5 => of(shape, words.map(|word| f64::from(word as u8) * 0.5)),
             _ => of(shape, words.map(|word| word & 1 == 1)),
         }
@@ -105,7 +105,7 @@ prop_compose! {
 }
 
 impl Run {
-    /// All rows, with their numbers as actions, which every format keeps.
+    /// Returns all rows, with their numbers as actions, which every format keeps.
     fn rows(&self) -> SampleBatch {
         let (mut ts, mut ids, mut terminateds, mut truncateds) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (episode, (steps, ends)) in self.episodes.iter().enumerate() {
@@ -169,7 +169,7 @@ impl Run {
     }
 }
 
-/// Writes batches in a format, reads them again, and gives what is said to be lost.
+/// Writes batches in a format and reads them back; returns them with the reported losses.
 fn converted(batches: &[AnyBatch], target: Target) -> Result<(Vec<AnyBatch>, Losses), Failure> {
     let folder = tempfile::tempdir().map_err(Failure::other)?;
     let folder = folder.path();
@@ -199,7 +199,7 @@ fn info(folder: &Path, batches: &[AnyBatch]) -> Result<MinariInfo, Failure> {
     Ok(MinariInfo { dataset_id: dataset_id(folder), observation_space, action_space, more: Map::new() })
 }
 
-/// The rows of each policy in the order of their numbers, with what is said of all of them.
+/// Returns the rows of each policy in the order of their numbers, with their attributes.
 fn by_policy(batches: &[AnyBatch]) -> Vec<(PolicyId, SampleBatch)> {
     let joined = AnyBatch::concat(batches).unwrap().as_multi_agent();
     let in_order = |rows: SampleBatch| {
@@ -211,7 +211,7 @@ fn by_policy(batches: &[AnyBatch]) -> Vec<(PolicyId, SampleBatch)> {
     joined.policy_batches.into_iter().map(|(policy, rows)| (policy, in_order(rows))).collect()
 }
 
-/// That columns are the same or named, and none is named that is the same.
+/// Checks that exactly the changed columns are reported.
 fn check_columns(before: &SampleBatch, after: &SampleBatch, lost: &Losses) -> Result<(), TestCaseError> {
     for (name, column) in before.iter() {
         let is_same = after.column(name).is_some_and(|after| after.same_bits(column));
@@ -225,12 +225,12 @@ fn check_columns(before: &SampleBatch, after: &SampleBatch, lost: &Losses) -> Re
     Ok(())
 }
 
-/// Whether rows stay in the batches in which they are.
+/// True if the batches' boundaries are kept.
 fn keeps_batches(lost: &Losses) -> bool {
     !lost.iter().any(|what| what.starts_with("which rows were in one batch"))
 }
 
-/// That batches are the same, or what is not is named.
+/// Checks that exactly the changes are reported.
 fn check(before: &[AnyBatch], after: &[AnyBatch], lost: &Losses) -> Result<(), TestCaseError> {
     let (rows_before, rows_after) = (by_policy(before), by_policy(after));
     prop_assert_eq!(rows_before.len(), rows_after.len());
@@ -245,7 +245,7 @@ fn check(before: &[AnyBatch], after: &[AnyBatch], lost: &Losses) -> Result<(), T
     if keeps_batches(lost) {
         let steps = |batches: &[AnyBatch]| {
             let mut steps: Vec<_> = batches.iter().map(|batch| (batch.env_steps(), batch.agent_steps())).collect();
-            // What has no end comes last.
+            // Episodes without an end come last.
             if lost.iter().any(|what| what.contains("have no end")) {
                 steps.sort_unstable();
             }
@@ -292,7 +292,7 @@ proptest! {
     }
 }
 
-/// A run of one kind of columns, of whose batches only the last one is odd.
+/// All batches of a run have one kind of columns, but only the last one has a loss.
 #[test]
 fn losses_of_a_late_batch_are_told() {
     let rows = |last: f32, t: i64| {
