@@ -15,8 +15,8 @@ use crate::{
     sampler::{FragmentLayout, OutputWriter, RecurrentShape, SampleError},
     weights::{Tensor, Weights},
     worker::{
-        Advance, CommandError, CommandErrorKind, NamedFn, RolloutConfig, RolloutWorker, WorkerCommand, WorkerPlace,
-        WorkerSetup,
+        Advance, CommandError, CommandErrorKind, InputSource, NamedFn, RolloutConfig, RolloutWorker, WorkerCommand,
+        WorkerPlace, WorkerSetup,
     },
 };
 
@@ -619,6 +619,37 @@ fn calls_are_done_in_order_by_a_worker_that_the_hub_sets_up() {
     assert_eq!(results[1..], [(2, Ok(WorkerAnswer::Done)), (3, Ok(sample)), (4, Ok(WorkerAnswer::Pong))]);
     let counters = SessionCounters { calls_done: 3, calls_failed: 1, ..SessionCounters::default() };
     assert_eq!(hub.session.counters(), counters);
+}
+
+#[test]
+fn called_worker_takes_settings_of_its_machine_only_from_the_process_that_started_it() {
+    let with = |change: fn(&mut RolloutConfig)| {
+        let mut config = cart_pole();
+        change(&mut config);
+        config
+    };
+    let cases = [
+        ("output", with(|config| config.output = Some("/etc".into()))),
+        ("log_dir", with(|config| config.log_dir = Some("/etc".into()))),
+        ("monitor_path", with(|config| config.monitor_path = Some("/etc".into()))),
+        ("input", with(|config| config.input = InputSource::Files(vec!["/etc/passwd".into()]))),
+        ("extra_environs", with(|config| _ = config.extra_environs.insert("LD_PRELOAD".into(), "x".into()))),
+    ];
+    let answer = |hub: &mut Hub, config: &RolloutConfig| {
+        hub.shake_hands();
+        hub.send(&set_up(1, config.clone()));
+        results(&hub.work()).remove(0).1
+    };
+    for (name, config) in cases {
+        let error = answer(&mut Hub::new(), &config).unwrap_err();
+        assert_eq!(error.kind, CommandErrorKind::Malformed, "{error}");
+        let reason = format!("{name} belongs to one machine and is not taken from the wire");
+        assert!(error.message.contains(&reason), "{error}");
+    }
+    let log_dir = with(|config| config.log_dir = Some("/tmp/nowhere".into()));
+    let mut hub = Hub::new();
+    hub.session = hub.session.with_host_settings();
+    assert_eq!(answer(&mut hub, &log_dir), Ok(WorkerAnswer::Done));
 }
 
 #[test]
