@@ -169,7 +169,43 @@ impl ActorCritic {
             (Some(lstm), Some(memory)) => lstm.forward(obs, memory)?,
             (Some(_), None) => candle_core::bail!("a recurrent model needs sequences"),
         };
-        Ok((self.policy.forward(&features)?, self.value.forward(&features)?.flatten_all()?))
+        Ok((self.dist_inputs(&features)?, self.values(&features)?.flatten_all()?))
+    }
+
+    /// What the heads see of single steps with observations `[rows, obs]`, and the states after them, `[rows, 2 hidden]` as
+    /// those before. Only a recurrent model has states.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub(super) fn features(
+        &self,
+        obs: &Tensor,
+        before: Option<&Tensor>,
+    ) -> candle_core::Result<(Tensor, Option<Tensor>)> {
+        match (&self.lstm, before) {
+            (None, _) => Ok((obs.clone(), None)),
+            (Some(lstm), Some(before)) => {
+                let (hidden, after) = lstm.step(obs, before)?;
+                Ok((hidden, Some(after)))
+            }
+            (Some(_), None) => candle_core::bail!("a recurrent model needs states"),
+        }
+    }
+
+    /// Parameters of the distributions of actions, `[rows, inputs]`.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(super) fn dist_inputs(&self, features: &Tensor) -> candle_core::Result<Tensor> {
+        self.policy.forward(features)
+    }
+
+    /// Values, `[rows, 1]`.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(super) fn values(&self, features: &Tensor) -> candle_core::Result<Tensor> {
+        self.value.forward(features)
     }
 
     /// What the policy's outputs mean.

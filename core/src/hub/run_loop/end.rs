@@ -94,6 +94,9 @@ impl RunLoop {
         if self.env_state == EnvState::Opaque {
             causes.push("the environment is opaque: its open episodes end where their slots move".into());
         }
+        if self.config.device_rows {
+            causes.push("device_rows is set: rows that policies on GPUs acted in have other bits".into());
+        }
         let abandoned = self.group.ledger().abandoned_episodes;
         if abandoned > 0 {
             causes.push(format!("{abandoned} open episodes were given up"));
