@@ -169,10 +169,10 @@ impl ActorCritic {
             (Some(lstm), Some(memory)) => lstm.forward(obs, memory)?,
             (Some(_), None) => candle_core::bail!("a recurrent model needs sequences"),
         };
-        Ok((self.dist_inputs(&features)?, self.values(&features)?.flatten_all()?))
+        Ok((self.policy.forward(&features)?, self.value.forward(&features)?.flatten_all()?))
     }
 
-    /// What the heads see of single steps with observations `[rows, obs]`, and the states after them, `[rows, 2 hidden]` as
+    /// What the heads see, without gradients, of single steps with observations `[rows, obs]`, and the states after them, `[rows, 2 hidden]` as
     /// those before. Only a recurrent model has states.
     ///
     /// # Errors
@@ -192,20 +192,20 @@ impl ActorCritic {
         }
     }
 
-    /// Parameters of the distributions of actions, `[rows, inputs]`.
+    /// Parameters of the distributions of actions, `[rows, inputs]`, without gradients.
     ///
     /// # Errors
     /// When the device fails.
     pub(super) fn dist_inputs(&self, features: &Tensor) -> candle_core::Result<Tensor> {
-        self.policy.forward(features)
+        self.policy.infer(features)
     }
 
-    /// Values, `[rows, 1]`.
+    /// Values, `[rows, 1]`, without gradients.
     ///
     /// # Errors
     /// When the device fails.
     pub(super) fn values(&self, features: &Tensor) -> candle_core::Result<Tensor> {
-        self.value.forward(features)
+        self.value.infer(features)
     }
 
     /// What the policy's outputs mean.

@@ -15,6 +15,7 @@ const DOCUMENTS: [&str; 21] = [
     "SECURITY.md",
     "docs/command-line.md",
     "docs/features.md",
+    "docs/gpu.md",
     "docs/evaluation.md",
     "docs/same-bits.md",
     "docs/performance.md",
