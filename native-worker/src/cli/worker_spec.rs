@@ -4,8 +4,8 @@ use std::{path::Path, sync::Arc};
 
 use clap::Args;
 
-use crate::learner::DeviceSpec;
 use crate::launch::{BadAmount, Inventory, Launcher, LocalLauncher, WorkerSpec};
+use crate::learner::DeviceSpec;
 
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct SpecFlags {
