@@ -114,7 +114,7 @@ fn worker_on_a_device_is_able_for_runs_with_device_rows_alone() {
     let fails = |_: &_, _: &_, _| Err(PolicyError::Failed("the device was asked for".into()));
     registry.policies.act_with(ForwardFactory::new(fails));
     let mut config = RunConfig::sampling("CartPole-v1", 2);
-    let mut setup = |config: &RunConfig| {
+    let setup = |config: &RunConfig| {
         let runner = SlotRunner::new(config, RolloutWorkerBuilder::new(registry.clone()));
         runner.err().map(|error| error.to_string()).unwrap_or_default()
     };
