@@ -130,27 +130,27 @@ fn wide_networks_act_within_the_tolerance_of_audits() {
     assert_close("values", &kernels[1], &device[1], 1e-4);
 }
 
-/// A train batch of CartPole, sampled by the kernels or on the device.
-fn batch(registry: &Registry, model: &str) -> (RolloutWorker, SampleBatch) {
+/// A train batch of an environment, sampled by the kernels or on the device.
+fn batch(registry: &Registry, env: &str, model: &str) -> (RolloutWorker, SampleBatch) {
     let config = format!(r#"{{"num_sgd_iter": 2, "sgd_minibatch_size": 128, "model": {model}}}"#);
     let policy = PolicyConfig::new("ppo").with_config(config.parse().unwrap());
-    let config = RolloutConfig::new("CartPole-v1").num_envs(16).rollout_fragment_length(40).seed(5);
+    let config = RolloutConfig::new(env).num_envs(16).rollout_fragment_length(40).seed(5);
     let config = config.policy(PolicyId::DEFAULT, policy);
     let mut worker = RolloutWorker::from_config(config, registry, WorkerPlace::default()).unwrap();
     match worker.sample().unwrap() {
         AnyBatch::Single(batch) => (worker, batch),
-        AnyBatch::Multi(_) => unreachable!("CartPole has one agent"),
+        AnyBatch::Multi(_) => unreachable!("{env} has one agent"),
     }
 }
 
 #[test]
 fn learner_on_device_has_the_gradients_of_the_one_on_the_cpu() {
-    for model in [MODELS[0], MODELS[2]] {
+    for (env, model) in [("CartPole-v1", MODELS[0]), ("CartPole-v1", MODELS[2]), ("Pendulum-v1", MODELS[0])] {
         let mut cpu = Registry::builtin();
         register_learning_policies(&mut cpu.policies);
         let mut other = Registry::builtin();
         register_learning_policies_on(&mut other.policies, &device());
-        let ((mut cpu, rows), (mut other, _)) = (batch(&cpu, model), batch(&other, model));
+        let ((mut cpu, rows), (mut other, _)) = (batch(&cpu, env, model), batch(&other, env, model));
         let gradients = |worker: &mut RolloutWorker| {
             let (gradients, _) = worker.policy_mut(&PolicyId::DEFAULT).unwrap().compute_gradients(&rows).unwrap();
             gradients.0
@@ -167,12 +167,14 @@ fn worker_samples_and_learns_on_the_device() {
     let mut registry = Registry::builtin();
     register_learning_policies_on(&mut registry.policies, &device());
     registry.policies.act_with(forward_on(device()));
-    let (mut worker, rows) = batch(&registry, MODELS[0]);
-    assert_eq!(rows.len(), 640);
-    let policy = worker.policy_mut(&PolicyId::DEFAULT).unwrap();
-    let before = policy.weights().clone();
-    let info = policy.learn_on_batch(&rows).unwrap();
-    assert!(info.values().all(|value| value.is_finite()), "{info:?}");
-    assert!(policy.weights().version() > before.version() && policy.weights().tensors() != before.tensors());
-    assert_eq!(worker.sample().unwrap().env_steps(), 640);
+    for model in [MODELS[0], MODELS[2]] {
+        let (mut worker, rows) = batch(&registry, "CartPole-v1", model);
+        assert_eq!(rows.len(), 640);
+        let policy = worker.policy_mut(&PolicyId::DEFAULT).unwrap();
+        let before = policy.weights().clone();
+        let info = policy.learn_on_batch(&rows).unwrap();
+        assert!(info.values().all(|value| value.is_finite()), "{info:?}");
+        assert!(policy.weights().version() > before.version() && policy.weights().tensors() != before.tensors());
+        assert_eq!(worker.sample().unwrap().env_steps(), 640);
+    }
 }
