@@ -1,8 +1,8 @@
-//! How long PPO's update of 2,048 rows takes: eight epochs of minibatches of 128 rows on one thread.
+//! How long PPO's update of 2,048 rows takes: eight epochs of minibatches of 128 rows on one thread, or on
+//! the device that the environment variable `ROLLMESH_TEST_DEVICE` names.
 
 use std::hint::black_box;
 
-use candle_core::Device;
 use criterion::{Criterion, criterion_group, criterion_main};
 use rollmesh_core::{
     batch::{ACTION_LOGP, ACTIONS, ADVANTAGES, BatchParts, OBS, SampleBatch, VALUE_TARGETS, VF_PREDS, state_in},
@@ -13,7 +13,7 @@ use rollmesh_core::{
     space::Space,
     weights::{Tensor, Weights},
 };
-use rollmesh_learner::{Learner, PpoConfig};
+use rollmesh_learner::{DeviceSpec, Learner, PpoConfig};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -86,6 +86,8 @@ fn weights(obs: usize, hidden: &[usize], cells: Option<usize>) -> Weights {
 }
 
 fn updates(c: &mut Criterion) {
+    let spec = std::env::var("ROLLMESH_TEST_DEVICE").map_or(DeviceSpec::Cpu, |name| name.parse().expect("a device"));
+    let device = spec.open().expect("the device is there");
     let mut group = c.benchmark_group("ppo_update");
     group.sample_size(20);
     for (name, hidden, cells) in
@@ -100,7 +102,7 @@ fn updates(c: &mut Criterion) {
         };
         let (batch, weights) = (batch(obs, cells), weights(obs, hidden, cells));
         let mut learner =
-            Learner::new(PpoConfig::default(), &spaces, 0, &weights, Device::Cpu, AUTO).expect("a learner");
+            Learner::new(PpoConfig::default(), &spaces, 0, &weights, device.clone(), AUTO).expect("a learner");
         group.bench_function(name, |b| b.iter(|| learner.update(black_box(&batch)).expect("an update")));
     }
 }

@@ -1,4 +1,4 @@
-//! Where the learner computes: `--device cpu|cuda:N|metal`.
+//! Where learners and policies compute: `--device cpu|cuda:N|metal`.
 
 use std::{fmt, str::FromStr};
 
@@ -7,7 +7,7 @@ use candle_core::Device;
 /// A device as the command line names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceSpec {
-    /// The processor: the same bits for any number of cores.
+    /// The processor: the same bits for any number of cores. Policies act there by the kernels.
     #[default]
     Cpu,
     /// An NVIDIA GPU by its number.
@@ -54,7 +54,8 @@ impl DeviceSpec {
             Self::Metal if !cfg!(feature = "metal") => {
                 return Err(DeviceError::NotCompiledIn { spec: self, feature: "metal" });
             }
-            Self::Cuda(ordinal) => Device::new_cuda(ordinal),
+            // A stream of its own keeps its order when another thread goes on with what one began.
+            Self::Cuda(ordinal) => Device::new_cuda_with_stream(ordinal),
             Self::Metal => Device::new_metal(0),
         };
         device.map_err(|source| DeviceError::Absent { spec: self, source: Box::new(source) })

@@ -20,6 +20,7 @@ mod device;
 mod dist;
 mod error;
 mod fitted_q;
+mod forward;
 mod gradient;
 mod inline_run;
 mod learners;
@@ -47,6 +48,7 @@ pub use algorithm::{
 pub use device::{DeviceError, DeviceSpec};
 pub use error::LearnError;
 pub use fitted_q::{Fit, FittedQ, FittedQConfig};
+pub use forward::forward_on;
 pub use inline_run::{InlineRun, InlineRunError, InlineWork};
 pub use learners::{ENV_STEPS, Learned, Learners, Results, tell_results};
 pub use learning_start::{

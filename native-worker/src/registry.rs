@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use rollmesh_core::worker::Registry;
+use rollmesh_core::worker::{Registry, WorkerSpec};
 
 use crate::{
     envs::{guarded, python},
-    learner::{FittedQ, register_learning_policies},
+    learner::{DeviceError, DeviceSpec, FittedQ, forward_on, register_learning_policies},
     offline,
 };
 
@@ -29,6 +29,26 @@ pub fn native(mut registry: Registry) -> Registry {
     registry.file_output.get_or_insert_with(|| Arc::new(offline::open_output));
     registry.q_model.get_or_insert_with(|| Arc::new(|context| Ok(Box::new(FittedQ::for_context(context)?))));
     registry
+}
+
+/// Returns the names of a program whose policies act on a device; `cpu` stands for the kernels.
+///
+/// # Errors
+/// [`DeviceError`] if the device cannot be used.
+pub(crate) fn acting_on(registry: &Registry, device: DeviceSpec) -> Result<Registry, DeviceError> {
+    let mut registry = registry.clone();
+    if device != DeviceSpec::Cpu {
+        registry.policies.act_with(forward_on(device.open()?));
+    }
+    Ok(registry)
+}
+
+/// Returns where a worker's policies act.
+///
+/// # Errors
+/// [`DeviceError::Unknown`].
+pub(crate) fn device_of(spec: &WorkerSpec) -> Result<DeviceSpec, DeviceError> {
+    spec.device.as_deref().map_or(Ok(DeviceSpec::Cpu), str::parse)
 }
 
 #[cfg(test)]

@@ -280,9 +280,14 @@ async fn json_is_one_object_and_nothing_else() {
 
 #[tokio::test]
 async fn wrong_usage_ends_with_2_and_says_what_to_do() {
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["--env", "CartPole-v9"], "there is no environment 'CartPole-v9'; known are: Acrobot-v1, CartPole-v0"),
         (&["--device", "cuda:0"], "`--features cuda`; use --device cpu otherwise"),
+        (&["--worker-device", "cuda:0"], "host.worker.device is cuda:0; it must be cpu, unless device_rows is true"),
+        (
+            &["--worker-device", "cuda:0", "--set", "device_rows=true"],
+            "cuda:0 needs a program built with `--features cuda`",
+        ),
         (&["--device", "abacus"], "'abacus' is no device; use cpu, cuda:N or metal"),
         (&["--listen", "0.0.0.0:0"], "listen on 127.0.0.1 and use an SSH tunnel"),
         (&["--listen", "192.0.2.1:80"], "listen on 127.0.0.1 and use an SSH tunnel"),

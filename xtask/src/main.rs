@@ -8,6 +8,7 @@ mod artifacts;
 mod baseline;
 mod checks;
 mod chromium;
+mod cuda;
 mod demo;
 mod job;
 mod layers;

@@ -1,7 +1,7 @@
 //! Every step, in the order in which they run: what is cheap and tells much comes first.
 
 use crate::{
-    artifacts, checks, chromium,
+    artifacts, checks, chromium, cuda,
     plan::Step,
     suites,
     toolchain::{self, BARE, WASM},
@@ -65,6 +65,7 @@ pub(crate) const STEPS: &[Step] = &[
     long(step("wheel-torch", "the Python package with PyTorch", &["binary", "maturin"], suites::wheel_torch)),
     // Long, because other features make most dependencies others.
     long(step("no-parquet", "clippy, the program without Parquet", &["fetch"], checks::no_parquet)),
+    long(step("cuda", "the program for NVIDIA's GPUs, compiled without one", &["fetch", "python"], cuda::check)),
     long(step("simulator", "the group in the simulator, ten times the seeds", &["fetch"], suites::simulator)),
     long(step("test-debug", "long rollouts without optimisation", &["fetch"], suites::debug)),
     long(step("test-native-cpu", "long rollouts for this CPU", &["fetch"], suites::native_cpu)),

@@ -26,8 +26,8 @@ pub struct GroupConfig {
     pub hedge_floor: Micros,
     /// Which fragments make a batch.
     pub mode: SamplingMode,
-    /// False if open episodes may end where their slots move, see [`EnvState::Opaque`](crate::env::EnvState::Opaque): two
-    /// workers that are asked for the same fragment need not bring the same. Then no fragment is asked for twice or audited,
+    /// False if open episodes may end where their slots move, see [`EnvState::Opaque`](crate::env::EnvState::Opaque), or if
+    /// policies may act on [devices](crate::run::RunConfig::device_rows): two workers that are asked for the same fragment need not bring the same. Then no fragment is asked for twice or audited,
     /// and slots stay where they are longer.
     pub reproducible: bool,
 }

@@ -1,6 +1,6 @@
 //! Policies by name. Only names and settings travel between processes.
 
-use super::{NetPolicy, Policy, PolicyError, RandomPolicy};
+use super::{ForwardFactory, NetPolicy, Policy, PolicyError, RandomPolicy};
 use crate::{config::Config, env::EnvSpaces, ids::PolicyId, kernels::Kernels, prelude::*};
 
 /// What a policy is told when it is made.
@@ -17,6 +17,8 @@ pub struct PolicyContext {
     pub seed: u64,
     /// The kernels in use.
     pub kernels: Kernels,
+    /// What computes the outputs of its networks, if not the kernels. A [`NetPolicy`] follows it.
+    pub forward: Option<ForwardFactory>,
     /// Index of its worker, 0 for the local one.
     pub worker_index: u32,
     /// Workers of the run, without the local one.
@@ -36,6 +38,7 @@ impl PolicyContext {
             config: Config::new(),
             seed,
             kernels,
+            forward: None,
             worker_index: 0,
             num_workers: 0,
             whole_batches: false,
@@ -152,6 +155,7 @@ pub struct UnknownPolicyKind {
 #[derive(Clone, Debug, Default)]
 pub struct PolicyRegistry {
     specs: BTreeMap<String, PolicySpec>,
+    forward: Option<ForwardFactory>,
 }
 
 impl PolicyRegistry {
@@ -199,7 +203,20 @@ impl PolicyRegistry {
             Some(make) => PolicySpec { make: make.clone(), ..spec.clone() },
             None => spec.clone(),
         };
-        Self { specs: self.specs.iter().map(|(name, spec)| (name.clone(), acting(spec))).collect() }
+        let specs = self.specs.iter().map(|(name, spec)| (name.clone(), acting(spec))).collect();
+        Self { specs, forward: self.forward.clone() }
+    }
+
+    /// Lets the policies that workers make act by this instead of the kernels: their rows then have other bits, and only runs
+    /// with [`device_rows`](crate::run::RunConfig::device_rows) take them.
+    pub fn act_with(&mut self, forward: ForwardFactory) {
+        self.forward = Some(forward);
+    }
+
+    /// What the policies act by, if not the kernels.
+    #[must_use]
+    pub fn forward(&self) -> Option<&ForwardFactory> {
+        self.forward.as_ref()
     }
 
     /// All kinds of policies by name.

@@ -49,6 +49,15 @@ impl RunConfig {
             }
         }
         schema::check(&self.settings()?)?;
+        let specs =
+            [("host.worker.device", self.host.worker.as_ref()), ("host.evaluator.device", Some(&self.host.evaluator))];
+        for (path, spec) in specs {
+            if let Some(device) =
+                spec.filter(|spec| spec.acts_on_device() && !self.device_rows).and_then(|spec| spec.device.as_deref())
+            {
+                return Err(RunConfigError::range(path, device, "cpu, unless device_rows is true"));
+            }
+        }
         if let Some(id) = self.rollout.policies.keys().find(|id| id.as_str().contains('/')) {
             return Err(RunConfigError::range("policies", format!("\"{id}\""), "a name without a slash"));
         }

@@ -73,6 +73,9 @@ pub struct RunConfig {
     pub mode: SamplingMode,
     /// What becomes of an open episode whose replay on another worker ends in another state.
     pub replay_mismatch: ReplayMismatch,
+    /// Whether policies may act on devices, whose rows do not have the kernels' bits. Workers that act on one take part in no
+    /// other run. The run is then not reproducible, and no fragment is audited or made twice.
+    pub device_rows: bool,
     /// How its policy is evaluated, without influence on its rows.
     pub evaluation: EvaluationConfig,
     /// Iterations between two checkpoints; one is saved every ten seconds in any case, if the run has a directory.
@@ -102,6 +105,7 @@ impl Default for RunConfig {
             stop: StopConfig::default(),
             mode: SamplingMode::Synchronous,
             replay_mismatch: ReplayMismatch::Fail,
+            device_rows: false,
             evaluation: EvaluationConfig::default(),
             // Some seconds in small runs, and no more than the ten seconds in large ones.
             checkpoint_interval: 100,

@@ -158,3 +158,14 @@ fn modes_have_defaults_and_limits() {
     );
     assert!(fault(r#"{"mode": "magic"}"#).starts_with("mode is \"magic\"; it must be synchronous or"));
 }
+
+#[test]
+fn local_workers_on_a_device_need_device_rows() {
+    let settings =
+        |path: &str, rows| format!(r#"{{"host": {{"{path}": {{"device": "cuda:1"}}}}, "device_rows": {rows}}}"#);
+    for path in ["worker", "evaluator"] {
+        let error = read(&settings(path, false)).unwrap_err().to_string();
+        assert_eq!(error, format!("host.{path}.device is cuda:1; it must be cpu, unless device_rows is true"));
+        assert!(read(&settings(path, true)).is_ok());
+    }
+}

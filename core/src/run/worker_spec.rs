@@ -17,6 +17,10 @@ pub struct WorkerSpec {
     #[doc(alias = "num_gpus")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpus: Option<u32>,
+    /// Where its policies act: `cuda:N`, counted among the GPUs that it sees, or `metal`. `None` for the kernels on its CPUs. A
+    /// run needs [`device_rows`](super::RunConfig::device_rows) for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// The most bytes that it may take for data; asking for more fails there. None for as much as there is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
@@ -46,6 +50,12 @@ impl WorkerSpec {
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Whether its policies act on a device that is not the CPU.
+    #[must_use]
+    pub fn acts_on_device(&self) -> bool {
+        self.device.as_deref().is_some_and(|device| device != "cpu")
     }
 
     /// Reads an amount of memory in bytes, KiB, MiB or GiB: `2GiB`.

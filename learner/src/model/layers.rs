@@ -84,12 +84,22 @@ impl Mlp {
 
     /// The last layer is linear.
     pub(crate) fn forward(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+        self.run(x, |x| x)
+    }
+
+    /// [`forward`](Self::forward) without gradients: a layer's outputs are freed as soon as the next one has them.
+    pub(crate) fn infer(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+        self.run(x, |x| x.detach())
+    }
+
+    fn run(&self, x: &Tensor, keep: impl Fn(Tensor) -> Tensor) -> candle_core::Result<Tensor> {
         let mut x = x.clone();
         for (i, layer) in self.layers.iter().enumerate() {
             x = ops::linear(&x, &layer.weight, &layer.bias, self.kernels)?;
             if i + 1 < self.layers.len() {
                 x = ops::tanh(&x, self.kernels)?;
             }
+            x = keep(x);
         }
         Ok(x)
     }

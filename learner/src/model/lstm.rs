@@ -56,9 +56,29 @@ impl Lstm {
 
     /// Hidden states after each row, `[rows, hidden]`.
     pub(super) fn forward(&self, obs: &Tensor, memory: &Memory) -> candle_core::Result<Tensor> {
+        ops::lstm(&self.inputs_of_gates(obs)?, &self.weight_hh, &memory.states, &memory.steps, self.kernels)
+    }
+
+    /// One step of all rows without leaving the device: hidden states `[rows, hidden]`, and hidden states with cells
+    /// `[rows, 2 hidden]`, as they were `before`. No gradient is taken of it.
+    pub(super) fn step(&self, obs: &Tensor, before: &Tensor) -> candle_core::Result<(Tensor, Tensor)> {
+        let cells = self.hidden()?;
+        let (hidden, cell) = (before.narrow(1, 0, cells)?.contiguous()?, before.narrow(1, cells, cells)?);
+        let sums = (self.inputs_of_gates(obs)? + hidden.matmul(&self.weight_hh)?)?;
+        let gate = |k: usize| sums.narrow(1, k * cells, cells)?.contiguous();
+        let tanh = |x: &Tensor| ops::tanh(x, self.kernels);
+        // The sigmoid, as far from overflow as tanh is.
+        let open = |k: usize| tanh(&gate(k)?.affine(0.5, 0.0)?)?.affine(0.5, 0.5);
+        let cell = ((open(1)? * cell)? + (open(0)? * tanh(&gate(2)?)?)?)?;
+        let hidden = (open(3)? * tanh(&cell)?)?;
+        let after = Tensor::cat(&[&hidden, &cell], 1)?;
+        Ok((hidden, after))
+    }
+
+    /// What observations add to the gates, `[rows, 4 hidden]`.
+    fn inputs_of_gates(&self, obs: &Tensor) -> candle_core::Result<Tensor> {
         let encoded = |encoder: &Mlp| ops::tanh(&encoder.forward(obs)?, self.kernels);
         let encoded = self.encoder.as_ref().map(encoded).transpose()?;
-        let x = ops::linear(encoded.as_ref().unwrap_or(obs), &self.weight_ih, &self.bias, self.kernels)?;
-        ops::lstm(&x, &self.weight_hh, &memory.states, &memory.steps, self.kernels)
+        ops::linear(encoded.as_ref().unwrap_or(obs), &self.weight_ih, &self.bias, self.kernels)
     }
 }

@@ -172,6 +172,42 @@ impl ActorCritic {
         Ok((self.policy.forward(&features)?, self.value.forward(&features)?.flatten_all()?))
     }
 
+    /// What the heads see, without gradients, of single steps with observations `[rows, obs]`, and the states after them, `[rows, 2 hidden]` as
+    /// those before. Only a recurrent model has states.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub(super) fn features(
+        &self,
+        obs: &Tensor,
+        before: Option<&Tensor>,
+    ) -> candle_core::Result<(Tensor, Option<Tensor>)> {
+        match (&self.lstm, before) {
+            (None, _) => Ok((obs.clone(), None)),
+            (Some(lstm), Some(before)) => {
+                let (hidden, after) = lstm.step(obs, before)?;
+                Ok((hidden, Some(after)))
+            }
+            (Some(_), None) => candle_core::bail!("a recurrent model needs states"),
+        }
+    }
+
+    /// Parameters of the distributions of actions, `[rows, inputs]`, without gradients.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(super) fn dist_inputs(&self, features: &Tensor) -> candle_core::Result<Tensor> {
+        self.policy.infer(features)
+    }
+
+    /// Values, `[rows, 1]`, without gradients.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(super) fn values(&self, features: &Tensor) -> candle_core::Result<Tensor> {
+        self.value.infer(features)
+    }
+
     /// What the policy's outputs mean.
     pub(super) fn head(&self) -> &ActionHead {
         &self.head

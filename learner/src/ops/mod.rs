@@ -21,7 +21,11 @@ pub(super) use self::{
 
 /// `x w + b` for `x` `[rows, in]`, `w` `[in, out]`, `b` `[out]`.
 pub(super) fn linear(x: &Tensor, w: &Tensor, b: &Tensor, kernels: Kernels) -> Result<Tensor> {
-    if x.device().is_cpu() { x.apply_op3(w, b, Linear(kernels)) } else { x.matmul(w)?.broadcast_add(b) }
+    if x.device().is_cpu() {
+        return x.apply_op3(w, b, Linear(kernels));
+    }
+    // GPUs multiply no columns of a wider matrix, such as the hidden states of a recurrence's trace.
+    x.contiguous()?.matmul(w)?.broadcast_add(b)
 }
 
 /// Hyperbolic tangent of every element.

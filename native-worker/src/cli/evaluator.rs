@@ -20,6 +20,7 @@ use crate::{
     checkpoint::PolicyCheckpoint,
     control::token_from_env,
     eval::{EvalHub, EvalNames, serve_name},
+    learner::DeviceSpec,
     train::RunConfig,
 };
 
@@ -73,6 +74,10 @@ struct ServeArgs {
     /// Seed of the episodes, which are others than those of training [default: the run's]
     #[arg(long)]
     seed: Option<u64>,
+    /// Where its policies act: cpu, cuda:N or metal; on a GPU returns may differ from those on a CPU [default: the run's
+    /// evaluator's, else cpu]
+    #[arg(long)]
+    device: Option<DeviceSpec>,
     #[command(flatten)]
     python: PythonFlags,
     #[command(flatten)]
@@ -175,6 +180,10 @@ fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
     };
     run.evaluation.num_envs = args.num_envs.unwrap_or(run.evaluation.num_envs);
     run.evaluation.seed = args.seed.or(run.evaluation.seed);
+    if let Some(device) = args.device {
+        device.open().map_err(Failure::usage)?;
+        run.host.evaluator.device = Some(device.to_string());
+    }
     let ready = || match args.json {
         true => print_json(&Listed { name: args.name.clone(), answers: true }),
         false => {

@@ -14,6 +14,7 @@ use crate::{
     launch::ConfineFlags,
     learner::DeviceSpec,
     net::is_hub_url,
+    registry::acting_on,
     worker::{self, WorkerConfig, WorkerEnd},
 };
 
@@ -27,7 +28,8 @@ pub(super) struct WorkerArgs {
     /// Name in the hub's table; printable ASCII, at most 64 characters
     #[arg(long, default_value = "worker")]
     name: String,
-    /// Where to act; so far the acting policy runs on the CPU only
+    /// Where policies act: cpu, cuda:N or metal. A GPU's rows have other bits than a CPU's: only runs with device_rows = true
+    /// take such a worker
     #[arg(long, default_value = "cpu")]
     device: DeviceSpec,
     /// Instantiation of the hot loops; has no influence on the rows
@@ -53,13 +55,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
         Failure::usage(format!("{TOKEN_VARIABLE} is not set; the hub prints the command with its token"))
     })?;
     let token = Token::from_hex(text.trim()).map_err(|error| Failure::usage(format!("{TOKEN_VARIABLE}: {error}")))?;
-    args.device.open().map_err(Failure::usage)?;
-    if args.device != DeviceSpec::Cpu {
-        return Err(Failure::usage(format!(
-            "workers act on the CPU so far, not on {}; leave --device out",
-            args.device
-        )));
-    }
+    let registry = acting_on(registry, args.device).map_err(Failure::usage)?;
     if args.until_stdin_closes {
         std::thread::spawn(|| {
             let mut rest = Vec::new();
@@ -85,7 +81,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
     let end = runtime.block_on(async {
         let mut endings = signals::Endings::listen();
         let (leave, wish) = watch::channel(false);
-        let run = worker::run(config, registry.clone(), wish, |line| eprintln!("{line}"));
+        let run = worker::run(config, registry, wish, |line| eprintln!("{line}"));
         let notice = async {
             endings.first().await;
             eprintln!("leaving as soon as the lease is done; a second signal ends at once");

@@ -5,6 +5,7 @@ use std::{path::Path, sync::Arc};
 use clap::Args;
 
 use crate::launch::{BadAmount, Inventory, Launcher, LocalLauncher, WorkerSpec};
+use crate::learner::DeviceSpec;
 
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct SpecFlags {
@@ -14,6 +15,10 @@ pub(super) struct SpecFlags {
     /// GPUs that each local worker sees, and no other one does [default: all, shared]
     #[arg(long, value_name = "N")]
     worker_gpus: Option<u32>,
+    /// Where the policies of each local worker act: cpu, cuda:N among the GPUs that it sees, or metal; for runs with
+    /// device_rows = true [default: cpu]
+    #[arg(long, value_name = "DEVICE")]
+    worker_device: Option<DeviceSpec>,
     /// The most memory that each local worker may take, like 2GiB [default: as much as there is]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     worker_memory: Option<u64>,
@@ -38,6 +43,7 @@ impl SpecFlags {
         WorkerSpec {
             cpus: self.worker_cpus,
             gpus: self.worker_gpus,
+            device: self.worker_device.map(|device| device.to_string()),
             memory: self.worker_memory,
             resources: self.worker_resource.iter().cloned().collect(),
         }

@@ -42,6 +42,7 @@ use crate::{
     envs::{last_lines, python},
     kernels,
     launch::{ConfineFlags, Confinement, Grant, Inventory, take_stdio},
+    registry::{acting_on, device_of},
     worker_group::catch_panics,
 };
 
@@ -315,7 +316,11 @@ impl Pipes {
             let _ = rustix::process::nice(NICE);
         }
         // The init function comes before there is any thread.
-        let made = EvalMakers::of_run(&run, registry, kernels::AUTO).and_then(|makers| {
+        let device = run.host.evaluator.device.clone().unwrap_or_else(|| "cpu".into());
+        let acting = device_of(&run.host.evaluator).and_then(|device| acting_on(registry, device));
+        let acting = acting.map_err(|error| EvalWorkerError::setup("device", error));
+        let makers = acting.and_then(|registry| EvalMakers::of_run(&run, &registry, kernels::AUTO));
+        let made = makers.and_then(|makers| {
             let mut worker = InlineEvalWorker::new(makers).with_guard(catch_panics);
             worker.init().map(|()| worker)
         });
@@ -327,7 +332,7 @@ impl Pipes {
             // From here on, the end of the pipe ends the process and the environment's child processes.
             let _ = rustix::process::set_parent_process_death_signal(None);
         }
-        let session = WorkerSession::new(identity(), registry.clone(), kernels::AUTO);
+        let session = WorkerSession::new(identity(device), registry.clone(), kernels::AUTO);
         let served = serve_frames(session.with_evaluator(Box::new(worker.clone())), &frames, said);
         worker.borrow_mut().stop();
         served
@@ -353,7 +358,7 @@ fn serve_frames(mut session: WorkerSession, frames: &Receiver<Vec<u8>>, mut said
 }
 
 /// A supervisor knows whom it has started.
-fn identity() -> Identity {
+fn identity(device: String) -> Identity {
     Identity {
         role: Role::Worker,
         token: Token::new([0; 32]),
@@ -361,7 +366,7 @@ fn identity() -> Identity {
         core_fingerprint: [0; 16],
         kind: "native".into(),
         name: "evaluation".into(),
-        device: "cpu".into(),
+        device,
     }
 }
 

@@ -76,6 +76,8 @@ struct Host {
     shared: Arc<Shared>,
     worker: Mutex<EvalWorker>,
     name: Name,
+    /// Where its evaluations act.
+    device: String,
     ended: Sender<()>,
 }
 
@@ -105,7 +107,8 @@ impl Process {
         let own = runtime.block_on(Hub::start(config, &Registry::builtin()));
         let own = own.map_err(|error| EvalWorkerError::setup("process", error))?;
         let (ended, is_ended) = mpsc::channel();
-        let host = Arc::new(Host { shared, worker: Mutex::new(worker), name: file, ended });
+        let device = run.host.evaluator.device.unwrap_or_else(|| "cpu".into());
+        let host = Arc::new(Host { shared, worker: Mutex::new(worker), name: file, device, ended });
         let url: HubUrl =
             own.worker_url().parse().map_err(|error: HubUrlError| EvalWorkerError::setup("process", error))?;
         let here = EvalHub { url, token: own.worker_token(), trust: Trust::default() };
@@ -148,7 +151,7 @@ impl Host {
             token: hub.token,
             kind: "native",
             name: name.into(),
-            device: "cpu".into(),
+            device: self.device.clone(),
             kernels: kernels::AUTO,
             takes_host_settings: false,
             evaluating: Some(evaluating),

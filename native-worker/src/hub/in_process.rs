@@ -11,7 +11,8 @@ use super::{
     random_token,
 };
 use crate::{
-    train::Run,
+    registry::{acting_on, device_of},
+    train::{Run, RunEnd},
     worker::{WorkerConfig, WorkerEnd, run},
 };
 
@@ -63,18 +64,26 @@ impl Actor {
         let grant = TokenGrant { role: Role::Worker, child: Some(IN_PROCESS), expires: None };
         let token_id = self.tokens.add(&token, grant);
         let (leave, wish) = watch::channel(false);
+        let of_run = self.run.as_ref().and_then(|run| run.worker_terms.spec.as_ref());
+        let acting = device_of(of_run.unwrap_or(&self.worker));
+        let acting = acting.and_then(|device| Ok((device, acting_on(&self.registry, device)?)));
+        let (device, registry) = match acting {
+            Ok(acting) => acting,
+            // The device was there when the run was checked.
+            Err(error) => return self.end_run(RunEnd::Failed(format!("the in-process worker cannot act: {error}"))),
+        };
         let config = WorkerConfig {
             hub: self.children.way.url.clone(),
             trust: self.children.way.trust.clone(),
             token,
             kind: LOCAL_KIND,
             name: "in-process".into(),
-            device: "cpu".into(),
+            device: device.to_string(),
             kernels: self.kernels,
             takes_host_settings: true,
             evaluating: None,
         };
-        let (registry, events) = (self.registry.clone(), self.children.events.clone());
+        let events = self.children.events.clone();
         let speaker = events.clone();
         // Called on the rollout thread, too, which must not block on the hub: messages are dropped when the channel is full.
         let say = move |line: &str| _ = speaker.try_send(Event::InProcessSaid(line.into()));

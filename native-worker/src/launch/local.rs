@@ -63,6 +63,7 @@ impl Launcher for LocalLauncher {
             .arg("worker")
             .args(order.way)
             .args(["--name", &format!("local-{}", order.number), "--until-stdin-closes"])
+            .args(order.spec.device.iter().flat_map(|device| ["--device", device]))
             .args(confinement.arguments())
             .envs(order.environs)
             // Set after the user's variables, so that they cannot give a worker another one's GPU.

@@ -10,7 +10,7 @@ mod thread;
 pub use rollmesh_learner::{
     ALGORITHMS, AlgorithmConfig, AlgorithmSettingsError, AlgorithmSpec, ConfigError, DeviceError, DeviceSpec, Fit,
     FittedQ, FittedQConfig, LearnError, Learner, LearningPolicy, MarwilConfig, ModelError, OldPolicy,
-    PolicyGradientConfig, PpoConfig, UpdateStats, algorithm, all_settings, register_learning_policies,
+    PolicyGradientConfig, PpoConfig, UpdateStats, algorithm, all_settings, forward_on, register_learning_policies,
     register_learning_policies_on, run_schema,
 };
 pub(crate) use rollmesh_learner::{

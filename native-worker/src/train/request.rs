@@ -26,6 +26,7 @@ use crate::{
         AlgorithmSettingsError, DeviceError, DeviceSpec, LearnError, algorithm, register_learning_policies_on,
         written_out,
     },
+    registry::{acting_on, device_of},
     worker_group::{FailureSettings, GroupError, Placement, WorkerGroup},
 };
 
@@ -146,7 +147,9 @@ impl RunRequest {
                 // Every rank has other slots of one run.
                 WorkerPlace::remote(ranks.rank.saturating_add(1), ranks.world_size)
             });
-            let builder = self.builder(registry, kernels)?.native().kernels(kernels).place(place);
+            let device = device_of(&self.config.host.worker.clone().unwrap_or_default())?;
+            let builder = self.builder(&acting_on(registry, device)?, kernels)?;
+            let builder = builder.native().kernels(kernels).place(place);
             let mut worker = LocalWorker::new(builder.config(config).build()?, ranks);
             let first = worker.weights().map_err(RunRequestError::Local)?;
             self.check_init_weights(&worker.ids(), &first)?;
@@ -222,6 +225,8 @@ impl RunRequest {
     fn known(&self, registry: &Registry) -> Result<Registry, RunRequestError> {
         self.check_environs()?;
         let device = self.device()?.open()?;
+        // A local worker that finds no device would end without a word.
+        self.config.host.worker.iter().try_for_each(|spec| device_of(spec)?.open().map(drop))?;
         let mut registry = registry.clone();
         register_learning_policies_on(&mut registry.policies, &device);
         if let Some(unknown) = self.config.algorithm.as_deref().and_then(|name| registry.policies.spec(name).err()) {

@@ -32,7 +32,7 @@ async fn workers_get_what_they_need_and_the_operator_hears_what_cannot_be_grante
     let launcher = LocalLauncher::new(env!("CARGO_BIN_EXE_rollmesh")).with_inventory(inventory);
     let mut hub = TestHub::start_with(Arc::new(launcher), WorkerSpec::default()).await;
     let mut operator = hub.operator().await;
-    let worker = WorkerSpec { cpus: 1, gpus: Some(1), memory: Some(256 << 20), resources: BTreeMap::new() };
+    let worker = WorkerSpec { cpus: 1, gpus: Some(1), memory: Some(256 << 20), ..WorkerSpec::default() };
     let worker = Some(worker.with_resource("simulator", 1));
     let run = hub.train_with(small(2, 1_000_000_000), |config| config.host.worker = worker).await;
     hub.notice(" joined: ").await;

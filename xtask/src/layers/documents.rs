@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{Violation, read, source::line_at};
 
-const DOCUMENTS: [&str; 21] = [
+const DOCUMENTS: [&str; 22] = [
     "README.md",
     "ARCHITECTURE.md",
     "PROTOCOL.md",
@@ -15,6 +15,7 @@ const DOCUMENTS: [&str; 21] = [
     "SECURITY.md",
     "docs/command-line.md",
     "docs/features.md",
+    "docs/gpu.md",
     "docs/evaluation.md",
     "docs/same-bits.md",
     "docs/performance.md",

@@ -94,6 +94,13 @@ impl RunLoop {
         if self.env_state == EnvState::Opaque {
             causes.push("the environment is opaque: its open episodes end where their slots move".into());
         }
+        if self.config.device_rows {
+            causes.push("device_rows is set: rows that policies on GPUs acted in have other bits".into());
+        }
+        if self.config.host.device != "cpu" && !self.is_sampling_only() {
+            let device = &self.config.host.device;
+            causes.push(format!("the learner computes on {device}: another device gives other weights"));
+        }
         let abandoned = self.group.ledger().abandoned_episodes;
         if abandoned > 0 {
             causes.push(format!("{abandoned} open episodes were given up"));

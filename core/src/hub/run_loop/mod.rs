@@ -193,11 +193,12 @@ impl RunLoop {
             max_fragment_steps: config.max_fragment_steps(),
             max_slots_per_lease: largest_lease(&limits, num_slots),
             mode,
-            reproducible: match env_state {
-                EnvState::Snapshot => true,
-                EnvState::Replay => config.replay_mismatch == ReplayMismatch::Fail,
-                EnvState::Opaque => false,
-            },
+            reproducible: !config.device_rows
+                && match env_state {
+                    EnvState::Snapshot => true,
+                    EnvState::Replay => config.replay_mismatch == ReplayMismatch::Fail,
+                    EnvState::Opaque => false,
+                },
             ..GroupConfig::new(num_slots, config.fragment_length())
         };
         let group = match parts.group {

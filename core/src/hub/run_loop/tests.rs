@@ -4,7 +4,7 @@ use crate::{
     group::{GroupCommand, WorkerProfile},
     hub::{BatchWork, RunEnd, RunLoopConfig},
     kernels::Kernels,
-    policy::Postprocessing,
+    policy::{ForwardFactory, PolicyError, Postprocessing},
     protocol::message::WeightsApplied,
     worker::{Advance, Registry, RolloutWorkerBuilder, SlotRunner},
 };
@@ -106,4 +106,23 @@ fn weights_that_were_never_sent_do_not_count_as_applied() {
     assert!(!run.have_applied(version, Micros(0)), "of another run");
     say(&mut run, 1, version.0);
     assert!(run.have_applied(version, Micros(0)));
+}
+
+#[test]
+fn worker_on_a_device_is_able_for_runs_with_device_rows_alone() {
+    let mut registry = Registry::builtin();
+    let fails = |_: &_, _: &_, _| Err(PolicyError::Failed("the device was asked for".into()));
+    registry.policies.act_with(ForwardFactory::new(fails));
+    let mut config = RunConfig::sampling("CartPole-v1", 2);
+    let setup = |config: &RunConfig| {
+        let runner = SlotRunner::new(config, RolloutWorkerBuilder::new(registry.clone()));
+        runner.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let unable = setup(&config);
+    assert!(unable.starts_with("this worker's policies act on a device") && unable.contains("device_rows"), "{unable}");
+    config.device_rows = true;
+    assert!(setup(&config).ends_with("the device was asked for"));
+    let parts = builder().learning_parts(&config).unwrap();
+    let run = RunLoop::new(RunLoopConfig::sampling(1, config, &parts).unwrap(), Micros(0)).unwrap();
+    assert!(run.not_reproducible()[0].starts_with("device_rows is set"), "{:?}", run.not_reproducible());
 }

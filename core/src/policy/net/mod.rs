@@ -2,6 +2,7 @@
 
 mod config;
 mod encoder;
+mod forward;
 mod head;
 mod model;
 mod rows;
@@ -13,9 +14,10 @@ use core::num::NonZeroU32;
 
 pub use config::ModelConfig;
 pub use encoder::ObsEncoder;
+pub use forward::{Forward, ForwardFactory, Input, Output};
 pub use spec::ModelSpec;
 
-use self::{head::Head, rows::Net};
+use self::{forward::KernelForward, head::Head, rows::Net};
 use super::{
     ActionInput, ActionOutput, Policy, PolicyContext, PolicyError, Postprocessing, normalizer::Normalizer, weights_seed,
 };
@@ -38,7 +40,7 @@ use crate::{
 /// of an episode.
 ///
 /// Rows do not depend on each other, and sums have one order: the same bits on every target, and from every table of
-/// kernels. If there are [statistics among the weights](crate::filter::FILTER_PREFIX), observations are normalised
+/// kernels. [Another `Forward`](Self::with_forward), on a GPU for example, gives other bits. If there are [statistics among the weights](crate::filter::FILTER_PREFIX), observations are normalised
 /// with them.
 ///
 /// ```
@@ -63,13 +65,13 @@ use crate::{
 /// assert!(state != before);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct NetPolicy {
     spec: ModelSpec,
     weights: Weights,
     encoder: ObsEncoder,
     net: Net,
-    /// The weights are newer than the networks.
+    /// The weights are newer than those of the networks.
     is_stale: bool,
     action_type: DType,
     max_seq_len: NonZeroU32,
@@ -93,14 +95,16 @@ impl NetPolicy {
         kernels: Kernels,
     ) -> Result<Self, PolicyError> {
         let spec = ModelSpec::for_spaces(spaces, config)?;
-        let (nets, head) = (model::pack(&spec, &weights)?, Head::for_space(&spaces.action)?);
+        let (nets, head, state_lens) =
+            (model::pack(&spec, &weights)?, Head::for_space(&spaces.action)?, spec.state_lens());
+        let forward = Box::new(KernelForward::new(nets, kernels));
         Ok(Self {
             encoder: ObsEncoder::for_space(&spaces.observation)?,
-            net: Net::new(nets, head, seed, kernels),
+            net: Net::new(forward, head, state_lens.iter().sum(), seed, kernels),
             is_stale: false,
             action_type: spaces.action_type,
             max_seq_len: config.max_seq_len,
-            state_lens: spec.state_lens(),
+            state_lens,
             postprocessing: Postprocessing::None,
             normalizer: Normalizer::new(&weights, spec.obs_len)?,
             floats: Vec::new(),
@@ -115,10 +119,10 @@ impl NetPolicy {
     /// # Errors
     /// As [`new`](Self::new), [`ModelConfig::of`] and [`Postprocessing::advantages`].
     pub fn for_context(context: &PolicyContext) -> Result<Self, PolicyError> {
-        let PolicyContext { id, spaces, config, seed, kernels, .. } = context;
+        let PolicyContext { id, spaces, config, seed, .. } = context;
         let model = ModelConfig::of(config)?;
         let weights = ModelSpec::for_spaces(spaces, &model)?.init_weights(weights_seed(*seed, id))?;
-        let policy = Self::new(spaces, &model, weights, *seed, *kernels)?;
+        let policy = Self::in_context(context, &model, weights)?;
         Ok(policy.with_postprocessing(Postprocessing::advantages(config)?))
     }
 
@@ -128,7 +132,7 @@ impl NetPolicy {
     /// # Errors
     /// As [`for_context`](Self::for_context).
     pub fn for_algorithm(context: &PolicyContext, uses_critic: bool) -> Result<Self, PolicyError> {
-        let PolicyContext { id, spaces, config, seed, kernels, .. } = context;
+        let PolicyContext { id, spaces, config, seed, .. } = context;
         let model = ModelConfig::of(config)?;
         let mut weights = ModelSpec::for_spaces(spaces, &model)?.init_weights(weights_seed(*seed, id))?;
         let use_critic = config.get("use_critic")?.unwrap_or(uses_critic);
@@ -137,8 +141,29 @@ impl NetPolicy {
         }
         let use_gae = config.get("use_gae")?.unwrap_or(uses_critic);
         let advantages = config.clone().with("use_critic", use_critic)?.with("use_gae", use_gae)?;
-        let policy = Self::new(spaces, &model, weights, *seed, *kernels)?;
+        let policy = Self::in_context(context, &model, weights)?;
         Ok(policy.with_postprocessing(Postprocessing::advantages(&advantages)?))
+    }
+
+    /// With the networks where the context says.
+    fn in_context(context: &PolicyContext, model: &ModelConfig, weights: Weights) -> Result<Self, PolicyError> {
+        let PolicyContext { spaces, seed, kernels, forward, .. } = context;
+        let policy = Self::new(spaces, model, weights, *seed, *kernels)?;
+        match forward {
+            None => Ok(policy),
+            Some(factory) => {
+                let forward = factory.make(spaces, &policy.weights, *kernels)?;
+                Ok(policy.with_forward(forward))
+            }
+        }
+    }
+
+    /// Computes the networks' outputs by `forward` instead of the kernels. It gets the policy's weights before the next rows.
+    #[must_use]
+    pub fn with_forward(mut self, forward: Box<dyn Forward>) -> Self {
+        self.net.forward = forward;
+        self.is_stale = true;
+        self
     }
 
     /// Sets what becomes of trajectories; nothing unless set.
@@ -159,10 +184,10 @@ impl NetPolicy {
         &self.encoder
     }
 
-    /// Packs the weights for the kernels, if that is still to be done.
+    /// Gives the weights to the networks, if that is still to be done.
     fn freshen(&mut self) -> Result<(), PolicyError> {
         if self.is_stale {
-            model::repack(&mut self.net.nets, &self.weights)?;
+            self.net.forward.set_weights(&self.weights)?;
             self.is_stale = false;
         }
         Ok(())
@@ -193,15 +218,14 @@ impl Policy for NetPolicy {
         }
         self.freshen()?;
         let obs = self.normalizer.apply(self.encoder.encode(input.obs, rows, &mut self.floats)?)?;
-        self.net.act(obs, input, out).map_err(|error| PolicyError::Failed(error.to_string()))
+        self.net.act(obs, input, out)
     }
 
     fn compute_values(&mut self, obs: RowsRef<'_>, state: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
         self.net.check_state(values.len(), state)?;
         self.freshen()?;
         let obs = self.normalizer.apply(self.encoder.encode(obs, values.len(), &mut self.floats)?)?;
-        self.net.estimate(obs, state, values);
-        Ok(())
+        self.net.estimate(obs, state, values)
     }
 
     fn state_lens(&self) -> &[usize] {
@@ -231,7 +255,7 @@ impl Policy for NetPolicy {
         &self.weights
     }
 
-    /// The kernels' copy is made for the first rows that act with them: weights that newer ones follow at once need none.
+    /// The networks' copy is made for the first rows that act with them: weights that newer ones follow at once need none.
     fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
         model::check(&self.spec, weights)?;
         self.normalizer.set_weights(weights, self.spec.obs_len)?;

@@ -1,35 +1,33 @@
 //! Rows through the networks, all together.
 
-use super::head::Head;
+use super::{
+    forward::{Forward, Input, Output},
+    head::Head,
+};
 use crate::{
-    distribution::DistributionError,
-    kernels::{
-        Kernels, Networks,
-        nets::{Input, Output, Room},
-    },
+    kernels::Kernels,
     policy::{ActionInput, ActionOutput, PolicyError},
     prelude::*,
     rng::{Purpose, Streams},
 };
 
-/// Networks, what draws their actions, and what they need for rows.
-#[derive(Clone, Debug)]
+/// Networks, and what draws their actions.
+#[derive(Debug)]
 pub(super) struct Net {
-    pub(super) nets: Networks,
+    pub(super) forward: Box<dyn Forward>,
     pub(super) head: Head,
     /// Elements of all states together.
     pub(super) state_len: usize,
     kernels: Kernels,
     streams: Streams,
-    room: Room,
     /// Parameters of distributions that the caller does not want to have.
     dist_inputs: Vec<f32>,
 }
 
 impl Net {
-    pub(super) fn new(nets: Networks, head: Head, seed: u64, kernels: Kernels) -> Self {
-        let (streams, state_len) = (Streams::new(seed, Purpose::Action), 2 * nets.cells());
-        Self { nets, head, state_len, kernels, streams, room: Room::default(), dist_inputs: Vec::new() }
+    pub(super) fn new(forward: Box<dyn Forward>, head: Head, state_len: usize, seed: u64, kernels: Kernels) -> Self {
+        let streams = Streams::new(seed, Purpose::Action);
+        Self { forward, head, state_len, kernels, streams, dist_inputs: Vec::new() }
     }
 
     /// Checks that there are states for so many rows.
@@ -46,7 +44,7 @@ impl Net {
         obs: &[f32],
         input: ActionInput<'_>,
         out: ActionOutput<'_>,
-    ) -> Result<(), DistributionError> {
+    ) -> Result<(), PolicyError> {
         let ActionOutput { actions, logp, vf_preds: values, state, dist_inputs: wanted } = out;
         let dist_inputs = if wanted.is_empty() {
             self.dist_inputs.resize(values.len() * self.head.input_len(), 0.0);
@@ -55,14 +53,14 @@ impl Net {
             wanted
         };
         let out = Output { dist_inputs: &mut *dist_inputs, values, state };
-        (self.kernels.forward)(&self.nets, Input { obs, state: input.state }, &mut self.room, out);
+        self.forward.forward(Input { obs, state: input.state }, out)?;
         let streams = input.explore.then_some(&self.streams);
-        self.head.draw_rows(&self.kernels, dist_inputs, input.moments, streams, actions, logp)
+        let drawn = self.head.draw_rows(&self.kernels, dist_inputs, input.moments, streams, actions, logp);
+        drawn.map_err(|error| PolicyError::Failed(error.to_string()))
     }
 
     /// Estimates the value of each row. All lengths have been checked.
-    pub(super) fn estimate(&mut self, obs: &[f32], state: &[f32], values: &mut [f32]) {
-        let out = Output { dist_inputs: &mut [], values, state: &mut [] };
-        (self.kernels.forward)(&self.nets, Input { obs, state }, &mut self.room, out);
+    pub(super) fn estimate(&mut self, obs: &[f32], state: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
+        self.forward.forward(Input { obs, state }, Output { dist_inputs: &mut [], values, state: &mut [] })
     }
 }

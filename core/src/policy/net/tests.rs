@@ -440,3 +440,35 @@ fn wrong_weights_leave_the_old_ones() {
     assert_eq!(error, "the policy wants tensor 'lstm.weight_ih [3, 16]'");
     assert_eq!(large.weights(), &before);
 }
+
+/// Says the same of every row: its first weight.
+#[derive(Debug, Default)]
+struct Constant(f32);
+
+impl Forward for Constant {
+    fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
+        self.0 = weights.tensors()[0].values[0];
+        Ok(())
+    }
+
+    fn forward(&mut self, _input: Input<'_>, out: Output<'_>) -> Result<(), PolicyError> {
+        out.values.fill(self.0);
+        out.dist_inputs.fill(0.0);
+        Ok(())
+    }
+}
+
+#[test]
+fn policy_draws_from_outputs_of_another_forward_with_its_weights() {
+    let spaces = spaces(floats(2), Space::Discrete { n: 4 });
+    let mut policy = policy(&spaces, &model(&[3], None)).with_forward(Box::new(Constant::default()));
+    for first in [policy.weights().tensors()[0].values[0], 5.0] {
+        let moments = moments(6);
+        let told = act(&mut policy, ActionInput::new(RowsRef::F32(&[0.5; 12]), &moments));
+        assert_eq!((told.values, told.dist_inputs), (vec![first; 6], vec![0.0; 24]));
+        assert!(told.logp.iter().all(|logp| (logp + 4f32.ln()).abs() < 1e-6), "{:?}", told.logp);
+        let mut tensors = policy.weights().tensors().to_vec();
+        tensors[0].values[0] = 5.0;
+        policy.set_weights(&Weights::new(policy.weights().version(), tensors).unwrap()).unwrap();
+    }
+}

@@ -18,7 +18,13 @@ fn full() -> Vec<Value> {
         SamplingMode::Asynchronous { batch_env_steps: 1, max_staleness: 1 },
         SamplingMode::Deadline { after: Micros(1), max_staleness: 1 },
     ];
-    let worker = WorkerSpec { cpus: 1, gpus: Some(1), memory: Some(1), ..WorkerSpec::default() }.with_resource("r", 1);
+    let worker = WorkerSpec {
+        cpus: 1,
+        gpus: Some(1),
+        device: Some("cuda:0".into()),
+        memory: Some(1),
+        resources: [("r".into(), 1)].into(),
+    };
     let model = Config::of(&ModelConfig::default()).unwrap().with_at("dim", json!(84)).with_at("framestack", json!(4));
     // Written out, so that a new key does not compile before it is here.
     let full = |mode| RunConfig {
@@ -30,6 +36,7 @@ fn full() -> Vec<Value> {
         stop: StopConfig { episode_return_mean: Some(1.0), env_steps: 1, wall_s: Some(1.0) },
         mode,
         replay_mismatch: ReplayMismatch::Abandon,
+        device_rows: true,
         evaluation: EvaluationConfig {
             interval: 1,
             episodes: 1,

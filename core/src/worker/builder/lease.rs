@@ -4,6 +4,7 @@ use super::{
     Clock, EnvSource, NeedsEpisodic, NewPolicy, RemoteEnvSpec, RemoteEnvs, RolloutWorkerBuilder, Shell, Workshop,
     assign::Assignment,
     capability::{lanes_need_episodic, views_only_states},
+    conflict,
     sampler::Envs,
 };
 use crate::{
@@ -147,6 +148,12 @@ struct RunParts {
 impl RolloutWorkerBuilder {
     /// The parts that run the leases of a run. Its policies are made to act, not to learn.
     pub(in crate::worker) fn lease_parts(mut self, run: &RunConfig) -> Result<LeaseParts, SetupError> {
+        if self.registry.policies.forward().is_some() && !run.device_rows {
+            return Err(conflict(
+                "this worker's policies act on a device, whose rows have other bits than those of CPUs: set device_rows = \
+                 true for the run, or start the worker with --device cpu",
+            ));
+        }
         self.registry.policies = self.registry.policies.acting();
         let RunParts { policies: entries, layout, source, env_state, options, mapping, info } = self.run_parts(run)?;
         let mut callbacks = self.make_callbacks()?;

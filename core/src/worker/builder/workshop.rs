@@ -169,6 +169,7 @@ impl Workshop {
             config,
             seed: self.seed,
             kernels: self.kernels,
+            forward: self.kinds.forward().cloned(),
             worker_index,
             num_workers,
             whole_batches: self.whole_batches,

@@ -19,7 +19,7 @@ use rollmesh_core::{
     ids::{PolicyId, WeightsVersion},
     sampler::BatchMode,
     weights::{Weights, WeightsError},
-    worker::{PolicyConfig, RegisteredEnv, RolloutConfig, RolloutWorker},
+    worker::{PolicyConfig, RegisteredEnv, RolloutConfig, RolloutWorker, WorkerSpec},
 };
 use tokio::sync::watch;
 
@@ -40,8 +40,9 @@ use super::{
 use crate::{
     Registry,
     checkpoint::{PolicyCheckpoint, weights_file},
-    learner::algorithm,
+    learner::{DeviceSpec, algorithm},
     progress::Progress,
+    registry::acting_on,
     train::{RunConfig, RunRequest},
 };
 
@@ -100,6 +101,9 @@ pub(super) struct SampleArgs {
     /// command. Neither workers nor their end has any influence on the rows
     #[arg(long, value_name = "N", default_value_t = 0)]
     num_workers: u32,
+    /// Where policies act: cpu, cuda:N or metal. Rows from a GPU have other bits and get no hash
+    #[arg(long, default_value = "cpu", conflicts_with = "remote_only")]
+    device: DeviceSpec,
     /// Start no workers and do not sample in this process: wait for workers that connect from elsewhere, with the printed
     /// command
     #[arg(long, conflicts_with = "num_workers")]
@@ -126,7 +130,8 @@ pub(super) struct SampleArgs {
 impl SampleArgs {
     /// Returns the worker of these settings, with the weights of `--checkpoint` or `--init-weights` if there are any.
     fn worker(&self, config: RolloutConfig, registry: &Registry) -> Result<RolloutWorker, Failure> {
-        let mut worker = self.flags.worker(config, registry)?;
+        let registry = acting_on(registry, self.device).map_err(Failure::usage)?;
+        let mut worker = self.flags.worker(config, &registry)?;
         if let (Some(path), Some(weights)) = (self.checkpoint.as_ref().or(self.init_weights.as_ref()), self.weights()?)
         {
             let misfit = |error: WeightsError| Failure::usage(format!("{}: {error}", path.display()));
@@ -138,6 +143,11 @@ impl SampleArgs {
             worker.set_weights(&weights.of_policies(&ids).map_err(misfit)?, None, None).map_err(Failure::usage)?;
         }
         Ok(worker)
+    }
+
+    /// Only the kernels' rows have bits that a hash can promise.
+    fn is_hashed(&self) -> bool {
+        !self.no_hash && self.device == DeviceSpec::Cpu
     }
 
     /// True if the rows have a filter and can be made over leases: their observations are normalised with the statistics of
@@ -215,7 +225,7 @@ fn alone(
     clients.iter().for_each(|clients| clients.print_above(&progress));
     let mut source = if is_plain { Alone::plain(worker, each)? } else { Alone::new(worker) };
     let hasher = match is_plain {
-        _ if args.no_hash => Hasher::None,
+        _ if !args.is_hashed() => Hasher::None,
         true => Hasher::Rollout(Box::default()),
         false => Hasher::Batch(Box::new(BatchHasher::new())),
     };
@@ -250,11 +260,15 @@ fn with_workers(
         false => Left::InAll(goal),
     };
     // Which rows come is chance in other modes.
-    let is_hashed = !args.no_hash && mode.is_synchronous();
+    let is_hashed = args.is_hashed() && mode.is_synchronous();
     let hasher = if is_hashed { Hasher::Rollout(Box::new(RolloutHasher::new())) } else { Hasher::None };
     let config = if is_plain { config.raw() } else { config };
     let output = config.output.clone();
-    let run = RunConfig { mode, num_workers: args.num_workers, ..leased(config) }.stop_after(goal);
+    let mut run = RunConfig { mode, num_workers: args.num_workers, ..leased(config) }.stop_after(goal);
+    if args.device != DeviceSpec::Cpu {
+        run.device_rows = true;
+        run.host.worker = Some(WorkerSpec { device: Some(args.device.to_string()), ..WorkerSpec::default() });
+    }
     let request = RunRequest {
         init_weights: args.weights()?,
         remote_only: args.remote_only,

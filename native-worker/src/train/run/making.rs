@@ -302,9 +302,12 @@ impl Run {
     ) -> Result<Self, StartError> {
         let opaque = "the environment is opaque: the open episodes of lost workers end, no fragment is audited, and the run is not \
                       reproducible";
+        let devices =
+            "device_rows is set: workers may act on GPUs, no fragment is audited, and the run is not reproducible";
         let no_place = "evaluation.render draws GIFs into the run's directory, and this run has none";
         let warnings = [
             (state.env_state == EnvState::Opaque, opaque),
+            (request.config.device_rows, devices),
             (request.config.evaluation.render && request.run_dir.is_none(), no_place),
         ];
         let warnings = warnings.into_iter().filter(|(is_so, _)| *is_so).map(|(_, text)| text.into()).collect();

@@ -1,0 +1,94 @@
+//! What computes the outputs of a policy's networks: the kernels, or a device that a shell gives.
+
+use core::fmt;
+
+use super::model;
+pub use crate::kernels::nets::{Input, Output};
+use crate::{
+    env::EnvSpaces,
+    kernels::{Kernels, Networks, nets::Room},
+    policy::PolicyError,
+    prelude::*,
+    weights::Weights,
+};
+
+/// Computes the outputs of a [`ModelSpec`](super::ModelSpec)'s networks for rows of observations.
+///
+/// [`NetPolicy`](super::NetPolicy) does the rest: it encodes and normalises observations before, and draws actions after.
+/// The kernels are the default, with one order of sums. An implementation on a device keeps the weights there between
+/// calls; its outputs need not have the kernels' bits, nor the same bits for a row in batches of other sizes.
+pub trait Forward: fmt::Debug + Send {
+    /// Replaces the weights. Their names and shapes are those of the model, and tensors of a filter may be among them.
+    ///
+    /// # Errors
+    /// [`PolicyError::Failed`] if the device fails.
+    fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError>;
+
+    /// Computes the distributions' inputs, the values and the states after the rows, as far as `out` has room for them. The
+    /// number of rows is that of `out.values`; all lengths have been checked.
+    ///
+    /// # Errors
+    /// [`PolicyError::Failed`] if the device fails.
+    fn forward(&mut self, input: Input<'_>, out: Output<'_>) -> Result<(), PolicyError>;
+}
+
+type MakeForward = dyn Fn(&EnvSpaces, &Weights, Kernels) -> Result<Box<dyn Forward>, PolicyError> + Send + Sync;
+
+/// Makes a [`Forward`] for each policy with networks, from its spaces and first weights. See
+/// [`PolicyRegistry::act_with`](crate::policy::PolicyRegistry::act_with).
+#[derive(Clone)]
+pub struct ForwardFactory(Arc<MakeForward>);
+
+impl ForwardFactory {
+    /// Wraps a function.
+    #[must_use]
+    pub fn new(
+        make: impl Fn(&EnvSpaces, &Weights, Kernels) -> Result<Box<dyn Forward>, PolicyError> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(make))
+    }
+
+    /// Makes a [`Forward`] for a policy.
+    ///
+    /// # Errors
+    /// The function's own.
+    pub fn make(
+        &self,
+        spaces: &EnvSpaces,
+        weights: &Weights,
+        kernels: Kernels,
+    ) -> Result<Box<dyn Forward>, PolicyError> {
+        (self.0)(spaces, weights, kernels)
+    }
+}
+
+impl fmt::Debug for ForwardFactory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ForwardFactory").finish_non_exhaustive()
+    }
+}
+
+/// The networks, packed for the kernels, and what the kernels need for rows.
+#[derive(Debug)]
+pub(super) struct KernelForward {
+    nets: Networks,
+    kernels: Kernels,
+    room: Room,
+}
+
+impl KernelForward {
+    pub(super) fn new(nets: Networks, kernels: Kernels) -> Self {
+        Self { nets, kernels, room: Room::default() }
+    }
+}
+
+impl Forward for KernelForward {
+    fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
+        Ok(model::repack(&mut self.nets, weights)?)
+    }
+
+    fn forward(&mut self, input: Input<'_>, out: Output<'_>) -> Result<(), PolicyError> {
+        (self.kernels.forward)(&self.nets, input, &mut self.room, out);
+        Ok(())
+    }
+}
