@@ -1,17 +1,20 @@
 //! Weights, batches and a registry for tests of the learner.
 
+use candle_core::Device;
 use rollmesh_core::{
     batch::{ACTION_LOGP, ACTIONS, ADVANTAGES, BatchParts, OBS, SampleBatch, VALUE_TARGETS, VF_PREDS, state_in},
     column::{Column, ColumnData, DType, RowShape},
     env::EnvSpaces,
     ids::{SlotId, WeightsVersion},
+    kernels::Kernels,
+    policy::{ModelConfig, ModelSpec},
     rng::{Purpose, Rng, Streams},
     space::Space,
     weights::{Tensor, Weights},
     worker::Registry,
 };
 
-use super::register_learning_policies;
+use super::{AlgorithmConfig, LearnError, Learner, register_learning_policies};
 
 /// So many numbers, and one of so many actions.
 pub(crate) fn discrete(obs_len: usize, n: u32) -> EnvSpaces {
@@ -61,6 +64,42 @@ fn random(tensors: Vec<(String, Vec<u32>)>) -> Weights {
         Tensor { name, shape, values }
     });
     Weights::new(WeightsVersion(0), tensors.collect()).unwrap()
+}
+
+/// Random weights of a model.
+pub(crate) fn weights_of(spec: &ModelSpec) -> Weights {
+    let dims = |shape: Vec<usize>| shape.into_iter().map(|dim| dim as u32).collect();
+    random(spec.tensors().unwrap().into_iter().map(|(name, shape)| (name, dims(shape))).collect())
+}
+
+/// The model of [`weights`] or [`lstm_weights`].
+pub(crate) fn spec_of(weights: &Weights) -> ModelSpec {
+    let shape = |name: &str| weights.tensor(&format!("{name}.weight")).map(|tensor| &tensor.shape);
+    let widths = |network: &str| {
+        let layers = (0..).map_while(|i| shape(&format!("{network}.{i}")).map(|shape| shape[1]));
+        layers.collect::<Vec<u32>>()
+    };
+    let (mut hidden, cells) = (widths("policy"), weights.tensor("lstm.weight_hh").map(|tensor| tensor.shape[0]));
+    let outputs = hidden.pop().unwrap();
+    let mut model = ModelConfig::of_widths(&hidden);
+    if let Some(cells) = cells {
+        (model.use_lstm, model.lstm_cell_size) = (true, cells.try_into().unwrap());
+        model.fcnet_hiddens = widths("encoder");
+    }
+    let obs_len = shape(if cells.is_some() { "encoder.0" } else { "policy.0" }).unwrap()[0];
+    ModelSpec::new(&model, &[obs_len as usize], outputs as usize).unwrap()
+}
+
+/// A learner of [`weights`] or [`lstm_weights`].
+pub(crate) fn new_learner(
+    algorithm: impl Into<AlgorithmConfig>,
+    spaces: &EnvSpaces,
+    seed: u64,
+    initial: &Weights,
+    device: Device,
+    kernels: Kernels,
+) -> Result<Learner, LearnError> {
+    Learner::new(algorithm, spaces, &spec_of(initial), seed, initial, device, kernels)
 }
 
 /// All numbers of weights.

@@ -14,18 +14,23 @@ Weights = dict[str, Array]
 
 _LAYER = re.compile(r"(.+)\.(\d+)\.(weight|bias)$")
 _LSTM = {"lstm.weight_ih": "lstm.weight_ih_l0", "lstm.weight_hh": "lstm.weight_hh_l0"}
+# Axes of matrices and filters, by the number of their dimensions.
+_TO_TORCH = {2: (1, 0), 4: (3, 2, 0, 1)}
+_OF_TORCH = {2: (1, 0), 4: (2, 3, 1, 0)}
 
 
 def of_tensors(tensors: list[tuple[str, list[int], bytes]]) -> Weights:
     """Returns a policy's tensors as a PyTorch module has them.
 
     Layer `i` of a network is number `2 i` of a `torch.nn.Sequential` with activations between, weights are
-    `[outputs, inputs]`, and an LSTM's biases are those of the input; those of the hidden state are zeros.
+    `[outputs, inputs]`, filters `[filters, channels, height, width]`, and an LSTM's biases are those of the input; those of
+    the hidden state are zeros. What a convolution makes of an image stands by place and then by filter:
+    `x.permute(0, 2, 3, 1).flatten(1)` goes into the next layer.
     """
     weights: Weights = {}
     for name, shape, values in tensors:
         array = np.frombuffer(values, dtype="<f4").reshape(shape)
-        array = np.array(array.T if array.ndim == 2 else array, order="C")
+        array = np.array(array.transpose(_TO_TORCH.get(array.ndim, tuple(range(array.ndim)))), order="C")
         if match := _LAYER.match(name):
             network, layer, part = match.groups()
             weights[f"{network}.{2 * int(layer)}.{part}"] = array
@@ -54,7 +59,7 @@ def to_tensors(weights: Mapping[str, Any]) -> list[tuple[str, list[int], bytes]]
         if match := _LAYER.match(name):
             network, layer, part = match.groups()
             name = f"{network}.{ranks[network][int(layer)]}.{part}"
-        array = array.T if array.ndim == 2 else array
+        array = array.transpose(_OF_TORCH.get(array.ndim, tuple(range(array.ndim))))
         tensors.append((names.get(name, name), list(array.shape), array.tobytes()))
     return tensors
 

@@ -62,7 +62,10 @@ pub use io::{ActionInput, ActionOutput};
 pub use judge::{Judge, JudgeError};
 pub use learn::{Gradients, LearnInfo, Postprocessing};
 pub use map::{PolicyMap, PolicyMapError, PolicyMapLimits, UnknownPolicy};
-pub use net::{ModelConfig, ModelSpec, NetPolicy, ObsEncoder};
+pub use net::{
+    Auto, ConvFilter, ConvFilters, Extent, LayerKind, LayerSpec, ModelConfig, ModelSpec, NetPolicy, ObsEncoder,
+    WeightsInitializer,
+};
 pub use random::RandomPolicy;
 pub use registry::{PolicyContext, PolicyFactory, PolicyRegistry, PolicySpec, UnknownPolicyKind};
 pub use stash::{Stash, StashError, Stashed};

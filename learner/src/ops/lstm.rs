@@ -3,7 +3,10 @@
 
 use candle_core::{CpuStorage, CustomOp3, Device, Error, Layout, Result, Shape, Tensor};
 use rollmesh_core::{
-    kernels::{Kernels, nets::Dense},
+    kernels::{
+        Kernels,
+        nets::{Activation, Dense},
+    },
     math,
 };
 
@@ -138,13 +141,13 @@ impl Recurrence {
         let (both, rest) = gates.split_at_mut(2 * hidden);
         let (candidate, output) = rest.split_at_mut(hidden);
         both.iter_mut().chain(&mut *output).for_each(|x| *x = math::sigmoid(*x));
-        (self.kernels.tanh)(candidate);
+        (self.kernels.activate)(Activation::Tanh, candidate);
         let (input, forget) = both.split_at(hidden);
         for (((c, forget), input), candidate) in c.iter_mut().zip(forget).zip(input).zip(&*candidate) {
             *c = forget * *c + input * candidate;
         }
         h.copy_from_slice(c);
-        (self.kernels.tanh)(h);
+        (self.kernels.activate)(Activation::Tanh, h);
         h.iter_mut().zip(output).for_each(|(h, output)| *h *= *output);
     }
 }

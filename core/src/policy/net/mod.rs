@@ -1,8 +1,10 @@
-//! The acting policy for every space and model: dense layers, and an LSTM if wanted.
+//! The acting policy for every space and model: convolutions, dense layers, and an LSTM if wanted.
 
+mod build;
 mod config;
 mod encoder;
 mod head;
+mod layer;
 mod model;
 mod rows;
 mod spec;
@@ -11,8 +13,10 @@ mod tests;
 
 use core::num::NonZeroU32;
 
-pub use config::ModelConfig;
+pub use config::{Auto, ConvFilter, ConvFilters, Extent, ModelConfig, WeightsInitializer};
 pub use encoder::ObsEncoder;
+pub(super) use layer::{Init, TensorSpec};
+pub use layer::{LayerKind, LayerSpec};
 pub use spec::ModelSpec;
 
 use self::{head::Head, rows::Net};
@@ -162,7 +166,7 @@ impl NetPolicy {
     /// Packs the weights for the kernels, if that is still to be done.
     fn freshen(&mut self) -> Result<(), PolicyError> {
         if self.is_stale {
-            model::repack(&mut self.net.nets, &self.weights)?;
+            model::repack(&self.spec, &mut self.net.nets, &self.weights)?;
             self.is_stale = false;
         }
         Ok(())

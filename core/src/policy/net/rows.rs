@@ -28,7 +28,7 @@ pub(super) struct Net {
 
 impl Net {
     pub(super) fn new(nets: Networks, head: Head, seed: u64, kernels: Kernels) -> Self {
-        let (streams, state_len) = (Streams::new(seed, Purpose::Action), 2 * nets.cells());
+        let (streams, state_len) = (Streams::new(seed, Purpose::Action), nets.state_len());
         Self { nets, head, state_len, kernels, streams, room: Room::default(), dist_inputs: Vec::new() }
     }
 
