@@ -24,7 +24,7 @@ const NETWORKS: [&str; 4] = ["policy", "value", "encoder", "lstm"];
 /// Weights of version 0. The spec has been checked.
 pub(super) fn first_weights(spec: &ModelSpec, seed: u64) -> Weights {
     let streams = Streams::new(seed, Purpose::Init);
-    let head = spec.policy.last();
+    let head = spec.policy.iter().rev().find(|layer| layer.num_weights() > 0);
     let tensors = spec.layers().flat_map(|layer| {
         let is_head = head.is_some_and(|head| head.name == layer.name);
         let first = move |tensor| first_tensor(spec.initializer, layer, is_head, tensor, &streams);
@@ -78,7 +78,7 @@ fn address(layer: &str, number: u32) -> (u32, u32) {
     let (network, number) = numbered.unwrap_or((layer, number));
     let known = NETWORKS.iter().position(|known| *known == network);
     let [a, b, c, d, ..] = bytes_hash(network.as_bytes()).0;
-    (known.map_or(u32::from_be_bytes([a, b, c, d]), |known| known as u32), number)
+    (known.map_or_else(|| u32::from_be_bytes([a, b, c, d]), |known| known as u32), number)
 }
 
 /// A matrix of normal numbers whose columns, or rows where these are fewer, have been made orthogonal, each of length

@@ -38,21 +38,34 @@ pub(super) fn model(
         stack
     };
     let mut trunk = Stack { layers: Vec::new(), outputs: obs_len };
-    let is_shared = model.vf_share_layers || model.use_lstm;
+    let memory = match (model.use_lstm, model.use_gru) {
+        (true, true) => {
+            let (wanted, found) = ("models with one memory".into(), "one with use_lstm and use_gru".into());
+            return Err(PolicyError::Unsupported { wanted, found });
+        }
+        (true, _) => Some(("lstm", LayerKind::Lstm { cells: model.lstm_cell_size.get() as usize })),
+        (_, true) => Some(("gru", LayerKind::Gru { cells: model.gru_cell_size.get() as usize })),
+        _ => None,
+    };
+    let is_shared = model.vf_share_layers || memory.is_some();
     if is_shared {
         trunk = hidden("encoder");
     }
-    if model.use_lstm {
-        trunk.push("lstm".into(), LayerKind::Lstm { cells: model.lstm_cell_size.get() as usize });
+    if let Some((name, kind)) = memory {
+        trunk.push(name.into(), kind);
     }
     let head = |network: &str, outputs: usize| {
         let mut stack = if is_shared { Stack { layers: Vec::new(), outputs: trunk.outputs } } else { hidden(network) };
         let number = stack.layers.len().saturating_sub(if is_shared { 0 } else { convolutions.len() });
         stack.push(format!("{network}.{number}"), LayerKind::Dense { outputs, activation: Activation::Linear });
-        stack.layers
+        stack
     };
-    let (policy, value) = (head("policy", dist_inputs_len), head("value", 1));
-    Ok(ModelSpec { obs_len, trunk: trunk.layers, policy, value, initializer: model.weights_initializer })
+    let value = head("value", 1).layers;
+    let mut policy = head("policy", if model.free_log_std { dist_inputs_len / 2 } else { dist_inputs_len });
+    if model.free_log_std {
+        policy.push("policy".into(), LayerKind::FreeLogStd);
+    }
+    Ok(ModelSpec { obs_len, trunk: trunk.layers, policy: policy.layers, value, initializer: model.weights_initializer })
 }
 
 impl Stack {

@@ -55,6 +55,12 @@ pub struct ModelConfig {
     pub use_lstm: bool,
     /// Cells of the LSTM.
     pub lstm_cell_size: NonZeroU32,
+    /// Whether there are gated recurrent units there instead.
+    pub use_gru: bool,
+    /// Cells of these.
+    pub gru_cell_size: NonZeroU32,
+    /// Whether the standard deviations of actions that are real numbers are weights of their own instead of outputs.
+    pub free_log_std: bool,
     /// The longest sequence that a recurrent policy learns from, in steps.
     pub max_seq_len: NonZeroU32,
 }
@@ -74,6 +80,9 @@ impl Default for ModelConfig {
             weights_initializer: WeightsInitializer::GlorotUniform,
             use_lstm: false,
             lstm_cell_size: CELLS,
+            use_gru: false,
+            gru_cell_size: CELLS,
+            free_log_std: false,
             max_seq_len: STEPS,
         }
     }

@@ -8,7 +8,7 @@ use crate::{
 /// A layer of a [`ModelSpec`](super::ModelSpec).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerSpec {
-    /// What the names of its tensors begin with: a network and a number, for example `policy.0`, or `lstm`.
+    /// What the names of its tensors begin with: a network and a number, for example `policy.0`, or a network alone, as `lstm`.
     pub name: String,
     /// Numbers that it takes of a row.
     pub inputs: usize,
@@ -41,6 +41,16 @@ pub enum LayerKind {
         /// Cells, and numbers of a hidden state.
         cells: usize,
     },
+    /// Gated recurrent units (Cho et al.: "Learning phrase representations using RNN encoder-decoder", 2014), as PyTorch has
+    /// them. Tensors `weight_ih` `[inputs, 3 cells]`, `weight_hh` `[cells, 3 cells]`, `bias_ih` and `bias_hh` `[3 cells]` with
+    /// the gates in the order reset, update, candidate.
+    Gru {
+        /// Cells, and numbers of a hidden state.
+        cells: usize,
+    },
+    /// The inputs, and after them the logarithms of standard deviations that do not depend on them: one for each input. Tensor
+    /// `log_std` `[inputs]`.
+    FreeLogStd,
 }
 
 /// A tensor of a layer, and from where its first values come.
@@ -76,7 +86,8 @@ impl LayerSpec {
         match self.kind {
             LayerKind::Dense { outputs, .. } => outputs,
             LayerKind::Conv { shape, .. } => shape.outputs(),
-            LayerKind::Lstm { cells } => cells,
+            LayerKind::Lstm { cells } | LayerKind::Gru { cells } => cells,
+            LayerKind::FreeLogStd => self.inputs.saturating_mul(2),
         }
     }
 
@@ -85,7 +96,7 @@ impl LayerSpec {
     pub fn activation(&self) -> Activation {
         match self.kind {
             LayerKind::Dense { activation, .. } | LayerKind::Conv { activation, .. } => activation,
-            LayerKind::Lstm { .. } => Activation::Linear,
+            _ => Activation::Linear,
         }
     }
 
@@ -93,12 +104,13 @@ impl LayerSpec {
     pub(super) fn state_lens(&self) -> Vec<usize> {
         match self.kind {
             LayerKind::Lstm { cells } => vec![cells; 2],
+            LayerKind::Gru { cells } => vec![cells],
             _ => Vec::new(),
         }
     }
 
-    /// Its weights; saturated where there are too many.
-    pub(super) fn num_weights(&self) -> usize {
+    /// Its weights, without biases; saturated where there are too many.
+    pub(in crate::policy) fn num_weights(&self) -> usize {
         let product = |sizes: &[usize]| sizes.iter().fold(1usize, |product, size| product.saturating_mul(*size));
         match self.kind {
             LayerKind::Dense { outputs, .. } => product(&[self.inputs, outputs]),
@@ -106,10 +118,12 @@ impl LayerSpec {
                 product(&[shape.kernel[0], shape.kernel[1], shape.input[2], shape.filters])
             }
             LayerKind::Lstm { cells } => product(&[self.inputs.saturating_add(cells), 4, cells]),
+            LayerKind::Gru { cells } => product(&[self.inputs.saturating_add(cells), 3, cells]),
+            LayerKind::FreeLogStd => 0,
         }
     }
 
-    /// Names and shapes of its tensors: matrices that stand one below the other, and the biases.
+    /// Names and shapes of its tensors.
     #[must_use]
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         self.tensor_specs().into_iter().map(|tensor| (tensor.name, tensor.shape)).collect()
@@ -142,6 +156,13 @@ impl LayerSpec {
                 tensor("weight_hh", &[cells, 4 * cells], drawn(cells, 4 * cells, 1)),
                 tensor("bias", &[4 * cells], Init::ForgetGates),
             ],
+            LayerKind::Gru { cells } => vec![
+                tensor("weight_ih", &[inputs, 3 * cells], drawn(inputs, 3 * cells, 0)),
+                tensor("weight_hh", &[cells, 3 * cells], drawn(cells, 3 * cells, 1)),
+                tensor("bias_ih", &[3 * cells], Init::Zeros),
+                tensor("bias_hh", &[3 * cells], Init::Zeros),
+            ],
+            LayerKind::FreeLogStd => vec![tensor("log_std", &[inputs], Init::Zeros)],
         }
     }
 }

@@ -18,7 +18,10 @@ use crate::{
 ///
 /// - without shared layers: convolutions `policy_conv.{i}` if there are any, hidden layers and one to the parameters of the
 ///   distribution, `policy.{i}`; likewise `value_conv.{i}` and `value.{i}`;
-/// - with shared layers: `encoder_conv.{i}`, `encoder.{i}`, `lstm` if there is one, and the heads `policy.0` and `value.0`.
+/// - with shared layers: `encoder_conv.{i}`, `encoder.{i}`, `lstm` or `gru` if there is one, and the heads `policy.0` and
+///   `value.0`;
+///
+/// and `policy` for a free `log_std`.
 ///
 /// ```
 /// use rollmesh_core::policy::{ModelConfig, ModelSpec};
@@ -60,6 +63,10 @@ impl ModelSpec {
             wanted: "actions to choose from".into(),
             found: error.to_string(),
         })?;
+        if model.free_log_std && !matches!(distribution, ActionDistribution::DiagGaussian { .. }) {
+            let (wanted, found) = ("actions of real numbers with free_log_std".into(), spaces.action.to_string());
+            return Err(PolicyError::Unsupported { wanted, found });
+        }
         let encoder = ObsEncoder::for_space(&spaces.observation)?;
         let shape: Vec<usize> = match &spaces.observation {
             Space::Box(space) => space.shape().dims().iter().map(|&dim| dim as usize).collect(),
@@ -150,7 +157,7 @@ impl ModelSpec {
         Ok(init::first_weights(self, seed))
     }
 
-    /// Lengths of the recurrent states: of an LSTM the hidden state and the cells.
+    /// Lengths of the recurrent states: the hidden state, and of an LSTM the cells.
     #[must_use]
     pub fn state_lens(&self) -> Vec<usize> {
         self.trunk.last().map(LayerSpec::state_lens).unwrap_or_default()

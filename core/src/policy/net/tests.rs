@@ -257,10 +257,13 @@ fn bits_of_every_layer_are_frozen() {
         r#"{"fcnet_hiddens": [6], "weights_initializer": "orthogonal"}"#,
         r#"{"fcnet_hiddens": [6], "conv_filters": [[4, 3, 2], [16, [2, 1], 1]], "conv_activation": "silu"}"#,
         r#"{"fcnet_hiddens": [], "conv_filters": [[3, 2, 1]], "use_lstm": true, "lstm_cell_size": 4}"#,
+        r#"{"fcnet_hiddens": [6], "use_gru": true, "gru_cell_size": 5}"#,
+        r#"{"fcnet_hiddens": [6], "free_log_std": true}"#,
     ];
     let hashes = activations.iter().map(String::as_str).chain(others).map(|model| {
         let images = Space::uniform(DType::F32, RowShape::new(&[4, 5, 2]).unwrap(), -9.0, 9.0);
-        let mut policy = policy(&spaces(images, Space::Discrete { n: 3 }), &serde_json::from_str(model).unwrap());
+        let action = if model.contains("free_log_std") { floats(2) } else { Space::Discrete { n: 3 } };
+        let mut policy = policy(&spaces(images, action), &serde_json::from_str(model).unwrap());
         let (obs, state, moments) = (numbers(40 * 5), numbers(policy.net.state_len * 5), moments(5));
         let told = act(&mut policy, ActionInput { state: &state, ..ActionInput::new(RowsRef::F32(&obs), &moments) });
         let floats = [told.logp, told.values, told.state, told.dist_inputs].concat();
@@ -269,7 +272,7 @@ fn bits_of_every_layer_are_frozen() {
     });
     let expected = [
         "9ad38a76", "520d2617", "f812fbd7", "b11bc7ef", "b56e011a", "d97032f2", "3332e232", "e04eeb6a", "a78330fd",
-        "013eab50",
+        "013eab50", "eb27760c", "432966dd",
     ];
     assert_eq!(hashes.collect::<Vec<_>>(), expected);
 }
@@ -326,6 +329,14 @@ fn layers_that_do_not_fit_each_other_are_refused() {
     let found = error(|spec| spec.policy.insert(0, LayerSpec { inputs: 3, ..spec.trunk[1].clone() }));
     assert!(found.starts_with("the policy takes memory as the last layer of the trunk"), "{found}");
     assert!(error(|spec| spec.value.clear()).contains("a value network with one output"));
+    let error = |model: &str, action: Space| {
+        let model = serde_json::from_str(model).unwrap();
+        ModelSpec::for_spaces(&spaces(floats(2), action), &model).unwrap_err().to_string()
+    };
+    let found = error(r#"{"free_log_std": true}"#, Space::Discrete { n: 2 });
+    assert_eq!(found, "the policy takes actions of real numbers with free_log_std, not Discrete(2)");
+    let found = error(r#"{"use_lstm": true, "use_gru": true}"#, floats(1));
+    assert_eq!(found, "the policy takes models with one memory, not one with use_lstm and use_gru");
 }
 
 #[test]

@@ -139,6 +139,13 @@ const POLICIES: &[Setting] = &[
     ),
     row("model_config.use_lstm", &[Flag], "Whether an LSTM is between the hidden layers and the heads."),
     row("model_config.lstm_cell_size", &[Kind::AT_LEAST_1], "Cells of the LSTM."),
+    row("model_config.use_gru", &[Flag], "Whether gated recurrent units are there instead."),
+    row("model_config.gru_cell_size", &[Kind::AT_LEAST_1], "Cells of these."),
+    row(
+        "model_config.free_log_std",
+        &[Flag],
+        "Whether standard deviations of real actions are weights of their own instead of outputs.",
+    ),
     row(
         "model_config.max_seq_len",
         &[Kind::AT_LEAST_1],
