@@ -6,8 +6,8 @@ use rollmesh_core::{
     column::{Column, ColumnData, DType, RowShape},
     env::EnvSpaces,
     ids::{SlotId, WeightsVersion},
-    kernels::Kernels,
-    policy::{ModelConfig, ModelSpec},
+    kernels::{Kernels, nets::Activation},
+    policy::{LayerKind, LayerSpec, ModelSpec, WeightsInitializer},
     rng::{Purpose, Rng, Streams},
     space::Space,
     weights::{Tensor, Weights},
@@ -74,20 +74,22 @@ pub(crate) fn weights_of(spec: &ModelSpec) -> Weights {
 
 /// The model of [`weights`] or [`lstm_weights`].
 pub(crate) fn spec_of(weights: &Weights) -> ModelSpec {
-    let shape = |name: &str| weights.tensor(&format!("{name}.weight")).map(|tensor| &tensor.shape);
-    let widths = |network: &str| {
-        let layers = (0..).map_while(|i| shape(&format!("{network}.{i}")).map(|shape| shape[1]));
-        layers.collect::<Vec<u32>>()
+    let shape = |name: String| weights.tensor(&name).map(|tensor| [tensor.shape[0] as usize, tensor.shape[1] as usize]);
+    let network = |network: &str, last: Activation| {
+        let shapes: Vec<_> = (0..).map_while(|i| shape(format!("{network}.{i}.weight"))).collect();
+        let layer = |(i, &[inputs, outputs]): (usize, &[usize; 2])| {
+            let activation = if i + 1 < shapes.len() { Activation::Tanh } else { last };
+            LayerSpec { name: format!("{network}.{i}"), inputs, kind: LayerKind::Dense { outputs, activation } }
+        };
+        shapes.iter().enumerate().map(layer).collect::<Vec<_>>()
     };
-    let (mut hidden, cells) = (widths("policy"), weights.tensor("lstm.weight_hh").map(|tensor| tensor.shape[0]));
-    let outputs = hidden.pop().unwrap();
-    let mut model = ModelConfig::of_widths(&hidden);
-    if let Some(cells) = cells {
-        (model.use_lstm, model.lstm_cell_size) = (true, cells.try_into().unwrap());
-        model.fcnet_hiddens = widths("encoder");
+    let mut trunk = network("encoder", Activation::Tanh);
+    if let Some([inputs, gates]) = shape("lstm.weight_ih".into()) {
+        trunk.push(LayerSpec { name: "lstm".into(), inputs, kind: LayerKind::Lstm { cells: gates / 4 } });
     }
-    let obs_len = shape(if cells.is_some() { "encoder.0" } else { "policy.0" }).unwrap()[0];
-    ModelSpec::new(&model, &[obs_len as usize], outputs as usize).unwrap()
+    let (policy, value) = (network("policy", Activation::Linear), network("value", Activation::Linear));
+    let obs_len = trunk.first().unwrap_or(&policy[0]).inputs;
+    ModelSpec { obs_len, trunk, policy, value, initializer: WeightsInitializer::GlorotUniform }
 }
 
 /// A learner of [`weights`] or [`lstm_weights`].

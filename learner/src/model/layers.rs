@@ -80,7 +80,14 @@ impl Layer {
                 let x = ops::linear(x, weight_ih, bias, self.kernels)?;
                 ops::lstm(&x, weight_hh, &memory.states, &memory.steps, self.kernels)
             }
-            (LayerKind::Lstm { .. }, _, None) => candle_core::bail!("a recurrent model needs sequences"),
+            (LayerKind::Gru { .. }, [weight_ih, weight_hh, bias_ih, bias_hh], Some(memory)) => {
+                let x = ops::linear(x, weight_ih, bias_ih, self.kernels)?;
+                ops::gru(&x, weight_hh, bias_hh, &memory.states, &memory.steps, self.kernels)
+            }
+            (LayerKind::FreeLogStd, [log_std], _) => Tensor::cat(&[x, &ops::repeat(log_std, x.dim(0)?)?], 1),
+            (LayerKind::Lstm { .. } | LayerKind::Gru { .. }, _, None) => {
+                candle_core::bail!("a recurrent model needs sequences")
+            }
             (kind, vars, _) => candle_core::bail!("{} tensors for {kind:?}", vars.len()),
         }
     }

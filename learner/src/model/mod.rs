@@ -21,7 +21,7 @@ use super::{dist::ActionHead, ops::Steps};
 pub(super) struct Memory {
     /// How many sequences have a first step, a second one, and so on.
     pub(super) steps: Steps,
-    /// States before the first steps, `[sequences, 2 hidden]`: hidden states, then cells.
+    /// States before the first steps, `[sequences, states]`: hidden states, then an LSTM's cells.
     pub(super) states: Tensor,
 }
 

@@ -6,10 +6,7 @@ use rollmesh_core::kernels::{
     nets::{ConvShape, Dense},
 };
 
-use super::{
-    SumOfRows, contiguous,
-    matrix::{Matrix, transposed},
-};
+use super::{SumOfRows, contiguous, matrix::transposed};
 
 /// Numbers of the patches that are worked on together, about.
 const PATCHES: usize = 1 << 16;
@@ -205,16 +202,17 @@ mod tests {
     #[test]
     fn values_and_gradients_equal_candles() {
         // More images than a block has, padded and not.
-        for (images, padding, stride, places, filters) in
-            [(3, [0, 0], 1, [4, 3], 5), (150, [1, 1], 1, [6, 5], 16), (2, [1, 1], 2, [3, 3], 3)]
+        for (images, height, padding, stride, places, filters) in
+            [(3, 6, [0, 0], 1, [4, 3], 5), (150, 6, [1, 1], 1, [6, 5], 16), (2, 5, [1, 1], 2, [3, 3], 3)]
         {
-            let shape = ConvShape { input: [6, 5, 3], filters, kernel: [3, 3], stride: [stride; 2], padding, places };
+            let input = [height, 5, 3];
+            let shape = ConvShape { input, filters, kernel: [3, 3], stride: [stride; 2], padding, places };
             let device = &Device::Cpu;
             let x = Var::from_vec(wave(images * shape.inputs(), 0.37), (images, shape.inputs()), device).unwrap();
             let w = Var::from_vec(wave(27 * filters, 0.73), (3, 3, 3, filters), device).unwrap();
             let b = Var::from_vec(wave(filters, 1.1), filters, device).unwrap();
             let ours = convolution(&x, &w, &b, &shape, Kernels::PORTABLE).unwrap();
-            let nchw = x.reshape((images, 6, 5, 3)).unwrap().permute((0, 3, 1, 2)).unwrap();
+            let nchw = x.reshape((images, height, 5, 3)).unwrap().permute((0, 3, 1, 2)).unwrap();
             let filter = w.permute((3, 2, 0, 1)).unwrap();
             let theirs = nchw.conv2d(&filter, padding[0], stride, 1, 1).unwrap();
             let theirs = theirs.permute((0, 2, 3, 1)).unwrap().broadcast_add(&b).unwrap();

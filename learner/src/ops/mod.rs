@@ -7,6 +7,7 @@
 //! CPU.
 
 mod convolution;
+mod gru;
 mod lstm;
 mod matrix;
 mod sums;
@@ -17,6 +18,7 @@ use rollmesh_core::kernels::{Kernels, nets::Activation};
 use self::matrix::{Matrix, product};
 pub(super) use self::{
     convolution::convolution,
+    gru::gru,
     lstm::{Steps, lstm},
     sums::{exp, log_softmax, mean_all, sum_all, sum_last},
 };
@@ -36,6 +38,32 @@ pub(super) fn activate(x: &Tensor, activation: Activation, kernels: Kernels) -> 
         Activation::Silu => x.silu(),
         Activation::Gelu => x.gelu_erf(),
         Activation::Elu => x.elu(1.0),
+    }
+}
+
+/// So many rows `[rows, len]` of the same numbers `[len]`.
+pub(super) fn repeat(numbers: &Tensor, rows: usize) -> Result<Tensor> {
+    if numbers.device().is_cpu() {
+        numbers.contiguous()?.apply_op1(Repeat(rows))
+    } else {
+        numbers.broadcast_as((rows, numbers.elem_count()))
+    }
+}
+
+struct Repeat(usize);
+
+impl CustomOp1 for Repeat {
+    fn name(&self) -> &'static str {
+        "repeat"
+    }
+
+    fn cpu_fwd(&self, numbers: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let numbers = contiguous(numbers, layout)?;
+        Ok((CpuStorage::F32(numbers.repeat(self.0)), (self.0, numbers.len()).into()))
+    }
+
+    fn bwd(&self, _numbers: &Tensor, _rows: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
+        Ok(Some(grad.apply_op1_no_bwd(&SumOfRows)?))
     }
 }
 

@@ -114,11 +114,16 @@ fn layers_of_every_kind() {
         r#"{"fcnet_hiddens": [4], "post_fcnet_hiddens": [3], "vf_share_layers": true}"#,
         r#"{"fcnet_hiddens": [4], "conv_filters": [[3, [2, 1], 1], [2, [2, 1], 1]], "conv_activation": "silu"}"#,
         r#"{"fcnet_hiddens": [3], "conv_filters": [[2, [2, 1], 1]], "use_lstm": true, "lstm_cell_size": 4}"#,
+        r#"{"fcnet_hiddens": [3], "use_gru": true, "gru_cell_size": 4}"#,
     ];
     for model in activations.iter().map(String::as_str).chain(others) {
         let spec = ModelSpec::new(&serde_json::from_str(model).unwrap(), &[3, 1, 1], 3).unwrap();
         check_model(a2c(), Space::Discrete { n: 3 }, &spec, &weights_of(&spec), [0.7, 0.3, 0.0]);
     }
+    let spec =
+        ModelSpec::new(&serde_json::from_str(r#"{"fcnet_hiddens": [4], "free_log_std": true}"#).unwrap(), &[3], 4);
+    let spec = spec.unwrap();
+    check_model(ppo(), floats(2), &spec, &weights_of(&spec), [0.7, 0.3, 0.2]);
 }
 
 #[test]

@@ -91,6 +91,9 @@ export interface ModelConfig {
   weights_initializer?: "glorot_uniform" | "orthogonal";
   use_lstm?: boolean;
   lstm_cell_size?: number;
+  use_gru?: boolean;
+  gru_cell_size?: number;
+  free_log_std?: boolean;
   max_seq_len?: number;
 }
 
