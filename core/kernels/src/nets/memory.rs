@@ -88,28 +88,26 @@ impl Memory {
         reserve(gates, count * stride(4 * cells));
         through::<ROWS, LANES>(&self.gates, input, found, count, gates);
         let rows = before.chunks_exact(state_len).zip(after.chunks_mut(stride(state_len)));
-        for (sums, (before, after)) in gates.chunks_mut(stride(4 * cells)).zip(rows) {
-            let (sums, after) = (&mut sums[..4 * cells], &mut after[..state_len]);
-            match self.kind {
-                MemoryKind::Lstm => lstm_step(sums, before, after),
-                MemoryKind::Gru => gru_step(sums, before, after),
-            }
+        let rows = gates.chunks_mut(stride(4 * cells)).zip(rows);
+        // The match around the loop: within it, one of the steps is no loop over vectors.
+        match self.kind {
+            MemoryKind::Lstm => rows.for_each(|(sums, (before, after))| lstm_step(cells, sums, before, after)),
+            MemoryKind::Gru => rows.for_each(|(sums, (before, after))| gru_step(cells, sums, before, after)),
         }
     }
 }
 
 /// From the sums of a row's gates and the state before it to the one after it.
 #[inline(always)]
-fn lstm_step(sums: &mut [f32], before: &[f32], after: &mut [f32]) {
-    let cells = sums.len() / 4;
+fn lstm_step(cells: usize, sums: &mut [f32], before: &[f32], after: &mut [f32]) {
     // Step by step: a loop over all of it has too many places in memory to become one over vectors.
-    let (both, rest) = sums.split_at_mut(2 * cells);
+    let (both, rest) = sums[..4 * cells].split_at_mut(2 * cells);
     let (candidate, output) = rest.split_at_mut(cells);
     both.iter_mut().for_each(|x| *x = math::sigmoid(*x));
     candidate.iter_mut().for_each(|x| *x = math::tanh(*x));
     output.iter_mut().for_each(|x| *x = math::sigmoid(*x));
     let (input, forget) = both.split_at(cells);
-    let (hidden, cell) = after.split_at_mut(cells);
+    let (hidden, cell) = after[..2 * cells].split_at_mut(cells);
     for (((cell, before), forget), (input, candidate)) in
         cell.iter_mut().zip(&before[cells..]).zip(forget).zip(input.iter().zip(&*candidate))
     {
@@ -121,9 +119,8 @@ fn lstm_step(sums: &mut [f32], before: &[f32], after: &mut [f32]) {
 
 /// As [`lstm_step`].
 #[inline(always)]
-fn gru_step(sums: &mut [f32], before: &[f32], after: &mut [f32]) {
-    let cells = sums.len() / 4;
-    let (both, rest) = sums.split_at_mut(2 * cells);
+fn gru_step(cells: usize, sums: &mut [f32], before: &[f32], after: &mut [f32]) {
+    let (both, rest) = sums[..4 * cells].split_at_mut(2 * cells);
     let (candidate, own) = rest.split_at_mut(cells);
     both.iter_mut().for_each(|x| *x = math::sigmoid(*x));
     let (reset, update) = both.split_at(cells);

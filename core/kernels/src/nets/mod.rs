@@ -196,13 +196,21 @@ pub fn forward<const ROWS: usize, const LANES: usize>(
         let obs = Rows { values: &input.obs[first * obs_len..][..count * obs_len], stride: obs_len };
         let state = &input.state[first * state_len..][..count * state_len];
         let mut scratch = Scratch { others, conv, memory, state, count };
-        if matches!(nets.trunk.first().or_else(|| nets.value.first()), Some(Layer::Dense(..))) {
+        let over_obs = match nets.trunk.first() {
+            None => [nets.value.first(), nets.policy.first()],
+            trunk => [trunk, None],
+        };
+        if over_obs.iter().any(|layer| matches!(layer, Some(Layer::Dense(..)))) {
             scratch.others.find(obs, obs_len, count);
         }
         let mut features_stride = None;
         // A loop, so that the layers are compiled once for all.
-        let parts = [(&nets.trunk, next.next()), (&nets.value, Some(values)), (&nets.policy, dist_inputs.next())];
-        for (part, (layers, out)) in parts.into_iter().enumerate() {
+        let parts = [
+            (&nets.trunk, next.next(), state_len),
+            (&nets.value, Some(values), 1),
+            (&nets.policy, dist_inputs.next(), dist_inputs_len),
+        ];
+        for (part, (layers, out, width)) in parts.into_iter().enumerate() {
             if layers.is_empty() || (part > 0 && out.is_none()) {
                 continue;
             }
@@ -212,9 +220,11 @@ pub fn forward<const ROWS: usize, const LANES: usize>(
                 None => (obs, &mut *trunk),
             };
             let found = buffers.run::<ROWS, LANES>(layers, from, &mut scratch);
-            let width = layers.last().map_or(1, if part > 0 { Layer::outputs } else { Layer::row_len });
-            let rows = out.into_iter().flat_map(|out| out.chunks_exact_mut(width)).enumerate();
-            rows.for_each(|(row, out)| out.copy_from_slice(found.row(row, width)));
+            if let Some(out) = out {
+                for row in 0..count {
+                    out[row * width..][..width].copy_from_slice(found.row(row, width));
+                }
+            }
             if part == 0 {
                 features_stride = Some(found.stride);
                 scratch.others.are_many = true;
@@ -284,9 +294,11 @@ impl Buffers {
                 }
             }
             if activation != Activation::Linear {
-                // Whole panels: a loop without a rest.
-                let (panels, width) = (output.as_chunks_mut::<PANEL>().0, found_stride / PANEL);
-                panels.chunks_exact_mut(width).for_each(|row| activation.apply_panels(&mut row[..width - 1]));
+                let width = layer.row_len().next_multiple_of(PANEL);
+                // By indices, see `Dense::forward_row`. Whole panels: a loop without a rest.
+                for row in 0..count {
+                    activation.apply_panels(output[row * found_stride..][..width].as_chunks_mut::<PANEL>().0);
+                }
             }
             core::mem::swap(&mut self.input, &mut self.output);
         }
