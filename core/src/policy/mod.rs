@@ -63,7 +63,7 @@ pub use judge::{Judge, JudgeError};
 pub use learn::{Gradients, LearnInfo, Postprocessing};
 pub use map::{PolicyMap, PolicyMapError, PolicyMapLimits, UnknownPolicy};
 pub use net::{
-    Auto, ConvFilter, ConvFilters, Extent, LayerKind, LayerSpec, ModelConfig, ModelSpec, NetPolicy, ObsEncoder,
+    AutoFilters, ConvFilter, ConvFilters, Extent, LayerKind, LayerSpec, ModelConfig, ModelSpec, NetPolicy, ObsEncoder,
     WeightsInitializer,
 };
 pub use random::RandomPolicy;

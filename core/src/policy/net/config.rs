@@ -112,7 +112,7 @@ impl WeightsInitializer {
 #[serde(untagged)]
 pub enum ConvFilters {
     /// Those that suit the size of the images.
-    Auto(Auto),
+    Auto(AutoFilters),
     /// These.
     Filters(Vec<ConvFilter>),
 }
@@ -120,7 +120,7 @@ pub enum ConvFilters {
 /// The word `auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Auto {
+pub enum AutoFilters {
     /// The word.
     Auto,
 }
@@ -205,7 +205,10 @@ mod tests {
             use_lstm: true,
             ..ModelConfig::default()
         };
-        assert_eq!(read(r#"{"conv_filters": "auto"}"#).unwrap().conv_filters, Some(ConvFilters::Auto(Auto::Auto)));
+        assert_eq!(
+            read(r#"{"conv_filters": "auto"}"#).unwrap().conv_filters,
+            Some(ConvFilters::Auto(AutoFilters::Auto))
+        );
         assert_eq!(read(&Config::of(&model).unwrap().to_string()), Ok(model));
         assert_eq!(ModelConfig::of(&Config::new()), Ok(ModelConfig::default()));
     }

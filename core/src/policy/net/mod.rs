@@ -13,7 +13,7 @@ mod tests;
 
 use core::num::NonZeroU32;
 
-pub use config::{Auto, ConvFilter, ConvFilters, Extent, ModelConfig, WeightsInitializer};
+pub use config::{AutoFilters, ConvFilter, ConvFilters, Extent, ModelConfig, WeightsInitializer};
 pub use encoder::ObsEncoder;
 pub(super) use layer::{Init, TensorSpec};
 pub use layer::{LayerKind, LayerSpec};
