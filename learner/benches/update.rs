@@ -8,10 +8,9 @@ use rollmesh_core::{
     batch::{ACTION_LOGP, ACTIONS, ADVANTAGES, BatchParts, OBS, SampleBatch, VALUE_TARGETS, VF_PREDS, state_in},
     column::{Column, ColumnData, DType, RowShape},
     env::EnvSpaces,
-    ids::WeightsVersion,
     kernels::wide::AUTO,
+    policy::{ModelConfig, ModelSpec},
     space::Space,
-    weights::{Tensor, Weights},
 };
 use rollmesh_learner::{DeviceSpec, Learner, PpoConfig};
 
@@ -30,11 +29,11 @@ fn vectors(values: Vec<f32>, width: usize) -> Column {
     ColumnData::new(values, RowShape::vector(width as u32)).expect("the width divides the values").into()
 }
 
-/// Rows of an environment with `obs` numbers and two actions, in sequences for a memory of `cells`, if there is one.
-fn batch(obs: usize, cells: Option<usize>) -> SampleBatch {
+/// Rows of an environment with such observations and two actions, in sequences for a memory of `cells`, if there is one.
+fn batch(obs: RowShape, cells: Option<usize>) -> SampleBatch {
     let actions: Vec<i64> = (0..ROWS as i64).map(|row| row * 7 % 3 % 2).collect();
     let mut columns = vec![
-        (OBS.name().into(), vectors(wave(ROWS * obs, 0.9), obs)),
+        (OBS.name().into(), ColumnData::new(wave(ROWS * obs.elements(), 0.9), obs).expect("rows of the shape").into()),
         (ACTIONS.name().into(), ColumnData::scalars(actions).into()),
     ];
     let logp: Vec<f32> = wave(ROWS, 0.1).into_iter().map(|x| x - 0.7).collect();
@@ -54,55 +53,39 @@ fn batch(obs: usize, cells: Option<usize>) -> SampleBatch {
     SampleBatch::from_parts(BatchParts { columns, seq_lens, ..BatchParts::default() }).expect("columns fit each other")
 }
 
-/// Weights of a policy and a value network behind a memory of `cells`, if there is one.
-fn weights(obs: usize, hidden: &[usize], cells: Option<usize>) -> Weights {
-    let mut shapes: Vec<(String, Vec<usize>)> = Vec::new();
-    let mut layers = |network: &str, widths: &[usize]| {
-        for (i, pair) in widths.windows(2).enumerate() {
-            shapes.push((format!("{network}.{i}.weight"), pair.to_vec()));
-            shapes.push((format!("{network}.{i}.bias"), vec![pair[1]]));
-        }
-    };
-    let before = [&[obs], hidden].concat();
-    let mut heads = before.clone();
-    if let Some(cells) = cells {
-        layers("encoder", &before);
-        heads = vec![cells];
-    }
-    layers("policy", &[&heads[..], &[2]].concat());
-    layers("value", &[&heads[..], &[1]].concat());
-    if let Some(cells) = cells {
-        let inputs = *before.last().expect("at least the observation");
-        shapes.push(("lstm.weight_ih".into(), vec![inputs, 4 * cells]));
-        shapes.push(("lstm.weight_hh".into(), vec![cells, 4 * cells]));
-        shapes.push(("lstm.bias".into(), vec![4 * cells]));
-    }
-    let tensor = |(name, shape): (String, Vec<usize>)| Tensor {
-        values: wave(shape.iter().product(), 0.2),
-        shape: shape.into_iter().map(|dim| dim as u32).collect(),
-        name,
-    };
-    Weights::new(WeightsVersion(0), shapes.into_iter().map(tensor).collect()).expect("names are unique")
-}
+/// Models by name, with the shape of an observation.
+const MODELS: [(&str, &[u32], &str); 5] = [
+    ("mlp_64x64", &[4], r#"{"fcnet_hiddens": [64, 64]}"#),
+    ("mlp_256x256", &[4], r#"{"fcnet_hiddens": [256, 256]}"#),
+    ("relu_64x64", &[4], r#"{"fcnet_hiddens": [64, 64], "fcnet_activation": "relu"}"#),
+    ("lstm_64", &[4], r#"{"fcnet_hiddens": [64], "use_lstm": true, "lstm_cell_size": 64}"#),
+    (
+        "cnn_16x3x3_128",
+        &[10, 10, 4],
+        r#"{"fcnet_hiddens": [128], "conv_filters": [[16, 3, 1]], "vf_share_layers": true}"#,
+    ),
+];
 
 fn updates(c: &mut Criterion) {
     let spec = std::env::var("ROLLMESH_TEST_DEVICE").map_or(DeviceSpec::Cpu, |name| name.parse().expect("a device"));
     let device = spec.open().expect("the device is there");
     let mut group = c.benchmark_group("ppo_update");
     group.sample_size(20);
-    for (name, hidden, cells) in
-        [("mlp_64x64", &[64, 64][..], None), ("mlp_256x256", &[256, 256], None), ("lstm_64", &[64], Some(64))]
-    {
-        let obs = 4;
+    for (name, obs_shape, model) in MODELS {
+        let shape = RowShape::new(obs_shape).expect("a shape");
         let spaces = EnvSpaces {
-            observation: Space::vector(&vec![-9.0; obs], &vec![9.0; obs]),
+            observation: Space::uniform(DType::F32, shape, -9.0, 9.0),
             observation_type: DType::F32,
             action: Space::Discrete { n: 2 },
             action_type: DType::I64,
         };
-        let (batch, weights) = (batch(obs, cells), weights(obs, hidden, cells));
+        let model: ModelConfig = serde_json::from_str(model).expect("a model");
+        let cells = model.use_lstm.then_some(model.lstm_cell_size.get() as usize);
+        let spec = ModelSpec::for_spaces(&spaces, &model).expect("a model for the spaces");
+        let weights = spec.init_weights(0).expect("weights");
+        let batch = batch(shape, cells);
         let mut learner =
-            Learner::new(PpoConfig::default(), &spaces, 0, &weights, device.clone(), AUTO).expect("a learner");
+            Learner::new(PpoConfig::default(), &spaces, &spec, 0, &weights, device.clone(), AUTO).expect("a learner");
         group.bench_function(name, |b| b.iter(|| learner.update(black_box(&batch)).expect("an update")));
     }
 }

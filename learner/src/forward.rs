@@ -5,7 +5,7 @@ use rollmesh_core::{
     env::EnvSpaces,
     filter::FILTER_PREFIX,
     kernels::Kernels,
-    policy::{Forward, ForwardFactory, Input, Output, PolicyError},
+    policy::{Forward, ForwardFactory, Input, ModelSpec, Output, PolicyError},
     weights::Weights,
 };
 
@@ -34,8 +34,8 @@ use super::{
 /// ```
 #[must_use]
 pub fn forward_on(device: Device) -> ForwardFactory {
-    ForwardFactory::new(move |spaces, weights, kernels| {
-        Ok(Box::new(DeviceForward::new(spaces, weights, device.clone(), kernels)?))
+    ForwardFactory::new(move |spec, spaces, weights, kernels| {
+        Ok(Box::new(DeviceForward::new(spec, spaces, weights, device.clone(), kernels)?))
     })
 }
 
@@ -47,11 +47,17 @@ struct DeviceForward {
 }
 
 impl DeviceForward {
-    fn new(spaces: &EnvSpaces, weights: &Weights, device: Device, kernels: Kernels) -> Result<Self, PolicyError> {
+    fn new(
+        spec: &ModelSpec,
+        spaces: &EnvSpaces,
+        weights: &Weights,
+        device: Device,
+        kernels: Kernels,
+    ) -> Result<Self, PolicyError> {
         let of_model = weights.tensors().iter().filter(|tensor| !tensor.name.starts_with(FILTER_PREFIX));
         let weights = Weights::new(weights.version(), of_model.cloned().collect())?;
         let head = ActionHead::for_space(&spaces.action)?;
-        let model = ActorCritic::from_weights(head, &weights, &device, kernels).map_err(failed)?;
+        let model = ActorCritic::new(head, spec, &weights, &device, kernels).map_err(failed)?;
         Ok(Self { model, device })
     }
 
@@ -59,7 +65,7 @@ impl DeviceForward {
     /// it is wanted.
     fn outputs(&self, input: Input<'_>, rows: usize, wants: Wants) -> candle_core::Result<Vec<f32>> {
         let upload = |values: &[f32]| Tensor::from_slice(values, (rows, values.len() / rows), &self.device);
-        let before = self.model.hidden().map(|_| upload(input.state)).transpose()?;
+        let before = (!self.model.state_lens().is_empty()).then(|| upload(input.state)).transpose()?;
         let (features, after) = self.model.features(&upload(input.obs)?, before.as_ref())?;
         let mut parts = Vec::with_capacity(3);
         if wants.dist_inputs {

@@ -29,18 +29,18 @@ use super::{
 /// of when its actions were taken ([`OldPolicy::Batch`]), so that a worker may also hand over its train batch in pieces, several times; then with one pass (`num_sgd_iter`) each.
 /// The clock of annealing counts rows learned from, until [`Policy::on_global_var_update`] tells the run's env steps.
 pub struct LearningPolicy {
-    acting: Box<dyn Policy>,
+    acting: NetPolicy,
     learner: Learner,
 }
 
 impl LearningPolicy {
-    /// Lets a policy learn. Its weights must have the names and shapes of a [`ModelSpec`](rollmesh_core::policy::ModelSpec). The seed is the run's.
+    /// Lets a policy learn the weights of its [`ModelSpec`](rollmesh_core::policy::ModelSpec). The seed is the run's.
     ///
     /// # Errors
     /// [`PolicyError::Config`] for settings out of range, [`PolicyError::Unsupported`] for spaces that are no single arrays,
-    /// [`PolicyError::Failed`] for weights that are no model.
+    /// [`PolicyError::Failed`] for a policy of other spaces.
     pub fn new(
-        acting: Box<dyn Policy>,
+        acting: NetPolicy,
         spaces: &EnvSpaces,
         algorithm: impl Into<AlgorithmConfig>,
         seed: u64,
@@ -55,12 +55,12 @@ impl LearningPolicy {
     pub fn on(
         device: Device,
         kernels: Kernels,
-        acting: Box<dyn Policy>,
+        acting: NetPolicy,
         spaces: &EnvSpaces,
         algorithm: impl Into<AlgorithmConfig>,
         seed: u64,
     ) -> Result<Self, PolicyError> {
-        let learner = Learner::new(algorithm, spaces, seed, acting.weights(), device, kernels)?;
+        let learner = Learner::new(algorithm, spaces, acting.spec(), seed, acting.weights(), device, kernels)?;
         Ok(Self { acting, learner: learner.with_old_policy(OldPolicy::Batch) })
     }
 
@@ -74,7 +74,7 @@ impl LearningPolicy {
         device: Device,
     ) -> Result<Self, PolicyError> {
         let acting = NetPolicy::for_algorithm(context, algorithm.objective().common().use_critic)?;
-        let mut policy = Self::on(device, context.kernels, Box::new(acting), &context.spaces, algorithm, context.seed)?;
+        let mut policy = Self::on(device, context.kernels, acting, &context.spaces, algorithm, context.seed)?;
         if context.whole_batches {
             policy.learner = policy.learner.with_old_policy(OldPolicy::Learner);
         }

@@ -31,6 +31,9 @@ pub enum OldPolicy {
     Batch,
 }
 
+/// Rows that go through the model together where no gradient is wanted.
+const PIECE: usize = 512;
+
 /// Rows of a train batch, column by column.
 pub(super) struct Rows {
     /// `[rows, obs]`.
@@ -84,7 +87,7 @@ pub(super) struct Reading {
 struct Sequences {
     /// First row and number of rows of each.
     spans: Vec<(usize, usize)>,
-    /// `[sequences, 2 hidden]`.
+    /// `[sequences, states]`.
     states: Tensor,
 }
 
@@ -123,7 +126,8 @@ impl TrainRows {
             Ok(Critic { value_targets: column(VALUE_TARGETS.name())?, vf_preds: column(VF_PREDS.name())? })
         };
         let critic = (needs.critic && !needs.logged).then(critic).transpose()?;
-        let sequences = model.hidden().map(|hidden| Sequences::new(&columns, hidden, device)).transpose()?;
+        let state_lens = Some(model.state_lens()).filter(|lens| !lens.is_empty());
+        let sequences = state_lens.map(|lens| Sequences::new(&columns, lens, device)).transpose()?;
         let rows = Rows { obs, actions, advantages, critic, old: None, memory: None, normal: None };
         let mut train_rows = Self { rows, len: n, sequences, logp_gap: 0.0, lag: lags.stats() };
         if needs.critic && needs.logged {
@@ -185,6 +189,16 @@ impl TrainRows {
 
     /// What the model says of the rows now, in the order of the batch: parameters of distributions, and values.
     pub(super) fn outputs(&self, model: &ActorCritic) -> Result<(Tensor, Tensor)> {
+        if self.sequences.is_none() {
+            // A piece at a time: what is between the layers of a convolution takes far more memory than the rows.
+            let piece = |start: usize| {
+                let rows = self.rows.obs.narrow(0, start, PIECE.min(self.len - start))?;
+                let (inputs, values) = model.forward(&rows, None)?;
+                Ok((inputs.detach(), values.detach()))
+            };
+            let pieces: (Vec<_>, Vec<_>) = (0..self.len).step_by(PIECE).map(piece).collect::<Result<_>>()?;
+            return Ok((Tensor::cat(&pieces.0, 0)?, Tensor::cat(&pieces.1, 0)?));
+        }
         let units: Vec<u32> = (0..self.units() as u32).collect();
         let order = self.order(&units);
         let rows = self.select(&units)?;
@@ -257,7 +271,7 @@ impl TrainRows {
 }
 
 impl Sequences {
-    fn new(columns: &Columns<'_>, hidden: usize, device: &Device) -> std::result::Result<Self, LearnError> {
+    fn new(columns: &Columns<'_>, state_lens: &[usize], device: &Device) -> std::result::Result<Self, LearnError> {
         let mut start = 0;
         let lens = columns.seq_lens()?.into_iter();
         let span = |len| {
@@ -265,10 +279,11 @@ impl Sequences {
             (start - len, len)
         };
         let spans: Vec<_> = lens.map(span).collect();
-        let state = |i| -> std::result::Result<_, LearnError> {
-            Ok(Tensor::from_vec(columns.states(state_in(i).as_str(), hidden)?, (spans.len(), hidden), device)?)
+        let state = |(i, &len): (usize, &usize)| -> std::result::Result<_, LearnError> {
+            Ok(Tensor::from_vec(columns.states(state_in(i).as_str(), len)?, (spans.len(), len), device)?)
         };
-        let states = Tensor::cat(&[state(0)?, state(1)?], 1)?;
+        let states = state_lens.iter().enumerate().map(state).collect::<std::result::Result<Vec<_>, _>>()?;
+        let states = Tensor::cat(&states, 1)?;
         Ok(Self { spans, states })
     }
 

@@ -1,17 +1,20 @@
 //! Weights, batches and a registry for tests of the learner.
 
+use candle_core::Device;
 use rollmesh_core::{
     batch::{ACTION_LOGP, ACTIONS, ADVANTAGES, BatchParts, OBS, SampleBatch, VALUE_TARGETS, VF_PREDS, state_in},
     column::{Column, ColumnData, DType, RowShape},
     env::EnvSpaces,
     ids::{SlotId, WeightsVersion},
+    kernels::{Kernels, nets::Activation},
+    policy::{LayerKind, LayerSpec, ModelSpec, WeightsInitializer},
     rng::{Purpose, Rng, Streams},
     space::Space,
     weights::{Tensor, Weights},
     worker::Registry,
 };
 
-use super::register_learning_policies;
+use super::{AlgorithmConfig, LearnError, Learner, register_learning_policies};
 
 /// So many numbers, and one of so many actions.
 pub(crate) fn discrete(obs_len: usize, n: u32) -> EnvSpaces {
@@ -61,6 +64,44 @@ fn random(tensors: Vec<(String, Vec<u32>)>) -> Weights {
         Tensor { name, shape, values }
     });
     Weights::new(WeightsVersion(0), tensors.collect()).unwrap()
+}
+
+/// Random weights of a model.
+pub(crate) fn weights_of(spec: &ModelSpec) -> Weights {
+    let dims = |shape: Vec<usize>| shape.into_iter().map(|dim| dim as u32).collect();
+    random(spec.tensors().unwrap().into_iter().map(|(name, shape)| (name, dims(shape))).collect())
+}
+
+/// The model of [`weights`] or [`lstm_weights`].
+pub(crate) fn spec_of(weights: &Weights) -> ModelSpec {
+    let shape = |name: String| weights.tensor(&name).map(|tensor| [tensor.shape[0] as usize, tensor.shape[1] as usize]);
+    let network = |network: &str, last: Activation| {
+        let shapes: Vec<_> = (0..).map_while(|i| shape(format!("{network}.{i}.weight"))).collect();
+        let layer = |(i, &[inputs, outputs]): (usize, &[usize; 2])| {
+            let activation = if i + 1 < shapes.len() { Activation::Tanh } else { last };
+            LayerSpec { name: format!("{network}.{i}"), inputs, kind: LayerKind::Dense { outputs, activation } }
+        };
+        shapes.iter().enumerate().map(layer).collect::<Vec<_>>()
+    };
+    let mut trunk = network("encoder", Activation::Tanh);
+    if let Some([inputs, gates]) = shape("lstm.weight_ih".into()) {
+        trunk.push(LayerSpec { name: "lstm".into(), inputs, kind: LayerKind::Lstm { cells: gates / 4 } });
+    }
+    let (policy, value) = (network("policy", Activation::Linear), network("value", Activation::Linear));
+    let obs_len = trunk.first().unwrap_or(&policy[0]).inputs;
+    ModelSpec { obs_len, trunk, policy, value, initializer: WeightsInitializer::GlorotUniform }
+}
+
+/// A learner of [`weights`] or [`lstm_weights`].
+pub(crate) fn new_learner(
+    algorithm: impl Into<AlgorithmConfig>,
+    spaces: &EnvSpaces,
+    seed: u64,
+    initial: &Weights,
+    device: Device,
+    kernels: Kernels,
+) -> Result<Learner, LearnError> {
+    Learner::new(algorithm, spaces, &spec_of(initial), seed, initial, device, kernels)
 }
 
 /// All numbers of weights.

@@ -6,7 +6,7 @@ use rollmesh_core::{
     env::EnvSpaces,
     ids::{SlotId, WeightsVersion},
     kernels::Kernels,
-    policy::{AllReduce, ObsEncoder},
+    policy::{AllReduce, ModelSpec, ObsEncoder},
     rng::{Purpose, Streams},
     weights::{Weights, WeightsError},
 };
@@ -55,14 +55,16 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// A learner that starts from these weights. The seed is the run's; the kernels change no bit.
+    /// A learner of a model that starts from these weights. The seed is the run's; the kernels change no bit.
     ///
     /// # Errors
-    /// [`LearnError::Config`] for settings out of range, [`LearnError::Policy`] for spaces that are no single arrays,
-    /// [`LearnError::Model`] for weights that are no model or do not fit the spaces.
+    /// [`LearnError::Config`] for settings out of range, [`LearnError::Policy`] for spaces that are no single arrays and for a
+    /// model with layers that do not fit each other, [`LearnError::Model`] for weights of another model and for a model that
+    /// does not fit the spaces.
     pub fn new(
         algorithm: impl Into<AlgorithmConfig>,
         spaces: &EnvSpaces,
+        spec: &ModelSpec,
         seed: u64,
         initial: &Weights,
         device: Device,
@@ -71,9 +73,10 @@ impl Learner {
         let algorithm = algorithm.into();
         algorithm.validate()?;
         let encoder = ObsEncoder::for_space(&spaces.observation)?;
-        let model = ActorCritic::from_weights(ActionHead::for_space(&spaces.action)?, initial, &device, kernels)?;
-        if model.obs_len() != encoder.len() {
-            let (found, wanted) = (model.obs_len(), encoder.len());
+        spec.check()?;
+        let model = ActorCritic::new(ActionHead::for_space(&spaces.action)?, spec, initial, &device, kernels)?;
+        if spec.obs_len != encoder.len() {
+            let (found, wanted) = (spec.obs_len, encoder.len());
             return Err(ModelError::Layout(format!("they take {found} numbers, an observation has {wanted}")).into());
         }
         let optimizer = Optimizer::new(model.vars(), &algorithm.objective().common())?;

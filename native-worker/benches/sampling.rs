@@ -199,14 +199,21 @@ fn sample(c: &mut Criterion) {
     // Actions that are numbers, memory, pictures and one-hot vectors.
     group.throughput(Throughput::Elements(u64::from(64 * FRAGMENT)));
     let lstm = r#"{"use_lstm": true}"#;
-    let cases = [("CartPole-v1", lstm), ("Pendulum-v1", "{}"), ("PixelBreakout-v0", "{}"), ("Taxi-v4", "{}")];
-    for (env, model) in cases {
+    let cnn = r#"{"conv_filters": "auto", "fcnet_hiddens": [128], "vf_share_layers": true}"#;
+    let cases = [
+        ("CartPole-v1", lstm, " with an LSTM"),
+        ("Pendulum-v1", "{}", ""),
+        ("PixelBreakout-v0", "{}", ""),
+        ("PixelBreakout-v0", cnn, " with a convolution"),
+        ("Taxi-v4", "{}", ""),
+    ];
+    for (env, model, with) in cases {
         for kernels in TABLES {
             let config = RolloutConfig::new(env).num_envs(64).rollout_fragment_length(FRAGMENT);
             let config = RolloutConfig { model_config: model.parse().expect("an object"), ..config };
             let mut worker =
                 RolloutWorker::new(config, &Registry::builtin(), kernels).expect("the configuration is sound");
-            let name = format!("{}/{env}{}", kernels.name, if model == lstm { " with an LSTM" } else { "" });
+            let name = format!("{}/{env}{with}", kernels.name);
             group.bench_function(name, |b| b.iter(|| worker.sample().expect("environments do not fail")));
         }
     }

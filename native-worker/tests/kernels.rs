@@ -42,7 +42,16 @@ fn tables_agree() {
 fn tables_agree_in_every_space_and_with_memory() {
     // Actions of both kinds; floats, one-hot vectors and pictures; whole tiles of rows, some rows, one.
     for (env, num_envs) in [("CartPole-v1", 21), ("Pendulum-v1", 19), ("Taxi-v4", 5), ("PixelBreakout-v0", 1)] {
-        for model in [r#"{"fcnet_hiddens": [70, 12]}"#, r#"{"use_lstm": true, "lstm_cell_size": 20}"#] {
+        let models = [
+            r#"{"fcnet_hiddens": [70, 12]}"#,
+            r#"{"use_lstm": true, "lstm_cell_size": 20}"#,
+            r#"{"fcnet_hiddens": [30], "fcnet_activation": "gelu", "use_gru": true, "gru_cell_size": 20}"#,
+            r#"{"fcnet_hiddens": [30], "fcnet_activation": "elu", "conv_filters": [[5, 3, 2], [16, 2, 1]]}"#,
+        ];
+        for model in models {
+            if model.contains("conv") && !env.starts_with("Pixel") {
+                continue;
+            }
             let sample = |kernels: Kernels| {
                 let config = RolloutConfig::new(env).num_envs(num_envs).rollout_fragment_length(30).seed(3);
                 let config = RolloutConfig { model_config: model.parse().unwrap(), ..config };

@@ -13,26 +13,32 @@ from ._batch import Array, to_column, view
 Weights = dict[str, Array]
 
 _LAYER = re.compile(r"(.+)\.(\d+)\.(weight|bias)$")
-_LSTM = {"lstm.weight_ih": "lstm.weight_ih_l0", "lstm.weight_hh": "lstm.weight_hh_l0"}
+_MEMORY = {f"{kind}.{part}": f"{kind}.{part}_l0" for kind in ("lstm", "gru") for part in ("weight_ih", "weight_hh")}
+_MEMORY |= {f"gru.{part}": f"gru.{part}_l0" for part in ("bias_ih", "bias_hh")}
+# Axes of matrices and filters, by the number of their dimensions.
+_TO_TORCH = {2: (1, 0), 4: (3, 2, 0, 1)}
+_OF_TORCH = {2: (1, 0), 4: (2, 3, 1, 0)}
 
 
 def of_tensors(tensors: list[tuple[str, list[int], bytes]]) -> Weights:
     """Returns a policy's tensors as a PyTorch module has them.
 
     Layer `i` of a network is number `2 i` of a `torch.nn.Sequential` with activations between, weights are
-    `[outputs, inputs]`, and an LSTM's biases are those of the input; those of the hidden state are zeros.
+    `[outputs, inputs]`, filters `[filters, channels, height, width]`, and an LSTM's biases are those of the input; those of
+    the hidden state are zeros. What a convolution makes of an image stands by place and then by filter:
+    `x.permute(0, 2, 3, 1).flatten(1)` goes into the next layer.
     """
     weights: Weights = {}
     for name, shape, values in tensors:
         array = np.frombuffer(values, dtype="<f4").reshape(shape)
-        array = np.array(array.T if array.ndim == 2 else array, order="C")
+        array = np.array(array.transpose(_TO_TORCH.get(array.ndim, tuple(range(array.ndim)))), order="C")
         if match := _LAYER.match(name):
             network, layer, part = match.groups()
             weights[f"{network}.{2 * int(layer)}.{part}"] = array
         elif name == "lstm.bias":
             weights["lstm.bias_ih_l0"], weights["lstm.bias_hh_l0"] = array, np.zeros_like(array)
         else:
-            weights[_LSTM.get(name, name)] = array
+            weights[_MEMORY.get(name, name)] = array
     return weights
 
 
@@ -46,7 +52,7 @@ def to_tensors(weights: Mapping[str, Any]) -> list[tuple[str, list[int], bytes]]
     for network, layer, _ in (match.groups() for match in map(_LAYER.match, arrays) if match):
         numbers.setdefault(network, []).append(int(layer))
     ranks = {network: {n: rank for rank, n in enumerate(sorted(set(all_)))} for network, all_ in numbers.items()}
-    names = {theirs: ours for ours, theirs in _LSTM.items()}
+    names = {theirs: ours for ours, theirs in _MEMORY.items()}
     if "lstm.bias_hh_l0" in arrays and "lstm.bias_ih_l0" in arrays:
         arrays["lstm.bias"] = arrays.pop("lstm.bias_ih_l0") + arrays.pop("lstm.bias_hh_l0")
     tensors = []
@@ -54,7 +60,7 @@ def to_tensors(weights: Mapping[str, Any]) -> list[tuple[str, list[int], bytes]]
         if match := _LAYER.match(name):
             network, layer, part = match.groups()
             name = f"{network}.{ranks[network][int(layer)]}.{part}"
-        array = array.T if array.ndim == 2 else array
+        array = array.transpose(_OF_TORCH.get(array.ndim, tuple(range(array.ndim))))
         tensors.append((names.get(name, name), list(array.shape), array.tobytes()))
     return tensors
 

@@ -56,7 +56,13 @@ fn limits(recurrent: RecurrentShape) -> FragmentLimits {
 fn recurrent() -> NetPolicy {
     let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
     let (three, seven) = (NonZeroU32::new(3).unwrap(), NonZeroU32::new(7).unwrap());
-    let model = ModelConfig { fcnet_hiddens: vec![4], use_lstm: true, lstm_cell_size: three, max_seq_len: seven };
+    let model = ModelConfig {
+        fcnet_hiddens: vec![4],
+        use_lstm: true,
+        lstm_cell_size: three,
+        max_seq_len: seven,
+        ..ModelConfig::default()
+    };
     let weights = ModelSpec::for_spaces(&spaces, &model).unwrap().init_weights(1).unwrap();
     NetPolicy::new(&spaces, &model, weights, 5, Kernels::PORTABLE).unwrap()
 }

@@ -115,6 +115,13 @@ fn steps_in_lockstep_allocate_nothing_whatever_they_go_through() {
         PolicyEntry::from(random(spaces)).with_filter(filter)
     };
     assert_eq!(of_lockstep("CartPole-v1", &plain, filtered), 0);
-    let recurrent = net(ModelConfig { use_lstm: true, ..ModelConfig::default() });
-    assert_eq!(of_lockstep("CartPole-v1", &plain, |spaces| recurrent(spaces).into()), 0);
+    for (env, model) in [
+        ("CartPole-v1", r#"{"use_lstm": true}"#),
+        ("CartPole-v1", r#"{"use_gru": true}"#),
+        ("Pendulum-v1", r#"{"free_log_std": true, "vf_share_layers": true}"#),
+        ("PixelBreakout-v0", r#"{"conv_filters": [[5, 3, 2], [16, 2, 1]], "fcnet_hiddens": [8]}"#),
+    ] {
+        let policy = net(serde_json::from_str(model).expect("a model"));
+        assert_eq!(of_lockstep(env, &plain, |spaces| policy(spaces).into()), 0, "{env} {model}");
+    }
 }

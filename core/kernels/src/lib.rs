@@ -44,8 +44,10 @@ pub struct Kernels {
     pub forward: fn(&Networks, nets::Input<'_>, &mut nets::Room, nets::Output<'_>),
     /// See [`nets::linear`].
     pub linear: fn(&nets::Dense, &[f32], &mut [f32]),
-    /// See [`nets::tanh`].
-    pub tanh: fn(&mut [f32]),
+    /// See [`Activation::apply`](nets::Activation::apply).
+    pub activate: fn(nets::Activation, &mut [f32]),
+    /// See [`Activation::apply_slope`](nets::Activation::apply_slope).
+    pub activate_back: fn(nets::Activation, &[f32], &[f32], &mut [f32]),
     /// See [`draw::categorical`].
     pub categorical: fn(&[f32], &mut DrawRoom, Draws<'_>),
     /// See [`cartpole::step`].
@@ -58,7 +60,8 @@ impl Kernels {
         name: "portable",
         forward: portable::forward,
         linear: portable::linear,
-        tanh: portable::tanh,
+        activate: portable::activate,
+        activate_back: portable::activate_back,
         categorical: portable::categorical,
         cartpole_step: portable::cartpole_step,
     };
@@ -79,8 +82,13 @@ mod portable {
     }
 
     #[inline(never)]
-    pub(super) fn tanh(values: &mut [f32]) {
-        nets::tanh(values);
+    pub(super) fn activate(activation: nets::Activation, values: &mut [f32]) {
+        activation.apply(values);
+    }
+
+    #[inline(never)]
+    pub(super) fn activate_back(activation: nets::Activation, x: &[f32], y: &[f32], grads: &mut [f32]) {
+        activation.apply_slope(x, y, grads);
     }
 
     #[inline(never)]

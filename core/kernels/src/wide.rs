@@ -13,7 +13,8 @@ pub const AUTO: Kernels = Kernels {
     name: "auto",
     forward: |nets, input, room, out| (widest().forward)(nets, input, room, out),
     linear: |dense, input, output| (widest().linear)(dense, input, output),
-    tanh: |values| (widest().tanh)(values),
+    activate: |activation, values| (widest().activate)(activation, values),
+    activate_back: |activation, x, y, grads| (widest().activate_back)(activation, x, y, grads),
     categorical: |logits, room, draws| (widest().categorical)(logits, room, draws),
     cartpole_step: |state, actions, obs, terminateds| (widest().cartpole_step)(state, actions, obs, terminateds),
 };
@@ -73,8 +74,12 @@ macro_rules! compiled_for {
                 nets::linear::<$rows, $lanes>(dense, input, output);
             }
             #[target_feature(enable = $features)]
-            fn tanh(values: &mut [f32]) {
-                nets::tanh(values);
+            fn activate(activation: nets::Activation, values: &mut [f32]) {
+                activation.apply(values);
+            }
+            #[target_feature(enable = $features)]
+            fn activate_back(activation: nets::Activation, x: &[f32], y: &[f32], grads: &mut [f32]) {
+                activation.apply_slope(x, y, grads);
             }
             #[target_feature(enable = $features)]
             fn categorical(logits: &[f32], room: &mut DrawRoom, draws: Draws<'_>) {
@@ -88,7 +93,8 @@ macro_rules! compiled_for {
                 name: $name,
                 forward: on_such_processors!(forward(nets, input, room, out)),
                 linear: on_such_processors!(linear(dense, input, output)),
-                tanh: on_such_processors!(tanh(values)),
+                activate: on_such_processors!(activate(activation, values)),
+                activate_back: on_such_processors!(activate_back(activation, x, y, grads)),
                 categorical: on_such_processors!(categorical(logits, room, draws)),
                 cartpole_step: on_such_processors!(cartpole_step(state, actions, obs, terminateds)),
             }

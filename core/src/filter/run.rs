@@ -29,11 +29,11 @@ pub const FILTER_PREFIX: &str = "filter";
 ///     filter::{FilterKind, FrozenStat, RunFilter},
 ///     ids::{PolicyId, WeightsVersion},
 ///     kernels::Kernels,
-///     policy::ModelSpec,
+///     policy::{ModelConfig, ModelSpec},
 ///     worker::{Registry, RolloutConfig, RolloutWorker},
 /// };
 ///
-/// let first = ModelSpec { obs_len: 4, dist_inputs_len: 2, hidden: vec![8], lstm_cell_size: None }.init_weights(7)?;
+/// let first = ModelSpec::new(&ModelConfig::of_widths(&[8]), &[4], 2)?.init_weights(7)?;
 /// let shapes = [(PolicyId::DEFAULT, RowShape::vector(4))].into();
 /// let mut filter = RunFilter::new(FilterKind::MeanStdFilter, &shapes, &[PolicyId::DEFAULT], first.version())?.expect("one");
 /// let mut worker = RolloutWorker::new(RolloutConfig::new("CartPole-v1").num_envs(3), &Registry::builtin(), Kernels::PORTABLE)?;

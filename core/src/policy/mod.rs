@@ -62,7 +62,10 @@ pub use io::{ActionInput, ActionOutput};
 pub use judge::{Judge, JudgeError};
 pub use learn::{Gradients, LearnInfo, Postprocessing};
 pub use map::{PolicyMap, PolicyMapError, PolicyMapLimits, UnknownPolicy};
-pub use net::{Forward, ForwardFactory, Input, ModelConfig, ModelSpec, NetPolicy, ObsEncoder, Output};
+pub use net::{
+    AutoFilters, ConvFilter, ConvFilters, Extent, Forward, ForwardFactory, Input, LayerKind, LayerSpec, ModelConfig,
+    ModelSpec, NetPolicy, ObsEncoder, Output, WeightsInitializer,
+};
 pub use random::RandomPolicy;
 pub use registry::{PolicyContext, PolicyFactory, PolicyRegistry, PolicySpec, UnknownPolicyKind};
 pub use stash::{Stash, StashError, Stashed};

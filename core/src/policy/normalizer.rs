@@ -61,7 +61,7 @@ mod tests {
     const OBS: [f32; 8] = [0.5, -1.0, 2.0, 0.25, 0.0, 3.0, -0.5, 1.5];
 
     fn plain() -> Weights {
-        ModelSpec { obs_len: 4, dist_inputs_len: 2, hidden: vec![6], lstm_cell_size: None }.init_weights(3).unwrap()
+        ModelSpec::new(&ModelConfig::of_widths(&[6]), &[4], 2).unwrap().init_weights(3).unwrap()
     }
 
     fn policy(weights: &Weights) -> Result<NetPolicy, PolicyError> {

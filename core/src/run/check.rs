@@ -106,15 +106,19 @@ impl RunConfig {
     fn check_model(&self) -> Result<(), RunConfigError> {
         let policy = self.default_policy_config();
         let malformed = |error: ConfigError| RunConfigError::malformed("model_config", error);
-        let widths = ModelConfig::of(&policy).map_err(malformed)?.fcnet_hiddens;
-        let path = "model_config.fcnet_hiddens";
-        if widths.len() > Self::MAX_LAYERS {
-            return Err(RunConfigError::range(path, widths.len(), format!("at most {} layers", Self::MAX_LAYERS)));
+        let model = ModelConfig::of(&policy).map_err(malformed)?;
+        for (path, widths) in [
+            ("model_config.fcnet_hiddens", model.fcnet_hiddens),
+            ("model_config.post_fcnet_hiddens", model.post_fcnet_hiddens),
+        ] {
+            if widths.len() > Self::MAX_LAYERS {
+                return Err(RunConfigError::range(path, widths.len(), format!("at most {} layers", Self::MAX_LAYERS)));
+            }
+            if let Some(width) = widths.iter().find(|width| !(1..=Self::MAX_HIDDEN).contains(*width)) {
+                return Err(RunConfigError::range(path, width, format!("from 1 to {}", Self::MAX_HIDDEN)));
+            }
         }
-        match widths.iter().find(|width| !(1..=Self::MAX_HIDDEN).contains(*width)) {
-            Some(width) => Err(RunConfigError::range(path, width, format!("from 1 to {}", Self::MAX_HIDDEN))),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 

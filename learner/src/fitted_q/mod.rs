@@ -12,9 +12,8 @@ use rollmesh_core::{
     estimate::{EstimateError, QModel, Transitions},
     ids::SlotId,
     kernels::Kernels,
-    policy::ModelSpec,
+    policy::{ModelConfig, ModelSpec},
     rng::{Purpose, Streams},
-    weights::Weights,
     worker::QModelContext,
 };
 
@@ -22,7 +21,7 @@ use self::scale::Scale;
 use super::{
     algorithm::{Objective as _, PolicyGradientConfig},
     error::LearnError,
-    model::{Mlp, Variables},
+    model::{Network, Variables},
     ops,
     optimizer::Optimizer,
 };
@@ -69,8 +68,10 @@ const SHUFFLE: u16 = 1;
 /// ```
 #[doc(alias("FQETorchModel", "FQE"))]
 pub struct FittedQ {
-    q: Mlp,
-    target: Mlp,
+    obs_len: usize,
+    num_actions: usize,
+    q: Network,
+    target: Network,
     variables: Vec<Var>,
     target_variables: Vec<Var>,
     optimizer: Optimizer,
@@ -116,10 +117,14 @@ impl FittedQ {
         kernels: Kernels,
     ) -> Result<Self, LearnError> {
         config.check()?;
-        let hidden = config.fcnet_hiddens.clone();
-        let weights = ModelSpec { obs_len, dist_inputs_len: num_actions, hidden, lstm_cell_size: None };
-        let weights = weights.init_weights(seed)?;
-        let ((q, variables), (target, target_variables)) = (network(&weights, kernels)?, network(&weights, kernels)?);
+        let spec = ModelSpec::new(&ModelConfig::of_widths(&config.fcnet_hiddens), &[obs_len], num_actions)?;
+        let weights = spec.init_weights(seed)?;
+        let network = || -> Result<_, LearnError> {
+            let mut variables = Variables::new(&weights, &Device::Cpu, kernels);
+            let network = Network::new(&mut variables, &spec.policy)?;
+            Ok((network, variables.taken.into_iter().map(|(_, variable)| variable).collect::<Vec<Var>>()))
+        };
+        let ((q, variables), (target, target_variables)) = (network()?, network()?);
         let adam = PolicyGradientConfig {
             lr: config.lr,
             grad_clip: Some(config.clip_grad_norm),
@@ -130,7 +135,20 @@ impl FittedQ {
         let optimizer = Optimizer::new(variables.clone(), &adam.common())?;
         let shuffles = Streams::new(seed, Purpose::Shuffle);
         let scale = Scale::none(obs_len);
-        Ok(Self { q, target, variables, target_variables, optimizer, config, scale, gamma, seen: 0, shuffles })
+        Ok(Self {
+            obs_len,
+            num_actions,
+            q,
+            target,
+            variables,
+            target_variables,
+            optimizer,
+            config,
+            scale,
+            gamma,
+            seen: 0,
+            shuffles,
+        })
     }
 
     /// A model of a log that is all there is, fitted to it once, to convergence: observations and values are scaled as the log
@@ -176,10 +194,10 @@ impl FittedQ {
         if transitions.is_empty() {
             return Err(EstimateError::NoSamples);
         }
-        if (transitions.obs_len, transitions.num_actions) != (self.q.inputs, self.q.outputs) {
+        if (transitions.obs_len, transitions.num_actions) != (self.obs_len, self.num_actions) {
             let (obs, actions) = (transitions.obs_len, transitions.num_actions);
             let problem =
-                format!("it takes {} numbers and {} actions, not {obs} and {actions}", self.q.inputs, self.q.outputs);
+                format!("it takes {} numbers and {} actions, not {obs} and {actions}", self.obs_len, self.num_actions);
             return Err(EstimateError::Model(problem));
         }
         let rows = self.rows(transitions).map_err(failed)?;
@@ -223,7 +241,7 @@ impl FittedQ {
         let (mut sum, mut minibatches) = (0.0, 0.0);
         for minibatch in order.chunks(size.max(1)) {
             let minibatch = Tensor::new(minibatch, &Device::Cpu)?;
-            let q = self.q.forward(&rows.obs.index_select(&minibatch, 0)?)?;
+            let q = self.q.forward(&rows.obs.index_select(&minibatch, 0)?, None)?;
             let q = q.gather(&rows.actions.index_select(&minibatch, 0)?, 1)?.squeeze(1)?;
             let loss = (q - targets.index_select(&minibatch, 0)?)?.sqr()?;
             let loss = ops::mean_all(&loss)?;
@@ -248,7 +266,7 @@ impl FittedQ {
         let n = rows.rewards.dims1()?;
         let piece = |start: usize| {
             let len = ROWS.min(n - start);
-            let q = self.target.forward(&rows.new_obs.narrow(0, start, len)?)?.detach();
+            let q = self.target.forward(&rows.new_obs.narrow(0, start, len)?, None)?.detach();
             ops::sum_last(&(q * rows.shares.narrow(0, start, len)?)?)
         };
         let next = (0..n).step_by(ROWS).map(piece).collect::<candle_core::Result<Vec<_>>>()?;
@@ -263,7 +281,7 @@ impl QModel for FittedQ {
     }
 
     fn q_values(&mut self, obs: &[f32], q: &mut [f32]) -> Result<(), EstimateError> {
-        let (inputs, outputs) = (self.q.inputs, self.q.outputs);
+        let (inputs, outputs) = (self.obs_len, self.num_actions);
         let rows = q.len() / outputs.max(1);
         if rows.checked_mul(inputs) != Some(obs.len()) || rows * outputs != q.len() {
             let problem = format!("{} numbers are no {rows} observations of {inputs}", obs.len());
@@ -274,18 +292,12 @@ impl QModel for FittedQ {
             let obs = Tensor::from_slice(&obs, (q.len() / outputs, inputs), &Device::Cpu).map_err(failed)?;
             let values = self
                 .q
-                .forward(&obs)
+                .forward(&obs, None)
                 .and_then(|values| (values * f64::from(self.scale.value))?.flatten_all()?.to_vec1());
             q.copy_from_slice(&values.map_err(failed)?);
         }
         Ok(())
     }
-}
-
-fn network(weights: &Weights, kernels: Kernels) -> Result<(Mlp, Vec<Var>), LearnError> {
-    let mut variables = Variables::new(weights, &Device::Cpu, kernels);
-    let network = Mlp::new(&mut variables, "policy", None)?;
-    Ok((network, variables.taken.into_iter().map(|(_, variable)| variable).collect()))
 }
 
 fn failed(error: impl std::fmt::Display) -> EstimateError {

@@ -1,18 +1,19 @@
-//! Weights by name, as variables that are trained, and the perceptrons made of them.
+//! Weights by name, as variables that are trained, and the networks made of them.
 
 use candle_core::{Device, Tensor, Var};
 use rollmesh_core::{
-    kernels::Kernels,
-    weights::{self, Weights},
+    kernels::{Kernels, nets::Activation},
+    policy::{LayerKind, LayerSpec},
+    weights::{self, Weights, WeightsError},
 };
 
-use super::{super::ops, ModelError};
+use super::{super::ops, Memory, ModelError};
 
 /// Everything that is trained, under the names of the acting policy.
 pub(crate) struct Variables<'a> {
     weights: &'a Weights,
     device: &'a Device,
-    pub(super) kernels: Kernels,
+    kernels: Kernels,
     pub(crate) taken: Vec<(String, Var)>,
 }
 
@@ -21,20 +22,13 @@ impl<'a> Variables<'a> {
         Self { weights, device, kernels, taken: Vec::new() }
     }
 
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.weights.tensor(name).is_some()
-    }
-
-    /// The tensor of that name, if it fits; `None` stands for any dimension.
-    pub(crate) fn take(&mut self, name: &str, shape: &[Option<usize>]) -> Result<Var, ModelError> {
-        let tensor = self.weights.tensor(name).ok_or_else(|| ModelError::Layout(format!("'{name}' is missing")))?;
-        let fits = |(&found, wanted): (&u32, &Option<usize>)| found > 0 && wanted.is_none_or(|w| w == found as usize);
-        if tensor.shape.len() != shape.len() || !tensor.shape.iter().zip(shape).all(fits) {
-            let shape = &tensor.shape;
-            return Err(ModelError::Layout(format!("'{name}' of shape {shape:?} does not fit its neighbours")));
-        }
+    /// The tensor of that name and shape.
+    fn take(&mut self, name: String, shape: &[usize]) -> Result<Var, ModelError> {
+        let fits = |tensor: &&weights::Tensor| tensor.shape.iter().map(|&dim| dim as usize).eq(shape.iter().copied());
+        let missing = || WeightsError::Missing { wanted: format!("{name} {shape:?}") };
+        let tensor = self.weights.tensor(&name).filter(fits).ok_or_else(missing)?;
         let var = Var::from_tensor(&to_device(tensor, self.device)?)?;
-        self.taken.push((name.to_owned(), var.clone()));
+        self.taken.push((name, var.clone()));
         Ok(var)
     }
 }
@@ -45,62 +39,105 @@ pub(super) fn to_device(tensor: &weights::Tensor, device: &Device) -> candle_cor
     Tensor::from_slice(&tensor.values, shape, device)
 }
 
-/// Linear layers with tanh between them.
+/// Layers, one after the other.
 #[derive(Debug)]
-pub(crate) struct Mlp {
-    layers: Vec<Layer>,
-    pub(crate) inputs: usize,
-    pub(crate) outputs: usize,
-    kernels: Kernels,
-}
+pub(crate) struct Network(Vec<Layer>);
 
 #[derive(Debug)]
 struct Layer {
-    weight: Var,
-    bias: Var,
+    kind: LayerKind,
+    /// In the order of [`LayerSpec::tensors`].
+    vars: Vec<Var>,
+    kernels: Kernels,
 }
 
-impl Mlp {
-    /// The layers `{network}.0`, `{network}.1`, …, at least one; the first takes that many numbers, if it is known.
-    pub(crate) fn new(variables: &mut Variables<'_>, network: &str, inputs: Option<usize>) -> Result<Self, ModelError> {
-        let mut mlp = Self { layers: Vec::new(), inputs: 0, outputs: 0, kernels: variables.kernels };
-        let mut below = inputs;
-        loop {
-            let i = mlp.layers.len();
-            let weight = variables.take(&format!("{network}.{i}.weight"), &[below, None])?;
-            let (rows, columns) = weight.dims2()?;
-            let bias = variables.take(&format!("{network}.{i}.bias"), &[Some(columns)])?;
-            if i == 0 {
-                mlp.inputs = rows;
+impl Network {
+    /// Layers that have been checked, with their weights.
+    pub(crate) fn new(variables: &mut Variables<'_>, layers: &[LayerSpec]) -> Result<Self, ModelError> {
+        let layers = layers.iter().map(|spec| {
+            let vars = spec.tensors().into_iter().map(|(name, shape)| variables.take(name, &shape));
+            Ok(Layer { kind: spec.kind, vars: vars.collect::<Result<_, ModelError>>()?, kernels: variables.kernels })
+        });
+        Ok(Self(layers.collect::<Result<_, ModelError>>()?))
+    }
+
+    /// Outputs `[rows, outputs]` of rows `[rows, inputs]`. Layers with a memory need sequences.
+    pub(crate) fn forward(&self, x: &Tensor, memory: Option<&Memory>) -> candle_core::Result<Tensor> {
+        self.0.iter().try_fold(x.clone(), |x, layer| layer.forward(&x, memory))
+    }
+
+    /// Outputs of single steps of rows, without gradients, and the states `[rows, states]` after them, if there are some
+    /// `before`. A layer's outputs are freed as soon as the next one has them.
+    pub(crate) fn infer(&self, x: &Tensor, before: Option<&Tensor>) -> candle_core::Result<(Tensor, Option<Tensor>)> {
+        let (mut x, mut after) = (x.clone(), None);
+        for layer in &self.0 {
+            let outputs = match (layer.kind, before) {
+                (LayerKind::Lstm { .. } | LayerKind::Gru { .. }, Some(before)) => {
+                    let (outputs, states) = layer.step(&x, before)?;
+                    after = Some(states);
+                    outputs
+                }
+                _ => layer.forward(&x, None)?,
+            };
+            x = outputs.detach();
+        }
+        Ok((x, after))
+    }
+}
+
+impl Layer {
+    fn forward(&self, x: &Tensor, memory: Option<&Memory>) -> candle_core::Result<Tensor> {
+        match (&self.kind, &self.vars[..], memory) {
+            (LayerKind::Dense { activation, .. }, [weight, bias], _) => {
+                ops::activate(&ops::linear(x, weight, bias, self.kernels)?, *activation, self.kernels)
             }
-            mlp.outputs = columns;
-            mlp.layers.push(Layer { weight, bias });
-            below = Some(columns);
-            if !variables.has(&format!("{network}.{}.weight", i + 1)) {
-                return Ok(mlp);
+            (LayerKind::Conv { shape, activation }, [weight, bias], _) => {
+                ops::activate(&ops::convolution(x, weight, bias, shape, self.kernels)?, *activation, self.kernels)
             }
+            (LayerKind::Lstm { .. }, [weight_ih, weight_hh, bias], Some(memory)) => {
+                let x = ops::linear(x, weight_ih, bias, self.kernels)?;
+                ops::lstm(&x, weight_hh, &memory.states, &memory.steps, self.kernels)
+            }
+            (LayerKind::Gru { .. }, [weight_ih, weight_hh, bias_ih, bias_hh], Some(memory)) => {
+                let x = ops::linear(x, weight_ih, bias_ih, self.kernels)?;
+                ops::gru(&x, weight_hh, bias_hh, &memory.states, &memory.steps, self.kernels)
+            }
+            (LayerKind::FreeLogStd, [log_std], _) => Tensor::cat(&[x, &ops::repeat(log_std, x.dim(0)?)?], 1),
+            (LayerKind::Lstm { .. } | LayerKind::Gru { .. }, _, None) => {
+                candle_core::bail!("a recurrent model needs sequences")
+            }
+            (kind, vars, _) => candle_core::bail!("{} tensors for {kind:?}", vars.len()),
         }
     }
 
-    /// The last layer is linear.
-    pub(crate) fn forward(&self, x: &Tensor) -> candle_core::Result<Tensor> {
-        self.run(x, |x| x)
-    }
-
-    /// [`forward`](Self::forward) without gradients: a layer's outputs are freed as soon as the next one has them.
-    pub(crate) fn infer(&self, x: &Tensor) -> candle_core::Result<Tensor> {
-        self.run(x, |x| x.detach())
-    }
-
-    fn run(&self, x: &Tensor, keep: impl Fn(Tensor) -> Tensor) -> candle_core::Result<Tensor> {
-        let mut x = x.clone();
-        for (i, layer) in self.layers.iter().enumerate() {
-            x = ops::linear(&x, &layer.weight, &layer.bias, self.kernels)?;
-            if i + 1 < self.layers.len() {
-                x = ops::tanh(&x, self.kernels)?;
+    /// One step of all rows without leaving the device: outputs `[rows, cells]`, and the states after it as they were `before`.
+    fn step(&self, x: &Tensor, before: &Tensor) -> candle_core::Result<(Tensor, Tensor)> {
+        let kernels = self.kernels;
+        let tanh = |x: &Tensor| ops::activate(x, Activation::Tanh, kernels);
+        // The sigmoid, as far from overflow as tanh is.
+        let open = |x: &Tensor| tanh(&x.affine(0.5, 0.0)?)?.affine(0.5, 0.5);
+        let part = |sums: &Tensor, cells: usize, k: usize| sums.narrow(1, k * cells, cells)?.contiguous();
+        match (&self.kind, &self.vars[..]) {
+            (&LayerKind::Lstm { cells }, [weight_ih, weight_hh, bias]) => {
+                let gate = |sums: &Tensor, k: usize| part(sums, cells, k);
+                let (hidden, cell) = (gate(before, 0)?, gate(before, 1)?);
+                let sums = (ops::linear(x, weight_ih, bias, kernels)? + hidden.matmul(weight_hh)?)?;
+                let open = |k: usize| open(&gate(&sums, k)?);
+                let cell = ((open(1)? * cell)? + (open(0)? * tanh(&gate(&sums, 2)?)?)?)?;
+                let hidden = (open(3)? * tanh(&cell)?)?;
+                let after = Tensor::cat(&[&hidden, &cell], 1)?;
+                Ok((hidden, after))
             }
-            x = keep(x);
+            (&LayerKind::Gru { cells }, [weight_ih, weight_hh, bias_ih, bias_hh]) => {
+                let gate = |sums: &Tensor, k: usize| part(sums, cells, k);
+                let from_x = ops::linear(x, weight_ih, bias_ih, kernels)?;
+                let from_hidden = ops::linear(before, weight_hh, bias_hh, kernels)?;
+                let open = |k: usize| open(&(gate(&from_x, k)? + gate(&from_hidden, k)?)?);
+                let candidate = tanh(&(gate(&from_x, 2)? + (open(0)? * gate(&from_hidden, 2)?)?)?)?;
+                let hidden = (&candidate + (open(1)? * (before - &candidate)?)?)?;
+                Ok((hidden.clone(), hidden))
+            }
+            (kind, vars) => candle_core::bail!("{} tensors for a step of {kind:?}", vars.len()),
         }
-        Ok(x)
     }
 }

@@ -1,26 +1,29 @@
-//! What the learner trains, under the names and in the shapes of the acting policies' tensors.
-//!
-//! | model | tensors |
-//! |---|---|
-//! | two separate perceptrons with tanh | `policy.{i}.weight` `[in, out]`, `policy.{i}.bias` `[out]`, the same for `value` |
-//! | LSTM | `encoder.{i}.…` with tanh, also after the last one, if there are any; `lstm.weight_ih` `[in, 4 hidden]`, `lstm.weight_hh` `[hidden, 4 hidden]`, `lstm.bias` `[4 hidden]`, gates in the order input, forget, candidate, output; then `policy` and `value` as above |
-//!
-//! The last layer of `value` has one output.
+//! What the learner trains: the layers of a [`ModelSpec`], under the names and in the shapes of the acting policies' tensors.
 
 mod layers;
-mod lstm;
 
 use candle_core::{Device, Tensor, Var};
 use rollmesh_core::{
     ids::WeightsVersion,
     kernels::Kernels,
+    policy::ModelSpec,
     weights::{self, Weights, WeightsError},
 };
 
-pub(super) use self::layers::{Mlp, Variables};
-pub(super) use self::lstm::Memory;
-use self::{layers::to_device, lstm::Lstm};
-use super::dist::ActionHead;
+use self::layers::to_device;
+pub(super) use self::layers::{Network, Variables};
+use super::{dist::ActionHead, ops::Steps};
+
+/// What a recurrent model needs to know of rows besides observations. The rows stand step by step: the first steps of
+/// all sequences, then the second steps, and so on. Sequences are sorted by length, the longest first, so that those
+/// that have a step are the first ones, and there are no rows without a step.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    /// How many sequences have a first step, a second one, and so on.
+    pub(super) steps: Steps,
+    /// States before the first steps, `[sequences, states]`: hidden states, then an LSTM's cells.
+    pub(super) states: Tensor,
+}
 
 /// Why weights do not make a model, or a model no weights.
 #[derive(Debug, thiserror::Error)]
@@ -36,52 +39,44 @@ pub enum ModelError {
     Device(#[from] candle_core::Error),
 }
 
-/// A policy and a value network over the same observations.
+/// A policy and a value network over the outputs of a trunk.
 #[derive(Debug)]
 pub(super) struct ActorCritic {
     head: ActionHead,
-    lstm: Option<Lstm>,
-    policy: Mlp,
-    value: Mlp,
-    obs_len: usize,
-    hidden: Option<usize>,
+    trunk: Network,
+    policy: Network,
+    value: Network,
+    state_lens: Vec<usize>,
     /// Everything that is trained, in a fixed order.
     variables: Vec<(String, Var)>,
 }
 
 impl ActorCritic {
-    /// Copies weights to a device.
+    /// Copies the weights of a model that has been checked to a device.
     ///
     /// # Errors
-    /// [`ModelError::Layout`] when tensors are missing, superfluous or of shapes that do not fit each other or the head.
-    pub(super) fn from_weights(
+    /// [`ModelError::Weights`] when a tensor is missing, [`ModelError::Layout`] when some are superfluous or the policy's
+    /// outputs do not fit the head.
+    pub(super) fn new(
         head: ActionHead,
+        spec: &ModelSpec,
         weights: &Weights,
         device: &Device,
         kernels: Kernels,
     ) -> Result<Self, ModelError> {
         let mut variables = Variables::new(weights, device, kernels);
-        let lstm = variables.has("lstm.weight_ih").then(|| Lstm::new(&mut variables)).transpose()?;
-        let hidden = lstm.as_ref().map(Lstm::hidden).transpose()?;
-        let policy = Mlp::new(&mut variables, "policy", hidden)?;
-        let value = Mlp::new(&mut variables, "value", hidden)?;
+        let [trunk, policy, value] =
+            [&spec.trunk, &spec.policy, &spec.value].map(|layers| Network::new(&mut variables, layers));
+        let (trunk, policy, value) = (trunk?, policy?, value?);
         let (used, tensors) = (variables.taken.len(), weights.tensors().len());
         if used != tensors {
             return Err(ModelError::Layout(format!("{used} of {tensors} tensors have a place")));
         }
-        if policy.inputs != value.inputs {
-            let (policy, value) = (policy.inputs, value.inputs);
-            return Err(ModelError::Layout(format!("the policy sees {policy} numbers, the value network {value}")));
-        }
-        if value.outputs != 1 {
-            return Err(ModelError::Layout(format!("the value network has {} outputs", value.outputs)));
-        }
-        if policy.outputs != head.input_len() || policy.outputs == 0 {
-            let (found, wanted) = (policy.outputs, head.input_len());
+        if spec.dist_inputs_len() != head.input_len() {
+            let (found, wanted) = (spec.dist_inputs_len(), head.input_len());
             return Err(ModelError::Layout(format!("the policy has {found} outputs, its actions take {wanted}")));
         }
-        let obs_len = lstm.as_ref().map_or(Ok(policy.inputs), Lstm::inputs)?;
-        Ok(Self { head, lstm, policy, value, obs_len, hidden, variables: variables.taken })
+        Ok(Self { head, trunk, policy, value, state_lens: spec.state_lens(), variables: variables.taken })
     }
 
     /// Checks that weights have the same names and shapes.
@@ -164,16 +159,12 @@ impl ActorCritic {
     /// # Errors
     /// When the observations have another shape or the device fails.
     pub(super) fn forward(&self, obs: &Tensor, memory: Option<&Memory>) -> candle_core::Result<(Tensor, Tensor)> {
-        let features = match (&self.lstm, memory) {
-            (None, _) => obs.clone(),
-            (Some(lstm), Some(memory)) => lstm.forward(obs, memory)?,
-            (Some(_), None) => candle_core::bail!("a recurrent model needs sequences"),
-        };
-        Ok((self.policy.forward(&features)?, self.value.forward(&features)?.flatten_all()?))
+        let features = self.trunk.forward(obs, memory)?;
+        Ok((self.policy.forward(&features, None)?, self.value.forward(&features, None)?.flatten_all()?))
     }
 
-    /// What the heads see, without gradients, of single steps with observations `[rows, obs]`, and the states after them, `[rows, 2 hidden]` as
-    /// those before. Only a recurrent model has states.
+    /// What the heads see, without gradients, of single steps with observations `[rows, obs]`, and the states after them,
+    /// `[rows, states]` as those before. Only a recurrent model has states.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
@@ -182,14 +173,7 @@ impl ActorCritic {
         obs: &Tensor,
         before: Option<&Tensor>,
     ) -> candle_core::Result<(Tensor, Option<Tensor>)> {
-        match (&self.lstm, before) {
-            (None, _) => Ok((obs.clone(), None)),
-            (Some(lstm), Some(before)) => {
-                let (hidden, after) = lstm.step(obs, before)?;
-                Ok((hidden, Some(after)))
-            }
-            (Some(_), None) => candle_core::bail!("a recurrent model needs states"),
-        }
+        self.trunk.infer(obs, before)
     }
 
     /// Parameters of the distributions of actions, `[rows, inputs]`, without gradients.
@@ -197,7 +181,7 @@ impl ActorCritic {
     /// # Errors
     /// When the device fails.
     pub(super) fn dist_inputs(&self, features: &Tensor) -> candle_core::Result<Tensor> {
-        self.policy.infer(features)
+        Ok(self.policy.infer(features, None)?.0)
     }
 
     /// Values, `[rows, 1]`, without gradients.
@@ -205,7 +189,7 @@ impl ActorCritic {
     /// # Errors
     /// When the device fails.
     pub(super) fn values(&self, features: &Tensor) -> candle_core::Result<Tensor> {
-        self.value.infer(features)
+        Ok(self.value.infer(features, None)?.0)
     }
 
     /// What the policy's outputs mean.
@@ -213,14 +197,9 @@ impl ActorCritic {
         &self.head
     }
 
-    /// Numbers in one observation.
-    pub(super) fn obs_len(&self) -> usize {
-        self.obs_len
-    }
-
-    /// Numbers in a hidden state, and in a cell, of a recurrent model.
-    pub(super) fn hidden(&self) -> Option<usize> {
-        self.hidden
+    /// Lengths of the states of a recurrent model.
+    pub(super) fn state_lens(&self) -> &[usize] {
+        &self.state_lens
     }
 
     /// Everything that is trained, in a fixed order.
@@ -232,15 +211,16 @@ impl ActorCritic {
 #[cfg(test)]
 mod tests {
     use rollmesh_core::{
-        env::{Moment, RowsMut, RowsRef},
+        column::{DType, RowShape},
+        env::{EnvSpaces, Moment, RowsMut, RowsRef},
         ids::SlotId,
-        kernels::Kernels,
+        kernels::nets::Activation,
         policy::{ActionInput, ActionOutput, ModelConfig, NetPolicy, Policy as _},
         space::Space,
     };
 
     use super::{
-        super::test_support::{discrete, weights},
+        super::test_support::{discrete, spec_of, weights},
         *,
     };
 
@@ -249,7 +229,7 @@ mod tests {
     }
 
     fn model(weights: &Weights) -> ActorCritic {
-        ActorCritic::from_weights(two_actions(), weights, &Device::Cpu, Kernels::PORTABLE).unwrap()
+        ActorCritic::new(two_actions(), &spec_of(weights), weights, &Device::Cpu, Kernels::PORTABLE).unwrap()
     }
 
     #[test]
@@ -257,7 +237,6 @@ mod tests {
         let weights = weights(4, &[5, 3], 2);
         let model = model(&weights);
         assert_eq!(model.to_weights(weights.version()).unwrap(), weights);
-        assert_eq!((model.obs_len(), model.hidden()), (4, None));
     }
 
     #[test]
@@ -278,27 +257,41 @@ mod tests {
     /// What acts and what learns are two programs for one function.
     #[test]
     fn the_acting_policy_computes_the_same() {
-        let (weights, rows) = (weights(4, &[64, 64], 2), 100);
-        let model = model(&weights);
-        let config = ModelConfig::of_widths(&[64, 64]);
-        let mut acting = NetPolicy::new(&discrete(4, 2), &config, weights, 1, Kernels::PORTABLE).unwrap();
+        let activations =
+            Activation::NAMES.map(|name| format!(r#"{{"fcnet_hiddens": [24], "fcnet_activation": "{name}"}}"#));
+        let others = [
+            r#"{"fcnet_hiddens": [64, 64]}"#,
+            r#"{"fcnet_hiddens": [20], "post_fcnet_hiddens": [8], "vf_share_layers": true}"#,
+            r#"{"fcnet_hiddens": [12], "conv_filters": [[5, 3, 2], [16, 2, 1]], "weights_initializer": "orthogonal"}"#,
+            r#"{"fcnet_hiddens": [12], "conv_filters": [[16, 3, 1]], "conv_activation": "gelu", "vf_share_layers": true}"#,
+        ];
+        let shape = RowShape::new(&[6, 5, 2]).unwrap();
+        let spaces = EnvSpaces { observation: Space::uniform(DType::F32, shape, -9.0, 9.0), ..discrete(60, 2) };
+        for model in activations.iter().map(String::as_str).chain(others) {
+            let config: ModelConfig = serde_json::from_str(model).unwrap();
+            let spec = ModelSpec::for_spaces(&spaces, &config).unwrap();
+            let weights = spec.init_weights(5).unwrap();
+            let learning = ActorCritic::new(two_actions(), &spec, &weights, &Device::Cpu, Kernels::PORTABLE).unwrap();
+            let mut acting = NetPolicy::new(&spaces, &config, weights, 1, Kernels::PORTABLE).unwrap();
 
-        let obs: Vec<f32> = (0..4 * rows).map(|i| (i as f32 * 0.7).sin() * 3.0).collect();
-        let moments: Vec<Moment> =
-            (0..rows as u32).map(|t| Moment { slot: SlotId(0), episode: 0, t, agent: 0 }).collect();
-        let (mut actions, mut logp, mut vf_preds) = (vec![0; rows], vec![0.0; rows], vec![0.0; rows]);
-        let out = ActionOutput::new(RowsMut::I64(&mut actions), &mut logp, &mut vf_preds);
-        acting.compute_actions(ActionInput::new(RowsRef::F32(&obs), &moments), out).unwrap();
+            let rows = 100;
+            let obs: Vec<f32> = (0..60 * rows).map(|i| (i as f32 * 0.7).sin() * 3.0).collect();
+            let moments: Vec<Moment> =
+                (0..rows as u32).map(|t| Moment { slot: SlotId(0), episode: 0, t, agent: 0 }).collect();
+            let (mut actions, mut logp, mut vf_preds) = (vec![0; rows], vec![0.0; rows], vec![0.0; rows]);
+            let out = ActionOutput::new(RowsMut::I64(&mut actions), &mut logp, &mut vf_preds);
+            acting.compute_actions(ActionInput::new(RowsRef::F32(&obs), &moments), out).unwrap();
 
-        let obs = Tensor::from_vec(obs, (rows, 4), &Device::Cpu).unwrap();
-        let taken = Tensor::from_vec(actions.iter().map(|&a| a as u32).collect(), (rows, 1), &Device::Cpu).unwrap();
-        let (logits, learners_values) = model.forward(&obs, None).unwrap();
-        let dist = model.head().dist(&logits).unwrap();
-        let learners_logp = dist.logp(&taken).unwrap().to_vec1::<f32>().unwrap();
-        let learners_values = learners_values.to_vec1::<f32>().unwrap();
-        for row in 0..rows {
-            assert!((learners_logp[row] - logp[row]).abs() < 1e-5, "row {row}");
-            assert!((learners_values[row] - vf_preds[row]).abs() < 1e-5, "row {row}");
+            let obs = Tensor::from_vec(obs, (rows, 60), &Device::Cpu).unwrap();
+            let taken = Tensor::from_vec(actions.iter().map(|&a| a as u32).collect(), (rows, 1), &Device::Cpu).unwrap();
+            let (logits, learners_values) = learning.forward(&obs, None).unwrap();
+            let dist = learning.head().dist(&logits).unwrap();
+            let learners_logp = dist.logp(&taken).unwrap().to_vec1::<f32>().unwrap();
+            let learners_values = learners_values.to_vec1::<f32>().unwrap();
+            for row in 0..rows {
+                assert!((learners_logp[row] - logp[row]).abs() < 1e-5, "{model} row {row}");
+                assert!((learners_values[row] - vf_preds[row]).abs() < 1e-5, "{model} row {row}");
+            }
         }
     }
 
@@ -308,22 +301,21 @@ mod tests {
         let without = |name: &str| whole.tensors().iter().filter(|t| t.name != name).cloned().collect();
         let model = |tensors| {
             let weights = Weights::new(whole.version(), tensors).unwrap();
-            ActorCritic::from_weights(two_actions(), &weights, &Device::Cpu, Kernels::PORTABLE)
+            ActorCritic::new(two_actions(), &spec_of(&whole), &weights, &Device::Cpu, Kernels::PORTABLE)
                 .map(drop)
                 .map_err(|error| error.to_string())
         };
-        let prefix = "the weights are no policy and value network: ";
-        assert_eq!(model(without("policy.1.bias")).unwrap_err(), format!("{prefix}'policy.1.bias' is missing"));
-        assert_eq!(model(without("value.0.weight")).unwrap_err(), format!("{prefix}'value.0.weight' is missing"));
+        assert_eq!(model(without("policy.1.bias")).unwrap_err(), "the policy wants tensor 'policy.1.bias [3]'");
+        assert_eq!(model(without("value.0.weight")).unwrap_err(), "the policy wants tensor 'value.0.weight [4, 5]'");
 
         let mut narrow: Vec<_> = whole.tensors().to_vec();
         let layer = narrow.iter_mut().find(|tensor| tensor.name == "value.1.weight").unwrap();
         (layer.shape, layer.values) = (vec![4, 3], vec![0.0; 12]);
-        let error = model(narrow).unwrap_err();
-        assert_eq!(error, format!("{prefix}'value.1.weight' of shape [4, 3] does not fit its neighbours"));
+        assert_eq!(model(narrow).unwrap_err(), "the policy wants tensor 'value.1.weight [5, 3]'");
 
         let mut extra: Vec<_> = whole.tensors().to_vec();
         extra.push(weights::Tensor { name: "log_std".into(), shape: vec![1], values: vec![0.0] });
-        assert_eq!(model(extra).unwrap_err(), format!("{prefix}12 of 13 tensors have a place"));
+        let error = model(extra).unwrap_err();
+        assert_eq!(error, "the weights are no policy and value network: 12 of 13 tensors have a place");
     }
 }

@@ -3,7 +3,10 @@
 
 use candle_core::{CpuStorage, CustomOp3, Device, Error, Layout, Result, Shape, Tensor};
 use rollmesh_core::{
-    kernels::{Kernels, nets::Dense},
+    kernels::{
+        Kernels,
+        nets::{Activation, Dense},
+    },
     math,
 };
 
@@ -21,7 +24,7 @@ impl Steps {
     }
 
     /// Where the rows of each step begin, and how many they are.
-    fn blocks(&self) -> impl Iterator<Item = (usize, usize)> {
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (usize, usize)> {
         let mut start = 0;
         self.0.iter().map(move |&n| {
             start += n;
@@ -30,7 +33,7 @@ impl Steps {
     }
 
     /// Of each row, where the state before it is among the first states and then those after each row.
-    fn before(&self) -> Vec<u32> {
+    pub(super) fn before(&self) -> Vec<u32> {
         let sequences = self.0.first().copied().unwrap_or(0);
         let mut before = Vec::new();
         // The states after a step are those before the next one.
@@ -138,28 +141,31 @@ impl Recurrence {
         let (both, rest) = gates.split_at_mut(2 * hidden);
         let (candidate, output) = rest.split_at_mut(hidden);
         both.iter_mut().chain(&mut *output).for_each(|x| *x = math::sigmoid(*x));
-        (self.kernels.tanh)(candidate);
+        (self.kernels.activate)(Activation::Tanh, candidate);
         let (input, forget) = both.split_at(hidden);
         for (((c, forget), input), candidate) in c.iter_mut().zip(forget).zip(input).zip(&*candidate) {
             *c = forget * *c + input * candidate;
         }
         h.copy_from_slice(c);
-        (self.kernels.tanh)(h);
+        (self.kernels.activate)(Activation::Tanh, h);
         h.iter_mut().zip(output).for_each(|(h, output)| *h *= *output);
     }
 }
 
 impl Steps {
+    /// Whether so many rows are the steps of so many sequences.
+    pub(super) fn are_of(&self, rows: usize, sequences: usize) -> bool {
+        (self.0.iter().sum(), self.0.first().copied().unwrap_or(0)) == (rows, sequences)
+    }
+
     /// The code above and below indexes freely.
     fn check(&self, x: Matrix<'_>, w: Matrix<'_>, states: Matrix<'_>) -> Result<()> {
-        let (hidden, rows) = (w.rows, self.0.iter().sum::<usize>());
-        let sequences = self.0.first().copied().unwrap_or(0);
+        let hidden = w.rows;
         let fits = hidden > 0
-            && (x.rows, x.columns) == (rows, 4 * hidden)
-            && w.columns == 4 * hidden
-            && (states.rows, states.columns) == (sequences, 2 * hidden);
+            && self.are_of(x.rows, states.rows)
+            && (x.columns, w.columns, states.columns) == (4 * hidden, 4 * hidden, 2 * hidden);
         let shape = |matrix: Matrix<'_>| (matrix.rows, matrix.columns);
-        let shapes = || format!("lstm of {:?}, {:?}, {:?} in {rows} steps", shape(x), shape(w), shape(states));
+        let shapes = || format!("lstm of {:?}, {:?}, {:?} in {self:?}", shape(x), shape(w), shape(states));
         if fits { Ok(()) } else { Err(Error::Msg(shapes())) }
     }
 }

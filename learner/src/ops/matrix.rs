@@ -54,6 +54,11 @@ impl<'a> Matrix<'a> {
     }
 }
 
+/// A matrix of so many rows and columns, column by column.
+pub(super) fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    Matrix { values, rows, columns, strides: (columns, 1) }.transposed().row_major().into_owned()
+}
+
 /// The product of two matrices, each sum begun with the bias of its column and in the order of `a`'s columns.
 pub(super) fn product(kernels: &Kernels, a: Matrix<'_>, b: Matrix<'_>, bias: &[f32]) -> Result<(CpuStorage, Shape)> {
     if a.columns != b.rows || b.columns != bias.len() {

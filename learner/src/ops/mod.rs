@@ -1,20 +1,24 @@
-//! Operations of candle's autograd that are made for the CPU: the linear layer, tanh, the recurrence of an LSTM, sums and
-//! exponentials.
+//! Operations of candle's autograd that are made for the CPU: the linear layer, convolutions, activations, the recurrence of
+//! an LSTM, sums and exponentials.
 //!
 //! candle's own take the widest vectors that the processor has and share products among its cores: their bits depend on
 //! both. These run on the calling thread and add up in one order, in the kernels of the acting policies, so a learner's
 //! weights have the same bits on every machine. On a GPU candle's operations are used, and the recurrence goes through the
 //! CPU.
 
+mod convolution;
+mod gru;
 mod lstm;
 mod matrix;
 mod sums;
 
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, CustomOp3, Error, Layout, Result, Shape, Tensor};
-use rollmesh_core::kernels::Kernels;
+use rollmesh_core::kernels::{Kernels, nets::Activation};
 
 use self::matrix::{Matrix, product};
 pub(super) use self::{
+    convolution::convolution,
+    gru::gru,
     lstm::{Steps, lstm},
     sums::{exp, log_softmax, mean_all, sum_all, sum_last},
 };
@@ -28,9 +32,43 @@ pub(super) fn linear(x: &Tensor, w: &Tensor, b: &Tensor, kernels: Kernels) -> Re
     x.contiguous()?.matmul(w)?.broadcast_add(b)
 }
 
-/// Hyperbolic tangent of every element.
-pub(super) fn tanh(x: &Tensor, kernels: Kernels) -> Result<Tensor> {
-    if x.device().is_cpu() { x.apply_op1(Tanh(kernels)) } else { x.tanh() }
+/// Every element through a function.
+pub(super) fn activate(x: &Tensor, activation: Activation, kernels: Kernels) -> Result<Tensor> {
+    match activation {
+        Activation::Linear => Ok(x.clone()),
+        _ if x.device().is_cpu() => x.contiguous()?.apply_op1(Activate(activation, kernels)),
+        Activation::Tanh => x.tanh(),
+        Activation::Relu => x.relu(),
+        Activation::Silu => x.silu(),
+        Activation::Gelu => x.gelu_erf(),
+        Activation::Elu => x.elu(1.0),
+    }
+}
+
+/// So many rows `[rows, len]` of the same numbers `[len]`.
+pub(super) fn repeat(numbers: &Tensor, rows: usize) -> Result<Tensor> {
+    if numbers.device().is_cpu() {
+        numbers.contiguous()?.apply_op1(Repeat(rows))
+    } else {
+        numbers.broadcast_as((rows, numbers.elem_count()))
+    }
+}
+
+struct Repeat(usize);
+
+impl CustomOp1 for Repeat {
+    fn name(&self) -> &'static str {
+        "repeat"
+    }
+
+    fn cpu_fwd(&self, numbers: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let numbers = contiguous(numbers, layout)?;
+        Ok((CpuStorage::F32(numbers.repeat(self.0)), (self.0, numbers.len()).into()))
+    }
+
+    fn bwd(&self, _numbers: &Tensor, _rows: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
+        Ok(Some(grad.apply_op1_no_bwd(&SumOfRows)?))
+    }
 }
 
 struct Linear(Kernels);
@@ -107,42 +145,44 @@ impl CustomOp1 for SumOfRows {
     }
 }
 
-struct Tanh(Kernels);
+struct Activate(Activation, Kernels);
 
-impl CustomOp1 for Tanh {
+impl CustomOp1 for Activate {
     fn name(&self) -> &'static str {
-        "tanh"
+        self.0.name()
     }
 
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let mut y = contiguous(x, layout)?.to_vec();
-        (self.0.tanh)(&mut y);
+        (self.1.activate)(self.0, &mut y);
         Ok((CpuStorage::F32(y), layout.shape().clone()))
     }
 
-    fn bwd(&self, _x: &Tensor, y: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
-        Ok(Some(grad.contiguous()?.apply_op2_no_bwd(y, &TanhGrad)?))
+    fn bwd(&self, x: &Tensor, y: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
+        Ok(Some(grad.contiguous()?.apply_op3_no_bwd(x, y, &ActivateBack(self.0, self.1))?))
     }
 }
 
-/// Gradient of tanh's argument from the gradient of its result and the result.
-struct TanhGrad;
+/// Gradient of a function's argument from the gradient of its result, the argument and the result.
+struct ActivateBack(Activation, Kernels);
 
-impl CustomOp2 for TanhGrad {
+impl CustomOp3 for ActivateBack {
     fn name(&self) -> &'static str {
-        "tanh-grad"
+        "activation-grad"
     }
 
     fn cpu_fwd(
         &self,
         grad: &CpuStorage,
         grad_layout: &Layout,
+        x: &CpuStorage,
+        x_layout: &Layout,
         y: &CpuStorage,
         y_layout: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        let (grad, y) = (contiguous(grad, grad_layout)?, contiguous(y, y_layout)?);
-        let x_grad = grad.iter().zip(y).map(|(grad, y)| grad * (1.0 - y * y)).collect();
-        Ok((CpuStorage::F32(x_grad), y_layout.shape().clone()))
+        let mut grads = contiguous(grad, grad_layout)?.to_vec();
+        (self.1.activate_back)(self.0, contiguous(x, x_layout)?, contiguous(y, y_layout)?, &mut grads);
+        Ok((CpuStorage::F32(grads), y_layout.shape().clone()))
     }
 }
 
@@ -173,15 +213,27 @@ mod tests {
         let w = var(&[0.3, -0.4, 0.7, 0.9, 0.05, -0.6, 0.2, 0.8], (2, 4));
         let b = Var::from_slice(&[0.1f32, 0.2, -0.1, 0.0], 4, &Device::Cpu).unwrap();
 
-        let ours = tanh(&linear(&x, &w, &b, Kernels::PORTABLE).unwrap(), Kernels::PORTABLE).unwrap();
-        let candles = x.matmul(&w).unwrap().broadcast_add(&b).unwrap().tanh().unwrap();
-        close(&ours, &candles);
+        type Reference = fn(&Tensor) -> Result<Tensor>;
+        let activations: [(Activation, Reference); 6] = [
+            (Activation::Tanh, Tensor::tanh),
+            (Activation::Relu, Tensor::relu),
+            (Activation::Silu, Tensor::silu),
+            (Activation::Gelu, Tensor::gelu_erf),
+            (Activation::Elu, |x| x.elu(1.0)),
+            (Activation::Linear, |x| Ok(x.clone())),
+        ];
+        for (activation, reference) in activations {
+            let ours = linear(&x, &w, &b, Kernels::PORTABLE).unwrap();
+            let ours = activate(&ours, activation, Kernels::PORTABLE).unwrap();
+            let candles = reference(&x.matmul(&w).unwrap().broadcast_add(&b).unwrap()).unwrap();
+            close(&ours, &candles);
 
-        // Squared, so that the gradient that comes in differs from element to element.
-        let ours = ours.sqr().unwrap().sum_all().unwrap().backward().unwrap();
-        let candles = candles.sqr().unwrap().sum_all().unwrap().backward().unwrap();
-        for var in [&x, &w, &b] {
-            close(ours.get(var).unwrap(), candles.get(var).unwrap());
+            // Squared, so that the gradient that comes in differs from element to element.
+            let ours = ours.sqr().unwrap().sum_all().unwrap().backward().unwrap();
+            let candles = candles.sqr().unwrap().sum_all().unwrap().backward().unwrap();
+            for var in [&x, &w, &b] {
+                close(ours.get(var).unwrap(), candles.get(var).unwrap());
+            }
         }
     }
 

@@ -5,8 +5,8 @@ use rollmesh_core::{
     batch::{OBS, SampleBatch},
     column::{Column, ColumnData, ColumnKey, DType, RowShape},
     env::EnvSpaces,
-    kernels::Kernels,
-    policy::Gradients,
+    kernels::{Kernels, nets::Activation},
+    policy::{Gradients, ModelSpec},
     space::Space,
     weights::{Tensor, Weights},
 };
@@ -22,10 +22,20 @@ fn loss(learner: &mut Learner, batch: &SampleBatch, [vf_loss_coeff, entropy_coef
 /// Compares the gradient with differences of losses along some directions, and along single weights of every tensor.
 #[track_caller]
 fn check(algorithm: impl Into<AlgorithmConfig>, action: Space, weights: &Weights, coefficients: [f64; 3]) {
+    check_model(algorithm, action, &spec_of(weights), weights, coefficients);
+}
+
+#[track_caller]
+fn check_model(
+    algorithm: impl Into<AlgorithmConfig>,
+    action: Space,
+    spec: &ModelSpec,
+    weights: &Weights,
+    coefficients: [f64; 3],
+) {
     let batch = batch(&action);
-    let mut learner = Learner::new(algorithm, &spaces(3, action), 1, weights, Device::Cpu, Kernels::PORTABLE)
-        .unwrap()
-        .with_old_policy(OldPolicy::Batch);
+    let learner = Learner::new(algorithm, &spaces(3, action), spec, 1, weights, Device::Cpu, Kernels::PORTABLE);
+    let mut learner = learner.unwrap().with_old_policy(OldPolicy::Batch);
     let (Gradients(gradients), _) = learner.compute_gradients(&batch).unwrap();
     assert_eq!(learner.weights(), weights, "computing gradients changes nothing");
 
@@ -97,8 +107,28 @@ fn recurrent_policies() {
 }
 
 #[test]
+fn layers_of_every_kind() {
+    let activations =
+        Activation::NAMES.map(|name| format!(r#"{{"fcnet_hiddens": [4], "fcnet_activation": "{name}"}}"#));
+    let others = [
+        r#"{"fcnet_hiddens": [4], "post_fcnet_hiddens": [3], "vf_share_layers": true}"#,
+        r#"{"fcnet_hiddens": [4], "conv_filters": [[3, [2, 1], 1], [2, [2, 1], 1]], "conv_activation": "silu"}"#,
+        r#"{"fcnet_hiddens": [3], "conv_filters": [[2, [2, 1], 1]], "use_lstm": true, "lstm_cell_size": 4}"#,
+        r#"{"fcnet_hiddens": [3], "use_gru": true, "gru_cell_size": 4}"#,
+    ];
+    for model in activations.iter().map(String::as_str).chain(others) {
+        let spec = ModelSpec::new(&serde_json::from_str(model).unwrap(), &[3, 1, 1], 3).unwrap();
+        check_model(a2c(), Space::Discrete { n: 3 }, &spec, &weights_of(&spec), [0.7, 0.3, 0.0]);
+    }
+    let spec =
+        ModelSpec::new(&serde_json::from_str(r#"{"fcnet_hiddens": [4], "free_log_std": true}"#).unwrap(), &[3], 4);
+    let spec = spec.unwrap();
+    check_model(ppo(), floats(2), &spec, &weights_of(&spec), [0.7, 0.3, 0.2]);
+}
+
+#[test]
 fn without_a_critic_the_value_network_stays() {
-    let mut learner = Learner::new(
+    let mut learner = new_learner(
         PolicyGradientConfig::pg(),
         &discrete(3, 2),
         1,
@@ -123,8 +153,7 @@ fn observations_are_encoded_as_for_acting() {
         let mut batch = batch(&Space::Discrete { n: 2 });
         batch.insert(OBS.name(), obs).unwrap();
         let spaces = EnvSpaces { observation, ..discrete(3, 2) };
-        let mut learner =
-            Learner::new(a2c(), &spaces, 1, &weights(3, &[4], 2), Device::Cpu, Kernels::PORTABLE).unwrap();
+        let mut learner = new_learner(a2c(), &spaces, 1, &weights(3, &[4], 2), Device::Cpu, Kernels::PORTABLE).unwrap();
         learner.compute_gradients(&batch).map(|(gradients, _)| gradients)
     };
     let points: Vec<i64> = (0..ROWS as i64).map(|i| i * i % 3).collect();
@@ -143,7 +172,7 @@ fn what_is_missing_is_named() {
     let error = |algorithm: AlgorithmConfig, weights: &Weights, without: &str| {
         let mut batch = whole.clone();
         batch.remove(without);
-        let mut learner = Learner::new(algorithm, &discrete(3, 2), 1, weights, Device::Cpu, Kernels::PORTABLE).unwrap();
+        let mut learner = new_learner(algorithm, &discrete(3, 2), 1, weights, Device::Cpu, Kernels::PORTABLE).unwrap();
         learner.update(&batch).unwrap_err().to_string()
     };
     let (mlp, lstm) = (weights(3, &[4], 2), lstm_weights(3, 4, 2));
@@ -160,10 +189,10 @@ fn what_is_missing_is_named() {
     }
     let rows = bandit(8, 1);
     let lstm = lstm_weights(2, 4, 2);
-    let mut learner = Learner::new(a2c(), &discrete(2, 2), 1, &lstm, Device::Cpu, Kernels::PORTABLE).unwrap();
+    let mut learner = new_learner(a2c(), &discrete(2, 2), 1, &lstm, Device::Cpu, Kernels::PORTABLE).unwrap();
     let error = learner.update(&rows).unwrap_err().to_string();
     assert_eq!(error, "learning of a recurrent policy needs a batch with seq_lens");
     let nan = whole.with(ColumnKey::<f32>::new("advantages"), ColumnData::scalars(vec![f32::NAN; ROWS])).unwrap();
-    let mut learner = Learner::new(a2c(), &discrete(3, 2), 1, &mlp, Device::Cpu, Kernels::PORTABLE).unwrap();
+    let mut learner = new_learner(a2c(), &discrete(3, 2), 1, &mlp, Device::Cpu, Kernels::PORTABLE).unwrap();
     assert!(matches!(learner.compute_gradients(&nan), Err(LearnError::NotFinite)));
 }

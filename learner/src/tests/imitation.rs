@@ -10,7 +10,7 @@ use rollmesh_core::{
 use super::super::{test_support::*, *};
 
 fn learner(config: MarwilConfig) -> Learner {
-    Learner::new(config, &discrete(2, 2), 5, &weights(2, &[8], 2), Device::Cpu, Kernels::PORTABLE).unwrap()
+    new_learner(config, &discrete(2, 2), 5, &weights(2, &[8], 2), Device::Cpu, Kernels::PORTABLE).unwrap()
 }
 
 /// How much more likely the action of each context's number is, as a difference of logits.
@@ -77,8 +77,7 @@ fn the_mean_of_squared_advantages_is_kept() {
     // One step of one minibatch.
     assert_eq!(learner.adaptive, 2.0 + 0.5 * (stats.vf_loss - 2.0));
     assert!(stats.explained_variance < 1.0 && stats.kl_coeff == 0.0);
-    let mut other =
-        Learner::new(config, &discrete(2, 2), 5, learner.weights(), Device::Cpu, Kernels::PORTABLE).unwrap();
+    let mut other = new_learner(config, &discrete(2, 2), 5, learner.weights(), Device::Cpu, Kernels::PORTABLE).unwrap();
     other.set_state(&learner.state().unwrap()).unwrap();
     assert_eq!(other.adaptive, learner.adaptive);
     assert_eq!(bits(&other.update(&bandit(64, 2)).unwrap().0), bits(&learner.update(&bandit(64, 2)).unwrap().0));

@@ -82,7 +82,7 @@ fn ppo(lr: f64) -> AlgorithmConfig {
 /// Share of right answers in a bandit of two contexts after some updates.
 fn bandit_after(algorithm: AlgorithmConfig, updates: u64) -> f32 {
     let mut learner =
-        Learner::new(algorithm, &discrete(2, 2), 1, &weights(2, &[8], 2), Device::Cpu, Kernels::PORTABLE).unwrap();
+        new_learner(algorithm, &discrete(2, 2), 1, &weights(2, &[8], 2), Device::Cpu, Kernels::PORTABLE).unwrap();
     let mut share = 0.0;
     for update in 0..updates {
         let contexts: Vec<i64> = (0..200).map(|row| (row * 7 + row / 3) % 2).collect();
@@ -106,7 +106,7 @@ fn every_algorithm_learns_a_bandit() {
 
 /// Distance from a target that depends on the observation, of actions from a normal distribution.
 fn distance_after(algorithm: AlgorithmConfig, updates: u64) -> f32 {
-    let mut learner = Learner::new(
+    let mut learner = new_learner(
         algorithm,
         &spaces(1, Space::vector(&[-1.0], &[1.0])),
         1,
@@ -140,7 +140,7 @@ fn continuous_actions_find_their_target() {
 /// Share of episodes at whose end the action is what the first observation was.
 fn remembered_after(weights: &Weights, updates: u64) -> f32 {
     let episodes = 60;
-    let mut learner = Learner::new(ppo(0.01), &discrete(2, 2), 1, weights, Device::Cpu, Kernels::PORTABLE).unwrap();
+    let mut learner = new_learner(ppo(0.01), &discrete(2, 2), 1, weights, Device::Cpu, Kernels::PORTABLE).unwrap();
     let mut share = 0.0;
     for update in 0..updates {
         let bit = |episode: usize| ((episode * 7 + episode / 3) % 2) as i64;

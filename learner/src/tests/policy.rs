@@ -21,7 +21,7 @@ use super::super::{test_support::*, *};
 fn policy(algorithm: impl Into<AlgorithmConfig>) -> LearningPolicy {
     let (spaces, config) = (discrete(2, 2), ModelConfig::of_widths(&[8]));
     let acting = NetPolicy::new(&spaces, &config, weights(2, &[8], 2), 1, Kernels::PORTABLE).unwrap();
-    LearningPolicy::new(Box::new(acting), &discrete(2, 2), algorithm, 3).unwrap()
+    LearningPolicy::new(acting, &discrete(2, 2), algorithm, 3).unwrap()
 }
 
 fn algorithms() -> [AlgorithmConfig; 3] {

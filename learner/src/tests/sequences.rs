@@ -11,7 +11,7 @@ use rollmesh_core::{
 use super::super::{test_support::*, *};
 
 fn learner(algorithm: impl Into<AlgorithmConfig>) -> Learner {
-    Learner::new(algorithm, &discrete(3, 3), 1, &lstm_weights(3, 4, 3), Device::Cpu, Kernels::PORTABLE).unwrap()
+    new_learner(algorithm, &discrete(3, 3), 1, &lstm_weights(3, 4, 3), Device::Cpu, Kernels::PORTABLE).unwrap()
 }
 
 /// Whatever stands in the rows between sequences has no part in the loss.
@@ -78,7 +78,7 @@ fn states_matter_and_must_fit() {
     let mut other = batch.clone();
     other.get_mut(ColumnKey::<f32>::new("state_in_1")).unwrap().fill(0.9);
     assert_ne!(gradients(&batch).unwrap().0, gradients(&other).unwrap().0);
-    let narrow = Learner::new(
+    let narrow = new_learner(
         PolicyGradientConfig::a2c(),
         &discrete(3, 3),
         1,

@@ -111,7 +111,7 @@ fn gradients_of_stale_batches_are_those_of_pytorch() {
             _ => AlgorithmConfig::a2c(&settings),
         };
         let mut learner =
-            Learner::new(algorithm.unwrap(), &spaces(3, space), 1, &weights, Device::Cpu, Kernels::PORTABLE).unwrap();
+            new_learner(algorithm.unwrap(), &spaces(3, space), 1, &weights, Device::Cpu, Kernels::PORTABLE).unwrap();
         let (Gradients(gradients), stats) = learner.compute_gradients(&batch).unwrap();
         let number = |name: &str| case[name].as_f64().unwrap() as f32;
         close(name, &[stats.policy_loss as f32, stats.vf_loss as f32], &[number("policy_loss"), number("vf_loss")]);
@@ -235,15 +235,9 @@ fn rows_of_the_learners_weights_are_learned_from_as_ever() {
         if let Some(version) = versions {
             batch.insert(WEIGHTS_VERSION.name(), ColumnData::scalars(vec![version; 64])).unwrap();
         }
-        let mut learner = Learner::new(
-            PpoConfig::default(),
-            &discrete(2, 2),
-            1,
-            &weights(2, &[8], 2),
-            Device::Cpu,
-            Kernels::PORTABLE,
-        )
-        .unwrap();
+        let mut learner =
+            new_learner(PpoConfig::default(), &discrete(2, 2), 1, &weights(2, &[8], 2), Device::Cpu, Kernels::PORTABLE)
+                .unwrap();
         learner.update(&batch).map(|(weights, stats)| (bits(&weights), stats.lag_max))
     };
     assert_eq!(learned(None).unwrap(), learned(Some(0)).unwrap());
@@ -254,7 +248,7 @@ fn what_stale_rows_lack_is_named() {
     let mut batch = bandit(8, 1).with(WEIGHTS_VERSION, ColumnData::scalars(vec![0; 8])).unwrap();
     let newer = weights(2, &[8], 2).with_version(WeightsVersion(2));
     let mut learner =
-        Learner::new(PpoConfig::default(), &discrete(2, 2), 1, &newer, Device::Cpu, Kernels::PORTABLE).unwrap();
+        new_learner(PpoConfig::default(), &discrete(2, 2), 1, &newer, Device::Cpu, Kernels::PORTABLE).unwrap();
     let error = learner.update(&batch).unwrap_err().to_string();
     assert_eq!(error, "the batch has no column 'rewards'");
     batch.insert(REWARDS.name(), ColumnData::scalars(vec![1.0f32; 8])).unwrap();

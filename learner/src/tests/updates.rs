@@ -10,7 +10,7 @@ use rollmesh_core::{
 use super::super::{test_support::*, *};
 
 fn ppo(config: PpoConfig) -> Learner {
-    Learner::new(config, &discrete(2, 2), 5, &weights(2, &[8], 2), Device::Cpu, Kernels::PORTABLE).unwrap()
+    new_learner(config, &discrete(2, 2), 5, &weights(2, &[8], 2), Device::Cpu, Kernels::PORTABLE).unwrap()
 }
 
 /// A batch whose advantages are all not a number.
@@ -35,7 +35,7 @@ fn a_bandit_is_learned() {
 #[test]
 fn equal_inputs_give_equal_bits() {
     let run = |seed| {
-        let mut ppo = Learner::new(
+        let mut ppo = new_learner(
             PpoConfig::default(),
             &discrete(2, 2),
             seed,
@@ -56,7 +56,7 @@ fn equal_inputs_give_equal_bits() {
 #[test]
 fn the_calling_thread_does_not_matter() {
     let update = || {
-        let mut ppo = Learner::new(
+        let mut ppo = new_learner(
             PpoConfig::default(),
             &discrete(2, 2),
             1,
@@ -103,7 +103,7 @@ fn weights_that_are_not_finite_are_never_published() {
 #[test]
 fn a_batch_that_does_not_fit_changes_nothing() {
     let mut ppo =
-        Learner::new(PpoConfig::default(), &discrete(3, 2), 5, &weights(3, &[8], 2), Device::Cpu, Kernels::PORTABLE)
+        new_learner(PpoConfig::default(), &discrete(3, 2), 5, &weights(3, &[8], 2), Device::Cpu, Kernels::PORTABLE)
             .unwrap();
     let error = ppo.update(&bandit(8, 1)).unwrap_err();
     assert_eq!(
@@ -111,7 +111,7 @@ fn a_batch_that_does_not_fit_changes_nothing() {
         "the policy takes 8 observations of Box(-9.0, 9.0, (3,), float32), not 16 values of float32"
     );
     let mut ppo =
-        Learner::new(PpoConfig::default(), &discrete(2, 1), 5, &weights(2, &[8], 1), Device::Cpu, Kernels::PORTABLE)
+        new_learner(PpoConfig::default(), &discrete(2, 1), 5, &weights(2, &[8], 1), Device::Cpu, Kernels::PORTABLE)
             .unwrap();
     let error = ppo.update(&bandit(8, 1)).unwrap_err();
     assert_eq!(error.to_string(), "action 1 is not one of the model's, 0 to 0");

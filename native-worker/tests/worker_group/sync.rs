@@ -15,6 +15,7 @@ use rollmesh_core::{
     episode::GlobalVars,
     filter::{Filter, FilterKind},
     ids::{PolicyId, WorkerId},
+    policy::{ModelConfig, ModelSpec},
     worker::{PolicyConfig, PolicyRoles, RolloutConfig, RolloutWorker, WorkerAnswer, WorkerCommand, WorkerPlace},
 };
 
@@ -59,8 +60,10 @@ pub(crate) fn weights_come_from_where_one_says() {
         assert_eq!(everybodys_weights(&mut remote), [two]);
         let spaces = group.spaces().unwrap().remove(&PolicyId::DEFAULT).unwrap();
         let first = &one[&PolicyId::DEFAULT];
-        let learner =
-            Learner::new(PpoConfig::default(), &spaces, 3, first, DeviceSpec::Cpu.open().unwrap(), AUTO).unwrap();
+        let model = ModelConfig::of_widths(&[8]);
+        let spec = ModelSpec::for_spaces(&spaces, &model).unwrap();
+        let device = DeviceSpec::Cpu.open().unwrap();
+        let learner = Learner::new(PpoConfig::default(), &spaces, &spec, 3, first, device, AUTO).unwrap();
         group.sync_weights(SyncWeights { from: WeightsSource::Learner(&learner), ..SyncWeights::default() }).unwrap();
         assert_eq!(everybodys_weights(&mut group), vec![one; 3]);
     }

@@ -75,11 +75,25 @@ export interface PolicyConfig {
   config?: Record<string, unknown>;
 }
 
+/** What the outputs of a layer go through. */
+export type Activation = "tanh" | "relu" | "silu" | "gelu" | "elu" | "linear";
+
 /** Settings of networks. */
 export interface ModelConfig {
   fcnet_hiddens?: number[];
+  fcnet_activation?: Activation;
+  /** Each `[filters, kernel, stride]`, with `[height, width]` or one number for both; `"auto"` by the size of the images. */
+  conv_filters?: [number, number | [number, number], number | [number, number]][] | "auto" | null;
+  conv_activation?: Activation;
+  post_fcnet_hiddens?: number[];
+  post_fcnet_activation?: Activation;
+  vf_share_layers?: boolean;
+  weights_initializer?: "glorot_uniform" | "orthogonal";
   use_lstm?: boolean;
   lstm_cell_size?: number;
+  use_gru?: boolean;
+  gru_cell_size?: number;
+  free_log_std?: boolean;
   max_seq_len?: number;
 }
 

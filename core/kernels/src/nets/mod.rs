@@ -3,16 +3,24 @@
 //! Each sum starts with the bias and takes the inputs in their order, for one row and for many, so a row's result depends
 //! on nothing but the row. Rows are worked on in tiles of some rows and some outputs; outputs are the lanes.
 
+mod activation;
+mod conv;
 mod dense;
+mod memory;
 #[cfg(test)]
 mod tests;
 
+pub use activation::Activation;
+pub use conv::{Conv, ConvShape};
 pub use dense::Dense;
+pub use memory::{Memory, MemoryKind};
 
-use self::dense::{Few, PANEL, Rows, stride};
+use self::{
+    conv::ConvRoom,
+    dense::{Few, PANEL, Rows, stride},
+    memory::MemoryRoom,
+};
 use alloc::{vec, vec::Vec};
-
-use crate::math;
 
 /// Rows that go through all layers together, so that what is between the layers stays in the cache.
 const CHUNK: usize = 64;
@@ -23,42 +31,101 @@ const SPARSE: usize = 32;
 /// Numbers of a row that are left out together, if they can be.
 const BLOCK: usize = 16;
 
-/// A policy network and a value network: tanh between layers, none after the last. Over the same observations, or over
-/// the cells of one LSTM.
+/// A layer with its weights.
+#[derive(Clone, Debug)]
+pub enum Layer {
+    /// Sums over all numbers of a row, and what they go through.
+    Dense(Dense, Activation),
+    /// Sums over the patches of an image, and what they go through.
+    Conv(Conv, Activation),
+    /// Memory. It may only be the last layer of a trunk.
+    Memory(Memory),
+    /// So many numbers of a row, and after them numbers that are the same for every row.
+    Append(usize, Vec<f32>),
+}
+
+impl Layer {
+    /// Numbers that it takes of a row.
+    #[must_use]
+    pub const fn inputs(&self) -> usize {
+        match self {
+            Self::Dense(dense, _) => dense.inputs(),
+            Self::Conv(conv, _) => conv.shape().inputs(),
+            Self::Memory(memory) => memory.inputs(),
+            Self::Append(inputs, _) => *inputs,
+        }
+    }
+
+    /// Numbers that it makes of a row.
+    #[must_use]
+    pub const fn outputs(&self) -> usize {
+        match self {
+            Self::Dense(dense, _) => dense.outputs(),
+            Self::Conv(conv, _) => conv.shape().outputs(),
+            Self::Memory(memory) => memory.cells(),
+            Self::Append(inputs, values) => *inputs + values.len(),
+        }
+    }
+
+    /// Takes other weights of the same shape: matrices that stand one below the other, and biases, or the numbers that are
+    /// appended. The caller has checked the lengths.
+    pub fn repack(&mut self, matrices: &[&[f32]], bias: &[f32]) {
+        match self {
+            Self::Dense(dense, _) => dense.repack(matrices, bias),
+            Self::Conv(conv, _) => conv.filters_mut().repack(matrices, bias),
+            Self::Memory(memory) => memory.gates_mut().repack(matrices, bias),
+            Self::Append(_, values) => values.copy_from_slice(bias),
+        }
+    }
+
+    /// What its sums go through.
+    const fn activation(&self) -> Activation {
+        match self {
+            Self::Dense(_, activation) | Self::Conv(_, activation) => *activation,
+            Self::Memory(_) | Self::Append(..) => Activation::Linear,
+        }
+    }
+
+    /// Numbers of a row of its results: the outputs, and after them whatever else is a state.
+    const fn row_len(&self) -> usize {
+        match self {
+            Self::Memory(memory) => memory.state_len(),
+            _ => self.outputs(),
+        }
+    }
+}
+
+/// A policy network and a value network over the outputs of a trunk that they share, or over the same observations.
 #[derive(Clone, Debug)]
 pub struct Networks {
-    /// Layers before the LSTM, each followed by tanh; none without it.
-    pub encoder: Vec<Dense>,
-    /// The LSTM's gates over the encoder's outputs and, after them, the hidden state: all input gates, then the forget
-    /// gates, the cells and the output gates.
-    pub gates: Option<Dense>,
+    /// Layers that both networks share; none if each has its own.
+    pub trunk: Vec<Layer>,
     /// Layers of the policy network, at least one.
-    pub policy: Vec<Dense>,
+    pub policy: Vec<Layer>,
     /// Layers of the value network, at least one; the last has one output.
-    pub value: Vec<Dense>,
+    pub value: Vec<Layer>,
 }
 
 impl Networks {
     /// Elements of an observation.
     #[must_use]
     pub fn obs_len(&self) -> usize {
-        match (self.encoder.first(), &self.gates) {
-            (Some(layer), _) => layer.inputs(),
-            (None, Some(gates)) => gates.inputs() - self.cells(),
-            (None, None) => self.policy.first().map_or(0, Dense::inputs),
-        }
+        self.trunk.first().or_else(|| self.policy.first()).map_or(0, Layer::inputs)
     }
 
     /// Outputs of the policy network.
     #[must_use]
     pub fn dist_inputs_len(&self) -> usize {
-        self.policy.last().map_or(0, Dense::outputs)
+        self.policy.last().map_or(0, Layer::outputs)
     }
 
-    /// Cells of the LSTM. A row's state has twice as many numbers: the hidden state, then the cells'.
+    /// Numbers of a row's state, see [`MemoryKind`].
     #[must_use]
-    pub fn cells(&self) -> usize {
-        self.gates.as_ref().map_or(0, |gates| gates.outputs() / 4)
+    pub fn state_len(&self) -> usize {
+        match self.trunk.last() {
+            Some(Layer::Memory(memory)) => memory.state_len(),
+            _ => 0,
+        }
     }
 }
 
@@ -67,7 +134,7 @@ impl Networks {
 pub struct Input<'a> {
     /// Observations.
     pub obs: &'a [f32],
-    /// States before them; empty without LSTM.
+    /// States before them; empty without memory.
     pub state: &'a [f32],
 }
 
@@ -85,14 +152,16 @@ pub struct Output<'a> {
 /// Memory that [`forward`] needs meanwhile. It grows to what the networks take and stays so.
 #[derive(Clone, Debug, Default)]
 pub struct Room {
-    layers: Layers,
-    state: Vec<f32>,
+    trunk: Buffers,
+    heads: Buffers,
     others: Others,
+    conv: ConvRoom,
+    memory: MemoryRoom,
 }
 
 /// What goes into a layer, and what comes out.
 #[derive(Clone, Debug, Default)]
-struct Layers {
+struct Buffers {
     input: Vec<f32>,
     output: Vec<f32>,
 }
@@ -118,42 +187,47 @@ pub fn forward<const ROWS: usize, const LANES: usize>(
     room: &mut Room,
     out: Output<'_>,
 ) {
-    let (obs_len, dist_inputs_len, state_len) = (nets.obs_len(), nets.dist_inputs_len(), 2 * nets.cells());
+    let (obs_len, dist_inputs_len, state_len) = (nets.obs_len(), nets.dist_inputs_len(), nets.state_len());
+    let Room { trunk, heads, others, conv, memory } = room;
     let mut dist_inputs = out.dist_inputs.chunks_mut((CHUNK * dist_inputs_len).max(1));
     let mut next = out.state.chunks_mut((CHUNK * state_len).max(1));
     for (chunk, values) in out.values.chunks_mut(CHUNK).enumerate() {
         let (first, count) = (chunk * CHUNK, values.len());
-        let obs = &input.obs[first * obs_len..][..count * obs_len];
+        let obs = Rows { values: &input.obs[first * obs_len..][..count * obs_len], stride: obs_len };
         let state = &input.state[first * state_len..][..count * state_len];
-        let Room { layers, state: after, others } = room;
-        let mut features = Rows { values: obs, stride: obs_len };
-        match &nets.gates {
-            None => others.find(features, obs_len, count),
-            Some(gates) => {
-                remember::<ROWS, LANES>(
-                    &nets.encoder,
-                    gates,
-                    features,
-                    state,
-                    count,
-                    (&mut *layers, &mut *others),
-                    after,
-                );
-                others.are_many = true;
-                features = Rows { values: after, stride: stride(state_len) };
-                let rows = after.chunks(stride(state_len));
-                next.next().unwrap_or_default().chunks_exact_mut(state_len).zip(rows).for_each(|(out, row)| {
-                    out.copy_from_slice(&row[..state_len]);
-                });
-            }
+        let mut scratch = Scratch { others, conv, memory, state, count };
+        let over_obs = match nets.trunk.first() {
+            None => [nets.value.first(), nets.policy.first()],
+            trunk => [trunk, None],
+        };
+        if over_obs.iter().any(|layer| matches!(layer, Some(Layer::Dense(..)))) {
+            scratch.others.find(obs, obs_len, count);
         }
-        let found = layers.run::<ROWS, LANES>(&nets.value, features, others, count, false);
-        values.iter_mut().enumerate().for_each(|(row, value)| *value = found.values[row * found.stride]);
-        if let Some(dist_inputs) = dist_inputs.next() {
-            let found = layers.run::<ROWS, LANES>(&nets.policy, features, others, count, false);
-            for row in 0..count {
-                let (out, row) = (&mut dist_inputs[row * dist_inputs_len..], found.row(row, dist_inputs_len));
-                out.iter_mut().zip(row).for_each(|(out, x)| *out = *x);
+        let mut features_stride = None;
+        // A loop, so that the layers are compiled once for all.
+        let parts = [
+            (&nets.trunk, next.next(), state_len),
+            (&nets.value, Some(values), 1),
+            (&nets.policy, dist_inputs.next(), dist_inputs_len),
+        ];
+        for (part, (layers, out, width)) in parts.into_iter().enumerate() {
+            if layers.is_empty() || (part > 0 && out.is_none()) {
+                continue;
+            }
+            let (from, buffers) = match features_stride {
+                Some(stride) => (Rows { values: &trunk.input, stride }, &mut *heads),
+                None if part > 0 => (obs, &mut *heads),
+                None => (obs, &mut *trunk),
+            };
+            let found = buffers.run::<ROWS, LANES>(layers, from, &mut scratch);
+            if let Some(out) = out {
+                for row in 0..count {
+                    out[row * width..][..width].copy_from_slice(found.row(row, width));
+                }
+            }
+            if part == 0 {
+                features_stride = Some(found.stride);
+                scratch.others.are_many = true;
             }
         }
     }
@@ -180,116 +254,70 @@ pub fn linear<const ROWS: usize, const LANES: usize>(dense: &Dense, input: &[f32
     }
 }
 
-/// Hyperbolic tangent of every number.
-#[inline(always)]
-pub fn tanh(values: &mut [f32]) {
-    values.iter_mut().for_each(|x| *x = math::tanh(*x));
-}
-
-/// One step of the LSTM: from the states before to those after, at a distance of [`stride`].
-#[inline(always)]
-fn remember<const ROWS: usize, const LANES: usize>(
-    encoder: &[Dense],
-    gates: &Dense,
-    obs: Rows<'_>,
-    before: &[f32],
+/// What layers need besides rows and buffers.
+struct Scratch<'a> {
+    others: &'a mut Others,
+    conv: &'a mut ConvRoom,
+    memory: &'a mut MemoryRoom,
+    /// States before the rows.
+    state: &'a [f32],
     count: usize,
-    (layers, others): (&mut Layers, &mut Others),
-    after: &mut Vec<f32>,
-) {
-    let cells = gates.outputs() / 4;
-    let (width, joined) = (gates.inputs() - cells, stride(gates.inputs()));
-    // The encoder's outputs, and beside them the hidden states.
-    if encoder.is_empty() {
-        reserve(&mut layers.output, count * joined);
-        let rows = layers.output.chunks_mut(joined).zip(obs.values.chunks(obs.stride));
-        rows.take(count).for_each(|(row, obs)| row[..width].copy_from_slice(&obs[..width]));
-    } else {
-        others.find(obs, obs.stride, count);
-        layers.run::<ROWS, LANES>(encoder, obs, others, count, true);
-        reserve(&mut layers.output, count * joined);
-        let rows = layers.output.chunks_mut(joined).zip(layers.input.chunks(stride(width)));
-        rows.take(count).for_each(|(row, found)| row[..width].copy_from_slice(&found[..width]));
-    }
-    let rows = layers.output.chunks_mut(joined).zip(before.chunks_exact(2 * cells));
-    rows.for_each(|(row, before)| row[width..][..cells].copy_from_slice(&before[..cells]));
-    core::mem::swap(&mut layers.input, &mut layers.output);
-    let input = Rows { values: &layers.input, stride: joined };
-    if encoder.is_empty() {
-        others.find(input, gates.inputs(), count);
-    } else {
-        others.are_many = true;
-    }
-    layer::<ROWS, LANES>(gates, input, others, count, &mut layers.output);
-    reserve(after, count * stride(2 * cells));
-    let rows = before.chunks_exact(2 * cells).zip(after.chunks_mut(stride(2 * cells)));
-    for (sums, (before, after)) in layers.output.chunks_mut(stride(4 * cells)).zip(rows) {
-        // Step by step: a loop over all of it has too many places in memory to become one over vectors.
-        let (both, rest) = sums[..4 * cells].split_at_mut(2 * cells);
-        let (candidate, output) = rest.split_at_mut(cells);
-        both.iter_mut().for_each(|x| *x = math::sigmoid(*x));
-        candidate.iter_mut().for_each(|x| *x = math::tanh(*x));
-        output.iter_mut().for_each(|x| *x = math::sigmoid(*x));
-        let (input, forget) = both.split_at(cells);
-        let (hidden, cell) = after[..2 * cells].split_at_mut(cells);
-        for (((cell, before), forget), (input, candidate)) in
-            cell.iter_mut().zip(&before[cells..]).zip(forget).zip(input.iter().zip(&*candidate))
-        {
-            *cell = forget * before + input * candidate;
-        }
-        let hidden = hidden.iter_mut().zip(cell).zip(output);
-        hidden.for_each(|((hidden, cell), output)| *hidden = *output * math::tanh(*cell));
-    }
 }
 
-impl Layers {
-    /// The outputs of layers with tanh between them, and after the last one if `tanh_last`. They stay in `input`.
+impl Buffers {
+    /// The outputs of layers, at least one. They stay in `input`.
     #[inline(always)]
     fn run<const ROWS: usize, const LANES: usize>(
         &mut self,
-        layers: &[Dense],
-        input: Rows<'_>,
-        others: &Others,
-        count: usize,
-        tanh_last: bool,
+        layers: &[Layer],
+        from: Rows<'_>,
+        scratch: &mut Scratch<'_>,
     ) -> Rows<'_> {
-        let mut width = 0;
-        for (i, dense) in layers.iter().enumerate() {
-            let last = i + 1 == layers.len();
-            if i == 0 {
-                layer::<ROWS, LANES>(dense, input, others, count, &mut self.output);
-            } else {
-                let input = Rows { values: &self.input, stride: stride(width) };
-                reserve(&mut self.output, count * stride(dense.outputs()));
-                dense.forward::<ROWS, LANES>(input, count, &mut self.output, stride(dense.outputs()));
+        let (mut found_stride, count) = (0, scratch.count);
+        for (i, layer) in layers.iter().enumerate() {
+            let input = if i == 0 { from } else { Rows { values: &self.input, stride: found_stride } };
+            found_stride = stride(layer.row_len());
+            reserve(&mut self.output, count * found_stride);
+            let (output, activation) = (&mut self.output[..count * found_stride], layer.activation());
+            match layer {
+                Layer::Conv(conv, _) => conv.forward::<ROWS, LANES>(input, count, scratch.conv, output),
+                Layer::Dense(dense, _) => {
+                    let others = Some(&*scratch.others).filter(|others| i == 0 && !others.are_many);
+                    through::<ROWS, LANES>(dense, input, others, count, output);
+                }
+                Layer::Memory(memory) => memory.forward::<ROWS, LANES>(input, i == 0, scratch, output),
+                Layer::Append(inputs, values) => {
+                    for (row, output) in output.chunks_exact_mut(found_stride).enumerate() {
+                        output[..*inputs].copy_from_slice(input.row(row, *inputs));
+                        output[*inputs..][..values.len()].copy_from_slice(values);
+                    }
+                }
             }
-            width = dense.outputs();
-            if tanh_last || !last {
+            if activation != Activation::Linear {
+                let width = layer.row_len().next_multiple_of(PANEL);
+                // By indices, see `Dense::forward_row`. Whole panels: a loop without a rest.
                 for row in 0..count {
-                    let row = &mut self.output[row * stride(width)..][..width.next_multiple_of(PANEL)];
-                    let (panels, _) = row.as_chunks_mut::<PANEL>();
-                    panels.iter_mut().for_each(|panel| panel.iter_mut().for_each(|x| *x = math::tanh(*x)));
+                    activation.apply_panels(output[row * found_stride..][..width].as_chunks_mut::<PANEL>().0);
                 }
             }
             core::mem::swap(&mut self.input, &mut self.output);
         }
-        Rows { values: &self.input, stride: stride(width) }
+        Rows { values: &self.input, stride: found_stride }
     }
 }
 
-/// Rows through a layer, without the zeros where they are many.
+/// Rows through a layer, only by the numbers that are not 0 if these are given.
 #[inline(always)]
-fn layer<const ROWS: usize, const LANES: usize>(
+fn through<const ROWS: usize, const LANES: usize>(
     dense: &Dense,
     input: Rows<'_>,
-    others: &Others,
+    others: Option<&Others>,
     count: usize,
-    output: &mut Vec<f32>,
+    output: &mut [f32],
 ) {
-    reserve(output, count * stride(dense.outputs()));
-    if others.are_many || !dense.skips_zeros() {
+    let Some(others) = others.filter(|_| dense.skips_zeros()) else {
         return dense.forward::<ROWS, LANES>(input, count, output, stride(dense.outputs()));
-    }
+    };
     let mut first = 0;
     for (row, end) in output.chunks_exact_mut(stride(dense.outputs())).zip(&others.ends) {
         dense.forward_row(&Few(&others.entries[first..*end]), row);

@@ -4,6 +4,7 @@ use proptest::{collection::vec, prelude::*};
 use std::vec;
 
 use super::*;
+use crate::math;
 
 /// A layer as it is written down.
 #[derive(Clone, Debug)]
@@ -24,19 +25,26 @@ impl Plain {
     }
 }
 
-fn forward_all(layers: &[Plain], row: &[f32], tanh_last: bool) -> Vec<f32> {
+fn forward_all(layers: &[Plain], row: &[f32], activation: Activation, is_last_too: bool) -> Vec<f32> {
     let mut row = row.to_vec();
     for (i, layer) in layers.iter().enumerate() {
         row = layer.forward(&row);
-        if tanh_last || i + 1 < layers.len() {
-            row.iter_mut().for_each(|x| *x = math::tanh(*x));
+        if is_last_too || i + 1 < layers.len() {
+            activation.apply(&mut row);
         }
     }
     row
 }
 
+fn packed(layers: &[Plain], activation: Activation, is_last_too: bool) -> Vec<Layer> {
+    let activation = |i| if is_last_too || i + 1 < layers.len() { activation } else { Activation::Linear };
+    layers.iter().enumerate().map(|(i, layer)| Layer::Dense(layer.packed(), activation(i))).collect()
+}
+
 #[derive(Clone, Debug)]
 struct Case {
+    activation: Activation,
+    kind: MemoryKind,
     encoder: Vec<Plain>,
     gates: Option<Plain>,
     policy: Vec<Plain>,
@@ -55,13 +63,11 @@ fn bits(values: &[f32]) -> Vec<u32> {
 
 impl Case {
     fn networks(&self) -> Networks {
-        let layers = |layers: &[Plain]| layers.iter().map(Plain::packed).collect();
-        Networks {
-            encoder: layers(&self.encoder),
-            gates: self.gates.as_ref().map(Plain::packed),
-            policy: layers(&self.policy),
-            value: layers(&self.value),
-        }
+        let memory = self.gates.as_ref().map(|gates| Layer::Memory(Memory::new(self.kind, gates.packed())));
+        let mut trunk = packed(&self.encoder, self.activation, true);
+        trunk.extend(memory);
+        let head = |layers: &[Plain]| packed(layers, self.activation, false);
+        Networks { trunk, policy: head(&self.policy), value: head(&self.value) }
     }
 
     /// One row after the other, number by number.
@@ -69,19 +75,32 @@ impl Case {
         let (mut dist_inputs, mut values, mut states) = (Vec::new(), Vec::new(), Vec::new());
         let (width, state_len) = (self.obs.len() / self.rows, self.state.len() / self.rows);
         for i in 0..self.rows {
-            let mut row = self.obs[i * width..][..width].to_vec();
+            let mut row = forward_all(&self.encoder, &self.obs[i * width..][..width], self.activation, true);
             if let Some(gates) = &self.gates {
-                let (hidden, cell) = self.state[i * state_len..][..state_len].split_at(state_len / 2);
-                let sums = gates.forward(&[&forward_all(&self.encoder, &row, true), hidden].concat());
-                let gate = |gate: usize, cell: usize| sums[gate * state_len / 2 + cell];
-                let next =
-                    |i: usize| math::sigmoid(gate(1, i)) * cell[i] + math::sigmoid(gate(0, i)) * math::tanh(gate(2, i));
-                let cells: Vec<f32> = (0..cell.len()).map(next).collect();
-                row = cells.iter().enumerate().map(|(i, cell)| math::sigmoid(gate(3, i)) * math::tanh(*cell)).collect();
-                states.extend([&row[..], &cells].concat());
+                let (cells, before) = (gates.bias.len() / 4, &self.state[i * state_len..][..state_len]);
+                let hidden = &before[..cells];
+                let sums = gates.forward(&[&row, hidden].concat());
+                let sum = |gate: usize, cell: usize| sums[gate * cells + cell];
+                let share = |gate: usize, cell: usize| math::sigmoid(sum(gate, cell));
+                let mut state = match self.kind {
+                    MemoryKind::Lstm => {
+                        let next = |i: usize| share(1, i) * before[cells + i] + share(0, i) * math::tanh(sum(2, i));
+                        let cell: Vec<f32> = (0..cells).map(next).collect();
+                        row = (0..cells).map(|i| share(3, i) * math::tanh(cell[i])).collect();
+                        cell
+                    }
+                    MemoryKind::Gru => {
+                        let candidate = |i: usize| math::tanh(sum(2, i) + share(0, i) * sum(3, i));
+                        let next = |i: usize| (1.0 - share(1, i)) * candidate(i) + share(1, i) * hidden[i];
+                        row = (0..cells).map(next).collect();
+                        vec![]
+                    }
+                };
+                states.extend_from_slice(&row);
+                states.append(&mut state);
             }
-            dist_inputs.extend(forward_all(&self.policy, &row, false));
-            values.extend(forward_all(&self.value, &row, false));
+            dist_inputs.extend(forward_all(&self.policy, &row, self.activation, false));
+            values.extend(forward_all(&self.value, &row, self.activation, false));
         }
         (bits(&dist_inputs), bits(&values), bits(&states))
     }
@@ -123,22 +142,30 @@ fn layers(widths: &[usize]) -> impl Strategy<Value = Vec<Plain>> + use<> {
 fn case() -> impl Strategy<Value = Case> {
     let widths = (prop_oneof![1..9usize, 30..50usize], vec(1..70usize, 0..3), prop_oneof![1..5usize, 5..40usize]);
     let rows = prop_oneof![1..6usize, 14..20usize, 60..70usize];
-    (widths, proptest::option::of(1..20usize), rows, 0..4u32).prop_flat_map(
-        |((obs, hidden, outputs), cells, rows, zeros)| {
+    let activation = proptest::sample::select(Activation::ALL.to_vec());
+    // With a memory, with shared layers, and with two networks.
+    let kind = prop_oneof![Just(MemoryKind::Lstm), Just(MemoryKind::Gru)];
+    let trunk = (proptest::option::of(1..20usize), any::<bool>(), kind);
+    (widths, trunk, rows, 0..4u32, activation).prop_flat_map(
+        |((obs, hidden, outputs), (cells, is_shared, kind), rows, zeros, activation)| {
             let before = [&[obs], &hidden[..]].concat();
             let features = *before.last().unwrap();
             let with = |last: usize| match cells {
+                None if is_shared => vec![features, last],
                 None => [&before[..], &[last]].concat(),
                 Some(cells) => vec![cells, last],
             };
             let gates = cells.map(|cells| layer(features + cells, 4 * cells).boxed());
             let gates = gates.map_or_else(|| Just(None).boxed(), |gates| gates.prop_map(Some).boxed());
-            let encoder = if cells.is_some() { before.clone() } else { Vec::new() };
+            let encoder = if is_shared || cells.is_some() { before.clone() } else { Vec::new() };
             // From full rows to nearly empty ones.
             let number = move || prop_oneof![1 => number(), 3 * zeros + 1 => Just(if zeros == 0 { 0.5 } else { 0.0 })];
-            let values = (vec(number(), rows * obs), vec(-1.0..1.0f32, rows * 2 * cells.unwrap_or(0)));
+            let states = cells.unwrap_or(0) * if kind == MemoryKind::Lstm { 2 } else { 1 };
+            let values = (vec(number(), rows * obs), vec(-1.0..1.0f32, rows * states));
             (layers(&encoder), gates, layers(&with(outputs)), layers(&with(1)), values).prop_map(
                 move |(encoder, gates, policy, value, (obs, state))| Case {
+                    activation,
+                    kind,
                     encoder,
                     gates,
                     policy,
@@ -178,9 +205,103 @@ fn zeros_are_left_out_where_no_bit_changes() {
             let layer = Plain { weights: rows, bias: vec![bias; 8] };
             let obs = (0..SPARSE).map(|i| if i < 2 { inputs[i] } else { -0.0 }).collect();
             let (policy, value) = (vec![layer.clone()], vec![layer]);
-            let case = Case { encoder: vec![], gates: None, policy, value, rows: 1, obs, state: vec![] };
+            let (activation, encoder) = (Activation::Tanh, vec![]);
+            let kind = MemoryKind::Lstm;
+            let case = Case { activation, kind, encoder, gates: None, policy, value, rows: 1, obs, state: vec![] };
             let dist_inputs = case.run::<4, 8>(0, 1).0;
             assert_eq!(dist_inputs, case.definition().0, "{bias} {inputs:?}");
         }
     }
+}
+
+/// Sums over patches, place by place, as they are written down.
+fn convolved(shape: &ConvShape, filters: &Plain, image: &[f32]) -> Vec<f32> {
+    let [height, width, channels] = shape.input;
+    let mut out = Vec::new();
+    for y in 0..shape.places[0] {
+        for x in 0..shape.places[1] {
+            let mut patch = Vec::new();
+            for (i, j) in (0..shape.kernel[0]).flat_map(|i| (0..shape.kernel[1]).map(move |j| (i, j))) {
+                let row = (y * shape.stride[0] + i).checked_sub(shape.padding[0]).filter(|row| *row < height);
+                let column = (x * shape.stride[1] + j).checked_sub(shape.padding[1]).filter(|column| *column < width);
+                let at = row.zip(column).map(|(row, column)| (row * width + column) * channels);
+                patch.extend((0..channels).map(|c| at.map_or(0.0, |at| image[at + c])));
+            }
+            out.extend(filters.forward(&patch));
+        }
+    }
+    out
+}
+
+fn conv_case() -> impl Strategy<Value = (ConvShape, Plain, Plain, Vec<f32>, usize)> {
+    let sizes = (1..9usize, 1..9usize, 1..4usize, prop_oneof![1..6usize, Just(16usize), Just(20usize)]);
+    let patch = (1..5usize, 1..5usize, 1..4usize, 1..4usize, 0..3usize, 0..3usize);
+    (sizes, patch, 1..4usize).prop_flat_map(|((height, width, channels, filters), patch, rows)| {
+        let (k, l, s, t, above, left) = patch;
+        let places = [(height + above).div_ceil(s), (width + left).div_ceil(t)];
+        let shape = ConvShape {
+            input: [height, width, channels],
+            filters,
+            kernel: [k, l],
+            stride: [s, t],
+            padding: [above, left],
+            places,
+        };
+        let (head, images) = (layer(shape.outputs(), 1), vec(number(), rows * shape.inputs()));
+        (layer(shape.patch_len(), filters), head, images)
+            .prop_map(move |(filters, head, images)| (shape, filters, head, images, rows))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn convolutions_give_the_bits_of_the_definition((shape, filters, head, images, rows) in conv_case()) {
+        let conv = Layer::Conv(Conv::new(shape, filters.packed()), Activation::Relu);
+        let last = || Layer::Dense(head.packed(), Activation::Linear);
+        let nets = Networks { trunk: vec![conv], policy: vec![last()], value: vec![last()] };
+        let expected = images.chunks(shape.inputs()).flat_map(|image| {
+            let mut features = convolved(&shape, &filters, image);
+            Activation::Relu.apply(&mut features);
+            head.forward(&features)
+        });
+        let expected = bits(&expected.collect::<Vec<_>>());
+        let told = |forward: fn(&Networks, Input<'_>, &mut Room, Output<'_>)| {
+            let (mut values, mut dist_inputs) = (vec![9.0; rows], vec![9.0; rows]);
+            let out = Output { dist_inputs: &mut dist_inputs, values: &mut values, state: &mut [] };
+            forward(&nets, Input { obs: &images, state: &[] }, &mut Room::default(), out);
+            (bits(&values), bits(&dist_inputs))
+        };
+        prop_assert_eq!(told(forward::<4, 8>), (expected.clone(), expected.clone()));
+        prop_assert_eq!(told(forward::<16, 16>), (expected.clone(), expected));
+    }
+
+    /// The adjoint: for all images and patches, `<patches(image), p> = <image, add_patches(p)>`.
+    #[test]
+    fn gradients_of_patches_return_to_their_image((shape, _, _, images, _) in conv_case()) {
+        // Small whole numbers, whose sums are exact.
+        let whole = |x: &f32| (x * 8.0) as i32 as f32;
+        let image: Vec<f32> = images[..shape.inputs()].iter().map(whole).collect();
+        let mut patches = vec![9.0; shape.num_patches() * shape.patch_len()];
+        shape.patches(&image, &mut patches);
+        let grads: Vec<f32> = (0..patches.len()).map(|i| (i % 7) as f32 - 3.0).collect();
+        let mut back = vec![0.0; image.len()];
+        shape.add_patches(&grads, &mut back);
+        let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+        prop_assert_eq!(dot(&patches, &grads), dot(&image, &back));
+    }
+}
+
+#[test]
+fn appended_numbers_stand_behind_every_row() {
+    let head = || Plain { weights: vec![vec![1.0, -1.0], vec![0.5, 2.0]], bias: vec![0.25, 0.0] };
+    let policy = vec![Layer::Dense(head().packed(), Activation::Linear), Layer::Append(2, vec![7.0, 8.0, 9.0])];
+    let value = vec![Layer::Dense(Dense::pack(&[&[1.0, 1.0]], &[0.0]), Activation::Linear)];
+    let nets = Networks { trunk: vec![], policy, value };
+    let (mut values, mut dist_inputs) = ([0.0; 2], [0.0; 10]);
+    let out = Output { dist_inputs: &mut dist_inputs, values: &mut values, state: &mut [] };
+    forward::<4, 8>(&nets, Input { obs: &[1.0, 0.0, 0.0, 2.0], state: &[] }, &mut Room::default(), out);
+    assert_eq!(nets.dist_inputs_len(), 5);
+    assert_eq!(dist_inputs, [1.25, -1.0, 7.0, 8.0, 9.0, 1.25, 4.0, 7.0, 8.0, 9.0]);
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     config::{Config, ConfigError},
+    kernels::nets::Activation,
     prelude::*,
 };
 
@@ -23,19 +24,43 @@ use crate::{
 ///
 /// let config: Config = r#"{"model": {"fcnet_hidden": [8]}}"#.parse()?;
 /// let error = ModelConfig::of(&config).unwrap_err().to_string();
-/// assert!(error.contains("unknown field `fcnet_hidden`, expected one of `fcnet_hiddens`, `use_lstm`"));
+/// assert!(error.contains("unknown field `fcnet_hidden`, expected one of `fcnet_hiddens`, `fcnet_activation`"));
 /// # Ok::<(), rollmesh_core::config::ConfigError>(())
 /// ```
 #[doc(alias("MODEL_DEFAULTS", "model_config"))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
-    /// Widths of the hidden layers, each followed by tanh.
+    /// Widths of the hidden layers, after the convolutions if there are any.
     pub fcnet_hiddens: Vec<u32>,
+    /// What the outputs of each hidden layer go through.
+    #[serde(with = "activation")]
+    pub fcnet_activation: Activation,
+    /// Convolutions of images, observations in boxes of three dimensions: height, width and channels. With `None` images are
+    /// vectors.
+    pub conv_filters: Option<ConvFilters>,
+    /// What the outputs of each convolution go through.
+    #[serde(with = "activation")]
+    pub conv_activation: Activation,
+    /// Widths of more hidden layers, after `fcnet_hiddens` and before the LSTM.
+    pub post_fcnet_hiddens: Vec<u32>,
+    /// What the outputs of each of these go through.
+    #[serde(with = "activation")]
+    pub post_fcnet_activation: Activation,
+    /// Whether policy and value are two heads over the same layers, as they always are with an LSTM.
+    pub vf_share_layers: bool,
+    /// How the first weights are drawn.
+    pub weights_initializer: WeightsInitializer,
     /// Whether there is an LSTM between the hidden layers and the heads.
     pub use_lstm: bool,
     /// Cells of the LSTM.
     pub lstm_cell_size: NonZeroU32,
+    /// Whether there are gated recurrent units there instead.
+    pub use_gru: bool,
+    /// Cells of these.
+    pub gru_cell_size: NonZeroU32,
+    /// Whether the standard deviations of actions that are real numbers are weights of their own instead of outputs.
+    pub free_log_std: bool,
     /// The longest sequence that a recurrent policy learns from, in steps.
     pub max_seq_len: NonZeroU32,
 }
@@ -44,7 +69,103 @@ impl Default for ModelConfig {
     fn default() -> Self {
         const CELLS: NonZeroU32 = NonZeroU32::new(64).unwrap();
         const STEPS: NonZeroU32 = NonZeroU32::new(20).unwrap();
-        Self { fcnet_hiddens: vec![64, 64], use_lstm: false, lstm_cell_size: CELLS, max_seq_len: STEPS }
+        Self {
+            fcnet_hiddens: vec![64, 64],
+            fcnet_activation: Activation::Tanh,
+            conv_filters: None,
+            conv_activation: Activation::Relu,
+            post_fcnet_hiddens: Vec::new(),
+            post_fcnet_activation: Activation::Relu,
+            vf_share_layers: false,
+            weights_initializer: WeightsInitializer::GlorotUniform,
+            use_lstm: false,
+            lstm_cell_size: CELLS,
+            use_gru: false,
+            gru_cell_size: CELLS,
+            free_log_std: false,
+            max_seq_len: STEPS,
+        }
+    }
+}
+
+/// How the first weights of a model are drawn. Biases are zero, but one at forget gates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WeightsInitializer {
+    /// Uniform within bounds that follow from a layer's inputs and outputs (Glorot and Bengio, 2010); the policy's last layer
+    /// a hundred times smaller.
+    #[default]
+    GlorotUniform,
+    /// Orthogonal (Saxe, McClelland and Ganguli: "Exact solutions to the nonlinear dynamics of learning in deep linear neural
+    /// networks", 2013) with PPO's usual gains: the square root of 2 where an activation follows, 0.01 for the policy's last
+    /// layer, 1 for the value's and for an LSTM.
+    Orthogonal,
+}
+
+impl WeightsInitializer {
+    /// The names in settings.
+    pub const NAMES: [&'static str; 2] = ["glorot_uniform", "orthogonal"];
+}
+
+/// Convolutions, the first one first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ConvFilters {
+    /// Those that suit the size of the images.
+    Auto(AutoFilters),
+    /// These.
+    Filters(Vec<ConvFilter>),
+}
+
+/// The word `auto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AutoFilters {
+    /// The word.
+    Auto,
+}
+
+/// One convolution, as RLlib writes it: `[filters, kernel, stride]`, where kernel and stride are `[height, width]` or one
+/// number for both.
+///
+/// Images are padded with zeros so that there are as many places as strides fit into height and width; before the last
+/// convolution they are not padded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConvFilter(pub u32, pub Extent, pub Extent);
+
+/// A height and a width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Extent {
+    /// The same number for both.
+    Square(u32),
+    /// Height and width.
+    Sides([u32; 2]),
+}
+
+impl Extent {
+    pub(super) fn sides(self) -> [usize; 2] {
+        let (Self::Square(height) | Self::Sides([height, _])) = self;
+        let (Self::Square(width) | Self::Sides([_, width])) = self;
+        [height as usize, width as usize]
+    }
+}
+
+/// Activations by their names.
+mod activation {
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+
+    use crate::{kernels::nets::Activation, prelude::*};
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants it")]
+    pub(super) fn serialize<S: Serializer>(activation: &Activation, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(activation.name())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Activation, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let found = Activation::ALL.into_iter().find(|activation| activation.name() == name);
+        found.ok_or_else(|| de::Error::unknown_variant(&name, &Activation::NAMES))
     }
 }
 
@@ -74,7 +195,20 @@ mod tests {
 
     #[test]
     fn settings_come_back() {
-        let model = ModelConfig { fcnet_hiddens: vec![3], use_lstm: true, ..ModelConfig::default() };
+        let fcnet_activation = Activation::Gelu;
+        let filters = vec![ConvFilter(16, Extent::Square(3), Extent::Sides([2, 1]))];
+        let model = ModelConfig {
+            fcnet_hiddens: vec![3],
+            fcnet_activation,
+            conv_filters: Some(ConvFilters::Filters(filters)),
+            weights_initializer: WeightsInitializer::Orthogonal,
+            use_lstm: true,
+            ..ModelConfig::default()
+        };
+        assert_eq!(
+            read(r#"{"conv_filters": "auto"}"#).unwrap().conv_filters,
+            Some(ConvFilters::Auto(AutoFilters::Auto))
+        );
         assert_eq!(read(&Config::of(&model).unwrap().to_string()), Ok(model));
         assert_eq!(ModelConfig::of(&Config::new()), Ok(ModelConfig::default()));
     }
@@ -86,8 +220,11 @@ mod tests {
         for name in ["fcnet_hiddens", "use_lstm", "lstm_cell_size", "max_seq_len"] {
             assert!(unknown.contains(name), "{unknown}");
         }
+        assert!(error(r#"{"conv_filters": [[16, 3]]}"#).starts_with("the setting 'model' is wrong"));
         for bad in [r#"{"lstm_cell_size": 0}"#, r#"{"max_seq_len": 0}"#, r#"{"fcnet_hiddens": [-1]}"#, "7"] {
             assert!(error(bad).starts_with("the setting 'model' is wrong: invalid"), "{}", error(bad));
         }
+        let unknown = error(r#"{"fcnet_activation": "sine"}"#);
+        assert!(unknown.contains("unknown variant `sine`, expected one of `tanh`, `relu`, `silu`"), "{unknown}");
     }
 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::model;
+use super::{ModelSpec, model};
 pub use crate::kernels::nets::{Input, Output};
 use crate::{
     env::EnvSpaces,
@@ -32,9 +32,10 @@ pub trait Forward: fmt::Debug + Send {
     fn forward(&mut self, input: Input<'_>, out: Output<'_>) -> Result<(), PolicyError>;
 }
 
-type MakeForward = dyn Fn(&EnvSpaces, &Weights, Kernels) -> Result<Box<dyn Forward>, PolicyError> + Send + Sync;
+type MakeForward =
+    dyn Fn(&ModelSpec, &EnvSpaces, &Weights, Kernels) -> Result<Box<dyn Forward>, PolicyError> + Send + Sync;
 
-/// Makes a [`Forward`] for each policy with networks, from its spaces and first weights. See
+/// Makes a [`Forward`] for each policy with networks, from its model, spaces and first weights. See
 /// [`PolicyRegistry::act_with`](crate::policy::PolicyRegistry::act_with).
 #[derive(Clone)]
 pub struct ForwardFactory(Arc<MakeForward>);
@@ -43,7 +44,10 @@ impl ForwardFactory {
     /// Wraps a function.
     #[must_use]
     pub fn new(
-        make: impl Fn(&EnvSpaces, &Weights, Kernels) -> Result<Box<dyn Forward>, PolicyError> + Send + Sync + 'static,
+        make: impl Fn(&ModelSpec, &EnvSpaces, &Weights, Kernels) -> Result<Box<dyn Forward>, PolicyError>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         Self(Arc::new(make))
     }
@@ -54,11 +58,12 @@ impl ForwardFactory {
     /// The function's own.
     pub fn make(
         &self,
+        spec: &ModelSpec,
         spaces: &EnvSpaces,
         weights: &Weights,
         kernels: Kernels,
     ) -> Result<Box<dyn Forward>, PolicyError> {
-        (self.0)(spaces, weights, kernels)
+        (self.0)(spec, spaces, weights, kernels)
     }
 }
 
@@ -71,20 +76,25 @@ impl fmt::Debug for ForwardFactory {
 /// The networks, packed for the kernels, and what the kernels need for rows.
 #[derive(Debug)]
 pub(super) struct KernelForward {
+    spec: ModelSpec,
     nets: Networks,
     kernels: Kernels,
     room: Room,
 }
 
 impl KernelForward {
-    pub(super) fn new(nets: Networks, kernels: Kernels) -> Self {
-        Self { nets, kernels, room: Room::default() }
+    /// Packs the weights of a model that has been checked.
+    ///
+    /// # Errors
+    /// [`PolicyError::Weights`] if some are missing.
+    pub(super) fn new(spec: &ModelSpec, weights: &Weights, kernels: Kernels) -> Result<Self, PolicyError> {
+        Ok(Self { spec: spec.clone(), nets: model::pack(spec, weights)?, kernels, room: Room::default() })
     }
 }
 
 impl Forward for KernelForward {
     fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
-        Ok(model::repack(&mut self.nets, weights)?)
+        Ok(model::repack(&self.spec, &mut self.nets, weights)?)
     }
 
     fn forward(&mut self, input: Input<'_>, out: Output<'_>) -> Result<(), PolicyError> {

@@ -1,9 +1,11 @@
-//! The acting policy for every space and model: dense layers, and an LSTM if wanted.
+//! The acting policy for every space and model: convolutions, dense layers, and an LSTM if wanted.
 
+mod build;
 mod config;
 mod encoder;
 mod forward;
 mod head;
+mod layer;
 mod model;
 mod rows;
 mod spec;
@@ -12,9 +14,11 @@ mod tests;
 
 use core::num::NonZeroU32;
 
-pub use config::ModelConfig;
+pub use config::{AutoFilters, ConvFilter, ConvFilters, Extent, ModelConfig, WeightsInitializer};
 pub use encoder::ObsEncoder;
 pub use forward::{Forward, ForwardFactory, Input, Output};
+pub(super) use layer::{Init, TensorSpec};
+pub use layer::{LayerKind, LayerSpec};
 pub use spec::ModelSpec;
 
 use self::{forward::KernelForward, head::Head, rows::Net};
@@ -95,9 +99,8 @@ impl NetPolicy {
         kernels: Kernels,
     ) -> Result<Self, PolicyError> {
         let spec = ModelSpec::for_spaces(spaces, config)?;
-        let (nets, head, state_lens) =
-            (model::pack(&spec, &weights)?, Head::for_space(&spaces.action)?, spec.state_lens());
-        let forward = Box::new(KernelForward::new(nets, kernels));
+        let (head, state_lens) = (Head::for_space(&spaces.action)?, spec.state_lens());
+        let forward = Box::new(KernelForward::new(&spec, &weights, kernels)?);
         Ok(Self {
             encoder: ObsEncoder::for_space(&spaces.observation)?,
             net: Net::new(forward, head, state_lens.iter().sum(), seed, kernels),
@@ -152,7 +155,7 @@ impl NetPolicy {
         match forward {
             None => Ok(policy),
             Some(factory) => {
-                let forward = factory.make(spaces, &policy.weights, *kernels)?;
+                let forward = factory.make(&policy.spec, spaces, &policy.weights, *kernels)?;
                 Ok(policy.with_forward(forward))
             }
         }

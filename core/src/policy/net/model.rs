@@ -1,8 +1,13 @@
 //! The networks, packed for the kernels.
 
-use super::ModelSpec;
+use alloc::borrow::Cow;
+
+use super::{LayerKind, LayerSpec, ModelSpec};
 use crate::{
-    kernels::{Networks, nets::Dense},
+    kernels::{
+        Networks,
+        nets::{Conv, Dense, Layer, Memory, MemoryKind},
+    },
     prelude::*,
     weights::{Tensor, Weights, WeightsError},
 };
@@ -12,80 +17,81 @@ use crate::{
 /// # Errors
 /// [`WeightsError::Missing`].
 pub(super) fn pack(spec: &ModelSpec, weights: &Weights) -> Result<Networks, WeightsError> {
-    let layers = |(name, _, widths): (&str, u32, Vec<usize>)| {
-        let pairs = widths.windows(2).enumerate();
-        pairs
-            .map(|(i, pair)| find_layer(weights, name, i, pair[0], pair[1]).map(Tensors::pack))
-            .collect::<Result<_, _>>()
+    let pack = |layers: &[LayerSpec]| -> Result<Vec<Layer>, WeightsError> {
+        let layers = layers.iter().map(|layer| {
+            let Tensors { matrices, bias } = Tensors::find(layer, weights)?;
+            if let LayerKind::FreeLogStd = layer.kind {
+                return Ok(Layer::Append(layer.inputs, bias.into_owned()));
+            }
+            let dense = Dense::pack(&slices(&matrices), &bias);
+            Ok(match layer.kind {
+                LayerKind::Conv { shape, activation } => Layer::Conv(Conv::new(shape, dense), activation),
+                LayerKind::Lstm { .. } => Layer::Memory(Memory::new(MemoryKind::Lstm, dense)),
+                LayerKind::Gru { .. } => Layer::Memory(Memory::new(MemoryKind::Gru, dense)),
+                _ => Layer::Dense(dense, layer.activation()),
+            })
+        });
+        layers.collect()
     };
-    let [policy, value, encoder] = spec.networks().map(layers);
-    let gates = spec.lstm().map(|(inputs, cells)| find_gates(weights, inputs, cells).map(Tensors::pack));
-    Ok(Networks { encoder: encoder?, gates: gates.transpose()?, policy: policy?, value: value? })
+    Ok(Networks { trunk: pack(&spec.trunk)?, policy: pack(&spec.policy)?, value: pack(&spec.value)? })
 }
 
-/// [`pack`] into the memory of networks of the same shape.
-pub(super) fn repack(nets: &mut Networks, weights: &Weights) -> Result<(), WeightsError> {
-    for (name, layers) in [("policy", &mut nets.policy), ("value", &mut nets.value), ("encoder", &mut nets.encoder)] {
-        for (i, layer) in layers.iter_mut().enumerate() {
-            find_layer(weights, name, i, layer.inputs(), layer.outputs())?.repack(layer);
-        }
-    }
-    let cells = nets.cells();
-    nets.gates.iter_mut().try_for_each(|gates| {
-        find_gates(weights, gates.inputs() - cells, cells)?.repack(gates);
+/// [`pack`] into the memory of networks of the same spec.
+pub(super) fn repack(spec: &ModelSpec, nets: &mut Networks, weights: &Weights) -> Result<(), WeightsError> {
+    let layers = nets.trunk.iter_mut().chain(&mut nets.policy).chain(&mut nets.value);
+    spec.layers().zip(layers).try_for_each(|(spec, layer)| {
+        let Tensors { matrices, bias } = Tensors::find(spec, weights)?;
+        layer.repack(&slices(&matrices), &bias);
         Ok(())
     })
 }
 
 /// Checks that there is everything that a model wants, of the right shape.
 pub(super) fn check(spec: &ModelSpec, weights: &Weights) -> Result<(), WeightsError> {
-    let [policy, value, encoder] = spec.networks();
-    let check = |(name, _, widths): (&str, u32, Vec<usize>)| {
-        let mut pairs = widths.windows(2).enumerate();
-        pairs.try_for_each(|(i, pair)| find_layer(weights, name, i, pair[0], pair[1]).map(|_| ()))
-    };
-    check(encoder)?;
-    spec.lstm().map_or(Ok(()), |(inputs, cells)| find_gates(weights, inputs, cells).map(|_| ()))?;
-    check(policy)?;
-    check(value)
+    spec.layers().try_for_each(|layer| find(layer, weights).map(drop))
 }
 
-/// What a layer is made of: matrices that stand one below the other, and biases.
+/// What a layer of the kernels is made of: matrices that stand one below the other, and biases.
 struct Tensors<'a> {
-    matrices: [&'a [f32]; 2],
-    bias: &'a [f32],
+    matrices: Vec<Cow<'a, [f32]>>,
+    bias: Cow<'a, [f32]>,
 }
 
-impl Tensors<'_> {
-    fn pack(self) -> Dense {
-        Dense::pack(&self.matrices, self.bias)
+impl<'a> Tensors<'a> {
+    fn find(layer: &LayerSpec, weights: &'a Weights) -> Result<Self, WeightsError> {
+        let mut tensors = find(layer, weights)?;
+        if let (LayerKind::Gru { cells }, &[input, hidden, input_bias, hidden_bias]) = (layer.kind, &tensors[..]) {
+            return Ok(Self::gru(cells, [input, hidden], [input_bias, hidden_bias]));
+        }
+        let bias = tensors.pop().unwrap_or_default();
+        Ok(Self { matrices: tensors.into_iter().map(Cow::Borrowed).collect(), bias: Cow::Borrowed(bias) })
     }
 
-    fn repack(self, layer: &mut Dense) {
-        layer.repack(&self.matrices, self.bias);
+    /// Four gates instead of three: inputs and hidden states have parts of their own in the candidates.
+    fn gru(cells: usize, [input, hidden]: [&[f32]; 2], [input_bias, hidden_bias]: [&[f32]; 2]) -> Self {
+        let zeros = vec![0.0; cells];
+        let input = input.chunks_exact(3 * cells).flat_map(|row| row.iter().chain(&zeros));
+        let hidden = hidden.chunks_exact(3 * cells).flat_map(|row| {
+            let (both, own) = row.split_at(2 * cells);
+            both.iter().chain(&zeros).chain(own)
+        });
+        let matrices = vec![Cow::Owned(input.copied().collect()), Cow::Owned(hidden.copied().collect())];
+        let mut bias: Vec<f32> = input_bias[..2 * cells].iter().zip(hidden_bias).map(|(x, h)| x + h).collect();
+        bias.extend(input_bias[2 * cells..].iter().chain(&hidden_bias[2 * cells..]));
+        Self { matrices, bias: Cow::Owned(bias) }
     }
 }
 
-fn find_layer<'a>(
-    weights: &'a Weights,
-    net: &str,
-    i: usize,
-    inputs: usize,
-    outputs: usize,
-) -> Result<Tensors<'a>, WeightsError> {
-    let weight = find(weights, format!("{net}.{i}.weight"), &[inputs, outputs])?;
-    let bias = find(weights, format!("{net}.{i}.bias"), &[outputs])?;
-    Ok(Tensors { matrices: [&weight.values, &[]], bias: &bias.values })
+fn slices<'a>(matrices: &'a [Cow<'_, [f32]>]) -> Vec<&'a [f32]> {
+    matrices.iter().map(|matrix| &**matrix).collect()
 }
 
-fn find_gates(weights: &Weights, inputs: usize, cells: usize) -> Result<Tensors<'_>, WeightsError> {
-    let input = find(weights, "lstm.weight_ih".into(), &[inputs, 4 * cells])?;
-    let hidden = find(weights, "lstm.weight_hh".into(), &[cells, 4 * cells])?;
-    let bias = find(weights, "lstm.bias".into(), &[4 * cells])?;
-    Ok(Tensors { matrices: [&input.values, &hidden.values], bias: &bias.values })
-}
-
-fn find<'a>(weights: &'a Weights, name: String, shape: &[usize]) -> Result<&'a Tensor, WeightsError> {
-    let fits = |tensor: &&Tensor| tensor.shape.iter().map(|&dim| dim as usize).eq(shape.iter().copied());
-    weights.tensor(&name).filter(fits).ok_or_else(|| WeightsError::Missing { wanted: format!("{name} {shape:?}") })
+/// The tensors of a layer, in the order of [`LayerSpec::tensors`].
+fn find<'a>(layer: &LayerSpec, weights: &'a Weights) -> Result<Vec<&'a [f32]>, WeightsError> {
+    let values = |(name, shape): (String, Vec<usize>)| {
+        let fits = |tensor: &&Tensor| tensor.shape.iter().map(|&dim| dim as usize).eq(shape.iter().copied());
+        let missing = || WeightsError::Missing { wanted: format!("{name} {shape:?}") };
+        weights.tensor(&name).filter(fits).map(|tensor| tensor.values.as_slice()).ok_or_else(missing)
+    };
+    layer.tensors().into_iter().map(values).collect()
 }

@@ -9,6 +9,7 @@ use crate::{
     distribution::{ActionDistribution, DiagGaussian, Distribution as _},
     env::{Moment, RowsMut},
     ids::SlotId,
+    kernels::nets::Activation,
     rng::{Purpose, Streams},
     space::Point,
     view::{AgentCollector, Row, TrajectoryStart},
@@ -246,6 +247,98 @@ fn bits_are_frozen() {
     assert_eq!(crate::hash::bytes_hash(&bytes).to_string(), "43d3238c9e581863eef45ab6b1f15cdf");
 }
 
+/// As [`bits_are_frozen`], of models with other layers.
+#[test]
+fn bits_of_every_layer_are_frozen() {
+    let activations =
+        Activation::NAMES.map(|name| format!(r#"{{"fcnet_hiddens": [7], "fcnet_activation": "{name}"}}"#));
+    let others = [
+        r#"{"fcnet_hiddens": [6], "post_fcnet_hiddens": [5], "vf_share_layers": true}"#,
+        r#"{"fcnet_hiddens": [6], "weights_initializer": "orthogonal"}"#,
+        r#"{"fcnet_hiddens": [6], "conv_filters": [[4, 3, 2], [16, [2, 1], 1]], "conv_activation": "silu"}"#,
+        r#"{"fcnet_hiddens": [], "conv_filters": [[3, 2, 1]], "use_lstm": true, "lstm_cell_size": 4}"#,
+        r#"{"fcnet_hiddens": [6], "use_gru": true, "gru_cell_size": 5}"#,
+        r#"{"fcnet_hiddens": [6], "free_log_std": true}"#,
+    ];
+    let hashes = activations.iter().map(String::as_str).chain(others).map(|model| {
+        let images = Space::uniform(DType::F32, RowShape::new(&[4, 5, 2]).unwrap(), -9.0, 9.0);
+        let action = if model.contains("free_log_std") { floats(2) } else { Space::Discrete { n: 3 } };
+        let mut policy = policy(&spaces(images, action), &serde_json::from_str(model).unwrap());
+        let (obs, state, moments) = (numbers(40 * 5), numbers(policy.net.state_len * 5), moments(5));
+        let told = act(&mut policy, ActionInput { state: &state, ..ActionInput::new(RowsRef::F32(&obs), &moments) });
+        let floats = [told.logp, told.values, told.state, told.dist_inputs].concat();
+        let bytes: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
+        crate::hash::bytes_hash(&bytes).to_string()[..8].to_owned()
+    });
+    let expected = [
+        "9ad38a76", "520d2617", "f812fbd7", "b11bc7ef", "b56e011a", "d97032f2", "3332e232", "e04eeb6a", "a78330fd",
+        "013eab50", "eb27760c", "432966dd",
+    ];
+    assert_eq!(hashes.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn layers_are_what_the_settings_say() {
+    let layers = |model: &str, obs_shape: &[usize]| {
+        let spec = ModelSpec::new(&serde_json::from_str(model).unwrap(), obs_shape, 3).unwrap();
+        let layer = |layer: &LayerSpec| format!("{} {} {}", layer.name, layer.outputs(), layer.activation().name());
+        [spec.trunk, spec.policy, spec.value].map(|layers| layers.iter().map(layer).collect::<Vec<_>>().join(", "))
+    };
+    let model =
+        r#"{"fcnet_hiddens": [8], "fcnet_activation": "elu", "post_fcnet_hiddens": [7], "vf_share_layers": true}"#;
+    assert_eq!(layers(model, &[4]), ["encoder.0 8 elu, encoder.1 7 relu", "policy.0 3 linear", "value.0 1 linear"]);
+    // RLlib's convolutions of Atari's pictures, to 21x21, 11x11 and a single place.
+    let convolutions =
+        format!("{0}_conv.0 {1} relu, {0}_conv.1 {2} relu, {0}_conv.2 256 relu", "NET", 21 * 21 * 16, 11 * 11 * 32);
+    let [trunk, policy, value] = layers(r#"{"conv_filters": "auto", "fcnet_hiddens": []}"#, &[84, 84, 4]);
+    assert_eq!((trunk.as_str(), policy), ("", format!("{convolutions}, policy.0 3 linear").replace("NET", "policy")));
+    assert_eq!(value, format!("{convolutions}, value.0 1 linear").replace("NET", "value"));
+    let [_, policy, _] = layers(r#"{"conv_filters": "auto", "fcnet_hiddens": [128]}"#, &[10, 10, 4]);
+    assert_eq!(policy, "policy_conv.0 1024 relu, policy.0 128 tanh, policy.1 3 linear");
+    let model =
+        r#"{"conv_filters": [[2, [3, 1], [2, 1]]], "fcnet_hiddens": [5], "use_lstm": true, "lstm_cell_size": 4}"#;
+    let [trunk, policy, _] = layers(model, &[6, 3, 1]);
+    assert_eq!(
+        (trunk.as_str(), policy.as_str()),
+        ("encoder_conv.0 12 relu, encoder.0 5 tanh, lstm 4 linear", "policy.0 3 linear")
+    );
+    let error = |model: &str, obs_shape: &[usize]| {
+        ModelSpec::new(&serde_json::from_str(model).unwrap(), obs_shape, 3).unwrap_err().to_string()
+    };
+    let found = error(r#"{"conv_filters": "auto"}"#, &[12, 10, 1]);
+    assert!(found.contains("not 12x10: list conv_filters as [filters, kernel, stride]"), "{found}");
+    assert!(error(r#"{"conv_filters": [[4, 3, 1]]}"#, &[12]).contains("not observations of shape [12]"));
+    for filter in ["[4, 5, 1]", "[0, 1, 1]", "[1, 0, 1]", "[1, 1, 0]", "[4294967295, 1, 1]"] {
+        let found = error(&format!(r#"{{"conv_filters": [{filter}]}}"#), &[4, 9, 1]);
+        assert!(found.starts_with("the policy takes "), "{filter}: {found}");
+    }
+}
+
+/// Layers by hand, as a user's own model has them.
+#[test]
+fn layers_that_do_not_fit_each_other_are_refused() {
+    let whole = ModelSpec::new(&model(&[4], Some(3)), &[2], 3).unwrap();
+    let error = |change: fn(&mut ModelSpec)| {
+        let mut spec = whole.clone();
+        change(&mut spec);
+        spec.check().unwrap_err().to_string()
+    };
+    let found = error(|spec| spec.policy[0].inputs = 4);
+    assert_eq!(found, "the policy takes layers that fit each other, not policy.0 with 4 inputs after 3 outputs");
+    assert!(error(|spec| spec.trunk.reverse()).starts_with("the policy takes layers that fit"));
+    let found = error(|spec| spec.policy.insert(0, LayerSpec { inputs: 3, ..spec.trunk[1].clone() }));
+    assert!(found.starts_with("the policy takes memory as the last layer of the trunk"), "{found}");
+    assert!(error(|spec| spec.value.clear()).contains("a value network with one output"));
+    let error = |model: &str, action: Space| {
+        let model = serde_json::from_str(model).unwrap();
+        ModelSpec::for_spaces(&spaces(floats(2), action), &model).unwrap_err().to_string()
+    };
+    let found = error(r#"{"free_log_std": true}"#, Space::Discrete { n: 2 });
+    assert_eq!(found, "the policy takes actions of real numbers with free_log_std, not Discrete(2)");
+    let found = error(r#"{"use_lstm": true, "use_gru": true}"#, floats(1));
+    assert_eq!(found, "the policy takes models with one memory, not one with use_lstm and use_gru");
+}
+
 #[test]
 fn what_was_seen_before_matters_with_memory_only() {
     for cells in [None, Some(4)] {
@@ -342,15 +435,16 @@ fn what_no_model_can_be_is_refused() {
         let found = error(spaces(floats(1), floats(1)), model);
         assert!(found.starts_with("the policy takes models of at most 67108864 weights"), "{found}");
     }
-    let spec = ModelSpec { obs_len: usize::MAX, dist_inputs_len: 0, hidden: vec![], lstm_cell_size: None };
-    assert!(spec.tensors().is_err() && spec.init_weights(0).is_err());
+    for (obs_len, outputs) in [(usize::MAX, 1), (0, 1), (1, 0)] {
+        assert!(ModelSpec::new(&model(&[], None), &[obs_len], outputs).is_err());
+    }
 }
 
 #[test]
 fn the_default_policy_begins_as_it_always_has() {
     let spaces = spaces(floats(4), Space::Discrete { n: 2 });
     let context = PolicyContext::new(spaces, 9, Kernels::PORTABLE);
-    let spec = ModelSpec { obs_len: 4, dist_inputs_len: 2, hidden: vec![64, 64], lstm_cell_size: None };
+    let spec = ModelSpec::new(&ModelConfig::of_widths(&[64, 64]), &[4], 2).unwrap();
     assert_eq!(NetPolicy::for_context(&context).unwrap().weights(), &spec.init_weights(9).unwrap());
     let other = PolicyContext { id: crate::ids::PolicyId::new("car1"), ..context.clone() };
     assert_ne!(NetPolicy::for_context(&other).unwrap().weights(), NetPolicy::for_context(&context).unwrap().weights());
@@ -403,7 +497,8 @@ fn views_give_states_per_sequence() {
 
 fn weights(spec: &ModelSpec) -> impl Strategy<Value = Weights> + use<> {
     let tensors = spec.tensors().unwrap().into_iter().map(|(name, shape)| {
-        let len = shape.iter().product::<u32>() as usize;
+        let len = shape.iter().product::<usize>();
+        let shape: Vec<u32> = shape.iter().map(|&dim| dim as u32).collect();
         vec(-1e3..1e3f32, len).prop_map(move |values| Tensor { name: name.clone(), shape: shape.clone(), values })
     });
     (any::<u64>(), tensors.collect::<Vec<_>>())

@@ -43,6 +43,8 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// A list of values of a kind.
     List(&'static Self),
+    /// A value of one of these kinds.
+    OneOf(&'static [Self]),
     /// An object with names of the user's.
     Object,
     /// An object with settings of their own, which follow in the table.
@@ -78,6 +80,7 @@ impl Kind {
             }
             Self::Choice(words) => value.as_str().is_some_and(|word| words.contains(&word)),
             Self::List(kind) => value.as_array().is_some_and(|list| list.iter().all(|value| kind.allows(value))),
+            Self::OneOf(kinds) => kinds.iter().any(|kind| kind.allows(value)),
             Self::Object | Self::Group => value.is_object(),
             Self::Variant => value.as_object().is_some_and(|object| object.len() == 1),
         }
@@ -105,6 +108,8 @@ impl Kind {
             }
             Self::Choice(words) => json!({ "enum": words }),
             Self::List(kind) => json!({ "type": "array", "items": kind.schema() }),
+            Self::OneOf([kind]) => kind.schema(),
+            Self::OneOf(kinds) => json!({ "anyOf": kinds.iter().map(Self::schema).collect::<Vec<_>>() }),
             Self::Object => json!({ "type": "object" }),
             Self::Group => json!({ "type": "object", "additionalProperties": false, "properties": {} }),
             Self::Variant => {
@@ -132,6 +137,7 @@ impl Kind {
             },
             Self::Choice(words) => words.join(" or "),
             Self::List(kind) => format!("a list, each {}", kind.words()?),
+            Self::OneOf(kinds) => kinds.iter().filter_map(Self::words).collect::<Vec<_>>().join(" or "),
             Self::Object | Self::Group => "an object".into(),
             Self::Variant => "an object with one setting".into(),
         })
@@ -164,22 +170,19 @@ impl Setting {
     /// Whether the value is of one of its kinds.
     #[must_use]
     pub fn allows(&self, value: &Value) -> bool {
-        self.kinds.iter().any(|kind| kind.allows(value))
+        Kind::OneOf(self.kinds).allows(value)
     }
 
     /// What it may be, for an error.
     #[must_use]
     pub fn allowed(&self) -> String {
-        self.kinds.iter().filter_map(Kind::words).collect::<Vec<_>>().join(" or ")
+        Kind::OneOf(self.kinds).words().unwrap_or_default()
     }
 
     /// Its JSON Schema with this default.
     #[must_use]
     pub fn schema(&self, default: Value) -> Value {
-        let mut schema = match self.kinds {
-            [kind] => kind.schema(),
-            kinds => json!({ "anyOf": kinds.iter().map(Kind::schema).collect::<Vec<_>>() }),
-        };
+        let mut schema = Kind::OneOf(self.kinds).schema();
         schema["description"] = json!(self.help);
         if self.is_host {
             schema["x-host"] = json!(true);

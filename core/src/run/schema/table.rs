@@ -3,12 +3,14 @@
 use core::ops::Bound;
 
 use super::setting::{
-    Kind::{self, Choice, Flag, Group, List, Null, Number, Object, Text, Variant, Whole},
+    Kind::{self, Choice, Flag, Group, List, Null, Number, Object, OneOf, Text, Variant, Whole},
     Setting,
 };
 use crate::{
     filter::FilterKind,
     ids::SlotId,
+    kernels::nets::Activation,
+    policy::WeightsInitializer,
     run::{EvaluationConfig, MAX_LOCAL_WORKERS, RunConfig},
 };
 
@@ -34,6 +36,8 @@ const WORKERS: Kind = Whole { min: 0, max: MAX_LOCAL_WORKERS as u64 };
 const FROM_1: Kind = Whole { min: 1, max: u64::MAX };
 const EVALUATION_ENVS: Kind = Whole { min: 1, max: EvaluationConfig::MAX_ENVS as u64 };
 const WIDTH: Kind = Whole { min: 1, max: RunConfig::MAX_HIDDEN as u64 };
+const EXTENT: Kind = Whole { min: 1, max: RunConfig::MAX_HIDDEN as u64 };
+const ACTIVATIONS: Kind = Choice(&Activation::NAMES);
 const SIZE: Kind = Whole { min: 1, max: u16::MAX as u64 };
 const FILTERS: Kind = Choice(&[
     FilterKind::NoFilter.name(),
@@ -118,9 +122,35 @@ const POLICIES: &[Setting] = &[
     row("algorithm", &[Null, Text], "Registered name of the algorithm; null for a run that learns nothing."),
     row("policy_config", &[Object], "Settings of the algorithm."),
     row("model_config", &[Group], "Settings of the networks."),
-    row("model_config.fcnet_hiddens", &[List(&WIDTH)], "Widths of the hidden layers, each followed by tanh."),
+    row("model_config.fcnet_hiddens", &[List(&WIDTH)], "Widths of the hidden layers, after the convolutions."),
+    row("model_config.fcnet_activation", &[ACTIVATIONS], "What the outputs of each hidden layer go through."),
+    row(
+        "model_config.conv_filters",
+        &[Null, Choice(&["auto"]), List(&List(&OneOf(&[EXTENT, List(&EXTENT)])))],
+        "Convolutions of images, each [filters, kernel, stride]; auto: by the images' size; null: images are vectors.",
+    ),
+    row("model_config.conv_activation", &[ACTIVATIONS], "What the outputs of each convolution go through."),
+    row("model_config.post_fcnet_hiddens", &[List(&WIDTH)], "Widths of more hidden layers, after fcnet_hiddens."),
+    row("model_config.post_fcnet_activation", &[ACTIVATIONS], "What the outputs of each of these go through."),
+    row(
+        "model_config.vf_share_layers",
+        &[Flag],
+        "Whether policy and value are heads over the same layers, as they always are with an LSTM.",
+    ),
+    row(
+        "model_config.weights_initializer",
+        &[Choice(&WeightsInitializer::NAMES)],
+        "How the first weights are drawn; orthogonal: with PPO's usual gains.",
+    ),
     row("model_config.use_lstm", &[Flag], "Whether an LSTM is between the hidden layers and the heads."),
     row("model_config.lstm_cell_size", &[Kind::AT_LEAST_1], "Cells of the LSTM."),
+    row("model_config.use_gru", &[Flag], "Whether gated recurrent units are there instead."),
+    row("model_config.gru_cell_size", &[Kind::AT_LEAST_1], "Cells of these."),
+    row(
+        "model_config.free_log_std",
+        &[Flag],
+        "Whether standard deviations of real actions are weights of their own instead of outputs.",
+    ),
     row(
         "model_config.max_seq_len",
         &[Kind::AT_LEAST_1],

@@ -14,7 +14,7 @@ use super::{distance, each, ranks};
 use crate::learner::{test_support::*, *};
 
 fn learner_of(algorithm: &AlgorithmConfig) -> Learner {
-    Learner::new(algorithm.clone(), &discrete(2, 2), 3, &weights(2, &[16], 2), Device::Cpu, Kernels::PORTABLE).unwrap()
+    new_learner(algorithm.clone(), &discrete(2, 2), 3, &weights(2, &[16], 2), Device::Cpu, Kernels::PORTABLE).unwrap()
 }
 
 fn algorithms() -> [AlgorithmConfig; 3] {
@@ -87,7 +87,7 @@ fn sequences_of_all_ranks_are_learned_from_as_those_of_one() {
     {
         let learner = |algorithm: &AlgorithmConfig| {
             let weights = lstm_weights(3, 4, 3);
-            Learner::new(algorithm.clone(), &discrete(3, 3), 1, &weights, Device::Cpu, Kernels::PORTABLE).unwrap()
+            new_learner(algorithm.clone(), &discrete(3, 3), 1, &weights, Device::Cpu, Kernels::PORTABLE).unwrap()
         };
         let mut one = learner(&algorithm);
         (0..2).for_each(|_| drop(one.update(&whole).unwrap()));

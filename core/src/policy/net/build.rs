@@ -1,0 +1,151 @@
+//! From settings to the layers of a model.
+
+use super::{
+    LayerKind, LayerSpec, ModelConfig, ModelSpec,
+    config::{ConvFilter, ConvFilters, Extent},
+};
+use crate::{
+    kernels::nets::{Activation, ConvShape},
+    policy::PolicyError,
+    prelude::*,
+};
+
+/// Layers, of which each one begins where the one before ends.
+struct Stack {
+    layers: Vec<LayerSpec>,
+    outputs: usize,
+}
+
+/// The layers that settings describe, not checked yet.
+pub(super) fn model(
+    model: &ModelConfig,
+    obs_shape: &[usize],
+    dist_inputs_len: usize,
+) -> Result<ModelSpec, PolicyError> {
+    let obs_len = obs_shape.iter().fold(1usize, |product, dim| product.saturating_mul(*dim));
+    let convolutions = convolutions(model, obs_shape)?;
+    let hidden = |network: &str| {
+        let mut stack = Stack { layers: Vec::new(), outputs: obs_len };
+        for (i, shape) in convolutions.iter().enumerate() {
+            let kind = LayerKind::Conv { shape: *shape, activation: model.conv_activation };
+            stack.push(format!("{network}_conv.{i}"), kind);
+        }
+        let fcnet = model.fcnet_hiddens.iter().map(|width| (*width, model.fcnet_activation));
+        let post = model.post_fcnet_hiddens.iter().map(|width| (*width, model.post_fcnet_activation));
+        for (i, (width, activation)) in fcnet.chain(post).enumerate() {
+            stack.push(format!("{network}.{i}"), LayerKind::Dense { outputs: width as usize, activation });
+        }
+        stack
+    };
+    let mut trunk = Stack { layers: Vec::new(), outputs: obs_len };
+    let memory = match (model.use_lstm, model.use_gru) {
+        (true, true) => {
+            let (wanted, found) = ("models with one memory".into(), "one with use_lstm and use_gru".into());
+            return Err(PolicyError::Unsupported { wanted, found });
+        }
+        (true, _) => Some(("lstm", LayerKind::Lstm { cells: model.lstm_cell_size.get() as usize })),
+        (_, true) => Some(("gru", LayerKind::Gru { cells: model.gru_cell_size.get() as usize })),
+        _ => None,
+    };
+    let is_shared = model.vf_share_layers || memory.is_some();
+    if is_shared {
+        trunk = hidden("encoder");
+    }
+    if let Some((name, kind)) = memory {
+        trunk.push(name.into(), kind);
+    }
+    let head = |network: &str, outputs: usize| {
+        let mut stack = if is_shared { Stack { layers: Vec::new(), outputs: trunk.outputs } } else { hidden(network) };
+        let number = stack.layers.len().saturating_sub(if is_shared { 0 } else { convolutions.len() });
+        stack.push(format!("{network}.{number}"), LayerKind::Dense { outputs, activation: Activation::Linear });
+        stack
+    };
+    let value = head("value", 1).layers;
+    let mut policy = head("policy", if model.free_log_std { dist_inputs_len / 2 } else { dist_inputs_len });
+    if model.free_log_std {
+        policy.push("policy".into(), LayerKind::FreeLogStd);
+    }
+    Ok(ModelSpec { obs_len, trunk: trunk.layers, policy: policy.layers, value, initializer: model.weights_initializer })
+}
+
+impl Stack {
+    fn push(&mut self, name: String, kind: LayerKind) {
+        let layer = LayerSpec { name, inputs: self.outputs, kind };
+        self.outputs = layer.outputs();
+        self.layers.push(layer);
+    }
+}
+
+/// Sizes of the convolutions of an image.
+fn convolutions(model: &ModelConfig, obs_shape: &[usize]) -> Result<Vec<ConvShape>, PolicyError> {
+    let unsupported = |wanted: &str, found: String| Err(PolicyError::Unsupported { wanted: wanted.into(), found });
+    let filters = match &model.conv_filters {
+        None => return Ok(Vec::new()),
+        Some(ConvFilters::Filters(filters)) if filters.is_empty() => return Ok(Vec::new()),
+        Some(filters) => filters,
+    };
+    let &[height, width, channels] = obs_shape else {
+        return unsupported(
+            "images of height, width and channels for conv_filters",
+            format!("observations of shape {obs_shape:?}"),
+        );
+    };
+    let filters = match filters {
+        ConvFilters::Filters(filters) => filters.clone(),
+        ConvFilters::Auto(_) => match usual(height, width) {
+            Some(filters) => filters,
+            None => {
+                let found = format!("{height}x{width}: list conv_filters as [filters, kernel, stride]");
+                return unsupported("images of 84x84, 42x42 or 10x10 for conv_filters 'auto'", found);
+            }
+        },
+    };
+    let mut input = [height, width, channels];
+    let mut shapes = Vec::new();
+    for (i, filter) in filters.iter().enumerate() {
+        let shape = convolution(input, *filter, i + 1 < filters.len());
+        let Some(shape) = shape else {
+            let ConvFilter(filters, kernel, stride) = filter;
+            let found = format!("[{filters}, {:?}, {:?}] over {input:?}", kernel.sides(), stride.sides());
+            return unsupported("convolutions with filters and strides, and kernels no larger than the image", found);
+        };
+        input = [shape.places[0], shape.places[1], shape.filters];
+        shapes.push(shape);
+    }
+    Ok(shapes)
+}
+
+/// RLlib's filters of Atari's pictures, and those of MinAtar's (Young and Tian: "MinAtar", 2019).
+fn usual(height: usize, width: usize) -> Option<Vec<ConvFilter>> {
+    let square = |filters, kernel, stride| ConvFilter(filters, Extent::Square(kernel), Extent::Square(stride));
+    match (height, width) {
+        (84, 84) => Some(vec![square(16, 8, 4), square(32, 4, 2), square(256, 11, 1)]),
+        (42, 42) => Some(vec![square(16, 4, 2), square(32, 4, 2), square(256, 11, 1)]),
+        (10, 10) => Some(vec![square(16, 3, 1)]),
+        _ => None,
+    }
+}
+
+/// `None` for sizes that make no sense.
+fn convolution(input: [usize; 3], filter: ConvFilter, is_padded: bool) -> Option<ConvShape> {
+    let ConvFilter(filters, kernel, stride) = filter;
+    let (kernel, stride) = (kernel.sides(), stride.sides());
+    // Padding above (or left), and places.
+    let along = |side: usize| {
+        let (input, kernel, stride) = (input[side], kernel[side], stride[side]);
+        if kernel == 0 || stride == 0 || kernel > input {
+            return None;
+        }
+        if !is_padded {
+            return Some((0, (input - kernel) / stride + 1));
+        }
+        let places = input.div_ceil(stride);
+        let padding = ((places - 1) * stride + kernel).saturating_sub(input);
+        Some((padding / 2, places))
+    };
+    let ((above, rows), (left, columns)) = (along(0)?, along(1)?);
+    let is_filled = filters > 0 && (rows * columns).checked_mul(filters as usize).is_some();
+    let shape =
+        ConvShape { input, filters: filters as usize, kernel, stride, padding: [above, left], places: [rows, columns] };
+    is_filled.then_some(shape)
+}

@@ -1,0 +1,229 @@
+//! Convolutions of images whose numbers stand by row, column and channel.
+
+use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor, bail};
+use rollmesh_core::kernels::{
+    Kernels,
+    nets::{ConvShape, Dense},
+};
+
+use super::{SumOfRows, contiguous, matrix::transposed};
+
+/// Numbers of the patches that are worked on together, about.
+const PATCHES: usize = 1 << 16;
+
+/// `[images, places x filters]` for `x` `[images, height x width x channels]`, `w` `[height, width, channels, filters]` of
+/// a patch, `b` `[filters]`.
+pub(in super::super) fn convolution(
+    x: &Tensor,
+    w: &Tensor,
+    b: &Tensor,
+    shape: &ConvShape,
+    kernels: Kernels,
+) -> Result<Tensor> {
+    if x.device().is_cpu() {
+        return x.contiguous()?.apply_op3(w, b, Convolution { shape: *shape, kernels });
+    }
+    let ([height, width, channels], [rows, columns]) = (shape.input, shape.places);
+    let [stride, other] = shape.stride;
+    if stride != other {
+        bail!("devices take convolutions with one stride, not {:?}", shape.stride)
+    }
+    let x = x.reshape(((), height, width, channels))?.permute((0, 3, 1, 2))?;
+    let padded = [0, 1].into_iter().try_fold(x, |x, side| {
+        let all = ((shape.places[side] - 1) * stride + shape.kernel[side]).saturating_sub(shape.input[side]);
+        x.pad_with_zeros(side + 2, shape.padding[side], all.saturating_sub(shape.padding[side]))
+    })?;
+    let y = padded.contiguous()?.conv2d(&w.permute((3, 2, 0, 1))?.contiguous()?, 0, stride, 1, 1)?;
+    y.permute((0, 2, 3, 1))?.broadcast_add(b)?.reshape(((), rows * columns * shape.filters))
+}
+
+#[derive(Clone, Copy)]
+struct Convolution {
+    shape: ConvShape,
+    kernels: Kernels,
+}
+
+impl Convolution {
+    /// Images that are worked on together.
+    fn block(&self) -> usize {
+        (PATCHES / (self.shape.num_patches() * self.shape.patch_len()).max(1)).max(1)
+    }
+
+    /// The patches of images, one after the other.
+    fn patches(&self, images: &[f32]) -> Vec<f32> {
+        let (inputs, len) = (self.shape.inputs(), self.shape.num_patches() * self.shape.patch_len());
+        let mut patches = vec![0.0; images.len() / inputs * len];
+        let pairs = images.chunks_exact(inputs).zip(patches.chunks_exact_mut(len));
+        pairs.for_each(|(image, patches)| self.shape.patches(image, patches));
+        patches
+    }
+
+    /// The code here indexes freely.
+    fn check(&self, len: usize, width: usize) -> Result<usize> {
+        if !len.is_multiple_of(width) {
+            bail!("{len} numbers are no rows of {width} for {:?}", self.shape)
+        }
+        Ok(len / width)
+    }
+}
+
+impl CustomOp3 for Convolution {
+    fn name(&self) -> &'static str {
+        "convolution"
+    }
+
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        x_layout: &Layout,
+        w: &CpuStorage,
+        w_layout: &Layout,
+        b: &CpuStorage,
+        b_layout: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let (x, dense) = (contiguous(x, x_layout)?, Dense::pack(&[contiguous(w, w_layout)?], contiguous(b, b_layout)?));
+        let (inputs, outputs) = (self.shape.inputs(), self.shape.outputs());
+        let images = self.check(x.len(), inputs)?;
+        let mut y = vec![0.0; images * outputs];
+        for (x, y) in x.chunks(self.block() * inputs).zip(y.chunks_mut(self.block() * outputs)) {
+            (self.kernels.linear)(&dense, &self.patches(x), y);
+        }
+        Ok((CpuStorage::F32(y), (images, outputs).into()))
+    }
+
+    fn bwd(
+        &self,
+        x: &Tensor,
+        w: &Tensor,
+        _b: &Tensor,
+        _y: &Tensor,
+        grad: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let grad = &grad.contiguous()?;
+        // Observations need no gradient.
+        let x_grad = x.track_op().then(|| grad.apply_op2_no_bwd(w, &ImageGrad(*self))).transpose()?;
+        let w_grad = x.contiguous()?.apply_op2_no_bwd(grad, &FilterGrad(*self))?;
+        let b_grad = grad.reshape(((), self.shape.filters))?.apply_op1_no_bwd(&SumOfRows)?;
+        Ok((x_grad, Some(w_grad), Some(b_grad)))
+    }
+}
+
+/// Gradient of the images, from that of the outputs and the filters.
+struct ImageGrad(Convolution);
+
+impl CustomOp2 for ImageGrad {
+    fn name(&self) -> &'static str {
+        "convolution-image-grad"
+    }
+
+    fn cpu_fwd(
+        &self,
+        grad: &CpuStorage,
+        grad_layout: &Layout,
+        w: &CpuStorage,
+        w_layout: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let Self(Convolution { shape, kernels }) = self;
+        let (grad, w) = (contiguous(grad, grad_layout)?, contiguous(w, w_layout)?);
+        let (inputs, outputs, len) = (shape.inputs(), shape.outputs(), shape.patch_len());
+        let images = self.0.check(grad.len(), outputs)?;
+        let dense = Dense::pack(&[&transposed(w, len, shape.filters)], &vec![0.0; len]);
+        let mut x_grad = vec![0.0; images * inputs];
+        let block = self.0.block();
+        let mut patches = vec![0.0; block.min(images) * shape.num_patches() * len];
+        for (grad, x_grad) in grad.chunks(block * outputs).zip(x_grad.chunks_mut(block * inputs)) {
+            let patches = &mut patches[..grad.len() / shape.filters * len];
+            (kernels.linear)(&dense, grad, patches);
+            let pairs = x_grad.chunks_exact_mut(inputs).zip(patches.chunks_exact(shape.num_patches() * len));
+            pairs.for_each(|(image, patches)| shape.add_patches(patches, image));
+        }
+        Ok((CpuStorage::F32(x_grad), (images, inputs).into()))
+    }
+}
+
+/// Gradient of the filters, from the images and the gradient of the outputs: block after block, and in each the sums in the
+/// order of the patches.
+struct FilterGrad(Convolution);
+
+impl CustomOp2 for FilterGrad {
+    fn name(&self) -> &'static str {
+        "convolution-filter-grad"
+    }
+
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        x_layout: &Layout,
+        grad: &CpuStorage,
+        grad_layout: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let Self(Convolution { shape, kernels }) = self;
+        let (x, grad) = (contiguous(x, x_layout)?, contiguous(grad, grad_layout)?);
+        let (filters, len, block) = (shape.filters, shape.patch_len(), self.0.block());
+        let mut sums = vec![0.0f32; filters * len];
+        let mut part = vec![0.0; filters * len];
+        let zeros = vec![0.0; len];
+        let mut dense = None::<Dense>;
+        for (x, grad) in x.chunks(block * shape.inputs()).zip(grad.chunks(block * shape.outputs())) {
+            // Patches as weights: they are more numbers than the gradient, which has to be transposed.
+            let patches = self.0.patches(x);
+            let count = grad.len() / filters;
+            match &mut dense {
+                Some(dense) if dense.inputs() == count => dense.repack(&[&patches], &zeros),
+                dense => *dense = Some(Dense::pack(&[&patches], &zeros)),
+            }
+            if let Some(dense) = &dense {
+                (kernels.linear)(dense, &transposed(grad, count, filters), &mut part);
+            }
+            sums.iter_mut().zip(&part).for_each(|(sum, x)| *sum += x);
+        }
+        let [height, width] = shape.kernel;
+        let w_grad = transposed(&sums, filters, len);
+        Ok((CpuStorage::F32(w_grad), (height, width, shape.input[2], filters).into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{Device, Var};
+
+    use super::*;
+
+    fn wave(len: usize, scale: f32) -> Vec<f32> {
+        (0..len).map(|i| (i as f32 * scale).sin()).collect()
+    }
+
+    fn close(a: &Tensor, b: &Tensor) {
+        let gap = (a - b).unwrap().abs().unwrap().flatten_all().unwrap().max(0).unwrap().to_scalar::<f32>().unwrap();
+        assert!(gap < 1e-4, "{gap}");
+    }
+
+    /// candle's own convolution is the reference for values and gradients.
+    #[test]
+    fn values_and_gradients_equal_candles() {
+        // More images than a block has, padded and not.
+        for (images, height, padding, stride, places, filters) in
+            [(3, 6, [0, 0], 1, [4, 3], 5), (150, 6, [1, 1], 1, [6, 5], 16), (2, 5, [1, 1], 2, [3, 3], 3)]
+        {
+            let input = [height, 5, 3];
+            let shape = ConvShape { input, filters, kernel: [3, 3], stride: [stride; 2], padding, places };
+            let device = &Device::Cpu;
+            let x = Var::from_vec(wave(images * shape.inputs(), 0.37), (images, shape.inputs()), device).unwrap();
+            let w = Var::from_vec(wave(27 * filters, 0.73), (3, 3, 3, filters), device).unwrap();
+            let b = Var::from_vec(wave(filters, 1.1), filters, device).unwrap();
+            let ours = convolution(&x, &w, &b, &shape, Kernels::PORTABLE).unwrap();
+            let nchw = x.reshape((images, height, 5, 3)).unwrap().permute((0, 3, 1, 2)).unwrap();
+            let filter = w.permute((3, 2, 0, 1)).unwrap();
+            let theirs = nchw.conv2d(&filter, padding[0], stride, 1, 1).unwrap();
+            let theirs = theirs.permute((0, 2, 3, 1)).unwrap().broadcast_add(&b).unwrap();
+            let theirs = theirs.reshape((images, shape.outputs())).unwrap();
+            close(&ours, &theirs);
+            // Squared, so that the gradient that comes in differs from element to element.
+            let grads = |y: &Tensor| (y.sqr().unwrap().sum_all().unwrap() / images as f64).unwrap().backward().unwrap();
+            let (ours, theirs) = (grads(&ours), grads(&theirs));
+            for var in [&x, &w, &b] {
+                close(ours.get(var).unwrap(), theirs.get(var).unwrap());
+            }
+        }
+    }
+}
