@@ -93,7 +93,7 @@ impl LeaseGroup {
         self.heard_of(worker);
         let live = self.leases.of(worker, lease);
         match (failure.slot, live.map(|live| (live.fragment, live.open.clone()))) {
-            // A failure without a slot, such as of a callback: its rows are accepted as usual, maybe before this report.
+            // The slots failed together, but none of them alone. Their rows are accepted as usual, maybe before this report.
             (None, _) => self.report(worker, failure),
             (Some(slot), Some((fragment, open))) if open.contains(&slot) => {
                 // The follow-up would start from the end of this fragment, which does not exist.
