@@ -22,7 +22,7 @@ macro_rules! rows {
                 match dtype { $(DType::$variant => Self::$variant(vec![<$ty>::default(); len])),+ }
             }
 
-            /// Overwrites a range with zeros or ones, as what was there before.
+            /// Overwrites a range with zeros or ones, as the previous content.
             pub(super) fn soil(&mut self, range: Range<usize>, ones: bool) {
                 let value = f64::from(u8::from(ones));
                 match self { $(Self::$variant(values) => values[range].fill(<$ty>::from_f64(value))),+ }

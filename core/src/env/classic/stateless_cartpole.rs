@@ -53,7 +53,7 @@ impl Dynamics<4, 2> for StatelessCartPoleDynamics {
     }
 
     fn is_possible(_: [f64; 4]) -> bool {
-        // As of a CartPole: velocities have no bounds, and a terminal state may lie anywhere beyond the thresholds.
+        // As for CartPole, velocities are unbounded, and a terminal state may be anywhere beyond the thresholds.
         true
     }
 }
