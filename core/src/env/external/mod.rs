@@ -28,7 +28,7 @@
 //! episodes.start_episode(7, true)?;
 //! episodes.request_actions(7, &row(&3))?;
 //! let mut actions = AgentRows::new();
-//! assert!(!episodes.take_actions(7, &mut actions)?, "nobody has answered yet");
+//! assert!(!episodes.take_actions(7, &mut actions)?, "no answer yet");
 //!
 //! // The sampler polls, and answers.
 //! let mut news = News::new();
