@@ -1,4 +1,4 @@
-//! Evaluation of a policy: episodes apart from training, alongside whatever else is running.
+//! Evaluation of a policy: episodes apart from training, alongside other work.
 //!
 //! An [`Evaluator`] samples given environments with a given policy, round by round, so that its caller can pause it between
 //! any two rounds. An [`EvaluationRequest`] says what to do; the result is an [`Evaluation`]: the mean **episode** return,

@@ -12,10 +12,10 @@ use crate::{
     prelude::*,
 };
 
-/// A function of a sub-environment, in whatever process that runs.
+/// A function of a sub-environment, in the process that runs it.
 pub type EnvFn = Arc<dyn Fn(SubEnv<'_>, &EnvContext, &Config) -> Result<Config, CallbackError> + Send + Sync>;
 
-/// A function of a policy, in whatever process that is.
+/// A function of a policy, in the process of its worker.
 pub type PolicyFn = Arc<dyn Fn(&PolicyId, &mut dyn Policy, &Config) -> Result<Config, CallbackError> + Send + Sync>;
 
 /// Makes a mapping function from its arguments.

@@ -22,7 +22,7 @@ pub type BaseEnvFactory = Arc<dyn Fn(&[EnvContext], Kernels) -> Result<Box<dyn B
 /// Makes callbacks for a worker; the settings are those that all its policies share.
 pub type CallbacksFactory = Arc<dyn Fn(&Config) -> Result<Box<dyn Callbacks>, CallbackError> + Send + Sync>;
 
-/// A function of a worker, in whatever process that is; arguments and result are settings, so that they can be serialised.
+/// A function of a worker, in the worker's process; arguments and result are settings, so that they can be serialised.
 pub type WorkerFn = Arc<dyn Fn(&mut RolloutWorker, &Config) -> Result<Config, CallbackError> + Send + Sync>;
 
 /// Runs first in a process that is about to evaluate, before anything else is set up.

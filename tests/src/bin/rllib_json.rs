@@ -1,10 +1,10 @@
 //! The program that `tests/peers/rllib_json.py` compares with the real RLlib.
 //!
 //! ```text
-//! rllib_json rewrite IN OUT    read every line of a sample file and write it again, with what was compressed compressed
-//! rllib_json time FILE SECS    read and write a file's batches for so many seconds each, with as many threads as there are
-//!                              processors to run on, and print rows per second: by the clock, and of the processors' time,
-//!                              which other programs do not take away
+//! rllib_json rewrite IN OUT    read every line of a sample file and write it back, with the same columns compressed
+//! rllib_json time FILE SECS    read and write a file's batches for SECS seconds each, with one thread per available processor,
+//!                              and print rows per second: by wall-clock time, and by CPU time, which other programs
+//!                              do not affect
 //! ```
 
 use std::{
