@@ -67,7 +67,7 @@ pub struct RecordColumns {
 }
 
 impl SamplerOptions {
-    /// RLlib's defaults, for environments with one agent each in these slots.
+    /// Returns RLlib's defaults, for environments with one agent each in these slots.
     #[must_use]
     pub fn new(slots: Vec<(SlotId, u32)>) -> Self {
         Self {

@@ -42,7 +42,7 @@ pub struct NamedFn {
 }
 
 impl NamedFn {
-    /// A function without arguments.
+    /// Names a function without arguments.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), arguments: Config::new() }

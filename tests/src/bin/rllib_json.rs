@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! rllib_json rewrite IN OUT    read every line of a sample file and write it back, with the same columns compressed
-//! rllib_json time FILE SECS    read and write a file's batches for SECS seconds each, with one thread per available processor,
+//! rllib_json time FILE SECS    read and write a file's batches for SECS seconds each, with a thread per processor,
 //!                              and print rows per second: by wall-clock time, and by CPU time, which other programs
 //!                              do not affect
 //! ```

@@ -46,7 +46,7 @@ pub use seaquest::Seaquest;
 use super::{EnvRegistry, EnvSpec, Vectorized};
 use crate::prelude::*;
 
-/// The channels of a game by its registered name, for example `PixelBreakout-v0`, to [`draw`] its observations.
+/// Returns the channels of a game by its registered name, for example `PixelBreakout-v0`, to [`draw`] its observations.
 #[must_use]
 pub fn channels(name: &str) -> Option<&'static [Channel]> {
     match name {

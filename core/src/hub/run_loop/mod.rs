@@ -408,7 +408,7 @@ impl RunLoop {
         self.pace.since(self.stopwatch.elapsed(now).since(self.iteration_began))
     }
 
-    /// Pauses: no more leases are granted, and the stopwatch stands still.
+    /// Pauses the run: it grants no more leases, and its stopwatch stops.
     ///
     /// # Errors
     /// Says why the run cannot be paused.

@@ -38,19 +38,19 @@ pub struct NewPolicy {
 }
 
 impl NewPolicy {
-    /// A policy of a registered class.
+    /// Creates an entry for a policy of a registered class.
     #[must_use]
     pub fn named(kind: impl Into<String>) -> Self {
         Self { class: Some(PolicyClass::Named(kind.into())), ..Self::default() }
     }
 
-    /// A policy of a class defined by the caller.
+    /// Creates an entry for a policy of a class defined by the caller.
     #[must_use]
     pub fn of(spec: PolicySpec) -> Self {
         Self { class: Some(PolicyClass::Spec(spec)), ..Self::default() }
     }
 
-    /// An existing policy object.
+    /// Creates an entry for an existing policy object.
     #[must_use]
     pub fn object(policy: Box<dyn Policy>) -> Self {
         Self { policy: Some(policy), ..Self::default() }
