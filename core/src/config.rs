@@ -1,4 +1,4 @@
-//! Settings that travel by value: of an environment, a policy or a model, for code that this crate does not know.
+//! Defines settings of an environment, a policy or a model, for code that this crate does not know.
 //!
 //! ```
 //! use rollmesh_core::config::Config;
@@ -20,31 +20,31 @@ use crate::prelude::*;
 
 /// A JSON object. Names are sorted, so equal settings have equal texts. Cheap to clone.
 ///
-/// In formats that people read it is an object, in others a string with its JSON text.
+/// Serialises as an object in human-readable formats, and as a string with its JSON text in others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[doc(alias("env_config", "policy_config", "model_config"))]
 pub struct Config(Arc<Map<String, Value>>);
 
-/// Settings that are not what the one who reads them needs.
+/// Why settings are invalid for the code that reads them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// The text is no JSON object.
+    /// The text is not a JSON object.
     #[error("settings must be a JSON object: {0}")]
     NoObject(String),
-    /// Something in it has the wrong form.
+    /// A setting has the wrong form.
     #[error("the setting '{name}' is wrong: {reason}")]
     BadValue {
         /// Name of the setting.
         name: String,
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
-    /// Nobody reads it: most likely a misspelt name.
+    /// No code reads the setting: most likely a misspelt name.
     #[error("there is no setting '{name}'; known are: {known}")]
     Unknown {
         /// Name of the setting, or its beginning.
         name: String,
-        /// The settings that there are.
+        /// The known settings.
         known: String,
     },
     /// The settings as a whole have the wrong form.
@@ -55,19 +55,19 @@ pub enum ConfigError {
     NoJson {
         /// Name of the setting.
         name: String,
-        /// Why.
+        /// The cause.
         reason: String,
     },
 }
 
 impl Config {
-    /// No settings.
+    /// Creates empty settings.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The settings of a value that serialises as an object.
+    /// Creates settings from a value that serialises as an object.
     ///
     /// # Errors
     /// [`ConfigError::NoObject`].
@@ -90,7 +90,7 @@ impl Config {
         Ok(self)
     }
 
-    /// Sets one setting by its path, whose names have dots between them; what is around it stays.
+    /// Sets one setting by its path of names separated by dots; other settings stay.
     #[must_use]
     pub fn with_at(&self, path: &str, value: Value) -> Self {
         let (names, name) = path.rsplit_once('.').map_or((None, path), |(names, name)| (Some(names), name));
@@ -100,28 +100,28 @@ impl Config {
         self.merged(&Self(Arc::new(nested)))
     }
 
-    /// One setting, or none if it is not there.
+    /// Returns one setting, or none if it is absent.
     ///
     /// # Errors
-    /// [`ConfigError::BadValue`] if it is there in another form.
+    /// [`ConfigError::BadValue`] if it has another form.
     pub fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ConfigError> {
         let bad = |error: serde_json::Error| ConfigError::BadValue { name: name.into(), reason: error.to_string() };
         self.0.get(name).map(|value| serde_json::from_value(value.clone()).map_err(bad)).transpose()
     }
 
-    /// All settings at once.
+    /// Deserialises all settings at once.
     ///
     /// # Errors
-    /// [`ConfigError::BadSettings`], which names what is missing or wrong.
+    /// [`ConfigError::BadSettings`], which names the missing or wrong setting.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
         serde_json::from_value(Value::Object((*self.0).clone()))
             .map_err(|error| ConfigError::BadSettings(error.to_string()))
     }
 
-    /// Checks that there are no settings but these.
+    /// Checks that there are no settings other than these.
     ///
     /// # Errors
-    /// [`ConfigError::Unknown`], which names the first other one and lists these.
+    /// [`ConfigError::Unknown`], which names the first unknown setting and lists the known ones.
     pub fn check_known(&self, known: &[&str]) -> Result<(), ConfigError> {
         match self.names().find(|name| !known.contains(name)) {
             None => Ok(()),
@@ -132,7 +132,7 @@ impl Config {
         }
     }
 
-    /// These settings with others over them; objects within are merged in the same way.
+    /// Returns these settings overridden by others; nested objects are merged in the same way.
     #[doc(alias = "merge_dicts")]
     #[must_use]
     pub fn merged(&self, over: &Self) -> Self {
@@ -141,7 +141,7 @@ impl Config {
         Self(Arc::new(merged))
     }
 
-    /// These settings without some of them.
+    /// Returns these settings without some of them.
     #[must_use]
     pub fn without(mut self, names: &[&str]) -> Self {
         if names.iter().any(|name| self.0.contains_key(*name)) {
@@ -150,12 +150,12 @@ impl Config {
         self
     }
 
-    /// Names of the settings, sorted.
+    /// Iterates over the names of the settings, sorted.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
-    /// True without settings.
+    /// Returns true without settings.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -187,7 +187,7 @@ impl FromStr for Config {
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // An object of JSON values has always a text.
+        // An object of JSON values can always be written as text.
         f.write_str(&serde_json::to_string(&*self.0).map_err(|_| fmt::Error)?)
     }
 }
@@ -240,8 +240,8 @@ mod tests {
         assert_eq!(config.check_known(&["num_lights", "num_cars"]), Ok(()));
     }
 
-    /// Settings pass several processes on their way to an environment; a number that changed a little each time would
-    /// be another environment.
+    /// Checks that numbers keep their bits: settings pass through several processes on their way to an environment, and a
+    /// number that changed a little each time would give another environment.
     #[test]
     fn numbers_keep_their_bits() {
         for number in [0.1 + 0.2, 1e-7 / 3.0, 5e-324, 122.416_294_033_786_58, f64::MAX] {

@@ -1,9 +1,9 @@
-//! Names for the things that are counted: newtypes, so that a slot is never mistaken for a worker.
+//! Defines the ids of slots, workers and other numbered things: newtypes, so that they cannot be confused.
 //!
 //! ```
 //! use rollmesh_core::ids::{SlotId, eps_id};
 //!
-//! // Ids of episodes say whose they are: the fourth episode of slot 2.
+//! // An episode's id contains its slot: the fourth episode of slot 2.
 //! assert_eq!(eps_id(SlotId(2), 3), 2 << 32 | 3);
 //! ```
 
@@ -29,16 +29,16 @@ macro_rules! id {
 }
 
 id! {
-    /// One sub-environment lane of a run. The unit of identity: how many slots there are is fixed
-    /// when a run is created, and which worker runs a slot has no influence on its rows.
+    /// One sub-environment of a run. A run has a fixed number of slots, and a slot's rows do not depend on the worker that
+    /// runs it.
     SlotId(u32)
 }
 id! {
-    /// A worker as the hub knows it. Never reused within the life of a hub.
+    /// A worker of the hub. Never reused during the lifetime of a hub.
     WorkerId(u32)
 }
 id! {
-    /// One grant of slots to a worker. Never reused within the life of a hub.
+    /// One grant of slots to a worker. Never reused during the lifetime of a hub.
     LeaseId(u64)
 }
 id! {
@@ -46,24 +46,24 @@ id! {
     FragmentNo(u64)
 }
 id! {
-    /// Version of a set of weights: the number of learner updates behind it.
+    /// Version of a set of weights: the number of learner updates before it.
     WeightsVersion(u64)
 }
 id! {
-    /// One call of a worker. Never reused within the life of a manager of calls.
+    /// One call of a worker. Never reused during the lifetime of a call manager.
     CallId(u64)
 }
 id! {
-    /// Calls that belong together: their results are handed over together.
+    /// Calls that belong together: their results are delivered together.
     CallSetId(u64)
 }
 
 impl SlotId {
-    /// The most slots of a run.
+    /// Maximum number of slots of a run.
     pub const MAX_PER_RUN: u32 = 65_536;
 }
 
-/// The identity that an environment of a slot sees, wherever the slot runs.
+/// The worker and vector index that an environment of a slot sees, whichever worker runs the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HomeIndex {
     /// Index of the home worker, from 1.
@@ -72,43 +72,44 @@ pub struct HomeIndex {
     pub vector_index: u32,
 }
 
-/// `eps_id` of an episode: unique within a run, and a function of the slot alone.
+/// Returns the `eps_id` of an episode: unique within a run, and a function of slot and episode number alone.
 #[must_use]
 pub const fn eps_id(slot: SlotId, episode: u32) -> i64 {
     ((slot.0 as i64) << 32) | episode as i64
 }
 
-/// `unroll_id` of a piece of an agent's trajectory that was postprocessed together: an episode's end or a fragment's cut
-/// ends it. `step` counts the env steps of the slot before the piece, `agent` is the number in the episode.
+/// Returns the `unroll_id` of a part of an agent's trajectory that was postprocessed together: the end of the episode or of
+/// the fragment ends it. `step` is the number of the slot's env steps before the part, `agent` the agent's number in the
+/// episode.
 ///
-/// The step, 16 bits of the slot's number and the agent's, from high to low: unique within a run of up to 2^16 slots for
-/// 2^32 steps each, increasing from piece to piece of a slot, and a function of the slot alone.
+/// The id consists of the step, 16 bits of the slot's number and the agent's number, from high to low: it is unique within a
+/// run of up to 2^16 slots for 2^32 steps each, increases from part to part of a slot, and is a function of the slot alone.
 #[must_use]
 pub const fn unroll_id(slot: SlotId, step: u64, agent: u16) -> i64 {
     (step << 32) as i64 | ((slot.0 & 0xFFFF) as i64) << 16 | agent as i64
 }
 
-/// Name of an agent within an episode. Numbers come before names, and count as numbers: agent 10 follows agent 9.
+/// Name of an agent within an episode. Indices sort before names, and numerically: agent 10 follows agent 9.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum AgentId {
-    /// One of many alike.
+    /// An agent identified by its index.
     Index(u32),
-    /// One with a name of its own, for example `car_3`.
+    /// An agent identified by its name, for example `car_3`.
     Name(Arc<str>),
 }
 
 impl AgentId {
-    /// The agent of an environment that has only one.
+    /// The agent of an environment with a single agent.
     #[doc(alias = "agent0")]
     pub const SINGLE: Self = Self::Index(0);
 
-    /// An agent by name.
+    /// Creates an agent's id from its name.
     #[must_use]
     pub fn name(name: &str) -> Self {
         Self::Name(name.into())
     }
 
-    /// True for a name that begins so; false for a number.
+    /// Returns true for a name with this prefix; false for an index.
     #[must_use]
     pub fn starts_with(&self, prefix: &str) -> bool {
         matches!(self, Self::Name(name) if name.starts_with(prefix))
@@ -133,13 +134,13 @@ impl PolicyId {
     /// The policy of environments with a single agent.
     pub const DEFAULT: Self = Self(Cow::Borrowed("default_policy"));
 
-    /// A name.
+    /// Creates an id from a name.
     #[must_use]
     pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
         Self(name.into())
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -25,19 +25,20 @@ use crate::{
 /// Work for one worker: one fragment of each of these slots, with one version of the weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Unique within the life of a hub.
+    /// Unique within the lifetime of a hub.
     pub id: LeaseId,
-    /// The fragment to make, the same for all slots.
+    /// The fragment to sample, the same for all slots.
     pub fragment: FragmentNo,
-    /// The weights that must act.
+    /// Version of the weights to use.
     pub weights_version: WeightsVersion,
     /// The slots, ascending, without repetition.
     pub slots: Vec<LeasedSlot>,
 }
 
 impl Lease {
-    /// True if this is the next fragment of the very slots of the lease `before`, with the same weights and from the
-    /// states that the worker has when that is done: it waits behind it instead of taking its place.
+    /// Returns true if this lease follows up on the lease `before`: it is for the next fragment of the same slots, with the
+    /// same weights, from the states that the worker has at the end of `before`. A worker queues a follow-up instead of
+    /// replacing the lease.
     ///
     /// ```
     /// use rollmesh_core::{
@@ -64,23 +65,23 @@ impl Lease {
     }
 }
 
-/// A slot and where its state comes from.
+/// A slot and the source of its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeasedSlot {
     /// The slot.
     pub slot: SlotId,
-    /// Where to go on from.
+    /// The state to continue from.
     pub source: SlotSource,
 }
 
 /// Where the state of a leased slot comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SlotSource {
-    /// The worker made the fragment before in its latest lease and still holds the state, or makes it in the lease that
-    /// this one follows: nothing travels. States of earlier leases are not held.
+    /// The worker sampled the previous fragment in its latest lease and still holds the state, or samples it in the lease
+    /// that this one follows: no state is sent. Workers do not hold states of earlier leases.
     Held,
-    /// The slot begins its life: episode 0, t 0.
+    /// The slot is new: episode 0, t 0.
     New,
-    /// The slot was somewhere else before; this is its encoded state.
+    /// Another worker had the slot before; this is its encoded state.
     State(Vec<u8>),
 }

@@ -1,9 +1,9 @@
 //! Rollouts for reinforcement learning, without IO.
 //!
-//! Everything that gives a rollout its meaning lives here: columns and batches, environments,
-//! policies, the sampler, the worker, the group that leases slots to workers and the protocol they
-//! speak. Shells give it sockets, threads, a GPU or a page; time, randomness and bytes always come
-//! from the caller, so the same seed gives the same bits on every machine and in every browser.
+//! This crate defines the semantics of a rollout: columns and batches, environments, policies, the sampler, the worker, the
+//! group that leases slots to workers, and their protocol. Shells add sockets, threads, a GPU or a web page. Time,
+//! randomness and bytes always come from the caller, so the same seed gives the same bits on every machine and in every
+//! browser.
 //!
 //! ```
 //! use rollmesh_core::worker::{Registry, RolloutConfig, RolloutWorker, WorkerPlace};
@@ -55,7 +55,7 @@ pub mod worker;
 
 pub use rollmesh_kernels::{self as kernels, math};
 
-/// What the standard prelude would give, from `alloc`: a menu, not every dish is ordered.
+/// Items of the standard prelude, from `alloc`; not every module uses all of them.
 #[allow(unused_imports)]
 mod prelude {
     pub(crate) use alloc::{

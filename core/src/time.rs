@@ -1,4 +1,4 @@
-//! Time as the caller tells it.
+//! Defines time, which the caller provides.
 //!
 //! ```
 //! use rollmesh_core::time::Micros;
@@ -14,26 +14,26 @@ use serde::{Deserialize, Serialize};
 
 /// A point on the caller's clock, or a span between two points, in microseconds.
 ///
-/// Core has no clock: whoever drives it says what time it is. Any origin will do, as long as the
-/// clock does not run backwards. In files it is its number.
+/// The core has no clock: its caller passes the current time. Any origin is valid, as long as the clock does not run
+/// backwards. In files, it is serialised as its number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Micros(pub u64);
 
 impl Micros {
-    /// A span of milliseconds.
+    /// Returns a span of milliseconds.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000))
     }
 
-    /// A span of seconds.
+    /// Returns a span of seconds.
     #[must_use]
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000_000))
     }
 
-    /// The span since `earlier`; zero if that lies in the future.
+    /// Returns the span since `earlier`; zero if that is in the future.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
@@ -45,20 +45,20 @@ impl Micros {
         self.0 as f64 / 1e6
     }
 
-    /// Returns a span of seconds; zero for a negative one and NaN, the longest one for one that is too long.
+    /// Returns a span of seconds; zero for a negative number or NaN, and the maximum for a number that is too large.
     #[must_use]
     pub const fn from_secs_f64(seconds: f64) -> Self {
         Self((seconds * 1e6) as u64)
     }
 
-    /// The span `factor` times.
+    /// Returns the span multiplied by `factor`.
     #[must_use]
     pub const fn times(self, factor: u64) -> Self {
         Self(self.0.saturating_mul(factor))
     }
 }
 
-/// Saturates at the end of time, which no clock reaches.
+/// Saturates at the maximum, which no clock reaches.
 impl Add for Micros {
     type Output = Self;
 

@@ -32,14 +32,14 @@ pub struct Tensor {
     pub values: Vec<f32>,
 }
 
-/// Everything a policy needs to act. Cheap to clone.
+/// All tensors of a policy. Cheap to clone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weights {
     version: WeightsVersion,
     tensors: Arc<[Tensor]>,
 }
 
-/// Why tensors do not make weights.
+/// Why tensors are not valid weights.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WeightsError {
     /// The values do not fill the shape.
@@ -49,29 +49,29 @@ pub enum WeightsError {
         name: String,
         /// Its shape.
         shape: Vec<u32>,
-        /// How many values it has.
+        /// Its number of values.
         values: usize,
     },
-    /// A value is infinite or not a number.
+    /// A value is infinite or NaN.
     #[error("tensor '{0}' holds a value that is not finite")]
     NotFinite(String),
-    /// Two tensors have one name.
+    /// Two tensors have the same name.
     #[error("tensor '{0}' is there twice")]
     Duplicate(String),
-    /// A tensor is none of the run's policies'.
+    /// A tensor belongs to none of the run's policies.
     #[error("tensor '{0}' belongs to no policy of the run")]
     NoPolicy(String),
-    /// Other weights have a tensor of this name with another shape.
+    /// The tensor has another shape than the policy's.
     #[error("tensor '{name}' has shape {found:?}; the policy's has shape {wanted:?}")]
     OtherShape {
         /// The tensor.
         name: String,
-        /// The policy's.
+        /// The policy's shape.
         wanted: Vec<u32>,
-        /// That of the tensor.
+        /// The tensor's shape.
         found: Vec<u32>,
     },
-    /// A tensor that the policy has is missing.
+    /// A tensor of the policy is missing.
     #[error("tensor '{name}' is missing; the policy's has shape {wanted:?}")]
     NotThere {
         /// The tensor.
@@ -79,7 +79,7 @@ pub enum WeightsError {
         /// Its shape.
         wanted: Vec<u32>,
     },
-    /// A tensor that the policy does not have.
+    /// The policy does not have the tensor.
     #[error("tensor '{name}' of shape {found:?} is none of the policy's, which are {known}")]
     Unknown {
         /// The tensor.
@@ -89,16 +89,16 @@ pub enum WeightsError {
         /// The policy's tensors.
         known: String,
     },
-    /// The policy has no use for these tensors.
+    /// The weights lack tensors that the policy needs.
     #[error("the policy wants tensor '{wanted}'")]
     Missing {
-        /// Name and shape of what is missing.
+        /// Name and shape of the missing tensors.
         wanted: String,
     },
 }
 
 impl Weights {
-    /// Checks and sorts the tensors by name.
+    /// Checks the tensors and sorts them by name.
     ///
     /// # Errors
     /// [`WeightsError`] when a shape is not filled, a value is not finite or a name occurs twice.
@@ -110,7 +110,7 @@ impl Weights {
         }
     }
 
-    /// [`new`](Self::new) of values that are known to be finite.
+    /// Creates weights as [`new`](Self::new) does, from values that are known to be finite.
     pub(crate) fn of_finite(version: WeightsVersion, mut tensors: Vec<Tensor>) -> Result<Self, WeightsError> {
         tensors.sort_by(|a, b| a.name.cmp(&b.name));
         for tensor in &tensors {
@@ -129,29 +129,29 @@ impl Weights {
         Ok(Self { version, tensors: tensors.into() })
     }
 
-    /// Tensors that this crate made itself and knows to be sound.
+    /// Creates weights from tensors that this crate created and knows to be valid.
     pub(crate) fn sorted(version: WeightsVersion, mut tensors: Vec<Tensor>) -> Self {
         tensors.sort_by(|a, b| a.name.cmp(&b.name));
         Self { version, tensors: tensors.into() }
     }
 
-    /// The version: the number of learner updates behind it.
+    /// Returns the version: the number of learner updates before it.
     #[must_use]
     pub fn version(&self) -> WeightsVersion {
         self.version
     }
 
-    /// The same tensors under another version. Copies nothing.
+    /// Returns the same tensors with another version. Copies nothing.
     #[must_use]
     pub fn with_version(&self, version: WeightsVersion) -> Self {
         Self { version, tensors: self.tensors.clone() }
     }
 
-    /// The weights of a run's policies under one version. Those of the default policy alone keep their names; else a
-    /// policy's tensors are called `{policy}/{tensor}`.
+    /// Combines the weights of a run's policies under one version. With the default policy alone, tensors keep their names;
+    /// otherwise a policy's tensors are called `{policy}/{tensor}`.
     ///
     /// # Errors
-    /// [`WeightsError::Duplicate`] for policies whose names make tensors equal.
+    /// [`WeightsError::Duplicate`] for policies whose names give equal tensor names.
     pub fn of_run<'a>(
         version: WeightsVersion,
         policies: impl IntoIterator<Item = (&'a PolicyId, &'a Self)>,
@@ -167,7 +167,7 @@ impl Weights {
         Self::of_finite(version, tensors.collect())
     }
 
-    /// The weights of each of a run's policies, as [`of_run`](Self::of_run) has put them together.
+    /// Splits weights of [`of_run`](Self::of_run) into those of each of a run's policies.
     ///
     /// # Errors
     /// [`WeightsError::NoPolicy`] for a tensor of another policy.
@@ -178,7 +178,7 @@ impl Weights {
         let mut tensors: BTreeMap<&PolicyId, Vec<Tensor>> = ids.iter().map(|id| (id, Vec::new())).collect();
         for tensor in self.tensors() {
             let name_under = |id: &PolicyId| tensor.name.strip_prefix(id.as_str())?.strip_prefix('/');
-            // The longest one: a policy's name may begin with another's.
+            // The longest matching name: a policy's name may begin with another's.
             let owner = ids.iter().filter(|id| name_under(id).is_some()).max_by_key(|id| id.as_str().len());
             let owned = owner.and_then(|id| Some((tensors.get_mut(id)?, name_under(id)?)));
             let (of_policy, name) = owned.ok_or_else(|| WeightsError::NoPolicy(tensor.name.clone()))?;
@@ -212,25 +212,25 @@ impl Weights {
         }
     }
 
-    /// Bytes of all values together.
+    /// Returns the bytes of all values together.
     pub(crate) fn value_bytes(&self) -> usize {
         self.tensors.iter().map(|tensor| size_of_val(&tensor.values[..])).sum()
     }
 
-    /// The tensors, sorted by name.
+    /// Returns the tensors, sorted by name.
     #[must_use]
     pub fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
 
-    /// A tensor by name.
+    /// Returns a tensor by name.
     #[must_use]
     pub fn tensor(&self, name: &str) -> Option<&Tensor> {
         self.tensors.binary_search_by(|tensor| tensor.name.as_str().cmp(name)).ok().map(|i| &self.tensors[i])
     }
 }
 
-/// Looked at in pieces: to stop at the first number that is not finite costs more than to look at the next thousand.
+/// Checks blocks of values: stopping at the first non-finite number would cost more than checking the next thousand.
 fn are_finite(values: &[f32]) -> bool {
     values.chunks(1024).all(|piece| piece.iter().fold(true, |finite, value| finite & value.is_finite()))
 }

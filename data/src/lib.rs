@@ -1,17 +1,19 @@
 //! File formats of logged experience, natively and in a browser.
 //!
-//! - [`json`]: RLlib's sample files, a JSON object per line and batch, whose large columns are compressed.
-//! - [`survey`]: what is in batches, and what is wrong with them.
-//! - `dataset`, with either feature: what readers of data sets have in common: a stream of batches, its reader for workers, errors.
+//! - [`json`]: RLlib's sample files, one JSON object per line and batch, with large columns compressed.
+//! - [`survey`]: a summary of batches and their defects.
+//! - `dataset`, with either feature: the common parts of data set readers: a stream of batches, its reader for workers,
+//!   errors.
 //! - `d4rl`, `minari`: data sets of logged episodes, in HDF5 with the feature `hdf5`, in tables with `parquet`.
 //! - `parquet`, with the feature of that name: batches in columns that pandas and others read.
-//! - [`limits`]: how much memory readers take.
+//! - [`limits`]: memory limits of readers.
 //!
-//! What is read is never trusted: sizes are checked before memory is taken, and nothing in a file is run. Reading takes at most
-//! four times the memory of what is read and a fixed part, see [`limits`]. A damaged file is a typed error.
+//! Readers do not trust their input: they check sizes before they allocate memory, and never execute code from a file.
+//! Reading uses at most four times the memory of the content and a fixed part, see [`limits`]. A damaged file gives a typed
+//! error.
 //!
-//! Not here: which files a name means, threads that decode ahead, and the names of files that are written. Those are the
-//! host's, see `rollmesh::offline`.
+//! The host, see `rollmesh::offline`, decides which files a name means, decodes ahead in threads, and names the files that
+//! it writes; this crate does none of these.
 //!
 //! ```
 //! use rollmesh_core::{

@@ -1,24 +1,24 @@
-//! How much memory readers take, in one place.
+//! Defines the memory limits of all readers.
 //!
-//! Each reader has a buffer that its caller declares and that it does not exceed, whatever the file says of itself. A damaged
-//! file takes at most four times its own bytes and a fixed part, which is less than one MiB.
+//! The caller of a reader declares a buffer, and the reader does not exceed it, whatever sizes the file declares. A damaged
+//! file uses at most four times its own size and a fixed part, which is less than one MiB.
 
-/// The buffer that readers of data sets declare where the caller gives none: 64 MiB.
+/// The default buffer of data set readers: 64 MiB.
 pub const DEFAULT_BUFFER: usize = 64 << 20;
 
-/// The longest line of JSON, in bytes, where the caller gives no other limit and lines come piece by piece: 64 MiB.
+/// The default limit for a line of JSON that arrives in pieces, in bytes: 64 MiB.
 pub const LONGEST_LINE: usize = 64 << 20;
 
-/// The most lines in a row that may be no batches.
+/// Maximum number of consecutive lines that are not batches.
 pub const MAX_CORRUPT_LINES: u32 = 100;
 
-/// How deep observations may be nested.
+/// Maximum nesting depth of observations.
 pub(crate) const MAX_NESTING: usize = 8;
 
-/// How much of a line may be held.
+/// Memory limits of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JsonLimits {
-    /// Bytes that all compressed columns of a line together may have when they are decompressed.
+    /// Maximum decompressed size of all compressed columns of a line together, in bytes.
     pub decompressed: usize,
 }
 

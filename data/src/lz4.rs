@@ -1,7 +1,7 @@
-//! The LZ4 frame format: what `lz4.frame` of Python writes.
+//! Reads and writes the LZ4 frame format of Python's `lz4.frame`.
 //!
-//! Frames are written by `lz4_flex`. They are read around its blocks here: its reader of frames takes room for two or three of the
-//! largest blocks that a head may name, 4 MiB each, however short the frame is.
+//! `lz4_flex` writes frames, but this module reads them around the crate's block decoder: the crate's frame reader allocates
+//! two or three blocks of the declared maximum size, 4 MiB each, even for short frames.
 
 use std::io::Write as _;
 
@@ -12,27 +12,27 @@ use lz4_flex::{
 use twox_hash::XxHash32;
 
 const MAGIC: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
-/// Blocks of a linked frame may refer to so many bytes before them.
+/// Blocks of a linked frame may refer to this number of earlier bytes.
 const WINDOW: usize = 64 << 10;
-/// The highest bit of a block's size says that it is not compressed.
+/// The highest bit of a block's size marks an uncompressed block.
 const STORED: u32 = 1 << 31;
 
 /// Why a frame cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lz4Error {
-    /// The bytes do not begin as a frame does.
+    /// The bytes do not begin with a frame.
     #[error("it is no LZ4 frame")]
     NoFrame,
-    /// The frame uses a part of the format that is not read here.
+    /// The frame uses an unsupported part of the format.
     #[error("it is an LZ4 frame with {0}, which is not supported")]
     Unsupported(&'static str),
-    /// The frame stops in the middle.
+    /// The frame ends early.
     #[error("the LZ4 frame is cut short")]
     Short,
     /// The frame is damaged.
     #[error("the LZ4 frame is damaged: {0}")]
     Damaged(&'static str),
-    /// The frame holds more than the caller has room for.
+    /// The frame's content exceeds the caller's limit.
     #[error("decompressed it has more than {limit} bytes, which is all there is room for")]
     TooLarge {
         /// The caller's limit.
@@ -61,7 +61,7 @@ impl<'a> Front<'a> {
     }
 }
 
-/// What the head of a frame says.
+/// The header of a frame.
 struct Head {
     linked: bool,
     block_checksums: bool,
@@ -98,7 +98,8 @@ fn header_checksum(described: &[u8]) -> u8 {
     (XxHash32::oneshot(0, described) >> 8) as u8
 }
 
-/// The content of one frame, at most `limit` bytes. What the blocks hold is computed before memory is taken for it.
+/// Returns the content of one frame, at most `limit` bytes. Computes the size of the blocks' content before it allocates
+/// memory.
 pub(crate) fn decompress(frame: &[u8], limit: usize) -> Result<Vec<u8>, Lz4Error> {
     let too_large = Lz4Error::TooLarge { limit };
     let mut rest = Front(frame);
@@ -140,7 +141,7 @@ pub(crate) fn decompress(frame: &[u8], limit: usize) -> Result<Vec<u8>, Lz4Error
     Ok(out)
 }
 
-/// Bytes that a frame holds when it is decompressed, by its sequences: nothing is decompressed.
+/// Returns the decompressed size of a frame, from its sequences, without decompression.
 ///
 /// # Errors
 /// [`Lz4Error`].
@@ -151,7 +152,7 @@ pub(crate) fn lz4_frame_len(frame: &[u8]) -> Result<usize, Lz4Error> {
     content_len(&head, rest.0)
 }
 
-/// Bytes of all blocks when decompressed.
+/// Returns the decompressed size of all blocks.
 fn content_len(head: &Head, blocks: &[u8]) -> Result<usize, Lz4Error> {
     let (mut rest, mut total) = (Front(blocks), 0usize);
     loop {
@@ -176,7 +177,7 @@ fn content_len(head: &Head, blocks: &[u8]) -> Result<usize, Lz4Error> {
     Ok(total)
 }
 
-/// Bytes that a block without a frame holds when it is decompressed, by its sequences: nothing is decompressed.
+/// Returns the decompressed size of a block without a frame, from its sequences, without decompression.
 ///
 /// # Errors
 /// [`Lz4Error::Damaged`].
@@ -185,8 +186,8 @@ pub(crate) fn lz4_block_len(block: &[u8]) -> Result<usize, Lz4Error> {
     block_len(block, 0)
 }
 
-/// Bytes of a block when decompressed: each sequence is a token, literals, and a match of earlier bytes; the last one
-/// has no match. Matches may refer to so many bytes before the block. One that refers to none there are holds nothing.
+/// Returns the decompressed size of a block: each sequence is a token, literals, and a match of earlier bytes; the last one
+/// has no match. Matches may refer to `before` bytes before the block. A match that refers to missing bytes is an error.
 fn block_len(block: &[u8], before: usize) -> Result<usize, Lz4Error> {
     let damaged = |_| Lz4Error::Damaged("a block");
     let (mut rest, mut total) = (Front(block), 0usize);
@@ -217,7 +218,7 @@ fn length(rest: &mut Front<'_>, nibble: u8) -> Result<usize, Lz4Error> {
     Ok(len)
 }
 
-/// Appends a frame with this content: independent blocks, the content's length, no checksums but the head's.
+/// Appends a frame with this content: independent blocks, the content's length, and no checksums except the header's.
 pub(crate) fn compress(content: &[u8], out: &mut Vec<u8>) {
     let info = FrameInfo::new().content_size(Some(content.len() as u64)).block_mode(BlockMode::Independent);
     let mut encoder = FrameEncoder::with_frame_info(info, out);
@@ -289,7 +290,7 @@ mod tests {
         assert_eq!(decompress(&other, 99), Err(Lz4Error::Unsupported("a dictionary")));
     }
 
-    /// A frame of one block without checksums.
+    /// Returns a frame of one block without checksums.
     fn frame_of(block: &[u8]) -> Vec<u8> {
         let mut frame = MAGIC.to_vec();
         frame.extend([0b0110_0000, 0x70]);
@@ -302,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_match_of_nothing_has_no_length() {
-        // A letter, a match at some distance that is a thousand times 255 long, a last letter.
+        // One letter, a match of length a thousand times 255 at some distance, and a last letter.
         let block = |distance: u8| {
             let mut block = vec![0x1f, b'a', distance, 0];
             block.extend(vec![255; 1000]);

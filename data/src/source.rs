@@ -1,4 +1,4 @@
-//! Where the bytes of a file come from.
+//! Defines sources of a file's bytes.
 
 use std::{
     fs::File,
@@ -7,19 +7,19 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// Bytes that can be read at any place: a file on disk, or one that was dropped into a page.
+/// Bytes that can be read at any position: a file on disk, or a file dropped into a page.
 pub trait Source: Send + Sync {
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     fn size(&self) -> u64;
 
     /// Fills `out` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// Those of the medium, and [`io::ErrorKind::UnexpectedEof`] where bytes are missing.
+    /// I/O errors of the source, and [`io::ErrorKind::UnexpectedEof`] for missing bytes.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
 }
 
-/// A file on disk, read where it is asked for and held nowhere.
+/// A file on disk that is read on demand, without a copy in memory.
 #[derive(Debug)]
 pub struct FileSource {
     file: Mutex<File>,
@@ -30,7 +30,7 @@ impl FileSource {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// Those of opening it.
+    /// The errors of opening it.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let size = file.metadata()?.len();
@@ -44,7 +44,7 @@ impl Source for FileSource {
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        // A reader that panicked leaves the position anywhere, and every read sets it.
+        // A reader that panicked may have left any position, but every read sets it.
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.seek(SeekFrom::Start(offset))?;
         file.read_exact(out)

@@ -1,4 +1,4 @@
-//! Well-known columns in the types that this crate gives them. Formats that know fewer types lose them.
+//! Converts well-known columns to this crate's types, which formats with fewer types lose.
 
 use rollmesh_core::{
     batch::*,
@@ -24,10 +24,10 @@ const FLOATS: [&str; 12] = [
 /// Columns of 64-bit integers.
 const INTEGERS: [&str; 5] = [EPS_ID.name(), UNROLL_ID.name(), AGENT_INDEX.name(), ENV_ID.name(), T.name()];
 
-/// The same rows with well-known columns in the types of their [keys](rollmesh_core::column::ColumnKey): flags as truth values,
-/// ids as 64-bit integers, rewards and what policies compute as 32-bit floats. Observations, actions and states lose
-/// 64-bit floats, as RLlib's collectors do it; actions of 32-bit integers get 64 bits. All else stays as it is, and so
-/// do columns that are not numbers.
+/// Returns the same rows with well-known columns in the types of their [keys](rollmesh_core::column::ColumnKey): flags as
+/// booleans, ids as 64-bit integers, rewards and policies' outputs as 32-bit floats. Observations, actions and states are
+/// converted from 64-bit to 32-bit floats, as in RLlib's collectors; actions of 32-bit integers become 64-bit. Other
+/// columns, and columns without numbers, stay unchanged.
 ///
 /// # Errors
 /// [`BatchError::Column`] for ids with fractions.
@@ -56,7 +56,7 @@ fn convert(batch: SampleBatch) -> Result<SampleBatch, BatchError> {
     SampleBatch::from_parts(parts)
 }
 
-/// The type that a column of this name should have.
+/// Returns the type of a column with this name.
 fn usual(name: &str, found: DType) -> Option<DType> {
     let first = name.split('.').next().unwrap_or_default();
     if [TERMINATEDS.name(), TRUNCATEDS.name()].contains(&name) {
@@ -76,11 +76,11 @@ fn usual(name: &str, found: DType) -> Option<DType> {
     }
 }
 
-/// The same elements in a type of [well-known columns](with_usual_types) or their own, and in rows of a shape with as many
-/// elements. Columns that are not numbers stay as they are.
+/// Converts the elements to a type of [well-known columns](with_usual_types) or keeps their own, and to rows of a shape with
+/// as many elements. Columns without numbers stay unchanged.
 ///
 /// # Errors
-/// [`ColumnError`] for integers with fractions, and for elements that make no whole rows.
+/// [`ColumnError`] for integers with fractions, and for elements that do not form whole rows.
 pub(crate) fn cast(column: &Column, wanted: DType, shape: RowShape) -> Result<Column, ColumnError> {
     match column {
         Column::F32(data) => floats(data, wanted, shape, f64::from),
@@ -105,7 +105,7 @@ fn floats<T: Element>(
         DType::Bool => map(data, shape, |value| Ok(float(value) != 0.0)),
         DType::I64 => map(data, shape, |value| {
             let value = float(value);
-            // As far as a float counts without gaps.
+            // Within the range in which a float represents every integer.
             let is_whole = value.abs() <= 9_007_199_254_740_992.0 && value as i64 as f64 == value;
             let wrong = ColumnError::WrongType { wanted: DType::I64.into(), found: ColumnType::Array(T::DTYPE) };
             if is_whole { Ok(value as i64) } else { Err(wrong) }

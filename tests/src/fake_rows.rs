@@ -1,4 +1,4 @@
-//! Fragments without an environment: rows by hashing, a pure function like real ones.
+//! Creates fragments without an environment: their rows are hashes, and a pure function of their input like real ones.
 
 use rollmesh_core::{
     batch::{Cut, CutReason, EpisodeMetrics, OBS, REWARDS, SampleBatch, SlotFragment, TERMINATEDS},
@@ -6,7 +6,7 @@ use rollmesh_core::{
     ids::{FragmentNo, SlotId, WeightsVersion},
 };
 
-/// The next number of a SplitMix64 sequence. Good enough to tell any two inputs apart.
+/// Returns the next number of a SplitMix64 sequence, whose quality suffices to distinguish any two inputs.
 #[must_use]
 pub fn splitmix64(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -16,7 +16,7 @@ pub fn splitmix64(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// State of a fake slot: which fragment comes next, and a digest of everything before.
+/// The state of a fake slot: its next fragment, and a digest of all earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FakeState {
     /// The slot.
@@ -27,22 +27,22 @@ pub struct FakeState {
 }
 
 impl FakeState {
-    /// Where a slot begins.
+    /// Returns the initial state of a slot.
     #[must_use]
     pub fn new(slot: SlotId) -> Self {
         Self { slot, next: FragmentNo(0), digest: u64::from(slot.0) }
     }
 
-    /// The state as it travels.
+    /// Encodes the state.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         [&self.slot.0.to_le_bytes()[..], &self.next.0.to_le_bytes(), &self.digest.to_le_bytes()].concat()
     }
 
-    /// The state of [`encode`](Self::encode)'s bytes.
+    /// Decodes the bytes of [`encode`](Self::encode).
     ///
     /// # Panics
-    /// If they are not such bytes.
+    /// For other bytes.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Self {
         let (slot, rest) = bytes.split_first_chunk().expect("slot");
@@ -55,7 +55,7 @@ impl FakeState {
         }
     }
 
-    /// The fragment that these weights make from this state, and so the state after it.
+    /// Samples the fragment from this state with these weights, and includes the state after it.
     #[must_use]
     pub fn fragment(&self, weights_version: WeightsVersion, length: u32) -> SlotFragment {
         let mut stream = self.digest ^ weights_version.0.rotate_left(32) ^ self.next.0;
@@ -92,16 +92,16 @@ impl FakeState {
     }
 }
 
-/// The batches that any run must end with: iteration `k` is made with weights `k`.
+/// Returns the expected batches of any run: iteration `k` uses weights `k`.
 #[must_use]
 pub fn calm_batches(num_slots: u32, length: u32, iterations: u64) -> Vec<Vec<SlotFragment>> {
     calm_batches_of(num_slots, length, iterations, 1)
 }
 
-/// [`calm_batches`], but with new weights only before every so many iterations.
+/// Returns [`calm_batches`] with new weights only before every `per_version` iterations.
 ///
 /// # Panics
-/// If that is 0.
+/// If `per_version` is 0.
 #[must_use]
 pub fn calm_batches_of(num_slots: u32, length: u32, iterations: u64, per_version: u64) -> Vec<Vec<SlotFragment>> {
     let mut states: Vec<FakeState> = (0..num_slots).map(|slot| FakeState::new(SlotId(slot))).collect();
@@ -115,7 +115,7 @@ pub fn calm_batches_of(num_slots: u32, length: u32, iterations: u64, per_version
     (0..iterations).map(&mut iteration).collect()
 }
 
-/// The state after the fragment, changed by one bit: whoever goes on from it makes other rows.
+/// Flips one bit in the state after the fragment, so that the next fragment has other rows.
 ///
 /// # Panics
 /// If it has no state.
@@ -123,7 +123,7 @@ pub fn flip_a_state_bit(fragment: &mut SlotFragment) {
     *fragment.state.last_mut().expect("a digest") ^= 1;
 }
 
-/// A reward of the fragment, changed by one bit: what a liar sends.
+/// Flips one bit in a reward of the fragment, as a dishonest worker does.
 ///
 /// # Panics
 /// If the fragment has no rows.

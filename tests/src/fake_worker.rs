@@ -1,4 +1,4 @@
-//! A worker for the simulator: keeps its side of the group's contract, on fake rows.
+//! Implements a worker for the simulator, which follows the group's protocol with fake rows.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,20 @@ use rollmesh_core::{
 
 use crate::fake_rows::FakeState;
 
-/// What a worker tells the group.
+/// A message from a worker to the group.
 #[derive(Clone, Debug)]
 pub enum Said {
     /// Env steps done so far.
     Progress(LeaseId, u64),
-    /// Slots of a lease: all, or those that are done since the last time.
+    /// Slots of a lease: all, or those finished since the last upload.
     Upload(LeaseId, Vec<SlotFragment>),
-    /// The lease is not being worked on.
+    /// The worker does not work on the lease.
     Refused(LeaseId),
-    /// The worker can run the run's leases, or not.
+    /// Whether the worker can run the run's leases.
     Answer(Result<(), Inability>),
 }
 
-/// What a worker is told.
+/// A message from the group to a worker.
 #[derive(Clone, Debug)]
 pub enum Told {
     /// Work.
@@ -33,17 +33,17 @@ pub enum Told {
     Revoke(LeaseId),
 }
 
-/// A worker: a pure machine, advanced by whoever holds the clock.
+/// A worker: a state machine without a clock of its own.
 #[derive(Debug, Default)]
 pub struct FakeWorker {
     length: u32,
     may_miss_leases: bool,
     in_turn: bool,
     is_unable: bool,
-    /// States after what the latest lease has brought.
+    /// States after the slots of the latest lease.
     held: BTreeMap<SlotId, FakeState>,
     current: Option<Work>,
-    /// The lease that follows the current one.
+    /// The lease that follows up on the current one.
     follow_up: Option<Lease>,
     newest: Option<LeaseId>,
 }
@@ -53,47 +53,47 @@ struct Work {
     lease: Lease,
     starts: Vec<FakeState>,
     env_steps: u64,
-    /// Slots that were handed over.
+    /// Number of uploaded slots.
     handed: usize,
 }
 
 impl FakeWorker {
-    /// A worker that knows nothing yet. If it may miss leases, one may come that follows a lease which got lost.
+    /// Creates a worker. With `may_miss_leases`, a follow-up may arrive whose previous lease was lost.
     #[must_use]
     pub fn new(length: u32, may_miss_leases: bool) -> Self {
         Self { length, may_miss_leases, ..Self::default() }
     }
 
-    /// Works on one slot after the other, and hands each over when it is done.
+    /// Works on one slot at a time, and uploads each when it is finished.
     #[must_use]
     pub fn in_turn(self) -> Self {
         Self { in_turn: true, ..self }
     }
 
-    /// Cannot run the run's leases, and says so.
+    /// Makes the worker report that it cannot run the run's leases.
     #[must_use]
     pub fn unable(self) -> Self {
         Self { is_unable: true, ..self }
     }
 
-    /// What the worker answers to the announcement of the run.
+    /// Returns the worker's answer to the announcement of the run.
     #[must_use]
     pub fn answer(&self) -> Said {
         let inability = || Inability::new(InabilityKind::UnknownEnv, "there is no environment 'Fake-v0'");
         Said::Answer(if self.is_unable { Err(inability()) } else { Ok(()) })
     }
 
-    /// True while there is something to do.
+    /// Returns true while the worker has work.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.current.is_some()
     }
 
-    /// Takes a message and maybe answers. Old grants that were overtaken by newer ones are ignored.
+    /// Handles a message and may answer. Ignores old grants that arrive after newer ones.
     ///
     /// # Panics
-    /// If the group says that the worker holds a state which it does not hold, where no message can have been lost, or
-    /// leases something to a worker that is unable.
+    /// If the group expects the worker to hold a state that it does not hold, although no message can have been lost, or
+    /// grants a lease to an incapable worker.
     pub fn hear(&mut self, told: Told) -> Option<Said> {
         assert!(!self.is_unable || !matches!(told, Told::Grant(_)), "{told:?} for a worker that is unable");
         match told {
@@ -107,7 +107,7 @@ impl FakeWorker {
                 }
                 self.follow_up = None;
                 self.drop_current();
-                // A follow-up may have come without the lease before it.
+                // A follow-up may have arrived without the previous lease.
                 if self.may_miss_leases && !self.has_states(&lease) {
                     return Some(Said::Refused(lease.id));
                 }
@@ -115,7 +115,7 @@ impl FakeWorker {
                 None
             }
             Told::Revoke(lease) => {
-                // Without its states the one that follows is worth nothing; the group takes it back, too.
+                // Without its states the follow-up is useless; the group revokes it, too.
                 if self.current.as_ref().is_some_and(|work| work.lease.id == lease) {
                     self.drop_current();
                     self.follow_up = None;
@@ -127,20 +127,20 @@ impl FakeWorker {
         }
     }
 
-    /// Gives up the latest lease.
+    /// Refuses the latest lease.
     pub fn refuse(&mut self) -> Option<Said> {
         let latest = self.follow_up.take().or_else(|| self.drop_current());
         latest.map(|lease| Said::Refused(lease.id))
     }
 
-    /// Gives up what is being worked on, with all states.
+    /// Drops the current lease, with all states.
     fn drop_current(&mut self) -> Option<Lease> {
         let dropped = self.current.take()?;
         self.held.clear();
         Some(dropped.lease)
     }
 
-    /// Does at most so many env steps of the lease.
+    /// Performs at most this number of env steps of the lease.
     pub fn work(&mut self, env_steps: u64) -> Option<Said> {
         let work = self.current.as_mut()?;
         work.env_steps += env_steps;

@@ -1,8 +1,8 @@
-//! What was seen of a run from outside, and whether a sound group can have done it.
+//! Records the externally visible events of a run, and checks that a correct group can have produced them.
 //!
-//! The checker shares no code with the group. It goes through the history with a model of its own, which knows what is
-//! committed, queued and taken, and says where the first thing happens that must not: rows that are lost, doubled or made
-//! up, anything late, anything too old, a batch of the wrong fragments, or books that do not say what has happened.
+//! The checker shares no code with the group. It replays the history with its own model of committed, queued and taken
+//! fragments, and reports the first violation: lost, duplicated or wrong rows, late or stale fragments, a batch of the wrong
+//! fragments, or a ledger that does not match the events.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -18,65 +18,65 @@ use rollmesh_core::{
 
 use crate::{fake_rows::FakeState, scenario::Scenario};
 
-/// Everything that was seen, in order.
+/// All events, in order.
 #[derive(Clone, Debug, Default)]
 pub struct History(pub Vec<Happened>);
 
-/// One thing that was seen.
+/// An event.
 #[derive(Clone, Debug)]
 pub enum Happened {
-    /// An iteration began, and these were the newest weights from then on.
+    /// An iteration began, and these became the newest weights.
     Began {
         /// The weights.
         weights_version: WeightsVersion,
     },
-    /// A worker was told to make fragments.
+    /// A worker got a lease.
     Granted {
-        /// Who.
+        /// The worker.
         worker: WorkerId,
         /// The lease.
         lease: LeaseId,
-        /// Which fragment.
+        /// The fragment number.
         fragment: FragmentNo,
-        /// With which weights.
+        /// Version of the weights.
         weights_version: WeightsVersion,
-        /// Of which slots.
+        /// The slots.
         slots: Vec<SlotId>,
     },
-    /// A lease was taken back or refused.
+    /// A lease was revoked or refused.
     Over {
         /// The lease.
         lease: LeaseId,
     },
-    /// A worker is gone, and so are its leases.
+    /// A worker left, and its leases ended.
     Left {
-        /// Who.
+        /// The worker.
         worker: WorkerId,
     },
     /// A fragment was accepted.
     Committed {
-        /// From whom.
+        /// The worker.
         worker: WorkerId,
-        /// For which lease.
+        /// The lease.
         lease: LeaseId,
         /// The fragment.
         fragment: Box<SlotFragment>,
     },
     /// A batch was taken.
     Batch {
-        /// What it is made of.
+        /// Its fragments.
         fragments: Vec<SlotFragment>,
     },
-    /// What the books say now.
+    /// The current state of the ledger.
     Books(Box<Ledger>),
     /// The group's state was saved.
     Saved,
-    /// The group ended and came back with what was saved last.
+    /// The group was restarted from its last saved state.
     Restored,
 }
 
 impl Happened {
-    /// A grant.
+    /// Returns the event of a grant.
     #[must_use]
     pub fn granted(worker: WorkerId, lease: &Lease) -> Self {
         let Lease { id, fragment, weights_version, slots } = lease;
@@ -85,7 +85,7 @@ impl Happened {
     }
 }
 
-/// What any run must keep to.
+/// The rules that every run must follow.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     num_slots: u32,
@@ -94,7 +94,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Those of a scenario.
+    /// Returns the rules of a scenario.
     #[must_use]
     pub fn of(scenario: &Scenario) -> Self {
         Self { num_slots: scenario.num_slots, length: scenario.length, mode: scenario.mode }
@@ -110,12 +110,12 @@ impl Rules {
     }
 }
 
-/// The first thing that no sound group does.
+/// The first event that a correct group cannot produce.
 #[derive(Debug)]
 pub struct Violation {
     /// Index in the history.
     pub at: usize,
-    /// What is wrong with it.
+    /// The violated rule.
     pub what: String,
 }
 
@@ -154,13 +154,13 @@ struct Grant {
     slots: BTreeSet<SlotId>,
 }
 
-/// What a group must have in mind.
+/// The state that a group must have.
 #[derive(Clone)]
 struct Kept {
     slots: Vec<FakeState>,
     /// Slots in the order in which their queued fragments were committed.
     order: VecDeque<(SlotId, WeightsVersion)>,
-    /// Weights of the iterations that have begun.
+    /// Weights of the iterations so far.
     began: Vec<WeightsVersion>,
     batches: usize,
     granted: u64,
@@ -174,7 +174,7 @@ struct Model {
     rules: Rules,
     kept: Kept,
     queues: Vec<VecDeque<SlotFragment>>,
-    /// Of each slot, where it was after what was taken of it.
+    /// The state of each slot after its taken fragments.
     taken: Vec<FakeState>,
     live: BTreeMap<LeaseId, Grant>,
     newest_lease: Option<LeaseId>,
@@ -263,7 +263,8 @@ impl Model {
         Ok(())
     }
 
-    /// Exactly once, in order, for a live lease, not too old, and the very rows that follow from those before.
+    /// Checks that the fragment is committed exactly once, in order, for a live lease, not too old, and with the rows that
+    /// follow from the earlier ones.
     fn commit(&mut self, worker: WorkerId, lease: LeaseId, fragment: &SlotFragment) -> Result<(), String> {
         let SlotFragment { slot, fragment: number, weights_version, .. } = *fragment;
         let what = format!("fragment {number} of slot {slot}");
@@ -293,7 +294,7 @@ impl Model {
         Ok(fragment)
     }
 
-    /// Exactly the fragments that the mode says, in order, and none of them too old.
+    /// Checks that a batch has exactly the fragments that the mode requires, in order, and none of them too old.
     fn take(&mut self, batch: &[SlotFragment]) -> Result<(), String> {
         let number = self.kept.batches;
         let Some(&weights) = self.kept.began.get(number) else {
@@ -347,7 +348,7 @@ impl Model {
         Ok(())
     }
 
-    /// What is queued or outstanding is not saved.
+    /// Saves the model; queued and outstanding fragments are not saved.
     fn save(&mut self) {
         let queued = self.steps(self.kept.order.len());
         let again = queued + self.books.outstanding;

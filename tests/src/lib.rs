@@ -1,4 +1,4 @@
-//! What the tests across crates share. Not published.
+//! Shared code of the tests across crates. Not published.
 
 pub mod conformance;
 pub mod fake_rows;
@@ -13,7 +13,7 @@ use rollmesh_core::{
     time::Micros,
 };
 
-/// Lets a worker join a group and answer at once that it is able.
+/// Adds a worker to a group, and reports immediately that it is able.
 pub fn join(group: &mut LeaseGroup, worker: WorkerId, profile: WorkerProfile, now: Micros) {
     group.handle_joined(worker, profile, now);
     group.handle_answer(worker, Ok(()), now);

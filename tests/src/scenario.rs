@@ -1,4 +1,4 @@
-//! What goes wrong in a simulated run, all of it drawn from one seed.
+//! Defines the faults of a simulated run, all drawn from one seed.
 
 use rollmesh_core::{
     group::{AuditPolicy, Party, SamplingMode},
@@ -7,36 +7,36 @@ use rollmesh_core::{
 
 use crate::fake_rows::splitmix64;
 
-/// Random draws for the simulator; nothing that is tested depends on their quality.
+/// Random draws for the simulator; no test depends on their quality.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// Dice that always fall the same way for a seed.
+    /// Creates dice with draws that depend only on the seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A number in `low..=high`.
+    /// Returns a number in `low..=high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + splitmix64(&mut self.0) % (high - low + 1)
     }
 
-    /// True in so many of a thousand cases.
+    /// Returns true with this probability in thousandths.
     pub fn chance(&mut self, per_mille: u64) -> bool {
         self.between(0, 999) < per_mille
     }
 
-    /// A span of up to so many milliseconds.
+    /// Returns a span of up to this number of milliseconds.
     pub fn within_ms(&mut self, millis: u64) -> Micros {
         Micros(self.between(0, millis * 1_000))
     }
 
-    /// One of these.
+    /// Returns one of these.
     ///
     /// # Panics
-    /// If there are none.
+    /// If `choices` is empty.
     pub fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.between(0, choices.len() as u64 - 1) as usize]
     }
@@ -45,111 +45,113 @@ impl Dice {
 /// A simulated run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Where all draws come from.
+    /// Seed of all draws.
     pub seed: u64,
     /// Slots of the run.
     pub num_slots: u32,
-    /// Slots of a lease, at most.
+    /// Maximum number of slots of a lease.
     pub max_slots_per_lease: u32,
     /// Env steps of a fragment.
     pub length: u32,
     /// Iterations of the run.
     pub iterations: u64,
-    /// Iterations that are made with the same weights; in synchronous mode two of those are open at a time.
+    /// Iterations with the same weights; in synchronous mode two of them are open at a time.
     pub per_version: u64,
-    /// Which fragments make a batch.
+    /// Which fragments form a batch.
     pub mode: SamplingMode,
-    /// Milliseconds from a batch to the next iteration, at least.
+    /// Minimum milliseconds from a batch to the next iteration.
     pub learner_ms: u64,
-    /// Batches from one saved state of the group to the next.
+    /// Number of batches between two saved states of the group.
     pub save_every: usize,
-    /// Microseconds that each of the first workers needs for an env step.
+    /// Microseconds per env step of each of the first workers.
     pub workers: Vec<u64>,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Faults,
-    /// Whom the hub does not trust; it trusts everybody if this is not there.
+    /// Untrusted workers; without it the hub trusts all workers.
     pub watch: Option<Watch>,
 }
 
-/// Workers that are not trusted, and some that should not be.
+/// Untrusted workers, some of them dishonest.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
-    /// Which fragments the hub makes again.
+    /// Which fragments the hub audits.
     pub audits: AuditPolicy,
-    /// So many of the first workers lie.
+    /// Number of dishonest workers, counted from the first.
     pub liars: usize,
-    /// Fragments of theirs that are lies, in cases of a thousand.
+    /// Falsified fragments among theirs, per thousand.
     pub lies: u64,
-    /// The longest time that it takes to make a fragment again, in milliseconds.
+    /// Maximum duration of a replay in milliseconds.
     pub audit_ms: u64,
-    /// Fragments that cannot be made again, in cases of a thousand.
+    /// Fragments that cannot be replayed, per thousand.
     pub unknown: u64,
 }
 
 impl Watch {
-    /// Who answers for the worker at this place of [`Scenario::workers`], unless it is trusted. Some honest ones are.
+    /// Returns the principal of the worker at this place of [`Scenario::workers`], unless it is trusted. Some honest workers
+    /// are untrusted.
     #[must_use]
     pub fn party(&self, place: usize) -> Option<Party> {
         (place < self.liars || place.is_multiple_of(2)).then_some(Party(place as u64))
     }
 
-    /// Whether this party lies.
+    /// Returns whether this principal is dishonest.
     #[must_use]
     pub fn is_liar(&self, party: Party) -> bool {
         party.0 < self.liars as u64
     }
 }
 
-/// What goes wrong, in cases of a thousand unless said otherwise.
+/// The faults, per thousand unless stated otherwise.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    /// Messages that are lost.
+    /// Lost messages.
     pub lost: u64,
-    /// Messages that arrive twice.
+    /// Duplicated messages.
     pub duplicated: u64,
-    /// Longest delay of a message in milliseconds. Later messages overtake earlier ones.
+    /// Maximum delay of a message in milliseconds. Later messages overtake earlier ones.
     pub delay_ms: u64,
-    /// Uploads that arrive broken.
+    /// Uploads that arrive corrupted.
     pub corrupted: u64,
-    /// Leases that are refused.
+    /// Refused leases.
     pub refused: u64,
-    /// Workers that join and cannot run the leases.
+    /// Workers that join but cannot run the leases.
     pub unable: u64,
-    /// Uploads of which one bit of a reward is wrong. No chaos has any: who lies and is not caught leaves no run as it was.
+    /// Uploads in which one bit of a reward is wrong. Chaotic scenarios have none, since an undetected falsification changes
+    /// the run.
     pub lies: u64,
-    /// Mean milliseconds between blows, 0 for none.
+    /// Mean milliseconds between blows; 0 for none.
     pub blow_every_ms: u64,
-    /// The kinds of blows, each as often as it is here.
+    /// The kinds of blows; a repeated kind is more likely.
     pub blows: Vec<BlowKind>,
-    /// Until when all this happens.
+    /// When the faults end.
     pub until: Micros,
 }
 
-/// What may hit a worker, or the hub.
+/// A fault of a worker or the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlowKind {
-    /// A worker's process is gone.
+    /// A worker's process crashes.
     Crash,
-    /// A worker's process stands still and then goes on as if nothing was, as between SIGSTOP and SIGCONT.
+    /// A worker's process stops and later continues, as between SIGSTOP and SIGCONT.
     Freeze,
-    /// Messages to a worker, from it or both are held back, or lost.
+    /// Messages to a worker, from it or both are delayed or lost.
     Partition,
-    /// An operator removes a worker; another one joins.
+    /// An operator removes a worker, and another one joins.
     Remove,
     /// An operator pauses the run.
     Pause,
-    /// All connections break, and all workers come back within a second.
+    /// All connections break, and all workers reconnect within a second.
     Storm,
-    /// A worker's clock is set, and runs at another speed from then on.
+    /// A worker's clock is set, and runs at another speed afterwards.
     Clock,
-    /// The hub's process is gone and comes back with the state that it saved last.
+    /// The hub's process crashes and restarts from its last saved state.
     HubCrash,
-    /// The hub's process stands still.
+    /// The hub's process stops for a while.
     HubFreeze,
 }
 
 impl BlowKind {
-    /// Every kind, as often as it comes in chaos.
+    /// Every kind, as often as in chaotic scenarios.
     pub const ALL: [Self; 16] = [
         Self::Crash,
         Self::Crash,
@@ -171,7 +173,7 @@ impl BlowKind {
 }
 
 impl Scenario {
-    /// A run in which nothing goes wrong.
+    /// Returns a run without faults.
     #[must_use]
     pub fn calm(num_slots: u32, workers: usize) -> Self {
         Self {
@@ -190,12 +192,12 @@ impl Scenario {
         }
     }
 
-    /// A run in which everything goes wrong, in ways that depend on the seed.
+    /// Returns a run with all faults, in ways that depend on the seed.
     #[must_use]
     pub fn chaotic(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let workers = dice.between(1, 5);
-        // Some seeds have a network that loses and reorders, others one that is slow but in order, and so on.
+        // Some seeds have a network that loses and reorders messages, others a slow but ordered one, and so on.
         let mut sometimes = |most: u64| if dice.chance(600) { dice.between(1, most) } else { 0 };
         let faults = Faults {
             lost: sometimes(50),
@@ -225,7 +227,7 @@ impl Scenario {
         }
     }
 
-    /// The same run with batches of what is ready, up to two rounds of all slots.
+    /// Returns the same run with asynchronous batches, of up to two rounds of all slots.
     #[must_use]
     pub fn asynchronous(self) -> Self {
         let mut dice = Dice::new(self.seed ^ 0xa5);
@@ -235,7 +237,7 @@ impl Scenario {
         Self { mode, learner_ms: dice.between(1, 300), per_version: dice.between(1, 2), ..self }
     }
 
-    /// The same run with a deadline for each iteration.
+    /// Returns the same run with a deadline for each iteration.
     #[must_use]
     pub fn with_deadlines(self) -> Self {
         let mut dice = Dice::new(self.seed ^ 0xdead);
@@ -243,7 +245,7 @@ impl Scenario {
         Self { mode, learner_ms: dice.between(1, 300), per_version: dice.between(1, 2), ..self }
     }
 
-    /// The same run with up to two liars among its workers.
+    /// Returns the same run with up to two dishonest workers.
     #[must_use]
     pub fn watched(mut self) -> Self {
         let mut dice = Dice::new(self.seed ^ 0x11a2);
@@ -258,13 +260,13 @@ impl Scenario {
         self
     }
 
-    /// The same run with new weights only before every so many iterations.
+    /// Returns the same run with new weights only before every `iterations` iterations.
     #[must_use]
     pub fn with_weights_for(self, iterations: u64) -> Self {
         Self { per_version: iterations, ..self }
     }
 
-    /// The same run with nothing but blows of one kind for so long.
+    /// Returns the same run with only one kind of blow, up to a time.
     #[must_use]
     pub fn with_only(self, kind: BlowKind, every_ms: u64, until: Micros) -> Self {
         let faults = Faults { blow_every_ms: every_ms, blows: vec![kind], until, ..Faults::default() };

@@ -1,9 +1,9 @@
-//! Actions between policy and environment: clipping, unsquashing, normalising.
+//! Converts actions between policy and environment: clipping, unsquashing, normalising.
 //!
 //! A policy's actions may lie outside the action space, or between -1 and 1 where the space has other bounds. An
-//! [`ActionTransform`] turns them into what the environment takes; batches keep the policy's own. Rows are changed in
-//! place, any number of them at once, without allocation; [points](Point) of tuples and dicts part by part.
-//!
+//! [`ActionTransform`] converts them to actions that the environment accepts; batches keep the policy's own actions. The
+//! functions change any number of rows in place, without allocation, and convert [points](Point) of tuples and dicts
+//! component by component.
 //! ```
 //! use rollmesh_core::{action::ActionTransform, space::Space};
 //!
@@ -22,21 +22,21 @@ use crate::{
     space::{BoxSpace, Point, PointError, Scalar, Space},
 };
 
-/// What happens to actions on their way to the environment.
+/// How actions are transformed before the environment gets them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ActionTransform {
-    /// Nothing.
+    /// Leaves actions unchanged.
     #[default]
     None,
-    /// See [`clip`].
+    /// Clips actions: see [`clip`].
     Clip,
-    /// See [`unsquash`].
+    /// Unsquashes actions: see [`unsquash`].
     Unsquash,
 }
 
 impl ActionTransform {
-    /// The transform for a space, by RLlib's settings `normalize_actions` and `clip_actions`, of which the former takes
-    /// precedence. [`None`](Self::None) where it would change nothing anyway.
+    /// Returns the transform of a space under RLlib's settings `normalize_actions` and `clip_actions`; the former takes
+    /// precedence. Returns [`None`](Self::None) where the transform would have no effect.
     #[doc(alias("normalize_actions", "clip_actions"))]
     #[must_use]
     pub fn for_space(space: &Space, normalize_actions: bool, clip_actions: bool) -> Self {
@@ -49,8 +49,8 @@ impl ActionTransform {
         }
     }
 
-    /// The space that a policy chooses from if its actions are transformed into those of this space: where they are
-    /// unsquashed, bounded boxes of floats reach from -1 to 1 and those of integers from 0.
+    /// Returns the space of a policy's actions before the transform into this space. With unsquashing, bounded boxes of
+    /// floats range from -1 to 1, and bounded boxes of integers start at 0.
     ///
     /// ```
     /// use rollmesh_core::{action::ActionTransform, space::Space};
@@ -72,7 +72,7 @@ impl ActionTransform {
         }
     }
 
-    /// Transforms rows of the space in place, one after the other.
+    /// Transforms consecutive rows of the space in place.
     ///
     /// # Errors
     /// [`PointError::WrongType`], [`PointError::WrongLength`] unless they are whole rows of the space,
@@ -88,7 +88,7 @@ impl ActionTransform {
     /// Transforms an action of any space in place.
     ///
     /// # Errors
-    /// [`PointError`] when the action has not the form of the space's points.
+    /// [`PointError`] when the action does not have the structure of the space's points.
     pub fn apply(self, space: &Space, action: &mut Point) -> Result<(), PointError> {
         match self {
             Self::None => Ok(()),
@@ -98,36 +98,36 @@ impl ActionTransform {
     }
 }
 
-/// Clamps components of boxes to their bounds; NaN stays. Everything else passes.
+/// Clamps components of boxes to their bounds; NaN stays NaN. Other spaces' actions stay unchanged.
 ///
 /// # Errors
-/// [`PointError`] when the action has not the form of the space's points.
+/// [`PointError`] when the action does not have the structure of the space's points.
 #[doc(alias = "clip_action")]
 pub fn clip(space: &Space, action: &mut Point) -> Result<(), PointError> {
     walk::point(space, action, Map::Clip)
 }
 
 /// Maps [-1, 1] to the bounds of a box of floats and clamps to them; adds the lower bound to components of a box of
-/// integers, which count from 0. Boxes with an infinite bound and everything else pass.
+/// integers, which count from 0. Boxes with an infinite bound and other spaces' actions stay unchanged.
 ///
 /// # Errors
-/// [`PointError`] when the action has not the form of the space's points.
+/// [`PointError`] when the action does not have the structure of the space's points.
 #[doc(alias = "unsquash_action")]
 pub fn unsquash(space: &Space, action: &mut Point) -> Result<(), PointError> {
     walk::point(space, action, Map::Unsquash)
 }
 
-/// Maps the bounds of a box of floats to [-1, 1], without clamping; a component with one possible value to 0. Boxes of
-/// integers, boxes with an infinite bound and everything else pass.
+/// Maps the bounds of a box of floats to [-1, 1] without clamping, and a component with only one possible value to 0. Boxes
+/// of integers, boxes with an infinite bound and other spaces' actions stay unchanged.
 ///
 /// # Errors
-/// [`PointError`] when the action has not the form of the space's points.
+/// [`PointError`] when the action does not have the structure of the space's points.
 #[doc(alias = "normalize_action")]
 pub fn normalize(space: &Space, action: &mut Point) -> Result<(), PointError> {
     walk::point(space, action, Map::Normalize)
 }
 
-/// [`clip`] for rows, one after the other.
+/// Applies [`clip`] to consecutive rows.
 ///
 /// # Errors
 /// [`PointError::WrongType`], [`PointError::WrongLength`] unless they are whole rows of the space,
@@ -136,7 +136,7 @@ pub fn clip_rows<T: Scalar>(space: &Space, rows: &mut [T]) -> Result<(), PointEr
     walk::rows(space, rows, Map::Clip)
 }
 
-/// [`unsquash`] for rows, one after the other.
+/// Applies [`unsquash`] to consecutive rows.
 ///
 /// # Errors
 /// As [`clip_rows`].
@@ -144,7 +144,7 @@ pub fn unsquash_rows<T: Scalar>(space: &Space, rows: &mut [T]) -> Result<(), Poi
     walk::rows(space, rows, Map::Unsquash)
 }
 
-/// [`normalize`] for rows, one after the other.
+/// Applies [`normalize`] to consecutive rows.
 ///
 /// # Errors
 /// As [`clip_rows`].
@@ -159,7 +159,7 @@ enum Map {
     Normalize,
 }
 
-/// What [`unsquash`] maps to a bounded box.
+/// Returns the space that [`unsquash`] maps to a bounded box.
 fn before_unsquash(space: &BoxSpace) -> Space {
     let (dtype, shape) = (space.dtype(), space.shape());
     if dtype.is_float() {

@@ -1,4 +1,4 @@
-//! RLlib's values, and what passes untouched.
+//! Tests RLlib's values, and which actions stay unchanged.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::column::{DType, RowShape};
 
 type RowMap = fn(&Space, &mut [f32]) -> Result<(), PointError>;
-/// Low and high, an action, and what becomes of it.
+/// Low and high, an action, and the expected result.
 type Case<'a> = (RowMap, &'a [f32], &'a [f32], &'a [f32], &'a [f32]);
 
 fn close(got: &[f32], want: &[f32]) {
@@ -116,7 +116,7 @@ fn the_transform_is_resolved_once() {
         [(true, true), (true, false), (false, true)].map(|(n, c)| resolve(&bounded, n, c)),
         [Unsquash, Unsquash, Clip]
     );
-    // As in RLlib, clipping is off where normalising is on, even if that has nothing to do.
+    // As in RLlib, clipping is off where normalising is on, even if normalising has no effect.
     assert_eq!([(true, true), (false, true)].map(|(n, c)| resolve(&open, n, c)), [None, Clip]);
     assert_eq!(resolve(&Space::Discrete { n: 2 }, true, true), None);
 }

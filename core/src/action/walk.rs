@@ -1,4 +1,4 @@
-//! From spaces and rows down to single components.
+//! Traverses spaces and rows down to single components.
 
 use super::Map;
 use crate::{
@@ -66,16 +66,17 @@ fn clip<T: Scalar>(x: T, low: f64, high: f64) -> T {
     if x.within(low, high) || number.is_nan() {
         x
     } else {
-        // Outside: a long integer beyond the upper bound may have been rounded to it, but is then above the lower one.
+        // The number is out of bounds: a long integer beyond the upper bound may have been rounded to it, but is still above
+        // the lower one.
         T::from_f64(if number <= low { low } else { high })
     }
 }
 
 #[inline]
 fn unsquash<T: Scalar>(x: T, low: f64, high: f64) -> T {
-    // Halves, since the difference of large bounds overflows.
+    // Uses halves, since the difference of large bounds overflows.
     let (x, half) = (x.to_f64(), high * 0.5 - low * 0.5);
-    // Infinity times 0 would be no number.
+    // Infinity times 0 would be NaN.
     let y = if half > 0.0 || x.is_nan() { low + (x + 1.0) * half } else { low };
     T::from_f64(if y < low {
         low

@@ -13,7 +13,7 @@ pub enum AnyBatch {
 }
 
 impl AnyBatch {
-    /// Steps of the environment.
+    /// Returns the number of steps of the environment.
     #[must_use]
     pub fn env_steps(&self) -> usize {
         match self {
@@ -22,7 +22,7 @@ impl AnyBatch {
         }
     }
 
-    /// Steps of agents.
+    /// Returns the number of steps of agents.
     #[must_use]
     pub fn agent_steps(&self) -> usize {
         match self {
@@ -31,7 +31,7 @@ impl AnyBatch {
         }
     }
 
-    /// Bytes of all columns and of `seq_lens`.
+    /// Returns the bytes of all columns and of `seq_lens`.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         match self {
@@ -40,7 +40,7 @@ impl AnyBatch {
         }
     }
 
-    /// The deep copy: all rows in buffers of their own. A clone is the shallow one.
+    /// Makes a deep copy: all rows in new buffers. A clone is a shallow copy.
     #[must_use]
     pub fn copy(&self) -> Self {
         match self {
@@ -49,7 +49,7 @@ impl AnyBatch {
         }
     }
 
-    /// The batches by policy: a single one is that of the default policy.
+    /// Returns the batches by policy; a single batch belongs to the default policy.
     #[must_use]
     pub fn as_multi_agent(&self) -> MultiAgentBatch {
         match self {
@@ -58,7 +58,7 @@ impl AnyBatch {
         }
     }
 
-    /// The rows of the default policy, if there are no others.
+    /// Returns the rows of the default policy, if there are no other policies.
     ///
     /// # Errors
     /// As [`MultiAgentBatch::single`].
@@ -69,8 +69,8 @@ impl AnyBatch {
         }
     }
 
-    /// Joins batches. With a multi-agent one among them, single ones are of the default policy and empty single ones
-    /// are ignored; the result is a multi-agent batch then.
+    /// Joins batches. If any of them is a multi-agent batch, the result is one too; single batches then count as batches of
+    /// the default policy, and empty single batches are ignored.
     ///
     /// # Errors
     /// As [`SampleBatch::concat`].

@@ -1,4 +1,4 @@
-//! Columns in compressed form and back.
+//! Compresses and decompresses columns.
 
 use super::{BatchError, NEW_OBS, OBS, SampleBatch, columns::is_or_is_part_of};
 use crate::column::Granularity;
@@ -12,11 +12,12 @@ impl SampleBatch {
         self.compress_columns(granularity, &[OBS.name(), NEW_OBS.name()])
     }
 
-    /// Compresses these columns with all their parts: `obs` stands for `obs.pos` too. Names without a column and
-    /// columns that are compressed already are passed over.
+    /// Compresses these columns with all their parts: `obs` stands for `obs.pos` too. Ignores names without a column and
+    /// columns that are already compressed.
     ///
     /// # Errors
-    /// [`BatchError::TimeMajor`]; [`BatchError::Column`] for a row of more than 32 MiB. Nothing is compressed then.
+    /// [`BatchError::TimeMajor`]; [`BatchError::Column`] for a row of more than 32 MiB. On an error, all columns stay as
+    /// they are.
     pub fn compress_columns(&mut self, granularity: Granularity, names: &[&str]) -> Result<(), BatchError> {
         if self.time_major {
             return Err(BatchError::TimeMajor("compress"));
@@ -31,10 +32,10 @@ impl SampleBatch {
         Ok(())
     }
 
-    /// Decompresses whatever is compressed.
+    /// Decompresses all compressed columns.
     ///
     /// # Errors
-    /// [`BatchError::Column`] for rows that came from elsewhere and are damaged. Nothing is decompressed then.
+    /// [`BatchError::Column`] for damaged rows from another source. On an error, all columns stay as they are.
     pub fn decompress_if_needed(&mut self) -> Result<(), BatchError> {
         if !self.columns.iter().any(|(_, column)| column.is_compressed()) {
             return Ok(());

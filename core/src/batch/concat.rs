@@ -1,4 +1,4 @@
-//! Joining batches.
+//! Joins batches.
 
 use super::{BatchError, SampleBatch, sample_batch::Layout};
 use crate::{
@@ -7,12 +7,12 @@ use crate::{
 };
 
 impl SampleBatch {
-    /// Joins batches that have the same columns, in order. Empty batches are ignored; none left gives an empty one, a
-    /// single one is shared.
+    /// Joins batches that have the same columns, in order. Empty batches are ignored. If none is left, the result is empty;
+    /// if one is left, the result shares its buffers.
     ///
-    /// Rows are appended; trajectories of time-major batches stand side by side. `seq_lens` are appended, `max_seq_len`
-    /// is the largest, `num_grad_updates` the mean weighted by steps over the batches that have one, and the result is
-    /// for training if all are.
+    /// Rows are appended; trajectories of time-major batches are joined along the second dimension. `seq_lens` are appended,
+    /// `max_seq_len` is the largest, and `num_grad_updates` is the mean over the batches that have one, weighted by steps.
+    /// The result is a training batch if all batches are.
     ///
     /// # Errors
     /// [`BatchError::Differ`] when one is time-major, padded or has sequences and another does not, or when padded ones
@@ -78,12 +78,14 @@ impl SampleBatch {
         if self.max_seq_len.is_some() != other.max_seq_len.is_some() {
             return differ("having max_seq_len");
         }
-        // Sequences of a time-major batch lie side by side, with as many rows as the longest may have.
+        // The sequences of a time-major batch are its second dimension; each has as many rows as the longest sequence may
+        // have.
         let rows_are_padded = self.zero_padded || self.time_major && self.seq_lens.is_some();
         if rows_are_padded && self.max_seq_len != other.max_seq_len {
             return differ("max_seq_len");
         }
-        // With no more columns than here, the one that is too many means that one is missing, which is found in its turn.
+        // If the other batch has no more columns than this one, an extra column means that another one is missing, which the
+        // loop below finds.
         if other.columns.len() > self.columns.len()
             && let Some((name, _)) = other.iter().find(|(name, _)| self.column(name).is_none())
         {
@@ -92,7 +94,7 @@ impl SampleBatch {
         Ok(())
     }
 
-    /// A column by name, which probably stands at this place.
+    /// Returns a column by name; tries this position first.
     fn column_near(&self, place: usize, name: &ColumnName) -> Result<&Column, BatchError> {
         match self.columns.get(place) {
             Some((n, column)) if n == name => Ok(column),
@@ -101,7 +103,7 @@ impl SampleBatch {
     }
 }
 
-/// Mean over the batches that have a number, weighted by steps.
+/// Returns the mean over the batches that have a number, weighted by steps.
 fn mean_grad_updates(batches: &[&SampleBatch]) -> Option<f64> {
     let counted = batches.iter().filter_map(|batch| Some((batch.num_grad_updates?, batch.len() as f64)));
     let (sum, weight) = counted.fold((0.0, 0.0), |(sum, all), (updates, steps)| (sum + updates * steps, all + steps));

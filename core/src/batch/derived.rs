@@ -1,4 +1,4 @@
-//! Columns that follow from fragments, for many fragments at once.
+//! Derives columns from fragments, for many fragments at once.
 
 use super::{
     ACTION_DIST_INPUTS, AGENT_INDEX, BatchError, EPS_ID, NEW_OBS, OBS, SampleBatch, SlotFragment, T, UNROLL_ID,
@@ -10,8 +10,8 @@ use crate::{
     prelude::*,
 };
 
-/// What [`SampleBatch::from_fragments`] remembers from one call to the next: how many pieces of its trajectory each slot
-/// has handed over, and the columns' memory. A buffer is used again as soon as nobody holds the column any more.
+/// State that [`SampleBatch::from_fragments`] keeps between calls: how many trajectory parts each slot has delivered, and
+/// the columns' buffers. A buffer is reused once all references to its column are dropped.
 #[derive(Debug, Default)]
 pub struct Derived {
     steps: BTreeMap<SlotId, u64>,
@@ -23,29 +23,29 @@ pub struct Derived {
 }
 
 impl Derived {
-    /// Steps that a slot has handed over.
+    /// Returns how many steps a slot has delivered.
     #[must_use]
     pub fn steps(&self, slot: SlotId) -> u64 {
         self.steps.get(&slot).copied().unwrap_or(0)
     }
 
-    /// Goes on as if a slot had handed over so many steps.
+    /// Sets how many steps a slot has delivered.
     pub fn set_steps(&mut self, slot: SlotId, steps: u64) {
         self.steps.insert(slot, steps);
     }
 }
 
 impl SampleBatch {
-    /// The fragments' rows, one fragment after the other, with the columns that follow from them: `new_obs`, `eps_id`,
-    /// `unroll_id`, `agent_index` and `t`.
+    /// Joins the fragments' rows in order and adds the derived columns `new_obs`, `eps_id`, `unroll_id`, `agent_index` and
+    /// `t`.
     ///
-    /// Fragments whose rows stand side by side in one buffer, as those of a
-    /// [`Lockstep`](crate::sampler::Lockstep) do, are joined without a copy.
+    /// Fragments whose rows are adjacent in one buffer, as those of a [`Lockstep`](crate::sampler::Lockstep) are, are joined
+    /// without a copy.
     ///
     /// # Errors
     /// [`BatchError::LengthMismatch`] if the cuts of a fragment do not cover its rows, or if there is not one final
-    /// observation per cut; [`BatchError::MissingColumn`] without observations; [`BatchError::Column`] for observations
-    /// that are compressed or ragged; else as [`concat`](Self::concat).
+    /// observation per cut; [`BatchError::MissingColumn`] without observations; [`BatchError::Column`] for observations that
+    /// are compressed or ragged; otherwise the errors of [`concat`](Self::concat).
     pub fn from_fragments(fragments: &[SlotFragment], memory: &mut Derived) -> Result<Self, BatchError> {
         let mut batch = Self::concat(fragments.iter().map(|fragment| &fragment.rows))?;
         let finals = Self::concat(fragments.iter().map(|fragment| &fragment.final_obs))?;
@@ -88,7 +88,7 @@ impl SampleBatch {
             }
         });
         let agents = memory.agents.column(RowShape::SCALAR, rows, |agents| agents.resize(rows, 0));
-        // Columns that only some batches have stand behind those of all.
+        // Columns that only some batches have come after those that all batches have.
         let all = batch
             .columns
             .iter()
@@ -105,7 +105,8 @@ fn observations(batch: &SampleBatch) -> Result<&Column, BatchError> {
     batch.column(OBS.name()).ok_or_else(|| BatchError::MissingColumn(OBS.name().to_string()))
 }
 
-/// Tells of each piece its fragment, the number of its episode in the slot, the `t` of its first row, and its rows.
+/// Calls a function for each piece with its fragment, the number of its episode in the slot, the `t` of its first row, and
+/// its number of rows.
 fn each_piece(fragments: &[SlotFragment], mut tell: impl FnMut(&SlotFragment, u32, i64, usize)) {
     for fragment in fragments {
         let (mut episode, mut t) = (fragment.first_episode, i64::from(fragment.first_t));

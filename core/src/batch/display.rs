@@ -1,4 +1,4 @@
-//! Batches as text.
+//! Formats batches as text.
 
 use core::fmt;
 
@@ -8,15 +8,15 @@ use crate::{
     prelude::*,
 };
 
-/// Rows of a column that are shown at its start and at its end.
+/// Number of rows shown at the start and at the end of a column.
 const SHOWN_ROWS: usize = 3;
-/// Elements of a row that are shown.
+/// Number of elements shown of a row.
 const SHOWN_ELEMENTS: usize = 8;
-/// Characters of a ragged row that are shown.
+/// Number of characters shown of a ragged row.
 const SHOWN_CHARS: usize = 32;
 
-/// As RLlib prints it: `SampleBatch(10: ['a'])`, and with sequences `SampleBatch(6 (seqs=3): ['a', 'state_in_0'])`. The
-/// alternate form `{:#}` shows a line per column: type, shape, and the first and last values.
+/// Formats the batch as RLlib does: `SampleBatch(10: ['a'])`, and with sequences `SampleBatch(6 (seqs=3): ['a',
+/// 'state_in_0'])`. The alternate form `{:#}` adds a line per column: type, shape, and the first and last values.
 impl fmt::Display for SampleBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SampleBatch({}", self.len())?;
@@ -58,7 +58,7 @@ impl SampleBatch {
     }
 }
 
-/// Type and shape, rows first.
+/// Returns type and shape of a column, rows first.
 fn kind(column: &Column) -> String {
     let mut kind = format!("{} ({}", column.column_type(), column.rows());
     for dim in column.shape().dims() {
@@ -81,7 +81,7 @@ fn show_values(f: &mut fmt::Formatter<'_>, column: &Column) -> fmt::Result {
     }
 }
 
-/// The first and the last rows.
+/// Writes the first and the last rows.
 fn show_rows(
     f: &mut fmt::Formatter<'_>,
     rows: usize,

@@ -1,4 +1,4 @@
-//! Where episodes end.
+//! Finds where episodes end.
 
 use core::str::FromStr;
 
@@ -8,12 +8,12 @@ use crate::{
     prelude::*,
 };
 
-/// How the episodes of a batch are told apart.
+/// How to find the episodes of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EpisodeKey {
     /// By `eps_id`: an episode ends where the id changes.
     EpsId,
-    /// By `terminateds` and `truncateds`: an episode ends with a step that has either.
+    /// By `terminateds` and `truncateds`: an episode ends with a step where either is set.
     Dones,
 }
 
@@ -30,7 +30,8 @@ impl FromStr for EpisodeKey {
 }
 
 impl SampleBatch {
-    /// `terminateds` OR `truncateds`, row by row, padding included; `terminateds` alone where nothing can be truncated.
+    /// Returns `terminateds` OR `truncateds`, row by row, padding included; `terminateds` alone without a `truncateds`
+    /// column.
     ///
     /// # Errors
     /// [`BatchError::MissingColumn`] without `terminateds`, [`BatchError::Column`] if a step has several flags.
@@ -42,7 +43,7 @@ impl SampleBatch {
         }
     }
 
-    /// One flag per step.
+    /// Returns a column of flags, one per step.
     fn flags_of(&self, key: ColumnKey<bool>) -> Result<&[bool], BatchError> {
         let flags = self.data(key)?;
         if flags.shape().dims().len() != usize::from(self.time_major) {
@@ -52,7 +53,7 @@ impl SampleBatch {
         Ok(flags.values())
     }
 
-    /// [`dones`](Self::dones) of the steps, padding left out.
+    /// Returns the [`dones`](Self::dones) of the steps, without padding.
     fn step_dones(&self, operation: &'static str) -> Result<Vec<bool>, BatchError> {
         if self.time_major {
             return Err(BatchError::TimeMajor(operation));
@@ -66,7 +67,7 @@ impl SampleBatch {
         Ok(dones.typed::<bool>().map_err(BatchError::of_column(TERMINATEDS.name()))?.values().to_vec())
     }
 
-    /// True if an episode ends with the last step.
+    /// Returns true if an episode ends with the last step.
     ///
     /// # Errors
     /// [`BatchError::MissingColumn`] without `terminateds` and `truncateds`; [`BatchError::TimeMajor`].
@@ -74,7 +75,7 @@ impl SampleBatch {
         Ok(self.step_dones("is_terminated_or_truncated")?.last().copied().unwrap_or(false))
     }
 
-    /// True if no episode ends before the last step.
+    /// Returns true if no episode ends before the last step.
     ///
     /// # Errors
     /// [`BatchError::MissingColumn`] without `terminateds` and `truncateds`; [`BatchError::TimeMajor`].
@@ -83,13 +84,13 @@ impl SampleBatch {
         Ok(!dones.split_last().is_some_and(|(_, before)| before.contains(&true)))
     }
 
-    /// Cuts the batch where episodes end. An id that comes back later is an episode of its own, and rows after the
-    /// last end are kept. Without a key: by `eps_id` if there is such a column, else by flags. Slices are those of
+    /// Splits the batch where episodes end. An id that recurs later starts a new episode, and rows after the last end are
+    /// kept. Without a key, splits by `eps_id` if there is such a column, otherwise by flags. Slices are those of
     /// [`slice`](Self::slice): they share buffers, and a sequence with an end inside is shortened to fit.
     ///
     /// # Errors
-    /// [`BatchError::MissingColumn`] without the columns that tell; [`BatchError::Column`] if they are compressed or of
-    /// a type that does not tell; [`BatchError::TimeMajor`].
+    /// [`BatchError::MissingColumn`] without the columns of the key; [`BatchError::Column`] if they are compressed or of an
+    /// unsuitable type; [`BatchError::TimeMajor`].
     pub fn split_by_episode(&self, key: Option<EpisodeKey>) -> Result<Vec<Self>, BatchError> {
         let by_id = self.column(EPS_ID.name()).is_some();
         let ends = match key {
@@ -110,7 +111,7 @@ impl SampleBatch {
         Ok(pieces)
     }
 
-    /// One past the last step of each piece, the end of the batch included.
+    /// Returns one past the last step of each piece, including the end of the batch.
     fn ends_by_flags(&self) -> Result<Vec<usize>, BatchError> {
         let dones = self.step_dones("split_by_episode")?;
         let mut ends: Vec<usize> = dones.iter().enumerate().filter_map(|(i, done)| done.then_some(i + 1)).collect();
@@ -137,7 +138,7 @@ impl SampleBatch {
     }
 }
 
-/// Rows that differ from the row before.
+/// Returns the rows that differ from the previous row.
 fn changes(column: &Column) -> Result<Vec<usize>, BatchError> {
     fn of<T: PartialEq>(rows: &[T]) -> Vec<usize> {
         let pairs = rows.iter().zip(rows.iter().skip(1)).enumerate();
@@ -188,7 +189,7 @@ mod tests {
         }
         assert_eq!(split(&episodes(None, ends), None), expected);
         assert_eq!(split(&episodes(None, Some(&[0; 6])), None), [[0, 1, 2, 3, 4, 5]]);
-        // An id that comes back is another piece.
+        // An id that recurs starts a new piece.
         assert_eq!(split(&episodes(Some(&[1, 1, 2, 2, 1, 1]), None), None), [[0, 1], [2, 3], [4, 5]]);
         assert_eq!(split(&SampleBatch::new().with(EPS_ID, ColumnData::scalars(vec![])).unwrap(), None).len(), 0);
     }

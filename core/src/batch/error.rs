@@ -5,34 +5,34 @@ use crate::{column::ColumnError, ids::PolicyId, prelude::*};
 /// Why a batch could not be built, read or changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BatchError {
-    /// A column has another number of rows than it should.
+    /// A column has the wrong number of rows.
     #[error("column '{name}' has {found} rows, the batch has {expected}")]
     LengthMismatch {
         /// The column.
         name: String,
-        /// Rows of the batch; sequences for the states at their starts.
+        /// Rows of the batch; for initial states, the number of sequences.
         expected: usize,
         /// Rows of the column.
         found: usize,
     },
-    /// There is no such column.
+    /// The column does not exist.
     #[error("the batch has no column '{0}'")]
     MissingColumn(String),
-    /// There is a column twice.
+    /// A column occurs twice.
     #[error("column '{0}' is there twice")]
     DuplicateColumn(String),
-    /// A column is not what it should be.
+    /// A column is invalid.
     #[error("column '{name}': {source}")]
     Column {
         /// The column.
         name: String,
-        /// What is wrong with it.
+        /// The cause.
         source: ColumnError,
     },
     /// `dones` is derived from `terminateds` and `truncateds` and cannot be stored.
     #[error("'dones' is computed from 'terminateds' and 'truncateds'; store those")]
     DonesIsDerived,
-    /// `seq_lens` is a part of the batch beside the columns.
+    /// `seq_lens` is a separate part of the batch, not a column.
     #[error("'seq_lens' is no column but a part of the batch: see `BatchParts`")]
     SeqLensIsAPart,
     /// A sequence without rows.
@@ -43,15 +43,15 @@ pub enum BatchError {
         /// Its length.
         len: i64,
     },
-    /// A sequence is longer than the longest may be.
+    /// A sequence is longer than the maximum.
     #[error("a sequence has {longest} rows, which is more than max_seq_len {max_seq_len}")]
     MaxSeqLen {
-        /// The longest that is allowed.
+        /// The maximum length.
         max_seq_len: usize,
-        /// The longest that there is.
+        /// The length of the longest sequence.
         longest: usize,
     },
-    /// A column of a time-major batch has another number of trajectories side by side.
+    /// A column of a time-major batch has the wrong number of trajectories.
     #[error("column '{name}' has {found} trajectories side by side, the time-major batch has {expected}")]
     Lanes {
         /// The column.
@@ -61,27 +61,27 @@ pub enum BatchError {
         /// Second dimension of the column.
         found: usize,
     },
-    /// A time-major batch holds plain arrays only.
+    /// A time-major batch can hold plain arrays only.
     #[error("column '{name}' holds {found}, but a time-major batch holds plain arrays of at least two dimensions")]
     NotTimeMajor {
         /// The column.
         name: String,
-        /// What it holds.
+        /// What the column holds.
         found: String,
     },
-    /// The operation works on sequences.
+    /// The operation requires sequences.
     #[error("{0} needs a batch with seq_lens")]
     NoSequences(&'static str),
-    /// The operation works on single rows.
+    /// The operation requires a batch without sequences.
     #[error("{0} works on single rows, but the batch has seq_lens")]
     HasSequences(&'static str),
-    /// The operation works on rows one after the other.
+    /// The operation requires a batch that is not time-major.
     #[error("{0} does not work on a time-major batch")]
     TimeMajor(&'static str),
     /// The batches to be joined differ in a flag.
     #[error("the batches differ in {0}")]
     Differ(&'static str),
-    /// The sequences that were asked for do not match the rows that were asked for.
+    /// The requested sequences do not match the requested rows.
     #[error("sequences {start}..{end} do not match {rows} rows")]
     States {
         /// First sequence.
@@ -91,35 +91,35 @@ pub enum BatchError {
         /// Rows.
         rows: usize,
     },
-    /// Slices of no rows, or no slices for some rows.
+    /// Slices of no rows were requested, or no slices for some rows.
     #[error("a batch is cut into slices of at least 1 row, and into at least 1 slice")]
     ZeroSlices,
     /// Most slices would be empty.
     #[error("{slices} slices of {steps} steps: ask for at most as many slices as steps")]
     TooManySlices {
-        /// Slices asked for.
+        /// Number of slices requested.
         slices: usize,
         /// Steps of the batch.
         steps: usize,
     },
-    /// There is no such row.
+    /// The row does not exist.
     #[error("there is no row {row} among {rows}")]
     NoRow {
         /// The row.
         row: u32,
-        /// How many there are.
+        /// Number of rows.
         rows: usize,
     },
-    /// Rows are numbered with 32 bits where they are put into another order.
+    /// Reordering numbers the rows with 32 bits, and there are more.
     #[error("{0} rows are too many to be put into another order: cut the batch first")]
     TooManyRows(usize),
-    /// There is no such way to tell episodes apart.
+    /// The key for splitting episodes is unknown.
     #[error("episodes are told apart by 'eps_id' or 'dones', not by '{0}'")]
     EpisodeKey(String),
-    /// A multi-agent batch without rows.
+    /// A multi-agent batch has no rows.
     #[error("a multi-agent batch without rows cannot be cut into slices")]
     NoRows,
-    /// A multi-agent batch has other policies than the default one.
+    /// A multi-agent batch has policies other than the default one.
     #[error("the batch of policy '{0}' does not fit into a single-agent batch")]
     NotSingle(PolicyId),
     /// A multi-agent batch has no default policy.
@@ -128,7 +128,7 @@ pub enum BatchError {
 }
 
 impl BatchError {
-    /// Names the column that an error is about.
+    /// Adds the column's name to an error.
     pub(super) fn of_column(name: &str) -> impl Fn(ColumnError) -> Self {
         move |source| Self::Column { name: name.to_string(), source }
     }

@@ -1,4 +1,4 @@
-//! What one slot hands over per fragment: rows, where they are cut, and the state to go on from.
+//! Defines a slot's fragment: its rows, the cuts between episodes, and the state from which the slot continues.
 
 use core::ops::Range;
 
@@ -11,11 +11,11 @@ use crate::{
 /// Why a piece of an episode ends at a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutReason {
-    /// The episode terminated: what follows is worth nothing.
+    /// The episode terminated: the value of the next state is zero.
     Terminated,
-    /// The episode was truncated from outside: what follows is worth the bootstrap value.
+    /// The episode was truncated: the bootstrap value stands for the rest.
     Truncated,
-    /// The fragment is full and the episode goes on.
+    /// The fragment is full and the episode continues.
     FragmentEnd,
 }
 
@@ -39,20 +39,20 @@ pub struct EpisodeMetrics {
     pub len: u32,
     /// Sum of the raw rewards.
     pub episode_return: f64,
-    /// Finite numbers by name: those that callbacks have recorded and, after
-    /// [`POLICY_REWARD_MEAN`](Self::POLICY_REWARD_MEAN), the mean reward of the agents of each policy that has a name.
+    /// Finite numbers by name: the metrics that callbacks recorded and, under
+    /// [`POLICY_REWARD_MEAN`](Self::POLICY_REWARD_MEAN), the mean reward of the agents of each named policy.
     pub custom_metrics: BTreeMap<String, f64>,
 }
 
 impl EpisodeMetrics {
-    /// The most custom metrics of an episode that an upload carries.
+    /// Maximum number of an episode's custom metrics in an upload.
     pub const MAX_CUSTOM_METRICS: usize = 64;
-    /// The most bytes of a custom metric's name.
+    /// Maximum length of a custom metric's name in bytes.
     pub const MAX_NAME_BYTES: usize = 128;
-    /// What the name of a policy's reward begins with; the policy's follows.
+    /// Prefix of the name of a policy's reward; the policy's name follows.
     pub const POLICY_REWARD_MEAN: &str = "policy_reward_mean/";
 
-    /// Those of an episode's custom metrics that an upload carries: finite ones, the first by name. Summaries pass over
+    /// Returns the custom metrics of an episode that an upload carries: the finite ones, the first by name. Summaries ignore
     /// the others.
     pub(crate) fn that_travel(metrics: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
         let travels = |(name, value): &(&String, &f64)| Self::is_name(name) && value.is_finite();
@@ -60,38 +60,38 @@ impl EpisodeMetrics {
         metrics.map(|(name, value)| (name.clone(), *value)).collect()
     }
 
-    /// Whether an upload carries a custom metric of this name.
+    /// Returns whether an upload carries a custom metric of this name.
     pub(crate) fn is_name(name: &str) -> bool {
         (1..=Self::MAX_NAME_BYTES).contains(&name.len())
     }
 }
 
-/// One slot's share of the experience of a fragment, and the state from which the next one starts.
+/// One slot's share of the experience of a fragment, and the state from which its next fragment starts.
 ///
-/// A pure function of (seed, state at the start, weights): whoever takes the slot over after a loss
-/// makes this again, bit for bit.
+/// It is a pure function of (seed, state at the start, weights): a worker that takes over the slot of a lost worker
+/// recomputes it bit for bit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SlotFragment {
     /// The slot.
     pub slot: SlotId,
-    /// Which of its fragments this is.
+    /// The number of this fragment within its slot.
     pub fragment: FragmentNo,
-    /// The weights that acted, one version for the whole fragment.
+    /// Version of the weights that chose the actions; one version for the whole fragment.
     pub weights_version: WeightsVersion,
-    /// Episode number at the first row.
+    /// Number of the episode at the first row.
     pub first_episode: u32,
     /// `t` of the first row.
     pub first_t: u32,
-    /// `obs`, `actions`, `rewards`, `terminateds`, `truncateds`, `action_logp`, `vf_preds`. Ids, `t` and
-    /// `new_obs` follow from the other fields. Of a recurrent policy in sequences: one begins with the first row, after
-    /// each cut and after `max_seq_len` rows, and `state_in_0`, … have the states before its first row.
+    /// `obs`, `actions`, `rewards`, `terminateds`, `truncateds`, `action_logp`, `vf_preds`. Ids, `t` and `new_obs` follow
+    /// from the other fields. Rows of a recurrent policy have sequences: one starts at the first row, after each cut and
+    /// after `max_seq_len` rows, and `state_in_0`, … hold the states before its first row.
     pub rows: SampleBatch,
-    /// Ends of pieces in row order; the last one is at the last row.
+    /// Ends of pieces in row order; the last cut is at the last row.
     pub cuts: Vec<Cut>,
     /// One row per cut: the observation after the piece's last row.
     pub final_obs: SampleBatch,
-    /// Rows by policy of environments with several agents, or with user code at every step: postprocessed by the worker, with
-    /// all columns. Then `first_episode`, `first_t`, `rows`, `cuts` and `final_obs` say nothing.
+    /// Rows by policy, for environments with several agents or user code at every step: the worker has postprocessed them,
+    /// and they have all columns. `first_episode`, `first_t`, `rows`, `cuts` and `final_obs` are unused then.
     pub agents: Option<MultiAgentBatch>,
     /// Episodes that ended in this fragment, in order.
     pub episodes: Vec<EpisodeMetrics>,
@@ -100,15 +100,15 @@ pub struct SlotFragment {
 }
 
 impl SlotFragment {
-    /// The rows with the columns that follow from the fragment: see [`SampleBatch::from_fragments`].
+    /// Returns the rows with the derived columns: see [`SampleBatch::from_fragments`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`SampleBatch::from_fragments`].
     pub fn with_derived(&self) -> Result<SampleBatch, BatchError> {
         SampleBatch::from_fragments(core::slice::from_ref(self), &mut Derived::default())
     }
 
-    /// The pieces of the fragment: their rows, and the cuts at their ends.
+    /// Iterates over the pieces of the fragment: their rows, and the cuts at their ends.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = (Range<usize>, &Cut)> {
         let mut start = 0;
         self.cuts.iter().map(move |cut| {
@@ -118,7 +118,7 @@ impl SlotFragment {
         })
     }
 
-    /// Checks that the pieces make up all rows; `name` is the column that is to be made of them.
+    /// Checks that the pieces cover all rows; `name` is the column that needs them, for the error.
     pub(crate) fn check_covered(&self, name: &str) -> Result<(), BatchError> {
         let (expected, found) = (self.rows.len(), self.pieces().last().map_or(0, |(piece, _)| piece.end));
         if expected == found {
@@ -127,7 +127,7 @@ impl SlotFragment {
         Err(BatchError::LengthMismatch { name: name.to_string(), expected, found })
     }
 
-    /// Env steps in this fragment.
+    /// Returns the number of env steps in this fragment.
     #[must_use]
     pub fn env_steps(&self) -> u64 {
         self.agents.as_ref().map_or(self.rows.len(), |agents| agents.env_steps) as u64

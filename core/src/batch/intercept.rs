@@ -1,4 +1,4 @@
-//! A batch whose columns are changed when they are read.
+//! Provides a batch whose columns are converted when they are read.
 
 use core::{cell::OnceCell, fmt};
 
@@ -9,11 +9,10 @@ use crate::{
     rng::Rng,
 };
 
-/// A view of a batch that shows each column through a function, for example as a tensor. The function is called when a
-/// column is first read, and once per column; changes of the batch and of the function call it again.
+/// A view of a batch that converts each column with a function, for example to a tensor. The view calls the function when a
+/// column is first read and keeps the result; a change of the batch or of the function discards the results.
 ///
-/// The function gets columns as they are, compressed ones too, and gives whatever the reader wants, so that a view may have another type than
-/// columns have.
+/// The function gets columns as they are stored, compressed ones too, and may return any type.
 pub struct Intercepted<'f, T> {
     batch: SampleBatch,
     interceptor: Box<dyn Fn(&Column) -> T + 'f>,
@@ -21,7 +20,7 @@ pub struct Intercepted<'f, T> {
 }
 
 impl SampleBatch {
-    /// Shows each column through a function. The view shares the batch's buffers.
+    /// Converts each column with a function. The view shares the batch's buffers.
     #[doc(alias = "set_get_interceptor")]
     pub fn intercepted<'f, T>(&self, interceptor: impl Fn(&Column) -> T + 'f) -> Intercepted<'f, T> {
         let mut view =
@@ -32,7 +31,7 @@ impl SampleBatch {
 }
 
 impl<'f, T> Intercepted<'f, T> {
-    /// A column by name, as the function shows it.
+    /// Returns a column by name, converted by the function.
     ///
     /// # Errors
     /// [`BatchError::MissingColumn`].
@@ -42,13 +41,13 @@ impl<'f, T> Intercepted<'f, T> {
         Ok(self.seen.get(name).ok_or_else(missing)?.get_or_init(|| (self.interceptor)(column)))
     }
 
-    /// Changes the function. Nothing that was seen through the old one is kept.
+    /// Replaces the function, and discards the results of the previous one.
     pub fn set_interceptor(&mut self, interceptor: impl Fn(&Column) -> T + 'f) {
         self.interceptor = Box::new(interceptor);
         self.forget();
     }
 
-    /// Brings the rows of the batch into random order, see [`SampleBatch::shuffle`].
+    /// Shuffles the rows of the batch, see [`SampleBatch::shuffle`].
     ///
     /// # Errors
     /// As [`SampleBatch::shuffle`].
@@ -69,24 +68,24 @@ impl<'f, T> Intercepted<'f, T> {
         Ok(())
     }
 
-    /// True if the batch is for learning, not for acting.
+    /// Returns true if the batch is for training, not for inference.
     #[must_use]
     pub fn is_training(&self) -> bool {
         self.batch.is_training()
     }
 
-    /// Says whether the batch is for learning.
+    /// Sets whether the batch is for training.
     pub fn set_training(&mut self, training: bool) {
         self.batch.set_training(training);
     }
 
-    /// The batch behind the view.
+    /// Returns the underlying batch.
     #[must_use]
     pub fn batch(&self) -> &SampleBatch {
         &self.batch
     }
 
-    /// The batch behind the view, which is given up.
+    /// Returns the underlying batch and consumes the view.
     #[must_use]
     pub fn into_batch(self) -> SampleBatch {
         self.batch

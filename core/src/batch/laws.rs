@@ -1,4 +1,4 @@
-//! What holds for all batches, and that nothing that is done to one breaks it.
+//! Tests the invariants of all batches, and that every operation preserves them.
 
 use proptest::{collection::vec, prelude::*};
 
@@ -10,7 +10,7 @@ use crate::{
     rng::{Purpose, Streams},
 };
 
-/// How a random batch is laid out.
+/// The layout of a random batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Rows,
@@ -31,12 +31,12 @@ fn any_kind() -> impl Strategy<Value = Kind> {
     ]
 }
 
-/// A number that depends on where it stands.
+/// Returns a number that depends on its place.
 fn number(seed: u32, place: usize) -> i64 {
     i64::from((seed.wrapping_add(place as u32)).wrapping_mul(2_654_435_761) >> 7) % 1000
 }
 
-/// A batch of this kind with sequences of these lengths, or as many rows, and columns of all types.
+/// Returns a batch of this kind with sequences of these lengths, or as many rows, and columns of all types.
 fn batch(kind: Kind, lens: &[i32], seed: u32) -> SampleBatch {
     let steps = lens.iter().sum::<i32>() as usize;
     let longest = lens.iter().copied().max().unwrap_or(0) as usize;
@@ -105,7 +105,7 @@ fn any_batch() -> impl Strategy<Value = SampleBatch> {
     (any_kind(), vec(1i32..6, 0..5), any::<u32>()).prop_map(|(kind, lens, seed)| batch(kind, &lens, seed))
 }
 
-/// What every batch promises: its parts fit, and going through them again changes nothing.
+/// Checks every batch's invariants: its parts fit together, and rebuilding the batch from them changes nothing.
 fn check(batch: &SampleBatch) {
     let again = SampleBatch::from_parts(batch.clone().into_parts()).expect("its own parts fit");
     assert!(again.same_bits(batch), "{batch:#}\n{again:#}");
@@ -120,7 +120,7 @@ fn check(batch: &SampleBatch) {
     let _ = format!("{batch} {batch:#} {batch:?}");
 }
 
-/// Something that is done to a batch, with arguments that may make no sense.
+/// An operation on a batch, with arguments that may be invalid.
 #[derive(Clone, Debug)]
 enum Op {
     IndexSlice(usize, usize),
@@ -173,7 +173,7 @@ fn any_op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The batch after it, or what the batch was if the operation refuses.
+/// Applies an operation, and returns the result, or the unchanged batch if the operation fails.
 fn apply(batch: &SampleBatch, op: &Op) -> SampleBatch {
     let mut changed = batch.clone();
     let result = match op {
@@ -244,7 +244,7 @@ proptest! {
         for op in &ops {
             let before = codec::encode(&batch);
             let after = apply(&batch, op);
-            // Nobody writes through a buffer that somebody else holds.
+            // No operation writes to a buffer that another batch shares.
             prop_assert_eq!(codec::encode(&batch), before, "{:?}", op);
             if after.size_bytes() < 1 << 16 {
                 batch = after;
@@ -258,14 +258,14 @@ proptest! {
         (kind, parts) in (any_kind(), vec((vec(1i32..6, 1..4), any::<u32>()), 1..5))
     ) {
         if kind == Kind::TimeMajor {
-            // Time steps are sliced, trajectories are joined.
+            // Slices cut a time-major batch by time steps, but joining appends trajectories.
             return Ok(());
         }
         let fixed = matches!(kind, Kind::Padded(_) | Kind::TimeMajorSequences);
         let parts: Vec<SampleBatch> = parts
             .iter()
             .map(|(lens, seed)| {
-                // Padded parts must agree on how far; the number of updates is a mean and comes not back.
+                // Padded parts must have the same maximum length; the number of updates is a mean and cannot be recovered.
                 let lens: Vec<i32> = if fixed { lens.iter().copied().chain([5]).collect() } else { lens.clone() };
                 let mut part = batch(kind, &lens, seed | 1);
                 part.set_num_grad_updates(None);
@@ -295,7 +295,7 @@ proptest! {
         for by in [SliceBy::Size(size), SliceBy::NumSlices(num_slices)] {
             let slices: Vec<SampleBatch> = start.timeslices(by).unwrap().collect();
             prop_assert_eq!(slices.iter().map(SampleBatch::len).sum::<usize>(), start.len());
-            // Time steps are cut by timeslices, trajectories are joined by concat.
+            // Timeslices cut a time-major batch by time steps, but concat appends trajectories.
             if start.seq_lens().is_some() || !start.time_major() {
                 same_but_for_emptiness(&SampleBatch::concat(&slices).unwrap(), &start);
             }
@@ -305,7 +305,7 @@ proptest! {
             let joined = SampleBatch::concat(&pieces).unwrap();
             match start.seq_lens() {
                 None => same_but_for_emptiness(&joined, &start),
-                // Ends inside of sequences make more of them.
+                // Episode ends inside sequences add sequences.
                 Some(lens) => prop_assert!(joined.seq_lens().unwrap().len() >= lens.len()),
             }
         }
@@ -359,7 +359,7 @@ proptest! {
     }
 }
 
-/// Concat ignores empty batches, so nothing joined has no columns.
+/// Concat ignores empty batches, so joining only empty batches gives no columns.
 fn same_but_for_emptiness(joined: &SampleBatch, whole: &SampleBatch) {
     if whole.is_empty() {
         assert!(joined.is_empty());
@@ -375,7 +375,7 @@ fn copy() {
     let buffer = |batch: &SampleBatch| batch.data(A).unwrap().shared().clone();
     assert!(Arc::ptr_eq(&buffer(&whole), &buffer(&shallow)) && Arc::ptr_eq(&buffer(&whole), &buffer(&part)));
     assert!(!Arc::ptr_eq(&buffer(&whole), &buffer(&deep)));
-    // A write copies first: it is seen in the batch into which it was written and nowhere else.
+    // A write copies first: only the batch that was written to changes.
     for batch in [&mut shallow, &mut deep, &mut part] {
         let mut data = batch.data(A).unwrap().clone();
         data.values_mut()[0] = 9;

@@ -1,8 +1,9 @@
-//! Batches of experience: [`SampleBatch`] of one policy, [`MultiAgentBatch`] of several, [`AnyBatch`] of either, and
-//! what one slot hands over per fragment.
+//! Batches of experience: [`SampleBatch`] of one policy, [`MultiAgentBatch`] of several, [`AnyBatch`] of either, and the
+//! fragments that slots deliver.
 //!
-//! Batches are rectangular by construction. Slices and clones share buffers, and a write copies its rows first. `infos`
-//! and recurrent states are carried by every operation and never counted; so are compressed columns.
+//! All columns of a batch have the same number of rows. Slices and clones share buffers, and a write copies its rows first.
+//! Every operation carries `infos`, recurrent states and compressed columns along; `infos` and recurrent states never count
+//! as steps.
 //!
 //! ```
 //! use rollmesh_core::{

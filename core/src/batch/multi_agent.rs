@@ -1,4 +1,4 @@
-//! The experience of several policies.
+//! Defines batches of several policies.
 
 use core::{fmt, ops::Range};
 
@@ -9,61 +9,62 @@ use crate::{
     prelude::*,
 };
 
-/// Rows of several agents, one batch per policy, and the number of env steps from which they are.
+/// Rows of several agents, one batch per policy, and the number of env steps that produced them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MultiAgentBatch {
     /// The batch of each policy.
     pub policy_batches: BTreeMap<PolicyId, SampleBatch>,
-    /// Steps of the environment: at most one row per agent in each. Its producer's word, it cannot be derived.
+    /// Steps of the environment, each with at most one row per agent. The creator of the batch sets it, since it cannot be
+    /// derived.
     pub env_steps: usize,
 }
 
 impl MultiAgentBatch {
-    /// Batches by policy from so many env steps.
+    /// Creates a batch from the policies' batches and the number of env steps.
     #[must_use]
     pub fn new(policy_batches: BTreeMap<PolicyId, SampleBatch>, env_steps: usize) -> Self {
         Self { policy_batches, env_steps }
     }
 
-    /// The batch of a policy.
+    /// Returns the batch of a policy.
     #[must_use]
     #[doc(alias = "__getitem__")]
     pub fn policy_batch(&self, policy: &PolicyId) -> Option<&SampleBatch> {
         self.policy_batches.get(policy)
     }
 
-    /// Steps of the environment.
+    /// Returns the number of steps of the environment.
     #[must_use]
     pub fn env_steps(&self) -> usize {
         self.env_steps
     }
 
-    /// Steps of agents: the steps of all policies' batches.
+    /// Returns the number of steps of agents: the sum over all policies' batches.
     #[must_use]
     pub fn agent_steps(&self) -> usize {
         self.policy_batches.values().fold(0usize, |sum, batch| sum.saturating_add(batch.len()))
     }
 
-    /// The same as [`env_steps`](Self::env_steps).
+    /// Returns the same as [`env_steps`](Self::env_steps).
     #[must_use]
     #[doc(alias = "count")]
     pub fn len(&self) -> usize {
         self.env_steps
     }
 
-    /// True without env steps.
+    /// Returns true without env steps.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.env_steps == 0
     }
 
-    /// Bytes of all policies' batches.
+    /// Returns the bytes of all policies' batches.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.policy_batches.values().map(SampleBatch::size_bytes).sum()
     }
 
-    /// The deep copy: all rows in buffers of their own. A clone is the shallow one.
+    /// Makes a deep copy: all rows in new buffers. A clone is a shallow copy.
     #[must_use]
     pub fn copy(&self) -> Self {
         let copy = |(policy, batch): (&PolicyId, &SampleBatch)| (policy.clone(), batch.copy());
@@ -73,7 +74,7 @@ impl MultiAgentBatch {
     /// Compresses `obs` and `new_obs` of all policies, see [`SampleBatch::compress`].
     ///
     /// # Errors
-    /// As [`SampleBatch::compress`]. Nothing is compressed then.
+    /// The errors of [`SampleBatch::compress`]. On an error, all columns stay as they are.
     pub fn compress(&mut self, granularity: Granularity) -> Result<(), BatchError> {
         self.change(|batch| batch.compress(granularity))
     }
@@ -81,15 +82,15 @@ impl MultiAgentBatch {
     /// Compresses these columns of all policies, see [`SampleBatch::compress_columns`].
     ///
     /// # Errors
-    /// As [`SampleBatch::compress_columns`]. Nothing is compressed then.
+    /// The errors of [`SampleBatch::compress_columns`]. On an error, all columns stay as they are.
     pub fn compress_columns(&mut self, granularity: Granularity, names: &[&str]) -> Result<(), BatchError> {
         self.change(|batch| batch.compress_columns(granularity, names))
     }
 
-    /// Decompresses whatever is compressed.
+    /// Decompresses all compressed columns.
     ///
     /// # Errors
-    /// As [`SampleBatch::decompress_if_needed`]. Nothing is decompressed then.
+    /// The errors of [`SampleBatch::decompress_if_needed`]. On an error, all columns stay as they are.
     pub fn decompress_if_needed(&mut self) -> Result<(), BatchError> {
         self.change(SampleBatch::decompress_if_needed)
     }
@@ -101,7 +102,7 @@ impl MultiAgentBatch {
         Ok(())
     }
 
-    /// The batch of the default policy if that is the only one, else all of them.
+    /// Returns the batch of the default policy if that is the only one, otherwise all of them.
     #[must_use]
     pub fn wrap_as_needed(policy_batches: BTreeMap<PolicyId, SampleBatch>, env_steps: usize) -> AnyBatch {
         let multi = Self::new(policy_batches, env_steps);
@@ -111,10 +112,10 @@ impl MultiAgentBatch {
         }
     }
 
-    /// The batch of the default policy, if that is the only one.
+    /// Returns the batch of the default policy, if that is the only one.
     ///
     /// # Errors
-    /// [`BatchError::NotSingle`] with another policy, [`BatchError::NoDefaultPolicy`].
+    /// [`BatchError::NotSingle`] for another policy, [`BatchError::NoDefaultPolicy`] without the default one.
     #[doc(alias = "convert_ma_batch_to_sample_batch")]
     pub fn single(&self) -> Result<&SampleBatch, BatchError> {
         if let Some(other) = self.policy_batches.keys().find(|policy| **policy != PolicyId::DEFAULT) {
@@ -140,11 +141,11 @@ impl MultiAgentBatch {
         Ok(Self { policy_batches: joined.collect::<Result<_, BatchError>>()?, env_steps })
     }
 
-    /// Cuts the batch into consecutive slices of `k` env steps each; the last one may be shorter.
+    /// Splits the batch into consecutive slices of `k` env steps each; the last one may be shorter.
     ///
-    /// The rows of all policies are ordered by (`eps_id`, `t`, `agent_index`, policy id); those of one `eps_id` and `t`
-    /// are one env step. A slice has the policies of which there are rows in it, and shares buffers where these stand
-    /// together.
+    /// The rows of all policies are ordered by (`eps_id`, `t`, `agent_index`, policy id); rows with the same `eps_id` and
+    /// `t` are one env step. A slice has only the policies that have rows in it, and shares buffers where these rows are
+    /// contiguous.
     ///
     /// # Errors
     /// [`BatchError::NoRows`]; [`BatchError::ZeroSlices`] for `k` = 0; [`BatchError::MissingColumn`] or
@@ -196,18 +197,18 @@ impl MultiAgentBatch {
     }
 }
 
-/// A row of a policy's batch, in the order of time.
+/// The sort key of a row of a policy's batch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     eps_id: i64,
     t: i64,
     agent: i64,
-    /// Place of the policy among the ids in order.
+    /// Index of the policy among the sorted ids.
     policy: usize,
     row: u32,
 }
 
-/// One number per row.
+/// Returns a column with one number per row.
 fn scalars(batch: &SampleBatch, key: ColumnKey<i64>) -> Result<&[i64], BatchError> {
     let data = batch.data(key)?;
     if data.shape() != RowShape::SCALAR {
@@ -217,7 +218,7 @@ fn scalars(batch: &SampleBatch, key: ColumnKey<i64>) -> Result<&[i64], BatchErro
     Ok(data.values())
 }
 
-/// These rows: a slice if they stand together.
+/// Returns these rows: a slice if they are contiguous.
 fn picked(batch: &SampleBatch, rows: &[u32]) -> Result<SampleBatch, BatchError> {
     let range = rows.first().map_or(0..0, |first| *first..first.saturating_add(rows.len() as u32));
     if rows.iter().copied().eq(range.clone()) {
@@ -228,14 +229,16 @@ fn picked(batch: &SampleBatch, rows: &[u32]) -> Result<SampleBatch, BatchError> 
 }
 
 impl SampleBatch {
-    /// The batch as that of the default policy, with as many env steps as it has steps. Shares all buffers.
+    /// Returns the batch as the default policy's batch in a multi-agent batch, with as many env steps as it has steps.
+    /// Shares all buffers.
     #[must_use]
     pub fn as_multi_agent(&self) -> MultiAgentBatch {
         MultiAgentBatch::new(BTreeMap::from([(PolicyId::DEFAULT, self.clone())]), self.len())
     }
 }
 
-/// `MultiAgentBatch({p: SampleBatch(3: ['a'])}, env_steps=3)`, with a line per column in the alternate form `{:#}`.
+/// Formats `MultiAgentBatch({p: SampleBatch(3: ['a'])}, env_steps=3)`, and adds a line per column in the alternate form
+/// `{:#}`.
 impl fmt::Display for MultiAgentBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("MultiAgentBatch({")?;
@@ -256,7 +259,7 @@ mod tests {
     use super::{super::test_support::*, *};
     use crate::column::ColumnData;
 
-    /// Rows at these times of one agent in one episode.
+    /// Returns rows at these times of one agent in one episode.
     fn agent(eps_id: i64, agent_index: i64, ts: &[i64]) -> SampleBatch {
         let constant = |value: i64| ColumnData::scalars(vec![value; ts.len()]);
         let batch = SampleBatch::new().with(T, ColumnData::scalars(ts.to_vec())).unwrap();
@@ -271,7 +274,7 @@ mod tests {
     /// Policies and `t` of their rows.
     type Ts = Vec<(String, Vec<i64>)>;
 
-    /// What is in each slice, and the env steps.
+    /// Returns the content of each slice, and its env steps.
     fn slices(batch: &MultiAgentBatch, k: usize) -> Vec<(Ts, usize)> {
         let ts = |(policy, batch): (&PolicyId, &SampleBatch)| (policy.to_string(), batch.get(T).unwrap().to_vec());
         let slice = |slice: &MultiAgentBatch| (slice.policy_batches.iter().map(ts).collect(), slice.env_steps());
@@ -305,7 +308,7 @@ mod tests {
         let overlap = slices(&two(agent(0, 0, &[0, 1]), agent(0, 1, &[1, 2])), 1);
         assert_eq!((overlap.len(), &overlap[1].0), (3, &all(&[("p", &[1]), ("q", &[1])])));
         assert_eq!(slices(&two(agent(0, 0, &[0, 1]), agent(0, 1, &[0, 1])), 1).len(), 2);
-        // Rows that are not in the order of time are brought into it.
+        // Rows that are not in time order are sorted.
         assert_eq!(slices(&multi([("p", agent(0, 0, &[2, 0, 1]))], 3), 3), [(all(&[("p", &[0, 1, 2])]), 3)]);
     }
 

@@ -1,15 +1,15 @@
-//! Episodes that go on from batch to batch.
+//! Tracks episodes that continue from batch to batch.
 
 use super::{AGENT_INDEX, BatchError, SampleBatch, T, TERMINATEDS};
 use crate::{column::Column, prelude::*};
 
-/// An episode's id, and the agent whose rows they are.
+/// An episode's id, and the index of the agent.
 pub type TrajectoryKey = (i64, i64);
 
-/// Tells whether rows go on with an episode of earlier batches, and keeps something about each that may go on.
+/// Decides whether rows continue an episode of earlier batches, and keeps a value for each episode that may continue.
 ///
-/// Ids are unique within a run only: where rows say their step, `t`, those that do not follow on the last one are of another
-/// episode with the same id, and whatever is kept of the abandoned one comes back.
+/// Ids are unique within a run only. Where rows have their step number, `t`, rows that do not follow the last known step
+/// belong to another episode with the same id, and the value kept for the abandoned episode is returned.
 ///
 /// ```
 /// use rollmesh_core::batch::{Continuation, OpenEpisodes};
@@ -26,14 +26,14 @@ pub struct OpenEpisodes<V> {
     open: BTreeMap<TrajectoryKey, (Option<i64>, V)>,
 }
 
-/// What a row is to what was known before.
+/// How a row relates to the known episodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Continuation<V> {
-    /// It goes on with this one.
+    /// The row continues the episode with this value.
     GoesOn(V),
-    /// It begins an episode.
+    /// The row begins an episode.
     Begins,
-    /// It begins an episode, and this one of the same id will not go on.
+    /// The row begins an episode; the known one with the same id and this value will not continue.
     Instead(V),
 }
 
@@ -44,8 +44,8 @@ impl<V> Default for OpenEpisodes<V> {
 }
 
 impl<V> OpenEpisodes<V> {
-    /// Whether a row at step `t` follows on what was left open. Agents among several need not act at every step: with
-    /// `gaps` any later step follows.
+    /// Returns whether a row at step `t` continues an open episode. With `gaps`, any later step does, since one of several
+    /// agents need not act at every step.
     #[must_use]
     pub fn follows(&self, key: TrajectoryKey, t: Option<i64>, gaps: bool) -> Option<bool> {
         let (next, _) = self.open.get(&key)?;
@@ -55,7 +55,8 @@ impl<V> OpenEpisodes<V> {
         })
     }
 
-    /// Takes out what a row at step `t` goes on with. Whoever expects more of it [leaves](Self::leave) it again.
+    /// Removes and returns the value of the episode that a row at step `t` continues. A caller that expects more rows
+    /// [leaves](Self::leave) it again.
     pub fn place(&mut self, key: TrajectoryKey, t: Option<i64>, gaps: bool) -> Continuation<V> {
         let follows = self.follows(key, t, gaps);
         match (follows, self.open.remove(&key)) {
@@ -65,13 +66,13 @@ impl<V> OpenEpisodes<V> {
         }
     }
 
-    /// More may come, from this step on.
+    /// Keeps a value for an episode that may continue, from this step on.
     pub fn leave(&mut self, key: TrajectoryKey, next: Option<i64>, value: V) {
         self.open.insert(key, (next, value));
     }
 
-    /// Another file begins: where rows do not say their step, nobody knows whether it goes on with what was left open.
-    /// That is given up and comes back.
+    /// Begins another file: without step numbers, the rows of the file cannot be matched to open episodes. Abandons those
+    /// episodes and returns their values.
     pub fn begin_file(&mut self) -> Vec<V> {
         let unknown = self.open.extract_if(.., |_, (next, _)| next.is_none());
         unknown.map(|(_, (_, value))| value).collect()
@@ -82,41 +83,41 @@ impl<V> OpenEpisodes<V> {
         self.open.retain(|key, _| key.0 != id);
     }
 
-    /// Whether any agent of an episode may go on.
+    /// Returns whether any agent of an episode may continue.
     #[must_use]
     pub fn has(&self, id: i64) -> bool {
         self.open.range((id, i64::MIN)..=(id, i64::MAX)).next().is_some()
     }
 
-    /// Episodes that may go on; of several agents, each one's own.
+    /// Returns the number of open episodes, counted per agent.
     #[must_use]
     pub fn len(&self) -> usize {
         self.open.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether no episode is open.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Gives up the one with the least id.
+    /// Abandons the open episode with the lowest id, and returns its value.
     pub fn pop_first(&mut self) -> Option<V> {
         self.open.pop_first().map(|(_, (_, value))| value)
     }
 
-    /// All of them, by their ids.
+    /// Returns all values, ordered by id.
     pub fn into_values(self) -> impl Iterator<Item = V> {
         self.open.into_values().map(|(_, value)| value)
     }
 }
 
 impl SampleBatch {
-    /// Cuts the batch into rows that follow on each other: as [`split_by_episode`](Self::split_by_episode), and also where
-    /// an episode ends, another agent's rows begin, or `t` does not go on by one, as far as there are such columns.
+    /// Splits the batch into runs of consecutive rows: as [`split_by_episode`](Self::split_by_episode), and also where an
+    /// episode ends, another agent's rows begin, or `t` does not increase by one, as far as these columns exist.
     ///
     /// # Errors
-    /// As [`split_by_episode`](Self::split_by_episode).
+    /// The errors of [`split_by_episode`](Self::split_by_episode).
     pub fn split_by_trajectory(&self) -> Result<Vec<Self>, BatchError> {
         let mut pieces = Vec::new();
         for piece in self.split_by_episode(None)? {
@@ -136,7 +137,7 @@ impl SampleBatch {
         Ok(pieces)
     }
 
-    /// The rows that do not follow on the one before.
+    /// Returns the rows that do not follow the previous row.
     fn breaks(&self) -> Result<Vec<usize>, BatchError> {
         let whole = |name: &str| match self.column(name)? {
             Column::I64(data) => Some(data.values().to_vec()),

@@ -1,4 +1,4 @@
-//! All parts of a batch at once, checked together.
+//! Handles all parts of a batch at once, and checks them together.
 
 use super::{BatchError, SampleBatch, sample_batch::Layout};
 use crate::{
@@ -6,28 +6,28 @@ use crate::{
     prelude::*,
 };
 
-/// Everything a [`SampleBatch`] is made of. The way in for batches with sequences, time-major ones, and whatever was
-/// read from elsewhere.
+/// Everything a [`SampleBatch`] consists of. Use it to build batches with sequences, time-major batches, and batches read
+/// from another source.
 #[derive(Clone, Debug, Default)]
 pub struct BatchParts {
-    /// Names and columns, all with equally many rows, but for `state_in_…` with `seq_lens`: one row per sequence.
+    /// Names and columns, all with the same number of rows; with `seq_lens`, `state_in_…` have one row per sequence instead.
     pub columns: Vec<(ColumnName, Column)>,
-    /// Length of each sequence; the rows of a sequence stand together. An empty column is the same as none.
+    /// Length of each sequence; the rows of a sequence are contiguous. An empty column means no sequences.
     pub seq_lens: Option<ColumnData<i32>>,
-    /// Rows that each sequence has when it is padded, or none for the longest.
+    /// Number of rows of each padded sequence; none means the length of the longest.
     pub max_seq_len: Option<usize>,
     /// Each sequence is followed by zeros up to `max_seq_len` rows.
     pub zero_padded: bool,
     /// Rows are time steps, and the first dimension of a row counts trajectories: shape (T, B, …).
     pub time_major: bool,
-    /// The batch is for learning, not for acting.
+    /// Whether the batch is for training, not for inference.
     pub is_training: bool,
-    /// Updates that the policy had seen when it acted, on average.
+    /// Mean number of gradient updates the policy had when it acted.
     pub num_grad_updates: Option<f64>,
 }
 
 impl SampleBatch {
-    /// Checks all parts against each other.
+    /// Builds a batch and checks all parts against each other.
     ///
     /// # Errors
     /// [`BatchError`] names the column or the length that does not fit.
@@ -59,7 +59,7 @@ impl SampleBatch {
         batch.counted()
     }
 
-    /// The parts of which the batch is made.
+    /// Returns the parts of the batch.
     #[must_use]
     pub fn into_parts(self) -> BatchParts {
         BatchParts {
@@ -73,8 +73,8 @@ impl SampleBatch {
         }
     }
 
-    /// Rows that a column with one row per step must have, if that is known yet; `but` is a column that is about to be
-    /// replaced.
+    /// Returns the number of rows that a column with one row per step must have, if it is known yet; `but` is a column that
+    /// is about to be replaced.
     pub(super) fn expected_rows(&self, but: Option<&str>) -> Option<usize> {
         if let Some(lens) = self.seq_lens() {
             let padded = self.max_seq_len.unwrap_or(0);
@@ -88,7 +88,7 @@ impl SampleBatch {
         others.then_some(self.rows)
     }
 
-    /// Trajectories that a time-major column must have side by side, if that is known yet.
+    /// Returns the number of trajectories that a time-major column must have, if it is known yet.
     fn expected_lanes(&self, but: Option<&str>) -> Option<usize> {
         if let Some(lens) = &self.seq_lens {
             return Some(lens.rows());
@@ -97,7 +97,7 @@ impl SampleBatch {
         steps.next().map(|(_, column)| column.lanes())
     }
 
-    /// Whether a column fits, and how it lies beside the others.
+    /// Checks that a column fits, and returns its layout.
     pub(super) fn check(&self, name: &str, column: &Column, but: Option<&str>) -> Result<Layout, BatchError> {
         match name {
             "dones" => return Err(BatchError::DonesIsDerived),
@@ -112,7 +112,7 @@ impl SampleBatch {
         if let Some(expected) = expected.filter(|expected| *expected != column.rows()) {
             return Err(BatchError::LengthMismatch { name: name.to_string(), expected, found: column.rows() });
         }
-        // Without rows there is nothing that could stand side by side.
+        // Without rows there are no trajectories to check.
         if self.time_major && layout == Layout::Step && column.rows() > 0 {
             if column.lanes() == 0 || column.is_compressed() || column.dtype().is_none() {
                 return Err(BatchError::NotTimeMajor { name: name.to_string(), found: format!("{column:?}") });
@@ -125,12 +125,12 @@ impl SampleBatch {
     }
 }
 
-/// Sum of lengths that are known to be positive.
+/// Returns the sum of lengths that are known to be positive.
 pub(super) fn total(lens: &[i32]) -> usize {
     lens.iter().fold(0usize, |sum, len| sum.saturating_add(len.unsigned_abs() as usize))
 }
 
-/// The longest of the sequences, all of which must have rows.
+/// Returns the length of the longest sequence; every sequence must have rows.
 fn longest(lens: &ColumnData<i32>) -> Result<usize, BatchError> {
     if lens.shape() != RowShape::SCALAR {
         let source = crate::column::ColumnError::NotScalar(lens.shape());

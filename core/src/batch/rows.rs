@@ -1,4 +1,4 @@
-//! A batch row by row.
+//! Accesses a batch row by row.
 
 use super::{BatchError, SampleBatch, sample_batch::Layout};
 use crate::column::{Column, ColumnError};
@@ -16,7 +16,7 @@ pub enum RowValue<'a> {
     I64(&'a [i64]),
     /// Bytes of an image.
     U8(&'a [u8]),
-    /// Truth values.
+    /// Booleans.
     Bool(&'a [bool]),
     /// A byte string, or a JSON document.
     Bytes(&'a [u8]),
@@ -26,18 +26,18 @@ pub enum RowValue<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     batch: &'a SampleBatch,
-    /// Place of the row, padding included.
+    /// Index of the row, padding included.
     row: usize,
     sequence: usize,
 }
 
 impl SampleBatch {
-    /// The steps one by one, padding left out. The state of a step is that at the start of its sequence. The rows of a
-    /// time-major batch are its time steps.
+    /// Iterates over the steps, without padding. The state of a step is the state at the start of its sequence. The rows of
+    /// a time-major batch are its time steps.
     ///
     /// # Errors
-    /// [`BatchError::Column`] for a compressed column; [`BatchError::TimeMajor`] for one with sequences, where a row has
-    /// as many states as there are sequences.
+    /// [`BatchError::Column`] for a compressed column; [`BatchError::TimeMajor`] for a time-major batch with sequences,
+    /// where a row has one state per sequence.
     pub fn rows(&self) -> Result<impl ExactSizeIterator<Item = Row<'_>>, BatchError> {
         if let Some((name, _)) = self.iter().find(|(_, column)| column.is_compressed()) {
             return Err(BatchError::of_column(name)(ColumnError::Compressed));
@@ -48,7 +48,7 @@ impl SampleBatch {
         let lens = self.seq_lens().unwrap_or_default();
         let max_seq_len = self.max_seq_len.filter(|_| self.zero_padded);
         let (mut sequence, mut step) = (0, 0);
-        // Lengths of sequences are no rows where there are no columns.
+        // Without columns, the lengths of sequences do not count as rows.
         let has_steps = self.iter().any(|(name, _)| self.layout(name) == Layout::Step);
         let rows = match (has_steps, self.time_major) {
             (false, _) => 0,
@@ -67,18 +67,18 @@ impl SampleBatch {
 }
 
 impl<'a> Row<'a> {
-    /// Names and values in order of the columns.
+    /// Iterates over names and values in order of the columns.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, RowValue<'a>)> {
         self.batch.iter().filter_map(move |(name, column)| Some((name, self.value(name, column)?)))
     }
 
-    /// The value of a column by name.
+    /// Returns the value of a column by name.
     #[must_use]
     pub fn get(self, name: &str) -> Option<RowValue<'a>> {
         self.value(name, self.batch.column(name)?)
     }
 
-    /// The length of the row as a sequence, which is 1, if the batch has sequences.
+    /// Returns the row's length as a sequence, which is 1, if the batch has sequences.
     #[must_use]
     pub fn seq_lens(self) -> Option<i32> {
         self.batch.seq_lens.as_ref().map(|_| 1)

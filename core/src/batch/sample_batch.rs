@@ -1,4 +1,4 @@
-//! One ordered set of named, typed, equally long columns.
+//! Defines an ordered set of named, typed columns of equal length.
 
 use core::ops::Range;
 
@@ -12,15 +12,15 @@ use crate::{
     prelude::*,
 };
 
-/// Rows of experience. Rectangular by construction: the only way in checks the row counts.
+/// Rows of experience. All columns have the same number of rows: every insertion checks this.
 ///
-/// A clone is the shallow copy: clones and slices share buffers, and a write copies the rows of its own column first,
-/// so that it is never seen through another batch (unlike in RLlib, where a slice is a view that writes through). The
-/// deep copy is [`copy`](Self::copy).
+/// A clone is a shallow copy: clones and slices share buffers, and a write copies the rows of its own column first, so that
+/// other batches never see it (unlike in RLlib, where a slice is a view that writes through). [`copy`](Self::copy) makes a
+/// deep copy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SampleBatch {
     pub(super) columns: Vec<(ColumnName, Column)>,
-    /// Rows of every column that has one row per step, padding included.
+    /// Number of rows of every column that has one row per step, padding included.
     pub(super) rows: usize,
     /// Lengths of the sequences, if there are any: all are positive.
     pub(super) seq_lens: Option<ColumnData<i32>>,
@@ -35,25 +35,25 @@ pub struct SampleBatch {
 /// What the rows of a column stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// One row per step (and per padded one).
+    /// One row per step, padding included.
     Step,
     /// One row per sequence: the recurrent state at its start.
     Sequence,
 }
 
-/// `infos` and recurrent states do not count.
+/// Returns whether a column counts for the number of steps; `infos` and recurrent states do not.
 fn counts(name: &str) -> bool {
     !is_or_is_part_of(name, INFOS) && !name.starts_with(STATE_IN) && !name.starts_with(STATE_OUT)
 }
 
 impl SampleBatch {
-    /// An empty batch without columns.
+    /// Creates an empty batch without columns.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Columns of which this crate knows that they are equally long, of a batch without sequences.
+    /// Creates a batch without sequences from columns that the caller knows to have equal lengths.
     pub(crate) fn from_columns(columns: Vec<(&'static str, Column)>) -> Self {
         let rows = columns.first().map_or(0, |(_, column)| column.rows());
         debug_assert!(columns.iter().all(|(_, column)| column.rows() == rows), "columns of unequal length");
@@ -61,13 +61,13 @@ impl SampleBatch {
         Self { columns, rows, ..Self::default() }
     }
 
-    /// Columns with a row per sequence.
+    /// Iterates over the columns with a row per sequence.
     pub(crate) fn states(&self) -> impl Iterator<Item = (&str, &Column)> {
         self.iter().filter(|(name, _)| self.layout(name) == Layout::Sequence)
     }
 
-    /// The rows, which have none yet, as sequences of these lengths, of which this crate knows that they fit, with states
-    /// that have a row for each.
+    /// Arranges the rows in sequences of these lengths, with one row of the states per sequence; the caller knows that they
+    /// fit.
     pub(crate) fn in_sequences(
         mut self,
         seq_lens: ColumnData<i32>,
@@ -80,7 +80,7 @@ impl SampleBatch {
         self
     }
 
-    /// Adds a column, or replaces the one of this name. The first column sets the row count.
+    /// Adds a column, or replaces the one of this name. The first column sets the number of rows.
     ///
     /// # Errors
     /// [`BatchError::LengthMismatch`] if the rows do not fit: one per step, or one per sequence for `state_in_…` of a
@@ -101,7 +101,7 @@ impl SampleBatch {
         Ok(())
     }
 
-    /// Appends a column that was checked.
+    /// Appends a checked column.
     pub(super) fn push(&mut self, name: ColumnName, column: Column, layout: Layout) {
         if layout == Layout::Step {
             self.rows = column.rows();
@@ -109,26 +109,26 @@ impl SampleBatch {
         self.columns.push((name, column));
     }
 
-    /// [`insert`](Self::insert) for use in a chain.
+    /// Adds a column as [`insert`](Self::insert) does, for use in a chain.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert).
+    /// The errors of [`insert`](Self::insert).
     pub fn with<T: Element>(mut self, key: ColumnKey<T>, data: ColumnData<T>) -> Result<Self, BatchError> {
         self.insert(key.name(), Column::from_typed(data))?;
         Ok(self)
     }
 
-    /// Takes a column out.
+    /// Removes and returns a column.
     pub fn remove(&mut self, name: &str) -> Option<Column> {
         let place = self.columns.iter().position(|(n, _)| n == name)?;
         let (_, column) = self.columns.remove(place);
-        // Without columns, only sequences say how many rows there are.
+        // Without columns, only sequences determine the number of rows.
         self.rows = self.expected_rows(None).unwrap_or(0);
         Some(column)
     }
 
-    /// Number of steps: the sum of `seq_lens` if there are any; else the rows of any column but `infos`, `state_in_…`
-    /// and `state_out_…`, which do not count, and 0 without such a column. A time-major batch has T x B.
+    /// Returns the number of steps: the sum of `seq_lens` if there are any; otherwise the rows of any column except `infos`,
+    /// `state_in_…` and `state_out_…`, which do not count, and 0 without such a column. A time-major batch has T x B.
     #[must_use]
     #[doc(alias = "count")]
     pub fn len(&self) -> usize {
@@ -142,36 +142,36 @@ impl SampleBatch {
         }
     }
 
-    /// True without steps.
+    /// Returns true without steps.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The same as [`len`](Self::len): a row of a single agent is an env step.
+    /// Returns the same as [`len`](Self::len): a row of a single agent is an env step.
     #[must_use]
     pub fn env_steps(&self) -> usize {
         self.len()
     }
 
-    /// The same as [`len`](Self::len).
+    /// Returns the same as [`len`](Self::len).
     #[must_use]
     pub fn agent_steps(&self) -> usize {
         self.len()
     }
 
-    /// Names and columns in order of insertion.
+    /// Iterates over names and columns in order of insertion.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Column)> {
         self.columns.iter().map(|(name, column)| (name.as_str(), column))
     }
 
-    /// A column by name.
+    /// Returns a column by name.
     #[must_use]
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.iter().find_map(|(n, column)| (n == name).then_some(column))
     }
 
-    /// Columns by name, in the order of the names.
+    /// Returns columns by name, in the order of the names.
     ///
     /// # Errors
     /// [`BatchError::MissingColumn`].
@@ -180,7 +180,7 @@ impl SampleBatch {
         names.iter().map(column).collect()
     }
 
-    /// A column by key, with its element type.
+    /// Returns a column by key, with its element type.
     ///
     /// # Errors
     /// [`BatchError::MissingColumn`], or [`BatchError::Column`] for another type.
@@ -189,11 +189,11 @@ impl SampleBatch {
         column.typed().map_err(BatchError::of_column(key.name()))
     }
 
-    /// The values of a column by key, for writing: row-major, as many as there are. Copies the rows first if anybody else
-    /// holds them.
+    /// Returns the values of a column by key, row-major, for writing. The number of values is fixed. Copies the rows first
+    /// if they are shared.
     ///
     /// # Errors
-    /// As [`data`](Self::data).
+    /// The errors of [`data`](Self::data).
     pub fn get_mut<T: Element>(&mut self, key: ColumnKey<T>) -> Result<&mut [T], BatchError> {
         let name = key.name();
         let column = self.columns.iter_mut().find_map(|(n, column)| (n.as_str() == name).then_some(column));
@@ -201,15 +201,15 @@ impl SampleBatch {
         column.typed_mut().map(ColumnData::values_mut).map_err(BatchError::of_column(name))
     }
 
-    /// The values of a column by key, row-major.
+    /// Returns the values of a column by key, row-major.
     ///
     /// # Errors
-    /// As [`data`](Self::data).
+    /// The errors of [`data`](Self::data).
     pub fn get<T: Element>(&self, key: ColumnKey<T>) -> Result<&[T], BatchError> {
         self.data(key).map(ColumnData::values)
     }
 
-    /// The values of a column by key, or these if there is no such column.
+    /// Returns the values of a column by key, or `default` if there is no such column.
     ///
     /// # Errors
     /// [`BatchError::Column`] for another type.
@@ -221,7 +221,7 @@ impl SampleBatch {
         }
     }
 
-    /// What the environment told besides, row by row.
+    /// Returns the environment's info dicts, row by row.
     ///
     /// # Errors
     /// [`BatchError::MissingColumn`], or [`BatchError::Column`] for another type.
@@ -230,68 +230,68 @@ impl SampleBatch {
         column.bytes().map_err(BatchError::of_column(INFOS))
     }
 
-    /// Lengths of the sequences, if the batch has any.
+    /// Returns the lengths of the sequences, if the batch has any.
     #[must_use]
     pub fn seq_lens(&self) -> Option<&[i32]> {
         self.seq_lens.as_ref().map(ColumnData::values)
     }
 
-    /// Rows that each sequence has when it is padded: at least those of the longest.
+    /// Returns the number of rows of a padded sequence: at least the length of the longest.
     #[must_use]
     pub fn max_seq_len(&self) -> Option<usize> {
         self.max_seq_len
     }
 
-    /// True if each sequence is followed by zeros up to [`max_seq_len`](Self::max_seq_len) rows.
+    /// Returns true if zeros follow each sequence up to [`max_seq_len`](Self::max_seq_len) rows.
     #[must_use]
     pub fn zero_padded(&self) -> bool {
         self.zero_padded
     }
 
-    /// True if columns have the shape (T, B, …): time steps first, then trajectories.
+    /// Returns true if columns have the shape (T, B, …): time steps first, then trajectories.
     #[must_use]
     pub fn time_major(&self) -> bool {
         self.time_major
     }
 
-    /// True if the batch is for learning, not for acting.
+    /// Returns true if the batch is for training, not for inference.
     #[must_use]
     pub fn is_training(&self) -> bool {
         self.is_training
     }
 
-    /// Says whether the batch is for learning.
+    /// Sets whether the batch is for training.
     pub fn set_training(&mut self, training: bool) {
         self.is_training = training;
     }
 
-    /// Updates that the policy had seen when it acted, on average over the rows; none if nobody counted.
+    /// Returns the mean number of gradient updates the policy had when it acted, over the rows; none if it is unknown.
     #[must_use]
     pub fn num_grad_updates(&self) -> Option<f64> {
         self.num_grad_updates
     }
 
-    /// Says how many updates the policy had seen when it acted.
+    /// Sets how many gradient updates the policy had when it acted.
     pub fn set_num_grad_updates(&mut self, updates: Option<f64>) {
         self.num_grad_updates = updates;
     }
 
-    /// The deep copy: all rows in buffers of their own. A clone is the shallow one.
+    /// Makes a deep copy: all rows in new buffers. A clone is a shallow copy.
     #[must_use]
     pub fn copy(&self) -> Self {
         let columns = self.columns.iter().map(|(name, column)| (name.clone(), column.copy())).collect();
         Self { columns, seq_lens: self.seq_lens.as_ref().map(ColumnData::copy), ..self.flags(self.rows) }
     }
 
-    /// Bytes of all columns and of `seq_lens`.
+    /// Returns the bytes of all columns and of `seq_lens`.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         let columns: usize = self.columns.iter().map(|(_, column)| column.size_bytes()).sum();
         columns + self.seq_lens().map_or(0, size_of_val)
     }
 
-    /// Equality of bits: unlike with `==`, a NaN equals itself and -0.0 differs from 0.0, and the order of the columns
-    /// does not matter.
+    /// Compares bits: unlike with `==`, a NaN equals itself, -0.0 differs from 0.0, and the order of the columns does not
+    /// matter.
     #[must_use]
     pub fn same_bits(&self, other: &Self) -> bool {
         let same = |(name, column): (&str, &Column)| other.column(name).is_some_and(|other| column.same_bits(other));
@@ -305,12 +305,12 @@ impl SampleBatch {
             && self.iter().all(same)
     }
 
-    /// What the rows of a column of this name stand for.
+    /// Returns what the rows of a column of this name stand for.
     pub(super) fn layout(&self, name: &str) -> Layout {
         if self.seq_lens.is_some() && name.starts_with(STATE_IN) { Layout::Sequence } else { Layout::Step }
     }
 
-    /// A batch with the same flags, so many rows, and neither columns nor sequences yet.
+    /// Returns a batch with the same flags and this number of rows, but neither columns nor sequences yet.
     pub(super) fn flags(&self, rows: usize) -> Self {
         Self {
             columns: Vec::new(),
@@ -324,7 +324,7 @@ impl SampleBatch {
         }
     }
 
-    /// The rows in `range`, sharing all buffers, of a batch without sequences.
+    /// Returns the rows in `range` of a batch without sequences, sharing all buffers.
     pub(crate) fn slice_rows(&self, range: Range<usize>) -> Self {
         let range = clamp(range, self.rows);
         let slice = |(name, column): &(ColumnName, Column)| (name.clone(), column.slice(range.clone()));

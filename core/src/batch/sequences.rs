@@ -1,4 +1,4 @@
-//! Which rows are whose: steps, sequences and the zeros between them.
+//! Maps steps and sequences to rows and padding.
 
 use core::ops::Range;
 
@@ -9,12 +9,12 @@ use crate::{
 };
 
 impl SampleBatch {
-    /// How many positions slices count: steps, or time steps of a time-major batch without sequences.
+    /// Returns the number of positions that slices count: steps, or time steps of a time-major batch without sequences.
     pub(super) fn positions(&self) -> usize {
         self.seq_lens().map_or(self.rows, total)
     }
 
-    /// Where the rows of these steps are, padding left out.
+    /// Returns the rows of these steps, without padding.
     pub(super) fn segments_of(&self, steps: Range<usize>) -> Vec<Segment> {
         let (Some(lens), Some(max_seq_len), true) = (self.seq_lens(), self.max_seq_len, self.zero_padded) else {
             return vec![Segment::Rows(steps)];
@@ -33,7 +33,7 @@ impl SampleBatch {
         segments
     }
 
-    /// The columns of steps, put together of these segments. Shares the buffers if it is one range of rows.
+    /// Assembles the columns of steps from these segments. Shares the buffers if there is only one range of rows.
     fn step_columns(&self, segments: &[Segment], sequences: &Range<usize>) -> Result<Columns, BatchError> {
         let column = |(name, column): &(ColumnName, Column)| {
             let column = match (self.layout(name), segments) {
@@ -46,15 +46,15 @@ impl SampleBatch {
         self.columns.iter().map(column).collect()
     }
 
-    /// These rows and zeros, of a batch without sequences.
+    /// Assembles these rows and zeros, of a batch without sequences.
     pub(super) fn put_together(&self, segments: &[Segment]) -> Result<Self, BatchError> {
         let columns = self.step_columns(segments, &(0..0))?;
         let rows = columns.first().map_or(0, |(_, column)| column.rows());
         Ok(Self { columns, ..self.flags(rows) })
     }
 
-    /// These steps and zeros, cut into sequences of these lengths with the states of those that are named, and padded
-    /// if the batch is.
+    /// Assembles these steps and zeros, split into sequences of these lengths with the states of the named sequences, and
+    /// padded if the batch is.
     pub(super) fn relaid(
         &self,
         segments: &[Segment],
@@ -75,10 +75,10 @@ impl SampleBatch {
         Self { max_seq_len: max_seq_len.or(relaid.max_seq_len), ..relaid }.counted()
     }
 
-    /// The sequences set the number of rows where no column does.
+    /// Sets the number of rows from the sequences where no column does.
     ///
     /// # Errors
-    /// [`BatchError::Column`] if there would be more padded rows than can be counted.
+    /// [`BatchError::Column`] if the number of padded rows would overflow.
     pub(super) fn counted(mut self) -> Result<Self, BatchError> {
         if let (Some(lens), Some(max_seq_len), true) = (&self.seq_lens, self.max_seq_len, self.zero_padded)
             && lens.rows().checked_mul(max_seq_len).is_none()
@@ -89,8 +89,8 @@ impl SampleBatch {
         Ok(self)
     }
 
-    /// Puts zeros after each sequence, so that all have `max_seq_len` rows. Steps, states and lengths stay. A batch that
-    /// is padded already is padded anew.
+    /// Pads each sequence with zeros to `max_seq_len` rows. Steps, states and lengths stay the same. A padded batch is
+    /// padded anew.
     ///
     /// # Errors
     /// [`BatchError::NoSequences`]; [`BatchError::MaxSeqLen`] if a sequence has more rows; [`BatchError::TimeMajor`];
@@ -119,7 +119,7 @@ fn too_large() -> BatchError {
 
 type Columns = Vec<(ColumnName, Column)>;
 
-/// How many sequences end at a position or before it.
+/// Returns how many sequences end at or before a position.
 pub(super) fn sequences_before(lens: &[i32], position: usize) -> usize {
     let ends = lens.iter().scan(0usize, |end, len| {
         *end = end.saturating_add(len.unsigned_abs() as usize);
@@ -128,7 +128,7 @@ pub(super) fn sequences_before(lens: &[i32], position: usize) -> usize {
     ends.take_while(|end| *end <= position).count()
 }
 
-/// The sequences of which there are steps in a range, and how many.
+/// Returns the sequences that have steps in a range, and how many steps each has there.
 pub(super) fn touched(lens: &[i32], steps: &Range<usize>) -> (Range<usize>, Vec<usize>) {
     let mut first_step = 0usize;
     let mut kept = Vec::new();
@@ -147,7 +147,7 @@ pub(super) fn touched(lens: &[i32], steps: &Range<usize>) -> (Range<usize>, Vec<
     (first..first + kept.len(), kept)
 }
 
-/// Cuts segments into sequences and puts zeros after each.
+/// Splits segments into sequences and appends zeros to each.
 fn padded(segments: &[Segment], lens: &[usize], max_seq_len: usize) -> Vec<Segment> {
     let mut rest = segments.iter().cloned();
     let mut segment = None;
@@ -166,7 +166,7 @@ fn padded(segments: &[Segment], lens: &[usize], max_seq_len: usize) -> Vec<Segme
     padded
 }
 
-/// At most so many rows of a segment, and what is left of it.
+/// Splits a segment after at most this number of rows; the second part is none if nothing is left.
 fn cut(segment: Segment, rows: usize) -> (Segment, Option<Segment>) {
     if segment.rows() <= rows {
         return (segment, None);

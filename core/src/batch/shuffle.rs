@@ -1,14 +1,14 @@
-//! Rows in another order.
+//! Reorders rows.
 
 use super::{BatchError, SampleBatch};
 use crate::{column::ColumnName, prelude::*, rng::Rng};
 
 impl SampleBatch {
-    /// Brings the rows of all columns into one random order, in place where nobody else holds the buffers.
+    /// Shuffles the rows of all columns into one random order, in place where the buffers are not shared.
     ///
     /// # Errors
-    /// [`BatchError::HasSequences`], [`BatchError::TimeMajor`]; [`BatchError::TooManyRows`] from 2^32 rows on;
-    /// [`BatchError::Column`] for compressed rows that came from elsewhere and are damaged. Nothing has changed then.
+    /// [`BatchError::HasSequences`], [`BatchError::TimeMajor`]; [`BatchError::TooManyRows`] for 2^32 rows or more;
+    /// [`BatchError::Column`] for damaged compressed rows from another source. On an error, the batch stays as it is.
     pub fn shuffle(&mut self, rng: &mut Rng) -> Result<(), BatchError> {
         self.check_rows_are_single("shuffle")?;
         let rows = u32::try_from(self.rows).map_err(|_| BatchError::TooManyRows(self.rows))?;
@@ -17,7 +17,7 @@ impl SampleBatch {
         let mut order = Vec::new();
         let mut shuffled = Vec::with_capacity(self.columns.len());
         for (name, column) in &self.columns {
-            // Swapping rows in place costs less than making room for them anew.
+            // Swapping rows in place costs less than allocating new ones.
             if column.is_array() {
                 continue;
             }
@@ -38,11 +38,11 @@ impl SampleBatch {
         Ok(())
     }
 
-    /// These rows in this order; a row may be taken more than once.
+    /// Returns these rows in this order; a row may occur more than once.
     ///
     /// # Errors
-    /// [`BatchError::NoRow`], [`BatchError::HasSequences`], [`BatchError::TimeMajor`]; [`BatchError::Column`] for
-    /// compressed rows that came from elsewhere and are damaged.
+    /// [`BatchError::NoRow`], [`BatchError::HasSequences`], [`BatchError::TimeMajor`]; [`BatchError::Column`] for damaged
+    /// compressed rows from another source.
     pub fn gather(&self, rows: &[u32]) -> Result<Self, BatchError> {
         self.check_rows_are_single("gather")?;
         if let Some(row) = rows.iter().copied().max().filter(|row| *row as usize >= self.rows) {
@@ -51,7 +51,7 @@ impl SampleBatch {
         self.in_order(rows)
     }
 
-    /// [`gather`](Self::gather) of rows that are known to be there.
+    /// Returns the [`gather`](Self::gather)ed rows, which are known to exist.
     pub(super) fn in_order(&self, rows: &[u32]) -> Result<Self, BatchError> {
         let column = |(name, column): &(ColumnName, crate::column::Column)| {
             Ok((name.clone(), column.gather_rows(rows).map_err(BatchError::of_column(name))?))

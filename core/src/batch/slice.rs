@@ -1,4 +1,4 @@
-//! Slices: of rows, of whole sequences, and of rows with the sequences cut to fit.
+//! Slices rows, whole sequences, and rows with the sequences shortened to fit.
 
 use core::ops::{Bound, Range, RangeBounds};
 
@@ -14,10 +14,10 @@ use crate::{
 };
 
 impl SampleBatch {
-    /// What `batch[start:stop]` is in RLlib. Positions count steps; what is beyond the end is not there.
+    /// Returns what `batch[start:stop]` is in RLlib. Positions count steps; positions beyond the end are ignored.
     ///
-    /// With sequences: whole sequences, both ends snap down to the start of one. Of a time-major batch without
-    /// sequences positions are time steps. Shares all buffers, but for time-major batches with sequences.
+    /// With sequences, returns whole sequences: both ends snap down to the start of a sequence. In a time-major batch
+    /// without sequences, positions are time steps. Shares all buffers, except for time-major batches with sequences.
     #[must_use]
     #[doc(alias = "__getitem__")]
     pub fn index_slice(&self, positions: impl RangeBounds<usize>) -> Self {
@@ -28,7 +28,7 @@ impl SampleBatch {
         }
     }
 
-    /// Whole sequences by number; rows where there are no sequences. Shares buffers as
+    /// Returns whole sequences by number, or rows if there are no sequences. Shares buffers as
     /// [`index_slice`](Self::index_slice) does.
     #[must_use]
     #[doc(alias = "enable_slicing_by_batch_id")]
@@ -44,7 +44,7 @@ impl SampleBatch {
         let slice = |(name, column): &(ColumnName, Column)| {
             let column = match self.layout(name) {
                 Layout::Sequence => column.slice(range.clone()),
-                // A time-major batch holds plain arrays, of which this does not fail.
+                // A time-major batch holds plain arrays, for which this does not fail.
                 Layout::Step if lanes => column.slice_lanes(range.clone()).unwrap_or_else(|_| column.clone()),
                 Layout::Step => column.slice(rows.clone()),
             };
@@ -55,9 +55,9 @@ impl SampleBatch {
         self.with_sequences(columns, rows, lens.slice(range))
     }
 
-    /// The steps `start..end` exactly. With sequences the first and the last one are shortened to fit and keep the
-    /// state at their start. A negative `start` puts so many rows of zeros in front, which belong to the first
-    /// sequence. What is beyond the end is not there. Shares all buffers if nothing is padded.
+    /// Returns exactly the steps `start..end`. With sequences, the first and the last one are shortened to fit and keep the
+    /// state at their start. A negative `start` prepends that number of zero rows, which belong to the first sequence. Steps
+    /// beyond the end are ignored. Shares all buffers if nothing is padded.
     ///
     /// # Errors
     /// [`BatchError::TimeMajor`] for a time-major batch with sequences or a negative start; [`BatchError::Column`] if
@@ -66,12 +66,12 @@ impl SampleBatch {
         self.exact(start, end, None)
     }
 
-    /// [`slice`](Self::slice) with the sequences `states`, whatever rows they had before: the last one is shortened to
-    /// the rows.
+    /// Returns a [`slice`](Self::slice) with the sequences `states`, whatever rows they had before; the last one is
+    /// shortened to the rows.
     ///
     /// # Errors
-    /// As [`slice`](Self::slice); [`BatchError::NoSequences`]; [`BatchError::States`] if the sequences have fewer rows
-    /// than were asked for, or if the last one is left without any.
+    /// The errors of [`slice`](Self::slice); [`BatchError::NoSequences`]; [`BatchError::States`] if the sequences have fewer
+    /// rows than requested, or if the last one would have no rows.
     pub fn slice_with_states(&self, start: i64, end: usize, states: Range<usize>) -> Result<Self, BatchError> {
         self.exact(start, end, Some(states))
     }
@@ -98,7 +98,7 @@ impl SampleBatch {
             Some(states) => (states.clone(), shortened(lens, states, rows)?),
             None => {
                 let (sequences, mut lens) = touched(lens, &steps);
-                // Zeros belong to the first sequence, even if there is nothing else of it.
+                // The zeros belong to the first sequence, even if none of its own steps are left.
                 match lens.first_mut() {
                     Some(first) => *first = first.saturating_add(padding),
                     None if padding > 0 => return self.relaid(&segments, 0..1, &[rows]),
@@ -110,7 +110,8 @@ impl SampleBatch {
         self.relaid(&segments, sequences, &lens)
     }
 
-    /// A part of this batch with other columns, rows and sequences. Without any sequence left it is one without.
+    /// Returns a part of this batch with other columns, rows and sequences. If no sequence is left, the result is a batch
+    /// without sequences.
     pub(super) fn with_sequences(
         &self,
         columns: Vec<(ColumnName, Column)>,
@@ -124,7 +125,7 @@ impl SampleBatch {
     }
 }
 
-/// The lengths of these sequences, the last of which is shortened so that all have so many rows together.
+/// Returns the lengths of these sequences, with the last one shortened so that the sum is `rows`.
 fn shortened(lens: &[i32], states: Range<usize>, rows: usize) -> Result<Vec<usize>, BatchError> {
     let mismatch = || BatchError::States { start: states.start, end: states.end, rows };
     let lens = lens.get(states.clone()).ok_or_else(mismatch)?;
@@ -138,7 +139,7 @@ fn shortened(lens: &[i32], states: Range<usize>, rows: usize) -> Result<Vec<usiz
     Ok(lens)
 }
 
-/// A range as start and end; without an end, the largest number.
+/// Returns a range as start and end; the maximum stands for a missing end.
 fn resolve(range: &impl RangeBounds<usize>) -> Range<usize> {
     let start = match range.start_bound() {
         Bound::Included(start) => *start,
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!(sliced(0..50), batch);
         assert_eq!((a(&sliced(2..5)), s(&sliced(2..5))), (vec![3, 2, 3], vec![3.0]));
         assert_eq!((a(&sliced(3..6)), s(&sliced(3..6))), (vec![3, 2, 3, 4], vec![3.0, 4.0]));
-        // Both ends snap to the same start: nothing is left, not even a sequence.
+        // Both ends snap to the same start: no sequence is left.
         assert_eq!((a(&sliced(0..1)), s(&sliced(0..1)), lens(&sliced(0..1))), (vec![], vec![], (None, None)));
         assert_eq!(batch.slice_sequences(1..2), sliced(2..5));
     }

@@ -1,4 +1,4 @@
-//! Batches for tests.
+//! Builds batches for tests.
 
 pub(crate) use super::BatchParts;
 use super::SampleBatch;
@@ -15,12 +15,12 @@ pub(crate) fn ints(values: &[i64]) -> Column {
     ColumnData::scalars(values.to_vec()).into()
 }
 
-/// A batch with the column `a`.
+/// Returns a batch with the column `a`.
 pub(crate) fn rows(values: &[i64]) -> SampleBatch {
     SampleBatch::new().with(A, ColumnData::scalars(values.to_vec())).unwrap()
 }
 
-/// A batch with the columns `a` and `state_in_0`, both cut off at what is needed.
+/// Returns a batch with the columns `a` and `state_in_0`, both cut to the required length.
 pub(crate) fn sequences(lens: &[i32]) -> SampleBatch {
     let steps = lens.iter().sum::<i32>() as usize;
     let columns = vec![
@@ -31,19 +31,19 @@ pub(crate) fn sequences(lens: &[i32]) -> SampleBatch {
     SampleBatch::from_parts(BatchParts { columns, seq_lens, ..BatchParts::default() }).unwrap()
 }
 
-/// A time-major batch with the column `a` of so many trajectories.
+/// Returns a time-major batch with the column `a` and this number of trajectories.
 pub(crate) fn time_major(trajectories: u32, values: &[i64]) -> SampleBatch {
     let data = ColumnData::new(values.to_vec(), RowShape::vector(trajectories)).unwrap();
     let columns = vec![("a".into(), data.into())];
     SampleBatch::from_parts(BatchParts { columns, time_major: true, ..BatchParts::default() }).unwrap()
 }
 
-/// The column `a`.
+/// Returns the column `a`.
 pub(crate) fn a(batch: &SampleBatch) -> Vec<i64> {
     batch.get(A).unwrap().to_vec()
 }
 
-/// The column `state_in_0`.
+/// Returns the column `state_in_0`.
 pub(crate) fn s(batch: &SampleBatch) -> Vec<f64> {
     batch.get(S).unwrap().to_vec()
 }

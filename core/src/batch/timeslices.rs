@@ -1,17 +1,17 @@
-//! Consecutive slices of a batch.
+//! Splits a batch into consecutive slices.
 
 use super::{BatchError, SampleBatch};
 
-/// How a batch is cut into consecutive slices.
+/// How to split a batch into consecutive slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SliceBy {
-    /// Slices of so many steps; the last one may be shorter.
+    /// Slices of this number of steps; the last one may be shorter.
     Size(usize),
-    /// So many slices, of which the later ones get the remainder: 10 steps in 3 slices are 3, 3 and 4.
+    /// This number of slices; the later ones get the remainder: 10 steps in 3 slices are 3, 3 and 4.
     NumSlices(usize),
 }
 
-/// Consecutive slices of a batch, made one by one. See [`SampleBatch::timeslices`].
+/// Iterates over consecutive slices of a batch. See [`SampleBatch::timeslices`].
 #[derive(Clone, Debug)]
 pub struct Timeslices<'a> {
     batch: &'a SampleBatch,
@@ -21,9 +21,8 @@ pub struct Timeslices<'a> {
 }
 
 impl SampleBatch {
-    /// Cuts the batch into consecutive slices by [`index_slice`](Self::index_slice): joined again they are the batch.
-    /// With more slices than steps the first ones are empty. Where sequences do not end at a cut, they go into the
-    /// later slice.
+    /// Splits the batch into consecutive slices by [`index_slice`](Self::index_slice); joined again, they give the batch.
+    /// With more slices than steps, the first ones are empty. A sequence that crosses a cut goes into the later slice.
     ///
     /// # Errors
     /// [`BatchError::ZeroSlices`] for a size of 0, or for no slices; [`BatchError::TooManySlices`] for more than the batch

@@ -10,24 +10,24 @@ use crate::{
     prelude::*,
 };
 
-/// Callbacks that are called one after the other; the first error ends the round.
+/// Callbacks that are called sequentially; the first error stops the call.
 #[derive(Default)]
 #[doc(alias = "make_multi_callbacks")]
 pub struct CallbackList(Vec<Box<dyn Callbacks>>);
 
 impl CallbackList {
-    /// No callbacks.
+    /// Creates an empty list.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds callbacks after those that are there.
+    /// Appends callbacks.
     pub fn push(&mut self, callbacks: Box<dyn Callbacks>) {
         self.0.push(callbacks);
     }
 
-    /// True without callbacks.
+    /// Returns true without callbacks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -66,7 +66,7 @@ impl Callbacks for CallbackList {
         mut env: SubEnv<'_>,
         context: &EnvContext,
     ) -> Result<(), CallbackError> {
-        // Each is lent the environment again.
+        // Each callback is lent the environment anew.
         self.0.iter_mut().try_for_each(|callbacks| callbacks.on_sub_environment_created(worker, env.lend(), context))
     }
 }

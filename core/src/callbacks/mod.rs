@@ -1,10 +1,9 @@
-//! The user's own code at fixed points of sampling: callbacks, the mapping of agents to policies, and the function
-//! that observations go through.
+//! User code at fixed points of sampling: callbacks, the mapping of agents to policies, and the observation function.
 //!
 //! ```
 //! use rollmesh_core::callbacks::{CallbackError, Callbacks, EpisodeHook};
 //!
-//! /// Counts the steps in which much was gained.
+//! /// Counts steps with a high return so far.
 //! struct Luck;
 //!
 //! impl Callbacks for Luck {
@@ -36,39 +35,39 @@ use crate::{
     rng::Rng,
 };
 
-/// What user code is told of the worker it runs in.
+/// What user code sees of the worker that it runs in.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkerInfo {
-    /// 0 for the local worker, then from 1.
+    /// 0 for the local worker, others count from 1.
     pub worker_index: u32,
-    /// Workers of the run, without the local one.
+    /// Number of the run's workers, without the local one.
     pub num_workers: u32,
-    /// True if the worker replaces one that was lost.
+    /// Whether the worker replaces a lost one.
     pub recreated_worker: bool,
     /// The settings that all policies share.
     #[doc(alias = "policy_config")]
     pub config: Config,
 }
 
-/// Says under which policy an agent acts until the episode ends. Called once per agent and episode; the random numbers
-/// are the agent's own, so the answer is the same wherever and however often the episode is made.
+/// Returns the policy under which an agent acts until the episode ends. Called once per agent and episode; the random
+/// numbers are addressed by the agent, so a replay of the episode gets the same answer.
 pub type PolicyMappingFn = Arc<dyn Fn(&AgentId, &Episode, &WorkerInfo, &mut Rng) -> PolicyId + Send + Sync>;
 
 /// Rewrites the observations of the agents that act next, before preprocessing.
 pub type ObservationFn = Arc<dyn Fn(&mut AgentRows, &mut EpisodeHook<'_>) -> Result<(), CallbackError> + Send + Sync>;
 
-/// Why user code gave up. What it was doing is then given up, too.
+/// An error of user code, which ends the operation that called it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{hook} failed: {message}")]
 pub struct CallbackError {
     /// The hook or function.
     pub hook: String,
-    /// What the user says.
+    /// The user's message.
     pub message: String,
 }
 
 impl CallbackError {
-    /// A failure of `hook`.
+    /// Creates an error of `hook`.
     #[must_use]
     pub fn new(hook: impl Into<String>, message: impl Into<String>) -> Self {
         Self { hook: hook.into(), message: message.into() }
@@ -81,7 +80,7 @@ impl From<ConfigError> for CallbackError {
     }
 }
 
-/// What hooks of an episode may look at and change.
+/// What hooks of an episode may read and change.
 pub struct EpisodeHook<'a> {
     /// The worker.
     pub worker: &'a WorkerInfo,
@@ -91,20 +90,20 @@ pub struct EpisodeHook<'a> {
     pub policies: &'a mut PolicyMap,
     /// The episode.
     pub episode: &'a mut Episode,
-    /// What the environment brought last: observations, rewards, flags and infos of its agents. Empty before the first
-    /// observations, and for observation functions, which get the observations by themselves.
+    /// The latest turn of the environment: observations, rewards, flags and infos of its agents. Empty before the first
+    /// observations, and for observation functions, which get the observations as an argument.
     #[doc(alias("last_info_for", "last_observation_for"))]
     pub turn: &'a Turn,
 }
 
-/// A trajectory that has been postprocessed and is about to join a batch.
+/// A trajectory that was postprocessed and is about to join a batch.
 #[derive(Debug)]
 pub struct TrajectoryHook<'a> {
     /// The worker.
     pub worker: &'a WorkerInfo,
     /// The episode.
     pub episode: &'a Episode,
-    /// Whose trajectory it is.
+    /// The agent that the trajectory belongs to.
     pub agent: &'a AgentId,
     /// The agent's policy.
     pub policy: &'a PolicyId,
@@ -114,31 +113,31 @@ pub struct TrajectoryHook<'a> {
     pub others: &'a [OtherAgent<'a>],
 }
 
-/// Hooks, all of which do nothing unless written. An error ends the call that the hook is part of.
+/// Hooks with empty default implementations. An error ends the call that the hook is part of.
 #[doc(alias = "DefaultCallbacks")]
 #[allow(clippy::missing_errors_doc)]
 pub trait Callbacks: Send {
-    /// A run is set up. Called once, before anything is sampled.
+    /// Called once when a run is set up, before anything is sampled.
     fn on_algorithm_init(&mut self, _worker: &WorkerInfo) -> Result<(), CallbackError> {
         Ok(())
     }
 
-    /// Workers were lost and replaced.
+    /// Called after workers were lost and replaced.
     fn on_workers_recreated(&mut self, _worker_indices: &[u32]) -> Result<(), CallbackError> {
         Ok(())
     }
 
-    /// A run goes on from a checkpoint.
+    /// Called when a run resumes from a checkpoint.
     fn on_checkpoint_loaded(&mut self, _worker: &WorkerInfo) -> Result<(), CallbackError> {
         Ok(())
     }
 
-    /// A policy was made or added.
+    /// Called after a policy was created or added.
     fn on_create_policy(&mut self, _id: &PolicyId, _policy: &mut dyn Policy) -> Result<(), CallbackError> {
         Ok(())
     }
 
-    /// A sub-environment was made.
+    /// Called after a sub-environment was created.
     fn on_sub_environment_created(
         &mut self,
         _worker: &WorkerInfo,
@@ -148,37 +147,37 @@ pub trait Callbacks: Send {
         Ok(())
     }
 
-    /// An episode is about to begin; its environment has not been reset.
+    /// Called before an episode begins; its environment has not been reset yet.
     fn on_episode_created(&mut self, _hook: &mut EpisodeHook<'_>) -> Result<(), CallbackError> {
         Ok(())
     }
 
-    /// An episode has begun; the first observations are there.
+    /// Called when an episode has begun, with its first observations.
     fn on_episode_start(&mut self, _hook: &mut EpisodeHook<'_>) -> Result<(), CallbackError> {
         Ok(())
     }
 
-    /// An episode has made a step.
+    /// Called after each step of an episode.
     fn on_episode_step(&mut self, _hook: &mut EpisodeHook<'_>) -> Result<(), CallbackError> {
         Ok(())
     }
 
-    /// An episode has ended, or was lost to a `fault` of its environment.
+    /// Called when an episode has ended, or was lost to a `fault` of its environment.
     fn on_episode_end(&mut self, _hook: &mut EpisodeHook<'_>, _fault: Option<&EnvError>) -> Result<(), CallbackError> {
         Ok(())
     }
 
-    /// A trajectory was postprocessed.
+    /// Called after a trajectory was postprocessed.
     fn on_postprocess_trajectory(&mut self, _hook: &mut TrajectoryHook<'_>) -> Result<(), CallbackError> {
         Ok(())
     }
 
-    /// A sample is complete and may be changed; it has not been written, estimated or compressed.
+    /// Called when a sample is complete, and may change it; it has not been written, estimated or compressed yet.
     fn on_sample_end(&mut self, _worker: &WorkerInfo, _samples: &mut AnyBatch) -> Result<(), CallbackError> {
         Ok(())
     }
 
-    /// A policy is about to learn from a batch. What is put into `info` is given out with what the policy says.
+    /// Called before a policy learns from a batch. Entries added to `info` are returned with the policy's metrics.
     fn on_learn_on_batch(
         &mut self,
         _id: &PolicyId,
@@ -188,17 +187,17 @@ pub trait Callbacks: Send {
         Ok(())
     }
 
-    /// An evaluation begins. An evaluation worker calls its own callbacks, a run from files the run's.
+    /// Called when an evaluation begins: an evaluation worker calls its own callbacks, a run from files the run's.
     fn on_evaluate_start(&mut self, _worker: &WorkerInfo) -> Result<(), CallbackError> {
         Ok(())
     }
 
-    /// An evaluation has ended, with these episodes. One that fails or is given up has no end.
+    /// Called when an evaluation has ended, with its episodes. Not called for one that fails or is cancelled.
     fn on_evaluate_end(&mut self, _worker: &WorkerInfo, _episodes: &[RolloutMetrics]) -> Result<(), CallbackError> {
         Ok(())
     }
 
-    /// An iteration of training has ended; numbers may be added to its results.
+    /// Called after an iteration of training; may add metrics to its results.
     fn on_train_result(&mut self, _results: &mut BTreeMap<String, f64>) -> Result<(), CallbackError> {
         Ok(())
     }
@@ -210,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    /// What a worker holds may move to another thread.
+    /// The parts of a worker may move to another thread.
     #[test]
     fn workers_parts_can_move_to_other_threads() {
         fn movable<T: Send>() {}
@@ -220,7 +219,7 @@ mod tests {
         movable::<ObservationFn>();
     }
 
-    /// Writes its digit behind what is there.
+    /// Appends its digit.
     struct Notes(Arc<AtomicU32>);
 
     impl Callbacks for Notes {

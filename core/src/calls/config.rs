@@ -1,28 +1,28 @@
-//! Settings of a manager of calls.
+//! Settings of a call manager.
 
 use crate::{group::WorkerProfile, time::Micros};
 
 /// Settings of a [`CallManager`](super::CallManager).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallConfig {
-    /// Asynchronous calls that a worker may have in flight; what comes on top does not begin.
+    /// Most asynchronous calls that a worker may have in flight; further ones do not start.
     #[doc(alias("max_requests_in_flight_per_sampler_worker", "max_remote_requests_in_flight_per_actor"))]
     pub max_in_flight: usize,
-    /// Samples that fail in a row until their worker is unhealthy; 0 for never.
+    /// Consecutive failed samples after which a worker becomes unhealthy; 0 disables the limit.
     #[doc(alias = "num_consecutive_worker_failures_tolerance")]
     pub max_sample_failures: u32,
-    /// How long a worker may take for a call, from the moment on at which the one before it was done. Beyond that it is
-    /// unhealthy. None to wait forever.
+    /// Timeout of a call, counted from the end of the worker's previous call. A worker that exceeds it becomes unhealthy.
+    /// `None` disables the timeout.
     #[doc(alias = "sample_timeout_s")]
     pub call_timeout: Option<Micros>,
-    /// How long a sample may go without progress until its worker is unhealthy; [`UNHURRIED`](Self::UNHURRIED) times as
-    /// long before a worker's first one, while it warms up, and for a [throttled](super::CallManager::set_throttled) one.
-    /// None to wait forever.
+    /// Time without progress after which a sampling worker becomes unhealthy. It is [`UNHURRIED`](Self::UNHURRIED) times as
+    /// long before a worker's first progress, while it warms up, and for a [throttled](super::CallManager::set_throttled)
+    /// worker. `None` disables the timeout.
     pub progress_timeout: Option<Micros>,
 }
 
 impl CallConfig {
-    /// How many times as long those may take who cannot help it.
+    /// Factor by which `progress_timeout` is longer for workers that are warming up or throttled.
     pub const UNHURRIED: u64 = 10;
 }
 

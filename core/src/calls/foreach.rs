@@ -1,4 +1,4 @@
-//! Asking workers.
+//! Starting calls of workers.
 
 use super::{
     CallCommand, CallError, CallManager,
@@ -12,14 +12,14 @@ use crate::{
     worker::WorkerCommand,
 };
 
-/// Something that workers can be asked.
+/// A request that workers can be sent.
 pub trait CallRequest {
-    /// Whether it samples: workers whose samples fail again and again become unhealthy.
+    /// Returns whether the request samples: consecutive failed samples make a worker unhealthy.
     fn is_sample(&self) -> bool {
         false
     }
 
-    /// Whether workers tell that they get on with it: then they have a lease, which runs out without progress.
+    /// Returns whether workers report progress with it. Such a call has a lease, which expires without progress.
     fn reports_progress(&self) -> bool {
         false
     }
@@ -35,14 +35,14 @@ impl CallRequest for WorkerCommand {
     }
 }
 
-/// What is asked of whom, and how long to wait.
+/// A request, the workers it is for, and how long to wait for their answers.
 ///
 /// ```
 /// use rollmesh_core::{calls::ForEach, ids::WorkerId, time::Micros, worker::WorkerCommand};
 ///
-/// // Of all healthy workers, and with all the time in the world.
+/// // For all healthy workers, without a timeout.
 /// let ping = ForEach::new(WorkerCommand::Ping);
-/// // Of these two, healthy or not, whoever is back within a second.
+/// // For these two, healthy or not; results of those that answer within a second.
 /// let sample = ForEach::new(WorkerCommand::Sample)
 ///     .workers([WorkerId(1), WorkerId(2)])
 ///     .healthy_only(false)
@@ -64,13 +64,13 @@ enum Requests<R> {
 }
 
 impl<R> ForEach<R> {
-    /// Asks the same of everyone.
+    /// Sends the same request to every worker.
     pub fn new(request: impl Into<Arc<R>>) -> Self {
         Self::of(Requests::Same(request.into()))
     }
 
-    /// Asks everyone something else: as many requests as there are ids, in the order of those, unhealthy ones included,
-    /// whose requests are passed over.
+    /// Sends each worker its own request: one per id, in the order of the ids. Without [`workers`](Self::workers), unhealthy
+    /// workers count, too, and their requests are skipped.
     pub fn each<Q: Into<Arc<R>>>(requests: impl IntoIterator<Item = Q>) -> Self {
         Self::of(Requests::Each(requests.into_iter().map(Into::into).collect()))
     }
@@ -79,59 +79,59 @@ impl<R> ForEach<R> {
         Self { requests, workers: None, healthy_only: true, timeout: None, mark_healthy: false }
     }
 
-    /// Asks these alone. An id that is there twice is asked twice; without any id nobody is asked.
+    /// Restricts the call to these workers. An id that occurs twice is called twice; an empty list calls no worker.
     #[doc(alias("remote_worker_ids", "remote_actor_ids"))]
     #[must_use]
     pub fn workers(self, workers: impl Into<Vec<WorkerId>>) -> Self {
         Self { workers: Some(workers.into()), ..self }
     }
 
-    /// Asks unhealthy workers, too, if this is false.
+    /// Includes unhealthy workers if `healthy_only` is false.
     #[must_use]
     pub fn healthy_only(self, healthy_only: bool) -> Self {
         Self { healthy_only, ..self }
     }
 
-    /// Waits for no longer than this. With 0 not at all: what was asked is done, and nobody hears of it. Has no meaning
-    /// for asynchronous calls.
+    /// Limits the time to wait for answers. With 0 the caller does not wait: workers do the calls and their results are
+    /// discarded. Ignored by asynchronous calls.
     #[doc(alias = "timeout_seconds")]
     #[must_use]
     pub fn timeout(self, timeout: impl Into<Option<Micros>>) -> Self {
         Self { timeout: timeout.into(), ..self }
     }
 
-    /// Whoever answers is healthy from then on. Those who fetch asynchronous answers say it
-    /// [then](CallManager::fetch_ready_async).
+    /// Marks every worker that answers as healthy. Asynchronous calls take this option [when they are
+    /// fetched](CallManager::fetch_ready_async) instead.
     #[must_use]
     pub fn mark_healthy(self, mark_healthy: bool) -> Self {
         Self { mark_healthy, ..self }
     }
 }
 
-/// Why nobody was asked.
+/// Why no call started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ForEachError {
-    /// There is no such worker.
+    /// No worker has this id.
     #[error("there is no worker {0}; ids begin with 1, and those of workers that were removed are not used again")]
     UnknownWorker(WorkerId),
-    /// There must be a request per id.
+    /// The number of requests differs from the number of ids.
     #[error("{requests} requests were given for {workers} workers: give one for all, or one for each")]
     Requests {
-        /// Requests.
+        /// Number of requests.
         requests: usize,
-        /// Ids.
+        /// Number of ids.
         workers: usize,
     },
-    /// It has left and is not back.
+    /// The worker is disconnected.
     #[error("worker {0} is not there: it cannot be healthy before it is back")]
     NotThere(WorkerId),
 }
 
 impl<R: CallRequest, T> CallManager<R, T> {
-    /// Asks workers, and waits for their answers: [`poll_results`](Self::poll_results) has them.
+    /// Starts calls and waits for their answers, which [`poll_results`](Self::poll_results) returns.
     ///
     /// # Errors
-    /// [`ForEachError`] for an unknown id and for more or fewer requests than ids: nobody was asked then.
+    /// [`ForEachError`] for an unknown id, or if there are more or fewer requests than ids: no call starts then.
     #[doc(alias("foreach_actor", "foreach_worker", "foreach_worker_with_id"))]
     pub fn foreach(&mut self, what: ForEach<R>, now: Micros) -> Result<CallSetId, ForEachError> {
         let id = self.next_set;
@@ -157,8 +157,8 @@ impl<R: CallRequest, T> CallManager<R, T> {
         Ok(id)
     }
 
-    /// Asks workers without waiting: [`fetch_ready_async`](Self::fetch_ready_async) has their answers. Workers that have
-    /// as many such calls in flight as they may are passed over. Gives the number of calls that began.
+    /// Starts calls without waiting; [`fetch_ready_async`](Self::fetch_ready_async) returns their answers. Skips workers
+    /// that have as many asynchronous calls in flight as the limit allows. Returns the number of calls that started.
     ///
     /// # Errors
     /// As [`foreach`](Self::foreach).
@@ -182,9 +182,9 @@ impl<R: CallRequest, T> CallManager<R, T> {
         Ok(begun)
     }
 
-    /// Asks the unhealthy workers for a sign of life. Their answers are [results](Self::poll_results) as any others:
-    /// whoever has answered is there again, and can be given a state. With `mark_healthy` it is healthy at once; else
-    /// [`set_worker_state`](Self::set_worker_state) says so.
+    /// Sends a request to the unhealthy workers to find out which ones are alive. Their answers are
+    /// [results](Self::poll_results) as usual: a worker that answers can be given its state again. With `mark_healthy` an
+    /// answer makes the worker healthy at once; otherwise call [`set_worker_state`](Self::set_worker_state).
     #[doc(alias("probe_unhealthy_actors", "probe_unhealthy_workers"))]
     pub fn probe_unhealthy(
         &mut self,
@@ -195,11 +195,11 @@ impl<R: CallRequest, T> CallManager<R, T> {
     ) -> CallSetId {
         let workers: Vec<WorkerId> = self.unhealthy_worker_ids().collect();
         let what = ForEach::new(ping).workers(workers).healthy_only(false).timeout(timeout).mark_healthy(mark_healthy);
-        // They are all known, and there is one request for all.
+        // All ids are known and there is one request for all, so this cannot fail.
         self.foreach(what, now).unwrap_or_default()
     }
 
-    /// Whom to ask what, in the order of ids.
+    /// Returns the workers to call with their requests, in the order of the ids.
     fn targets(&self, what: ForEach<R>) -> Result<Vec<(WorkerId, Arc<R>)>, ForEachError> {
         let ids = what.workers.unwrap_or_else(|| self.workers.keys().copied().collect());
         ids.iter().try_for_each(|&id| self.check_known(id))?;
@@ -234,7 +234,7 @@ impl<R: CallRequest, T> CallManager<R, T> {
         self.counters.started += 1;
     }
 
-    /// Forgets results that nobody takes.
+    /// Drops the oldest complete sets that were never taken.
     fn forget_complete(&mut self) {
         if self.sets.len() < Self::MAX_COMPLETE {
             return;

@@ -1,4 +1,4 @@
-//! What happened: answers, workers that leave and come back, time that passes.
+//! Inputs of a call manager: answers, disconnects and reconnects, progress, and time.
 
 use super::{CallError, CallEvent, CallManager, CallResult, UnhealthyCause, worker::Whose};
 use crate::{
@@ -8,12 +8,12 @@ use crate::{
     worker::CommandError,
 };
 
-/// A lease whose end was seen later than this ran out while nobody looked: the caller did something else, or was suspended.
+/// A lease whose end is handled more than this late expired while the caller did not poll, because it was busy or suspended.
 const LATE: Micros = Micros::from_secs(1);
 
 impl<R, T> CallManager<R, T> {
-    /// A worker has answered a call. An error is an answer, too. What comes for a call that is over, or that is not this
-    /// worker's, is counted and nothing else.
+    /// Handles a worker's answer to a call; an error is an answer, too. An answer to a call that is over, or that belongs to
+    /// another worker, is only counted.
     pub fn handle_result(&mut self, worker: WorkerId, call: CallId, result: Result<T, CommandError>, now: Micros) {
         let known = self.workers.get_mut(&worker);
         let Some(waiting) = known.and_then(|known| known.take(call, result.is_ok(), now)) else {
@@ -47,7 +47,7 @@ impl<R, T> CallManager<R, T> {
         debug_assert!(self.is_consistent());
     }
 
-    /// A worker is gone: it is unhealthy, and cannot be asked until it is [back](Self::handle_joined).
+    /// Handles a worker's disconnect: it becomes unhealthy, and cannot be called until it [reconnects](Self::handle_joined).
     pub fn handle_left(&mut self, worker: WorkerId) {
         if let Some(known) = self.workers.get_mut(&worker) {
             known.is_there = false;
@@ -55,8 +55,9 @@ impl<R, T> CallManager<R, T> {
         self.make_unhealthy(worker, UnhealthyCause::Left);
     }
 
-    /// A worker that had left is back, or another one in its place. It stays unhealthy: it may have lost its state. If it
-    /// was not known that it had left, it has left now. Not for a worker's first arrival: a new one counts as there.
+    /// Handles a worker's reconnect, or its replacement by another process. The worker stays unhealthy, since it may have
+    /// lost its state. If its disconnect was not handled before, it is handled first. Not needed for a new worker, which
+    /// counts as connected.
     pub fn handle_joined(&mut self, worker: WorkerId) {
         self.handle_left(worker);
         if let Some(known) = self.workers.get_mut(&worker) {
@@ -64,15 +65,15 @@ impl<R, T> CallManager<R, T> {
         }
     }
 
-    /// A worker got on with its sample at a time that is not after now: its lease is extended. What it said before the
-    /// sample had its turn changes nothing.
+    /// Handles progress of a worker's sample at time `at`, which is not after now: extends the lease. Progress from before
+    /// the sample's turn is ignored.
     pub fn handle_progress(&mut self, worker: WorkerId, at: Micros) {
         if let Some(known) = self.workers.get_mut(&worker) {
             known.get_on(at);
         }
     }
 
-    /// Time has passed.
+    /// Handles timeouts that are due.
     pub fn handle_timeout(&mut self, now: Micros) {
         let is_due = |deadline: Option<Micros>| deadline.is_some_and(|deadline| deadline <= now);
         let late: Vec<CallSetId> =
@@ -85,8 +86,8 @@ impl<R, T> CallManager<R, T> {
         hung.into_iter().for_each(|worker| self.make_unhealthy(worker, UnhealthyCause::CallTimeout(limit)));
     }
 
-    /// Who made no progress in time hangs, whatever else it says. Where nobody looked at the time when a lease ran out,
-    /// nobody may have heard of its progress either: it is begun anew, once.
+    /// Marks workers that made no progress in time as unhealthy, whatever else they sent. If the expiry is handled late
+    /// because the caller did not poll, progress may have been missed: the lease is renewed, once.
     fn end_leases(&mut self, now: Micros) {
         let mut hung = Vec::new();
         for (&id, worker) in &mut self.workers {
@@ -100,7 +101,7 @@ impl<R, T> CallManager<R, T> {
         hung.into_iter().for_each(|worker| self.make_unhealthy(worker, UnhealthyCause::LeaseExpired));
     }
 
-    /// The caller waits no longer. Workers go on with what was asked.
+    /// Stops waiting for a set of calls. Workers continue with them.
     pub(super) fn time_out(&mut self, id: CallSetId) {
         let Some(set) = self.sets.get_mut(&id) else { return };
         self.counters.timed_out += set.open as u64;

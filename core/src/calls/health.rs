@@ -1,14 +1,13 @@
-//! Who is healthy.
+//! Health of workers.
 
 use super::{CallCommand, CallError, CallEvent, CallManager, CallResult, ForEachError, UnhealthyCause, worker::Whose};
 use crate::{ids::WorkerId, prelude::*};
 
 impl<R, T> CallManager<R, T> {
-    /// Says that a worker is healthy, or that it is not. With the latter its calls are dropped: nobody gets a result of
-    /// them, and their places among those in flight are free.
-    ///
+    /// Marks a worker as healthy or unhealthy. Marking it as unhealthy drops its calls: they have no results, and no longer
+    /// count as in flight.
     /// # Errors
-    /// [`ForEachError::UnknownWorker`]; [`ForEachError::NotThere`] for one that cannot be healthy.
+    /// [`ForEachError::UnknownWorker`]; [`ForEachError::NotThere`] if a disconnected worker is to be marked as healthy.
     #[doc(alias = "set_actor_state")]
     pub fn set_worker_state(&mut self, worker: WorkerId, healthy: bool) -> Result<(), ForEachError> {
         self.check_known(worker)?;
@@ -22,8 +21,8 @@ impl<R, T> CallManager<R, T> {
         Ok(())
     }
 
-    /// Says whether a worker may be slowed down at any time, as a browser does with its tabs: then it may take longer to
-    /// get on.
+    /// Sets whether a worker may be throttled at any time, as browsers throttle tabs. A throttled worker has a longer
+    /// progress timeout.
     ///
     /// # Errors
     /// [`ForEachError::UnknownWorker`].
@@ -35,14 +34,14 @@ impl<R, T> CallManager<R, T> {
         Ok(())
     }
 
-    /// Whether a worker is healthy; none for an unknown one.
+    /// Returns whether a worker is healthy; `None` for an unknown one.
     #[doc(alias = "is_actor_healthy")]
     #[must_use]
     pub fn is_healthy(&self, worker: WorkerId) -> Option<bool> {
         self.workers.get(&worker).map(|known| known.is_healthy)
     }
 
-    /// A worker that is there is healthy from now on. False if it is not there.
+    /// Marks a worker as healthy. Returns false if it is disconnected.
     pub(super) fn mark_healthy(&mut self, worker: WorkerId) -> bool {
         let Some(known) = self.workers.get_mut(&worker).filter(|known| known.is_there) else { return false };
         if !known.is_healthy {
@@ -55,7 +54,7 @@ impl<R, T> CallManager<R, T> {
         true
     }
 
-    /// A worker is unhealthy from now on. Whoever waits for it has an error.
+    /// Marks a worker as unhealthy. Callers that wait for it receive an error.
     pub(super) fn make_unhealthy(&mut self, worker: WorkerId, cause: UnhealthyCause) {
         for whose in self.take_calls(worker) {
             let error = CallError::Lost(cause);
@@ -73,7 +72,7 @@ impl<R, T> CallManager<R, T> {
         }
         let Some(known) = self.workers.get_mut(&worker) else { return };
         known.life += 1;
-        // Whoever comes back warms up again.
+        // A worker that comes back warms up again.
         known.progress = None;
         if core::mem::replace(&mut known.is_healthy, false) {
             self.event(CallEvent::WorkerUnhealthy { worker, cause });
@@ -100,7 +99,7 @@ impl<R, T> CallManager<R, T> {
         }
     }
 
-    /// Takes all calls of a worker that have no answer; those that were not sent will not be.
+    /// Removes and returns all unanswered calls of a worker; those not yet sent are never sent.
     fn take_calls(&mut self, worker: WorkerId) -> Vec<Whose> {
         let Some(known) = self.workers.get_mut(&worker) else { return Vec::new() };
         let calls = known.waiting.drain(..).map(|call| call.whose).collect();

@@ -1,34 +1,36 @@
-//! Calls of workers: who is asked what, who has answered, who is healthy, without IO.
+//! Calls of workers, without I/O: which worker is sent which request, which ones have answered, which ones are healthy.
 //!
-//! [`CallManager`] is what stands behind RLlib's `FaultTolerantActorManager`. Workers have ids from 1 on, which are never
-//! used again. A call is a request for one worker; what requests and results are is the caller's business. A worker does
-//! its calls one after the other, in the order in which they began.
+//! [`CallManager`] corresponds to RLlib's `FaultTolerantActorManager`. Worker ids count from 1 and are never reused. A call
+//! is one request for one worker; the meaning of requests and results is the caller's business. A worker does its calls
+//! sequentially, in the order in which they started.
 //!
 //! There are four kinds of method, as those of [`LeaseGroup`](crate::group::LeaseGroup):
-//! - `handle_*` take what happened, and when: an answer, a worker that left or came back, progress with a sample;
+//! - `handle_*` take an event and its time: an answer, a worker's disconnect or reconnect, progress of a sample;
 //! - mutators ([`foreach`](CallManager::foreach), [`foreach_async`](CallManager::foreach_async),
-//!   [`set_worker_state`](CallManager::set_worker_state), …) take what somebody wants;
-//! - `poll_*` give what follows, until `None`: after every call of the first two kinds drain
+//!   [`set_worker_state`](CallManager::set_worker_state), …) take a request of the caller;
+//! - `poll_*` return outputs, until `None`: after every call of the first two kinds drain
 //!   [`poll_command`](CallManager::poll_command) and [`poll_event`](CallManager::poll_event), then set a timer for
 //!   [`poll_timeout`](CallManager::poll_timeout) and call [`handle_timeout`](CallManager::handle_timeout) when it fires
-//!   (earlier does no harm). Hand over what has already arrived first, so that who was suspended blames nobody;
+//!   (earlier does no harm). Handle all messages that have already arrived first, so that a caller that was suspended does
+//!   not mark live workers as unhealthy;
 //! - getters change nothing.
 //!
 //! Rules:
-//! - An error that a worker answers with is a result; the worker stays healthy. Only samples that fail again and again
-//!   make it unhealthy.
-//! - A worker is unhealthy once it is gone, once a call takes longer than any may, and once its lease has expired. Its
-//!   calls end then, with an error for whoever waits.
-//! - The lease is for a sample that has its turn. Only progress extends it, as in [`group`](crate::group): other signs of
-//!   life do not.
-//! - The time that a caller waits is another matter: calls that have no answer by then are dropped, which is no error, and
-//!   the worker stays healthy and goes on with them.
-//! - An unhealthy worker stays so until somebody says otherwise, or asks for its answers to count as a sign of health: it
-//!   may have lost its state.
-//! - Nothing late is accepted. What comes for a call that is over is counted.
-//! - Every call that began ends in exactly one place of the [`CallCounters`].
-//! - The same calls give the same answers. Memory is bounded by workers, but for the results of sets that nobody takes:
-//!   beyond a number of those the oldest are forgotten.
+//! - An error that a worker answers with is a result; the worker stays healthy. Only consecutive failed samples make it
+//!   unhealthy.
+//! - A worker becomes unhealthy when it disconnects, when a call exceeds the call timeout, and when its lease expires. Its
+//!   calls end then, with an error for callers that wait.
+//! - The lease belongs to the sample that the worker is doing. Only progress extends it, as in [`group`](crate::group):
+//!   other signs of life do not.
+//! - A caller's own timeout is separate: calls without an answer by then are dropped, which is no error. The worker stays
+//!   healthy and continues with them.
+//! - An unhealthy worker stays so until the caller marks it as healthy, or asks for answers to count as a sign of health:
+//!   the worker may have lost its state.
+//! - Late answers are not accepted. An answer to a call that is over is counted.
+//! - Every call that started ends in exactly one of the [`CallCounters`].
+//! - Deterministic: the same sequence of calls gives the same outputs. Memory is bounded by the number of workers, except
+//!   for the results of sets that were never taken: beyond [`MAX_COMPLETE`](CallManager::MAX_COMPLETE) of those the oldest
+//!   are dropped.
 //!
 //! ```
 //! use rollmesh_core::{
@@ -41,7 +43,7 @@
 //! let (first, second) = (calls.add_worker(), calls.add_worker());
 //! let set = calls.foreach(ForEach::new(WorkerCommand::Ping), Micros(0))?;
 //! while let Some(command) = calls.poll_command() {
-//!     // Sent, done there, and answered.
+//! // Sent to the worker, done there, and answered.
 //!     calls.handle_result(command.worker, command.call, Ok("pong"), Micros(1));
 //! }
 //! let results = calls.poll_results(set).unwrap_or_default();
@@ -73,9 +75,9 @@ use crate::{
     time::Micros,
 };
 
-/// Calls workers and knows who is healthy. See the [module](self).
+/// Calls workers and tracks their health. See the [module](self).
 ///
-/// `R` is what workers are asked, `T` what they answer.
+/// `R` is the type of requests, `T` the type of answers.
 #[derive(Debug)]
 #[doc(alias = "FaultTolerantActorManager")]
 pub struct CallManager<R, T> {
@@ -85,8 +87,8 @@ pub struct CallManager<R, T> {
     next_call: CallId,
     next_set: CallSetId,
     sets: BTreeMap<CallSetId, CallSet<T>>,
-    /// Answers of asynchronous calls that nobody has fetched, in the order in which they came, each with the life of its
-    /// worker then.
+    /// Answers of asynchronous calls that were not fetched yet, in order of arrival, each with its worker's `life` at that
+    /// time.
     ready: VecDeque<(u64, CallResult<T>)>,
     counters: CallCounters,
     commands: VecDeque<CallCommand<R>>,
@@ -94,14 +96,14 @@ pub struct CallManager<R, T> {
 }
 
 impl<R, T> CallManager<R, T> {
-    /// Events that nobody polled: beyond this number the oldest are forgotten.
+    /// Limit of unpolled events; beyond it the oldest are dropped.
     const MAX_EVENTS: usize = 1_024;
-    /// Calls that a worker may have before it, asynchronous ones and those that nobody waits for among them.
+    /// Most unanswered calls per worker, asynchronous ones and those without a waiting caller included.
     pub const MAX_WAITING: usize = 1_024;
-    /// Sets that are complete and that nobody has taken: beyond this number the oldest are forgotten.
+    /// Limit of complete sets that were not taken; beyond it the oldest are dropped.
     pub const MAX_COMPLETE: usize = 1_024;
 
-    /// A manager without workers.
+    /// Creates a manager without workers.
     #[must_use]
     pub fn new(config: CallConfig) -> Self {
         Self {
@@ -118,8 +120,8 @@ impl<R, T> CallManager<R, T> {
         }
     }
 
-    /// Adds a worker, which is healthy, and gives its id. Calls of it may begin at once: whoever carries them keeps them
-    /// until it is there.
+    /// Adds a worker, which counts as healthy, and returns its id. Calls of it may start at once: the transport queues them
+    /// until the worker connects.
     #[doc(alias = "add_actors")]
     pub fn add_worker(&mut self) -> WorkerId {
         let id = self.next_worker;
@@ -128,8 +130,7 @@ impl<R, T> CallManager<R, T> {
         id
     }
 
-    /// Forgets a worker. Its calls are dropped, and so are its answers that nobody has fetched.
-    ///
+    /// Removes a worker. Drops its calls and its unfetched answers.
     /// # Errors
     /// [`ForEachError::UnknownWorker`].
     #[doc(alias = "remove_actor")]
@@ -142,25 +143,25 @@ impl<R, T> CallManager<R, T> {
         Ok(())
     }
 
-    /// Forgets all workers. New ones have ids that were never used.
+    /// Removes all workers. New ones have ids that were never used before.
     pub fn clear(&mut self) {
         let workers: Vec<WorkerId> = self.workers.keys().copied().collect();
-        // They are all known.
+        // The ids are those of known workers, so this cannot fail.
         workers.into_iter().for_each(|worker| _ = self.remove_worker(worker));
     }
 
-    /// The next call to be sent to a worker. Calls of one worker must reach it in order.
+    /// Returns the next call to send to a worker. The calls of one worker must reach it in order.
     pub fn poll_command(&mut self) -> Option<CallCommand<R>> {
         self.commands.pop_front()
     }
 
-    /// The next thing that a person or a log should know.
+    /// Returns the next event to log or to show.
     pub fn poll_event(&mut self) -> Option<CallEvent> {
         self.events.pop_front()
     }
 
-    /// The results of a set in the order of ids, once all are there or the time is up; none before. Calls that were
-    /// dropped have no result. A set can be taken once: after that it is empty, as one that nobody knows.
+    /// Returns the results of a set in the order of ids once all have arrived or its timeout has passed, `None` before.
+    /// Dropped calls have no result. A set can be taken once: after that, like an unknown set, it is empty.
     pub fn poll_results(&mut self, set: CallSetId) -> Option<Vec<CallResult<T>>> {
         match self.sets.get(&set) {
             Some(open) if !open.is_complete() => None,
@@ -168,17 +169,17 @@ impl<R, T> CallManager<R, T> {
         }
     }
 
-    /// Stops waiting for a set, with what has come so far. Its other calls are dropped as if the time was up.
+    /// Stops waiting for a set and returns the results so far. Its other calls are dropped as if the timeout had passed.
     pub fn give_up(&mut self, set: CallSetId) -> Vec<CallResult<T>> {
         self.time_out(set);
         self.poll_results(set).unwrap_or_default()
     }
 
-    /// Answers of asynchronous calls that nobody has fetched, in the order in which they came: of those with one of
-    /// these tags, or of all without any. With `mark_healthy` whoever has answered is healthy, unless it has
-    /// left or become unhealthy since.
+    /// Returns the unfetched answers of asynchronous calls in order of arrival: those with one of these tags, or all if
+    /// `tags` is empty. With `mark_healthy` workers that answered become healthy, unless they have disconnected or become
+    /// unhealthy since.
     ///
-    /// Waits for nothing: whoever wants to wait looks at [`num_pending_async`](Self::num_pending_async).
+    /// Does not block: to wait, poll [`num_pending_async`](Self::num_pending_async).
     #[doc(alias("fetch_ready_async_reqs", "fetch_ready"))]
     pub fn fetch_ready_async(&mut self, tags: &[&str], mark_healthy: bool) -> Vec<CallResult<T>> {
         let is_wanted = |(_, result): &(u64, CallResult<T>)| has_tag(tags, result.tag.as_deref());
@@ -198,7 +199,7 @@ impl<R, T> CallManager<R, T> {
         fetched.into_iter().map(|(_, result)| result).collect()
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout) at the latest, if nothing happens before.
+    /// Returns the latest time at which to call [`handle_timeout`](Self::handle_timeout) if nothing happens before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Micros> {
         let sets = self.sets.values().filter(|set| !set.is_complete()).filter_map(|set| set.deadline);
@@ -208,63 +209,63 @@ impl<R, T> CallManager<R, T> {
         sets.chain(calls).chain(leases).min()
     }
 
-    /// All workers by id.
+    /// Returns the health of all workers, by id.
     pub fn workers(&self) -> impl Iterator<Item = WorkerHealth> + '_ {
         self.workers.iter().map(|(&id, worker)| worker.status(id))
     }
 
-    /// Ids of the healthy workers, ascending.
+    /// Returns the ids of the healthy workers, ascending.
     #[doc(alias = "healthy_actor_ids")]
     pub fn healthy_worker_ids(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.workers.iter().filter(|(_, worker)| worker.is_healthy).map(|(&id, _)| id)
     }
 
-    /// Ids of the others, ascending.
+    /// Returns the ids of the unhealthy workers, ascending.
     pub fn unhealthy_worker_ids(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.workers.iter().filter(|(_, worker)| !worker.is_healthy).map(|(&id, _)| id)
     }
 
-    /// Workers, healthy or not.
+    /// Returns the number of workers, healthy or not.
     #[doc(alias = "num_actors")]
     #[must_use]
     pub fn num_workers(&self) -> usize {
         self.workers.len()
     }
 
-    /// Healthy workers.
+    /// Returns the number of healthy workers.
     #[doc(alias = "num_healthy_actors")]
     #[must_use]
     pub fn num_healthy_workers(&self) -> usize {
         self.healthy_worker_ids().count()
     }
 
-    /// How often an unhealthy worker became healthy again; those that were removed since count, too.
+    /// Returns how many times an unhealthy worker became healthy again, workers removed since included.
     #[doc(alias("total_num_restarts", "num_remote_worker_restarts"))]
     #[must_use]
     pub fn num_restarts(&self) -> u64 {
         self.counters.restarts
     }
 
-    /// Asynchronous calls that were begun and not fetched: what the limit counts.
+    /// Returns the number of asynchronous calls that have started and were not fetched: what the limit counts.
     #[doc(alias = "num_outstanding_async_reqs")]
     #[must_use]
     pub fn num_in_flight_async(&self) -> usize {
         self.workers.values().map(|worker| worker.in_flight).sum()
     }
 
-    /// Asynchronous calls with one of these tags, or with any, that have no answer yet.
+    /// Returns the number of unanswered asynchronous calls with one of these tags, or with any if `tags` is empty.
     #[must_use]
     pub fn num_pending_async(&self, tags: &[&str]) -> usize {
         self.workers.values().map(|worker| worker.num_pending(tags)).sum()
     }
 
-    /// What became of all calls.
+    /// Returns the counters of how calls ended.
     #[must_use]
     pub fn counters(&self) -> &CallCounters {
         &self.counters
     }
 
-    /// The settings.
+    /// Returns the settings.
     #[must_use]
     pub fn config(&self) -> &CallConfig {
         &self.config
@@ -274,7 +275,7 @@ impl<R, T> CallManager<R, T> {
         if self.workers.contains_key(&worker) { Ok(()) } else { Err(ForEachError::UnknownWorker(worker)) }
     }
 
-    /// Keeps the result of an asynchronous call until somebody fetches it.
+    /// Stores the result of an asynchronous call until the caller fetches it.
     fn keep_result(&mut self, result: CallResult<T>) {
         let life = self.workers.get(&result.worker).map_or(0, |worker| worker.life);
         self.ready.push_back((life, result));
@@ -287,7 +288,7 @@ impl<R, T> CallManager<R, T> {
         self.events.push_back(event);
     }
 
-    /// What must hold after every call. Counts again what the books say.
+    /// Checks the invariants that hold after every call: recounts what the counters say.
     fn is_consistent(&self) -> bool {
         let open: usize = self.workers.values().map(Called::num_awaited).sum();
         let by_set: usize = self.sets.values().map(|set| set.open).sum();
@@ -303,7 +304,7 @@ impl<R, T> CallManager<R, T> {
     }
 }
 
-/// Whether a call with this tag is among those that are meant.
+/// Returns whether a call's tag matches `tags`; an empty list matches every call.
 fn has_tag(tags: &[&str], tag: Option<&str>) -> bool {
     tags.is_empty() || tag.is_some_and(|tag| tags.contains(&tag))
 }

@@ -1,4 +1,4 @@
-//! What a manager says: commands for workers, results for callers, events for people.
+//! Outputs of a call manager: commands for workers, results for callers, events for logs.
 
 use core::fmt;
 
@@ -9,50 +9,50 @@ use crate::{
     worker::CommandError,
 };
 
-/// A call to be sent to a worker, which answers it with its id.
+/// A call to send to a worker, which answers with the same [`CallId`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallCommand<R> {
-    /// The worker.
+    /// The worker to call.
     pub worker: WorkerId,
-    /// The call.
+    /// Id of the call.
     pub call: CallId,
-    /// What is asked; shared with the others of whom the same is asked.
+    /// The request, shared among the workers that receive the same one.
     pub request: Arc<R>,
 }
 
-/// What a worker has answered, or why it has not.
+/// A worker's answer, or why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[doc(alias("ResultOrError", "RemoteCallResults"))]
 pub struct CallResult<T> {
-    /// The worker.
+    /// The worker that was called.
     #[doc(alias = "actor_id")]
     pub worker: WorkerId,
     /// Its answer.
     #[doc(alias = "result_or_error")]
     pub result: Result<T, CallError>,
-    /// What the call was marked with.
+    /// The tag that the call was given.
     pub tag: Option<Arc<str>>,
 }
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The worker could not do it, and says why.
+    /// The worker failed to do it, for this reason.
     #[error(transparent)]
     Failed(#[from] CommandError),
     /// The worker became unhealthy before it answered.
     #[error("the worker has not answered: {0}")]
     Lost(UnhealthyCause),
-    /// The worker has left, and has not come back: nothing was sent.
+    /// The worker is disconnected: nothing was sent.
     #[error("the worker is not there")]
     NotThere,
-    /// Too many calls wait for the worker already: nothing was sent.
+    /// Too many calls are queued for the worker already: nothing was sent.
     #[error("{0} calls wait for the worker already")]
     Busy(usize),
 }
 
 impl CallError {
-    /// True for an error of what was asked, and false for one of the worker or of the way to it.
+    /// Returns true for an error of the request itself, false for one of the worker or its connection.
     #[must_use]
     pub fn is_answer(&self) -> bool {
         matches!(self, Self::Failed(_))
@@ -62,15 +62,15 @@ impl CallError {
 /// Why a worker is unhealthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnhealthyCause {
-    /// It is gone.
+    /// It disconnected.
     Left,
-    /// A call took longer than this, the most that any may.
+    /// A call exceeded this timeout.
     CallTimeout(Micros),
-    /// It made no progress with its lease.
+    /// Its lease expired without progress.
     LeaseExpired,
-    /// So many samples in a row have failed.
+    /// This many consecutive samples failed.
     SampleFailures(u32),
-    /// Somebody said so.
+    /// The caller marked it as unhealthy.
     Marked,
 }
 
@@ -86,10 +86,10 @@ impl fmt::Display for UnhealthyCause {
     }
 }
 
-/// Something that a person or a log should know. Its text says it.
+/// An event to log or to show; `Display` describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallEvent {
-    /// A worker was healthy, and is not any more.
+    /// A healthy worker became unhealthy.
     WorkerUnhealthy {
         /// The worker.
         worker: WorkerId,
@@ -101,11 +101,11 @@ pub enum CallEvent {
         /// The worker.
         worker: WorkerId,
     },
-    /// A call for which nobody waits has failed.
+    /// A call without a waiting caller has failed.
     Unheard {
         /// The worker.
         worker: WorkerId,
-        /// What it says.
+        /// The worker's error.
         error: CommandError,
     },
 }
@@ -122,53 +122,53 @@ impl fmt::Display for CallEvent {
     }
 }
 
-/// What became of all calls. Each one that began ends in one of five places, or is open.
+/// Counts how calls ended. Each call that started ends in one of five counters, or is still open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallCounters {
-    /// Calls that began.
+    /// Calls that started.
     pub started: u64,
-    /// Answers that somebody waited for, errors among them.
+    /// Answers that a caller waited for, errors included.
     pub returned: u64,
-    /// Calls that ended because their worker became unhealthy; whoever waited has an error.
+    /// Calls that ended because their worker became unhealthy; callers that waited received an error.
     pub lost: u64,
-    /// Calls that had no answer when the caller's time was up.
+    /// Calls without an answer when the caller's timeout passed.
     pub timed_out: u64,
-    /// Calls that were dropped because their worker was marked as unhealthy, or removed.
+    /// Calls dropped because their worker was marked as unhealthy, or removed.
     pub dropped: u64,
-    /// Calls for which nobody wanted to wait.
+    /// Calls whose caller did not wait (timeout 0).
     pub forgotten: u64,
 
-    /// Answers for calls that were over; not those for which nobody wanted to wait.
+    /// Answers to calls that were over, except those whose caller did not wait.
     pub late: u64,
-    /// Asynchronous calls that did not begin, because of the limit or since their worker was not there.
+    /// Asynchronous calls that did not start because of the limit or because their worker was disconnected.
     pub not_begun: u64,
-    /// How often an unhealthy worker became healthy again.
+    /// How many times an unhealthy worker became healthy again.
     pub restarts: u64,
 }
 
 impl CallCounters {
-    /// Calls that began and are over.
+    /// Returns the number of calls that started and have ended.
     #[must_use]
     pub fn ended(&self) -> u64 {
         self.returned + self.lost + self.timed_out + self.dropped + self.forgotten
     }
 }
 
-/// A worker as its manager knows it.
+/// A worker's health as its manager sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerHealth {
     /// The worker.
     pub worker: WorkerId,
     /// Whether it is healthy.
     pub is_healthy: bool,
-    /// False from the moment on at which it left until it comes back.
+    /// False while it is disconnected.
     pub is_there: bool,
-    /// How often it became healthy again.
+    /// How many times it became healthy again.
     pub restarts: u64,
-    /// Asynchronous calls that were begun and not fetched.
+    /// Asynchronous calls that started and were not fetched.
     pub in_flight: usize,
-    /// Calls that it has not answered, those among them for which nobody waits.
+    /// Unanswered calls, those without a waiting caller included.
     pub waiting: usize,
-    /// Samples that have failed since the last one that has not.
+    /// Failed samples since the last successful one.
     pub sample_failures: u32,
 }

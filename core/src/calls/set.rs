@@ -1,9 +1,9 @@
-//! Calls that belong together.
+//! Sets of calls that were started together.
 
 use super::{CallError, CallResult};
 use crate::{ids::WorkerId, prelude::*, time::Micros};
 
-/// A set of calls, as the caller waits for it.
+/// A set of calls whose caller waits for the results.
 #[derive(Debug)]
 pub(super) struct CallSet<T> {
     /// In the order of ids.
@@ -19,7 +19,7 @@ impl<T> CallSet<T> {
         Self { answers: Vec::new(), open: 0, deadline, marks_healthy }
     }
 
-    /// Adds a call, and gives its place. One that has an answer already is over.
+    /// Adds a call and returns its place. A call that has an answer already is over.
     pub(super) fn add(&mut self, worker: WorkerId, answer: Option<Result<T, CallError>>) -> usize {
         self.open += usize::from(answer.is_none());
         self.answers.push((worker, answer));
@@ -30,7 +30,7 @@ impl<T> CallSet<T> {
         self.open == 0
     }
 
-    /// The call at a place is over, with a result or without.
+    /// Ends the call at a place, with a result or without.
     pub(super) fn end(&mut self, place: usize, result: Option<Result<T, CallError>>) {
         self.open = self.open.saturating_sub(1);
         if let Some((_, answer)) = self.answers.get_mut(place) {

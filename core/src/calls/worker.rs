@@ -7,31 +7,31 @@ use crate::{
     time::Micros,
 };
 
-/// What is known of a worker.
+/// State of a worker.
 #[derive(Debug)]
 pub(super) struct Called {
     pub(super) is_healthy: bool,
-    /// False once it has left.
+    /// False while it is disconnected.
     pub(super) is_there: bool,
-    /// Counts how often it has left or become unhealthy: what it said before says nothing of it since.
+    /// Incremented when it disconnects or becomes unhealthy: earlier answers say nothing about it since.
     pub(super) life: u64,
     pub(super) restarts: u64,
     pub(super) sample_failures: u32,
-    /// Asynchronous calls that were begun and not fetched.
+    /// Asynchronous calls that started and were not fetched.
     pub(super) in_flight: usize,
-    /// Calls that it has not answered, in the order in which it does them.
+    /// Unanswered calls, in the order in which it does them.
     pub(super) waiting: VecDeque<Waiting>,
-    /// Since when the first of them has its turn.
+    /// When it started the first of them.
     pub(super) turn: Micros,
-    /// When it last got on with a sample, in this life.
+    /// When it last made progress with a sample, in this life.
     pub(super) progress: Option<Micros>,
-    /// When the lease of the first call was begun anew, after it had run out while nobody looked.
+    /// When the first call's lease was renewed after it had expired while the caller did not poll.
     pub(super) renewed: Option<Micros>,
-    /// Somebody may slow it down at any time.
+    /// Whether it may be throttled at any time.
     pub(super) is_throttled: bool,
 }
 
-/// A call that has no answer.
+/// An unanswered call.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) call: CallId,
@@ -40,16 +40,16 @@ pub(super) struct Waiting {
     pub(super) whose: Whose,
 }
 
-/// Who waits for an answer.
+/// The recipient of an answer.
 #[derive(Clone, Debug)]
 pub(super) enum Whose {
-    /// Who called, at a place of a set.
+    /// The caller that waits for a set, and the call's place in it.
     Set(CallSetId, usize),
-    /// Whoever fetches it.
+    /// The caller that fetches asynchronous answers, with the call's tag.
     Async(Option<Arc<str>>),
-    /// Nobody any more.
+    /// None any more: the caller's timeout passed.
     TimedOut,
-    /// Nobody ever.
+    /// None from the start: the caller does not wait.
     Forgotten,
 }
 
@@ -70,7 +70,7 @@ impl Called {
         }
     }
 
-    /// Begins a call behind the others.
+    /// Appends a call.
     pub(super) fn begin(&mut self, call: Waiting, now: Micros) {
         if self.waiting.is_empty() {
             self.next_turn(now);
@@ -78,13 +78,13 @@ impl Called {
         self.waiting.push_back(call);
     }
 
-    /// Takes a call out that was answered. A sample that was made is progress.
+    /// Removes and returns the call that was answered. A successful sample counts as progress.
     pub(super) fn take(&mut self, call: CallId, is_done: bool, now: Micros) -> Option<Waiting> {
         let place = self.waiting.iter().position(|waiting| waiting.call == call)?;
         if is_done && self.waiting.get(place).is_some_and(|waiting| waiting.reports_progress) {
             self.progress = Some(now);
         }
-        // Another one that is refused says nothing of the first one.
+        // The answer to a later call, such as its refusal, says nothing about the first one.
         if place == 0 {
             self.next_turn(now);
         }
@@ -95,7 +95,7 @@ impl Called {
         (self.turn, self.renewed) = (now, None);
     }
 
-    /// It has got on with its first call.
+    /// Records progress with its first call.
     pub(super) fn get_on(&mut self, at: Micros) {
         let reports = self.waiting.front().is_some_and(|call| call.reports_progress);
         if reports && at > self.turn && self.progress.is_none_or(|before| at > before) {
@@ -103,12 +103,12 @@ impl Called {
         }
     }
 
-    /// When it has taken too long for its first call.
+    /// Returns when its first call exceeds the call timeout.
     pub(super) fn deadline(&self, call_timeout: Option<Micros>) -> Option<Micros> {
         self.waiting.front().and(call_timeout).map(|limit| self.turn + limit)
     }
 
-    /// When the lease of its first call runs out, if that has one.
+    /// Returns when the lease of its first call expires, if it has one.
     pub(super) fn lease_end(&self, progress_timeout: Option<Micros>) -> Option<Micros> {
         let timeout = progress_timeout.filter(|_| self.waiting.front().is_some_and(|call| call.reports_progress))?;
         let is_unhurried = self.is_throttled || self.progress.is_none();
@@ -117,13 +117,13 @@ impl Called {
         Some(begun + patience)
     }
 
-    /// Asynchronous calls with one of these tags, or with any, that have no answer.
+    /// Returns the number of unanswered asynchronous calls with one of these tags, or with any.
     pub(super) fn num_pending(&self, tags: &[&str]) -> usize {
         let is_meant = |call: &&Waiting| matches!(&call.whose, Whose::Async(tag) if has_tag(tags, tag.as_deref()));
         self.waiting.iter().filter(is_meant).count()
     }
 
-    /// Calls for which somebody waits.
+    /// Returns the number of calls that a caller waits for.
     pub(super) fn num_awaited(&self) -> usize {
         self.num_pending(&[]) + self.num_in_sets()
     }

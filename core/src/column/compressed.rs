@@ -1,4 +1,4 @@
-//! Columns in compressed blocks of rows.
+//! Stores columns as compressed blocks of rows.
 
 use core::{fmt, ops::Range};
 
@@ -7,58 +7,58 @@ use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use super::{BytesColumn, Column, ColumnError, ColumnType, DType, RowShape, Segment, shape::clamp};
 use crate::prelude::*;
 
-/// How many rows go into one compressed block.
+/// How many rows a compressed block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granularity {
-    /// One block for the whole column, or several if it has more than 32 MiB: smallest.
+    /// One block for the whole column, or several if it has more than 32 MiB: the smallest form.
     Bulk,
     /// One block per row: rows can be shuffled without decompressing them.
     Rows,
 }
 
-/// Rows in blocks that are compressed with LZ4: raw blocks, not frames. Type, row shape and number of rows stay known.
+/// Rows in blocks compressed with LZ4: raw blocks, not frames. Type, row shape and number of rows stay uncompressed.
 ///
-/// A block holds what the plain column has in memory, elements as little-endian; of ragged rows first all lengths as
-/// 32-bit numbers. A slice keeps the blocks and remembers which rows of them it is.
+/// A block holds the plain column's memory, with little-endian elements; ragged rows start with all lengths as 32-bit
+/// numbers. A slice keeps the blocks and records which of their rows it uses.
 #[derive(Clone)]
 pub struct CompressedColumn {
     column_type: ColumnType,
     shape: RowShape,
     blocks: Arc<Vec<Block>>,
-    /// First row of this column, counted over all rows that are used of the blocks.
+    /// First row of this column, counted over all used rows of the blocks.
     start: usize,
     rows: usize,
 }
 
-/// A block and the rows of it that are used.
+/// A block and its used rows.
 #[derive(Clone)]
 pub(crate) struct Block {
     buffer: Arc<Vec<u8>>,
-    /// Where in the buffer the compressed bytes are.
+    /// Position of the compressed bytes in the buffer.
     range: Range<usize>,
-    /// Bytes when decompressed.
+    /// Decompressed size in bytes.
     raw: usize,
-    /// Rows when decompressed.
+    /// Number of rows when decompressed.
     rows: usize,
-    /// First row that is used.
+    /// First used row.
     skip: usize,
-    /// Rows that are used of this and all blocks before.
+    /// Number of used rows of this block and all before it.
     end: usize,
 }
 
-/// The largest block, when decompressed. Above it the arithmetic of the compressor could overflow on 32-bit machines.
+/// Maximum decompressed size of a block. Above it the compressor's arithmetic could overflow on 32-bit machines.
 const MAX_BLOCK: usize = 1 << 25;
 
-/// A byte of LZ4 stands for at most this many, which bounds what a block can claim to hold.
+/// Maximum decompressed bytes per byte of LZ4, which bounds the size that a block can claim.
 const MAX_RATIO: usize = 255;
 
 impl Block {
-    /// The compressed bytes.
+    /// Returns the compressed bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.buffer.get(self.range.clone()).unwrap_or_default()
     }
 
-    /// Bytes and rows when decompressed.
+    /// Returns decompressed size and number of rows.
     pub(crate) fn raw_and_rows(&self) -> (usize, usize) {
         (self.raw, self.rows)
     }
@@ -67,7 +67,7 @@ impl Block {
         (self.raw, self.rows) == (other.raw, other.rows) && self.bytes() == other.bytes()
     }
 
-    /// Decompresses into exactly as many bytes as the block says it has.
+    /// Decompresses into exactly the number of bytes that the block declares.
     fn decompress(&self, out: &mut [u8]) -> Result<(), ColumnError> {
         match decompress_into(self.bytes(), out) {
             Ok(written) if written == out.len() => Ok(()),
@@ -77,38 +77,38 @@ impl Block {
 }
 
 impl CompressedColumn {
-    /// Type of the rows when decompressed.
+    /// Returns the type of the decompressed rows.
     #[must_use]
     pub fn column_type(&self) -> ColumnType {
         self.column_type
     }
 
-    /// Shape of a row when decompressed.
+    /// Returns the shape of a decompressed row.
     #[must_use]
     pub fn shape(&self) -> RowShape {
         self.shape
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Compressed bytes of all blocks of which rows are used.
+    /// Returns the compressed size of all used blocks.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.used().map(|(block, _)| block.range.len()).sum()
     }
 
-    /// The rows in `range`, sharing the blocks. A range that reaches beyond the end stops there.
+    /// Returns the rows in `range`, sharing the blocks. A range beyond the end stops there.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         let range = clamp(range, self.rows);
         Self { start: self.start + range.start, rows: range.len(), ..self.clone() }
     }
 
-    /// The same rows in blocks of their own.
+    /// Returns the same rows in new buffers.
     #[must_use]
     pub fn copy(&self) -> Self {
         let mut blocks = Blocks::default();
@@ -125,7 +125,7 @@ impl CompressedColumn {
         self.with_blocks(blocks)
     }
 
-    /// The blocks of which rows are used, and which rows of them.
+    /// Iterates over the used blocks and their used rows.
     pub(crate) fn used(&self) -> impl Iterator<Item = (&Block, Range<usize>)> {
         let end = self.start + self.rows;
         let first = self.blocks.partition_point(|block| block.end <= self.start);
@@ -141,7 +141,7 @@ impl CompressedColumn {
             .take_while(|(_, used)| !used.is_empty())
     }
 
-    /// Compresses a column; one that is compressed already stays as it is.
+    /// Compresses a column; a compressed one stays as it is.
     pub(super) fn compress(column: &Column, granularity: Granularity) -> Result<Self, ColumnError> {
         if let Column::Compressed(compressed) = column {
             return Ok(compressed.clone());
@@ -175,7 +175,7 @@ impl CompressedColumn {
         Ok(Self { column_type, shape, rows: blocks.rows(), start: 0, blocks: Arc::new(blocks.0) })
     }
 
-    /// A column of blocks that somebody else made: checks everything that can be checked without decompressing.
+    /// Creates a column from blocks of another source: checks everything that does not require decompression.
     pub(crate) fn from_blocks(
         column_type: ColumnType,
         shape: RowShape,
@@ -209,10 +209,10 @@ impl CompressedColumn {
         Ok(Self { column_type, shape, rows: blocks.rows(), start: 0, blocks: Arc::new(blocks.0) })
     }
 
-    /// The plain column.
+    /// Returns the decompressed column.
     ///
     /// # Errors
-    /// [`ColumnError::Corrupt`] for blocks that came from elsewhere and do not hold what they say.
+    /// [`ColumnError::Corrupt`] for blocks from another source that do not hold what they declare.
     pub fn decompress(&self) -> Result<Column, ColumnError> {
         match self.column_type {
             ColumnType::Array(dtype) => self.decompress_array(dtype),
@@ -250,28 +250,29 @@ impl CompressedColumn {
         Column::from_raw(dtype, self.shape, &raw)
     }
 
-    /// Blocks of all parts, one after the other.
+    /// Joins the blocks of all parts in order.
     pub(super) fn concat(parts: &[&Self]) -> Option<Self> {
         let mut blocks = Blocks::default();
         parts.iter().flat_map(|part| part.used()).for_each(|(block, used)| blocks.push(block.clone(), used));
         parts.first().map(|first| first.with_blocks(blocks))
     }
 
-    /// These rows in this order. Blocks of single rows are moved, others are decompressed and make one new block.
+    /// Returns these rows in this order. Reorders blocks of single rows; decompresses others and compresses the rows into
+    /// one new block.
     pub(super) fn gather(&self, rows: &[u32]) -> Result<Self, ColumnError> {
         if self.blocks.iter().any(|block| block.rows != 1) {
             return Self::compress(&self.decompress()?.gather_rows(rows)?, Granularity::Bulk);
         }
         let mut blocks = Blocks::default();
         for &row in rows {
-            // One row each, so the block is the one with the number of the row.
+            // Every block has one row, so the row number is the block number.
             let block = self.blocks.get(self.start + row as usize).ok_or(ColumnError::NoRow(row as usize))?;
             blocks.push(block.clone(), 0..1);
         }
         Ok(self.with_blocks(blocks))
     }
 
-    /// Ranges of rows and rows of zeros, which go into blocks of their own; blocks of several rows are made anew.
+    /// Assembles ranges of rows and zero rows, which get blocks of their own; blocks of several rows are compressed anew.
     pub(super) fn assemble(&self, segments: &[Segment]) -> Result<Self, ColumnError> {
         if self.blocks.iter().any(|block| block.rows > 1) && segments.len() > 1 {
             return Self::compress(&self.decompress()?.assemble(segments)?, Granularity::Bulk);
@@ -294,15 +295,15 @@ impl CompressedColumn {
     }
 }
 
-/// What a table of blocks says about one of them.
+/// An entry of a table of blocks.
 pub(crate) struct BlockEntry {
-    /// Compressed bytes.
+    /// Compressed size in bytes.
     pub(crate) bytes: usize,
-    /// Bytes when decompressed.
+    /// Decompressed size in bytes.
     pub(crate) raw: usize,
-    /// Rows when decompressed.
+    /// Number of rows when decompressed.
     pub(crate) rows: usize,
-    /// Rows that are used.
+    /// The used rows.
     pub(crate) used: Range<usize>,
 }
 
@@ -317,7 +318,7 @@ impl Blocks {
 
     fn push(&mut self, block: Block, used: Range<usize>) {
         let before = self.0.len().checked_sub(2).and_then(|i| self.0.get(i)).map_or(0, |block| block.end);
-        // What goes on where the block before stops is that block still.
+        // Rows that continue the previous block extend it.
         if let Some(last) = self.0.last_mut()
             && Arc::ptr_eq(&last.buffer, &block.buffer)
             && last.range == block.range
@@ -331,12 +332,12 @@ impl Blocks {
     }
 }
 
-/// Bytes of a row of an array. Saturates, because a shape may have more elements than there could be bytes.
+/// Returns the bytes of a row of an array. Saturates, because a shape may have more elements than memory has bytes.
 fn row_bytes(dtype: DType, shape: RowShape) -> usize {
     shape.elements().saturating_mul(dtype.size())
 }
 
-/// Rows from `start` on that fit into the largest block, but at least one.
+/// Returns how many rows from `start` on fit into the largest block, but at least one.
 fn rows_of_a_block(column: &Column, start: usize) -> usize {
     let left = column.rows() - start;
     let fitting = match column {
@@ -356,7 +357,7 @@ fn rows_of_a_block(column: &Column, start: usize) -> usize {
 }
 
 impl PartialEq for CompressedColumn {
-    /// Equal blocks of which equal rows are used. Equal rows in other blocks are not equal before decompression.
+    /// Compares blocks and their used rows. Equal rows in different blocks count as different until they are decompressed.
     fn eq(&self, other: &Self) -> bool {
         let same_rows = || self.used().map(|(_, used)| used).eq(other.used().map(|(_, used)| used));
         let same_bytes = || self.used().zip(other.used()).all(|((a, _), (b, _))| a.same_bytes(b));

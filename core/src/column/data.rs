@@ -1,11 +1,11 @@
-//! Shared, sliceable storage of rows of equal shape.
+//! Stores rows of equal shape, shared and sliceable.
 
 use core::{fmt, ops::Range};
 
 use super::{ColumnError, Element, Recycler, RowShape, Segment, shape::clamp};
 use crate::prelude::*;
 
-/// Rows of `T`: a shared buffer and the range of it that is this column.
+/// Rows of `T`: a shared buffer and this column's range of it.
 #[derive(Clone)]
 pub struct ColumnData<T> {
     values: Arc<Vec<T>>,
@@ -16,18 +16,18 @@ pub struct ColumnData<T> {
 }
 
 impl<T: Element> ColumnData<T> {
-    /// Takes a buffer of whole rows. Copies nothing.
+    /// Creates a column from a buffer of whole rows, without a copy.
     ///
     /// # Errors
-    /// [`ColumnError::RaggedRows`] when the values do not make whole rows.
+    /// [`ColumnError::RaggedRows`] when the values do not form whole rows.
     pub fn new(values: Vec<T>, shape: RowShape) -> Result<Self, ColumnError> {
         Self::from_shared(Arc::new(values), shape)
     }
 
-    /// Takes a buffer that somebody else may hold too. Copies nothing.
+    /// Creates a column from a buffer that may be shared, without a copy.
     ///
     /// # Errors
-    /// [`ColumnError::RaggedRows`] when the values do not make whole rows.
+    /// [`ColumnError::RaggedRows`] when the values do not form whole rows.
     pub fn from_shared(values: Arc<Vec<T>>, shape: RowShape) -> Result<Self, ColumnError> {
         let width = shape.elements();
         if width == 0 || !values.len().is_multiple_of(width) {
@@ -36,45 +36,45 @@ impl<T: Element> ColumnData<T> {
         Ok(Self { start: 0, rows: values.len() / width, shape, values })
     }
 
-    /// Takes a buffer of which this crate knows that it holds whole rows; a rest would be left out.
+    /// Creates a column from a buffer that the caller knows to hold whole rows; ignores a remainder.
     pub(crate) fn whole_rows(values: Arc<Vec<T>>, shape: RowShape) -> Self {
         debug_assert!(values.len().is_multiple_of(shape.elements().max(1)), "ragged rows");
         Self { start: 0, rows: values.len() / shape.elements().max(1), shape, values }
     }
 
-    /// Takes one number per row. Copies nothing.
+    /// Creates a column of one number per row, without a copy.
     #[must_use]
     pub fn scalars(values: Vec<T>) -> Self {
         Self { start: 0, rows: values.len(), shape: RowShape::SCALAR, values: Arc::new(values) }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Shape of one row.
+    /// Returns the shape of one row.
     #[must_use]
     pub fn shape(&self) -> RowShape {
         self.shape
     }
 
-    /// All elements, row-major.
+    /// Returns all elements, row-major.
     #[must_use]
     pub fn values(&self) -> &[T] {
         &self.values[self.start..][..self.rows * self.shape.elements()]
     }
 
-    /// The elements of one row, if there is such a row.
+    /// Returns the elements of one row, if it exists.
     #[must_use]
     pub fn row(&self, row: usize) -> Option<&[T]> {
         let width = self.shape.elements();
         if row < self.rows { self.values().get(row * width..(row + 1) * width) } else { None }
     }
 
-    /// The elements for writing. Copies this column's rows first if anybody else holds the buffer
-    /// or if the column is a part of it, so that a write is never seen through another handle.
+    /// Returns the elements for writing. Copies this column's rows first if the buffer is shared or if the column is only a
+    /// part of it, so that other handles never see a write.
     pub fn values_mut(&mut self) -> &mut [T] {
         let len = self.rows * self.shape.elements();
         if len != self.values.len() || Arc::get_mut(&mut self.values).is_none() {
@@ -83,13 +83,13 @@ impl<T: Element> ColumnData<T> {
         Arc::get_mut(&mut self.values).map_or(&mut [], |values| &mut values[..])
     }
 
-    /// The same rows in a buffer of their own.
+    /// Returns the same rows in a new buffer.
     #[must_use]
     pub fn copy(&self) -> Self {
         Self { values: Arc::new(self.values().to_vec()), start: 0, rows: self.rows, shape: self.shape }
     }
 
-    /// The rows in `range`, sharing the buffer. A range that reaches beyond the end stops there.
+    /// Returns the rows in `range`, sharing the buffer. A range beyond the end stops there.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         let range = clamp(range, self.rows);
@@ -101,13 +101,13 @@ impl<T: Element> ColumnData<T> {
         }
     }
 
-    /// The buffer itself, for a producer that wants it back when the consumers are done.
+    /// Returns the buffer itself, for a producer that reuses it once all consumers have dropped it.
     #[must_use]
     pub fn shared(&self) -> &Arc<Vec<T>> {
         &self.values
     }
 
-    /// Rows of one shape, one after the other. Parts of one buffer that follow each other in it share it again.
+    /// Joins rows of one shape. Adjacent parts of one buffer share it again.
     pub(super) fn concat(parts: &[&Self]) -> Self {
         let shape = parts.first().map_or(RowShape::SCALAR, |part| part.shape);
         let follows = |pair: &[&Self]| {
@@ -127,13 +127,13 @@ impl<T: Element> ColumnData<T> {
         Self { values: Arc::new(values), start: 0, rows, shape }
     }
 
-    /// For each row the one after it; for the last row of each piece the piece's row of `lasts`. `ends` are one past
+    /// Returns the next row for each row; for the last row of each piece, the piece's row of `lasts`. `ends` are one past
     /// these last rows, ascending. Both columns have rows of one shape.
     pub(super) fn next_rows(&self, ends: impl Iterator<Item = usize>, lasts: &Self, buffer: &mut Recycler) -> Self {
         let width = self.shape.elements();
         buffer.column(self.shape, self.rows, |values| {
             values.extend_from_slice(self.values().get(width..).unwrap_or_default());
-            // Room for the row after the last one, whatever it is: it is the last of its piece.
+            // Adds any next row for the last row, which the loop overwrites as the last one of its piece.
             values.resize(self.rows * width, T::default());
             for (end, last) in ends.zip(lasts.values().chunks_exact(width.max(1))) {
                 if let Some(row) = end.checked_sub(1).and_then(|row| values.get_mut(row * width..end * width)) {
@@ -143,8 +143,8 @@ impl<T: Element> ColumnData<T> {
         })
     }
 
-    /// Joins along the first dimension of the rows, which has `width` elements in the result. The parts have equally
-    /// many rows, and shapes that differ in that dimension only.
+    /// Joins along the first dimension of the rows. The parts have the same number of rows, and their shapes differ in that
+    /// dimension only.
     pub(super) fn concat_lanes(parts: &[&Self], shape: RowShape) -> Self {
         let rows = parts.first().map_or(0, |part| part.rows);
         let mut values = Vec::with_capacity(rows * shape.elements());
@@ -156,7 +156,7 @@ impl<T: Element> ColumnData<T> {
         Self { values: Arc::new(values), start: 0, rows, shape }
     }
 
-    /// A range of the first dimension of every row, whose shape becomes `shape`.
+    /// Returns a range of the first dimension of every row, whose shape becomes `shape`.
     pub(super) fn slice_lanes(&self, lanes: Range<usize>, shape: RowShape) -> Self {
         let lane = shape.elements() / lanes.len().max(1);
         let mut values = Vec::with_capacity(self.rows * shape.elements());
@@ -166,7 +166,7 @@ impl<T: Element> ColumnData<T> {
         Self { values: Arc::new(values), start: 0, rows: self.rows, shape }
     }
 
-    /// These rows in this order; a row that is not there is zero.
+    /// Returns these rows in this order; a row that does not exist is zero.
     pub(super) fn gather(&self, rows: &[u32]) -> Self {
         let values = self.values();
         let values = match self.shape.elements() {
@@ -189,7 +189,7 @@ impl<T: Element> ColumnData<T> {
         Self { values: Arc::new(values), start: 0, rows: rows.len(), shape: self.shape }
     }
 
-    /// Swaps rows in place, pair after pair. Pairs of rows that are not there are left out.
+    /// Swaps pairs of rows in place, in order. Ignores pairs of rows that do not exist.
     pub(super) fn swap_rows(&mut self, pairs: impl Iterator<Item = (usize, usize)>) {
         let width = self.shape.elements();
         let values = self.values_mut();
@@ -211,7 +211,7 @@ impl<T: Element> ColumnData<T> {
         }
     }
 
-    /// Ranges of rows and rows of zeros, one after the other: `rows` in all.
+    /// Assembles ranges of rows and zero rows, in order: `rows` in all.
     pub(super) fn assemble(&self, segments: &[Segment], rows: usize) -> Self {
         let width = self.shape.elements();
         let mut values = Vec::with_capacity(rows * width);
@@ -228,7 +228,7 @@ impl<T: Element> ColumnData<T> {
     }
 }
 
-/// [`ColumnData::gather`] for rows of a width that the compiler knows.
+/// [`ColumnData::gather`] for rows of a width known at compile time.
 fn gather_chunks<T: Element, const WIDTH: usize>(values: &[T], rows: &[u32]) -> Vec<T> {
     let chunks = values.as_chunks::<WIDTH>().0;
     let zeros = [T::default(); WIDTH];
@@ -237,14 +237,14 @@ fn gather_chunks<T: Element, const WIDTH: usize>(values: &[T], rows: &[u32]) -> 
     gathered.into_flattened()
 }
 
-/// Reads a value of every cache line in order, which machines fetch ahead: rows that are then met at random are near.
-/// Saves a third of a shuffle's time.
+/// Reads a value of every cache line in order, which the hardware prefetches, so that the random accesses that follow hit
+/// the cache. Saves a third of a shuffle's time.
 fn warm<T: Element>(values: &[T]) {
     let per_line = (64 / size_of::<T>()).max(1);
     core::hint::black_box(values.iter().step_by(per_line).fold(false, |any, value| any ^ (*value == T::default())));
 }
 
-/// [`ColumnData::swap_rows`] for rows of a width that the compiler knows.
+/// [`ColumnData::swap_rows`] for rows of a width known at compile time.
 fn swap_chunks<T: Element, const WIDTH: usize>(values: &mut [T], pairs: impl Iterator<Item = (usize, usize)>) {
     let chunks = values.as_chunks_mut::<WIDTH>().0;
     for (a, b) in pairs {

@@ -1,4 +1,4 @@
-//! Types of elements and of columns.
+//! Defines the types of elements and of columns.
 
 use core::fmt;
 
@@ -17,7 +17,7 @@ pub enum DType {
     I64,
     /// Byte, for images.
     U8,
-    /// Truth value, one byte.
+    /// Boolean, one byte.
     Bool,
 }
 
@@ -25,13 +25,13 @@ impl DType {
     /// Every type.
     const ALL: [Self; 6] = [Self::F32, Self::F64, Self::I32, Self::I64, Self::U8, Self::Bool];
 
-    /// The type that NumPy calls so.
+    /// Returns the type with this NumPy name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name)
     }
 
-    /// NumPy's name of the type.
+    /// Returns NumPy's name of the type.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,13 +44,13 @@ impl DType {
         }
     }
 
-    /// True for floats, false for integers and truth values.
+    /// Returns true for floats, false for integers and booleans.
     #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F64)
     }
 
-    /// Bytes of one element.
+    /// Returns the bytes of one element.
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
@@ -67,7 +67,7 @@ impl fmt::Display for DType {
     }
 }
 
-/// What a column holds, compressed or not.
+/// The content of a column, compressed or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ColumnType {
     /// Rows of equal shape with elements of one type.
@@ -77,7 +77,7 @@ pub enum ColumnType {
 }
 
 impl ColumnType {
-    /// Bytes of one element; of a ragged row those of its length.
+    /// Returns the bytes of one element; for ragged rows, of a row's length.
     pub(crate) const fn element_size(self) -> usize {
         match self {
             Self::Array(dtype) => dtype.size(),
@@ -101,7 +101,7 @@ impl fmt::Display for ColumnType {
     }
 }
 
-/// A type that columns can hold. Sealed: the set is [`DType`]'s.
+/// A type that columns can hold. Sealed: the types are those of [`DType`].
 pub trait Element:
     Copy + Default + PartialEq + fmt::Debug + Send + Sync + 'static + LittleEndian + sealed::Erase
 {

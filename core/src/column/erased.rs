@@ -1,4 +1,4 @@
-//! A column whose element type is known at run time.
+//! Defines a column whose element type is known at run time.
 
 use core::ops::Range;
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::prelude::*;
 
-/// One expression for all array types, one for ragged and one for compressed rows.
+/// Evaluates one expression for all array types, one for ragged and one for compressed rows.
 macro_rules! by_type {
     ($column:expr, $data:ident => $array:expr, $bytes:ident => $ragged:expr, $blocks:ident => $compressed:expr $(,)?) => {
         match $column {
@@ -39,7 +39,7 @@ macro_rules! column {
             )+
             /// Rows of any length.
             Bytes(BytesColumn),
-            /// Rows of any of the other types, compressed.
+            /// Rows of any other type, compressed.
             Compressed(CompressedColumn),
         }
 
@@ -81,12 +81,12 @@ macro_rules! column {
                 }
             }
 
-            /// An array column of little-endian elements, as many as whole rows of the shape need.
+            /// Creates an array column from little-endian elements that form whole rows of the shape.
             ///
             /// # Errors
-            /// [`ColumnError`] for elements that make no whole rows, and for truth values other than 0 and 1.
+            /// [`ColumnError`] for elements that do not form whole rows, and for booleans other than 0 and 1.
             pub fn from_raw(dtype: DType, shape: RowShape, bytes: &[u8]) -> Result<Self, ColumnError> {
-                // All bits together first: that is one pass without branches.
+                // Combines all bits first: one pass without branches.
                 if dtype == DType::Bool
                     && bytes.iter().fold(0, |all, byte| all | byte) > 1
                     && let Some(byte) = bytes.iter().find(|byte| **byte > 1)
@@ -98,7 +98,7 @@ macro_rules! column {
                 }
             }
 
-            /// Rows of zeros; empty ones, or `null`, where rows are ragged.
+            /// Returns rows of zeros; for ragged rows, empty rows or `null`.
             pub(crate) fn zeros(column_type: ColumnType, shape: RowShape, rows: usize) -> Result<Self, ColumnError> {
                 match column_type {
                     $(ColumnType::Array(DType::$variant) => {
@@ -125,19 +125,19 @@ impl From<BytesColumn> for Column {
 }
 
 impl Column {
-    /// Number of rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         by_type!(self, data => data.rows(), data => data.rows(), data => data.rows())
     }
 
-    /// Shape of one row; that of a scalar where rows are ragged.
+    /// Returns the shape of one row; for ragged rows, a scalar's.
     #[must_use]
     pub fn shape(&self) -> RowShape {
         by_type!(self, data => data.shape(), _data => RowShape::SCALAR, data => data.shape())
     }
 
-    /// What the column holds, compressed or not.
+    /// Returns the content type, compressed or not.
     #[must_use]
     pub fn column_type(&self) -> ColumnType {
         match self {
@@ -152,7 +152,7 @@ impl Column {
         }
     }
 
-    /// Type of the elements, compressed or not; none where rows are ragged.
+    /// Returns the type of the elements, compressed or not; none for ragged rows.
     #[must_use]
     pub fn dtype(&self) -> Option<DType> {
         match self.column_type() {
@@ -161,13 +161,13 @@ impl Column {
         }
     }
 
-    /// True if the rows must be decompressed before they can be read.
+    /// Returns true if the rows must be decompressed before they can be read.
     #[must_use]
     pub fn is_compressed(&self) -> bool {
         matches!(self, Self::Compressed(_))
     }
 
-    /// Bytes of the rows as they are held: elements, the bytes of ragged rows and 8 for where each of them ends, or
+    /// Returns the size of the rows in memory: the elements, the bytes of ragged rows and 8 for the end of each, or the
     /// compressed blocks.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
@@ -179,7 +179,7 @@ impl Column {
         )
     }
 
-    /// The rows in `range`, sharing the buffer. A range that reaches beyond the end stops there.
+    /// Returns the rows in `range`, sharing the buffer. A range beyond the end stops there.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         by_type!(
@@ -190,13 +190,13 @@ impl Column {
         )
     }
 
-    /// The same rows in a buffer of their own.
+    /// Returns the same rows in a new buffer.
     #[must_use]
     pub fn copy(&self) -> Self {
         by_type!(self, data => data.copy().into(), data => data.copy().into(), data => Self::Compressed(data.copy()))
     }
 
-    /// Equality of bits: unlike with `==`, a NaN equals itself and -0.0 differs from 0.0.
+    /// Compares bits: unlike with `==`, a NaN equals itself and -0.0 differs from 0.0.
     #[must_use]
     pub fn same_bits(&self, other: &Self) -> bool {
         match (self, other) {
@@ -212,7 +212,7 @@ impl Column {
         }
     }
 
-    /// The rows compressed with LZ4; a column that is compressed already stays as it is.
+    /// Compresses the rows with LZ4; a compressed column stays as it is.
     ///
     /// # Errors
     /// [`ColumnError::LongRow`] for a row of more than 32 MiB.
@@ -220,10 +220,10 @@ impl Column {
         CompressedColumn::compress(self, granularity).map(Self::Compressed)
     }
 
-    /// The plain rows; a column that is not compressed stays as it is.
+    /// Decompresses the rows; an uncompressed column stays as it is.
     ///
     /// # Errors
-    /// [`ColumnError::Corrupt`] for blocks that came from elsewhere and do not hold what they say.
+    /// [`ColumnError::Corrupt`] for blocks from another source that do not hold what they declare.
     pub fn decompress(&self) -> Result<Self, ColumnError> {
         match self {
             Self::Compressed(data) => data.decompress(),
@@ -231,37 +231,37 @@ impl Column {
         }
     }
 
-    /// Appends the rows of a plain column as they stand in a compressed block.
+    /// Appends the rows of a plain column in the layout of a compressed block.
     pub(super) fn append_raw(&self, out: &mut Vec<u8>) {
         by_type!(self, data => append_le(out, data.values()), data => data.append_to(out), _data => ());
     }
 
-    /// The column with its element type.
+    /// Returns the column with its element type.
     ///
     /// # Errors
-    /// [`ColumnError::WrongType`] when it holds something else, [`ColumnError::Compressed`].
+    /// [`ColumnError::WrongType`] for another type, [`ColumnError::Compressed`].
     pub fn typed<T: Element>(&self) -> Result<&ColumnData<T>, ColumnError> {
         T::typed(self).ok_or_else(|| self.is_not(T::DTYPE.into()))
     }
 
-    /// The column with its element type, for writing.
+    /// Returns the column with its element type, for writing.
     ///
     /// # Errors
-    /// [`ColumnError::WrongType`] when it holds something else, [`ColumnError::Compressed`].
+    /// [`ColumnError::WrongType`] for another type, [`ColumnError::Compressed`].
     pub fn typed_mut<T: Element>(&mut self) -> Result<&mut ColumnData<T>, ColumnError> {
         let error = self.is_not(T::DTYPE.into());
         T::typed_mut(self).ok_or(error)
     }
 
-    /// The column with its ragged rows.
+    /// Returns the column's ragged rows.
     ///
     /// # Errors
-    /// [`ColumnError::WrongType`] when it holds something else, [`ColumnError::Compressed`].
+    /// [`ColumnError::WrongType`] for another type, [`ColumnError::Compressed`].
     pub fn bytes(&self) -> Result<&BytesColumn, ColumnError> {
         if let Self::Bytes(data) = self { Ok(data) } else { Err(self.is_not(ColumnType::Ragged(BytesKind::Bytes))) }
     }
 
-    /// The column with its blocks.
+    /// Returns the column's compressed blocks, if it is compressed.
     #[must_use]
     pub fn compressed(&self) -> Option<&CompressedColumn> {
         if let Self::Compressed(data) = self { Some(data) } else { None }
@@ -274,13 +274,13 @@ impl Column {
         ColumnError::WrongType { wanted, found: self.column_type() }
     }
 
-    /// Makes a column of a type that is known at compile time.
+    /// Creates a column of a type known at compile time.
     #[must_use]
     pub fn from_typed<T: Element>(data: ColumnData<T>) -> Self {
         T::erase(data)
     }
 
-    /// Type and row shape, for messages.
+    /// Returns type and row shape, for messages.
     pub(crate) fn describe(&self) -> String {
         match self.column_type() {
             ColumnType::Array(dtype) => format!("{dtype}{}", self.shape()),

@@ -1,24 +1,24 @@
-//! Columns put together anew: joined, reordered, padded.
+//! Builds new columns from others: joined, reordered, padded.
 
 use core::ops::Range;
 
 use super::{BytesColumn, Column, ColumnError, CompressedColumn, DType, Recycler, erased::by_type};
 use crate::prelude::*;
 
-/// The most bytes that padding may make of a column: more is a mistake in a length, not a batch.
+/// Maximum size of a padded column in bytes: more indicates a wrong length, not a real batch.
 const MAX_PADDED: usize = 1 << 31;
 
-/// A part of a column that is put together anew.
+/// A part of an assembled column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Segment {
     /// Rows of the column.
     Rows(Range<usize>),
-    /// So many rows of zeros; empty ones, or `null`, where rows are ragged.
+    /// This number of zero rows; for ragged rows, empty ones or `null`.
     Zeros(usize),
 }
 
 impl Segment {
-    /// How many rows they are.
+    /// Returns the number of rows.
     pub(crate) fn rows(&self) -> usize {
         match self {
             Self::Rows(range) => range.len(),
@@ -28,7 +28,7 @@ impl Segment {
 }
 
 impl Column {
-    /// Joins columns of one type and row shape, in order. Compressed ones append their blocks.
+    /// Joins columns of one type and row shape, in order. The blocks of compressed columns are appended.
     ///
     /// # Errors
     /// [`ColumnError::Mismatch`] when type or row shape differ, [`ColumnError::MixedCompression`].
@@ -55,7 +55,7 @@ impl Column {
         }))
     }
 
-    /// For each row of an array the one after it; for the last row of each piece the piece's row of `lasts`. `ends` are
+    /// Returns the next row for each row of an array; for the last row of each piece, the piece's row of `lasts`. `ends` are
     /// one past these last rows, ascending.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl Column {
         Ok(Some(Self::join_arrays(dtype, parts, Some(first.shape().with_first(lanes)?))))
     }
 
-    /// A range of the first dimension of every row of an array.
+    /// Returns a range of the first dimension of every row of an array.
     pub(crate) fn slice_lanes(&self, lanes: Range<usize>) -> Result<Self, ColumnError> {
         let shape = self.shape().with_first(lanes.len())?;
         Ok(by_type!(
@@ -108,7 +108,7 @@ impl Column {
         ))
     }
 
-    /// Size of the first dimension of a row; 0 for a scalar.
+    /// Returns the size of the first dimension of a row; 0 for a scalar.
     pub(crate) fn lanes(&self) -> usize {
         self.shape().dims().first().map_or(0, |&lanes| lanes as usize)
     }
@@ -120,10 +120,10 @@ impl Column {
         self.dtype().ok_or_else(|| ColumnError::NoArray(self.column_type()))
     }
 
-    /// These rows in this order; a row may be taken more than once. Compressed rows stay compressed.
+    /// Returns these rows in this order; a row may occur more than once. Compressed rows stay compressed.
     ///
     /// # Errors
-    /// [`ColumnError::NoRow`], or [`ColumnError::Corrupt`] for compressed rows that came from elsewhere.
+    /// [`ColumnError::NoRow`], or [`ColumnError::Corrupt`] for damaged compressed rows.
     pub fn gather(&self, rows: &[u32]) -> Result<Self, ColumnError> {
         let last = rows.iter().copied().max().map(|row| row as usize);
         if let Some(row) = last.filter(|row| *row >= self.rows()) {
@@ -132,7 +132,7 @@ impl Column {
         self.gather_rows(rows)
     }
 
-    /// [`gather`](Self::gather) of rows that are known to be there.
+    /// Returns the [`gather`](Self::gather)ed rows, which are known to exist.
     pub(crate) fn gather_rows(&self, rows: &[u32]) -> Result<Self, ColumnError> {
         Ok(by_type!(
             self,
@@ -142,17 +142,17 @@ impl Column {
         ))
     }
 
-    /// True where rows are plain arrays.
+    /// Returns true for plain arrays.
     pub(crate) fn is_array(&self) -> bool {
         by_type!(self, _data => true, _data => false, _data => false)
     }
 
-    /// Swaps rows of arrays in place, pair after pair. Ragged and compressed rows stay where they are.
+    /// Swaps pairs of rows of arrays in place, in order. Leaves ragged and compressed rows unchanged.
     pub(crate) fn swap_rows(&mut self, pairs: impl Iterator<Item = (usize, usize)>) {
         by_type!(self, data => data.swap_rows(pairs), _data => {}, _data => {});
     }
 
-    /// Puts rows and zeros together.
+    /// Assembles rows and zeros.
     ///
     /// # Errors
     /// [`ColumnError::TooLarge`] if the result would have more than 2 GiB.

@@ -4,8 +4,8 @@ use core::marker::PhantomData;
 
 use super::Element;
 
-/// The name of a column together with the type of its elements. The well-known ones are constants
-/// in [`batch`](crate::batch); anyone can declare more.
+/// The name of a column together with the type of its elements. The well-known keys are constants in
+/// [`batch`](crate::batch); other code can declare more.
 #[derive(Debug)]
 pub struct ColumnKey<T> {
     name: &'static str,
@@ -19,7 +19,7 @@ impl<T: Element> ColumnKey<T> {
         Self { name, element: PhantomData }
     }
 
-    /// The column's name, as RLlib writes it.
+    /// Returns the column's name, as in RLlib.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name

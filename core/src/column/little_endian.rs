@@ -1,5 +1,5 @@
-//! Numbers as little-endian bytes, whole slices at a time: the loops have no branches and become plain copies where
-//! the machine is little-endian itself.
+//! Encodes numbers as little-endian bytes, whole slices at a time: the loops have no branches, and compile to plain copies
+//! on little-endian machines.
 
 use crate::prelude::*;
 
@@ -8,7 +8,7 @@ pub trait LittleEndian: Copy {
     /// Bytes of one number.
     const BYTES: usize;
 
-    /// Writes as many numbers as there are on both sides.
+    /// Writes numbers up to the length of the shorter side.
     fn write_le(values: &[Self], out: &mut [u8]);
 
     /// Reads all whole numbers.
@@ -35,7 +35,7 @@ macro_rules! little_endian {
 
 little_endian!(f32, f64, u8, u16, u32, u64, i16, i32, i64);
 
-/// Truth values are the bytes 0 and 1; any other byte reads as true, so check first.
+/// Booleans are the bytes 0 and 1. Any other byte reads as true, so check the bytes first.
 impl LittleEndian for bool {
     const BYTES: usize = 1;
 
@@ -54,7 +54,7 @@ impl LittleEndian for bool {
 pub fn append_le<T: LittleEndian>(out: &mut Vec<u8>, values: &[T]) {
     const PIECE: usize = 512;
     out.reserve(values.len() * T::BYTES);
-    // By way of a small buffer: to make room that is zero first would write all memory twice.
+    // Uses a small buffer: zeroing the new memory first would write all of it twice.
     let mut buffer = [0; PIECE];
     for piece in values.chunks(PIECE / T::BYTES.max(1)) {
         T::write_le(piece, &mut buffer);

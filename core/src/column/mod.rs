@@ -1,12 +1,11 @@
 //! Columns: named, typed arrays of equally shaped rows, cheap to slice and to share.
 //!
-//! A [`ColumnData`] is an `Arc<Vec<T>>` and a row range. Freezing a buffer into a column copies
-//! nothing, a slice copies nothing, and a write copies the column's own rows first unless nobody
-//! else holds them. The row shape is part of the column, and the number of elements is always
-//! rows x elements of a row. A [`BytesColumn`] holds rows of any length, such as `infos`; a
-//! [`CompressedColumn`] holds rows of either in LZ4 blocks. [`Column`] is any of them.
+//! A [`ColumnData`] is an `Arc<Vec<T>>` and a row range. Creating a column from a buffer copies nothing, a slice copies
+//! nothing, and a write copies the column's own rows first unless it holds the only reference. The row shape is part of the
+//! column, and the number of elements is always rows x elements of a row. A [`BytesColumn`] holds rows of any length, such
+//! as `infos`; a [`CompressedColumn`] holds rows of either kind in LZ4 blocks. [`Column`] is any of them.
 //!
-//! Not here: rectangularity between columns, which is [`SampleBatch`](crate::batch::SampleBatch)'s.
+//! [`SampleBatch`](crate::batch::SampleBatch) checks that all columns have the same number of rows; this module does not.
 //!
 //! ```
 //! use rollmesh_core::column::{BytesColumn, Column, ColumnData, Granularity, RowShape};
@@ -54,29 +53,29 @@ pub(crate) use shape::clamp;
 
 use crate::prelude::*;
 
-/// Why a column could not be made, joined or read.
+/// Why a column could not be created, joined or read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnError {
-    /// One value per row is needed.
+    /// The operation requires one value per row.
     #[error("its rows have shape {0}; one value per row is needed")]
     NotScalar(RowShape),
     /// The number of values is not a multiple of the row length.
     #[error("{values} values do not make whole rows of shape {shape}")]
     RaggedRows {
-        /// How many values there were.
+        /// The number of values.
         values: usize,
-        /// The row shape that was asked for.
+        /// The requested row shape.
         shape: RowShape,
     },
-    /// The column holds something else.
+    /// The column has another type.
     #[error("the column holds {found}, not {wanted}")]
     WrongType {
-        /// The type that was asked for.
+        /// The requested type.
         wanted: ColumnType,
-        /// The type that is there.
+        /// The column's type.
         found: ColumnType,
     },
-    /// The rows cannot be read as they are.
+    /// The rows must be decompressed before they are read.
     #[error("the column is compressed: decompress it first")]
     Compressed,
     /// Some of the columns to be joined are compressed and some are not.
@@ -90,44 +89,44 @@ pub enum ColumnError {
         /// Type and row shape on the right.
         right: String,
     },
-    /// Rows without elements where arrays are needed.
+    /// The rows have no elements, but the operation requires arrays.
     #[error("the column holds {0}, not an array")]
     NoArray(ColumnType),
-    /// A shape with more than [`RowShape::MAX_DIMS`] dimensions, or too many elements.
+    /// The shape has more than [`RowShape::MAX_DIMS`] dimensions, or too many elements.
     #[error("a row shape has at most {} dimensions and 2^31 elements", RowShape::MAX_DIMS)]
     BadShape,
-    /// There is no such row.
+    /// The row does not exist.
     #[error("there is no row {0}")]
     NoRow(usize),
-    /// A ragged row that is too long to be held or compressed.
+    /// A ragged row is too long to be stored or compressed.
     #[error("row {row} has {bytes} bytes, which is too many")]
     LongRow {
         /// The row.
         row: usize,
-        /// Its bytes.
+        /// Its length in bytes.
         bytes: usize,
     },
-    /// The lengths of ragged rows do not add up.
+    /// The lengths of ragged rows do not match the number of bytes.
     #[error("the rows have {sum} bytes by their lengths, but there are {bytes}")]
     Lengths {
         /// Sum of the lengths.
         sum: usize,
-        /// Bytes that there are.
+        /// The number of bytes.
         bytes: usize,
     },
-    /// A JSON document that is not UTF-8.
+    /// A JSON document is not UTF-8.
     #[error("row {row} is no text")]
     NotText {
         /// The row.
         row: usize,
     },
-    /// A truth value that is neither 0 nor 1.
+    /// A boolean is neither 0 nor 1.
     #[error("a truth value {0}")]
     NotBool(u8),
-    /// Padding would make more of a column than could be meant.
+    /// Padding would exceed the maximum size of a column.
     #[error("the padded column would have more than 2 GiB; check the lengths")]
     TooLarge,
-    /// A compressed block does not hold what it says.
+    /// A compressed block does not hold what it declares.
     #[error("a compressed block is damaged")]
     Corrupt,
 }

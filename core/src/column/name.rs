@@ -4,7 +4,7 @@ use core::{borrow::Borrow, cmp::Ordering, fmt, hash, ops::Deref};
 
 use crate::prelude::*;
 
-/// Name of a column: a constant of the program or shared text, so that a clone copies no text.
+/// Name of a column: a constant of the program or shared text, so that a clone does not copy the text.
 ///
 /// A dot separates the parts of a nested column: `obs.pos` is the part `pos` of `obs`.
 #[derive(Clone)]
@@ -17,7 +17,7 @@ enum Text {
 }
 
 impl ColumnName {
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match &self.0 {

@@ -1,16 +1,16 @@
-//! Rows of any length: byte strings and JSON documents.
+//! Stores rows of any length: byte strings and JSON documents.
 
 use core::{fmt, ops::Range};
 
 use super::{ColumnData, ColumnError, RowShape, Segment, little_endian::append_le, shape::clamp};
 use crate::prelude::*;
 
-/// What the rows of a [`BytesColumn`] are.
+/// The kind of rows in a [`BytesColumn`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BytesKind {
     /// Byte strings.
     Bytes,
-    /// JSON texts, one document per row. That they are UTF-8 is checked, that they are JSON is their producer's word.
+    /// JSON texts, one document per row. Columns check that they are UTF-8, but not that they are JSON.
     Json,
 }
 
@@ -23,13 +23,13 @@ impl fmt::Display for BytesKind {
     }
 }
 
-/// One byte string or JSON document per row, for example `infos`: a shared buffer and the range of rows that is this
-/// column. A row has at most 2^32 - 1 bytes.
+/// One byte string or JSON document per row, for example `infos`: a shared buffer and this column's range of rows. A row has
+/// at most 2^32 - 1 bytes.
 #[derive(Clone)]
 pub struct BytesColumn {
     kind: BytesKind,
     bytes: Arc<Vec<u8>>,
-    /// Where each row of the buffer starts, and where the last one ends.
+    /// The start of each row of the buffer, and the end of the last one.
     offsets: Arc<Vec<usize>>,
     /// First row of this column in the buffer.
     start: usize,
@@ -37,7 +37,7 @@ pub struct BytesColumn {
 }
 
 impl BytesColumn {
-    /// A column of byte strings.
+    /// Creates a column of byte strings.
     ///
     /// # Errors
     /// [`ColumnError::LongRow`].
@@ -47,7 +47,7 @@ impl BytesColumn {
         Ok(builder.build())
     }
 
-    /// A column of JSON documents.
+    /// Creates a column of JSON documents.
     ///
     /// # Errors
     /// [`ColumnError::LongRow`].
@@ -57,7 +57,7 @@ impl BytesColumn {
         Ok(builder.build())
     }
 
-    /// Takes rows that stand one after the other in a buffer, and their lengths. Copies no bytes.
+    /// Creates a column from a buffer of contiguous rows and their lengths. Copies no bytes.
     ///
     /// # Errors
     /// [`ColumnError::Lengths`] when the lengths do not add up to the buffer's, [`ColumnError::NotText`] when a JSON
@@ -73,11 +73,11 @@ impl BytesColumn {
         Self::from_offsets(kind, bytes, offsets)
     }
 
-    /// Takes rows that stand one after the other in a buffer, and where each starts and the last one ends, ascending from
+    /// Creates a column from a buffer of contiguous rows, the start of each row and the end of the last one, ascending from
     /// 0. Copies nothing.
     ///
     /// # Errors
-    /// [`ColumnError::Lengths`] when the offsets are not such or end elsewhere than the buffer, [`ColumnError::NotText`] when
+    /// [`ColumnError::Lengths`] when the offsets do not ascend from 0 to the buffer's length, [`ColumnError::NotText`] when
     /// a JSON document is not UTF-8.
     pub fn from_offsets(kind: BytesKind, bytes: Vec<u8>, offsets: Vec<usize>) -> Result<Self, ColumnError> {
         let end = offsets.last().copied().unwrap_or_default();
@@ -95,19 +95,19 @@ impl BytesColumn {
         Ok(column)
     }
 
-    /// What the rows are.
+    /// Returns the kind of the rows.
     #[must_use]
     pub fn kind(&self) -> BytesKind {
         self.kind
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The bytes of one row, if there is such a row.
+    /// Returns the bytes of one row, if it exists.
     #[must_use]
     pub fn row(&self, row: usize) -> Option<&[u8]> {
         if row >= self.rows {
@@ -117,37 +117,37 @@ impl BytesColumn {
         self.bytes.get(*start..*end)
     }
 
-    /// The text of one row, if there is such a row and it is text.
+    /// Returns the text of one row, if it exists and is UTF-8.
     #[must_use]
     pub fn text(&self, row: usize) -> Option<&str> {
         core::str::from_utf8(self.row(row)?).ok()
     }
 
-    /// The rows in order.
+    /// Iterates over the rows in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         (0..self.rows).map(|row| self.row(row).unwrap_or_default())
     }
 
-    /// The bytes of all rows, one after the other.
+    /// Returns the bytes of all rows, in order.
     #[must_use]
     pub fn contiguous(&self) -> &[u8] {
         let at = |row: usize| self.offsets.get(self.start + row).copied().unwrap_or_default();
         self.bytes.get(at(0)..at(self.rows)).unwrap_or_default()
     }
 
-    /// The length of each row in bytes.
+    /// Iterates over the length of each row in bytes.
     pub fn lengths(&self) -> impl ExactSizeIterator<Item = u32> {
         self.iter().map(|row| row.len() as u32)
     }
 
-    /// The rows in `range`, sharing the buffer. A range that reaches beyond the end stops there.
+    /// Returns the rows in `range`, sharing the buffer. A range beyond the end stops there.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         let range = clamp(range, self.rows);
         Self { start: self.start + range.start, rows: range.len(), ..self.clone() }
     }
 
-    /// The same rows in a buffer of their own.
+    /// Returns the same rows in a new buffer.
     #[must_use]
     pub fn copy(&self) -> Self {
         let mut builder = Builder::new(self.kind, self.rows, self.contiguous().len());
@@ -155,7 +155,7 @@ impl BytesColumn {
         builder.build()
     }
 
-    /// Rows of one kind, one after the other.
+    /// Joins rows of one kind, in order.
     pub(super) fn concat(parts: &[&Self]) -> Self {
         let kind = parts.first().map_or(BytesKind::Bytes, |part| part.kind);
         let rows = parts.iter().map(|part| part.rows).sum();
@@ -164,7 +164,7 @@ impl BytesColumn {
         builder.build()
     }
 
-    /// These rows in this order; a row that is not there is empty.
+    /// Returns these rows in this order; a row that does not exist is empty.
     pub(super) fn gather(&self, rows: &[u32]) -> Self {
         if let Some(gathered) = self.gather_even(rows) {
             return gathered;
@@ -175,7 +175,8 @@ impl BytesColumn {
         builder.build()
     }
 
-    /// [`gather`](Self::gather) of rows that are equally long, as infos often are: an array of bytes.
+    /// Returns the [`gather`](Self::gather)ed rows if all rows have the same length, as infos often do: they form an array
+    /// of bytes.
     fn gather_even(&self, rows: &[u32]) -> Option<Self> {
         let offsets = self.offsets.get(self.start..=self.start + self.rows)?;
         let len = self.row(0)?.len();
@@ -194,7 +195,7 @@ impl BytesColumn {
         Some(Self { kind: self.kind, bytes: gathered.shared().clone(), offsets, start: 0, rows: rows.len() })
     }
 
-    /// Ranges of rows and empty rows, one after the other: `rows` in all.
+    /// Assembles ranges of rows and empty rows, in order: `rows` in all.
     pub(super) fn assemble(&self, segments: &[Segment], rows: usize) -> Self {
         let mut builder = Builder::new(self.kind, rows, self.contiguous().len());
         for segment in segments {
@@ -214,7 +215,7 @@ impl BytesColumn {
 }
 
 impl BytesKind {
-    /// What stands where an array has zeros.
+    /// Returns the counterpart of an array's zeros.
     pub(super) const fn zero(self) -> &'static [u8] {
         match self {
             Self::Bytes => b"",
@@ -237,7 +238,7 @@ impl Builder {
         Self { kind, bytes: Vec::with_capacity(bytes), offsets }
     }
 
-    /// Appends a row of which nothing is known.
+    /// Appends an unchecked row.
     fn push(&mut self, row: &[u8]) -> Result<(), ColumnError> {
         if u32::try_from(row.len()).is_err() {
             return Err(ColumnError::LongRow { row: self.offsets.len() - 1, bytes: row.len() });
@@ -324,7 +325,7 @@ mod tests {
         assert_eq!(make(b"{}[]", &[2, 2]).unwrap().text(1), Some("[]"));
         let error = make(b"{}", &[2, u32::MAX]).unwrap_err();
         assert_eq!(error.to_string(), "the rows have 4294967297 bytes by their lengths, but there are 2");
-        // Two bytes of one letter, in two rows.
+        // Two bytes of one character, in two rows.
         assert_eq!(make("é".as_bytes(), &[1, 1]).unwrap_err(), ColumnError::NotText { row: 0 });
         assert!(BytesColumn::from_lengths(BytesKind::Bytes, vec![0xc3, 0xa9], &[1, 1]).is_ok());
     }

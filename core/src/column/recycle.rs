@@ -1,21 +1,21 @@
-//! Buffers that come back.
+//! Reuses the buffers of columns.
 
 use super::{Column, ColumnData, Element, RowShape};
 use crate::prelude::*;
 
-/// Makes columns, and takes a column's buffer back as soon as nobody else holds it: a consumer that drops its batches
-/// before the next ones are made spares the allocations, and the system the pages.
+/// Creates columns, and reuses a column's buffer once all other references to it are dropped: a consumer that drops its
+/// batches before the next ones are created saves allocations and page faults.
 #[derive(Debug, Default)]
 pub(crate) struct Recycler {
     last: Option<Column>,
 }
 
 impl Recycler {
-    /// An empty buffer, the last column's if nobody else holds it.
+    /// Returns an empty buffer: the last column's if it is not shared.
     pub(crate) fn buffer<T: Element>(&mut self) -> Vec<T> {
         let Some(last) = self.last.take() else { return Vec::new() };
         let Ok(shared) = last.typed::<T>().map(|data| data.shared().clone()) else { return Vec::new() };
-        // Now only other holders count.
+        // From here on, only other references count.
         drop(last);
         match Arc::try_unwrap(shared) {
             Ok(mut values) => {
@@ -26,14 +26,14 @@ impl Recycler {
         }
     }
 
-    /// Makes a column of a buffer of whole rows, and remembers it.
+    /// Creates a column from a buffer of whole rows, and keeps it for reuse.
     pub(crate) fn freeze<T: Element>(&mut self, values: Vec<T>, shape: RowShape) -> ColumnData<T> {
         let column = ColumnData::whole_rows(Arc::new(values), shape);
         self.last = Some(Column::from_typed(column.clone()));
         column
     }
 
-    /// A column with the `rows` rows that `fill` appends. `fill` must append whole rows.
+    /// Creates a column of the `rows` rows that `fill` appends. `fill` must append whole rows.
     pub(crate) fn column<T: Element>(
         &mut self,
         shape: RowShape,

@@ -1,4 +1,4 @@
-//! The shape of one row.
+//! Defines the shape of one row.
 
 use core::{fmt, ops::Range};
 
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use super::ColumnError;
 use crate::prelude::*;
 
-/// The part of a range that is within `0..len`.
+/// Returns the part of a range that is within `0..len`.
 pub(crate) fn clamp(range: Range<usize>, len: usize) -> Range<usize> {
     let end = range.end.min(len);
     range.start.min(end)..end
 }
 
-/// Shape of one row of a column; a scalar has no dimensions. Lives on the stack.
+/// Shape of one row of a column; a scalar has no dimensions. Needs no allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "Vec<u32>", try_from = "Vec<u32>")]
 pub struct RowShape {
@@ -22,13 +22,13 @@ pub struct RowShape {
 }
 
 impl RowShape {
-    /// The most dimensions that a row may have.
+    /// Maximum number of dimensions of a row.
     pub const MAX_DIMS: usize = 6;
 
     /// The shape of a column with one number per row.
     pub const SCALAR: Self = Self { dims: [0; Self::MAX_DIMS], len: 0 };
 
-    /// A row that is a vector of `n` elements.
+    /// Returns the shape of a vector of `n` elements.
     #[must_use]
     pub const fn vector(n: u32) -> Self {
         let mut dims = [0; Self::MAX_DIMS];
@@ -36,7 +36,7 @@ impl RowShape {
         Self { dims, len: 1 }
     }
 
-    /// A row of any shape.
+    /// Creates a shape.
     ///
     /// # Errors
     /// [`ColumnError::BadShape`] for too many dimensions or more than 2^31 elements.
@@ -52,13 +52,13 @@ impl RowShape {
         Ok(shape)
     }
 
-    /// The dimensions, outermost first.
+    /// Returns the dimensions, outermost first.
     #[must_use]
     pub fn dims(&self) -> &[u32] {
         &self.dims[..self.len as usize]
     }
 
-    /// The same shape with another first dimension.
+    /// Returns the same shape with another first dimension.
     pub(crate) fn with_first(self, first: usize) -> Result<Self, ColumnError> {
         let mut dims = self.dims;
         let first = u32::try_from(first).map_err(|_| ColumnError::BadShape)?;
@@ -66,7 +66,7 @@ impl RowShape {
         dims.get(..usize::from(self.len)).map_or(Err(ColumnError::BadShape), Self::new)
     }
 
-    /// Elements in one row: the product of the dimensions, 1 for a scalar.
+    /// Returns the number of elements in one row: the product of the dimensions, 1 for a scalar.
     #[must_use]
     pub fn elements(&self) -> usize {
         self.dims().iter().map(|&d| d as usize).product()

@@ -1,9 +1,9 @@
-//! Independent choices between 0 and 1.
+//! Implements independent choices between 0 and 1.
 
 use super::{Distribution, DistributionError, Share, check_actions, check_inputs, components};
 use crate::{math, rng::Rng};
 
-/// Vectors of components that are 1 with probability `1 / (1 + e^-logit)`, else 0. Each component of a draw takes one
+/// Vectors of components that are 1 with probability `1 / (1 + e^-logit)`, otherwise 0. Each component of a draw uses one
 /// word of the stream.
 #[doc(alias("TorchBernoulli", "sigmoid"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,10 +12,10 @@ pub struct Bernoulli {
 }
 
 impl Bernoulli {
-    /// Over vectors of that length.
+    /// Creates a distribution over vectors of this length.
     ///
     /// # Errors
-    /// [`DistributionError::BadSize`] for 0 or 2^24 and more.
+    /// [`DistributionError::BadSize`] for 0, or for 2^24 or more.
     pub fn new(len: usize) -> Result<Self, DistributionError> {
         components(len).map(|len| Self { len })
     }
@@ -45,7 +45,7 @@ impl Distribution for Bernoulli {
         self.logp(inputs, action)
     }
 
-    /// A component is 1 when that is more probable than 0.
+    /// A component is 1 when 1 is more probable than 0.
     fn deterministic(&self, inputs: &[f32], action: &mut [u8]) -> Result<f32, DistributionError> {
         self.check(inputs, action)?;
         for (logit, x) in inputs.iter().zip(action.iter_mut()) {
@@ -83,7 +83,7 @@ fn log_probability(logit: f32) -> f32 {
     0.0 - math::softplus(-logit)
 }
 
-/// Mean of `f(1)` for a 1 and `f(-1)` for a 0; what never occurs does not count.
+/// Returns the mean of `f(1)` for a 1 and `f(-1)` for a 0; ignores a value with probability 0.
 fn mean(logit: f32, f: impl Fn(f32) -> f32) -> f32 {
     let term = |sign: f32| {
         let p = math::sigmoid(sign * logit);

@@ -1,4 +1,4 @@
-//! The distribution that belongs to a space.
+//! Chooses the distribution of a space.
 
 use super::{Bernoulli, Categorical, DiagGaussian, Distribution, DistributionError, MultiCategorical, check_inputs};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     space::{BoxSpace, Point, Scalar, Space, with_values},
 };
 
-/// The distribution over the points of a space, chosen as RLlib's catalog does.
+/// The distribution over the points of a space, chosen as in RLlib's catalog.
 ///
 /// | space | distribution |
 /// |---|---|
@@ -17,10 +17,10 @@ use crate::{
 /// | `MultiBinary` | [`Bernoulli`] |
 /// | `Box` of floats | [`DiagGaussian`], whatever the bounds |
 /// | `Box` of integers between bounds | [`MultiCategorical`], counting from the lower bounds |
-/// | `Tuple`, `Dict` | of each part by itself |
+/// | `Tuple`, `Dict` | one per part |
 ///
-/// The methods are those of [`Distribution`], with points instead of rows. Inputs of parts stand one after the other, a
-/// dict's sorted by name, and draw in this order.
+/// The methods are those of [`Distribution`], with points instead of rows. The inputs of the parts are concatenated, those
+/// of a dict sorted by name, and the parts draw in this order.
 #[doc(alias("get_action_dist", "TorchMultiActionDistribution", "ModelCatalog"))]
 #[derive(Clone, Debug, PartialEq)]
 pub enum ActionDistribution {
@@ -49,10 +49,10 @@ pub enum ActionDistribution {
 }
 
 impl ActionDistribution {
-    /// The distribution for a space.
+    /// Creates the distribution of a space.
     ///
     /// # Errors
-    /// [`DistributionError::Unsupported`] for boxes of integers without bounds or of truth values, and for spaces that
+    /// [`DistributionError::Unsupported`] for boxes of integers without bounds or boxes of booleans, and for spaces that
     /// fail [`Space::validate`]; [`DistributionError::BadSize`].
     pub fn for_space(space: &Space) -> Result<Self, DistributionError> {
         match space.validate() {
@@ -87,7 +87,7 @@ impl ActionDistribution {
         })
     }
 
-    /// Numbers that a model must give for each action.
+    /// Returns how many numbers a model must produce for each action.
     #[doc(alias = "required_model_output_shape")]
     #[must_use]
     pub fn input_len(&self) -> usize {
@@ -101,7 +101,7 @@ impl ActionDistribution {
         }
     }
 
-    /// Draws an action and gives its log-probability.
+    /// Draws an action and returns its log-probability.
     ///
     /// # Errors
     /// [`DistributionError::WrongInputs`].
@@ -110,7 +110,7 @@ impl ActionDistribution {
         self.draw(&mut { inputs }, &mut Some(rng))
     }
 
-    /// The action in the middle, and its log-probability.
+    /// Returns the most probable action or the mean, and its log-probability.
     ///
     /// # Errors
     /// [`DistributionError::WrongInputs`].
@@ -120,7 +120,7 @@ impl ActionDistribution {
         self.draw(&mut { inputs }, &mut None)
     }
 
-    /// Log-probability of an action.
+    /// Returns the log-probability of an action.
     ///
     /// # Errors
     /// [`DistributionError::WrongInputs`], [`DistributionError::WrongAction`], [`DistributionError::NoSuchAction`],
@@ -130,7 +130,7 @@ impl ActionDistribution {
         self.logp_of(&mut { inputs }, action)
     }
 
-    /// Entropy in nats; of parts, their sum.
+    /// Returns the entropy in nats; over parts, their sum.
     ///
     /// # Errors
     /// [`DistributionError::WrongInputs`].
@@ -139,8 +139,8 @@ impl ActionDistribution {
         self.measure(&mut { inputs }, &mut None)
     }
 
-    /// Divergence of the distribution with the `other` inputs from this one, see [`Distribution::kl`]; of parts, their
-    /// sum.
+    /// Returns the divergence of the distribution with the `other` inputs from this one, see [`Distribution::kl`]; over
+    /// parts, their sum.
     ///
     /// # Errors
     /// [`DistributionError::WrongInputs`].
@@ -150,7 +150,7 @@ impl ActionDistribution {
         self.measure(&mut { inputs }, &mut Some(other))
     }
 
-    /// Takes its inputs from the front of `rest`, as all of the following do.
+    /// Draws an action. Takes its inputs from the front of `rest`, as all of the following methods do.
     fn draw(&self, rest: &mut &[f32], rng: &mut Option<&mut Rng>) -> Result<(Point, f32), DistributionError> {
         Ok(match self {
             Self::Categorical(distribution) => {
@@ -216,7 +216,7 @@ impl ActionDistribution {
         }
     }
 
-    /// The divergence from `other` inputs, or the entropy if there are none.
+    /// Returns the divergence from the `other` inputs, or the entropy without them.
     fn measure(&self, rest: &mut &[f32], other: &mut Option<&[f32]>) -> Result<f32, DistributionError> {
         match self {
             Self::Categorical(distribution) => measure_row(distribution, rest, other),
@@ -255,20 +255,20 @@ fn measure_row<D: Distribution>(
     }
 }
 
-/// The first `len` numbers; all there are, if they are fewer.
+/// Takes the first `len` numbers, or all if there are fewer.
 fn take<'a>(rest: &mut &'a [f32], len: usize) -> &'a [f32] {
     let (own, others) = rest.split_at(len.min(rest.len()));
     *rest = others;
     own
 }
 
-/// How many values each component of a bounded box of integers has.
+/// Returns how many values each component of a bounded box of integers has.
 fn values(space: &BoxSpace) -> Vec<u32> {
-    // The cast saturates; so many values are refused.
+    // The cast saturates; the caller rejects such a large number.
     space.bounds().map(|(low, high)| (high - low + 1.0) as u32).collect()
 }
 
-/// The elements of an array of that type, as another type.
+/// Returns the elements of an array of this type, converted to another type.
 fn elements<T: Scalar>(action: &Point, dtype: DType) -> Result<Cow<'_, [T]>, DistributionError> {
     fn cast<S: Scalar, T: Scalar>(values: &[S]) -> Vec<T> {
         values.iter().map(|x| T::from_f64(x.to_f64())).collect()

@@ -1,12 +1,13 @@
-//! Choices among finitely many values.
+//! Implements choices among finitely many values.
 
 use super::{Distribution, DistributionError, Share, check_actions, check_inputs, components};
 use crate::{math, prelude::*, rng::Rng};
 
 /// One of `n` values, with probabilities proportional to the exponentials of `n` logits.
 ///
-/// A logit of -infinity forbids a value, as masks do. A draw takes one word of the stream, and gives the same bits as
-/// the acting kernel ([`kernels::draw::categorical`](crate::kernels::draw::categorical)) for the same logits and word.
+/// A logit of -infinity excludes a value, as masks do. A draw uses one word of the stream, and gives the same bits as the
+/// kernel that chooses actions ([`kernels::draw::categorical`](crate::kernels::draw::categorical)) for the same logits and
+/// word.
 #[doc(alias("TorchCategorical", "softmax"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Categorical {
@@ -14,10 +15,10 @@ pub struct Categorical {
 }
 
 impl Categorical {
-    /// Over the values `0..n`.
+    /// Creates a distribution over the values `0..n`.
     ///
     /// # Errors
-    /// [`DistributionError::BadSize`] for 0 or 2^24 and more.
+    /// [`DistributionError::BadSize`] for 0, or for 2^24 or more.
     pub fn new(n: u32) -> Result<Self, DistributionError> {
         components(n as usize).map(|_| Self { n })
     }
@@ -72,8 +73,8 @@ impl Categorical {
     }
 }
 
-/// Independent [`Categorical`]s, one for each component: their logits one after the other. Each draw takes one word.
-/// Components need not count from 0.
+/// Independent [`Categorical`]s, one for each component, with their logits concatenated. Each draw uses one word. Components
+/// need not count from 0.
 #[doc(alias = "TorchMultiCategorical")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MultiCategorical {
@@ -84,10 +85,10 @@ pub struct MultiCategorical {
 }
 
 impl MultiCategorical {
-    /// Component `i` over the values `0..nvec[i]`.
+    /// Creates a distribution with component `i` over the values `0..nvec[i]`.
     ///
     /// # Errors
-    /// [`DistributionError::BadSize`] for no components or one of no values, or for 2^24 values and more in all.
+    /// [`DistributionError::BadSize`] for no components, a component without values, or 2^24 or more values in all.
     pub fn new(nvec: impl Into<Vec<u32>>) -> Result<Self, DistributionError> {
         let nvec = nvec.into();
         let total: u64 = nvec.iter().map(|n| u64::from(*n)).sum();
@@ -99,7 +100,7 @@ impl MultiCategorical {
         }
     }
 
-    /// The same, but component `i` counts from `low[i]` on; from 0 where there is no such number.
+    /// Lets component `i` count from `low[i]`, or from 0 where `low` is shorter.
     #[must_use]
     pub fn counting_from(mut self, low: &[i64]) -> Self {
         self.low.fill(0);
@@ -107,19 +108,19 @@ impl MultiCategorical {
         self
     }
 
-    /// The first value of each component.
+    /// Returns the first value of each component.
     #[must_use]
     pub fn low(&self) -> &[i64] {
         &self.low
     }
 
-    /// How many values each component has.
+    /// Returns how many values each component has.
     #[must_use]
     pub fn nvec(&self) -> &[u32] {
         &self.nvec
     }
 
-    /// The components' logits.
+    /// Iterates over the components' logits.
     fn parts<'a>(&'a self, mut inputs: &'a [f32]) -> impl Iterator<Item = Logits<'a>> {
         self.nvec.iter().map(move |n| {
             let (own, rest) = inputs.split_at_checked(*n as usize).unwrap_or((inputs, &[]));
@@ -187,8 +188,8 @@ struct Choice {
     logp: f32,
 }
 
-/// Logits of one choice, with their maximum and the sum of the exponentials. Operations and their order are the acting
-/// kernel's.
+/// Logits of one choice, with their maximum and the sum of the exponentials. The operations and their order are the same as
+/// in the kernel that chooses actions.
 struct Logits<'a> {
     logits: &'a [f32],
     max: f32,
@@ -203,12 +204,12 @@ impl<'a> Logits<'a> {
         Self { logits, max, total, log_total: math::log(total) }
     }
 
-    /// The value in whose share of the cumulated probabilities `uniform` falls.
+    /// Returns the value whose interval of the cumulative probabilities contains `uniform`.
     fn at(&self, uniform: f32) -> Choice {
         let target = uniform * self.total;
         let last = self.logits.len().saturating_sub(1);
         let (mut cumulated, mut value) = (0.0, 0);
-        // The last value takes what rounding leaves.
+        // The last value gets the remainder left by rounding.
         for (i, x) in self.logits.iter().take(last).enumerate() {
             cumulated += math::exp(x - self.max);
             value = if cumulated <= target { i + 1 } else { value };
@@ -216,7 +217,7 @@ impl<'a> Logits<'a> {
         self.choice(value)
     }
 
-    /// The first of the most probable values.
+    /// Returns the first of the most probable values.
     fn mode(&self) -> Choice {
         self.choice(self.logits.iter().position(|x| *x == self.max).unwrap_or(0))
     }
@@ -226,7 +227,7 @@ impl<'a> Logits<'a> {
         Choice { value: value as i64, logp }
     }
 
-    /// Log-probability of a value with that logit.
+    /// Returns the log-probability of a value with this logit.
     fn shifted(&self, logit: f32) -> f32 {
         (logit - self.max) - self.log_total
     }
@@ -249,7 +250,8 @@ impl<'a> Logits<'a> {
         terms.sum::<f64>() as f32
     }
 
-    /// Mean of something over the values; those that never occur do not count, whatever it is for them.
+    /// Returns the mean of a function over the values; ignores values with probability 0, whatever the function returns for
+    /// them.
     fn mean(&self, mut f: impl FnMut(f32) -> f32) -> f32 {
         let terms = self.logits.iter().map(|x| {
             let (p, y) = (math::exp(x - self.max) / self.total, f(self.shifted(*x)));

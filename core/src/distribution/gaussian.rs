@@ -1,12 +1,12 @@
-//! Independent normal distributions.
+//! Implements independent normal distributions.
 
 use super::{Distribution, DistributionError, check_actions, check_inputs, components};
 use crate::{math, rng::Rng};
 
-/// Vectors whose components are independently normal. Inputs are all means, then the logarithms of all standard
-/// deviations. Each component of a draw takes four words of the stream.
+/// Vectors whose components are independently normal. Inputs are all means, then the logarithms of all standard deviations.
+/// Each component of a draw uses four words of the stream.
 ///
-/// Actions know no bounds; see [`action`](crate::action) for what keeps them in a space.
+/// Actions are unbounded; see [`action`](crate::action) for transforms into a bounded space.
 #[doc(alias = "TorchDiagGaussian")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiagGaussian {
@@ -14,10 +14,10 @@ pub struct DiagGaussian {
 }
 
 impl DiagGaussian {
-    /// Over vectors of that length.
+    /// Creates a distribution over vectors of this length.
     ///
     /// # Errors
-    /// [`DistributionError::BadSize`] for 0 or 2^24 and more.
+    /// [`DistributionError::BadSize`] for 0, or for 2^24 or more.
     pub fn new(len: usize) -> Result<Self, DistributionError> {
         components(len).map(|len| Self { len })
     }
@@ -83,7 +83,7 @@ pub(super) struct Normal {
 }
 
 impl Normal {
-    /// The components of a row of inputs.
+    /// Iterates over the components of a row of inputs.
     pub(super) fn all(inputs: &[f32]) -> impl Iterator<Item = Self> + '_ {
         let (means, log_stds) = inputs.split_at(inputs.len() / 2);
         means.iter().zip(log_stds).map(|(mean, log_std)| Self { mean: *mean, log_std: *log_std })
@@ -93,7 +93,7 @@ impl Normal {
         self.mean + math::exp(self.log_std) * rng.normal() as f32
     }
 
-    /// How many standard deviations from the mean. None at the mean itself, even of a deviation that is next to 0.
+    /// Returns the distance from the mean in standard deviations; 0 at the mean itself, even if the deviation is close to 0.
     fn deviations(&self, x: f32) -> f32 {
         let distance = x - self.mean;
         if distance == 0.0 { 0.0 } else { distance * math::exp(-self.log_std) }

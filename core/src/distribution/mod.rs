@@ -1,8 +1,8 @@
-//! Distributions of actions: sampling, log-probability, entropy, divergence.
+//! Implements distributions of actions: sampling, log-probability, entropy, divergence.
 //!
-//! A [`Distribution`] is a kind and its sizes; its parameters come row by row from a model, as the column
-//! `action_dist_inputs`. So one value serves all rows, and nothing is allocated for a row. Random numbers are the
-//! caller's, a generator for each row. [`ActionDistribution`] chooses by space, as RLlib's catalog does, and joins the
+//! A [`Distribution`] has a kind and its sizes; a model produces its parameters row by row, as the column
+//! `action_dist_inputs`. One value therefore serves all rows, without an allocation per row. The caller provides the random
+//! numbers, one generator for each row. [`ActionDistribution`] chooses by space, as RLlib's catalog does, and combines the
 //! parts of tuples and dicts.
 //!
 //! ```
@@ -38,13 +38,13 @@ pub use squashed::SquashedGaussian;
 
 use crate::{math, prelude::*, rng::Rng, space::Scalar};
 
-/// Why a distribution could not be made or asked.
+/// Why a distribution could not be created or evaluated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DistributionError {
     /// The distribution would have no actions or too many.
     #[error("a distribution needs at least one component with at least one value, and fewer than 2^24 in all")]
     BadSize,
-    /// Bounds between which there is nothing.
+    /// The bounds of a component leave no values.
     #[error("component {component}: {low} and {high} must be finite, and the first below the second")]
     BadBounds {
         /// The component.
@@ -54,93 +54,92 @@ pub enum DistributionError {
         /// Its upper bound.
         high: f32,
     },
-    /// The parameters have another length than the distribution needs.
+    /// The number of parameters is wrong.
     #[error("the distribution takes {wanted} inputs, not {found}")]
     WrongInputs {
-        /// Numbers needed, for all rows.
+        /// Required numbers, for all rows.
         wanted: usize,
-        /// Numbers there.
+        /// Numbers given.
         found: usize,
     },
-    /// The actions or results have another length than the distribution needs.
+    /// The length of the actions or results is wrong.
     #[error("the distribution has {wanted} {what}, not {found}")]
     WrongLength {
         /// What has the wrong length: `components of actions`, `results`.
         what: &'static str,
-        /// Entries needed, for all rows.
+        /// Required entries, for all rows.
         wanted: usize,
-        /// Entries there.
+        /// Entries given.
         found: usize,
     },
-    /// An action that cannot be drawn.
+    /// The distribution cannot draw the action.
     #[error("component {component}: {action} is not one of {values} values")]
     NoSuchAction {
         /// Component of the action.
         component: usize,
-        /// What it is.
+        /// Its value.
         action: i64,
-        /// How many values it could have, from 0.
+        /// How many values it can have, from 0.
         values: u32,
     },
-    /// There is no formula for it.
+    /// There is no closed formula for the result.
     #[error("{0} has no closed form: average -logp over samples instead")]
     NoClosedForm(&'static str),
-    /// No distribution belongs to the space.
+    /// The space has no distribution.
     #[error("there is no distribution of actions for {0}")]
     Unsupported(String),
-    /// The action has not the form that the distribution draws.
+    /// The action does not have the structure that the distribution draws.
     #[error("{0} is no action of the distribution")]
     WrongAction(String),
 }
 
 /// A kind of distribution over rows of actions, with parameters from rows of inputs.
 ///
-/// A row of inputs has [`input_len`](Self::input_len) numbers, of actions [`action_len`](Self::action_len). The
-/// methods with `_rows` do the same for many rows at once, one after the other: their buffers hold a row, or a
-/// result, for each.
+/// A row of inputs has [`input_len`](Self::input_len) numbers, a row of actions [`action_len`](Self::action_len). The
+/// methods with `_rows` process many consecutive rows at once: their buffers hold a row, or a result, for each.
 ///
-/// Whatever the inputs are, nothing panics: inputs that make no sense, like NaN, give NaN.
+/// The methods never panic: invalid inputs, like NaN, give NaN.
 ///
 /// # Errors
-/// All methods: [`DistributionError::WrongInputs`] and [`DistributionError::WrongLength`] for lengths that do not fit.
+/// All methods return [`DistributionError::WrongInputs`] or [`DistributionError::WrongLength`] for lengths that do not fit.
 pub trait Distribution {
-    /// Elements of actions.
+    /// Type of the actions' elements.
     type Action: Scalar;
 
-    /// Numbers that a model must give for each row.
+    /// Returns how many numbers a model must produce for each row.
     #[doc(alias = "required_model_output_shape")]
     fn input_len(&self) -> usize;
 
-    /// Components of an action.
+    /// Returns the number of components of an action.
     fn action_len(&self) -> usize;
 
-    /// Draws an action and gives the logarithm of its probability (density, where actions are continuous).
+    /// Draws an action and returns the logarithm of its probability (density, where actions are continuous).
     #[allow(clippy::missing_errors_doc)]
     fn sample(&self, inputs: &[f32], rng: &mut Rng, action: &mut [Self::Action]) -> Result<f32, DistributionError>;
 
-    /// The action in the middle: the most probable one, or the mean. Gives its log-probability too.
+    /// Chooses the most probable action, or the mean. Returns its log-probability.
     #[doc(alias = "deterministic_sample")]
     #[allow(clippy::missing_errors_doc)]
     fn deterministic(&self, inputs: &[f32], action: &mut [Self::Action]) -> Result<f32, DistributionError>;
 
-    /// Logarithm of the probability (density) of an action, in nats.
+    /// Returns the logarithm of the probability (density) of an action, in nats.
     ///
     /// # Errors
     /// Also [`DistributionError::NoSuchAction`].
     fn logp(&self, inputs: &[f32], action: &[Self::Action]) -> Result<f32, DistributionError>;
 
-    /// Entropy in nats.
+    /// Returns the entropy in nats.
     ///
     /// # Errors
     /// Also [`DistributionError::NoClosedForm`].
     fn entropy(&self, inputs: &[f32]) -> Result<f32, DistributionError>;
 
-    /// Kullback-Leibler divergence in nats of the distribution with the `other` inputs from this one: the mean under
-    /// `inputs` of the difference of log-probabilities. Never negative, also by rounding.
+    /// Returns the Kullback-Leibler divergence in nats of the distribution with the `other` inputs from this one: the mean
+    /// under `inputs` of the difference of log-probabilities. It is never negative, not even by rounding.
     #[allow(clippy::missing_errors_doc)]
     fn kl(&self, inputs: &[f32], other: &[f32]) -> Result<f32, DistributionError>;
 
-    /// [`sample`](Self::sample) for many rows; `rng` gives the generator of each.
+    /// Calls [`sample`](Self::sample) for many rows; `rng` provides the generator of each.
     #[allow(clippy::missing_errors_doc)]
     fn sample_rows(
         &self,
@@ -160,7 +159,7 @@ pub trait Distribution {
         Ok(())
     }
 
-    /// [`deterministic`](Self::deterministic) for many rows.
+    /// Calls [`deterministic`](Self::deterministic) for many rows.
     #[allow(clippy::missing_errors_doc)]
     fn deterministic_rows(
         &self,
@@ -179,7 +178,7 @@ pub trait Distribution {
         Ok(())
     }
 
-    /// [`logp`](Self::logp) for many rows.
+    /// Calls [`logp`](Self::logp) for many rows.
     ///
     /// # Errors
     /// Also [`DistributionError::NoSuchAction`].
@@ -195,7 +194,7 @@ pub trait Distribution {
         Ok(())
     }
 
-    /// [`entropy`](Self::entropy) for many rows.
+    /// Calls [`entropy`](Self::entropy) for many rows.
     ///
     /// # Errors
     /// Also [`DistributionError::NoClosedForm`].
@@ -210,7 +209,7 @@ pub trait Distribution {
         Ok(())
     }
 
-    /// [`kl`](Self::kl) for many rows.
+    /// Calls [`kl`](Self::kl) for many rows.
     #[allow(clippy::missing_errors_doc)]
     fn kl_rows(&self, inputs: &[f32], other: &[f32], kl: &mut [f32]) -> Result<(), DistributionError>
     where
@@ -246,7 +245,7 @@ const fn check_actions(wanted: usize, found: usize) -> Result<(), DistributionEr
     if wanted == found { Ok(()) } else { Err(DistributionError::WrongLength { what, wanted, found }) }
 }
 
-/// Number of components, if a distribution can have as many.
+/// Returns the number of components, if a distribution supports it.
 fn components(n: usize) -> Result<usize, DistributionError> {
     if (1..1 << 24).contains(&n) { Ok(n) } else { Err(DistributionError::BadSize) }
 }
@@ -259,11 +258,11 @@ struct Share {
 }
 
 impl Share {
-    /// The part of one value in the divergence: `p log(p / q) - p + q`. Both probabilities have the sum 1, so the sum
-    /// over all values is the usual one, but no part is negative and small ones do not cancel each other.
+    /// Returns one value's term of the divergence: `p log(p / q) - p + q`. Both distributions sum to 1, so the sum over all
+    /// values is the usual divergence, but no term is negative and small terms do not cancel each other.
     fn divergence(self, other: Self) -> f64 {
         let (p, q) = (f64::from(self.p), f64::from(other.p));
-        // What never occurs does not count, whatever the logarithms are.
+        // A value with probability 0 does not count, whatever its logarithms are.
         if p == 0.0 {
             return q;
         }

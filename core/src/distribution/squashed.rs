@@ -1,4 +1,4 @@
-//! Normal distributions pressed between bounds.
+//! Implements normal distributions squashed between bounds.
 
 use super::{Distribution, DistributionError, check_actions, check_inputs, components, gaussian::Normal};
 use crate::{column::DType, math, prelude::*, rng::Rng, space::Space};
@@ -7,11 +7,11 @@ use crate::{column::DType, math, prelude::*, rng::Rng, space::Space};
 /// "Soft actor-critic", 2018, appendix C).
 ///
 /// Inputs are all means of `x`, then the logarithms of all its standard deviations, which are clamped to [-5, 2]. Each
-/// component of a draw takes four words of the stream.
+/// component of a draw uses four words of the stream.
 ///
-/// The log-probability of a draw is exact however close to a bound the action is. From the action alone `x` cannot be
-/// told there: [`logp`](Distribution::logp) moves actions away from the bounds by a millionth of half the span. There is
-/// no closed form of the entropy.
+/// The log-probability of a draw is exact however close to a bound the action is. Near a bound, `x` cannot be recovered from
+/// the action alone: [`logp`](Distribution::logp) moves actions away from the bounds by a millionth of half the span. The
+/// entropy has no closed form.
 #[doc(alias = "TorchSquashedGaussian")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct SquashedGaussian {
@@ -29,11 +29,11 @@ struct Interval {
 /// Range of the logarithm of the standard deviation.
 const LOG_STD: (f32, f32) = (-5.0, 2.0);
 
-/// How near to ±1 a hyperbolic tangent is taken to be inverted.
+/// Maximum absolute value of a hyperbolic tangent before it is inverted.
 const NEAREST: f32 = 1.0 - 1e-6;
 
 impl SquashedGaussian {
-    /// Between these bounds, which are finite and not equal.
+    /// Creates a distribution between these bounds, which must be finite and not equal.
     ///
     /// # Errors
     /// [`DistributionError::BadBounds`]; [`DistributionError::BadSize`] for no components or unequal numbers of bounds.
@@ -54,10 +54,10 @@ impl SquashedGaussian {
         Ok(Self { bounds })
     }
 
-    /// Between the bounds of a box of 32-bit floats.
+    /// Creates a distribution between the bounds of a box of 32-bit floats.
     ///
     /// # Errors
-    /// [`DistributionError::Unsupported`] for other spaces; as [`new`](Self::new).
+    /// [`DistributionError::Unsupported`] for other spaces; otherwise the errors of [`new`](Self::new).
     pub fn for_space(space: &Space) -> Result<Self, DistributionError> {
         match space {
             Space::Box(space) if space.dtype() == DType::F32 => {
@@ -124,7 +124,7 @@ impl Distribution for SquashedGaussian {
         Err(DistributionError::NoClosedForm("the entropy of a squashed Gaussian"))
     }
 
-    /// The divergence of the normal distributions: pressing both in the same way changes nothing about it.
+    /// Returns the divergence of the normal distributions: squashing both in the same way does not change it.
     fn kl(&self, inputs: &[f32], other: &[f32]) -> Result<f32, DistributionError> {
         check_inputs(self.input_len(), inputs)?;
         check_inputs(self.input_len(), other)?;
@@ -138,7 +138,7 @@ impl Interval {
         Self { low, high, log_half: math::log_f64(half) as f32 }
     }
 
-    /// The span, which 32 bits may have no room for.
+    /// Returns the span, which may exceed the range of 32-bit floats.
     fn span(&self) -> f64 {
         f64::from(self.high) - f64::from(self.low)
     }
@@ -154,7 +154,7 @@ impl Interval {
         math::atanh((y as f32).clamp(-NEAREST, NEAREST))
     }
 
-    /// Logarithm of the slope of [`squash`](Self::squash) at `x`.
+    /// Returns the logarithm of the slope of [`squash`](Self::squash) at `x`.
     ///
     /// `log(1 - tanh(x)^2) = 2 (log 2 - x - log(1 + e^-2x))`, written for |x| so that nothing cancels or overflows.
     fn log_slope(&self, x: f32) -> f32 {

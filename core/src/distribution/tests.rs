@@ -1,4 +1,4 @@
-//! Laws of all distributions, and numbers computed elsewhere.
+//! Tests the laws of all distributions, and compares with independently computed numbers.
 
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn close(got: f32, want: f64) {
 const P: [f32; 4] = [0.5, -1.25, 2.0, 0.0];
 const Q: [f32; 4] = [1.0, 0.0, -0.5, 0.25];
 
-/// From the definitions, in 64 bits by another program.
+/// Computed from the definitions, in 64 bits, by another program.
 #[test]
 fn values_are_those_of_the_definitions() {
     let one = Categorical::new(4).unwrap();
@@ -72,7 +72,8 @@ fn categorical_gives_the_acting_kernels_bits() {
     assert_eq!(again.map(f32::to_bits), logp.map(f32::to_bits));
 }
 
-/// Chi-square of draws against probabilities, with the limit that one in a million would pass by chance.
+/// Checks that draws follow probabilities, by the chi-square statistic; correct draws exceed the limit once in a million
+/// tests.
 fn follows(counts: &[u32], probabilities: &[f64], limit: f64) {
     let n = f64::from(counts.iter().sum::<u32>());
     let terms =
@@ -122,7 +123,7 @@ fn gaussian_draws_follow_their_density() {
             sums[i] += x;
             squares[i] += x * x;
         }
-        // The squashed one draws the same numbers, and knows their density.
+        // The squashed distribution draws the same numbers, and computes their density.
         let mut pressed = [0.0; 2];
         let logp = squashed.sample(&inputs, &mut rng(row), &mut pressed).unwrap();
         close(pressed[0], libm::tanh(f64::from(action[0])));
@@ -139,7 +140,7 @@ fn gaussian_draws_follow_their_density() {
     assert!((logps / n as f64 + f64::from(gaussian.entropy(&inputs).unwrap())).abs() < 0.03);
 }
 
-/// Sum of the density over a grid.
+/// Returns the sum of the density over a grid.
 fn integral<D: Distribution<Action = f32>>(distribution: &D, inputs: &[f32], low: f64, high: f64) -> f64 {
     let n = 4000;
     let step = (high - low) / f64::from(n);
@@ -234,7 +235,7 @@ fn sizes_must_fit() {
     assert!(Bernoulli::new(1).unwrap().logp(&[0.0], &[2]).is_err());
 }
 
-/// Rows give what each gives alone; measures are what they must be.
+/// Checks that each row of a batch gives the same result as the row alone, and that the measures satisfy their laws.
 fn check_laws<D: Distribution>(distribution: &D, p: &[f32], q: &[f32]) {
     let (len, width) = (distribution.input_len(), distribution.action_len());
     let (p, q) = (&p[..len], &q[..len]);
@@ -311,7 +312,7 @@ fn parts_are_drawn_and_weighed_by_themselves() {
     // Integers are points of the space, whatever its bounds.
     let Space::Dict(spaces) = &space else { panic!("no dict") };
     assert!(spaces["b"].contains(&parts["b"]));
-    // Against the parts alone.
+    // Compares with the parts alone.
     let categorical = Categorical::new(3).unwrap();
     let gaussian = DiagGaussian::new(1).unwrap();
     let steps = MultiCategorical::new([3, 2]).unwrap();
@@ -364,7 +365,7 @@ proptest! {
         prop_assert!((total - 1.0).abs() < 1e-5);
     }
 
-    /// Whatever the numbers are: no panic, and the actions can be asked about.
+    /// Checks that no inputs cause a panic, and that the drawn actions can be evaluated.
     #[test]
     fn any_inputs_are_survived(p in prop::collection::vec(any::<u32>().prop_map(f32::from_bits), 4)) {
         let mut actions = [0; 2];
@@ -383,7 +384,7 @@ proptest! {
     }
 }
 
-/// Against the formulas in 64 bits.
+/// Compares with the formulas in 64 bits.
 #[test]
 fn divergences_of_small_steps_do_not_cancel() {
     let normal = DiagGaussian::new(1).unwrap();
@@ -403,7 +404,7 @@ fn divergences_of_small_steps_do_not_cancel() {
             assert!((kl - wanted).abs() < 1e-3 * wanted, "{kl:e} {wanted:e}");
         }
     }
-    // What one of them excludes.
+    // One of the distributions excludes a value.
     assert_eq!(choice.kl(&[0.0, f32::NEG_INFINITY], &[0.0, 0.0]).unwrap(), core::f32::consts::LN_2);
     assert_eq!(choice.kl(&[0.0, 0.0], &[0.0, f32::NEG_INFINITY]).unwrap(), f32::INFINITY);
 }

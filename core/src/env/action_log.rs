@@ -1,6 +1,6 @@
-//! The actions of an open episode as bytes, from which another instance of the environment replays it.
+//! Recorded actions of an open episode as bytes, from which another instance of the environment replays it.
 //!
-//! Elements stand one after the other: integers as the shortest zigzag numbers (postcard's), everything else little-endian.
+//! Elements follow each other: integers as the shortest zigzag varints (as postcard), everything else little-endian.
 
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
@@ -39,7 +39,7 @@ pub(super) fn read_row(log: &mut SnapshotReader<'_>, row: RowsMut<'_>) -> Result
     }
 }
 
-/// Appends a number: seven bits a byte, the lowest first; the eighth says that more follow.
+/// Appends a varint: seven bits per byte, the lowest first; the eighth bit says that more follow.
 pub(super) fn push_number(log: &mut Vec<u8>, mut number: u64) {
     while number > 0x7F {
         log.push(number as u8 | 0x80);
@@ -48,7 +48,7 @@ pub(super) fn push_number(log: &mut Vec<u8>, mut number: u64) {
     log.push(number as u8);
 }
 
-/// Reads a number.
+/// Reads a varint.
 ///
 /// # Errors
 /// [`EnvError::BadSnapshot`] for more than ten bytes, or too few.
@@ -75,15 +75,15 @@ const fn unzigzag(number: u64) -> i64 {
 /// Bytes of the hash at the end of a snapshot.
 const HASH: usize = 8;
 
-/// An episode is recorded up to so many bytes: more than the state of a slot may have, which so is found to be too large.
+/// Most recorded bytes of an episode: more than a slot's state may have, so that an overlong state is detected as too large.
 pub(super) const MAX_BYTES: usize = 2 << 20;
 
-/// The hash of an observation at the end of a snapshot.
+/// Returns the hash of an observation, which ends a snapshot.
 pub(super) fn obs_hash(obs: &[u8]) -> [u8; HASH] {
     (XxHash3_128::oneshot(obs) as u64).to_le_bytes()
 }
 
-/// Where the random numbers of a step come from, unless they follow those of the step before.
+/// Address of the random numbers of a step, if it does not follow from that of the step before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Origin {
     streams: Streams,
@@ -96,15 +96,15 @@ impl Origin {
     }
 }
 
-/// The open episode of an environment without a snapshot of its own, for authors of vector environments whose lanes can be
-/// stepped one by one; [`Vectorized`](super::Vectorized) has one for each of its environments.
+/// Records the open episode of an environment without a snapshot of its own. For authors of vector environments whose lanes
+/// can be stepped separately; [`Vectorized`](super::Vectorized) has one for each of its environments.
 ///
-/// As a snapshot: the random numbers of the reset, each action with where its random numbers come from, and a hash of the last
-/// observation. Between two snapshots of an episode bytes are only appended, but for the hash.
+/// A snapshot contains the random stream of the reset, each action with the address of its random numbers if needed, and a
+/// hash of the last observation. Between two snapshots of an episode bytes are only appended, except for the hash.
 #[derive(Clone, Debug, Default)]
 pub struct ActionLog {
     bytes: Vec<u8>,
-    /// Where the next step's random numbers are expected.
+    /// Expected address of the next step's random numbers.
     next: Option<Origin>,
     steps: u32,
     /// The last observation.
@@ -115,24 +115,24 @@ impl ActionLog {
     /// Begins an episode, before the environment draws from `rng`.
     pub fn begin(&mut self, rng: &Rng) {
         self.end();
-        // Writing into memory that grows cannot fail.
+        // Writing into growing memory cannot fail.
         self.bytes = postcard::to_extend(rng, core::mem::take(&mut self.bytes)).unwrap_or_default();
     }
 
-    /// The episode is over, or has failed.
+    /// Ends the episode, also after a failure.
     pub fn end(&mut self) {
         self.bytes.clear();
         (self.next, self.steps) = (None, 0);
     }
 
-    /// Records a step that was taken; nothing after the episode's end, which a wrapper may not care for.
+    /// Records a step that was taken; ignored after the episode's end, where a wrapper may still step.
     pub fn push(&mut self, action: RowsRef<'_>, streams: Streams, moment: Moment) {
         if self.bytes.is_empty() || self.bytes.len() > MAX_BYTES {
             return;
         }
         let origin = Origin { streams, moment };
         let told = (self.next != Some(origin)).then_some(origin);
-        // Writing into memory that grows cannot fail.
+        // Writing into growing memory cannot fail.
         self.bytes = postcard::to_extend(&told, core::mem::take(&mut self.bytes)).unwrap_or_default();
         push_row(&mut self.bytes, action);
         self.next = Some(origin.next());
@@ -164,7 +164,7 @@ impl ActionLog {
         if obs_hash(&self.obs) == *hash { Ok(()) } else { Err(self.mismatch()) }
     }
 
-    /// The error for an environment that is not where the original was.
+    /// Returns the error for a replay that ended in another state.
     pub const fn mismatch(&self) -> EnvError {
         EnvError::NotReplayed { t: self.steps }
     }
@@ -176,14 +176,15 @@ impl ActionLog {
     }
 }
 
-/// What is left of a snapshot's replay.
+/// The remainder of a snapshot's replay.
 pub struct Replay<'a> {
     log: SnapshotReader<'a>,
     next: Option<Origin>,
 }
 
 impl<'a> Replay<'a> {
-    /// Continues where an episode stands, if that is a part of the snapshot's; else begins with the random numbers of the reset.
+    /// Continues a replay if the episode so far is a prefix of the snapshot's; else starts over and returns the random
+    /// stream of the reset.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].
@@ -200,7 +201,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Reads the next action, and says where the random numbers of its step come from; `None` at the end.
+    /// Reads the next action, and returns the address of its step's random numbers; `None` at the end.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].
@@ -218,7 +219,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// The log and the hash of a snapshot.
+/// Splits a snapshot into log and hash.
 pub(super) fn split_hash(snapshot: &[u8]) -> Result<(&[u8], &[u8]), EnvError> {
     let at = snapshot.len().checked_sub(HASH);
     at.and_then(|at| snapshot.split_at_checked(at)).ok_or(EnvError::BadSnapshot(snapshot.len()))

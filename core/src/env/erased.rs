@@ -1,4 +1,4 @@
-//! The environment as the sampler sees it: element types erased, one match per batch.
+//! Type-erased environments, as samplers see them: one match per batch.
 
 use super::{EnvError, EnvState, Frame, Moments, Rng, StepOut, VectorEnv};
 use crate::{
@@ -23,13 +23,13 @@ macro_rules! rows {
 
         #[allow(clippy::len_without_is_empty)]
         impl RowsRef<'_> {
-            /// Type of the elements.
+            /// Returns the element type.
             #[must_use]
             pub fn dtype(&self) -> DType {
                 match self { $(Self::$variant(_) => DType::$variant),+ }
             }
 
-            /// Number of elements, not of rows.
+            /// Returns the number of elements, not of rows.
             #[must_use]
             pub fn len(&self) -> usize {
                 match self { $(Self::$variant(values) => values.len()),+ }
@@ -38,13 +38,13 @@ macro_rules! rows {
 
         #[allow(clippy::len_without_is_empty)]
         impl RowsMut<'_> {
-            /// Type of the elements.
+            /// Returns the element type.
             #[must_use]
             pub fn dtype(&self) -> DType {
                 match self { $(Self::$variant(_) => DType::$variant),+ }
             }
 
-            /// Number of elements, not of rows.
+            /// Returns the number of elements, not of rows.
             #[must_use]
             pub fn len(&self) -> usize {
                 match self { $(Self::$variant(values) => values.len()),+ }
@@ -70,13 +70,13 @@ macro_rules! rows {
     };
 }
 
-/// The payload of a NaN that no environment computes.
+/// A NaN payload that no environment computes.
 const POISON_F32: f32 = f32::from_bits(0x7fe5_a5a5);
 const POISON_F64: f64 = f64::from_bits(0x7ffc_a5a5_a5a5_a5a5);
 
 impl RowsMut<'_> {
-    /// Fills the rows so that [`first_poisoned`](Self::first_poisoned) finds what is not written later. Integers and flags,
-    /// of which every value may be meant, stay.
+    /// Poisons the rows, so that [`first_poisoned`](Self::first_poisoned) finds elements that are not written later.
+    /// Integers and flags, of which every value is valid, stay.
     pub(crate) fn poison(&mut self) {
         match self {
             Self::F32(values) => values.fill(POISON_F32),
@@ -85,7 +85,7 @@ impl RowsMut<'_> {
         }
     }
 
-    /// Place of the first element that still is as [`poison`](Self::poison) left it.
+    /// Returns the index of the first element that is still [poisoned](Self::poison).
     pub(crate) fn first_poisoned(&self) -> Option<usize> {
         match self {
             Self::F32(values) => values.iter().position(|value| value.to_bits() == POISON_F32.to_bits()),
@@ -96,10 +96,10 @@ impl RowsMut<'_> {
 }
 
 impl RowsRef<'_> {
-    /// Place of the first element that is infinite or not a number; there is none among integers.
+    /// Returns the index of the first element that is infinite or NaN; `None` for integers.
     #[must_use]
     pub fn first_not_finite(&self) -> Option<usize> {
-        // All together first: that is one pass without branches.
+        // First one pass over all without branches.
         match self {
             Self::F32(values) if !values.iter().fold(true, |all, x| all & x.is_finite()) => {
                 values.iter().position(|x| !x.is_finite())
@@ -112,24 +112,24 @@ impl RowsRef<'_> {
     }
 }
 
-/// Elements whose rows can be erased and found again: all of them.
+/// Element types whose rows can be erased and recovered: all of them.
 pub trait RowElement: Scalar {
-    /// The rows, if they have this type.
+    /// Returns the rows, if they have this type.
     fn rows(rows: RowsRef<'_>) -> Option<&[Self]>;
 
-    /// The rows, if they have this type.
+    /// Returns the rows mutably, if they have this type.
     fn rows_mut(rows: RowsMut<'_>) -> Option<&mut [Self]>;
 
-    /// Rows that remember their type.
+    /// Erases the type of rows.
     fn erase_rows(values: &[Self]) -> RowsRef<'_>;
 
-    /// Rows that remember their type, to be written.
+    /// Erases the type of mutable rows.
     fn erase_rows_mut(values: &mut [Self]) -> RowsMut<'_>;
 }
 
 rows!(F32(f32), F64(f64), I32(i32), I64(i64), U8(u8), Bool(bool));
 
-/// Any [`VectorEnv`], as the sampler holds it. Implemented for all of them.
+/// A type-erased [`VectorEnv`], as samplers use it. Implemented for all of them.
 pub trait AnyVectorEnv: Send {
     /// See [`VectorEnv::num_envs`].
     fn num_envs(&self) -> usize;
@@ -140,7 +140,7 @@ pub trait AnyVectorEnv: Send {
     /// See [`VectorEnv::action_space`].
     fn action_space(&self) -> Space;
 
-    /// Element types of observations and actions.
+    /// Returns the element types of observations and actions.
     fn dtypes(&self) -> (DType, DType);
 
     /// See [`VectorEnv::reset_at`].
@@ -167,7 +167,7 @@ pub trait AnyVectorEnv: Send {
     /// See [`VectorEnv::info_at`].
     fn info_at(&self, lane: usize, out: &mut Vec<u8>) -> bool;
 
-    /// The environment itself, for functions that know its type.
+    /// Returns the environment itself, for functions that know its type.
     fn as_any(&mut self) -> &mut dyn core::any::Any;
 
     /// See [`VectorEnv::snapshot_at`].

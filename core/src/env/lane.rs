@@ -7,11 +7,11 @@ use crate::{
     space::Space,
 };
 
-/// A [`VectorEnv`] with one lane, as an [`Env`]: so that [`wrappers`](super::wrappers) fit around it. Around one with
-/// more lanes or none, every reset or step is an error of the environment's.
+/// Wraps a [`VectorEnv`] with one lane as an [`Env`], so that [`wrappers`](super::wrappers) can be applied. With more lanes
+/// or none, every reset or step is an error.
 ///
-/// What is random in a step comes from other streams than among other lanes, so trajectories have the same
-/// distribution but not the same bits.
+/// A step's random numbers come from other streams than in a vector environment, so trajectories have the same distribution
+/// but not the same bits.
 ///
 /// ```
 /// use rollmesh_core::env::{
@@ -33,13 +33,13 @@ pub struct Lane<V> {
 }
 
 impl<V: VectorEnv> Lane<V> {
-    /// The only lane of an environment.
+    /// Wraps an environment with one lane.
     #[must_use]
     pub const fn new(env: V) -> Self {
         Self { env }
     }
 
-    /// The environment inside.
+    /// Returns the environment inside.
     #[must_use]
     pub const fn env(&self) -> &V {
         &self.env
@@ -81,7 +81,7 @@ impl<V: VectorEnv> Env for Lane<V> {
 
     fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         match self.env.snapshot_at(0, out) {
-            // Its recorded actions are all that it takes, whatever is around it.
+            // Its recorded actions are a complete snapshot, whatever wraps it.
             EnvState::Replay => EnvState::Snapshot,
             state => state,
         }

@@ -1,11 +1,10 @@
-//! Environments: one trait for authors of a single environment, one for many at once, one erased for the sampler.
+//! Environments: one trait for a single environment, one for vector environments, one type-erased for the samplers.
 //!
-//! `reset` and `step` write rows into the caller's buffers and allocate nothing. `terminated` and `truncated` stay
-//! apart. An environment never resets itself: the sampler does, after it has put the final observation away, so a
-//! reset row is never recorded as a transition. Time limits are the sampler's too, see
-//! [`EnvSpec::max_episode_steps`].
+//! `reset` and `step` write rows into the caller's buffers and allocate nothing. `terminated` and `truncated` are separate.
+//! An environment never resets itself: the sampler does, after it has stored the final observation, so a reset row is never
+//! recorded as a transition. Time limits belong to the sampler, too, see [`EnvSpec::max_episode_steps`].
 //!
-//! An environment of one's own is an [`Env`], registered by name; [`check_env`] tells whether it keeps the rules:
+//! A custom environment is an [`Env`], registered by name; [`check_env`] checks whether it keeps the contract:
 //!
 //! ```
 //! use rollmesh_core::{
@@ -49,8 +48,8 @@
 //! # Ok::<(), rollmesh_core::env::CheckError>(())
 //! ```
 //!
-//! Its open episodes move to other workers by their actions, which are replayed. [`Env::snapshot`] and [`Env::restore`] make
-//! that faster, see [`EnvState`].
+//! Its open episodes move to other workers by replaying their actions. [`Env::snapshot`] and [`Env::restore`] make that
+//! faster, see [`EnvState`].
 
 mod action_log;
 mod base;
@@ -106,18 +105,18 @@ use crate::{
 
 pub use crate::rng::Rng;
 
-/// What an environment is told when it is made: its place, and its settings.
+/// The context that an environment is made with: its place, and its settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnvContext {
-    /// Indices of the home of its slot, wherever it runs.
+    /// Indices of its slot's home, wherever it runs.
     pub home: HomeIndex,
-    /// Workers of the run, without the local one.
+    /// Number of the run's workers, without the local one.
     pub num_workers: u32,
-    /// True if the environment runs in a process of its own.
+    /// Whether the environment runs in a process of its own.
     pub remote: bool,
-    /// True if its worker replaces one that was lost.
+    /// Whether its worker replaces a lost one.
     pub recreated_worker: bool,
-    /// What a process that it starts for itself may take.
+    /// Limits for processes that the environment starts itself.
     pub limits: ProcessLimits,
     /// The environment's settings.
     #[doc(alias = "env_config")]
@@ -125,7 +124,7 @@ pub struct EnvContext {
 }
 
 impl EnvContext {
-    /// An environment of that place, without settings.
+    /// Creates the context of that place, without settings.
     #[must_use]
     pub fn new(home: HomeIndex) -> Self {
         let limits = ProcessLimits::default();
@@ -139,7 +138,7 @@ impl EnvContext {
         self
     }
 
-    /// The same for another environment of the same worker.
+    /// Returns the context of another environment of the same worker.
     #[doc(alias = "copy_with_overrides")]
     #[must_use]
     pub fn with_vector_index(&self, vector_index: u32) -> Self {
@@ -150,9 +149,9 @@ impl EnvContext {
 /// Limits of the process of an environment: the run's `remote_env_timeout_ms` and `remote_env_memory_mb`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessLimits {
-    /// Milliseconds that a call may take.
+    /// Timeout of a call, in milliseconds.
     pub timeout_ms: u32,
-    /// MiB of data; 0 for no limit.
+    /// Memory limit in MiB; 0 for none.
     pub memory_mb: u32,
 }
 
@@ -162,18 +161,18 @@ impl Default for ProcessLimits {
     }
 }
 
-/// What a step of a single environment brings, besides the observation.
+/// The result of a step of a single environment, besides the observation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Step {
     /// Reward of the step.
     pub reward: f64,
     /// A terminal state was reached.
     pub terminated: bool,
-    /// The episode was cut from inside for another reason than a terminal state.
+    /// The environment cut the episode for another reason than a terminal state.
     pub truncated: bool,
 }
 
-/// Why an environment could not do what was asked.
+/// Errors of environments.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvError {
     /// The action is not in the action space.
@@ -184,7 +183,7 @@ pub enum EnvError {
         /// The action.
         action: String,
     },
-    /// The environment takes other observations or actions.
+    /// The environment has other element types.
     #[error("the environment's {what} are {found}, the caller's buffers {wanted}")]
     WrongType {
         /// `observations` or `actions`.
@@ -197,9 +196,9 @@ pub enum EnvError {
     /// There is no such lane.
     #[error("there is no lane {lane}, the environment has {num_envs}")]
     NoSuchLane {
-        /// The lane asked for.
+        /// The requested lane.
         lane: usize,
-        /// Lanes of the environment.
+        /// Number of lanes.
         num_envs: usize,
     },
     /// A buffer has another length than the lanes' rows together.
@@ -207,12 +206,12 @@ pub enum EnvError {
     WrongLength {
         /// What is in the buffer, for example `observation elements`.
         what: &'static str,
-        /// Entries needed.
+        /// Required length.
         wanted: usize,
-        /// Entries there.
+        /// Actual length.
         found: usize,
     },
-    /// The environment gave a number from which nothing can be learned.
+    /// The environment returned a number that is infinite or NaN.
     #[error(
         "lane {lane}: the {what} of step {step} of the fragment is infinite or not a number as a column holds it; see \
          what the environment computes there"
@@ -222,10 +221,10 @@ pub enum EnvError {
         what: &'static str,
         /// The lane.
         lane: usize,
-        /// How many steps of the fragment the lane had made then; 0 for what it started from.
+        /// Number of the lane's steps in the fragment before; 0 for its first observation.
         step: usize,
     },
-    /// A step left an array as it was; debug builds notice it.
+    /// A step did not write an array; detected in debug builds.
     #[error("lane {lane}: the environment's step does not write all of its {array}; `check_env` finds such mistakes")]
     NotWritten {
         /// `obs` or `rewards`.
@@ -233,10 +232,10 @@ pub enum EnvError {
         /// The lane.
         lane: usize,
     },
-    /// Bytes that are no snapshot of this environment.
+    /// The bytes are not a snapshot of this environment.
     #[error("these {0} bytes are no snapshot of this environment")]
     BadSnapshot(usize),
-    /// The actions of an open episode led somewhere else the second time.
+    /// The replay of an open episode ended in another state.
     #[error(
         "replaying the open episode's {t} steps ended in another state; an environment that is not deterministic given the \
          random numbers and the actions returns EnvState::Opaque from `snapshot`, one that is may have a snapshot"
@@ -245,36 +244,36 @@ pub enum EnvError {
         /// Steps that were replayed.
         t: u32,
     },
-    /// The environment's settings are wrong.
+    /// The environment's settings are invalid.
     #[error(transparent)]
     Config(ConfigError),
-    /// The environment failed by itself.
+    /// The environment's own failure.
     #[error("the environment failed: {0}")]
     Failed(String),
-    /// This machine does not run the environment, or lacks what it needs.
+    /// This machine cannot run the environment, or lacks what it needs.
     #[error("{0}")]
     Unavailable(String),
-    /// An observation that breaks the rules.
+    /// An observation is invalid.
     #[error("environment {env}, agent {agent}: the observation {reason}")]
     BadObservation {
         /// The sub-environment.
         env: usize,
-        /// The agent that it is for.
+        /// Its agent.
         agent: AgentId,
         /// What is wrong with it.
         reason: String,
     },
-    /// A reward that is infinite or not a number, alone or together with those before.
+    /// A reward, or its sum with earlier ones, is infinite or NaN.
     #[error("environment {env}, agent {agent}: the reward is {reward}")]
     BadReward {
         /// The sub-environment.
         env: usize,
-        /// The agent that it is for.
+        /// Its agent.
         agent: AgentId,
         /// The reward.
         reward: String,
     },
-    /// The environment speaks of an agent for which it has no spaces.
+    /// The environment returned an agent without spaces.
     #[error("environment {env} has an agent {agent}, but no spaces for it")]
     UnknownAgent {
         /// The sub-environment.
@@ -282,7 +281,7 @@ pub enum EnvError {
         /// The agent.
         agent: AgentId,
     },
-    /// An action that nobody waits for, that is missing or has the wrong form.
+    /// An action is unexpected, missing or malformed.
     #[error("environment {env}, agent {agent}: {reason}")]
     BadAction {
         /// The sub-environment.
@@ -292,44 +291,44 @@ pub enum EnvError {
         /// What is wrong.
         reason: String,
     },
-    /// Something was asked of a sub-environment at the wrong time.
+    /// A call is out of order.
     #[error("environment {env}: {reason}")]
     OutOfTurn {
         /// The sub-environment.
         env: usize,
-        /// What is wrong, and what to do instead.
+        /// The reason, and what to do instead.
         reason: &'static str,
     },
-    /// An environment failed again and again, see [`Health`]: it is in quarantine.
+    /// An environment has failed repeatedly and is quarantined, see [`Health`].
     #[error("environment {env} was made anew and failed again, {attempts} times in a row, the last time: {reason}")]
     GivenUp {
         /// The sub-environment.
         env: usize,
-        /// Failures in a row.
+        /// Number of consecutive failures.
         attempts: u32,
         /// The last failure.
         reason: String,
     },
-    /// No environment is left that was not given up.
+    /// All environments are quarantined.
     #[error(
         "all {num_envs} environments have failed again and again and are in quarantine, the last one, {env}, with: {reason}"
     )]
     AllGivenUp {
-        /// How many there are.
+        /// Number of environments.
         num_envs: usize,
-        /// The one that was given up last.
+        /// The one that was quarantined last.
         env: usize,
         /// Its last failure.
         reason: String,
     },
-    /// The process of an environment ended, or had to be ended.
+    /// The process of an environment ended, or was killed.
     #[error("environment {env}: its process {end}{words}", words = base::last_words(last_words))]
     Process {
         /// The sub-environment.
         env: usize,
-        /// What became of it.
+        /// How it ended.
         end: ProcessEnd,
-        /// The last lines of what it said on its standard error.
+        /// The last lines of its standard error.
         last_words: String,
     },
     /// One of several lanes failed.
@@ -337,7 +336,7 @@ pub enum EnvError {
     InLane {
         /// The lane.
         lane: usize,
-        /// What it says.
+        /// The lane's error.
         source: Box<Self>,
     },
     /// The environments were stopped.
@@ -346,7 +345,7 @@ pub enum EnvError {
 }
 
 impl EnvError {
-    /// The lane or sub-environment that failed, if that is known, and the failure itself.
+    /// Splits the error into the lane or sub-environment that failed, if known, and the failure itself.
     pub(crate) fn split_lane(self) -> (Option<usize>, Self) {
         match self {
             Self::InLane { lane, source } => (Some(lane), *source),
@@ -361,7 +360,7 @@ impl EnvError {
 
 /// A single environment.
 ///
-/// Deterministic: everything random comes from the given [`Rng`].
+/// Deterministic: all random numbers come from the given [`Rng`].
 #[doc(alias = "Gymnasium")]
 pub trait Env: Send {
     /// Element type of observations.
@@ -369,17 +368,17 @@ pub trait Env: Send {
     /// Element type of actions.
     type Act: Element;
 
-    /// Space of the observations.
+    /// Returns the space of the observations.
     fn observation_space(&self) -> Space;
 
-    /// Space of the actions.
+    /// Returns the space of the actions.
     fn action_space(&self) -> Space;
 
-    /// False for an action of the space that [`step`](Self::step) refuses with [`EnvError::InvalidAction`].
+    /// Returns false for an action of the space that [`step`](Self::step) rejects with [`EnvError::InvalidAction`].
     ///
-    /// [`Vectorized`] asks every environment before it steps any, so that a refused action moves none. Actions that are
-    /// not in a discrete space, or not a number, never come here; numbers beyond the bounds of a box do. An environment
-    /// that clamps those takes everything, which is the default.
+    /// [`Vectorized`] calls it for every environment before it steps any, so that a rejected action moves none. Actions that
+    /// are NaN or not in a discrete space are rejected before; numbers beyond the bounds of a box are passed on. An
+    /// environment that clips those accepts everything, which is the default.
     fn accepts(&self, _action: &[Self::Act]) -> bool {
         true
     }
@@ -396,30 +395,29 @@ pub trait Env: Send {
     /// [`EnvError::InvalidAction`], [`EnvError::Failed`].
     fn step(&mut self, action: &[Self::Act], rng: &mut Rng, obs: &mut [Self::Obs]) -> Result<Step, EnvError>;
 
-    /// Appends everything that the rest of the episode depends on and returns [`EnvState::Snapshot`], or says how else an open
-    /// episode is continued in another instance. The answer is always the same, also before the first reset.
+    /// Appends the state from which the rest of the episode follows and returns [`EnvState::Snapshot`], or returns how else
+    /// an open episode continues in another instance. The answer is always the same, also before the first reset.
     ///
     /// By default the other instance replays the episode's actions.
     fn snapshot(&self, _out: &mut Vec<u8>) -> EnvState {
         EnvState::Replay
     }
 
-    /// Draws the current state, and returns false if the environment has no picture.
+    /// Renders the current state; returns false if the environment has no picture.
     fn render(&self, _frame: &mut Frame) -> bool {
         false
     }
 
-    /// Appends what there is to be known of the latest reset or step besides, as a JSON object, and returns false if the
-    /// environment never has anything of that kind. It is asked before the first reset, too. See
-    /// [`Turn::info`](multi_agent::Turn::info) for where it gets.
+    /// Appends additional information about the latest reset or step as a JSON object; returns false if the environment
+    /// never has any. Also called before the first reset. See [`Turn::info`](multi_agent::Turn::info) for its use.
     ///
-    /// Environments with infos are not sampled in lockstep. Runs of a hub have no use for infos, and do not ask.
+    /// Environments with infos are not sampled in lockstep. Runs of a hub do not use infos, and do not call it.
     fn info(&self, _out: &mut Vec<u8>) -> bool {
         false
     }
 
-    /// Continues from a snapshot and writes the observation of that moment. The bytes may come from any peer. After an
-    /// error the environment is restored or reset before it is stepped again. Only asked of environments with
+    /// Restores a snapshot and writes the observation of that moment. The bytes are untrusted. After an error the
+    /// environment is restored or reset before it is stepped again. Called only for environments with
     /// [snapshots](Self::snapshot).
     ///
     /// # Errors
@@ -429,20 +427,20 @@ pub trait Env: Send {
     }
 }
 
-/// Many environments of one kind, stepped together: structure of arrays where it pays.
+/// Many environments of one kind, stepped together: as structure of arrays where that is faster.
 pub trait VectorEnv: Send {
     /// Element type of observations.
     type Obs: Element;
     /// Element type of actions.
     type Act: Element;
 
-    /// Number of environments, the lanes.
+    /// Returns the number of environments, the lanes.
     fn num_envs(&self) -> usize;
 
-    /// Space of one lane's observations.
+    /// Returns the space of one lane's observations.
     fn observation_space(&self) -> Space;
 
-    /// Space of one lane's actions.
+    /// Returns the space of one lane's actions.
     fn action_space(&self) -> Space;
 
     /// Begins an episode in one lane and writes its first observation.
@@ -451,8 +449,8 @@ pub trait VectorEnv: Send {
     /// [`EnvError::NoSuchLane`], [`EnvError::WrongLength`], [`EnvError::Failed`].
     fn reset_at(&mut self, lane: usize, rng: &mut Rng, obs: &mut [Self::Obs]) -> Result<(), EnvError>;
 
-    /// Takes one step in every lane. `actions` holds a row per lane, `obs` receives one. Every element of `obs` and
-    /// every entry of `out` is written: what was there before may be anything.
+    /// Takes one step in every lane. `actions` and `obs` have a row per lane. Every element of `obs` and every entry of
+    /// `out` must be written: their previous content is arbitrary.
     ///
     /// # Errors
     /// [`EnvError::InvalidAction`] and [`EnvError::WrongLength`], before any lane has moved; [`EnvError::Failed`].
@@ -464,25 +462,25 @@ pub trait VectorEnv: Send {
         out: StepOut<'_>,
     ) -> Result<(), EnvError>;
 
-    /// Draws the current state of a lane, and returns false if the environment has no picture or no such lane.
+    /// Renders the current state of a lane; returns false if the environment has no picture or no such lane.
     fn render_at(&self, _lane: usize, _frame: &mut Frame) -> bool {
         false
     }
 
-    /// As [`Env::info`], of a lane; false also if there is no such lane.
+    /// Does the same as [`Env::info`] for a lane; returns false also if there is no such lane.
     fn info_at(&self, _lane: usize, _out: &mut Vec<u8>) -> bool {
         false
     }
 
-    /// Appends everything that the rest of a lane's episode depends on, nothing for a lane that is not there, and says what
-    /// that is: a snapshot, or recorded actions. The default is [`EnvState::Opaque`], without any: lanes that are stepped
-    /// together cannot be replayed one by one, as [`Vectorized`] does.
+    /// Appends the state from which the rest of a lane's episode follows, nothing if there is no such lane, and returns its
+    /// kind: a snapshot, or recorded actions. The default is [`EnvState::Opaque`], without any: lanes that are stepped
+    /// together cannot be replayed separately, as [`Vectorized`] can.
     fn snapshot_at(&self, _lane: usize, _out: &mut Vec<u8>) -> EnvState {
         EnvState::Opaque
     }
 
-    /// Takes at most so many of the steps that [`restore_at`](Self::restore_at) with the same snapshot has to replay, so that
-    /// a caller may do something else in between. Returns how many: fewer if none is left.
+    /// Takes at most `max_steps` of the steps that [`restore_at`](Self::restore_at) with the same snapshot has to replay, so
+    /// that a caller can do something else in between. Returns their number: fewer if none is left.
     ///
     /// # Errors
     /// As there.
@@ -490,8 +488,8 @@ pub trait VectorEnv: Send {
         Ok(0)
     }
 
-    /// Continues in a lane from a snapshot and writes the observation of that moment. The bytes may come from any peer.
-    /// After an error the lane is restored or reset before it is stepped again.
+    /// Restores a lane from a snapshot and writes the observation of that moment. The bytes are untrusted. After an error
+    /// the lane is restored or reset before it is stepped again.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`], [`EnvError::NoSuchLane`], [`EnvError::WrongLength`].
@@ -500,18 +498,18 @@ pub trait VectorEnv: Send {
     }
 }
 
-/// Where a step of many environments writes, besides the observations; one entry per lane.
+/// Output buffers of a vector step besides the observations; one entry per lane.
 #[derive(Debug)]
 pub struct StepOut<'a> {
     /// Rewards.
     pub rewards: &'a mut [f64],
     /// A terminal state was reached.
     pub terminateds: &'a mut [bool],
-    /// The episode was cut from inside for another reason than a terminal state.
+    /// The environment cut the episode for another reason than a terminal state.
     pub truncateds: &'a mut [bool],
 }
 
-/// A step of a slot: the address of everything random in it.
+/// A step of a slot: the address of its random numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
     /// The slot.
@@ -524,7 +522,7 @@ pub struct Moment {
     pub agent: u16,
 }
 
-/// The moments of all lanes, and the streams for the randomness of steps.
+/// The moments of all lanes, and the random streams of steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Moments<'a> {
     /// Streams of [`Purpose::EnvStep`](crate::rng::Purpose::EnvStep).
@@ -534,7 +532,7 @@ pub struct Moments<'a> {
 }
 
 impl Moments<'_> {
-    /// The random numbers of a lane's step.
+    /// Returns the random stream of a lane's step.
     ///
     /// # Errors
     /// [`EnvError::NoSuchLane`].
@@ -550,7 +548,7 @@ impl Moments<'_> {
 }
 
 impl StepOut<'_> {
-    /// One entry per lane.
+    /// Checks that there is one entry per lane.
     fn check_len(&self, num_envs: usize) -> Result<(), EnvError> {
         check_len("rewards", num_envs, self.rewards.len())?;
         check_len("terminated flags", num_envs, self.terminateds.len())?;

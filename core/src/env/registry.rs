@@ -1,4 +1,4 @@
-//! Environments by name. Only names travel between processes.
+//! Environments by name. Only names are sent between processes.
 
 use super::{AnyVectorEnv, EnvContext, EnvError, MultiAgentEnv, classic, multi_agent, pixel, toy_text};
 use crate::{column::DType, kernels::Kernels, prelude::*, space::Space};
@@ -6,8 +6,8 @@ use crate::{column::DType, kernels::Kernels, prelude::*, space::Space};
 /// Makes a vector environment with one lane per context.
 pub type EnvFactory = Arc<dyn Fn(&[EnvContext], Kernels) -> Result<Box<dyn AnyVectorEnv>, EnvError> + Send + Sync>;
 
-/// Describes environments that are not listed, by what their names say, such as `gym:CartPole-v1`. `None` for a name that
-/// it does not know.
+/// Creates descriptions of environments from names that are not registered, such as `gym:CartPole-v1`. `None` for an unknown
+/// name.
 pub type EnvResolver = Arc<dyn Fn(&str) -> Option<ResolvedEnv> + Send + Sync>;
 
 /// An environment that an [`EnvResolver`] knows by its name.
@@ -28,12 +28,12 @@ pub struct EnvSpec {
     pub max_episode_steps: Option<u32>,
     /// Mean return over 100 episodes at which the environment counts as solved.
     pub reward_threshold: Option<f64>,
-    /// Names of all settings that the environment reads; none if it has not said so, and must look at them itself.
+    /// Names of all settings that the environment reads; `None` if it has not declared them, and must check them itself.
     pub settings: Option<Vec<String>>,
     factory: EnvFactory,
 }
 
-/// What the rest of a run must know of an environment's rows.
+/// Spaces and element types of an environment's rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnvSpaces {
     /// Space of the observations.
@@ -47,22 +47,22 @@ pub struct EnvSpaces {
 }
 
 impl EnvSpaces {
-    /// Spaces whose rows have the usual types: a box its own, integers for choices, bytes for truth values, floats for
-    /// what is joined of parts.
+    /// Creates spaces whose rows have the usual types: that of a box, integers for choices, bytes for booleans, floats for
+    /// compound spaces.
     #[must_use]
     pub fn with_usual_types(observation: Space, action: Space) -> Self {
         let usual = |space: &Space| match space {
             Space::Box(space) => space.dtype(),
             Space::MultiBinary { .. } => DType::U8,
             Space::Discrete { .. } | Space::MultiDiscrete { .. } => DType::I64,
-            // Of parts, what they are joined to.
+            // Parts are joined to floats.
             Space::Tuple(_) | Space::Dict(_) => DType::F32,
         };
         let (observation_type, action_type) = (usual(&observation), usual(&action));
         Self { observation, observation_type, action, action_type }
     }
 
-    /// Those of an environment's lanes.
+    /// Returns those of an environment's lanes.
     #[must_use]
     pub fn of(env: &dyn AnyVectorEnv) -> Self {
         let (observation_type, action_type) = env.dtypes();
@@ -71,7 +71,7 @@ impl EnvSpaces {
 }
 
 impl EnvSpec {
-    /// Describes an environment.
+    /// Describes an environment whose construction never fails.
     #[must_use]
     pub fn new(
         name: impl Into<String>,
@@ -80,7 +80,7 @@ impl EnvSpec {
         Self::fallible(name, move |contexts, kernels| Ok(factory(contexts, kernels)))
     }
 
-    /// Describes an environment that cannot be made with all settings, or not always.
+    /// Describes an environment whose construction may fail, for example with some settings.
     #[must_use]
     pub fn fallible(
         name: impl Into<String>,
@@ -95,7 +95,7 @@ impl EnvSpec {
         }
     }
 
-    /// Says which settings the environment reads: it is not made with others.
+    /// Declares which settings the environment reads: others are rejected.
     #[must_use]
     pub fn with_settings(mut self, names: &[&str]) -> Self {
         self.settings = Some(names.iter().map(|name| (*name).into()).collect());
@@ -116,10 +116,10 @@ impl EnvSpec {
         self
     }
 
-    /// Makes environments, one lane per context.
+    /// Makes a vector environment, one lane per context.
     ///
     /// # Errors
-    /// [`EnvError::Config`] for settings that it does not know; the environment's own.
+    /// [`EnvError::Config`] for undeclared settings; errors of the environment.
     pub fn make(&self, contexts: &[EnvContext], kernels: Kernels) -> Result<Box<dyn AnyVectorEnv>, EnvError> {
         if let Some(settings) = &self.settings {
             let known: Vec<&str> = settings.iter().map(String::as_str).collect();
@@ -128,7 +128,7 @@ impl EnvSpec {
         (self.factory)(contexts, kernels)
     }
 
-    /// The environment's spaces without settings, asked of a fresh instance.
+    /// Returns the environment's spaces without settings, from a fresh instance.
     ///
     /// # Errors
     /// As [`make`](Self::make).
@@ -137,7 +137,7 @@ impl EnvSpec {
         self.spaces_in(&EnvContext::new(home))
     }
 
-    /// The environment's spaces in a place and with settings, asked of a fresh instance.
+    /// Returns the environment's spaces in a place and with settings, from a fresh instance.
     ///
     /// # Errors
     /// As [`make`](Self::make).
@@ -185,7 +185,7 @@ impl MultiAgentSpec {
     /// Makes one environment.
     ///
     /// # Errors
-    /// The environment's own, for example [`EnvError::Config`].
+    /// Errors of the environment, for example [`EnvError::Config`].
     pub fn make(&self, context: &EnvContext) -> Result<Box<dyn MultiAgentEnv>, EnvError> {
         (self.factory)(context)
     }
@@ -197,22 +197,22 @@ impl core::fmt::Debug for MultiAgentSpec {
     }
 }
 
-/// A name that nobody has registered.
+/// An unregistered name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no environment '{name}'; known are: {known}")]
 pub struct UnknownEnv {
-    /// The name that was asked for.
+    /// The requested name.
     pub name: String,
-    /// The names that exist.
+    /// The registered names.
     pub known: String,
 }
 
-/// The environments that a program knows, by name.
+/// The registered environments, by name.
 #[derive(Clone, Default)]
 pub struct EnvRegistry {
     specs: BTreeMap<String, EnvSpec>,
     multi_agent: BTreeMap<String, MultiAgentSpec>,
-    /// For names that are not registered.
+    /// Resolves names that are not registered.
     pub resolver: Option<EnvResolver>,
 }
 
@@ -226,7 +226,7 @@ impl core::fmt::Debug for EnvRegistry {
 }
 
 impl EnvRegistry {
-    /// The environments that come with this crate.
+    /// Creates a registry with the environments of this crate.
     #[must_use]
     pub fn builtin() -> Self {
         let mut registry = Self::default();
@@ -237,12 +237,12 @@ impl EnvRegistry {
         registry
     }
 
-    /// Adds an environment; one of the same name is replaced.
+    /// Registers an environment, replacing one of the same name.
     pub fn register(&mut self, spec: EnvSpec) {
         self.specs.insert(spec.name.clone(), spec);
     }
 
-    /// Adds an environment with several agents; one of the same name is replaced.
+    /// Registers an environment with several agents, replacing one of the same name.
     pub fn register_multi_agent(&mut self, spec: MultiAgentSpec) {
         self.multi_agent.insert(spec.name.clone(), spec);
     }
@@ -256,7 +256,7 @@ impl EnvRegistry {
         })
     }
 
-    /// All environments with several agents by name.
+    /// Iterates over all environments with several agents, by name.
     pub fn iter_multi_agent(&self) -> impl ExactSizeIterator<Item = &MultiAgentSpec> {
         self.multi_agent.values()
     }
@@ -264,7 +264,7 @@ impl EnvRegistry {
     /// Returns the environment with one agent of this name, first among the registered ones.
     ///
     /// # Errors
-    /// [`UnknownEnv`], which lists what there is.
+    /// [`UnknownEnv`], which lists the registered names.
     pub fn spec(&self, name: &str) -> Result<EnvSpec, UnknownEnv> {
         let resolve = || match self.resolve(name)? {
             ResolvedEnv::SingleAgent(spec) => Some(spec),
@@ -280,7 +280,7 @@ impl EnvRegistry {
         self.resolver.as_ref().and_then(|resolver| resolver(name))
     }
 
-    /// All environments by name.
+    /// Iterates over all environments with one agent, by name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &EnvSpec> {
         self.specs.values()
     }

@@ -1,14 +1,14 @@
-//! Numbers in snapshots: little-endian, one after the other, and read back without trust.
+//! Decoding of untrusted snapshots: little-endian numbers, one after the other.
 
 use super::{EnvError, RowsMut, RowsRef};
 use crate::prelude::*;
 
 /// Reads a snapshot from front to back, for [`Env::restore`](super::Env::restore).
 ///
-/// Whatever is missing or makes no sense is [`EnvError::BadSnapshot`]; nothing is believed, nothing allocated.
+/// Missing or invalid bytes are [`EnvError::BadSnapshot`]; nothing is allocated.
 #[derive(Clone, Debug)]
 pub struct SnapshotReader<'a> {
-    /// Bytes of the whole snapshot, for the error.
+    /// Length of the whole snapshot, for the error.
     len: usize,
     rest: &'a [u8],
 }
@@ -20,16 +20,16 @@ impl<'a> SnapshotReader<'a> {
         Self { len: snapshot.len(), rest: snapshot }
     }
 
-    /// The error for bytes that make no sense.
+    /// Returns the error for invalid bytes.
     #[must_use]
     pub const fn bad(&self) -> EnvError {
         EnvError::BadSnapshot(self.len)
     }
 
-    /// The next `len` bytes.
+    /// Reads the next `len` bytes.
     ///
     /// # Errors
-    /// [`EnvError::BadSnapshot`] when there are fewer, as with all that follow.
+    /// [`EnvError::BadSnapshot`] if there are fewer, as for all methods below.
     pub fn bytes(&mut self, len: usize) -> Result<&'a [u8], EnvError> {
         let (bytes, rest) = self.rest.split_at_checked(len).ok_or_else(|| self.bad())?;
         self.rest = rest;
@@ -42,7 +42,7 @@ impl<'a> SnapshotReader<'a> {
         Ok(*bytes)
     }
 
-    /// The next byte.
+    /// Reads the next byte.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].
@@ -50,7 +50,7 @@ impl<'a> SnapshotReader<'a> {
         self.array().map(u8::from_le_bytes)
     }
 
-    /// The next byte, if it is below `end`.
+    /// Reads the next byte, which must be below `end`.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].
@@ -59,7 +59,7 @@ impl<'a> SnapshotReader<'a> {
         if value < end { Ok(value) } else { Err(self.bad()) }
     }
 
-    /// The next byte as a truth value: 0 or 1.
+    /// Reads the next byte as a boolean: 0 or 1.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].
@@ -67,7 +67,7 @@ impl<'a> SnapshotReader<'a> {
         Ok(self.below(2)? == 1)
     }
 
-    /// The next two bytes.
+    /// Reads the next two bytes.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].
@@ -75,7 +75,7 @@ impl<'a> SnapshotReader<'a> {
         self.array().map(u16::from_le_bytes)
     }
 
-    /// The next four bytes.
+    /// Reads the next four bytes.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].
@@ -83,7 +83,7 @@ impl<'a> SnapshotReader<'a> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// The next eight bytes.
+    /// Reads the next eight bytes.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].
@@ -91,7 +91,7 @@ impl<'a> SnapshotReader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// The next eight bytes as a finite number.
+    /// Reads the next eight bytes as a finite number.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].
@@ -100,7 +100,7 @@ impl<'a> SnapshotReader<'a> {
         if value.is_finite() { Ok(value) } else { Err(self.bad()) }
     }
 
-    /// As many elements as `values` has room for. On an error some of them may have been written.
+    /// Fills `values`. On an error some of them may have been written.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].
@@ -127,13 +127,13 @@ impl<'a> SnapshotReader<'a> {
         Ok(())
     }
 
-    /// What has not been read, for a snapshot inside a snapshot.
+    /// Returns the unread bytes, for a nested snapshot.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Everything has been read.
+    /// Checks that everything was read.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`] for surplus bytes.

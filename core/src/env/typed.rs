@@ -1,4 +1,4 @@
-//! An erased environment with its element types back.
+//! Type-erased environments with their element types restored.
 
 use core::marker::PhantomData;
 
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{prelude::*, space::Space};
 
-/// Any environment as a [`VectorEnv`] of known element types: so that a [`Lane`] of it can be wrapped.
+/// Wraps any environment as a [`VectorEnv`] of known element types, so that a [`Lane`] of it can be wrapped.
 ///
 /// ```
 /// use rollmesh_core::{
@@ -27,7 +27,7 @@ pub struct Typed<O, A> {
 }
 
 impl<O: RowElement, A: RowElement> Typed<O, A> {
-    /// The environment, if it has these types.
+    /// Wraps the environment, if it has these types.
     ///
     /// # Errors
     /// [`EnvError::WrongType`].
@@ -84,7 +84,7 @@ impl<O: RowElement, A: RowElement> VectorEnv for Typed<O, A> {
     }
 }
 
-/// What is erased does not tell of lives, so a game is one life.
+/// A type-erased environment does not report lives, so a game counts as one life.
 impl<O, A> Lives for Lane<Typed<O, A>> {
     fn lives(&self) -> u32 {
         1

@@ -1,4 +1,4 @@
-//! Single environments side by side.
+//! Vector environments of single environments.
 
 use super::{
     Env, EnvError, EnvState, Frame, Moments, Rng, RowElement, StepOut, VectorEnv,
@@ -10,18 +10,18 @@ use crate::{
     space::{Scalar, Space},
 };
 
-/// Steps single environments one after the other, as a [`VectorEnv`].
+/// Steps single environments sequentially, as a [`VectorEnv`].
 ///
-/// Actions that are not in a discrete space, or not a number, are refused before any lane moves. Numbers beyond the
-/// bounds of a box go to the environments, which may clamp them or not [accept](Env::accepts) them.
+/// Actions that are NaN or not in a discrete space are rejected before any lane moves. Numbers beyond the bounds of a box
+/// are passed to the environments, which may clip them or not [accept](Env::accepts) them.
 ///
-/// Environments that are [replayed](EnvState::Replay) get snapshots here: the actions of their open episodes.
+/// Environments that are [replayed](EnvState::Replay) get snapshots here: the recorded actions of their open episodes.
 #[derive(Clone, Debug)]
 #[doc(alias = "SyncVectorEnv")]
 pub struct Vectorized<E> {
     envs: Vec<E>,
-    /// One for each environment that is replayed, without any for those with snapshots and those that do not move; not known
-    /// before the first reset or replay.
+    /// One log for each environment that is replayed, empty for those with snapshots and opaque ones; `None` before the
+    /// first reset or replay.
     logs: Option<Vec<ActionLog>>,
     action_space: Space,
     obs_len: usize,
@@ -29,12 +29,12 @@ pub struct Vectorized<E> {
 }
 
 impl<E: Env> Vectorized<E> {
-    /// Puts environments of one kind side by side. An empty list makes a vector without lanes.
+    /// Creates a vector environment from environments of one kind. An empty list gives no lanes.
     #[must_use]
     pub fn new(envs: Vec<E>) -> Self {
         let action_space = envs.first().map_or(Space::Discrete { n: 0 }, E::action_space);
         Self {
-            // No space has points without elements, but an author can make one up.
+            // Points of a space always have elements, but a custom space may claim otherwise.
             obs_len: envs.first().map_or(1, |env| env.observation_space().shape().elements()).max(1),
             act_len: action_space.shape().elements().max(1),
             logs: None,
@@ -43,7 +43,7 @@ impl<E: Env> Vectorized<E> {
         }
     }
 
-    /// The environments, lane by lane.
+    /// Returns the environments, lane by lane.
     #[must_use]
     pub fn envs(&self) -> &[E] {
         &self.envs
@@ -51,8 +51,8 @@ impl<E: Env> Vectorized<E> {
 }
 
 impl<E: Env<Obs: RowElement, Act: RowElement>> Vectorized<E> {
-    /// One pass over all elements for the space, and one over the lanes for what their environments have against it:
-    /// the second is nothing where [`Env::accepts`] is the default.
+    /// Checks all elements against the space in one pass, and each lane's action with its environment in a second one, which
+    /// costs nothing with the default [`Env::accepts`].
     fn check_actions(&self, actions: &[E::Act]) -> Result<(), EnvError> {
         let impossible = first_impossible(&self.action_space, self.act_len, actions);
         let mut rows = self.envs.iter().zip(actions.chunks_exact(self.act_len)).take(impossible.unwrap_or(usize::MAX));
@@ -65,7 +65,7 @@ impl<E: Env<Obs: RowElement, Act: RowElement>> Vectorized<E> {
         }
     }
 
-    /// One for each environment that is replayed.
+    /// Returns the logs of replayed environments, created on first use.
     fn logs(&mut self) -> &mut Vec<ActionLog> {
         let is_replayed = |env: &E| env.snapshot(&mut Vec::new()) == EnvState::Replay;
         self.logs.get_or_insert_with(|| match self.envs.first().is_some_and(is_replayed) {
@@ -82,7 +82,7 @@ impl<E: Env<Obs: RowElement, Act: RowElement>> Vectorized<E> {
     }
 }
 
-/// The first row of actions of this length that are not in a discrete space, or not a number.
+/// Returns the first row of actions of this length that are NaN or not in a discrete space.
 fn first_impossible<A: Scalar>(space: &Space, len: usize, actions: &[A]) -> Option<usize> {
     let within = |low: f64, high: f64| actions.iter().position(|x| !x.within(low, high)).map(|i| i / len);
     match space {
@@ -175,7 +175,7 @@ impl<E: Env<Obs: RowElement, Act: RowElement>> VectorEnv for Vectorized<E> {
         let state = self.envs.get(lane).map_or(EnvState::Snapshot, |env| env.snapshot(out));
         match (state, self.logs.as_ref().map(|logs| logs.get(lane))) {
             (EnvState::Replay, Some(Some(log))) => {
-                // A wrapper may have put its own state in front, which a replay brings back, too.
+                // A wrapper may have written its own state in front, which a replay restores as well.
                 out.truncate(start);
                 log.put(out);
                 state

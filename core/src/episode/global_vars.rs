@@ -1,8 +1,8 @@
-//! What all workers of a run know of its progress.
+//! A run's progress, as all its workers know it.
 
 use crate::{ids::PolicyId, prelude::*};
 
-/// Progress of a run, as its workers hear of it.
+/// A run's progress, which its workers are notified of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[doc(alias = "global_vars")]
 pub struct GlobalVars {
@@ -13,7 +13,7 @@ pub struct GlobalVars {
 }
 
 impl GlobalVars {
-    /// Takes over later news. Policies that the news do not name keep their counts.
+    /// Merges a later update. Policies that it does not name keep their counts.
     pub fn update(&mut self, news: &Self) {
         self.timestep = news.timestep;
         self.num_grad_updates_per_policy

@@ -1,26 +1,26 @@
-//! What failures cost.
+//! Losses of a sampler.
 
 use crate::prelude::*;
 
-/// What a sampler has lost. Steps are counted since the last time somebody asked.
+/// What a sampler has lost. Steps are counted since the last time the losses were taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Env steps that were taken and will be in no batch: of episodes that were lost with their environment, or that had
-    /// begun when something else failed or when the sampler's state was set.
+    /// Env steps that were taken and will be in no batch: of episodes that were lost with their environment, or that were in
+    /// progress when something else failed or when the sampler's state was set.
     pub env_steps: u64,
-    /// Rows of agents in those.
+    /// Agents' rows in those env steps.
     pub agent_steps: u64,
-    /// Env steps that went as they should, but into a sampler whose batches nobody wants, only metrics.
+    /// Env steps of a sampler whose batches are discarded, since only its metrics are used.
     pub blackholed_env_steps: u64,
-    /// Rows of agents in those.
+    /// Agents' rows in those env steps.
     pub blackholed_agent_steps: u64,
-    /// Lines of files that were passed over since they are no batches; once per time that they were read.
+    /// Lines of files that were skipped because they are not batches; counted each time they were read.
     pub corrupt_lines: u64,
-    /// The sub-environments that are in quarantine now, in the order of their indices.
+    /// The sub-environments that are quarantined now, in the order of their indices.
     pub quarantined: Vec<Quarantined>,
 }
 
-/// A sub-environment that has failed again and again, and is left alone.
+/// A sub-environment that has failed repeatedly and is not stepped any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quarantined {
     /// Index of the sub-environment.
@@ -30,7 +30,7 @@ pub struct Quarantined {
 }
 
 impl Losses {
-    /// Adds what was lost later.
+    /// Adds later losses.
     pub fn add(&mut self, later: Self) {
         self.env_steps = self.env_steps.saturating_add(later.env_steps);
         self.agent_steps = self.agent_steps.saturating_add(later.agent_steps);

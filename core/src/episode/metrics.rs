@@ -1,4 +1,4 @@
-//! What remains of an episode.
+//! Metrics of an episode.
 
 use crate::{
     batch::EpisodeMetrics,
@@ -21,22 +21,22 @@ pub struct RolloutMetrics {
     pub episode_return: f64,
     /// Sum of the raw rewards of each agent, in order of appearance.
     pub agent_rewards: Vec<(AgentId, PolicyId, f64)>,
-    /// Numbers of the user's.
+    /// The user's metrics.
     pub custom_metrics: BTreeMap<String, f64>,
-    /// Lists of numbers of the user's.
+    /// The user's lists of numbers.
     pub hist_data: BTreeMap<String, Vec<f64>>,
-    /// Pictures and the like of the user's.
+    /// The user's media, such as pictures.
     pub media: BTreeMap<String, Vec<u8>>,
-    /// Why the episode was lost, if it was. Its rows are then nowhere, and it counts in no mean.
+    /// Why the episode was lost, if it was. Its rows are then in no batch, and it counts in no mean.
     #[doc(alias = "episode_faulty")]
     pub faulty: Option<String>,
-    /// Where the sampler's time has gone until now.
+    /// Where the sampler's time has been spent so far.
     #[doc(alias = "perf_stats")]
     pub perf: SamplerPerf,
 }
 
 impl RolloutMetrics {
-    /// What a run over slots knows of the episode, whose id is [`Slot`](crate::ids::SlotId) << 32 | number.
+    /// Returns the metrics as a run over slots keeps them; an episode's id is [`Slot`](crate::ids::SlotId) << 32 | number.
     #[must_use]
     pub fn of_slot(&self) -> EpisodeMetrics {
         let mut rewards: BTreeMap<&PolicyId, (f64, f64)> = BTreeMap::new();
@@ -56,7 +56,7 @@ impl RolloutMetrics {
     }
 }
 
-/// Where a sampler's time goes: means over its iterations, in milliseconds. All 0 without a clock.
+/// Where a sampler's time is spent: means over its iterations, in milliseconds. All 0 without a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SamplerPerf {
     /// Iterations: steps of all sub-environments that were ready.
@@ -67,13 +67,13 @@ pub struct SamplerPerf {
     /// Preprocessing, filtering and recording.
     #[doc(alias = "mean_raw_obs_processing_ms")]
     pub obs_processing_ms: f64,
-    /// Policies.
+    /// Computing actions.
     #[doc(alias = "mean_inference_ms")]
     pub inference_ms: f64,
     /// Clipping and sending actions.
     #[doc(alias = "mean_action_processing_ms")]
     pub action_processing_ms: f64,
-    /// Drawing pictures.
+    /// Rendering.
     #[doc(alias = "mean_env_render_ms")]
     pub env_render_ms: f64,
 }

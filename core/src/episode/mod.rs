@@ -1,4 +1,4 @@
-//! Episodes while they go on, and what remains of them.
+//! Episodes in progress, and the metrics of finished ones.
 //!
 //! ```
 //! use rollmesh_core::{
@@ -35,7 +35,7 @@ use crate::{
     prelude::*,
 };
 
-/// An episode of one sub-environment: who takes part, under which policies, and what has come of it.
+/// An episode of one sub-environment: its agents, their policies, and the sums so far.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[doc(alias("EpisodeV2", "MultiAgentEpisode"))]
 pub struct Episode {
@@ -48,13 +48,13 @@ pub struct Episode {
     agents: Vec<AgentRecord>,
     #[serde(skip)]
     extra_batches: Vec<AnyBatch>,
-    /// Numbers of the user's, which end up in the metrics.
+    /// The user's metrics, which become part of the episode's metrics.
     pub custom_metrics: BTreeMap<String, f64>,
-    /// Lists of numbers of the user's, which are joined over episodes.
+    /// The user's lists of numbers, which are joined over episodes.
     pub hist_data: BTreeMap<String, Vec<f64>>,
-    /// Pictures and the like, in bytes that only the user knows; they end up in the metrics.
+    /// The user's media, such as pictures, as opaque bytes; they become part of the metrics.
     pub media: BTreeMap<String, Vec<u8>>,
-    /// What the user wants to remember within the episode.
+    /// The user's data during the episode.
     pub user_data: BTreeMap<String, Vec<u8>>,
 }
 
@@ -69,7 +69,7 @@ pub struct AgentRecord {
     pub reward: f64,
 }
 
-/// The trajectory of another agent of the episode, as a policy sees it that postprocesses.
+/// The trajectory of another agent of the episode, passed to a policy's postprocessing.
 #[derive(Clone, Copy, Debug)]
 pub struct OtherAgent<'a> {
     /// The agent.
@@ -81,73 +81,73 @@ pub struct OtherAgent<'a> {
 }
 
 impl Episode {
-    /// An episode that begins.
+    /// Creates an episode.
     #[must_use]
     pub fn new(env: usize, slot: SlotId, number: u32) -> Self {
         Self { env, slot, number, ..Self::default() }
     }
 
-    /// The same episode in sub-environment `env`.
+    /// Returns the same episode in sub-environment `env`.
     pub(crate) fn moved_to(self, env: usize) -> Self {
         Self { env, ..self }
     }
 
-    /// Unique within a run.
+    /// Returns the id, which is unique within a run.
     #[doc(alias("episode_id", "eps_id"))]
     #[must_use]
     pub fn id(&self) -> i64 {
         eps_id(self.slot, self.number)
     }
 
-    /// Index of the sub-environment.
+    /// Returns the index of the sub-environment.
     #[must_use]
     pub fn env(&self) -> usize {
         self.env
     }
 
-    /// Slot of the sub-environment.
+    /// Returns the slot of the sub-environment.
     #[must_use]
     pub fn slot(&self) -> SlotId {
         self.slot
     }
 
-    /// Number of the episode in its slot, from 0.
+    /// Returns the number of the episode in its slot, from 0.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Env steps so far.
+    /// Returns the env steps so far.
     #[must_use]
     pub fn length(&self) -> u32 {
         self.length
     }
 
-    /// Sum of the raw rewards of all agents so far.
+    /// Returns the sum of the raw rewards of all agents so far.
     #[must_use]
     pub fn total_reward(&self) -> f64 {
         self.total_reward
     }
 
-    /// The agents in order of appearance: the position is `agent_index`.
+    /// Returns the agents in order of appearance: the position is `agent_index`.
     #[must_use]
     pub fn agents(&self) -> &[AgentRecord] {
         &self.agents
     }
 
-    /// Number of an agent, in order of appearance.
+    /// Returns the number of an agent, in order of appearance.
     #[must_use]
     pub fn agent_index(&self, agent: &AgentId) -> Option<usize> {
         self.agents.iter().position(|record| record.agent == *agent)
     }
 
-    /// An agent's policy, if the agent has appeared.
+    /// Returns an agent's policy, if the agent has appeared.
     #[must_use]
     pub fn policy_for(&self, agent: &AgentId) -> Option<&PolicyId> {
         self.agents.iter().find(|record| record.agent == *agent).map(|record| &record.policy)
     }
 
-    /// An agent appears, under a policy that it keeps until the episode ends. Gives its number.
+    /// Adds an agent, under a policy that it keeps until the episode ends. Returns its number.
     pub fn enter(&mut self, agent: &AgentId, policy: PolicyId) -> usize {
         match self.agent_index(agent) {
             Some(index) => index,
@@ -158,19 +158,19 @@ impl Episode {
         }
     }
 
-    /// An agent goes on under another policy, since its own is no longer there.
+    /// Assigns another policy to an agent, since its own was removed.
     pub(crate) fn remap(&mut self, agent_index: usize, policy: PolicyId) {
         if let Some(record) = self.agents.get_mut(agent_index) {
             record.policy = policy;
         }
     }
 
-    /// Adds rows that no step of the environment made, for example of a model's imagination. They join the next sample.
+    /// Adds rows that no env step made, for example a model's imagined ones. They join the next sample.
     pub fn add_extra_batch(&mut self, batch: impl Into<AnyBatch>) {
         self.extra_batches.push(batch.into());
     }
 
-    /// The added rows, which are then no longer here.
+    /// Removes and returns the added rows.
     pub(crate) fn take_extra_batches(&mut self) -> impl Iterator<Item = AnyBatch> {
         self.extra_batches.drain(..)
     }
@@ -180,7 +180,7 @@ impl Episode {
         self.length = self.length.saturating_add(1);
     }
 
-    /// Counts a raw reward; of an agent that has not appeared it counts only for the episode.
+    /// Counts a raw reward; for an agent that has not appeared, only in the episode's sum.
     pub fn add_reward(&mut self, agent: &AgentId, reward: f64) {
         self.total_reward += reward;
         if let Some(record) = self.agents.iter_mut().find(|record| record.agent == *agent) {
@@ -188,7 +188,7 @@ impl Episode {
         }
     }
 
-    /// What remains of the episode.
+    /// Returns the episode's metrics.
     #[must_use]
     pub fn metrics(&self) -> RolloutMetrics {
         RolloutMetrics {

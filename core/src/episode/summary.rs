@@ -1,23 +1,23 @@
-//! Many episodes in a few numbers.
+//! Summary statistics of episodes.
 
 use serde::{Deserialize, Serialize};
 
 use super::RolloutMetrics;
 use crate::{ids::PolicyId, prelude::*};
 
-/// The least, the greatest and the mean of some numbers; NaN of none.
+/// Minimum, maximum and mean of some numbers; NaN if there are none.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The least.
+    /// The minimum.
     pub min: f64,
     /// The mean.
     pub mean: f64,
-    /// The greatest.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of some numbers; those that are not numbers do not count.
+    /// Computes the statistics of some numbers; NaN is ignored.
     #[must_use]
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let (mut n, mut sum, mut min, mut max) = (0u64, 0.0, f64::INFINITY, f64::NEG_INFINITY);
@@ -31,13 +31,13 @@ impl Spread {
         }
     }
 
-    /// The same where JSON has numbers for it, which it has not for NaN and infinity.
+    /// Returns the same unless a number is NaN or infinite, which JSON cannot represent.
     #[must_use]
     pub fn finite(self) -> Option<Self> {
         [self.min, self.mean, self.max].iter().all(|number| number.is_finite()).then_some(self)
     }
 
-    /// Of all numbers of each name.
+    /// Computes the statistics of the numbers of each name.
     #[must_use]
     pub fn by_name<'a>(values: impl IntoIterator<Item = (&'a String, &'a f64)>) -> BTreeMap<String, Self> {
         let mut named: BTreeMap<&String, Vec<f64>> = BTreeMap::new();
@@ -48,29 +48,29 @@ impl Spread {
     }
 }
 
-/// What a set of episodes says of a run.
+/// Summary of a set of episodes.
 #[derive(Clone, Debug, PartialEq)]
 #[doc(alias = "summarize_episodes")]
 pub struct EpisodeSummary {
-    /// Of the returns.
+    /// Statistics of the returns.
     pub episode_return: Spread,
-    /// Of the lengths.
+    /// Statistics of the lengths.
     pub length: Spread,
-    /// Of the rewards of the agents under each policy; the default policy of a single agent is not listed.
+    /// Statistics of the rewards of the agents under each policy; the default policy of a single agent is not listed.
     pub policy_reward: BTreeMap<PolicyId, Spread>,
-    /// Of the user's numbers.
+    /// Statistics of the user's metrics.
     pub custom_metrics: BTreeMap<String, Spread>,
     /// The user's lists, joined.
     pub hist_data: BTreeMap<String, Vec<f64>>,
-    /// Episodes that ended.
+    /// Number of episodes that ended.
     pub episodes: usize,
-    /// Episodes that were lost to failures; they count nowhere else.
+    /// Number of episodes that were lost to failures; they count nowhere else.
     #[doc(alias = "num_faulty_episodes")]
     pub faulty_episodes: usize,
 }
 
 impl EpisodeSummary {
-    /// Sums episodes up.
+    /// Summarises episodes.
     #[must_use]
     pub fn of(episodes: &[RolloutMetrics]) -> Self {
         let whole = || episodes.iter().filter(|episode| episode.faulty.is_none());

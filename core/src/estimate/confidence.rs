@@ -1,21 +1,21 @@
-//! How far estimates can be trusted.
+//! Computes confidence intervals of estimates.
 
 use super::{EstimateError, mean};
 use crate::{ids::SlotId, math, prelude::*, rng::Streams};
 
-/// Two ends between which a mean lies with some confidence.
+/// The bounds between which a mean lies with a given confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// Lower end.
+    /// Lower bound.
     pub low: f64,
-    /// Upper end.
+    /// Upper bound.
     pub high: f64,
 }
 
-/// Draws that one stream serves, with room for those that are rejected.
+/// Draws per stream, with room for rejected ones.
 const DRAWS: usize = 1 << 16;
 
-/// A statistic of samples, and how far it strays from one set of them to the next.
+/// A statistic of samples, and its standard error.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Studied {
     pub(super) value: f64,
@@ -23,10 +23,10 @@ pub(super) struct Studied {
 }
 
 impl Studied {
-    /// By how many of its own standard errors it is away from another one. Infinite without spread, and then the end that hangs on
-    /// it is the percentile bootstrap's.
+    /// Returns the difference from another one in units of its own standard error. The result is infinite if the standard
+    /// error is 0; the bound that depends on it is then the percentile bootstrap's.
     fn errors_from(&self, other: &Self) -> f64 {
-        /// Sums of numbers that are all the same are not quite: what is less than this fraction of them is rounding.
+        /// Sums of equal numbers differ by rounding: any difference below this fraction of them counts as rounding.
         const ROUNDING: f64 = 1e-12;
         let difference = self.value - other.value;
         let rounding = ROUNDING * self.value.abs().max(other.value.abs());
@@ -40,20 +40,20 @@ impl Studied {
     }
 }
 
-/// Interval in which the mean of what the samples stand for lies with probability `confidence`, by the bootstrap-t (Efron,
-/// Tibshirani 1993, chapter 12; of means of skewed samples the usual one that holds best, Hesterberg 2015): of `resamples`
-/// draws of as many samples with replacement, the quantiles of how many of its own standard errors a draw's mean is away
-/// from the samples'.
+/// Returns the interval that contains the mean of the sampled distribution with probability `confidence`, by the bootstrap-t
+/// (Efron, Tibshirani 1993, chapter 12; for means of skewed samples the usual method with the best coverage, Hesterberg
+/// 2015). It draws `resamples` times as many samples with replacement, divides the difference between a draw's mean and the
+/// samples' mean by the draw's standard error, and takes the quantiles of these ratios.
 ///
-/// Where too many draws have no spread, as of few samples or of rewards that are nearly always 0, an end is that of the
-/// percentile bootstrap, which needs none. A lone sample says nothing of its spread: both ends are its value.
+/// Where too many draws have no spread, as with few samples or with rewards that are nearly always 0, a bound is that of the
+/// percentile bootstrap, which needs no spread. A single sample has no known spread: both bounds are its value.
 ///
 /// `values` are one number per episode, such as `v_target`. The same streams give the same interval; 1,000 resamples
 /// are usual.
 ///
 /// # Errors
-/// [`EstimateError::NoSamples`] without values or resamples, [`EstimateError::Confidence`] unless it is between 0 and
-/// 1, [`EstimateError::NotFinite`] for a value that is no number or infinite.
+/// [`EstimateError::NoSamples`] without values or resamples, [`EstimateError::Confidence`] unless it is between 0 and 1,
+/// [`EstimateError::NotFinite`] for a value that is NaN or infinite.
 pub fn bootstrap_interval(
     values: &[f64],
     confidence: f64,
@@ -71,7 +71,7 @@ pub fn bootstrap_interval(
     })
 }
 
-/// The same of any statistic of `count` samples; it is told how often each of them counts.
+/// Returns the same interval for any statistic of `count` samples; `study` gets the number of times each sample was drawn.
 pub(super) fn bootstrap_t(
     count: usize,
     confidence: f64,
@@ -106,20 +106,20 @@ pub(super) fn bootstrap_t(
     Ok(Interval { low, high: high.max(low) })
 }
 
-/// Those between which the values lie but for equal tails.
+/// Returns the bounds of the values without two equal tails.
 fn quantiles(mut values: Vec<f64>, confidence: f64) -> Result<(f64, f64), EstimateError> {
     values.sort_unstable_by(f64::total_cmp);
     let tail = (1.0 - confidence) / 2.0;
-    // Truncation is meant: the order statistic below the quantile, and its mirror image.
+    // Truncation is intended: the order statistic below the quantile, and its mirror image.
     let below = ((tail * values.len() as f64) as usize).min(values.len().saturating_sub(1) / 2);
     let above = values.len().saturating_sub(below + 1);
     Ok((*values.get(below).ok_or(EstimateError::NoSamples)?, *values.get(above).ok_or(EstimateError::NoSamples)?))
 }
 
-/// Interval around an estimate, from what the same estimate came to when everything that was learned for it was learned again
-/// from draws of as many episodes with replacement: their standard deviation on both sides, times Student's quantile. Holds what
-/// a model owes to the episodes that it happened to see (for fitted Q evaluation: Hao, Ji, Duan, Lu, Szepesvari, Wang:
-/// "Bootstrapping fitted Q-evaluation for off-policy inference", 2021), but not what it gets wrong of any.
+/// Returns an interval around an estimate from the estimates of refits: models trained again on as many episodes drawn with
+/// replacement. The interval is symmetric: the standard deviation of the refits times Student's quantile. It covers the
+/// variance that a model has from its sample of episodes (for fitted Q evaluation: Hao, Ji, Duan, Lu, Szepesvari, Wang:
+/// "Bootstrapping fitted Q-evaluation for off-policy inference", 2021), but not the bias of the model.
 ///
 /// # Errors
 /// [`EstimateError::TooFewRefits`] below [`MIN_REFITS`], [`EstimateError::Confidence`] unless it is between 0 and 1,
@@ -134,16 +134,16 @@ pub fn refit_interval(estimate: f64, refits: &[f64], confidence: f64) -> Result<
     let center = mean(refits.iter().copied());
     let squares: f64 = refits.iter().map(|x| (x - center) * (x - center)).sum();
     let freedom = refits.len() - 1;
-    // The next lower even number, whose distribution is a polynomial: a little wider.
+    // Uses the next lower even number, whose distribution is a polynomial: the interval is a little wider.
     let reach = student_quantile(confidence, freedom - freedom % 2) * math::sqrt_f64(squares / freedom as f64);
     Ok(Interval { low: estimate - reach, high: estimate + reach })
 }
 
-/// What a standard deviation can be made of, with some degrees of freedom to spare.
+/// Minimum number of refits for a standard deviation with enough degrees of freedom.
 pub const MIN_REFITS: usize = 3;
 
-/// Within how many standard errors Student's distribution lies with probability `confidence`, for an even number of degrees of
-/// freedom, by bisection of the finite series (Abramowitz, Stegun 1964, 26.7.4).
+/// Returns the number of standard errors that Student's distribution stays within with probability `confidence`, for an even
+/// number of degrees of freedom, by bisection of the finite series (Abramowitz, Stegun 1964, 26.7.4).
 fn student_quantile(confidence: f64, freedom: usize) -> f64 {
     let freedom_f64 = freedom as f64;
     let within = |sine: f64| {
@@ -154,7 +154,7 @@ fn student_quantile(confidence: f64, freedom: usize) -> f64 {
         });
         sine * (1.0 + terms.sum::<f64>())
     };
-    // In the sine of the angle whose tangent is t over the root of the degrees of freedom.
+    // Bisects the sine of the angle whose tangent is t over the root of the degrees of freedom.
     let (mut low, mut high) = (0.0f64, 1.0f64);
     for _ in 0..f64::MANTISSA_DIGITS {
         let middle = 0.5 * (low + high);
@@ -174,15 +174,15 @@ fn all_finite(values: &[f64]) -> Result<(), EstimateError> {
     }
 }
 
-/// How many equally weighted samples would be as good as these (Kish 1965): `(sum w)^2 / sum w^2`, 0 if all weigh
-/// nothing.
+/// Returns the number of equally weighted samples with the same variance (Kish 1965): `(sum w)^2 / sum w^2`, 0 if all
+/// weights are 0.
 #[must_use]
 pub fn effective_sample_size(weights: &[f64]) -> f64 {
     let largest = weights.iter().fold(0.0f64, |largest, w| largest.max(w.abs()));
     if largest == 0.0 {
         return 0.0;
     }
-    // Squares of large or small weights are no doubles.
+    // Squares of large or small weights exceed the range of doubles.
     let weights = weights.iter().map(|w| w / largest);
     let (sum, squares) = weights.fold((0.0, 0.0), |(sum, squares), w| (sum + w, squares + w * w));
     sum * sum / squares
@@ -203,15 +203,15 @@ mod tests {
         for interval in [few, many] {
             assert!(interval.low < 4.5 && 4.5 < interval.high, "{interval:?}");
         }
-        // The standard deviation of a value is 2.87; 1.64 of them on both sides of the mean, over the root of the
-        // number.
+        // The standard deviation of a value is 2.87; the interval extends 1.64 of them on both sides of the mean, divided by
+        // the root of the number of samples.
         assert!((few.high - few.low - 2.1).abs() < 0.4, "{few:?}");
         assert!((many.high - many.low - 0.21).abs() < 0.04, "{many:?}");
         assert_eq!(many, bootstrap_interval(&values(2000), 0.9, 400, &STREAMS).unwrap());
     }
 
-    /// What is rare among the samples may be more: the upper end is farther away than the lower one, and farther than the
-    /// percentile bootstrap has it, whose draws know no more than the samples.
+    /// Checks the interval of samples with rare large values: the upper bound is farther from the mean than the lower one,
+    /// and farther than the percentile bootstrap's, whose draws never exceed the samples.
     #[test]
     fn intervals_of_skewed_samples_lean_to_where_the_rare_ones_are() {
         let mut values = vec![0.0; 95];
@@ -223,19 +223,19 @@ mod tests {
 
     #[test]
     fn draws_without_spread_leave_an_end_to_percentiles() {
-        // More than a tenth of the draws hold the two that differ not once.
+        // More than a tenth of the draws contain neither of the two different values.
         let mut values = vec![0.0; 198];
         values.extend([1.0; 2]);
         let Interval { low, high } = bootstrap_interval(&values, 0.95, 2_000, &STREAMS).unwrap();
         assert!(low > 0.0 && low < 0.005 && (high - 0.025).abs() < 1e-9, "{low} {high}");
-        // Nor have draws a spread whose values are the same but for rounding.
+        // Draws whose values differ only by rounding have no spread either.
         let mut values = vec![0.1; 198];
         values.extend([1.1; 2]);
         let Interval { low, high } = bootstrap_interval(&values, 0.95, 2_000, &STREAMS).unwrap();
         assert!(low > 0.1 && low < 0.105 && (high - 0.125).abs() < 1e-9, "{low} {high}");
         let same = bootstrap_interval(&[0.1; 50], 0.95, 200, &STREAMS).unwrap();
         assert!((same.low - 0.1).abs() < 1e-12 && (same.high - 0.1).abs() < 1e-12, "{same:?}");
-        // Squares beyond the range of doubles are no spread either.
+        // Squares beyond the range of doubles count as no spread either.
         let Interval { low, high } = bootstrap_interval(&[1e200, 3e200], 0.9, 200, &STREAMS).unwrap();
         assert_eq!((low, high), (1e200, 3e200));
     }
@@ -254,18 +254,18 @@ mod tests {
         assert_eq!(of(&[1.0], 1.0, 10).unwrap_err(), EstimateError::Confidence(1.0));
         assert!(matches!(of(&[1.0], f64::NAN, 10), Err(EstimateError::Confidence(_))));
         assert_eq!(of(&[1.0, f64::NAN], 0.9, 10).unwrap_err(), EstimateError::NotFinite { index: 1 });
-        // Tails of one half each must not cross over.
+        // Tails of one half each must not cross.
         assert!(of(&[1.0, 2.0, 4.0], 1e-17, 8).is_ok_and(|interval| interval.low <= interval.high));
     }
 
     #[test]
     fn refits_tell_how_far_an_estimate_strays() {
-        // Quantiles as they are in tables.
+        // Quantiles from published tables.
         for (freedom, quantile) in [(2, 4.302_653), (4, 2.776_445), (18, 2.100_922), (100, 1.983_972)] {
             assert!((student_quantile(0.95, freedom) - quantile).abs() < 1e-6, "{freedom}");
         }
         assert!((student_quantile(0.5, 2) - 0.816_497).abs() < 1e-6);
-        // Three of standard deviation 1.
+        // Three values with standard deviation 1.
         let Interval { low, high } = refit_interval(10.0, &[6.0, 7.0, 8.0], 0.95).unwrap();
         assert!((low - (10.0 - 4.302_653)).abs() < 1e-6 && (high - (10.0 + 4.302_653)).abs() < 1e-6, "{low} {high}");
         assert_eq!(refit_interval(1.0, &[1.0, 2.0], 0.95).unwrap_err(), EstimateError::TooFewRefits(2));

@@ -1,4 +1,4 @@
-//! Logged steps, split into episodes.
+//! Splits logged steps into episodes.
 
 use core::ops::Range;
 
@@ -11,10 +11,10 @@ use crate::{
     rng::Streams,
 };
 
-/// Probability, or density, of the logged action under the policy to be judged.
+/// Probability, or density, of the logged action under the policy being evaluated.
 pub const NEW_ACTION_PROB: &str = "new_action_prob";
 
-/// A column of one number per row, as doubles.
+/// Returns a column of one number per row, as doubles.
 pub(super) fn numbers(batch: &SampleBatch, name: &str) -> Result<Vec<f64>, EstimateError> {
     let column = batch.column(name).ok_or_else(|| BatchError::MissingColumn(name.to_string()))?;
     if column.shape().elements() != 1 {
@@ -27,7 +27,7 @@ pub(super) fn numbers(batch: &SampleBatch, name: &str) -> Result<Vec<f64>, Estim
     Ok(narrow.values().iter().copied().map(f64::from).collect())
 }
 
-/// [`numbers`] that are all finite.
+/// Returns [`numbers`] that are all finite.
 pub(super) fn finite(batch: &SampleBatch, column: &'static str) -> Result<Vec<f64>, EstimateError> {
     let values = numbers(batch, column)?;
     match values.iter().enumerate().find(|(_, value)| !value.is_finite()) {
@@ -40,17 +40,17 @@ pub(crate) fn rewards(batch: &SampleBatch) -> Result<Vec<f64>, EstimateError> {
     finite(batch, REWARDS.name())
 }
 
-/// Checks what estimators will read of these rows, where somebody still knows where they come from: rewards, and with `probs`
+/// Checks the columns that estimators read, while the caller still knows the source of the rows: rewards, and with `probs`
 /// the probabilities.
 ///
 /// # Errors
-/// [`EstimateError`], with the first row that is wrong.
+/// [`EstimateError`] with the first invalid row.
 pub fn check_rows(batch: &SampleBatch, probs: bool) -> Result<(), EstimateError> {
     rewards(batch)?;
     if probs { ratios(batch).map(drop) } else { Ok(()) }
 }
 
-/// How much likelier each action is under the new policy than under the one that took it.
+/// Returns the probability of each action under the new policy, divided by that under the policy that took it.
 pub(super) fn ratios(batch: &SampleBatch) -> Result<Vec<Scaled>, EstimateError> {
     let (old, new) = (numbers(batch, ACTION_PROB.name())?, numbers(batch, NEW_ACTION_PROB)?);
     let possible = |prob: f64| (0.0..f64::INFINITY).contains(&prob);
@@ -63,7 +63,7 @@ pub(super) fn ratios(batch: &SampleBatch) -> Result<Vec<Scaled>, EstimateError> 
     Ok(new.iter().zip(&old).map(|(&new, &old)| Scaled::new(new) / Scaled::new(old)).collect())
 }
 
-/// The rows of each episode: a new one begins where `eps_id` changes, also to an id that was there before.
+/// Returns the rows of each episode: a new one begins where `eps_id` changes, even to an earlier id.
 pub(super) fn episodes(batch: &SampleBatch) -> Result<Vec<Range<usize>>, EstimateError> {
     let column = batch.data(EPS_ID)?;
     if column.shape().elements() != 1 {
@@ -81,8 +81,8 @@ pub(super) fn episodes(batch: &SampleBatch) -> Result<Vec<Range<usize>>, Estimat
     Ok(episodes)
 }
 
-/// As many episodes as there are, drawn with replacement, whole and under ids of their own from 0 on: what a model learns from
-/// again for [`refit_interval`](super::refit_interval). The same streams and `draw` give the same episodes.
+/// Draws as many episodes as there are, with replacement, and gives them new ids from 0 on: the training data of a refit for
+/// [`refit_interval`](super::refit_interval). The same streams and `draw` give the same episodes.
 ///
 /// # Errors
 /// [`EstimateError::Batch`] without `eps_id`, [`EstimateError::NotScalar`].
@@ -100,7 +100,7 @@ pub fn draw_episodes(rows: &SampleBatch, streams: &Streams, draw: u32) -> Result
     Ok(drawn)
 }
 
-/// That no id comes back after another one.
+/// Checks that no id recurs after another one.
 pub(super) fn check_unique(batch: &SampleBatch, episodes: &[Range<usize>]) -> Result<(), EstimateError> {
     let ids = batch.get(EPS_ID)?;
     let mut seen = BTreeSet::new();

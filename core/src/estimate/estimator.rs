@@ -1,4 +1,4 @@
-//! The estimators.
+//! Implements the estimators.
 
 use core::ops::Range;
 
@@ -12,31 +12,31 @@ use crate::{
     prelude::*,
 };
 
-/// How to judge a policy by what another one did.
+/// A method to evaluate a policy from the actions of another one.
 ///
-/// With `ratio_t` the probability of the logged action under the new policy over that under the old one, and `rho_t`
-/// the product of the ratios of an episode up to step `t`, which counts from the episode's first row.
+/// `ratio_t` is the probability of the logged action under the new policy divided by that under the old one, and `rho_t` is
+/// the product of the ratios of an episode up to step `t`, counted from the episode's first row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Estimator {
     /// Per-decision importance sampling (Precup, Sutton, Singh 2000): sum of `gamma^t rho_t r_t`. Unbiased, large
     /// variance.
     #[doc(alias("is", "pdis"))]
     ImportanceSampling,
-    /// Importance sampling of whole trajectories: `rho` of the last step, times the return. Unbiased, and of the largest
-    /// variance; RLlib has none.
+    /// Importance sampling of whole trajectories: `rho` of the last step, times the return. Unbiased, with the largest
+    /// variance; RLlib does not have it.
     #[doc(alias = "trajectory_is")]
     TrajectoryImportanceSampling,
-    /// The same with `rho_t / w_t`, `w_t` the mean of `rho_t` over the episodes that reach step `t`. Biased, small
-    /// variance; RLlib's. It does not see that a policy makes episodes longer or shorter: where every step pays the same, as
-    /// in CartPole, it says of every policy what who acted has earned.
+    /// Per-decision importance sampling with `rho_t / w_t`, where `w_t` is the mean of `rho_t` over the episodes that reach
+    /// step `t`. Biased, small variance; RLlib's method. It ignores that a policy makes episodes longer or shorter: where
+    /// every step has the same reward, as in CartPole, its estimate for every policy is the behavior policy's return.
     #[doc(alias = "wis")]
     WeightedImportanceSampling,
-    /// Consistent weighted per-decision importance sampling (Thomas, Brunskill 2016): `w_t` is the mean over all episodes, of
-    /// which those that have ended keep their last `rho` and earn nothing more. Biased, small variance, and right in the
-    /// limit also where policies differ in how long episodes last; RLlib has none.
+    /// Consistent weighted per-decision importance sampling (Thomas, Brunskill 2016): `w_t` is the mean over all episodes,
+    /// where ended episodes keep their last `rho` and have no further reward. Biased, small variance, and consistent even
+    /// where policies differ in the length of episodes; RLlib does not have it.
     #[doc(alias = "cwpdis")]
     ConsistentWeightedImportanceSampling,
-    /// A model's value of the episode's first state. No ratios; as good as the model.
+    /// A model's value of the episode's first state. It uses no ratios and is as accurate as the model.
     #[doc(alias = "dm")]
     DirectMethod,
     /// A model corrected by importance sampling (Jiang, Li 2016): from the last step to the first,
@@ -46,7 +46,7 @@ pub enum Estimator {
 }
 
 impl Estimator {
-    /// All there are.
+    /// All estimators.
     pub const ALL: [Self; 6] = [
         Self::ImportanceSampling,
         Self::TrajectoryImportanceSampling,
@@ -56,7 +56,7 @@ impl Estimator {
         Self::DoublyRobust,
     ];
 
-    /// Its short name, RLlib's where it has one.
+    /// Returns its short name: RLlib's where there is one.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -69,18 +69,18 @@ impl Estimator {
         }
     }
 
-    /// Whether it needs `v_values` of a model, see [`QModel`](super::QModel).
+    /// Returns whether it needs a model's `v_values`, see [`QModel`](super::QModel).
     #[must_use]
     pub const fn needs_model(self) -> bool {
         matches!(self, Self::DirectMethod | Self::DoublyRobust)
     }
 
-    /// Whether the weight of an episode depends on the others.
+    /// Returns whether the weight of an episode depends on the others.
     pub(super) const fn weighs_together(self) -> bool {
         matches!(self, Self::WeightedImportanceSampling | Self::ConsistentWeightedImportanceSampling)
     }
 
-    /// What importance weights are divided by, step by step.
+    /// Returns the divisors of importance weights, step by step.
     pub(super) fn normal(self, rho: &[Scaled], episodes: &[Range<usize>]) -> Vec<Scaled> {
         match self {
             Self::ConsistentWeightedImportanceSampling => means_with_ended(rho, episodes),
@@ -88,27 +88,28 @@ impl Estimator {
         }
     }
 
-    /// Judges the new policy by all samples of the batch: by episodes, or, without `split_by_episode`, by rows that
-    /// each stand for themselves (bandits: `ratio r`, `ratio r / mean ratio`, `V`, `V + ratio (r - Q)`; no discount).
+    /// Evaluates the new policy on all samples of the batch: by episodes, or, without `split_by_episode`, by independent
+    /// rows (bandits: `ratio r`, `ratio r / mean ratio`, `V`, `V + ratio (r - Q)`; no discount).
     ///
-    /// Columns, 32- or 64-bit floats: `rewards` and `action_prob`; all but the direct method `new_action_prob`; those
-    /// with a model `v_values`, the doubly robust one also `q_values`; `eps_id` for episodes.
+    /// The columns are 32- or 64-bit floats: `rewards` and `action_prob`; for all but the direct method also
+    /// `new_action_prob`; for those with a model also `v_values`, and for the doubly robust one `q_values`; `eps_id` for
+    /// episodes.
     ///
     /// # Errors
-    /// [`EstimateError::NoSamples`] and those of [`per_episode`](Self::per_episode).
+    /// [`EstimateError::NoSamples`] and the errors of [`per_episode`](Self::per_episode).
     pub fn estimate(self, batch: &SampleBatch, gamma: f64, split_by_episode: bool) -> Result<Estimate, EstimateError> {
         let samples = if split_by_episode { self.per_episode(batch, gamma)? } else { self.per_row(batch)? };
         Estimate::of(&samples)
     }
 
-    /// What each episode says, in order.
+    /// Returns the sample of each episode, in order.
     ///
-    /// Rows in a row with one `eps_id` are an episode. An id that comes back after another one begins an episode of its
-    /// own, except for weighted importance sampling, whose means would count it twice.
+    /// Consecutive rows with one `eps_id` are an episode. An id that recurs after another one begins a new episode; weighted
+    /// importance sampling rejects it, since its means would count the episode twice.
     ///
     /// # Errors
     /// [`EstimateError::Batch`] for a missing column or one of another type, [`EstimateError::NotScalar`],
-    /// [`EstimateError::Probability`], [`EstimateError::Value`] and [`EstimateError::Gamma`] for what is not finite,
+    /// [`EstimateError::Probability`], [`EstimateError::Value`] and [`EstimateError::Gamma`] for non-finite numbers,
     /// [`EstimateError::Overflow`], and for weighted estimators [`EstimateError::EpisodeReturns`].
     #[doc(alias = "estimate_on_single_episode")]
     pub fn per_episode(self, batch: &SampleBatch, gamma: f64) -> Result<Vec<Sample>, EstimateError> {
@@ -119,7 +120,7 @@ impl Estimator {
         self.judge(batch, &rewards, gamma, &episodes)
     }
 
-    /// Rows as episodes of one step.
+    /// Returns the samples of rows, as episodes of one step.
     fn per_row(self, batch: &SampleBatch) -> Result<Vec<Sample>, EstimateError> {
         let rewards = rewards(batch)?;
         let rows: Vec<Range<usize>> = (0..rewards.len()).map(|row| row..row + 1).collect();
@@ -178,7 +179,7 @@ fn in_range(value: f64, row: usize) -> Result<f64, EstimateError> {
     if value.is_finite() { Ok(value) } else { Err(EstimateError::Overflow { row }) }
 }
 
-/// Asks that the log says with which probabilities it came about, also of who does not use them: without, it is no
+/// Requires that the log has its action probabilities, even for estimators that do not use them: without them it is not the
 /// log of a policy.
 fn logged(batch: &SampleBatch) -> Result<(), EstimateError> {
     numbers(batch, ACTION_PROB.name()).map(drop)
@@ -189,14 +190,14 @@ pub(crate) const V_VALUES: &str = "v_values";
 /// A model's value of the observation and the logged action under the new policy.
 pub(crate) const Q_VALUES: &str = "q_values";
 
-/// Weight of each episode as a whole: the product of all its ratios, for
+/// Returns the weight of each episode as a whole, the product of all its ratios, for
 /// [`effective_sample_size`](super::effective_sample_size).
 ///
-/// Where the largest one is beyond the range of doubles, above or below, all are multiplied by one power of two, since
-/// only their proportions matter.
+/// If the largest weight is beyond the range of doubles, above or below, all weights are multiplied by one power of two,
+/// since only their proportions matter.
 ///
 /// # Errors
-/// As [`Estimator::per_episode`].
+/// The errors of [`Estimator::per_episode`].
 pub fn importance_weights(batch: &SampleBatch) -> Result<Vec<f64>, EstimateError> {
     let (ratios, episodes) = (ratios(batch)?, episodes(batch)?);
     let product =
@@ -207,7 +208,7 @@ pub fn importance_weights(batch: &SampleBatch) -> Result<Vec<f64>, EstimateError
     Ok(products.into_iter().map(|product| product.at_scale(scale)).collect())
 }
 
-/// Sum of `gamma^t weight_t r_t` over the rows of an episode.
+/// Returns the sum of `gamma^t weight_t r_t` over the rows of an episode.
 fn discounted(
     rewards: &[f64],
     rows: &Range<usize>,
@@ -223,7 +224,7 @@ fn discounted(
     Ok(sum)
 }
 
-/// Product of the ratios of each row's episode up to the row.
+/// Returns for each row the product of its episode's ratios up to it.
 pub(super) fn cumulative(ratios: &[Scaled], episodes: &[Range<usize>]) -> Vec<Scaled> {
     let mut rho = ratios.to_vec();
     for rows in episodes {
@@ -236,7 +237,7 @@ pub(super) fn cumulative(ratios: &[Scaled], episodes: &[Range<usize>]) -> Vec<Sc
     rho
 }
 
-/// Mean over the episodes that reach it, for each step: summed on the scale of the largest.
+/// Returns for each step the mean over the episodes that reach it, summed on the scale of the largest value.
 fn means_by_step(rho: &[Scaled], episodes: &[Range<usize>]) -> Vec<Scaled> {
     let mut steps: Vec<(i64, f64, f64)> = Vec::new();
     for rows in episodes {
@@ -254,7 +255,7 @@ fn means_by_step(rho: &[Scaled], episodes: &[Range<usize>]) -> Vec<Scaled> {
     steps.into_iter().map(|(scale, sum, count)| Scaled::new(sum / count).scaled_by(scale)).collect()
 }
 
-/// Mean over all episodes, for each step: those that have ended count with their last value.
+/// Returns for each step the mean over all episodes; ended episodes count with their last value.
 fn means_with_ended(rho: &[Scaled], episodes: &[Range<usize>]) -> Vec<Scaled> {
     let longest = episodes.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
     let (mut active, mut ended) = (vec![Scaled::ZERO; longest], vec![Scaled::ZERO; longest + 1]);

@@ -18,7 +18,7 @@ fn batch(columns: &[(&'static str, &[f64])], ids: &[i64]) -> SampleBatch {
 const OLD: [f64; 5] = [0.5, 0.5, 0.25, 0.8, 0.5];
 const NEW: [f64; 5] = [0.25, 0.75, 0.5, 0.4, 0.5];
 
-/// Two episodes with rewards 1, 2, 3 and 4, 5.
+/// Returns two episodes with rewards 1, 2, 3 and 4, 5.
 fn logged(new: [f64; 5]) -> SampleBatch {
     let rewards = [1.0, 2.0, 3.0, 4.0, 5.0];
     batch(&[("rewards", &rewards), ("action_prob", &OLD), ("new_action_prob", &new)], &[1, 1, 1, 2, 2])
@@ -62,7 +62,8 @@ fn by_whole_trajectories() {
 
 #[test]
 fn who_lives_longer_is_worth_more_where_ended_episodes_count() {
-    // Every step pays 1. The new policy never makes what ended the first episode, and always what the second one did.
+    // Every step has reward 1. The new policy never takes the action that ended the first episode, and always the second
+    // one's.
     let (old, new, rewards) = ([0.5; 3], [0.0, 1.0, 1.0], [1.0; 3]);
     let logged = batch(&[("rewards", &rewards), ("action_prob", &old), ("new_action_prob", &new)], &[1, 2, 2]);
     let value = |estimator: Estimator| estimator.estimate(&logged, 1.0, true).unwrap().v_target;
@@ -163,7 +164,7 @@ fn errors_name_column_and_row() {
     assert_eq!(DirectMethod.estimate(&empty, 0.9, true).unwrap_err(), EstimateError::NoSamples);
 }
 
-/// A log of one episode per list of `(reward, old, new)`.
+/// Returns a log of one episode per list of `(reward, old, new)`.
 fn log_of(episodes: &[Vec<(f64, f64, f64)>]) -> SampleBatch {
     let rows: Vec<_> = episodes.iter().flatten().copied().collect();
     let ids: Vec<i64> = (0..).zip(episodes).flat_map(|(id, rows)| rows.iter().map(move |_| id)).collect();
@@ -172,7 +173,7 @@ fn log_of(episodes: &[Vec<(f64, f64, f64)>]) -> SampleBatch {
     batch(&[("rewards", &rewards), ("action_prob", &old), ("new_action_prob", &new)], &ids)
 }
 
-/// `2^1100` and `2^-1100` are no doubles.
+/// `2^1100` and `2^-1100` exceed the range of doubles.
 #[test]
 fn products_over_long_episodes() {
     for (old, new) in [(0.5, 1.0), (1.0, 0.5)] {
@@ -226,7 +227,7 @@ proptest! {
         }
     }
 
-    /// A lone episode weighs as much as the mean of all, however unlikely it is.
+    /// Checks that a single episode has the weight of the mean, however unlikely it is.
     #[test]
     fn weighted_one_episode_is_worth_what_it_earned(
         rows in vec((-9.0f64..9.0, 1e-12f64..1.0, 1e-12f64..1.0), 1..4000),

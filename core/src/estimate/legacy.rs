@@ -1,4 +1,4 @@
-//! The estimators of RLlib before version 2, for whoever compares with old runs.
+//! Implements the estimators of RLlib before version 2, for comparisons with old runs.
 
 use super::{
     EstimateError, Sample,
@@ -7,36 +7,36 @@ use super::{
 };
 use crate::{batch::SampleBatch, prelude::*};
 
-/// Stepwise importance sampling as RLlib had it up to version 1.9, plain and weighted, under its names `V_prev`
+/// Stepwise importance sampling of RLlib up to version 1.9, plain and weighted, under its names `V_prev`
 /// ([`Sample::v_behavior`]), `V_step_IS` or `V_step_WIS` ([`Sample::v_target`]) and `V_gain_est` ([`Sample::v_gain`]).
 ///
-/// It differs from [`Estimator`](super::Estimator) in two ways: the last step of every episode is left out, and the means of the
-/// weighted one run on from call to call, so that its estimates depend on the order of episodes. What is not kept is
-/// that it took logarithms of probabilities for probabilities.
+/// It differs from [`Estimator`](super::Estimator) in two ways: it omits the last step of every episode, and the means of
+/// the weighted one accumulate from call to call, so that its estimates depend on the order of episodes. It does not
+/// reproduce RLlib's use of logarithms of probabilities as probabilities.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[doc(alias("V_prev", "V_step_IS", "V_step_WIS", "V_gain_est"))]
 pub struct LegacyStepEstimator {
-    /// Sum of `rho_t` so far and how many there were, by step; none if it is the plain estimator.
+    /// Sum and count of `rho_t` so far, by step; none for the plain estimator.
     seen: Option<Vec<(Scaled, f64)>>,
 }
 
 impl LegacyStepEstimator {
-    /// The plain one.
+    /// Creates the plain estimator.
     #[must_use]
     pub fn is() -> Self {
         Self { seen: None }
     }
 
-    /// The weighted one, which has seen nothing yet.
+    /// Creates the weighted estimator, without data.
     #[must_use]
     pub fn wis() -> Self {
         Self { seen: Some(Vec::new()) }
     }
 
-    /// What each episode says, in order.
+    /// Returns the sample of each episode, in order.
     ///
     /// # Errors
-    /// As [`Estimator::per_episode`](super::Estimator::per_episode). Nothing has been seen then.
+    /// The errors of [`Estimator::per_episode`](super::Estimator::per_episode). On an error, the means stay as they are.
     pub fn per_episode(&mut self, batch: &SampleBatch, gamma: f64) -> Result<Vec<Sample>, EstimateError> {
         if !gamma.is_finite() {
             return Err(EstimateError::Gamma(gamma));
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use crate::{batch::EPS_ID, column::ColumnData};
 
-    /// Two episodes with rewards 1, 2, 3 and 4, 5, and the ratios 0.5, 1.5, 2 and 0.5, 1.
+    /// Returns two episodes with rewards 1, 2, 3 and 4, 5, and the ratios 0.5, 1.5, 2 and 0.5, 1.
     fn log() -> SampleBatch {
         let mut batch = SampleBatch::new().with(EPS_ID, ColumnData::scalars(vec![1, 1, 1, 2, 2])).unwrap();
         for (name, values) in [
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn means_run_on() {
         let mut wis = LegacyStepEstimator::wis();
-        // The first episode is its own mean; that of the second's only step is 0.5, too.
+        // The first episode is its own mean; the mean at the second's only step is 0.5 too.
         assert_eq!(pairs(&wis.per_episode(&log(), 0.5).unwrap()), [(2.0, 2.0), (4.0, 4.0)]);
         let mut likelier = log();
         likelier.insert("new_action_prob", ColumnData::scalars(vec![0.5, 0.5, 0.5, 0.8, 0.5])).unwrap();

@@ -1,4 +1,4 @@
-//! Logged batches, put together episode by episode.
+//! Assembles logged batches episode by episode.
 
 use super::EstimateError;
 use crate::{
@@ -7,8 +7,8 @@ use crate::{
     prelude::*,
 };
 
-/// Takes batches in the order in which they were written, in which the rows of an episode may lie apart: samples of several
-/// environments alternate, and long episodes go on in the next batch.
+/// Collects batches in the order in which they were written. The rows of an episode need not be contiguous: samples of
+/// several environments alternate, and long episodes continue in the next batch.
 ///
 /// ```
 /// use rollmesh_core::{
@@ -32,31 +32,31 @@ use crate::{
 pub struct EpisodeLog {
     columns: Vec<String>,
     parts: Vec<SampleBatch>,
-    /// Of each row so far, the number of its episode.
+    /// Number of the episode of each row so far.
     places: Vec<u32>,
-    /// Numbers of those that have not ended, by id and agent.
+    /// Numbers of the open episodes, by id and agent.
     open: OpenEpisodes<u32>,
     episodes: u32,
     begun_late: usize,
-    /// Those that will not go on, though they were not seen to end.
+    /// Episodes that will not continue although their end was not found.
     abandoned: usize,
 }
 
 /// The rows of an [`EpisodeLog`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoggedEpisodes {
-    /// The columns that were asked for, as far as they are there, and `eps_id`, which counts from 0.
+    /// The requested columns, as far as they exist, and `eps_id`, which counts from 0.
     pub rows: SampleBatch,
-    /// How many episodes there are; of several agents, each one's own.
+    /// Number of episodes; with several agents, each agent's episode counts.
     pub episodes: usize,
-    /// How many of them were not seen to end.
+    /// How many of them have no end.
     pub unfinished: usize,
-    /// How many of them were not seen from their beginning.
+    /// How many of them lack their beginning.
     pub begun_late: usize,
 }
 
 impl EpisodeLog {
-    /// Keeps these columns.
+    /// Creates a log that keeps these columns.
     #[must_use]
     pub fn new(columns: &[&str]) -> Self {
         let columns = columns.iter().map(|name| String::from(*name)).collect();
@@ -64,25 +64,25 @@ impl EpisodeLog {
         Self { columns, parts, places, open, episodes: 0, begun_late: 0, abandoned: 0 }
     }
 
-    /// Rows so far.
+    /// Returns the number of rows so far.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether there are none so far.
+    /// Returns whether there are no rows so far.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Another file begins: episodes of rows without `t` do not go on there, since nobody could tell.
+    /// Begins another file: without `t`, episodes cannot be matched across files, so they end here.
     pub fn begin_file(&mut self) {
         self.abandoned += self.open.begin_file().len();
     }
 
-    /// Adds rows. Episodes are told apart by `eps_id` and `agent_index`, and by flags: an id that comes again after an end
-    /// is another episode. So is one whose `t` does not go on where it was, as where another run has the same ids.
+    /// Adds rows. Episodes are identified by `eps_id` and `agent_index`, and by flags: an id that recurs after an end is
+    /// another episode. So is one whose `t` does not continue, as where another run has the same ids.
     ///
     /// # Errors
     /// [`EstimateError::Batch`] with neither `eps_id` nor `terminateds`, for columns of other types, for damaged compressed
@@ -91,10 +91,10 @@ impl EpisodeLog {
         self.add_rows(batch, false)
     }
 
-    /// [Adds](Self::add) rows of a policy among several agents, who need not act at every step: `t` may leave some out.
+    /// [Adds](Self::add) rows of a policy among several agents, which need not act at every step: `t` may have gaps.
     ///
     /// # Errors
-    /// As [`add`](Self::add).
+    /// The errors of [`add`](Self::add).
     pub fn add_of_agents(&mut self, batch: &SampleBatch) -> Result<(), EstimateError> {
         self.add_rows(batch, true)
     }
@@ -143,14 +143,14 @@ impl EpisodeLog {
         Ok(())
     }
 
-    /// All rows, episode by episode in the order of their beginnings.
+    /// Returns all rows, episode by episode in the order of their beginnings.
     ///
     /// # Errors
-    /// [`EstimateError::Batch`] if some batches had other columns than others.
+    /// [`EstimateError::Batch`] if the batches differ in their columns.
     pub fn finish(self) -> Result<LoggedEpisodes, EstimateError> {
         let joined = SampleBatch::concat(&self.parts)?;
         if joined.len() != self.places.len() {
-            // Whatever has rows has other columns.
+            // A batch with rows must have had other columns.
             return Err(BatchError::MissingColumn(self.columns.join(", ")).into());
         }
         let mut order: Vec<u32> = (0..self.places.len() as u32).collect();
@@ -204,7 +204,7 @@ mod tests {
         log.add(&at(&[2, 3], false)).unwrap();
         log.begin_file();
         log.add(&at(&[0, 1], true)).unwrap();
-        // A step is missing: nobody knows what it was worth.
+        // A step is missing, so its reward is unknown.
         log.add(&at(&[0, 2], true)).unwrap();
         log.add_of_agents(&at(&[0, 2], true)).unwrap();
         let logged = log.finish().unwrap();

@@ -1,8 +1,8 @@
-//! Off-policy estimators: what another policy would have earned, from logged episodes.
+//! Off-policy estimators: they estimate from logged episodes the return that another policy would have.
 //!
-//! Only the arithmetic: probabilities of the logged actions under the new policy, and a model's values where an
-//! [`Estimator`] needs them, come as columns. Every step counts, the last one of an episode too. All numbers are double
-//! precision; products of ratios leave its range in long episodes, and are kept with an exponent of their own.
+//! This module only does the arithmetic: probabilities of the logged actions under the new policy, and a model's values
+//! where an [`Estimator`] needs them, are columns of the input. Every step counts, the last one of an episode too. All
+//! numbers have double precision; products of ratios exceed its range in long episodes, so they have a separate exponent.
 //!
 //! ```
 //! use rollmesh_core::{
@@ -21,10 +21,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`EpisodeLog`] puts the rows of episodes together that lie apart; a [`QModel`] learns the values that some estimators need;
-//! [`bootstrap_interval`], [`refit_interval`] and [`effective_sample_size`] say how far to trust them.
+//! [`EpisodeLog`] joins rows of an episode that are not contiguous; a [`QModel`] learns the values that some estimators
+//! need; [`bootstrap_interval`], [`refit_interval`] and [`effective_sample_size`] measure the accuracy of the estimates.
 //!
-//! Not here: the probabilities, which `policy::Judge` asks a policy for, and any model.
+//! The probabilities, which `policy::Judge` computes with a policy, and the models are elsewhere.
 
 mod confidence;
 mod episodes;
@@ -48,43 +48,42 @@ pub use model::{QModel, Transitions};
 
 use crate::{batch::BatchError, column::RowShape, math, prelude::*};
 
-/// What one episode, or one row of a bandit's log, says.
+/// The estimate from one episode, or from one row of a bandit's log.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// What the policy that acted has earned: the discounted return.
+    /// The discounted return of the policy that acted.
     pub v_behavior: f64,
-    /// What the new policy would have.
+    /// The estimated return of the new policy.
     pub v_target: f64,
 }
 
 impl Sample {
-    /// `v_target` as a multiple of `v_behavior`, or of 1e-8 if that is larger.
+    /// Returns `v_target` divided by `v_behavior`, or by 1e-8 if that is larger.
     #[must_use]
     pub fn v_gain(&self) -> f64 {
         self.v_target / self.v_behavior.max(1e-8)
     }
 }
 
-/// What a log says of two policies: means over its samples, and the spread of the samples as population standard
-/// deviation.
+/// The estimates of two policies from a log: means over its samples, and the samples' population standard deviations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// What the policy that acted has earned.
+    /// The mean return of the policy that acted.
     pub v_behavior: f64,
-    /// Spread of it.
+    /// Its standard deviation.
     pub v_behavior_std: f64,
-    /// What the new policy would have earned.
+    /// The estimated mean return of the new policy.
     pub v_target: f64,
-    /// Spread of it.
+    /// Its standard deviation.
     pub v_target_std: f64,
-    /// `v_target` as a multiple of `v_behavior`, or of 1e-8 if that is larger.
+    /// `v_target` divided by `v_behavior`, or by 1e-8 if that is larger.
     pub v_gain: f64,
-    /// `v_target` less `v_behavior`.
+    /// `v_target` minus `v_behavior`.
     pub v_delta: f64,
 }
 
 impl Estimate {
-    /// Puts samples together.
+    /// Combines samples.
     ///
     /// # Errors
     /// [`EstimateError::NoSamples`] if there are none.
@@ -104,7 +103,7 @@ impl Estimate {
     }
 }
 
-/// Mean in order, NaN of nothing.
+/// Returns the mean, summed in order; NaN without values.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut count) = (0.0, 0.0);
     for value in values {
@@ -114,73 +113,73 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     sum / count
 }
 
-/// Why a log says nothing.
+/// Why an estimate is impossible.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum EstimateError {
-    /// A column is missing or not what it should be.
+    /// A column is missing or invalid.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// A column should hold one number per row.
+    /// A column does not hold one number per row.
     #[error("column '{name}' has rows of shape {shape}, one value per row is needed")]
     NotScalar {
         /// The column.
         name: String,
-        /// What its rows look like.
+        /// The shape of its rows.
         shape: RowShape,
     },
-    /// A probability that cannot be: a logged action was possible, and neither is negative or infinite.
+    /// A probability is invalid: that of a logged action must be positive, and none may be negative or infinite.
     #[error("'{column}' is {value} at row {row}; an action that was taken has a positive probability")]
     Probability {
         /// The column.
         column: &'static str,
         /// The row.
         row: usize,
-        /// What stands there.
+        /// The value found.
         value: f64,
     },
-    /// A logged number or a model's value that is no number or infinite.
+    /// A logged number or a model's value is NaN or infinite.
     #[error("'{column}' is {value} at row {row}; it must be finite")]
     Value {
         /// The column.
         column: &'static str,
         /// The row.
         row: usize,
-        /// What stands there.
+        /// The value found.
         value: f64,
     },
-    /// A discount that is no number or infinite.
+    /// The discount is NaN or infinite.
     #[error("gamma {0} is not finite")]
     Gamma(f64),
-    /// What the new policy would have earned is more than a double can hold.
+    /// The estimated return of the new policy exceeds the range of doubles.
     #[error("the estimate overflows at row {row}: the policies are too far apart; use weighted importance sampling")]
     Overflow {
-        /// The row at which it does.
+        /// The row that exceeds it.
         row: usize,
     },
-    /// An episode goes on after another one has begun.
+    /// An episode continues after another one has begun.
     #[error("episode {eps_id} comes back at row {row}; put the rows of each episode together")]
     EpisodeReturns {
         /// Id of the episode.
         eps_id: i64,
-        /// Row at which it goes on.
+        /// The row at which it continues.
         row: usize,
     },
-    /// A model of values cannot learn or tell.
+    /// A value model failed to learn or to predict.
     #[error("the model of values fails: {0}")]
     Model(String),
-    /// No episodes, no rows or no resamples.
+    /// There are no episodes, no rows or no resamples.
     #[error("there are no samples to estimate from")]
     NoSamples,
-    /// A standard deviation of one or two numbers says next to nothing.
+    /// Too few refits for a meaningful standard deviation.
     #[error("an interval needs at least {MIN_REFITS} refits, not {0}")]
     TooFewRefits(usize),
-    /// A confidence is a probability, and neither impossible nor certain.
+    /// The confidence is not between 0 and 1, exclusive.
     #[error("confidence {0} is not between 0 and 1")]
     Confidence(f64),
-    /// A sample without a value.
+    /// A sample is NaN or infinite.
     #[error("value {index} is not finite")]
     NotFinite {
-        /// Which of the values.
+        /// Index of the value.
         index: usize,
     },
 }

@@ -1,15 +1,15 @@
-//! What a model of values is told, and asked.
+//! Defines the interface of value models.
 
 use super::EstimateError;
 use crate::prelude::*;
 
-/// Logged steps from which a model learns what actions are worth under another policy. Everything is row-major, one row per
-/// step; the numbers of rows are equal.
+/// Logged steps from which a model learns the values of actions under another policy. All arrays are row-major with one row
+/// per step, and have the same number of rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Transitions {
-    /// Numbers in an observation.
+    /// Length of an observation.
     pub obs_len: usize,
-    /// Actions there are.
+    /// Number of actions.
     pub num_actions: usize,
     /// Observations, `[rows, obs_len]`.
     pub obs: Vec<f32>,
@@ -17,28 +17,28 @@ pub struct Transitions {
     pub actions: Vec<u32>,
     /// Rewards, `[rows]`.
     pub rewards: Vec<f32>,
-    /// Whether nothing follows, `[rows]`.
+    /// Whether the episode terminated, `[rows]`.
     pub terminateds: Vec<bool>,
-    /// What was observed next, `[rows, obs_len]`.
+    /// The next observations, `[rows, obs_len]`.
     pub new_obs: Vec<f32>,
-    /// With which probability the policy takes each action then, `[rows, num_actions]`.
+    /// The policy's probability of each action at the next observation, `[rows, num_actions]`.
     pub new_probs: Vec<f32>,
 }
 
 impl Transitions {
-    /// Steps.
+    /// Returns the number of steps.
     #[must_use]
     pub fn len(&self) -> usize {
         self.actions.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no steps.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.actions.is_empty()
     }
 
-    /// Checks that the numbers of rows are equal, every action is one, and every number finite.
+    /// Checks that the numbers of rows are equal, every action is valid, and every number is finite.
     ///
     /// # Errors
     /// [`EstimateError::Model`].
@@ -61,20 +61,21 @@ impl Transitions {
     }
 }
 
-/// Values of actions under a policy, learned from what another one did: what [`DirectMethod`] and [`DoublyRobust`] need.
+/// A model of the values of actions under a policy, learned from another policy's actions: [`DirectMethod`] and
+/// [`DoublyRobust`] need it.
 ///
 /// [`DirectMethod`]: super::Estimator::DirectMethod
 /// [`DoublyRobust`]: super::Estimator::DoublyRobust
 #[doc(alias = "FQETorchModel")]
 pub trait QModel: Send {
-    /// Learns from steps, going on from what it has learned. Gives the last loss.
+    /// Trains on steps, continuing from the current state. Returns the last loss.
     ///
     /// # Errors
-    /// [`EstimateError::Model`], also for transitions that are not of its observations and actions.
+    /// [`EstimateError::Model`], also for transitions with other sizes of observations or actions.
     #[doc(alias = "train")]
     fn fit(&mut self, transitions: &Transitions) -> Result<f64, EstimateError>;
 
-    /// Values of all actions in each observation: `q` is `[rows, num_actions]`.
+    /// Computes the values of all actions in each observation: `q` is `[rows, num_actions]`.
     ///
     /// # Errors
     /// [`EstimateError::Model`].

@@ -1,4 +1,4 @@
-//! Intervals of estimators, whose weights are those of the drawn episodes.
+//! Computes intervals of weighted estimators, with the weights of each draw.
 
 use core::ops::Range;
 
@@ -12,19 +12,19 @@ use super::{
 use crate::{batch::SampleBatch, math, prelude::*, rng::Streams};
 
 impl Estimator {
-    /// Interval in which the value of the new policy lies with probability `confidence`: the bootstrap-t over episodes, as
-    /// [`bootstrap_interval`] has it. Weighted estimators weigh every draw anew, since the weights of an episode depend on
-    /// the others; their standard error is that of the episodes' influences (the infinitesimal jackknife: Jaeckel 1972). For
-    /// a bandit's log give each row an `eps_id` of its own.
+    /// Returns the interval that contains the value of the new policy with probability `confidence`: the bootstrap-t over
+    /// episodes, as in [`bootstrap_interval`]. Weighted estimators recompute the weights of every draw, since the weights of
+    /// an episode depend on the others; their standard error is that of the episodes' influences (the infinitesimal
+    /// jackknife: Jaeckel 1972). For a bandit's log, give each row its own `eps_id`.
     ///
-    /// What a model says is taken as given, so for the direct method this is the spread of first states alone, and for the
-    /// doubly robust one a little too narrow if the model has learned from the same episodes. [`refit_interval`] holds what a
-    /// model owes to them.
+    /// A model's values count as exact. The interval of the direct method is therefore the spread of first states alone, and
+    /// that of the doubly robust one is a little too narrow if the model was trained on the same episodes.
+    /// [`refit_interval`] covers the model's variance.
     ///
     /// [`refit_interval`]: super::refit_interval
     ///
     /// # Errors
-    /// As [`per_episode`](Self::per_episode) and [`bootstrap_interval`].
+    /// The errors of [`per_episode`](Self::per_episode) and [`bootstrap_interval`].
     pub fn interval(
         self,
         batch: &SampleBatch,
@@ -45,33 +45,34 @@ impl Estimator {
     }
 }
 
-/// Weighted importance sampling of any choice of episodes.
+/// Weighted importance sampling of any selection of episodes.
 struct Reweighted {
     episodes: Vec<Range<usize>>,
-    /// Of each row, what its step weighs: `rho_t`, as a multiple of about the largest one at that step.
+    /// The weight of each row's step: `rho_t`, relative to approximately the largest one at that step.
     weights: Vec<f64>,
-    /// The same times `gamma^t r_t`.
+    /// The weight times `gamma^t r_t`.
     terms: Vec<f64>,
-    /// Whether episodes that have ended count with their last weight; if not, they do not count.
+    /// Whether ended episodes count with their last weight; otherwise they do not count.
     ended: bool,
-    /// What a weight is a multiple of at the step before, as a multiple of what it is at each step.
+    /// The unit of the weights of the previous step, divided by the unit of this step.
     rescale: Vec<f64>,
-    /// Of the episodes that count.
+    /// The steps of the selected episodes.
     steps: Vec<Step>,
 }
 
-/// What episodes come to at a step.
+/// Sums over the episodes at a step.
 #[derive(Clone, Copy, Default)]
 struct Step {
-    /// Sum of their terms there.
+    /// Sum of their terms.
     terms: f64,
-    /// Sum of their weights there.
+    /// Sum of their weights.
     weights: f64,
-    /// Sum of the weights of those for which it is the last one.
+    /// Sum of the weights of the episodes for which it is the last step.
     last: f64,
-    /// How many reach it.
+    /// Number of episodes that reach it.
     count: f64,
-    /// By how much a term, a weight, being there, and a weight that was kept from the step before, move the sum over steps.
+    /// Derivatives of the sum over steps by a term, a weight, the presence of an episode, and a weight kept from the
+    /// previous step.
     slopes: [f64; 4],
 }
 
@@ -103,7 +104,7 @@ impl Reweighted {
         Ok(Self { episodes, weights, terms, ended, rescale, steps })
     }
 
-    /// The estimate of episodes that count as often as this, and its standard error.
+    /// Returns the estimate and its standard error, where each episode counts this number of times.
     fn study(&mut self, counts: &[u32]) -> Studied {
         self.sum_up(counts);
         let n = counts.iter().map(|count| f64::from(*count)).sum::<f64>();
@@ -131,17 +132,17 @@ impl Reweighted {
         }
     }
 
-    /// The sum over steps of `n` episodes, and its slopes.
+    /// Returns the sum over steps of `n` episodes, and computes its derivatives.
     fn weigh(&mut self, n: f64) -> f64 {
         let (mut kept, mut sum) = (0.0, 0.0);
         for (step, rescale) in self.steps.iter_mut().zip(&self.rescale) {
-            // What is nothing stays nothing, however much the scale changes.
+            // A zero stays zero, however much the scale changes.
             kept = if kept == 0.0 { 0.0 } else { kept * rescale };
             let (all, count) = if self.ended { (step.weights + kept, n) } else { (step.weights, step.count) };
             if all > 0.0 {
                 let (mean, share) = (step.terms / all, count / all);
                 sum += mean * count;
-                // Where those that have ended count, being there is no news.
+                // Where ended episodes count, the presence of an episode changes nothing.
                 step.slopes = [share, -mean * share, if self.ended { 0.0 } else { mean }, 0.0];
             }
             kept += step.last;
@@ -158,7 +159,8 @@ impl Reweighted {
         sum
     }
 
-    /// By how much an episode moves the estimate, times the number of episodes. Of all that count together nothing.
+    /// Returns the change of the estimate by an episode, times the number of episodes. The sum over all counted episodes is
+    /// 0.
     fn influence(&self, rows: &Range<usize>, value: f64) -> f64 {
         let moved = rows.clone().zip(&self.steps).map(|(row, step)| {
             let [term, weight, there, _] = step.slopes;
@@ -181,7 +183,7 @@ mod tests {
 
     const STREAMS: Streams = Streams::new(3, Purpose::Shuffle);
 
-    /// Episodes of two steps, whose ratios go from a half to one and a half.
+    /// Returns episodes of two steps, whose ratios range from a half to one and a half.
     fn log(episodes: i64, reward: impl Fn(i64) -> f64) -> SampleBatch {
         let rows = || (0..episodes).flat_map(|episode| [episode; 2]);
         let column = |value: &dyn Fn(i64) -> f64| ColumnData::scalars(rows().map(value).collect::<Vec<_>>());
@@ -198,7 +200,7 @@ mod tests {
 
     #[test]
     fn all_episodes_once_are_the_estimate() {
-        // Of different lengths: the last row belongs to another episode.
+        // Different lengths: the last row belongs to another episode.
         let mut batch = log(6, |episode| episode as f64);
         batch.insert(EPS_ID.name(), ColumnData::scalars(vec![0i64, 0, 0, 1, 2, 2, 3, 3, 4, 4, 5, 6])).unwrap();
         for estimator in Estimator::ALL.into_iter().filter(|estimator| estimator.weighs_together()) {
@@ -208,7 +210,7 @@ mod tests {
         }
     }
 
-    /// A little more of an episode moves the estimate by as much as its influence says.
+    /// Checks that a small increase of an episode's weight changes the estimate by its influence.
     #[test]
     fn influences_are_slopes() {
         let mut batch = log(6, |episode| episode as f64);

@@ -1,12 +1,12 @@
-//! Numbers that neither overflow nor vanish.
+//! Implements numbers that neither overflow nor underflow.
 
 use core::ops::{Add, Div, Mul};
 
 /// A finite number, as `mantissa * 2^exponent`.
 ///
-/// Products over long episodes leave the range of doubles, though what is made of them does not. Multiplies and
-/// divides as doubles do, with the same rounding, wherever those stay in their normal range. The mantissa of what is
-/// not 0 lies between 1 and 2, or -2 and -1.
+/// Products over long episodes exceed the range of doubles, though the results computed from them do not. These numbers
+/// multiply and divide like doubles, with the same rounding, wherever doubles stay in their normal range. A nonzero mantissa
+/// lies between 1 and 2, or between -2 and -1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Scaled {
     mantissa: f64,
@@ -15,14 +15,14 @@ pub(super) struct Scaled {
 
 /// Bits of a double that hold its fraction.
 const FRACTION_BITS: u32 = 52;
-/// The exponent as it is stored for 1.
+/// The stored exponent of 1.
 const BIAS: i64 = 1023;
 
 impl Scaled {
     pub(super) const ZERO: Self = Self { mantissa: 0.0, exponent: 0 };
     pub(super) const ONE: Self = Self { mantissa: 1.0, exponent: 0 };
 
-    /// A finite number.
+    /// Creates a finite number.
     pub(super) fn new(value: f64) -> Self {
         Self { mantissa: value, exponent: 0 }.normal()
     }
@@ -35,14 +35,14 @@ impl Scaled {
         self.exponent
     }
 
-    /// The number times `2^exponent`.
+    /// Returns the number times `2^exponent`.
     pub(super) fn scaled_by(self, exponent: i64) -> Self {
         Self { exponent: self.exponent.saturating_add(exponent), ..self }.normal()
     }
 
-    /// The double next to the number times `2^-scale`: infinite or 0 if it lies beyond their range.
+    /// Returns the double nearest to the number times `2^-scale`: infinite or 0 if it exceeds their range.
     pub(super) fn at_scale(self, scale: i64) -> f64 {
-        // Two steps, so that a subnormal number is rounded once: the first one is exact.
+        // Uses two steps, so that a subnormal number is rounded once: the first one is exact.
         let exponent = self.exponent.saturating_sub(scale).clamp(-2200, 2200);
         let first = exponent.clamp(-1000, 1000);
         let rest = exponent - first;
@@ -62,12 +62,12 @@ impl Scaled {
     }
 }
 
-/// `2^exponent`, for exponents of normal doubles.
+/// Returns `2^exponent`, for exponents of normal doubles.
 fn power_of_two(exponent: i64) -> f64 {
     f64::from_bits(((exponent + BIAS) as u64) << FRACTION_BITS)
 }
 
-/// On the scale of the larger one.
+/// Adds on the scale of the larger one.
 impl Add for Scaled {
     type Output = Self;
 
@@ -89,7 +89,7 @@ impl Mul for Scaled {
     }
 }
 
-/// By what is not 0.
+/// Divides by a nonzero number.
 impl Div for Scaled {
     type Output = Self;
 

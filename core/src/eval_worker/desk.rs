@@ -1,4 +1,4 @@
-//! The queue of an evaluation worker: which evaluation is next, with which weights, and what came of the others.
+//! The queue of an evaluation worker: the next evaluation, its weights, and the outcomes of the others.
 
 use super::{EvalDone, EvalOrder};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     weights::Weights,
 };
 
-/// An evaluation that waits.
+/// A queued evaluation.
 #[derive(Debug)]
 struct Job {
     ticket: Ticket,
@@ -15,40 +15,40 @@ struct Job {
     request: EvaluationRequest,
 }
 
-/// Weights, and with which evaluation they were given.
+/// Weights, and the evaluation that they were given with.
 #[derive(Clone, Debug)]
 struct Given {
     with: Ticket,
     weights: Weights,
 }
 
-/// The evaluation that the engine was told to do.
+/// The evaluation in progress on the engine.
 #[derive(Debug)]
 struct Current {
     ticket: Ticket,
     weights: Option<Given>,
     is_cancelled: bool,
-    /// The engine was told so.
+    /// Whether the order was sent to the engine.
     is_told: bool,
 }
 
-/// What a handle's poll has found.
+/// The result of polling for a handle.
 #[derive(Debug, PartialEq)]
 pub enum Polled {
-    /// An outcome; without a ticket it is an error of the worker.
+    /// An outcome; without a ticket it is an error of the worker itself.
     Found(Option<Ticket>, EvalOutcome),
     /// No outcome yet.
     NotYet,
-    /// No outcome, and none to wait for.
+    /// No outcome, and none is pending.
     Nothing,
 }
 
-/// An evaluation worker without what plays: the [engine](super::EvalEngine), which the caller makes, gives
-/// [orders](Self::next_order), and replaces when it fails.
+/// An evaluation worker without its [engine](super::EvalEngine), which the caller creates, gives [orders](Self::next_order),
+/// and replaces when it fails.
 ///
-/// Evaluations are done one at a time, in order. Weights stay with the worker: an evaluation without any has those that were
-/// given last, also if the evaluation with which they came was cancelled. Weights that the policy does not take are
-/// forgotten, and the last ones that were evaluated count again.
+/// Evaluations are executed sequentially, in order. Weights stay with the worker: an evaluation without weights uses the
+/// latest ones that were given, even if the evaluation they came with was cancelled. Weights that the policy rejects are
+/// dropped, and those of the last successful evaluation apply again.
 ///
 /// ```
 /// use rollmesh_core::{eval_worker::{EvalDesk, EvalDone, EvalOrder}, evaluation::{Evaluation, EvaluationRequest}};
@@ -69,20 +69,20 @@ pub struct EvalDesk {
     waiting: VecDeque<Job>,
     current: Option<Current>,
     results: BTreeMap<Ticket, EvalOutcome>,
-    /// With which evaluation the weights were given that the engine has.
+    /// The evaluation with which the engine's weights were given.
     engine_has: Option<Ticket>,
-    /// The engine failed while no evaluation waited.
+    /// The error with which the engine failed while no evaluation was queued.
     trouble: Option<EvalWorkerError>,
     has_begun: bool,
-    /// The weights that were given last.
+    /// The latest weights that were given.
     weights: Option<Given>,
-    /// Those that were evaluated last.
+    /// The weights of the last successful evaluation.
     accepted: Option<Given>,
     is_stopped: bool,
 }
 
 impl EvalDesk {
-    /// A desk without evaluations.
+    /// Creates a desk without evaluations.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -101,15 +101,15 @@ impl EvalDesk {
         if let Some(weights) = weights {
             self.weights = Some(Given { with: ticket, weights });
         }
-        // Not the weights that the engine has: another engine may do this evaluation.
+        // The desk's latest weights instead of the engine's: another engine may execute this evaluation.
         self.waiting.push_back(Job { ticket, weights: self.weights.clone(), request });
-        // This evaluation will find out whether that is still so.
+        // This evaluation shows whether the error persists.
         self.trouble = None;
         Ok(ticket)
     }
 
-    /// Queues an evaluation of a handle with those evaluations on its list, which it gets on, too; `earlier` says what becomes
-    /// of the others.
+    /// Queues an evaluation of a handle and appends it to the handle's list of pending ones; `earlier` says whether those
+    /// are cancelled.
     ///
     /// # Errors
     /// [`EvalWorkerError::Stopped`], [`EvalWorkerError::QueueFull`].
@@ -129,7 +129,7 @@ impl EvalDesk {
         Ok(ticket)
     }
 
-    /// Cancels an evaluation, whether it waits, runs or is over.
+    /// Cancels an evaluation, whether it is queued, running or over.
     pub fn cancel(&mut self, ticket: Ticket) {
         self.waiting.retain(|job| job.ticket != ticket);
         self.results.remove(&ticket);
@@ -143,8 +143,8 @@ impl EvalDesk {
         self.results.remove(&ticket)
     }
 
-    /// Returns the outcome of the first of a handle's evaluations, and takes that off its list; or the error with which the
-    /// engine failed while no evaluation waited.
+    /// Returns the outcome of the first of a handle's pending evaluations, and removes that from the list; or the error with
+    /// which the engine failed while no evaluation was queued.
     pub fn poll(&mut self, pending: &mut VecDeque<Ticket>) -> Polled {
         if let Some((ticket, outcome)) = pending.front().and_then(|ticket| self.results.remove_entry(ticket)) {
             pending.pop_front();
@@ -161,25 +161,25 @@ impl EvalDesk {
         self.is_stopped = true;
     }
 
-    /// True once it is [stopped](Self::stop).
+    /// Returns true once it is [stopped](Self::stop).
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.is_stopped
     }
 
-    /// True while the engine has something to do.
+    /// Returns true while the engine has something to do.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.current.is_some()
     }
 
-    /// True if an evaluation waits.
+    /// Returns true if an evaluation is queued.
     #[must_use]
     pub fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// True if there is something for an engine to do, or the first one has not begun.
+    /// Returns true if there is something for an engine to do, or the first engine was not created yet.
     #[must_use]
     pub fn wants_engine(&self) -> bool {
         !self.is_stopped && (!self.has_begun || self.current.is_some() || self.has_waiting())
@@ -205,13 +205,13 @@ impl EvalDesk {
         self.has_begun = true;
     }
 
-    /// Records that the engine ended while it had nothing to do. The next one has no weights.
+    /// Records that the engine exited while it was idle. The next one has no weights.
     pub fn engine_gone(&mut self) {
         self.engine_has = None;
     }
 
-    /// Records that the engine has failed: the outcome of the evaluation that it did, or else of the worker. An evaluation
-    /// that waits is tried with the next engine.
+    /// Records that the engine has failed: the error is the outcome of the evaluation in progress, else of the worker.
+    /// Queued evaluations are executed by the next engine.
     pub fn engine_failed(&mut self, error: EvalWorkerError) {
         self.has_begun = true;
         self.engine_gone();
@@ -222,8 +222,8 @@ impl EvalDesk {
         }
     }
 
-    /// Records that an evaluation is over. True if the engine must be replaced: after an error its environment and policy
-    /// may be in any state.
+    /// Records that an evaluation is over. Returns true if the engine must be replaced: after an error its environment and
+    /// policy may be in any state.
     #[must_use]
     pub fn finish(&mut self, done: EvalDone) -> bool {
         let EvalDone { ticket, result } = done;
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
     use crate::evaluation::Evaluation;
 
-    /// Evaluations wait in order, and one that fails does not keep the next one from its turn.
+    /// Evaluations are queued in order, and a failed one does not affect the next one.
     #[test]
     fn engine_that_fails_ends_only_the_evaluation_it_does() {
         let mut desk = EvalDesk::new();
@@ -291,7 +291,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// In any order of events: outcomes are of their evaluations, are given once, and none is of a cancelled one.
+        /// For any order of events: each outcome belongs to its evaluation and is returned once, and none is returned for a
+        /// cancelled one.
         #[test]
         fn outcomes_are_given_once_and_never_after_cancel(
             steps in proptest::collection::vec((0u8..4, proptest::num::usize::ANY), 0..200),

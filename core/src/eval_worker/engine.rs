@@ -1,4 +1,4 @@
-//! What plays: one evaluation at a time, as long as it is let.
+//! The engine of an evaluation worker: executes one evaluation at a time, in slices.
 
 use crate::{
     evaluation::{EvalWorkerError, Evaluation, EvaluationRequest, Evaluator, Ticket},
@@ -6,24 +6,24 @@ use crate::{
     weights::Weights,
 };
 
-/// What an engine is told.
+/// An order for an engine.
 #[derive(Debug)]
 pub enum EvalOrder {
-    /// An evaluation, with other weights if there are some.
+    /// Executes an evaluation, with other weights if there are some.
     Evaluate {
-        /// Which one.
+        /// Its ticket.
         ticket: Ticket,
-        /// None for those that the engine has.
+        /// The weights; `None` for those that the engine has.
         weights: Option<Weights>,
-        /// What is to be done.
+        /// The request.
         request: EvaluationRequest,
     },
-    /// This evaluation is not wanted any more.
+    /// Cancels this evaluation.
     Cancel(Ticket),
 }
 
 impl EvalOrder {
-    /// The evaluation that it is about.
+    /// Returns the evaluation that it is about.
     #[must_use]
     pub fn ticket(&self) -> Ticket {
         match self {
@@ -32,41 +32,42 @@ impl EvalOrder {
     }
 }
 
-/// An evaluation that is over.
+/// A finished evaluation.
 #[derive(Debug, PartialEq)]
 pub struct EvalDone {
-    /// Which one.
+    /// Its ticket.
     pub ticket: Ticket,
-    /// What was found; none if it was cancelled.
+    /// The result; `None` if it was cancelled.
     pub result: Result<Option<Evaluation>, EvalWorkerError>,
 }
 
-/// Plays what it is told, in slices, between which its caller hears what else there is.
+/// Executes evaluations in slices, between which its caller can handle messages.
 pub struct EvalEngine {
     evaluator: Evaluator,
     playing: Option<Ticket>,
 }
 
 impl EvalEngine {
-    /// An engine that waits for its first order.
+    /// Creates an engine that waits for its first order.
     #[must_use]
     pub fn new(evaluator: Evaluator) -> Self {
         Self { evaluator, playing: None }
     }
 
-    /// The evaluation that is going on.
+    /// Returns the evaluation in progress.
     #[must_use]
     pub fn playing(&self) -> Option<Ticket> {
         self.playing
     }
 
-    /// Env steps of the evaluation that is going on.
+    /// Returns the env steps of the evaluation in progress.
     #[must_use]
     pub fn env_steps(&self) -> u64 {
         self.evaluator.env_steps()
     }
 
-    /// Begins or cancels an evaluation; says so if that was the end of one. Nobody orders an evaluation while there is one.
+    /// Begins or cancels an evaluation; returns its result if that ended it. The caller must not order an evaluation during
+    /// another one.
     pub fn obey(&mut self, order: EvalOrder) -> Option<EvalDone> {
         match order {
             EvalOrder::Evaluate { ticket, weights, request } => {
@@ -89,7 +90,8 @@ impl EvalEngine {
         self.evaluator.begin(request).map_err(EvalWorkerError::failed)
     }
 
-    /// Goes on for so many rounds, in each of which every sub-environment takes a step; what was found if that was the end.
+    /// Continues for at most `max_rounds` rounds, in each of which every sub-environment takes a step; returns the result if
+    /// that was the end.
     pub fn advance(&mut self, max_rounds: u32) -> Option<EvalDone> {
         let ticket = self.playing?;
         let found = self.evaluator.advance(max_rounds).transpose()?;
@@ -97,7 +99,7 @@ impl EvalEngine {
         Some(EvalDone { ticket, result: found.map(Some).map_err(EvalWorkerError::failed) })
     }
 
-    /// Releases what the environments hold.
+    /// Releases the environments' resources.
     ///
     /// # Errors
     /// [`EvalWorkerError::Failed`].

@@ -1,4 +1,4 @@
-//! What an evaluation worker is made of, by the description of the run whose policies it evaluates.
+//! Parts of an evaluation worker from the description of the run whose policies it evaluates.
 
 use core::fmt::Display;
 
@@ -16,8 +16,9 @@ use crate::{
 };
 
 impl EvalMakers {
-    /// Makes what evaluates the policies of a run: its environment as its workers see it, its policies made to act, and its
-    /// callbacks, which hear when an evaluation begins and ends. [`RunConfig::evaluation`] says the rest.
+    /// Creates the parts that evaluate the policies of a run: its environment as its workers see it, its policies made to
+    /// act, and its callbacks, which are called when an evaluation begins and ends. [`RunConfig::evaluation`] contains the
+    /// other settings.
     ///
     /// ```
     /// use rollmesh_core::{eval_worker::EvalMakers, kernels::Kernels, run::RunConfig, worker::Registry};
@@ -30,7 +31,7 @@ impl EvalMakers {
     /// ```
     ///
     /// # Errors
-    /// [`EvalWorkerError::Setup`] for a name that is not registered, and a number of sub-environments out of range.
+    /// [`EvalWorkerError::Setup`] for an unregistered name, and a number of sub-environments out of range.
     pub fn of_run(run: &RunConfig, registry: &Registry, kernels: Kernels) -> Result<Self, EvalWorkerError> {
         let unknown = |part, error: &dyn Display| EvalWorkerError::setup(part, error);
         let RunConfig { rollout, evaluation, .. } = run;
@@ -94,7 +95,7 @@ impl EvalMakers {
     }
 }
 
-/// This many environments, as the run's workers see them.
+/// Creates this many environments, as the run's workers see them.
 fn make_env(
     rollout: &RolloutConfig,
     num_envs: u32,
@@ -120,7 +121,7 @@ fn make_env(
             let wrapped = envs.spaces(&AgentId::SINGLE).map(|spaces| spec.in_wrappers(&spaces, rollout));
             match wrapped.transpose()?.flatten() {
                 Some(wrapped) => {
-                    // The unwrapped games go first, so that each is there once at a time.
+                    // Never have two sets of games in memory: drop the unwrapped ones first.
                     drop(envs);
                     make(EnvMaker::single_agent(&wrapped, kernels))
                 }
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
     use crate::{env::RowsRef, evaluation::EvaluationRequest, ids::WeightsVersion, weights::Weights};
 
-    /// Cars and lights see and do different things, so each kind has a policy.
+    /// Cars and lights have different spaces, so each kind has a policy.
     #[test]
     fn policies_of_a_run_with_several_agents_act_together() {
         let mut run = RunConfig::new("MultiAgentTrafficGrid-v0").seed(3);
@@ -163,7 +164,7 @@ mod tests {
         assert_eq!(evaluate(None), second);
     }
 
-    /// Observations that the policy gets are those of sampling.
+    /// The policy gets the same observations as in sampling.
     #[test]
     fn observation_function_of_a_run_rewrites_what_its_policy_sees() {
         let registry = Registry::builtin().with_observation_fn("upside_down", |obs, _| {

@@ -8,7 +8,7 @@ use crate::{
     worker::{Guard, unguarded},
 };
 
-/// Desk and engine together: plays in slices of the caller's thread. An environment that hangs hangs the thread.
+/// Desk and engine together: evaluates in slices of the caller's thread. An environment that hangs blocks the thread.
 #[derive(Debug)]
 pub struct InlineEvalWorker {
     makers: Result<EvalMakers, EvalWorkerError>,
@@ -22,13 +22,14 @@ pub struct InlineEvalWorker {
 }
 
 impl InlineEvalWorker {
-    /// Environments and policy are made with the first slice of work; if that fails, the first evaluation says so.
+    /// Creates a worker. Environments and policy are created in the first slice of work; an error there is the outcome of
+    /// the first evaluation.
     #[must_use]
     pub fn new(makers: EvalMakers) -> Self {
         Self::of(Ok(makers))
     }
 
-    /// A worker of which it is known that it cannot evaluate: each evaluation fails with this error.
+    /// Creates a worker that is known to be unable to evaluate: each evaluation fails with this error.
     #[must_use]
     pub fn failing(error: EvalWorkerError) -> Self {
         Self::of(Err(error))
@@ -46,7 +47,7 @@ impl InlineEvalWorker {
         }
     }
 
-    /// Catches the panics of user code, which the core cannot do by itself.
+    /// Sets a guard that catches panics of user code, which the core cannot do itself.
     #[must_use]
     pub fn with_guard(self, guard: Guard) -> Self {
         Self { guard, ..self }
@@ -63,19 +64,19 @@ impl InlineEvalWorker {
         Ok(())
     }
 
-    /// True while an evaluation is running.
+    /// Returns true while an evaluation is running.
     #[must_use]
     pub fn is_playing(&self) -> bool {
         self.desk.is_busy()
     }
 
-    /// Evaluations that came to a result.
+    /// Returns the number of successful evaluations.
     #[must_use]
     pub fn evaluations(&self) -> u64 {
         self.evaluations
     }
 
-    /// Env steps that were counted, also for evaluations that came to none.
+    /// Returns the number of env steps, those of unsuccessful evaluations included.
     #[must_use]
     pub fn env_steps(&self) -> u64 {
         self.env_steps
@@ -89,7 +90,7 @@ impl InlineEvalWorker {
     }
 }
 
-/// What panics has failed.
+/// Runs a closure under the guard: a panic becomes an error.
 fn caught<T>(
     guard: Guard,
     part: &str,
@@ -107,7 +108,7 @@ impl Evaluates for InlineEvalWorker {
             if !self.is_initialised {
                 self.init()?;
             }
-            // Another engine begins anew.
+            // A new engine runs the init function again.
             self.is_initialised = false;
             let makers = self.makers.as_ref().map_err(Clone::clone)?;
             self.engine = Some(caught(self.guard, "evaluation worker", || makers.evaluator().map(EvalEngine::new))?);
@@ -131,7 +132,7 @@ impl Evaluates for InlineEvalWorker {
     fn stop(&mut self) {
         self.desk.stop();
         if let Some(mut engine) = self.engine.take() {
-            // What does not let go of its resources is forgotten all the same.
+            // Resources that cannot be released are dropped all the same.
             let _ = caught(self.guard, "environment", || engine.stop());
         }
     }
@@ -145,11 +146,11 @@ impl Evaluates for InlineEvalWorker {
             return;
         }
         if let Err(error) = self.begin() {
-            // The evaluation begins, so that the error is its outcome.
+            // Begin the evaluation, so that the error is its outcome.
             let _ = self.desk.next_order();
             return self.desk.engine_failed(error);
         }
-        // An order that no engine hears would be lost.
+        // Take an order only if there is an engine, else it would be lost.
         while let Some(engine) = &mut self.engine
             && let Some(order) = self.desk.next_order()
         {

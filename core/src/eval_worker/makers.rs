@@ -1,4 +1,4 @@
-//! Where an evaluation worker's environments and policy come from.
+//! Factories of an evaluation worker's environments and policy.
 
 use core::fmt;
 
@@ -16,7 +16,7 @@ type MakeCallbacks = Arc<dyn Fn() -> Result<(CallbackList, WorkerInfo), Callback
 type MakeEvaluator =
     Arc<dyn Fn(Box<dyn BaseEnv>, &EvaluatorOptions) -> Result<Evaluator, EvalWorkerError> + Send + Sync>;
 
-/// What an evaluation worker is made of. Everything is asked for again when the worker has to be replaced.
+/// The factories of an evaluation worker. All are called again when the worker is replaced.
 #[derive(Clone)]
 pub struct EvalMakers {
     init: InitFn,
@@ -27,7 +27,7 @@ pub struct EvalMakers {
 }
 
 impl EvalMakers {
-    /// Environments, and a policy for what [`Evaluator::policy_spaces`] says of them.
+    /// Creates factories of environments, and of a policy for their [`Evaluator::policy_spaces`].
     #[must_use]
     pub fn new(
         env: impl Fn() -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + 'static,
@@ -41,7 +41,7 @@ impl EvalMakers {
         })
     }
 
-    /// Environments, and what evaluates policies in them.
+    /// Creates factories of environments, and of the evaluator of policies in them.
     pub(super) fn of(
         env: impl Fn() -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + 'static,
         evaluator: impl Fn(Box<dyn BaseEnv>, &EvaluatorOptions) -> Result<Evaluator, EvalWorkerError>
@@ -58,7 +58,7 @@ impl EvalMakers {
         }
     }
 
-    /// Runs something first, before there are environments and a policy.
+    /// Sets a function that runs first, before there are environments and a policy.
     #[must_use]
     #[doc(alias = "init_fn")]
     pub fn with_init(mut self, init: impl Fn() -> Result<(), CallbackError> + Send + Sync + 'static) -> Self {
@@ -66,7 +66,7 @@ impl EvalMakers {
         self
     }
 
-    /// Calls hooks when an evaluation begins and ends; they are told of this worker.
+    /// Sets callbacks that are called when an evaluation begins and ends; they see this worker's information.
     #[must_use]
     pub fn with_callbacks(
         mut self,
@@ -76,20 +76,20 @@ impl EvalMakers {
         self
     }
 
-    /// Sets how it plays.
+    /// Sets the evaluator's options.
     #[must_use]
     pub fn with_options(mut self, options: EvaluatorOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// How it plays.
+    /// Returns the evaluator's options.
     #[must_use]
     pub fn options(&self) -> &EvaluatorOptions {
         &self.options
     }
 
-    /// Runs what comes first.
+    /// Runs the init function.
     ///
     /// # Errors
     /// [`EvalWorkerError::Setup`].
@@ -97,7 +97,7 @@ impl EvalMakers {
         (self.init)().map_err(|error| EvalWorkerError::setup("init function", error))
     }
 
-    /// Makes environments, policy and callbacks, in this order.
+    /// Creates environments, policy and callbacks, in this order.
     ///
     /// # Errors
     /// [`EvalWorkerError::Setup`], which names what failed.

@@ -1,9 +1,9 @@
-//! Evaluation workers without threads, processes and sockets: what they are made of, and which evaluation is next.
+//! Evaluation workers without threads, processes and sockets: their parts and their queue.
 //!
-//! A [`RunConfig`](crate::run::RunConfig) names environment and policy, [`EvalMakers`] make them. An [`EvalEngine`] plays; an [`EvalDesk`] has
-//! the queue, and says what the engine is to be told. Where there is one thread, as in a browser tab or in a process of its own,
-//! [`InlineEvalWorker`] is both; natively a supervisor can stand between them. With either of them a
-//! [`WorkerSession`](crate::worker::WorkerSession) evaluates for a hub.
+//! A [`RunConfig`](crate::run::RunConfig) names environment and policy, [`EvalMakers`] create them. An [`EvalEngine`]
+//! executes evaluations; an [`EvalDesk`] has the queue and gives the engine its orders. Where there is one thread, as in a
+//! browser tab or in a child process, [`InlineEvalWorker`] is both; a native supervisor can connect them across threads.
+//! With either a [`WorkerSession`](crate::worker::WorkerSession) evaluates for a hub.
 //!
 //! ```
 //! use rollmesh_core::{

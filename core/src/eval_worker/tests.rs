@@ -1,4 +1,4 @@
-//! A worker that evaluates at a hub which the tests play.
+//! An evaluation worker at a hub that the tests simulate.
 
 use alloc::rc::Rc;
 use core::cell::RefCell;
@@ -29,7 +29,7 @@ fn worker() -> InlineEvalWorker {
     InlineEvalWorker::new(EvalMakers::of_run(&run, &Registry::builtin(), Kernels::PORTABLE).unwrap())
 }
 
-/// A hub with one worker that evaluates.
+/// A hub with one evaluation worker.
 struct Hub {
     session: WorkerSession,
     worker: Rc<RefCell<InlineEvalWorker>>,
@@ -64,7 +64,7 @@ impl Hub {
         hub
     }
 
-    /// Moves frames until neither side has any.
+    /// Transfers frames until neither side has any.
     fn exchange(&mut self) {
         loop {
             let (heard, said) = (self.outbox.poll_frame(), self.session.poll_frame());
@@ -118,7 +118,7 @@ impl Hub {
         }
     }
 
-    /// The one result that has come.
+    /// Returns the only result that has arrived.
     fn result(&mut self) -> (u64, Result) {
         assert_eq!(self.results.len(), 1, "{:?}", self.results);
         self.results.remove(0)
@@ -140,19 +140,19 @@ fn request(steps: u32) -> EvaluationRequest {
     EvaluationRequest { render: false, ..EvaluationRequest::new(steps) }
 }
 
-/// A request that ends when it is cancelled.
+/// A request that runs until it is cancelled.
 fn endless() -> EvaluationRequest {
     EvaluationRequest { break_when_any_done: false, ..request(u32::MAX) }
 }
 
-/// Other weights than those that the policy begins with.
+/// Weights other than the policy's first ones.
 fn weights() -> Weights {
     let spaces = Registry::builtin().envs.spec("CartPole-v1").unwrap().spaces().unwrap();
     let policy = NetPolicy::for_context(&PolicyContext::new(spaces, 99, Kernels::PORTABLE)).unwrap();
     policy.weights().with_version(WeightsVersion(12))
 }
 
-/// The outcome without a hub.
+/// Returns the outcome without a hub.
 fn alone(weights: Weights, request: &EvaluationRequest) -> EvalOutcome {
     let mut worker = worker();
     let ticket = worker.submit(Some(weights), request.clone()).unwrap();
@@ -169,7 +169,7 @@ fn evaluation_by_call_finds_the_same_bits_as_without_a_hub() {
     hub.evaluate(8, Some(weights()), &request);
     hub.work(1);
     assert!(hub.worker.borrow().is_playing() && hub.results.is_empty());
-    // It is heard in between.
+    // A ping is answered in between.
     hub.ask(9, &WorkerCommand::Ping);
     assert_eq!(hub.result(), (9, Ok(WorkerAnswer::Pong)));
     hub.work_on();
@@ -195,7 +195,7 @@ fn cancelled_call_ends_at_once_and_the_next_one_has_its_turn() {
     }
     hub.work_on();
     assert_eq!(Ok(hub.found(3)), alone(weights(), &request(50)));
-    // A cancel that overtakes its call.
+    // A cancellation that overtakes its call.
     hub.cancel(5);
     assert!(hub.results.is_empty());
     hub.evaluate(5, None, &endless());

@@ -1,4 +1,4 @@
-//! What an evaluation worker says when it cannot.
+//! Errors of an evaluation worker.
 
 use core::fmt::Display;
 
@@ -6,36 +6,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::prelude::*;
 
-/// Why there is no evaluation. Says the same in whatever process it is read.
+/// Why there is no evaluation. Has the same text in every process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EvalWorkerError {
-    /// The worker did not get so far as to evaluate.
+    /// The worker could not be set up.
     #[error("the evaluation worker cannot begin: its {part} failed: {reason}")]
     Setup {
         /// `init function`, `environment`, `policy` or `process`.
         part: String,
-        /// What it says.
+        /// The part's error.
         reason: String,
     },
-    /// The environment, the policy or the request is wrong. The next evaluation has others.
+    /// The environment, the policy or the request failed. The next evaluation has new ones.
     #[error("the evaluation failed: {0}")]
     Failed(String),
-    /// The policy does not take the weights. Those before them count again.
+    /// The policy rejects the weights. The previous ones apply again.
     #[error("the policy does not take the weights: {0}")]
     Weights(String),
-    /// Nothing has moved for too long. The process was killed, or the thread left alone; the next evaluation has another.
+    /// There was no progress until the deadline. The process was killed, or the thread abandoned; the next evaluation has
+    /// another.
     #[error("the evaluation was given up: nothing has moved for {limit_ms} ms while it was {doing}")]
     Overdue {
-        /// What it was about.
+        /// What the worker was doing.
         doing: String,
-        /// How long it had.
+        /// The deadline in milliseconds.
         limit_ms: u64,
     },
-    /// Its process ended in the middle. The next evaluation has another.
+    /// Its process ended during the evaluation. The next evaluation has another.
     #[error("the evaluation's process ended: {0}")]
     Ended(String),
-    /// Too much was asked for in advance.
+    /// Too many evaluations are pending.
     #[error("{max} evaluations wait already: poll for their results first", max = EvalWorkerError::MAX_PENDING)]
     QueueFull,
     /// There is no such worker, or it has ended.
@@ -43,50 +44,50 @@ pub enum EvalWorkerError {
     UnknownName {
         /// The name.
         name: String,
-        /// Where it was looked for: a directory of names, or a hub.
+        /// Where it was looked up: a directory of names, or a hub.
         place: String,
     },
-    /// There is such a worker already.
+    /// A worker of this name exists already.
     #[error("there is an evaluation worker '{0}' already: use EvalWorker::from_name, or shut it down first")]
     NameTaken(String),
-    /// No worker can have that name.
+    /// The name is invalid.
     #[error("'{0}' cannot be the name of an evaluation worker: take up to 64 of a-z, A-Z, 0-9, '_', '-' and '.'")]
     BadName(String),
-    /// The system says no.
+    /// A system call failed.
     #[error("the evaluation worker cannot be reached: {0}")]
     Io(String),
-    /// It was shut down.
+    /// The worker was stopped.
     #[error("the evaluation worker has been shut down")]
     Stopped,
 }
 
 impl EvalWorkerError {
-    /// The most evaluations of one handle that wait or were not polled.
+    /// Most pending evaluations of one handle, those not yet polled included.
     pub const MAX_PENDING: usize = 64;
 
-    /// [`Setup`](Self::Setup) of a part.
+    /// Creates a [`Setup`](Self::Setup) error of a part.
     #[must_use]
     pub fn setup(part: &str, reason: impl Display) -> Self {
         Self::Setup { part: part.into(), reason: reason.to_string() }
     }
 
-    /// [`Failed`](Self::Failed).
+    /// Creates a [`Failed`](Self::Failed) error.
     #[must_use]
     pub fn failed(reason: impl Display) -> Self {
         Self::Failed(reason.to_string())
     }
 
-    /// [`Io`](Self::Io).
+    /// Creates an [`Io`](Self::Io) error.
     #[must_use]
     pub fn io(reason: impl Display) -> Self {
         Self::Io(reason.to_string())
     }
 }
 
-/// The most characters of a worker's name.
+/// Most characters of a worker's name.
 const MAX_NAME: usize = 64;
 
-/// What can be part of a file's name on every system, and is no other file.
+/// Checks that a name can be part of a file name on every system, and cannot refer to another file.
 ///
 /// # Errors
 /// [`EvalWorkerError::BadName`].

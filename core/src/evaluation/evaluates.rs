@@ -1,4 +1,4 @@
-//! What a worker evaluates with.
+//! The interface with which a worker evaluates.
 
 use core::cell::RefCell;
 
@@ -10,14 +10,15 @@ use crate::weights::Weights;
 /// The result of an evaluation, or why there is none.
 pub type EvalOutcome = Result<Evaluation, EvalWorkerError>;
 
-/// Executes the evaluations of a worker's calls, one at a time and in order: in slices of the caller's thread, or elsewhere.
+/// Executes the evaluations of a worker's calls, sequentially and in order: in slices of the caller's thread, or in another
+/// thread or process.
 ///
-/// Weights stay: an evaluation without any has those that were given last, by whichever call.
+/// Weights stay: an evaluation without weights uses the latest ones that any call has given.
 pub trait Evaluates {
-    /// Makes environments and policy, if they are made in the caller's thread.
+    /// Creates environments and policy, if they belong to the caller's thread.
     ///
     /// # Errors
-    /// [`EvalWorkerError::Setup`]; the next evaluation tries again.
+    /// [`EvalWorkerError::Setup`]; the next evaluation retries.
     fn begin(&mut self) -> Result<(), EvalWorkerError>;
 
     /// Queues an evaluation.
@@ -26,7 +27,7 @@ pub trait Evaluates {
     /// [`EvalWorkerError::Stopped`].
     fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError>;
 
-    /// Cancels an evaluation, whether it waits, runs or is over: its result is dropped. Its weights stay.
+    /// Cancels an evaluation, whether it is queued, running or over: its result is dropped. Its weights stay.
     fn cancel(&mut self, ticket: Ticket);
 
     /// Returns the outcome of an evaluation that is over, once.
@@ -35,14 +36,14 @@ pub trait Evaluates {
     /// Ends the evaluations of all callers.
     fn stop(&mut self);
 
-    /// True if [`work`](Self::work) has something to do now.
+    /// Returns true if [`work`](Self::work) has something to do now.
     fn has_work(&self) -> bool;
 
-    /// Works for at most so many rounds, in each of which every sub-environment takes a step.
+    /// Works for at most `max_rounds` rounds, in each of which every sub-environment takes a step.
     fn work(&mut self, max_rounds: u32);
 }
 
-/// For what outlives a session, and is looked at from outside of it.
+/// For an evaluator that outlives a session, and is used outside of it.
 impl<E: Evaluates> Evaluates for Rc<RefCell<E>> {
     fn begin(&mut self) -> Result<(), EvalWorkerError> {
         self.borrow_mut().begin()

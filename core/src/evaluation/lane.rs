@@ -1,37 +1,37 @@
-//! What is counted of one sub-environment.
+//! Counters of one sub-environment during an evaluation.
 
 use super::{EvaluatedEpisode, EvaluationRequest};
 use crate::{env::EnvError, episode::Episode, ids::AgentId, prelude::*};
 
-/// A sub-environment's open episode, and what the evaluation still wants of it.
+/// A sub-environment's open episode, and its remaining share of the evaluation.
 #[derive(Default)]
 pub(super) struct Lane {
-    /// Its steps are no longer counted. It still takes them if its episode goes on: environments wait for all.
+    /// Whether its steps no longer count. It still takes steps if its episode continues, since environments step together.
     pub(super) is_resting: bool,
-    /// Steps of the open episode that count.
+    /// Counted steps of the open episode.
     t: u32,
     episode_return: f64,
-    /// Of the evaluation.
+    /// Counted steps of the evaluation.
     steps: u32,
-    /// Agents of the open episode whose spaces were looked at.
+    /// Number of agents of the open episode whose spaces were checked.
     pub(super) known_agents: usize,
     episodes_left: Option<u32>,
 }
 
 impl Lane {
-    /// An evaluation begins, with so many episodes for this lane.
+    /// Begins an evaluation, with this many episodes for the lane.
     pub(super) fn of(episodes_left: Option<u32>, max_steps: u32) -> Self {
         let mut lane = Self { episodes_left, ..Self::default() };
         lane.rest_if_done(max_steps);
         lane
     }
 
-    /// The open episode is over, or lost.
+    /// Resets the counters of the open episode, which has ended or was lost.
     pub(super) fn close_episode(&mut self) {
         (self.t, self.episode_return, self.known_agents) = (0, 0.0, 0);
     }
 
-    /// A step was taken that counts.
+    /// Counts a step.
     pub(super) fn add(&mut self, episode: &Episode, reward: f64) -> Result<(), EnvError> {
         self.t = self.t.saturating_add(1);
         self.steps = self.steps.saturating_add(1);
@@ -43,7 +43,7 @@ impl Lane {
         Err(EnvError::BadReward { env: episode.env(), agent, reward: format!("{reward}, too much for a return") })
     }
 
-    /// The episode has ended.
+    /// Ends the episode.
     pub(super) fn end(&mut self, episode: &Episode, terminated: bool) -> EvaluatedEpisode {
         let (len, episode_return) = (self.t, self.episode_return);
         self.episodes_left = self.episodes_left.map(|left| left.saturating_sub(1));
@@ -52,18 +52,18 @@ impl Lane {
         EvaluatedEpisode { env, episode: episode.number(), episode_return, len, terminated }
     }
 
-    /// Counts no longer what is beyond its share.
+    /// Stops counting once the lane's share is complete.
     pub(super) fn rest_if_done(&mut self, max_steps: u32) {
         self.is_resting = self.steps >= max_steps || self.episodes_left == Some(0);
     }
 
-    /// Whether no episode after the open one counts, if the open one takes another step.
+    /// Returns whether no episode after the open one counts, if the open one takes another step.
     pub(super) fn is_at_last(&self, request: &EvaluationRequest) -> bool {
         let is_short = self.steps.saturating_add(1) >= request.max_steps;
         self.is_resting || is_short || self.episodes_left == Some(1) || request.break_when_any_done
     }
 
-    /// What an episode that has begun and not ended has brought so far.
+    /// Returns the return so far of an episode that has begun and not ended.
     pub(super) fn unfinished_return(&self) -> Option<f64> {
         (self.t > 0).then_some(self.episode_return)
     }

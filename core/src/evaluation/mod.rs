@@ -1,12 +1,11 @@
-//! Evaluation: how good a policy is, in episodes of its own, beside whatever else is going on.
+//! Evaluation of a policy: episodes apart from training, alongside other work.
 //!
-//! An [`Evaluator`] plays with environments and a policy that it was given, round by round, so that its caller can stop it
-//! between any two of them, draw breath or look at a clock. What it is to do, an [`EvaluationRequest`] says; what it has
-//! found is an [`Evaluation`]: the mean **episode** return, never a mean of steps, and never NaN. Workers do evaluations as
-//! calls; [`Evaluates`] is what they do them with.
+//! An [`Evaluator`] samples given environments with a given policy, round by round, so that its caller can pause it between
+//! any two rounds. An [`EvaluationRequest`] says what to do; the result is an [`Evaluation`]: the mean **episode** return,
+//! never a mean of steps, and never NaN. Workers execute evaluations as calls, through [`Evaluates`].
 //!
-//! The same weights and the same request give the same bits, however often and wherever: each evaluation begins with
-//! episode 0 of each sub-environment.
+//! The same weights and the same request give bit-identical results, on any machine and however often: each evaluation
+//! begins with episode 0 of each sub-environment.
 //!
 //! ```
 //! use rollmesh_core::{
@@ -30,7 +29,7 @@
 //! evaluator.begin(EvaluationRequest { break_when_any_done: false, ..EvaluationRequest::new(200) })?;
 //! let found = loop {
 //!     if let Some(found) = evaluator.advance(10)? {
-//!         break found; // `cancel` would give it up instead
+//!         break found; // `cancel` would drop it instead
 //!     }
 //! };
 //! assert_eq!((found.env_steps, found.unfinished), (800, 4));
@@ -76,28 +75,27 @@ use crate::{
     weights::Weights,
 };
 
-/// How an evaluator plays.
+/// Options of an evaluator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EvaluatorOptions {
-    /// The signal that returns are sums of, where a [request](EvaluationRequest::reward_key) has none of its own.
+    /// The signal whose sum is the return, if a [request](EvaluationRequest::reward_key) names none.
     pub reward_key: RewardKey,
     /// Env steps after which an episode is truncated.
     #[doc(alias = "horizon")]
     pub max_episode_steps: Option<u32>,
-    /// The policy's actions lie between -1 and 1 where the action space is a bounded box, see
-    /// [`ActionTransform`].
+    /// Whether the policy's actions are between -1 and 1 where the action space is a bounded box, see [`ActionTransform`].
     pub normalize_actions: bool,
-    /// Otherwise: they are clamped to the action space.
+    /// Whether actions are clipped to the action space otherwise.
     pub clip_actions: bool,
-    /// The most bytes of an evaluation's pictures.
+    /// Most bytes of an evaluation's pictures.
     pub max_frame_bytes: usize,
-    /// Seed of what mapping functions draw.
+    /// Seed of mapping functions' random numbers.
     pub seed: u64,
 }
 
 impl Default for EvaluatorOptions {
-    /// What RLlib does with actions; 256 MiB of pictures.
+    /// RLlib's defaults for actions; 256 MiB of pictures.
     fn default() -> Self {
         Self {
             reward_key: RewardKey::Reward,
@@ -113,28 +111,28 @@ impl Default for EvaluatorOptions {
 /// Why there is no evaluation.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum EvaluationError {
-    /// The environments failed. They are made again for the next evaluation.
+    /// The environments failed. They are restarted for the next evaluation.
     #[error(transparent)]
     Env(#[from] EnvError),
-    /// The policy failed, or does not take the weights.
+    /// The policy failed, or rejects the weights.
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// An episode could not be sampled.
     #[error(transparent)]
     Sample(SampleError),
-    /// The environments have nothing for a policy to do.
+    /// The environments have no agents.
     #[error("the environments name no agent beforehand: evaluation needs one to know what a policy sees and does")]
     NoAgents,
-    /// One policy cannot act for all agents.
+    /// The agents' spaces differ, so one policy cannot act for all.
     #[error("agent {agent} has other spaces than the agents before it: one policy cannot act for both")]
     OtherSpaces {
         /// The agent.
         agent: String,
     },
-    /// In no step of the evaluation there was such a signal.
+    /// The signal did not occur in any step of the evaluation.
     #[error("no step brought the reward signal '{0}': see what the environment pays and puts into its infos")]
     NoSignal(RewardKey),
-    /// The user's code gave up.
+    /// User code failed.
     #[error(transparent)]
     Callback(#[from] CallbackError),
 }
@@ -150,27 +148,26 @@ impl From<SampleError> for EvaluationError {
     }
 }
 
-/// Plays evaluations with environments and policies, one at a time.
+/// Executes evaluations with environments and policies, one at a time.
 #[doc(alias = "RayEvalWorker")]
 pub struct Evaluator {
     sampler: Episodic,
     policies: PolicyMap,
     mapping: PolicyMappingFn,
     observation_fn: Option<ObservationFn>,
-    /// Of all agents, where one policy acts for all.
+    /// The spaces of all agents, if one policy acts for all.
     spaces: Option<EnvSpaces>,
     version: WeightsVersion,
     options: EvaluatorOptions,
     running: Option<Running>,
     callbacks: CallbackList,
     info: WorkerInfo,
-    /// An environment failed: before the next evaluation all are made again.
+    /// Whether an environment failed: then all are restarted before the next evaluation.
     is_broken: bool,
 }
 
 impl Evaluator {
-    /// Evaluates a policy that acts for all agents. It chooses among the actions of
-    /// [`policy_spaces`](Self::policy_spaces).
+    /// Creates an evaluator of a policy that acts for all agents, in [`policy_spaces`](Self::policy_spaces).
     ///
     /// # Errors
     /// [`EvaluationError::NoAgents`], [`EvaluationError::OtherSpaces`].
@@ -186,7 +183,7 @@ impl Evaluator {
         Ok(Self { spaces, version, ..evaluator })
     }
 
-    /// Evaluates policies that a mapping function gives to agents. Returns are summed up over all agents.
+    /// Creates an evaluator of policies that a mapping function assigns to agents. Returns are summed over all agents.
     ///
     /// # Errors
     /// [`EvaluationError::Env`] without an environment.
@@ -219,13 +216,13 @@ impl Evaluator {
         Self { callbacks, info, ..self }
     }
 
-    /// Lets observations go through a function first, as in sampling.
+    /// Sets an observation function, as in sampling.
     #[must_use]
     pub fn with_observation_fn(self, observation_fn: Option<ObservationFn>) -> Self {
         Self { observation_fn, ..self }
     }
 
-    /// What a policy for these environments sees, and what it chooses from.
+    /// Returns the spaces of a policy for these environments.
     ///
     /// # Errors
     /// [`EvaluationError::NoAgents`], [`EvaluationError::OtherSpaces`].
@@ -235,23 +232,23 @@ impl Evaluator {
         Ok(EnvSpaces { action, ..spaces })
     }
 
-    /// Acts with other weights from the next evaluation on.
+    /// Sets the weights from the next evaluation on.
     ///
     /// # Errors
-    /// [`EvaluationError::Policy`], [`EvaluationError::Sample`] when they do not fit; the ones before stay.
+    /// [`EvaluationError::Policy`], [`EvaluationError::Sample`] if they do not fit; the previous ones stay.
     pub fn set_weights(&mut self, weights: &Weights) -> Result<(), EvaluationError> {
         set_weights(&mut self.policies, weights)?;
         self.version = weights.version();
         Ok(())
     }
 
-    /// Version of the weights that act.
+    /// Returns the version of the present weights.
     #[must_use]
     pub fn weights_version(&self) -> WeightsVersion {
         self.version
     }
 
-    /// Begins an evaluation. One that was being done is given up.
+    /// Begins an evaluation. Drops one in progress.
     ///
     /// # Errors
     /// [`EvaluationError::Env`] if environments that failed cannot be restarted, [`EvaluationError::Callback`].
@@ -267,25 +264,25 @@ impl Evaluator {
         Ok(())
     }
 
-    /// Gives up the evaluation that is being done.
+    /// Drops the evaluation in progress.
     pub fn cancel(&mut self) {
         self.running = None;
     }
 
-    /// True while an evaluation is being done.
+    /// Returns true while an evaluation is in progress.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.running.is_some()
     }
 
-    /// Env steps of the evaluation that is being done.
+    /// Returns the env steps of the evaluation in progress.
     #[must_use]
     pub fn env_steps(&self) -> u64 {
         self.running.as_ref().map_or(0, |running| running.found.env_steps)
     }
 
-    /// Goes on for so many rounds, in each of which every sub-environment takes a step; what was found if that was the end.
-    /// Nothing without an evaluation.
+    /// Continues for at most `max_rounds` rounds, in each of which every sub-environment takes a step; returns the result if
+    /// that was the end. Returns `None` without an evaluation.
     ///
     /// # Errors
     /// [`EvaluationError`]; the evaluation is then over.
@@ -307,7 +304,7 @@ impl Evaluator {
         Ok(None)
     }
 
-    /// Releases what the environments hold.
+    /// Releases the environments' resources.
     ///
     /// # Errors
     /// [`EvaluationError::Env`].
@@ -348,7 +345,7 @@ impl Evaluator {
         if self.sampler.step(&mut host)? == Progress::Idle && !may_be_idle {
             return Err(SampleError::no_news().into());
         }
-        // Only the numbers of the episodes count.
+        // Only the episodes' metrics are used, so discard the batches.
         while self.sampler.take().is_some() {}
         self.sampler.metrics();
         for (env, lane) in running.lanes.iter_mut().enumerate() {
@@ -387,7 +384,7 @@ impl EvaluatorOptions {
     }
 }
 
-/// The spaces of all agents that are known beforehand.
+/// Returns the common spaces of all agents known beforehand.
 fn common_spaces(env: &dyn BaseEnv) -> Result<EnvSpaces, EvaluationError> {
     let mut common: Option<EnvSpaces> = None;
     for agent in env.agents() {

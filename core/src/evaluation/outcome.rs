@@ -1,4 +1,4 @@
-//! What is asked of an evaluation, and what it answers.
+//! Requests and results of evaluations.
 
 use core::num::NonZeroU32;
 
@@ -12,31 +12,32 @@ use crate::{
     prelude::*,
 };
 
-/// What an evaluation is to do.
+/// A request for an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EvaluationRequest {
-    /// The most env steps of each sub-environment.
+    /// Most env steps of each sub-environment.
     pub max_steps: u32,
-    /// The most likely actions instead of drawn ones.
+    /// Whether to take the most likely actions instead of sampling them.
     pub deterministic: bool,
-    /// The first sub-environment that is done ends it; otherwise those that are done begin their next episode.
+    /// Whether the first end of an episode ends the evaluation; otherwise the next episode begins.
     pub break_when_any_done: bool,
-    /// So many episodes, shared out evenly beforehand: the first ones to end would be the short ones. Without, as many as
-    /// there is room for.
+    /// Number of episodes, divided evenly among the sub-environments beforehand, since the first ones to end would be biased
+    /// towards short ones. `None` for as many as fit.
     pub episodes: Option<NonZeroU32>,
-    /// Pictures of the first sub-environment, if it has any.
+    /// Whether to record pictures of the first sub-environment, if it has any.
     pub render: bool,
-    /// What the first sub-environment showed in its latest episode.
+    /// Whether to record the first sub-environment's observations in its latest episode.
     pub trace: bool,
-    /// The signal that returns are sums of; without one the evaluator's own.
+    /// The signal whose sum is the return; `None` for the evaluator's own.
     #[serde(default)]
     #[doc(alias = "reward_keys")]
     pub reward_key: Option<RewardKey>,
 }
 
 impl EvaluationRequest {
-    /// Up to the first end of an episode or so many steps, with the most likely actions, and with pictures.
+    /// Requests an evaluation up to the first end of an episode or `max_steps` steps, with the most likely actions, and with
+    /// pictures.
     #[must_use]
     pub const fn new(max_steps: u32) -> Self {
         Self {
@@ -50,14 +51,15 @@ impl EvaluationRequest {
         }
     }
 
-    /// So many whole episodes of at most `max_steps` each and in all of a sub-environment, without pictures.
+    /// Requests this many whole episodes, of at most `max_steps` steps each and over all of a sub-environment, without
+    /// pictures.
     #[must_use]
     pub fn of_episodes(episodes: NonZeroU32, max_steps: u32) -> Self {
         Self { break_when_any_done: false, episodes: Some(episodes), render: false, ..Self::new(max_steps) }
     }
 }
 
-/// An episode that was played to its end.
+/// An episode that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EvaluatedEpisode {
     /// The sub-environment.
@@ -68,12 +70,12 @@ pub struct EvaluatedEpisode {
     pub episode_return: f64,
     /// Env steps.
     pub len: u32,
-    /// It ended in a terminal state, not by a limit.
+    /// Whether it ended in a terminal state, not by a limit.
     pub terminated: bool,
 }
 
 impl EvaluatedEpisode {
-    /// The numbers that [`on_evaluate_end`](crate::callbacks::Callbacks::on_evaluate_end) gets.
+    /// Returns the metrics that [`on_evaluate_end`](crate::callbacks::Callbacks::on_evaluate_end) gets.
     #[must_use]
     pub fn metrics(&self) -> RolloutMetrics {
         RolloutMetrics {
@@ -86,50 +88,51 @@ impl EvaluatedEpisode {
     }
 }
 
-/// What an evaluation has found.
+/// The result of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
-    /// The weights that acted.
+    /// Version of the evaluated weights.
     pub weights_version: WeightsVersion,
-    /// The episodes that ended, in the order in which they did; those of one step by sub-environment.
+    /// The episodes that ended, in that order; those that ended in the same step by sub-environment.
     pub episodes: Vec<EvaluatedEpisode>,
-    /// Mean return of those; none if none ended.
+    /// Their mean return; `None` if there are none.
     pub episode_return_mean: Option<f64>,
     /// Their mean length.
     pub episode_len_mean: Option<f64>,
-    /// Episodes that had begun and not ended.
+    /// Number of episodes that had begun and not ended.
     pub unfinished: u32,
-    /// Mean of what those had brought so far; none if there are none.
+    /// Mean of their returns so far; `None` if there are none.
     pub partial_return_mean: Option<f64>,
-    /// Episodes that were lost since their environment failed and was made again.
+    /// Number of episodes that were lost to a failure of their environment, which was then restarted.
     pub faulty: u32,
     /// Env steps of all sub-environments.
     pub env_steps: u64,
-    /// Pictures of the first sub-environment, one after every step; none if it has no picture or nobody asked.
+    /// Pictures of the first sub-environment, one after every step; `None` if it has none or they were not requested.
     #[serde(skip)]
     pub frames: Option<Frames>,
-    /// What the first sub-environment showed in the latest of its episodes that ended; none if none did or nobody asked.
+    /// Observations of the first sub-environment in the latest of its episodes that ended; `None` if there is none or they
+    /// were not requested.
     pub trace: Option<EpisodeTrace>,
 }
 
-/// What the first agent of a sub-environment saw in an episode.
+/// The observations of a sub-environment's first agent in an episode.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EpisodeTrace {
     /// Number of the episode.
     pub episode: u32,
     /// Elements of an observation.
     pub obs_len: u32,
-    /// The observations that were acted on, one after the other, as numbers of whatever type the environment has.
+    /// The observations that it acted on, one after the other, converted to `f32`.
     pub obs: Vec<f32>,
-    /// Its end is missing, since there was no room for it.
+    /// Whether the end is missing because of the size limit.
     pub is_cut: bool,
 }
 
 impl EpisodeTrace {
-    /// The most numbers in the observations.
+    /// Most numbers in the observations.
     pub const MAX_NUMBERS: usize = 50_000;
 
-    /// Adds an observation, while there is room.
+    /// Adds an observation, unless the size limit is reached.
     pub(super) fn add(&mut self, row: RowsRef<'_>) {
         if self.is_cut || self.obs.len().saturating_add(row.len()) > Self::MAX_NUMBERS {
             self.is_cut = true;
@@ -148,14 +151,14 @@ impl EpisodeTrace {
 }
 
 impl Evaluation {
-    /// The one number: the mean return of the episodes that ended; where none did, of what the others had brought so far;
-    /// 0 where no step was taken. Never NaN.
+    /// Returns a single score: the mean return of the episodes that ended; without any, of the unfinished ones so far; 0 if
+    /// no step was taken. Never NaN.
     #[must_use]
     pub fn reward(&self) -> f64 {
         self.episode_return_mean.or(self.partial_return_mean).unwrap_or(0.0)
     }
 
-    /// Spread of the returns of the episodes that ended, as population standard deviation.
+    /// Returns the population standard deviation of the returns of the episodes that ended.
     #[must_use]
     pub fn episode_return_std(&self) -> Option<f64> {
         let mean = self.episode_return_mean?;
@@ -165,7 +168,7 @@ impl Evaluation {
         Some(crate::math::sqrt_f64(variance)).filter(|std| std.is_finite())
     }
 
-    /// Sums up. `unfinished` are the returns so far of the episodes that have not ended.
+    /// Computes the means. `unfinished` are the returns so far of the episodes that have not ended.
     pub(super) fn close(&mut self, unfinished: &[f64]) {
         let returns = || self.episodes.iter().map(|episode| episode.episode_return);
         (self.episode_return_mean, self.episode_len_mean) =
@@ -175,7 +178,7 @@ impl Evaluation {
     }
 }
 
-/// Of nothing none. Each number is divided before it is added, unless the sum stays in range.
+/// Returns the mean; `None` without numbers. Unless the sum stays in range, each number is divided before it is added.
 fn mean(numbers: impl ExactSizeIterator<Item = f64> + Clone) -> Option<f64> {
     let n = numbers.len() as f64;
     if n == 0.0 {
@@ -192,12 +195,12 @@ pub struct Frames {
     width: u32,
     height: u32,
     rgb: Vec<u8>,
-    /// There were more, for which there was no room, or of another size.
+    /// Whether pictures were dropped, because of the size limit or their size.
     pub is_cut: bool,
 }
 
 impl Frames {
-    /// Pictures as they were: width, height and bytes. None if the bytes are not whole pictures.
+    /// Creates pictures from width, height and bytes. `None` if the bytes are not whole pictures.
     #[must_use]
     pub fn of(width: u32, height: u32, rgb: Vec<u8>, is_cut: bool) -> Option<Self> {
         let frames = Self { width, height, rgb, is_cut };
@@ -206,42 +209,42 @@ impl Frames {
         is_whole.then_some(frames)
     }
 
-    /// How many there are, their height and width, and 3: `(T, H, W, 3)`.
+    /// Returns the number of pictures, their height and width, and 3: `(T, H, W, 3)`.
     #[must_use]
     pub fn shape(&self) -> [usize; 4] {
         [self.len(), self.height as usize, self.width as usize, 3]
     }
 
-    /// How many there are.
+    /// Returns the number of pictures.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rgb.len().checked_div(self.frame_bytes()).unwrap_or(0)
     }
 
-    /// True without pictures.
+    /// Returns true without pictures.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rgb.is_empty()
     }
 
-    /// All pixels, in the order of the [shape](Self::shape).
+    /// Returns all pixels, in the order of the [shape](Self::shape).
     #[must_use]
     pub fn rgb(&self) -> &[u8] {
         &self.rgb
     }
 
-    /// All pixels, without the rest.
+    /// Returns all pixels by value.
     #[must_use]
     pub fn into_rgb(self) -> Vec<u8> {
         self.rgb
     }
 
-    /// The pictures, one after the other.
+    /// Iterates over the pictures.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.rgb.chunks_exact(self.frame_bytes().max(1))
     }
 
-    /// The first pictures, as many as have room in so many bytes; none if all have.
+    /// Returns the first pictures that fit into `max_bytes`; `None` if all do.
     #[must_use]
     pub fn first_within(&self, max_bytes: usize) -> Option<Self> {
         let bytes = max_bytes - max_bytes.checked_rem(self.frame_bytes()).unwrap_or(0);
@@ -253,7 +256,7 @@ impl Frames {
         (self.width as usize).saturating_mul(self.height as usize).saturating_mul(3)
     }
 
-    /// Adds a picture, unless there is no room for it in so many bytes.
+    /// Adds a picture, unless `max_bytes` would be exceeded.
     pub(super) fn add(&mut self, frame: &Frame, max_bytes: usize) {
         if self.is_empty() {
             (self.width, self.height) = (frame.width(), frame.height());

@@ -1,4 +1,4 @@
-//! Which signal of an environment an evaluation adds up.
+//! The signal of an environment that an evaluation sums up.
 
 use core::{fmt, str::FromStr};
 
@@ -9,12 +9,12 @@ use crate::{env::multi_agent::Turn, ids::AgentId, prelude::*};
 
 /// The signal whose sum over an episode is its return. As text, parts are joined by `/`:
 ///
-/// - `reward`: what the environment pays, to all agents together;
-/// - `reward/AGENT`: what it pays to one of them;
-/// - `infos/NAME`, or deeper `infos/NAME/NAME`: a number or truth value in the infos, which are JSON objects then, of all
-///   agents together and of the environment as a whole.
+/// - `reward`: the reward, summed over all agents;
+/// - `reward/AGENT`: the reward of one agent;
+/// - `infos/NAME`, or deeper `infos/NAME/NAME`: a number or boolean in the infos, which must be JSON objects, summed over
+///   all agents and the environment as a whole.
 ///
-/// `next/` at the beginning, as TorchRL has it, may be left out.
+/// The prefix `next/`, as in TorchRL, may be omitted.
 ///
 /// ```
 /// use rollmesh_core::evaluation::RewardKey;
@@ -29,22 +29,22 @@ use crate::{env::multi_agent::Turn, ids::AgentId, prelude::*};
 #[serde(try_from = "String", into = "String")]
 #[doc(alias = "reward_keys")]
 pub enum RewardKey {
-    /// What the environment pays to all agents together.
+    /// The reward, summed over all agents.
     #[default]
     Reward,
-    /// What it pays to the agent of this name or number.
+    /// The reward of the agent of this name or number.
     RewardOf(String),
-    /// Where in the infos the number is.
+    /// The path of the number in the infos.
     Infos(Vec<String>),
 }
 
-/// A text that names no signal.
+/// The text names no signal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' names no reward signal: use reward, reward/AGENT or infos/NAME")]
 pub struct BadRewardKey(String);
 
 impl RewardKey {
-    /// What a turn brings of the signal; nothing if the signal is not in it.
+    /// Returns the signal of a turn; `None` if the signal is not in it.
     #[must_use]
     pub fn read(&self, turn: &Turn) -> Option<f64> {
         match self {
@@ -64,7 +64,7 @@ impl RewardKey {
     }
 }
 
-/// None of nothing.
+/// Returns the sum; `None` for an empty iterator.
 fn sum(numbers: impl Iterator<Item = f64>) -> Option<f64> {
     numbers.fold(None, |sum, number| Some(sum.unwrap_or(0.0) + number))
 }

@@ -17,7 +17,7 @@ use crate::{
     space::Space,
 };
 
-/// Episode `n` of sub-environment `e` has `2 + e + n` steps, each of which pays 1; the fourth of a broken one fails.
+/// Episode `n` of sub-environment `e` has `2 + e + n` steps with reward 1 each; the fourth of a broken one fails.
 #[derive(Clone, Default)]
 struct Countdown {
     index: i64,
@@ -37,7 +37,7 @@ impl Env for Countdown {
         Space::Discrete { n: 2 }
     }
     fn reset(&mut self, rng: &mut Rng, obs: &mut [i64]) -> Result<(), EnvError> {
-        // Its length is what its address says, not what has been before.
+        // Its length depends on its address only, not on earlier episodes.
         self.left = 2 + self.index + i64::from(rng.below(3));
         obs[0] = self.left;
         Ok(())
@@ -134,7 +134,7 @@ fn an_episode_that_does_not_end_has_a_partial_return_and_nothing_is_nan() {
 fn so_many_episodes_are_shared_out_beforehand() {
     for (envs, episodes) in [(3, 7), (4, 2), (1, 5)] {
         let mut evaluator = evaluator(envs);
-        // Some end by the limit, and the others go on nevertheless.
+        // Some end by the limit, and the others continue nevertheless.
         for limit in [None, Some(3)] {
             evaluator.options.max_episode_steps = limit;
             let request = EvaluationRequest::of_episodes(NonZeroU32::new(episodes).unwrap(), 1000);
@@ -183,7 +183,7 @@ fn a_failure_is_told_and_the_next_evaluation_has_new_environments() {
     let mut evaluator = Evaluator::new(Box::new(survived), policy(), EvaluatorOptions::default()).unwrap();
     let found = evaluate(&mut evaluator, &on_and_on(8));
     assert!(found.faulty >= 2 && found.env_steps == 16 && !found.episodes.is_empty());
-    // The last episode is lost, and played again.
+    // The last episode is lost, and repeated.
     let survived = Box::new(countdown(1, true).restart_failed(true));
     let mut evaluator = Evaluator::new(survived, policy(), EvaluatorOptions::default()).unwrap();
     let found = evaluate(&mut evaluator, &EvaluationRequest::of_episodes(NonZeroU32::new(2).unwrap(), 1_000));
@@ -277,7 +277,7 @@ fn all_agents_act_and_are_paid_together_or_one_by_one() {
     assert!(matches!(error, EvaluationError::OtherSpaces { .. }), "{error}");
 }
 
-/// Remembers how often it was asked, in its state, and goes right until the third time.
+/// Counts its calls in its state, and goes right until the third one.
 struct Forgetful {
     weights: Weights,
 }
@@ -307,7 +307,7 @@ impl Policy for Forgetful {
     }
 }
 
-/// Pays the action.
+/// The reward is the action.
 #[derive(Clone, Default)]
 struct Payer(i64);
 
@@ -391,7 +391,7 @@ fn policy_with_views_of_earlier_rows_is_evaluated() {
     assert!(!evaluate(&mut evaluator, &on_and_on(20)).episodes.is_empty());
 }
 
-/// Appends a 1 for a begin and a 2 for an end, behind which it appends the number of episodes. Fails at the given number.
+/// Appends a 1 for a begin and a 2 for an end, followed by the number of episodes. Fails at the given number.
 struct Notes(Arc<AtomicU32>, u32);
 
 impl Notes {

@@ -1,10 +1,10 @@
-//! Evaluations that were asked for.
+//! Tickets of evaluations.
 
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// An evaluation that was asked for. Later ones have higher numbers.
+/// Identifies a requested evaluation. Later ones have higher numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ticket(pub u64);
 
@@ -14,13 +14,13 @@ impl fmt::Display for Ticket {
     }
 }
 
-/// What becomes of a handle's earlier evaluations when it asks for another one.
+/// What happens to a handle's earlier evaluations when it requests another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Earlier {
-    /// They are cancelled, also the one that is running, and their results are dropped.
+    /// They are cancelled, the running one included, and their results are dropped.
     #[default]
     Cancel,
-    /// They come first.
+    /// They are executed first.
     Keep,
 }

@@ -1,4 +1,4 @@
-//! Counts what an evaluation's episodes bring while they are sampled.
+//! Accumulates an evaluation's result while its episodes are sampled.
 
 use super::{EpisodeTrace, Evaluation, EvaluationError, EvaluationRequest, EvaluatorOptions, lane::Lane};
 use crate::{
@@ -8,29 +8,29 @@ use crate::{
     prelude::*,
 };
 
-/// The evaluation that is being done.
+/// The evaluation in progress.
 pub(super) struct Running {
     pub(super) request: EvaluationRequest,
     pub(super) found: Evaluation,
     pub(super) lanes: Vec<Lane>,
-    /// A step has brought the reward signal.
+    /// Whether a step had the reward signal.
     pub(super) is_signalled: bool,
-    /// An episode has ended.
+    /// Whether an episode has ended.
     is_any_done: bool,
-    /// Pictures are wanted, and there are some.
+    /// Whether pictures are requested and available.
     has_picture: bool,
     frame: Frame,
-    /// The open episode of the first sub-environment, if its trace is wanted.
+    /// The open episode of the first sub-environment, if its trace is requested.
     trace: Option<EpisodeTrace>,
     /// The error that ended the evaluation.
     pub(super) failure: Option<EvaluationError>,
 }
 
-/// Counts what episodes bring.
+/// Accumulates the results of episodes.
 pub(super) struct Watch<'a> {
     pub(super) running: &'a mut Running,
     pub(super) options: &'a EvaluatorOptions,
-    /// Of all agents, where one policy acts for all.
+    /// The spaces of all agents, if one policy acts for all.
     pub(super) spaces: Option<&'a EnvSpaces>,
 }
 
@@ -56,12 +56,12 @@ impl Running {
         (self.request.break_when_any_done && self.is_any_done) || self.lanes.iter().all(|lane| lane.is_resting)
     }
 
-    /// The open trace, if there is one of this sub-environment.
+    /// Returns the open trace, if there is one of this sub-environment.
     fn trace_of(&mut self, env: usize) -> Option<&mut EpisodeTrace> {
         self.trace.as_mut().filter(|_| env == 0)
     }
 
-    /// Records what the first agent of the first sub-environment acts on next.
+    /// Records the observation that the first agent of the first sub-environment acts on next.
     fn record(&mut self, hook: &EpisodeHook<'_>) {
         if let (Some(trace), Some((_, row))) = (self.trace_of(hook.episode.env()), hook.turn.obs().iter().next()) {
             trace.add(row);
@@ -92,7 +92,7 @@ impl Callbacks for Watch<'_> {
         if let Some(other) = agents.iter().find(|record| is_other(&record.agent)) {
             return Err(running.fail(EvaluationError::OtherSpaces { agent: other.agent.to_string() }));
         }
-        // One round may bring several steps of a sub-environment.
+        // One round may include several steps of a sub-environment.
         lane.rest_if_done(running.request.max_steps);
         if lane.is_resting {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Statistics and filters as bytes.
+//! Encodes statistics and filters as bytes.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -7,19 +7,19 @@ use crate::{column::RowShape, prelude::*};
 
 /// Version of the encodings, their first byte.
 const VERSION: u8 = 1;
-/// The largest encoding that is read: two statistics of the most elements, and what comes with them.
+/// The largest encoding that is accepted: two statistics with the maximum number of elements, and the other fields.
 const MAX_BYTES: usize = 2 * 2 * 8 * RunningStat::MAX_ELEMENTS + 256;
 
-/// Bytes that are no filter's.
+/// Why bytes do not decode to a filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterStateError {
-    /// Too many bytes.
+    /// There are too many bytes.
     #[error("filter state has at most {MAX_BYTES} bytes, this one {0}")]
     TooLarge(usize),
-    /// Written by another version.
+    /// Another version encoded them.
     #[error("the filter state has version {0}, this program reads {VERSION}")]
     Version(u8),
-    /// No filter state, damaged, or statistics that no rows lead to.
+    /// They are not a filter's state, are damaged, or hold impossible statistics.
     #[error("the filter state is damaged")]
     Damaged,
 }
@@ -76,7 +76,7 @@ impl FilterBytes<'_> {
 }
 
 fn encode(value: &impl Serialize) -> Vec<u8> {
-    // Writing into memory that grows cannot fail.
+    // Writing into a growing buffer cannot fail.
     postcard::to_extend(value, vec![VERSION]).unwrap_or_default()
 }
 
@@ -95,13 +95,14 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FilterStateError> {
 }
 
 impl RunningStat {
-    /// As bytes: the version, then shape, count, means and sums of squares as postcard writes them. Keeps every bit.
+    /// Encodes the statistics: the version, then shape, count, means and sums of squares in postcard's format. Keeps every
+    /// bit.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         encode(&StatBytes::from(self))
     }
 
-    /// From bytes, which may come from anybody.
+    /// Decodes bytes, which may be untrusted.
     ///
     /// # Errors
     /// [`FilterStateError`].
@@ -111,7 +112,7 @@ impl RunningStat {
 }
 
 impl Filter {
-    /// As bytes: the version, then the kind and what belongs to it as postcard writes it. Keeps every bit.
+    /// Encodes the filter: the version, then the kind and its fields in postcard's format. Keeps every bit.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         encode(&match self {
@@ -125,7 +126,7 @@ impl Filter {
         })
     }
 
-    /// From bytes, which may come from anybody.
+    /// Decodes bytes, which may be untrusted.
     ///
     /// # Errors
     /// [`FilterStateError`].
@@ -160,7 +161,7 @@ mod tests {
             RunningStat::decode(&encode(&StatBytes { dims: dims.into(), n, mean: mean.into(), m2: m2.into() }))
         };
         assert!(stat(&[2], 3, &[1.0, 2.0], &[0.5, 0.0]).is_ok());
-        // Statistics that no rows lead to.
+        // Statistics that no rows can produce.
         assert!(stat(&[2], 3, &[1.0], &[0.5]).is_err());
         assert!(stat(&[0], 3, &[], &[]).is_err());
         assert!(stat(&[u32::MAX, u32::MAX], 3, &[1.0], &[0.5]).is_err());

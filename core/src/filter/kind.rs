@@ -1,4 +1,4 @@
-//! Filters by name, and their exchange.
+//! Selects filters by name, and synchronises them.
 
 use core::{fmt, str::FromStr};
 
@@ -11,17 +11,17 @@ use crate::{column::RowShape, prelude::*};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[doc(alias = "observation_filter")]
 pub enum FilterKind {
-    /// Observations as they are.
+    /// Leaves observations unchanged.
     #[default]
     NoFilter,
-    /// Normalised with running statistics.
+    /// Normalises with running statistics.
     MeanStdFilter,
-    /// The same for a shell that calls it from several threads; here, without threads, a [`MeanStdFilter`], which says
-    /// so when it is asked for its [kind](Filter::kind).
+    /// The same for a shell that calls it from several threads. The core has no threads and uses a [`MeanStdFilter`], which
+    /// is also the [kind](Filter::kind) that it reports.
     ConcurrentMeanStdFilter,
 }
 
-/// A name that is no filter's.
+/// The name of the filter is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no filter '{name}'; there are {}", FilterKind::ALL.map(FilterKind::name).join(", "))]
 pub struct UnknownFilter {
@@ -30,10 +30,10 @@ pub struct UnknownFilter {
 }
 
 impl FilterKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::NoFilter, Self::MeanStdFilter, Self::ConcurrentMeanStdFilter];
 
-    /// What it is selected by.
+    /// Returns its name in settings.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -75,15 +75,15 @@ impl<'de> Deserialize<'de> for FilterKind {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(clippy::large_enum_variant)] // There is one filter per policy.
 pub enum Filter {
-    /// Observations as they are.
+    /// Leaves observations unchanged.
     #[default]
     NoFilter,
-    /// Normalised with running statistics.
+    /// Normalises with running statistics.
     MeanStdFilter(MeanStdFilter),
 }
 
 impl Filter {
-    /// A filter for rows of this shape, without clipping.
+    /// Creates a filter for rows of this shape, without clipping.
     ///
     /// # Errors
     /// [`FilterError::BadShape`].
@@ -97,8 +97,8 @@ impl Filter {
         })
     }
 
-    /// What it is, which is not always what was asked for: the core makes a plain filter of a
-    /// [concurrent](FilterKind::ConcurrentMeanStdFilter) one.
+    /// Returns the kind of the filter. For a requested [concurrent](FilterKind::ConcurrentMeanStdFilter) filter, the core
+    /// reports a plain one.
     #[must_use]
     pub fn kind(&self) -> FilterKind {
         match self {
@@ -107,7 +107,7 @@ impl Filter {
         }
     }
 
-    /// The filter with statistics, if it is one.
+    /// Returns the filter with statistics, if there is one.
     #[must_use]
     pub fn mean_std(&self) -> Option<&MeanStdFilter> {
         match self {
@@ -126,7 +126,7 @@ impl Filter {
     /// Filters values of shape `dims` in place, see [`MeanStdFilter::call`].
     ///
     /// # Errors
-    /// [`FilterError`]; nothing has changed then.
+    /// [`FilterError`]; on an error, the filter stays as it is.
     #[doc(alias = "__call__")]
     pub fn call<T: FilterFloat>(&mut self, dims: &[u32], values: &mut [T], update: bool) -> Result<(), FilterError> {
         self.mean_std_mut().map_or(Ok(()), |filter| filter.call(dims, values, update))
@@ -135,28 +135,28 @@ impl Filter {
     /// Filters whole rows in place, see [`MeanStdFilter::filter_rows`].
     ///
     /// # Errors
-    /// [`FilterError`]; nothing has changed then.
+    /// [`FilterError`]; on an error, the filter stays as it is.
     pub fn filter_rows<T: FilterFloat>(&mut self, values: &mut [T], update: bool) -> Result<(), FilterError> {
         self.mean_std_mut().map_or(Ok(()), |filter| filter.filter_rows(values, update))
     }
 
-    /// From now on calls with `update` learn.
+    /// Lets later calls with `update` learn.
     pub fn in_training(&mut self) {
         self.mean_std_mut().into_iter().for_each(MeanStdFilter::in_training);
     }
 
-    /// From now on calls learn nothing, whatever they ask for.
+    /// Stops learning in later calls, even with `update`.
     pub fn in_eval(&mut self) {
         self.mean_std_mut().into_iter().for_each(MeanStdFilter::in_eval);
     }
 
-    /// Forgets what is in the buffer; the statistics stay.
+    /// Clears the buffer; the statistics stay.
     #[doc(alias = "clear_buffer")]
     pub fn reset_buffer(&mut self) {
         self.mean_std_mut().into_iter().for_each(MeanStdFilter::reset_buffer);
     }
 
-    /// A copy, after which the buffer here is empty.
+    /// Returns a copy, and clears the buffer here.
     #[doc(alias = "flush_after")]
     #[must_use = "the copy alone holds what was in the buffer"]
     pub fn flush(&mut self) -> Self {
@@ -169,34 +169,34 @@ impl Filter {
     /// Merges the other filter's buffer into these statistics, see [`MeanStdFilter::apply_changes`].
     ///
     /// # Errors
-    /// [`FilterError`], also for filters of two kinds; nothing has changed then.
+    /// [`FilterError`], also for filters of different kinds; on an error, the filter stays as it is.
     pub fn apply_changes(&mut self, other: &Self, with_buffer: bool) -> Result<(), FilterError> {
         self.pair(other, |filter, other| filter.apply_changes(other, with_buffer))
     }
 
-    /// Counts the rows in the other filter's buffer as if they had been seen here, see [`MeanStdFilter::absorb`].
+    /// Counts the rows in the other filter's buffer as rows of this filter, see [`MeanStdFilter::absorb`].
     ///
     /// # Errors
-    /// [`FilterError`], also for filters of two kinds; nothing has changed then.
+    /// [`FilterError`], also for filters of different kinds; on an error, the filter stays as it is.
     pub fn absorb(&mut self, other: &Self) -> Result<(), FilterError> {
         self.pair(other, MeanStdFilter::absorb)
     }
 
-    /// Takes copies of the other filter's statistics, buffer and configuration, see [`MeanStdFilter::sync`].
+    /// Copies the other filter's statistics, buffer and configuration, see [`MeanStdFilter::sync`].
     ///
     /// # Errors
-    /// [`FilterError`], also for filters of two kinds; nothing has changed then.
+    /// [`FilterError`], also for filters of different kinds; on an error, the filter stays as it is.
     pub fn sync(&mut self, other: &Self) -> Result<(), FilterError> {
         self.pair(other, MeanStdFilter::sync)
     }
 
-    /// Bytes of the statistics in memory.
+    /// Returns the size of the statistics in memory.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.mean_std().map_or(0, MeanStdFilter::size_bytes)
     }
 
-    /// Whether the other filter's buffer can be merged after that many rows of others.
+    /// Checks that the other filter's buffer can be merged after this number of other rows.
     fn check_changes(&self, other: &Self, rows: u64) -> Result<(), FilterError> {
         match (self, other) {
             (Self::NoFilter, Self::NoFilter) => Ok(()),
@@ -221,12 +221,12 @@ impl Filter {
     }
 }
 
-/// Merges the buffers of all workers, in their order, into the driver's statistics and empties them; then all workers
-/// have the driver's statistics, and its buffer, which stays as it is.
+/// Merges the buffers of all workers, in their order, into the driver's statistics and clears them; then copies the driver's
+/// statistics and its buffer to all workers. The driver's buffer stays as it is.
 ///
-/// The driver's statistics have its own rows already. So a driver that learns itself must
-/// [reset its buffer](Filter::reset_buffer) first; else the workers have those rows in their buffers and give them back
-/// the next time, when they are counted once more per worker.
+/// The driver's statistics already contain its own rows. A driver that learns itself must therefore [reset its
+/// buffer](Filter::reset_buffer) first; otherwise the workers get those rows in their buffers and return them the next time,
+/// when they are counted once more per worker.
 ///
 /// ```
 /// # use rollmesh_core::{column::RowShape, filter::{Filter, FilterKind, synchronize}};
@@ -242,8 +242,8 @@ impl Filter {
 /// ```
 ///
 /// # Errors
-/// [`FilterError`] when a filter differs from the driver's in kind or shape, or all of them have seen more rows than can
-/// be counted; nothing has changed then.
+/// [`FilterError`] when a filter differs from the driver's in kind or shape, or when the total number of rows is too large
+/// to count; on an error, all filters stay as they are.
 #[doc(alias = "FilterManager")]
 pub fn synchronize(driver: &mut Filter, workers: &mut [&mut Filter]) -> Result<(), FilterError> {
     let mut rows = 0;
@@ -317,7 +317,7 @@ mod tests {
         assert!(synchronize(&mut driver, &mut [&mut good, &mut bad]).is_err());
         assert_eq!((&driver, &good, bad), (&before.0, &before.1, before.2));
         assert!(synchronize(&mut driver, &mut [&mut good, &mut Filter::NoFilter]).is_err());
-        // Two buffers of which one would fit.
+        // Two buffers, of which only one would fit.
         let most = RunningStat::from_parts(RowShape::SCALAR, RunningStat::MAX_ROWS, vec![0.0], vec![0.0]).unwrap();
         let most =
             MeanStdFilter::from_parts(MeanStdConfig::UNCLIPPED, RunningStat::new(RowShape::SCALAR).unwrap(), most)

@@ -1,4 +1,4 @@
-//! What holds for filters whatever they have seen.
+//! Tests the laws of filters for any input.
 
 use proptest::{collection::vec, prelude::*};
 
@@ -45,9 +45,9 @@ proptest! {
         shuffled.sort_by_key(|rows| (rows.len() as u64 ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         shuffled.rotate_left(seed as usize % parts.len());
         prop_assert!(close(&in_order, &merge(&shuffled)));
-        // And all of them are what one would have seen.
+        // All of them equal the statistics of all rows together.
         prop_assert!(close(&in_order, &stat(&parts.concat())));
-        // A pair is the same to the bit.
+        // Merging two statistics gives the same bits in either order.
         let (mut left, mut right) = (stat(&parts[0]), in_order.clone());
         right.merge(&left).unwrap();
         left.merge(&in_order).unwrap();
@@ -85,7 +85,7 @@ proptest! {
     #[test]
     fn no_bytes_panic(mut bytes in vec(any::<u8>(), 0..80), rows in rows(3), flip in any::<(usize, u8)>()) {
         let _ = (Filter::decode(&bytes), RunningStat::decode(&bytes));
-        // What is nearly right goes further.
+        // Damages a valid encoding, which gets further than random bytes.
         bytes = stat(&rows).encode();
         let at = flip.0 % bytes.len();
         bytes[at] ^= flip.1;
@@ -107,7 +107,7 @@ proptest! {
         }
     }
 
-    /// Which slots share a worker, and when their deltas arrive, leaves no trace.
+    /// Checks that neither the assignment of slots to workers nor the arrival order of their deltas changes the result.
     #[test]
     fn versioned_rows_depend_on_slot_and_version_alone(parts in parts()) {
         let base = FrozenStat::new(stat(&[[1.0, 5.0], [2.0, 9.0]]), MeanStdConfig::default()).unwrap();
@@ -122,12 +122,12 @@ proptest! {
         let merged = base.merged(&deltas).unwrap();
         deltas.rotate_right(1);
         prop_assert_eq!(&base.merged(&deltas).unwrap(), &merged);
-        // Nor do the steps at a time that a slot is driven by.
+        // The number of steps per call does not change the result either.
         let mut stepped = VersionedFilter::new(base.clone());
         let mut rows = parts[0].clone();
         rows.iter_mut().for_each(|row| stepped.filter_rows(row, true).unwrap());
         prop_assert_eq!((stepped.take_delta(), rows.concat()), run(&parts[0]));
-        // One slot after the other sees what all see together.
+        // The slots' rows in order give the same statistics as the merged deltas.
         let mut all = base.running().clone();
         parts.iter().flatten().for_each(|row| all.push(row).unwrap());
         prop_assert!(close(&all, merged.running()));

@@ -1,25 +1,25 @@
-//! The filter that learns as it goes.
+//! Implements the filter that learns while it normalises.
 
 use super::{FilterError, FilterFloat, MeanStdConfig, RunningStat, normalize::denominators};
 use crate::{column::RowShape, prelude::*};
 
-/// Normalises rows with the statistics of all rows so far, these included: RLlib's semantics.
+/// Normalises rows with the statistics of all rows so far, including the current ones: RLlib's semantics.
 ///
-/// `running` are the statistics that rows are normalised with. `buffer` are those of the rows since it was last reset:
-/// the delta that others have not heard of.
+/// `running` are the statistics that normalise rows. `buffer` are the statistics of the rows since its last reset: the delta
+/// that has not been synchronised yet.
 #[derive(Clone, Debug)]
 pub struct MeanStdFilter {
     config: MeanStdConfig,
     running: RunningStat,
     buffer: RunningStat,
     training: bool,
-    /// What follows from `running`; computed again when that has changed.
+    /// Derived from `running`; recomputed when `running` has changed.
     denominators: Vec<f64>,
     fresh: bool,
 }
 
 impl MeanStdFilter {
-    /// A filter that has seen nothing, in training.
+    /// Creates a filter without data, in training mode.
     ///
     /// # Errors
     /// [`FilterError::BadShape`], [`FilterError::BadClip`].
@@ -28,7 +28,7 @@ impl MeanStdFilter {
         Self::from_parts(config, stat.clone(), stat)
     }
 
-    /// A filter of statistics that exist already, in training.
+    /// Creates a filter from existing statistics, in training mode.
     pub(super) fn from_parts(
         config: MeanStdConfig,
         running: RunningStat,
@@ -40,12 +40,12 @@ impl MeanStdFilter {
         Ok(Self { config, running, buffer, training: true, denominators, fresh: false })
     }
 
-    /// Normalises values of shape `dims` in place: one row, or with one dimension more than the filter's shape, a
-    /// batch. With `update`, and unless in evaluation, every row is first pushed into the statistics and the buffer;
-    /// then all rows are normalised with the result.
+    /// Normalises values of shape `dims` in place: one row, or a batch if there is one dimension more than in the filter's
+    /// shape. With `update` in training mode, first pushes every row into the statistics and the buffer, then normalises all
+    /// rows with the result.
     ///
     /// # Errors
-    /// [`FilterError`]; nothing has changed then.
+    /// [`FilterError`]; on an error, the filter stays as it is.
     #[doc(alias = "__call__")]
     pub fn call<T: FilterFloat>(&mut self, dims: &[u32], values: &mut [T], update: bool) -> Result<(), FilterError> {
         let shape = self.shape();
@@ -60,10 +60,10 @@ impl MeanStdFilter {
         self.filter_rows(values, update)
     }
 
-    /// [`call`](Self::call) with as many rows as the values make. Takes no memory.
+    /// Applies [`call`](Self::call) to as many rows as the values form. Does not allocate.
     ///
     /// # Errors
-    /// [`FilterError`]; nothing has changed then.
+    /// [`FilterError`]; on an error, the filter stays as it is.
     pub fn filter_rows<T: FilterFloat>(&mut self, values: &mut [T], update: bool) -> Result<(), FilterError> {
         let rows = self.running.check_rows(values)?;
         if update && self.training {
@@ -83,54 +83,54 @@ impl MeanStdFilter {
         Ok(())
     }
 
-    /// Shape of a row.
+    /// Returns the shape of a row.
     #[must_use]
     pub fn shape(&self) -> RowShape {
         self.running.shape()
     }
 
-    /// What the filter does to a row.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> MeanStdConfig {
         self.config
     }
 
-    /// The statistics that rows are normalised with.
+    /// Returns the statistics that normalise rows.
     #[must_use]
     #[doc(alias = "running_stats")]
     pub fn running(&self) -> &RunningStat {
         &self.running
     }
 
-    /// Statistics of the rows since the last reset of the buffer.
+    /// Returns the statistics of the rows since the last reset of the buffer.
     #[must_use]
     pub fn buffer(&self) -> &RunningStat {
         &self.buffer
     }
 
-    /// Whether calls with `update` learn.
+    /// Returns whether calls with `update` learn.
     #[must_use]
     pub fn is_training(&self) -> bool {
         self.training
     }
 
-    /// From now on calls with `update` learn.
+    /// Lets later calls with `update` learn.
     pub fn in_training(&mut self) {
         self.training = true;
     }
 
-    /// From now on calls learn nothing, whatever they ask for.
+    /// Stops learning in later calls, even with `update`.
     pub fn in_eval(&mut self) {
         self.training = false;
     }
 
-    /// Forgets what is in the buffer; the statistics stay.
+    /// Clears the buffer; the statistics stay.
     #[doc(alias = "clear_buffer")]
     pub fn reset_buffer(&mut self) {
         self.buffer.reset();
     }
 
-    /// A copy, after which the buffer here is empty.
+    /// Returns a copy, and clears the buffer here.
     #[doc(alias = "flush_after")]
     #[must_use = "the copy alone holds what was in the buffer"]
     pub fn flush(&mut self) -> Self {
@@ -139,10 +139,11 @@ impl MeanStdFilter {
         copy
     }
 
-    /// Merges the other filter's buffer into these statistics; `with_buffer` also replaces the buffer by a copy of it.
+    /// Merges the other filter's buffer into these statistics; with `with_buffer`, also replaces this buffer by a copy of
+    /// it.
     ///
     /// # Errors
-    /// [`FilterError::ShapeMismatch`], [`FilterError::TooManyRows`]; nothing has changed then.
+    /// [`FilterError::ShapeMismatch`], [`FilterError::TooManyRows`]; on an error, the filter stays as it is.
     pub fn apply_changes(&mut self, other: &Self, with_buffer: bool) -> Result<(), FilterError> {
         self.running.merge(&other.buffer)?;
         self.fresh = false;
@@ -152,11 +153,10 @@ impl MeanStdFilter {
         Ok(())
     }
 
-    /// Counts the rows in the other filter's buffer as if they had been seen here: they join the statistics, and the
-    /// delta that others have not heard of.
+    /// Counts the rows in the other filter's buffer as rows of this filter: adds them to the statistics and to the buffer.
     ///
     /// # Errors
-    /// [`FilterError::ShapeMismatch`], [`FilterError::TooManyRows`]; nothing has changed then.
+    /// [`FilterError::ShapeMismatch`], [`FilterError::TooManyRows`]; on an error, the filter stays as it is.
     pub fn absorb(&mut self, other: &Self) -> Result<(), FilterError> {
         self.buffer.check_count(other.buffer.n())?;
         self.running.merge(&other.buffer)?;
@@ -164,7 +164,7 @@ impl MeanStdFilter {
         self.buffer.merge(&other.buffer)
     }
 
-    /// Takes copies of the other filter's statistics, buffer and configuration. Stays in training or evaluation.
+    /// Copies the other filter's statistics, buffer and configuration. Keeps its training or evaluation mode.
     ///
     /// # Errors
     /// [`FilterError::ShapeMismatch`].
@@ -177,14 +177,14 @@ impl MeanStdFilter {
         Ok(())
     }
 
-    /// Bytes of the statistics in memory.
+    /// Returns the size of the statistics in memory.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.running.size_bytes() + self.buffer.size_bytes() + size_of_val(&*self.denominators)
     }
 }
 
-/// Equal when they do the same from now on.
+/// Filters are equal when they will produce the same results.
 impl PartialEq for MeanStdFilter {
     fn eq(&self, other: &Self) -> bool {
         let key = |filter: &Self| (filter.config, filter.training);

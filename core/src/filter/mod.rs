@@ -1,25 +1,24 @@
 //! Filters that normalise observations with running statistics.
 //!
-//! A [`MeanStdFilter`] subtracts the mean and divides by the standard deviation of all rows it has seen. There are two
-//! ways to see rows:
+//! A [`MeanStdFilter`] subtracts the mean and divides by the standard deviation of all rows so far. There are two modes:
 //!
-//! - **immediate**, as in RLlib and for a worker that stands for itself: [`MeanStdFilter`] pushes a row into its
-//!   statistics and normalises it with the result. What is new since the last exchange also goes to a *buffer*, which
+//! - **immediate**, as in RLlib and for a worker outside a group: [`MeanStdFilter`] pushes a row into its
+//!   statistics and normalises it with the result. Rows since the last synchronisation also go to a *buffer*, which
 //!   [`synchronize`] merges into a driver's filter.
-//! - **versioned**, for groups: a [`VersionedFilter`] normalises with [`FrozenStat`], which does not change within a
-//!   fragment, and collects its slot's rows in a *delta*. Whoever joins the fragments merges the deltas in order of the
-//!   slots ([`FrozenStat::merged`]) and hands the result out with the weights, as tensors. So a row depends on the slot and
-//!   on the version alone, never on who shares a worker with whom.
+//! - **versioned**, for groups: a [`VersionedFilter`] normalises with a [`FrozenStat`], which does not change within a
+//!   fragment, and collects its slot's rows in a *delta*. The group merges the deltas in order of the slots
+//!   ([`FrozenStat::merged`]) and publishes the result with the weights, as tensors. A row therefore depends on the slot
+//!   and on the version alone, never on which slots share a worker.
 //!
-//! Statistics are 64-bit floats, updated element by element in the order of the rows; they are the same bits on every
-//! machine, also after a journey as bytes or as tensors. Every number that goes through a filter must be finite and at
-//! most [`RunningStat::MAX_VALUE`] in magnitude: anything else is an error that names the row, and leaves statistics and
-//! rows as they were. So no NaN gets into statistics, and none leaves a filter; nor does an infinite number, also where a
-//! 32-bit float cannot hold the result.
+//! Statistics are 64-bit floats, updated element by element in the order of the rows; every machine computes the same bits,
+//! and encoding them as bytes or tensors keeps the bits. Every input number must be finite and at most
+//! [`RunningStat::MAX_VALUE`] in magnitude; any other number gives an error that names the row, and leaves statistics and
+//! rows unchanged. NaN and infinity therefore never get into statistics or results, not even where a 32-bit float cannot
+//! hold the result.
 //!
-//! A whole filter travels among the weights, see [`Weights::with_filter`](crate::weights::Weights::with_filter).
+//! A filter can be sent with the weights, see [`Weights::with_filter`](crate::weights::Weights::with_filter).
 //!
-//! Filters are frozen in evaluation: after [`Filter::in_eval`] a call normalises and learns nothing.
+//! In evaluation mode, filters are frozen: after [`Filter::in_eval`], calls normalise but do not learn.
 //!
 //! ```
 //! use rollmesh_core::{column::RowShape, filter::{Filter, FilterKind, synchronize}};
@@ -64,24 +63,24 @@ use crate::{
     prelude::*,
 };
 
-/// Why a filter could not be made, called or merged.
+/// Why a filter could not be created, called or merged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// A shape without elements, or with too many.
+    /// The shape has no elements, or too many.
     #[error("a filter takes rows of 1 to {max} elements, not of shape {0}", max = RunningStat::MAX_ELEMENTS)]
     BadShape(RowShape),
-    /// The clip is negative or not a number.
+    /// The clip is negative or NaN.
     #[error("clip is {0}; it is a magnitude, or nothing for no clipping")]
     BadClip(String),
-    /// The values do not make rows of the filter's shape.
+    /// The values do not form rows of the filter's shape.
     #[error("rows of shape {expected} are wanted, not {found}")]
     ShapeMismatch {
         /// Shape of a row of the filter.
         expected: RowShape,
-        /// What came.
+        /// The shape found.
         found: String,
     },
-    /// A value is NaN, infinite or absurdly large. Nothing was changed.
+    /// A value is NaN, infinite or too large. The filter stays as it is.
     #[error("row {row} holds {value} at element {element}; observations must be finite and at most 1e100 in magnitude")]
     NotFinite {
         /// Row within the call.
@@ -91,18 +90,18 @@ pub enum FilterError {
         /// The value.
         value: String,
     },
-    /// More rows than can be counted exactly.
+    /// The number of rows exceeds the exact range.
     #[error("statistics count at most {} rows", RunningStat::MAX_ROWS)]
     TooManyRows,
-    /// One filter has statistics, the other has not.
+    /// Only one of the filters has statistics.
     #[error("a {left} and a {right} cannot be merged; use one kind of filter on all workers")]
     KindMismatch {
-        /// Kind of the filter that was to change.
+        /// Kind of the filter to be changed.
         left: FilterKind,
         /// Kind of the other.
         right: FilterKind,
     },
-    /// Two deltas claim to be of the same fragment.
+    /// Two deltas belong to the same fragment.
     #[error("there are two deltas of slot {slot}, fragment {fragment}")]
     DuplicateDelta {
         /// The slot.
@@ -110,7 +109,7 @@ pub enum FilterError {
         /// Its fragment.
         fragment: FragmentNo,
     },
-    /// The weights of this version were not published by this filter, or long ago.
+    /// This filter did not publish weights of this version, or has forgotten them.
     #[error("there are no statistics of weights version {0}")]
     NoStatistics(WeightsVersion),
     /// A fragment cannot be filtered.

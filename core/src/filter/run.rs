@@ -1,4 +1,4 @@
-//! The filter of a run: where fragments come together.
+//! Implements the filter of a run, which merges the fragments of all workers.
 
 use super::{
     Filter, FilterDelta, FilterError, FilterKind, FilterTensorError, FrozenStat, MeanStdConfig, MeanStdFilter,
@@ -12,16 +12,16 @@ use crate::{
     weights::Weights,
 };
 
-/// What is called so among a policy's weights are the statistics of its observation filter: whoever acts with the weights
-/// normalises with them.
+/// Name prefix of a policy's observation statistics among its weights. Every sampler that uses the weights normalises with
+/// them.
 pub const FILTER_PREFIX: &str = "filter";
 
-/// The statistics of a run by policy and version of the weights, and what has been seen since the newest.
+/// The statistics of a run by policy and version of the weights, and the rows since the newest version.
 ///
-/// Fragments hold observations as the environment gave them. What a fragment adds to a policy's statistics follows from the
-/// policy's rows, with those that callbacks add and without those that they remove, so no message says it: the number of rows that the statistics count
-/// is that of the rows in the batches, whatever became of the workers that made them. Slots' shares are merged in order of
-/// the slots, so how slots are split among workers leaves no trace.
+/// Fragments hold the environment's raw observations. A fragment's contribution to a policy's statistics follows from the
+/// policy's rows, including rows that callbacks added and excluding rows that they removed, so messages do not carry it: the
+/// statistics count exactly the rows in the batches, even if their workers were lost later. Contributions are merged in
+/// order of the slots, so the assignment of slots to workers does not change the result.
 ///
 /// ```
 /// use rollmesh_core::{
@@ -38,27 +38,27 @@ pub const FILTER_PREFIX: &str = "filter";
 /// let mut filter = RunFilter::new(FilterKind::MeanStdFilter, &shapes, &[PolicyId::DEFAULT], first.version())?.expect("one");
 /// let mut worker = RolloutWorker::new(RolloutConfig::new("CartPole-v1").num_envs(3), &Registry::builtin(), Kernels::PORTABLE)?;
 /// filter.observe(&worker.sample_fragments(50)?)?;
-/// // A learner would have made other weights of them.
+/// // A learner would compute new weights from them.
 /// let second = filter.publish(&first.with_version(WeightsVersion(1)));
 /// assert_eq!(FrozenStat::of_weights(&second)?.expect("statistics").running().n(), 150);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunFilter {
-    /// What the tensors of each policy's statistics begin with among the weights of the run.
+    /// Name prefix of the tensors of each policy's statistics among the weights of the run.
     prefixes: BTreeMap<PolicyId, String>,
     /// Ascending, never empty.
     versions: VecDeque<(WeightsVersion, Statistics)>,
-    /// The statistics that the next version will have.
+    /// The statistics of the next version.
     next: Statistics,
 }
 
-/// The statistics of each policy whose observations are normalised.
+/// The statistics of each policy with normalised observations.
 type Statistics = BTreeMap<PolicyId, FrozenStat>;
 
 impl RunFilter {
-    /// The filter of a run of `policies` that begins with weights of this version, for those policies whose observations have
-    /// a shape here; `None` without a filter.
+    /// Creates the filter of a run of `policies` that begins with weights of this version, for the policies in `shapes`;
+    /// returns `None` without a filter.
     ///
     /// # Errors
     /// [`FilterError::BadShape`].
@@ -77,8 +77,8 @@ impl RunFilter {
         Ok(Some(Self::of(policies, first, shapes.iter().map(frozen).collect::<Result<_, _>>()?)))
     }
 
-    /// The filter of a run of `policies` that is resumed with these weights, and the weights without it; `None` if there is
-    /// none among them.
+    /// Restores the filter of a resumed run of `policies` from its weights, and returns the weights without it; the filter
+    /// is `None` if the weights have none.
     ///
     /// # Errors
     /// [`FilterTensorError`].
@@ -98,14 +98,14 @@ impl RunFilter {
         Self { prefixes: prefixes(policies), versions: [(version, next.clone())].into(), next }
     }
 
-    /// The statistics of each policy with which weights of this version act.
+    /// Returns the statistics of each policy for weights of this version.
     fn frozen(&self, version: WeightsVersion) -> Result<&Statistics, FilterError> {
         let at = self.versions.binary_search_by_key(&version, |(version, _)| *version);
         let found = at.ok().and_then(|at| self.versions.get(at));
         found.map(|(_, frozen)| frozen).ok_or(FilterError::NoStatistics(version))
     }
 
-    /// Rows of all policies counted by the statistics of the next version.
+    /// Returns the number of rows of all policies in the statistics of the next version.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.next.values().map(|frozen| frozen.running().n()).sum()
@@ -114,8 +114,8 @@ impl RunFilter {
     /// Counts the observations of a batch, once per row.
     ///
     /// # Errors
-    /// [`FilterError::NotObserved`] for rows without observations of 32-bit floats, [`FilterError::DuplicateDelta`],
-    /// others of [`FrozenStat::merged`]. Nothing has changed then.
+    /// [`FilterError::NotObserved`] for rows without observations of 32-bit floats, [`FilterError::DuplicateDelta`], and the
+    /// errors of [`FrozenStat::merged`]. On an error, the statistics stay as they are.
     pub fn observe(&mut self, fragments: &[SlotFragment]) -> Result<(), FilterError> {
         let merged = |(id, frozen): (&PolicyId, &FrozenStat)| {
             let deltas = fragments.iter().filter_map(|fragment| delta(frozen, id, fragment).transpose());
@@ -125,7 +125,8 @@ impl RunFilter {
         Ok(())
     }
 
-    /// The fragments with observations as the policies saw them: normalised with the statistics of their own weights.
+    /// Returns the fragments with observations as the policies saw them: normalised with the statistics of their own
+    /// weights.
     ///
     /// # Errors
     /// [`FilterError`].
@@ -151,7 +152,7 @@ impl RunFilter {
         fragments.iter().map(normalize).collect()
     }
 
-    /// The next weights of the run with the statistics of all rows so far.
+    /// Returns the next weights of the run with the statistics of all rows so far.
     #[must_use]
     pub fn publish(&mut self, weights: &Weights) -> Weights {
         let version = weights.version();
@@ -162,7 +163,7 @@ impl RunFilter {
             let running = frozen.running();
             let mut buffer = running.clone();
             buffer.reset();
-            // Two statistics of one shape, with a clip that was checked, are always a filter's.
+            // Two statistics of one shape, with a checked clip, always form a filter.
             if let Ok(filter) = MeanStdFilter::from_parts(frozen.config(), running.clone(), buffer) {
                 published = published.with_filter(prefix, &Filter::MeanStdFilter(filter));
             }
@@ -170,7 +171,7 @@ impl RunFilter {
         published
     }
 
-    /// Forgets the statistics of versions before this one. The newest stay.
+    /// Removes the statistics of versions before this one, but keeps the newest.
     pub fn forget_before(&mut self, oldest: WeightsVersion) {
         while self.versions.len() > 1 && self.versions.front().is_some_and(|(version, _)| *version < oldest) {
             self.versions.pop_front();
@@ -185,7 +186,7 @@ fn prefixes(policies: &[PolicyId]) -> BTreeMap<PolicyId, String> {
     policies.iter().map(|id| (id.clone(), prefix(id))).collect()
 }
 
-/// What a fragment adds to the statistics of a policy; `None` without rows of the policy.
+/// Returns a fragment's contribution to the statistics of a policy; `None` without rows of the policy.
 fn delta(frozen: &FrozenStat, id: &PolicyId, fragment: &SlotFragment) -> Result<Option<FilterDelta>, FilterError> {
     let batch = match &fragment.agents {
         Some(agents) => agents.policy_batches.get(id),
@@ -211,15 +212,15 @@ fn apply(frozen: &FrozenStat, slot: SlotId, batch: &mut SampleBatch, key: Column
 }
 
 impl FrozenStat {
-    /// The statistics among the weights of a policy, if it has a filter.
+    /// Returns the statistics among the weights of a policy, if it has a filter.
     ///
     /// # Errors
-    /// [`FilterTensorError`] when tensors are missing or hold no filter.
+    /// [`FilterTensorError`] when tensors are missing or do not hold a filter.
     pub fn of_weights(weights: &Weights) -> Result<Option<Self>, FilterTensorError> {
         Self::under(weights, FILTER_PREFIX)
     }
 
-    /// The statistics under this prefix.
+    /// Returns the statistics with this prefix.
     fn under(weights: &Weights, prefix: &str) -> Result<Option<Self>, FilterTensorError> {
         match Filter::from_weights(weights, prefix)? {
             Filter::NoFilter => Ok(None),
@@ -268,7 +269,7 @@ mod tests {
         let mut filter = filter();
         let first = [fragment(0, 0, 0, &[1.0, 3.0]), fragment(1, 0, 0, &[2.0, 2.0])];
         filter.observe(&first).unwrap();
-        // The final observation is normalised, but nobody acted on it.
+        // The final observation is normalised, but no action followed it, so it is not counted.
         assert_eq!(filter.rows(), 4);
         assert_eq!(filter.normalized(&first).unwrap(), first, "nothing had been seen before");
         let published = filter.publish(&weights(1));

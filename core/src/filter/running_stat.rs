@@ -1,13 +1,13 @@
-//! Mean and variance of rows, one row at a time.
+//! Computes mean and variance of rows, one row at a time.
 
 use super::{FilterError, FilterFloat};
 use crate::{column::RowShape, math, prelude::*};
 
-/// Count, mean and variance of every element of the rows seen so far.
+/// Count, mean and variance of every element of the rows so far.
 ///
-/// Rows are pushed as Welford proposed ("Note on a method for calculating corrected sums of squares and products",
-/// 1962), and two statistics are merged as Chan, Golub and LeVeque did ("Updating formulae and a pairwise algorithm
-/// for computing sample variances", 1979). Merging does not depend on the order, but for rounding in the last digits.
+/// Rows are pushed by Welford's method ("Note on a method for calculating corrected sums of squares and products", 1962),
+/// and two statistics are merged by that of Chan, Golub and LeVeque ("Updating formulae and a pairwise algorithm for
+/// computing sample variances", 1979). The merge order changes only the rounding of the last digits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunningStat {
     shape: RowShape,
@@ -18,16 +18,16 @@ pub struct RunningStat {
 }
 
 impl RunningStat {
-    /// The most elements of a row.
+    /// Maximum number of elements of a row.
     pub const MAX_ELEMENTS: usize = 1 << 22;
-    /// The most rows: as far as a 64-bit float counts exactly.
+    /// Maximum number of rows: the limit up to which a 64-bit float counts exactly.
     pub const MAX_ROWS: u64 = 1 << 53;
-    /// The largest magnitude of a value: squares and sums of squares of so large values are still finite.
+    /// Maximum magnitude of a value: squares and sums of squares of such values are still finite.
     pub const MAX_VALUE: f64 = 1e100;
-    /// What mean square the largest values have, and a little for rounding. Merging never leads above it.
+    /// Mean square of the largest values, with a margin for rounding. Merging never exceeds it.
     const MAX_MEAN_SQUARE: f64 = 1.01e200;
 
-    /// Statistics of no rows yet.
+    /// Creates statistics without rows.
     ///
     /// # Errors
     /// [`FilterError::BadShape`] without elements, or with more than [`MAX_ELEMENTS`](Self::MAX_ELEMENTS).
@@ -39,7 +39,7 @@ impl RunningStat {
         Ok(Self { shape, n: 0, mean: vec![0.0; elements], m2: vec![0.0; elements] })
     }
 
-    /// Statistics that came from elsewhere. Nothing, unless rows could have led to them.
+    /// Creates statistics from another source; returns `None` if no rows could have produced them.
     pub(super) fn from_parts(shape: RowShape, n: u64, mean: Vec<f64>, m2: Vec<f64>) -> Option<Self> {
         let stat = Self { shape, n, mean, m2 };
         let elements = shape.elements();
@@ -54,39 +54,39 @@ impl RunningStat {
         (shaped && stat.mean.iter().zip(&stat.m2).all(possible)).then_some(stat)
     }
 
-    /// Shape of a row.
+    /// Returns the shape of a row.
     #[must_use]
     pub fn shape(&self) -> RowShape {
         self.shape
     }
 
-    /// Number of rows seen.
+    /// Returns the number of rows so far.
     #[must_use]
     pub fn n(&self) -> u64 {
         self.n
     }
 
-    /// Mean of every element; 0 without rows.
+    /// Returns the mean of every element; 0 without rows.
     #[must_use]
     pub fn mean(&self) -> &[f64] {
         &self.mean
     }
 
-    /// Sum of the squared deviations from the mean, of every element.
+    /// Returns the sum of the squared deviations from the mean, for every element.
     #[must_use]
     #[doc(alias = "S")]
     pub fn m2(&self) -> &[f64] {
         &self.m2
     }
 
-    /// Variance of every element: the sample variance of two rows or more, and the square of the mean before, as
-    /// RLlib has it.
+    /// Returns the variance of every element: the sample variance from two rows on, and the square of the mean before, as in
+    /// RLlib.
     pub fn var(&self) -> impl ExactSizeIterator<Item = f64> {
         let (n, divisor) = (self.n, self.n.saturating_sub(1) as f64);
         self.mean.iter().zip(&self.m2).map(move |(mean, m2)| if n > 1 { m2 / divisor } else { mean * mean })
     }
 
-    /// Standard deviation of every element: the square root of [`var`](Self::var).
+    /// Returns the standard deviation of every element: the square root of [`var`](Self::var).
     pub fn std(&self) -> impl ExactSizeIterator<Item = f64> {
         self.var().map(math::sqrt_f64)
     }
@@ -94,7 +94,8 @@ impl RunningStat {
     /// Adds one row.
     ///
     /// # Errors
-    /// [`FilterError`] for a row of another length or with a value that is not finite. Nothing has changed then.
+    /// [`FilterError`] for a row of another length or with a value that is not finite. On an error, the statistics stay as
+    /// they are.
     pub fn push<T: FilterFloat>(&mut self, row: &[T]) -> Result<(), FilterError> {
         let rows = self.check_rows(row)?;
         if rows != 1 {
@@ -105,10 +106,10 @@ impl RunningStat {
         Ok(())
     }
 
-    /// Adds the rows of other statistics, as if they had been pushed here.
+    /// Adds the rows of other statistics.
     ///
     /// # Errors
-    /// [`FilterError::ShapeMismatch`], [`FilterError::TooManyRows`]. Nothing has changed then.
+    /// [`FilterError::ShapeMismatch`], [`FilterError::TooManyRows`]. On an error, the statistics stay as they are.
     #[doc(alias = "update")]
     pub fn merge(&mut self, other: &Self) -> Result<(), FilterError> {
         self.check_shape(other)?;
@@ -132,27 +133,27 @@ impl RunningStat {
         Ok(())
     }
 
-    /// Forgets all rows.
+    /// Removes all rows.
     pub fn reset(&mut self) {
         self.n = 0;
         self.mean.fill(0.0);
         self.m2.fill(0.0);
     }
 
-    /// Bytes of the statistics in memory.
+    /// Returns the size of the statistics in memory.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         size_of_val(&*self.mean) + size_of_val(&*self.m2)
     }
 
-    /// Becomes equal to statistics of the same shape, without taking memory.
+    /// Copies statistics of the same shape, without allocation.
     pub(super) fn copy_from(&mut self, other: &Self) {
         self.n = other.n;
         self.mean.clone_from(&other.mean);
         self.m2.clone_from(&other.m2);
     }
 
-    /// [`push`](Self::push) of a row that was checked.
+    /// Adds a checked row.
     #[inline]
     pub(super) fn push_checked<T: FilterFloat>(&mut self, row: &[T]) {
         self.n += 1;
@@ -165,14 +166,14 @@ impl RunningStat {
         }
     }
 
-    /// The number of rows that the values make, if all of them may be pushed.
+    /// Returns the number of rows that the values form, if all of them may be pushed.
     #[inline]
     pub(super) fn check_rows<T: FilterFloat>(&self, values: &[T]) -> Result<usize, FilterError> {
         let elements = self.mean.len();
         if !values.len().is_multiple_of(elements) {
             return Err(self.mismatch(format!("{} values", values.len())));
         }
-        // Without a branch per value, so that it costs next to nothing.
+        // Has no branch per value, so that it costs almost nothing.
         let usable = |x: &T| (*x).into().abs() <= Self::MAX_VALUE;
         if !values.iter().fold(true, |all, x| all & usable(x))
             && let Some(at) = values.iter().position(|x| !usable(x))
@@ -226,7 +227,7 @@ mod tests {
         let mut none = scalar(&[]);
         none.merge(&scalar(&[])).unwrap();
         assert_eq!(none.n(), 0);
-        // Nothing is rounded where one side is empty.
+        // Merging with empty statistics rounds nothing.
         none.merge(&stat).unwrap();
         stat.merge(&scalar(&[])).unwrap();
         assert_eq!(none, stat);

@@ -1,7 +1,7 @@
-//! Statistics as tensors, so that they travel with the weights.
+//! Encodes statistics as tensors, so that they can be sent with the weights.
 //!
-//! Tensors hold finite 32-bit floats, statistics 64-bit ones. A number of 64 bits becomes three floats: its lower 24
-//! bits, the next 24 and the upper 16, each as a whole number, which a 32-bit float holds exactly.
+//! Tensors hold finite 32-bit floats, statistics 64-bit ones. Three floats encode a 64-bit number: its lower 24 bits, the
+//! next 24 and the upper 16, each as a whole number, which a 32-bit float holds exactly.
 
 use super::{Filter, MeanStdConfig, MeanStdFilter, RunningStat};
 use crate::{
@@ -10,31 +10,31 @@ use crate::{
     weights::{Tensor, Weights},
 };
 
-/// Floats that one number becomes.
+/// Number of floats that encode one number.
 const PARTS: usize = 3;
 
-/// Values of a filter's configuration: subtract the mean, divide, in training, clip at all, and the clip's parts.
+/// Length of a filter's configuration: subtract the mean, divide, in training, whether to clip, and the parts of the clip.
 const CONFIG: usize = 4 + PARTS;
 
-/// Why tensors bring no statistics.
+/// Why tensors do not hold statistics.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterTensorError {
-    /// A tensor is not there or has another shape.
+    /// A tensor is missing or has another shape.
     #[error("the filter wants tensor '{name}' of shape {shape:?}")]
     Missing {
         /// The tensor.
         name: String,
-        /// The shape it should have.
+        /// The expected shape.
         shape: Vec<u32>,
     },
-    /// Numbers that no statistics become.
+    /// The numbers do not encode statistics.
     #[error("tensors '{0}.*' hold no statistics of rows")]
     Damaged(String),
 }
 
 impl RunningStat {
-    /// As the tensors `{prefix}.n` of shape `[3]`, `{prefix}.mean` and `{prefix}.m2` of a row's shape and 3 more
-    /// dimension. Keeps every bit.
+    /// Encodes the statistics as the tensors `{prefix}.n` of shape `[3]`, and `{prefix}.mean` and `{prefix}.m2` of a row's
+    /// shape with one more dimension of 3. Keeps every bit.
     #[must_use]
     pub fn to_tensors(&self, prefix: &str) -> Vec<Tensor> {
         let tensor =
@@ -48,10 +48,10 @@ impl RunningStat {
         ]
     }
 
-    /// From the tensors that [`to_tensors`](Self::to_tensors) makes, among whatever else the weights hold.
+    /// Decodes the tensors of [`to_tensors`](Self::to_tensors) among all weights.
     ///
     /// # Errors
-    /// [`FilterTensorError`] when they are missing, do not fit `shape`, or hold no statistics.
+    /// [`FilterTensorError`] when they are missing, do not fit `shape`, or do not hold statistics.
     pub fn from_tensors(weights: &Weights, prefix: &str, shape: RowShape) -> Result<Self, FilterTensorError> {
         let damaged = || FilterTensorError::Damaged(prefix.into());
         let numbers = |name: &str, wanted: Vec<u32>| {
@@ -70,9 +70,9 @@ impl RunningStat {
 }
 
 impl Weights {
-    /// These weights and a whole filter, instead of the one that was there under this prefix: the tensor
-    /// `{prefix}.config` of shape `[7]`, and those of the statistics as `{prefix}.running.*` and `{prefix}.buffer.*`, see
-    /// [`RunningStat::to_tensors`]. None for [`Filter::NoFilter`]. Keeps every bit.
+    /// Returns these weights with a filter, which replaces any other with this prefix: the tensor `{prefix}.config` of shape
+    /// `[7]`, and the statistics' tensors `{prefix}.running.*` and `{prefix}.buffer.*`, see [`RunningStat::to_tensors`].
+    /// Adds no tensors for [`Filter::NoFilter`]. Keeps every bit.
     #[must_use]
     pub fn with_filter(&self, prefix: &str, filter: &Filter) -> Self {
         let mut tensors = self.without(prefix);
@@ -87,11 +87,11 @@ impl Weights {
         Self::sorted(self.version(), tensors)
     }
 
-    /// The filter that [`with_filter`](Self::with_filter) put among these weights, and the weights without it.
-    /// [`Filter::NoFilter`] if there is none of this prefix.
+    /// Returns the filter that [`with_filter`](Self::with_filter) added to these weights, and the weights without it. The
+    /// filter is [`Filter::NoFilter`] if there is none with this prefix.
     ///
     /// # Errors
-    /// [`FilterTensorError`] when tensors are missing or hold no filter.
+    /// [`FilterTensorError`] when tensors are missing or do not hold a filter.
     pub fn split_filter(&self, prefix: &str) -> Result<(Self, Filter), FilterTensorError> {
         let filter = Filter::from_weights(self, prefix)?;
         Ok((Self::sorted(self.version(), self.without(prefix)), filter))
@@ -103,10 +103,10 @@ impl Weights {
 }
 
 impl Filter {
-    /// The filter that [`Weights::with_filter`] put among the weights, see [`Weights::split_filter`].
+    /// Returns the filter that [`Weights::with_filter`] added to the weights, see [`Weights::split_filter`].
     ///
     /// # Errors
-    /// [`FilterTensorError`] when tensors are missing or hold no filter.
+    /// [`FilterTensorError`] when tensors are missing or do not hold a filter.
     pub fn from_weights(weights: &Weights, prefix: &str) -> Result<Self, FilterTensorError> {
         if !weights.tensors().iter().any(|tensor| is_of(prefix, &tensor.name)) {
             return Ok(Self::NoFilter);
@@ -156,7 +156,7 @@ fn split(bits: u64) -> [f32; PARTS] {
 fn join(parts: &[f32; PARTS]) -> Option<u64> {
     let mut bits = 0;
     for (&part, (at, end)) in parts.iter().zip([(0, 24), (24, 48), (48, 64)]) {
-        // Saturates, and NaN becomes 0: the comparison finds both.
+        // The cast saturates, and converts NaN to 0: the comparison finds both.
         let whole = part as u64;
         if whole as f32 != part || whole >> (end - at) != 0 {
             return None;
@@ -192,7 +192,7 @@ mod tests {
         let whole = plain.with_filter("f", &Filter::MeanStdFilter(filter));
         assert_eq!(whole.with_filter("f", &Filter::NoFilter), plain);
         assert_eq!(plain.split_filter("f"), Ok((plain.clone(), Filter::NoFilter)));
-        // Without any one of its tensors, and with any one value that is none of its own.
+        // Removes each of its tensors, and replaces each value by an invalid one.
         for at in 0..whole.tensors().len() {
             let mut tensors = whole.tensors().to_vec();
             let removed = tensors.remove(at);

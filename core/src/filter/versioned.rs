@@ -1,4 +1,4 @@
-//! Filters whose rows do not depend on who shares a worker: frozen statistics, and a delta per slot.
+//! Implements filters whose rows do not depend on which slots share a worker: frozen statistics, and a delta per slot.
 
 use super::{FilterError, FilterFloat, MeanStdConfig, RunningStat, normalize::denominators};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     prelude::*,
 };
 
-/// Statistics of one version, with what is done with them. Cheap to clone.
+/// The statistics of one version, with their configuration. Cheap to clone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrozenStat {
     config: MeanStdConfig,
@@ -17,11 +17,11 @@ pub struct FrozenStat {
 #[derive(Debug, PartialEq)]
 struct Frozen {
     running: RunningStat,
-    /// What follows from `running`.
+    /// Derived from `running`.
     denominators: Vec<f64>,
 }
 
-/// What one fragment of one slot adds to the statistics.
+/// The contribution of one slot's fragment to the statistics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FilterDelta {
     /// The slot.
@@ -44,23 +44,23 @@ impl FrozenStat {
         Ok(Self { config, stat: Arc::new(Frozen { running, denominators: divide_by }) })
     }
 
-    /// The statistics.
+    /// Returns the statistics.
     #[must_use]
     pub fn running(&self) -> &RunningStat {
         &self.stat.running
     }
 
-    /// What is done to a row.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> MeanStdConfig {
         self.config
     }
 
     /// Normalises whole rows in place, with the same bits as a [`MeanStdFilter`](super::MeanStdFilter) with these
-    /// statistics. Before the first version that has seen rows they stay as they are.
+    /// statistics. While the statistics have no rows, it leaves the rows unchanged.
     ///
     /// # Errors
-    /// [`FilterError`] for rows of another shape or with a value that is not finite; nothing has changed then.
+    /// [`FilterError`] for rows of another shape or with a value that is not finite; on an error, the rows stay as they are.
     pub fn normalize<T: FilterFloat>(&self, rows: &mut [T]) -> Result<(), FilterError> {
         self.running().check_rows(rows)?;
         if self.running().n() > 0 {
@@ -69,8 +69,8 @@ impl FrozenStat {
         Ok(())
     }
 
-    /// The next version: these statistics and what the deltas add, merged in order of slot and fragment, so that the
-    /// order in which they arrived leaves no trace.
+    /// Returns the next version: these statistics and the deltas, merged in order of slot and fragment, so that their
+    /// arrival order does not change the result.
     ///
     /// # Errors
     /// [`FilterError::DuplicateDelta`] when a fragment has two deltas, [`FilterError::ShapeMismatch`],
@@ -87,7 +87,7 @@ impl FrozenStat {
     }
 }
 
-/// A slot's filter: normalises with frozen statistics, and collects what the slot has seen.
+/// A slot's filter: normalises with frozen statistics, and collects the slot's rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VersionedFilter {
     frozen: FrozenStat,
@@ -96,7 +96,7 @@ pub struct VersionedFilter {
 }
 
 impl VersionedFilter {
-    /// A filter in training, with an empty delta.
+    /// Creates a filter in training mode, with an empty delta.
     #[must_use]
     pub fn new(frozen: FrozenStat) -> Self {
         let mut delta = frozen.running().clone();
@@ -104,11 +104,11 @@ impl VersionedFilter {
         Self { frozen, delta, training: true }
     }
 
-    /// Normalises whole rows in place with the frozen statistics; with `update`, and unless in evaluation, every row
-    /// is first pushed into the delta. Takes no memory.
+    /// Normalises whole rows in place with the frozen statistics; with `update` in training mode, first pushes every row
+    /// into the delta. Does not allocate.
     ///
     /// # Errors
-    /// [`FilterError`]; nothing has changed then.
+    /// [`FilterError`]; on an error, the filter stays as it is.
     pub fn filter_rows<T: FilterFloat>(&mut self, rows: &mut [T], update: bool) -> Result<(), FilterError> {
         if update && self.training {
             let count = self.delta.check_rows(rows)?;
@@ -118,19 +118,19 @@ impl VersionedFilter {
         self.frozen.normalize(rows)
     }
 
-    /// The statistics that rows are normalised with.
+    /// Returns the statistics that normalise rows.
     #[must_use]
     pub fn frozen(&self) -> &FrozenStat {
         &self.frozen
     }
 
-    /// What the slot has seen since [`take_delta`](Self::take_delta): part of its state.
+    /// Returns the statistics of the slot's rows since [`take_delta`](Self::take_delta): part of its state.
     #[must_use]
     pub fn delta(&self) -> &RunningStat {
         &self.delta
     }
 
-    /// At the end of a fragment: what it adds, after which the delta is empty.
+    /// Returns the delta at the end of a fragment, and clears it.
     #[must_use = "the delta is nowhere else"]
     pub fn take_delta(&mut self) -> RunningStat {
         let taken = self.delta.clone();
@@ -138,38 +138,38 @@ impl VersionedFilter {
         taken
     }
 
-    /// Between fragments: goes on with statistics of another version.
+    /// Switches to statistics of another version, between fragments.
     ///
     /// # Errors
-    /// [`FilterError::ShapeMismatch`]; the old ones stay.
+    /// [`FilterError::ShapeMismatch`]; on an error, the old statistics stay.
     pub fn publish(&mut self, frozen: FrozenStat) -> Result<(), FilterError> {
         self.delta.check_shape(frozen.running())?;
         self.frozen = frozen;
         Ok(())
     }
 
-    /// Goes on with a delta that the slot collected elsewhere.
+    /// Restores a delta that the slot collected on another worker.
     ///
     /// # Errors
-    /// [`FilterError::ShapeMismatch`]; the old one stays.
+    /// [`FilterError::ShapeMismatch`]; on an error, the old delta stays.
     pub fn restore_delta(&mut self, delta: RunningStat) -> Result<(), FilterError> {
         self.delta.check_shape(&delta)?;
         self.delta = delta;
         Ok(())
     }
 
-    /// Shape of a row.
+    /// Returns the shape of a row.
     #[must_use]
     pub fn shape(&self) -> RowShape {
         self.delta.shape()
     }
 
-    /// From now on calls with `update` learn.
+    /// Lets later calls with `update` learn.
     pub fn in_training(&mut self) {
         self.training = true;
     }
 
-    /// From now on calls learn nothing, whatever they ask for.
+    /// Stops learning in later calls, even with `update`.
     pub fn in_eval(&mut self) {
         self.training = false;
     }

@@ -1,4 +1,4 @@
-//! Which worker runs which slot. A pure function; its choice has no influence on any row.
+//! Assignment of slots to workers: a pure function, whose result has no influence on any row.
 
 use crate::{
     ids::{SlotId, WorkerId},
@@ -11,32 +11,31 @@ pub(super) struct Candidate {
     pub(super) worker: WorkerId,
     /// Env steps per second, at least 1.
     pub(super) speed: u64,
-    /// Must get a slot, however slow it is, so that its speed is measured again.
+    /// The worker must get at least one slot, however slow it is, so that its speed is measured again.
     pub(super) probe: bool,
 }
 
-/// How slots are split.
+/// Limits of an assignment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Split {
-    /// A lease has at most so many.
+    /// Most slots per lease.
     pub(super) max_slots_per_lease: u32,
-    /// How much longer than the best split a split may take that leaves slots where they are.
+    /// Factor, relative to the best split, by which a split that moves no slots may be slower.
     pub(super) slack: (u128, u128),
 }
 
 impl Split {
-    /// Below that, measurements are noise and moving state is not worth it.
+    /// Usual slack: smaller differences are measurement noise, and not worth the transfer of a slot's state.
     pub(super) const SLACK: (u128, u128) = (17, 16);
-    /// Where each move costs an open episode.
+    /// Slack of runs in which each move abandons an open episode.
     pub(super) const SLACK_OF_EPISODES: (u128, u128) = (3, 2);
 }
 
-/// Splits the slots so that all candidates are done at about the same time.
+/// Splits the slots so that all candidates finish at about the same time.
 ///
-/// `slots` is ascending and names the worker that holds each slot's state, which keeps the slot
-/// unless it has too many. A worker for which a single slot would take longer than the others need
-/// for everything gets none. The slots of a worker come out ascending; who gets none is not in the map.
-/// What is above the largest lease is left over.
+/// `slots` is ascending and names the worker that holds each slot's state; that worker keeps the slot unless it has too
+/// many. A worker for which a single slot would take longer than the others need for all of them gets none. The slots of a
+/// worker are ascending; workers without slots are not in the map. Slots beyond the largest lease stay unassigned.
 pub(super) fn assign(
     slots: &[(SlotId, Option<WorkerId>)],
     candidates: &[Candidate],
@@ -68,7 +67,7 @@ pub(super) fn assign(
     assigned
 }
 
-/// Gives each slot to whoever is done first, in runs of neighbours.
+/// Gives each slot to the worker that finishes first, in runs of neighbouring slots.
 fn deal(homeless: &[SlotId], shares: &mut [Vec<SlotId>], candidates: &[Candidate]) {
     let mut counts: Vec<u128> = shares.iter().map(|share| share.len() as u128).collect();
     for _ in homeless {
@@ -82,14 +81,14 @@ fn deal(homeless: &[SlotId], shares: &mut [Vec<SlotId>], candidates: &[Candidate
     }
 }
 
-/// The most slots that each candidate may keep: what it finishes within the slack of the best split.
+/// Returns the most slots that each candidate may keep: those it finishes within the slack of the best split.
 fn limits(slots: usize, candidates: &[Candidate], slack: (u128, u128)) -> Vec<u128> {
     let mut best = vec![0u128; candidates.len()];
     for _ in 0..slots {
         let next = soonest(best.iter().copied(), candidates);
         best[next] += 1;
     }
-    // The candidate that is done last in the best split, as a fraction (slots, speed).
+    // The candidate that finishes last in the best split, as a fraction (slots, speed).
     let (count, speed) = best
         .iter()
         .zip(candidates)
@@ -98,7 +97,7 @@ fn limits(slots: usize, candidates: &[Candidate], slack: (u128, u128)) -> Vec<u1
     candidates.iter().map(|c| slack.0 * count * u128::from(c.speed) / (slack.1 * speed)).collect()
 }
 
-/// The candidate that would be done first with one more slot; the first of equals.
+/// Returns the candidate that would finish first with one more slot; the first of equals.
 fn soonest(counts: impl Iterator<Item = u128>, candidates: &[Candidate]) -> usize {
     let mut soonest = 0;
     let mut time = (u128::MAX, 1);
@@ -111,7 +110,7 @@ fn soonest(counts: impl Iterator<Item = u128>, candidates: &[Candidate]) -> usiz
     soonest
 }
 
-/// Gives a slot to every probe that has none, from whoever has the most and at least two.
+/// Gives a slot to every probe that has none, taken from the candidate with the most slots, if it has at least two.
 fn serve_probes(shares: &mut [Vec<SlotId>], candidates: &[Candidate]) {
     for (i, candidate) in candidates.iter().enumerate() {
         if !candidate.probe || !shares[i].is_empty() {

@@ -1,8 +1,8 @@
-//! Whether two fragments are the same, bit for bit.
+//! Bitwise comparison of fragments.
 
 use crate::batch::{Cut, CutReason, EpisodeMetrics, MultiAgentBatch, SlotFragment};
 
-/// Equality of bits: unlike `==`, a NaN equals itself and -0.0 differs from 0.0.
+/// Compares bits: unlike with `==`, a NaN equals itself and -0.0 differs from 0.0.
 pub(super) fn same_bits(a: &SlotFragment, b: &SlotFragment) -> bool {
     (a.slot, a.fragment, a.weights_version) == (b.slot, b.fragment, b.weights_version)
         && (a.first_episode, a.first_t, &a.state) == (b.first_episode, b.first_t, &b.state)
@@ -27,7 +27,7 @@ fn cut_bits(cut: &Cut) -> (u32, CutReason, u32) {
     (cut.end, cut.reason, cut.bootstrap_value.to_bits())
 }
 
-/// Custom metrics may be of the worker, such as times: nothing is learned from them.
+/// Custom metrics may depend on the worker, such as times; the learner does not use them, so they are not compared.
 fn episode_bits(episode: &EpisodeMetrics) -> (u32, u32, u64) {
     (episode.episode, episode.len, episode.episode_return.to_bits())
 }

@@ -1,4 +1,4 @@
-//! Fragments arrive.
+//! Commits of uploaded fragments.
 
 use super::{
     End, GroupEvent, LeaseGroup, Outcome, QuarantineCause, Receipt, RejectReason,
@@ -12,28 +12,28 @@ use crate::{
     time::Micros,
 };
 
-/// What is known of a contradiction between a worker and others who are not trusted.
+/// State of the contradictions between an upload and committed fragments of untrusted workers.
 #[derive(Clone, Copy, Debug)]
 enum Dispute {
-    /// There is none.
+    /// No contradiction with an untrusted worker's fragment.
     None,
-    /// Nobody is to blame yet.
+    /// An audit of the committed fragment is pending.
     Open,
-    /// What it contradicts here was made again, and is what it should be.
+    /// The audit of this committed fragment has confirmed it, so the upload is wrong.
     Lost((SlotId, FragmentNo)),
 }
 
 impl LeaseGroup {
-    /// A worker hands over fragments of a lease: all of it, or a part.
+    /// Handles fragments of a lease that a worker uploads, all of them or a part.
     ///
-    /// Every fragment is judged for itself, with one exception: if one of them contradicts what is
-    /// committed, none is believed and the worker is quarantined; unless an untrusted one committed it, whose fragment is
-    /// then [made again](super::AuditPolicy), and the worker convicted if that is what it should be. The group cannot know
-    /// who of the two is right; the event names both. A fragment that several workers were asked for is compared until the
-    /// slot's next one is committed, also when the batch has been taken and the lease is over.
+    /// Each fragment is judged on its own, with one exception: if one of them differs from what is committed, the whole
+    /// upload is rejected and the worker is quarantined. If an untrusted worker committed the other fragment, the group
+    /// requests an [audit](super::AuditPolicy) of it instead, and quarantines the sender if the audit confirms it. Without
+    /// an audit the group cannot know which of the two is wrong; the event names both. A fragment that was leased to several
+    /// workers is compared until the slot's next one is committed, even after the batch was taken and the lease has ended.
     ///
-    /// A worker whose lease has ended brings nothing, even if it is right and the slot is open: the slot is
-    /// somebody else's now, or will be. But it has been heard of, see [`GroupEvent::WorkerRecovered`].
+    /// Fragments for a lease that has ended are rejected, even if they are correct and the slot is open: the slot has been
+    /// leased again, or will be. They still count as a sign of life, see [`GroupEvent::WorkerRecovered`].
     pub fn handle_fragments(
         &mut self,
         worker: WorkerId,
@@ -60,9 +60,10 @@ impl LeaseGroup {
         receipt
     }
 
-    /// True if the fragment differs from a committed one of the same slot, number and weights. One for a lease from before
-    /// the group was restored says nothing: where slots do not keep step, the slot may have come here on another way. Nor
-    /// does one for a lease from before the slot was set back because somebody had lied: it may go on from the lie.
+    /// Returns true if the fragment differs from a committed one of the same slot, number and weights. Two kinds of lease
+    /// are not comparable: one from before the group was restored, since in the asynchronous modes the slot may have reached
+    /// this fragment by another path; and one from before the slot was rewound after a failed audit, since it may build on a
+    /// divergent fragment.
     fn contradicts(&self, lease: LeaseId, fragment: &SlotFragment) -> bool {
         let is_comparable = self.slots.get(fragment.slot).is_some_and(|slot| slot.is_comparable(lease));
         self.config.reproducible
@@ -71,7 +72,8 @@ impl LeaseGroup {
             && self.twin(fragment).is_some_and(|twin| !same_bits(twin, fragment))
     }
 
-    /// Has the committed fragments made again that these contradict, if others made them who are not trusted, each once.
+    /// Requests an audit of each committed fragment that these contradict, if the worker that made it is untrusted and
+    /// belongs to another principal.
     fn dispute(&mut self, worker: WorkerId, lease: LeaseId, fragments: &[SlotFragment]) -> Dispute {
         let party = self.audits.party(worker);
         let mut is_open = false;
@@ -102,13 +104,13 @@ impl LeaseGroup {
         }
     }
 
-    /// The committed fragment that this one must be equal to.
+    /// Returns the committed fragment that this one must be equal to.
     fn twin(&self, fragment: &SlotFragment) -> Option<&SlotFragment> {
         let mut known = self.slots.get(fragment.slot)?.fragments();
         known.find(|k| (k.fragment, k.weights_version) == (fragment.fragment, fragment.weights_version))
     }
 
-    /// What a fragment is, if its sender is to be believed.
+    /// Returns the outcome of a fragment in an upload without contradictions.
     fn judge(&self, worker: WorkerId, lease: LeaseId, fragment: &SlotFragment) -> Outcome {
         let live = self.leases.of(worker, lease);
         let Some(live) = live.filter(|live| live.open.contains(&fragment.slot)) else {
@@ -129,12 +131,12 @@ impl LeaseGroup {
         }
     }
 
-    /// What a fragment is that no live grant asks for.
+    /// Returns the outcome of a fragment without a live grant.
     fn judge_uninvited(&self, worker: WorkerId, lease: LeaseId, fragment: &SlotFragment, lease_lives: bool) -> Outcome {
         let commit = self.slots.get(fragment.slot).and_then(|slot| slot.last_commit);
         let handed_over = |c: Commit| (c.worker, c.lease, c.fragment) == (worker, lease, fragment.fragment);
         if self.contradicts(lease, fragment) {
-            // Only a slot that is twice in one upload gets here.
+            // Reached only if a slot occurs twice in one upload.
             Outcome::Rejected(RejectReason::Audit)
         } else if commit.is_some_and(handed_over) {
             Outcome::Rejected(RejectReason::Duplicate)
@@ -147,7 +149,7 @@ impl LeaseGroup {
         }
     }
 
-    /// Enters an outcome in the books: the grant's if there is one, else among the uninvited.
+    /// Records an outcome in the ledger: for the grant if there is a live one, else among the uninvited fragments.
     fn settle(&mut self, worker: WorkerId, lease: LeaseId, fragment: SlotFragment, outcome: Outcome, now: Micros) {
         let slot = fragment.slot;
         let invited = self.leases.of(worker, lease).is_some_and(|live| live.open.contains(&slot));
@@ -187,11 +189,11 @@ impl LeaseGroup {
         }
     }
 
-    /// Ends the lease if nothing of it is open, or if it was not its turn.
+    /// Ends the lease if none of its grants is open, or if it was still waiting for its turn.
     pub(super) fn close_if_done(&mut self, worker: WorkerId, id: LeaseId, receipt: &Receipt, now: Micros) {
         let Some(live) = self.leases.of(worker, id) else { return };
         if live.is_waiting() {
-            // What it holds came too early or never will.
+            // Fragments of a waiting lease came too early; the others will never come.
             self.end_lease(id, End::Came(Outcome::Rejected(RejectReason::Early)));
             return;
         }
@@ -219,7 +221,7 @@ impl LeaseGroup {
             self.event(GroupEvent::FragmentsRejected { worker, lease, fragments, reason });
         }
         match (dispute, self.audits.party(worker)) {
-            // Who of the two lies will be seen.
+            // The pending audit decides which of the two is wrong.
             (Dispute::Open, _) => return,
             (Dispute::Lost(place), Some(party)) => return self.convict_contradicting(party, place),
             (Dispute::Lost(_), None) | (Dispute::None, _) => {}

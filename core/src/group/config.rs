@@ -1,4 +1,4 @@
-//! What a group is told when it is made, and when it refuses to begin.
+//! Settings of a group, and why it cannot be created or an iteration cannot begin.
 
 pub use crate::run::SamplingMode;
 
@@ -7,36 +7,36 @@ use crate::{
     time::Micros,
 };
 
-/// What a group must know of its run.
+/// Settings of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupConfig {
-    /// Slots of the run, at least 1.
+    /// Number of slots of the run, at least 1.
     pub num_slots: u32,
-    /// Env steps of a slot per fragment, at least 1. Where fragments differ, what the ledger takes a grant for until the
-    /// fragment is committed.
+    /// Env steps of a slot per fragment, at least 1. If fragments differ in length, the ledger counts a grant as this many
+    /// until its fragment is committed.
     pub rollout_fragment_length: u32,
-    /// The most env steps of a slot's fragment: as many as `rollout_fragment_length` if all fragments are equal.
+    /// Most env steps of one slot's fragment: equal to `rollout_fragment_length` if all fragments have the same length.
     pub max_fragment_steps: u32,
-    /// Slots of a lease, at most, for example because no upload could hold more. At least 1.
+    /// Most slots per lease, for example because a larger upload would exceed the message limit. At least 1.
     pub max_slots_per_lease: u32,
-    /// The first lease's id. Lease ids are unique within the life of a hub, so a later run goes on
-    /// from the earlier one's [`next_lease_id`](super::LeaseGroup::next_lease_id).
+    /// Id of the first lease. Lease ids are unique within the life of a hub, so a later run starts with the earlier one's
+    /// [`next_lease_id`](super::LeaseGroup::next_lease_id).
     pub first_lease: LeaseId,
-    /// No lease is overdue before this age.
+    /// Minimum age at which a lease becomes overdue.
     pub hedge_floor: Micros,
-    /// Which fragments make a batch.
+    /// Which fragments form a batch.
     pub mode: SamplingMode,
-    /// False if open episodes may end where their slots move, see [`EnvState::Opaque`](crate::env::EnvState::Opaque), or if
-    /// policies may act on [devices](crate::run::RunConfig::device_rows): two workers that are asked for the same fragment need not bring the same. Then no fragment is asked for twice or audited,
-    /// and slots stay where they are longer.
+    /// False if open episodes may end when their slots move, see [`EnvState::Opaque`](crate::env::EnvState::Opaque), or if
+    /// policies may act on [devices](crate::run::RunConfig::device_rows): two workers with the same lease may then return
+    /// different fragments. In that case the group neither hedges nor audits, and tolerates more imbalance before it moves slots.
     pub reproducible: bool,
 }
 
 impl GroupConfig {
-    /// Below this, doing the work twice costs more than waiting.
+    /// Default hedge floor: below it, doing the work twice costs more than waiting.
     pub const HEDGE_FLOOR: Micros = Micros::from_millis(200);
 
-    /// A hub's first run, synchronous, with leases of any size and the usual hedging.
+    /// Settings of a hub's first run: synchronous, with leases of any size and the default hedge floor.
     #[must_use]
     pub fn new(num_slots: u32, rollout_fragment_length: u32) -> Self {
         Self {
@@ -51,26 +51,26 @@ impl GroupConfig {
         }
     }
 
-    /// Whether a fragment may have this number of env steps.
+    /// Returns whether a fragment may have this number of env steps.
     pub(super) fn allows(&self, env_steps: u64) -> bool {
         let (usual, most) = (u64::from(self.rollout_fragment_length), u64::from(self.max_fragment_steps));
         env_steps == usual || usual < most && (1..=most).contains(&env_steps)
     }
 }
 
-/// Why a group could not be made.
+/// Why a group could not be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GroupConfigError {
-    /// There is nothing to lease.
+    /// The run has no slots.
     #[error("num_slots is 0: a run needs at least one slot")]
     NoSlots,
-    /// Leases would be empty.
+    /// Leases would have no slots.
     #[error("max_slots_per_lease is 0: a lease needs at least one slot")]
     EmptyLeases,
-    /// Fragments would be empty.
+    /// Fragments would have no env steps.
     #[error("rollout_fragment_length is 0: a fragment needs at least one env step")]
     EmptyFragments,
-    /// Batches would be empty.
+    /// Batches would have no fragments.
     #[error("batch_env_steps is 0: a batch needs at least one env step")]
     EmptyBatches,
 }
@@ -78,23 +78,23 @@ pub enum GroupConfigError {
 /// Why an iteration could not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BeginError {
-    /// The iteration before is not over and has other weights, or two are open.
+    /// The previous iteration is not over and has other weights, or two iterations are open.
     #[error("iteration {0} is not over: take its batch with poll_batch first")]
     Unfinished(FragmentNo),
-    /// The weights are older than those of an iteration before.
+    /// The weights are older than those of a previous iteration.
     #[error("weights version {asked} is older than {newest}, which acted before: weights only get newer")]
     Older {
-        /// The newest so far.
+        /// The newest version so far.
         newest: WeightsVersion,
-        /// What was asked for.
+        /// The requested version.
         asked: WeightsVersion,
     },
-    /// The journal that the group follows has other weights here.
+    /// The journal that the group replays has other weights here.
     #[error("the journal goes on with weights version {journalled}, not with {asked}: was it written by this run?")]
     NotJournalled {
-        /// The journal's.
+        /// The journal's version.
         journalled: WeightsVersion,
-        /// What was asked for.
+        /// The requested version.
         asked: WeightsVersion,
     },
     /// The run was stopped.

@@ -1,10 +1,10 @@
-//! What must hold after every call, counted again.
+//! Invariants that hold after every call, checked by recounting.
 
 use super::{LeaseGroup, worker::Worker};
 use crate::ids::WorkerId;
 
 impl LeaseGroup {
-    /// True if books, slots, leases and workers agree with each other.
+    /// Returns true if ledger, slots, leases and workers agree with each other.
     pub(super) fn is_consistent(&self) -> bool {
         self.books_are_right()
             && self.leases_are_in_place()
@@ -34,7 +34,7 @@ impl LeaseGroup {
             && self.slots.iter().all(|(_, slot)| slot.leases.len() <= 2)
     }
 
-    /// Where slots do not keep step: nothing that is queued is too old, and no slot is leased twice.
+    /// Checks the asynchronous modes: no queued fragment is stale, and no slot is leased twice.
     fn flow_is_in_order(&self) -> bool {
         let queued: usize = self.slots.iter().map(|(_, slot)| slot.queued()).sum();
         let is_all = self.flow.script.is_some() || self.flow.order.len() == queued;

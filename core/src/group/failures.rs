@@ -1,7 +1,8 @@
-//! Fragments that fail: they are granted again, to another worker if there is one.
+//! Failed fragments: they are granted again, to another worker if there is one.
 //!
-//! The same failure at the same step of the same slot is the user code's own, and the run cannot go on; anything else is
-//! transient, up to [`MAX_ATTEMPTS`] in a row on one fragment. Only what trusted workers report is evidence: an untrusted one
+//! If the same slot fails twice at the same step with the same failure, the user's code is the cause, and the run cannot
+//! continue; other failures are transient, up to [`MAX_ATTEMPTS`] consecutive ones of a fragment. Only reports of trusted
+//! workers are evidence: an untrusted worker that reports a failure gets a strike, and the fragment goes to another worker.
 //! that reports a failure gets a strike, and the fragment goes to another worker.
 
 use core::fmt;
@@ -15,60 +16,60 @@ use crate::{
     time::Micros,
 };
 
-/// Attempts in a row at one fragment that may fail, whatever fails.
+/// Most consecutive failed attempts at one fragment, whatever their failures are.
 const MAX_ATTEMPTS: u32 = 5;
-/// The latest failures that are kept, and the latest workers that left in the middle of a lease.
+/// Number of latest failures kept, and of latest workers that disconnected in the middle of a lease.
 const MAX_LATEST: usize = 16;
 
-/// What failed in a group so far.
+/// Failures of a group so far.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     suspects: BTreeMap<SlotId, Suspect>,
     count: u64,
     latest: VecDeque<(WorkerId, FragmentFailure)>,
-    /// Workers that left with a lease, and what they had not finished of it.
+    /// Workers that disconnected with a lease, and its unfinished fragments.
     left: VecDeque<(WorkerId, Unfinished)>,
     fatal: Option<FatalFailure>,
 }
 
-/// The fragments of a lease that are not there yet: one of each slot.
+/// The unfinished fragments of a lease: one number for all its open slots.
 type Unfinished = (FragmentNo, BTreeSet<SlotId>);
 
 /// A slot whose next fragment has failed.
 #[derive(Debug)]
 struct Suspect {
     fragment: FragmentNo,
-    /// In a row.
+    /// Consecutive failed attempts.
     attempts: u32,
     /// The worker on which it failed last.
     worker: WorkerId,
-    /// Trusted workers that were silent with it and have not been heard of since: an attempt each.
+    /// Trusted workers that were silent with it and have sent nothing since: each counts as one attempt.
     silent: Vec<WorkerId>,
     /// The last failure that a trusted worker reported.
     last: Option<FragmentFailure>,
-    /// It is granted alone.
+    /// The slot is granted in a lease of its own.
     is_alone: bool,
 }
 
-/// What shows that a fragment has failed.
+/// Evidence that a fragment has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Evidence {
-    /// Its worker says so.
+    /// Its worker reported a failure.
     Report,
-    /// No progress of a lease with this number of open slots. A slow worker may only need more time.
+    /// Its lease, with this number of open slots, made no progress. A slow worker may only need more time.
     Silence { slots: usize },
     /// Its worker's process crashed in the middle of a lease with this number of open slots.
     Crash { slots: usize },
 }
 
-/// A failure with which the run cannot go on. Its text says where, and why it is not tried again.
+/// A failure after which the run cannot continue. `Display` says where it happened, and why the fragment is not retried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FatalFailure {
     /// The last failure.
     pub failure: FragmentFailure,
-    /// Attempts in a row that have failed.
+    /// Consecutive failed attempts.
     pub attempts: u32,
-    /// True if the attempt before failed in the same way at the same step.
+    /// True if the previous attempt failed in the same way at the same step.
     pub is_repeated: bool,
 }
 
@@ -83,18 +84,19 @@ impl fmt::Display for FatalFailure {
 }
 
 impl LeaseGroup {
-    /// A worker gave up a fragment of a lease, which goes on with its other slots. That is no strike.
+    /// Handles a worker's report that one fragment of a lease failed; the lease's other slots continue. That is no strike
+    /// for a trusted worker.
     ///
-    /// The fragment is granted once more, to another worker if one is able, and alone. If the group can conclude that no
-    /// worker will ever make it, it grants nothing more, see [`fatal_failure`](Self::fatal_failure).
+    /// The fragment is granted again, in a lease of its own and to another worker if one is able. If the group concludes
+    /// that no worker can ever make it, it grants nothing more, see [`fatal_failure`](Self::fatal_failure).
     pub fn handle_failed(&mut self, worker: WorkerId, lease: LeaseId, failure: FragmentFailure, now: Micros) {
         self.heard_of(worker);
         let live = self.leases.of(worker, lease);
         match (failure.slot, live.map(|live| (live.fragment, live.open.clone()))) {
-            // Rows that came of it are accepted as any others, maybe before this.
+            // The slots failed together, but none of them alone. Their rows are accepted as usual, maybe before this report.
             (None, _) => self.report(worker, failure),
             (Some(slot), Some((fragment, open))) if open.contains(&slot) => {
-                // The follow-up would start from the end of this fragment, which there is not.
+                // The follow-up would start from the end of this fragment, which does not exist.
                 self.take_back_follow_up(worker);
                 let env_steps = u64::from(self.config.rollout_fragment_length);
                 self.end_grant(lease, slot, env_steps, End::Expired(ExpiryCause::Refused));
@@ -106,13 +108,13 @@ impl LeaseGroup {
                 self.report(worker, failure);
             }
             (Some(_), Some(_)) => self.strike(worker),
-            // The lease is over: its slots are others'.
+            // The lease is over, so its slots belong to other leases.
             (Some(_), None) => {}
         }
         self.advance(now);
     }
 
-    /// A lease made no progress: any of its open slots may be the one that hangs.
+    /// Records a lease without progress: any of its open slots may be the one that hangs.
     pub(super) fn suspect_of_hanging(&mut self, lease: LeaseId, patience: Micros) {
         let Some(live) = self.leases.get(lease) else { return };
         let (worker, fragment, open) = (live.worker, live.fragment, live.open.clone());
@@ -120,7 +122,7 @@ impl LeaseGroup {
             let message = format!("no progress for {patience}, in the fragment that begins here");
             let failure = self.failure_of(FailureKind::Hang, slot, &message);
             self.suspect((worker, Evidence::Silence { slots: open.len() }), fragment, slot, failure.clone());
-            // A worker that hangs once may have been stopped by its machine.
+            // A single hang may be the machine's fault, for example because it was suspended.
             let is_known = self.failures.suspects.get(&slot).is_some_and(|suspect| suspect.attempts > 1);
             if is_known && open.len() == 1 {
                 self.report(worker, failure);
@@ -128,15 +130,16 @@ impl LeaseGroup {
         }
     }
 
-    /// The process of a worker crashed: any of the slots that it was stepping may be the reason. True if it was stepping any.
-    /// `status` is how the process ended. Of use just before [`handle_left`](Self::handle_left), or after it.
+    /// Handles a crash of a worker's process: any of the slots that it was stepping may be the cause. Returns true if it was
+    /// stepping any. `status` is the process's exit status. Call it just before [`handle_left`](Self::handle_left), or after
+    /// it.
     ///
-    /// Not for a process that was ended from outside, which says nothing about the environments in it.
+    /// Not for a process that was killed from outside, which says nothing about its environments.
     pub fn handle_crashed(&mut self, worker: WorkerId, status: &str, now: Micros) -> bool {
         let left = self.failures.left.iter().position(|(left, _)| *left == worker);
         let left = left.and_then(|place| self.failures.left.remove(place)).map(|(_, unfinished)| unfinished);
         let Some((fragment, open)) = left.or_else(|| self.unfinished_by(worker)) else { return false };
-        // Another worker may have been faster meanwhile.
+        // Another worker may have committed the fragment meanwhile.
         for &slot in open.iter().filter(|slot| !self.slots.is_committed(**slot, fragment)).collect::<Vec<_>>() {
             let message = format!("the worker's process ended ({status}) in the fragment that begins here");
             let failure = self.failure_of(FailureKind::Env, slot, &message);
@@ -149,7 +152,8 @@ impl LeaseGroup {
         true
     }
 
-    /// A worker is about to be forgotten. Why it left may become known later.
+    /// Keeps the unfinished fragments of a worker that is about to be removed: the reason of its disconnect may be reported
+    /// later.
     pub(super) fn remember_unfinished(&mut self, worker: WorkerId) {
         if let Some(unfinished) = self.unfinished_by(worker) {
             if self.failures.left.len() == MAX_LATEST {
@@ -164,14 +168,15 @@ impl LeaseGroup {
         Some((live.fragment, live.open.clone()))
     }
 
-    /// A failure of which only the fragment is known.
+    /// Builds a failure at the start of a slot's next fragment, when the failing step is unknown.
     fn failure_of(&self, kind: FailureKind, slot: SlotId, message: &str) -> FragmentFailure {
         let state = self.slots.get(slot).and_then(Slot::state);
         let begins_at = state.and_then(|state| position_in(state, slot)).unwrap_or_default();
         FragmentFailure::new(kind, Some(slot), begins_at, message)
     }
 
-    /// A worker that was silent is heard of: it was slow, and no slot of its lease hangs.
+    /// Withdraws the attempts that a worker's silence counted as, since it sent a message: it was slow, and no slot of its
+    /// lease hangs.
     pub(super) fn forgive_silence(&mut self, worker: WorkerId) {
         for suspect in self.failures.suspects.values_mut() {
             if let Some(place) = suspect.silent.iter().position(|silent| *silent == worker) {
@@ -181,13 +186,13 @@ impl LeaseGroup {
         }
     }
 
-    /// Failures of fragments so far, and the latest ones with the workers that reported them, oldest first.
+    /// Returns the number of failed fragments so far, and the latest ones with the workers that reported them, oldest first.
     #[must_use]
     pub fn failures(&self) -> (u64, impl DoubleEndedIterator<Item = &(WorkerId, FragmentFailure)>) {
         (self.failures.count, self.failures.latest.iter())
     }
 
-    /// The failure with which the run cannot go on, if there is one.
+    /// Returns the failure with which the run cannot continue, if there is one.
     #[must_use]
     pub fn fatal_failure(&self) -> Option<&FatalFailure> {
         self.failures.fatal.as_ref()
@@ -195,7 +200,7 @@ impl LeaseGroup {
 
     fn report(&mut self, worker: WorkerId, failure: FragmentFailure) {
         self.failures.count += 1;
-        // What untrusted workers say displaces nothing.
+        // Reports of untrusted workers must not displace those of trusted ones.
         if self.audits.party(worker).is_none() {
             if self.failures.latest.len() == MAX_LATEST {
                 self.failures.latest.pop_front();
@@ -205,7 +210,7 @@ impl LeaseGroup {
         self.event(GroupEvent::FragmentFailed { worker, failure });
     }
 
-    /// A slot's fragment has failed, or may be the one of its lease that hangs.
+    /// Records that a slot's fragment has failed, or may be the one of its lease that hangs.
     fn suspect(
         &mut self,
         (worker, evidence): (WorkerId, Evidence),
@@ -241,18 +246,18 @@ impl LeaseGroup {
         }
     }
 
-    /// The slot's fragment is there.
+    /// Clears the failures of a slot's fragment, since it is committed.
     pub(super) fn clear_suspicion(&mut self, slot: SlotId, fragment: FragmentNo) {
-        // A follow-up may have failed before its lease's turn came.
+        // Keep those of a later fragment: a follow-up may have failed before its lease's turn came.
         self.failures.suspects.retain(|&suspect, found| suspect != slot || found.fragment > fragment);
     }
 
-    /// True for a slot that is not granted together with others.
+    /// Returns true for a slot that is granted in a lease of its own.
     pub(super) fn is_alone(&self, slot: SlotId) -> bool {
         self.failures.suspects.get(&slot).is_some_and(|suspect| suspect.is_alone)
     }
 
-    /// Grants the fragments that failed, each alone, as soon as a worker is there for it.
+    /// Grants the failed fragments, each in a lease of its own, as soon as a worker is available for it.
     pub(super) fn grant_failed(&mut self, now: Micros) {
         let alone = self.failures.suspects.iter().filter(|(_, suspect)| suspect.is_alone);
         let due = alone.filter_map(|(&slot, suspect)| Some((slot, suspect.worker, self.iteration_of(slot)?)));
@@ -263,12 +268,12 @@ impl LeaseGroup {
         }
     }
 
-    /// Returns an idle worker for a slot whose fragment has failed, if it need not wait for another one.
+    /// Returns an idle worker for a slot whose fragment has failed, unless the slot has to wait for another worker.
     pub(super) fn next_after_failure(&self, slot: SlotId) -> Option<WorkerId> {
         self.next_after(self.failures.suspects.get(&slot)?.worker)
     }
 
-    /// The iteration of which a slot's fragment should be made now.
+    /// Returns the iteration of a slot's next fragment, if the slot may be granted now.
     fn iteration_of(&self, id: SlotId) -> Option<Iteration> {
         let slot = self.slots.get(id)?;
         if self.is_free() {
@@ -278,7 +283,7 @@ impl LeaseGroup {
         self.being_made().filter(|iteration| slot.is_open(iteration.fragment))
     }
 
-    /// An idle worker for what failed on this one, if it need not wait for another one.
+    /// Returns an idle worker other than `failed_on`; `failed_on` itself only if there is no other sound worker.
     fn next_after(&self, failed_on: WorkerId) -> Option<WorkerId> {
         let is_other = |id: &WorkerId, known: &Worker| *id != failed_on && known.is_sound();
         let is_idle = |known: &Worker| known.state() == WorkerState::Idle;

@@ -1,5 +1,5 @@
-//! Slots that do not keep step, in the asynchronous and the deadline mode: whoever is done goes on, and batches take what
-//! is ready.
+//! The asynchronous and the deadline mode, in which slots advance independently: a worker that has finished continues at
+//! once, and batches take the fragments that are ready.
 
 use super::{
     BeginError, GroupEvent, JournalEntry, LeaseGroup, SamplingMode, grant::Iteration, script::Script, slot_table::Slot,
@@ -13,28 +13,29 @@ use crate::{
     time::Micros,
 };
 
-/// What a group remembers besides if its slots do not keep step.
+/// State of a group whose slots advance independently.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
-    /// The newest weights; none before the first iteration.
+    /// The newest weights; `None` before the first iteration.
     pub(super) newest: Option<WeightsVersion>,
-    /// The queued fragments in the order in which they were committed.
+    /// The queued fragments in commit order.
     pub(super) order: VecDeque<(SlotId, WeightsVersion)>,
-    /// When the time of the latest iteration is up, in deadline mode.
+    /// When the latest iteration ends, in deadline mode.
     ends_at: Option<Micros>,
-    /// The latest time that the group was told.
+    /// The latest time passed to the group.
     pub(super) now: Micros,
-    /// What nobody has polled.
+    /// Journal entries that were not polled yet.
     pub(super) journal: VecDeque<JournalEntry>,
-    /// What has happened before and is to happen again.
+    /// The journal that the group replays, if any.
     pub(super) script: Option<Script>,
 }
 
 impl LeaseGroup {
-    /// Fragments that the slots whose states a worker has may be ahead of others that are open: so far it is spared a move.
+    /// How many fragments the slots whose states a worker holds may be ahead of other open slots before the worker takes
+    /// over those.
     const LEAD: u64 = 1;
 
-    /// From now on these weights are the newest.
+    /// Publishes weights as the newest ones.
     pub(super) fn publish(&mut self, version: WeightsVersion, now: Micros) -> Result<(), BeginError> {
         self.check_newest(version)?;
         self.flow.newest = Some(version);
@@ -50,7 +51,7 @@ impl LeaseGroup {
         Ok(())
     }
 
-    /// Whether these may be the newest weights from now on.
+    /// Checks that these weights may become the newest ones.
     pub(super) fn check_newest(&self, asked: WeightsVersion) -> Result<(), BeginError> {
         if let Some(newest) = self.flow.newest.filter(|&newest| newest > asked) {
             return Err(BeginError::Older { newest, asked });
@@ -61,17 +62,19 @@ impl LeaseGroup {
         }
     }
 
-    /// How many versions weights are behind the newest.
+    /// Returns how many versions weights are behind the newest.
     pub(super) fn lag(&self, version: WeightsVersion) -> u64 {
         self.flow.newest.map_or(0, |newest| newest.0.saturating_sub(version.0))
     }
 
-    /// True for a fragment that must not be accepted any more. What a journal says was accepted before.
+    /// Returns true for a fragment that is too old to be accepted. A fragment of a replayed journal never is: it was
+    /// accepted before.
     pub(super) fn is_stale(&self, version: WeightsVersion) -> bool {
         self.flow.script.is_none() && !self.config.mode.allows(self.lag(version))
     }
 
-    /// Drops what no batch may take any more. A slot's versions only grow, so these are the first ones of their slots.
+    /// Drops queued fragments that are too old for any batch. A slot's versions only grow, so these are the first ones of
+    /// their slots.
     fn drop_stale(&mut self, newest: WeightsVersion) {
         let mode = self.config.mode;
         let (stale, fresh): (VecDeque<_>, VecDeque<_>) =
@@ -86,7 +89,7 @@ impl LeaseGroup {
         }
     }
 
-    /// Notes the place of a committed fragment in the order of all.
+    /// Records the place of a committed fragment in the commit order.
     pub(super) fn note_commit(&mut self, slot: SlotId, fragment: FragmentNo, weights_version: WeightsVersion) {
         if !self.is_free() {
             return;
@@ -101,7 +104,7 @@ impl LeaseGroup {
         self.follow_script();
     }
 
-    /// How many of the queued fragments the open iteration's batch takes, once it can be taken.
+    /// Returns how many of the queued fragments the open iteration's batch takes, `None` while it cannot be taken.
     pub(super) fn free_batch_len(&self) -> Option<usize> {
         self.open.front()?;
         let queued = self.flow.order.len();
@@ -119,7 +122,7 @@ impl LeaseGroup {
         }
     }
 
-    /// Fragments after which a batch is complete; in deadline mode only its time ends it.
+    /// Returns the number of fragments that complete a batch; in deadline mode only the deadline ends it.
     fn fragments_per_batch(&self) -> usize {
         match self.config.mode {
             SamplingMode::Asynchronous { batch_env_steps, .. } => {
@@ -130,7 +133,7 @@ impl LeaseGroup {
         }
     }
 
-    /// Takes the batch that was committed first.
+    /// Takes the fragments that were committed first as a batch.
     pub(super) fn take_free_batch(&mut self) -> Option<Vec<SlotFragment>> {
         let len = self.free_batch_len()?;
         self.open.pop_front();
@@ -146,12 +149,12 @@ impl LeaseGroup {
         Some(batch)
     }
 
-    /// When the open iteration's time is up, if that was not noted.
+    /// Returns when the open iteration ends, unless that time has been handled.
     pub(super) fn iteration_ends_at(&self) -> Option<Micros> {
         self.flow.ends_at.filter(|&at| !self.open.is_empty() && at > self.flow.now)
     }
 
-    /// Gives idle workers slots that nobody works on.
+    /// Grants unleased slots to idle workers.
     pub(super) fn grant_free(&mut self, now: Micros) {
         if self.is_full() {
             return;
@@ -169,14 +172,14 @@ impl LeaseGroup {
         }
     }
 
-    /// True while nothing should begin: a whole batch waits to be taken, and what would be made now would only get older;
-    /// or, in deadline mode, nobody has asked for one.
+    /// Returns true while nothing should be granted: a complete batch waits to be taken, and further fragments would only
+    /// become stale; or, in deadline mode, no batch was requested.
     pub(super) fn is_full(&self) -> bool {
         let is_asked = !matches!(self.config.mode, SamplingMode::Deadline { .. }) || self.fragment().is_some();
         self.flow.script.is_none() && !(is_asked && self.flow.order.len() < self.fragments_per_batch())
     }
 
-    /// The slots of each sound worker if all of them were to be done at about the same time.
+    /// Returns how many slots each sound worker would have if all slots were to finish at about the same time.
     fn fair_shares(&self) -> BTreeMap<WorkerId, usize> {
         let first = Iteration { fragment: FragmentNo(0), weights_version: WeightsVersion(0) };
         let candidates = self.candidates(first, Worker::is_sound);
@@ -185,8 +188,8 @@ impl LeaseGroup {
         candidates.iter().map(|candidate| (candidate.worker, share(candidate.speed).max(1) as usize)).collect()
     }
 
-    /// The lease that a worker should have next. All its slots are at the same fragment: those that are behind come first,
-    /// and of these the ones whose states the worker has.
+    /// Returns the next lease for a worker. All its slots are at the same fragment: the slots that are furthest behind come
+    /// first, and among these the ones whose states the worker holds.
     fn next_lease(&self, worker: WorkerId, share: usize) -> Option<(Iteration, Vec<SlotId>)> {
         let next = |(id, slot): (SlotId, &Slot)| Some((slot.next(), self.version_to_make(id, slot)?, slot.held_by, id));
         let open: Vec<_> = self.slots.iter().filter(|(id, _)| !self.is_alone(*id)).filter_map(next).collect();
@@ -205,7 +208,7 @@ impl LeaseGroup {
         Some((Iteration { fragment, weights_version }, slots))
     }
 
-    /// The weights for a slot's next fragment, if it should be made now and nobody makes it.
+    /// Returns the weights for a slot's next fragment, if it should be granted now and is not leased yet.
     pub(super) fn version_to_make(&self, id: SlotId, slot: &Slot) -> Option<WeightsVersion> {
         let newest = self.flow.newest.filter(|_| slot.leases.is_empty())?;
         if let Some(script) = &self.flow.script {

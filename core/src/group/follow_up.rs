@@ -1,4 +1,4 @@
-//! Leases that wait behind others, so that a worker goes on while its upload travels.
+//! Follow-up leases: they wait behind a worker's current lease, so that it continues while its upload travels.
 
 use super::{
     ExpiryCause, GroupCommand, LeaseGroup, Mode,
@@ -16,9 +16,9 @@ use crate::{
 };
 
 impl LeaseGroup {
-    /// Begins on the second open iteration while the first is being made, as long as every slot stays where it is:
-    /// whoever works on its slots of the first gets those of the second behind them, and whoever is done with them
-    /// gets those at once. Where balance asks for another split, the second iteration waits for the end of the first.
+    /// Grants the second open iteration while the first is in progress, as long as every slot stays where it is: a worker
+    /// that is busy with its slots of the first gets those of the second as a follow-up, and a worker that has finished gets
+    /// them at once. If balance requires another split, the second iteration waits for the end of the first.
     pub(super) fn grant_ahead(&mut self, now: Micros) {
         let (Mode::Running, Some(&second)) = (self.mode, self.open.get(1)) else { return };
         let split = self.split();
@@ -35,7 +35,7 @@ impl LeaseGroup {
         }
     }
 
-    /// Where the slots are: with whoever works on them first, else with whoever has their states.
+    /// Returns the slots by worker: the worker that leased the slot first, else the one that holds its state.
     fn split(&self) -> BTreeMap<WorkerId, Vec<SlotId>> {
         let mut split = BTreeMap::<WorkerId, Vec<SlotId>>::new();
         for (id, slot) in self.slots.iter() {
@@ -47,7 +47,7 @@ impl LeaseGroup {
         split
     }
 
-    /// True if balance leaves all slots where they are.
+    /// Returns true if balance leaves all slots where they are.
     fn stays(&self, split: &BTreeMap<WorkerId, Vec<SlotId>>, candidates: &[Candidate]) -> bool {
         let homes = split.iter().flat_map(|(&worker, slots)| slots.iter().map(move |&slot| (slot, Some(worker))));
         let mut homes: Vec<_> = homes.collect();
@@ -55,7 +55,7 @@ impl LeaseGroup {
         homes.len() == self.config.num_slots as usize && assign(&homes, candidates, self.split_rule()) == *split
     }
 
-    /// True if a worker could get its slots of the second iteration now.
+    /// Returns true if a worker could get its slots of the second iteration now.
     fn may_go_ahead(&self, second: Iteration, worker: WorkerId, split: &BTreeMap<WorkerId, Vec<SlotId>>) -> bool {
         let (Some(known), Some(slots)) = (self.workers.get(&worker), split.get(&worker)) else { return false };
         match (known.state(), known.lease) {
@@ -98,8 +98,8 @@ impl LeaseGroup {
         self.commands.push_back(GroupCommand::Grant { worker, lease });
     }
 
-    /// Lets follow-ups begin whose workers are done with the lease before, and takes back those that have nothing to
-    /// go on from.
+    /// Begins the follow-ups whose workers have finished the lease before, and revokes those that have no state to start
+    /// from.
     pub(super) fn turn_to_follow_ups(&mut self, now: Micros) {
         let due = self.workers.iter().filter(|(_, worker)| worker.lease.is_none());
         let due: Vec<(WorkerId, LeaseId)> = due.filter_map(|(&id, worker)| Some((id, worker.follow_up?))).collect();
@@ -112,7 +112,7 @@ impl LeaseGroup {
         }
     }
 
-    /// True if the lease before has brought all that this one goes on from.
+    /// Returns true if the lease before has committed all slots that this one continues.
     fn can_begin(&self, lease: &LiveLease) -> bool {
         let commit = |&slot: &SlotId| self.slots.get(slot).and_then(|slot| slot.last_commit);
         lease.slots.iter().all(|slot| {
@@ -128,19 +128,19 @@ impl LeaseGroup {
         known.follow_up = None;
         known.lease = Some(id);
         self.leases.begin(id, known.done, known.patience(), now);
-        // It goes on from the states that it had.
+        // The follow-up continues from the states that the worker held, so it no longer has those.
         self.slots.forget_holder(worker);
     }
 
-    /// Takes back the lease that waits for a worker, if there is one.
+    /// Revokes a worker's follow-up, if it has one.
     pub(super) fn take_back_follow_up(&mut self, worker: WorkerId) {
         if let Some(id) = self.workers.get(&worker).and_then(|known| known.follow_up) {
             self.expire(id, ExpiryCause::Revoked);
         }
     }
 
-    /// Notes that a worker has no follow-up any more. It may have begun that, so what it goes on from is gone, also of the
-    /// slots that it has handed over already.
+    /// Records that a worker has no follow-up any more. The worker may have begun it, so the group assumes that the states
+    /// it started from are lost, also those of slots it has already uploaded.
     pub(super) fn note_end_of_follow_up(&mut self, lease: &LiveLease) {
         if let Some(worker) = self.workers.get_mut(&lease.worker) {
             worker.follow_up = None;
@@ -151,7 +151,7 @@ impl LeaseGroup {
         }
     }
 
-    /// True if leases and their follow-ups belong together.
+    /// Returns true if leases and their follow-ups are consistent.
     pub(super) fn follow_ups_are_consistent(&self) -> bool {
         self.workers.iter().filter_map(|(&id, worker)| Some((id, worker, worker.follow_up?))).all(
             |(id, worker, next)| {

@@ -1,4 +1,4 @@
-//! Giving slots to workers, and taking them back.
+//! Granting slots to workers, and taking them back.
 
 use super::{
     End, ExpiryCause, GroupCommand, GroupEvent, LeaseGroup, Mode, Outcome,
@@ -14,22 +14,23 @@ use crate::{
     time::Micros,
 };
 
-/// One fragment of every slot, with one version of the weights. Where slots need not keep step, its number is the batch's.
+/// One fragment of every slot, with one version of the weights. In the asynchronous and deadline modes its number is the
+/// batch's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Iteration {
     pub(super) fragment: FragmentNo,
     pub(super) weights_version: WeightsVersion,
 }
 
-/// Below this, all workers get equal shares.
+/// If no worker needs longer than this for an equal share, all get equal shares.
 const EVEN_SPLIT: Micros = Micros::from_millis(10);
 
 impl LeaseGroup {
-    /// Iterations without a lease after which a slow worker gets one slot, to be measured again.
+    /// Iterations without a lease after which a slow worker gets one slot, so that its speed is measured again.
     const PROBE_AFTER: u64 = 8;
 
-    /// Does what is to be done after any call: follow-ups begin or are taken back, failed slots, then open ones go to idle workers, then
-    /// overdue ones, then those of the next iteration, and removed workers that are done may go.
+    /// Runs what follows every call, in this order: begins or revokes follow-ups, grants failed slots, then open ones,
+    /// hedges overdue ones, grants those of the next iteration, and dismisses removed workers that have finished.
     pub(super) fn advance(&mut self, now: Micros) {
         self.flow.now = self.flow.now.max(now);
         self.turn_to_follow_ups(now);
@@ -51,7 +52,7 @@ impl LeaseGroup {
         self.mode == Mode::Running && self.fatal_failure().is_none()
     }
 
-    /// Leases the slots that nobody works on.
+    /// Grants the slots that are not leased.
     fn grant_open(&mut self, iteration: Iteration, now: Micros) {
         if self.has_idle() {
             let open = self.slots.iter();
@@ -61,7 +62,7 @@ impl LeaseGroup {
         }
     }
 
-    /// Leases the slots of overdue leases a second time.
+    /// Grants the slots of overdue leases a second time.
     fn hedge(&mut self, iteration: Iteration, now: Micros) {
         if self.has_idle() && self.config.reproducible {
             let overdue_after = self.durations.overdue_after();
@@ -84,7 +85,7 @@ impl LeaseGroup {
         }
     }
 
-    /// Grants slots to idle workers until one or the other run out. Says who got how many.
+    /// Grants slots to idle workers until either run out. Returns the worker, lease and number of slots of each grant.
     fn grant_all(
         &mut self,
         iteration: Iteration,
@@ -93,7 +94,8 @@ impl LeaseGroup {
     ) -> Vec<(WorkerId, LeaseId, u32)> {
         let is_idle = |worker: &Worker| worker.state() == WorkerState::Idle;
         let mut granted = Vec::new();
-        // Once, unless leases are too small for all slots: then also to workers that would better have none.
+        // One pass, unless leases are too small for all slots: further passes include workers that a good split would leave
+        // out.
         while !slots.is_empty() && self.has_idle() {
             for (worker, share) in assign(&slots, &self.candidates(iteration, is_idle), self.split_rule()) {
                 slots.retain(|(slot, _)| share.binary_search(slot).is_err());
@@ -105,7 +107,7 @@ impl LeaseGroup {
         granted
     }
 
-    /// How slots are split.
+    /// Returns the limits of an assignment.
     pub(super) fn split_rule(&self) -> Split {
         let slack = if self.config.reproducible { Split::SLACK } else { Split::SLACK_OF_EPISODES };
         Split { max_slots_per_lease: self.config.max_slots_per_lease, slack }
@@ -115,7 +117,7 @@ impl LeaseGroup {
         self.workers.values().any(|worker| worker.state() == WorkerState::Idle)
     }
 
-    /// The workers among which an iteration is split.
+    /// Returns the workers among which an iteration is split.
     pub(super) fn candidates(&self, iteration: Iteration, is_one: impl Fn(&Worker) -> bool) -> Vec<Candidate> {
         let mean = self.mean_speed();
         let workers = self.workers.iter().filter(|(_, worker)| is_one(worker));
@@ -133,9 +135,9 @@ impl LeaseGroup {
         candidates
     }
 
-    /// True if even the slowest worker would do an equal share within [`EVEN_SPLIT`]. Speeds that were measured in
-    /// such short leases say more about latency than about the worker, and more so the smaller its lease was:
-    /// whoever once was late would never get a larger one again.
+    /// Returns true if even the slowest worker would finish an equal share within [`EVEN_SPLIT`]. Speeds measured in such
+    /// short leases say more about latency than about the worker, and more so the smaller the lease was: a worker that was
+    /// late once would never get a larger lease again.
     fn may_split_evenly(&self, candidates: &[Candidate]) -> bool {
         let slots = u64::from(self.config.num_slots).div_ceil((candidates.len() as u64).max(1));
         let env_steps = slots * u64::from(self.config.rollout_fragment_length);
@@ -143,7 +145,7 @@ impl LeaseGroup {
         env_steps.saturating_mul(1_000_000) <= slowest.saturating_mul(EVEN_SPLIT.0)
     }
 
-    /// What a worker is taken for that was never measured; 0 if none was.
+    /// Returns the speed assumed for a worker that was never measured, in env steps per second; 0 if none was.
     pub(super) fn mean_speed(&self) -> u64 {
         let known: Vec<u128> = self.workers.values().filter_map(Worker::speed).map(u128::from).collect();
         (known.iter().sum::<u128>() / (known.len() as u128).max(1)) as u64
@@ -175,7 +177,7 @@ impl LeaseGroup {
         Some(id)
     }
 
-    /// When the next lease becomes overdue that an idle worker could help with.
+    /// Returns when the next lease becomes overdue whose slots an idle worker could take.
     pub(super) fn next_hedge(&self) -> Option<Micros> {
         let iteration = self.being_made().filter(|_| self.may_grant() && self.has_idle())?;
         let live = self.leases.iter().filter(|(_, lease)| !lease.is_waiting() && lease.fragment == iteration.fragment);
@@ -183,20 +185,20 @@ impl LeaseGroup {
         helped.map(|(_, lease)| lease.granted_at + self.durations.overdue_after()).min()
     }
 
-    /// Returns the slots of a lease that wait for it alone.
+    /// Returns the open slots of a lease that no other lease holds.
     pub(super) fn unhedged<'a>(&'a self, lease: &'a LiveLease) -> impl Iterator<Item = SlotId> + 'a {
         let waiting = |slot| self.slots.get(slot).is_some_and(|s| s.next() == lease.fragment && s.leases.len() == 1);
         lease.open.iter().copied().filter(move |&slot| waiting(slot))
     }
 
-    /// Returns those of them that an idle worker may try. A fragment that has failed goes to no worker on which it failed last:
-    /// two failures there would be taken for the environment's own.
+    /// Returns those of them that an idle worker may be granted. A failed fragment is not granted again to the worker on
+    /// which it failed last: two failures there would count as the environment's own.
     fn hedgeable<'a>(&'a self, lease: &'a LiveLease) -> impl Iterator<Item = SlotId> + 'a {
         self.unhedged(lease).filter(|&slot| !self.is_alone(slot) || self.next_after_failure(slot).is_some())
     }
 
-    /// Ends leases all of whose open slots were committed by others. Their workers get no others before they have answered:
-    /// a worker that hangs would cost its share of every iteration, and never be found out.
+    /// Ends leases all of whose open slots were committed by other workers. Their workers get no new lease before they have
+    /// answered: otherwise a hung worker would cost its share of every iteration without being detected.
     pub(super) fn retire_losers(&mut self, now: Micros) {
         for id in self.leases.ids(|lease| lease.open.iter().all(|&slot| self.slots.is_committed(slot, lease.fragment)))
         {
@@ -213,7 +215,7 @@ impl LeaseGroup {
         }
     }
 
-    /// Ends one grant of a live lease, with its number of env steps.
+    /// Ends one grant of a live lease and books its env steps.
     pub(super) fn end_grant(&mut self, lease: LeaseId, slot: SlotId, env_steps: u64, end: End) {
         if self.leases.get_mut(lease).is_some_and(|lease| lease.open.remove(&slot)) {
             self.slots.end_lease(slot, lease);
@@ -221,7 +223,7 @@ impl LeaseGroup {
         }
     }
 
-    /// Ends a lease with all grants that are open. What follows it has its turn with [`advance`](Self::advance).
+    /// Ends a lease with all its open grants. Its follow-up begins with [`advance`](Self::advance).
     pub(super) fn end_lease(&mut self, id: LeaseId, end: End) -> Option<LiveLease> {
         let lease = self.leases.remove(id)?;
         for &slot in &lease.open {
@@ -234,7 +236,7 @@ impl LeaseGroup {
             worker.lease = None;
             worker.done = (lease.granted_at, lease.env_steps);
             if !lease.open.is_empty() {
-                // What it drops it drops with the states of the slots that it has handed over before.
+                // The worker drops the lease together with the states of the slots that it has uploaded before.
                 self.slots.forget_holder(lease.worker);
             }
         }
@@ -250,7 +252,7 @@ impl LeaseGroup {
         }
     }
 
-    /// Ends a lease before its time, says so and tells the worker.
+    /// Ends a lease before it is complete, with an event and a revocation for the worker.
     pub(super) fn expire(&mut self, id: LeaseId, cause: ExpiryCause) {
         let worker = self.leases.get(id).map(|lease| lease.worker);
         self.expire_unsaid(id, cause);
@@ -259,12 +261,12 @@ impl LeaseGroup {
         }
     }
 
-    /// [`expire`](Self::expire) for a worker that knows or is gone.
+    /// Does the same as [`expire`](Self::expire) for a worker that already knows or is disconnected.
     pub(super) fn expire_unsaid(&mut self, id: LeaseId, cause: ExpiryCause) {
         self.expire_because(id, cause, "");
     }
 
-    /// [`expire_unsaid`](Self::expire_unsaid) with what the worker says about it.
+    /// Does the same as [`expire_unsaid`](Self::expire_unsaid), with the reason that the worker gave.
     pub(super) fn expire_because(&mut self, id: LeaseId, cause: ExpiryCause, reason: &str) {
         if let Some(lease) = self.end_lease(id, End::Expired(cause)) {
             let (slots, reason) = (lease.open.len() as u32, reason.into());
@@ -272,8 +274,8 @@ impl LeaseGroup {
         }
     }
 
-    /// Tells a worker that a lease is void; if it has not even been told of the lease, it never will. True if there is
-    /// something to answer.
+    /// Sends a worker the revocation of a lease; if the grant was not sent yet, removes that instead. Returns true if the
+    /// worker has something to answer.
     fn revoke(&mut self, worker: WorkerId, lease: LeaseId) -> bool {
         let waiting = self.commands.len();
         self.commands.retain(|command| !matches!(command, GroupCommand::Grant { lease: l, .. } if l.id == lease));

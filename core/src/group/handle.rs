@@ -1,4 +1,4 @@
-//! What happened: workers come, answer, go, get further, refuse, fall silent.
+//! Inputs of a group: workers join, answer, leave, report progress, refuse, time out.
 
 use core::mem;
 
@@ -15,11 +15,11 @@ use crate::{
 };
 
 impl LeaseGroup {
-    /// Failures in a row after which a worker gets no more leases.
+    /// Consecutive failures after which a worker is quarantined.
     const MAX_STRIKES: u32 = 3;
 
-    /// A worker was told of the run. It gets leases once it has [answered](Self::handle_answer). If the id is known, that
-    /// worker has left and this is another one, which is trusted no more than it was.
+    /// Handles a worker that joined and was sent the run. It gets leases once it has [answered](Self::handle_answer). If the
+    /// id is known, the former worker has left and this is its replacement, which keeps its principal.
     pub fn handle_joined(&mut self, worker: WorkerId, profile: WorkerProfile, now: Micros) {
         let party = self.audits.party(worker);
         self.forget(worker);
@@ -30,8 +30,8 @@ impl LeaseGroup {
         self.advance(now);
     }
 
-    /// A worker has answered whether it can run the leases of this run; only its first answer counts. One that is unable
-    /// gets no lease and stays, which is no failure. False if no answer of this worker is awaited.
+    /// Handles a worker's answer whether it can run the leases of this run; only its first answer counts. A worker that is
+    /// unable gets no lease and stays connected, which is no failure. Returns false if no answer of this worker was awaited.
     pub fn handle_answer(&mut self, worker: WorkerId, answer: Result<(), Inability>, now: Micros) -> bool {
         let known = self.workers.get_mut(&worker).filter(|known| matches!(known.answer, Answer::None));
         let Some(known) = known else { return false };
@@ -51,7 +51,7 @@ impl LeaseGroup {
         true
     }
 
-    /// Says, once, that some workers will have no slots.
+    /// Emits an event, once, if some workers will have no slots.
     fn hint_at_too_few_slots(&mut self) {
         let (slots, workers) = (self.config.num_slots, self.num_leasable());
         if workers > slots && !mem::replace(&mut self.hints.too_few_slots, true) {
@@ -59,7 +59,7 @@ impl LeaseGroup {
         }
     }
 
-    /// Says, once until a worker is able, that no worker is.
+    /// Emits an event, once until a worker is able, if no worker is able.
     fn hint_that_all_are_unable(&mut self) {
         let is_unable = |known: &Worker| known.state() == WorkerState::Unable;
         if self.mode != Mode::Stopped
@@ -71,14 +71,14 @@ impl LeaseGroup {
         }
     }
 
-    /// A worker is gone. Its lease expires at once.
+    /// Handles a worker's disconnect. Its lease expires at once.
     pub fn handle_left(&mut self, worker: WorkerId, now: Micros) {
         self.forget(worker);
         self.hint_that_all_are_unable();
         self.advance(now);
     }
 
-    /// A worker has done this many env steps of a lease so far.
+    /// Handles a worker's report of how many env steps of a lease it has done so far.
     pub fn handle_progress(&mut self, worker: WorkerId, lease: LeaseId, env_steps: u64, now: Micros) {
         self.heard_of(worker);
         let patience = self.workers.get(&worker).map(Worker::patience);
@@ -88,18 +88,18 @@ impl LeaseGroup {
         self.advance(now);
     }
 
-    /// A worker acts with these weights from now on. It says nothing of its lease: no lease lives longer for it.
+    /// Handles a worker's report that it acts with these weights from now on. It does not extend the worker's lease.
     pub fn handle_weights_applied(&mut self, worker: WorkerId, version: WeightsVersion) {
         if let Some(known) = self.workers.get_mut(&worker) {
             known.applied = known.applied.max(Some(version));
         }
     }
 
-    /// A worker does not do what a lease asks, or confirms that it has dropped a revoked one.
+    /// Handles a worker's refusal of a lease, or its confirmation that it has dropped a revoked one.
     ///
-    /// The slots are leased again with their states, so a worker that lost a state that it should hold
-    /// refuses and is helped. After three failures in a row it is quarantined. To refuse a lease whose weights others have
-    /// overtaken is no failure. `reason` is for people; it must be [printable](crate::protocol::printable).
+    /// The slots are granted again with their states, so a worker that lost a state that it should hold can refuse and
+    /// recover. After three consecutive failures it is quarantined. Refusing a lease whose weights are superseded is no
+    /// failure. `reason` is for logs; it must be [printable](crate::protocol::printable).
     pub fn handle_refused(&mut self, worker: WorkerId, lease: LeaseId, reason: &str, now: Micros) {
         self.heard_of(worker);
         if let Some(live) = self.leases.of(worker, lease) {
@@ -112,7 +112,7 @@ impl LeaseGroup {
         self.advance(now);
     }
 
-    /// A worker sent an upload for a lease that could not be decoded.
+    /// Handles an upload for a lease that could not be decoded.
     pub fn handle_invalid(&mut self, worker: WorkerId, lease: LeaseId, now: Micros) {
         self.heard_of(worker);
         self.event(GroupEvent::FragmentsRejected { worker, lease, fragments: 0, reason: RejectReason::Corrupt });
@@ -125,8 +125,8 @@ impl LeaseGroup {
         self.advance(now);
     }
 
-    /// A worker sent an upload for a lease that is over for so long, or was another connection's, that nobody can read it any
-    /// more. It counts as one late fragment.
+    /// Handles an upload for a lease that ended so long ago, or belonged to another connection, that the hub has no context
+    /// to decode it. It counts as one late fragment.
     pub fn handle_forgotten(&mut self, worker: WorkerId, lease: LeaseId, now: Micros) {
         self.heard_of(worker);
         if self.leases.of(worker, lease).is_none() {
@@ -135,7 +135,8 @@ impl LeaseGroup {
         self.advance(now);
     }
 
-    /// Time has passed: ends the leases whose workers made no progress, and asks hung workers for a sign of life.
+    /// Handles timeouts that are due: ends the leases whose workers made no progress, and asks hung workers for a sign of
+    /// life.
     pub fn handle_timeout(&mut self, now: Micros) {
         for id in self.leases.ids(|lease| !lease.is_waiting() && lease.deadline <= now) {
             self.time_out(id, now);
@@ -158,7 +159,7 @@ impl LeaseGroup {
         self.expire(id, ExpiryCause::TimedOut);
     }
 
-    /// A worker that lost its lease to others and says nothing hangs as much as one whose lease ran out.
+    /// Marks overtaken workers as hung if they are still silent when their lost lease would have expired.
     fn give_up_on_overtaken(&mut self, now: Micros) {
         let is_due = |known: &Worker| known.hangs_at().is_some_and(|at| at <= now);
         let due: Vec<WorkerId> = self.workers.iter().filter(|(_, known)| is_due(known)).map(|(&id, _)| id).collect();
@@ -171,7 +172,7 @@ impl LeaseGroup {
         }
     }
 
-    /// Revokes the lost lease again. Whoever is alive answers, see [`GroupCommand::Revoke`].
+    /// Revokes the lost lease of hung workers again, which a live worker answers, see [`GroupCommand::Revoke`].
     fn ask_hung_workers(&mut self, now: Micros) {
         for (&worker, known) in &mut self.workers {
             if known.ask_at().is_some_and(|at| at <= now)
@@ -186,7 +187,7 @@ impl LeaseGroup {
         }
     }
 
-    /// Takes a worker out, with its lease, the states it held and what was not yet sent to it.
+    /// Removes a worker, with its lease, the states it held and the commands not yet sent to it.
     fn forget(&mut self, worker: WorkerId) {
         self.remember_unfinished(worker);
         let Some(known) = self.workers.get(&worker) else { return };
@@ -199,7 +200,8 @@ impl LeaseGroup {
         self.commands.retain(|command| command.worker() != worker);
     }
 
-    /// Any message about a lease, old or new, shows that a hung worker is back, and that an overtaken one does not hang.
+    /// Records a sign of life: any message about a lease, old or new, shows that a hung worker has recovered, and that an
+    /// overtaken one does not hang.
     pub(super) fn heard_of(&mut self, worker: WorkerId) {
         let Some(known) = self.workers.get_mut(&worker) else { return };
         known.overtaken = None;

@@ -1,8 +1,8 @@
-//! When a lease is overdue, so that an idle worker may try its slots too.
+//! When a lease is overdue, so that an idle worker may be granted its slots as well.
 
 use crate::{prelude::*, time::Micros};
 
-/// Durations of the latest leases, from grant to the last commit, whoever had them.
+/// Durations of the latest leases of all workers, from grant to the last commit.
 #[derive(Debug)]
 pub(super) struct Durations {
     floor: Micros,
@@ -11,9 +11,9 @@ pub(super) struct Durations {
 }
 
 impl Durations {
-    /// Leases that the median is taken over.
+    /// Number of leases that the median is taken over.
     const WINDOW: usize = 32;
-    /// How many medians a lease may take.
+    /// A lease is overdue after this many medians.
     const FACTOR: u64 = 3;
 
     pub(super) fn new(floor: Micros) -> Self {
@@ -30,8 +30,8 @@ impl Durations {
         self.overdue_after = self.floor.max(sorted[sorted.len() / 2].times(Self::FACTOR));
     }
 
-    /// The age from which a lease is overdue: three medians, but never below the floor, under which
-    /// doing the work twice costs more than waiting.
+    /// Returns the age from which a lease is overdue: three medians, but at least the floor, below which doing the work
+    /// twice costs more than waiting.
     pub(super) fn overdue_after(&self) -> Micros {
         self.overdue_after
     }

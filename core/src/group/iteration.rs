@@ -1,4 +1,4 @@
-//! Iterations: they begin with weights and end with a batch.
+//! Iterations: each begins with weights and ends with a batch.
 
 use super::{BeginError, LeaseGroup, Mode, SamplingMode, grant::Iteration};
 use crate::{
@@ -9,17 +9,17 @@ use crate::{
 };
 
 impl LeaseGroup {
-    /// Asks for the next batch, made with these weights. Without workers it waits for some.
+    /// Requests the next batch, made with these weights. Without workers it waits for some.
     ///
-    /// In synchronous mode that is the next fragment of every slot. While one iteration is open another one may begin with
-    /// the same weights: then no worker has to wait for its upload to be committed, see [the rules](super).
+    /// In synchronous mode the batch is the next fragment of every slot. While one iteration is open another one may begin
+    /// with the same weights: then no worker waits for its upload to be committed, see [the rules](super).
     ///
-    /// In the other modes these are the newest weights from now on, with which new leases are granted. Leases that are out
-    /// go on. The number is the batch's.
+    /// In the other modes these weights become the newest ones, with which new leases are granted. Leases already granted
+    /// continue. The number returned is the batch's.
     ///
     /// # Errors
-    /// [`BeginError`] while the iteration before is not over, but for the case above, and after [`stop`](Self::stop); where
-    /// slots do not keep step, also if the weights are older than the newest so far.
+    /// [`BeginError`] while the previous iteration is not over, except in the case above, and after [`stop`](Self::stop); in
+    /// the asynchronous and deadline modes also if the weights are older than the newest so far.
     #[doc(alias = "sample")]
     #[doc(alias = "synchronous_parallel_sample")]
     pub fn begin_iteration(&mut self, weights_version: WeightsVersion, now: Micros) -> Result<FragmentNo, BeginError> {
@@ -41,13 +41,13 @@ impl LeaseGroup {
         Ok(fragment)
     }
 
-    /// The fragments of the first open iteration, once when they are there: in synchronous mode in slot order, in the others
-    /// by slot and number. The next iteration may begin then.
+    /// Returns the fragments of the first open iteration once they are complete: in synchronous mode in slot order, in the
+    /// others by slot and number. The next iteration may begin then.
     pub fn poll_batch(&mut self) -> Option<Vec<SlotFragment>> {
         let batch = if self.is_free() { self.take_free_batch()? } else { self.take_round()? };
         self.ledger.consume(batch.iter().map(SlotFragment::env_steps).sum());
         if self.is_free() {
-            // There is room in the queue again.
+            // The queue has free places again.
             self.advance(self.flow.now);
         }
         debug_assert!(self.is_consistent(), "the group's books are wrong: {self:#?}");
@@ -59,8 +59,8 @@ impl LeaseGroup {
         Some(self.slots.take_fragments())
     }
 
-    /// The fragment that is being made, if any; of two the first. None, too, while all that is open waits to be taken.
-    /// Where slots do not keep step, the number of the batch that is not complete.
+    /// Returns the fragment in progress, if any; the first of two. `None`, too, while all open iterations wait to be taken.
+    /// In the asynchronous and deadline modes it is the number of the incomplete batch.
     #[must_use]
     pub fn fragment(&self) -> Option<FragmentNo> {
         if self.is_free() {
@@ -69,13 +69,13 @@ impl LeaseGroup {
         self.being_made().map(|iteration| iteration.fragment)
     }
 
-    /// Iterations that have begun and whose batches were not taken.
+    /// Returns the number of iterations that have begun and whose batches were not taken.
     #[must_use]
     pub fn open_iterations(&self) -> usize {
         self.open.len()
     }
 
-    /// True if an iteration with these weights could begin now.
+    /// Returns true if an iteration with these weights could begin now.
     #[must_use]
     pub fn may_begin(&self, weights_version: WeightsVersion) -> bool {
         if self.is_free() {
@@ -85,7 +85,8 @@ impl LeaseGroup {
         self.mode != Mode::Stopped && self.open.len() < Self::MAX_OPEN && has_same_weights
     }
 
-    /// The oldest weights of which a batch may still hold fragments; none before the first iteration and between two.
+    /// Returns the oldest weights of which a batch may still hold fragments; `None` before the first iteration and between
+    /// two.
     #[must_use]
     pub fn oldest_weights(&self) -> Option<WeightsVersion> {
         let begun = self.open.iter().map(|iteration| iteration.weights_version);
@@ -94,12 +95,12 @@ impl LeaseGroup {
         begun.chain(leased).chain(queued).min()
     }
 
-    /// True if slots do not keep step.
+    /// Returns true in the asynchronous and deadline modes, in which slots advance independently.
     pub(super) fn is_free(&self) -> bool {
         self.config.mode != SamplingMode::Synchronous
     }
 
-    /// The first open iteration that is not complete, where slots keep step.
+    /// Returns the first open iteration that is not complete, in synchronous mode.
     pub(super) fn being_made(&self) -> Option<Iteration> {
         let mut open = self.open.iter().copied().filter(|_| !self.is_free());
         open.find(|iteration| !self.slots.all_committed(iteration.fragment))

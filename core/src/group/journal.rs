@@ -1,4 +1,4 @@
-//! What decided on the batches of a run whose slots do not keep step, so that it can be repeated.
+//! The journal of an asynchronous run: the decisions that determine its batches, so that the run can be replayed.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,11 +8,11 @@ use crate::{
     prelude::*,
 };
 
-/// One thing that decided on what is in a batch. In order they are the journal of a run.
+/// A decision about the content of batches. The sequence of all entries is the journal of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JournalEntry {
-    /// An iteration began. What is queued and too old for these weights was dropped.
+    /// An iteration began. Queued fragments that are too old for these weights were dropped.
     Began {
         /// The newest weights from then on.
         weights_version: WeightsVersion,
@@ -23,26 +23,26 @@ pub enum JournalEntry {
         slot: SlotId,
         /// Its number.
         fragment: FragmentNo,
-        /// The weights that it was made with.
+        /// The weights it was made with.
         weights_version: WeightsVersion,
     },
-    /// The iteration's batch was taken: so many of the queued fragments, those that were committed first.
+    /// The iteration's batch was taken: this many of the queued fragments, in commit order.
     Batch {
-        /// How many.
+        /// Number of fragments.
         fragments: u64,
     },
-    /// The group was [restored](LeaseGroup::restore) from the state that it had here: what was queued is no longer committed,
-    /// and an iteration whose batch had not been taken has not begun.
+    /// The group was [restored](LeaseGroup::restore) from the state that it had here: what was queued is no longer
+    /// committed, and an iteration whose batch was not taken has not begun.
     Restored,
 }
 
-/// Why a group cannot follow a journal.
+/// Why a group cannot replay a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
-    /// In synchronous mode batches depend on nothing that a journal could tell.
+    /// In synchronous mode batches do not depend on a journal.
     #[error("synchronous mode has no journal: its batches are the same anyway")]
     Synchronous,
-    /// The group has begun.
+    /// The group has already begun.
     #[error("the run has begun: a journal is followed from the beginning or from where the group was restored")]
     Begun,
     /// An entry cannot follow those before it.
@@ -51,24 +51,26 @@ pub enum JournalError {
 }
 
 impl LeaseGroup {
-    /// What decided on the batches since the last call, oldest first. Without a journal a run that does not keep step cannot
-    /// be repeated; who does not want to repeat it polls and drops. In synchronous mode there is none.
+    /// Returns the next journal entry, oldest first. Without a journal an asynchronous run cannot be replayed; a caller that
+    /// does not need that polls and drops the entries. In synchronous mode there are none.
     pub fn poll_journal(&mut self) -> Option<JournalEntry> {
         self.flow.journal.pop_front()
     }
 
-    /// Makes a group that has not begun follow the journal of another one: with the same first weights and the same updates
-    /// its batches are the same, whoever works and however fast. Begin iterations and take batches as ever. After the last
-    /// entry the group goes on by itself, and only then keeps a journal of its own, which continues this one.
+    /// Makes a group that has not begun replay the journal of another one: with the same first weights and the same updates
+    /// its batches are the same, whatever workers run it and however fast they are. Begin iterations and take batches as
+    /// usual. After the last entry the group continues on its own, and only then writes its own journal, which continues
+    /// this one.
     ///
-    /// The other one must have begun where this one does: at the beginning of the run, or at the
-    /// [state](Self::state) that both were restored from. A journal goes on over later restarts if it is cut off, each time,
-    /// behind what had been polled when the state was asked for.
+    /// The other group must have begun where this one does: at the beginning of the run, or at the [state](Self::state) that
+    /// both were restored from. A journal may span later restarts if each time it is truncated to what had been polled when
+    /// the state was taken.
     ///
-    /// A batch comes once all that was made with weights before its update is there, since nobody has these afterwards.
+    /// A batch is complete once all fragments made with weights before its update are committed, since these weights are not
+    /// available afterwards.
     ///
     /// # Errors
-    /// [`JournalError`] if no group in this state can have written it.
+    /// [`JournalError`] if no group in this state can have written the journal.
     pub fn replay(&mut self, journal: impl IntoIterator<Item = JournalEntry>) -> Result<(), JournalError> {
         if self.config.mode == SamplingMode::Synchronous {
             return Err(JournalError::Synchronous);
@@ -84,7 +86,7 @@ impl LeaseGroup {
         Ok(())
     }
 
-    /// Goes through a journal as the group that wrote it.
+    /// Checks a journal by following it as the group that wrote it.
     fn check_journal(&self, journal: &[(u64, JournalEntry)]) -> Result<(), JournalError> {
         let mut slots: Vec<(FragmentNo, WeightsVersion)> =
             self.slots.iter().map(|(_, slot)| (slot.next(), WeightsVersion(0))).collect();
@@ -117,7 +119,7 @@ impl LeaseGroup {
                     queued.drain(..usize::try_from(fragments).map_or(0, |fragments| fragments.min(queued.len())));
                     is_there
                 }
-                // Nothing is left of it.
+                // A restore discards everything queued.
                 JournalEntry::Restored => true,
             };
             if !is_possible {
@@ -127,7 +129,7 @@ impl LeaseGroup {
         Ok(())
     }
 
-    /// Goes on in the journal as far as things have happened again.
+    /// Advances in the journal past the entries that have been replayed.
     pub(super) fn follow_script(&mut self) {
         let Some(script) = &mut self.flow.script else { return };
         while let Some((slot, version)) = script.pass(&self.slots) {
@@ -139,13 +141,13 @@ impl LeaseGroup {
     }
 }
 
-/// The entries that still counted at the end, each with its place.
+/// Returns the entries that no later restore undid, each with its place.
 fn without_what_was_undone(
     mode: SamplingMode,
     journal: impl IntoIterator<Item = JournalEntry>,
 ) -> Vec<(u64, JournalEntry)> {
     let mut entries: Vec<Option<(u64, JournalEntry)>> = Vec::new();
-    // Where the queued fragments are with their weights, and the iteration whose batch was not taken.
+    // The places of the queued fragments with their weights, and the iteration whose batch was not taken.
     let mut queued = VecDeque::<(usize, WeightsVersion)>::new();
     let mut open = None;
     for (index, entry) in (0..).zip(journal) {

@@ -1,4 +1,4 @@
-//! The leases that are alive. For each worker at most one that it works on, and one that follows it.
+//! The live leases: for each worker at most one in progress, and one follow-up.
 
 use crate::{
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
@@ -12,7 +12,7 @@ pub(super) struct LiveLease {
     pub(super) worker: WorkerId,
     pub(super) fragment: FragmentNo,
     pub(super) weights_version: WeightsVersion,
-    /// The lease that must end first, with all slots committed. None once the worker's turn is this one's.
+    /// The lease that must end first, with all slots committed. `None` once this one has begun.
     pub(super) follows: Option<LeaseId>,
     /// All its slots, ascending.
     pub(super) slots: Vec<SlotId>,
@@ -20,39 +20,40 @@ pub(super) struct LiveLease {
     pub(super) open: BTreeSet<SlotId>,
     /// Env steps of all its slots.
     pub(super) env_steps: u64,
-    /// The most steps that its worker may have to replay before it makes new ones.
+    /// Most env steps that its worker may have to replay before it makes new ones.
     replays: u64,
     /// Env steps that the worker has reported.
     reported: u64,
-    /// When its turn came.
+    /// When it began.
     pub(super) granted_at: Micros,
     pub(super) deadline: Micros,
-    /// Since when its worker has done which env steps, for its speed: of the lease before, too, if it followed one.
+    /// Start time and env steps from which the worker's speed is measured; includes the lease before, if this is a
+    /// follow-up.
     pub(super) measured: (Micros, u64),
-    /// False if its worker may not have the states any more that it ends with: it may have gone on from them.
+    /// False if its worker may not hold the lease's final states any more, since it may have continued from them.
     pub(super) leaves_states: bool,
 }
 
 impl LiveLease {
-    /// True if it waits for the end of another one. It is neither overdue nor has it a deadline then.
+    /// Returns true if it waits for the end of another lease. It has no deadline then and is not overdue.
     pub(super) fn is_waiting(&self) -> bool {
         self.follows.is_some()
     }
 
-    /// The lease before it is done: the worker's turn is this one's.
+    /// Begins a follow-up, since the lease before it has finished.
     fn begin(&mut self, (since, env_steps): (Micros, u64), patience: Micros, now: Micros) {
         self.follows = None;
         self.granted_at = now;
         self.deadline = now + patience;
-        // Two uploads may be committed at nearly the same time; the two leases together took no less for it.
+        // Two uploads may be committed at nearly the same time, so the speed is measured over both leases.
         self.measured = (since, env_steps + self.env_steps);
     }
 
-    /// Moves the deadline if the worker got further; replayed steps count. The same number again is a sign of life, not of
-    /// progress, and more than twice what fragments of `most` env steps and replays have is neither; so no worker can hold a
-    /// lease for ever.
+    /// Extends the deadline if the worker has made progress; replayed steps count. Reporting the same number again is a sign
+    /// of life, but no progress. More than twice the steps that fragments of `most` env steps and their replays can have is
+    /// ignored, so no worker can hold a lease for ever.
     pub(super) fn progress(&mut self, env_steps: u64, most: u32, patience: Micros, now: Micros) {
-        // After a failure each slot is worked on a second time, alone.
+        // After a failure each slot is run a second time, on its own.
         let most = u64::from(most) * self.slots.len() as u64 + self.replays;
         if env_steps > self.reported && env_steps <= 2 * most {
             self.reported = env_steps;
@@ -72,7 +73,7 @@ impl LeaseTable {
         Self { live: BTreeMap::new(), next: first }
     }
 
-    /// The id that the next lease will have.
+    /// Returns the id that the next lease will have.
     pub(super) fn next_id(&self) -> LeaseId {
         self.next
     }
@@ -107,14 +108,14 @@ impl LeaseTable {
         id
     }
 
-    /// Makes a lease wait for the end of another one.
+    /// Makes a lease the follow-up of another one.
     pub(super) fn let_follow(&mut self, id: LeaseId, before: LeaseId) {
         if let Some(lease) = self.get_mut(id) {
             lease.follows = Some(before);
         }
     }
 
-    /// Begins the turn of a lease that waited. `measured` is the one before's.
+    /// Begins a follow-up. `measured` is that of the lease before.
     pub(super) fn begin(&mut self, id: LeaseId, measured: (Micros, u64), patience: Micros, now: Micros) {
         if let Some(lease) = self.get_mut(id) {
             lease.begin(measured, patience, now);
@@ -133,12 +134,12 @@ impl LeaseTable {
         self.live.remove(&id)
     }
 
-    /// The lease if it is alive and this worker's.
+    /// Returns the lease if it is live and belongs to this worker.
     pub(super) fn of(&self, worker: WorkerId, id: LeaseId) -> Option<&LiveLease> {
         self.get(id).filter(|lease| lease.worker == worker)
     }
 
-    /// [`of`](Self::of), for changes.
+    /// Returns it as [`of`](Self::of) does, mutably.
     pub(super) fn of_mut(&mut self, worker: WorkerId, id: LeaseId) -> Option<&mut LiveLease> {
         self.get_mut(id).filter(|lease| lease.worker == worker)
     }
@@ -147,7 +148,7 @@ impl LeaseTable {
         self.live.iter().map(|(&id, lease)| (id, lease))
     }
 
-    /// Ids of the live leases for which `wanted` holds.
+    /// Returns the ids of the live leases for which `wanted` holds.
     pub(super) fn ids(&self, wanted: impl Fn(&LiveLease) -> bool) -> Vec<LeaseId> {
         self.iter().filter(|(_, lease)| wanted(lease)).map(|(id, _)| id).collect()
     }

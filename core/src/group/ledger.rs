@@ -1,50 +1,50 @@
-//! The books: every env step that was granted ends in exactly one place.
+//! The ledger: every granted env step ends in exactly one place.
 
 use serde::{Deserialize, Serialize};
 
 use super::{ExpiryCause, Outcome, RejectReason};
 use crate::prelude::*;
 
-/// Where the granted env steps are, over the life of a run.
+/// Counts where the granted env steps are, over the life of a run.
 ///
-/// `granted == committed + superseded + rejected + expired + outstanding` and
-/// `consumed == committed - queued - dropped_stale`, after every call. A grant is one slot of one lease, so a slot that
-/// was leased twice counts twice. Where fragments differ in length, a grant counts as `rollout_fragment_length` until its
-/// fragment is committed, and then as the fragment's env steps. As JSON the fields keep their names.
+/// `granted == committed + superseded + rejected + expired + outstanding` and `consumed == committed - queued -
+/// dropped_stale`, after every call. A grant is one slot of one lease, so a slot that was leased twice counts twice. If
+/// fragments differ in length, a grant counts as `rollout_fragment_length` until its fragment is committed, and then as the
+/// fragment's env steps. In JSON the fields keep their names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
-    /// Env steps that workers were asked for.
+    /// Env steps that were granted to workers.
     pub granted: u64,
-    /// Env steps that were accepted, each exactly once.
+    /// Env steps that were committed, each exactly once.
     pub committed: u64,
     /// Env steps of a slot that another lease committed first.
     pub superseded: u64,
-    /// Env steps that came and were refused.
+    /// Env steps that arrived and were rejected.
     pub rejected: Rejected,
-    /// Env steps that never came.
+    /// Env steps that never arrived.
     pub expired: Expired,
-    /// Env steps of leases that are still alive.
+    /// Env steps of live leases.
     pub outstanding: u64,
     /// Committed env steps that no batch has taken yet.
     pub queued: u64,
-    /// Committed env steps that were in a batch.
+    /// Committed env steps that a batch has taken.
     pub consumed: u64,
-    /// Committed env steps that no batch took in time: their weights had become too old.
+    /// Committed env steps that no batch took before their weights became too old.
     pub dropped_stale: u64,
-    /// Env steps that are made again because the process of the group ended, as far as the state knew of them from which
-    /// it was [restored](super::LeaseGroup::restore). Not part of an identity.
+    /// Env steps that are recomputed because the group's process ended, as far as the state that it was
+    /// [restored](super::LeaseGroup::restore) from counted them. Not part of an identity.
     pub regenerated: u64,
-    /// Open episodes that were given up because their slots moved and the episodes could not, see
+    /// Open episodes that were abandoned because their slots moved and the episodes could not, see
     /// [`EnvState::Opaque`](crate::env::EnvState::Opaque). Episodes, not env steps; not part of an identity.
     pub abandoned_episodes: u64,
-    /// What came without a live grant. Not part of an identity.
+    /// Fragments that arrived without a live grant. Not part of an identity.
     pub uninvited: Uninvited,
 }
 
-/// What was refused, by reason.
+/// Rejected env steps or fragments, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejected {
-    /// [`RejectReason::Late`]: always uninvited, since the grant has ended otherwise.
+    /// [`RejectReason::Late`]: always uninvited, since the grant has already ended in another way.
     pub late: u64,
     /// [`RejectReason::Duplicate`]: always uninvited.
     pub duplicate: u64,
@@ -64,7 +64,7 @@ pub struct Rejected {
     pub audit: u64,
 }
 
-/// Granted env steps that never came, by cause.
+/// Granted env steps that never arrived, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expired {
     /// [`ExpiryCause::TimedOut`].
@@ -77,16 +77,16 @@ pub struct Expired {
     pub revoked: u64,
 }
 
-/// Fragments (not env steps) that nobody was waiting for any more, or ever. They changed nothing.
+/// Fragments (not env steps) without a live grant. They changed nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uninvited {
-    /// Equal to what another lease committed: late, and an audit passed.
+    /// Equal to what another lease committed: late, but also a passed comparison.
     pub superseded: u64,
-    /// Refused. An upload that could not be decoded counts as one fragment.
+    /// Rejected. An upload that could not be decoded counts as one fragment.
     pub rejected: Rejected,
 }
 
-/// Env steps are lost or counted twice: the books do not balance.
+/// Env steps are lost or counted twice: the ledger does not balance.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the books do not balance: of {} granted env steps {} are committed, {} superseded, {} rejected, {} expired and {} \
@@ -104,7 +104,7 @@ pub(super) enum End {
 }
 
 impl Ledger {
-    /// True if no env step is lost or counted twice.
+    /// Returns true if no env step is lost or counted twice.
     #[must_use]
     pub fn balances(&self) -> bool {
         let ended = [self.committed, self.superseded, self.rejected.total(), self.expired.total(), self.outstanding];
@@ -112,7 +112,7 @@ impl Ledger {
         sum(ended) == Some(self.granted) && sum(taken) == Some(self.committed)
     }
 
-    /// An error unless the books [balance](Self::balances).
+    /// Returns an error unless the ledger [balances](Self::balances).
     ///
     /// # Errors
     /// [`UnbalancedLedger`].
@@ -120,7 +120,7 @@ impl Ledger {
         if self.balances() { Ok(()) } else { Err(UnbalancedLedger(Box::new(*self))) }
     }
 
-    /// The books at the end of the batches that were taken: what is queued or outstanding will be made again.
+    /// Returns the ledger as of the last batch that was taken: what is queued or outstanding will be recomputed.
     pub(super) fn settled(&self) -> Self {
         let again = self.outstanding + self.queued;
         Self {
@@ -133,7 +133,7 @@ impl Ledger {
         }
     }
 
-    /// A committed fragment is part of a batch.
+    /// Moves a committed fragment from the queue into a batch.
     pub(super) fn consume(&mut self, env_steps: u64) {
         self.queued -= env_steps;
         self.consumed += env_steps;
@@ -144,7 +144,7 @@ impl Ledger {
         self.outstanding += env_steps;
     }
 
-    /// An open grant turns out to be of another number of env steps.
+    /// Corrects the number of env steps of an open grant.
     pub(super) fn regrant(&mut self, from: u64, to: u64) {
         self.granted = self.granted - from + to;
         self.outstanding = self.outstanding - from + to;
@@ -164,20 +164,20 @@ impl Ledger {
         }
     }
 
-    /// Committed env steps that no batch has taken turn out to be lies.
+    /// Rejects committed env steps that no batch has taken, after a failed audit.
     pub(super) fn take_back(&mut self, env_steps: u64) {
         self.queued -= env_steps;
         self.committed -= env_steps;
         self.rejected.audit += env_steps;
     }
 
-    /// A committed fragment will be in no batch.
+    /// Books a committed fragment that is too old for any batch.
     pub(super) fn drop_stale(&mut self, env_steps: u64) {
         self.queued -= env_steps;
         self.dropped_stale += env_steps;
     }
 
-    /// Counts a fragment that had no live grant; such a one is never committed.
+    /// Counts a fragment without a live grant, which is never committed.
     pub(super) fn count_uninvited(&mut self, reason: Option<RejectReason>) {
         match reason {
             Some(reason) => *self.uninvited.rejected.bucket(reason) += 1,
@@ -186,13 +186,13 @@ impl Ledger {
     }
 }
 
-/// None if there are more than can be: such a ledger was not kept but read.
+/// Returns `None` on overflow, which only a decoded ledger can cause.
 fn sum<const N: usize>(parts: [u64; N]) -> Option<u64> {
     parts.into_iter().try_fold(0u64, u64::checked_add)
 }
 
 impl Rejected {
-    /// All of it.
+    /// Returns the sum over all reasons.
     #[must_use]
     pub fn total(&self) -> u64 {
         let Self { late, duplicate, not_leased, corrupt, mismatched, stale, early, wrong_length, audit } = *self;
@@ -215,7 +215,7 @@ impl Rejected {
 }
 
 impl Expired {
-    /// All of it.
+    /// Returns the sum over all causes.
     #[must_use]
     pub fn total(&self) -> u64 {
         let Self { timed_out, left, refused, revoked } = *self;

@@ -1,45 +1,46 @@
-//! The group of workers: leases slots to them and puts what they make together, without IO.
+//! The group of workers: leases slots to them and joins the fragments they return, without I/O.
 //!
-//! [`LeaseGroup`] is what stands behind RLlib's `WorkerSet` or `EnvRunnerGroup`. A run has a fixed number of slots; an
-//! iteration asks for one fragment of each, made with one version of the weights, and is complete
-//! when all of them are committed. Who runs a slot never shows in its rows, so workers may come, go,
-//! hang, be slow or lie: that costs time, never data, and no batch differs from a calm run's. Where waiting for the
-//! slowest costs too much, two other [modes](SamplingMode) take what is ready, under a bound on how old its weights may
-//! be; what they took is written down, and with that [journal](LeaseGroup::replay) the same batches can be made again.
-//!
+//! [`LeaseGroup`] corresponds to RLlib's `WorkerSet` or `EnvRunnerGroup`. A run has a fixed number of slots; an iteration
+//! requests one fragment of each, made with one version of the weights, and is complete when all of them are committed. Rows
+//! do not depend on which worker runs a slot. So workers that join, leave, hang, are slow or return false rows cost time,
+//! but no data, and every batch is the same as without such faults. If waiting for stragglers costs too much, two other
+//! [modes](SamplingMode) take what is ready, under a bound on the staleness of its weights; what they took is recorded in a
+//! [journal](LeaseGroup::replay), from which the same batches can be replayed.
 //! There are four kinds of method:
-//! - `handle_*` take what happened, and when: a worker came, answered whether it can run this, left, got further, sent
+//! - `handle_*` take an event and its time: a worker joined, answered whether it can run this, left, made progress, uploaded
 //!   fragments, …
 //! - mutators ([`begin_iteration`](LeaseGroup::begin_iteration), [`pause`](LeaseGroup::pause),
-//!   [`remove_worker`](LeaseGroup::remove_worker), …) take what somebody wants;
-//! - `poll_*` give what follows, until `None`: after every call of the first two kinds drain
+//!   [`remove_worker`](LeaseGroup::remove_worker), …) take a request of the caller;
+//! - `poll_*` return outputs, until `None`: after every call of the first two kinds drain
 //!   [`poll_command`](LeaseGroup::poll_command), [`poll_event`](LeaseGroup::poll_event),
-//!   [`poll_batch`](LeaseGroup::poll_batch) and, in modes that have one, [`poll_journal`](LeaseGroup::poll_journal), then set a timer for [`poll_timeout`](LeaseGroup::poll_timeout)
-//!   and call [`handle_timeout`](LeaseGroup::handle_timeout) when it fires (earlier does no harm). Hand over
-//!   what has already arrived first, so that a hub that was suspended blames nobody;
+//!   [`poll_batch`](LeaseGroup::poll_batch) and, in modes that have one, [`poll_journal`](LeaseGroup::poll_journal), then
+//!   set a timer for [`poll_timeout`](LeaseGroup::poll_timeout) and call [`handle_timeout`](LeaseGroup::handle_timeout) when
+//!   it fires (earlier does no harm). Handle all messages that have already arrived first, so that a hub that was suspended
+//!   does not expire leases of live workers;
 //! - getters ([`workers`](LeaseGroup::workers), [`ledger`](LeaseGroup::ledger), …) change nothing.
 //!
 //! Rules:
-//! - A worker is leased nothing before it has answered that it can run this. One that cannot stays, and is no failure.
-//! - A worker works on one lease at a time. Two iterations may be open if they have the same weights; behind its lease
-//!   of the first a worker may then have a *follow-up*, the next fragment of the very same slots, which it begins without
-//!   waiting for the first one's commit. The follow-up's time runs from that commit on. If the lease before ends in any
-//!   other way, the follow-up is taken back.
-//! - A slot's fragments are committed in order: what comes before its turn is refused.
-//! - Whoever goes on with what is ready bounds its age twice: when it arrives, and when a batch takes it.
-//! - Leases are sticky: a slot stays with the worker that holds its
-//!   state unless balance demands otherwise; on a move the last committed state travels in the lease.
-//! - Only progress (more env steps) and fragments keep a lease alive. Pongs do not.
-//! - Nothing late is accepted: when a lease has ended, so has its right to commit, even if the slot is open.
-//! - An overdue lease's slots are leased a second time when a worker is idle. The first commit wins, the
-//!   second must be equal, bit for bit, or its sender is quarantined. Whoever was overtaken gets its next lease when it has
-//!   answered, and hangs if it has not when the lost one would have expired.
-//! - Of what untrusted workers commit a share is made again elsewhere, see [`AuditPolicy`]; who is caught lying gets no
-//!   more leases.
-//! - A fragment that fails is granted again, alone and to another worker if there is one; what fails again in the same way,
-//!   or five times in a row, is [fatal](LeaseGroup::fatal_failure).
+//! - A worker gets no lease before it has answered that it can run this. A worker that cannot stays connected, which is no
+//!   failure.
+//! - A worker works on one lease at a time. Two iterations may be open if they have the same weights; behind its lease of
+//!   the first a worker may then have a *follow-up*, the next fragment of the very same slots, which it begins without
+//!   waiting for the first one's commit. The follow-up's deadline is counted from that commit on. If the lease before it
+//!   ends in any other way, the follow-up is revoked.
+//! - A slot's fragments are committed in order: a fragment that arrives before its predecessor is rejected.
+//! - In the asynchronous modes a fragment's staleness is checked twice: when it arrives, and when a batch takes it.
+//! - Leases are sticky: a slot stays with the worker that holds its state unless balance requires otherwise; on a move the
+//!   last committed state travels in the lease.
+//! - Only progress (more env steps) and fragments extend a lease. Pongs do not.
+//! - Late fragments are rejected: a lease that has ended can commit nothing, even if the slot is open.
+//! - The slots of an overdue lease are leased a second time (hedged) when a worker is idle. The first commit wins; the
+//!   second must be bit-identical, or its sender is quarantined. A worker that was overtaken gets its next lease once it has
+//!   answered, and counts as hung if it has not when the lost lease would have expired.
+//! - A share of the fragments of untrusted workers is recomputed by a trusted one, see [`AuditPolicy`]; a principal with a
+//!   failed audit is quarantined.
+//! - A failed fragment is granted again, in a lease of its own and to another worker if there is one; one that fails again
+//!   in the same way, or five times in a row, is [fatal](LeaseGroup::fatal_failure).
 //! - Every granted env step ends in exactly one place of the [`Ledger`].
-//! - The same calls give the same answers. Memory is bounded by slots and workers.
+//! - Deterministic: the same sequence of calls gives the same outputs. Memory is bounded by slots and workers.
 //!
 //! ```
 //! use rollmesh_core::{
@@ -105,18 +106,18 @@ use crate::{
     time::Micros,
 };
 
-/// Leases the slots of a run to workers and puts their fragments together. See the [module](self).
+/// Leases the slots of a run to workers and joins their fragments. See the [module](self).
 #[derive(Debug)]
 #[doc(alias = "WorkerSet")]
 #[doc(alias = "EnvRunnerGroup")]
 pub struct LeaseGroup {
     config: GroupConfig,
     mode: Mode,
-    /// The open iterations in order, see [`MAX_OPEN`](Self::MAX_OPEN). Those before the last are being made or complete.
+    /// The open iterations in order, see [`MAX_OPEN`](Self::MAX_OPEN). All but the last are in progress or complete.
     open: VecDeque<Iteration>,
     next_fragment: FragmentNo,
     slots: SlotTable,
-    /// What is needed besides where slots do not keep step.
+    /// Additional state of the asynchronous and deadline modes.
     flow: Flow,
     workers: BTreeMap<WorkerId, Worker>,
     leases: LeaseTable,
@@ -129,7 +130,7 @@ pub struct LeaseGroup {
     events: VecDeque<GroupEvent>,
 }
 
-/// What was said about the workers as a whole, and need not be said again.
+/// Hints about the workers as a whole that were already emitted.
 #[derive(Debug, Default)]
 struct Hints {
     too_few_slots: bool,
@@ -144,15 +145,15 @@ enum Mode {
 }
 
 impl LeaseGroup {
-    /// Iterations that may be open at a time, all with the same weights.
+    /// Most iterations open at a time, all with the same weights.
     const MAX_OPEN: usize = 2;
-    /// Events that nobody polled: beyond this number the oldest are forgotten.
+    /// Limit of unpolled events; beyond it the oldest are dropped.
     const MAX_EVENTS: usize = 1_024;
 
-    /// A group without workers.
+    /// Creates a group without workers.
     ///
     /// # Errors
-    /// [`GroupConfigError`] if there would be nothing to do.
+    /// [`GroupConfigError`] if a size in the settings is 0.
     pub fn new(config: GroupConfig) -> Result<Self, GroupConfigError> {
         if config.num_slots == 0 {
             return Err(GroupConfigError::NoSlots);
@@ -185,14 +186,14 @@ impl LeaseGroup {
         })
     }
 
-    /// Grants nothing more; leases that are out go on.
+    /// Stops granting leases; those already granted continue.
     pub fn pause(&mut self) {
         if self.mode == Mode::Running {
             self.mode = Mode::Paused;
         }
     }
 
-    /// Takes back [`pause`](Self::pause).
+    /// Resumes granting after [`pause`](Self::pause).
     pub fn resume(&mut self, now: Micros) {
         if self.mode == Mode::Paused {
             self.mode = Mode::Running;
@@ -200,7 +201,7 @@ impl LeaseGroup {
         }
     }
 
-    /// Ends the run: takes back all leases and accepts nothing more. A batch that is complete can still be taken.
+    /// Ends the run: revokes all leases and accepts no more fragments. A complete batch can still be taken.
     pub fn stop(&mut self, now: Micros) {
         self.mode = Mode::Stopped;
         for lease in self.leases.ids(|_| true) {
@@ -209,7 +210,8 @@ impl LeaseGroup {
         self.advance(now);
     }
 
-    /// Lets a worker finish its lease and then dismisses it; a lease that waits behind it is taken back. False if there is no such worker.
+    /// Lets a worker finish its lease and then dismisses it; revokes its follow-up. Returns false if there is no such
+    /// worker.
     pub fn remove_worker(&mut self, worker: WorkerId, now: Micros) -> bool {
         let Some(known) = self.workers.get_mut(&worker) else { return false };
         known.leaving = true;
@@ -218,17 +220,17 @@ impl LeaseGroup {
         true
     }
 
-    /// The next thing to send to a worker.
+    /// Returns the next command to send to a worker.
     pub fn poll_command(&mut self) -> Option<GroupCommand> {
         self.commands.pop_front()
     }
 
-    /// The next thing that a person or a log should know.
+    /// Returns the next event to log or to show.
     pub fn poll_event(&mut self) -> Option<GroupEvent> {
         self.events.pop_front()
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout) at the latest, if nothing happens before.
+    /// Returns the latest time at which to call [`handle_timeout`](Self::handle_timeout) if nothing happens before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Micros> {
         if self.mode == Mode::Stopped {
@@ -241,32 +243,33 @@ impl LeaseGroup {
         deadlines.chain(questions).chain(silences).chain(self.next_hedge()).chain(self.iteration_ends_at()).min()
     }
 
-    /// Where all granted env steps are.
+    /// Returns the ledger of all granted env steps.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// Returns the state that a slot's fragment begins with; `None` for the first one, and for one that is no longer of use.
+    /// Returns the state that a slot's fragment begins with; `None` for the first one, and for one that is not kept any
+    /// more.
     #[must_use]
     pub fn start_of(&self, slot: SlotId, fragment: FragmentNo) -> Option<&[u8]> {
         self.slots.get(slot)?.start_of(fragment).map(Vec::as_slice)
     }
 
-    /// Returns how many times another worker than the one before committed the next fragment of a slot in the middle of an
-    /// episode, since the group was created or restored.
+    /// Returns how many times the next fragment of a slot was committed, in the middle of an episode, by another worker than
+    /// the previous one, since the group was created or restored.
     #[must_use]
     pub fn moved_slots(&self) -> u64 {
         self.slots.moved
     }
 
-    /// True between [`pause`](Self::pause) and [`resume`](Self::resume).
+    /// Returns true between [`pause`](Self::pause) and [`resume`](Self::resume).
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.mode == Mode::Paused
     }
 
-    /// The id that the next lease will have.
+    /// Returns the id that the next lease will have.
     #[must_use]
     pub fn next_lease_id(&self) -> LeaseId {
         self.leases.next_id()

@@ -1,4 +1,4 @@
-//! What the group says: commands for workers, events for people, receipts for uploads.
+//! Outputs of a group: commands for workers, events for logs, receipts for uploads.
 
 use core::fmt;
 
@@ -11,25 +11,25 @@ use crate::{
     time::Micros,
 };
 
-/// Something to send to a worker. Commands for one worker must reach it in order.
+/// A message to send to a worker. Commands for one worker must reach it in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupCommand {
-    /// Work for a worker. It needs the lease's weights first.
+    /// Grants a lease to a worker, which needs the lease's weights first.
     Grant {
         /// The worker.
         worker: WorkerId,
-        /// The work.
+        /// The lease.
         lease: Lease,
     },
-    /// A lease is void. The worker drops it and answers with a refusal of this lease, even if it knows
-    /// nothing of it: that is how a worker that was silent for too long shows that it is back.
+    /// Revokes a lease. The worker drops it and answers with a refusal of this lease, even if it does not know it: in this
+    /// way a worker that was silent for too long shows that it has recovered.
     Revoke {
         /// The worker.
         worker: WorkerId,
         /// The lease.
         lease: LeaseId,
     },
-    /// The worker was removed and has nothing left to do: close its connection, end its process.
+    /// Dismisses a worker that was removed and has finished: close its connection, end its process.
     Dismiss {
         /// The worker.
         worker: WorkerId,
@@ -37,7 +37,7 @@ pub enum GroupCommand {
 }
 
 impl GroupCommand {
-    /// Whom it is for.
+    /// Returns the worker that the command is for.
     #[must_use]
     pub fn worker(&self) -> WorkerId {
         match *self {
@@ -46,45 +46,45 @@ impl GroupCommand {
     }
 }
 
-/// Why what a lease asked for never came.
+/// Why granted env steps never arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpiryCause {
     /// The worker made no progress in time.
     TimedOut,
-    /// The worker left.
+    /// The worker disconnected.
     Left,
     /// The worker refused the lease.
     Refused,
-    /// The lease was taken back: the run was stopped, the worker quarantined or removed, or it was a follow-up
-    /// and the lease before it did not end with all of it committed.
+    /// The lease was revoked: the run was stopped, the worker was quarantined or removed, or the lease was a follow-up and
+    /// the lease before it ended without all of it committed.
     Revoked,
 }
 
-/// Why a fragment was not accepted.
+/// Why a fragment was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RejectReason {
-    /// Its lease is over, or never was this worker's.
+    /// Its lease has ended, or never belonged to this worker.
     Late,
-    /// This lease has handed over this slot before.
+    /// The same lease has uploaded this slot before.
     Duplicate,
-    /// Its lease does not hold this slot.
+    /// Its lease does not include this slot.
     NotLeased,
     /// The upload could not be decoded.
     Corrupt,
-    /// Made with other weights, or another fragment, than its lease asks for.
+    /// It has other weights or another number than its lease asks for.
     Mismatched,
-    /// The weights that it was made with have become too old, see [`SamplingMode`](super::SamplingMode).
+    /// Its weights have become too old, see [`SamplingMode`](super::SamplingMode).
     Stale,
-    /// It came before the fragment before it: its lease follows one that goes on.
+    /// It arrived before its predecessor: its lease follows one that is still in progress.
     Early,
-    /// Not as many env steps as a fragment has.
+    /// It has a wrong number of env steps.
     WrongLength,
-    /// Differs from what was committed for the same slot, or came together with such a fragment.
+    /// It differs from what was committed for the same slot, or came in one upload with such a fragment.
     Audit,
 }
 
 impl RejectReason {
-    /// True if a sound worker with a sound connection never causes it.
+    /// Returns true if a correct worker with a working connection never causes it.
     pub(super) fn is_failure(self) -> bool {
         match self {
             Self::Late | Self::Duplicate | Self::Stale => false,
@@ -109,18 +109,18 @@ impl fmt::Display for RejectReason {
     }
 }
 
-/// What became of one fragment of an upload.
+/// The outcome of one uploaded fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is part of the batch.
+    /// It is committed.
     Committed,
-    /// An equal one was committed before.
+    /// An equal fragment was committed before.
     Superseded,
-    /// It was refused.
+    /// It was rejected.
     Rejected(RejectReason),
 }
 
-/// What became of an upload.
+/// The outcomes of an upload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
     /// Slot and outcome of each fragment, in the order of the upload.
@@ -128,116 +128,116 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// True if anything in the upload was right.
+    /// Returns true if any fragment of the upload was correct.
     pub(super) fn is_useful(&self) -> bool {
         self.outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Committed | Outcome::Superseded))
     }
 
-    /// How many fragments had this outcome.
+    /// Returns how many fragments had this outcome.
     #[must_use]
     pub fn count(&self, outcome: Outcome) -> usize {
         self.outcomes.iter().filter(|(_, found)| *found == outcome).count()
     }
 }
 
-/// Something that a person or a log should know. Its text says it.
+/// An event to log or to show; `Display` describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupEvent {
-    /// A lease ended before all of it came; its open slots are leased again.
+    /// A lease ended before all of its fragments arrived; its open slots are granted again.
     LeaseExpired {
-        /// Whose it was.
+        /// The worker that held it.
         worker: WorkerId,
         /// The lease.
         lease: LeaseId,
-        /// How many of its slots were open.
+        /// Number of its open slots.
         slots: u32,
         /// Why.
         cause: ExpiryCause,
-        /// What the worker said about it; empty unless it refused.
+        /// The reason that the worker gave; empty unless it refused.
         reason: String,
     },
-    /// A worker cannot run the leases of this run. It gets none, and stays.
+    /// A worker cannot run the leases of this run. It gets none, and stays connected.
     WorkerUnable {
         /// The worker.
         worker: WorkerId,
         /// Why.
         inability: Inability,
     },
-    /// No worker that is here can run the leases of this run. It ends unless one that can comes soon.
+    /// No connected worker can run the leases of this run. The run ends unless a worker that can joins soon.
     AllUnable {
-        /// How many are here.
+        /// Number of connected workers.
         workers: u32,
     },
     /// There are more workers than slots, so some workers get no lease.
     TooFewSlots(TooFewSlots),
-    /// A worker made no progress for too long. It gets no lease until it is heard of.
+    /// A worker made no progress for too long. It gets no lease until it sends a message.
     WorkerHung {
         /// The worker.
         worker: WorkerId,
         /// How long its lease went without progress.
         patience: Micros,
     },
-    /// A hung worker was heard of.
+    /// A hung worker has sent a message again.
     WorkerRecovered {
         /// The worker.
         worker: WorkerId,
     },
-    /// An overdue lease's slots were leased a second time.
+    /// The slots of an overdue lease were granted a second time.
     LeaseHedged {
-        /// Who has them the second time.
+        /// The worker of the second lease.
         worker: WorkerId,
         /// The second lease.
         lease: LeaseId,
-        /// How many slots.
+        /// Number of slots.
         slots: u32,
     },
-    /// Fragments were refused.
+    /// Fragments were rejected.
     FragmentsRejected {
-        /// Who sent them.
+        /// The worker that sent them.
         worker: WorkerId,
-        /// The lease that they came for.
+        /// The lease they were sent for.
         lease: LeaseId,
-        /// How many; 0 if they could not be decoded.
+        /// Number of fragments; 0 if they could not be decoded.
         fragments: u32,
         /// Why.
         reason: RejectReason,
     },
-    /// Committed fragments are in no batch: their weights had become too old before one was there.
+    /// Committed fragments were dropped: their weights became too old before a batch took them.
     FragmentsDropped {
-        /// How many.
+        /// Number of fragments.
         fragments: u32,
         /// The weights that made them too old.
         newest: WeightsVersion,
     },
-    /// Two workers made different rows of the same slot, fragment and weights: at least one of them is
-    /// broken or lies. The first one's are committed.
+    /// Two workers made different rows of the same slot, fragment and weights: at least one of them is faulty or malicious.
+    /// The first one's rows are committed.
     AuditMismatch {
         /// The slot.
         slot: SlotId,
         /// The fragment.
         fragment: FragmentNo,
-        /// Who committed first.
+        /// The worker that committed first.
         first: WorkerId,
-        /// Whose fragment differs from that.
+        /// The worker whose fragment differs from it.
         second: WorkerId,
     },
-    /// A committed fragment of an untrusted worker is not what it should be.
+    /// The audit of an untrusted worker's committed fragment failed: its recomputation differs.
     ReplayMismatch {
-        /// Who made it.
+        /// The worker that made it.
         worker: WorkerId,
         /// The slot.
         slot: SlotId,
         /// The fragment.
         fragment: FragmentNo,
     },
-    /// A fragment failed. It is granted again, unless that is [fatal](super::LeaseGroup::fatal_failure).
+    /// A fragment failed. It is granted again, unless the failure is [fatal](super::LeaseGroup::fatal_failure).
     FragmentFailed {
-        /// The worker that gave it up.
+        /// The worker that reported it.
         worker: WorkerId,
         /// What failed, and where.
         failure: FragmentFailure,
     },
-    /// A worker gets no more leases.
+    /// A worker is quarantined: it gets no more leases.
     WorkerQuarantined {
         /// The worker.
         worker: WorkerId,
@@ -246,14 +246,14 @@ pub enum GroupEvent {
     },
 }
 
-/// Why a worker gets no more leases.
+/// Why a worker is quarantined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuarantineCause {
-    /// It contradicted a committed fragment, which was made again if somebody untrusted had made it.
+    /// It contradicted a committed fragment of a trusted worker, or one that an audit has confirmed.
     Audit,
-    /// A fragment of its party was made again and differs.
+    /// The audit of a fragment of its principal failed.
     Replay,
-    /// Three times in a row it refused its lease or sent something unusable.
+    /// Three consecutive times it refused its lease or sent something unusable.
     Failures,
 }
 

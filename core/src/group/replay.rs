@@ -1,9 +1,9 @@
-//! Untrusted workers: a share of what they commit is made again by somebody who is trusted, and compared.
+//! Audits of untrusted workers: a share of the fragments they commit is recomputed by a trusted one and compared.
 //!
-//! The group says what is to be made again ([`LeaseGroup::poll_audit`]) and hears what came of it
-//! ([`LeaseGroup::handle_audited`]), and who is convicted by that ([`LeaseGroup::poll_conviction`]); it waits for nothing.
-//! Which fragments these are is decided by random numbers that are addressed by a secret, so nobody can foresee it, and who
-//! is caught is not told by which.
+//! The group says which fragments to recompute ([`LeaseGroup::poll_audit`]), takes the results
+//! ([`LeaseGroup::handle_audited`]) and reports the principals with failed audits ([`LeaseGroup::poll_conviction`]); it
+//! never waits for an audit. Which fragments are audited depends on random numbers that are addressed by a secret, so a
+//! worker cannot predict it, and is not told which fragment was audited.
 
 mod convict;
 
@@ -19,24 +19,24 @@ use crate::{
     time::Micros,
 };
 
-/// Which fragments of untrusted workers are made again.
+/// Which fragments of untrusted workers are audited.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AuditPolicy {
-    /// Share of the fragments, from 0 to 1.
+    /// Share of the fragments to audit, from 0 to 1.
     pub share: f64,
-    /// The first fragments of each party are made again in any case.
+    /// The first fragments of each principal, which are always audited.
     pub first_fragments: u32,
 }
 
 impl AuditPolicy {
-    /// Of `n` fragments that lie, with a share of `p` none is caught with probability `(1 - p)^n`: with this share and 300 of
-    /// them in less than 1 % of all cases, for which 1.53 % would do.
+    /// Default share. Of `n` divergent fragments none is detected with probability `(1 - p)^n` for a share of `p`: with this
+    /// share and 300 of them in less than 1 % of all cases, for which 1.53 % would do.
     pub const DEFAULT_SHARE: f64 = 0.02;
 
-    /// Trusts everybody.
+    /// Trusts all workers: no audits.
     pub const NONE: Self = Self { share: 0.0, first_fragments: 0 };
 
-    /// Checks the share.
+    /// Checks that the share is in its range.
     ///
     /// # Errors
     /// [`BadShare`].
@@ -45,39 +45,40 @@ impl AuditPolicy {
     }
 }
 
-/// [`DEFAULT_SHARE`](Self::DEFAULT_SHARE), and the first four.
+/// [`DEFAULT_SHARE`](Self::DEFAULT_SHARE), and the first four fragments.
 impl Default for AuditPolicy {
     fn default() -> Self {
         Self { share: Self::DEFAULT_SHARE, first_fragments: 4 }
     }
 }
 
-/// A share that is none.
+/// A share outside of 0 to 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the share of fragments that are audited is {0}; it must be between 0 and 1")]
 pub struct BadShare(pub String);
 
-/// Somebody who answers for workers: for example for all those that showed the same token, one after the other.
+/// A principal, which is accountable for workers: for example for all those that authenticated with the same token, one
+/// after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Party(pub u64);
 
-/// A committed fragment that is to be made again.
+/// A committed fragment to recompute.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuditTask {
     /// Number of the task.
     pub number: u64,
-    /// Who answers for it.
+    /// The principal accountable for it.
     pub party: Party,
-    /// Who made it.
+    /// The worker that made it.
     pub worker: WorkerId,
-    /// The slot's state before it; none if it is the slot's first.
+    /// The slot's state before it; `None` if it is the slot's first.
     pub start: Option<Vec<u8>>,
-    /// What was committed.
+    /// The committed fragment.
     pub fragment: SlotFragment,
 }
 
 impl AuditTask {
-    /// The lease of this one slot that makes the fragment.
+    /// Returns a lease of this slot alone that recomputes the fragment.
     #[must_use]
     pub fn lease(&self) -> Lease {
         let SlotFragment { slot, fragment, weights_version, .. } = self.fragment;
@@ -85,57 +86,57 @@ impl AuditTask {
         Lease { id: LeaseId(self.number), fragment, weights_version, slots: vec![LeasedSlot { slot, source }] }
     }
 
-    /// What it means that this was made instead: equal are fragments bit for bit, their states included.
+    /// Compares the recomputed fragment: it agrees if it is bit-identical, state included.
     #[must_use]
     pub fn verdict(&self, made: &SlotFragment) -> Verdict {
         if same_bits(&self.fragment, made) { Verdict::Agrees } else { Verdict::Differs }
     }
 }
 
-/// What came of an audit.
+/// The result of an audit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The fragment is what it should be.
+    /// The recomputed fragment is bit-identical.
     Agrees,
-    /// It is not.
+    /// It differs.
     Differs,
-    /// It could not be made again. That says nothing of anybody.
+    /// The fragment could not be recomputed, which is no evidence against its worker.
     Unknown,
 }
 
-/// What is known of untrusted workers.
+/// State of the audits of untrusted workers.
 #[derive(Debug, Default)]
 pub(super) struct Audits {
     policy: Option<(AuditPolicy, Streams)>,
     of_workers: BTreeMap<WorkerId, Party>,
     parties: BTreeMap<Party, Standing>,
-    /// What nobody has polled.
+    /// Tasks that were not polled yet.
     tasks: VecDeque<AuditTask>,
-    /// Bytes of the tasks of which nobody has said what came of them, by number, and all of them together.
+    /// Bytes of the tasks without a result, by number, and their sum.
     outstanding: BTreeMap<u64, usize>,
     bytes: usize,
     next: u64,
-    /// What nobody has polled.
+    /// Failed audits that were not polled yet.
     convictions: VecDeque<Conviction>,
 }
 
 #[derive(Debug, Default)]
 struct Standing {
     committed: u64,
-    /// The batch of the first fragment that nobody has made again, or will.
+    /// The first batch with a fragment that was not audited and will not be.
     unchecked: Option<FragmentNo>,
-    /// The fragments that are being made again, by number of the task.
+    /// The fragments with an audit in progress, by number of the task.
     pending: BTreeMap<u64, Pending>,
 }
 
-/// A fragment that is being made again.
+/// A fragment with an audit in progress.
 #[derive(Debug)]
 struct Pending {
     batch: FragmentNo,
     slot: SlotId,
     fragment: FragmentNo,
     worker: WorkerId,
-    /// Who contradicts it, and who answers for those who are not trusted.
+    /// The workers whose fragments contradict it, and the principals of the untrusted ones.
     contradicted_by: BTreeSet<WorkerId>,
     contradicting: BTreeSet<Party>,
 }
@@ -154,11 +155,11 @@ impl Standing {
 }
 
 impl Audits {
-    /// Fragments that wait to be made again or are being made, at most; what is more is not made again.
+    /// Most unfinished audits; beyond it fragments are not audited.
     const MAX_TASKS: usize = 4096;
-    /// Bytes of those, about.
+    /// Most bytes of their fragments and states, approximately.
     const MAX_BYTES: usize = 256 << 20;
-    /// Parties that are remembered, at most, besides those with something pending or somebody here.
+    /// Most principals that are kept, apart from those with a pending audit or a connected worker.
     const MAX_PARTIES: usize = 4096;
 
     pub(super) fn party(&self, worker: WorkerId) -> Option<Party> {
@@ -172,15 +173,15 @@ impl Audits {
         }
     }
 
-    /// The parties with a fragment in a batch before this one that nobody has made again. Tasks that are out do not outlive the
-    /// process.
+    /// Returns the principals with an unaudited fragment in a batch before this one. Audits in progress count as unaudited,
+    /// since they do not outlive the process.
     pub(super) fn doubts_before(&self, batch: FragmentNo) -> Vec<(u64, u64, FragmentNo)> {
         let doubt =
             |(party, standing): (&Party, &Standing)| Some((party.0, standing.committed, standing.first_doubtful()?));
         self.parties.iter().filter_map(doubt).filter(|(_, _, first)| *first < batch).collect()
     }
 
-    /// Nobody is here, and nothing is being made again.
+    /// Restores the unaudited batches of principals, without workers and audits in progress.
     pub(super) fn restore(doubts: Vec<(u64, u64, FragmentNo)>) -> Self {
         let standing = |(party, committed, first)| {
             (Party(party), Standing { committed, unchecked: Some(first), ..Standing::default() })
@@ -201,7 +202,7 @@ impl Audits {
         self.parties.entry(party).or_default();
     }
 
-    /// Notes a commit of an untrusted worker, and that it is to be made again if it is.
+    /// Records a commit of an untrusted worker, and requests its audit if it is selected.
     fn note(
         &mut self,
         (worker, lease): (WorkerId, LeaseId),
@@ -227,8 +228,8 @@ impl Audits {
         self.outstanding.len() < Self::MAX_TASKS && self.bytes < Self::MAX_BYTES
     }
 
-    /// Has a committed fragment made again that somebody contradicts, unless it is being made again already or there is no
-    /// room. False if nothing is made again ever.
+    /// Requests an audit of a committed fragment that another worker contradicts, unless one is in progress or the limits
+    /// are reached. Returns false if audits are off.
     pub(super) fn demand(
         &mut self,
         (worker, party): (WorkerId, Party),
@@ -276,12 +277,12 @@ impl Audits {
         number
     }
 
-    /// A task takes no room any more.
+    /// Releases the memory budget of a task.
     fn done(&mut self, number: u64) {
         self.bytes -= self.outstanding.remove(&number).unwrap_or(0);
     }
 
-    /// Forgets what was not begun of a party.
+    /// Drops the tasks of a principal that were not polled yet.
     fn forget_tasks(&mut self, party: Party) {
         let (gone, kept): (VecDeque<_>, VecDeque<_>) = self.tasks.drain(..).partition(|task| task.party == party);
         self.tasks = kept;
@@ -290,7 +291,7 @@ impl Audits {
 }
 
 impl LeaseGroup {
-    /// From now on fragments of untrusted workers are audited. Nobody must be able to guess the secret.
+    /// Turns on audits of untrusted workers' fragments. The secret must not be guessable.
     ///
     /// # Errors
     /// [`BadShare`].
@@ -299,39 +300,40 @@ impl LeaseGroup {
         Ok(())
     }
 
-    /// A worker is not trusted; the party answers for it. Say so before anything that the worker sends.
+    /// Marks a worker as untrusted, with the principal accountable for it. Call it before handling anything that the worker
+    /// sends.
     pub fn distrust(&mut self, worker: WorkerId, party: Party) {
         self.audits.distrust(worker, party);
     }
 
-    /// True if a worker is here that is not trusted.
+    /// Returns true if an untrusted worker is connected.
     #[must_use]
     pub fn has_untrusted(&self) -> bool {
         !self.audits.of_workers.is_empty()
     }
 
-    /// Of each party, the first batch with a fragment that nobody has made again.
+    /// Returns, for each principal, the first batch with an unaudited fragment.
     pub fn doubtful(&self) -> impl Iterator<Item = FragmentNo> {
         self.audits.parties.values().filter_map(Standing::first_doubtful)
     }
 
-    /// Says how many env steps the run's earlier life had [rejected](super::Rejected::audit) as lies: those that the state knew
-    /// nothing of from which the group was restored are counted, the others were.
+    /// Sets how many env steps the run had [rejected](super::Rejected::audit) after failed audits before the restart. Adds
+    /// those that the state this group was restored from does not count yet.
     pub fn count_taken_back(&mut self, env_steps: u64) {
         let unknown = env_steps.saturating_sub(self.ledger.rejected.audit);
         self.ledger.granted += unknown;
         self.ledger.rejected.audit += unknown;
     }
 
-    /// A fragment to make again, with [its lease](AuditTask::lease) and the weights of its version, from somebody who is
-    /// trusted. [`handle_audited`](Self::handle_audited) wants to know what came of it.
+    /// Returns the next fragment to recompute, with [its lease](AuditTask::lease) and the weights of its version, by a
+    /// trusted worker. Pass the result to [`handle_audited`](Self::handle_audited).
     pub fn poll_audit(&mut self) -> Option<AuditTask> {
         self.audits.tasks.pop_front()
     }
 
-    /// A fragment was made again. If it is what it should be, whoever contradicted it is convicted, or gets no more leases if
-    /// nobody answers for it; if it differs, its party is convicted. [`poll_conviction`](Self::poll_conviction) says what
-    /// follows.
+    /// Handles the result of an audit. If the fragments agree, the workers that contradicted the committed one are
+    /// quarantined together with their principals; if they differ, the principal that committed it is quarantined.
+    /// [`poll_conviction`](Self::poll_conviction) returns the consequences.
     pub fn handle_audited(&mut self, task: &AuditTask, verdict: Verdict, now: Micros) {
         self.audits.done(task.number);
         let Some(standing) = self.audits.parties.get_mut(&task.party) else { return };
@@ -363,7 +365,7 @@ impl LeaseGroup {
         }
     }
 
-    /// Notes a fragment that is about to be committed.
+    /// Records a fragment that is about to be committed.
     pub(super) fn note_for_audit(&mut self, worker: WorkerId, lease: LeaseId, fragment: &SlotFragment) {
         if self.audits.party(worker).is_none() || !self.config.reproducible {
             return;
@@ -373,11 +375,11 @@ impl LeaseGroup {
         self.audits.note((worker, lease), fragment, start, batch);
     }
 
-    /// The first batch that a fragment which is committed now may be in.
+    /// Returns the first batch that may contain a fragment committed now.
     pub(super) fn batch_of(&self, fragment: &SlotFragment) -> FragmentNo {
         match self.is_free() {
-            // What comes between two batches may be dropped when the next one begins, and its slot goes on from there: then
-            // not even what is saved before that one is taken is clean.
+            // A fragment committed between two batches may be dropped when the next one begins, but its slot continues from
+            // it: so even what is saved before that batch is taken may depend on it.
             true => {
                 let before = FragmentNo(self.next_fragment.0.saturating_sub(1));
                 self.open.front().map_or(before, |first| first.fragment)

@@ -1,4 +1,4 @@
-//! A journal on its way to happen again.
+//! A journal being replayed.
 
 use super::{JournalEntry, slot_table::SlotTable};
 use crate::{
@@ -6,20 +6,20 @@ use crate::{
     prelude::*,
 };
 
-/// What is still to happen. At the front is the first thing that has not.
+/// The entries still to be replayed; the front one is next.
 #[derive(Debug)]
 pub(super) struct Script {
     entries: VecDeque<JournalEntry>,
-    /// Of each slot, the weights of the fragments that it has to make, the next one first.
+    /// For each slot, the weights of the fragments that it has to make, the next one first.
     versions: Vec<VecDeque<WeightsVersion>>,
-    /// Of each slot, the fragment before which all are needed for the next batch.
+    /// For each slot, the fragment number below which all fragments are needed for the next batch.
     wanted: Vec<FragmentNo>,
-    /// The weights that come after the next batch, if the journal says.
+    /// The weights that follow the next batch, if the journal contains them.
     following: Option<WeightsVersion>,
 }
 
 impl Script {
-    /// None if there is nothing to repeat. `next` is the fragment that each slot makes first.
+    /// Returns `None` if there is nothing to replay. `next` is the fragment that each slot makes first.
     pub(super) fn new(entries: VecDeque<JournalEntry>, next: Vec<FragmentNo>) -> Option<Self> {
         let mut versions = vec![VecDeque::new(); next.len()];
         for entry in &entries {
@@ -38,7 +38,7 @@ impl Script {
         self.entries.is_empty()
     }
 
-    /// Finds out what the next batch needs, and what comes after it.
+    /// Determines what the next batch needs, and which weights follow it.
     fn look_ahead(&mut self) {
         let mut entries = self.entries.iter();
         for entry in entries.by_ref() {
@@ -58,21 +58,21 @@ impl Script {
         });
     }
 
-    /// The weights for a slot's next fragment, if that is needed for the next batch or cannot be made later.
+    /// Returns the weights for a slot's next fragment, if it is needed for the next batch or cannot be made later.
     pub(super) fn version(&self, slot: SlotId, next: FragmentNo) -> Option<WeightsVersion> {
         let version = *self.versions.get(slot.0 as usize)?.front()?;
         let is_wanted = self.wanted.get(slot.0 as usize).is_some_and(|&wanted| next < wanted);
         (is_wanted || self.following.is_none_or(|following| version < following)).then_some(version)
     }
 
-    /// The slot's next fragment is there.
+    /// Records that the slot's next fragment is committed.
     pub(super) fn committed(&mut self, slot: SlotId) {
         if let Some(versions) = self.versions.get_mut(slot.0 as usize) {
             versions.pop_front();
         }
     }
 
-    /// Steps over a committed fragment, if that is next and has happened.
+    /// Advances past the next entry if it is a commit that has been replayed.
     pub(super) fn pass(&mut self, slots: &SlotTable) -> Option<(SlotId, WeightsVersion)> {
         let JournalEntry::Committed { slot, fragment, weights_version } = *self.entries.front()? else { return None };
         if !slots.is_committed(slot, fragment) {
@@ -82,7 +82,7 @@ impl Script {
         Some((slot, weights_version))
     }
 
-    /// The weights with which the next iteration begins; None if it has or the journal ends before.
+    /// Returns the weights with which the next iteration begins; `None` if it has begun or the journal ends before.
     pub(super) fn begins_with(&self) -> Option<WeightsVersion> {
         match self.entries.get(self.next_turn()?) {
             Some(JournalEntry::Began { weights_version }) => Some(*weights_version),
@@ -90,8 +90,8 @@ impl Script {
         }
     }
 
-    /// The next iteration has begun. If that changes nothing, because the weights are the same, fragments that were
-    /// committed before may still come.
+    /// Records that the next iteration has begun. If its weights are the same, fragments that were committed before it may
+    /// still arrive.
     pub(super) fn begin(&mut self) {
         if self.begins_with().is_some()
             && let Some(index) = self.next_turn()
@@ -101,13 +101,13 @@ impl Script {
         }
     }
 
-    /// Where the next entry is that is no commit.
+    /// Returns the place of the next entry that is no commit.
     fn next_turn(&self) -> Option<usize> {
         self.entries.iter().position(|entry| !matches!(entry, JournalEntry::Committed { .. }))
     }
 
-    /// The size of the batch that is next, once it can be taken: all of it is there, and all that cannot be made any more
-    /// when other weights have come.
+    /// Returns the size of the next batch once it can be taken: all of its fragments are committed, and all those that could
+    /// not be made after the weights change.
     pub(super) fn batch_len(&self) -> Option<usize> {
         let Some(JournalEntry::Batch { fragments }) = self.entries.front() else { return None };
         let is_made = |versions: &VecDeque<WeightsVersion>| match (versions.front(), self.following) {
@@ -118,7 +118,7 @@ impl Script {
         self.versions.iter().all(is_made).then(|| usize::try_from(*fragments).unwrap_or(usize::MAX))
     }
 
-    /// The next batch was taken.
+    /// Records that the next batch was taken.
     pub(super) fn take_batch(&mut self) {
         if matches!(self.entries.front(), Some(JournalEntry::Batch { .. })) {
             self.entries.pop_front();

@@ -1,4 +1,4 @@
-//! The slots of a run: what was committed last, and who works on what comes next.
+//! The slots of a run: their last commits, and the leases of their next fragments.
 
 use super::{replay::Party, state::SlotMark};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     sampler::position_in,
 };
 
-/// Who committed a fragment.
+/// The lease and worker of a commit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Commit {
     pub(super) fragment: FragmentNo,
@@ -17,15 +17,15 @@ pub(super) struct Commit {
     pub(super) worker: WorkerId,
 }
 
-/// What came of making a fragment again.
+/// Result of the audit of a fragment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Checked {
-    /// Nobody has.
+    /// Not audited.
     #[default]
     No,
-    /// It is what it should be.
+    /// The recomputed fragment is bit-identical.
     Agrees,
-    /// It could not be made again.
+    /// The fragment could not be recomputed.
     Unknown,
 }
 
@@ -35,16 +35,16 @@ struct Queued {
     fragment: SlotFragment,
     /// The state that it began with.
     start: Option<Vec<u8>>,
-    /// Leases that were asked for it.
+    /// Number of leases that included it.
     asked: u32,
-    /// Who made it and who answers for that, if that one is not trusted.
+    /// The worker that made it and the principal, if the worker is untrusted.
     by: Option<(WorkerId, Party)>,
     checked: Checked,
 }
 
-/// A committed fragment of somebody who is not trusted.
+/// A committed fragment of an untrusted worker.
 pub(super) struct Untrusted<'a> {
-    /// Who made it, and who answers for that.
+    /// The worker that made it, and its principal.
     pub(super) by: (WorkerId, Party),
     /// The state that it began with.
     pub(super) start: Option<&'a Vec<u8>>,
@@ -53,20 +53,21 @@ pub(super) struct Untrusted<'a> {
 
 #[derive(Debug, Default)]
 pub(super) struct Slot {
-    /// State after the last committed fragment; none before the first.
+    /// State after the last committed fragment; `None` before the first.
     state: Option<Vec<u8>>,
-    /// The worker that still has this very state: it committed it in its latest lease.
+    /// The worker that still holds this state, since it committed it in its latest lease.
     pub(super) held_by: Option<WorkerId>,
     pub(super) last_commit: Option<Commit>,
-    /// Leases before this one may go on from a fragment that is no longer committed.
+    /// Leases below this id may build on a fragment that is no longer committed.
     rewound: LeaseId,
     /// The fragment to commit next.
     next: FragmentNo,
     /// The committed fragments that no batch has taken, in order; in synchronous mode at most one for each open iteration.
     committed: VecDeque<Queued>,
-    /// The fragment committed last, if its batch was taken and if somebody else was asked for it too, to compare theirs with.
+    /// The last committed fragment if its batch was taken and other leases included it, so that their fragments can be
+    /// compared with it.
     witness: Option<Queued>,
-    /// Leases that were asked for the fragment to come; those that wait for the end of another one not counted.
+    /// Number of leases that included the next fragment, waiting follow-ups excluded.
     asked: u32,
     /// The live leases of this slot that do not wait: none, one, or two when it is hedged.
     pub(super) leases: Vec<LeaseId>,
@@ -80,19 +81,19 @@ pub(super) struct SlotTable {
 }
 
 impl Slot {
-    /// The committed fragments that are still of use.
+    /// Returns the committed fragments that are kept.
     pub(super) fn fragments(&self) -> impl Iterator<Item = &SlotFragment> {
         self.committed.iter().chain(&self.witness).map(|queued| &queued.fragment)
     }
 
-    /// What is known of a committed fragment that is still of use, if whoever made it is not trusted.
+    /// Returns a kept committed fragment's audit state, if the worker that made it is untrusted.
     pub(super) fn untrusted(&self, fragment: FragmentNo) -> Option<Untrusted<'_>> {
         let mut known = self.committed.iter().chain(&self.witness);
         let found = known.find(|queued| queued.fragment.fragment == fragment)?;
         found.by.map(|by| Untrusted { by, start: found.start.as_ref(), checked: found.checked })
     }
 
-    /// The state that a fragment begins with, if it is still of use; none for the first one.
+    /// Returns the state that a fragment begins with, if it is kept; `None` for the first one.
     pub(super) fn start_of(&self, fragment: FragmentNo) -> Option<&Vec<u8>> {
         if fragment == self.next {
             return self.state.as_ref();
@@ -101,27 +102,27 @@ impl Slot {
         known.find(|queued| queued.fragment.fragment == fragment)?.start.as_ref()
     }
 
-    /// State after the last committed fragment.
+    /// Returns the state after the last committed fragment.
     pub(super) fn state(&self) -> Option<&Vec<u8>> {
         self.state.as_ref()
     }
 
-    /// The fragment to commit next.
+    /// Returns the number of the fragment to commit next.
     pub(super) fn next(&self) -> FragmentNo {
         self.next
     }
 
-    /// Committed fragments that no batch has taken.
+    /// Returns the number of committed fragments that no batch has taken.
     pub(super) fn queued(&self) -> usize {
         self.committed.len()
     }
 
-    /// Their env steps.
+    /// Returns the sum of their env steps.
     pub(super) fn queued_env_steps(&self) -> u64 {
         env_steps(&self.committed)
     }
 
-    /// Where the slot was when the last batch was taken.
+    /// Returns the slot's position when the last batch was taken.
     fn mark(&self) -> SlotMark {
         match self.committed.front() {
             Some(first) => SlotMark { next: first.fragment.fragment, state: first.start.clone() },
@@ -129,19 +130,19 @@ impl Slot {
         }
     }
 
-    /// True if what this lease brings must be equal to what is committed.
+    /// Returns true if fragments of this lease must be equal to what is committed.
     pub(super) fn is_comparable(&self, lease: LeaseId) -> bool {
         lease >= self.rewound
     }
 
-    /// True if nobody works on this fragment, and it comes next.
+    /// Returns true if this fragment comes next and is not leased.
     pub(super) fn is_open(&self, fragment: FragmentNo) -> bool {
         self.leases.is_empty() && self.next() == fragment
     }
 
     fn take_fragment(&mut self) -> Option<SlotFragment> {
         let Queued { fragment, start, asked, by, checked } = self.committed.pop_front()?;
-        // Clones share buffers, and few slots are asked for twice.
+        // Clones share buffers, and few slots are leased twice.
         self.witness = (asked > 1 && self.committed.is_empty()).then(|| Queued {
             fragment: fragment.clone(),
             start,
@@ -158,7 +159,7 @@ impl SlotTable {
         Self { slots: (0..num_slots).map(|_| Slot::default()).collect(), moved: 0 }
     }
 
-    /// Slots that nobody works on and whose states nobody holds.
+    /// Restores slots without leases, whose states no worker holds.
     pub(super) fn restore(marks: Vec<SlotMark>) -> Self {
         let slot = |SlotMark { next, state }| Slot { next, state, ..Slot::default() };
         Self { slots: marks.into_iter().map(slot).collect(), moved: 0 }
@@ -180,7 +181,7 @@ impl SlotTable {
         (0..).map(SlotId).zip(&self.slots)
     }
 
-    /// True once the slot's fragment of this number is there.
+    /// Returns true once the slot's fragment of this number is committed.
     pub(super) fn is_committed(&self, slot: SlotId, fragment: FragmentNo) -> bool {
         self.get(slot).is_some_and(|slot| slot.next() > fragment)
     }
@@ -189,7 +190,7 @@ impl SlotTable {
         self.slots.iter().all(|slot| slot.next() > fragment)
     }
 
-    /// Notes the lease and says where the worker finds the state to start from.
+    /// Records the lease and returns where the worker finds the state to start from.
     pub(super) fn lease(&mut self, slot: SlotId, worker: WorkerId, lease: LeaseId) -> SlotSource {
         self.begin_lease(slot, lease);
         let Some(slot) = self.get(slot) else { return SlotSource::New };
@@ -206,7 +207,7 @@ impl SlotTable {
         }
     }
 
-    /// Notes that a lease which waited is worked on.
+    /// Records that a waiting lease has begun.
     pub(super) fn begin_lease(&mut self, slot: SlotId, lease: LeaseId) {
         if let Some(slot) = self.get_mut(slot) {
             slot.leases.push(lease);
@@ -214,14 +215,15 @@ impl SlotTable {
         }
     }
 
-    /// The most steps that it may take to bring these slots back: each takes a byte of a state at least.
+    /// Returns the most steps that a worker may have to replay to restore these slots: each takes at least a byte of a
+    /// state.
     pub(super) fn most_replays(&self, slots: &[SlotId]) -> u64 {
         let states = slots.iter().filter_map(|slot| self.get(*slot)?.state.as_ref());
         states.map(|state| state.len() as u64).sum()
     }
 
-    /// How many episodes of its slot were given up where a fragment begins: those between the open one of the slot's state and
-    /// the one after the fragment that are not among those that ended in it.
+    /// Returns how many episodes of the slot were abandoned where a fragment begins: those between the open one of the
+    /// slot's state and the first one of the fragment, as far as they did not end in the fragment.
     pub(super) fn abandoned_before(&self, fragment: &SlotFragment) -> u64 {
         let episode = |state: &Vec<u8>| position_in(state, fragment.slot).map(|(episode, _)| episode);
         let before = self.get(fragment.slot).and_then(|slot| slot.state.as_ref()).map_or(Some(0), episode);
@@ -229,7 +231,7 @@ impl SlotTable {
         u64::from(after.wrapping_sub(before).saturating_sub(fragment.episodes.len() as u32))
     }
 
-    /// Takes a fragment. `is_held` tells whether the worker still has the state at its end.
+    /// Commits a fragment. `is_held` says whether the worker still holds the state at its end.
     pub(super) fn commit(
         &mut self,
         fragment: SlotFragment,
@@ -255,8 +257,9 @@ impl SlotTable {
         self.moved += u64::from(has_moved);
     }
 
-    /// Takes back the queued fragments of a party, and those that go on from them: the slots, where they are again, and how
-    /// many fragments these were. `next_lease` is the first lease that cannot have begun before.
+    /// Takes back the queued fragments of a principal, and those that build on them. Returns, for each slot, its fragment
+    /// number afterwards, the number of fragments and their env steps. `next_lease` is the id of the first lease that cannot
+    /// have begun before.
     pub(super) fn drop_commits_of(&mut self, party: Party, next_lease: LeaseId) -> Vec<(SlotId, FragmentNo, u32, u64)> {
         let mut dropped = Vec::new();
         for (id, slot) in (0..).map(SlotId).zip(&mut self.slots) {
@@ -276,7 +279,7 @@ impl SlotTable {
         dropped
     }
 
-    /// Notes what came of making a worker's fragment again, if that is still of use.
+    /// Records the result of an audit of a worker's fragment, if that is kept.
     pub(super) fn check(&mut self, (slot, fragment): (SlotId, FragmentNo), worker: WorkerId, checked: Checked) {
         let Some(slot) = self.get_mut(slot) else { return };
         let is_meant = |queued: &&mut Queued| {
@@ -287,19 +290,19 @@ impl SlotTable {
         }
     }
 
-    /// The worker has no state of any slot any more.
+    /// Records that the worker holds no slot's state any more.
     pub(super) fn forget_holder(&mut self, worker: WorkerId) {
         for slot in &mut self.slots {
             slot.held_by.take_if(|holder| *holder == worker);
         }
     }
 
-    /// The first queued fragment of a slot.
+    /// Takes the first queued fragment of a slot.
     pub(super) fn take_fragment(&mut self, slot: SlotId) -> Option<SlotFragment> {
         self.get_mut(slot)?.take_fragment()
     }
 
-    /// The fragments of the first open iteration in slot order.
+    /// Takes the fragments of the first open iteration in slot order.
     pub(super) fn take_fragments(&mut self) -> Vec<SlotFragment> {
         self.slots.iter_mut().filter_map(Slot::take_fragment).collect()
     }

@@ -1,4 +1,4 @@
-//! What outlives the process of a group: its slots and its books, as bytes.
+//! The part of a group that outlives its process, as bytes: slots and ledger.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,10 +12,11 @@ use crate::{
     sampler::SlotState,
 };
 
-/// A group as it was when its last batch was taken.
+/// A group as of the last batch that was taken.
 ///
-/// What is queued or outstanding is not in it: a group that is [restored](LeaseGroup::restore) has it made again, with the
-/// same bits in synchronous mode. Doubts are: who is caught lying later has lied before, too.
+/// Queued and outstanding fragments are not included: a group that is [restored](LeaseGroup::restore) recomputes them,
+/// bit-identically in synchronous mode. Unaudited batches are included, since a principal that fails an audit later may have
+/// committed divergent fragments before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupState {
     rollout_fragment_length: u32,
@@ -23,30 +24,30 @@ pub struct GroupState {
     next_lease: LeaseId,
     ledger: Ledger,
     slots: Vec<SlotMark>,
-    /// Parties in order, each with the fragments that it had committed and the first batch that one is in which nobody had
-    /// made again.
+    /// Principals in order, each with the number of fragments that it had committed and the first batch with an unaudited
+    /// one.
     doubts: Vec<(u64, u64, FragmentNo)>,
 }
 
-/// Where a slot was.
+/// The position of a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SlotMark {
-    /// The fragment to make next.
+    /// The next fragment.
     pub(super) next: FragmentNo,
-    /// The state that it begins with; none before the first one.
+    /// The state that it begins with; `None` before the first fragment.
     pub(super) state: Option<Vec<u8>>,
 }
 
 /// Why a group could not be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
-    /// Written by another version.
+    /// The state was written by another version.
     #[error("the state of the group has version {0}, this program reads {wanted}", wanted = GroupState::VERSION)]
     Version(u8),
-    /// Not the state of a group, or damaged.
+    /// The bytes are damaged, or not the state of a group.
     #[error("the state of the group is damaged: take an earlier checkpoint")]
     Damaged,
-    /// Of a run with another number of slots.
+    /// The state's run has another number of slots.
     #[error("the state has {found} slots, the run {expected}: restore it with the settings that it was saved with")]
     Slots {
         /// The run's.
@@ -64,7 +65,7 @@ pub enum RestoreError {
         /// The state's.
         found: u32,
     },
-    /// There would be nothing to do.
+    /// The settings are invalid.
     #[error(transparent)]
     Config(#[from] GroupConfigError),
 }
@@ -72,19 +73,19 @@ pub enum RestoreError {
 impl GroupState {
     /// Version of the encoding, its first byte.
     pub const VERSION: u8 = 2;
-    /// Lease ids below which all leases of one life of a group are: a restored one begins with the next multiple.
+    /// Number of lease ids reserved for one life of a group: a restored group begins with the next multiple.
     const LEASES_PER_LIFE: u64 = 1 << 32;
-    /// No count that a group keeps gets there.
+    /// Upper bound for plausible counters.
     const IMPLAUSIBLE: u64 = 1 << 56;
 
-    /// As bytes: the version, then the fields as postcard writes them.
+    /// Encodes the state: the version, then the fields as postcard writes them.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        // Writing into memory that grows cannot fail.
+        // Writing into growing memory cannot fail.
         postcard::to_extend(self, vec![Self::VERSION]).unwrap_or_default()
     }
 
-    /// From bytes, which may come from anybody.
+    /// Decodes a state from untrusted bytes.
     ///
     /// # Errors
     /// [`RestoreError::Version`] and [`RestoreError::Damaged`].
@@ -99,26 +100,26 @@ impl GroupState {
         }
     }
 
-    /// The books as they go on.
+    /// Returns the ledger that the restored group continues.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// The number of the iteration that begins next.
+    /// Returns the number of the iteration that begins next.
     #[must_use]
     pub fn next_fragment(&self) -> FragmentNo {
         self.next_fragment
     }
 
-    /// The first batch with a fragment of an untrusted worker that nobody has made again; none if there is no such. What was
-    /// saved before it was taken is clean.
+    /// Returns the first batch with an unaudited fragment of an untrusted worker; `None` if there is none. What was saved
+    /// before that batch was taken does not depend on it.
     #[must_use]
     pub fn first_doubt(&self) -> Option<FragmentNo> {
         self.doubts.iter().map(|(_, _, first)| *first).min()
     }
 
-    /// False for what no group says of itself.
+    /// Returns false for a state that no group produces.
     fn is_sound(&self) -> bool {
         let Ledger { granted, outstanding, queued, regenerated, .. } = self.ledger;
         let numbers = [self.next_fragment.0, self.next_lease.0, granted, regenerated];
@@ -140,8 +141,8 @@ impl GroupState {
 }
 
 impl LeaseGroup {
-    /// The group as it was when its last batch was taken, to go on from in another process. It belongs beside what was
-    /// made of that batch, so ask for it before the next one is taken.
+    /// Returns the group's state as of the last batch that was taken, to resume in another process. Save it together with
+    /// the result of that batch, so call this before the next one is taken.
     #[must_use]
     pub fn state(&self) -> GroupState {
         let next_fragment = self.open.front().map_or(self.next_fragment, |first| first.fragment);
@@ -155,12 +156,13 @@ impl LeaseGroup {
         }
     }
 
-    /// A group without workers that goes on where another one was; what it doubted it doubts still, so a party must be named as
-    /// before, and no other one may have its name. `config` is the other one's, but for `first_lease`.
+    /// Creates a group without workers that resumes from a saved state. Unaudited batches stay unaudited, so principals must
+    /// keep their numbers, and no other principal may get one of these. `config` is the other group's, except for
+    /// `first_lease`.
     ///
-    /// Ids of leases begin there, or above all of the process that saved the state. Whoever may restore from one state
-    /// several times gives a `first_lease` above those of all processes before, for example the number of restarts times
-    /// 2^40, so that nothing that is still on its way is taken for something new.
+    /// Lease ids begin there, or above all those of the process that saved the state. A caller that may restore several
+    /// times from one state passes a `first_lease` above those of all processes before, for example the number of restarts
+    /// times 2^40, so that delayed uploads cannot be taken for new ones.
     ///
     /// ```
     /// use rollmesh_core::group::{GroupConfig, GroupState, LeaseGroup};
@@ -173,7 +175,7 @@ impl LeaseGroup {
     /// ```
     ///
     /// # Errors
-    /// [`RestoreError`] if the state is of another run or none at all.
+    /// [`RestoreError`] if the state belongs to another run or is invalid.
     pub fn restore(config: GroupConfig, state: GroupState) -> Result<Self, RestoreError> {
         let found = state.slots.len() as u64;
         if found != u64::from(config.num_slots) {
@@ -200,8 +202,8 @@ impl LeaseGroup {
         Ok(group)
     }
 
-    /// Notes that env steps are made again that the state knew nothing of from which the group was restored: those after
-    /// it was saved, as far as the shell knows.
+    /// Counts env steps that are recomputed and that the restored state does not know: those made after it was saved, as far
+    /// as the shell knows them.
     pub fn count_regenerated(&mut self, env_steps: u64) {
         self.ledger.regenerated = self.ledger.regenerated.saturating_add(env_steps);
     }

@@ -1,4 +1,4 @@
-//! The workers as people see them: what each one is doing, and why it makes no rows if it makes none.
+//! Status of the workers for logs and the page: what each one is doing, and why it makes no rows if it makes none.
 
 use core::fmt;
 
@@ -12,45 +12,46 @@ use crate::{
     time::Micros,
 };
 
-/// A worker as people see it.
+/// Status of a worker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WorkerStatus<'a> {
     /// The worker.
     pub worker: WorkerId,
-    /// What it is doing.
+    /// Its state.
     pub state: WorkerState,
-    /// Why it makes no rows now; `None` while it does, and for a worker that leaves.
+    /// Why it makes no rows now; `None` while it does, and for a worker that is being removed.
     pub idle: Option<IdleReason<'a>>,
-    /// Slots of its current lease.
+    /// Number of slots in its current lease.
     pub slots: u32,
-    /// Env steps that it committed.
+    /// Env steps that it has committed.
     pub env_steps: u64,
-    /// Env steps that it committed per second, over the last seconds.
+    /// Env steps that it has committed per second, averaged over the last seconds.
     pub env_steps_per_s: f64,
-    /// The newest weights that it said act there; none before it said so, while it has the run's first ones.
+    /// The newest weights that it has reported as applied; `None` before its first report, while it acts with the run's
+    /// first ones.
     pub weights_version: Option<WeightsVersion>,
 }
 
-/// Why a worker makes no rows. Its text says it without the worker's state.
+/// Why a worker makes no rows. `Display` describes it without the worker's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleReason<'a> {
-    /// It has not answered whether it can run this.
+    /// It has not answered yet whether it can run this.
     Unanswered,
     /// It cannot run this.
     Unable(&'a Inability),
-    /// It gets no more leases.
+    /// It is quarantined.
     Quarantined(QuarantineCause),
-    /// Its lease went without progress for so long.
+    /// Its lease made no progress for this long.
     Hung(Micros),
     /// The run is paused.
     Paused,
     /// The run is over.
     Over,
-    /// No iteration is open, or in the other modes no batch is wanted.
+    /// No iteration is open, or in the other modes no batch was requested.
     Learner,
-    /// The weights of its lease have not arrived there.
+    /// It does not have the weights of its lease yet.
     Weights,
-    /// Others have the slots, and there are fewer slots than workers.
+    /// All slots are leased, and there are fewer slots than workers.
     NoFreeSlot(TooFewSlots),
     /// Other workers have not finished their slots.
     OtherWorkers,
@@ -73,12 +74,12 @@ impl fmt::Display for IdleReason<'_> {
     }
 }
 
-/// A run has fewer slots than workers. Its text says what to do.
+/// A run has fewer slots than workers. `Display` says what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooFewSlots {
-    /// Slots of the run.
+    /// Number of slots of the run.
     pub slots: u32,
-    /// Workers that can run its leases.
+    /// Number of workers that can run its leases.
     pub workers: u32,
 }
 
@@ -90,7 +91,7 @@ impl fmt::Display for TooFewSlots {
 }
 
 impl LeaseGroup {
-    /// The workers by id, as people see them.
+    /// Returns the status of all workers, by id.
     pub fn workers(&self, now: Micros) -> impl Iterator<Item = WorkerStatus<'_>> {
         let leasable = self.num_leasable();
         self.workers.iter().map(move |(&id, worker)| WorkerStatus {
@@ -104,7 +105,7 @@ impl LeaseGroup {
         })
     }
 
-    /// Workers among which the slots are split.
+    /// Returns the number of workers among which the slots are split.
     pub(super) fn num_leasable(&self) -> u32 {
         let is_leasable = |worker: &&Worker| matches!(worker.state(), WorkerState::Idle | WorkerState::Sampling);
         self.workers.values().filter(is_leasable).count() as u32
@@ -132,7 +133,7 @@ impl LeaseGroup {
     fn why_not_leased(&self, worker: &Worker, leasable: u32) -> IdleReason<'static> {
         let being_made = self.being_made();
         let is_wanted = if self.is_free() { !self.is_full() } else { being_made.is_some() };
-        // Also between two iterations, so that what people see does not change with every one.
+        // Kept between two iterations, so that the status does not change with every iteration.
         let begun = || self.next_fragment.0.checked_sub(1).map(FragmentNo);
         let latest = being_made.map(|iteration| iteration.fragment).or_else(begun);
         let had_its_share = !self.is_free() && worker.latest >= latest;

@@ -1,4 +1,4 @@
-//! What the group knows of a worker.
+//! A worker as the group sees it.
 
 use super::QuarantineCause;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     time::Micros,
 };
 
-/// What the group must know of a worker when it joins.
+/// Properties of a worker when it joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerProfile {
     /// A lease expires when its worker reports no new env steps for this long.
@@ -15,24 +15,24 @@ pub struct WorkerProfile {
 }
 
 impl WorkerProfile {
-    /// A process of its own.
+    /// Profile of a worker process.
     pub const NATIVE: Self = Self { progress_timeout: Micros::from_secs(3) };
-    /// A browser tab, which the browser may throttle at any time.
+    /// Profile of a browser tab, which the browser may throttle at any time.
     pub const BROWSER: Self = Self { progress_timeout: Micros::from_secs(30) };
 }
 
-/// A worker that let a lease expire and was not heard of since.
+/// A worker whose lease expired and that has sent nothing since.
 #[derive(Debug)]
 pub(super) struct Hung {
-    /// The lease that it let expire.
+    /// The lease that expired.
     pub(super) lease: LeaseId,
     /// How long the lease went without progress.
     pub(super) patience: Micros,
-    /// When to ask for it again.
+    /// When to send the revocation again.
     pub(super) ask_at: Micros,
 }
 
-/// A worker that others were faster than, and that was not heard of since it was told so.
+/// A worker whose lease was committed by others, and that has sent nothing since its revocation.
 #[derive(Debug)]
 pub(super) struct Overtaken {
     /// The lease that it lost.
@@ -41,7 +41,7 @@ pub(super) struct Overtaken {
     pub(super) until: Micros,
 }
 
-/// Whether a worker can run the leases of this run, as far as it has said so.
+/// A worker's answer whether it can run the leases of this run.
 #[derive(Debug)]
 pub(super) enum Answer {
     None,
@@ -54,7 +54,7 @@ pub(super) struct Worker {
     profile: WorkerProfile,
     pub(super) answer: Answer,
     pub(super) lease: Option<LeaseId>,
-    /// The lease that it begins when it is done with [`lease`](Self::lease).
+    /// The lease that it begins after [`lease`](Self::lease).
     pub(super) follow_up: Option<LeaseId>,
     /// Start and env steps of the lease that ended last, see [`LiveLease`](super::lease_table::LiveLease).
     pub(super) done: (Micros, u64),
@@ -62,19 +62,19 @@ pub(super) struct Worker {
     /// Gets no lease before it has answered: it may hang, and a lease that others finish never expires.
     pub(super) overtaken: Option<Overtaken>,
     pub(super) leaving: bool,
-    /// Was told that nothing more will come.
+    /// Whether [`GroupCommand::Dismiss`](super::GroupCommand::Dismiss) was sent.
     pub(super) dismissed: bool,
     pub(super) quarantined: Option<QuarantineCause>,
-    /// Failures since the last fragment that was of use.
+    /// Failures since the last useful fragment.
     pub(super) strikes: u32,
-    /// Leases that ran out since the last fragment that was of use.
+    /// Leases that expired since the last useful fragment.
     timeouts: u32,
     pub(super) env_steps: u64,
     /// Iteration of the latest lease.
     pub(super) latest: Option<FragmentNo>,
-    /// The newest weights that it said it has applied.
+    /// The newest weights that it has reported as applied.
     pub(super) applied: Option<WeightsVersion>,
-    /// Env steps per second of the latest leases; 0 where there was none yet.
+    /// Env steps per second of the latest leases; 0 for those not measured yet.
     speeds: [u64; Self::SPEEDS],
     rate: RateMeter,
 }
@@ -122,18 +122,18 @@ impl Worker {
         }
     }
 
-    /// True for one that slots can be split among.
+    /// Returns true for a worker among which slots can be split.
     pub(super) fn is_sound(&self) -> bool {
         matches!(self.state(), WorkerState::Idle | WorkerState::Sampling) && self.overtaken.is_none()
     }
 
-    /// How long a lease may go without progress. Doubles with every lease that ran out, up to 32
-    /// times, so that a worker which is merely slow gets there in the end even if it is the only one.
+    /// Returns how long a lease may go without progress. Doubles with every expired lease, up to 32 times, so that a merely
+    /// slow worker finishes in the end even if it is the only one.
     pub(super) fn patience(&self) -> Micros {
         self.profile.progress_timeout.times(1 << self.timeouts.min(5))
     }
 
-    /// The worker let a lease expire. How long that went without progress.
+    /// Records that a lease expired. Returns how long it went without progress.
     pub(super) fn timed_out(&mut self, lease: LeaseId, now: Micros) -> Micros {
         let patience = self.patience();
         self.timeouts += 1;
@@ -141,12 +141,12 @@ impl Worker {
         patience
     }
 
-    /// When an overtaken worker has been silent for too long.
+    /// Returns when an overtaken worker counts as hung.
     pub(super) fn hangs_at(&self) -> Option<Micros> {
         self.overtaken.as_ref().filter(|_| !self.leaving && self.quarantined.is_none()).map(|overtaken| overtaken.until)
     }
 
-    /// When to ask a hung worker for a sign of life. Pointless for one that gets no leases anyway.
+    /// Returns when to ask a hung worker for a sign of life; `None` for one that gets no leases anyway.
     pub(super) fn ask_at(&self) -> Option<Micros> {
         self.hung.as_ref().filter(|_| !self.leaving && self.quarantined.is_none()).map(|hung| hung.ask_at)
     }
@@ -157,7 +157,7 @@ impl Worker {
         }
     }
 
-    /// The worker handed over something of use.
+    /// Records a useful fragment.
     pub(super) fn delivered(&mut self) {
         self.strikes = 0;
         self.timeouts = 0;
@@ -172,22 +172,22 @@ impl Worker {
         self.rate.per_second(now)
     }
 
-    /// Notes how long a lease took.
+    /// Records the speed of a lease.
     pub(super) fn measured(&mut self, env_steps: u64, took: Micros) {
         self.speeds.rotate_right(1);
         self.speeds[0] = per_second(env_steps, took);
     }
 
-    /// Notes how long a lease had taken when it was lost: the worker is at most that fast, which is
-    /// news only if it was taken for faster. `assumed` is what it was taken for if it was never measured.
+    /// Records the age of a lease when it was lost: the worker is at most that fast, which matters only if it was assumed to
+    /// be faster. `assumed` is the assumed speed of a worker that was never measured.
     pub(super) fn lost(&mut self, env_steps: u64, after: Micros, assumed: u64) {
         if self.speed().unwrap_or(assumed) > per_second(env_steps, after) {
             self.measured(env_steps, after);
         }
     }
 
-    /// Env steps per second of a lease from grant to commit: the best of the latest few, so that one
-    /// hiccup moves no slots and one good lease is enough to come back.
+    /// Returns the worker's speed from grant to commit, in env steps per second: the best of the latest few leases, so that
+    /// a single slow lease moves no slots and a single fast one restores the speed.
     pub(super) fn speed(&self) -> Option<u64> {
         self.speeds.iter().copied().max().filter(|&speed| speed > 0)
     }

@@ -1,4 +1,4 @@
-//! Hashes of whole batches.
+//! Hashes whole batches.
 
 use twox_hash::XxHash3_128;
 
@@ -9,17 +9,18 @@ use crate::{
     prelude::*,
 };
 
-/// Hash of batches with everything in them: what two programs must agree on that say they sample the same.
+/// Hash of complete batches: two programs that sample the same batches get the same hash.
 ///
-/// | part | what goes in |
+/// | part | content of the hash |
 /// |---|---|
 /// | batch | env steps and number of policies, then the policies' batches in order of the ids |
 /// | policy's batch | its id, number of rows, number of columns, then the columns in order of the names; number of sequences and their lengths |
 /// | column | name, element type as [`ColumnType`](crate::column::ColumnType) writes it, rank and dimensions of a row, then the elements |
-/// | ragged column | likewise, the elements being first all rows' lengths, then all rows |
+/// | ragged column | likewise, but the elements are first all rows' lengths, then all rows |
 ///
-/// Names have their length in front. Lengths, numbers and dimensions are 32 bits, steps and rows 64, everything is little-endian,
-/// and floats have one NaN. A batch of the default policy alone counts as one of several, and a compressed column as what it holds.
+/// The length precedes each name. Lengths, numbers and dimensions are 32 bits, steps and rows 64; everything is
+/// little-endian, and all NaNs hash alike. A batch of the default policy alone hashes like a multi-agent batch, and a
+/// compressed column like its decompressed content.
 #[derive(Clone, Default)]
 pub struct BatchHasher {
     hasher: XxHash3_128,
@@ -27,7 +28,7 @@ pub struct BatchHasher {
 }
 
 impl BatchHasher {
-    /// A hash of nothing yet.
+    /// Creates an empty hash.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -36,7 +37,7 @@ impl BatchHasher {
     /// Adds a batch. Order matters.
     ///
     /// # Errors
-    /// [`BatchError::Column`] for a compressed column that cannot be read; nothing is added then.
+    /// [`BatchError::Column`] for a compressed column that cannot be decompressed; on an error, the hash stays as it is.
     pub fn add(&mut self, batch: &AnyBatch) -> Result<(), BatchError> {
         self.bytes.clear();
         let batch = batch.as_multi_agent();
@@ -50,7 +51,7 @@ impl BatchHasher {
         Ok(())
     }
 
-    /// The hash so far.
+    /// Returns the hash so far.
     #[must_use]
     pub fn finish(&self) -> Hash128 {
         finish(&self.hasher)

@@ -1,7 +1,7 @@
-//! Hashes that say whether two rollouts or two sets of weights are the same, bit for bit.
+//! Hashes that show whether two rollouts or two sets of weights are equal, bit for bit.
 //!
-//! All are XXH3 with 128 bits, written as 32 hexadecimal digits, most significant first. They find accidents; they
-//! are no protection against a forger.
+//! All are XXH3 with 128 bits, written as 32 hexadecimal digits, most significant first. They detect accidental damage; they
+//! do not protect against deliberate forgery.
 //!
 //! ```
 //! use rollmesh_core::{
@@ -10,7 +10,7 @@
 //!     worker::{Registry, RolloutConfig, RolloutWorker},
 //! };
 //!
-//! // 40 steps of 4 environments have one hash, however they are cut.
+//! // 40 steps of 4 environments have one hash, however they are split into fragments.
 //! let hash = |fragments: &[u32]| {
 //!     let config = RolloutConfig::new("CartPole-v1").num_envs(4).seed(7);
 //!     let mut worker = RolloutWorker::new(config, &Registry::builtin(), Kernels::PORTABLE)?;
@@ -68,7 +68,7 @@ fn finish(hasher: &XxHash3_128) -> Hash128 {
     Hash128(hasher.finish_128().to_be_bytes())
 }
 
-/// Hash of bytes, to find out whether they were damaged.
+/// Hashes bytes, to detect damage.
 #[must_use]
 pub fn bytes_hash(bytes: &[u8]) -> Hash128 {
     let mut hasher = XxHash3_128::new();
@@ -76,9 +76,9 @@ pub fn bytes_hash(bytes: &[u8]) -> Hash128 {
     finish(&hasher)
 }
 
-/// Hash of weights: over the tensors sorted by name, for each the length of its name, its element type (1: 32-bit
-/// floats, the only one so far) and its rank as 32-bit numbers, the name, the dimensions, and the values; everything
-/// little-endian. The version is not part of it.
+/// Hashes weights: the tensors in order of their names, for each the length of its name, its element type (1: 32-bit floats,
+/// the only one so far) and its rank as 32-bit numbers, the name, the dimensions, and the values; everything little-endian.
+/// The hash does not include the version.
 #[must_use]
 pub fn weights_hash(weights: &Weights) -> Hash128 {
     let mut hasher = XxHash3_128::new();
@@ -96,8 +96,8 @@ pub fn weights_hash(weights: &Weights) -> Hash128 {
     finish(&hasher)
 }
 
-/// [`weights_hash`] of a run's policies: that of the default policy alone is its own; else the hash of each policy's name
-/// (its length in 4 bytes, and UTF-8) and hash (16 bytes), in order of the names.
+/// Hashes the weights of a run's policies. For the default policy alone, this is its [`weights_hash`]; otherwise it is the
+/// hash of each policy's name (its length in 4 bytes, and UTF-8) and weights hash (16 bytes), in order of the names.
 ///
 /// # Errors
 /// [`WeightsError::NoPolicy`].
@@ -114,13 +114,13 @@ pub fn run_weights_hash(weights: &Weights, policies: &[PolicyId]) -> Result<Hash
     Ok(finish(&hasher))
 }
 
-/// Hash of a rollout, independent of how it was cut into fragments.
+/// Hash of a rollout, independent of its division into fragments.
 ///
-/// Each slot has a hash of its own over its rows in order: observation and action, each in its own type, reward, flags (one byte:
-/// 1 terminated, 2 truncated), log-probability, value; floats of 32 bits with one NaN, everything little-endian. Rows of
-/// several agents are in order of (`eps_id`, `t`, `agent_index`), and each is followed by `agent_index` (8 bytes) and the
-/// policy's name (its length in 4 bytes, and UTF-8). The
-/// result is the hash of the slots' hashes (16 bytes, most significant first) in order of the slots.
+/// Each slot has its own hash over its rows in order: observation and action, each in its own type, reward, flags (one byte:
+/// 1 terminated, 2 truncated), log-probability, value; all NaNs of 32-bit floats hash alike, and everything is
+/// little-endian. Rows of several agents are in order of (`eps_id`, `t`, `agent_index`), and `agent_index` (8 bytes) and the
+/// policy's name (its length in 4 bytes, and UTF-8) follow each row. The result is the hash of the slots' hashes (16 bytes,
+/// most significant first) in order of the slots.
 #[derive(Clone)]
 pub struct RolloutHasher {
     slots: BTreeMap<SlotId, XxHash3_128>,
@@ -128,13 +128,13 @@ pub struct RolloutHasher {
 }
 
 impl RolloutHasher {
-    /// A hash of nothing yet.
+    /// Creates an empty hash.
     #[must_use]
     pub fn new() -> Self {
         Self { slots: BTreeMap::new(), bytes: Vec::new() }
     }
 
-    /// Adds a fragment. Fragments of one slot come in order.
+    /// Adds a fragment. Fragments of one slot must be added in order.
     ///
     /// # Errors
     /// [`BatchError`] when a column is missing or of another type.
@@ -151,7 +151,7 @@ impl RolloutHasher {
         Ok(())
     }
 
-    /// The hash so far.
+    /// Returns the hash so far.
     #[must_use]
     pub fn finish(&self) -> Hash128 {
         let mut all = XxHash3_128::new();
@@ -172,7 +172,7 @@ impl fmt::Debug for RolloutHasher {
     }
 }
 
-/// The columns that make up a rollout.
+/// The hashed columns of a rollout.
 struct HashedRows<'a> {
     obs: &'a Column,
     actions: &'a Column,

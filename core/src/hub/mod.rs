@@ -1,5 +1,5 @@
-//! What a hub decides about a run, without I/O: time and messages come from the caller, and what is to be done outside, such
-//! as learning, saving and sending, is handed to the caller.
+//! Decisions of a hub about a run, without I/O: time and messages come from the caller, and effects such as learning, saving
+//! and sending are returned to the caller.
 //!
 //! [`RunLoop`] is the loop of a run: it begins iterations over the leases of a [`LeaseGroup`](crate::group::LeaseGroup), turns
 //! complete ones into train batches, publishes weights and decides when the run ends. A shell gives it a learner, files and

@@ -37,7 +37,7 @@ impl RecentEpisodes {
     /// Counts the episodes of a batch: slot by slot, each slot's in order.
     pub fn count(&mut self, fragments: &[SlotFragment]) {
         let number: usize = fragments.iter().map(|fragment| fragment.episodes.len()).sum();
-        // A full window of later ones would push the others out again.
+        // A full window of later episodes would push the others out again.
         let passed = number.saturating_sub(Self::WINDOW);
         self.finished += passed as u64;
         let episodes = fragments.iter().flat_map(|fragment| &fragment.episodes);

@@ -11,11 +11,11 @@ pub enum RunEnd {
     Finished,
     /// A user or the program stopped it.
     Stopped,
-    /// It was drained: its leases ended first, and everything that was made for it is part of it.
+    /// It was drained: its leases ended first, and all their rows are part of it.
     Drained,
-    /// The learner could not continue, or user code fails on workers again and again.
+    /// The learner could not continue, or user code fails repeatedly on workers.
     Failed(String),
-    /// Env steps were lost or counted twice. The run is not saved as it was then.
+    /// Env steps were lost or counted twice. The run is not saved in that state.
     Unbalanced(UnbalancedLedger),
 }
 

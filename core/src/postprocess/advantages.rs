@@ -1,4 +1,4 @@
-//! Advantages and value targets of a batch that is one trajectory.
+//! Computes advantages and value targets of a batch of one trajectory.
 
 use super::{
     PostprocessError,
@@ -20,15 +20,15 @@ use crate::{
 pub struct AdvantageConfig {
     /// Discount per step.
     pub gamma: f64,
-    /// Decay of generalised advantage estimation: 0 trusts the values, 1 the rewards.
+    /// Decay of generalised advantage estimation: 0 relies on the value estimates, 1 on the rewards.
     pub lambda: f64,
-    /// Generalised advantage estimation, else Monte-Carlo returns.
+    /// Whether to use generalised advantage estimation; otherwise Monte-Carlo returns.
     pub use_gae: bool,
-    /// Whether there are value estimates to be subtracted from the returns.
+    /// Whether to subtract value estimates from the returns.
     pub use_critic: bool,
 }
 
-/// RLlib's.
+/// RLlib's defaults.
 impl Default for AdvantageConfig {
     fn default() -> Self {
         Self { gamma: 0.9, lambda: 1.0, use_gae: true, use_critic: true }
@@ -40,8 +40,8 @@ impl AdvantageConfig {
         if self.use_gae && !self.use_critic { Err(PostprocessError::GaeNeedsCritic) } else { Ok(()) }
     }
 
-    /// Advantages and targets of one piece, as [`compute_advantages`] describes them. All slices have a row per step,
-    /// but for `values` without a critic.
+    /// Writes the advantages and targets of one piece, as described for [`compute_advantages`]. All slices have a row per
+    /// step, except for `values` without a critic.
     pub(super) fn write<R: Copy + Into<f64>, V: Copy + Into<f64>>(
         &self,
         rewards: &[R],
@@ -69,15 +69,15 @@ impl AdvantageConfig {
     }
 }
 
-/// The batch, one piece of one trajectory, with `advantages` and `value_targets`.
+/// Returns the batch, one piece of one trajectory, with `advantages` and `value_targets`.
 ///
-/// `last_r` is the value of what follows the last row. With `use_gae` as [`gae`]; else advantages are the
-/// discounted returns, `last_r` included, less the value estimates if `use_critic`. Targets are advantages plus values
-/// with a critic and 0 without. Rewards and values may be 32- or 64-bit floats; the results are 32-bit.
+/// `last_r` is the value of the state after the last row. With `use_gae`, advantages are those of [`gae`]; otherwise they
+/// are the discounted returns, including `last_r`, minus the value estimates if `use_critic` is set. Targets are advantages
+/// plus values with a critic, and 0 without. Rewards and values may be 32- or 64-bit floats; the results are 32-bit.
 ///
 /// # Errors
-/// [`PostprocessError::GaeNeedsCritic`]; [`PostprocessError::Batch`] without `rewards`, or with a critic without
-/// `vf_preds`; [`PostprocessError::NotScalar`].
+/// [`PostprocessError::GaeNeedsCritic`]; [`PostprocessError::Batch`] without `rewards`, or without `vf_preds` with a critic;
+/// [`PostprocessError::NotScalar`].
 pub fn compute_advantages(
     batch: &SampleBatch,
     last_r: f32,
@@ -92,15 +92,15 @@ pub fn compute_advantages(
     Ok(batch.with(VALUE_TARGETS, ColumnData::scalars(targets))?)
 }
 
-/// [`compute_advantages`] of a batch that knows how it ends, with `values_bootstrapped` besides where there are value
+/// Applies [`compute_advantages`] to a batch with its `terminateds`, and adds `values_bootstrapped` where there are value
 /// estimates.
 ///
 /// `bootstrap_value` is the estimate for the observation after the last row. It counts unless the trajectory terminates
 /// there ([`last_r`]).
 ///
 /// # Errors
-/// As [`compute_advantages`], [`PostprocessError::NotOneTrajectory`] for a batch with more than one, and
-/// [`PostprocessError::Batch`] without `terminateds`.
+/// The errors of [`compute_advantages`], [`PostprocessError::NotOneTrajectory`] for a batch with more than one trajectory,
+/// and [`PostprocessError::Batch`] without `terminateds`.
 pub fn compute_gae_for_sample_batch(
     batch: &SampleBatch,
     bootstrap_value: f32,
@@ -117,7 +117,8 @@ pub fn compute_gae_for_sample_batch(
     Ok(done.with(VALUES_BOOTSTRAPPED, ColumnData::scalars(next))?)
 }
 
-/// One agent's unbroken rows of one episode, with no flag before the last one. Columns that are not there say nothing.
+/// Checks that the batch has one agent's contiguous rows of one episode, with no flag before the last row. Missing columns
+/// are not checked.
 pub(super) fn check_single_trajectory(batch: &SampleBatch) -> Result<(), PostprocessError> {
     for key in [TERMINATEDS, TRUNCATEDS] {
         let flags = optional(batch, key)?.unwrap_or_default();
@@ -208,7 +209,7 @@ mod tests {
         doubles.insert(REWARDS.name(), wide(&[1.0, 2.0, 3.0])).unwrap();
         let done = compute_advantages(&doubles, 4.0, &GAE).unwrap();
         assert_close(&done, ADVANTAGES, [5.56016, 6.27800, 5.9]);
-        // 2^24 + 1 is no 32-bit float.
+        // A 32-bit float cannot represent 2^24 + 1.
         let mut large = SampleBatch::new().with(TERMINATEDS, ColumnData::scalars(vec![true])).unwrap();
         large.insert(REWARDS.name(), wide(&[16_777_217.0])).unwrap();
         large.insert(VF_PREDS.name(), wide(&[16_777_216.0])).unwrap();

@@ -1,8 +1,8 @@
-//! Discounted sums of what follows.
+//! Computes discounted sums.
 
 use crate::prelude::*;
 
-/// Replaces each value by the discounted sum of itself and all that follow: `y_t = x_t + gamma y_(t+1)`.
+/// Replaces each value by the discounted sum of itself and all following values: `y_t = x_t + gamma y_(t+1)`.
 pub fn discount_cumsum(values: &mut [f64], gamma: f64) {
     let mut sum = 0.0;
     for value in values.iter_mut().rev() {
@@ -11,8 +11,8 @@ pub fn discount_cumsum(values: &mut [f64], gamma: f64) {
     }
 }
 
-/// Monte-Carlo returns of one piece of a trajectory: discounted sums of its rewards and of `last_r`, the value of what
-/// follows its last row. One per row; sums in double precision.
+/// Returns the Monte-Carlo returns of one piece of a trajectory: discounted sums of its rewards and of `last_r`, the value
+/// of the state after its last row. One per row; sums in double precision.
 #[must_use]
 pub fn discounted_returns<R: Copy + Into<f64>>(rewards: &[R], last_r: f32, gamma: f64) -> Vec<f64> {
     let mut returns: Vec<f64> = rewards.iter().copied().map(Into::into).collect();
@@ -23,7 +23,8 @@ pub fn discounted_returns<R: Copy + Into<f64>>(rewards: &[R], last_r: f32, gamma
     returns
 }
 
-/// Value estimate of what follows each row of one piece of a trajectory: those of the next rows, then `last_r`.
+/// Returns the value estimate of the next state for each row of one piece of a trajectory: the values of the next rows, then
+/// `last_r`.
 #[must_use]
 pub fn values_bootstrapped(values: &[f32], last_r: f32) -> Vec<f32> {
     let mut next = Vec::with_capacity(values.len());
@@ -34,8 +35,8 @@ pub fn values_bootstrapped(values: &[f32], last_r: f32) -> Vec<f32> {
     next
 }
 
-/// Value of what follows the last row: 0 if the trajectory terminates there, else `bootstrap_value`, also where it is
-/// truncated or merely cut. Terminated and truncated at once counts as terminated.
+/// Returns the value of the state after the last row: 0 if the trajectory terminates there, otherwise `bootstrap_value`,
+/// also where it is truncated or only cut. A row that is both terminated and truncated counts as terminated.
 #[must_use]
 #[doc(alias = "compute_bootstrap_value")]
 pub fn last_r(terminateds: &[bool], bootstrap_value: f32) -> f32 {

@@ -1,9 +1,9 @@
-//! Generalised advantage estimation over one piece of a trajectory.
+//! Computes generalised advantage estimation over one piece of a trajectory.
 
-/// What the end of a piece must know of the steps that follow it.
+/// The values that the end of a piece needs from the following steps.
 ///
-/// Handing the carry of a successor to its predecessor gives the bits that the whole would have given, so a trajectory
-/// may be cut anywhere and worked through from its last piece to its first.
+/// Passing the carry of a piece to its predecessor gives the same bits as processing the whole trajectory, so a trajectory
+/// may be cut anywhere and processed from its last piece to its first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Carry {
     /// Value estimate of the observation after the piece; 0 after a terminal state.
@@ -13,21 +13,20 @@ pub struct Carry {
 }
 
 impl Carry {
-    /// At the end of what is known: `value` stands for all that follows, 0 after a terminal state.
+    /// Returns the carry at the end of the known steps: `value` is the value of the next state, 0 after a terminal state.
     #[must_use]
     pub const fn bootstrap(value: f32) -> Self {
         Self { next_value: value as f64, next_advantage: 0.0 }
     }
 }
 
-/// Advantages and value targets of one piece of an episode, by generalised advantage estimation (Schulman et al.,
+/// Computes advantages and value targets of one piece of an episode, by generalised advantage estimation (Schulman et al.,
 /// 2015).
 ///
-/// `rewards` and `values` have a row per step; `bootstrap` is the value of what follows the last one, 0 after a
-/// terminal state. Writes `delta_t + gamma lambda delta_(t+1) + …` with
-/// `delta_t = r_t + gamma V_(t+1) - V_t` to `advantages`, and advantage plus value to `targets`.
-/// Rewards and values are 32- or 64-bit floats; sums in double precision. All slices should be equally long; what the longer ones have in excess at their ends is
-/// left alone.
+/// `rewards` and `values` have a row per step; `bootstrap` is the value of the state after the last one, 0 after a terminal
+/// state. Writes `delta_t + gamma lambda delta_(t+1) + …` with `delta_t = r_t + gamma V_(t+1) - V_t` to `advantages`, and
+/// advantage plus value to `targets`. Rewards and values are 32- or 64-bit floats; sums are in double precision. All slices
+/// should have equal lengths; excess elements at the end of longer ones are ignored.
 #[doc(alias = "compute_advantages")]
 pub fn gae<R: Copy + Into<f64>, V: Copy + Into<f64>>(
     rewards: &[R],
@@ -41,7 +40,7 @@ pub fn gae<R: Copy + Into<f64>, V: Copy + Into<f64>>(
     gae_before(rewards, values, Carry::bootstrap(bootstrap), gamma, lambda, advantages, targets);
 }
 
-/// [`gae`] of a piece that goes on in another one, whose carry is `after`. Returns the carry for the piece before it.
+/// Applies [`gae`] to a piece that another one continues, whose carry is `after`. Returns the carry for the preceding piece.
 pub fn gae_before<R: Copy + Into<f64>, V: Copy + Into<f64>>(
     rewards: &[R],
     values: &[V],
@@ -56,8 +55,8 @@ pub fn gae_before<R: Copy + Into<f64>, V: Copy + Into<f64>>(
     let outputs = advantages[..rows].iter_mut().zip(&mut targets[..rows]);
     let mut next_value = after.next_value;
     let mut advantage = after.next_advantage;
-    // A row waits for the one after it only by a multiplication and an addition; processors do the rest meanwhile,
-    // faster than loops of their own would.
+    // Each row depends on the next one only through a multiplication and an addition; the processor overlaps the rest, and
+    // is faster than with separate loops.
     let decay = gamma * lambda;
     for ((&reward, &value), (out, target)) in inputs.zip(outputs).rev() {
         let value = value.into();
@@ -87,7 +86,7 @@ mod tests {
         values.iter().map(|value| value.to_bits()).collect()
     }
 
-    /// The definition, row by row.
+    /// Computes the definition, row by row.
     fn plainly(rewards: &[f32], values: &[f32], bootstrap: f32, gamma: f64, lambda: f64) -> (Vec<f32>, Vec<f32>) {
         let (mut advantages, mut targets) = (vec![0.0; rewards.len()], vec![0.0; rewards.len()]);
         let (mut next_value, mut advantage) = (f64::from(bootstrap), 0.0);

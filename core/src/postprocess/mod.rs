@@ -1,10 +1,10 @@
-//! What is derived from trajectories before learning: advantages, returns and other targets.
+//! Derives the columns for training from trajectories: advantages, returns and other targets.
 //!
-//! Kernels ([`gae()`], [`vtrace()`], [`discount_cumsum`]) work on slices of one piece of a trajectory and know nothing of
-//! batches. Around them are functions over batches: of one trajectory ([`compute_advantages`],
-//! [`compute_gae_for_sample_batch`], [`adjust_nstep`]), of many ([`gae_of_pieces`]), and of slots' fragments
-//! ([`Finisher`], [`train_batch()`]). All sums are in double precision and in one order, from the last row to the first. What follows a
-//! trajectory's last row is worth nothing only if it terminated there ([`last_r`]).
+//! Kernels ([`gae()`], [`vtrace()`], [`discount_cumsum`]) work on slices of one piece of a trajectory, without batches.
+//! Other functions apply them to batches: of one trajectory ([`compute_advantages`], [`compute_gae_for_sample_batch`],
+//! [`adjust_nstep`]), of many ([`gae_of_pieces`]), and to slots' fragments ([`Finisher`], [`train_batch()`]). All sums are
+//! in double precision and in one order, from the last row to the first. The state after a trajectory's last row has value 0
+//! only if the trajectory terminated there ([`last_r`]).
 //!
 //! ```
 //! use rollmesh_core::{
@@ -13,7 +13,7 @@
 //!     postprocess::gae_of_pieces,
 //! };
 //!
-//! // Two episodes; the second one is cut, and what follows is worth 2.
+//! // Two episodes; the second one is cut, and its next state has value 2.
 //! let batch = SampleBatch::new()
 //!     .with(REWARDS, ColumnData::scalars(vec![1.0, 1.0, 1.0]))?
 //!     .with(VF_PREDS, ColumnData::scalars(vec![0.5, 0.5, 1.0]))?
@@ -23,7 +23,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Not here: the value estimates themselves, which are the policy's.
+//! The policy computes the value estimates; this module does not.
 
 mod advantages;
 mod discount;
@@ -48,40 +48,40 @@ use crate::{
     prelude::*,
 };
 
-/// Why targets could not be derived.
+/// Why targets could not be computed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PostprocessError {
-    /// A column is missing or not what it should be.
+    /// A column is missing or invalid.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// A column should hold one value per row.
+    /// A column does not hold one value per row.
     #[error("column '{name}' has rows of shape {shape}, one value per row is needed")]
     NotScalar {
         /// The column.
         name: String,
-        /// What its rows look like.
+        /// The shape of its rows.
         shape: RowShape,
     },
-    /// Only rows of numbers can be moved.
+    /// A column has no numbers to shift.
     #[error("column '{name}' holds {found}, which cannot be moved by steps; drop it or decompress it first")]
     NoNumbers {
         /// The column.
         name: String,
-        /// What it holds.
+        /// The type of the column.
         found: ColumnType,
     },
-    /// Generalised advantage estimation without value estimates.
+    /// Generalised advantage estimation requires value estimates.
     #[error("use_gae needs value estimates: set use_critic, or use_gae to false")]
     GaeNeedsCritic,
     /// Another trajectory begins within the batch.
     #[error("the trajectory ends within the batch, by '{column}' at row {row}; split the batch by episode first")]
     NotOneTrajectory {
-        /// The column that says so.
+        /// The column that shows it.
         column: &'static str,
         /// The last row of the trajectory.
         row: usize,
     },
-    /// As many bootstrap values are needed as there are pieces.
+    /// The number of bootstrap values differs from the number of pieces.
     #[error("{found} bootstrap values for {expected} pieces; see piece_ends for where the batch is cut")]
     Bootstraps {
         /// Pieces of the batch.
@@ -89,7 +89,7 @@ pub enum PostprocessError {
         /// Bootstrap values.
         found: usize,
     },
-    /// A number that is none, or infinite where it must not be.
+    /// A number is NaN, or infinite where it must be finite.
     #[error(
         "'{name}' is {value} at row {row}, from which nothing follows; see where it comes from, or clip the weights"
     )]
@@ -98,21 +98,21 @@ pub enum PostprocessError {
         name: &'static str,
         /// The row.
         row: usize,
-        /// What stands there.
+        /// The value found.
         value: f64,
     },
-    /// A discount, a decay or a clip that can be none.
+    /// A discount, a decay or a clip is out of range.
     #[error("'{name}' is {value}; discounts are finite, and clips positive or infinite")]
     Config {
         /// Field of the configuration.
         name: &'static str,
-        /// What it is.
+        /// Its value.
         value: f64,
     },
-    /// No step is too few.
+    /// The number of steps is zero.
     #[error("n_step must be at least 1")]
     ZeroSteps,
-    /// Slices of unequal length.
+    /// Slices have different lengths.
     #[error("'{name}' has {found} rows, the rewards have {expected}")]
     LengthMismatch {
         /// The slice.

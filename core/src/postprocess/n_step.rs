@@ -1,4 +1,4 @@
-//! Rewards and successors over several steps.
+//! Computes n-step rewards and successors.
 
 use super::{PostprocessError, advantages::check_single_trajectory, discount::discount_cumsum, read::scalars};
 use crate::{
@@ -8,12 +8,11 @@ use crate::{
     view::{Buffer, Row, Values},
 };
 
-/// One trajectory as seen over `n_step` steps at a time.
+/// Converts one trajectory to `n_step` steps per transition.
 ///
-/// Each reward becomes `r_t + gamma r_(t+1) + …` over the next `n_step` rows, as far as there are any; `new_obs`, its
-/// nested columns `new_obs.…`, `terminateds` and `truncateds` become those of the last row that was summed. Rewards
-/// keep their type, 32- or 64-bit floats; sums in double precision. All other columns stay.
-///
+/// Each reward becomes `r_t + gamma r_(t+1) + …` over the next `n_step` rows, as far as they exist; `new_obs`, its nested
+/// columns `new_obs.…`, `terminateds` and `truncateds` become those of the last row in the sum. Rewards keep their type, 32-
+/// or 64-bit floats; sums are in double precision. All other columns stay the same.
 /// # Errors
 /// [`PostprocessError::ZeroSteps`]; [`PostprocessError::NotOneTrajectory`] if a flag is set before the last row or
 /// episodes, fragments or agents change; [`PostprocessError::Batch`] without `rewards`, `new_obs` or `terminateds`.
@@ -49,7 +48,7 @@ fn in_rewards(source: ColumnError) -> BatchError {
     BatchError::Column { name: REWARDS.name().to_string(), source }
 }
 
-/// The rows from `by` on, then the last one until there are as many as before.
+/// Returns the rows from `by` on, and repeats the last one to keep the number of rows.
 fn shifted(name: &str, column: &Column, by: usize) -> Result<Column, PostprocessError> {
     let no_numbers = || PostprocessError::NoNumbers { name: name.to_string(), found: column.column_type() };
     let values = Values::of(column).ok_or_else(no_numbers)?;
@@ -63,8 +62,8 @@ fn shifted(name: &str, column: &Column, by: usize) -> Result<Column, Postprocess
     out.into_column(column.shape()).map_err(|source| BatchError::Column { name: name.to_string(), source }.into())
 }
 
-/// Discounted sums over windows of `n_step` rows, in a time that does not depend on it: in blocks of so many rows, each
-/// window is the end of a block and the beginning of the next one.
+/// Returns discounted sums over windows of `n_step` rows, in time independent of `n_step`: with blocks of `n_step` rows,
+/// each window is the end of a block and the beginning of the next one.
 fn summed(rewards: &[f64], n_step: usize, gamma: f64) -> Vec<f64> {
     let mut sums = rewards.to_vec();
     let mut heads = vec![0.0; rewards.len()];

@@ -1,4 +1,4 @@
-//! Where a batch of many trajectories is cut, and advantages of all its pieces at once.
+//! Splits a batch of many trajectories into pieces, and computes the advantages of all of them at once.
 
 use super::{
     PostprocessError,
@@ -14,10 +14,10 @@ use crate::{
     prelude::*,
 };
 
-/// Ends of the pieces of a batch: one past the last row of each, in order, the last one at the end of the batch.
+/// Returns the ends of the pieces of a batch: one past the last row of each, in order; the last one is the end of the batch.
 ///
-/// A piece is one agent's unbroken steps: it ends after a terminated or truncated row, and where `eps_id`,
-/// `unroll_id` or `agent_index` changes. Only `terminateds` must be there; the other columns cut where they are.
+/// A piece is a run of one agent's consecutive steps: it ends after a terminated or truncated row, and where `eps_id`,
+/// `unroll_id` or `agent_index` changes. Only `terminateds` is required.
 ///
 /// # Errors
 /// [`PostprocessError::Batch`] without `terminateds` or for a column of another type, [`PostprocessError::NotScalar`].
@@ -40,14 +40,14 @@ pub fn piece_ends(batch: &SampleBatch) -> Result<Vec<usize>, PostprocessError> {
     Ok(ends.iter().enumerate().filter_map(|(row, &end)| end.then_some(row + 1)).collect())
 }
 
-/// The batch with `advantages` and `value_targets` of all its pieces ([`piece_ends`]), by [`gae`](super::gae()).
+/// Returns the batch with `advantages` and `value_targets` of all its pieces ([`piece_ends`]), by [`gae`](super::gae()).
 ///
-/// `bootstrap_values` has the value of what follows for each piece, in order; those of pieces that end with a
-/// terminated row are not used. Equal, bit for bit, to one batch per piece.
+/// `bootstrap_values` has the value of the next state for each piece, in order; pieces that end with a terminated row do not
+/// use theirs. The result equals that of one batch per piece, bit for bit.
 ///
 /// # Errors
-/// [`PostprocessError::Bootstraps`] for another number of bootstrap values, [`PostprocessError::Batch`] without
-/// `rewards`, `vf_preds` or `terminateds`.
+/// [`PostprocessError::Bootstraps`] for a wrong number of bootstrap values, [`PostprocessError::Batch`] without `rewards`,
+/// `vf_preds` or `terminateds`.
 pub fn gae_of_pieces(
     batch: &SampleBatch,
     bootstrap_values: &[f32],
@@ -64,7 +64,7 @@ pub fn gae_of_pieces(
     Ok(batch.with(VALUE_TARGETS, ColumnData::scalars(targets))?)
 }
 
-/// Advantages and value targets.
+/// Computes advantages and value targets.
 fn by_piece<F: Copy + Into<f64>>(
     batch: &SampleBatch,
     rewards: &[F],
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(error.to_string(), "column 'eps_id' has rows of shape (2), one value per row is needed");
     }
 
-    /// Rows of zeros between sequences are rows like others: two more pieces, which end by a change of the episode.
+    /// Zero rows between sequences are ordinary rows: they form two more pieces, which end where the episode changes.
     #[test]
     fn padded_batches_are_taken_row_by_row() {
         let rows = [(1.0, 0.25, false, false, 7), (1.0, 0.25, false, false, 7), (1.0, 0.25, true, false, 8)];

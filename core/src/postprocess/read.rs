@@ -1,4 +1,4 @@
-//! Columns with one value per row.
+//! Reads columns with one value per row.
 
 use super::PostprocessError;
 use crate::{
@@ -7,17 +7,17 @@ use crate::{
     prelude::*,
 };
 
-/// The values of a column of scalars.
+/// Returns the values of a column of scalars.
 pub(super) fn scalars<T: Element>(batch: &SampleBatch, key: ColumnKey<T>) -> Result<&[T], PostprocessError> {
     one_per_row(key.name(), batch.data(key)?)
 }
 
-/// [`scalars`] of a column that need not be there.
+/// Returns the [`scalars`] of an optional column.
 pub(super) fn optional<T: Element>(batch: &SampleBatch, key: ColumnKey<T>) -> Result<Option<&[T]>, PostprocessError> {
     batch.column(key.name()).map(|_| scalars(batch, key)).transpose()
 }
 
-/// Scalars as they were logged: sums in double precision begin with what is there.
+/// Scalars in their logged type, so that sums in double precision start from the exact values.
 #[derive(Clone, Copy)]
 pub(super) enum Floats<'a> {
     F32(&'a [f32]),
@@ -25,7 +25,7 @@ pub(super) enum Floats<'a> {
 }
 
 impl<'a> Floats<'a> {
-    /// As doubles.
+    /// Converts the values to doubles.
     pub(super) fn widened(self) -> Cow<'a, [f64]> {
         match self {
             Self::F32(values) => Cow::Owned(values.iter().copied().map(f64::from).collect()),
@@ -34,7 +34,7 @@ impl<'a> Floats<'a> {
     }
 }
 
-/// The values of a column of 32- or 64-bit scalars.
+/// Returns the values of a column of 32- or 64-bit scalars.
 pub(super) fn floats(batch: &SampleBatch, key: ColumnKey<f32>) -> Result<Floats<'_>, PostprocessError> {
     let name = key.name();
     let column = batch.column(name).ok_or_else(|| BatchError::MissingColumn(name.to_string()))?;

@@ -1,4 +1,4 @@
-//! Slots' fragments as batches: one for whoever samples, one to learn from.
+//! Builds batches from slots' fragments: one for callers that sample, one for training.
 
 use super::{AdvantageConfig, PostprocessError, read::scalars};
 use crate::{
@@ -11,8 +11,8 @@ use crate::{
     prelude::*,
 };
 
-/// Makes finished batches of fragments. Its buffers are used again as soon as nobody holds the columns any more: whoever
-/// drops a batch before the next one is made has it without allocation.
+/// Builds finished batches from fragments. It reuses its buffers once all references to their columns are dropped: a caller
+/// that drops a batch before it requests the next one avoids allocations.
 ///
 /// ```
 /// use rollmesh_core::{
@@ -41,23 +41,24 @@ struct AdvantageBuffers {
 }
 
 impl Finisher {
-    /// Steps of a slot so far, from which `unroll_id` follows.
+    /// Returns the number of a slot's steps so far, from which `unroll_id` follows.
     #[must_use]
     pub fn steps(&self, slot: SlotId) -> u64 {
         self.derived.steps(slot)
     }
 
-    /// Goes on as if a slot had made so many steps.
+    /// Sets the number of a slot's steps so far.
     pub fn set_steps(&mut self, slot: SlotId, steps: u64) {
         self.derived.set_steps(slot, steps);
     }
 
-    /// One batch with the fragments' rows in order and the columns that follow from them, as
-    /// [`SampleBatch::from_fragments`] makes it, and with `advantages` and `value_targets` if they are asked for: those of
-    /// each piece up to its cut as [`compute_advantages`](super::compute_advantages) gives them.
+    /// Builds one batch with the fragments' rows in order and the derived columns of [`SampleBatch::from_fragments`]. If
+    /// requested, adds `advantages` and `value_targets`: those of [`compute_advantages`](super::compute_advantages) for each
+    /// piece up to its cut.
     ///
     /// # Errors
-    /// [`PostprocessError::Batch`] as there; [`PostprocessError::GaeNeedsCritic`], [`PostprocessError::NotScalar`].
+    /// [`PostprocessError::Batch`] for the errors of [`SampleBatch::from_fragments`]; [`PostprocessError::GaeNeedsCritic`],
+    /// [`PostprocessError::NotScalar`].
     #[doc(alias = "postprocess_batch_so_far")]
     pub fn finish(
         &mut self,
@@ -72,8 +73,9 @@ impl Finisher {
     }
 }
 
-/// One batch to learn from: the fragments' rows in order, with `advantages` and `value_targets`, and with what a learner needs
-/// to correct rows of older weights: `weights_version`, and `unroll_id`, which counts the batch's pieces.
+/// Builds one batch for training: the fragments' rows in order, with `advantages` and `value_targets`, and with the columns
+/// that a learner needs to correct rows of older weights: `weights_version`, and `unroll_id`, which numbers the batch's
+/// pieces.
 ///
 /// # Errors
 /// [`PostprocessError::Batch`] when a fragment lacks a column or its cuts do not cover its rows;
@@ -103,7 +105,7 @@ pub fn train_batch(fragments: &[SlotFragment], advantages: &AdvantageConfig) -> 
     Ok(batch.with(UNROLL_ID, ColumnData::scalars(unroll_ids))?.with(WEIGHTS_VERSION, ColumnData::scalars(versions))?)
 }
 
-/// One batch to learn from: the rows by policy of fragments that workers have postprocessed, with `weights_version`.
+/// Builds one batch for training by policy: the rows of fragments that workers have postprocessed, with `weights_version`.
 ///
 /// # Errors
 /// [`PostprocessError::Batch`] when the fragments' columns differ.
@@ -120,13 +122,13 @@ pub fn train_batch_by_policy(fragments: &[SlotFragment]) -> Result<MultiAgentBat
     Ok(MultiAgentBatch::concat(&versioned.collect::<Result<Vec<_>, BatchError>>()?)?)
 }
 
-/// A fragment's version of the weights, once per row.
+/// Iterates over a fragment's version of the weights, once per row.
 fn versions(fragment: &SlotFragment, rows: usize) -> impl Iterator<Item = i64> + use<> {
     core::iter::repeat_n(fragment.weights_version.0 as i64, rows)
 }
 
 impl AdvantageBuffers {
-    /// `batch`, which has the rows of the fragments, with their advantages and targets.
+    /// Adds advantages and targets to `batch`, which has the rows of the fragments.
     fn add(
         &mut self,
         fragments: &[SlotFragment],
@@ -171,7 +173,7 @@ mod tests {
         AdvantageConfig { gamma: 0.5, lambda: 0.0, ..AdvantageConfig::default() }
     }
 
-    /// Three rows with these cuts.
+    /// Returns three rows with these cuts.
     fn fragment(ends: &[u32]) -> SlotFragment {
         let floats = || ColumnData::scalars(vec![1.0f32; 3]);
         let flags = || ColumnData::scalars(vec![false; 3]);
@@ -237,7 +239,7 @@ mod tests {
         assert_eq!(batch.get(ADVANTAGES).unwrap(), [0.5, 1.0, 1.0, 0.5, 0.5, 1.0]);
         assert_eq!(batch.get(VALUE_TARGETS).unwrap(), [1.5, 2.0, 2.0, 1.5, 1.5, 2.0]);
 
-        // Fragment by fragment is the same, and what nobody holds is used again.
+        // Processing fragments one at a time gives the same rows, and unreferenced buffers are reused.
         let alone = second.with_derived().unwrap();
         assert!(
             alone.iter().all(|(name, column)| batch.column(name).map(|all| all.slice(3..6)).as_ref() == Some(column))
@@ -256,7 +258,7 @@ mod tests {
         let config = AdvantageConfig { gamma: 0.5, lambda: 0.0, use_gae: false, use_critic: false };
         let finish = |config| Finisher::default().finish(&[fragment(&[2, 3])], Some(&config));
         let batch = finish(config).unwrap();
-        // What follows is worth 2 at every cut: 1 + 0.5 x 2, and the same again a row before.
+        // The next state has value 2 at every cut: 1 + 0.5 x 2, and the same again one row before.
         assert_eq!(batch.get(ADVANTAGES).unwrap(), [2.0, 2.0, 2.0]);
         assert_eq!(batch.get(VALUE_TARGETS).unwrap(), [0.0; 3]);
         assert_eq!(finish(AdvantageConfig { use_gae: true, ..config }), Err(PostprocessError::GaeNeedsCritic));

@@ -1,4 +1,4 @@
-//! Targets for a policy that learns from what another one did.
+//! Computes off-policy targets.
 
 use super::PostprocessError;
 use crate::math;
@@ -10,15 +10,15 @@ pub struct VTraceConfig {
     pub gamma: f64,
     /// Decay of the traces; 1 in the paper's main text.
     pub lambda: f64,
-    /// Largest weight of a temporal difference; infinity for none. Decides to which policy's values `vs` leads.
+    /// Maximum weight of a temporal difference; infinity for none. It determines the policy whose values `vs` converges to.
     pub rho_clip: f64,
-    /// Largest factor of a trace; infinity for none. Decides how fast.
+    /// Maximum factor of a trace; infinity for none. It determines the speed of convergence.
     pub c_clip: f64,
-    /// Largest weight of an advantage; infinity for none.
+    /// Maximum weight of an advantage; infinity for none.
     pub pg_rho_clip: f64,
 }
 
-/// Undiscounted, with all weights clipped at 1, as the paper recommends.
+/// No discount, and all weights clipped at 1, as the paper recommends.
 impl Default for VTraceConfig {
     fn default() -> Self {
         Self { gamma: 1.0, lambda: 1.0, rho_clip: 1.0, c_clip: 1.0, pg_rho_clip: 1.0 }
@@ -30,28 +30,29 @@ impl Default for VTraceConfig {
 pub struct VTraceInput<'a> {
     /// Log-probabilities of the actions under the policy that took them.
     pub behavior_logp: &'a [f32],
-    /// Log-probabilities of the actions under the policy that learns.
+    /// Log-probabilities of the actions under the learner's policy.
     pub target_logp: &'a [f32],
     /// Rewards.
     pub rewards: &'a [f32],
     /// Value estimates of the observations.
     pub values: &'a [f32],
-    /// Value of what follows the last row, 0 after a terminal state.
+    /// Value of the state after the last row, 0 after a terminal state.
     pub bootstrap_value: f32,
 }
 
-/// Value targets and advantages corrected for the distance between two policies (Espeholt et al.: "IMPALA", 2018).
+/// Computes value targets and advantages corrected for the difference between two policies (Espeholt et al.: "IMPALA",
+/// 2018).
 ///
 /// With `rho_t = min(rho_clip, pi_t / mu_t)` and `c_t = lambda min(c_clip, pi_t / mu_t)`, from the last row to the
 /// first: `vs_t = V_t + rho_t (r_t + gamma V_(t+1) - V_t) + gamma c_t (vs_(t+1) - V_(t+1))`, and `pg_advantages_t` is
 /// `min(pg_rho_clip, pi_t / mu_t) (r_t + gamma vs_(t+1) - V_t)`, where both `V` and `vs` after the last row are the
-/// bootstrap value. Sums in double precision.
+/// bootstrap value. Sums are in double precision.
 ///
 /// # Errors
-/// [`PostprocessError::LengthMismatch`] if a slice has not as many rows as `rewards`; [`PostprocessError::NotFinite`]
-/// for an input that is no number or infinite, save that an action may be impossible under the policy that learns, and
-/// for a weight that is too large and not clipped; [`PostprocessError::Config`]. What the outputs hold after an error is
-/// not said.
+/// [`PostprocessError::LengthMismatch`] if a slice and `rewards` differ in length; [`PostprocessError::NotFinite`] for an
+/// input that is NaN or infinite, except that an action may have probability 0 under the learner's policy, and for an
+/// unclipped weight that is too large; [`PostprocessError::Config`]. After an error, the contents of the outputs are
+/// unspecified.
 #[doc(alias = "from_importance_weights")]
 pub fn vtrace(
     input: &VTraceInput<'_>,
@@ -203,7 +204,7 @@ mod tests {
         assert!(matches!(error, PostprocessError::NotFinite { name: "bootstrap_value", row: 2, .. }), "{error}");
         let error = run(&fine, &VTraceConfig { c_clip: f64::NAN, ..config }).unwrap_err();
         assert!(matches!(error, PostprocessError::Config { name: "c_clip", .. }), "{error}");
-        // A ratio of e^99 is no float; clipped, it is of no matter.
+        // A ratio of e^99 exceeds the range of floats; with clipping it is harmless.
         let far = VTraceInput { behavior_logp: &[-100.0, -1.0], target_logp: &[-1.0, -1.0], ..fine };
         assert!(run(&far, &config).is_ok());
         let error = run(&far, &VTraceConfig { rho_clip: f64::INFINITY, ..config }).unwrap_err();
@@ -213,7 +214,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-        /// On-policy, the targets are the bootstrapped returns, whatever the values say.
+        /// Checks that the targets are the bootstrapped returns when both policies are equal, whatever the value estimates
+        /// are.
         #[test]
         fn without_a_difference_of_policies_targets_are_returns(
             rows in vec((-3.0f32..3.0, -9.0f32..9.0, -5.0f32..0.0), 1..30),

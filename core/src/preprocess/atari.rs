@@ -1,4 +1,4 @@
-//! Screens and memory of an Atari console.
+//! Preprocesses screens and memory of an Atari console.
 
 use super::{
     PreprocessError,
@@ -9,10 +9,10 @@ use crate::{
     space::{BoxSpace, Scalar, Space},
 };
 
-/// How screens of an Atari console (210 x 160 pixels of three colours) are preprocessed, by RLlib's names and defaults.
+/// How to preprocess screens of an Atari console (210 x 160 pixels of three colours), with RLlib's names and defaults.
 ///
-/// The 25 rows at the top and at the bottom are cut off, where scores stand. The rest is resized by
-/// [area](Interpolation::Area) to a square, made grey if so wanted, and scaled.
+/// The 25 rows at the top and at the bottom, which show scores, are cropped. The rest is resized by
+/// [area](Interpolation::Area) to a square, optionally converted to grey, and scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtariOptions {
     /// Height and width of the result, in pixels.
@@ -31,7 +31,7 @@ impl Default for AtariOptions {
 }
 
 const WIDTH: u16 = 160;
-/// Rows that are left of 210.
+/// Remaining rows of 210.
 const CROPPED: Size = Size::new(160, WIDTH);
 const COLOURS: usize = 3;
 const CUT: usize = 25 * WIDTH as usize * COLOURS;
@@ -63,7 +63,7 @@ impl AtariOptions {
     pub(super) fn shape(self) -> RowShape {
         let dim = u32::from(self.dim);
         let dims = [dim, dim, if self.grayscale { 1 } else { COLOURS as u32 }];
-        // At most 2^32, which RowShape refuses.
+        // At most 2^32, which RowShape rejects.
         RowShape::new(&dims).unwrap_or(RowShape::vector(u32::MAX))
     }
 

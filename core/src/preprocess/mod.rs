@@ -1,9 +1,9 @@
-//! Preprocessors that turn points of any space into flat rows of floats.
+//! Preprocessors that convert points of any space to flat rows of floats.
 //!
-//! [`Preprocessor::for_space`] chooses as RLlib's catalog does: one-hot vectors for discrete spaces, images of an Atari
-//! console made smaller, everything else as it is, and the parts of tuples and dicts one after the other. Rows are
-//! transformed without allocation; every observation is checked against its space first. Operations on images stand in
-//! [`image`] for themselves.
+//! [`Preprocessor::for_space`] chooses as RLlib's catalog does: one-hot vectors for discrete spaces, smaller images for an
+//! Atari console's screens, concatenated parts for tuples and dicts, and unchanged numbers for everything else. Transforming
+//! a row allocates nothing, and first checks the observation against its space. [`image`] also offers the image operations
+//! separately.
 //!
 //! ```
 //! use rollmesh_core::{
@@ -34,7 +34,7 @@ use crate::{
     space::{BoxSpace, Point, PointError, Scalar, Space, SpaceError, with_values},
 };
 
-/// Turns observations of one space into rows of 32-bit floats.
+/// Converts observations of one space to rows of 32-bit floats.
 #[doc(alias("get_preprocessor", "OneHotPreprocessor", "DictFlatteningPreprocessor", "NoPreprocessor"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preprocessor {
@@ -43,56 +43,56 @@ pub struct Preprocessor {
     stages: Stages,
 }
 
-/// What is done to a space, part by part.
+/// How to process a space, part by part.
 #[derive(Clone, Debug, PartialEq)]
 enum Stages {
-    /// As [`Space::flatten`] does it: one-hot, or as it is.
+    /// As by [`Space::flatten`]: one-hot or unchanged.
     Flat,
     Screen(AtariOptions),
     Ram,
-    /// Of a tuple, or of a dict in the order of names.
+    /// The parts of a tuple, or of a dict in the order of names.
     Parts(Vec<Preprocessor>),
 }
 
 /// Why an observation could not be preprocessed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PreprocessError {
-    /// Not an observation of the space.
+    /// The observation is not in the space.
     #[error("bad observation: {found} outside of {space}")]
     BadObs {
         /// The observation space.
         space: String,
-        /// What was given.
+        /// The observation given.
         found: String,
     },
-    /// The buffer has not the length of the output.
+    /// The buffer's length differs from the output's.
     #[error("preprocessed observations of {space} have {wanted} elements, the buffer {found}")]
     WrongOutput {
         /// The observation space.
         space: String,
-        /// Elements of the output.
+        /// Required number of elements.
         wanted: usize,
         /// Elements of the buffer.
         found: usize,
     },
-    /// Rows of a type that the space does not have, or of a tuple or dict.
+    /// The rows have a type that the space does not have, or the space is a tuple or dict.
     #[error(transparent)]
     Rows(#[from] PointError),
-    /// An image could not be worked on.
+    /// An image could not be processed.
     #[error(transparent)]
     Image(#[from] ImageError),
 }
 
 impl Preprocessor {
-    /// The preprocessor for observations of a space.
+    /// Creates the preprocessor of a space.
     ///
     /// | space | preprocessed |
     /// |---|---|
-    /// | `Discrete`, `MultiDiscrete` | one-hot vectors, one after the other |
+    /// | `Discrete`, `MultiDiscrete` | concatenated one-hot vectors |
     /// | `Box` of bytes, 210 x 160 x 3 | an Atari screen, as by [`atari`](Self::atari) with the default options |
     /// | `Box` of bytes, 128 | an Atari console's memory: (x - 128) / 128 |
     /// | other `Box`, `MultiBinary` | the same numbers, in the same shape |
-    /// | `Tuple`, `Dict` | the preprocessed parts one after the other, a dict's sorted by name |
+    /// | `Tuple`, `Dict` | the concatenated preprocessed parts, those of a dict sorted by name |
     ///
     /// # Errors
     /// [`SpaceError`] when the space fails [`Space::validate`] or its preprocessed points would have more than
@@ -102,7 +102,7 @@ impl Preprocessor {
         Self::for_part(space)
     }
 
-    /// The preprocessor for an Atari console's screen; see [`AtariOptions`].
+    /// Creates the preprocessor of an Atari console's screen; see [`AtariOptions`].
     ///
     /// # Errors
     /// [`SpaceError::Empty`] for an output without pixels.
@@ -144,31 +144,31 @@ impl Preprocessor {
         if elements > Space::MAX_ELEMENTS { Err(SpaceError::TooLarge { elements }) } else { Ok(self) }
     }
 
-    /// The space of observations.
+    /// Returns the space of observations.
     #[must_use]
     pub const fn space(&self) -> &Space {
         &self.space
     }
 
-    /// Elements of a preprocessed observation.
+    /// Returns the number of elements of a preprocessed observation.
     #[must_use]
     pub fn output_len(&self) -> usize {
         self.output_shape.elements()
     }
 
-    /// True where the numbers stay the same, in the same shape: rows need not go through it.
+    /// Returns true where numbers and shape stay the same: callers may skip the transform.
     #[must_use]
     pub fn is_identity(&self) -> bool {
         matches!((&self.stages, &self.space), (Stages::Flat, Space::Box(_) | Space::MultiBinary { .. }))
     }
 
-    /// Shape of a preprocessed observation.
+    /// Returns the shape of a preprocessed observation.
     #[must_use]
     pub fn output_shape(&self) -> RowShape {
         self.output_shape
     }
 
-    /// The space of preprocessed observations: a box of 32-bit floats.
+    /// Returns the space of preprocessed observations: a box of 32-bit floats.
     #[doc(alias = "observation_space")]
     #[must_use]
     pub fn output_space(&self) -> Space {
@@ -187,7 +187,7 @@ impl Preprocessor {
             (Stages::Screen(options), _) => uniform(options.bounds()),
             (Stages::Ram, _) => uniform(atari::RAM_BOUNDS),
             (Stages::Flat, Space::Box(space)) => {
-                // Where 32 bits are not enough, the rounded bound: so are the values.
+                // Where 32 bits are not enough, uses the rounded bound, since the values are rounded too.
                 low.extend(space.bounds().map(|(low, _)| f64::from(low as f32)));
                 high.extend(space.bounds().map(|(_, high)| f64::from(high as f32)));
             }
@@ -199,7 +199,7 @@ impl Preprocessor {
     ///
     /// # Errors
     /// [`PreprocessError::BadObs`] for an observation that is not in the space, [`PreprocessError::WrongOutput`],
-    /// [`PreprocessError::Rows`] for a row that no observation of the space can be.
+    /// [`PreprocessError::Rows`] for a row that cannot be an observation of the space.
     pub fn transform_row<T: Scalar>(&self, row: &[T], out: &mut [f32]) -> Result<(), PreprocessError> {
         self.check_output(out.len())?;
         if !self.space.contains_row(row)? {
@@ -232,7 +232,7 @@ impl Preprocessor {
         PreprocessError::BadObs { space: self.space.to_string(), found }
     }
 
-    /// The observation has been checked, here and below.
+    /// The caller has checked the observation, here and below.
     fn write(&self, observation: &Point, out: &mut [f32]) -> Result<(), PreprocessError> {
         match (&self.stages, observation) {
             (Stages::Parts(stages), Point::Tuple(parts)) => write_parts(stages, parts.iter(), out),

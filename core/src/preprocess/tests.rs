@@ -1,4 +1,4 @@
-//! What becomes of observations, and whether they end up in the output space.
+//! Tests the transformed observations, and that they are in the output space.
 
 use proptest::prelude::*;
 
@@ -50,7 +50,7 @@ fn parts_are_joined_in_the_order_of_names() {
 
 #[test]
 fn screens_are_cropped_resized_and_scaled() {
-    // Rows 25 to 184 brighten downwards; what is cut off would show.
+    // Rows 25 to 184 brighten downwards; any cropped row would change the result.
     let screen: Vec<u8> = (0..210 * 160 * 3)
         .map(|i| {
             let (y, colour) = (i / 480, i % 3);

@@ -1,33 +1,33 @@
-//! Bodies of what is asked of workers that evaluate, by their names, and answered through the hub. As those of
-//! [`message`](super::message), where they are public; nothing in here is trusted.
+//! Bodies of requests to evaluation workers, addressed by name and forwarded by the hub. Like those of
+//! [`message`](super::message), where they are public; their contents are untrusted.
 
 use serde::{Deserialize, Serialize};
 
 use crate::prelude::*;
 
-/// A worker asks another one, which evaluates under a name. Without a body it asks whether there is one.
+/// A worker's request to the worker that evaluates under a name. Without a body it asks whether there is such a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
-    /// Id of the sender's choice.
+    /// Id chosen by the sender.
     pub ask: u64,
     /// Name of the worker that evaluates.
     pub name: String,
-    /// What is to be done, as in [`Call`](super::message::Call): an evaluation, or an end of all.
+    /// The request, as in [`Call`](super::message::Call): an evaluation, or the end of all evaluations.
     #[serde(with = "super::bytes")]
     pub body: Vec<u8>,
 }
 
-/// The answer is not wanted any more. It does not come.
+/// Cancels a request: it is not answered any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskCancel {
-    /// Id of what was asked.
+    /// Id of the request.
     pub ask: u64,
 }
 
-/// What came of something that was asked.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
-    /// Its id.
+    /// Id of the request.
     pub ask: u64,
     /// Wire form of [`AskOutcome`](super::AskOutcome).
     pub outcome: u8,

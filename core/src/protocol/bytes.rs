@@ -1,4 +1,4 @@
-//! Byte strings: serde would else hand a `Vec<u8>` to postcard element by element.
+//! Serde helpers for byte strings: otherwise serde would pass a `Vec<u8>` to postcard element by element.
 
 use core::fmt;
 

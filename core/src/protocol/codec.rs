@@ -1,4 +1,4 @@
-//! [`Message`]: one variant per kind, to bytes and back.
+//! Encodes and decodes a [`Message`], which has one variant per kind.
 
 use serde::Deserialize;
 
@@ -9,22 +9,22 @@ use super::{
 };
 use crate::prelude::*;
 
-/// Why bytes are no message.
+/// Why bytes are not a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// There is no whole header.
+    /// The header is incomplete.
     #[error("a frame of {bytes} bytes is shorter than its header")]
     Short {
         /// Length of the frame.
         bytes: usize,
     },
-    /// Something else than a rollmesh peer is speaking.
+    /// The magic bytes are wrong, so the peer is not a rollmesh program.
     #[error("a frame starts with {0:?}, not with \"RM\": this is no rollmesh peer")]
     Magic([u8; 2]),
     /// The header has another layout.
     #[error("header version {0} is not {expected}: update the older side", expected = header::HEADER_VERSION)]
     HeaderVersion(u8),
-    /// The kind is not known.
+    /// The kind is unknown.
     #[error(transparent)]
     UnknownKind(#[from] UnknownValue),
     /// The body is larger than its kind allows.
@@ -35,26 +35,26 @@ pub enum DecodeError {
         /// Length of the body.
         bytes: usize,
     },
-    /// The body is not what its kind says.
+    /// The body does not decode as its kind.
     #[error("the body of {kind:?} does not decode")]
     Body {
         /// Kind of the message.
         kind: Kind,
     },
-    /// The body goes on after its end.
+    /// Bytes follow the end of the body.
     #[error("{kind:?} is followed by {bytes} bytes that do not belong to it")]
     TrailingBytes {
         /// Kind of the message.
         kind: Kind,
-        /// How many.
+        /// Number of these bytes.
         bytes: usize,
     },
 }
 
-/// Writes down once which body belongs to which kind.
+/// Defines, in one place, which body belongs to which kind.
 macro_rules! messages {
     ($($kind:ident($body:ty),)+) => {
-        /// A message with its body. Nothing in it is trusted; see [`convert`](super::convert).
+        /// A message with its untrusted body; see [`convert`](super::convert).
         #[derive(Clone, Debug, PartialEq)]
         #[allow(missing_docs, clippy::large_enum_variant)] // Variants are documented at `Kind`; messages are handled one by one.
         pub enum Message {
@@ -62,7 +62,7 @@ macro_rules! messages {
         }
 
         impl Message {
-            /// What the message is.
+            /// Returns the message's kind.
             #[must_use]
             pub const fn kind(&self) -> Kind {
                 match self { $(Self::$kind(_) => Kind::$kind,)+ }
@@ -147,14 +147,14 @@ messages! {
 }
 
 impl Message {
-    /// Header and body.
+    /// Encodes header and body.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        // postcard fails on sequences of unknown length alone, and no body has one.
+        // postcard fails only on sequences of unknown length, which no body has.
         self.write_body(begin(self.kind(), self.usual_bytes())).expect("lengths within bodies are known")
     }
 
-    /// Room that a body needs, not much less: so a large one is not moved while it is written.
+    /// Returns about how many bytes a body needs, and not much less, so that a large one is not moved while it is written.
     fn usual_bytes(&self) -> usize {
         let large = match self {
             Self::Chunk(chunk) => chunk.data.len(),
@@ -179,10 +179,10 @@ impl Message {
         large + 128
     }
 
-    /// Reads a whole message. Memory grows with the bytes that are there, not with what they claim.
+    /// Decodes a whole message. Allocates in proportion to the bytes received, not to lengths that they claim.
     ///
     /// # Errors
-    /// [`DecodeError`] names what is wrong; no bytes panic.
+    /// [`DecodeError`] names what is wrong; no input panics.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let (kind, body) = header::read(bytes)?;
         if body.len() > kind.body_cap() as usize {
@@ -197,25 +197,25 @@ impl Message {
 }
 
 impl<'a> ChunkRef<'a> {
-    /// The frame of the chunk up to its data, of which so many bytes are to follow, after so many that are not of it.
+    /// Writes a chunk's frame up to its data, of which `bytes` follow, after `lead` bytes that are not part of the frame.
     pub(super) fn begin(&self, lead: usize, bytes: usize) -> Vec<u8> {
         let mut frame = Vec::with_capacity(lead + HEADER_BYTES + bytes + 32);
         frame.resize(lead, 0);
         frame.extend_from_slice(&header::write(Kind::Chunk));
         let place = (self.stream, self.total, self.offset);
-        // As above.
+        // A chunk has no sequences of unknown length, see above.
         let mut frame = postcard::to_extend(&place, frame).expect("no sequences");
         push_length(&mut frame, bytes);
         frame
     }
 
-    /// Reads the body of a chunk.
+    /// Decodes the body of a chunk.
     pub(super) fn decode(body: &'a [u8]) -> Result<Self, DecodeError> {
         decode_body(Kind::Chunk, body)
     }
 }
 
-/// Reads a body of which parts stay where they are.
+/// Decodes a body that borrows from its bytes.
 pub(super) fn decode_body<'a, T: Deserialize<'a>>(kind: Kind, body: &'a [u8]) -> Result<T, DecodeError> {
     if body.len() > kind.body_cap() as usize {
         return Err(DecodeError::TooLarge { kind, bytes: body.len() });
@@ -227,7 +227,7 @@ pub(super) fn decode_body<'a, T: Deserialize<'a>>(kind: Kind, body: &'a [u8]) ->
     }
 }
 
-/// Appends the length that stands before a byte string.
+/// Appends the length prefix of a byte string.
 pub(super) fn push_length(frame: &mut Vec<u8>, mut bytes: usize) {
     while bytes >= 0x80 {
         frame.push(bytes as u8 | 0x80);
@@ -236,7 +236,7 @@ pub(super) fn push_length(frame: &mut Vec<u8>, mut bytes: usize) {
     frame.push(bytes as u8);
 }
 
-/// A frame that is begun, with room for its body.
+/// Begins a frame with capacity for its body.
 fn begin(kind: Kind, room: usize) -> Vec<u8> {
     let mut frame = Vec::with_capacity(HEADER_BYTES + room);
     frame.extend_from_slice(&header::write(kind));

@@ -1,91 +1,91 @@
-//! Bodies of what operators ask for a whole hub, and of the books that dashboards show. As they are on the wire.
+//! Bodies of operators' commands for a whole hub, and of the ledger that dashboards show, as they are on the wire.
 
 use serde::{Deserialize, Serialize};
 
-/// Have so many local workers: start some, or let some finish their leases and go.
+/// Sets the number of local workers: the hub starts some, or lets some finish their leases and exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scale {
     /// Chosen by the sender; the reply carries it.
     pub request: u32,
-    /// Local workers that there should be.
+    /// Requested number of local workers.
     pub num_workers: u32,
 }
 
-/// The run's books, for dashboards: where every granted env step is. Sent after [`RunStatus`](super::message::RunStatus)
-/// when anything in it changed; after `Welcome`, the last message of the first picture.
+/// The run's ledger, for dashboards: where every granted env step is. Sent after [`RunStatus`](super::message::RunStatus)
+/// when anything in it changed; after `Welcome`, it is the last message of the initial state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerReport {
     /// Number of the run on this hub, 0 before the first.
     pub run: u32,
     /// Env steps granted; equals the sum of committed, superseded, rejected, expired and outstanding.
     pub granted: u64,
-    /// Env steps that were accepted, each exactly once; equals the sum of queued, consumed and dropped as stale.
+    /// Env steps that were committed, each exactly once; equals the sum of queued, consumed and dropped as stale.
     pub committed: u64,
     /// Env steps of a slot that another lease committed first, with equal rows.
     pub superseded: u64,
-    /// Env steps that came and were refused.
+    /// Env steps that arrived and were rejected.
     pub rejected: RejectedCounts,
-    /// Env steps that never came.
+    /// Env steps that never arrived.
     pub expired: ExpiredCounts,
-    /// Env steps that are being worked on.
+    /// Env steps of live leases.
     pub outstanding: u64,
     /// Committed env steps that no batch has taken yet.
     pub queued: u64,
-    /// Committed env steps that were in a batch.
+    /// Committed env steps that a batch has taken.
     pub consumed: u64,
-    /// Committed env steps that no batch took in time: their weights had become too old.
+    /// Committed env steps that no batch took before their weights became too old.
     pub dropped_stale: u64,
-    /// Env steps that were made a second time after the run was taken up again from its checkpoint.
+    /// Env steps that were recomputed after the run was resumed from its checkpoint.
     pub regenerated: u64,
-    /// Fragments that nobody was waiting for, equal to what was committed. Not part of the sum, as the next.
+    /// Fragments without a live grant, equal to what was committed. Not part of the sum, like the next field.
     pub uninvited_superseded: u64,
-    /// Fragments that nobody was waiting for, refused.
+    /// Fragments without a live grant, rejected.
     pub uninvited_rejected: RejectedCounts,
-    /// Local workers that ended unasked and were replaced, since the hub began.
+    /// Local workers that exited unexpectedly and were replaced, since the hub began.
     #[doc(alias = "num_remote_worker_restarts")]
     pub num_worker_restarts: u64,
-    /// Open episodes that were given up because their slots moved and the episodes could not.
+    /// Open episodes that were abandoned because their slots moved and the episodes could not.
     pub abandoned_episodes: u64,
 }
 
-/// What was refused, by reason.
+/// Counts of what was rejected, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectedCounts {
-    /// The lease was over, or never was the sender's.
+    /// The lease had ended, or never belonged to the sender.
     pub late: u64,
-    /// The lease had handed over the slot before.
+    /// The lease had uploaded the slot before.
     pub duplicate: u64,
-    /// The lease did not hold the slot.
+    /// The lease did not include the slot.
     pub not_leased: u64,
     /// It could not be decoded.
     pub corrupt: u64,
-    /// Made with other weights, or for another fragment.
+    /// It had other weights, or was for another fragment.
     pub mismatched: u64,
-    /// Made with weights that are too old by now.
+    /// Its weights had become too old.
     pub stale: u64,
-    /// It came before the fragment before it.
+    /// It arrived before its predecessor.
     pub early: u64,
-    /// Not as many rows as a fragment has.
+    /// It had a wrong number of rows.
     pub wrong_length: u64,
-    /// It contradicted what was committed.
+    /// It differed from what was committed.
     pub audit: u64,
 }
 
-/// What never came, by cause.
+/// Counts of what never arrived, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExpiredCounts {
     /// No progress in time.
     pub timed_out: u64,
-    /// The worker left.
+    /// The worker disconnected.
     pub left: u64,
     /// The worker refused the lease.
     pub refused: u64,
-    /// The lease was taken back.
+    /// The lease was revoked.
     pub revoked: u64,
 }
 
 impl RejectedCounts {
-    /// Every reason with its count.
+    /// Returns every reason with its count.
     #[must_use]
     pub const fn by_reason(&self) -> [(&'static str, u64); 9] {
         let Self { late, duplicate, not_leased, corrupt, mismatched, stale, early, wrong_length, audit } = *self;
@@ -102,7 +102,7 @@ impl RejectedCounts {
         ]
     }
 
-    /// All of it.
+    /// Returns the sum over all reasons.
     #[must_use]
     pub fn total(&self) -> u64 {
         sum(&self.by_reason())
@@ -110,27 +110,27 @@ impl RejectedCounts {
 }
 
 impl ExpiredCounts {
-    /// Every cause with its count.
+    /// Returns every cause with its count.
     #[must_use]
     pub const fn by_cause(&self) -> [(&'static str, u64); 4] {
         let Self { timed_out, left, refused, revoked } = *self;
         [("timed_out", timed_out), ("left", left), ("refused", refused), ("revoked", revoked)]
     }
 
-    /// All of it.
+    /// Returns the sum over all causes.
     #[must_use]
     pub fn total(&self) -> u64 {
         sum(&self.by_cause())
     }
 }
 
-/// The numbers come from a peer: no sum of them may panic.
+/// Saturates, since the numbers come from a peer and no sum of them may panic.
 fn sum(counts: &[(&'static str, u64)]) -> u64 {
     counts.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
 }
 
 impl LedgerReport {
-    /// True if no env step is lost or counted twice, also of those that were committed.
+    /// Returns true if no env step is lost or counted twice, those that were committed included.
     #[must_use]
     pub fn balances(&self) -> bool {
         let parts = [self.committed, self.superseded, self.rejected.total(), self.expired.total(), self.outstanding];
@@ -176,7 +176,7 @@ mod tests {
         assert!(report.balances());
         assert!(!LedgerReport { granted: 0, ..report.clone() }.balances());
         assert!(!LedgerReport { queued: 0, ..report.clone() }.balances());
-        // Whatever a peer sends.
+        // No numbers of a peer panic.
         let huge = RejectedCounts { late: u64::MAX, ..rejected };
         assert!(!LedgerReport { committed: u64::MAX, rejected: huge, ..report }.balances());
     }

@@ -1,4 +1,4 @@
-//! [`EpisodeDriver`]: the hub's side of a client, without the socket.
+//! [`EpisodeDriver`]: the hub's side of a client connection, without the socket.
 
 use super::{
     EpisodeCode, Kind, Message,
@@ -16,21 +16,21 @@ use crate::{
     time::Micros,
 };
 
-/// Drives the episodes of one client: its messages become calls of [`ExternalEpisodes`], and what comes of those becomes
-/// messages to it.
+/// Drives the episodes of one client: translates its messages to calls of [`ExternalEpisodes`], and their results to
+/// messages for it.
 ///
-/// Nothing in here waits. What cannot be done yet is kept, in order per episode, and tried again by
-/// [`poll`](Self::poll): an episode for which there is no lane, a turn that the sampler has no room for. While
-/// [`is_full`](Self::is_full) its owner takes no more messages from the client; what is kept needs none of those to
-/// go on, only the sampler.
+/// Nothing in here blocks. What cannot be done yet is queued, in order per episode, and retried by [`poll`](Self::poll): an
+/// episode without a free lane, a turn while the sampler's queue is full. While [`is_full`](Self::is_full) returns true, the
+/// caller must not read further messages of the client (back-pressure); queued messages depend only on the sampler, not on
+/// later messages.
 ///
-/// A client that waits for a lane stands in [line](ExternalEpisodes::start_in_turn) with the others. An episode of which
-/// its client says nothing for too long, while the sampler owes it nothing, is given up: others may wait for its lane.
+/// A client that waits for a lane queues [in line](ExternalEpisodes::start_in_turn) with the others. An episode times out if
+/// its client sends nothing for it while no answer of the sampler is pending, since other clients may wait for its lane.
 #[derive(Debug)]
 pub struct EpisodeDriver {
     client: u32,
     table: Arc<AgentTable>,
-    /// How long a client may be silent about an episode.
+    /// How long a client may send nothing for an episode before it times out.
     timeout: Micros,
     episodes: BTreeMap<u32, Driven>,
     kept: usize,
@@ -46,17 +46,17 @@ enum Driven {
     Starting { training: bool },
     /// It is open.
     Open {
-        /// It waits for actions.
+        /// Whether it waits for actions.
         asked: bool,
-        /// What is to be said when there is room.
+        /// Messages queued until the sampler has capacity.
         kept: VecDeque<Message>,
-        /// Since when it is the client's turn, if it is.
+        /// When the hub last handled a message of it or answered one; its timeout counts from then.
         since: Micros,
     },
 }
 
 impl Driven {
-    /// Since when it is the client's turn, if it is.
+    /// Returns since when the hub has been waiting for the client, if it is.
     fn silent_since(&self) -> Option<Micros> {
         match self {
             Self::Open { asked: false, kept, since } if kept.is_empty() => Some(*since),
@@ -65,26 +65,26 @@ impl Driven {
     }
 }
 
-/// What came of a message.
+/// Result of handling a message.
 enum Done {
-    /// It was done, and is answered so.
+    /// Done, and confirmed by a reply.
     Yes,
-    /// It was done, and the answer comes later or not at all.
+    /// Done; the answer follows later, or there is none.
     Silently,
-    /// There is no room yet.
+    /// Not possible before the sampler has capacity.
     NotYet,
 }
 
 impl EpisodeDriver {
-    /// The most episodes of a client that are open or wait to begin.
+    /// Most episodes of a client that are open or waiting to begin.
     pub const MAX_EPISODES: usize = 1024;
-    /// A client with so many messages that wait has to wait itself, …
+    /// Most queued messages of a client before back-pressure.
     const MAX_KEPT: usize = 256;
-    /// … and so has one with so many bytes of them.
+    /// Most bytes of queued messages of a client before back-pressure.
     const MAX_KEPT_BYTES: usize = 1 << 20;
 
-    /// For a client without episodes. Of several clients of the same [`ExternalEpisodes`] each has a number of its own.
-    /// An episode is given up when nothing was said of it for `timeout`.
+    /// Creates a driver for a client without episodes. Each client of the same [`ExternalEpisodes`] needs a number of its
+    /// own. An episode times out when the client sends nothing for it for `timeout`.
     #[must_use]
     pub fn new(client: u32, table: Arc<AgentTable>, timeout: Micros) -> Self {
         Self {
@@ -99,14 +99,13 @@ impl EpisodeDriver {
         }
     }
 
-    /// True while no more messages of the client are to be [handled](Self::handle).
+    /// Returns true while no more messages of the client may be [handled](Self::handle).
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.kept >= Self::MAX_KEPT || self.kept_bytes >= Self::MAX_KEPT_BYTES
     }
 
-    /// Does what the client asks for, or keeps it for later. Answers are added to `answers`. Messages that clients do not
-    /// send are passed over.
+    /// Handles a client's message, or queues it. Adds answers to `answers`. Ignores messages that clients do not send.
     pub fn handle(
         &mut self,
         message: Message,
@@ -151,15 +150,15 @@ impl EpisodeDriver {
         }
     }
 
-    /// Goes on with what was kept, brings actions that are there, and gives up episodes that are silent for too long. To be
-    /// called whenever the sampler or another client has done something, and at the [deadline](Self::deadline). True if the
-    /// sampler may have something to hear.
+    /// Retries queued messages, delivers actions that are ready, and times out silent episodes. Call it whenever the sampler
+    /// or another client has done something, and at the [deadline](Self::deadline). Returns true if the sampler may have new
+    /// input.
     pub fn poll(&mut self, now: Micros, episodes: &mut ExternalEpisodes, answers: &mut Vec<Message>) -> bool {
         let (mut has_said, was_full, mut has_turn) = (false, self.is_full(), true);
         let numbers: Vec<u32> = self.episodes.keys().copied().collect();
         for number in numbers {
             if let Some(Driven::Starting { training }) = self.episodes.get(&number) {
-                // If one has to wait the others have to as well.
+                // If one episode has to wait, later ones wait as well, to keep their order.
                 has_turn = has_turn && self.start(number, *training, now, episodes, answers);
                 continue;
             }
@@ -186,32 +185,32 @@ impl EpisodeDriver {
         has_said
     }
 
-    /// When it is time to [`poll`](Self::poll) even if nothing happens until then: an episode is silent for too long.
+    /// Returns when to [`poll`](Self::poll) at the latest: when the next episode times out.
     #[must_use]
     pub fn deadline(&self) -> Option<Micros> {
         self.episodes.values().filter_map(Driven::silent_since).min().map(|since| since + self.timeout)
     }
 
-    /// Adds the episodes that wait for the sampler, by the numbers that [`ExternalEpisodes`] knows them by.
+    /// Adds the episodes that wait for the sampler, by their ids in [`ExternalEpisodes`].
     pub fn waits_for(&self, ids: &mut Vec<u64>) {
         let waits = |driven: &Driven| matches!(driven, Driven::Open { asked, kept, .. } if *asked || !kept.is_empty());
         let waiting = self.episodes.iter().filter(|(_, driven)| waits(driven));
         ids.extend(waiting.map(|(number, _)| self.id(*number)));
     }
 
-    /// True while an episode waits for a lane.
+    /// Returns true while an episode waits for a lane.
     #[must_use]
     pub fn is_starting(&self) -> bool {
         self.episodes.values().any(|driven| matches!(driven, Driven::Starting { .. }))
     }
 
-    /// How many episodes of the client are open.
+    /// Returns the number of open episodes of the client.
     #[must_use]
     pub fn open(&self) -> usize {
         self.episodes.values().filter(|driven| matches!(driven, Driven::Open { .. })).count()
     }
 
-    /// The client is gone: its episodes are abandoned. How many were open.
+    /// Handles the client's disconnect: abandons its episodes. Returns how many were open.
     pub fn leave(&mut self, episodes: &mut ExternalEpisodes) -> usize {
         let numbers = core::mem::take(&mut self.episodes);
         (self.kept, self.kept_bytes) = (0, 0);
@@ -234,7 +233,7 @@ impl EpisodeDriver {
         Ok(())
     }
 
-    /// Begins an episode; false if it has to wait for a lane.
+    /// Begins an episode; returns false if it has to wait for a lane.
     fn start(
         &mut self,
         number: u32,
@@ -248,7 +247,7 @@ impl EpisodeDriver {
                 self.episodes.insert(number, Driven::Open { asked: false, kept: VecDeque::new(), since: now });
                 Ok(())
             }
-            // Somebody will end an episode.
+            // Retry once an episode has ended.
             Err(ExternalError::TooManyEpisodes(_)) => return false,
             Err(error) => {
                 self.episodes.remove(&number);
@@ -270,7 +269,7 @@ impl EpisodeDriver {
         answers.push(reply(number, Kind::AbandonEpisode, abandoned.map_err(|error| Fault::of(number, error))));
     }
 
-    /// Gives an episode up of which the client has said nothing for too long; true if so.
+    /// Times out an episode if its client has been silent for too long; returns true if so.
     fn expire(
         &mut self,
         number: u32,
@@ -280,7 +279,7 @@ impl EpisodeDriver {
         answers: &mut Vec<Message>,
     ) -> bool {
         let Some(driven) = self.episodes.get_mut(&number) else { return false };
-        // What the client may have said was not read.
+        // The client's messages were not read because of back-pressure, so restart its timeout.
         if was_full && let Driven::Open { since, .. } = driven {
             *since = now;
         }
@@ -288,17 +287,17 @@ impl EpisodeDriver {
             return false;
         }
         self.forget(number);
-        // If the sampler has lost it there is nothing to give up.
+        // If the sampler has lost the episode, there is nothing to abandon.
         let _ = episodes.abandon(self.id(number));
         let seconds = self.timeout.0 as f64 / 1e6;
         let reason =
             format!("episode {number} was given up: nothing was said of it for {seconds} s; start another one");
-        // About what the client cannot be waiting for: that was answered when the episode began.
+        // Refers to `StartEpisode`, which the client cannot be waiting for: it was answered when the episode began.
         answers.push(reply(number, Kind::StartEpisode, Err(Fault { code: EpisodeCode::TimedOut, reason })));
         true
     }
 
-    /// The episode and what is kept of it are no more.
+    /// Removes an episode with its queued messages.
     fn forget(&mut self, number: u32) -> Option<Driven> {
         let driven = self.episodes.remove(&number);
         if let Some(Driven::Open { kept, .. }) = &driven {
@@ -308,7 +307,7 @@ impl EpisodeDriver {
         driven
     }
 
-    /// Does what a message says of an open episode. The message is back if there is no room yet.
+    /// Handles a message about an open episode. Returns the message if the sampler has no capacity yet.
     fn attempt(
         &mut self,
         number: u32,
@@ -334,7 +333,7 @@ impl EpisodeDriver {
         None
     }
 
-    /// Nothing that is kept of an episode that is over can be done.
+    /// Closes an episode and answers its queued messages, which can no longer be handled, with an error.
     fn close(&mut self, number: u32, answers: &mut Vec<Message>) {
         if let Some(Driven::Open { kept, .. }) = self.forget(number) {
             let fault = || Fault::of(number, ExternalError::UnknownEpisode(0));
@@ -367,7 +366,7 @@ impl EpisodeDriver {
                 let mut infos: BTreeMap<AgentId, &[u8]> = table.read_infos(infos)?.into_iter().collect();
                 let nothing = |agent: &AgentId| AgentReturn { agent: agent.clone(), outcome: Outcome::default() };
                 let told: Vec<AgentReturn> = infos.keys().map(nothing).collect();
-                // All of them or none.
+                // All of them are checked first, so that either all or none are recorded.
                 let all = || returns.iter().chain(&told);
                 all()
                     .try_for_each(|of| episodes.check_returns(id, &of.agent, of.outcome))
@@ -421,7 +420,7 @@ impl EpisodeDriver {
     }
 }
 
-/// The episode that a client's message is about.
+/// Returns the episode that a client's message refers to.
 fn episode_of(message: &Message) -> Option<u32> {
     Some(match message {
         Message::StartEpisode(message) => message.episode,
@@ -434,7 +433,7 @@ fn episode_of(message: &Message) -> Option<u32> {
     })
 }
 
-/// Bytes that a kept message holds.
+/// Returns how many bytes a queued message holds.
 fn size_of(message: &Message) -> usize {
     match message {
         Message::GetAction(message) => message.observations.len(),

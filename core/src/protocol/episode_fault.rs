@@ -1,16 +1,16 @@
-//! Why something that a client has asked for was not done, and how it is told.
+//! Errors in answer to a client's message about an episode, and the reply that reports them.
 
 use super::{EpisodeCode, Kind, Message, convert::AgentRowsError, message::EpisodeReply};
 use crate::{env::external::ExternalError, prelude::*};
 
-/// Why something was not done.
+/// Why a message could not be handled.
 pub(super) struct Fault {
     pub(super) code: EpisodeCode,
     pub(super) reason: String,
 }
 
 impl Fault {
-    /// The client's number stands for the episode.
+    /// Converts an error, naming the episode by the client's number.
     pub(super) fn of(number: u32, error: ExternalError) -> Self {
         let error = renumbered(error, u64::from(number));
         let code = match error {
@@ -32,7 +32,7 @@ impl Fault {
         Self { code, reason: error.to_string() }
     }
 
-    /// The episode is not there to go on with.
+    /// Returns true if the episode is over, so the client cannot continue it.
     pub(super) fn is_final(&self) -> bool {
         matches!(self.code, EpisodeCode::NotOpen | EpisodeCode::Lost | EpisodeCode::Stopped)
     }
@@ -44,17 +44,17 @@ impl From<AgentRowsError> for Fault {
     }
 }
 
-/// What the client is told of what became of its message.
+/// Builds the reply about a client's message.
 pub(super) fn reply(episode: u32, about: Kind, done: Result<(), Fault>) -> Message {
     let (code, reason) = match done {
         Ok(()) => (EpisodeCode::Done, String::new()),
-        // Far below what the message may have.
+        // Far below the limit of the message.
         Err(Fault { code, reason }) => (code, reason.chars().take(512).collect()),
     };
     Message::EpisodeReply(EpisodeReply { episode, about: about.to_wire(), code: code.to_wire(), reason })
 }
 
-/// The error with another number for the episode.
+/// Returns the error with another number for the episode.
 fn renumbered(error: ExternalError, id: u64) -> ExternalError {
     match error {
         ExternalError::UnknownEpisode(_) => ExternalError::UnknownEpisode(id),

@@ -1,5 +1,5 @@
-//! Bodies of what clients say that drive episodes, and of what they hear. As those of [`message`](super::message),
-//! where they are public; nothing in here is trusted.
+//! Bodies of messages between clients that drive episodes and the hub. Like those of [`message`](super::message), where they
+//! are public; their contents are untrusted.
 //!
 //! Rows of several agents are one byte string: for each agent its number, two little-endian bytes, and then its row. How
 //! long a row is, and of which type its elements are, follows from the spaces, see
@@ -9,25 +9,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::prelude::*;
 
-/// What a client has to know to drive episodes: the first message after the welcome.
+/// Announces the environment's agents and spaces to a client: the first message after the welcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spaces {
-    /// The most episodes that may be open at once, those of all clients together.
+    /// Most episodes that may be open at the same time, over all clients.
     pub max_episodes: u32,
     /// The agents with their spaces as JSON text. An agent's number is its place in this list.
     pub agents: String,
 }
 
-/// A client begins an episode. The answer says when it has begun: a client that wants more than there is room for waits.
+/// Begins an episode. The answer is sent when it has begun: without a free lane the client waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartEpisode {
-    /// The client's number for it, not one of an episode that it has open.
+    /// The client's number for it, different from those of its open episodes.
     pub episode: u32,
-    /// Whether its rows are to be learned from.
+    /// Whether its rows are training data.
     pub training: bool,
 }
 
-/// A client asks for the actions of the agents that have observed something. They are the answer.
+/// Requests the actions of the agents that have observed something. [`Actions`] is the answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetAction {
     /// The episode.
@@ -37,7 +37,7 @@ pub struct GetAction {
     pub observations: Vec<u8>,
 }
 
-/// A client has acted by itself.
+/// Logs actions that the client has chosen by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogAction {
     /// The episode.
@@ -45,37 +45,37 @@ pub struct LogAction {
     /// Rows of observations.
     #[serde(with = "super::bytes")]
     pub observations: Vec<u8>,
-    /// Rows of the actions that were taken, of the same agents.
+    /// Rows of the actions taken by the same agents.
     #[serde(with = "super::bytes")]
     pub actions: Vec<u8>,
 }
 
-/// What the latest actions brought. Has no answer unless something is wrong with it.
+/// Logs the results of the latest actions. Answered only if something is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogReturns {
     /// The episode.
     pub episode: u32,
-    /// For each agent its number, its reward as a 64-bit float, and a byte: 1 it has terminated, 2 it was truncated.
+    /// For each agent its number, its reward as a 64-bit float, and a byte: 1 if it has terminated, 2 if it was truncated.
     #[serde(with = "super::bytes")]
     pub returns: Vec<u8>,
-    /// For each agent that has one its number, the info's length in four bytes, and the info.
+    /// For each agent that has an info: its number, the info's length in four bytes, and the info.
     #[serde(with = "super::bytes")]
     pub infos: Vec<u8>,
 }
 
-/// The episode is over for all agents.
+/// Ends the episode for all agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndEpisode {
     /// The episode.
     pub episode: u32,
-    /// It ends for another reason than a terminal state.
+    /// Whether it ends for another reason than a terminal state.
     pub truncated: bool,
     /// Rows of the last observations.
     #[serde(with = "super::bytes")]
     pub observations: Vec<u8>,
 }
 
-/// The episode is given up: what nobody has sampled of it is discarded.
+/// Abandons the episode: what the sampler has not read of it is discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbandonEpisode {
     /// The episode.
@@ -87,20 +87,20 @@ pub struct AbandonEpisode {
 pub struct Actions {
     /// The episode.
     pub episode: u32,
-    /// Rows of the actions to be taken.
+    /// Rows of the actions to take.
     #[serde(with = "super::bytes")]
     pub actions: Vec<u8>,
 }
 
-/// Something was done, or why not. The connection goes on either way.
+/// Confirms that a message was handled, or says why not. The connection stays open either way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpisodeReply {
     /// The episode.
     pub episode: u32,
-    /// Wire form of the [`Kind`](super::Kind) that this is about.
+    /// Wire form of the [`Kind`](super::Kind) of the message that this answers.
     pub about: u8,
     /// Wire form of [`EpisodeCode`](super::EpisodeCode).
     pub code: u8,
-    /// What is wrong, for people; empty if it was done.
+    /// What is wrong, as text; empty if the message was handled.
     pub reason: String,
 }

@@ -1,4 +1,4 @@
-//! Why a worker gave up a fragment.
+//! Why a worker could not complete a fragment.
 
 use core::fmt;
 
@@ -35,7 +35,7 @@ wire_enum! {
 }
 
 impl FailureKind {
-    /// Its name for programs, in lower case.
+    /// Returns its name in machine-readable output, in lower case.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl FailureKind {
     }
 }
 
-/// A fragment that a worker gave up: what failed, where, and a printable message of at most 512 characters.
+/// A failed fragment: what failed, where, and a printable message of at most 512 characters.
 ///
 /// ```
 /// use rollmesh_core::{
@@ -76,13 +76,13 @@ pub struct FragmentFailure {
 }
 
 impl FragmentFailure {
-    /// Takes a message, also one from a peer: see [`printable`].
+    /// Creates a failure; the message may come from a peer and is made [`printable`].
     #[must_use]
     pub fn new(kind: FailureKind, slot: Option<SlotId>, (episode, t): (u32, u32), message: &str) -> Self {
         Self { kind, slot, episode, t, message: printable(message) }
     }
 
-    /// What the user code or the worker said.
+    /// Returns the message of the user code or the worker.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
@@ -109,7 +109,7 @@ impl LeaseRefused {
         Self { lease: lease.0, reason: printable(reason), failed: None }
     }
 
-    /// Gives up one fragment of a lease.
+    /// Reports one failed fragment of a lease.
     #[must_use]
     pub fn one(lease: LeaseId, failure: &FragmentFailure) -> Self {
         let FragmentFailure { kind, slot, episode, t, message } = failure;
@@ -117,8 +117,8 @@ impl LeaseRefused {
         Self { lease: lease.0, reason: message.clone(), failed: Some(failed) }
     }
 
-    /// The fragment that was given up; `None` if the lease was refused as a whole. A kind that this version does not know
-    /// is [`FailureKind::Fragment`].
+    /// Returns the failed fragment; `None` if the lease was refused as a whole. A kind unknown to this version is
+    /// [`FailureKind::Fragment`].
     #[must_use]
     pub fn failure(&self) -> Option<FragmentFailure> {
         let FailedFragment { kind, slot, episode, t } = self.failed?;

@@ -1,4 +1,4 @@
-//! How a session opens: a peer says `Hello`, the hub says `Welcome` or `Refused`.
+//! The handshake of a session: a peer sends `Hello`, the hub answers `Welcome` or `Refused`.
 
 use core::fmt;
 
@@ -8,10 +8,10 @@ use super::{
 };
 use crate::prelude::*;
 
-/// The most bytes of each text in a `Hello`.
+/// Most bytes of each text in a `Hello`.
 pub const MAX_TEXT_BYTES: usize = 64;
 
-/// Who a peer is. What it says in its `Hello`.
+/// The identity that a peer claims in its `Hello`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The role that it asks for.
@@ -20,53 +20,53 @@ pub struct Identity {
     pub token: Token,
     /// The session to resume.
     pub resume: Option<[u8; 16]>,
-    /// Hash of a fixed rollout, computed by this very program; workers alone are asked for it.
+    /// Hash of a fixed rollout, computed by this very program; required of workers only.
     pub core_fingerprint: [u8; 16],
     /// `native`, `browser`, …
     pub kind: String,
-    /// Name for people.
+    /// Name for display.
     pub name: String,
-    /// What it runs on.
+    /// The device that it runs on.
     pub device: String,
 }
 
 /// A peer that the hub accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// The version that both speak from now on.
+    /// The protocol version negotiated for the session.
     pub protocol: u16,
-    /// What it may do.
+    /// Its role.
     pub role: Role,
-    /// The token that it showed.
+    /// The token that it authenticated with.
     pub token: TokenId,
-    /// The child process that it is, if the hub started it.
+    /// Its child process number, if the hub started it.
     pub child: Option<u32>,
-    /// The session that it wants to resume.
+    /// The session that it asks to resume.
     pub resume: Option<[u8; 16]>,
-    /// `native`, `browser`, …; printable, as the next two.
+    /// `native`, `browser`, …; printable, like the next two.
     pub kind: String,
-    /// Name for people.
+    /// Name for display.
     pub name: String,
-    /// What it runs on.
+    /// The device that it runs on.
     pub device: String,
-    /// What it is there for.
+    /// Its service.
     pub service: PeerService,
 }
 
-/// What a peer is there for, among those of its role.
+/// The service of a peer among those of its role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PeerService {
-    /// It does what its role says: a worker takes part in runs.
+    /// The usual one of its role: a worker takes part in runs.
     #[default]
     Runs,
-    /// It evaluates under its name, and takes no part in runs.
+    /// The worker evaluates under its name, and takes no part in runs.
     Evaluates,
-    /// It asks those that evaluate, and takes no part in runs.
+    /// The worker sends requests to evaluation workers, and takes no part in runs.
     Asks,
 }
 
 impl PeerService {
-    /// Its capabilities in a `Hello`.
+    /// Returns its capability bits in a `Hello`.
     #[must_use]
     pub const fn capabilities(self) -> u64 {
         match self {
@@ -76,7 +76,7 @@ impl PeerService {
         }
     }
 
-    /// From what a peer says. Bits that this version does not know are ignored.
+    /// Decodes a peer's capability bits. Bits unknown to this version are ignored.
     const fn of(role: Role, capabilities: u64) -> Self {
         match (role, capabilities & 3) {
             (Role::Worker, 1) => Self::Evaluates,
@@ -92,30 +92,30 @@ pub enum HandshakeError {
     /// The hub refused.
     #[error("the hub refused: {reason}")]
     Refused {
-        /// Why, for programs; none if the hub is newer and has a reason that this version does not know.
+        /// The reason as a code; `None` if the hub is newer and has a reason unknown to this version.
         code: Option<RefusalCode>,
-        /// Why, for people.
+        /// The reason as text.
         reason: String,
     },
-    /// The hub answered something else.
+    /// The hub answered with a message of another kind.
     #[error("the hub answered Hello with {0:?}")]
     NoAnswer(super::Kind),
-    /// The hub chose what was not offered.
+    /// The hub chose a version that was not offered.
     #[error("the hub chose protocol version {0}, which was not offered")]
     ProtocolVersion(u16),
-    /// The hub grants so little that no chunk could be sent.
+    /// The hub's credit is too small for any chunk.
     #[error("the hub grants {0} bytes, less than two chunks")]
     Credit(u32),
 }
 
 impl Identity {
-    /// The first message to the hub.
+    /// Returns the first message to the hub.
     #[must_use]
     pub fn hello(&self) -> Message {
         self.hello_as(PeerService::Runs)
     }
 
-    /// The first message of a peer that is there for something else.
+    /// Returns the first message of a peer with another service.
     #[must_use]
     pub fn hello_as(&self, service: PeerService) -> Message {
         Message::Hello(Hello {
@@ -136,7 +136,7 @@ impl Identity {
 /// Reads the hub's answer to a `Hello`.
 ///
 /// # Errors
-/// [`HandshakeError`] if there is no session.
+/// [`HandshakeError`] if no session was opened.
 pub fn read_answer(answer: Message) -> Result<Welcome, HandshakeError> {
     match answer {
         Message::Welcome(welcome) if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(&welcome.protocol) => {
@@ -151,13 +151,13 @@ pub fn read_answer(answer: Message) -> Result<Welcome, HandshakeError> {
     }
 }
 
-/// Decides on a peer; `now` is the second since 1970 on the hub's clock.
+/// Accepts or refuses a peer; `now` is the hub's clock in seconds since 1970.
 ///
-/// Versions come first, because nothing else in a `Hello` of another version is sure to mean the same; then the
-/// token, so that nobody without one learns more.
+/// The version is checked first, because other fields of a `Hello` may have another meaning in other versions; then the
+/// token, so that an unauthenticated peer learns nothing else.
 ///
 /// # Errors
-/// The [`Refused`] to send before closing. It is the same whatever is wrong with a token.
+/// The [`Refused`] to send before closing. It is the same for every invalid token.
 pub fn check_hello(
     hello: &Hello,
     tokens: &TokenTable,
@@ -197,25 +197,26 @@ pub fn check_hello(
     })
 }
 
-/// The answer to a first message that is no `Hello`, or to none.
+/// Returns the refusal of a first message that is missing or no `Hello`.
 #[must_use]
 pub fn malformed(error: impl fmt::Display) -> Refused {
     refusal(RefusalCode::Malformed, error.to_string())
 }
 
-/// The answer of a hub that has no room.
+/// Returns the refusal of a hub that has reached a limit.
 #[must_use]
 pub fn busy(reason: &str) -> Refused {
     refusal(RefusalCode::Busy, reason.into())
 }
 
-/// The answer to a worker that wants to evaluate under a name which another one has.
+/// Returns the refusal of an evaluation worker whose name another worker has.
 #[must_use]
 pub fn name_taken(name: &str) -> Refused {
     refusal(RefusalCode::NameTaken, format!("the name '{name}' is taken"))
 }
 
-/// Whether a peer's text may be shown and logged: short, and no character that could change how others look.
+/// Returns whether a peer's text may be shown and logged: it is short, and has no character that could change how other text
+/// looks.
 fn is_printable(text: &str) -> bool {
     text.len() <= MAX_TEXT_BYTES && text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }

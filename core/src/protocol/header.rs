@@ -1,4 +1,4 @@
-//! The eight bytes before every body.
+//! The eight-byte header of every frame.
 //!
 //! ```text
 //! 0..2 magic "RM" | 2 header version | 3 flags | 4 kind | 5..8 reserved
@@ -8,14 +8,14 @@
 
 use super::{DecodeError, Kind};
 
-/// First bytes of every frame.
+/// Magic bytes of every frame.
 pub const MAGIC: [u8; 2] = *b"RM";
-/// Layout of the header. Another layout gets another number.
+/// Version of the header's layout.
 pub const HEADER_VERSION: u8 = 1;
-/// Length of the header.
+/// Length of the header in bytes.
 pub const HEADER_BYTES: usize = 8;
 
-/// The header of a message of this kind.
+/// Encodes the header of a message of this kind.
 pub(super) const fn write(kind: Kind) -> [u8; HEADER_BYTES] {
     [MAGIC[0], MAGIC[1], HEADER_VERSION, 0, kind.to_wire(), 0, 0, 0]
 }

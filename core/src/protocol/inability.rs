@@ -5,21 +5,21 @@ use core::fmt;
 use super::{message::RunAnswer, wire_enum::wire_enum};
 use crate::prelude::*;
 
-/// The most characters of a reason.
+/// Most characters of a reason.
 const MAX_REASON_CHARS: usize = 512;
 
 wire_enum! {
-    /// What keeps a worker from running the leases of a run. 0 stands on the wire for nothing: the worker is able.
+    /// Why a worker is unable to run the leases of a run. On the wire 0 means that it is able.
     "reason why a worker is unable" pub InabilityKind {
-        /// The worker's program has no such environment.
+        /// The environment is not registered in the worker's program.
         UnknownEnv = 1,
-        /// The worker's program has no such kind of policy.
+        /// The kind of policy is not registered in the worker's program.
         UnknownPolicy = 2,
-        /// The environment refuses its settings, or cannot be built with them.
+        /// The environment rejects its settings, or cannot be built with them.
         EnvConfig = 3,
-        /// The run's description makes no sense.
+        /// The run's description is invalid.
         Description = 4,
-        /// Something else; the reason says what.
+        /// Another reason, which the text gives.
         Other = 5,
     }
 }
@@ -36,7 +36,7 @@ impl fmt::Display for InabilityKind {
     }
 }
 
-/// Why a worker cannot run the leases of a run: a kind for programs, and a printable reason of at most 512 characters.
+/// Why a worker cannot run the leases of a run: a kind, and a printable reason of at most 512 characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inability {
     kind: InabilityKind,
@@ -44,13 +44,13 @@ pub struct Inability {
 }
 
 impl Inability {
-    /// Takes a reason, also one from a peer: see [`printable`].
+    /// Creates an inability; the reason may come from a peer and is made [`printable`].
     #[must_use]
     pub fn new(kind: InabilityKind, reason: &str) -> Self {
         Self { kind, reason: printable(reason) }
     }
 
-    /// What keeps the worker from running the leases.
+    /// Returns the kind of the reason.
     #[must_use]
     pub fn kind(&self) -> InabilityKind {
         self.kind
@@ -65,7 +65,7 @@ impl fmt::Display for Inability {
 }
 
 impl RunAnswer {
-    /// A worker's answer to the announcement of a run.
+    /// Creates a worker's answer to the announcement of a run.
     #[must_use]
     pub fn new(run: u32, answer: Result<(), &Inability>) -> Self {
         match answer {
@@ -74,8 +74,7 @@ impl RunAnswer {
         }
     }
 
-    /// What the worker says, its text made [`printable`]. A code that this version does not know is
-    /// [`InabilityKind::Other`].
+    /// Returns the worker's answer, its text made [`printable`]. A code unknown to this version is [`InabilityKind::Other`].
     ///
     /// # Errors
     /// The [`Inability`] of a worker that is unable.
@@ -85,7 +84,7 @@ impl RunAnswer {
     }
 }
 
-/// A peer's text as people may see it: control characters become spaces, and the text ends after 512 characters.
+/// Makes a peer's text safe to show: replaces control characters by spaces, and truncates it to 512 characters.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let chars = text.chars().take(MAX_REASON_CHARS);

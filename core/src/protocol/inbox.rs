@@ -1,4 +1,4 @@
-//! What arrives: limits first, then who may say it, then its parts joined, then decoded.
+//! The receiving side of a connection: checks limits, then the sender's role, then joins chunks, then decodes.
 
 use super::{
     CHUNK_BYTES, DecodeError, INITIAL_CREDIT, Kind, Message, PRE_AUTH_FRAME_BYTES, Role, allow,
@@ -9,95 +9,95 @@ use super::{
 };
 use crate::{prelude::*, weights::Weights};
 
-/// Why a frame is not accepted. The connection cannot go on after any of these.
+/// Why a frame is rejected. The connection must be closed after any of these.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InboxError {
-    /// The bytes are no message.
+    /// The bytes are not a message.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// A peer without a role says something else than `Hello`, or too much.
+    /// An unauthenticated peer sent something else than `Hello`, or too much.
     #[error("the first message must be a Hello of at most {PRE_AUTH_FRAME_BYTES} bytes, not {kind:?} of {bytes}")]
     HelloExpected {
-        /// What it says.
+        /// Kind of the message.
         kind: Kind,
         /// Length of the frame.
         bytes: usize,
     },
-    /// A peer says what its role does not allow.
+    /// The peer's role does not allow this message.
     #[error("a peer with role {role:?} may not send {kind:?}")]
     NotAllowed {
         /// Role of the peer.
         role: Role,
-        /// What it says.
+        /// Kind of the message.
         kind: Kind,
     },
-    /// The hub says what it does not say to this role.
+    /// The hub sent a message that this role does not accept.
     #[error("the hub sent {kind:?}, which a peer with role {role:?} does not expect")]
     NotExpected {
         /// Role of this side.
         role: Role,
-        /// What the hub says.
+        /// Kind of the message.
         kind: Kind,
     },
-    /// A frame that should have come in chunks.
+    /// A frame is so large that it had to be sent in chunks.
     #[error("a frame {kind:?} of {bytes} bytes is above {CHUNK_BYTES} and must come in chunks")]
     FrameTooLarge {
-        /// What it is.
+        /// Kind of the message.
         kind: Kind,
         /// Length of the frame.
         bytes: usize,
     },
-    /// Chunks of something that fits in a frame.
+    /// A message was sent in chunks though its kind must not be split.
     #[error("{kind:?} may not come in chunks")]
     NotSplittable {
-        /// What it is.
+        /// Kind of the message.
         kind: Kind,
     },
-    /// A chunk that does not follow the one before.
+    /// A chunk does not continue the one before.
     #[error("chunk {stream}@{offset} of {total} bytes does not follow: {expected}")]
     ChunkOutOfOrder {
-        /// Stream of the chunk.
+        /// Stream number of the chunk.
         stream: u32,
-        /// Place of the chunk.
+        /// Its offset.
         offset: u32,
-        /// Announced length.
+        /// Its announced total length.
         total: u32,
-        /// What should have come.
+        /// The expected place.
         expected: ChunkPlace,
     },
-    /// A chunk of impossible size.
+    /// A chunk has an impossible size.
     #[error("a chunk of {bytes} bytes at {offset} does not fit into {total} bytes")]
     ChunkSize {
         /// Its length.
         bytes: usize,
-        /// Its place.
+        /// Its offset.
         offset: u32,
-        /// Announced length of the whole.
+        /// Announced length of the whole message.
         total: u32,
     },
-    /// More chunks than there was credit for.
+    /// The chunks exceed the granted credit.
     #[error("a chunk of {bytes} bytes, but only {credit} bytes were granted")]
     CreditExceeded {
         /// Its length.
         bytes: usize,
-        /// What was left.
+        /// The remaining credit.
         credit: u32,
     },
-    /// The weights that [`Inbox::receive`] reads are none.
+    /// The weights that [`Inbox::receive`] decodes are invalid.
     #[error(transparent)]
     Weights(#[from] WeightsUpdateError),
 }
 
-/// Where a chunk should have been.
+/// The expected place of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkPlace {
-    /// A new stream must begin at 0.
+    /// A new stream begins at offset 0.
     Start,
-    /// The stream that is under way goes on here.
+    /// The stream in progress continues here.
     At {
-        /// The stream.
+        /// Stream number.
         stream: u32,
-        /// The place within it.
+        /// Offset within it.
         offset: u32,
         /// Its announced length.
         total: u32,
@@ -113,14 +113,14 @@ impl core::fmt::Display for ChunkPlace {
     }
 }
 
-/// Whom this side listens to.
+/// Whose messages this side accepts.
 #[derive(Clone, Copy, Debug)]
 enum Gate {
-    /// Hub: the peer has not shown a token yet.
+    /// Hub: the peer is not authenticated yet.
     Hello,
-    /// Hub: to a peer of this role.
+    /// Hub: messages of a peer of this role.
     FromPeer(Role),
-    /// Peer of this role: to the hub.
+    /// Peer of this role: messages of the hub.
     FromHub(Role),
 }
 
@@ -134,21 +134,21 @@ struct Joining {
     parts: Parts,
 }
 
-/// What has come of a split message.
+/// The received part of a split message.
 #[derive(Clone, Debug)]
 enum Parts {
-    /// Its bytes. They grow as chunks arrive, and not beyond the whole: an announcement alone takes no memory.
+    /// Its bytes. They grow as chunks arrive, and not beyond the announced length, which alone allocates nothing.
     Joined(Vec<u8>),
-    /// Weights: numbers as soon as they arrive, and no bytes.
+    /// Weights, decoded as they arrive instead of kept as bytes.
     Weights(Box<WeightsReader>),
 }
 
-/// A message that is complete, as [`Inbox::receive`] gives it.
+/// A complete message, as [`Inbox::receive`] returns it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Received<'a> {
-    /// Header and body. They are a message that may come; whether they decode is to be seen.
+    /// Header and body. The kind is allowed; the body is not decoded yet.
     Bytes(&'a [u8]),
-    /// Weights of the run that was asked for when their first bytes came.
+    /// Weights of the run that was passed when their first bytes arrived.
     Weights {
         /// The run.
         run: u32,
@@ -157,12 +157,12 @@ pub enum Received<'a> {
     },
 }
 
-/// The largest buffer that is kept once the message has been read.
+/// Largest buffer that is kept for reuse once a message has been read.
 const MAX_SPARE_BYTES: usize = 16 << 20;
 
-/// Once so much of a message has come there is a buffer for all of it. Until then the buffer grows with what comes, but
-/// not on: the sizes that a large one would leave behind are kept by allocators, and came to half as much again as all
-/// messages.
+/// Once this many bytes of a message have arrived, a buffer for the whole message is allocated. Until then the buffer grows
+/// with the received bytes. If it kept growing beyond, the allocator would retain the outgrown sizes of large messages,
+/// which amounted to half as much again as all messages.
 const EARNEST_BYTES: usize = 1 << 20;
 
 /// The receiving side of a connection.
@@ -170,22 +170,22 @@ const EARNEST_BYTES: usize = 1 << 20;
 pub struct Inbox {
     gate: Gate,
     joining: Option<Joining>,
-    /// The latest split message, and then the buffer for the next one: fresh memory takes longer than all copying.
+    /// The latest split message, then the buffer for the next one: fresh memory costs more time than all copying.
     spare: Vec<u8>,
-    /// Bytes of chunks that the sender may still send.
+    /// Credit: bytes of chunks that the sender may still send.
     credit: u32,
-    /// Bytes of chunks that arrived and were not granted again.
+    /// Bytes of chunks that have arrived and whose credit was not renewed.
     used: u32,
 }
 
 impl Inbox {
-    /// The hub's side of a new connection: takes a `Hello` and nothing else until [`admit`](Self::admit).
+    /// Creates the hub's side of a new connection: accepts a `Hello` and nothing else until [`admit`](Self::admit).
     #[must_use]
     pub fn of_hub() -> Self {
         Self::new(Gate::Hello)
     }
 
-    /// The side of a peer of this role.
+    /// Creates the side of a peer of this role.
     #[must_use]
     pub fn of_peer(role: Role) -> Self {
         Self::new(Gate::FromHub(role))
@@ -195,12 +195,12 @@ impl Inbox {
         Self { gate, joining: None, spare: Vec::new(), credit: INITIAL_CREDIT, used: 0 }
     }
 
-    /// The peer's `Hello` was accepted; from now on it may say what its role allows.
+    /// Accepts the messages of a role, after the peer's `Hello` was accepted.
     pub fn admit(&mut self, role: Role) {
         self.gate = Gate::FromPeer(role);
     }
 
-    /// Takes a frame; returns the message if it is complete now.
+    /// Handles a frame; returns the message if it is complete now.
     ///
     /// # Errors
     /// [`InboxError`] says what is wrong; the connection must then be closed.
@@ -209,19 +209,20 @@ impl Inbox {
             None => Ok(None),
             Some(Received::Bytes(bytes)) => {
                 let message = Message::decode(bytes)?;
-                // Its receiver may have many of these, of which most are silent.
+                // A receiver may have many connections, most of them idle, so keep no buffer.
                 self.spare = Vec::new();
                 Ok(Some(message))
             }
-            // Begun in a call of `receive`.
+            // Weights begun in a call of `receive`.
             Some(Received::Weights { run, weights }) => {
                 Ok(Some(Message::WeightsUpdate(convert::weights_update(run, &weights))))
             }
         }
     }
 
-    /// Kind and bytes of the message of which this frame is the first part; none for all other frames, and for those that
-    /// will be refused. To be looked at before the frame is taken, by whoever has only so much room for all its connections.
+    /// Returns the kind and length of the message of which this frame is the first chunk; `None` for all other frames, and
+    /// for those that will be rejected. A caller with a memory budget for all its connections checks it before it handles
+    /// the frame.
     #[must_use]
     pub fn announced(&self, frame: &[u8]) -> Option<(Kind, usize)> {
         let (kind, body) = header::read(frame).ok()?;
@@ -235,14 +236,14 @@ impl Inbox {
         Some((kind, chunk.total as usize))
     }
 
-    /// True while a message is not complete of which parts have come.
+    /// Returns true while a split message is incomplete.
     #[must_use]
     pub fn is_joining(&self) -> bool {
         self.joining.is_some()
     }
 
-    /// Takes a frame; returns the message, not decoded, if it is complete now. Weights of `run` are read while they
-    /// arrive: there is not much left to do at their end, and their bytes are kept nowhere.
+    /// Handles a frame; returns the message, not decoded, if it is complete now. Weights of `run` are decoded while they
+    /// arrive: little is left to do at their end, and their bytes are not kept.
     ///
     /// # Errors
     /// [`InboxError`] says what is wrong; the connection must then be closed.
@@ -266,8 +267,8 @@ impl Inbox {
         Ok(Some(Received::Bytes(frame)))
     }
 
-    /// What to grant the sender, once half of what it may send is used. Whoever cannot take more data now asks
-    /// later: the sender waits.
+    /// Returns the credit to grant the sender, once half of it is used. A caller that cannot take more data now asks later,
+    /// and the sender waits (back-pressure).
     pub fn take_credit_due(&mut self) -> Option<Credit> {
         if self.used < INITIAL_CREDIT / 2 {
             return None;
@@ -342,7 +343,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Looks at what a stream is going to be before any of it is kept.
+    /// Checks a stream's first chunk before anything of it is kept.
     fn check_first(&self, first: &ChunkRef<'_>) -> Result<Kind, InboxError> {
         let &ChunkRef { stream, total, offset, .. } = first;
         if offset != 0 {

@@ -1,22 +1,22 @@
-//! Kinds of messages: their numbers, and how large each may be.
+//! Kinds of messages: their numbers and size limits.
 
 use super::wire_enum::wire_enum;
 use crate::run::RunConfig;
 
 wire_enum! {
-    /// What a message is. The number stands in the header; it is never reused.
+    /// Kind of a message. Its number is in the header and is never reused.
     "kind of message" pub Kind {
         /// Any peer's first message.
         Hello = 0x01,
-        /// The hub's answer if it accepts the peer.
+        /// The hub accepts the peer.
         Welcome = 0x02,
-        /// The hub's answer if it does not.
+        /// The hub refuses the peer.
         Refused = 0x03,
-        /// Either side closes on purpose.
+        /// Either side closes the connection on purpose.
         Goodbye = 0x04,
         /// A part of a message that is too large for one frame.
         Chunk = 0x05,
-        /// Room for more chunks.
+        /// Grants credit for more chunks.
         Credit = 0x06,
         /// Hub to worker: a run begins.
         RunStart = 0x10,
@@ -24,45 +24,45 @@ wire_enum! {
         RunEnd = 0x11,
         /// Hub to worker: new weights.
         WeightsUpdate = 0x12,
-        /// Hub to worker: slots to run.
+        /// Hub to worker: grants a lease.
         LeaseGrant = 0x13,
-        /// Hub to worker: a lease is void.
+        /// Hub to worker: revokes a lease.
         Revoke = 0x14,
-        /// Worker to hub: a lease cannot be done.
+        /// Worker to hub: refuses a lease, or reports a failed fragment of it.
         LeaseRefused = 0x15,
-        /// Worker to hub: a lease is being worked on.
+        /// Worker to hub: progress of a lease.
         Progress = 0x16,
-        /// Worker to hub: what a lease brought.
+        /// Worker to hub: fragments of a lease.
         FragmentUpload = 0x17,
-        /// Worker to hub: new weights act from now on.
+        /// Worker to hub: new weights are applied.
         WeightsApplied = 0x18,
-        /// Hub to worker: what a whole worker is made of.
+        /// Hub to worker: settings of a whole rollout worker.
         WorkerSetup = 0x19,
-        /// Hub to worker: something is to be done.
+        /// Hub to worker: a call.
         Call = 0x1A,
-        /// Worker to hub: it was done, or why not.
+        /// Worker to hub: the result of a call.
         CallResult = 0x1B,
-        /// Worker to hub: a call is being worked on.
+        /// Worker to hub: progress of a call.
         CallProgress = 0x1C,
-        /// Worker to hub: it can run a run, or why not.
+        /// Worker to hub: whether it can run a run, and why not.
         RunAnswer = 0x1D,
-        /// Worker to hub: what a lease brought, of several agents.
+        /// Worker to hub: fragments of a lease, with rows by policy.
         AgentUpload = 0x1E,
-        /// Hub to worker: a call is not wanted any more.
+        /// Hub to worker: cancels a call.
         CallCancel = 0x1F,
         /// Hub to dashboard: state of the run.
         RunStatus = 0x20,
-        /// Hub to dashboard: one more point of every curve.
+        /// Hub to dashboard: the metrics of an iteration.
         Iteration = 0x21,
         /// Hub to dashboard: a worker changed.
         WorkerRow = 0x22,
-        /// Hub to dashboard: a worker is gone.
+        /// Hub to dashboard: a worker disconnected.
         WorkerGone = 0x23,
-        /// Hub to dashboard: what the watched environment did.
+        /// Hub to dashboard: observations of the watched environment.
         EnvTrace = 0x24,
-        /// Hub to dashboard: something to tell a person.
+        /// Hub to dashboard: a notice for the user.
         Notice = 0x25,
-        /// Hub to dashboard: where every granted env step is.
+        /// Hub to dashboard: the ledger of all granted env steps.
         LedgerReport = 0x26,
         /// Hub to dashboard: the settings that a run may have.
         RunSchema = 0x27,
@@ -70,66 +70,66 @@ wire_enum! {
         RunList = 0x28,
         /// Operator to hub: pause the run.
         Pause = 0x30,
-        /// Operator to hub: go on with it.
+        /// Operator to hub: resume the run.
         Resume = 0x31,
-        /// Operator to hub: end it.
+        /// Operator to hub: end the run.
         Stop = 0x32,
         /// Operator to hub: start one more local worker.
         AddWorker = 0x33,
-        /// Operator to hub: take a worker out.
+        /// Operator to hub: remove a worker.
         RemoveWorker = 0x34,
         /// Operator to hub: begin a run.
         StartRun = 0x35,
-        /// Operator to hub: show another slot.
+        /// Operator to hub: watch another slot.
         Watch = 0x36,
-        /// Operator to hub: ask for a token with which a tab can join as worker.
+        /// Operator to hub: request a token with which a tab can join as worker.
         WorkerTokenRequest = 0x37,
-        /// Hub to operator: a request was done, or why not.
+        /// Hub to operator: whether a request was executed, or why not.
         Reply = 0x38,
-        /// Hub to operator: the token.
+        /// Hub to operator: the requested worker token.
         WorkerToken = 0x39,
-        /// Operator to hub: have so many local workers.
+        /// Operator to hub: set the number of local workers.
         Scale = 0x3a,
-        /// Operator to hub: let the leases of the run end, keep what they bring, and end it.
+        /// Operator to hub: let the leases of the run end, keep their fragments, and end it.
         Drain = 0x3b,
         /// Operator to hub: write a checkpoint of the run now.
         Checkpoint = 0x3c,
-        /// Operator to hub: list, make, revoke or rotate tokens.
+        /// Operator to hub: list, create, revoke or rotate tokens.
         ManageTokens = 0x3d,
-        /// Hub to operator: the tokens there are.
+        /// Hub to operator: the list of tokens.
         TokenRows = 0x3e,
-        /// Hub to operator: a token that was just made.
+        /// Hub to operator: a token that was just created.
         NewToken = 0x3f,
-        /// Hub to client: what episodes are made of.
+        /// Hub to client: agents and spaces of the episodes.
         Spaces = 0x40,
         /// Client to hub: an episode begins.
         StartEpisode = 0x41,
-        /// Client to hub: which actions are to be taken?
+        /// Client to hub: requests actions.
         GetAction = 0x42,
-        /// Client to hub: these were taken.
+        /// Client to hub: logs actions that it has chosen.
         LogAction = 0x43,
-        /// Client to hub: this is what they brought.
+        /// Client to hub: logs the results of actions.
         LogReturns = 0x44,
-        /// Client to hub: the episode is over.
+        /// Client to hub: ends an episode.
         EndEpisode = 0x45,
-        /// Client to hub: the episode is given up.
+        /// Client to hub: abandons an episode.
         AbandonEpisode = 0x46,
-        /// Hub to client: actions to be taken.
+        /// Hub to client: the requested actions.
         Actions = 0x47,
-        /// Hub to client: something was done, or why not.
+        /// Hub to client: whether a message was handled, or why not.
         EpisodeReply = 0x48,
-        /// Hub to dashboard: what an evaluation has found, one more point of its curve.
+        /// Hub to dashboard: the metrics of an evaluation.
         Evaluation = 0x50,
         /// Hub to dashboard: the latest episode of an evaluation.
         EvaluationTrace = 0x51,
-        // 0x52 to 0x56 were those of evaluators.
-        /// Worker to hub: something is asked of a worker that evaluates.
+        // 0x52 to 0x56 belonged to evaluators.
+        /// Worker to hub: a request to an evaluation worker.
         Ask = 0x57,
-        /// Worker to hub: its answer is not wanted any more.
+        /// Worker to hub: cancels a request.
         AskCancel = 0x58,
-        /// Hub to worker: the answer.
+        /// Hub to worker: the answer to a request.
         Asked = 0x59,
-        /// Operator to hub: a run that waits is not wanted any more.
+        /// Operator to hub: remove a run from the queue.
         RemoveRun = 0x60,
     }
 }
@@ -137,20 +137,20 @@ wire_enum! {
 const KIB: u32 = 1024;
 const MIB: u32 = 1024 * KIB;
 
-/// Messages above this many bytes, header included, travel in chunks, and no chunk carries more.
+/// Messages larger than this many bytes, header included, are sent in chunks, and no chunk is larger.
 pub const CHUNK_BYTES: u32 = 256 * KIB;
 
-/// No frame is longer: a whole chunk with its header and its numbers. Sockets refuse more than this before they buffer it.
+/// Longest frame: a whole chunk with its header and its numbers. Sockets reject longer ones before they buffer them.
 pub const MAX_FRAME_BYTES: u32 = CHUNK_BYTES + 64;
 
-/// The longest first frame: a peer that has shown no token yet gets no more memory than this.
+/// Longest frame of an unauthenticated peer, which bounds its memory.
 pub const PRE_AUTH_FRAME_BYTES: u32 = 4 * KIB;
 
-/// The longest frame of a dashboard.
+/// Longest frame of a dashboard.
 pub const DASHBOARD_FRAME_BYTES: u32 = 64 * KIB;
 
 impl Kind {
-    /// The most bytes that a body of this kind may have, checked before anything is allocated for it.
+    /// Returns the most bytes of a body of this kind, checked before anything is allocated for it.
     #[must_use]
     pub const fn body_cap(self) -> u32 {
         match self {
@@ -178,12 +178,12 @@ impl Kind {
             Self::WorkerSetup => 4 * MIB,
             Self::FragmentUpload | Self::AgentUpload => 32 * MIB,
             Self::WeightsUpdate | Self::Call | Self::CallResult => 64 * MIB,
-            // A name, and what a call or its result may have.
+            // A name, and the limit of a call or its result.
             Self::Ask | Self::Asked => 64 * MIB + 128,
         }
     }
 
-    /// Whether a message of this kind may come in chunks. All others fit in one frame.
+    /// Returns whether a message of this kind may be sent in chunks. All others fit into one frame.
     #[must_use]
     pub const fn may_be_split(self) -> bool {
         matches!(self, Self::WeightsUpdate | Self::LeaseGrant | Self::FragmentUpload | Self::AgentUpload)
@@ -191,8 +191,8 @@ impl Kind {
             || self.is_of_calls()
     }
 
-    /// Messages of these two kinds never overtake each other, whatever their sizes: calls are done in the order in which they
-    /// began; a lease may go on from the one before it, and so may its fragments.
+    /// Returns whether this message must not overtake one of kind `before`, whatever their sizes: calls are done in the
+    /// order in which they started; a lease may continue the one before it, and so may its fragments.
     pub(super) const fn keeps_its_place_behind(self, before: Self) -> bool {
         match self {
             Self::LeaseGrant => matches!(before, Self::LeaseGrant),

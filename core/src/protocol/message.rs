@@ -1,4 +1,4 @@
-//! Bodies of the messages, as they are on the wire. Nothing in here is trusted; see `convert`.
+//! Bodies of the messages as they are on the wire. Their contents are untrusted; see `convert`.
 //!
 //! No `usize`, no recursion, no nested vectors: a list of names is one string, a list of tensors is one
 //! byte string with a flat table. Fields are only ever added behind a new kind or a new protocol version.
@@ -14,7 +14,8 @@ pub use super::external::{
 use super::Token;
 use crate::prelude::*;
 
-/// The first message of every peer. Frozen: it never changes, so that any two versions can refuse each other clearly.
+/// The first message of every peer. Frozen: it never changes, so that any two versions can refuse each other with a clear
+/// reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Oldest and newest protocol version that the peer speaks.
@@ -25,24 +26,24 @@ pub struct Hello {
     pub role: u8,
     /// The token of that role.
     pub token: Token,
-    /// Bits to come; unknown ones are ignored.
+    /// Capability bits; unknown ones are ignored.
     pub capabilities: u64,
     /// The session to resume, or zeros.
     pub resume_id: [u8; 16],
-    /// Hash of a fixed rollout that the peer has just computed; equal cores compute equal ones.
+    /// Hash of a fixed rollout that the peer has just computed; equal for equal cores.
     pub core_fingerprint: [u8; 16],
     /// `native`, `browser`, …: at most 64 bytes.
     pub kind: String,
-    /// Name for people: at most 64 bytes.
+    /// Name for display: at most 64 bytes.
     pub name: String,
-    /// What it runs on, for example `cpu` or `cuda:0`: at most 64 bytes.
+    /// The device, for example `cpu` or `cuda:0`: at most 64 bytes.
     pub device: String,
 }
 
 /// The hub accepts the peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The version that both speak from now on.
+    /// The protocol version negotiated for the session.
     pub protocol: u16,
     /// The peer's number, the worker id for workers.
     pub peer: u32,
@@ -50,11 +51,11 @@ pub struct Welcome {
     pub resume_id: [u8; 16],
     /// Bytes of chunks that the peer may send before it is granted more.
     pub credit: u32,
-    /// The hub's name and version, for people.
+    /// The hub's name and version, for display.
     pub server: String,
 }
 
-/// The hub does not accept the peer, and closes.
+/// The hub refuses the peer, and closes the connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     /// Wire form of [`RefusalCode`](super::RefusalCode).
@@ -63,7 +64,7 @@ pub struct Refused {
     pub reason: String,
 }
 
-/// The sender is about to close on purpose.
+/// The sender is about to close the connection on purpose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Goodbye {
     /// Why.
@@ -73,18 +74,18 @@ pub struct Goodbye {
 /// A part of a message above [`CHUNK_BYTES`](super::CHUNK_BYTES).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunk {
-    /// Number of the split message on this connection, counting up.
+    /// Stream number: counts the split messages on this connection.
     pub stream: u32,
     /// Length of the whole message.
     pub total: u32,
-    /// Place of this part. Parts come in order.
+    /// Offset of this part. Parts are sent in order.
     pub offset: u32,
     /// The bytes.
     #[serde(with = "super::bytes")]
     pub data: Vec<u8>,
 }
 
-/// A [`Chunk`] whose data stays where it is: the same bytes, without a copy.
+/// A [`Chunk`] that borrows its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct ChunkRef<'a> {
     pub(super) stream: u32,
@@ -93,10 +94,10 @@ pub(super) struct ChunkRef<'a> {
     pub(super) data: &'a [u8],
 }
 
-/// The receiver of chunks has made room.
+/// Grants credit for chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credit {
-    /// Bytes that the sender may send in addition.
+    /// Bytes of chunks that the sender may send in addition.
     pub bytes: u32,
 }
 
@@ -105,18 +106,18 @@ pub struct Credit {
 pub struct RunStart {
     /// Number of the run on this hub.
     pub run: u32,
-    /// What the run is, as [`RunConfig::to_wire`](crate::run::RunConfig::to_wire) writes it.
+    /// The run's description, as [`RunConfig::to_wire`](crate::run::RunConfig::to_wire) writes it.
     pub config: String,
 }
 
-/// A worker's answer to [`RunStart`]: it can run leases of this run, or why not. Before it the hub grants none.
+/// A worker's answer to [`RunStart`]: whether it can run leases of this run, and why not. The hub grants it none before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunAnswer {
     /// Number of the run.
     pub run: u32,
     /// 0 if it is able, else the wire form of [`InabilityKind`](super::InabilityKind).
     pub code: u8,
-    /// Why not, for people; empty if it is able.
+    /// Why not, as text; empty if it is able.
     pub reason: String,
 }
 
@@ -127,7 +128,7 @@ pub struct RunEnd {
     pub run: u32,
 }
 
-/// New weights. Only the latest matter.
+/// New weights. Only the latest version matters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeightsUpdate {
     /// Number of the run.
@@ -145,7 +146,7 @@ pub struct WeightsUpdate {
     pub values: Vec<u8>,
 }
 
-/// What stands before the values of a [`WeightsUpdate`], and how many bytes of them follow.
+/// The fields before the values of a [`WeightsUpdate`], and the number of bytes that follow.
 #[derive(Debug, Deserialize)]
 pub(super) struct WeightsHead<'a> {
     pub(super) run: u32,
@@ -156,7 +157,7 @@ pub(super) struct WeightsHead<'a> {
     pub(super) value_bytes: u32,
 }
 
-/// Slots for a worker to run for one fragment.
+/// Grants a lease: slots of which the worker makes one fragment each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseGrant {
     /// Number of the run.
@@ -165,11 +166,12 @@ pub struct LeaseGrant {
     pub lease: u64,
     /// Number of the fragment.
     pub fragment: u64,
-    /// Version of the weights that must act.
+    /// Version of the weights to act with.
     pub weights_version: u64,
     /// The slots, ascending.
     pub slots: Vec<u32>,
-    /// For each slot: 0, the worker holds the state from the fragment before; 1, the slot is new; 2, its state is in `states`.
+    /// For each slot: 0, the worker holds the state from the previous fragment; 1, the slot is new; 2, its state is in
+    /// `states`.
     pub sources: Vec<u8>,
     /// End of each slot's state within `states`, ascending.
     pub state_ends: Vec<u32>,
@@ -178,21 +180,21 @@ pub struct LeaseGrant {
     pub states: Vec<u8>,
 }
 
-/// A lease is void: what it brings will not be accepted. Answered with [`LeaseRefused`], always.
+/// Revokes a lease: its fragments will be rejected. Always answered with [`LeaseRefused`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revoke {
     /// Id of the lease.
     pub lease: u64,
 }
 
-/// A worker cannot do what a lease asks, or not one fragment of it, or has dropped a revoked one.
+/// Refuses a lease, reports a failed fragment of it, or confirms that a revoked one was dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRefused {
     /// Id of the lease.
     pub lease: u64,
     /// Why.
     pub reason: String,
-    /// The fragment that failed. The lease goes on with its other slots; without one it is refused as a whole.
+    /// The fragment that failed; the lease's other slots continue. `None` if the lease is refused as a whole.
     pub failed: Option<FailedFragment>,
 }
 
@@ -201,7 +203,7 @@ pub struct LeaseRefused {
 pub struct FailedFragment {
     /// Wire form of [`FailureKind`](super::FailureKind).
     pub kind: u8,
-    /// The slot, if one of them failed alone.
+    /// The slot, if one failed on its own.
     pub slot: Option<u32>,
     /// Number of the episode within the slot.
     pub episode: u32,
@@ -209,7 +211,7 @@ pub struct FailedFragment {
     pub t: u32,
 }
 
-/// A worker is at work: only this extends a lease.
+/// Reports progress of a lease: only this extends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Id of the lease.
@@ -218,7 +220,7 @@ pub struct Progress {
     pub env_steps: u64,
 }
 
-/// What a lease brought: all its slots, one after the other.
+/// The fragments of a lease, all of them or a part, column by column over all slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FragmentUpload {
     /// Number of the run.
@@ -227,7 +229,7 @@ pub struct FragmentUpload {
     pub lease: u64,
     /// Number of the fragment.
     pub fragment: u64,
-    /// Version of the weights that acted.
+    /// Version of the weights that the worker acted with.
     pub weights_version: u64,
     /// The slots, ascending.
     pub slots: Vec<u32>,
@@ -266,7 +268,7 @@ pub struct FragmentUpload {
     pub states: Vec<u8>,
 }
 
-/// What a lease brought, or a part of it, in a run whose rows are by policy.
+/// The fragments of a lease, all of them or a part, in a run whose rows are by policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentUpload {
     /// Number of the run.
@@ -275,7 +277,7 @@ pub struct AgentUpload {
     pub lease: u64,
     /// Number of the fragment.
     pub fragment: u64,
-    /// Version of the weights that acted.
+    /// Version of the weights that the worker acted with.
     pub weights_version: u64,
     /// The slots, ascending.
     pub slots: Vec<u32>,
@@ -289,9 +291,9 @@ pub struct AgentUpload {
     pub episodes: Vec<u32>,
     /// Numbers of the finished episodes in their slots.
     pub episode_numbers: Vec<u32>,
-    /// Their lengths in env steps.
+    /// Lengths of the finished episodes in env steps.
     pub episode_lens: Vec<u32>,
-    /// Their returns, little-endian 64-bit floats: sums over all agents.
+    /// Returns of the finished episodes, little-endian 64-bit floats: sums over all agents.
     #[serde(with = "super::bytes")]
     pub episode_returns: Vec<u8>,
     /// Number of custom metrics of each finished episode.
@@ -310,7 +312,7 @@ pub struct AgentUpload {
     pub states: Vec<u8>,
 }
 
-/// These weights act from now on, in every lease that is begun.
+/// Reports that the worker acts with these weights from now on, in every lease that it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeightsApplied {
     /// Number of the run.
@@ -319,55 +321,55 @@ pub struct WeightsApplied {
     pub version: u64,
 }
 
-/// What a whole worker is made of, environments, policies and all: from now on it can be asked by [`Call`]s. One that is
-/// there already is stopped first. Answered with [`CallResult`].
+/// Sets up a whole rollout worker, with environments and policies: from then on it can be called with [`Call`]s. Stops an
+/// existing one first. Answered with [`CallResult`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerSetup {
-    /// Id of the call, as those of [`Call`].
+    /// Id of the call, like those of [`Call`].
     pub call: u64,
     /// Settings as a JSON object.
     pub config: String,
-    /// Its place among the workers, from 1.
+    /// Its worker index, from 1.
     pub worker_index: u32,
-    /// How many there are.
+    /// Number of workers.
     pub num_workers: u32,
     /// Whether it replaces one that was lost.
     pub recreated_worker: bool,
-    /// Whether it evaluates.
+    /// Whether it is an evaluation worker.
     pub in_evaluation: bool,
 }
 
-/// Something is to be done. Calls are done one after the other, in the order in which they come.
+/// Starts a call. Calls are executed sequentially, in the order of arrival.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
-    /// Id of the call, of the hub's choice.
+    /// Id of the call, chosen by the hub.
     pub call: u64,
-    /// What is to be done.
+    /// The command.
     #[serde(with = "super::bytes")]
     pub body: Vec<u8>,
 }
 
-/// What a call brought.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallResult {
     /// Id of the call.
     pub call: u64,
-    /// Whether it was done. If not, `body` says why.
+    /// Whether it succeeded. If not, `body` is the error.
     pub ok: bool,
     /// The answer, or the error.
     #[serde(with = "super::bytes")]
     pub body: Vec<u8>,
 }
 
-/// A worker gets on with a call: with a sample, of which each step of an environment is progress.
+/// Reports progress of a call: of a sample, in which each step of an environment is progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallProgress {
     /// Id of the call.
     pub call: u64,
 }
 
-/// A call is not wanted any more. It is answered all the same: with an error, unless its result is on its way. May come
-/// before the call, if that is large.
+/// Cancels a call. It is answered all the same: with an error, unless its result is already on its way. May arrive before
+/// the call, if that is large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallCancel {
     /// Id of the call.
@@ -391,7 +393,7 @@ pub struct RunStatus {
     pub num_slots: u32,
     /// Learner updates so far, and the version of the weights.
     pub iteration: u64,
-    /// Env steps that were learned from.
+    /// Env steps that the learner has used.
     pub env_steps: u64,
     /// Finished episodes.
     pub episodes: u64,
@@ -411,28 +413,28 @@ pub struct RunStatus {
     pub granted: u64,
     /// Env steps committed.
     pub committed: u64,
-    /// Env steps that came after another worker's equal ones.
+    /// Env steps that arrived after another worker's equal ones.
     pub superseded: u64,
-    /// Env steps refused, for any reason.
+    /// Env steps rejected, for any reason.
     pub rejected: u64,
-    /// Env steps whose lease ran out.
+    /// Env steps whose lease expired.
     pub expired: u64,
-    /// Env steps being worked on.
+    /// Env steps of live leases.
     pub outstanding: u64,
     /// Why the run failed, else empty.
     pub error: String,
-    /// Where the hub keeps the run's files, for people; empty if nowhere.
+    /// The run directory, for display; empty without one.
     pub run_dir: String,
     /// Fragments that failed so far.
     pub failures: u64,
-    /// What failed last, where, and on which worker; empty before the first failure.
+    /// The latest failure, where it happened, and on which worker; empty before the first.
     pub last_failure: String,
 }
 
-/// The runs that a hub has executed, executes, or will execute. Sent when one is added, begins, ends or is removed.
+/// The hub's past, current and queued runs. Sent when one is queued, begins, ends or is removed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunList {
-    /// The hub lets runs wait for the one that is going on.
+    /// Whether the hub queues further runs while one is active.
     pub may_wait: bool,
     /// By number.
     pub runs: Vec<RunRow>,
@@ -445,7 +447,7 @@ pub struct RunRow {
     pub run: u32,
     /// Wire form of its [`Phase`](super::Phase); `Idle` while it waits.
     pub phase: u8,
-    /// Runs that begin before it does, and itself; 0 once it has begun.
+    /// Its place in the queue, from 1; 0 once it has begun.
     pub place: u32,
     /// Its environment.
     pub env: String,
@@ -453,24 +455,24 @@ pub struct RunRow {
     pub algo: String,
     /// Its seed.
     pub seed: u64,
-    /// Env steps that were learned from by its end; 0 before, see [`RunStatus`].
+    /// Env steps that the learner has used by its end; 0 before, see [`RunStatus`].
     pub env_steps: u64,
     /// Mean return of the last 100 episodes at its end; NaN before.
     pub episode_return_mean: f32,
     /// Why it failed, else empty.
     pub error: String,
-    /// Where the hub keeps its files; empty if nowhere, and while it waits.
+    /// Its run directory; empty without one, and while it waits.
     pub run_dir: String,
 }
 
-/// One iteration: a point of every curve.
+/// The metrics of one iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Iteration {
     /// Number of the run.
     pub run: u32,
     /// Number of the iteration, from 1.
     pub iteration: u64,
-    /// Env steps learned from so far.
+    /// Env steps that the learner has used so far.
     pub env_steps: u64,
     /// Wall time in milliseconds.
     pub wall_ms: u64,
@@ -490,20 +492,20 @@ pub struct Iteration {
     pub kl: f32,
 }
 
-/// What an evaluation has found: a point of its curve. Numbers that there are none of are NaN.
+/// The metrics of one evaluation. Missing values are NaN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationPoint {
     /// Number of the run.
     pub run: u32,
-    /// Iterations behind the weights.
+    /// Iterations that the weights were trained for.
     pub iteration: u64,
-    /// Env steps behind the weights.
+    /// Env steps that the weights were trained with.
     pub env_steps: u64,
     /// Episodes that ended.
     pub episodes: u32,
     /// Episodes that had begun and not ended.
     pub unfinished: u32,
-    /// Mean return of those that ended; of what the others had brought if none did.
+    /// Mean return of the ended episodes; if there are none, of the unfinished ones so far.
     pub episode_return_mean: f32,
     /// The lowest return.
     pub episode_return_min: f32,
@@ -513,7 +515,7 @@ pub struct EvaluationPoint {
     pub episode_len_mean: f32,
 }
 
-/// A worker as dashboards show it. Sent when it changed.
+/// A worker's status for dashboards. Sent when it changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRow {
     /// The worker's id.
@@ -522,7 +524,7 @@ pub struct WorkerRow {
     pub kind: String,
     /// Its name.
     pub name: String,
-    /// What it runs on.
+    /// The device that it runs on.
     pub device: String,
     /// Wire form of [`WorkerState`](super::WorkerState).
     pub state: u8,
@@ -530,24 +532,24 @@ pub struct WorkerRow {
     pub local: bool,
     /// Slots of its current lease.
     pub slots: u32,
-    /// Env steps accepted from it.
+    /// Env steps committed from it.
     pub env_steps: u64,
     /// Env steps per second over the last seconds.
     pub steps_per_s: f32,
     /// Learner updates between the weights it acts with and the newest.
     pub weights_lag: u64,
-    /// Why it makes no rows, in words; empty while it does.
+    /// Why it makes no rows, as text; empty while it does.
     pub reason: String,
 }
 
-/// A worker is gone.
+/// A worker has disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerGone {
     /// The worker's id.
     pub worker: u32,
 }
 
-/// What the watched slot saw in its latest fragment.
+/// Observations of the watched slot in its latest fragment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EnvTrace {
     /// Number of the run.
@@ -568,14 +570,14 @@ pub struct EnvTrace {
     pub dones: Vec<u8>,
 }
 
-/// The settings that a run on this hub may have.
+/// The settings that a run on this hub accepts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunSchema {
     /// Their [JSON Schema](crate::run::schema::json_schema).
     pub schema: String,
 }
 
-/// Something a person should know.
+/// A notice for the user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     /// 0 information, 1 warning, 2 error.
@@ -584,14 +586,14 @@ pub struct Notice {
     pub text: String,
 }
 
-/// A command without arguments. Its kind says which.
+/// A command without arguments, which its kind names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// Chosen by the sender; the reply carries it.
     pub request: u32,
 }
 
-/// Stop a worker and take it out of the group.
+/// Stops a worker and removes it from the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoveWorker {
     /// Chosen by the sender; the reply carries it.
@@ -600,7 +602,7 @@ pub struct RemoveWorker {
     pub worker: u32,
 }
 
-/// Show the environment of another slot.
+/// Watches the environment of another slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watch {
     /// Chosen by the sender; the reply carries it.
@@ -609,7 +611,7 @@ pub struct Watch {
     pub slot: u32,
 }
 
-/// Do not begin a run that waits.
+/// Removes a run from the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoveRun {
     /// Chosen by the sender; the reply carries it.
@@ -618,12 +620,12 @@ pub struct RemoveRun {
     pub run: u32,
 }
 
-/// Begin a run, or let it wait for the one that is going on, if the hub keeps several. The [`RunList`] before the reply has it.
+/// Begins a run, or queues it behind the active one, if the hub has a queue. The [`RunList`] before the reply includes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartRun {
     /// Chosen by the sender; the reply carries it.
     pub request: u32,
-    /// Settings of a [`RunConfig`](crate::run::RunConfig) as a JSON object; what it leaves out has its default.
+    /// Settings of a [`RunConfig`](crate::run::RunConfig) as a JSON object; missing ones have their defaults.
     pub settings: String,
 }
 
@@ -632,9 +634,9 @@ pub struct StartRun {
 pub struct Reply {
     /// The request's number.
     pub request: u32,
-    /// Empty if it was done, else why not.
+    /// Empty if it was executed, else the reason.
     pub error: String,
-    /// The number of the run that [`StartRun`] has begun or lets wait; 0 in answers to other requests.
+    /// Number of the run that [`StartRun`] has begun or queued; 0 in answers to other requests.
     pub run: u32,
 }
 
@@ -647,44 +649,45 @@ pub struct WorkerToken {
     pub token: Token,
 }
 
-/// List, make, revoke or rotate tokens.
+/// Lists, creates, revokes or rotates tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManageTokens {
-    /// Chosen by the sender; the answer carries it.
+    /// Chosen by the sender; the reply carries it.
     pub request: u32,
     /// Wire form of [`TokenAction`](super::TokenAction).
     pub action: u8,
-    /// Wire form of the [`Role`](super::Role) of a token to be made; else 0.
+    /// Wire form of the [`Role`](super::Role) of a token to create; else 0.
     pub role: u8,
-    /// Name of the token to be revoked or rotated; else 0.
+    /// Id of the token to revoke or rotate; else 0.
     pub token: u32,
-    /// Life of a token to be made, 0 for one that never runs out; for a rotation how long the old one stays valid.
+    /// Lifetime of a token to create, in seconds, 0 for one that never expires; for a rotation, how long the old one stays
+    /// valid.
     pub seconds: u64,
 }
 
-/// The tokens of a hub, without those of its local workers: tables with an entry per token.
+/// The tokens of a hub, except those of its local workers: tables with an entry per token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenRows {
     /// The request's number.
     pub request: u32,
-    /// Names.
+    /// Ids.
     pub ids: Vec<u32>,
     /// Wire forms of the roles.
     pub roles: Vec<u8>,
-    /// The seconds since 1970 at which they run out; 0 for never.
+    /// Seconds since 1970 at which they expire; 0 for never.
     pub expires: Vec<u64>,
-    /// Connections that were opened with them.
+    /// Number of connections opened with them.
     pub connections: Vec<u32>,
 }
 
-/// A token that was just made. It is said once.
+/// A token that was just created. It is sent only once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewToken {
     /// The request's number.
     pub request: u32,
     /// Wire form of its role.
     pub role: u8,
-    /// The second since 1970 at which it runs out; 0 for never.
+    /// Second since 1970 at which it expires; 0 for never.
     pub expires: u64,
     /// The token.
     pub token: Token,

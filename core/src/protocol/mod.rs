@@ -1,9 +1,9 @@
-//! The protocol between the hub, workers, dashboards and clients that drive episodes: meaning only, no sockets.
+//! The protocol between the hub, workers, dashboards and clients that drive episodes, without sockets.
 //!
-//! A frame is a fixed header and a postcard body; [`Message`] is both, decoded. [`Outbox`] and [`Inbox`] stand
-//! between messages and a socket: they split and join what is large, keep limits and credits, and know who may say
-//! what. [`handshake`] opens a session. [`convert`] turns bodies into the types that the rest of the crate trusts;
-//! bodies go no further than that. `PROTOCOL.md` at the root of the repository describes the bytes.
+//! A frame is a fixed header and a postcard body; [`Message`] is both, decoded. [`Outbox`] and [`Inbox`] are between
+//! messages and a socket: they split and join large messages, enforce limits and credits, and check which role may send
+//! what. [`handshake`] opens a session. [`convert`] converts bodies to the types that the rest of the crate trusts; bodies
+//! are used nowhere else. `PROTOCOL.md` at the root of the repository describes the bytes.
 //!
 //! ```
 //! use rollmesh_core::protocol::{DecodeError, Message, message::Credit};
@@ -56,6 +56,6 @@ pub const PROTOCOL_MIN: u16 = 1;
 /// Newest protocol version that this build speaks.
 pub const PROTOCOL_MAX: u16 = 1;
 
-/// Bytes of chunks that either side may send before the other has granted more.
+/// Initial credit: bytes of chunks that either side may send before the other grants more.
 /// At least two chunks: the receiver grants when half of it is used, and the other half must hold a chunk.
 pub const INITIAL_CREDIT: u32 = 4 * CHUNK_BYTES;

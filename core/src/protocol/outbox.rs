@@ -1,4 +1,4 @@
-//! What is to be sent: small messages first, large ones in chunks, never more than the receiver has room for.
+//! The sending side of a connection: small messages first, large ones in chunks, within the receiver's credit.
 
 use core::ops::Range;
 
@@ -11,12 +11,12 @@ use crate::{
     weights::{Tensor, Weights},
 };
 
-/// Bytes in front of a chunk that are not sent. Without them WebSocket's header would let the chunk be copied to 1 to 31 bytes
-/// behind its own place in a page of memory, which takes AMD's Zen sixteen times as long.
+/// Bytes in front of a chunk that are not sent. Without them WebSocket's header would make the socket copy the chunk to an
+/// address 1 to 31 bytes behind its own in a page of memory, which takes sixteen times as long on AMD's Zen.
 const LEAD: usize = 64;
 
-/// A message that is ready to be sent. Cheap to clone: the hub queues one of weights for every worker. Large weights stay
-/// where they are until their chunks are sent, so nowhere do all their bytes lie in memory a second time.
+/// A message that is ready to be sent. Cheap to clone: the hub queues one of weights for every worker. Large weights are
+/// encoded chunk by chunk when they are sent, so their bytes are never in memory a second time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     kind: Kind,
@@ -27,7 +27,7 @@ pub struct Frame {
 enum Body {
     /// Header and body.
     Bytes(Bytes),
-    /// Weights that are encoded chunk by chunk, and before them all that stands before their values.
+    /// Weights that are encoded chunk by chunk, and the encoded part before their values.
     Weights(Bytes, Weights),
 }
 
@@ -39,7 +39,7 @@ impl Body {
         }
     }
 
-    /// Where a chunk ends that begins here: between two values.
+    /// Returns where a chunk that begins at `start` ends: between two values.
     fn chunk_end(&self, start: usize) -> usize {
         let (end, len) = (start + CHUNK_BYTES as usize, self.len());
         match self {
@@ -49,7 +49,7 @@ impl Body {
         }
     }
 
-    /// Appends a part of its bytes; one of weights begins and ends between two values.
+    /// Appends a part of its bytes; a part of weights begins and ends between two values.
     fn append(&self, part: Range<usize>, to: &mut Vec<u8>) {
         let bytes = match self {
             Self::Bytes(bytes) | Self::Weights(bytes, _) => bytes,
@@ -67,14 +67,14 @@ impl Body {
     }
 }
 
-/// Bytes of a value of a tensor.
+/// Bytes of a tensor's value.
 const VALUE: usize = size_of::<f32>();
 
-/// A message that the receiver would not accept.
+/// A message that the receiver would reject as too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind:?} of {bytes} bytes is larger than the {cap} that a receiver accepts", cap = kind.body_cap())]
 pub struct TooLarge {
-    /// What it is.
+    /// Kind of the message.
     pub kind: Kind,
     /// Length of its body.
     pub bytes: u64,
@@ -89,12 +89,12 @@ impl Frame {
         Self::of_bytes(message.kind(), message.encode())
     }
 
-    /// A message of this kind that is encoded already.
+    /// Wraps a message of this kind that is already encoded.
     fn of_bytes(kind: Kind, bytes: Vec<u8>) -> Result<Self, TooLarge> {
         Self::checked(kind, Body::Bytes(bytes.into()))
     }
 
-    /// Weights behind their `head`, which is all that stands before their values.
+    /// Wraps weights behind their `head`, the encoded part before their values.
     pub(super) fn of_weights(head: Vec<u8>, weights: &Weights) -> Result<Self, TooLarge> {
         let body = Body::Weights(head.into(), weights.clone());
         if body.len() > CHUNK_BYTES as usize {
@@ -110,14 +110,14 @@ impl Frame {
         if bytes > u64::from(kind.body_cap()) { Err(TooLarge { kind, bytes }) } else { Ok(Self { kind, body }) }
     }
 
-    /// What it is.
+    /// Returns the message's kind.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 }
 
-/// A large message of which some chunks are sent.
+/// A large message of which some chunks were sent.
 #[derive(Clone, Debug)]
 struct Sending {
     frame: Frame,
@@ -126,13 +126,13 @@ struct Sending {
 }
 
 impl Sending {
-    /// The part of the message that the next chunk carries.
+    /// Returns the part of the message for the next chunk.
     fn next_part(&self) -> Range<usize> {
         self.sent..self.frame.body.chunk_end(self.sent)
     }
 
     fn chunk(&self, part: Range<usize>) -> Bytes {
-        // A frame is below 2^32 bytes: the caps of all kinds are.
+        // A frame is below 2^32 bytes, since the caps of all kinds are.
         let (total, offset) = (self.frame.body.len() as u32, part.start as u32);
         let mut frame = ChunkRef { stream: self.stream, total, offset, data: &[] }.begin(LEAD, part.len());
         self.frame.body.append(part, &mut frame);
@@ -142,8 +142,8 @@ impl Sending {
 
 /// The sending side of a connection.
 ///
-/// Messages of up to [`CHUNK_BYTES`] keep their order, and so do larger ones; a small one may overtake a large
-/// one, but no call another one, no lease another one, and no upload. Weights take the place of older ones that are not yet being sent.
+/// Messages of up to [`CHUNK_BYTES`] keep their order, and so do larger ones; a small one may overtake a large one, but
+/// calls, leases and uploads never overtake one of their own kind. Weights replace older ones that are not yet being sent.
 #[derive(Clone, Debug)]
 pub struct Outbox {
     small: VecDeque<Frame>,
@@ -151,7 +151,7 @@ pub struct Outbox {
     sending: Option<Sending>,
     next_stream: u32,
     credit: u64,
-    /// Bytes of `small` and `large`, counted as they come and go: whoever has many slow receivers asks often.
+    /// Bytes of `small` and `large`, kept up to date because a hub with many slow receivers reads it often.
     waiting_bytes: usize,
 }
 
@@ -162,7 +162,7 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// An empty outbox whose receiver has room for this many bytes of chunks.
+    /// Creates an empty outbox with this credit for chunks.
     #[must_use]
     pub fn new(credit: u32) -> Self {
         Self {
@@ -187,7 +187,7 @@ impl Outbox {
     /// Queues a message that is already encoded.
     pub fn push_frame(&mut self, frame: Frame) {
         if frame.kind == Kind::WeightsUpdate {
-            // Weights that are partly sent go on: the receiver could not tell a stream that was broken off.
+            // Finish weights that are partly sent: the receiver could not detect an interrupted stream.
             self.small.retain(|queued| queued.kind != Kind::WeightsUpdate);
             self.large.retain(|queued| queued.kind != Kind::WeightsUpdate);
             self.waiting_bytes = self.small.iter().chain(&self.large).map(|queued| queued.body.len()).sum();
@@ -198,24 +198,25 @@ impl Outbox {
         queue.push_back(frame);
     }
 
-    /// Whether a message waits among the large ones that one of this kind must not overtake: it goes in chunks, too.
+    /// Returns whether a large message is queued that one of this kind must not overtake, so that it is sent in chunks as
+    /// well.
     fn holds_up(&self, kind: Kind) -> bool {
         let sending = self.sending.iter().map(|sending| &sending.frame);
         self.large.iter().chain(sending).any(|frame| kind.keeps_its_place_behind(frame.kind))
     }
 
-    /// The receiver has room for more bytes of chunks.
+    /// Adds credit granted by the receiver.
     pub fn grant(&mut self, bytes: u32) {
         self.credit = self.credit.saturating_add(u64::from(bytes));
     }
 
-    /// The next frame to send, if there is one that may be sent now.
+    /// Returns the next frame to send, if one may be sent now.
     pub fn poll_frame(&mut self) -> Option<Bytes> {
         let small = self.small.pop_front();
         self.waiting_bytes -= small.as_ref().map_or(0, |frame| frame.body.len());
         match small {
             Some(Frame { body: Body::Bytes(bytes), .. }) => Some(bytes),
-            // Weights that are not encoded are large.
+            // Weights that are not encoded yet are large.
             Some(_) | None => self.poll_chunk(),
         }
     }
@@ -238,8 +239,8 @@ impl Outbox {
         Some(chunk)
     }
 
-    /// Begins the next large message only if its first chunk, a full one, can leave at once: until then newer
-    /// weights may still take its place.
+    /// Begins the next large message only if the credit covers its first, full chunk: until then newer weights may still
+    /// replace it.
     fn begin_stream(&mut self) {
         if self.credit < u64::from(CHUNK_BYTES) {
             return;
@@ -251,13 +252,13 @@ impl Outbox {
         }
     }
 
-    /// Messages that are queued and not sent yet, those of which a part was sent among them.
+    /// Returns the number of messages that are not sent completely.
     #[must_use]
     pub fn queued_frames(&self) -> usize {
         self.small.len() + self.large.len() + usize::from(self.sending.is_some())
     }
 
-    /// Bytes that are queued and not sent yet, for limits on slow receivers.
+    /// Returns the number of bytes not sent yet, for limits on slow consumers.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
         self.waiting_bytes + self.sending.as_ref().map_or(0, |sending| sending.frame.body.len() - sending.sent)
@@ -283,7 +284,7 @@ mod tests {
         Message::Goodbye(Goodbye { reason: reason.into() })
     }
 
-    /// Sends everything, granting credit as the inbox asks for it.
+    /// Sends everything, granting credit as the inbox requests it.
     fn exchange(outbox: &mut Outbox, inbox: &mut Inbox) -> Vec<Message> {
         let mut messages = vec![];
         while let Some(frame) = outbox.poll_frame() {

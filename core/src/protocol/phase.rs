@@ -1,9 +1,9 @@
-//! States that travel as one byte.
+//! Enums that are one byte on the wire.
 
 use super::wire_enum::wire_enum;
 
 wire_enum! {
-    /// Where the hub's run stands.
+    /// Phase of the hub's run.
     "phase of a run" pub Phase {
         /// No run yet.
         Idle = 0,
@@ -17,15 +17,15 @@ wire_enum! {
         Finished = 4,
         /// An operator ended it.
         Stopped = 5,
-        /// It could not go on; the status says why.
+        /// It could not continue; the status says why.
         Failed = 6,
-        /// No more leases are granted; it ends when those that are out have.
+        /// No more leases are granted; it ends once the live ones have ended.
         Draining = 7,
     }
 }
 
 impl Phase {
-    /// True while there is a run that goes on.
+    /// Returns true while a run is active.
     #[must_use]
     pub const fn is_active(self) -> bool {
         matches!(self, Self::Running | Self::Paused | Self::Draining)
@@ -33,19 +33,19 @@ impl Phase {
 }
 
 wire_enum! {
-    /// What a worker is doing, as the hub sees it.
+    /// State of a worker, as the hub sees it.
     "state of a worker" pub WorkerState {
         /// Waits for a lease.
         Idle = 0,
-        /// Works on a lease, or has not yet answered that others were faster with it.
+        /// Works on a lease, or has not yet confirmed that others were faster with it.
         Sampling = 1,
-        /// Let a lease expire and has not been heard of since. Gets no lease until it speaks.
+        /// Its lease expired and it has sent nothing since. Gets no lease until it sends a message.
         Hung = 2,
         /// Gets no more leases and is dismissed when its lease has ended.
         Leaving = 3,
-        /// Gets no more leases: it lied, or failed too often in a row.
+        /// Gets no more leases: it failed an audit, or too often in a row.
         Quarantined = 4,
-        /// Has not answered whether it can run the leases of this run. Gets none until it has.
+        /// Has not answered yet whether it can run the leases of this run. Gets none before.
         Unanswered = 5,
         /// Cannot run the leases of this run, so it gets none.
         Unable = 6,
@@ -53,7 +53,7 @@ wire_enum! {
 }
 
 impl WorkerState {
-    /// Its name, for people and programs.
+    /// Returns its name in texts and machine-readable output.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -75,11 +75,11 @@ wire_enum! {
         ProtocolVersion = 1,
         /// The peer's core computes other rollouts than the hub's.
         Fingerprint = 2,
-        /// The token is not known, or not for this role.
+        /// The token is unknown, or not valid for this role.
         Token = 3,
-        /// The first message was no proper `Hello`.
+        /// The first message was not a valid `Hello`.
         Malformed = 4,
-        /// The hub has no room now; it may have later.
+        /// The hub has reached a limit; retry later.
         Busy = 5,
         /// Another worker evaluates under this name.
         NameTaken = 6,
@@ -87,57 +87,57 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// What came of something that was asked of a worker that evaluates.
+    /// Outcome of a request to an evaluation worker.
     "outcome of an ask" pub AskOutcome {
-        /// The worker has answered; or there is such a worker, if nothing else was asked.
+        /// The worker has answered; or there is such a worker, if the request was empty.
         Done = 0,
-        /// It could not be done.
+        /// The request failed.
         Failed = 1,
         /// There is no such worker.
         UnknownName = 2,
-        /// The worker has left.
+        /// The worker disconnected.
         Left = 3,
     }
 }
 
 wire_enum! {
-    /// What an operator wants of the hub's tokens.
+    /// An operator's action on the hub's tokens.
     "action on tokens" pub TokenAction {
-        /// Name them all.
+        /// List them.
         List = 0,
-        /// Make one.
+        /// Create one.
         Create = 1,
-        /// Make one invalid, and close the connections that were opened with it.
+        /// Revoke one, and close the connections that were opened with it.
         Revoke = 2,
-        /// Make one in place of another, which runs out.
+        /// Create one as replacement of another, which expires.
         Rotate = 3,
     }
 }
 
 wire_enum! {
-    /// How it went with what a client asked for.
+    /// Outcome of a client's message about an episode.
     "code of an episode's reply" pub EpisodeCode {
-        /// It was done.
+        /// Success.
         Done = 0,
         /// The episode is not open: it was never started, or it is over.
         NotOpen = 1,
-        /// The sampler has given the episode up and begins anew.
+        /// The sampler has abandoned the episode and begins anew.
         Lost = 2,
-        /// The client has an episode of this number open, or waiting to begin.
+        /// The client has an open or waiting episode of this number.
         AlreadyOpen = 3,
-        /// The bytes are no rows, returns or infos of these agents.
+        /// The bytes are not rows, returns or infos of these agents.
         BadRows = 4,
         /// An observation is not in its space.
         BadObservation = 5,
         /// An action is not in its space.
         BadAction = 6,
-        /// It is not the time for this: an action was already asked for, for example.
+        /// The message is out of order: an action was already requested, for example.
         OutOfTurn = 7,
-        /// The client has more episodes open or waiting than it may.
+        /// The client has too many open or waiting episodes.
         TooMany = 8,
-        /// Nobody samples any more.
+        /// The sampler has stopped.
         Stopped = 9,
-        /// The client has said nothing of the episode for too long: the hub has given it up.
+        /// The client has sent nothing for the episode for too long, so the hub has abandoned it.
         TimedOut = 10,
     }
 }

@@ -1,12 +1,12 @@
-//! When to try again after a connection was lost or refused to come about.
+//! Delays before reconnecting after a connection was lost or could not be opened.
 
 use crate::time::Micros;
 
 const FIRST: Micros = Micros::from_millis(400);
 const LONGEST: Micros = Micros::from_secs(8);
 
-/// How long a peer waits after `attempt` failed tries in a row: doubling from 0.4 s up to 8 s. A random part of the
-/// second half is left out, so that many peers do not come back to a restarted hub in the same instant.
+/// Returns the delay after `attempt` consecutive failures: exponential backoff from 0.4 s to 8 s. A random part of its
+/// second half is omitted (jitter), so that many peers do not reconnect to a restarted hub in the same instant.
 ///
 /// `random` is uniform over all 32-bit numbers.
 #[must_use]

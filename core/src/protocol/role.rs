@@ -1,30 +1,29 @@
-//! Who may say what.
+//! Roles and the messages that each may send and receive.
 
 use super::{DASHBOARD_FRAME_BYTES, Kind, MAX_FRAME_BYTES, wire_enum::wire_enum};
 
 wire_enum! {
-    /// What a peer of the hub may do. It follows from its token.
+    /// Role of a peer, which follows from its token.
     "role" pub Role {
-        /// Sees everything, changes nothing.
+        /// Sees everything, but may not change anything.
         Viewer = 1,
         /// Sees everything and controls the run.
         Operator = 2,
-        /// Works on leases.
+        /// Executes leases.
         Worker = 3,
-        /// Drives episodes of its own, and sees nothing else.
+        /// Drives its own episodes, and sees nothing else.
         Client = 4,
     }
 }
 
 impl Role {
-    /// Whether the token of this role lets its holder in as `asked`. Whoever may control a run may ask for less, and only
-    /// look.
+    /// Returns whether a token of this role admits its holder as `asked`. An operator's token also admits a viewer.
     #[must_use]
     pub const fn may_act_as(self, asked: Self) -> bool {
         self as u8 == asked as u8 || matches!((self, asked), (Self::Operator, Self::Viewer))
     }
 
-    /// The longest frame that the hub buffers from a peer of this role.
+    /// Returns the longest frame that the hub buffers from a peer of this role.
     #[must_use]
     pub const fn frame_cap(self) -> u32 {
         match self {
@@ -34,17 +33,17 @@ impl Role {
     }
 }
 
-/// Whether the hub accepts a message of this kind from a peer of this role.
+/// Returns whether the hub accepts a message of this kind from a peer of this role.
 ///
-/// Covers the time after the handshake. `Hello` is never allowed then: it is the first message, before there is
-/// a role, and only the first. `Chunk` and `Credit` belong to those who exchange messages that may be split, the
-/// workers; what a chunk is a part of must be allowed by itself.
+/// Applies after the handshake. `Hello` is never allowed then: it is the first message, before there is a role, and only the
+/// first. `Chunk` and `Credit` are for workers, the only peers that exchange messages in chunks; the kind inside the chunks
+/// must be allowed as well.
 #[must_use]
 pub const fn allow(role: Role, kind: Kind) -> bool {
     route(kind).0 & bit(role) != 0
 }
 
-/// Whether a peer of this role accepts a message of this kind from the hub.
+/// Returns whether a peer of this role accepts a message of this kind from the hub.
 #[must_use]
 pub const fn expect(role: Role, kind: Kind) -> bool {
     route(kind).1 & bit(role) != 0
@@ -64,7 +63,8 @@ const fn bit(role: Role) -> Roles {
     1 << role as u8
 }
 
-/// Who may send a message of this kind to the hub, and who may get it from the hub, once a session is open.
+/// Returns which roles may send a message of this kind to the hub, and which may receive it from the hub, in an open
+/// session.
 const fn route(kind: Kind) -> (Roles, Roles) {
     match kind {
         Kind::Hello => (NONE, NONE),
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use crate::prelude::*;
 
-    /// One line per kind: who may send it to the hub and who may get it from the hub.
+    /// One line per kind: the roles that may send it to the hub, and those that may receive it.
     const MATRIX: &str = "
 Hello              from ----  to ----
 Welcome            from ----  to VOWC

@@ -1,4 +1,4 @@
-//! Tokens: who holds one has the role that it was made for.
+//! Tokens: the holder of a token has the role that it was issued for.
 
 use core::{fmt, hint::black_box, str::FromStr};
 
@@ -9,24 +9,24 @@ use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
 use super::Role;
 use crate::prelude::*;
 
-/// 32 random bytes. Never shown: not by `Debug`, not in errors.
+/// A token: 32 random bytes. Never shown: neither by `Debug` nor in errors.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Token([u8; 32]);
 
-/// A text is no token.
+/// The text is not a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a token has 64 hexadecimal digits")]
 pub struct TokenTextError;
 
 impl Token {
-    /// Takes 32 bytes from a cryptographic source of randomness.
+    /// Creates a token from 32 bytes of a cryptographic random number generator.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Reads the form in which tokens travel in environment variables and URL fragments.
+    /// Parses the form that environment variables and URL fragments contain.
     ///
     /// # Errors
     /// [`TokenTextError`] for anything but 64 hexadecimal digits.
@@ -42,7 +42,7 @@ impl Token {
         Ok(Self(bytes))
     }
 
-    /// The form that [`from_hex`](Self::from_hex) reads. For handing the token on, never for logs.
+    /// Formats it as [`from_hex`](Self::from_hex) reads it. For handing over the token, never for logs.
     #[must_use]
     pub fn to_hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -54,7 +54,7 @@ fn hex_digit(digit: u8) -> Result<u8, TokenTextError> {
 }
 
 impl PartialEq for Token {
-    /// Takes the same time wherever the tokens differ.
+    /// Compares in constant time.
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
@@ -68,18 +68,18 @@ impl fmt::Debug for Token {
     }
 }
 
-/// What a hub keeps of a token: its SHA-256. A token has 256 random bits, so nobody finds it from that.
+/// SHA-256 of a token, which is all that a hub keeps of it. A token has 256 random bits, so the hash cannot be reversed.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenHash([u8; 32]);
 
 impl TokenHash {
-    /// The hash of a token.
+    /// Returns the hash of a token.
     #[must_use]
     pub fn of(token: &Token) -> Self {
         Self(Sha256::digest(token.0).into())
     }
 
-    /// Reads the form in which files hold it.
+    /// Parses the form that files contain.
     ///
     /// # Errors
     /// [`TokenTextError`] for anything but 64 hexadecimal digits.
@@ -87,13 +87,13 @@ impl TokenHash {
         Token::from_hex(text).map(|Token(bytes)| Self(bytes))
     }
 
-    /// The form that [`from_hex`](Self::from_hex) reads.
+    /// Formats it as [`from_hex`](Self::from_hex) reads it.
     #[must_use]
     pub fn to_hex(&self) -> String {
         Token(self.0).to_hex()
     }
 
-    /// The name that people and logs use.
+    /// Returns the id, for display and logs.
     #[must_use]
     pub fn id(&self) -> TokenId {
         let [a, b, c, d, ..] = self.0;
@@ -102,7 +102,7 @@ impl TokenHash {
 }
 
 impl PartialEq for TokenHash {
-    /// Takes the same time wherever the hashes differ.
+    /// Compares in constant time.
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
@@ -110,7 +110,7 @@ impl PartialEq for TokenHash {
 
 impl Eq for TokenHash {}
 
-/// The name of a token: the first four bytes of its hash, written as eight hexadecimal digits. Nothing secret.
+/// Id of a token: the first four bytes of its hash, written as eight hexadecimal digits. Not secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenId(pub u32);
 
@@ -130,57 +130,56 @@ impl FromStr for TokenId {
     }
 }
 
-/// A text is no token's name.
+/// The text is not a token id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the name of a token has 8 hexadecimal digits; `rollmesh tokens list` shows them")]
 pub struct TokenIdError;
 
-/// What a token is good for.
+/// What a token grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenGrant {
     /// The role of its holder.
     pub role: Role,
-    /// The child process that it was made for, if the hub started its holder.
+    /// The child process that it was issued for, if the hub started its holder.
     pub child: Option<u32>,
-    /// From this second on, counted from 1970 on the hub's clock, it is good for nothing.
+    /// When it expires, in seconds since 1970 on the hub's clock.
     pub expires: Option<u64>,
 }
 
 impl TokenGrant {
-    /// Whether it has run out.
+    /// Returns whether it has expired.
     #[must_use]
     pub fn is_over(&self, now: u64) -> bool {
         self.expires.is_some_and(|expires| expires <= now)
     }
 }
 
-/// The tokens that a hub has given out, as hashes.
+/// The tokens that a hub has issued, as hashes.
 #[derive(Clone, Debug, Default)]
 pub struct TokenTable {
     tokens: Vec<(TokenHash, TokenGrant)>,
 }
 
 impl TokenTable {
-    /// A table without tokens: nobody gets in.
+    /// Creates a table without tokens, which admits no peer.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes a token valid.
+    /// Adds a token.
     pub fn insert(&mut self, token: TokenHash, grant: TokenGrant) {
         self.tokens.push((token, grant));
     }
 
-    /// Makes a token invalid; false if there is none of this name. Connections that were opened with it are the caller's
-    /// to close.
+    /// Revokes a token; returns false if none has this id. The caller has to close the connections that were opened with it.
     pub fn revoke(&mut self, id: TokenId) -> bool {
         let before = self.tokens.len();
         self.tokens.retain(|(known, _)| known.id() != id);
         self.tokens.len() != before
     }
 
-    /// Lets a token run out at this second, unless it does so earlier; false if there is none of this name.
+    /// Lets a token expire at this second, unless it does so earlier; returns false if none has this id.
     pub fn expire_at(&mut self, id: TokenId, second: u64) -> bool {
         let mut found = false;
         for (_, grant) in self.tokens.iter_mut().filter(|(known, _)| known.id() == id) {
@@ -190,13 +189,13 @@ impl TokenTable {
         found
     }
 
-    /// Forgets the tokens that have run out.
+    /// Removes expired tokens.
     pub fn forget_over(&mut self, now: u64) {
         self.tokens.retain(|(_, grant)| !grant.is_over(now));
     }
 
-    /// What the token is good for at this second. Looks at all tokens, whether or where one fits, so that the time tells
-    /// nothing.
+    /// Returns what the token grants at this second. Compares with all tokens, whether or not one matches, so that the time
+    /// reveals nothing.
     #[must_use]
     pub fn find(&self, token: &Token, now: u64) -> Option<(TokenId, TokenGrant)> {
         let hash = TokenHash::of(token);
@@ -209,13 +208,13 @@ impl TokenTable {
         found.filter(|(_, grant)| !grant.is_over(now)).map(|(known, grant)| (known.id(), *grant))
     }
 
-    /// Whether a token of this name opens the hub at this second.
+    /// Returns whether the token of this id is valid at this second.
     #[must_use]
     pub fn is_valid(&self, id: TokenId, now: u64) -> bool {
         self.tokens.iter().any(|(known, grant)| known.id() == id && !grant.is_over(now))
     }
 
-    /// All tokens, in the order in which they were made valid.
+    /// Iterates over all tokens in the order in which they were added.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &(TokenHash, TokenGrant)> {
         self.tokens.iter()
     }

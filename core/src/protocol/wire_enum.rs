@@ -1,16 +1,17 @@
-//! Enums with fixed one-byte numbers.
+//! Enums with fixed one-byte numbers on the wire.
 
-/// A number that this version knows no name for.
+/// A number that this version has no variant for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{value:#04x} is no {what} that this version knows")]
 pub struct UnknownValue {
-    /// The enum that was asked.
+    /// Name of the enum.
     pub what: &'static str,
     /// The number.
     pub value: u8,
 }
 
-/// Writes each number once: the enum, the list of its values and the way back from the wire.
+/// Defines an enum with the list of its values and its conversions to and from the wire, so that each number is written
+/// once.
 macro_rules! wire_enum {
     ($(#[$doc:meta])* $what:literal $vis:vis $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $value:literal,)+ }) => {
         $(#[$doc])*
@@ -19,11 +20,11 @@ macro_rules! wire_enum {
         $vis enum $name { $($(#[$variant_doc])* $variant = $value,)+ }
 
         impl $name {
-            /// Every value, in order of its number.
+            /// All values, in order of their numbers.
             #[allow(dead_code)] // Not all enums are listed somewhere.
             $vis const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// The number on the wire.
+            /// Returns the number on the wire.
             #[must_use]
             $vis const fn to_wire(self) -> u8 {
                 self as u8

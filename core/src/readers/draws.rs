@@ -1,23 +1,23 @@
-//! Random choices of readers, one after the other.
+//! Makes the random choices of readers, in order.
 
 use crate::{
     ids::SlotId,
     rng::{Purpose, Rng, Streams},
 };
 
-/// What is chosen. Each has streams of its own; the values are part of the definition.
+/// What to choose. Each choice has its own streams; the values are part of the definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Choice {
     /// Which of several inputs.
     Source = 1,
-    /// Which batch of those that wait.
+    /// Which of the waiting batches.
     Place = 2,
     /// Which file.
     File = 3,
 }
 
-/// The choices of one kind of a worker's reader: the same seed and worker give the same ones.
+/// The choices of one kind by a worker's reader: the same seed and worker give the same ones.
 #[derive(Clone, Debug)]
 pub struct Draws {
     streams: Streams,
@@ -27,31 +27,31 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// Begins with the first choice.
+    /// Starts with the first choice.
     #[must_use]
     pub fn new(seed: u64, worker_index: u32, choice: Choice) -> Self {
         Self { streams: Streams::new(seed, Purpose::Shuffle), worker: worker_index, choice, drawn: 0 }
     }
 
-    /// Choices so far.
+    /// Returns the number of choices so far.
     #[must_use]
     pub fn drawn(&self) -> u64 {
         self.drawn
     }
 
-    /// Goes on behind so many choices.
+    /// Continues after this number of choices.
     pub fn go_on(&mut self, drawn: u64) {
         self.drawn = drawn;
     }
 
-    /// Random numbers of the next choice.
+    /// Returns the random numbers of the next choice.
     pub fn next_rng(&mut self) -> Rng {
         let (high, low) = ((self.drawn >> 32) as u32, self.drawn as u32);
         self.drawn = self.drawn.wrapping_add(1);
         self.streams.at(SlotId(self.worker), high, low, self.choice as u16)
     }
 
-    /// The next choice among `n`; 0 if there are none.
+    /// Returns the next choice among `n`; 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         self.next_rng().below_u64(n as u64) as usize
     }

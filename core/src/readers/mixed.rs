@@ -1,4 +1,4 @@
-//! Several inputs as one.
+//! Combines several inputs into one.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,15 +11,15 @@ use crate::{
     sampler::{Budget, InputReader, Position, SampleError, SamplerHost},
 };
 
-/// Takes each batch from one of several inputs, chosen by chance.
+/// Reads each batch from one of several inputs, chosen at random.
 pub struct MixedInput {
     sources: Vec<(f64, Box<dyn InputReader>)>,
     draws: Draws,
-    /// Which source was chosen, as long as its batch is awaited.
+    /// The chosen source, until its batch arrives.
     choice: Option<usize>,
 }
 
-/// Where it is.
+/// The position of the reader.
 #[derive(Serialize, Deserialize)]
 struct MixedPosition {
     drawn: u64,
@@ -28,23 +28,23 @@ struct MixedPosition {
 }
 
 impl MixedInput {
-    /// How far the sum of probabilities may be from 1: as far as rounding takes it.
+    /// Tolerance for the sum of probabilities: the size of rounding errors.
     const TOLERANCE: f64 = 1e-9;
 
-    /// Inputs with their probabilities.
+    /// Creates an input from several inputs with their probabilities.
     ///
     /// # Errors
-    /// [`SampleError::Input`] without inputs, and if the probabilities are no probabilities or do not sum to 1.
+    /// [`SampleError::Input`] without inputs, or if the probabilities are invalid or do not sum to 1.
     pub fn new(sources: Vec<(f64, Box<dyn InputReader>)>, seed: u64, worker_index: u32) -> Result<Self, SampleError> {
         check_probabilities(sources.iter().map(|(probability, _)| *probability))?;
         Ok(Self { sources, draws: Draws::new(seed, worker_index, Choice::Source), choice: None })
     }
 }
 
-/// Whether these are the probabilities of something.
+/// Checks that these are probabilities that sum to 1.
 ///
 /// # Errors
-/// As [`MixedInput::new`].
+/// The errors of [`MixedInput::new`].
 pub(crate) fn check_probabilities(probabilities: impl Iterator<Item = f64> + Clone) -> Result<(), SampleError> {
     if let Some(wrong) = probabilities.clone().find(|p| !(0.0..=1.0).contains(p)) {
         return Err(SampleError::Input(format!("the probability of an input is {wrong}; it must be from 0 to 1")));
@@ -57,7 +57,7 @@ pub(crate) fn check_probabilities(probabilities: impl Iterator<Item = f64> + Clo
 }
 
 impl MixedInput {
-    /// The source of the next batch: the same one until it has given it.
+    /// Returns the source of the next batch: the same one until it has returned the batch.
     fn chosen(&mut self) -> Result<&mut dyn InputReader, SampleError> {
         let choice = match self.choice {
             Some(choice) => choice,
@@ -74,7 +74,7 @@ impl MixedInput {
         let mut left = self.draws.next_rng().uniform_f64();
         let mut chosen = 0;
         for (index, (probability, _)) in self.sources.iter().enumerate().filter(|(_, (p, _))| *p > 0.0) {
-            // The last one that can be chosen is, where rounding leaves something over.
+            // The last possible source is chosen if rounding leaves a remainder.
             chosen = index;
             if left < *probability {
                 break;
@@ -144,7 +144,7 @@ impl InputReader for MixedInput {
     }
 
     fn stop(&mut self) -> Result<(), SampleError> {
-        // All are stopped, whatever one of them says.
+        // Stops all sources, even if one of them fails.
         let stopped: Vec<_> = self.sources.iter_mut().map(|(_, source)| source.stop()).collect();
         stopped.into_iter().collect()
     }

@@ -1,10 +1,9 @@
-//! Readers made of other readers: several as one, and one in another order. Formats of files are not here but in
-//! `rollmesh-data`.
+//! Readers that wrap other readers: several combined, or one in another order. The file formats are in `rollmesh-data`.
 //!
 //! ```
 //! use rollmesh_core::readers::{Choice, Draws};
 //!
-//! // What is chosen by chance is a function of seed and worker.
+//! // Random choices are a function of seed and worker.
 //! let files = |seed| {
 //!     let mut draws = Draws::new(seed, 1, Choice::File);
 //!     (0..8).map(|_| draws.below(100)).collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! Batches in another order.
+//! Shuffles batches.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,22 +11,22 @@ use crate::{
     sampler::{Budget, InputReader, Position, SampleError, SamplerHost},
 };
 
-/// Holds back some batches of another input and gives one of them by chance, in whose place the next one goes: every
-/// batch comes out once. (RLlib 2.9.3 replaces one and gives another, so that some come twice and some never.)
+/// Keeps some batches of another input waiting and returns a random one of them, which the next batch replaces: every batch
+/// is returned once. (RLlib 2.9.3 replaces one and returns another, so it repeats some batches and drops others.)
 ///
-/// What it holds back has a limit in bytes, too, beside the batch that came last: where that is reached first, fewer wait.
+/// The size of the waiting batches, apart from the latest one, is limited too: at the limit, fewer batches wait.
 pub struct ShuffledInput {
     input: Box<dyn InputReader>,
     size: usize,
-    /// Bytes that may wait.
+    /// Maximum size of the waiting batches in bytes.
     buffer: usize,
     waiting: Vec<AnyBatch>,
-    /// Bytes that wait.
+    /// Size of the waiting batches in bytes.
     held: usize,
     draws: Draws,
 }
 
-/// Where it is.
+/// The position of the reader.
 #[derive(Serialize, Deserialize)]
 struct ShuffledPosition {
     drawn: u64,
@@ -34,7 +34,7 @@ struct ShuffledPosition {
     input: Position,
 }
 
-/// A batch that waits, encoded.
+/// A waiting batch, encoded.
 #[derive(Serialize, Deserialize)]
 enum Waiting {
     Single(Vec<u8>),
@@ -59,24 +59,23 @@ impl Waiting {
 }
 
 impl ShuffledInput {
-    /// Bytes that may wait unless somebody says otherwise: 1 GiB.
+    /// Default limit of waiting bytes: 1 GiB.
     pub const DEFAULT_BUFFER: usize = 1 << 30;
 
-    /// Shuffles among `size` batches; with 0 or 1 they come as they are.
+    /// Shuffles among `size` batches; with 0 or 1 they keep their order.
     #[must_use]
     pub fn new(input: Box<dyn InputReader>, size: usize, seed: u64, worker_index: u32) -> Self {
         let draws = Draws::new(seed, worker_index, Choice::Place);
         Self { input, size, buffer: Self::DEFAULT_BUFFER, waiting: Vec::new(), held: 0, draws }
     }
 
-    /// Lets so many bytes wait at most. A batch that is larger by itself is an error,
-    /// [`SampleError::BatchTooLarge`].
+    /// Sets the limit of waiting bytes. A single batch above the limit is an error, [`SampleError::BatchTooLarge`].
     #[must_use]
     pub fn with_buffer(self, bytes: usize) -> Self {
         Self { buffer: bytes, ..self }
     }
 
-    /// One of those that wait, if the one that came last left more of them than there is room for.
+    /// Removes and returns a waiting batch if the latest one exceeded the limit.
     fn surplus(&mut self) -> Option<AnyBatch> {
         if self.held <= self.buffer {
             return None;
@@ -87,13 +86,13 @@ impl ShuffledInput {
         Some(chosen)
     }
 
-    /// Lets a batch wait, if need be in the place of one that waits no longer.
+    /// Adds a batch to the waiting ones; if there is no room, returns one of them in exchange.
     fn exchange(&mut self, next: AnyBatch) -> Result<Option<AnyBatch>, SampleError> {
         let (bytes, buffer) = (next.size_bytes(), self.buffer);
         if bytes > buffer {
             return Err(SampleError::BatchTooLarge { bytes, buffer });
         }
-        // A part of a buffer would keep all of it.
+        // A slice would keep the whole shared buffer alive.
         let next = next.copy();
         let has_room = self.waiting.len() < self.size && self.held + bytes <= buffer;
         self.held += bytes;

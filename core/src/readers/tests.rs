@@ -12,7 +12,7 @@ use crate::{
     time::Micros,
 };
 
-/// Gives batches of one row, whose `t` counts up from a number.
+/// Returns batches of one row, whose `t` counts up from a number.
 struct Count(i64);
 
 impl InputReader for Count {
@@ -40,7 +40,7 @@ fn with_policies<R>(mut policies: PolicyMap, f: impl FnOnce(&mut SamplerHost<'_>
     })
 }
 
-/// The `t` of the next batches.
+/// Returns the `t` of the next batches.
 fn ts(input: &mut dyn InputReader, batches: usize) -> Vec<i64> {
     let t = |batch: AnyBatch| batch.single().unwrap().get(T).unwrap()[0];
     with_policies(PolicyMap::new(), |host| (0..batches).map(|_| t(input.next(host).unwrap())).collect())
@@ -61,7 +61,7 @@ fn sources_are_mixed_by_their_probabilities() {
     assert_ne!(mixed(8), drawn);
 }
 
-/// Has always lost something.
+/// A reader that always reports losses.
 struct Losing(u64);
 
 impl InputReader for Losing {
@@ -113,14 +113,14 @@ fn shuffling_gives_every_batch_once() {
     sorted.dedup();
     assert_eq!(sorted.len(), 100);
     assert!(!order.is_sorted());
-    // None is given before it was read.
+    // No batch is returned before it was read.
     assert!(order.iter().enumerate().all(|(i, t)| *t < i as i64 + 10));
     assert_eq!(ts(&mut ShuffledInput::new(Box::new(Count(0)), 10, 3, 0), 100), order);
     assert_eq!(ts(&mut ShuffledInput::new(Box::new(Count(0)), 1, 3, 0), 3), [0, 1, 2]);
     assert_eq!(ts(&mut ShuffledInput::new(Box::new(Count(0)), 0, 3, 0), 3), [0, 1, 2]);
 }
 
-/// Gives parts of one buffer, of these sizes in turn.
+/// Returns parts of one buffer, of these sizes in turn.
 struct Parts {
     all: ColumnData<i64>,
     sizes: &'static [usize],
@@ -159,12 +159,12 @@ fn what_waits_to_be_shuffled_has_a_limit_in_bytes() {
         out += ts.len();
         let behind = ts[0] as usize + ts.len();
         is_shuffled |= behind < out;
-        // Whatever was read before it and is not out has waited with it.
+        // Every batch that was read earlier and not returned is still waiting.
         assert!(behind <= out + buffer + largest, "{behind} of {out}");
         assert!(firsts.insert(ts[0]), "it comes once");
     }
     assert!(is_shuffled);
-    // The buffer is that of the input and of this test alone: nobody keeps it for a part of it.
+    // Only the input and this test still reference the buffer: no part keeps it alive.
     assert_eq!(Arc::strong_count(&shared), 2);
 
     let mut parts = ShuffledInput::new(Box::new(Parts::new(&SIZES)), 3, 3, 0).with_buffer(8 * 29);
@@ -192,7 +192,7 @@ fn names_files_and_mixtures_are_opened() {
     assert!(error(&registry, r#"{"count": 0.5, "a.json": 0.25}"#).contains("sum to 0.75"));
     let mut shuffled = open(&registry, r#""count""#, r#"{"shuffle_buffer_size": 5}"#).unwrap();
     assert!(!ts(&mut *shuffled, 20).is_sorted());
-    // There is room for one of them.
+    // There is room for only one of them.
     let mut shuffled = open(&registry, r#""count""#, r#"{"shuffle_buffer_size": 5, "buffer_size": 8}"#).unwrap();
     assert!(ts(&mut *shuffled, 20).is_sorted());
     assert_eq!(serde_json::to_string(&source(r#"{"sampler":1.0}"#)).unwrap(), r#"{"sampler":1.0}"#);

@@ -1,35 +1,36 @@
-//! Draws: numbers of all kinds from the words of a stream.
+//! Draws numbers of all kinds from the words of a stream.
 
 use super::{Rng, philox::BULK};
 use crate::{math, prelude::*};
 
 impl Rng {
-    /// The next 64 bits: high word first.
+    /// Returns the next 64 bits: high word first.
     #[inline]
     pub const fn next_u64(&mut self) -> u64 {
         let high = self.next_u32();
         (high as u64) << 32 | self.next_u32() as u64
     }
 
-    /// Uniform in [0, 1), a multiple of 2^-24.
+    /// Returns a uniform number in [0, 1), a multiple of 2^-24.
     #[inline]
     pub const fn uniform_f32(&mut self) -> f32 {
         unit_f32(self.next_u32())
     }
 
-    /// Uniform in [0, 1), a multiple of 2^-53.
+    /// Returns a uniform number in [0, 1), a multiple of 2^-53.
     #[inline]
     pub const fn uniform_f64(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Uniform in [low, high).
+    /// Returns a uniform number in [low, high).
     #[inline]
     pub const fn uniform_in(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.uniform_f64()
     }
 
-    /// Uniform in 0..n, without bias (Lemire: "Fast random integer generation in an interval", 2019). 0 for n = 0.
+    /// Returns a uniform number in 0..n, without bias (Lemire: "Fast random integer generation in an interval", 2019). 0 for
+    /// n = 0.
     pub const fn below(&mut self, n: u32) -> u32 {
         let mut product = self.next_u32() as u64 * n as u64;
         if (product as u32) < n {
@@ -41,7 +42,7 @@ impl Rng {
         (product >> 32) as u32
     }
 
-    /// Uniform in 0..n, without bias, by the same method with words of 64 bits. 0 for n = 0.
+    /// Returns a uniform number in 0..n, without bias, by the same method with words of 64 bits. 0 for n = 0.
     pub const fn below_u64(&mut self, n: u64) -> u64 {
         let mut product = self.next_u64() as u128 * n as u128;
         if (product as u64) < n {
@@ -53,23 +54,23 @@ impl Rng {
         (product >> 64) as u64
     }
 
-    /// Normally distributed with mean 0 and standard deviation 1; at most 8.6 from 0.
+    /// Returns a normally distributed number with mean 0 and standard deviation 1; at most 8.6 from 0.
     ///
-    /// Takes four words, always (Box and Muller, 1958; the sine is not used).
+    /// Always uses four words (Box and Muller, 1958; the sine is not used).
     pub fn normal(&mut self) -> f64 {
         let radius = math::sqrt_f64(2.0 * self.exponential());
         radius * math::sin_cos(core::f64::consts::TAU * self.uniform_f64()).1
     }
 
-    /// Exponentially distributed with mean 1; at most 36.8. Takes two words.
+    /// Returns an exponentially distributed number with mean 1; at most 36.8. Uses two words.
     pub fn exponential(&mut self) -> f64 {
-        // In (0, 1], so the logarithm is finite.
+        // In (0, 1], so that the logarithm is finite.
         let u = 1.0 - self.uniform_f64();
-        // No negative zero.
+        // Avoids a negative zero.
         0.0 - math::log_f64(u)
     }
 
-    /// Brings a slice into random order (Fisher and Yates).
+    /// Shuffles a slice (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             let partner = match u32::try_from(i + 1) {
@@ -80,7 +81,8 @@ impl Rng {
         }
     }
 
-    /// What [`shuffle`](Self::shuffle) of `n` items swaps: partners of the items `n - 1`, `n - 2`, … 1, in this order.
+    /// Returns the partners that [`shuffle`](Self::shuffle) of `n` items swaps with the items `n - 1`, `n - 2`, … 1, in this
+    /// order.
     pub(crate) fn partners(&mut self, n: u32) -> Vec<u32> {
         let mut ahead = self.clone();
         let (mut words, mut drawn) = ([0; BULK], 0usize);
@@ -93,7 +95,7 @@ impl Rng {
         };
         let mut below = |n: u32| {
             let mut product = u64::from(next()) * u64::from(n);
-            // As `below`, which explains it.
+            // See `below` for the explanation.
             if (product as u32) < n {
                 let threshold = n.wrapping_neg() % n;
                 while (product as u32) < threshold {
@@ -108,7 +110,7 @@ impl Rng {
     }
 }
 
-/// Word to [0, 1): its upper 24 bits.
+/// Converts a word to [0, 1) by its upper 24 bits.
 #[inline(always)]
 #[must_use]
 pub const fn unit_f32(word: u32) -> f32 {
@@ -126,7 +128,7 @@ mod tests {
     #[test]
     fn words_in_bulk_are_those_one_by_one() {
         let streams = Streams::new(3, Purpose::Shuffle);
-        // From the middle of a block, and over the change of keys.
+        // From the middle of a block, and across the change of keys.
         for start in [0u64, 3, 4, 262_144 - 40, 262_144 - 1, 262_144, 1_000_000] {
             let mut one_by_one = streams.at(SlotId(1), 2, 3, 4);
             for _ in 0..start {
@@ -164,7 +166,7 @@ mod tests {
         assert_eq!(rng.below(0), 0);
     }
 
-    /// Moments, and how often some limits are passed.
+    /// Checks moments, and how often the numbers exceed some limits.
     #[test]
     fn normal_and_exponential_follow_their_laws() {
         let mut rng = Streams::new(2, Purpose::Action).at(SlotId(0), 0, 0, 0);

@@ -1,9 +1,8 @@
 //! Random numbers as a pure function of where they are used.
 //!
-//! The generator is counter-based (Philox4x32-10; Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy
-//! as 1, 2, 3", SC 2011). Nothing carries a generator's state: a number is addressed by the run's seed, what it
-//! is for, and the slot, episode, step and agent that it belongs to. So no draw depends on how many were made
-//! before, or on who made them.
+//! The generator is counter-based (Philox4x32-10; Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3",
+//! SC 2011). No generator state needs to be kept or sent: the run's seed, the purpose, and the slot, episode, step and agent
+//! address a number. A draw therefore does not depend on the number of earlier draws or on the worker that makes it.
 //!
 //! | word | holds |
 //! |---|---|
@@ -13,8 +12,8 @@
 //! | counter 2 | t |
 //! | counter 3 | agent << 16 \| number of the block of four draws |
 //!
-//! After 65,536 blocks a stream goes on with block 0 under another key: `mix64(key + 0x9E3779B97F4A7C15)` of its key,
-//! taken as one number.
+//! After 65,536 blocks a stream continues with block 0 under another key: `mix64(key + 0x9E3779B97F4A7C15)` of its key, as
+//! one number.
 //!
 //! ```
 //! use rollmesh_core::{
@@ -25,7 +24,7 @@
 //! let streams = Streams::new(7, Purpose::EnvStep);
 //! let mut rng = streams.at(SlotId(3), 0, 25, 0);
 //! let (die, noise) = (rng.below(6) + 1, rng.normal());
-//! // Whoever asks for the same place gets the same numbers.
+//! // The same address gives the same numbers.
 //! let mut again = streams.at(SlotId(3), 0, 25, 0);
 //! assert_eq!((again.below(6) + 1, again.normal()), (die, noise));
 //! ```
@@ -43,7 +42,7 @@ use crate::ids::SlotId;
 /// Blocks of a stream under one key.
 const BLOCKS: u32 = 1 << 16;
 
-/// What random numbers are for. Each purpose has streams of its own; the values are part of the definition.
+/// The purpose of random numbers. Each purpose has its own streams; the values are part of the definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Purpose {
@@ -72,20 +71,20 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// The streams of a purpose for a run's seed.
+    /// Returns the streams of a purpose for a run's seed.
     #[must_use]
     pub const fn new(seed: u64, purpose: Purpose) -> Self {
         let key = mix64(seed.wrapping_add((purpose as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)));
         Self { key: [key as u32, (key >> 32) as u32] }
     }
 
-    /// The stream of one step of one agent.
+    /// Returns the stream of one step of one agent.
     #[must_use]
     pub const fn at(&self, slot: SlotId, episode: u32, t: u32, agent: u16) -> Rng {
         Rng { key: self.key, counter: [slot.0, episode, t, (agent as u32) << 16], block: [0; 4], used: 4 }
     }
 
-    /// The first four words of [`at`](Self::at), for hot loops.
+    /// Returns the first four words of [`at`](Self::at), for hot loops.
     #[inline(always)]
     #[must_use]
     pub const fn block(&self, slot: SlotId, episode: u32, t: u32, agent: u16) -> [u32; 4] {
@@ -93,7 +92,7 @@ impl Streams {
     }
 }
 
-/// A position in a stream. Draws come one after the other; clones go on independently with the same numbers.
+/// A position in a stream. Draws are sequential; clones continue independently with the same numbers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Rng {
     key: [u32; 2],
@@ -103,12 +102,12 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// False for what was read from bytes and is none.
+    /// Returns false for an invalid decoded state.
     pub(crate) const fn is_sound(&self) -> bool {
         self.used <= 4
     }
 
-    /// The next 32 bits.
+    /// Returns the next 32 bits.
     #[inline]
     pub const fn next_u32(&mut self) -> u32 {
         if self.used == 4 {
@@ -119,7 +118,7 @@ impl Rng {
         word
     }
 
-    /// Apart from its caller, which then is small enough to become part of its own callers.
+    /// Separate from its caller, so that the compiler inlines the small caller.
     #[inline(never)]
     const fn next_block(&mut self) {
         self.block = philox(self.counter, self.key);
@@ -127,7 +126,7 @@ impl Rng {
         self.used = 0;
     }
 
-    /// The next words, [`BULK`] of them: faster than one by one where a block begins.
+    /// Returns the next [`BULK`] words: faster than one by one at the start of a block.
     fn next_words(&mut self) -> [u32; BULK] {
         let left_under_key = BLOCKS - (self.counter[3] & 0xFFFF);
         if self.used < 4 || (left_under_key as usize) < BULK / 4 {
@@ -138,7 +137,7 @@ impl Rng {
         words
     }
 
-    /// Goes on as if so many words had been drawn.
+    /// Skips this number of words.
     const fn skip(&mut self, words: u64) {
         let in_block = 4 - self.used as u64;
         if words <= in_block {
@@ -159,12 +158,12 @@ impl Rng {
         }
     }
 
-    /// At most [`BLOCKS`].
+    /// Skips at most [`BLOCKS`] blocks.
     const fn skip_blocks(&mut self, blocks: u32) {
         let next = (self.counter[3] & 0xFFFF) + blocks;
         self.counter[3] = (self.counter[3] & 0xFFFF_0000) | (next & 0xFFFF);
         if next >= BLOCKS {
-            // The next number of SplitMix64, which meets all numbers before it meets one again.
+            // The next number of SplitMix64, whose period covers all numbers.
             let key = (self.key[1] as u64) << 32 | self.key[0] as u64;
             let key = mix64(key.wrapping_add(0x9E37_79B9_7F4A_7C15));
             self.key = [key as u32, (key >> 32) as u32];
@@ -177,7 +176,7 @@ mod tests {
     use super::*;
     use crate::prelude::*;
 
-    /// The packing is part of the protocol: a change would change every rollout.
+    /// Checks the packing, which is part of the protocol: a change would change every rollout.
     #[test]
     fn addressing_is_frozen() {
         let mut rng = Streams::new(7, Purpose::Reset).at(SlotId(3), 2, 1, 5);
@@ -192,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_long_stream_does_not_repeat() {
-        // The other seed makes a key of zeros.
+        // The second seed gives a key of zeros.
         for seed in [7, 0u64.wrapping_sub(6u64.wrapping_mul(0x9E37_79B9_7F4A_7C15))] {
             let mut rng = Streams::new(seed, Purpose::Shuffle).at(SlotId(3), 2, 1, 5);
             let first: Vec<u32> = (0..8).map(|_| rng.next_u32()).collect();

@@ -1,16 +1,16 @@
-//! The generator: Philox4x32 with ten rounds, and the mixing of keys.
+//! Implements the generator: Philox4x32 with ten rounds, and the mixing of keys.
 
-/// Words that are computed together where many are needed.
+/// Number of words computed together where many are needed.
 pub(super) const BULK: usize = 32;
 
-/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection of 64-bit words.
+/// Applies the finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection of 64-bit words.
 pub(super) const fn mix64(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
 }
 
-/// Ten rounds of Philox4x32.
+/// Computes ten rounds of Philox4x32.
 #[inline(always)]
 pub(super) const fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     let mut round = 0;
@@ -24,7 +24,7 @@ pub(super) const fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4]
     counter
 }
 
-/// [`philox`] of a block and those that follow it: lane by lane, so that it vectorises.
+/// Computes [`philox`] for a block and the following ones: lane by lane, so that it vectorises.
 pub(super) fn philox_many(counter: [u32; 4], key: [u32; 2]) -> [u32; BULK] {
     const LANES: usize = BULK / 4;
     let mut lanes = counter.map(|word| [word; LANES]);
@@ -51,7 +51,7 @@ pub(super) fn philox_many(counter: [u32; 4], key: [u32; 2]) -> [u32; BULK] {
 mod tests {
     use super::*;
 
-    /// Known answers of the authors' Random123 distribution.
+    /// Compares with known answers of the authors' Random123 distribution.
     #[test]
     fn philox_known_answers() {
         assert_eq!(philox([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);

@@ -1,21 +1,21 @@
-//! Numbers and combinations that make no sense, found before anything is made.
+//! Finds invalid numbers and combinations before anything is created.
 
 use super::{RunConfig, RunConfigError, schema};
 use crate::{config::ConfigError, filter::FilterKind, ids::SlotId, policy::ModelConfig, prelude::*};
 
-/// The most local workers that a run may begin with.
+/// Maximum number of local workers at the start of a run.
 pub const MAX_LOCAL_WORKERS: u32 = 64;
 
 impl RunConfig {
-    /// Checks every setting against [its row](schema::SECTIONS), and that the run can do what is set: with the workers that
-    /// it begins with, or by reading files. The settings may come from anyone.
+    /// Checks every setting against [its row](schema::SECTIONS), and that the run supports the combination of settings: with
+    /// the workers at its start, or when it reads files. The settings may be untrusted.
     ///
     /// # Errors
     /// [`RunConfigError`] names the setting, its value and what is allowed.
     pub fn check(&self) -> Result<(), RunConfigError> {
         match (self.reads_input(), self.num_workers) {
             (true, _) => self.check_values().and_then(|()| self.check_reading()),
-            // It samples by itself what cannot be leased.
+            // The run's own process can sample settings that leases do not support.
             (false, 0) => self.check_values().and_then(|()| self.check_counts()),
             (false, _) => self.check_leased(),
         }
@@ -24,8 +24,8 @@ impl RunConfig {
     /// Checks that workers can sample the run over leases.
     ///
     /// # Errors
-    /// As [`check`](Self::check), and [`RunConfigError::NotLeased`] names a setting that only a run in one process can have, or
-    /// that the run reads its rows.
+    /// The errors of [`check`](Self::check), and [`RunConfigError::NotLeased`] for a setting that only a run in one process
+    /// supports, or for a run that reads its rows.
     pub fn check_leased(&self) -> Result<(), RunConfigError> {
         if self.reads_input() {
             return Err(not_leased("input", "no worker reads for another: leave the workers to runs that sample"));
@@ -35,12 +35,12 @@ impl RunConfig {
         schema::check_fixed(&self.settings()?)
     }
 
-    /// Settings that mean the same for every run.
+    /// Checks the settings with the same rules for every run.
     fn check_values(&self) -> Result<(), RunConfigError> {
         if self.rollout.env.is_none() {
             return Err(not_leased("env", "a run needs an environment: name one"));
         }
-        // JSON has no such numbers: as settings they would not be set.
+        // JSON cannot represent these numbers, so as settings they would be unset.
         for (path, found) in
             [("stop.episode_return_mean", self.stop.episode_return_mean), ("stop.wall_s", self.stop.wall_s)]
         {
@@ -69,7 +69,7 @@ impl RunConfig {
         Ok(())
     }
 
-    /// Numbers of slots and of their steps.
+    /// Checks the numbers of slots and of their steps.
     fn check_counts(&self) -> Result<(), RunConfigError> {
         let counts = [
             ("num_slots", self.num_slots(), SlotId::MAX_PER_RUN),
@@ -83,7 +83,7 @@ impl RunConfig {
         Ok(())
     }
 
-    /// What a run that reads its rows cannot do.
+    /// Checks settings that a run that reads its rows does not support.
     fn check_reading(&self) -> Result<(), RunConfigError> {
         let filters = self.rollout.observation_filter != FilterKind::NoFilter;
         let rules = [
@@ -102,7 +102,7 @@ impl RunConfig {
         }
     }
 
-    /// Networks that every worker can have, wherever their settings stand.
+    /// Checks that every worker can build the networks, wherever their settings are.
     fn check_model(&self) -> Result<(), RunConfigError> {
         let policy = self.default_policy_config();
         let malformed = |error: ConfigError| RunConfigError::malformed("model_config", error);

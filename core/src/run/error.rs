@@ -1,48 +1,48 @@
-//! What can be wrong with the description of a run.
+//! Defines the errors in the description of a run.
 
 use crate::prelude::*;
 
-/// A setting of a run that cannot be followed: its path, its value, and what is allowed.
+/// An invalid setting of a run: its path, its value, and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunConfigError {
-    /// There is no setting of this name.
+    /// The setting is unknown.
     #[error("{path}: there is no such setting{hint}")]
     Unknown {
-        /// Names of the objects around it and its own, with dots between.
+        /// The setting's path: the names of the enclosing objects and its own, separated by dots.
         path: String,
-        /// The nearest name that there is, as a question; or nothing.
+        /// The most similar known name, as a question; or empty.
         hint: String,
     },
-    /// It has the wrong type or form.
+    /// The setting has the wrong type or form.
     #[error("{path}: {reason}")]
     Malformed {
-        /// As above.
+        /// The setting's path.
         path: String,
-        /// What is wrong.
+        /// The cause.
         reason: String,
     },
     /// A number is out of its range.
     #[error("{path} is {found}; it must be {allowed}")]
     Range {
-        /// As above.
+        /// The setting's path.
         path: &'static str,
-        /// What it is.
+        /// The value found.
         found: String,
-        /// What it may be.
+        /// The allowed values.
         allowed: String,
     },
-    /// The settings of the environment are too much for a message.
+    /// The settings of the environment exceed the size of a message.
     #[error("env_config has {0} bytes as JSON; it must have at most {max}", max = super::RunConfig::MAX_ENV_CONFIG_BYTES)]
     EnvConfigTooLong(usize),
-    /// A setting of one machine came over the wire.
+    /// A message contained a setting that belongs to one machine.
     #[error("{0} belongs to one machine and is not taken from the wire: set it where the worker or the hub is started")]
     HostSetting(&'static str),
-    /// A setting that this kind of run does not support: one over leases, or one that reads files.
+    /// The kind of run, over leases or from files, does not support the setting.
     #[error("{path}: {reason}")]
     NotLeased {
-        /// As above.
+        /// The setting's path.
         path: &'static str,
-        /// Why not, and what to do.
+        /// The reason and the remedy.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Settings of a run that are more than a number.
+//! Defines the structured settings of a run.
 
 use core::num::NonZeroU32;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::WorkerSpec;
 use crate::{config::Config, evaluation::RewardKey, prelude::*, time::Micros};
 
-/// When a run ends: at the first of these.
+/// When a run ends: at the first of these conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StopConfig {
@@ -16,7 +16,7 @@ pub struct StopConfig {
     pub episode_return_mean: Option<f64>,
     /// Env steps.
     pub env_steps: u64,
-    /// Seconds without pauses.
+    /// Seconds, without pauses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall_s: Option<f64>,
 }
@@ -27,39 +27,39 @@ impl Default for StopConfig {
     }
 }
 
-/// How the policy of a run is evaluated: alongside it, or by a worker of its own. Environment, policy and actions are the
+/// How to evaluate the policy of a run: alongside it, or by a separate worker. Environment, policy and actions are the
 /// run's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EvaluationConfig {
-    /// Iterations between two evaluations, 0 for none. One that comes while another is under way takes the place of those
-    /// that wait. A run that learns from files is evaluated at its end in any case, and with a stop return after every ten
-    /// iterations if this is 0.
+    /// Iterations between two evaluations, 0 for none. A new evaluation replaces those that wait while another one runs. A
+    /// run that trains from files is always evaluated at its end, and with a stop return also after every ten iterations if
+    /// this is 0.
     pub interval: u64,
-    /// Episodes of an evaluation; 0 for no evaluation at all.
+    /// Number of episodes of an evaluation; 0 for no evaluation at all.
     pub episodes: u32,
-    /// Env steps after which an episode of an evaluation is truncated, if the environment does not end it before.
+    /// Env steps after which an episode of an evaluation is truncated, unless the environment ends it earlier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub horizon: Option<u32>,
-    /// An evaluation without progress for this many seconds is given up, also while its worker starts. Alongside a run it
-    /// has the lowest priority: where all processors are busy, what takes a second takes a minute or two.
+    /// Seconds without progress after which an evaluation is aborted, also during the start of its worker. Alongside a run
+    /// it has the lowest priority: on a busy machine a second of work takes a minute or two.
     pub timeout_s: NonZeroU32,
-    /// Sub-environments. Alongside a run no more than there are episodes.
+    /// Number of sub-environments. Alongside a run, at most the number of episodes.
     pub num_envs: u32,
-    /// Seed of the evaluation's episodes and drawn actions, the run's if none. Those of training are others, whatever its
-    /// seed.
+    /// Seed of the evaluation's episodes and drawn actions; by default the run's. Training uses different random numbers,
+    /// whatever its seed is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Draw the first episode of each evaluation alongside a run, as a GIF in the run's directory.
+    /// Whether to draw the first episode of each evaluation alongside a run, as a GIF in the run's directory.
     pub render: bool,
-    /// The signal that returns are sums of.
+    /// The reward signal to sum up as returns.
     pub reward_key: RewardKey,
-    /// What runs first in the evaluation worker's process.
+    /// The function to run first in the evaluation worker's process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init: Option<InitSpec>,
 }
 
-/// A registered function that runs first in an evaluation worker's process.
+/// A registered function to run first in an evaluation worker's process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InitSpec {
@@ -71,7 +71,7 @@ pub struct InitSpec {
 }
 
 impl Default for EvaluationConfig {
-    /// None; of 20 episodes if there were some, each of which has ten minutes for a move.
+    /// No evaluations; if enabled, 20 episodes with a timeout of ten minutes without progress.
     fn default() -> Self {
         let timeout_s = const { NonZeroU32::new(600).unwrap() };
         Self {
@@ -79,7 +79,7 @@ impl Default for EvaluationConfig {
             episodes: 20,
             horizon: None,
             timeout_s,
-            // The same for everyone, so that the same seed means the same episodes.
+            // A fixed number, so that the same seed gives the same episodes.
             num_envs: 4,
             seed: None,
             render: false,
@@ -90,36 +90,36 @@ impl Default for EvaluationConfig {
 }
 
 impl EvaluationConfig {
-    /// The most sub-environments.
+    /// Maximum number of sub-environments.
     pub const MAX_ENVS: u32 = 4096;
 
-    /// True if nothing is evaluated while the run goes on.
+    /// Returns true if the run has no evaluations between its iterations.
     #[must_use]
     pub fn is_off(&self) -> bool {
         self.interval == 0 || self.episodes == 0
     }
 
-    /// Whether the weights of that iteration are evaluated.
+    /// Returns whether the weights of this iteration are evaluated.
     #[must_use]
     pub fn is_due(&self, iteration: u64) -> bool {
         !self.is_off() && iteration > 0 && iteration.is_multiple_of(self.interval)
     }
 }
 
-/// Settings that belong to one machine, besides the paths and variables among [`RolloutConfig`](super::RolloutConfig)'s.
+/// Settings that belong to one machine, in addition to the paths and variables in [`RolloutConfig`](super::RolloutConfig).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HostConfig {
-    /// Where the learner computes: `cpu`, `cuda:N` or `metal`.
+    /// Device of the learner: `cpu`, `cuda:N` or `metal`.
     pub device: String,
-    /// What each local worker needs of the machine; as the hub says, if none.
+    /// Resources of each local worker; by default those that the hub sets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerSpec>,
-    /// What an evaluation worker's process needs of the machine, and is held to.
+    /// Resources of an evaluation worker's process, and its limits.
     #[serde(skip_serializing_if = "WorkerSpec::is_default")]
     #[doc(alias = "num_gpus")]
     pub evaluator: WorkerSpec,
-    /// Whether that process runs with a lower priority than other programs; alongside a run it does in any case.
+    /// Whether that process runs with a lower priority than other programs; alongside a run it always does.
     pub evaluator_is_nice: bool,
 }
 
@@ -135,51 +135,51 @@ impl HostConfig {
     }
 }
 
-/// What becomes of an open episode whose replay elsewhere ends in another state, see
+/// How to handle an open episode whose replay on another worker ends in another state, see
 /// [`EnvState::Replay`](crate::env::EnvState::Replay).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplayMismatch {
-    /// The fragment fails. The second time the run ends, with environment and step.
+    /// The fragment fails. The second time, the run ends with an error that names environment and step.
     #[default]
     Fail,
-    /// The episode is given up, and its slot begins the next one, as slots of [opaque](crate::env::EnvState::Opaque)
-    /// environments do.
+    /// The episode is abandoned, and its slot begins the next one, as for [opaque](crate::env::EnvState::Opaque)
+    /// environments.
     Abandon,
 }
 
-/// Which fragments make a batch, and how old their weights may be.
+/// Which fragments form a batch, and how old their weights may be.
 ///
-/// In every mode a fragment is made with one version of the weights, and a slot's fragments are committed in order,
-/// without a gap. The *lag* of a fragment is the number of versions that its weights are behind the newest ones.
+/// In every mode, one version of the weights samples a fragment, and a slot's fragments are committed in order, without a
+/// gap. The *lag* of a fragment is the number of versions between its weights and the newest ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum SamplingMode {
-    /// A batch is one fragment of every slot, all made with the same weights. Overdue slots are leased twice. The batches
+    /// A batch is one fragment of every slot, all sampled with the same weights. Overdue slots are leased twice. The batches
     /// depend on the run's seed alone.
     #[default]
     Synchronous,
-    /// Workers go on as soon as their lease is done, with the newest weights. A batch is what was committed first, as many
-    /// fragments as it takes; what comes later is for the next one. No batch waits for a straggler.
+    /// Workers continue as soon as their lease is done, with the newest weights. A batch consists of the first committed
+    /// fragments, up to its size; later ones go into the next batch. No batch waits for a slow worker.
     ///
-    /// Whenever a whole batch is waiting to be taken no lease begins, so that nothing gets older than it must.
+    /// While a complete batch is waiting for the learner, no lease begins, so that no fragment becomes older than necessary.
     Asynchronous {
         /// Env steps of a batch, rounded up to whole fragments; 0 in a [`RunConfig`](super::RunConfig) for a fragment of
         /// every slot.
         #[serde(default)]
         batch_env_steps: u64,
-        /// The largest lag of a fragment that is accepted, and of one that is put into a batch.
+        /// Maximum lag of a fragment, both when it is accepted and when it is put into a batch.
         #[serde(default = "usual_staleness")]
         max_staleness: u64,
     },
-    /// A batch is what was committed when the iteration's time is up, but at least one fragment and at most one of each
-    /// slot that began with the iteration; if all slots are done before, it ends then. Workers that are not done continue, and
-    /// hand in their fragments for a later batch.
+    /// A batch consists of the fragments that were committed when the iteration's time is up: at least one, and at most one
+    /// of each slot that began with the iteration. If all slots finish earlier, the iteration ends then. Unfinished workers
+    /// continue, and upload their fragments for a later batch.
     Deadline {
-        /// The time of an iteration, from its begin.
+        /// Duration of an iteration, from its start.
         #[serde(default = "usual_deadline")]
         after: Micros,
-        /// The largest lag of a fragment that is accepted, and of one that is put into a batch.
+        /// Maximum lag of a fragment, both when it is accepted and when it is put into a batch.
         #[serde(default = "usual_staleness")]
         max_staleness: u64,
     },
@@ -194,13 +194,13 @@ const fn usual_deadline() -> Micros {
 }
 
 impl SamplingMode {
-    /// True if a batch is one fragment of every slot.
+    /// Returns true if a batch is one fragment of every slot.
     #[must_use]
     pub fn is_synchronous(&self) -> bool {
         *self == Self::Synchronous
     }
 
-    /// True if a fragment may be this many versions behind the newest weights.
+    /// Returns true if a fragment may have this lag.
     pub(crate) fn allows(self, lag: u64) -> bool {
         match self {
             Self::Synchronous => true,

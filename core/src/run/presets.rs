@@ -1,15 +1,15 @@
-//! Settings that are known to work, by environment and algorithm.
+//! Lists settings that are known to work, by environment and algorithm.
 
 use crate::config::Config;
 
-/// Environment, algorithm, and settings over the defaults, as JSON. What they reach is in docs/command-line.md, and
-/// `cargo xtask test learning` checks the goals.
+/// Environment, algorithm, and settings over the defaults, as JSON. docs/command-line.md lists the returns that they reach,
+/// and `cargo xtask test learning` checks the goals.
 ///
 /// Pendulum: gamma, lambda, learning rate and epochs of RL Baselines3 Zoo (hyperparams/ppo.yml).
 ///
-/// Stateless CartPole: the LSTM with gamma 0.99 of RLlib's stateless_cartpole_ppo.py, the learning rate at which RL
-/// Baselines3 Zoo starts (hyperparams/ppo_lstm.yml, CartPoleNoVel-v1). Policy and value share the LSTM, and value losses
-/// are around 100: weighed by 0.5 they would use up the clipped gradient.
+/// Stateless CartPole: the LSTM with gamma 0.99 of RLlib's stateless_cartpole_ppo.py, the initial learning rate of RL
+/// Baselines3 Zoo (hyperparams/ppo_lstm.yml, CartPoleNoVel-v1). Policy and value share the LSTM, and value losses are around
+/// 100: with a weight of 0.5 they would dominate the clipped gradient.
 const PRESETS: &[(&str, &str, &str)] = &[
     (
         "Pendulum-v1",
@@ -36,16 +36,16 @@ const PRESETS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Settings over the defaults for a run that learns from files.
+/// Settings over the defaults for a run that trains from files.
 const FROM_FILES: &str = r#"{
     "algorithm": "bc", "num_workers": 0, "num_envs": 1, "rollout_fragment_length": "auto", "train_batch_size": 2000,
     "evaluation": {"horizon": 100000}
 }"#;
 
-/// MARWIL weighs actions by their advantages, which are computed as rows are read.
+/// MARWIL weights actions by their advantages, which the reader computes.
 const MARWIL: &str = r#"{"io_config": {"postprocess_inputs": true}}"#;
 
-/// The preset of a run that learns from files by an algorithm.
+/// Returns the preset of a run that trains from files with an algorithm.
 #[must_use]
 pub fn from_files(algorithm: Option<&str>) -> Config {
     let own = if algorithm == Some("marwil") { MARWIL } else { "{}" };
@@ -53,10 +53,10 @@ pub fn from_files(algorithm: Option<&str>) -> Config {
     Config::merged(&usual, &own)
 }
 
-/// The environment whose episodes clients drive. Workers elsewhere cannot sample it, under whatever algorithm.
+/// The environment whose episodes clients drive. Workers in other processes cannot sample it, whatever the algorithm is.
 const EXTERNAL: (&str, &str) = ("External-v0", r#"{"num_workers": 0}"#);
 
-/// The preset of an environment under an algorithm: settings over the defaults, none if it has none.
+/// Returns the preset of an environment and an algorithm: settings over the defaults; empty if there is none.
 #[must_use]
 pub fn of(env: &str, algorithm: Option<&str>) -> Config {
     if env == EXTERNAL.0 {
@@ -66,7 +66,7 @@ pub fn of(env: &str, algorithm: Option<&str>) -> Config {
     found.and_then(|(_, _, settings)| settings.parse().ok()).unwrap_or_default()
 }
 
-/// All presets: environment, algorithm and settings.
+/// Iterates over all presets: environment, algorithm and settings.
 pub fn all() -> impl Iterator<Item = (&'static str, &'static str, Config)> {
     PRESETS.iter().map(|(env, algorithm, _)| (*env, *algorithm, of(env, Some(algorithm))))
 }

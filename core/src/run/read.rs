@@ -1,19 +1,19 @@
-//! Settings into a description, with an error that names the path of what is wrong.
+//! Reads settings into a description; errors name the path of the invalid setting.
 
 use serde_json::Value;
 
 use super::{RunConfig, RunConfigError, presets, schema};
 use crate::{config::Config, prelude::*};
 
-/// Settings that have another name elsewhere.
+/// Alternative names of settings.
 pub(super) const ALIASES: [(&str, &str); 1] = [("num_envs_per_worker", "num_envs")];
 
 impl RunConfig {
-    /// Reads settings over the defaults and, unless they say `preset = "none"`, over the preset of their environment and
-    /// algorithm, or the one of runs that learn from files. Objects within are merged, too.
+    /// Reads settings over the defaults and, unless they have `preset = "none"`, over the preset of their environment and
+    /// algorithm, or the preset of runs that train from files. Nested objects are merged, too.
     ///
     /// # Errors
-    /// [`RunConfigError`] names the path of a setting that does not exist, is malformed or out of its range.
+    /// [`RunConfigError`] names the path of a setting that does not exist, is malformed or is out of its range.
     pub fn of_settings(settings: &Config) -> Result<Self, RunConfigError> {
         let settings = renamed(settings);
         let usual = settings_of(&Self::default())?;
@@ -28,20 +28,20 @@ impl RunConfig {
         parsed(&usual.merged(&preset).merged(&settings))?.checked()
     }
 
-    /// These settings with others over them; presets play no part.
+    /// Returns these settings overridden by others; presets do not apply.
     ///
     /// # Errors
-    /// As [`of_settings`](Self::of_settings).
+    /// The errors of [`of_settings`](Self::of_settings).
     pub fn merged(&self, settings: &Config) -> Result<Self, RunConfigError> {
         let settings = renamed(settings);
         schema::check(&settings)?;
         parsed(&settings_of(self)?.merged(&settings))?.checked()
     }
 
-    /// As settings, every one of them.
+    /// Returns all settings.
     ///
     /// # Errors
-    /// [`RunConfigError::Malformed`] for numbers that JSON does not have.
+    /// [`RunConfigError::Malformed`] for numbers that JSON cannot represent.
     pub fn settings(&self) -> Result<Config, RunConfigError> {
         settings_of(self)
     }
@@ -62,7 +62,7 @@ fn renamed(settings: &Config) -> Config {
     })
 }
 
-/// A whole description; on failure the first setting that cannot be read by itself is named.
+/// Reads a whole description; an error names the first setting that cannot be read on its own.
 fn parsed(settings: &Config) -> Result<RunConfig, RunConfigError> {
     let read = |settings: &Config| settings.parse::<RunConfig>();
     let error = match read(settings) {

@@ -1,10 +1,10 @@
-//! Settings one after the other, for those who write them in Rust.
+//! Sets settings by a chain of calls, for Rust code.
 
 use super::RunConfig;
 use crate::{config::Config, prelude::*};
 
 impl RunConfig {
-    /// The defaults for a registered environment, without its preset.
+    /// Returns the defaults for a registered environment, without its preset.
     #[must_use]
     pub fn new(env: impl Into<String>) -> Self {
         let mut config = Self::default();
@@ -12,8 +12,8 @@ impl RunConfig {
         config
     }
 
-    /// A run that learns nothing: its rows are as the environment gives them, and its actions as the policy `net` chooses
-    /// them. All its slots have one home, so that no environment sees how many workers there are.
+    /// Returns a run without training: its rows are the environment's raw ones, and the policy `net` chooses its actions.
+    /// All its slots have one home, so that no environment depends on the number of workers.
     #[must_use]
     pub fn sampling(env: impl Into<String>, num_slots: u32) -> Self {
         let mut config = Self { algorithm: None, num_slots: Some(num_slots), ..Self::new(env) };
@@ -75,7 +75,7 @@ impl RunConfig {
         self
     }
 
-    /// Sets after how many env steps the run ends.
+    /// Sets the number of env steps after which the run ends.
     #[must_use]
     pub fn stop_after(mut self, env_steps: u64) -> Self {
         self.stop.env_steps = env_steps;

@@ -1,4 +1,4 @@
-//! A description on its way to workers: without what belongs to one machine.
+//! Sends a description to workers, without the settings that belong to one machine.
 
 use super::{HostConfig, RolloutConfig, RunConfig, RunConfigError, schema};
 use crate::{
@@ -7,10 +7,10 @@ use crate::{
 };
 
 impl RunConfig {
-    /// The most bytes of a description on the wire.
+    /// Maximum size of a description on the wire in bytes.
     pub const MAX_WIRE_BYTES: usize = 48 << 10;
 
-    /// The description without the settings of this machine.
+    /// Returns the description without the settings of this machine.
     #[must_use]
     pub fn for_wire(&self) -> Self {
         let RolloutConfig { output, log_dir, monitor_path, extra_environs, .. } = RolloutConfig::default();
@@ -18,42 +18,42 @@ impl RunConfig {
         Self { rollout, host: HostConfig::default(), num_slots: Some(self.num_slots()), ..self.clone() }
     }
 
-    /// As JSON text for the wire.
+    /// Encodes the description as JSON text for the wire.
     #[must_use]
     pub fn to_wire(&self) -> String {
-        // Numbers were checked to be finite, the rest is always JSON.
+        // The numbers are known to be finite, and all other values are valid JSON.
         serde_json::to_string(&self.for_wire()).unwrap_or_default()
     }
 
-    /// Checks that nothing is set that belongs to one machine.
+    /// Checks that no setting belongs to one machine.
     ///
     /// # Errors
-    /// [`RunConfigError::HostSetting`] names the first setting that does.
+    /// [`RunConfigError::HostSetting`] names the first one that does.
     pub fn refuse_host_settings(&self) -> Result<(), RunConfigError> {
         schema::refuse_host_settings(&self.settings()?)
     }
 
-    /// Reads the complete description that a hub sent.
+    /// Reads the complete description from a hub.
     ///
     /// # Errors
     /// [`RunConfigError`]; [`RunConfigError::HostSetting`] for a setting that belongs to one machine.
     pub fn from_wire(text: &str) -> Result<Self, RunConfigError> {
-        // Its preset is written out.
+        // The description already includes its preset.
         let settings = settings_of(text)?.with("preset", "none");
         Self::of_settings(&settings.map_err(|error| RunConfigError::malformed("settings", error))?)
     }
 
-    /// Reads the settings that an operator sent, over the defaults and the preset.
+    /// Reads an operator's settings, over the defaults and the preset.
     ///
     /// # Errors
-    /// As [`from_wire`](Self::from_wire).
+    /// The errors of [`from_wire`](Self::from_wire).
     pub fn of_wire_settings(text: &str) -> Result<Self, RunConfigError> {
         let run = Self::of_settings(&settings_of(text)?)?;
         run.check_leased().map(|()| run)
     }
 }
 
-/// Settings from the wire, of which none belongs to one machine.
+/// Reads settings from the wire, which must not belong to one machine.
 fn settings_of(text: &str) -> Result<Config, RunConfigError> {
     let max = RunConfig::MAX_WIRE_BYTES;
     if text.len() > max {

@@ -1,19 +1,19 @@
-//! What a worker needs of the machine that it runs on. Who grants that is a launcher's affair.
+//! Describes the machine resources of a worker. A launcher provides them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::prelude::*;
 
-/// What a worker needs of the machine that it runs on. By default it shares everything with everybody.
+/// The machine resources of a worker. By default it shares all of them with other processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[doc(alias("as_remote", "num_cpus_per_worker", "custom_resources_per_worker"))]
 pub struct WorkerSpec {
-    /// CPUs that are its own: no other worker with a number here runs on them, and it runs on no others. 0 for wherever the
-    /// system puts it.
+    /// CPUs reserved for it: other workers with reserved CPUs do not use them, and it uses no others. 0 for any that the
+    /// system chooses.
     #[doc(alias = "num_cpus")]
     pub cpus: u32,
-    /// GPUs that are its own, the only ones that it sees. None for all those that its launcher sees.
+    /// GPUs reserved for it, the only ones that it sees. None for all those that its launcher sees.
     #[doc(alias = "num_gpus")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpus: Option<u32>,
@@ -24,12 +24,12 @@ pub struct WorkerSpec {
     /// The most bytes that it may take for data; asking for more fails there. None for as much as there is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
-    /// So much of each declared resource.
+    /// The required amount of each declared resource.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, u32>,
 }
 
-/// A text that is no amount.
+/// A text is not a valid amount.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is no {what}: write it like {example}")]
 pub struct BadAmount {
@@ -39,14 +39,14 @@ pub struct BadAmount {
 }
 
 impl WorkerSpec {
-    /// Adds a resource that it needs.
+    /// Adds a required resource.
     #[must_use]
     pub fn with_resource(mut self, name: impl Into<String>, amount: u32) -> Self {
         self.resources.insert(name.into(), amount);
         self
     }
 
-    /// True for a worker that needs nothing for itself.
+    /// Returns true for a worker without requirements.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()

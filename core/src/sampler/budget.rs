@@ -1,13 +1,12 @@
-//! How long a sampler may go on.
+//! Time budgets of samplers.
 
 use crate::time::Micros;
 
-/// How long a sampler may go on before its caller wants a turn, with a batch or without.
+/// The time that a sampler may take before it returns to its caller, with a batch or without.
 ///
-/// It is asked before every round, which is the least that can be done at once: a step of the environments that are
-/// ready, or a batch of a reader that gives whole ones. The first round is always allowed, so that every call gets on;
-/// the others as long as the clock says so. On a clock that stands still, as the one of a worker that was given none, a
-/// budget that is not 0 never ends.
+/// It is checked before every round, the smallest unit of work: a step of the environments that are ready, or a batch of a
+/// reader that returns whole ones. The first round is always allowed, so that every call makes progress; the others as long
+/// as the clock permits. On a clock that stands still, as that of a worker without one, a budget other than 0 never ends.
 ///
 /// ```
 /// use rollmesh_core::{sampler::Budget, time::Micros};
@@ -25,31 +24,31 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget that never ends, and for which nobody looks at a clock.
+    /// Creates a budget that never ends, and does not read the clock.
     #[must_use]
     pub const fn endless() -> Self {
         Self { until: None, begun: false }
     }
 
-    /// A budget that ends at a moment on the clock of whoever spends it.
+    /// Creates a budget that ends at a time on the caller's clock.
     #[must_use]
     pub const fn until(until: Micros) -> Self {
         Self { until: Some(until), begun: false }
     }
 
-    /// Whether it never ends.
+    /// Returns whether it never ends.
     #[must_use]
     pub const fn is_endless(&self) -> bool {
         self.until.is_none()
     }
 
-    /// Whether another round may begin.
+    /// Returns whether another round may begin.
     pub fn allows_round(&mut self, clock: &dyn Fn() -> Micros) -> bool {
         let Some(until) = self.until else { return true };
         !core::mem::replace(&mut self.begun, true) || clock() < until
     }
 
-    /// What is left of it, for those who wait instead of working; none if it never ends.
+    /// Returns the remaining time, for samplers that block; `None` if it never ends.
     #[must_use]
     pub fn left(&self, clock: &dyn Fn() -> Micros) -> Option<Micros> {
         Some(self.until?.since(clock()))

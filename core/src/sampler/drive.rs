@@ -1,4 +1,4 @@
-//! The loop that answers a collector, a bounded number of steps at a time.
+//! The loop that drives a collector, a bounded number of steps at a time.
 
 use super::{Collector, Need};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     preprocess::PreprocessError,
 };
 
-/// Why a fragment could not be finished.
+/// Why a fragment could not be completed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DriveError {
     /// The environments failed.
@@ -25,19 +25,19 @@ pub enum DriveError {
     Filter(#[from] FilterError),
 }
 
-/// Who answers a collector.
+/// What computes a collector's actions.
 enum Actor<'a> {
     Policy(&'a mut dyn Policy),
     Entry(&'a mut PolicyEntry),
 }
 
-/// Goes on with the current fragment for at most `max_steps` steps of all lanes, so that a caller with a time budget
-/// or other duties gets its turn. Returns the number of steps; the fragment is ready once the collector needs
+/// Continues the current fragment for at most `max_steps` steps of all lanes, so that a caller with a time budget or other
+/// duties regains control. Returns the number of steps; the fragment is complete once the collector needs
 /// [`Nothing`](Need::Nothing).
 ///
 /// # Errors
-/// [`DriveError`]; the fragment is then lost. [`PolicyError::Unsupported`] for a collector whose observations go through
-/// an entry's preprocessor or filter.
+/// [`DriveError`]; the fragment is then lost. [`PolicyError::Unsupported`] for a collector that uses an entry's preprocessor
+/// or filter.
 pub fn drive(
     collector: &mut dyn Collector,
     env: &mut dyn AnyVectorEnv,
@@ -47,7 +47,7 @@ pub fn drive(
     run(collector, env, Actor::Policy(policy), max_steps)
 }
 
-/// [`drive`] with a policy, its preprocessor and its filter.
+/// Does the same as [`drive`] with a policy, its preprocessor and its filter.
 ///
 /// # Errors
 /// [`DriveError`]; the fragment is then lost.

@@ -1,4 +1,4 @@
-//! Why there is no batch.
+//! Errors of sampling, reading and writing.
 
 use super::SlotState;
 use crate::{
@@ -20,7 +20,7 @@ pub enum SampleError {
     /// An environment failed.
     #[error(transparent)]
     Env(#[from] EnvError),
-    /// An environment failed, in the step of an episode of a slot.
+    /// An environment failed in a known step of a slot's episode.
     #[error("slot {slot}, episode {episode}, step {t}: {source}")]
     EnvAt {
         /// The slot.
@@ -29,7 +29,7 @@ pub enum SampleError {
         episode: u32,
         /// The step of the episode, counted from 0.
         t: u32,
-        /// What the environment says.
+        /// The environment's error.
         source: EnvError,
     },
     /// A policy failed.
@@ -37,23 +37,23 @@ pub enum SampleError {
     Policy {
         /// The policy.
         id: PolicyId,
-        /// What it says.
+        /// The policy's error.
         source: PolicyError,
     },
     /// The weights are not those of the policies.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// There is no such policy, or it cannot be brought back.
+    /// The policy does not exist, or cannot be restored from the store.
     #[error(transparent)]
     PolicyMap(#[from] PolicyMapError),
-    /// The mapping function named a policy that there is not.
+    /// The mapping function returned an unknown policy.
     #[error("the policy mapping function gave agent '{agent}' policy '{id}', but there are only: {known}")]
     UnknownPolicy {
         /// The agent.
         agent: AgentId,
-        /// What the function said.
+        /// The returned id.
         id: PolicyId,
-        /// The policies that there are.
+        /// The existing policies.
         known: String,
     },
     /// User code failed.
@@ -70,66 +70,67 @@ pub enum SampleError {
     /// An observation could not be filtered.
     #[error(transparent)]
     Filter(#[from] FilterError),
-    /// The rows a policy wants to see cannot be had.
+    /// The rows that a policy requires are unavailable.
     #[error(transparent)]
     View(#[from] ViewError),
-    /// The state of a slot cannot be told between two fragments.
+    /// The state of a slot is not available between two fragments.
     #[error("the state of slot {0} cannot be told: its environment has no snapshots")]
     NoState(SlotId),
-    /// The state of a slot has more bytes than a lease may carry.
+    /// The state of a slot exceeds the limit of a lease.
     #[error("the state of slot {slot} has {bytes} bytes, at most {max}: its open episode is too long, set a shorter `horizon` or give the environment a snapshot", max = SlotState::MAX_BYTES)]
     StateTooLarge {
         /// The slot.
         slot: SlotId,
-        /// Its bytes.
+        /// Its size in bytes.
         bytes: usize,
     },
-    /// A fragment is not complete after the most env steps that it may have: no episode has ended, or too few agents have acted.
+    /// A fragment is incomplete after the most env steps that it may have: no episode has ended, or too few agents have
+    /// acted.
     #[error(
         "a fragment of slot {slot} is not complete after {env_steps} env steps: set `horizon`, or a shorter rollout_fragment_length"
     )]
     EndlessFragment {
         /// The slot.
         slot: SlotId,
-        /// Its env steps.
+        /// Number of its env steps.
         env_steps: usize,
     },
-    /// Rows could not be put together.
+    /// Rows could not be joined.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// An episode ended and no agent has acted in it.
+    /// An episode ended without a step of an agent.
     #[error("episode {0} ended without any agent having acted: check that reset gives observations")]
     NoAgentSteps(i64),
-    /// A horizon was set for environments that begin their episodes by themselves.
+    /// A horizon is set for environments that begin their episodes by themselves.
     #[error("a horizon needs environments that can be reset; leave it out for external ones")]
     HorizonWithoutReset,
     /// The input could not be read.
     #[error("the input failed: {0}")]
     Input(String),
-    /// A batch that was read is larger than all that may wait to be shuffled.
+    /// A batch is larger than the shuffle buffer.
     #[error(
         "a batch of {bytes} bytes was read, and {buffer} may wait to be shuffled: raise buffer_size, or leave \
          shuffle_buffer_size out"
     )]
     BatchTooLarge {
-        /// Its bytes.
+        /// Its size in bytes.
         bytes: usize,
-        /// Bytes that may wait.
+        /// Size of the buffer in bytes.
         buffer: usize,
     },
     /// The output could not be written.
     #[error("the output failed: {0}")]
     Output(String),
-    /// It was stopped before.
+    /// The sampler was stopped.
     #[error("the sampler was stopped")]
     Stopped,
-    /// It ran on a thread of its own, which is no more.
+    /// The sampler's thread has ended.
     #[error("the sampling thread has died: {0}; make a new worker")]
     Died(String),
 }
 
 impl SampleError {
-    /// Says where an environment failed, if its lane is known: `place` gives the slot, episode and step of a lane.
+    /// Adds where an environment failed, if its lane is known: `place` returns the slot, episode and step of a lane.
     pub(crate) fn located(self, lanes: usize, place: impl Fn(usize) -> Option<(SlotId, (u32, u32))>) -> Self {
         let Self::Env(error) = self else { return self };
         let (lane, source) = error.split_lane();
@@ -141,7 +142,7 @@ impl SampleError {
         }
     }
 
-    /// There is all the time there is, and nothing to wait for.
+    /// Error for a sampler that returns nothing although its budget is endless.
     pub(crate) fn no_news() -> Self {
         EnvError::Failed("a poll brought no news of any environment".into()).into()
     }

@@ -1,4 +1,4 @@
-//! Where batches come from and where they go.
+//! Interfaces of inputs and outputs.
 
 use super::{Budget, Interrupt, Position, SampleError};
 use crate::{
@@ -14,27 +14,27 @@ use crate::{
     time::Micros,
 };
 
-/// What a worker lends to whoever makes batches for it.
+/// What a worker lends to its input.
 pub struct SamplerHost<'a> {
-    /// The worker.
+    /// Information about the worker.
     pub worker: &'a WorkerInfo,
     /// The policies, with their filters and preprocessors.
     pub policies: &'a mut PolicyMap,
-    /// Which policy an agent gets.
+    /// Maps agents to policies.
     pub mapping: &'a PolicyMappingFn,
-    /// What observations go through first.
+    /// Rewrites observations first.
     pub observation_fn: Option<&'a ObservationFn>,
     /// The user's callbacks.
     pub callbacks: &'a mut dyn Callbacks,
     /// The caller's clock, for budgets and [`SamplerPerf`](crate::episode::SamplerPerf); always 0 without one.
     pub clock: &'a dyn Fn() -> Micros,
-    /// Set by whoever wants the sampler back before its batch is complete: it gives up before the next step of the
-    /// environments, with [`SampleError::Stopped`].
+    /// Interrupts the sampler before its batch is complete: it stops before the next step of the environments, with
+    /// [`SampleError::Stopped`].
     pub interrupt: Option<&'a Interrupt>,
 }
 
 impl SamplerHost<'_> {
-    /// Whether the sampler has to give up. To be asked before each round of steps.
+    /// Checks whether the sampler was interrupted. Call it before each round of steps.
     ///
     /// # Errors
     /// [`SampleError::Stopped`].
@@ -43,18 +43,18 @@ impl SamplerHost<'_> {
     }
 }
 
-/// Gives one batch after the other: from environments, from files, from anywhere.
+/// Returns batches one after the other: from environments, files, or any other source.
 pub trait InputReader: Send {
-    /// The next batch. In `truncate_episodes` mode a sampler gives the fragment of one environment, in
+    /// Returns the next batch. In `truncate_episodes` mode a sampler returns the fragment of one environment, in
     /// `complete_episodes` mode one episode.
     ///
     /// # Errors
     /// [`SampleError`].
     fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError>;
 
-    /// The next batch if it can be had within a budget. Else nothing, and the next call goes on there, also one of
-    /// [`next`](Self::next). Nothing at all while the budget is [endless](Budget::endless) means that there is nothing to
-    /// wait for. A reader that does not write this gives whole batches, one per round.
+    /// Returns the next batch if it is available within a budget, else `None`; the next call continues, also a call of
+    /// [`next`](Self::next). `None` with an [endless](Budget::endless) budget means that nothing can become available. The
+    /// default implementation returns whole batches, one per round.
     ///
     /// # Errors
     /// As [`next`](Self::next).
@@ -66,42 +66,42 @@ pub trait InputReader: Send {
         if budget.allows_round(host.clock) { self.next(host).map(Some) } else { Ok(None) }
     }
 
-    /// Episodes that have ended since the last call.
+    /// Returns the metrics of episodes that have ended since the last call.
     #[doc(alias = "get_metrics")]
     fn metrics(&mut self) -> Vec<RolloutMetrics> {
         Vec::new()
     }
 
-    /// What failures have cost since the last call.
+    /// Returns the losses since the last call.
     fn losses(&mut self) -> Losses {
         Losses::default()
     }
 
-    /// The environments that are stepped for it, in this process.
+    /// Returns the environments that are stepped for it, in this process.
     fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
         Vec::new()
     }
 
-    /// Shows each of those to `f`, also where they are lanes of one environment and cannot be lent all at once.
+    /// Calls `f` with each of those, also if they are lanes of one environment and cannot be lent at the same time.
     fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
         self.sub_environments().into_iter().for_each(f);
     }
 
-    /// Where it is between two batches. None for one that can only begin again.
+    /// Returns its position between two batches; `None` for one that can only restart.
     fn position(&self) -> Option<Position> {
         None
     }
 
-    /// Goes on at the [position](Self::position) of a reader of the same, with the same settings: what comes is what came
-    /// there. After an error it is anywhere.
+    /// Continues at the [position](Self::position) of a reader of the same data, with the same settings, so that the same
+    /// batches follow. After an error the position is undefined.
     ///
     /// # Errors
-    /// [`SampleError::Input`] if it can only begin again, for a position of something else, and if what is read has changed.
+    /// [`SampleError::Input`] if it can only restart, for a position of something else, and if the data has changed.
     fn set_position(&mut self, _position: &Position) -> Result<(), SampleError> {
         Err(SampleError::Input("it can only be read from its beginning".into()))
     }
 
-    /// Releases what it holds. Does nothing the second time.
+    /// Releases its resources. A second call does nothing.
     ///
     /// # Errors
     /// [`SampleError`].
@@ -112,15 +112,15 @@ pub trait InputReader: Send {
 
 /// An [`InputReader`] that steps environments.
 pub trait SamplerInput: Send {
-    /// The next batch, see [`InputReader::next`].
+    /// Returns the next batch, see [`InputReader::next`].
     ///
     /// # Errors
-    /// [`SampleError`]; what was begun is then lost, what was finished is not.
+    /// [`SampleError`]; what is in progress is then lost, what is finished is not.
     #[doc(alias = "get_data")]
     fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError>;
 
-    /// The next batch if it can be had within a budget, see [`InputReader::next_within`]. Whatever the budgets, the
-    /// batches are those of [`data`](Self::data).
+    /// Returns the next batch if it is available within a budget, see [`InputReader::next_within`]. Whatever the budgets,
+    /// the batches are those of [`data`](Self::data).
     ///
     /// # Errors
     /// As [`data`](Self::data).
@@ -132,44 +132,43 @@ pub trait SamplerInput: Send {
         if budget.allows_round(host.clock) { self.data(host).map(Some) } else { Ok(None) }
     }
 
-    /// Batches that callbacks or environments have added since the last call.
+    /// Returns the batches that callbacks or environments have added since the last call.
     #[doc(alias = "get_extra_batches")]
     fn extra_batches(&mut self) -> Vec<AnyBatch> {
         Vec::new()
     }
 
-    /// Episodes that have ended since the last call: those before the latest batch.
+    /// Returns the metrics of episodes that have ended since the last call, up to the latest batch.
     #[doc(alias = "get_metrics")]
     fn metrics(&mut self) -> Vec<RolloutMetrics>;
 
-    /// What failures have cost since the last call.
+    /// Returns the losses since the last call.
     fn losses(&mut self) -> Losses {
         Losses::default()
     }
 
-    /// The environments, if they are in this process.
+    /// Returns the environments, if they are in this process.
     fn sub_environments(&mut self) -> Vec<SubEnv<'_>>;
 
-    /// Shows each of those to `f`, also where they are lanes of one environment and cannot be lent all at once.
+    /// Calls `f` with each of those, also if they are lanes of one environment and cannot be lent at the same time.
     fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
         self.sub_environments().into_iter().for_each(f);
     }
 
-    /// What the rest of its slots' lives depends on, in bytes that only such a sampler reads. Empty where only new
-    /// episodes can be begun.
+    /// Returns the state of its slots, as opaque bytes. Empty if only new episodes can begin.
     fn state(&self) -> Vec<u8> {
         Vec::new()
     }
 
-    /// Goes on from [`state`](Self::state), as far as the slots are the same; slots of others are left alone.
+    /// Restores a [`state`](Self::state), as far as the slots are the same; other slots are ignored.
     ///
     /// # Errors
-    /// [`SampleError::Env`] for bytes that are not such a sampler's, or of another environment. Nothing has changed then.
+    /// [`SampleError::Env`] for invalid bytes, or a state of another environment. Nothing has changed then.
     fn set_state(&mut self, _state: &[u8]) -> Result<(), SampleError> {
         Ok(())
     }
 
-    /// Stops the environments. Does nothing the second time.
+    /// Stops the environments. A second call does nothing.
     ///
     /// # Errors
     /// [`SampleError::Env`].
@@ -207,7 +206,7 @@ impl<S: SamplerInput + ?Sized> InputReader for Box<S> {
         SamplerInput::for_each_env(&mut **self, f);
     }
 
-    /// Its [state](SamplerInput::state): open episodes are continued where that says so.
+    /// The sampler's [state](SamplerInput::state): open episodes continue if that includes them.
     fn position(&self) -> Option<Position> {
         let state = self.state();
         (!state.is_empty()).then(|| Position::new(&state))
@@ -222,7 +221,7 @@ impl<S: SamplerInput + ?Sized> InputReader for Box<S> {
     }
 }
 
-/// A batch, and those that join it.
+/// Joins a batch with additional ones.
 fn with_extra(data: AnyBatch, extra: Vec<AnyBatch>) -> Result<AnyBatch, SampleError> {
     if extra.is_empty() {
         return Ok(data);
@@ -232,15 +231,15 @@ fn with_extra(data: AnyBatch, extra: Vec<AnyBatch>) -> Result<AnyBatch, SampleEr
     Ok(AnyBatch::concat(&batches)?)
 }
 
-/// Takes the batches that a worker has sampled, to keep them.
+/// Stores the batches that a worker has sampled.
 pub trait OutputWriter: Send {
-    /// Writes a batch. It is not compressed.
+    /// Writes a batch, which must not be compressed.
     ///
     /// # Errors
     /// [`SampleError::Output`].
     fn write(&mut self, batch: &AnyBatch) -> Result<(), SampleError>;
 
-    /// Writes what has been held back, and lets go. Does nothing the second time.
+    /// Flushes and releases its resources. A second call does nothing.
     ///
     /// # Errors
     /// [`SampleError::Output`].
@@ -259,18 +258,18 @@ impl OutputWriter for NoopOutput {
     }
 }
 
-/// What makers of inputs and outputs are told.
+/// Context in which inputs and outputs are made.
 pub struct IoContext {
     /// Directory for outputs that name none.
     pub log_dir: Option<String>,
     /// Settings of input and output.
     #[doc(alias("input_config", "output_config"))]
     pub config: Config,
-    /// The worker.
+    /// Information about the worker.
     pub worker: WorkerInfo,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Rows to learn from at once, for all workers together.
+    /// Rows per update, over all workers.
     pub train_batch_size: u32,
     /// Whether the worker clips actions, see [`ActionTransform`](crate::action::ActionTransform).
     pub clip_actions: bool,
@@ -278,13 +277,13 @@ pub struct IoContext {
     pub normalize_actions: bool,
     /// The environment's spaces of actions, by policy.
     pub action_spaces: BTreeMap<PolicyId, Space>,
-    /// The shard to read and how many there are; none for a local worker beside others, which reads nothing.
+    /// The shard to read and the number of shards; `None` for a local worker alongside others, which reads nothing.
     pub shard: Option<(u32, u32)>,
     sampler: Option<Box<dyn SamplerInput>>,
 }
 
 impl IoContext {
-    /// A context with the worker's own sampler, if it has environments.
+    /// Creates a context with the worker's own sampler, if it has environments.
     #[must_use]
     pub fn new(worker: WorkerInfo, config: Config, sampler: Option<Box<dyn SamplerInput>>) -> Self {
         Self {
@@ -301,7 +300,7 @@ impl IoContext {
         }
     }
 
-    /// The worker's own sampler, if it has environments. It is given away: the second time there is none.
+    /// Takes the worker's own sampler, if it has environments; `None` the second time.
     pub fn default_sampler_input(&mut self) -> Option<Box<dyn SamplerInput>> {
         self.sampler.take()
     }

@@ -1,37 +1,37 @@
-//! What a sampler and another thread tell each other.
+//! Interruption of a sampler from another thread, and its heartbeat.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::SampleError;
 
-/// Tells a sampler from another thread that it is to give up, and shows there that it gets on.
+/// Interrupts a sampler from another thread, and counts its rounds as a heartbeat.
 #[derive(Debug, Default)]
 pub struct Interrupt {
     is_set: AtomicBool,
-    /// How often it was checked.
+    /// Number of checks.
     rounds: AtomicU32,
 }
 
 impl Interrupt {
-    /// Whether the sampler is to give up.
+    /// Sets or clears the interrupt.
     pub fn set(&self, is_set: bool) {
         self.is_set.store(is_set, Ordering::Relaxed);
     }
 
-    /// Whether that is so now.
+    /// Returns whether it is set.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Relaxed)
     }
 
-    /// Rounds that the sampler has begun, counted beyond 2^32 from 0 again. It gets on while these change: whoever hangs in
-    /// a step begins no other one.
+    /// Returns the number of rounds that the sampler has begun, modulo 2^32. While it changes, the sampler makes progress:
+    /// one that hangs in a step begins no further round.
     #[must_use]
     pub fn rounds(&self) -> u32 {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// Another round is about to begin.
+    /// Counts a round, and returns an error if the interrupt is set.
     pub(crate) fn check(&self) -> Result<(), SampleError> {
         self.rounds.fetch_add(1, Ordering::Relaxed);
         if self.is_set() { Err(SampleError::Stopped) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! Where each lane is in its slot's life.
+//! Positions of the lanes in their slots.
 
 use super::{Horizon, SamplerOptions, SlotState, StateError, rows::RowBuffer};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     rng::{Purpose, Streams},
 };
 
-/// A lane to be opened: its slot, and the state from which to go on, or none for a new slot.
+/// A lane to open: its slot, and the state to continue from, or `None` for a new slot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaneStart {
     /// The slot.
@@ -23,15 +23,15 @@ pub struct LaneStart {
 pub struct Lanes {
     moments: Vec<Moment>,
     returns: Vec<f64>,
-    /// Length at which an episode is truncated.
+    /// Episode length at which an episode is truncated.
     limit: u32,
-    /// Length at which an episode counts as terminated.
+    /// Episode length at which an episode counts as terminated.
     hard_horizon: u32,
     reset: Streams,
     env_step: Streams,
 }
 
-/// How an episode stands after a step.
+/// An episode's flags after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flags {
     pub(super) terminated: bool,
@@ -39,7 +39,7 @@ pub(super) struct Flags {
 }
 
 impl Lanes {
-    /// Of no slots yet, with the time limit and the horizon of the options.
+    /// Creates it without slots, with the time limit and the horizon of the options.
     pub(super) fn new(options: &SamplerOptions) -> Self {
         let horizon = |means| options.horizon.filter(|_| options.horizon_means == means).unwrap_or(u32::MAX);
         Self {
@@ -52,10 +52,11 @@ impl Lanes {
         }
     }
 
-    /// The same with every lane of `env` opened: writes the first observations, row by row, as the environment gives them.
+    /// Returns it with every lane of `env` opened: writes the first observations, row by row, as the environment returns
+    /// them.
     ///
     /// # Errors
-    /// The environment's own, for example for a state that is not its.
+    /// Errors of the environment, for example for a state that does not fit it.
     pub(super) fn open(
         &self,
         starts: &[LaneStart],
@@ -80,7 +81,7 @@ impl Lanes {
             lanes.moments.push(Moment { slot: start.slot, episode, t, agent: 0 });
             lanes.returns.push(episode_return);
             match &start.state {
-                // An episode of which nothing is known but its number begins again: with the same bits.
+                // An episode of which only the number is known restarts, bit-identically.
                 Some(state) if state.t == 0 && state.env.is_empty() => lanes.begin_episode(lane, env, obs)?,
                 Some(state) => env.restore_at(lane, &state.env, obs)?,
                 None => lanes.begin_episode(lane, env, obs)?,
@@ -89,19 +90,19 @@ impl Lanes {
         Ok(lanes)
     }
 
-    /// Number of lanes.
+    /// Returns the number of lanes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.moments.len()
     }
 
-    /// True without lanes.
+    /// Returns true without lanes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.moments.is_empty()
     }
 
-    /// The moment of each lane.
+    /// Returns the moment of each lane.
     #[must_use]
     pub fn moments(&self) -> &[Moment] {
         &self.moments
@@ -120,7 +121,7 @@ impl Lanes {
         Flags { terminated: terminated || (t >= self.hard_horizon && !truncated), truncated }
     }
 
-    /// Closes a lane's episode and begins the next one, whose first observation goes to `obs`.
+    /// Ends a lane's episode and begins the next one, whose first observation is written to `obs`.
     pub(super) fn next_episode(
         &mut self,
         lane: usize,
@@ -129,7 +130,7 @@ impl Lanes {
     ) -> Result<EpisodeMetrics, EnvError> {
         let Moment { episode, t: len, .. } = self.moments[lane];
         let metrics = EpisodeMetrics { episode, len, episode_return: self.returns[lane], ..EpisodeMetrics::default() };
-        // A slot lives for 2^32 episodes; then numbers begin again, as every address of randomness would.
+        // After 2^32 episodes of a slot numbers start over, as the addresses of random numbers do.
         self.moments[lane].episode = episode.wrapping_add(1);
         self.moments[lane].t = 0;
         self.returns[lane] = 0.0;
@@ -142,7 +143,7 @@ impl Lanes {
         env.reset_at(lane, &mut self.reset.at(slot, episode, 0, 0), obs)
     }
 
-    /// The state of a lane between two fragments, without memory.
+    /// Returns the state of a lane between two fragments, without recurrent states.
     pub(super) fn state(&self, lane: usize, env: &dyn AnyVectorEnv) -> SlotState {
         let Moment { episode, t, .. } = self.moments[lane];
         let mut snapshot = Vec::new();
@@ -152,7 +153,7 @@ impl Lanes {
 }
 
 impl LaneStart {
-    /// The same, but with the next episodes where open ones cannot be brought back, since `env` is opaque.
+    /// Returns the starts, but with the next episodes where open ones cannot be restored since `env` is opaque.
     pub(super) fn movable<'a>(starts: &'a [Self], env: &dyn AnyVectorEnv) -> Cow<'a, [Self]> {
         let is_open = |start: &&Self| start.state.as_ref().is_some_and(|state| state.t > 0 && state.env.is_empty());
         if starts.iter().any(|start| is_open(&start)) && env.snapshot_at(0, &mut Vec::new()) == EnvState::Opaque {
@@ -168,7 +169,7 @@ impl LaneStart {
         Cow::Borrowed(starts)
     }
 
-    /// A lane from encoded state, which may come from anybody.
+    /// Creates a start from an untrusted encoded state.
     ///
     /// # Errors
     /// [`StateError`].

@@ -1,4 +1,4 @@
-//! What the rows of a run's fragments hold.
+//! Layout of the rows of a run's fragments.
 
 use super::RecurrentShape;
 use crate::{
@@ -8,7 +8,8 @@ use crate::{
     prelude::*,
 };
 
-/// What the rows of a run's fragments hold: observations as the environment gives them, actions as the policy chooses them.
+/// Layout of the rows of a run's fragments: observations as the environment returns them, actions as the policy chooses
+/// them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FragmentLayout {
     /// One agent per slot, sampled in lockstep.
@@ -18,12 +19,12 @@ pub enum FragmentLayout {
         /// The recurrent states of its policy.
         recurrent: RecurrentShape,
     },
-    /// Rows by policy, of any number of agents, postprocessed.
+    /// Postprocessed rows by policy, of any number of agents.
     Agents(BTreeMap<PolicyId, AgentLayout>),
 }
 
 impl FragmentLayout {
-    /// Shapes of the observations that a filter takes, by policy: of those that are 32-bit floats.
+    /// Returns the shapes of the observations that a filter normalises, by policy: those that are 32-bit floats.
     #[must_use]
     pub fn filtered(&self) -> BTreeMap<PolicyId, RowShape> {
         let policies: Vec<(&PolicyId, &EnvSpaces)> = match self {
@@ -35,7 +36,7 @@ impl FragmentLayout {
     }
 }
 
-/// What the rows of a policy hold.
+/// Layout of the rows of a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentLayout {
     /// Spaces of its rows.
@@ -46,6 +47,6 @@ pub struct AgentLayout {
     pub has_advantages: bool,
     /// Whether rows have no other columns than these: neither the policy nor callbacks add any.
     pub is_exact: bool,
-    /// How many agents of one environment it acts for, as far as that is known beforehand.
+    /// Number of agents of one environment under it, as far as that is known beforehand.
     pub agents: u32,
 }

@@ -1,11 +1,12 @@
 //! Samplers: steppable machines that turn environment steps into rows.
 //!
-//! [`Lockstep`] is for vector environments with one agent per lane; it makes the fragments that slots hand over. As a [`Collector`] it says what it [needs](Need) next and somebody else, a driver, answers. It owns
-//! neither the environments nor the policies, so inference can sit on another thread, on a GPU or across a wire.
+//! [`Lockstep`] is for vector environments with one agent per lane; it makes the fragments of slots. As a [`Collector`] it
+//! says what it [needs](Need) next, and a driver answers. It owns neither environments nor policies, so inference may run on
+//! another thread, on a GPU or across a wire.
 //!
-//! [`Episodic`] takes everything: several agents, whole episodes, user code at every step, views of several steps,
-//! environments that fail or live elsewhere. It makes the batches that a worker hands over, as its
-//! [`SamplerInput`]. Law: both make identical rows of any environment that both can take.
+//! [`Episodic`] supports everything: several agents, whole episodes, user code at every step, views of several steps,
+//! environments that fail or run in other processes. It makes a worker's batches, as its [`SamplerInput`]. Law: both make
+//! identical rows of any environment that both support.
 //!
 //! ```
 //! use rollmesh_core::{
@@ -25,7 +26,7 @@
 //! let mut collector = Lockstep::<f32>::new(&[start], &options, &policy, env.as_mut())?;
 //!
 //! collector.begin(FragmentNo(0), WeightsVersion(0), 100);
-//! // Ten steps at a time, so that there is time for something else in between.
+//! // Ten steps at a time, so that the caller can do other things in between.
 //! while collector.need() != Need::Nothing {
 //!     drive(&mut collector, env.as_mut(), &mut policy, 10)?;
 //! }
@@ -79,12 +80,12 @@ use crate::{
     prelude::*,
 };
 
-/// Returns the number of the open episode in a slot's state, and its env steps; `None` for bytes that are no such state.
+/// Returns the number of the open episode in a slot's state, and its env steps; `None` for invalid bytes.
 pub(crate) fn position_in(state: &[u8], slot: SlotId) -> Option<(u32, u32)> {
     agent_position(state, slot).or_else(|| SlotState::decode(state).ok().map(|state| (state.episode, state.t)))
 }
 
-/// Where a state of this slot has what its environment is brought back from; `None` for bytes that are no such state.
+/// Returns the range of the environment's part in a state of this slot; `None` for invalid bytes.
 pub(crate) fn env_range(state: &[u8], slot: SlotId) -> Option<Range<usize>> {
     match agent_env(state, slot) {
         // It is the last part.
@@ -93,10 +94,10 @@ pub(crate) fn env_range(state: &[u8], slot: SlotId) -> Option<Range<usize>> {
     }
 }
 
-/// What a collector waits for.
+/// What a collector needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// A look at the latest observations by the policy's preprocessor and filter: [`Collector::observe`].
+    /// The latest observations processed by the policy's preprocessor and filter: [`Collector::observe`].
     Observations,
     /// Actions for the current observations: [`Collector::action_request`], then [`Collector::actions_done`].
     Actions,
@@ -108,80 +109,80 @@ pub enum Need {
     Nothing,
 }
 
-/// Collects one fragment after the other from a set of lanes.
+/// Collects fragments from a set of lanes, one after the other.
 pub trait Collector: Send {
-    /// What has to happen next.
+    /// Returns what has to happen next.
     fn need(&self) -> Need;
 
-    /// Steps of the current fragment that every lane has taken.
+    /// Returns the steps of the current fragment that every lane has taken.
     fn done(&self) -> u32;
 
-    /// Opens the same environment's lanes anew. After an error the lanes are as they were, but for those that have begun
-    /// another episode.
+    /// Reopens the same environment's lanes. After an error the lanes are unchanged, except those that have begun another
+    /// episode.
     ///
     /// # Errors
-    /// The environment's own, for example for a state that is not its; [`EnvError::WrongLength`] for the memory of
-    /// another policy.
+    /// Errors of the environment, for example for a state that does not fit it; [`EnvError::WrongLength`] for the recurrent
+    /// states of another policy.
     fn reopen(&mut self, starts: &[LaneStart], env: &mut dyn AnyVectorEnv) -> Result<(), EnvError>;
 
     /// Begins the next fragment of every lane: `steps` env steps each.
     fn begin(&mut self, fragment: FragmentNo, weights_version: WeightsVersion, steps: u32);
 
-    /// Hears of the policy that acts from now on, for the memory with which episodes begin.
+    /// Sets the initial recurrent states of episodes to those of the policy that acts from now on.
     fn prepare(&mut self, policy: &dyn Policy);
 
-    /// Makes of the latest observations what the policy sees.
+    /// Computes the policy's view of the latest observations.
     ///
     /// # Errors
     /// [`DriveError`]. The fragment is then lost, as after an error of [`step_env`](Self::step_env).
     fn observe(&mut self, entry: &mut PolicyEntry) -> Result<(), DriveError>;
 
-    /// The current observations, and where their actions go.
+    /// Returns the current observations, and the buffers for their actions.
     fn action_request(&mut self) -> (ActionInput<'_>, ActionOutput<'_>);
 
-    /// The actions are written.
+    /// Records that the actions are written.
     fn actions_done(&mut self);
 
     /// Lets the environments take the actions, records the step and resets the lanes whose episode ended.
     ///
     /// # Errors
-    /// The environments' own. The fragment is then lost; the lanes must be opened again from their last states.
+    /// Errors of the environments. The fragment is then lost; the lanes must be reopened from their last states.
     fn step_env(&mut self, env: &mut dyn AnyVectorEnv) -> Result<(), EnvError>;
 
-    /// The observations at the cuts, and where their values go.
+    /// Returns the observations at the cuts, and the buffers for their values.
     fn value_request(&mut self) -> ValueRequest<'_>;
 
-    /// The values are written.
+    /// Records that the values are written.
     fn values_done(&mut self);
 
-    /// Hands over the fragments, one per lane in the lanes' order. `env` is asked for its states.
+    /// Returns the fragments, one per lane in the lanes' order. `env` provides its states.
     fn take(&mut self, env: &dyn AnyVectorEnv) -> Vec<SlotFragment>;
 
-    /// After an error: the episode of a lane and its step, counted from 0, that failed.
+    /// Returns, after an error, the episode of a lane and its step, counted from 0, that failed.
     fn failed_at(&self, lane: usize) -> (u32, u32);
 
-    /// The lanes.
+    /// Returns the lanes.
     fn lanes(&self) -> &Lanes;
 
-    /// What the policy sees of a lane's latest observation between two fragments; empty where that follows from the
-    /// lane's state. With a filter it does not: the filter has counted the observation.
+    /// Returns the policy's view of a lane's latest observation between two fragments; empty if that follows from the lane's
+    /// state. With a filter it does not, since the filter has already counted the observation.
     fn seen(&self, lane: usize) -> Vec<f64>;
 
-    /// Sets what the policy sees of a lane's first observation, right after the lanes were opened. False for rows of
+    /// Sets the policy's view of a lane's first observation, right after the lanes were opened. Returns false for rows of
     /// another length and for numbers that are not finite.
     fn set_seen(&mut self, lane: usize, row: &[f64]) -> bool;
 
-    /// The state of a lane between two fragments. `env` is asked for its part.
+    /// Returns the state of a lane between two fragments. `env` provides its part.
     fn state(&self, lane: usize, env: &dyn AnyVectorEnv) -> SlotState;
 }
 
-/// Observations whose values are wanted.
+/// A request for values of observations.
 #[derive(Debug)]
 pub struct ValueRequest<'a> {
     /// The observations, row-major.
     pub obs: RowsRef<'a>,
     /// The recurrent states before them, as in [`ActionInput::state`].
     pub state: &'a [f32],
-    /// Where the values go, one per observation.
+    /// Buffer for the values, one per observation.
     pub values: &'a mut [f32],
 }

@@ -1,4 +1,4 @@
-//! What a batch holds: how long it is, how it ends, and what its rewards are.
+//! Modes of batches: length, ends of episodes, and clipping of rewards.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -8,7 +8,7 @@ use crate::prelude::*;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchMode {
-    /// Fragments of equal length; episodes go on in the next one.
+    /// Fragments of equal length; episodes continue in the next one.
     #[default]
     TruncateEpisodes,
     /// Whole episodes, until they have at least as many steps.
@@ -19,15 +19,15 @@ pub enum BatchMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CountStepsBy {
-    /// Steps of the environment, whoever acts.
+    /// Steps of the environment, however many agents act.
     #[default]
     EnvSteps,
-    /// Rows: steps of agents. Looked at after whole env steps.
+    /// Rows: steps of agents. Checked after whole env steps.
     AgentSteps,
 }
 
 impl CountStepsBy {
-    /// The one of the two numbers that is counted.
+    /// Returns the number that is counted.
     #[must_use]
     pub const fn of(self, env_steps: usize, agent_steps: usize) -> usize {
         match self {
@@ -37,17 +37,17 @@ impl CountStepsBy {
     }
 }
 
-/// What it means that an episode reaches the horizon.
+/// How an episode ends at the horizon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Horizon {
-    /// The episode is truncated: what would have come is worth the policy's estimate.
+    /// The episode is truncated, and bootstrapped with the policy's value estimate.
     #[default]
     Truncated,
-    /// As in old versions of RLlib: the episode counts as terminated, and nothing would have come. This biases values.
+    /// As in old versions of RLlib: the episode counts as terminated, without bootstrapping. This biases values.
     LegacyHard,
-    /// As in old versions of RLlib: the episode ends in the books only, its last row says nothing of it, and the
-    /// environment goes on without a reset.
+    /// As in old versions of RLlib: a new episode begins in the metrics, the last row has no flag, and the environment
+    /// continues without a reset.
     #[doc(alias = "soft_horizon")]
     LegacySoft,
 }
@@ -55,7 +55,7 @@ pub enum Horizon {
 /// How rewards are clipped: `null`, `true`, `false` or a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum RewardClipping {
-    /// To their sign for games that are wrapped as DeepMind's agents see them, else not at all. Written `null`.
+    /// To their sign for games in DeepMind's wrappers, else not at all. Written `null`.
     #[default]
     Auto,
     /// Not at all. Written `false`.
@@ -67,12 +67,12 @@ pub enum RewardClipping {
 }
 
 impl RewardClipping {
-    /// Whether it changes rewards. [`Auto`](Self::Auto), of which only a worker's builder knows the meaning, does not.
+    /// Returns whether it changes rewards. [`Auto`](Self::Auto), which only a worker's builder resolves, does not.
     pub(super) const fn is_on(self) -> bool {
         matches!(self, Self::Sign | Self::Limit(_))
     }
 
-    /// Clips rewards. Zero and NaN stay.
+    /// Clips rewards. Zero and NaN are unchanged.
     pub(super) fn clip(self, rewards: &mut [f32]) {
         match self {
             Self::Auto | Self::Off => {}

@@ -1,4 +1,4 @@
-//! What samplers are told.
+//! Options of samplers.
 
 use crate::{
     ids::SlotId,
@@ -6,46 +6,46 @@ use crate::{
     sampler::{BatchMode, CountStepsBy, Horizon, RewardClipping},
 };
 
-/// Settings of a sampler. [`Lockstep`](super::Lockstep) cuts fragments as it is asked to and is given its slots when it
-/// is made, so `fragment_length`, `batch_mode`, `count_steps_by`, `single_agent`, `slots` and `keeps_rows` are for
+/// Options of a sampler. [`Lockstep`](super::Lockstep) gets the lengths of fragments and its slots as arguments, so
+/// `fragment_length`, `batch_mode`, `count_steps_by`, `single_agent`, `slots` and `keeps_rows` are for
 /// [`Episodic`](super::Episodic) alone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplerOptions {
-    /// Steps of each environment per batch; at least 1. Batches of complete episodes are one episode long: who reads them
-    /// joins them.
+    /// Steps of each environment per batch, at least 1. Batches of complete episodes are one episode long: the reader joins
+    /// them.
     #[doc(alias = "rollout_fragment_length")]
     pub fragment_length: u32,
     /// Whether episodes may be cut.
     pub batch_mode: BatchMode,
     /// What the length counts.
     pub count_steps_by: CountStepsBy,
-    /// Time limit: an episode is truncated after so many env steps.
+    /// Time limit: an episode is truncated after this many env steps.
     pub max_episode_steps: Option<u32>,
-    /// Steps after which an episode is cut, in the way that [`horizon_means`](Self::horizon_means) says.
+    /// Steps after which an episode ends, in the way of [`horizon_means`](Self::horizon_means).
     #[doc(alias = "episode_horizon")]
     pub horizon: Option<u32>,
-    /// What it means that an episode reaches the horizon.
+    /// How an episode ends at the horizon.
     pub horizon_means: Horizon,
-    /// Neither flag of any recorded row is set, whatever ended the episode: all ends are bootstrapped.
+    /// Whether no recorded row has a flag, whatever ended the episode: all ends are bootstrapped.
     pub no_done_at_end: bool,
-    /// How rewards are clipped in batches; [`RewardClipping::Auto`] counts as off. Metrics have the raw ones.
+    /// How rewards are clipped in batches; [`RewardClipping::Auto`] counts as off. Metrics have the raw rewards.
     pub clip_rewards: RewardClipping,
-    /// Whether actions are clipped to the space before they are taken. Batches have them as the policy chose them.
+    /// Whether actions are clipped to the space before the environment gets them. Batches have the policy's actions.
     pub clip_actions: bool,
-    /// Whether actions are stretched from [-1, 1] to the space before they are taken; goes before clipping.
+    /// Whether actions are scaled from [-1, 1] to the space before the environment gets them; precedes clipping.
     pub normalize_actions: bool,
-    /// False for the most likely actions instead of drawn ones.
+    /// Whether to sample actions; if false, the most likely ones are taken.
     pub explore: bool,
     /// The run's seed.
     pub seed: u64,
-    /// Every environment has one agent: batches of the default policy alone are given out single. Else every batch is a
-    /// [`MultiAgentBatch`](crate::batch::MultiAgentBatch), also of one policy, whose rows are not env steps.
+    /// Whether every environment has one agent: batches of the default policy alone are then single. Else every batch is a
+    /// [`MultiAgentBatch`](crate::batch::MultiAgentBatch), even with one policy, since its rows are not env steps.
     pub single_agent: bool,
     /// The slot of each environment, and the number of its first episode.
     pub slots: Vec<(SlotId, u32)>,
-    /// Columns that not every batch has.
+    /// Optional columns to record.
     pub record: RecordColumns,
-    /// False if only episodes count, not their rows: batches are then empty, and nothing is postprocessed.
+    /// Whether rows are kept; if false, only episodes' metrics are, batches are empty, and nothing is postprocessed.
     pub keeps_rows: bool,
 }
 
@@ -55,19 +55,19 @@ impl Default for SamplerOptions {
     }
 }
 
-/// Columns that are recorded if they are wanted.
+/// Optional columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordColumns {
-    /// `infos`, what the environment told besides; empty where it told nothing.
+    /// `infos`, the environment's infos; empty where there are none.
     pub infos: bool,
-    /// `action_dist_inputs`, of policies that can tell.
+    /// `action_dist_inputs`, of policies that provide them.
     pub action_dist_inputs: bool,
     /// `env_id`, the index of the environment.
     pub env_id: bool,
 }
 
 impl SamplerOptions {
-    /// RLlib's defaults, for environments with one agent each in these slots.
+    /// Returns RLlib's defaults, for environments with one agent each in these slots.
     #[must_use]
     pub fn new(slots: Vec<(SlotId, u32)>) -> Self {
         Self {
@@ -90,7 +90,7 @@ impl SamplerOptions {
         }
     }
 
-    /// How an episode of this length ends, if it does not end by itself.
+    /// Returns how an episode of this length ends, if the environment does not end it.
     pub(in crate::sampler) fn end_at(&self, length: u32) -> Option<Horizon> {
         if self.max_episode_steps.is_some_and(|limit| length >= limit) {
             return Some(Horizon::Truncated);
@@ -98,7 +98,7 @@ impl SamplerOptions {
         self.horizon.is_some_and(|horizon| length >= horizon).then_some(self.horizon_means)
     }
 
-    /// Whether so many env and agent steps are a fragment: in `complete_episodes` once an episode ends there.
+    /// Returns whether these numbers of steps are a fragment: with `complete_episodes` once an episode ends there.
     pub(crate) fn is_enough(&self, env_steps: usize, agent_steps: usize) -> bool {
         self.count_steps_by.of(env_steps, agent_steps) >= self.fragment_length.max(1) as usize
     }

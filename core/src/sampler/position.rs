@@ -1,23 +1,23 @@
-//! Where a reader is in what it reads.
+//! Positions of readers in their data.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::SampleError;
 use crate::prelude::*;
 
-/// Where an [`InputReader`](super::InputReader) is in what it reads, as bytes that only such a reader understands.
+/// The position of an [`InputReader`](super::InputReader) in its data, as opaque bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position(Vec<u8>);
 
 impl Position {
-    /// What a reader needs to know.
+    /// Serialises a reader's position.
     #[must_use]
     pub fn new(what: &impl Serialize) -> Self {
-        // Writing into memory that grows cannot fail.
+        // Writing into growing memory cannot fail.
         Self(postcard::to_extend(what, Vec::new()).unwrap_or_default())
     }
 
-    /// The same, for the reader.
+    /// Deserialises it for the reader.
     ///
     /// # Errors
     /// [`SampleError::Input`] for the position of another reader, and for damaged ones.
@@ -28,13 +28,13 @@ impl Position {
         }
     }
 
-    /// As it is stored.
+    /// Returns the bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// From storage, and so from anybody.
+    /// Wraps untrusted bytes from storage.
     #[must_use]
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(bytes)

@@ -1,4 +1,4 @@
-//! Rows of any element type, in memory that is used again.
+//! Rows of any element type, in reused memory.
 
 use core::ops::Range;
 
@@ -16,14 +16,14 @@ use crate::{
 
 macro_rules! buffers {
     ($($variant:ident($ty:ty)),+ $(,)?) => {
-        /// Elements of one type at a time.
+        /// A buffer of elements, of one type at a time.
         #[derive(Clone, Debug, Serialize, Deserialize)]
         pub(crate) enum RowBuffer {
             $($variant(Vec<$ty>)),+
         }
 
         impl RowBuffer {
-            /// Forgets everything; elements of this type follow.
+            /// Clears it, and sets the type of the elements that follow.
             pub(crate) fn start(&mut self, dtype: DType) {
                 match (&mut *self, dtype) {
                     $((Self::$variant(values), DType::$variant) => values.clear(),)+
@@ -31,7 +31,7 @@ macro_rules! buffers {
                 }
             }
 
-            /// Appends elements of the type that it was started with. False for those of another one.
+            /// Appends elements of the type that it was started with. Returns false for those of another one.
             pub(crate) fn push(&mut self, rows: RowsRef<'_>) -> bool {
                 match (self, rows) {
                     $((Self::$variant(values), RowsRef::$variant(more)) => values.extend_from_slice(more),)+
@@ -40,7 +40,7 @@ macro_rules! buffers {
                 true
             }
 
-            /// Makes it so many elements, new ones zero.
+            /// Resizes it to this many elements, new ones zero.
             pub(crate) fn resize(&mut self, elements: usize) {
                 match self { $(Self::$variant(values) => values.resize(elements, <$ty>::default())),+ }
             }
@@ -50,7 +50,7 @@ macro_rules! buffers {
                 match self { $(Self::$variant(values) => values.copy_within(start.., 0)),+ }
             }
 
-            /// Makes all elements zero.
+            /// Sets all elements to zero.
             pub(super) fn zero(&mut self) {
                 match self { $(Self::$variant(values) => values.fill(<$ty>::default())),+ }
             }
@@ -63,14 +63,14 @@ macro_rules! buffers {
                 match self { $(Self::$variant(values) => RowElement::erase_rows_mut(values)),+ }
             }
 
-            /// A range of the elements, nothing if they are not there.
+            /// Returns a range of the elements, empty if out of range.
             pub(crate) fn part(&self, range: Range<usize>) -> RowsRef<'_> {
                 match self {
                     $(Self::$variant(values) => RowElement::erase_rows(values.get(range).unwrap_or_default())),+
                 }
             }
 
-            /// A range of the elements to be written, nothing if they are not there.
+            /// Returns a mutable range of the elements, empty if out of range.
             pub(super) fn part_mut(&mut self, range: Range<usize>) -> RowsMut<'_> {
                 match self {
                     $(Self::$variant(values) => RowElement::erase_rows_mut(values.get_mut(range).unwrap_or_default())),+
@@ -91,13 +91,13 @@ macro_rules! buffers {
                 match self { $(Self::$variant(values) => lane_major(to, values, lanes, steps, shape)),+ }
             }
 
-            /// Transforms actions on their way to the environment.
+            /// Transforms actions for the environment.
             pub(crate) fn transform(&mut self, transform: ActionTransform, space: &Space) -> Result<(), PointError> {
                 match self { $(Self::$variant(values) => transform.apply_rows(space, values)),+ }
             }
         }
 
-        /// Preprocesses rows, one after the other: of each comes one in `out`.
+        /// Preprocesses rows, one after the other, into rows of `out`.
         pub(super) fn preprocess(
             preprocessor: &Preprocessor,
             rows: RowsRef<'_>,
@@ -112,13 +112,13 @@ macro_rules! buffers {
             }
         }
 
-        /// Elements as one row for collectors.
+        /// Converts elements to one row for collectors.
         pub(super) fn view_row(rows: RowsRef<'_>, shape: RowShape) -> Row<'_> {
             let values = match rows { $(RowsRef::$variant(values) => Values::$variant(values)),+ };
             Row { values, shape }
         }
 
-        /// A collector's row as elements.
+        /// Converts a collector's row to elements.
         pub(super) fn elements(row: Row<'_>) -> RowsRef<'_> {
             match row.values { $(Values::$variant(values) => RowsRef::$variant(values)),+ }
         }
@@ -133,7 +133,7 @@ impl Default for RowBuffer {
     }
 }
 
-/// A column of rows from step, lane, element to lane, step, element.
+/// Transposes a column of rows from step, lane, element to lane, step, element.
 pub(super) fn lane_major<T: Element>(
     to: &mut Recycler,
     from: &[T],
@@ -152,10 +152,10 @@ pub(super) fn lane_major<T: Element>(
     Column::from_typed(data)
 }
 
-/// The first row that is not in the space, with the beginning of its values. Rows have `width` elements.
+/// Returns the first row that is not in the space, with the beginning of its values. Rows have `width` elements.
 ///
 /// # Errors
-/// [`PointError`] for rows of a type that the space does not have.
+/// [`PointError`] for rows whose type does not fit the space.
 pub(super) fn first_outside<T: Scalar>(
     space: &Space,
     rows: &[T],
@@ -166,7 +166,7 @@ pub(super) fn first_outside<T: Scalar>(
 }
 
 impl RowBuffer {
-    /// Becomes these elements.
+    /// Replaces the content by these elements.
     pub(crate) fn set(&mut self, rows: RowsRef<'_>) {
         self.start(rows.dtype());
         self.push(rows);
@@ -177,7 +177,7 @@ impl RowBuffer {
     }
 }
 
-/// The shape of a row: the one that is expected, or a vector where the row has another length.
+/// Returns the expected shape of a row, or a vector if the row has another length.
 pub(super) fn fitting(shape: RowShape, elements: usize) -> RowShape {
     if shape.elements() == elements { shape } else { RowShape::vector(u32::try_from(elements).unwrap_or(u32::MAX)) }
 }

@@ -1,4 +1,4 @@
-//! Everything that the rest of a slot's life depends on, as bytes.
+//! Serialised state of a slot, from which its future follows.
 
 use core::ops::Range;
 
@@ -9,27 +9,27 @@ use crate::prelude::*;
 pub struct SlotState {
     /// Number of the open episode.
     pub episode: u32,
-    /// Its next step.
+    /// Number of its next step.
     pub t: u32,
     /// Sum of its raw rewards so far.
     pub episode_return: f64,
     /// Snapshot of the environment.
     pub env: Vec<u8>,
-    /// The policy's recurrent states before its next step, one after the other. Empty for a policy without memory, and
-    /// for one that begins its episode.
+    /// The policy's recurrent states before the next step, one after the other. Empty for a policy without memory, and at
+    /// the start of an episode.
     pub recurrent: Vec<f32>,
 }
 
-/// Bytes that are no slot state.
+/// Why bytes are not a slot state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StateError {
-    /// Too many bytes.
+    /// The bytes exceed the limit.
     #[error("a slot state has at most {max} bytes, this one {0}", max = SlotState::MAX_BYTES)]
     TooLarge(usize),
-    /// Written by another version.
+    /// The state was written by another version.
     #[error("the slot state has version {0}, this program reads 1 and 2")]
     Version(u8),
-    /// Not a slot state, or damaged.
+    /// The bytes are damaged, or not a slot state.
     #[error("the slot state is damaged")]
     Damaged,
 }
@@ -39,24 +39,24 @@ impl SlotState {
     pub const VERSION: u8 = 1;
     /// Version of the encoding of a state with recurrent states.
     pub const WITH_MEMORY: u8 = 2;
-    /// Recurrent states have at most so many elements.
+    /// Most elements of recurrent states.
     pub const MAX_RECURRENT: usize = 1 << 16;
-    /// No episode is that long; and a step later is still a number.
+    /// Upper bound of `t`, so that the next step does not overflow.
     pub const MAX_T: u32 = 1 << 31;
-    /// The largest encoding that is read.
+    /// Largest encoding that is decoded.
     pub const MAX_BYTES: usize = 1 << 20;
 
-    /// As bytes: the version, then the fields as postcard writes them; recurrent states only if there are any.
+    /// Encodes the state: the version, then the fields as postcard writes them; recurrent states only if there are any.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let version = if self.recurrent.is_empty() { Self::VERSION } else { Self::WITH_MEMORY };
         let fields = (self.episode, self.t, self.episode_return, &self.env);
-        // Writing into memory that grows cannot fail.
+        // Writing into growing memory cannot fail.
         let bytes = postcard::to_extend(&fields, vec![version]).unwrap_or_default();
         if version == Self::VERSION { bytes } else { postcard::to_extend(&self.recurrent, bytes).unwrap_or_default() }
     }
 
-    /// From bytes, which may come from anybody.
+    /// Decodes untrusted bytes.
     ///
     /// # Errors
     /// [`StateError`].
@@ -71,7 +71,7 @@ impl SlotState {
         Self::read(version, body).ok_or(StateError::Damaged)
     }
 
-    /// Where the environment's snapshot is in an encoded state.
+    /// Returns the range of the environment's snapshot in an encoded state.
     pub(super) fn env_range(bytes: &[u8]) -> Option<Range<usize>> {
         let (version, body) = bytes.split_first()?;
         let known = [Self::VERSION, Self::WITH_MEMORY].contains(version);
@@ -87,7 +87,7 @@ impl SlotState {
             Self::WITH_MEMORY => postcard::take_from_bytes::<Vec<f32>>(rest).ok()?,
             _ => (Vec::new(), rest),
         };
-        // Each state has one encoding.
+        // Each state has exactly one encoding.
         let remembers = !recurrent.is_empty() && recurrent.len() <= Self::MAX_RECURRENT;
         let valid = rest.is_empty()
             && episode_return.is_finite()

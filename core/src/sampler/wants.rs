@@ -1,4 +1,4 @@
-//! What a policy wants of the agents that act under it.
+//! Requirements of a policy for the agents under it.
 
 use core::num::NonZeroU32;
 
@@ -15,10 +15,10 @@ use crate::{
     view::{AgentCollector, Row, Shift, ViewError, ViewRequirement, ViewRequirements},
 };
 
-/// Steps of a recurrent policy's sequences where the policy does not say.
+/// Default length of a recurrent policy's sequences.
 const MAX_SEQ_LEN: NonZeroU32 = NonZeroU32::new(20).unwrap();
 
-/// Columns that every batch has, in the order in which they stand there.
+/// Columns that every batch has, in this order.
 pub(super) const COLUMNS: [&str; 12] = [
     OBS.name(),
     ACTIONS.name(),
@@ -34,12 +34,12 @@ pub(super) const COLUMNS: [&str; 12] = [
     AGENT_INDEX.name(),
 ];
 
-/// The recurrent states of a policy, and the sequences that it learns from. Default: of a policy without memory.
+/// The recurrent states of a policy, and the sequences that it learns from. The default is that of a policy without memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecurrentShape {
     /// Elements of each state.
     pub state_lens: Vec<usize>,
-    /// Steps of the longest sequences.
+    /// Most steps of a sequence.
     pub max_seq_len: NonZeroU32,
 }
 
@@ -50,7 +50,7 @@ impl Default for RecurrentShape {
 }
 
 impl RecurrentShape {
-    /// That of a policy. The length of sequences is that of its view `state_in_0`, or 20.
+    /// Returns that of a policy. The length of sequences is that of its view `state_in_0`, or 20.
     #[must_use]
     pub fn of(policy: &dyn Policy) -> Self {
         let views = policy.view_requirements();
@@ -58,20 +58,20 @@ impl RecurrentShape {
         Self { state_lens: policy.state_lens().to_vec(), max_seq_len }
     }
 
-    /// Elements of all states together.
+    /// Returns the number of elements of all states.
     #[must_use]
     pub fn width(&self) -> usize {
         self.state_lens.iter().sum()
     }
 
-    /// Lengths of the sequences into which a piece of so many rows is cut: all but the last one as long as may be.
+    /// Returns the lengths of the sequences of a piece with this many rows: all but the last one have the maximum length.
     pub(crate) fn seq_lens(&self, piece: usize) -> impl Iterator<Item = i32> {
         let longest = usize::try_from(self.max_seq_len.get()).unwrap_or(usize::MAX).min(i32::MAX as usize);
         (0..piece).step_by(longest).map(move |start| longest.min(piece - start) as i32)
     }
 }
 
-/// What a policy wants of the agents that act under it.
+/// Requirements of a policy for the agents under it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wants {
     views: ViewRequirements,
@@ -93,7 +93,7 @@ impl Wants {
         let state_names: Vec<ColumnName> = (0..recurrent.state_lens.len()).map(state_out).collect();
         for (index, name) in state_names.iter().enumerate() {
             views.insert(state_in(index).as_str().to_string(), ViewRequirement::state_in(index, recurrent.max_seq_len));
-            // Postprocessing may want to see it.
+            // Postprocessing may use it.
             let hidden = ViewRequirement { used_for_training: false, ..ViewRequirement::default() };
             views.insert(name.as_str().to_string(), hidden.only_for_training());
         }
@@ -117,12 +117,12 @@ impl Wants {
         self.recurrent.width()
     }
 
-    /// True if the policy sees more than the latest observation.
+    /// Returns true if the policy views more than the latest observation.
     pub(super) fn is_windowed(&self) -> bool {
         self.views.get(OBS.name()).is_some_and(|view| view.shift != Shift::NONE || view.data_col.is_some())
     }
 
-    /// States that stand one after the other, by name.
+    /// Splits concatenated states, by name.
     pub(super) fn states<'a>(&'a self, all: &'a [f32]) -> impl Iterator<Item = (&'a str, Row<'a>)> {
         let mut rest = all;
         self.state_names.iter().zip(&self.recurrent.state_lens).map(move |(name, &len)| {
@@ -146,7 +146,7 @@ impl Wants {
         AgentCollector::recurrent(self.views.clone(), &columns, self.recurrent.max_seq_len)
     }
 
-    /// The states at the start of an episode, one after the other.
+    /// Returns the states at the start of an episode, concatenated.
     pub(super) fn initial_state(&self, policy: &dyn Policy) -> Vec<f32> {
         let mut state = vec![0.0; self.state_len()];
         policy.initial_state(&mut state);

@@ -1,12 +1,12 @@
-//! Weights for all policies of a run.
+//! Setting the weights of all policies of a run.
 
 use super::SampleError;
 use crate::{ids::PolicyId, policy::PolicyMap, prelude::*, weights::Weights};
 
-/// Lets all policies act with the weights of a [run](Weights::of_run), or none of them.
+/// Sets the weights of a [run](Weights::of_run) for all policies, or for none of them.
 ///
 /// # Errors
-/// [`SampleError::Weights`] for weights of other policies, [`SampleError::Policy`] for some that do not fit,
+/// [`SampleError::Weights`] for weights of other policies, [`SampleError::Policy`] for weights that do not fit,
 /// [`SampleError::PolicyMap`].
 pub(crate) fn set_weights(policies: &mut PolicyMap, weights: &Weights) -> Result<(), SampleError> {
     let ids: Vec<PolicyId> = policies.ids().cloned().collect();
@@ -15,7 +15,7 @@ pub(crate) fn set_weights(policies: &mut PolicyMap, weights: &Weights) -> Result
         let policy = policies.policy_mut(&id)?;
         let old = policy.weights().clone();
         if let Err(source) = policy.set_weights(&weights) {
-            // One version acts: those that have the new weights get back what they had.
+            // All policies act with one version: restore the previous weights of those that have the new ones.
             for (id, old) in before {
                 let restored = policies.policy_mut(&id)?.set_weights(&old);
                 restored.map_err(|source| SampleError::Policy { id, source })?;

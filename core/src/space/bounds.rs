@@ -1,4 +1,4 @@
-//! Arrays between bounds.
+//! Implements arrays between bounds.
 
 use super::{Space, SpaceError};
 use crate::{
@@ -15,7 +15,8 @@ pub struct BoxSpace {
     high: Bounds,
 }
 
-/// One bound for all components or one for each. An image's would otherwise take more room than the image.
+/// One bound for all components, or one for each. With one for each, an image's bounds would need more memory than the
+/// image.
 #[derive(Clone, Debug, PartialEq)]
 enum Bounds {
     Uniform(f64),
@@ -39,10 +40,10 @@ impl Bounds {
 }
 
 impl BoxSpace {
-    /// Arrays with bounds for each component, row-major. Bounds may be infinite, except for bytes and truth values.
+    /// Creates arrays with bounds for each component, row-major. Bounds may be infinite, except for bytes and booleans.
     ///
     /// # Errors
-    /// [`SpaceError::BoundsLength`] unless there is one bound per component; what [`Space::validate`] says.
+    /// [`SpaceError::BoundsLength`] unless there is one bound per component; the errors of [`Space::validate`].
     pub fn new(dtype: DType, shape: RowShape, low: Vec<f64>, high: Vec<f64>) -> Result<Self, SpaceError> {
         if (low.len(), high.len()) != (shape.elements(), shape.elements()) {
             return Err(SpaceError::BoundsLength { shape, low: low.len(), high: high.len() });
@@ -50,10 +51,10 @@ impl BoxSpace {
         Self::unchecked(dtype, shape, low, high).validated()
     }
 
-    /// Arrays whose components all have the same bounds.
+    /// Creates arrays whose components all have the same bounds.
     ///
     /// # Errors
-    /// What [`Space::validate`] says.
+    /// The errors of [`Space::validate`].
     pub fn uniform(dtype: DType, shape: RowShape, low: f64, high: f64) -> Result<Self, SpaceError> {
         Self::unchecked_uniform(dtype, shape, low, high).validated()
     }
@@ -66,30 +67,30 @@ impl BoxSpace {
         Self { dtype, shape, low: Bounds::Uniform(low), high: Bounds::Uniform(high) }
     }
 
-    /// Type of the components.
+    /// Returns the type of the components.
     #[must_use]
     pub const fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Shape of one point.
+    /// Returns the shape of one point.
     #[must_use]
     pub const fn shape(&self) -> RowShape {
         self.shape
     }
 
-    /// Number of components.
+    /// Returns the number of components.
     #[must_use]
     pub fn elements(&self) -> usize {
         self.shape.elements()
     }
 
-    /// Lower and upper bound of each component, row-major.
+    /// Iterates over the lower and upper bound of each component, row-major.
     pub fn bounds(&self) -> impl ExactSizeIterator<Item = (f64, f64)> + '_ {
         (0..self.elements()).map(|component| (self.low.at(component), self.high.at(component)))
     }
 
-    /// The bounds, if all components have the same.
+    /// Returns the bounds, if all components have the same.
     #[must_use]
     pub const fn uniform_bounds(&self) -> Option<(f64, f64)> {
         match (&self.low, &self.high) {
@@ -98,7 +99,7 @@ impl BoxSpace {
         }
     }
 
-    /// True when no bound is infinite.
+    /// Returns true when no bound is infinite.
     #[must_use]
     pub fn is_bounded(&self) -> bool {
         self.distinct_bounds().all(|(_, low, high)| low.is_finite() && high.is_finite())
@@ -117,7 +118,7 @@ impl BoxSpace {
             return Err(SpaceError::TooLarge { elements: elements as u64 });
         }
         for (component, low, high) in self.distinct_bounds() {
-            // Also for NaN.
+            // This is true for NaN, too.
             if !(low <= high && low < f64::INFINITY && high > f64::NEG_INFINITY) {
                 return Err(SpaceError::Unordered { component, low, high });
             }
@@ -128,13 +129,13 @@ impl BoxSpace {
         Ok(())
     }
 
-    /// Component, low and high; only the first component when all are alike.
+    /// Iterates over component, low and high; only over the first component when all have the same bounds.
     fn distinct_bounds(&self) -> impl Iterator<Item = (usize, f64, f64)> + '_ {
         let distinct = if self.uniform_bounds().is_some() { 1 } else { self.elements() };
         self.bounds().take(distinct).enumerate().map(|(component, (low, high))| (component, low, high))
     }
 
-    /// One side of the bounds, for [`Display`](core::fmt::Display): the uniform one or all.
+    /// Returns one side of the bounds, for [`Display`](core::fmt::Display): the uniform one or all.
     pub(super) fn side(&self, upper: bool) -> (Option<f64>, &[f64]) {
         match if upper { &self.high } else { &self.low } {
             Bounds::Uniform(bound) => (Some(*bound), &[]),
@@ -143,14 +144,14 @@ impl BoxSpace {
     }
 }
 
-/// True for numbers of the type; infinity stands for no bound where a type has room for that.
+/// Returns true for bounds that the type can represent; infinity means no bound, where the type allows that.
 fn is_exact(bound: f64, dtype: DType) -> bool {
     const INTEGERS: f64 = (1u64 << 53) as f64;
     match dtype {
         DType::F32 => bound.is_infinite() || f64::from(bound as f32) == bound,
         DType::F64 => true,
         DType::I32 => bound.is_infinite() || f64::from(bound as i32) == bound,
-        // Larger ones could not be told apart.
+        // Larger integers are not distinct as doubles.
         DType::I64 => bound.is_infinite() || (bound.abs() <= INTEGERS && (bound as i64) as f64 == bound),
         DType::U8 => f64::from(bound as u8) == bound,
         DType::Bool => bound == 0.0 || bound == 1.0,

@@ -1,14 +1,14 @@
-//! Spaces as Gymnasium writes them.
+//! Formats spaces as Gymnasium does.
 
 use core::fmt;
 
 use super::{BoxSpace, Space};
 use crate::column::{DType, RowShape};
 
-/// So many bounds are written out; of more only the first and last three.
+/// Maximum number of bounds that are written in full; for more, only the first and last three are.
 const SHORT: usize = 8;
 
-/// As Gymnasium writes it: `Box(-1.0, 1.0, (3,), float32)`.
+/// Formats the space as Gymnasium does: `Box(-1.0, 1.0, (3,), float32)`.
 impl fmt::Display for Space {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -76,7 +76,7 @@ fn array<T>(
     f.write_str("]")
 }
 
-/// `(3,)`, unlike a [`RowShape`] in this crate's own messages.
+/// Formats a shape as `(3,)`, unlike a [`RowShape`] in this crate's own messages.
 struct PyTuple(RowShape);
 
 impl fmt::Display for PyTuple {

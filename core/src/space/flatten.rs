@@ -1,11 +1,11 @@
-//! Points as flat vectors of numbers, and back.
+//! Converts points to flat vectors of numbers, and back.
 
 use super::{Point, PointError, Scalar, Space, point::with_values};
 use crate::{column::DType, prelude::*};
 
 impl Space {
-    /// Length of a flattened point: components of a box or multi-binary, values of a discrete space, of a
-    /// multi-discrete one the values of all components, and the sum over the parts of tuples and dicts.
+    /// Returns the length of a flattened point: the components of a box or multi-binary space, the values of a discrete
+    /// space, the values of all components of a multi-discrete space, and the sum over the parts of tuples and dicts.
     #[doc(alias = "flatdim")]
     #[must_use]
     pub fn flat_dim(&self) -> u64 {
@@ -18,8 +18,8 @@ impl Space {
         }
     }
 
-    /// Writes a point as [`flat_dim`](Self::flat_dim) numbers: boxes and multi-binaries as they are, discrete
-    /// components as one 1 among zeros, parts one after the other, a dict's sorted by name.
+    /// Writes a point as [`flat_dim`](Self::flat_dim) numbers: boxes and multi-binaries unchanged, discrete components
+    /// one-hot, and parts in order, those of a dict sorted by name.
     ///
     /// # Errors
     /// [`PointError::WrongLength`] for the buffer, [`PointError::Outside`] for a point that is not in the space.
@@ -32,10 +32,10 @@ impl Space {
         Ok(())
     }
 
-    /// The point of [`flatten`](Self::flatten). Of a one-hot's numbers the first that is not zero counts.
+    /// Returns the point that [`flatten`](Self::flatten) gave. In a one-hot vector, the first nonzero number counts.
     ///
     /// # Errors
-    /// [`PointError::WrongLength`], and [`PointError::Outside`] when the numbers belong to no point of the space.
+    /// [`PointError::WrongLength`], and [`PointError::Outside`] when the numbers do not encode a point of the space.
     pub fn unflatten<T: Scalar>(&self, flat: &[T]) -> Result<Point, PointError> {
         self.check_flat(flat.len())?;
         let outside = || PointError::Outside { space: self.to_string(), found: format!("{flat:?}") };
@@ -50,7 +50,7 @@ impl Space {
         Err(PointError::WrongLength { space: self.to_string(), wanted, found })
     }
 
-    /// The point has been checked.
+    /// The caller has checked the point.
     fn write_flat<T: Scalar>(&self, point: &Point, out: &mut [T]) {
         match (self, point) {
             (Self::Tuple(spaces), Point::Tuple(parts)) => write_parts(spaces.iter().zip(parts), out),
@@ -59,7 +59,7 @@ impl Space {
         }
     }
 
-    /// As [`flatten`](Self::flatten), for a row of a fundamental space that is known to be in it.
+    /// Works as [`flatten`](Self::flatten), for a row of a fundamental space that is known to be in it.
     pub(crate) fn flatten_row<S: Scalar, T: Scalar>(&self, row: &[S], out: &mut [T]) {
         match self {
             Self::Discrete { n } => one_hots(row, &[*n], out),

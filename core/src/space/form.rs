@@ -1,4 +1,4 @@
-//! Spaces in serialised form, for settings and view requirements.
+//! Serialises spaces, for settings and view requirements.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
@@ -8,8 +8,8 @@ use crate::{
     prelude::*,
 };
 
-/// An unbounded component has no bound, since JSON knows no infinity. Where all components of a box have the same
-/// bounds, they stand there once.
+/// An unbounded component has no bound, since JSON cannot represent infinity. Where all components of a box have the same
+/// bounds, they are written once.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Form {
@@ -78,14 +78,15 @@ fn filled(bounds: Vec<Option<f64>>, open: f64) -> Vec<f64> {
     bounds.into_iter().map(|bound| bound.unwrap_or(open)).collect()
 }
 
-/// In a JSON-like form: `{"type": "box", "dtype": "float32", "shape": [2], "low": [-1.0], "high": [null]}`.
+/// Serialises the space in a JSON-like form: `{"type": "box", "dtype": "float32", "shape": [2], "low": [-1.0], "high":
+/// [null]}`.
 impl Serialize for Space {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         Form::from(self).serialize(serializer)
     }
 }
 
-/// From the same form; the space is [checked](Space::validate).
+/// Deserialises the same form, and [checks](Space::validate) the space.
 impl<'de> Deserialize<'de> for Space {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let space = Form::deserialize(deserializer)?.into_space().map_err(D::Error::custom)?;

@@ -1,10 +1,11 @@
-//! Which points are in a space.
+//! Decides which points are in a space.
 
 use super::{Point, PointError, Scalar, Space, point::with_values};
 use crate::{column::DType, prelude::*};
 
 impl Space {
-    /// True for a point of the space: the right kind and element type, the right length, and nothing out of bounds.
+    /// Returns true for a point of the space: the right kind and element type, the right length, and no component out of
+    /// bounds.
     #[must_use]
     pub fn contains(&self, point: &Point) -> bool {
         match (self, point) {
@@ -19,10 +20,10 @@ impl Space {
         }
     }
 
-    /// True for a row of the space, false for one of another length or with an element that is out of bounds.
+    /// Returns true for a row of the space, false for one of another length or with an element that is out of bounds.
     ///
     /// # Errors
-    /// [`PointError::WrongType`] for rows of a type that is not [taken](Self::takes_rows_of),
+    /// [`PointError::WrongType`] for rows of a type that the space does not [accept](Self::takes_rows_of),
     /// [`PointError::Compound`] for tuples and dicts.
     pub fn contains_row<T: Scalar>(&self, row: &[T]) -> Result<bool, PointError> {
         self.check_type(T::DTYPE)?;
@@ -41,11 +42,10 @@ impl Space {
         })
     }
 
-    /// The first of many rows with an element that is out of bounds, if there is one. What is not a number is not looked
-    /// for.
+    /// Returns the first of many rows with an element that is out of bounds, if there is one. Ignores NaN.
     ///
     /// # Errors
-    /// As [`contains_row`](Self::contains_row).
+    /// The errors of [`contains_row`](Self::contains_row).
     pub fn first_outside<T: Scalar>(&self, rows: &[T]) -> Result<Option<usize>, PointError> {
         self.check_type(T::DTYPE)?;
         let counted = |n: u32| (T::from_f64(0.0), T::from_f64(f64::from(n.saturating_sub(1))));
@@ -56,14 +56,14 @@ impl Space {
             Self::MultiBinary { n } => vec![counted(2); *n as usize],
             Self::Tuple(_) | Self::Dict(_) => Vec::new(),
         };
-        // No short cut within a row: so it is a few vector instructions.
+        // Does not stop early within a row, so that it compiles to a few vector instructions.
         let outside =
             |row: &[T]| row.iter().zip(&bounds).fold(false, |out, (x, (low, high))| out | (x < low) | (x > high));
         Ok(rows.chunks_exact(bounds.len().max(1)).position(outside))
     }
 
-    /// True for the element types that rows of the space may have: a box's own; for discrete spaces integers that can
-    /// tell all their values apart; for multi-binary ones truth values too. Never for tuples and dicts.
+    /// Returns true for the element types that the space accepts for rows: a box's own; for discrete spaces, integers that
+    /// can represent all their values; for multi-binary ones, booleans too. Never for tuples and dicts.
     #[must_use]
     pub fn takes_rows_of(&self, dtype: DType) -> bool {
         match self {
@@ -83,14 +83,14 @@ impl Space {
         }
     }
 
-    /// True for a row of floats within the bounds.
+    /// Returns true for a row of floats within the bounds.
     #[must_use]
     pub fn contains_floats(&self, row: &[f32]) -> bool {
         self.contains_row(row).unwrap_or(false)
     }
 }
 
-/// True for integers that know all of `0..n`.
+/// Returns true for integer types that can represent all of `0..n`.
 const fn counts_to(dtype: DType, n: u32) -> bool {
     match dtype {
         DType::I64 => true,
@@ -136,13 +136,13 @@ mod tests {
         assert_eq!(space.contains_row(&[1u8, 2]), Ok(false));
         assert_eq!(space.contains_row(&[1i64]), Ok(false));
         assert!(space.contains_row(&[1.0f32, 0.0]).is_err());
-        // Bytes cannot tell 257 values apart.
+        // Bytes cannot represent 257 values.
         assert!(Space::Discrete { n: 256 }.takes_rows_of(DType::U8));
         let space = Space::Discrete { n: 257 };
         assert!(!space.takes_rows_of(DType::U8) && space.contains_row(&[0u8]).is_err());
         assert!(Space::Discrete { n: 1 << 31 }.takes_rows_of(DType::I32));
         assert!(!Space::MultiDiscrete { nvec: vec![2, u32::MAX] }.takes_rows_of(DType::I32));
-        // Nothing is in an empty space.
+        // An empty space contains no points.
         assert_eq!(Space::Discrete { n: 0 }.contains_row(&[0i64]), Ok(false));
     }
 

@@ -1,13 +1,12 @@
-//! Spaces of observations and actions, as Gymnasium has them, and their points.
+//! Spaces of observations and actions, as in Gymnasium, and their points.
 //!
-//! A [`Space`] knows which points it [contains](Space::contains), [samples](Space::sample) random ones from the
-//! caller's random numbers, and writes points as [flat](Space::flatten) vectors. A point is a [`Point`]; points of the
-//! fundamental spaces, which are arrays of one element type, are also plain rows: the row-level forms allocate nothing.
+//! A [`Space`] decides which points it [contains](Space::contains), [samples](Space::sample) random ones from the caller's
+//! random numbers, and converts points to [flat](Space::flatten) vectors. A point is a [`Point`]; points of the fundamental
+//! spaces, which are arrays of one element type, are also plain rows: the row-level functions allocate nothing.
 //!
-//! Checked constructors refuse spaces that make no sense. The enum's variants, [`Space::vector`] and
-//! [`Space::uniform`] are for spaces that are known to be right when they are written down; [`Space::validate`] checks
-//! any space. Operations on a space that fails that check give some result and never panic; but a sample takes the
-//! memory of its elements, so spaces of strangers should be checked first.
+//! Checked constructors reject invalid spaces. The enum's variants, [`Space::vector`] and [`Space::uniform`] are for spaces
+//! that are known to be valid; [`Space::validate`] checks any space. Operations on an invalid space give some result and
+//! never panic; but a sample allocates memory for its elements, so check untrusted spaces first.
 //!
 //! ```
 //! use rollmesh_core::{
@@ -49,19 +48,19 @@ use crate::{
     prelude::*,
 };
 
-/// The set that observations or actions come from.
+/// A set of observations or actions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Space {
     /// Arrays between bounds.
     Box(BoxSpace),
     /// The integers `0..n`.
     Discrete {
-        /// How many there are.
+        /// Number of values.
         n: u32,
     },
     /// Vectors of integers, component `i` in `0..nvec[i]`.
     MultiDiscrete {
-        /// How many values each component has.
+        /// Number of values of each component.
         nvec: Vec<u32>,
     },
     /// Vectors of `n` components that are 0 or 1.
@@ -75,10 +74,10 @@ pub enum Space {
     Dict(BTreeMap<String, Self>),
 }
 
-/// Why a space makes no sense.
+/// Why a space is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SpaceError {
-    /// There is not one bound for each component.
+    /// The number of bounds differs from the number of components.
     #[error("a box of shape {shape} has {low} lower and {high} upper bounds, not one for each component")]
     BoundsLength {
         /// Shape of the box.
@@ -88,7 +87,7 @@ pub enum SpaceError {
         /// Number of upper bounds.
         high: usize,
     },
-    /// No number lies between the bounds, or one of them is NaN.
+    /// There is no number between the bounds, or one of them is NaN.
     #[error("component {component}: no number lies between the bounds {low} and {high}")]
     Unordered {
         /// The component, row-major.
@@ -98,7 +97,7 @@ pub enum SpaceError {
         /// Its upper bound.
         high: f64,
     },
-    /// The bound is not a number of the element type.
+    /// The element type cannot represent the bound.
     #[error("component {component}: the bound {bound} cannot be written as {dtype}")]
     Inexact {
         /// The component, row-major.
@@ -111,31 +110,31 @@ pub enum SpaceError {
     /// The space has no points, or points without elements.
     #[error("{0} has no points or no elements")]
     Empty(String),
-    /// More than [`Space::MAX_ELEMENTS`] elements in a point.
+    /// A point has more than [`Space::MAX_ELEMENTS`] elements.
     #[error("points have {elements} elements, at most {} are possible", Space::MAX_ELEMENTS)]
     TooLarge {
         /// Elements of a point.
         elements: u64,
     },
-    /// Spaces nested deeper than [`Space::MAX_DEPTH`].
+    /// Spaces are nested deeper than [`Space::MAX_DEPTH`].
     #[error("spaces can be nested {} deep and not deeper", Space::MAX_DEPTH)]
     TooDeep,
-    /// Two parts of a dict have one name.
+    /// Two parts of a dict have the same name.
     #[error("two parts of the dict are called '{0}'")]
     DuplicateName(String),
-    /// The name of a part is empty or has a dot, which stands between the names of nested columns.
+    /// The name of a part is empty or contains a dot, which separates the names of nested columns.
     #[error("'{0}' cannot be the name of a part: it must not be empty and not have dots")]
     BadName(String),
 }
 
 impl Space {
-    /// The most elements that a point may have.
+    /// Maximum number of elements of a point.
     pub const MAX_ELEMENTS: u64 = 1 << 24;
 
-    /// How deep tuples and dicts may be nested.
+    /// Maximum nesting depth of tuples and dicts.
     pub const MAX_DEPTH: usize = 8;
 
-    /// Vectors of 32-bit floats with these bounds.
+    /// Creates vectors of 32-bit floats with these bounds.
     ///
     /// Surplus entries of the longer bound are ignored.
     #[must_use]
@@ -145,13 +144,13 @@ impl Space {
         Self::Box(BoxSpace::unchecked(DType::F32, RowShape::vector(low.len() as u32), low, high))
     }
 
-    /// Arrays whose components all have the same bounds.
+    /// Creates arrays whose components all have the same bounds.
     #[must_use]
     pub const fn uniform(dtype: DType, shape: RowShape, low: f64, high: f64) -> Self {
         Self::Box(BoxSpace::unchecked_uniform(dtype, shape, low, high))
     }
 
-    /// The integers `0..n`.
+    /// Creates the integers `0..n`.
     ///
     /// # Errors
     /// [`SpaceError::Empty`] for 0.
@@ -159,7 +158,7 @@ impl Space {
         Self::Discrete { n }.validated()
     }
 
-    /// Vectors of integers, component `i` in `0..nvec[i]`.
+    /// Creates vectors of integers, component `i` in `0..nvec[i]`.
     ///
     /// # Errors
     /// [`SpaceError::Empty`] for no components or one without values, [`SpaceError::TooLarge`].
@@ -167,7 +166,7 @@ impl Space {
         Self::MultiDiscrete { nvec: nvec.into() }.validated()
     }
 
-    /// Vectors of `n` components that are 0 or 1.
+    /// Creates vectors of `n` components that are 0 or 1.
     ///
     /// # Errors
     /// [`SpaceError::Empty`] for 0, [`SpaceError::TooLarge`].
@@ -175,19 +174,18 @@ impl Space {
         Self::MultiBinary { n }.validated()
     }
 
-    /// One point of each space.
+    /// Creates a tuple: one point of each space.
     ///
     /// # Errors
-    /// [`SpaceError::Empty`] for no parts, [`SpaceError::TooLarge`], [`SpaceError::TooDeep`], and whatever is wrong
-    /// with a part.
+    /// [`SpaceError::Empty`] for no parts, [`SpaceError::TooLarge`], [`SpaceError::TooDeep`], and the errors of the parts.
     pub fn tuple(parts: impl Into<Vec<Self>>) -> Result<Self, SpaceError> {
         Self::Tuple(parts.into()).validated()
     }
 
-    /// One point of each named space.
+    /// Creates a dict: one point of each named space.
     ///
     /// # Errors
-    /// As [`tuple`](Self::tuple), and [`SpaceError::DuplicateName`], [`SpaceError::BadName`].
+    /// The errors of [`tuple`](Self::tuple), and [`SpaceError::DuplicateName`], [`SpaceError::BadName`].
     pub fn dict<N: Into<String>>(parts: impl IntoIterator<Item = (N, Self)>) -> Result<Self, SpaceError> {
         let mut spaces = BTreeMap::new();
         for (name, space) in parts {
@@ -213,7 +211,7 @@ impl Space {
         self.validate().map(|()| self)
     }
 
-    /// Elements of a point of this part, which lies `depth` spaces deep.
+    /// Returns the number of elements of a point of this part at nesting depth `depth`.
     fn check_part(&self, depth: usize) -> Result<u64, SpaceError> {
         let empty = || Err(SpaceError::Empty(self.to_string()));
         let elements = match self {
@@ -240,7 +238,7 @@ impl Space {
         if elements > Self::MAX_ELEMENTS { Err(SpaceError::TooLarge { elements }) } else { Ok(elements) }
     }
 
-    /// Shape of one row of the space.
+    /// Returns the shape of one row of the space.
     #[must_use]
     pub fn shape(&self) -> RowShape {
         match self {
@@ -262,7 +260,7 @@ impl From<BoxSpace> for Space {
 }
 
 fn sum_parts<'a>(parts: impl Iterator<Item = &'a Space>, depth: usize) -> Result<u64, SpaceError> {
-    // Each part has at most MAX_ELEMENTS, so nothing overflows.
+    // Each part has at most MAX_ELEMENTS, so the sum cannot overflow.
     parts.map(|part| part.check_part(depth + 1)).sum()
 }
 

@@ -1,9 +1,10 @@
-//! Points of spaces.
+//! Defines the points of spaces.
 
 use super::{Scalar, Space};
 use crate::{column::DType, prelude::*};
 
-/// A point of a [`Space`]: what Gymnasium's `sample` returns. Arrays are flat, row-major; their shape is the space's.
+/// A point of a [`Space`], like the result of Gymnasium's `sample`. Arrays are flat, row-major; the space defines their
+/// shape.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Point {
     /// 32-bit floats.
@@ -12,11 +13,11 @@ pub enum Point {
     F64(Vec<f64>),
     /// 32-bit integers.
     I32(Vec<i32>),
-    /// 64-bit integers; a point of a discrete space is one of them.
+    /// 64-bit integers, also for a point of a discrete space.
     I64(Vec<i64>),
-    /// Bytes; a point of a multi-binary space is made of them.
+    /// Bytes, also for a point of a multi-binary space.
     U8(Vec<u8>),
-    /// Truth values.
+    /// Booleans.
     Bool(Vec<bool>),
     /// A point of a tuple.
     Tuple(Vec<Self>),
@@ -25,19 +26,19 @@ pub enum Point {
 }
 
 impl Point {
-    /// A point of a dict. Of two parts with one name the later counts.
+    /// Creates a point of a dict. Of two parts with the same name, the later one counts.
     #[must_use]
     pub fn dict<N: Into<String>>(parts: impl IntoIterator<Item = (N, Self)>) -> Self {
         Self::Dict(parts.into_iter().map(|(name, part)| (name.into(), part)).collect())
     }
 
-    /// The elements, if this is an array of that type.
+    /// Returns the elements, if this is an array of that type.
     #[must_use]
     pub fn values<T: Scalar>(&self) -> Option<&[T]> {
         T::of_point(self)
     }
 
-    /// Type of the elements; `None` for tuples and dicts.
+    /// Returns the type of the elements; `None` for tuples and dicts.
     #[must_use]
     pub const fn dtype(&self) -> Option<DType> {
         match self {
@@ -51,7 +52,7 @@ impl Point {
         }
     }
 
-    /// An array of numbers as one of that type.
+    /// Converts an array of numbers to a type.
     pub(crate) fn cast<S: Scalar>(values: &[S], dtype: DType) -> Self {
         fn to<S: Scalar, T: Scalar>(values: &[S]) -> Point {
             T::into_point(values.iter().map(|x| T::from_f64(x.to_f64())).collect())
@@ -66,7 +67,7 @@ impl Point {
         }
     }
 
-    /// What it is, for messages: `3 values of float32`.
+    /// Describes the point for messages: `3 values of float32`.
     pub(crate) fn describe(&self) -> String {
         let len = match self {
             Self::F32(values) => values.len(),
@@ -82,7 +83,7 @@ impl Point {
     }
 }
 
-/// One integer: a point of a discrete space.
+/// Converts one integer to a point of a discrete space.
 impl From<i64> for Point {
     fn from(value: i64) -> Self {
         Self::I64(vec![value])
@@ -105,10 +106,10 @@ macro_rules! with_values {
 }
 pub(crate) use with_values;
 
-/// Why rows or points and a space do not go together.
+/// Why rows or points do not match a space.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PointError {
-    /// The rows have an element type that points of the space never have.
+    /// The rows have an element type that the space does not accept.
     #[error("{space} has no rows of {found}")]
     WrongType {
         /// The space.
@@ -116,25 +117,25 @@ pub enum PointError {
         /// Element type of the rows.
         found: DType,
     },
-    /// A row or a buffer has another length than the space needs.
+    /// The length of a row or buffer is wrong for the space.
     #[error("{space} needs {wanted} elements, here are {found}")]
     WrongLength {
         /// The space.
         space: String,
-        /// Elements needed.
+        /// Required number of elements.
         wanted: u64,
-        /// Elements there.
+        /// Number of elements given.
         found: usize,
     },
-    /// Points of tuples and dicts are no rows.
+    /// Points of tuples and dicts are not rows.
     #[error("points of {0} are no rows: take its parts one by one")]
     Compound(String),
-    /// A point that is not one of the space's.
+    /// The point is not in the space.
     #[error("{found} is no point of {space}")]
     Outside {
         /// The space.
         space: String,
-        /// What was given.
+        /// The value given.
         found: String,
     },
 }

@@ -1,12 +1,12 @@
-//! Random points.
+//! Samples random points.
 
 use super::{BoxSpace, Point, PointError, Scalar, Space};
 use crate::{column::DType, math, prelude::*, rng::Rng};
 
 impl Space {
-    /// A random point, distributed as Gymnasium's `sample`: see [`sample_row`](Self::sample_row). Points of discrete
-    /// spaces are [`Point::I64`], of multi-binary ones [`Point::U8`]. Parts draw one after the other, a dict's sorted
-    /// by name.
+    /// Returns a random point, distributed as in Gymnasium's `sample`: see [`sample_row`](Self::sample_row). Points of
+    /// discrete spaces are [`Point::I64`], those of multi-binary ones [`Point::U8`]. Parts draw in order, those of a dict
+    /// sorted by name.
     #[must_use]
     pub fn sample(&self, rng: &mut Rng) -> Point {
         match self {
@@ -27,15 +27,15 @@ impl Space {
         }
     }
 
-    /// Fills a row with a random one, component by component: uniform between two bounds (integers with both ends),
-    /// beyond a single bound at a distance that is exponentially distributed with mean 1, else normally distributed;
-    /// integers are rounded down.
+    /// Fills a row with a random one, component by component: uniform between two bounds (for integers, including both);
+    /// with a single bound, at an exponentially distributed distance with mean 1 from it; otherwise normally distributed.
+    /// Integers are rounded down.
     ///
-    /// Takes one word of the stream for an integer of at most 2^32 values, two for other bounded or half-bounded
-    /// components, and four for a normal one.
+    /// Uses one word of the stream for an integer of at most 2^32 values, two for other components with at least one bound,
+    /// and four for a normal one.
     ///
     /// # Errors
-    /// [`PointError::WrongType`] and [`PointError::Compound`] as [`contains_row`](Self::contains_row),
+    /// [`PointError::WrongType`] and [`PointError::Compound`] as for [`contains_row`](Self::contains_row),
     /// [`PointError::WrongLength`].
     pub fn sample_row<T: Scalar>(&self, rng: &mut Rng, row: &mut [T]) -> Result<(), PointError> {
         self.check_type(T::DTYPE)?;
@@ -83,11 +83,11 @@ fn uniform(rng: &mut Rng, low: f64, high: f64) -> f64 {
     let u = rng.uniform_f64();
     let span = high - low;
     let x = if span.is_finite() { low + span * u } else { low * (1.0 - u) + high * u };
-    // Rounding may lead beyond.
+    // Rounding may exceed the bound.
     if x > high { high } else { x }
 }
 
-/// Bounds are integers of at most 54 bits, so everything here is exact.
+/// Bounds are integers of at most 54 bits, so the arithmetic is exact.
 fn integer(rng: &mut Rng, low: f64, high: f64) -> f64 {
     let values = ((high - low) as u64).saturating_add(1);
     low + match u32::try_from(values) {
@@ -147,7 +147,7 @@ mod tests {
         assert!(whole.contains(&whole.sample(&mut rng(2))));
         let open = Space::uniform(DType::I64, RowShape::vector(2000), f64::NEG_INFINITY, f64::INFINITY);
         let Point::I64(row) = open.sample(&mut rng(3)) else { panic!("not int64") };
-        // Rounded down, so half a step below zero.
+        // Rounded down, so the mean is half a step below zero.
         let mean = row.iter().sum::<i64>() as f64 / 2000.0;
         assert!((mean + 0.5).abs() < 0.1, "{mean}");
     }

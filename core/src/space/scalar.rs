@@ -1,29 +1,29 @@
-//! Elements of points: numbers that can be compared with bounds.
+//! Defines the elements of points: numbers that can be compared with bounds.
 
 use super::Point;
 use crate::{column::Element, prelude::*};
 
-/// An [`Element`] that can be compared with bounds and made from numbers: all of them are.
+/// An [`Element`] that can be compared with bounds and converted from numbers: every type is one.
 pub trait Scalar: Element + PartialOrd {
-    /// The element as a number; integers beyond 2^53 are rounded, true is 1.
+    /// Returns the element as a number; rounds integers beyond 2^53, and converts true to 1.
     fn to_f64(self) -> f64;
 
-    /// The nearest element towards zero: fractions are cut, what is out of range becomes the nearest limit, NaN an
-    /// integer 0. True is anything but 0.
+    /// Returns the nearest element towards zero: truncates fractions, clamps numbers out of range, and converts NaN to an
+    /// integer 0. Any number except 0 is true.
     fn from_f64(x: f64) -> Self;
 
-    /// True between the bounds, exactly. The bounds are exact in this type, or infinite.
+    /// Returns true between the bounds, exactly. The bounds are exact in this type, or infinite.
     fn within(self, low: f64, high: f64) -> bool;
 
-    /// The elements as a point.
+    /// Converts the elements to a point.
     fn into_point(values: Vec<Self>) -> Point;
 
-    /// The elements, if they are bytes.
+    /// Returns the elements, if they are bytes.
     fn bytes(_values: &[Self]) -> Option<&[u8]> {
         None
     }
 
-    /// The elements of a point, if they have this type.
+    /// Returns the elements of a point, if they have this type.
     fn of_point(point: &Point) -> Option<&[Self]>;
 }
 
@@ -65,7 +65,7 @@ scalar! {
     F32(f32): f64::from, |x| x as f32, between;
     F64(f64): |x| x, |x| x, between;
     I32(i32): f64::from, |x| x as i32, between;
-    // Not as floats: 2^53 + 1 would be rounded into a bound of 2^53. The cast turns infinities into the limits.
+    // Not compared as floats: 2^53 + 1 would be rounded to a bound of 2^53. The cast converts infinities to the limits.
     I64(i64): |x| x as f64, |x| x as i64, |x, low, high| low as i64 <= x && x <= high as i64;
     U8(u8): f64::from, |x| x as u8, between, fn bytes(values: &[Self]) -> Option<&[u8]> { Some(values) };
     Bool(bool): |x| f64::from(u8::from(x)), |x| x != 0.0, |x, low, high| between(u8::from(x), low, high);

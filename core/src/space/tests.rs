@@ -1,4 +1,4 @@
-//! Construction, and laws over any space.
+//! Tests construction, and laws over any space.
 
 use proptest::prelude::*;
 
@@ -73,7 +73,7 @@ fn names_are_unique_and_usable() {
     }
 }
 
-/// Any space, also ones that make no sense.
+/// Generates any space, including invalid ones.
 fn any_space() -> impl Strategy<Value = Space> {
     let dtype =
         prop::sample::select([DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool].as_slice());
@@ -103,7 +103,7 @@ proptest! {
     #[test]
     fn samples_are_inside_and_survive_flattening(space in any_space(), seed: u64) {
         let mut rng = Streams::new(seed, Purpose::Reset).at(SlotId(0), 0, 0, 0);
-        // Nothing panics, whatever the space.
+        // No operation panics, whatever the space is.
         let point = space.sample(&mut rng);
         let mut flat = vec![0.0f64; space.flat_dim() as usize];
         let flattened = space.flatten(&point, &mut flat);

@@ -1,4 +1,4 @@
-//! What a collector shows: a row for the policy, a fragment for the learner.
+//! Builds the views of a collector: a row for the policy, a fragment for the learner.
 
 use core::num::NonZeroU32;
 
@@ -14,14 +14,14 @@ use crate::{
 };
 
 impl AgentCollector {
-    /// What learners want to see of the steps since the last fragment, and the end of that fragment.
+    /// Builds the learner's views of the steps since the last fragment, and ends the fragment.
     ///
-    /// `unroll_id` tells fragments apart; views of it see this one's id at every offset. Views of columns that nobody
-    /// gave are left out, since postprocessing may add them.
+    /// `unroll_id` identifies the fragment; its views have this value at every offset. Views of columns without data are
+    /// omitted, since postprocessing may add them.
     ///
     /// # Errors
-    /// [`ViewError::TooLarge`] if a view's rows would not fit into memory or have too many dimensions,
-    /// [`ViewError::Batch`] for a view called `dones`. The fragment stays open then.
+    /// [`ViewError::TooLarge`] if a view's rows would not fit into memory or would have too many dimensions,
+    /// [`ViewError::Batch`] for a view called `dones`. On an error, the fragment stays open.
     pub fn build_for_training(&mut self, unroll_id: i64) -> Result<FragmentViews, ViewError> {
         let sequences = self.max_seq_len.map(|longest| chunks(self.steps, longest));
         let (mut columns, mut repeated) = (Vec::new(), Vec::new());
@@ -50,13 +50,13 @@ impl AgentCollector {
         Ok(FragmentViews { batch, repeated, next })
     }
 
-    /// What the policy wants to see before it acts: the same rows that training will see of the coming step, as a
-    /// batch of one row. Views of `unroll_id`, which is not known yet, are left out. What the step itself will bring,
-    /// such as its action, is zero.
+    /// Builds the policy's views before it acts, as a batch of one row: the same rows that training will have for the next
+    /// step. Views of `unroll_id`, which is not known yet, are omitted. Values of the step itself, such as its action, are
+    /// zero.
     ///
     /// # Errors
-    /// [`ViewError::NoInitialObs`]; [`ViewError::Future`] if a view reaches beyond the coming step;
-    /// [`ViewError::UnknownLayout`] if it views a column that nobody gave and that has no space.
+    /// [`ViewError::NoInitialObs`]; [`ViewError::Future`] if a view extends beyond the next step;
+    /// [`ViewError::UnknownLayout`] for a view of a column without data and without a space.
     pub fn build_for_inference(&self) -> Result<SampleBatch, ViewError> {
         let Some(_) = self.start else { return Err(ViewError::NoInitialObs) };
         let mut batch = SampleBatch::new();
@@ -93,7 +93,7 @@ impl AgentCollector {
     }
 }
 
-/// Lengths of sequences of at most `longest` steps, the rest last.
+/// Returns the lengths of sequences of at most `longest` steps; the remainder is last.
 fn chunks(steps: usize, longest: NonZeroU32) -> ColumnData<i32> {
     let longest = usize::try_from(longest.get()).unwrap_or(usize::MAX).min(i32::MAX as usize);
     let starts = (0..steps).step_by(longest);

@@ -1,4 +1,4 @@
-//! One agent's trajectory, collected step by step and shown through views.
+//! Collects one agent's trajectory step by step, and builds its views.
 
 use core::num::NonZeroU32;
 
@@ -16,7 +16,7 @@ use crate::{
     prelude::*,
 };
 
-/// What stays the same throughout a trajectory, and when it begins.
+/// The constants of a trajectory, and its first step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrajectoryStart {
     /// Id of the episode.
@@ -25,11 +25,11 @@ pub struct TrajectoryStart {
     pub agent_index: i64,
     /// Index of the sub-environment.
     pub env_id: i64,
-    /// Step of the episode at which the first action is taken; 0 unless the agent joins later.
+    /// Step of the episode at the first action; 0 unless the agent joins later.
     pub t: i64,
 }
 
-/// What an [`AgentCollector`] knows of its trajectory between two fragments: what its views can reach.
+/// The state of an [`AgentCollector`] between two fragments: the steps that its views can reach.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct CollectorState {
     series: Vec<Series>,
@@ -39,7 +39,7 @@ pub(crate) struct CollectorState {
 }
 
 impl CollectorState {
-    /// Whether it is of a trajectory of this agent and episode, and all its numbers are finite.
+    /// Returns whether it belongs to a trajectory of this agent and episode, and all its numbers are finite.
     pub(crate) fn is_of(&self, start: TrajectoryStart) -> bool {
         let own = self
             .start
@@ -48,13 +48,13 @@ impl CollectorState {
     }
 }
 
-/// Collects the steps of one agent and builds what models and learners want to see of them.
+/// Collects the steps of one agent and builds the views of models and learners.
 ///
-/// Data columns are `obs` (and `obs.…` if nested), `t`, `eps_id`, `agent_index`, `env_id`, `unroll_id`, and whatever
-/// else is given with each step: `actions`, `rewards`, `terminateds`, `action_logp`, `state_out_0`, …. Those that no
-/// requirement views are not kept. Before the first step of a trajectory stand its first observation, the initial
-/// states, and zeros for everything else; behind the last step of a fragment stand zeros. What views can reach of a
-/// fragment is kept for the next one, and nothing more: memory does not grow with the trajectory.
+/// Data columns are `obs` (and `obs.…` if nested), `t`, `eps_id`, `agent_index`, `env_id`, `unroll_id`, and all other
+/// columns that the steps have: `actions`, `rewards`, `terminateds`, `action_logp`, `state_out_0`, …. Columns that no
+/// requirement views are dropped. Before the first step of a trajectory, views show its first observation, the initial
+/// states, and zeros for all other columns; after the last step of a fragment, they show zeros. The collector keeps only
+/// those steps of a fragment that views of the next one can reach, so its memory does not grow with the trajectory.
 #[derive(Clone, Debug)]
 pub struct AgentCollector {
     pub(super) views: ViewRequirements,
@@ -69,7 +69,7 @@ pub struct AgentCollector {
 }
 
 impl AgentCollector {
-    /// A collector for a policy without states.
+    /// Creates a collector for a policy without states.
     #[must_use]
     pub fn new(views: ViewRequirements) -> Self {
         let views = in_terms_of_obs(views);
@@ -79,8 +79,8 @@ impl AgentCollector {
         collector
     }
 
-    /// A collector for a recurrent policy: `initial_states` has one column of one row for each state, and fragments are
-    /// cut into sequences of `max_seq_len` steps, the rest last.
+    /// Creates a collector for a recurrent policy: `initial_states` has one column of one row for each state, and fragments
+    /// are split into sequences of `max_seq_len` steps, with the remainder last.
     ///
     /// # Errors
     /// [`ViewError::InitialState`] if a state is not one row of numbers.
@@ -97,15 +97,15 @@ impl AgentCollector {
         Ok(collector)
     }
 
-    /// What it knows of its trajectory, between two fragments.
+    /// Returns the state of the trajectory, between two fragments.
     pub(crate) fn state(&self) -> CollectorState {
         let Self { series, start, stepped, next_t, .. } = self.clone();
-        // The index of the sub-environment is the worker's, not the trajectory's.
+        // The index of the sub-environment belongs to the worker, not to the trajectory.
         CollectorState { series, start: start.map(|start| TrajectoryStart { env_id: 0, ..start }), stepped, next_t }
     }
 
-    /// Continues the trajectory of another collector with the same views. Returns false, and changes nothing, for a state
-    /// that no such collector can have; it may come from any peer.
+    /// Continues the trajectory of another collector with the same views. Returns false, and changes nothing, for an invalid
+    /// state; the state may be untrusted.
     #[must_use]
     pub(crate) fn restore(&mut self, state: CollectorState) -> bool {
         let is_step = |series: &Series| series.name != T.name() || series.check(&Row::from(&0i64)).is_ok();
@@ -122,13 +122,13 @@ impl AgentCollector {
         sound
     }
 
-    /// The view requirements; those of `new_obs` as views of `obs`, one step later.
+    /// Returns the view requirements; those of `new_obs` are views of `obs`, one step later.
     #[must_use]
     pub fn views(&self) -> &ViewRequirements {
         &self.views
     }
 
-    /// Steps since the last fragment was built.
+    /// Returns the number of steps since the last fragment was built.
     #[must_use]
     pub fn steps(&self) -> usize {
         self.steps
@@ -137,9 +137,10 @@ impl AgentCollector {
     /// Begins a trajectory with the observation after a reset: `obs`, or the parts `obs.…` of a nested one.
     ///
     /// # Errors
-    /// [`ViewError::Unbuilt`] if steps of another trajectory are waiting, [`ViewError::NotObs`] for another column,
-    /// [`ViewError::EmptyRows`] for rows without elements, [`ViewError::MissingColumn`] if a part is missing that earlier trajectories had, [`ViewError::Mismatch`] if it
-    /// has another type or shape. Nothing has changed then.
+    /// [`ViewError::Unbuilt`] if the fragment still has steps of another trajectory, [`ViewError::NotObs`] for another
+    /// column, [`ViewError::EmptyRows`] for rows without elements, [`ViewError::MissingColumn`] if a part is missing that
+    /// earlier trajectories had, [`ViewError::Mismatch`] if it has another type or shape. On an error, the collector stays
+    /// as it is.
     pub fn add_init_obs(&mut self, start: TrajectoryStart, obs: &[(&str, Row<'_>)]) -> Result<(), ViewError> {
         if self.steps > 0 {
             return Err(ViewError::Unbuilt { steps: self.steps });
@@ -176,14 +177,14 @@ impl AgentCollector {
         Ok(())
     }
 
-    /// Adds a step: `new_obs` (or all its parts `new_obs.…`) and all other columns of the step, each time the same
-    /// ones. `t` may be given where an agent does not act in every step of its episode. Allocates nothing once the
-    /// buffers are as large as a fragment.
+    /// Adds a step: `new_obs` (or all its parts `new_obs.…`) and all other columns of the step, which must be the same for
+    /// every step. `t` may be given where an agent does not act in every step of its episode. Allocates nothing once the
+    /// buffers have the size of a fragment.
     ///
     /// # Errors
     /// [`ViewError::NoInitialObs`]; [`ViewError::EmptyRows`] for a viewed column of rows without elements;
     /// [`ViewError::MissingColumn`], [`ViewError::Unexpected`] or [`ViewError::Mismatch`] if a viewed column differs from
-    /// the trajectory's first step. Nothing has changed then.
+    /// the trajectory's first step. On an error, the collector stays as it is.
     pub fn add_action_reward_next_obs(&mut self, values: &[(&str, Row<'_>)]) -> Result<(), ViewError> {
         if self.start.is_none() {
             return Err(ViewError::NoInitialObs);
@@ -228,7 +229,7 @@ impl AgentCollector {
         Ok(())
     }
 
-    /// Ends the fragment without building it, for those who only act.
+    /// Ends the fragment without building it, for callers that only act.
     pub fn forget_steps(&mut self) {
         for series in &mut self.series {
             series.begin_fragment();
@@ -236,12 +237,12 @@ impl AgentCollector {
         self.steps = 0;
     }
 
-    /// The series of a data column or of its parts, with what follows the column's name in theirs.
+    /// Iterates over the series of a data column or of its parts, with the suffix of each name after the column's name.
     pub(super) fn parts<'a>(&'a self, column: &'a str) -> impl Iterator<Item = (&'a Series, &'a str)> {
         self.series.iter().filter_map(move |series| Some((series, suffix(&series.name, column)?)))
     }
 
-    /// The value of a column that stays the same throughout the trajectory.
+    /// Returns the value of a column that is constant throughout the trajectory.
     pub(super) fn constant(&self, column: &str) -> Option<i64> {
         let start = self.start.as_ref()?;
         [(EPS_ID.name(), start.eps_id), (AGENT_INDEX.name(), start.agent_index), (ENV_ID.name(), start.env_id)]
@@ -249,13 +250,13 @@ impl AgentCollector {
             .find_map(|(name, value)| (name == column).then_some(value))
     }
 
-    /// How many steps back the views of a data column reach, `None` if there are none.
+    /// Returns how many steps back the views of a data column reach; `None` without views.
     fn reach(&self, name: &str) -> Option<usize> {
         let views = self.views.iter().filter(|(view, requirement)| suffix(name, requirement.data_col(view)).is_some());
         views.map(|(_, requirement)| requirement.shift.before()).max()
     }
 
-    /// Begins to keep a data column if there is a view of it.
+    /// Starts to keep a data column if there is a view of it.
     fn add_viewed(&mut self, name: &str, like: Row<'_>, fill: Option<Row<'_>>) {
         if let Some(keep) = self.reach(name) {
             self.series.push(Series::new(name, like, fill, keep));
@@ -267,7 +268,7 @@ fn find<'a, 'b>(rows: &'a [(&str, Row<'b>)], name: &str) -> Option<&'a Row<'b>> 
     rows.iter().find_map(|(key, row)| (*key == name).then_some(row))
 }
 
-/// What a step brings for a series: observations are given as those after the step.
+/// Returns a step's value for a series; `new_obs` holds the observations after the step.
 fn step_value<'a, 'b>(values: &'a [(&str, Row<'b>)], series: &Series) -> Option<&'a Row<'b>> {
     if !series.is_obs {
         return find(values, &series.name);

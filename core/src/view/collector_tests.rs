@@ -189,7 +189,7 @@ fn misuse_is_named_and_changes_nothing() {
     assert_eq!(error, ViewError::Unbuilt { steps: 1 });
     let fragment = agent.build_for_training(0).unwrap().batch;
     assert_eq!((fragment.len(), fragment.get(ACTIONS).unwrap()), (1, &[1][..]));
-    // What postprocessing will add is no data yet.
+    // Columns that postprocessing will add have no data yet.
     assert!(fragment.column("rewards").is_none());
     let error = agent.add_init_obs(START, &[("obs", Row::from(&[0.0f32, 1.0]))]).unwrap_err();
     assert_eq!(error.to_string(), "column 'obs' has rows float32(), not float32(2)");
@@ -217,7 +217,8 @@ fn buffers_do_not_grow_with_the_trajectory() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// However a trajectory is cut, the policy saw what the learner sees, and both are what the shift says.
+    /// Checks for any division into fragments that the policy and the learner have the same views, and that both match the
+    /// definition of the shift.
     #[test]
     fn acting_and_training_agree_with_the_definition(
         steps in vec((any::<bool>(), -5.0f32..5.0), 1..40),
@@ -254,7 +255,7 @@ proptest! {
         for (i, row) in built_actions.chunks(offsets).enumerate() {
             for (j, (offset, &action)) in (from..=to).zip(row).enumerate() {
                 prop_assert_eq!(action, i64::from((i as i32 + offset + 1).max(0)));
-                // The action of the step itself is not known when it is chosen.
+                // The action of the step itself is unknown when the policy chooses it.
                 if i > 0 {
                     prop_assert_eq!(seen_actions[(i - 1) * offsets + j], if offset == 0 { 0 } else { action });
                 }

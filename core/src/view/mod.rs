@@ -1,8 +1,8 @@
-//! Views of trajectories: which rows of which columns a model sees at a step, and sequences for recurrent ones.
+//! Views of trajectories: which rows of which columns a model gets at a step, and sequences for recurrent ones.
 //!
-//! A [`ViewRequirement`] names a data column and a [`Shift`]: the row of step `i` holds the data of steps `i + shift`.
-//! An [`AgentCollector`] takes one agent's steps and builds the views, row by row for the policy and per fragment for
-//! the learner, so that both see the same. [`chop_into_sequences`] cuts joined rows for recurrent policies.
+//! A [`ViewRequirement`] names a data column and a [`Shift`]: the row of step `i` holds the data of steps `i + shift`. An
+//! [`AgentCollector`] collects one agent's steps and builds the views, row by row for the policy and per fragment for the
+//! learner, so that both get the same values. [`chop_into_sequences`] splits joined rows for recurrent policies.
 //!
 //! ```
 //! use rollmesh_core::{
@@ -28,8 +28,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Not here: when a fragment ends, which is the sampler's to say, and what is derived from it, which is
-//! [`postprocess`](crate::postprocess)'s.
+//! The sampler decides when a fragment ends, and [`postprocess`](crate::postprocess) derives further columns; this module
+//! does neither.
 
 mod build;
 mod collector;
@@ -62,18 +62,18 @@ use crate::{
 /// The views of one fragment of one agent's trajectory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FragmentViews {
-    /// Views with a row per step. For recurrent policies cut into sequences, and with the `state_in_…` that have a row
-    /// per sequence.
+    /// Views with a row per step. For recurrent policies, they are split into sequences, and include the `state_in_…` with a
+    /// row per sequence.
     pub batch: SampleBatch,
     /// Views with fewer rows than there are steps, by name.
     pub repeated: Vec<(ColumnName, Column)>,
-    /// What [`AgentCollector::build_for_inference`] would have shown after the fragment's last step: the policy's input
-    /// for a bootstrap value, also where `batch` alone does not hold all of it. Its error if the policy cannot act.
+    /// The result of [`AgentCollector::build_for_inference`] after the fragment's last step: the policy's input for a
+    /// bootstrap value, complete even where `batch` alone does not hold all of it. It is the error if the policy cannot act.
     pub next: Result<SampleBatch, ViewError>,
 }
 
 impl FragmentViews {
-    /// All views, those of the batch first.
+    /// Iterates over all views, those of the batch first.
     pub fn columns(&self) -> impl Iterator<Item = (&str, &Column)> {
         self.batch.iter().chain(self.repeated.iter().map(|(name, column)| (name.as_str(), column)))
     }
@@ -82,13 +82,13 @@ impl FragmentViews {
 /// Why steps could not be collected or viewed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ViewError {
-    /// A view has no place in a batch.
+    /// A view cannot be a column of a batch.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// A step before the first observation.
+    /// A step was added before the first observation.
     #[error("the trajectory has no observation yet; call add_init_obs first")]
     NoInitialObs,
-    /// A trajectory was begun before the last one was built.
+    /// A trajectory began before the last one was built.
     #[error("{steps} steps wait to be built; call build_for_training or forget_steps first")]
     Unbuilt {
         /// Steps since the last fragment.
@@ -100,19 +100,19 @@ pub enum ViewError {
         /// The column.
         name: String,
     },
-    /// A viewed column was not given.
+    /// A viewed column is missing.
     #[error("column '{name}' is viewed and was given before, but not now")]
     MissingColumn {
         /// The column.
         name: String,
     },
-    /// A viewed column came later than the first step.
+    /// A viewed column first appeared after the first step.
     #[error("column '{name}' is viewed and was not given with the trajectory's first step")]
     Unexpected {
         /// The column.
         name: String,
     },
-    /// A row of another type or shape than those before.
+    /// A row has another type or shape than earlier rows.
     #[error("column '{name}' has rows {expected}, not {found}")]
     Mismatch {
         /// The column.
@@ -128,7 +128,7 @@ pub enum ViewError {
         /// Index of the state.
         index: usize,
     },
-    /// A policy cannot see what has not happened.
+    /// A view for the policy includes later steps.
     #[error("view '{view}' reaches {offset} steps into the future; set its used_for_compute_actions to false")]
     Future {
         /// The view.
@@ -136,7 +136,7 @@ pub enum ViewError {
         /// Its last offset.
         offset: i32,
     },
-    /// Nothing tells how the rows of a column look.
+    /// The row layout of a column is unknown.
     #[error("view '{view}' needs column '{data_col}', of which nothing is known yet; give the view a space")]
     UnknownLayout {
         /// The view.
@@ -144,7 +144,7 @@ pub enum ViewError {
         /// The data column.
         data_col: String,
     },
-    /// There is no such row.
+    /// The row does not exist.
     #[error("there is no row {row} in a batch of {steps}")]
     NoSuchStep {
         /// The row.
@@ -152,7 +152,7 @@ pub enum ViewError {
         /// Rows of the batch.
         steps: usize,
     },
-    /// A view reaches back to a step that no column of the batch shows.
+    /// A view reaches back to a step that is in no column of the batch.
     #[error(
         "view '{view}' needs '{data_col}' of {before} steps before the one asked for, which the batch does not hold; \
          use the `next` that build_for_training gives, or add a view of those steps"
@@ -162,16 +162,16 @@ pub enum ViewError {
         view: String,
         /// The data column.
         data_col: String,
-        /// How far before the step it lies.
+        /// How many steps before the requested step it lies.
         before: u32,
     },
-    /// A batch of rows without elements has no rows.
+    /// Rows without elements cannot be collected.
     #[error("column '{name}' has rows without elements, which cannot be collected; leave it out")]
     EmptyRows {
         /// The column.
         name: String,
     },
-    /// More memory than there is, or more dimensions than rows can have.
+    /// The views need too much memory, or more dimensions than rows can have.
     #[error("view '{view}' of {steps} steps is too large; use fewer offsets")]
     TooLarge {
         /// The view.

@@ -1,4 +1,4 @@
-//! What a model wants to see, and what training wants to keep.
+//! Defines which columns and steps a model and the learner need.
 
 use core::num::NonZeroU32;
 
@@ -12,28 +12,28 @@ use crate::{
     space::Space,
 };
 
-/// States are given per sequence.
+/// States have one row per sequence.
 pub(super) const STATE_IN: &str = "state_in_";
 
-/// A view of one data column: which of its rows stand in the row of a step.
+/// A view of one data column: which of its rows appear in the row of a step.
 ///
-/// Serialises to and from JSON-like forms; fields that are left out have their defaults, and there are no others.
+/// Serialises to and from JSON-like forms; missing fields have their defaults, and unknown fields are rejected.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ViewRequirement {
-    /// The column with the data; the view's own name if `None`. `new_obs` is `obs` one step later.
+    /// The data column; the view's own name if `None`. `new_obs` is `obs` one step later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_col: Option<String>,
-    /// Type and shape of the data's rows, for values that nobody has given yet.
+    /// Type and shape of the data's rows, for values that do not exist yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub space: Option<Space>,
-    /// The steps that are seen, relative to the row's own.
+    /// The steps in the view, relative to the row's own.
     pub shift: Shift,
-    /// One view row per so many steps, for steps 0, n, 2n, … of a fragment.
+    /// Number of steps per view row: rows are for steps 0, n, 2n, … of a fragment.
     pub batch_repeat_value: NonZeroU32,
-    /// Whether the policy sees it when it acts.
+    /// Whether the policy gets the view when it acts.
     pub used_for_compute_actions: bool,
-    /// Whether the learner sees it. Postprocessing sees all views.
+    /// Whether the learner gets the view. Postprocessing gets all views.
     pub used_for_training: bool,
 }
 
@@ -54,34 +54,34 @@ impl Default for ViewRequirement {
 }
 
 impl ViewRequirement {
-    /// A view of a column, `shift` steps away.
+    /// Creates a view of a column, shifted by `shift` steps.
     #[must_use]
     pub fn shifted(data_col: impl Into<String>, shift: Shift) -> Self {
         Self { data_col: Some(data_col.into()), shift, ..Self::default() }
     }
 
-    /// The view `state_in_<index>` of a recurrent policy: the state that came out of the step before, one per sequence
-    /// of `max_seq_len` steps. When acting, the latest one.
+    /// Creates the view `state_in_<index>` of a recurrent policy: the output state of the previous step, one per sequence of
+    /// `max_seq_len` steps; when acting, the latest one.
     #[must_use]
     pub fn state_in(index: usize, max_seq_len: NonZeroU32) -> Self {
         let shift = Shift::single(-1).unwrap_or_default();
         Self { batch_repeat_value: max_seq_len, ..Self::shifted(state_out(index).as_str(), shift) }
     }
 
-    /// The view is not shown to the policy when it acts.
+    /// Hides the view from the policy when it acts.
     #[must_use]
     pub fn only_for_training(self) -> Self {
         Self { used_for_compute_actions: false, ..self }
     }
 
-    /// The column with the data, for a view of this name.
+    /// Returns the data column of a view with this name.
     #[must_use]
     pub fn data_col<'a>(&'a self, view: &'a str) -> &'a str {
         self.data_col.as_deref().unwrap_or(view)
     }
 }
 
-/// The views with those of `new_obs` told as views of `obs`, one step later, which is all that is kept of it.
+/// Converts views of `new_obs` to views of `obs`, one step later, since only `obs` is stored.
 pub(super) fn in_terms_of_obs(mut views: ViewRequirements) -> ViewRequirements {
     for (view, requirement) in &mut views {
         let obs = suffix(requirement.data_col(view), NEW_OBS.name()).map(|part| format!("{}{part}", OBS.name()));
@@ -92,14 +92,14 @@ pub(super) fn in_terms_of_obs(mut views: ViewRequirements) -> ViewRequirements {
     views
 }
 
-/// The requirement that a column is a view of, or a part of one if its data is nested.
+/// Returns the requirement that defines a column, or whose data is nested and includes it.
 pub(super) fn owner<'a>(views: &'a ViewRequirements, name: &str) -> Option<(&'a str, &'a ViewRequirement)> {
     let parts = views.iter().filter(|(view, _)| suffix(name, view).is_some());
     parts.max_by_key(|(view, _)| view.len()).map(|(view, requirement)| (view.as_str(), requirement))
 }
 
-/// The batch without the views that training does not use, nor the parts of nested ones. Columns that no requirement
-/// names stay. Shares all buffers.
+/// Returns the batch without the views that training does not use, and without the parts of nested ones. Columns without a
+/// requirement stay. Shares all buffers.
 #[must_use]
 pub fn drop_unused_for_training(batch: &SampleBatch, views: &ViewRequirements) -> SampleBatch {
     let mut kept = batch.clone();
@@ -110,7 +110,7 @@ pub fn drop_unused_for_training(batch: &SampleBatch, views: &ViewRequirements) -
     kept
 }
 
-/// Type and shape of the rows in which points of a space are stored.
+/// Returns type and shape of the rows that store points of a space.
 pub(super) fn layout(space: &Space) -> (DType, RowShape) {
     let dtype = match space {
         Space::Box(space) => space.dtype(),

@@ -1,4 +1,4 @@
-//! Rows of any element type: borrowed for a call, or gathered to become a column.
+//! Handles rows of any element type: borrowed for a call, or collected into a column.
 
 use core::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// One row of a column, borrowed: a reference to a number for a scalar, a slice or an array for a vector,
-/// [`shaped`](Self::shaped) for anything else.
+/// [`shaped`](Self::shaped) for other shapes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row<'a> {
     pub(crate) values: Values<'a>,
@@ -18,10 +18,10 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// A row of this shape.
+    /// Creates a row of this shape.
     ///
     /// # Errors
-    /// [`ColumnError::RaggedRows`] if the values are not as many as the shape has elements.
+    /// [`ColumnError::RaggedRows`] if the number of values differs from the shape's number of elements.
     pub fn shaped(values: impl Into<Self>, shape: RowShape) -> Result<Self, ColumnError> {
         let row = values.into();
         if row.values.len() != shape.elements() {
@@ -30,7 +30,7 @@ impl<'a> Row<'a> {
         Ok(Self { shape, ..row })
     }
 
-    /// A row of a column, `None` if there is no such row or the elements are not numbers.
+    /// Returns a row of a column; `None` if the row does not exist or the elements are not numbers.
     #[must_use]
     pub fn of(column: &'a Column, row: usize) -> Option<Self> {
         let (shape, first) = (column.shape(), row.checked_mul(column.shape().elements())?);
@@ -38,13 +38,13 @@ impl<'a> Row<'a> {
         Some(Self { values, shape })
     }
 
-    /// Type of the elements.
+    /// Returns the type of the elements.
     #[must_use]
     pub fn dtype(&self) -> DType {
         self.values.dtype()
     }
 
-    /// Shape of the row.
+    /// Returns the shape of the row.
     #[must_use]
     pub fn shape(&self) -> RowShape {
         self.shape
@@ -59,7 +59,7 @@ macro_rules! values {
             $($variant(&'a [$ty])),+
         }
 
-        /// Elements of one type, growing.
+        /// A growing buffer of elements of one type.
         #[derive(Clone, Debug, Serialize, Deserialize)]
         pub(crate) enum Buffer {
             $($variant(Vec<$ty>)),+
@@ -87,7 +87,7 @@ macro_rules! values {
         )+
 
         impl<'a> Values<'a> {
-            /// All elements of a column, `None` if they are not numbers.
+            /// Returns all elements of a column; `None` if they are not numbers.
             pub(crate) fn of(column: &'a Column) -> Option<Self> {
                 None$(.or_else(|| column.typed::<$ty>().ok().map(|data| Self::$variant(data.values()))))+
             }
@@ -106,7 +106,7 @@ macro_rules! values {
         }
 
         impl Buffer {
-            /// An empty buffer for elements of the type of these.
+            /// Creates an empty buffer for elements of the same type as these.
             pub(crate) fn like(values: Values<'_>) -> Self {
                 match values { $(Values::$variant(_) => Self::$variant(Vec::new())),+ }
             }
@@ -120,12 +120,12 @@ macro_rules! values {
                 match self { $(Self::$variant(values) => values.capacity()),+ }
             }
 
-            /// Takes memory for so many more elements. False if there is not so much.
+            /// Allocates memory for this number of additional elements. Returns false if the allocation fails.
             pub(crate) fn try_reserve(&mut self, elements: usize) -> bool {
                 match self { $(Self::$variant(values) => values.try_reserve_exact(elements).is_ok()),+ }
             }
 
-            /// Appends elements of the same type; those of another one are ignored.
+            /// Appends elements of the same type; ignores those of another one.
             pub(crate) fn push(&mut self, values: Values<'_>) {
                 match (self, values) {
                     $((Self::$variant(all), Values::$variant(more)) => all.extend_from_slice(more),)+
@@ -147,7 +147,7 @@ macro_rules! values {
             }
         }
 
-        /// An empty buffer for elements of a type.
+        /// Creates an empty buffer for elements of a type.
         pub(crate) fn buffer_of(dtype: DType) -> Option<Buffer> {
             None$(.or_else(|| (dtype == DType::$variant).then(|| Buffer::$variant(Vec::new()))))+
         }

@@ -1,4 +1,4 @@
-//! Sequences for recurrent policies: rows cut where a state does not carry over, padded to one length.
+//! Builds sequences for recurrent policies: rows split where a state does not carry over, padded to one length.
 
 use super::rows::{Buffer, Values};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     prelude::*,
 };
 
-/// Ids of rows, one of each per row. A sequence never spans two of any.
+/// Ids of rows, one of each per row. A sequence has only one value of each.
 #[derive(Clone, Copy, Debug)]
 pub struct SequenceIds<'a> {
     /// Episodes, `eps_id`.
@@ -30,10 +30,10 @@ pub struct Sequences {
     pub padded_len: usize,
 }
 
-/// Why rows cannot be chopped.
+/// Why rows cannot be split.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SequenceError {
-    /// Columns or ids of unequal length.
+    /// Columns or ids differ in length.
     #[error("{name} has {found} rows, there are {expected} episode ids")]
     LengthMismatch {
         /// Which ids, features or states.
@@ -43,7 +43,7 @@ pub enum SequenceError {
         /// Rows found.
         found: usize,
     },
-    /// Sequences have at least one step.
+    /// The sequence length is zero.
     #[error("max_seq_len must be at least 1")]
     ZeroLength,
     /// Only numbers can be padded with zeros.
@@ -51,7 +51,7 @@ pub enum SequenceError {
     NoNumbers {
         /// Which features or states.
         name: String,
-        /// What they hold.
+        /// The type of their elements.
         found: ColumnType,
     },
     /// The rows do not split into sequences of this length.
@@ -62,7 +62,7 @@ pub enum SequenceError {
         /// Rows of a sequence.
         padded_len: usize,
     },
-    /// More memory than there is.
+    /// The sequences need too much memory.
     #[error(
         "{sequences} sequences padded to {padded_len} rows are too large; use dynamic_max or a smaller max_seq_len"
     )]
@@ -74,7 +74,7 @@ pub enum SequenceError {
     },
 }
 
-/// Lengths of the sequences in order: cut where an id changes and at `max_seq_len` steps.
+/// Returns the lengths of the sequences in order: split where an id changes and at `max_seq_len` steps.
 ///
 /// # Errors
 /// [`SequenceError::LengthMismatch`], [`SequenceError::ZeroLength`].
@@ -99,13 +99,14 @@ pub fn sequence_lengths(ids: SequenceIds<'_>, max_seq_len: usize) -> Result<Colu
     Ok(ColumnData::scalars(seq_lens))
 }
 
-/// Chops rows into sequences at changes of ids and at `max_seq_len` steps ([`sequence_lengths`]).
+/// Splits rows into sequences at changes of ids and at `max_seq_len` steps ([`sequence_lengths`]).
 ///
-/// Features are padded with zeros to `max_seq_len` rows, or, with `dynamic_max`, to the longest sequence. Of states,
+/// Features are padded with zeros to `max_seq_len` rows, or, with `dynamic_max`, to the longest sequence. Of the states,
 /// each sequence keeps the first row.
 ///
 /// # Errors
-/// As [`sequence_lengths`], for features and states too; [`SequenceError::NoNumbers`], [`SequenceError::TooLarge`].
+/// The errors of [`sequence_lengths`], for features and states too; [`SequenceError::NoNumbers`],
+/// [`SequenceError::TooLarge`].
 pub fn chop_into_sequences(
     ids: SequenceIds<'_>,
     features: &[Column],
@@ -146,10 +147,10 @@ pub fn chop_into_sequences(
     Ok(Sequences { features, states, seq_lens, padded_len })
 }
 
-/// A column of padded sequences with a row per sequence instead of one per step: `(sequences, padded_len, …)`.
+/// Returns a column of padded sequences with a row per sequence instead of one per step: `(sequences, padded_len, …)`.
 ///
 /// # Errors
-/// [`SequenceError::RaggedSequences`] if the rows are no whole sequences or the shape would have too many dimensions,
+/// [`SequenceError::RaggedSequences`] if the rows do not form whole sequences or the shape would have too many dimensions,
 /// [`SequenceError::NoNumbers`].
 pub fn add_time_dimension(column: &Column, padded_len: usize) -> Result<Column, SequenceError> {
     let ragged = || SequenceError::RaggedSequences { rows: column.rows(), padded_len };
@@ -164,7 +165,7 @@ pub fn add_time_dimension(column: &Column, padded_len: usize) -> Result<Column, 
     out.into_column(shape).map_err(|_| ragged())
 }
 
-/// A row shape with one more dimension in front.
+/// Returns a row shape with one more dimension in front.
 pub(super) fn in_front(dimension: usize, shape: RowShape) -> Option<RowShape> {
     let mut dims = vec![u32::try_from(dimension).ok()?];
     dims.extend_from_slice(shape.dims());

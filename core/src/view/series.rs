@@ -1,4 +1,4 @@
-//! One data column of one agent, growing step by step.
+//! Stores one data column of one agent, step by step.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,26 +12,26 @@ use crate::{
     prelude::*,
 };
 
-/// What is known of a data column: some rows from before the fragment, then the fragment's.
+/// The known rows of a data column: some from before the fragment, then the fragment's.
 ///
-/// Rows are addressed relative to the fragment's first step, so the one at 0 stands at `history` in the buffer.
+/// Rows are addressed relative to the fragment's first step, so row 0 is at index `history` of the buffer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Series {
     pub(super) name: String,
     shape: RowShape,
     rows: Buffer,
-    /// Rows in front that belong to earlier fragments of the trajectory.
+    /// Number of rows in front that belong to earlier fragments of the trajectory.
     history: usize,
     /// How many of them the views can reach.
     keep: usize,
-    /// The row that stands before the first step of the trajectory.
+    /// The row that stands for steps before the trajectory.
     fill: Buffer,
-    /// Observations have a row more than there are steps: that of the step to come.
+    /// Observations have one more row than there are steps: that of the next step.
     pub(super) is_obs: bool,
 }
 
 impl Series {
-    /// An empty series. Before the trajectory's start stands `fill`, or zeros.
+    /// Creates an empty series. `fill`, or zeros, stand for steps before the trajectory.
     pub(super) fn new(name: &str, like: Row<'_>, fill: Option<Row<'_>>, keep: usize) -> Self {
         let mut before = Buffer::like(like.values);
         match fill {
@@ -42,7 +42,7 @@ impl Series {
         Self { name: name.to_string(), shape: like.shape, rows, history: 0, keep, fill: before, is_obs: is_obs(name) }
     }
 
-    /// Whether a series from elsewhere is one between two fragments of which views reach `keep` rows back.
+    /// Returns whether a decoded series is valid between two fragments, where views reach `keep` rows back.
     pub(super) fn is_sound(&self, keep: Option<usize>) -> bool {
         let (width, rows, fill) = (self.shape.elements(), self.rows.values(), self.fill.values());
         width > 0
@@ -80,19 +80,19 @@ impl Series {
         self.rows.push(row.values);
     }
 
-    /// Goes back to the start of a trajectory.
+    /// Resets to the start of a trajectory.
     pub(super) fn restart(&mut self) {
         self.drop_rows(usize::MAX);
         self.history = 0;
     }
 
-    /// Sets the row that stands before the first step.
+    /// Sets the row that stands for steps before the trajectory.
     pub(super) fn set_fill(&mut self, row: &Row<'_>) {
         self.fill.drop_front(usize::MAX);
         self.fill.push(row.values);
     }
 
-    /// Makes what has been collected the past of what follows, and forgets what no view can reach.
+    /// Makes the collected rows the history of the next fragment, and drops those that no view can reach.
     pub(super) fn begin_fragment(&mut self) {
         let past = self.len().saturating_sub(usize::from(self.is_obs));
         self.history = past.min(self.keep);
@@ -112,7 +112,7 @@ impl Series {
         self.rows.values().len() / self.shape.elements().max(1)
     }
 
-    /// The rows at the offsets of `shift` from each of the steps 0, `every`, 2 `every`, … below `steps`.
+    /// Returns the rows at the offsets of `shift` from each of the steps 0, `every`, 2 `every`, … below `steps`.
     pub(super) fn view(&self, shift: &Shift, every: usize, steps: usize) -> Option<Column> {
         let rows = steps.div_ceil(every.max(1));
         let (mut out, shape) = self.room(shift, rows)?;
@@ -128,8 +128,8 @@ impl Series {
         out.into_column(shape).ok()
     }
 
-    /// One row: those at the offsets of `shift` from the step to come, the `steps`-th. At that step itself stands
-    /// `coming`, if it is known.
+    /// Returns one row: those at the offsets of `shift` from the next step, the `steps`-th. `coming` is the value at that
+    /// step itself, if it is known.
     pub(super) fn view_ahead(&self, shift: &Shift, steps: usize, coming: Option<Row<'_>>) -> Option<Column> {
         let (mut out, shape) = self.room(shift, 1)?;
         for offset in shift.offsets() {
@@ -147,7 +147,7 @@ impl Series {
         out.try_reserve(rows.checked_mul(shape.elements())?).then_some((out, shape))
     }
 
-    /// Copies consecutive rows: fill before the trajectory, zeros behind what is known.
+    /// Copies consecutive rows: fill before the trajectory, zeros after the known rows.
     fn copy(&self, from: i64, rows: usize, out: &mut Buffer) {
         let (width, known) = (self.shape.elements(), self.len());
         let from = from + self.history as i64;
@@ -164,7 +164,7 @@ impl Series {
     }
 }
 
-/// A column of `rows` view rows, every element of which is this number.
+/// Returns a column of `rows` view rows in which every element is this number.
 pub(super) fn constant(value: i64, shift: &Shift, rows: usize) -> Option<Column> {
     let shape = window(shift, RowShape::SCALAR)?;
     let elements = rows.checked_mul(shape.elements())?;
@@ -179,7 +179,7 @@ pub(super) fn constant(value: i64, shift: &Shift, rows: usize) -> Option<Column>
     out.into_column(shape).ok()
 }
 
-/// One view row of zeros.
+/// Returns one view row of zeros.
 pub(super) fn zeros(dtype: DType, shape: RowShape, shift: &Shift) -> Option<Column> {
     let shape = window(shift, shape)?;
     let mut out = buffer_of(dtype)?;
@@ -190,17 +190,17 @@ pub(super) fn zeros(dtype: DType, shape: RowShape, shift: &Shift) -> Option<Colu
     out.into_column(shape).ok()
 }
 
-/// Shape of a view's row: several offsets make a dimension of their own.
+/// Returns the shape of a view's row: several offsets add a dimension.
 pub(super) fn window(shift: &Shift, shape: RowShape) -> Option<RowShape> {
     if shift.len() == 1 { Some(shape) } else { in_front(shift.len(), shape) }
 }
 
-/// Observations, or a part of nested ones.
+/// Returns true for observations and parts of nested ones.
 pub(super) fn is_obs(name: &str) -> bool {
     suffix(name, "obs").is_some()
 }
 
-/// What follows the name of a column in that of itself (nothing) or of one of its parts (a dot and the part's name).
+/// Returns the suffix after the name of a column: empty for itself, or a dot and the name for one of its parts.
 pub(super) fn suffix<'a>(name: &'a str, column: &str) -> Option<&'a str> {
     name.strip_prefix(column).filter(|rest| rest.is_empty() || rest.starts_with('.'))
 }

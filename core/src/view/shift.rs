@@ -1,4 +1,4 @@
-//! Which steps a view sees, relative to the step at which it is taken.
+//! Defines which steps a view includes, relative to its own step.
 
 use core::{fmt, str::FromStr};
 
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::prelude::*;
 
-/// Offsets in steps: 0 is the step itself, negative ones lie in the past.
+/// Offsets in steps: 0 is the step itself, negative ones are earlier steps.
 ///
-/// A single number, a list, or an inclusive range with a step, written `from:to` or `from:to:step`. In JSON a number,
-/// an array or a string, as RLlib writes them.
+/// A single number, a list, or an inclusive range with a step, written `from:to` or `from:to:step`. In JSON, a number, an
+/// array or a string, as in RLlib.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Form", into = "Form")]
 pub struct Shift(Kind);
@@ -21,13 +21,13 @@ enum Kind {
     Range { from: i32, to: i32, step: u32 },
 }
 
-/// Why this is no shift.
+/// Why a shift is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShiftError {
-    /// Neither `from:to` nor `from:to:step`.
+    /// The text is neither `from:to` nor `from:to:step`.
     #[error("'{0}' is no shift; write a number, a list, \"from:to\" or \"from:to:step\"")]
     Unreadable(String),
-    /// A range that ends before it begins.
+    /// The range ends before it begins.
     #[error("the range {from}:{to} is empty; the smaller offset comes first")]
     Backwards {
         /// First offset.
@@ -35,29 +35,29 @@ pub enum ShiftError {
         /// Last offset.
         to: i32,
     },
-    /// The step of a range must be positive.
+    /// The step of a range is zero.
     #[error("the step of a range must be at least 1")]
     ZeroStep,
-    /// A list without offsets.
+    /// The list has no offsets.
     #[error("a list of offsets must not be empty")]
     Empty,
-    /// An offset too far away.
+    /// An offset is too far away.
     #[error("offset {0} is further than {max} steps away", max = Shift::MAX_DISTANCE)]
     TooFar(i32),
-    /// More offsets than a view may have.
+    /// There are too many offsets.
     #[error("{0} offsets are more than {max}", max = Shift::MAX_OFFSETS)]
     TooMany(usize),
 }
 
 impl Shift {
-    /// The furthest that a view may reach, in steps.
+    /// Maximum distance of an offset, in steps.
     pub const MAX_DISTANCE: u32 = 1 << 20;
-    /// The most offsets of a view.
+    /// Maximum number of offsets of a view.
     pub const MAX_OFFSETS: usize = 1 << 16;
     /// The step itself.
     pub const NONE: Self = Self(Kind::Single(0));
 
-    /// One offset.
+    /// Creates a shift of one offset.
     ///
     /// # Errors
     /// [`ShiftError::TooFar`].
@@ -65,7 +65,7 @@ impl Shift {
         near(offset).map(Kind::Single).map(Self)
     }
 
-    /// Several offsets, in this order.
+    /// Creates a shift of several offsets, in this order.
     ///
     /// # Errors
     /// [`ShiftError::Empty`], [`ShiftError::TooMany`], [`ShiftError::TooFar`].
@@ -80,7 +80,7 @@ impl Shift {
         Ok(Self(Kind::List(offsets)))
     }
 
-    /// The offsets `from`, `from + step`, … up to and, where it is met, including `to`.
+    /// Creates a shift of the offsets `from`, `from + step`, … up to `to`, including it if it is reached.
     ///
     /// # Errors
     /// [`ShiftError::Backwards`], [`ShiftError::ZeroStep`], [`ShiftError::TooMany`], [`ShiftError::TooFar`].
@@ -96,17 +96,18 @@ impl Shift {
         Ok(Self(Kind::Range { from, to, step }))
     }
 
-    /// The offsets in order; at least one.
+    /// Iterates over the offsets in order; there is at least one.
     pub fn offsets(&self) -> impl ExactSizeIterator<Item = i32> + Clone + '_ {
         (0..self.len()).map(|i| match &self.0 {
             Kind::Single(offset) => *offset,
             Kind::List(offsets) => offsets.get(i).copied().unwrap_or(0),
-            // Within the range, so it overflows neither.
+            // Within the range, so neither operation overflows.
             Kind::Range { from, step, .. } => from.saturating_add_unsigned(step.saturating_mul(i as u32)),
         })
     }
 
-    /// Number of offsets. With more than one, each view is a window: a dimension in front of the data's.
+    /// Returns the number of offsets. With more than one, each view is a window: it has one more dimension in front of the
+    /// data's.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // never empty
     pub fn len(&self) -> usize {
@@ -117,7 +118,7 @@ impl Shift {
         }
     }
 
-    /// The same steps, seen from the step before.
+    /// Returns the same steps, relative to the previous step.
     pub(super) fn later(&self) -> Self {
         Self(match &self.0 {
             Kind::Single(offset) => Kind::Single(offset.saturating_add(1)),
@@ -128,13 +129,13 @@ impl Shift {
         })
     }
 
-    /// How many steps back the view reaches.
+    /// Returns how many steps back the view reaches.
     #[must_use]
     pub fn before(&self) -> usize {
         self.offsets().min().map_or(0, |offset| offset.min(0).unsigned_abs() as usize)
     }
 
-    /// The last offset in time.
+    /// Returns the latest offset.
     #[must_use]
     pub fn latest(&self) -> i32 {
         self.offsets().max().unwrap_or(0)
@@ -178,7 +179,7 @@ impl fmt::Display for Shift {
     }
 }
 
-/// As it stands in JSON.
+/// The form in JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Form {

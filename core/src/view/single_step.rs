@@ -1,4 +1,4 @@
-//! A policy's input at one step of a batch, for value estimates.
+//! Builds a policy's input at one step of a batch, for value estimates.
 
 use super::{
     Row, Shift, ViewError, ViewRequirements,
@@ -12,7 +12,7 @@ use crate::{
     prelude::*,
 };
 
-/// Columns whose value does not change within a fragment.
+/// Columns with one value per fragment.
 const IDS: [&str; 4] = [EPS_ID.name(), AGENT_INDEX.name(), ENV_ID.name(), UNROLL_ID.name()];
 
 /// A step of a batch.
@@ -20,18 +20,17 @@ const IDS: [&str; 4] = [EPS_ID.name(), AGENT_INDEX.name(), ENV_ID.name(), UNROLL
 pub enum StepIndex {
     /// The step after the last one: its observation is the last `new_obs`, its previous action the last action.
     Last,
-    /// A step of the batch. Zeros that pad sequences are no steps.
+    /// A step of the batch. Padding does not count.
     At(usize),
 }
 
-/// What the policy would see at a step of a batch that holds one piece of one trajectory: a batch of one row with the
-/// views that are used for computing actions.
+/// Returns the policy's input at a step of a batch that holds one piece of one trajectory: a batch of one row with the views
+/// that are used for computing actions.
 ///
-/// For a step of the batch, its own views. The state of a recurrent policy within a sequence and everything after the
-/// last step are put together from whatever columns of the batch show the steps that are asked for: data columns and
-/// all views of them, also those that are not used for computing actions. What the step itself will bring is zero.
-/// Where the batch does not hold a step, that is an error; [`FragmentViews::next`](super::FragmentViews::next) is
-/// always whole.
+/// At a step of the batch, it consists of the batch's own views. The state of a recurrent policy within a sequence, and all
+/// values after the last step, are assembled from any columns of the batch that show the required steps: data columns and
+/// all their views, including those that are not used for computing actions. Values of the step itself are zero. If the
+/// batch lacks a required step, that is an error; [`FragmentViews::next`](super::FragmentViews::next) is always complete.
 ///
 /// # Errors
 /// [`ViewError::NoSuchStep`]; [`ViewError::NotInBatch`]; [`ViewError::Batch`] if a view or its data is missing or the
@@ -92,7 +91,7 @@ fn one_row(column: &Column, row: usize) -> Option<Column> {
     out.into_column(row.shape).ok()
 }
 
-/// Where the steps of a batch are.
+/// The positions of the steps in a batch.
 struct Steps<'a> {
     count: usize,
     lens: Option<&'a [i32]>,
@@ -106,12 +105,12 @@ impl<'a> Steps<'a> {
         Self { count: batch.len(), lens: batch.seq_lens(), padded_len }
     }
 
-    /// Whether a column has a row per sequence.
+    /// Returns whether a column has a row per sequence.
     fn per_sequence(&self, name: &str) -> bool {
         self.lens.is_some() && name.starts_with(STATE_IN)
     }
 
-    /// The sequence of a step, and the step's place in it.
+    /// Returns the sequence of a step, and the step's position in it.
     fn sequence(&self, step: usize) -> Option<(usize, usize)> {
         let mut place = step;
         for (sequence, len) in self.lens?.iter().enumerate() {
@@ -124,14 +123,14 @@ impl<'a> Steps<'a> {
         None
     }
 
-    /// The row of a step in columns that have one per step.
+    /// Returns the row of a step in columns that have one per step.
     fn row(&self, step: usize) -> usize {
         let padded =
             self.padded_len.and_then(|len| self.sequence(step).map(|(sequence, place)| sequence * len + place));
         padded.unwrap_or(step)
     }
 
-    /// The row of a step in a column, if it has one.
+    /// Returns the row of a step in a column, if it has one.
     fn row_in(&self, seen: &Seen<'_>, step: usize) -> Option<usize> {
         if step >= self.count {
             return None;
@@ -143,7 +142,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// A column of the batch as what it is: a view of a data column.
+/// A column of the batch, as a view of a data column.
 struct Seen<'a> {
     name: &'a str,
     data: String,
@@ -152,7 +151,7 @@ struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// A column that no requirement names is data itself.
+    /// A column without a requirement is data itself.
     fn of(name: &'a str, column: &'a Column, views: &ViewRequirements) -> Self {
         let (data, shift) = match (owner(views, name), suffix(name, NEW_OBS.name())) {
             (Some((view, requirement)), _) => {
@@ -169,7 +168,7 @@ impl<'a> Seen<'a> {
         steps.per_sequence(self.name)
     }
 
-    /// Elements of a row of the data, and its shape.
+    /// Returns a row of the data, with its shape.
     fn data_row(&self) -> Option<Row<'a>> {
         let row = Row::of(self.column, 0)?;
         if self.shift.len() == 1 {
@@ -181,7 +180,7 @@ impl<'a> Seen<'a> {
         Some(Row { values, shape })
     }
 
-    /// The data of a step, counted from the batch's first.
+    /// Returns the data of a step, counted from the batch's first.
     fn find(&self, steps: &Steps<'_>, step: i64) -> Option<Row<'a>> {
         let Row { shape, .. } = self.data_row()?;
         let width = shape.elements();
@@ -194,7 +193,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// A view of `data` at a step, from all that is seen of it; how far before the step lies what nothing shows.
+/// Assembles a view of `data` at a step from all columns that show it; the error gives the distance of the missing step.
 fn put_together(
     seen: &[Seen<'_>],
     steps: &Steps<'_>,
@@ -203,7 +202,7 @@ fn put_together(
     shift: &Shift,
 ) -> Result<Option<Column>, u32> {
     let mut seen: Vec<&Seen<'_>> = seen.iter().filter(|seen| seen.data == data).collect();
-    // Postprocessing over several steps moves what lies ahead, except at the end.
+    // N-step postprocessing changes later steps, except at the end.
     seen.sort_by_key(|seen| seen.shift.latest().max(0));
     let Some(like) = seen.iter().find_map(|seen| seen.data_row()) else { return Ok(None) };
     let mut out = Buffer::like(like.values);
@@ -226,7 +225,7 @@ fn put_together(
     Ok(window(shift, like.shape).and_then(|shape| out.into_column(shape).ok()))
 }
 
-/// What is known of the step after the last one: `t` goes on, and the rest has not happened.
+/// Appends the known values of the step after the last one: `t` increases, and the rest is unknown.
 fn push_coming(seen: &[&Seen<'_>], steps: &Steps<'_>, data: &str, like: Row<'_>, out: &mut Buffer) {
     let last = seen.iter().find_map(|seen| seen.find(steps, steps.count as i64 - 1));
     match last.map(|row| row.values) {

@@ -78,8 +78,8 @@ fn shifted(column: &str, shift: &str) -> ViewRequirement {
     ViewRequirement::shifted(column, shift.parse().unwrap())
 }
 
-/// A trajectory of observations 10, 11, … cut into fragments of so many steps: the last one's views, and what the
-/// policy saw at its end.
+/// Splits a trajectory of observations 10, 11, … into fragments of these lengths, and returns the last one's views and the
+/// policy's input at its end.
 fn last_fragment(views: &ViewRequirements, fragments: &[usize]) -> (FragmentViews, SampleBatch) {
     let mut agent = AgentCollector::new(views.clone());
     agent.add_init_obs(START, &[("obs", Row::from(&10.0f32))]).unwrap();
@@ -123,7 +123,7 @@ fn shifts_are_met_by_whatever_shows_the_step_or_refused() {
     }
 }
 
-/// What earlier fragments did is known to the collector alone.
+/// Checks that only the collector knows the steps of earlier fragments.
 #[test]
 fn steps_of_earlier_fragments() {
     let views = ViewRequirements::from([
@@ -146,12 +146,12 @@ fn who_cannot_act_has_no_next_input() {
     agent.add_init_obs(START, &[("obs", Row::from(&0.0f32))]).unwrap();
     agent.add_action_reward_next_obs(&[("new_obs", Row::from(&1.0f32))]).unwrap();
     let fragment = agent.build_for_training(0).unwrap();
-    // The name alone says what it is.
+    // The name alone identifies the column.
     assert_eq!(fragment.batch.get(NEW_OBS).unwrap(), [1.0]);
     assert_eq!(fragment.next, Err(ViewError::Future { view: "new_obs".into(), offset: 1 }));
 }
 
-/// Five steps in sequences of two; the state after step `i` is `10 (i + 1)`, that before the first one 100.
+/// Five steps in sequences of two; the state after step `i` is `10 (i + 1)`, the initial one 100.
 #[test]
 fn states_within_sequences_and_zeros_behind_them() {
     let length = NonZeroU32::new(2).unwrap();
@@ -202,7 +202,7 @@ fn rows_without_elements_are_named() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// Whatever is asked for after the last step is what the policy would have seen, or refused.
+    /// Checks that any input after the last step equals the policy's actual input, or is an error.
     #[test]
     fn after_the_last_step_stands_what_the_policy_sees(
         fragments in vec(1usize..5, 1..4),
@@ -219,7 +219,7 @@ proptest! {
             ("stack".to_string(), shifted("obs", &format!("-{window}:0"))),
         ]);
         let (fragment, live) = last_fragment(&views, &fragments);
-        // Windows that end at the step itself are always held.
+        // Windows that end at the step itself are always in the batch.
         let input = single_step_input(&fragment.batch, &views, StepIndex::Last);
         prop_assert_eq!(input.as_ref(), Ok(&live));
         views.insert("ctx".into(), list("obs", obs.into_iter().collect()));

@@ -1,4 +1,4 @@
-//! Weights in the form of a safetensors file, which every framework reads; without the file.
+//! Encodes weights in the safetensors format, which common frameworks support, without file access.
 
 use safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::TensorView};
 use serde_json::{Map, Value};
@@ -6,16 +6,16 @@ use serde_json::{Map, Value};
 use super::{Tensor, Weights, WeightsError};
 use crate::{ids::WeightsVersion, prelude::*};
 
-/// Why bytes are no weights.
+/// Why bytes are not valid weights.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsFileError {
-    /// They are no safetensors file.
+    /// They are not a safetensors file.
     #[error("no safetensors file: {0}")]
     Format(#[from] SafeTensorError),
     /// The file's list of tensors does not fit its bytes.
     #[error("no safetensors file: its header does not fit its {0} bytes")]
     Header(usize),
-    /// A tensor is of another type than weights are.
+    /// A tensor has another type than 32-bit floats.
     #[error("tensor '{name}' is of type {found}, weights are of F32")]
     Type {
         /// The tensor.
@@ -23,20 +23,20 @@ pub enum WeightsFileError {
         /// Its type.
         found: Dtype,
     },
-    /// A dimension is larger than any of weights.
+    /// A dimension is too large.
     #[error("tensor '{0}' has a dimension of more than 32 bits")]
     TooLarge(String),
-    /// The tensors do not make weights.
+    /// The tensors are not valid weights.
     #[error(transparent)]
     Weights(#[from] WeightsError),
 }
 
 impl Weights {
-    /// The bytes of a safetensors file: all tensors under their names; layers are input-major, `[inputs, outputs]`. Equal
-    /// weights have equal bytes. The version is not among them.
+    /// Encodes the weights as a safetensors file: all tensors under their names; layers are input-major, `[inputs,
+    /// outputs]`. Equal weights have equal bytes. The version is not included.
     ///
     /// # Errors
-    /// [`WeightsFileError::Format`] for more tensors than a header can name.
+    /// [`WeightsFileError::Format`] for too many tensors for a header.
     pub fn to_safetensors(&self) -> Result<Vec<u8>, WeightsFileError> {
         let bytes_of =
             |tensor: &Tensor| -> Vec<u8> { tensor.values.iter().flat_map(|value| value.to_le_bytes()).collect() };
@@ -48,10 +48,10 @@ impl Weights {
         Ok(safetensors::serialize(views.collect::<Result<Vec<_>, _>>()?, None)?)
     }
 
-    /// Reads what [`to_safetensors`](Self::to_safetensors) or any other framework has written.
+    /// Decodes a file of [`to_safetensors`](Self::to_safetensors) or of any other framework.
     ///
     /// # Errors
-    /// [`WeightsFileError`], for any bytes that are no weights.
+    /// [`WeightsFileError`] for bytes that are not valid weights.
     pub fn from_safetensors(bytes: &[u8], version: WeightsVersion) -> Result<Self, WeightsFileError> {
         check_offsets(bytes)?;
         let file = SafeTensors::deserialize(bytes)?;
@@ -67,8 +67,8 @@ impl Weights {
     }
 }
 
-/// No tensor ends behind the file: safetensors 0.8 adds the last end to the header's length before it compares, and that
-/// sum may overflow.
+/// Checks that no tensor ends after the end of the file: safetensors 0.8 adds the last end to the header's length before it
+/// compares them, and that sum may overflow.
 fn check_offsets(bytes: &[u8]) -> Result<(), WeightsFileError> {
     let bad = || WeightsFileError::Header(bytes.len());
     let (len, rest) = bytes.split_first_chunk().ok_or_else(bad)?;
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(weights().to_safetensors().unwrap(), bytes);
     }
 
-    /// A file with this header and so many zeros behind it.
+    /// Returns a file with this header and this number of zeros after it.
     fn file(header: &str, zeros: usize) -> Vec<u8> {
         [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &vec![0; zeros]].concat()
     }
@@ -129,7 +129,7 @@ mod tests {
             bytes.truncate(cut.max(1));
             let place = place % bytes.len();
             bytes[place] ^= flip;
-            // Numbers may be others, since nothing here guards them; never a panic.
+            // The numbers may differ, since no checksum protects them; decoding must not panic.
             let _ = Weights::from_safetensors(&bytes, WeightsVersion(0));
         }
     }

@@ -1,4 +1,4 @@
-//! Slots whose environments have several agents, or whose steps involve user code, with their sampler.
+//! Slots whose environments have several agents, or whose steps call user code, with their sampler.
 
 use super::builder::LeaseHost;
 use crate::{
@@ -12,22 +12,22 @@ use crate::{
     sampler::{Episodic, SampleError, SamplerInput as _, SamplerOptions, SlotState},
 };
 
-/// Open slots that are sampled by [`Episodic`], and stay in step: each env step of one is an env step of all. Where slots
-/// may get out of step there is one slot.
+/// Open slots sampled by [`Episodic`] in lockstep: an env step of one is an env step of all. Slots that may get out of step
+/// are alone in their set.
 pub(super) struct AgentLanes {
     sampler: Episodic,
     slots: Vec<SlotId>,
     fragment: FragmentNo,
     version: WeightsVersion,
-    /// What the open fragment has brought, by slot.
+    /// The finished part of the open fragment, by slot.
     ready: Vec<Ready>,
-    /// Slots whose fragment is not complete.
+    /// Number of slots whose fragment is incomplete.
     open: usize,
-    /// Index of the slots' home worker, which user code is told; the first slot's where there is none.
+    /// Index of the slots' home worker, which user code sees; the first slot's if they have several.
     home: u32,
 }
 
-/// Batches of a slot's fragment: one, or one for each whole episode.
+/// The batches of a slot's fragment: one, or one for each whole episode.
 #[derive(Clone, Debug, Default)]
 struct Ready {
     batches: Vec<MultiAgentBatch>,
@@ -35,12 +35,12 @@ struct Ready {
     agent_steps: usize,
 }
 
-/// Where a slot is continued.
+/// Where a slot continues.
 pub(super) struct SlotStart {
     pub(super) slot: SlotId,
-    /// The episode that it begins with, without a state.
+    /// The episode that it begins with if there is no state.
     pub(super) episode: u32,
-    /// Comes from any peer.
+    /// Untrusted: may come from any peer.
     pub(super) state: Option<Vec<u8>>,
 }
 
@@ -74,7 +74,7 @@ impl AgentLanes {
         self.open = self.slots.len();
     }
 
-    /// Takes at most `max_steps` steps of all slots; the fragments if they are ready.
+    /// Takes at most `max_steps` steps of all slots; returns the fragments once they are complete.
     pub(super) fn advance(
         &mut self,
         host: &mut LeaseHost,
@@ -91,7 +91,7 @@ impl AgentLanes {
         if self.open > 0 {
             return Ok((steps, None));
         }
-        // An episode that begins elsewhere is part of the slot's state once its first observations are there.
+        // The first observations of an episode that begins outside of the worker are part of the slot's state.
         self.sampler.begin_episodes(&mut host.lend())?;
         Ok((steps, Some(self.take(host)?)))
     }
@@ -104,7 +104,7 @@ impl AgentLanes {
             ready.batches.push(batch.as_multi_agent());
             self.open -= usize::from(self.sampler.options().is_enough(ready.env_steps, ready.agent_steps));
         }
-        // Slots with fragments of different lengths are alone here; the others' are bounded.
+        // Slots with fragments of different lengths are alone here; those of the others are bounded.
         let (most, held) = (RunConfig::MAX_FRAGMENT_LENGTH as usize, self.sampler.held_env_steps());
         let env_steps = held + self.ready.first().map_or(0, |ready| ready.env_steps);
         let is_endless = held > most || env_steps > most + self.sampler.options().fragment_length as usize;
@@ -135,7 +135,7 @@ impl AgentLanes {
                 let env_steps = agents.env_steps;
                 let all: Vec<MultiAgentBatch> =
                     core::iter::once(agents).chain(extra.iter().map(AnyBatch::as_multi_agent)).collect();
-                // Rows that no step of the environment made are no env steps.
+                // Rows that were not made by an env step do not count as env steps.
                 agents = MultiAgentBatch { env_steps, ..MultiAgentBatch::concat(&all)? };
             }
             let episodes = ended.iter().filter(|metrics| metrics.env == env && metrics.faulty.is_none());
@@ -156,7 +156,7 @@ impl AgentLanes {
         &self.slots
     }
 
-    /// The episode and the step that failed, of the first slot.
+    /// Returns the episode and the step that failed, of the first slot.
     pub(super) fn failed_at(&self) -> (u32, u32) {
         self.sampler.position(0).unwrap_or_default()
     }

@@ -1,33 +1,33 @@
-//! How workers come together to learn, and why they do not.
+//! Joining workers for data-parallel learning.
 
 use crate::{hash::Hash128, ids::PolicyId, prelude::*, protocol::Token, time::Micros};
 
-/// What a worker must know to learn together with others.
+/// Settings of a worker for data-parallel learning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataParallelConfig {
-    /// Where rank 0 listens and all others connect to: `HOST:PORT`, with `tcp://` before it or not.
+    /// The address where rank 0 listens and all others connect: `HOST:PORT`, optionally with `tcp://` before it.
     pub url: String,
-    /// This worker's number, from 0.
+    /// This worker's rank, from 0.
     pub rank: u32,
-    /// Number of workers.
+    /// Number of ranks.
     pub world_size: u32,
-    /// What lets ranks in, the same on all.
+    /// The token that authenticates ranks, the same for all.
     pub token: Token,
-    /// How long to wait until all are there.
+    /// Timeout until all ranks have joined.
     pub join_timeout: Micros,
 }
 
 impl DataParallelConfig {
-    /// The most workers.
+    /// Most ranks.
     pub const MAX_WORLD_SIZE: u32 = 256;
 
-    /// To wait for a minute.
+    /// Creates settings with a timeout of a minute.
     #[must_use]
     pub fn new(url: impl Into<String>, rank: u32, world_size: u32, token: Token) -> Self {
         Self { url: url.into(), rank, world_size, token, join_timeout: Micros::from_secs(60) }
     }
 
-    /// Checks the numbers.
+    /// Checks rank and world size.
     ///
     /// # Errors
     /// [`DataParallelError::WorldSize`], [`DataParallelError::Rank`].
@@ -40,14 +40,14 @@ impl DataParallelConfig {
     }
 }
 
-/// What a shell must know to join the other ranks.
+/// A request to a shell to join the other ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinRequest {
-    /// Where, who and how many.
+    /// Address, rank and world size.
     pub config: DataParallelConfig,
-    /// What learns, in the order of ids; it must be the same on all ranks.
+    /// The policies that learn, in the order of ids; they must be the same on all ranks.
     pub policies: Vec<JoiningPolicy>,
-    /// The longest message that may be wanted, in bytes.
+    /// Largest message that may be sent, in bytes.
     pub max_message: usize,
 }
 
@@ -58,30 +58,30 @@ pub struct JoiningPolicy {
     pub id: PolicyId,
     /// Hash of names, shapes and type of its weights.
     pub layout: Hash128,
-    /// Hash of what it [says of its settings](crate::policy::Policy::data_parallel).
+    /// Hash of the [settings](crate::policy::Policy::data_parallel) that must agree.
     pub settings: Hash128,
 }
 
 /// Why a worker could not join the other ranks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DataParallelError {
-    /// There are no sockets.
+    /// The program has no sockets.
     #[error(
         "data parallelism needs sockets, which the core has not: set up the worker with the `rollmesh` crate's shell"
     )]
     NoShell,
-    /// Too many ranks, or none.
+    /// The world size is 0 or too large.
     #[error("there are {found} ranks; it must be 1 to {most}")]
     WorldSize {
-        /// As it was given.
+        /// The given world size.
         found: u32,
-        /// The most.
+        /// The largest one.
         most: u32,
     },
-    /// There is no such rank.
+    /// The rank is not below the world size.
     #[error("there is no rank {rank} of {world_size}: they count from 0")]
     Rank {
-        /// As it was given.
+        /// The given rank.
         rank: u32,
         /// Number of ranks.
         world_size: u32,
@@ -89,15 +89,15 @@ pub enum DataParallelError {
     /// No policy is trained.
     #[error("no policy is trained, so there are no gradients to share; see policies_to_train")]
     NothingTrained,
-    /// The address cannot be understood.
+    /// The address cannot be parsed.
     #[error("'{url}' is no address for ranks: {reason}; write HOST:PORT, for example 127.0.0.1:29500")]
     Address {
-        /// As it was given.
+        /// The given address.
         url: String,
         /// What is wrong.
         reason: String,
     },
-    /// The address is not this machine's own.
+    /// The address is not a loopback address.
     #[error("{0} can be reached from other machines, and ranks do not speak TLS; take 127.0.0.1 and an SSH tunnel")]
     NotLoopback(String),
     /// Rank 0 cannot listen.
@@ -105,73 +105,73 @@ pub enum DataParallelError {
     Listen {
         /// The address.
         address: String,
-        /// What the system says.
+        /// The system's error.
         reason: String,
     },
-    /// Rank 0 is not there.
+    /// Rank 0 cannot be reached.
     #[error("no rank 0 listened on {address} for {seconds} s: {reason}; start it with the same address")]
     Unreachable {
         /// The address.
         address: String,
-        /// How long it was tried.
+        /// How long it was tried, in seconds.
         seconds: u64,
-        /// What the system says.
+        /// The system's error.
         reason: String,
     },
-    /// Some ranks have not come.
+    /// Some ranks have not joined in time.
     #[error("rank {missing} has not come to {address} within {seconds} s{hint}; start every rank from 0 to the last")]
     Missing {
-        /// Those that were waited for, separated by commas.
+        /// The missing ranks, separated by commas.
         missing: String,
         /// The address.
         address: String,
-        /// How long.
+        /// The timeout in seconds.
         seconds: u64,
-        /// What else was noticed.
+        /// A hint at the cause.
         hint: &'static str,
     },
-    /// Ranks are of different versions.
+    /// Ranks use different protocol versions.
     #[error(
         "rank {rank} speaks version {found} of the ranks' protocol, rank 0 version {wanted}: take the same program"
     )]
     Version {
         /// The rank.
         rank: u32,
-        /// What it speaks.
+        /// Its version.
         found: u16,
-        /// What rank 0 speaks.
+        /// The version of rank 0.
         wanted: u16,
     },
-    /// Not the token of rank 0.
+    /// The token is not that of rank 0.
     #[error("rank 0 has another token: give all ranks the same ROLLMESH_TOKEN")]
     Token,
-    /// Ranks do not agree on how many they are.
+    /// Ranks have different world sizes.
     #[error("rank {rank} thinks there are {found} ranks, rank 0 {wanted}: give all the same world size")]
     OtherWorldSize {
         /// The rank.
         rank: u32,
-        /// Its number of ranks.
+        /// Its world size.
         found: u32,
         /// That of rank 0.
         wanted: u32,
     },
-    /// There is such a rank already.
+    /// This rank has already joined.
     #[error("there is a rank {0} already: give every worker a rank of its own")]
     Duplicate(u32),
-    /// Ranks do not learn the same.
+    /// Ranks train different policies.
     #[error("rank {rank} does not learn what rank 0 does: {reason}; give all ranks the same policies and settings")]
     Policies {
         /// The rank.
         rank: u32,
-        /// Which policy, and what of it differs.
+        /// The policy, and what differs.
         reason: String,
     },
-    /// A rank went while the others came.
+    /// A rank disconnected while the others joined.
     #[error("rank {rank} was lost while the ranks came together: {reason}; start all again")]
     Lost {
         /// The rank.
         rank: u32,
-        /// What was noticed.
+        /// What was observed.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What goes wrong when a worker is set up or used.
+//! Errors when a worker is set up or used.
 
 use super::{DataParallelError, NeedsEpisodic, Unknown, WorkerStateError};
 use crate::{
@@ -19,40 +19,40 @@ use crate::{
 /// Why a worker could not be set up: what is wrong, and what to change.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SetupError {
-    /// A name that nobody has registered.
+    /// A name is not registered.
     #[error(transparent)]
     Unknown(#[from] Unknown),
     /// A number is out of its range.
     #[error(transparent)]
     Range(#[from] RunConfigError),
-    /// Some setting has the wrong form.
+    /// A setting has the wrong form.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Two settings do not go together.
+    /// Two settings conflict.
     #[error("{0}")]
     Conflict(&'static str),
-    /// The lockstep sampler was asked for, which cannot sample this.
+    /// The lockstep sampler was chosen, but cannot sample this.
     #[error("this cannot be sampled in lockstep: {0}; leave the choice of the sampler out")]
     NeedsEpisodic(#[from] NeedsEpisodic),
-    /// Something that only a shell can do.
+    /// A setting needs a shell.
     #[error("'{setting}' needs {needs}, {fix}")]
     Unsupported {
         /// The setting.
         setting: &'static str,
-        /// What it needs.
+        /// What it needs from the shell.
         needs: &'static str,
-        /// Who has not got it, and what to do.
+        /// What is missing, and what to do.
         fix: &'static str,
     },
-    /// An environment could not be made.
+    /// An environment could not be created.
     #[error("sub-environment {env} cannot be made: {source}")]
     Env {
         /// Its index.
         env: u32,
-        /// Its own words.
+        /// The environment's error.
         source: EnvError,
     },
-    /// `validate_env` refused an environment.
+    /// `validate_env` rejected an environment.
     #[error("sub-environment {env} is not valid: {source}")]
     InvalidEnv {
         /// Its index.
@@ -60,7 +60,7 @@ pub enum SetupError {
         /// What is wrong.
         source: EnvError,
     },
-    /// There are several policies, and one agent.
+    /// There are several policies for a single agent.
     #[error(
         "there are policies {policies}, but the environment has a single agent: name one policy 'default_policy', or \
          take an environment with several agents"
@@ -69,7 +69,7 @@ pub enum SetupError {
         /// Their ids.
         policies: String,
     },
-    /// Nobody has said what a policy observes and does.
+    /// A policy's spaces are neither given nor known from its agents.
     #[error(
         "policy '{0}' has no spaces: the environment has no agent that the mapping gives it; write its \
          observation_space and action_space"
@@ -88,31 +88,31 @@ pub enum SetupError {
         /// An agent with other spaces.
         other: String,
     },
-    /// A policy is to be trained that there is not.
+    /// A policy to train does not exist.
     #[error("'{policy}' is among the policies to train, but there are only {known}")]
     UnknownTrained {
         /// Its id.
         policy: PolicyId,
-        /// Those that there are.
+        /// The existing policies.
         known: String,
     },
-    /// A policy needs exactly one of two.
+    /// A policy needs either a class or an object, and not both.
     #[error("policy '{0}' needs either a kind or an object that is a policy already, and not both")]
     KindOrObject(PolicyId),
-    /// A kind of policy that nobody has registered.
+    /// A policy's class is not registered.
     #[error("policy '{id}': {source}")]
     PolicyKind {
         /// The policy.
         id: PolicyId,
-        /// What there is.
+        /// The registered classes.
         source: UnknownPolicyKind,
     },
-    /// A policy could not be made.
+    /// A policy could not be created.
     #[error("policy '{id}': {source}")]
     Policy {
         /// The policy.
         id: PolicyId,
-        /// Its own words.
+        /// The policy's error.
         source: PolicyError,
     },
     /// Observations of a policy cannot be preprocessed.
@@ -131,7 +131,7 @@ pub enum SetupError {
         /// What is wrong.
         source: FilterError,
     },
-    /// A policy could not join the others.
+    /// A policy could not be added to the map.
     #[error(transparent)]
     PolicyMap(#[from] PolicyMapError),
     /// A policy's state does not fit.
@@ -151,42 +151,42 @@ pub enum SetupError {
 }
 
 impl SetupError {
-    /// There is no shell.
+    /// Hint if there is no shell.
     pub(super) const TAKE_A_SHELL: &'static str =
         "which the core has not: set up the worker with the `rollmesh` crate's shell";
-    /// An environment of another process is none of its own shape.
+    /// Hint for environments of their own shape, which cannot run in other processes.
     pub(super) const OWN_SHAPE: &'static str = "environments of their own shape say themselves where they run: register a \
                                                 single one, with one agent or several, or leave remote_worker_envs out";
-    /// There is a shell, and it has not got it either.
+    /// Hint if the shell does not support it.
     pub(super) const LEAVE_OUT: &'static str = "which this program's shell does not give: leave the setting out";
 }
 
-/// Why a worker could not do what was asked.
+/// Why a method of a worker failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RolloutError {
-    /// It could not be set up, or what was to be added could not.
+    /// The worker, or what was to be added, could not be set up.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// It was stopped before.
+    /// The worker was stopped.
     #[error("the worker was stopped; make a new one")]
     Stopped,
-    /// It has no environments and reads from nowhere.
+    /// The worker has neither environments nor an input.
     #[error(
         "the worker has neither environments nor input: it cannot sample. Set create_env_on_local_worker, or an input"
     )]
     NoInput,
-    /// Fragments are only made by vector environments in lockstep.
+    /// Fragments exist only for vector environments in lockstep.
     #[error("fragments of slots are only there for plain single-agent sampling; call sample")]
     NoFragments,
-    /// A sample of another length has begun.
+    /// A sample of another length is in progress.
     #[error("a sample of {begun} steps has begun, not one of {wanted}: complete it first")]
     HasBegun {
-        /// Steps of each environment in the one that has begun.
+        /// Steps of each environment in the sample in progress.
         begun: u32,
-        /// Steps that were asked for.
+        /// Requested steps.
         wanted: u32,
     },
-    /// Nothing more came before there was enough.
+    /// The input returned only empty batches.
     #[error("the input gave a batch without rows {0} times in a row")]
     EmptyInput(u32),
     /// Sampling failed.
@@ -197,32 +197,32 @@ pub enum RolloutError {
     Policy {
         /// The policy.
         id: PolicyId,
-        /// What it says.
+        /// The policy's error.
         source: PolicyError,
     },
-    /// There is no such policy, or it cannot be brought back.
+    /// The policy does not exist, or cannot be restored from the store.
     #[error(transparent)]
     PolicyMap(#[from] PolicyMapError),
-    /// Rows could not be put together or changed.
+    /// Rows could not be joined or changed.
     #[error(transparent)]
     Batch(#[from] BatchError),
     /// User code failed.
     #[error(transparent)]
     Callback(#[from] CallbackError),
-    /// A registered function has no such name.
+    /// A name is not registered.
     #[error(transparent)]
     Unknown(#[from] Unknown),
-    /// Not as many steps as were expected.
+    /// The sample has another number of steps than expected.
     #[error(
         "{found} steps were sampled where {expected} were expected: batch sizes are out of step. Nothing was learned"
     )]
     Count {
-        /// Steps expected.
+        /// Expected steps.
         expected: usize,
-        /// Steps sampled.
+        /// Sampled steps.
         found: usize,
     },
-    /// Filters are missing for policies that there are.
+    /// A filter is missing for an existing policy.
     #[error("there is no filter for policy '{0}'; give one for each policy of the worker. Nothing has changed")]
     MissingFilter(PolicyId),
     /// A filter does not fit.
@@ -233,26 +233,26 @@ pub enum RolloutError {
         /// What is wrong.
         source: FilterError,
     },
-    /// The last policy cannot go.
+    /// The last policy cannot be removed.
     #[error("policy '{0}' is the last one, and a worker needs one")]
     LastPolicy(PolicyId),
-    /// Nobody asks for a mapping.
+    /// A mapping function would never be called.
     #[error(
         "the environments have a single agent each and are stepped together, all under '{id}': choose \
          SamplerChoice::Episodic, or give the mapping function when the worker is set up",
         id = PolicyId::DEFAULT
     )]
     FixedMapping,
-    /// Estimating how good a policy is failed.
+    /// An off-policy estimate failed.
     #[error("the policy cannot be estimated: {0}")]
     Estimate(#[from] EstimateError),
-    /// The policy, or the batch, does not tell what an estimator needs.
+    /// The policy, or the batch, lacks what an estimator needs.
     #[error("the policy cannot be estimated: {0}")]
     Judge(#[from] JudgeError),
-    /// Some batches cannot be estimated.
+    /// Batches of this kind cannot be estimated.
     #[error("the policy cannot be estimated: {0}")]
     NoEstimate(&'static str),
-    /// The worker's state could not be written or read.
+    /// The worker's state could not be saved or restored.
     #[error(transparent)]
     State(#[from] WorkerStateError),
     /// It is locked already.
@@ -261,7 +261,7 @@ pub enum RolloutError {
     /// It is not locked.
     #[error("the worker is not locked")]
     NotLocked,
-    /// The shell has not said.
+    /// The shell does not provide this fact about the machine.
     #[error("'{0}' is not known here; it is the shell's to say")]
     UnknownHost(&'static str),
     /// A part is missing.
@@ -270,15 +270,15 @@ pub enum RolloutError {
     /// The ranks could not be joined.
     #[error(transparent)]
     DataParallel(#[from] DataParallelError),
-    /// The ranks that it learns together with have not agreed, or are gone.
+    /// The ranks have not agreed, or one has disconnected.
     #[error(transparent)]
     AllReduce(#[from] AllReduceError),
-    /// A policy is trained now that was not when the ranks came together.
+    /// A policy is trained now that was not trained when the ranks joined.
     #[error(
         "policy '{0}' is trained, but has not joined the other ranks: call setup_data_parallel again, on all of them"
     )]
     NotJoined(PolicyId),
-    /// No sample, or too few of them, would be in a slice.
+    /// The slice is empty, or its step is too large.
     #[error("a slice of samples has a step from 1 to 1024, and starts below it")]
     BadSlice,
 }
@@ -290,7 +290,7 @@ impl From<EnvError> for RolloutError {
 }
 
 impl RolloutError {
-    /// What a policy says.
+    /// Converts a policy's error.
     pub(super) fn of_policy(id: &PolicyId) -> impl FnOnce(PolicyError) -> Self {
         let id = id.clone();
         move |source| match source {

@@ -1,4 +1,4 @@
-//! Rollouts that stand for themselves: their hash says whether a program makes the right bits.
+//! Hashes of fixed rollouts, which show whether a program computes the right bits.
 
 use super::{Registry, RolloutConfig, RolloutError, RolloutWorker};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     kernels::Kernels,
 };
 
-/// The hash of a rollout of `env_steps` steps, `ceil(env_steps / num_envs)` of each slot, of plain single agents and
+/// Returns the hash of a rollout of `env_steps` steps, `ceil(env_steps / num_envs)` of each slot, of plain single agents and
 /// [raw](RolloutConfig::raw) rows.
 ///
 /// # Errors
@@ -31,11 +31,11 @@ pub fn rollout_hash(
     Ok(hasher.finish())
 }
 
-/// What every peer computes when it starts, to prove that it makes the same bits: the hash of 1,000 steps of 8
-/// CartPoles under a policy with two hidden layers of 16.
+/// Computes the fingerprint that every peer sends when it connects, to prove that it computes the same bits: the hash of
+/// 1,000 steps of 8 CartPoles under a policy with two hidden layers of 16.
 #[must_use]
 pub fn core_fingerprint(kernels: Kernels) -> [u8; 16] {
     let config = RolloutConfig::new("CartPole-v1").num_envs(8).rollout_fragment_length(125).fcnet_hiddens(&[16, 16]);
-    // The built-in environment exists; a failure would show as a fingerprint that nobody else has.
+    // The built-in environment exists; a failure would show as a fingerprint that differs from all others.
     rollout_hash(config, 1000, &Registry::builtin(), kernels).map_or([0; 16], |hash| hash.0)
 }

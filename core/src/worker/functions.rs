@@ -1,4 +1,4 @@
-//! Functions that are called by name, with arguments that can be written down.
+//! Functions called by name, with serialisable arguments.
 
 use core::{fmt, str::FromStr};
 
@@ -12,18 +12,18 @@ use crate::{
     prelude::*,
 };
 
-/// Does something with a sub-environment, wherever it is.
+/// A function of a sub-environment, in the process that runs it.
 pub type EnvFn = Arc<dyn Fn(SubEnv<'_>, &EnvContext, &Config) -> Result<Config, CallbackError> + Send + Sync>;
 
-/// Does something with a policy, wherever it is.
+/// A function of a policy, in the process of its worker.
 pub type PolicyFn = Arc<dyn Fn(&PolicyId, &mut dyn Policy, &Config) -> Result<Config, CallbackError> + Send + Sync>;
 
-/// Makes a function that gives agents their policies.
+/// Makes a mapping function from its arguments.
 pub type PolicyMappingFactory = Arc<dyn Fn(&Config) -> Result<PolicyMappingFn, CallbackError> + Send + Sync>;
 
-/// A registered function, and what it is given.
+/// A registered function with its arguments.
 ///
-/// As a text it is the name, followed by the arguments as JSON, if there are any; so a name has no brace in it.
+/// As text it is the name, followed by the arguments as JSON, if there are any; so a name must not contain a brace.
 ///
 /// ```
 /// use rollmesh_core::{config::Config, worker::NamedFn};
@@ -37,12 +37,12 @@ pub type PolicyMappingFactory = Arc<dyn Fn(&Config) -> Result<PolicyMappingFn, C
 pub struct NamedFn {
     /// Its name in the [`Registry`] of the worker's program.
     pub name: String,
-    /// What it is given.
+    /// Its arguments.
     pub arguments: Config,
 }
 
 impl NamedFn {
-    /// A function without arguments.
+    /// Names a function without arguments.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), arguments: Config::new() }
@@ -73,7 +73,7 @@ impl FromStr for NamedFn {
 }
 
 impl Registry {
-    /// Adds something that can be done with a sub-environment, wherever it is.
+    /// Registers a function of sub-environments.
     ///
     /// ```
     /// use rollmesh_core::{
@@ -100,7 +100,7 @@ impl Registry {
         self
     }
 
-    /// Adds something that can be done with a policy, wherever it is.
+    /// Registers a function of policies.
     #[must_use]
     pub fn with_policy_fn(
         mut self,
@@ -111,8 +111,8 @@ impl Registry {
         self
     }
 
-    /// Adds a function that gives agents their policies and that depends on arguments: who plays in a league, for
-    /// example. It is named together with these, see [`NamedFn`], and a worker's state remembers both.
+    /// Registers a mapping function that depends on arguments: the members of a league, for example. It is named together
+    /// with these, see [`NamedFn`], and a worker's state contains both.
     #[must_use]
     pub fn with_policy_mapping_factory(
         mut self,
@@ -123,27 +123,27 @@ impl Registry {
         self
     }
 
-    /// Something that can be done with a sub-environment.
+    /// Returns a function of sub-environments.
     ///
     /// # Errors
-    /// [`Unknown`], which lists what there is.
+    /// [`Unknown`], which lists the registered names.
     pub fn env_fn(&self, name: &str) -> Result<&EnvFn, Unknown> {
         find(&self.env_fns, "environment function", name)
     }
 
-    /// Something that can be done with a policy.
+    /// Returns a function of policies.
     ///
     /// # Errors
-    /// [`Unknown`], which lists what there is.
+    /// [`Unknown`], which lists the registered names.
     pub fn policy_fn(&self, name: &str) -> Result<&PolicyFn, Unknown> {
         find(&self.policy_fns, "policy function", name)
     }
 
-    /// A function that gives agents their policies, with its arguments.
+    /// Returns a mapping function with its arguments.
     ///
     /// # Errors
-    /// [`SetupError::Unknown`]; [`SetupError::Callback`] for arguments of one that takes none, and from whoever makes it
-    /// of them.
+    /// [`SetupError::Unknown`]; [`SetupError::Callback`] if it takes no arguments but some are given, and if its factory
+    /// rejects them.
     pub fn policy_mapping(&self, function: &NamedFn) -> Result<PolicyMappingFn, SetupError> {
         if let Some(make) = self.policy_mapping_factories.get(&function.name) {
             return Ok(make(&function.arguments)?);

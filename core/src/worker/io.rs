@@ -1,4 +1,4 @@
-//! Inputs and outputs by what settings say: names that are registered, else files.
+//! Inputs and outputs by what settings name: registered names, else files.
 
 use super::{Registry, SetupError, config::InputSource};
 use crate::{
@@ -8,8 +8,8 @@ use crate::{
 };
 
 impl Registry {
-    /// Opens an input. With the setting `shuffle_buffer_size`, so many batches of it are shuffled, of `buffer_size` bytes at
-    /// most (1 GiB), unless it is the worker's own environments.
+    /// Opens an input. With the setting `shuffle_buffer_size`, shuffles that many batches of it, of at most `buffer_size`
+    /// bytes (default 1 GiB), unless it is the worker's own environments.
     ///
     /// # Errors
     /// [`SetupError`]: the name is unknown, probabilities do not sum to 1, or it cannot be opened.
@@ -62,7 +62,7 @@ impl Registry {
         }
     }
 
-    /// Checks what can be checked without opening anything.
+    /// Checks an input as far as possible without opening it.
     pub(super) fn check_input(&self, source: &InputSource) -> Result<(), SetupError> {
         let check = |name: &String| match (self.input(name), &self.file_input) {
             (Err(unknown), None) => Err(SetupError::from(unknown)),
@@ -79,7 +79,7 @@ impl Registry {
         }
     }
 
-    /// Checks what can be checked without opening anything.
+    /// Checks an output as far as possible without opening it.
     pub(super) fn check_output(&self, name: &str) -> Result<(), SetupError> {
         match (self.output(name), &self.file_output) {
             (Err(unknown), None) => Err(unknown.into()),

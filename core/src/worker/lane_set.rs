@@ -19,7 +19,7 @@ pub(super) struct LaneSet {
 }
 
 impl LaneSet {
-    /// Lanes of an environment that is made already, for a policy with its preprocessor and filter.
+    /// Creates the lanes of an existing environment, for a policy with its preprocessor and filter.
     pub(super) fn of(
         mut env: Box<dyn AnyVectorEnv>,
         starts: &[LaneStart],
@@ -30,18 +30,18 @@ impl LaneSet {
         Ok(Self { env, collector })
     }
 
-    /// Opens the same environment's lanes anew. After an error the lanes are as they were, but for those that have
-    /// begun another episode.
+    /// Reopens the same environment's lanes. After an error the lanes are unchanged, except those that have begun another
+    /// episode.
     pub(super) fn reopen(&mut self, starts: &[LaneStart]) -> Result<(), EnvError> {
         self.collector.reopen(starts, self.env.as_mut())
     }
 
-    /// Where each lane is.
+    /// Returns each lane's position.
     pub(super) fn moments(&self) -> &[Moment] {
         self.collector.lanes().moments()
     }
 
-    /// The environment of all lanes.
+    /// Returns the environment of all lanes.
     pub(super) fn env_mut(&mut self) -> &mut dyn AnyVectorEnv {
         self.env.as_mut()
     }
@@ -50,7 +50,7 @@ impl LaneSet {
         self.collector.begin(fragment, version, steps);
     }
 
-    /// Takes at most `max_steps` steps of all lanes; the fragments if they are ready.
+    /// Takes at most `max_steps` steps of all lanes; returns the fragments once they are complete.
     pub(super) fn advance(
         &mut self,
         entry: &mut PolicyEntry,
@@ -64,7 +64,7 @@ impl LaneSet {
         (self.collector.need() == Need::Nothing).then(|| self.collector.take(self.env.as_ref()))
     }
 
-    /// Env steps of the fragment in the making, of all lanes together.
+    /// Returns the env steps of the fragment in progress, over all lanes.
     pub(super) fn done(&self) -> u64 {
         u64::from(self.collector.done()) * self.len() as u64
     }
@@ -73,7 +73,7 @@ impl LaneSet {
         self.collector.lanes().moments().iter().map(|moment| moment.slot)
     }
 
-    /// State of a slot between two fragments, if it has a lane here.
+    /// Returns a slot's state between two fragments, if it has a lane here.
     pub(super) fn state(&self, slot: SlotId) -> Option<SlotState> {
         let lane = self.slots().position(|s| s == slot)?;
         Some(self.collector.state(lane, self.env.as_ref()))
@@ -89,7 +89,7 @@ impl LaneSet {
         self.collector.set_seen(lane, row)
     }
 
-    /// The episode and the step of a lane that failed.
+    /// Returns the episode and the step of a lane that failed.
     pub(super) fn failed_at(&self, lane: usize) -> (u32, u32) {
         self.collector.failed_at(lane)
     }
@@ -99,7 +99,7 @@ impl LaneSet {
     }
 }
 
-/// The collector for the type of the observations that the policy sees.
+/// Returns the collector for the element type of the observations that the policy sees.
 fn lockstep(
     starts: &[LaneStart],
     options: &SamplerOptions,

@@ -1,4 +1,4 @@
-//! The fast sampler of single agents, behind the interface of all samplers.
+//! The fast sampler for single agents, as a [`SamplerInput`](crate::sampler::SamplerInput).
 
 use serde::{Deserialize, Serialize};
 
@@ -18,38 +18,38 @@ use crate::{
     worker::SetupError,
 };
 
-/// The most bytes that a sample's observations and states have, where memory has as many; a step counts at least 64.
+/// Most bytes of a sample's observations and states; a step counts as at least 64.
 const MAX_FRAGMENT_BYTES: u64 = 1 << 34;
 
-/// All environments of a worker as lanes that step together. Every batch holds a fragment of each.
+/// All environments of a worker as lanes in lockstep. Every batch contains a fragment of each.
 pub(super) struct LockstepSampler {
     lanes: LaneSet,
     options: SamplerOptions,
-    /// What a row takes: the environment's observation, what the policy sees of it, and its states.
+    /// Bytes of a row: the environment's observation, the policy's view of it, and its states.
     row_bytes: u64,
     next: FragmentNo,
     finisher: Finisher,
     episodes: Vec<RolloutMetrics>,
     perf: SamplerPerf,
-    /// The fragment in the making, between two calls.
+    /// The fragment in progress between two calls.
     open: Option<Open>,
     losses: Losses,
-    /// A fragment failed in the middle.
+    /// Whether a fragment failed in the middle.
     lost: bool,
     stopped: bool,
 }
 
-/// A fragment that has begun.
+/// A fragment in progress.
 struct Open {
     /// Steps of every lane.
     steps: u32,
-    /// What it has taken so far.
+    /// Time spent on it so far.
     took: Micros,
-    /// Where the lanes were when it began, if it may rest.
+    /// The lanes' positions when it began, if it may be interrupted between calls.
     starts: Vec<Start>,
 }
 
-/// Where a lane is between two fragments.
+/// A lane's position between two fragments.
 #[derive(Clone)]
 struct Start {
     lane: LaneStart,
@@ -84,7 +84,7 @@ impl LockstepSampler {
         })
     }
 
-    /// Checks that this many steps of all lanes have room in memory.
+    /// Checks that this many steps of all lanes fit into memory.
     ///
     /// # Errors
     /// [`SetupError::Conflict`].
@@ -101,13 +101,13 @@ impl LockstepSampler {
         Ok(())
     }
 
-    /// Steps of the fragment that has begun, if one has.
+    /// Returns the steps of the fragment in progress, if there is one.
     pub(super) fn open_steps(&self) -> Option<u32> {
         self.open.as_ref().map(|open| open.steps)
     }
 
-    /// The next `steps` steps of every lane, with cuts and states, or those of the fragment that has begun. Copies
-    /// nothing that it need not. None if that takes more than the budget.
+    /// Returns the next `steps` steps of every lane, with cuts and states, or those of the fragment in progress, without
+    /// unnecessary copies. `None` if that exceeds the budget.
     pub(super) fn fragments(
         &mut self,
         steps: u32,
@@ -117,7 +117,7 @@ impl LockstepSampler {
         if self.stopped {
             return Err(SampleError::Stopped);
         }
-        // Nobody looks up from a fragment that may take all the time there is.
+        // Without an interrupt or a limited budget, run the fragment in one piece, without looking at the clock.
         let at_once = if host.interrupt.is_some() || !budget.is_endless() { 1 } else { u32::MAX };
         let (clock, begun) = (host.clock, (host.clock)());
         let interrupt = host.interrupt;
@@ -143,14 +143,14 @@ impl LockstepSampler {
         };
         let took = (open.took + clock().since(begun)).0 as f64 / 1_000.0;
         let (before, now) = (self.perf.iterations as f64, f64::from(open.steps));
-        // Here policy and environment are one loop, whose time is not told apart.
+        // Policy and environment are one loop here, so their times cannot be separated.
         self.perf.env_wait_ms = (self.perf.env_wait_ms * before + took) / (before + now);
         self.perf.iterations += u64::from(open.steps);
         self.note_episodes(&fragments);
         Ok(Some(fragments))
     }
 
-    /// Begins a fragment, which may rest before it is done.
+    /// Begins a fragment, which may be interrupted between calls if `may_rest`.
     fn begin(&mut self, steps: u32, entry: &PolicyEntry, may_rest: bool) -> Result<Open, EnvError> {
         if self.lost {
             self.begin_again()?;
@@ -161,7 +161,7 @@ impl LockstepSampler {
         Ok(Open { steps, took: Micros(0), starts })
     }
 
-    /// Where the lanes are between two fragments.
+    /// Returns the lanes' positions between two fragments.
     fn starts(&self) -> Vec<Start> {
         let start = |(lane, slot)| Start {
             lane: LaneStart { slot, state: self.lanes.state(slot) },
@@ -170,8 +170,8 @@ impl LockstepSampler {
         self.lanes.slots().enumerate().map(start).collect()
     }
 
-    /// Goes on from there. After an error the lanes are as they were, but for those that have begun another episode; also
-    /// for what a filter cannot have made.
+    /// Continues from there. After an error, also for statistics that no filter can have made, the lanes are unchanged,
+    /// except those that have begun another episode.
     fn reopen(&mut self, starts: &[Start]) -> Result<(), EnvError> {
         let lanes: Vec<LaneStart> = starts.iter().map(|start| start.lane.clone()).collect();
         self.lanes.reopen(&lanes)?;
@@ -180,7 +180,7 @@ impl LockstepSampler {
         wrong.map_or(Ok(()), |(_, seen)| Err(EnvError::BadSnapshot(size_of_val(&**seen))))
     }
 
-    /// Goes back to where the fragment in the making began.
+    /// Returns to where the fragment in progress began.
     fn rewind(&mut self) -> Result<(), EnvError> {
         let Some(open) = self.open.take() else { return Ok(()) };
         self.count_lost();
@@ -193,7 +193,7 @@ impl LockstepSampler {
         self.losses.agent_steps += self.lanes.done();
     }
 
-    /// The fragment in the making is lost.
+    /// Records that the fragment in progress is lost.
     fn lose(&mut self, error: SampleError) -> SampleError {
         self.lost = true;
         self.count_lost();
@@ -213,7 +213,7 @@ impl LockstepSampler {
         Ok(())
     }
 
-    /// Finished episodes in the order in which they ended.
+    /// Records finished episodes in the order in which they ended.
     fn note_episodes(&mut self, fragments: &[SlotFragment]) {
         let mut ended = Vec::new();
         for (lane, fragment) in fragments.iter().enumerate() {
@@ -254,7 +254,7 @@ fn missing(error: PolicyMapError) -> SampleError {
     }
 }
 
-/// State of one slot.
+/// The state of one slot.
 #[derive(Serialize, Deserialize)]
 struct LaneState {
     slot: SlotId,
@@ -298,7 +298,7 @@ impl SamplerInput for LockstepSampler {
         core::mem::take(&mut self.episodes)
     }
 
-    /// The first lane: all are one environment. See [`for_each_env`](Self::for_each_env).
+    /// Returns the first lane: all lanes are one environment. See [`for_each_env`](Self::for_each_env).
     fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
         if self.stopped {
             return Vec::new();
@@ -311,7 +311,7 @@ impl SamplerInput for LockstepSampler {
         (0..lanes).for_each(|lane| f(SubEnv::Lane { env: self.lanes.env_mut(), lane }));
     }
 
-    /// That at the beginning of the fragment in the making.
+    /// Returns the state at the beginning of the fragment in progress.
     fn state(&self) -> Vec<u8> {
         let (next, starts) = match &self.open {
             Some(open) => (self.next.0 - 1, open.starts.clone()),
@@ -321,7 +321,7 @@ impl SamplerInput for LockstepSampler {
             Some(LaneState { slot, steps: self.finisher.steps(slot), state: state?.encode(), seen })
         };
         let states: Vec<LaneState> = starts.into_iter().filter_map(state).collect();
-        // Writing into memory that grows cannot fail.
+        // Writing into growing memory cannot fail.
         postcard::to_allocvec(&(next, states)).unwrap_or_default()
     }
 
@@ -331,7 +331,7 @@ impl SamplerInput for LockstepSampler {
             return Ok(());
         }
         let (next, states): (u64, Vec<LaneState>) = postcard::from_bytes(state).map_err(|_| damaged())?;
-        // Nobody has ever made so many steps, and what comes is added to them.
+        // Larger numbers are implausible, and later additions could overflow.
         if next > u64::MAX / 2 || states.iter().any(|state| state.steps > u64::MAX / 2) {
             return Err(damaged());
         }
@@ -345,7 +345,7 @@ impl SamplerInput for LockstepSampler {
             }
         }
         if let Err(error) = self.reopen(&starts) {
-            // What was there before is a state of this environment.
+            // The previous states fit this environment.
             self.reopen(&before)?;
             return Err(error.into());
         }

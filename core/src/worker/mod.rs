@@ -1,4 +1,4 @@
-//! Workers: a sampler, its environments and its policies put together.
+//! Workers: a sampler with its environments and policies.
 //!
 //! ```
 //! use rollmesh_core::{

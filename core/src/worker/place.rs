@@ -1,17 +1,17 @@
-//! Which worker of a run this is.
+//! A worker's place in its run.
 
 use crate::ids::{HomeIndex, SlotId};
 
 /// A worker's place in its run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerPlace {
-    /// 0 for the local worker, then from 1.
+    /// 0 for the local worker, others count from 1.
     pub worker_index: u32,
-    /// Workers of the run, without the local one.
+    /// Number of the run's workers, without the local one.
     pub num_workers: u32,
-    /// Whether it replaces a worker that was lost.
+    /// Whether it replaces a lost worker.
     pub recreated_worker: bool,
-    /// Whether it evaluates: its episodes are other ones than those of training.
+    /// Whether it evaluates: then its episodes differ from those of training.
     pub in_evaluation: bool,
 }
 
@@ -19,14 +19,14 @@ impl WorkerPlace {
     /// The only worker.
     pub const LOCAL: Self = Self { worker_index: 0, num_workers: 0, recreated_worker: false, in_evaluation: false };
 
-    /// The `worker_index`-th of `num_workers` workers, from 1.
+    /// Returns the place of the `worker_index`-th of `num_workers` workers, from 1.
     #[must_use]
     pub const fn remote(worker_index: u32, num_workers: u32) -> Self {
         Self { worker_index, num_workers, ..Self::LOCAL }
     }
 
-    /// The slot of an environment, of `num_envs` of each worker. Those of the first worker come first; a local worker
-    /// beside others has the last ones. None if there are more slots than numbers for them.
+    /// Returns the slot of an environment, with `num_envs` per worker. Those of the first worker come first; a local worker
+    /// alongside others has the last ones. `None` if slot numbers overflow.
     #[must_use]
     pub fn slot(self, num_envs: u32, vector_index: u32) -> Option<SlotId> {
         let worker = if self.worker_index == 0 { self.num_workers } else { self.worker_index - 1 };
@@ -34,29 +34,29 @@ impl WorkerPlace {
         u32::try_from(first + u64::from(vector_index)).ok().map(SlotId)
     }
 
-    /// What an environment is told of its place.
+    /// Returns the place that an environment sees.
     #[must_use]
     pub fn home(self, vector_index: u32) -> HomeIndex {
         HomeIndex { worker_index: self.worker_index, vector_index }
     }
 
-    /// The seed of what is random here: evaluation has another one.
+    /// Returns the seed of this worker's random streams: evaluation has another one.
     #[must_use]
     pub fn seed(self, seed: u64) -> u64 {
-        // As RLlib 2.9.3 does it.
+        // As in RLlib 2.9.3.
         if self.in_evaluation { seed.wrapping_add(10_000) } else { seed }
     }
 
-    /// Whether a worker at this place makes environments.
+    /// Returns whether a worker at this place has environments.
     #[must_use]
     pub fn has_envs(self, create_env_on_local_worker: bool) -> bool {
         self.worker_index > 0 || self.num_workers == 0 || create_env_on_local_worker
     }
 
-    /// The most environments of a worker.
+    /// Most environments of a worker.
     pub(crate) const MAX_ENVS: u32 = SlotId::MAX_PER_RUN;
 
-    /// The most steps of a sample, of all environments together.
+    /// Most steps of a sample, over all environments.
     pub(crate) const MAX_STEPS_PER_SAMPLE: u64 = 1 << 26;
 }
 

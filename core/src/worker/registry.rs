@@ -1,4 +1,5 @@
-//! What a program knows by name: all code that a configuration or a message can ask for. Only names travel.
+//! Everything that a program registers by name: all code that a configuration or a message can refer to. Only names are
+//! sent.
 
 use super::{EnvFn, PolicyFn, PolicyMappingFactory, RolloutWorker};
 use crate::{
@@ -21,17 +22,17 @@ pub type BaseEnvFactory = Arc<dyn Fn(&[EnvContext], Kernels) -> Result<Box<dyn B
 /// Makes callbacks for a worker; the settings are those that all its policies share.
 pub type CallbacksFactory = Arc<dyn Fn(&Config) -> Result<Box<dyn Callbacks>, CallbackError> + Send + Sync>;
 
-/// Does something with a worker, wherever it is: the arguments and the answer are settings, so that they can travel.
+/// A function of a worker, in the worker's process; arguments and result are settings, so that they can be serialised.
 pub type WorkerFn = Arc<dyn Fn(&mut RolloutWorker, &Config) -> Result<Config, CallbackError> + Send + Sync>;
 
-/// Does something first in a process that is about to evaluate, before there is anything else in it.
+/// Runs first in a process that is about to evaluate, before anything else is set up.
 pub type InitFn = Arc<dyn Fn(&Config) -> Result<(), CallbackError> + Send + Sync>;
 
-/// Opens where batches come from.
+/// Opens an input.
 #[doc(alias = "input_creator")]
 pub type InputFactory = Arc<dyn Fn(&mut IoContext) -> Result<Box<dyn InputReader>, SampleError> + Send + Sync>;
 
-/// Opens where batches go.
+/// Opens an output.
 #[doc(alias = "output_creator")]
 pub type OutputFactory = Arc<dyn Fn(&mut IoContext) -> Result<Box<dyn OutputWriter>, SampleError> + Send + Sync>;
 
@@ -43,41 +44,41 @@ pub type FileInputFactory =
 pub type FileOutputFactory =
     Arc<dyn Fn(&str, &mut IoContext) -> Result<Box<dyn OutputWriter>, SampleError> + Send + Sync>;
 
-/// What a model of values is made for.
+/// Context in which a Q-model is made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QModelContext {
-    /// Numbers in an observation.
+    /// Elements of an observation.
     pub obs_len: usize,
-    /// Actions there are.
+    /// Number of actions.
     pub num_actions: usize,
-    /// Discount.
+    /// Discount factor.
     pub gamma: f64,
-    /// Seed of its first weights, and of whatever else is random.
+    /// Seed of its first weights and everything else that is random.
     pub seed: u64,
     /// Its settings.
     pub config: Config,
 }
 
-/// Makes a model of values, for the input evaluations `dm` and `dr`.
+/// Makes a Q-model, for the input evaluations `dm` and `dr`.
 #[doc(alias = "q_model_config")]
 pub type QModelFactory = Arc<dyn Fn(&QModelContext) -> Result<Box<dyn QModel>, EstimateError> + Send + Sync>;
 
-/// A name that nobody has registered.
+/// An unregistered name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no {kind} '{name}'; known are: {known}")]
 pub struct Unknown {
-    /// What was looked for, for example `environment`.
+    /// The kind of thing, for example `environment`.
     pub kind: &'static str,
-    /// The name that was asked for, or its beginning.
+    /// The name, or its beginning.
     pub name: String,
-    /// The names that exist.
+    /// The registered names.
     pub known: String,
 }
 
 /// A registered environment of any kind.
 #[derive(Clone)]
 pub enum RegisteredEnv<'a> {
-    /// One agent in each.
+    /// With a single agent each.
     SingleAgent(EnvSpec),
     /// Several agents in each.
     MultiAgent(MultiAgentSpec),
@@ -85,8 +86,8 @@ pub enum RegisteredEnv<'a> {
     Base(&'a BaseEnvFactory),
 }
 
-/// Everything that can be named on the command line, in a configuration or over the wire. What is registered under a
-/// name that is taken replaces what was there.
+/// Everything that the command line, a configuration or a message can name. Registering a name again replaces the previous
+/// entry.
 ///
 /// ```
 /// use rollmesh_core::{config::Config, ids::PolicyId, worker::Registry};
@@ -121,19 +122,19 @@ pub struct Registry {
     init_fns: BTreeMap<String, InitFn>,
     inputs: BTreeMap<String, InputFactory>,
     outputs: BTreeMap<String, OutputFactory>,
-    /// For inputs that nobody has registered, if the program has files.
+    /// Opens inputs that are no registered names, if the program has files.
     pub file_input: Option<FileInputFactory>,
-    /// For outputs that nobody has registered, if the program has files.
+    /// Opens outputs that are no registered names, if the program has files.
     pub file_output: Option<FileOutputFactory>,
-    /// For the input evaluations `dm` and `dr`, if the program has models of values.
+    /// Makes Q-models for the input evaluations `dm` and `dr`, if the program has them.
     pub q_model: Option<QModelFactory>,
 }
 
 impl Registry {
-    /// Name of the function that gives every agent the default policy.
+    /// Name of the mapping function that maps every agent to the default policy.
     pub const DEFAULT_MAPPING: &'static str = "default";
 
-    /// A program that knows nothing yet.
+    /// Creates an empty registry.
     #[must_use]
     pub fn empty() -> Self {
         Self {
@@ -156,10 +157,10 @@ impl Registry {
         }
     }
 
-    /// What comes with this crate: its environments; the mapping functions `default` (one policy for all), `agent_id`
-    /// (to each agent the policy of its name) and `traffic` (for the traffic grid: each car drives under `car_policy1`
-    /// or `car_policy2`, by chance, and all others are lights under `traffic_light_policy`); the input `sampler`, a
-    /// worker's own environments; and the output `noop`.
+    /// Creates a registry with everything of this crate: its environments; the mapping functions `default` (one policy for
+    /// all), `agent_id` (maps each agent to the policy of its name) and `traffic` (for the traffic grid: each car uses
+    /// `car_policy1` or `car_policy2` at random, and all others are lights under `traffic_light_policy`); the input
+    /// `sampler`, a worker's own environments; and the output `noop`.
     #[must_use]
     pub fn builtin() -> Self {
         let sampler = |context: &mut IoContext| match context.default_sampler_input() {
@@ -180,28 +181,28 @@ impl Registry {
             .with_output("noop", |_| Ok(Box::new(NoopOutput)))
     }
 
-    /// Adds an environment with one agent.
+    /// Registers an environment with one agent.
     #[must_use]
     pub fn with_env(mut self, spec: EnvSpec) -> Self {
         self.envs.register(spec);
         self
     }
 
-    /// Adds an environment with several agents.
+    /// Registers an environment with several agents.
     #[must_use]
     pub fn with_multi_agent_env(mut self, spec: MultiAgentSpec) -> Self {
         self.envs.register_multi_agent(spec);
         self
     }
 
-    /// Adds a kind of policy.
+    /// Registers a class of policies.
     #[must_use]
     pub fn with_policy(mut self, spec: PolicySpec) -> Self {
         self.policies.register(spec);
         self
     }
 
-    /// Adds an environment that speaks with samplers in its own way, for example one that is not in this process.
+    /// Registers an environment that implements [`BaseEnv`] itself, for example one that runs in another process.
     #[must_use]
     pub fn with_base_env(
         mut self,
@@ -212,7 +213,7 @@ impl Registry {
         self
     }
 
-    /// Adds callbacks: how to make them for a worker.
+    /// Registers a factory of callbacks.
     #[must_use]
     pub fn with_callbacks(
         mut self,
@@ -223,7 +224,7 @@ impl Registry {
         self
     }
 
-    /// Adds a function that gives agents their policies.
+    /// Registers a mapping function.
     #[must_use]
     pub fn with_policy_mapping_fn(
         mut self,
@@ -234,7 +235,7 @@ impl Registry {
         self
     }
 
-    /// Adds a function that rewrites observations before anything else sees them.
+    /// Registers a function that rewrites observations before anything else uses them.
     #[must_use]
     pub fn with_observation_fn(
         mut self,
@@ -245,7 +246,7 @@ impl Registry {
         self
     }
 
-    /// Adds something that can be done with a worker, wherever it is.
+    /// Registers a function of workers.
     #[must_use]
     pub fn with_worker_fn(
         mut self,
@@ -256,7 +257,7 @@ impl Registry {
         self
     }
 
-    /// Adds something that runs first in the process of an evaluation.
+    /// Registers a function that runs first in the process of an evaluation.
     #[must_use]
     pub fn with_init_fn(
         mut self,
@@ -267,7 +268,7 @@ impl Registry {
         self
     }
 
-    /// Adds somewhere for batches to come from.
+    /// Registers an input.
     #[must_use]
     pub fn with_input(
         mut self,
@@ -278,7 +279,7 @@ impl Registry {
         self
     }
 
-    /// Adds somewhere for batches to go.
+    /// Registers an output.
     #[must_use]
     pub fn with_output(
         mut self,
@@ -289,11 +290,11 @@ impl Registry {
         self
     }
 
-    /// An environment of any kind. Where kinds share a name, the user's own shape goes before several agents, and
-    /// those before one.
+    /// Returns an environment of any kind. If kinds share a name, the user's own shape takes precedence over several agents,
+    /// and these over one.
     ///
     /// # Errors
-    /// [`Unknown`], which lists what there is.
+    /// [`Unknown`], which lists the registered names.
     pub fn env(&self, name: &str) -> Result<RegisteredEnv<'_>, Unknown> {
         if let Some(factory) = self.base_envs.get(name) {
             return Ok(RegisteredEnv::Base(factory));
@@ -309,20 +310,20 @@ impl Registry {
         })
     }
 
-    /// Names of the environments of the users' own shapes, sorted.
+    /// Returns the names of the environments of the user's own shape, sorted.
     pub fn base_envs(&self) -> impl ExactSizeIterator<Item = &str> {
         self.base_envs.keys().map(String::as_str)
     }
 
-    /// How to make callbacks.
+    /// Returns a factory of callbacks.
     ///
     /// # Errors
-    /// As all below: [`Unknown`], which lists what there is.
+    /// As all below: [`Unknown`], which lists the registered names.
     pub fn callbacks(&self, name: &str) -> Result<&CallbacksFactory, Unknown> {
         find(&self.callbacks, "callback", name)
     }
 
-    /// A function that gives agents their policies.
+    /// Returns a mapping function.
     ///
     /// # Errors
     /// [`Unknown`].
@@ -334,7 +335,7 @@ impl Registry {
         })
     }
 
-    /// A function that rewrites observations.
+    /// Returns a function that rewrites observations.
     ///
     /// # Errors
     /// [`Unknown`].
@@ -342,7 +343,7 @@ impl Registry {
         find(&self.observation_fns, "observation function", name)
     }
 
-    /// Something that can be done with a worker.
+    /// Returns a function of workers.
     ///
     /// # Errors
     /// [`Unknown`].
@@ -350,7 +351,7 @@ impl Registry {
         find(&self.worker_fns, "worker function", name)
     }
 
-    /// Something that runs first in the process of an evaluation.
+    /// Returns a function that runs first in the process of an evaluation.
     ///
     /// # Errors
     /// [`Unknown`].
@@ -358,7 +359,7 @@ impl Registry {
         find(&self.init_fns, "init function", name)
     }
 
-    /// Where batches come from.
+    /// Returns an input.
     ///
     /// # Errors
     /// [`Unknown`].
@@ -366,7 +367,7 @@ impl Registry {
         find(&self.inputs, "input", name)
     }
 
-    /// Where batches go.
+    /// Returns an output.
     ///
     /// # Errors
     /// [`Unknown`].

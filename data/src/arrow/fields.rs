@@ -1,27 +1,27 @@
-//! What the fields of a schema take, before they are made: tables of a schema may be shared, so a few bytes can say a million
-//! fields.
+//! Estimates the memory of a schema's fields before they are created: tables of a schema may be shared, so a few bytes can
+//! describe a million fields.
 
 use std::mem::size_of;
 
 use arrow_ipc::{Field, KeyValue, Schema, root_as_message};
 use arrow_schema::Field as ArrowField;
 
-/// No real schema takes more: the sum stops here.
+/// Upper limit of the sum: no real schema needs more.
 const MOST: u64 = 1 << 32;
-/// What a table of metadata takes for each pair, which grows by doubling, and without any.
+/// Memory of a metadata table for each pair, with growth by doubling, and without any.
 const PAIR_BYTES: u64 = 160;
 const TABLE_BYTES: u64 = 256;
-/// A field behind its pointer, and the place of that in a list that grows by doubling.
+/// Memory of a field behind its pointer, and of the pointer's place in a list that grows by doubling.
 const FIELD_BYTES: u64 = size_of::<ArrowField>() as u64 + 64;
 
-/// Bytes that the fields of a schema take, by the message that says it; none if it says no schema.
+/// Returns the memory of a schema's fields from its message; none if the message has no schema.
 pub(crate) fn schema_memory(message: &[u8]) -> Option<u64> {
-    // What streams of messages begin with.
+    // Removes the marker at the start of a message in a stream.
     let message = message.strip_prefix(&[0xff; 4]).and_then(|rest| rest.get(4..)).unwrap_or(message);
     Some(memory(root_as_message(message).ok()?.header_as_schema()?))
 }
 
-/// Bytes that the fields of a schema take.
+/// Returns the memory of a schema's fields.
 pub(super) fn memory(schema: Schema<'_>) -> u64 {
     let mut bytes = schema.custom_metadata().map_or(0, |pairs| pairs_memory(pairs.iter()));
     for field in schema.fields().into_iter().flatten() {
@@ -30,7 +30,7 @@ pub(super) fn memory(schema: Schema<'_>) -> u64 {
     bytes
 }
 
-/// How deep it goes, the message was checked for.
+/// Adds a field with its parts. The nesting depth of the message has been checked.
 fn add(field: Field<'_>, bytes: &mut u64) {
     if *bytes > MOST {
         return;

@@ -1,4 +1,4 @@
-//! Arrow's own files.
+//! Reads Arrow's own files.
 
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
@@ -6,29 +6,30 @@ use arrow_ipc::{reader::StreamDecoder, root_as_message};
 
 use super::{super::dataset::DatasetError, corrupt, fields, guarded};
 
-/// What a message begins with.
+/// Marker at the start of a message.
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
-/// Bytes that the fields of any schema may take.
+/// Memory that the fields of any schema may use, in bytes.
 const SCHEMA: u64 = 32 << 10;
 
-/// The record batches of a file or stream that is in memory.
+/// The record batches of a file or stream in memory.
 pub(crate) struct IpcBatches {
     decoder: StreamDecoder,
     rest: Buffer,
 }
 
 impl IpcBatches {
-    /// Takes the bytes. A file is a stream between two signatures, with a table of contents that is not needed.
+    /// Creates a reader from the bytes. A file is a stream between two signatures, followed by a table of contents that is
+    /// not needed.
     pub(crate) fn new(bytes: Vec<u8>) -> Self {
         let start = if bytes.starts_with(b"ARROW1\0\0") { 8 } else { 0 };
         Self { decoder: StreamDecoder::new(), rest: Buffer::from_vec(bytes).slice(start) }
     }
 
-    /// The next batch, none at the end.
+    /// Returns the next batch; none at the end.
     pub(crate) fn next(&mut self) -> Result<Option<RecordBatch>, DatasetError> {
         while let Some(len) = message(&self.rest)? {
-            // Only whole messages: of a part the decoder would believe how long it is.
+            // Passes only whole messages: with a part of one, the decoder would trust the declared length.
             let mut whole = self.rest.slice_with_length(0, len);
             self.rest = self.rest.slice(len);
             let batch = guarded(|| self.decoder.decode(&mut whole)).and_then(|batch| batch.map_err(corrupt));
@@ -45,7 +46,7 @@ impl IpcBatches {
     }
 }
 
-/// Bytes of the next message with its body; none at the end.
+/// Returns the size of the next message with its body; none at the end.
 fn message(bytes: &[u8]) -> Result<Option<usize>, DatasetError> {
     let early = || corrupt("an Arrow message ends too early");
     if bytes.is_empty() {
@@ -76,7 +77,7 @@ fn message(bytes: &[u8]) -> Result<Option<usize>, DatasetError> {
     total.filter(|total| *total <= bytes.len()).map(Some).ok_or_else(early)
 }
 
-/// That all buffers are within the body and no array claims more rows than it could have bits.
+/// Checks that all buffers are within the body and no array declares more rows than it can have bits.
 fn check(rows: &arrow_ipc::RecordBatch<'_>, body: i64) -> Result<(), DatasetError> {
     if rows.compression().is_some() {
         return Err(corrupt("compressed Arrow files are not read: write them without compression"));

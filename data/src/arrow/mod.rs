@@ -1,8 +1,8 @@
-//! Columns as Arrow arrays and back, under [`parquet`](super::parquet) and [`minari`](super::minari).
+//! Converts columns to Arrow arrays and back, for [`parquet`](super::parquet) and [`minari`](super::minari).
 //!
 //! A row of numbers is a number, or a list of fixed size; its shape is in the field's metadata, `shape` = `84,84,4`. Bytes
-//! are binary, JSON is text with `content` = `json`. What others write is read as long as it makes rows of one shape:
-//! lists of any kind, integers and floats of any width, texts; parts of structs get dotted names.
+//! are binary, JSON is text with `content` = `json`. Files of other programs can be read if the rows have one shape: lists
+//! of any kind, integers and floats of any width, texts; parts of structs get dotted names.
 
 mod fields;
 mod ipc;
@@ -20,17 +20,17 @@ use super::dataset::DatasetError;
 
 /// Key of a row's shape in a field's metadata.
 const SHAPE: &str = "shape";
-/// Key of what a text is.
+/// Key of a text's content type.
 const CONTENT: &str = "content";
 const JSON: &str = "json";
 
-/// Whatever Arrow finds wrong is wrong with the file.
+/// Reports an error of Arrow as an error of the file.
 pub(super) fn corrupt(error: impl std::fmt::Display) -> DatasetError {
     DatasetError::Corrupt(error.to_string())
 }
 
-/// What the arrow and parquet crates make of a file. They check most of what files say with errors, but some of it with
-/// assertions, and a damaged file is no reason to end the program. Whatever panicked must not be used again.
+/// Calls a function of the arrow and parquet crates. They check most of a file's contents with errors, but some of them with
+/// assertions, and a damaged file must not end the program. After a panic, the reader must not be used again.
 pub(super) fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, DatasetError> {
     panic::catch_unwind(AssertUnwindSafe(read)).map_err(|_| corrupt("its parts contradict each other"))
 }

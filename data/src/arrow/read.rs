@@ -1,4 +1,4 @@
-//! Arrays, made into columns.
+//! Converts arrays to columns.
 
 use arrow_array::{
     Array, GenericListArray, OffsetSizeTrait,
@@ -13,15 +13,15 @@ use rollmesh_core::column::{BytesColumn, BytesKind, Column, ColumnData, Element,
 
 use super::{super::dataset::DatasetError, CONTENT, JSON, SHAPE};
 
-/// The columns that an array makes: one, or one for each part of a struct, with dotted names. An array without rows, or
-/// a struct without parts, makes none.
+/// Returns the columns of an array: one, or one for each part of a struct, with dotted names. An array without rows, or a
+/// struct without parts, gives none.
 pub(crate) fn columns(name: &str, field: &Field, array: &dyn Array) -> Result<Vec<(String, Column)>, DatasetError> {
     let mut columns = Vec::new();
     collect(name, field, array, &mut columns)?;
     Ok(columns)
 }
 
-/// That every row has a value.
+/// Checks that every row has a value.
 fn no_nulls(name: &str, array: &dyn Array) -> Result<(), DatasetError> {
     match array.null_count() {
         0 => Ok(()),
@@ -65,11 +65,11 @@ fn column(name: &str, field: &Field, array: &dyn Array) -> Result<Column, Datase
     let mut dims = Vec::new();
     let values = elements(name, array.slice(0, array.len()), &mut dims)?;
     if let Some(known) = field.metadata().get(SHAPE) {
-        // Without dimensions the text is empty: Minari has numbers as lists of one.
+        // Without dimensions the text is empty: Minari stores numbers as lists of one.
         let known = known.split(',').filter(|dim| !dim.is_empty());
         let known: Option<Vec<u32>> = known.map(|dim| dim.trim().parse().ok()).collect();
         let product = |dims: &[u32]| dims.iter().try_fold(1u32, |all, dim| all.checked_mul(*dim));
-        // Only if it is a shape of these rows.
+        // Uses the shape only if it fits these rows.
         dims = known.filter(|known| product(known) == product(&dims)).unwrap_or(dims);
     }
     let dims = RowShape::new(&dims).ok().filter(|shape| shape.elements() > 0);
@@ -77,7 +77,7 @@ fn column(name: &str, field: &Field, array: &dyn Array) -> Result<Column, Datase
     numbers(name, dims, &*values)
 }
 
-/// The elements of nested lists, which must be equally long at each level.
+/// Returns the elements of nested lists, which must have equal lengths at each level.
 fn elements(
     name: &str,
     array: arrow_array::ArrayRef,

@@ -1,4 +1,4 @@
-//! Columns, made into arrays.
+//! Converts columns to arrays.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -9,7 +9,7 @@ use rollmesh_core::column::{BytesKind, Column, ColumnType, DType, RowShape};
 
 use super::{super::dataset::DatasetError, CONTENT, JSON, SHAPE, corrupt};
 
-/// The field of such a column.
+/// Returns the field of such a column.
 pub(crate) fn field(name: &str, column_type: ColumnType, shape: RowShape, nullable: bool) -> Field {
     let mut metadata = HashMap::new();
     if !shape.dims().is_empty() {
@@ -22,7 +22,7 @@ pub(crate) fn field(name: &str, column_type: ColumnType, shape: RowShape, nullab
     Field::new(name, data_type(column_type, shape), nullable).with_metadata(metadata)
 }
 
-/// The Arrow type of such a column.
+/// Returns the Arrow type of such a column.
 pub(crate) fn data_type(column_type: ColumnType, shape: RowShape) -> DataType {
     let element = match column_type {
         ColumnType::Ragged(BytesKind::Json) => return DataType::Utf8,
@@ -44,7 +44,7 @@ fn item(element: DataType) -> Field {
     Field::new("element", element, false)
 }
 
-/// The array of a plain column; rows that are not valid are null.
+/// Returns the array of a plain column; rows that are not valid are null.
 pub(crate) fn array(column: &Column, valid: Option<NullBuffer>) -> Result<ArrayRef, DatasetError> {
     if let Column::Bytes(data) = column {
         let offsets = OffsetBuffer::from_lengths(data.lengths().map(|len| len as usize));

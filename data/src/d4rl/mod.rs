@@ -1,14 +1,14 @@
-//! D4RL's data sets: HDF5 files with one array per column, all episodes one after the other.
+//! Reads D4RL's data sets: HDF5 files with one array per column, all episodes in order.
 //!
-//! `observations`, `actions` and `rewards` must be there, `terminals` and `timeouts` say where episodes end, the one in
-//! a terminal state and the other from outside. The two stay apart as `terminateds` and `truncateds`. `infos/…` become
-//! `infos.…`; arrays with another number of rows are left out.
+//! `observations`, `actions` and `rewards` are required; `terminals` and `timeouts` mark the ends of episodes, in a terminal
+//! state or by truncation. They become separate columns, `terminateds` and `truncateds`. `infos/…` become `infos.…`; arrays
+//! with another number of rows are left out.
 //!
-//! **The last observation.** A row holds the observation before its step. Where `next_observations` are there, they are
-//! `new_obs`. Where they are not, what came after the last step of an episode was not recorded. After a terminal state
-//! it is not needed, and the last observation is repeated. After a timeout, or where recording ended, it is needed: as in
-//! D4RL's own `qlearning_dataset`, the last row then only gives its observation, as the final one of the step before,
-//! which becomes the truncated one. [`D4rlStream::rows_given_up`] counts such rows.
+//! **The last observation.** A row holds the observation before its step. `next_observations`, if they exist, become
+//! `new_obs`. Otherwise the file lacks the observation after the last step of an episode. After a terminal state it is not
+//! needed, and the last observation is repeated. After a timeout, or at the end of the recording, it is needed: as in D4RL's
+//! own `qlearning_dataset`, the last row then only provides its observation, as the final one of the previous step, which
+//! becomes the truncated one. [`D4rlStream::rows_given_up`] counts such rows.
 //!
 //! ```no_run
 //! use rollmesh_data::{d4rl::D4rlFile, dataset::BatchStream as _, limits::DEFAULT_BUFFER};
@@ -47,19 +47,19 @@ const NEXT_OBSERVATIONS: &str = "next_observations";
 pub struct D4rlFile {
     rows: u64,
     columns: Vec<(String, Dataset)>,
-    /// Arrays that are no columns, as they have other rows.
+    /// Arrays with another number of rows, which are not columns.
     left_out: Vec<String>,
     buffer: usize,
 }
 
 impl D4rlFile {
-    /// Opens a file and checks that its columns belong together. Reading holds about `buffer` bytes, however large the
+    /// Opens a file and checks that its columns fit together. Reading uses about `buffer` bytes, whatever the size of the
     /// file is.
     ///
     /// # Errors
     /// [`DatasetError::MissingColumn`], [`DatasetError::LengthMismatch`], and others.
     pub fn open(source: impl Source + 'static, buffer: usize) -> Result<Self, DatasetError> {
-        // Of everything that is held at once, arrays as read and as columns, chunks stored and decoded, none may fill it.
+        // The buffer holds arrays, columns, and stored and decoded chunks at the same time, so none of them may fill it.
         let file = Hdf5File::open(source, buffer / 2)?;
         let root = file.root()?;
         let mut columns = datasets(&root, "")?;
@@ -98,24 +98,24 @@ impl D4rlFile {
     /// Opens a file on disk, as [`open`](Self::open) does.
     ///
     /// # Errors
-    /// [`DatasetError::Io`], and as [`open`](Self::open).
+    /// [`DatasetError::Io`], and the errors of [`open`](Self::open).
     pub fn open_path(path: &Path, buffer: usize) -> Result<Self, DatasetError> {
         let source = FileSource::open(path);
         Self::open(source.map_err(|source| DatasetError::Io { path: path.display().to_string(), source })?, buffer)
     }
 
-    /// Rows of every column.
+    /// Returns the number of rows of every column.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Names of the columns.
+    /// Iterates over the names of the columns.
     pub fn columns(&self) -> impl Iterator<Item = &str> {
         self.columns.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Rows of a column as they are in the file.
+    /// Returns rows of a column as stored in the file.
     ///
     /// # Errors
     /// [`DatasetError::MissingColumn`], and others.
@@ -125,13 +125,13 @@ impl D4rlFile {
         Ok(column.read_rows(rows)?)
     }
 
-    /// The batches.
+    /// Returns the batches.
     #[must_use]
     pub fn stream(self) -> D4rlStream {
         D4rlStream::new(self)
     }
 
-    /// What is in it. Reads the whole file, window by window.
+    /// Returns a summary of the content. Reads the whole file, window by window.
     ///
     /// # Errors
     /// [`DatasetError`].
@@ -158,7 +158,7 @@ impl D4rlFile {
         Ok(builder.finish(lengths))
     }
 
-    /// Rows that are read at once: a quarter of the buffer, in whole chunks if that is possible.
+    /// Returns the number of rows to read at once: a quarter of the buffer, in whole chunks if possible.
     fn window(&self) -> u64 {
         let row: usize = self.columns.iter().map(|(_, column)| column.row_bytes() + 1).sum();
         let rows = (self.buffer / 4 / row.max(1)).max(1) as u64;
@@ -166,7 +166,7 @@ impl D4rlFile {
         if rows > chunk { rows - rows % chunk } else { rows }
     }
 
-    /// Flags of these rows; all false where the column is not there.
+    /// Returns the flags of these rows; all false without the column.
     fn flags(&self, name: &str, rows: Range<u64>) -> Result<Vec<bool>, DatasetError> {
         if !self.columns().any(|column| column == name) {
             return Ok(vec![false; (rows.end - rows.start) as usize]);
@@ -176,7 +176,7 @@ impl D4rlFile {
     }
 }
 
-/// The data sets directly in a group, but for scalars and whatever cannot be a column.
+/// Returns the data sets directly in a group, without scalars and data sets that cannot be columns.
 fn datasets(group: &Node, prefix: &str) -> Result<Vec<(String, Dataset)>, DatasetError> {
     let mut columns = Vec::new();
     for (name, link) in group.links()? {

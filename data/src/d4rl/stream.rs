@@ -1,4 +1,4 @@
-//! A D4RL file as batches.
+//! Converts a D4RL file to batches.
 
 use rollmesh_core::{
     batch::AnyBatch,
@@ -14,19 +14,19 @@ use super::{
 pub struct D4rlStream {
     file: D4rlFile,
     window: Option<Window>,
-    /// First row that was not read yet.
+    /// First unread row.
     at: u64,
     /// Number of the episode, and its steps so far.
     episode: i64,
     t: u64,
     given_up: u64,
-    /// Rewards had more digits than they have here.
+    /// Whether rewards lost digits by their conversion to 32 bits.
     is_narrowed: bool,
 }
 
-/// Rows that were read, of which some have been given.
+/// A window of rows, partly returned.
 struct Window {
-    /// Columns of the window; observations have one row more if there is one.
+    /// Columns of the window; observations have one more row if it exists.
     columns: Vec<(String, Column)>,
     terminals: Vec<bool>,
     timeouts: Vec<bool>,
@@ -39,7 +39,7 @@ impl D4rlStream {
         Self { file, window: None, at: 0, episode: 0, t: 0, given_up: 0, is_narrowed: false }
     }
 
-    /// Rows that gave only their observation so far, see the [module](super).
+    /// Returns the number of rows so far that provided only their observation, see the [module](super).
     #[must_use]
     pub fn rows_given_up(&self) -> u64 {
         self.given_up
@@ -51,7 +51,7 @@ impl D4rlStream {
             return Ok(None);
         }
         let mut end = file.rows.min(at + file.window());
-        // A step whose successor is given up is the truncated one, so both must be in one window.
+        // A step whose successor is dropped becomes the truncated one, so both must be in one window.
         if end < file.rows {
             let next = end..end + 1;
             let is_cut = |flags: Vec<bool>| flags.first() == Some(&true);
@@ -70,7 +70,7 @@ impl D4rlStream {
         Ok(Some(Window { columns, terminals, timeouts, given: 0, is_last: end == file.rows }))
     }
 
-    /// The next piece of the window: up to the end of its episode.
+    /// Returns the next piece of the window: up to the end of its episode.
     fn piece(&mut self, window: &mut Window) -> Result<Option<AnyBatch>, DatasetError> {
         let from = window.given;
         let rows = window.terminals.len();

@@ -1,4 +1,4 @@
-//! What readers of data sets have in common: a stream of batches that can be begun again, its reader for workers, and a
+//! Defines the common parts of data set readers: a stream of batches that can be rewound, its reader for workers, and a
 //! summary of its columns.
 
 mod open;
@@ -22,91 +22,91 @@ use crate::hdf5::Hdf5Error;
 /// Why a data set could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum DatasetError {
-    /// A column that the format requires is not there.
+    /// A required column is missing.
     #[error("there is no column '{0}'")]
     MissingColumn(String),
-    /// A column has another number of rows than it should.
+    /// A column has the wrong number of rows.
     #[error("column '{name}' has {found} rows, the others have {expected}")]
     LengthMismatch {
         /// The column.
         name: String,
-        /// Rows of the others.
+        /// Number of rows of the other columns.
         expected: u64,
-        /// Its rows.
+        /// Its number of rows.
         found: u64,
     },
-    /// A column's rows do not have one shape, or not the right one.
+    /// The rows of a column differ in shape, or have the wrong shape.
     #[error("column '{name}': {problem}")]
     Shape {
         /// The column.
         name: String,
-        /// What is wrong.
+        /// The cause.
         problem: String,
     },
-    /// A column holds what no batch can.
+    /// A batch cannot hold the column's content.
     #[error(
         "column '{name}' holds {found}; leave it out, or write it as numbers, texts or lists of numbers of one length"
     )]
     Unsupported {
         /// The column.
         name: String,
-        /// What it holds.
+        /// The content.
         found: String,
     },
     /// The file is damaged.
     #[error("the file is damaged: {0}")]
     Corrupt(String),
-    /// What must be read at once is larger than the declared buffer.
+    /// A part that must be read at once exceeds the declared buffer.
     #[error("{what} takes {bytes} bytes, the buffer is {buffer}: declare a larger one")]
     TooLarge {
-        /// What is read at once.
+        /// The part.
         what: &'static str,
-        /// Its bytes.
+        /// Its size in bytes.
         bytes: u64,
         /// The declared buffer.
         buffer: usize,
     },
-    /// What a Parquet or Arrow file says of its columns takes more memory than what is in them.
+    /// The description of a Parquet or Arrow file's columns needs more memory than their content.
     #[error(
         "its table of contents would take {bytes} bytes of memory, {limit} are allowed for a file of this size: write it with \
          fewer columns or larger row groups"
     )]
     Contents {
-        /// The bytes.
+        /// The required memory in bytes.
         bytes: u64,
-        /// What is allowed.
+        /// The limit.
         limit: u64,
     },
     /// An HDF5 file could not be read.
     #[cfg(feature = "hdf5")]
     #[error(transparent)]
     Hdf5(#[from] Hdf5Error),
-    /// Rows could not be put together.
+    /// Rows could not be joined.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// There is nothing in it.
+    /// The data set is empty.
     #[error("there are no episodes in {0}")]
     Empty(String),
-    /// The medium failed.
+    /// Reading or writing the file failed.
     #[error("{path}: {source}")]
     Io {
         /// The file or folder.
         path: String,
-        /// What it says.
+        /// The cause.
         source: io::Error,
     },
-    /// The host could not read a file of lines, in its words.
+    /// The host could not read a file of lines; this is its error.
     #[error(transparent)]
     Host(Box<dyn Error + Send + Sync>),
-    /// Something is wrong with one of several files.
+    /// One of several files is invalid.
     #[error("{path}: {source}")]
     In {
         /// The file or folder.
         path: String,
-        /// What is wrong.
+        /// The cause.
         source: Box<Self>,
     },
-    /// This program was built without a format.
+    /// This program was built without support for a format.
     #[error("this is {format}, which this program was built without: build it with the feature '{feature}'")]
     NotBuilt {
         /// The format.
@@ -114,13 +114,13 @@ pub enum DatasetError {
         /// The feature of `rollmesh-data`.
         feature: &'static str,
     },
-    /// It was closed before.
+    /// The writer or reader is already closed.
     #[error("the file was closed")]
     Closed,
 }
 
 impl DatasetError {
-    /// The same, with the file that it is about.
+    /// Returns the same error with the file's path.
     #[must_use]
     pub fn of(self, path: &Path) -> Self {
         match self {
@@ -130,31 +130,31 @@ impl DatasetError {
     }
 }
 
-/// Batches of a data set, one after the other in the file's order, each exactly once.
+/// The batches of a data set in the file's order, each exactly once.
 pub trait BatchStream: Send {
-    /// The next batch: at most one episode, or a part of one that is too long for the buffer. None at the end.
+    /// Returns the next batch: at most one episode, or a part of an episode that exceeds the buffer. None at the end.
     ///
     /// # Errors
     /// [`DatasetError`].
     fn next_batch(&mut self) -> Result<Option<AnyBatch>, DatasetError>;
 
-    /// Begins again.
+    /// Rewinds to the beginning.
     ///
     /// # Errors
     /// [`DatasetError`].
     fn rewind(&mut self) -> Result<(), DatasetError>;
 
-    /// Lines that were no batches and were passed over, since the beginning.
+    /// Returns the number of skipped lines without a valid batch, since the beginning.
     fn corrupt_lines(&self) -> u64 {
         0
     }
 
-    /// Bytes of all files, by which a change is noticed; 0 if that is not known.
+    /// Returns the size of all files, which shows changes; 0 if it is not known.
     fn bytes(&self) -> u64 {
         0
     }
 
-    /// What is in the file, but in no batch so far, in words.
+    /// Describes the content of the file that no batch so far contains.
     fn left_out(&self) -> Vec<String> {
         Vec::new()
     }

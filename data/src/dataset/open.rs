@@ -1,11 +1,11 @@
-//! Whatever a path leads to.
+//! Opens data sets of any format.
 
 use std::{fs::File, io::Read as _, path::Path};
 
 use super::{BatchStream, DatasetError};
 use crate::minari::MinariDataset;
 
-/// Opens a data set, whatever it is: the folder of one of Minari's, a Parquet file, or a D4RL file.
+/// Opens a data set by its format: a folder of Minari, a Parquet file, or a D4RL file.
 ///
 /// # Errors
 /// [`DatasetError`].

@@ -1,4 +1,4 @@
-//! A data set as a worker's input.
+//! Provides a data set as a worker's input.
 
 use rollmesh_core::{
     batch::AnyBatch,
@@ -9,26 +9,26 @@ use serde::{Deserialize, Serialize};
 
 use super::{BatchStream, DatasetError};
 
-/// Reads a data set over and over for a worker, each epoch each batch exactly once and in the file's order.
+/// Reads a data set repeatedly for a worker: in each epoch every batch exactly once, in the file's order.
 ///
-/// With a shard it takes every so-manieth batch, so that no two workers read the same rows. The batches are cut by the
-/// declared buffer alone, so all workers must declare the same.
+/// With `n` shards it reads every `n`-th batch, so that no two workers read the same rows. The declared buffer alone
+/// determines the batches, so all workers must declare the same one.
 pub struct DatasetReader<S> {
     stream: S,
     shard: u32,
     shards: u32,
-    /// Batches passed in this epoch.
+    /// Batches read so far in this epoch.
     passed: u64,
     epochs: u64,
-    /// Corrupt lines of this epoch that were told, and those of earlier ones that were not.
+    /// Reported corrupt lines of this epoch, and unreported ones of earlier epochs.
     told: u64,
     untold: u64,
 }
 
-/// Where it is.
+/// The position of the reader.
 #[derive(Serialize, Deserialize)]
 struct EpochPosition {
-    /// Of all files.
+    /// Size of all files.
     bytes: u64,
     passed: u64,
     epochs: u64,
@@ -37,24 +37,24 @@ struct EpochPosition {
 }
 
 impl<S: BatchStream> DatasetReader<S> {
-    /// A reader of all batches.
+    /// Creates a reader of all batches.
     pub fn new(stream: S) -> Self {
         Self::sharded(stream, None)
     }
 
-    /// A reader of one shard of so many, or of all without.
+    /// Creates a reader of one shard out of a number of them, or of all batches.
     pub fn sharded(stream: S, shard: Option<(u32, u32)>) -> Self {
         let (shard, shards) = shard.unwrap_or((0, 1));
         Self { stream, shard, shards: shards.max(1), passed: 0, epochs: 0, told: 0, untold: 0 }
     }
 
-    /// Epochs that are complete.
+    /// Returns the number of complete epochs.
     #[must_use]
     pub fn epochs(&self) -> u64 {
         self.epochs
     }
 
-    /// The next batch of this epoch, or none at its end; after that the next epoch begins.
+    /// Returns the next batch of this epoch, or none at its end; then the next epoch begins.
     ///
     /// # Errors
     /// [`DatasetError`].
@@ -77,7 +77,7 @@ impl<S: BatchStream> DatasetReader<S> {
         self.stream.rewind()
     }
 
-    /// All batches of one epoch, from its beginning.
+    /// Reads all batches of one epoch, from its beginning.
     ///
     /// # Errors
     /// [`DatasetError`].
@@ -96,7 +96,7 @@ impl<S: BatchStream> DatasetReader<S> {
 }
 
 impl<S: BatchStream> InputReader for DatasetReader<S> {
-    /// The next batch, of the next epoch if this one is over.
+    /// Returns the next batch, of the next epoch if this one has ended.
     fn next(&mut self, _host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
         let mut next = self.next_in_epoch();
         if matches!(next, Ok(None)) {
@@ -109,7 +109,7 @@ impl<S: BatchStream> InputReader for DatasetReader<S> {
         }
     }
 
-    /// All readers pass over the same corrupt lines; the first one counts them.
+    /// All readers skip the same corrupt lines; the first one counts them.
     fn losses(&mut self) -> Losses {
         if !self.shard.is_multiple_of(self.shards) {
             return Losses::default();
@@ -125,7 +125,7 @@ impl<S: BatchStream> InputReader for DatasetReader<S> {
         Some(Position::new(&EpochPosition { bytes: self.stream.bytes(), passed, epochs, told, untold }))
     }
 
-    /// Passes over what was read of the epoch.
+    /// Skips the batches that were already read in the epoch.
     fn set_position(&mut self, position: &Position) -> Result<(), SampleError> {
         let EpochPosition { bytes, passed, epochs, told, untold } = position.read()?;
         let changed = |what: &str| SampleError::Input(format!("{what}: bring back what was read, or begin again"));

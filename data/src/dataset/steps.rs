@@ -1,4 +1,4 @@
-//! Steps of logged episodes, made into batches with the well-known columns.
+//! Converts steps of logged episodes to batches with the well-known columns.
 
 use rollmesh_core::{
     batch::{BatchError, EPS_ID, NEW_OBS, OBS, REWARDS, SampleBatch, T, TERMINATEDS, TRUNCATEDS},
@@ -14,19 +14,19 @@ pub(crate) struct Episode {
     pub(crate) id: i64,
     /// Steps of the episode before this piece.
     pub(crate) t: u64,
-    /// Observations by name below `obs` (the empty one for `obs` itself), one row more than there are steps.
+    /// Observations by name below `obs` (empty for `obs` itself), with one more row than there are steps.
     pub(crate) observations: Vec<(String, Column)>,
     /// Actions by name below `actions`.
     pub(crate) actions: Vec<(String, Column)>,
     pub(crate) rewards: Column,
     pub(crate) terminateds: Column,
     pub(crate) truncateds: Column,
-    /// Whatever else there is, with its whole name.
+    /// All other columns, with their full names.
     pub(crate) others: Vec<(String, Column)>,
 }
 
 impl Episode {
-    /// The batch, with as many rows as there are rewards.
+    /// Returns the batch, with as many rows as there are rewards.
     pub(crate) fn batch(self) -> Result<SampleBatch, BatchError> {
         let steps = self.rewards.rows();
         let named = |prefix: &str, name: &str| match name {
@@ -55,7 +55,7 @@ impl Episode {
     }
 }
 
-/// The rows of both columns, one after the other.
+/// Joins the rows of both columns, in order.
 pub(crate) fn append(rows: &Column, more: &Column) -> Result<Column, BatchError> {
     let one = |column: &Column| {
         let mut batch = SampleBatch::new();
@@ -65,7 +65,7 @@ pub(crate) fn append(rows: &Column, more: &Column) -> Result<Column, BatchError>
     joined.remove(OBS.name()).ok_or_else(|| BatchError::MissingColumn(OBS.name().to_string()))
 }
 
-/// Whether its rows have numbers that are others with 32 bits, as which rewards are read.
+/// Returns whether its rows have numbers that change when rewards are converted to 32 bits.
 #[must_use]
 pub fn has_more_digits(column: &Column) -> bool {
     match column {
@@ -76,13 +76,13 @@ pub fn has_more_digits(column: &Column) -> bool {
     }
 }
 
-/// What is lost of a column that becomes one of 32-bit floats.
+/// Describes the loss in the conversion of a column to 32-bit floats.
 #[must_use]
 pub fn beyond_32_bits(name: &str) -> String {
     format!("digits of column '{name}' beyond 32 bits")
 }
 
-/// One number per row, as truth values or as `f32`.
+/// Converts a column of one number per row to booleans or `f32`.
 pub(crate) fn cast(name: &str, column: &Column, to: DType) -> Result<Column, DatasetError> {
     let one = column.shape().elements() == 1 && column.dtype().is_some();
     if !one {

@@ -1,28 +1,28 @@
-//! What is in a data set, without holding it.
+//! Summarises a data set without holding it in memory.
 
 use rollmesh_core::column::{Column, ColumnType, RowShape};
 
 use super::DatasetError;
 
-/// What is in a data set.
+/// The summary of a data set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// Steps.
+    /// Number of steps.
     pub rows: u64,
-    /// Steps of each episode; an unfinished one at the end counts.
+    /// Number of steps of each episode; an unfinished one at the end counts.
     pub episode_lengths: Vec<u64>,
     /// The columns by name.
     pub columns: Vec<(String, ColumnSummary)>,
 }
 
-/// What is in a column.
+/// The summary of a column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnSummary {
     /// Type of its elements.
     pub column_type: ColumnType,
     /// Shape of a row.
     pub shape: RowShape,
-    /// Its rows.
+    /// Number of rows.
     pub rows: u64,
     /// Sum of all elements; 0 for texts.
     pub sum: f64,
@@ -30,21 +30,21 @@ pub struct ColumnSummary {
     pub first: Column,
     /// Its last row.
     pub last: Column,
-    /// Row 100, if there are so many; else the last.
+    /// Row 100 if it exists, otherwise the last.
     pub row_100: Column,
 }
 
-/// Sums up columns that come piece by piece.
+/// Summarises columns piece by piece.
 #[derive(Clone, Debug, Default)]
 pub struct SummaryBuilder {
     columns: Vec<(String, ColumnSummary)>,
 }
 
 impl SummaryBuilder {
-    /// Takes more rows of a column.
+    /// Adds more rows of a column.
     ///
     /// # Errors
-    /// [`DatasetError::Shape`] if they are not like those before.
+    /// [`DatasetError::Shape`] if they differ from earlier rows in type or shape.
     pub fn push(&mut self, name: &str, column: &Column) -> Result<(), DatasetError> {
         let (column_type, shape, rows) = (column.column_type(), column.shape(), column.rows() as u64);
         let Some(last_row) = column.rows().checked_sub(1) else { return Ok(()) };
@@ -77,7 +77,7 @@ impl SummaryBuilder {
         Ok(())
     }
 
-    /// The summary, with the lengths of the episodes.
+    /// Returns the summary, with the lengths of the episodes.
     #[must_use]
     pub fn finish(self, episode_lengths: Vec<u64>) -> Summary {
         Summary { rows: episode_lengths.iter().sum(), episode_lengths, columns: self.columns }

@@ -1,8 +1,8 @@
-//! B-trees of version 2, in which newer groups with many links list them.
+//! Reads B-trees of version 2, which list the links of newer groups with many of them.
 
 use super::{Context, Hdf5Error, UNDEFINED};
 
-/// Bytes that a number up to `limit` takes.
+/// Returns the size in bytes of a number up to `limit`.
 fn bytes_for(limit: u64) -> usize {
     (limit.max(1).ilog2() / 8 + 1) as usize
 }
@@ -11,14 +11,14 @@ struct Tree<'a> {
     context: &'a Context,
     node_size: u64,
     record_size: usize,
-    /// For each depth, bytes of a child's number of records in all; the leaves have none.
+    /// For each depth, the size of a child's total number of records; leaves have none.
     totals: Vec<usize>,
     count_size: usize,
-    /// Nodes that may still be visited.
+    /// Number of nodes that may still be visited.
     left: u64,
 }
 
-/// All records of a tree, in order.
+/// Returns all records of a tree, in order.
 pub(super) fn records(context: &Context, address: u64) -> Result<Vec<Vec<u8>>, Hdf5Error> {
     let head = context.up_to(address, 64, "a table of links")?;
     let mut cursor = context.cursor(&head);

@@ -1,4 +1,4 @@
-//! Data in chunks: found in a tree, decoded one after the other, and copied row by row.
+//! Reads data in chunks: finds them in a tree, decodes them in order, and copies them row by row.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -13,30 +13,30 @@ use super::{
     lookup::tree_node,
 };
 
-/// How the chunks of a data set are found and decoded.
+/// How to find and decode the chunks of a data set.
 pub(super) struct Chunks {
-    /// Elements of a chunk in every dimension.
+    /// Number of elements of a chunk in every dimension.
     dims: Vec<u64>,
     element: usize,
     index: Index,
     filters: Vec<Filter>,
-    /// Chunks decoded before, the latest last: at most a quarter of the buffer.
+    /// Decoded chunks, the latest last: at most a quarter of the buffer.
     cache: Mutex<VecDeque<(u64, Arc<Vec<u8>>)>>,
 }
 
 enum Index {
     Tree(u64),
-    /// The only one there is, and its bytes if it is filtered.
+    /// The only chunk, and its size if it is filtered.
     Single(u64, Option<u64>, u32),
 }
 
-/// Where a chunk is.
+/// The position of a chunk.
 struct Chunk {
     /// First element in every dimension.
     start: Vec<u64>,
     address: u64,
     bytes: u64,
-    /// A set bit for every filter that was left out.
+    /// A set bit for every filter that was not applied.
     mask: u32,
 }
 
@@ -76,17 +76,17 @@ impl Chunks {
         Ok(Self { dims: chunk, element, index, filters, cache: Mutex::default() })
     }
 
-    /// Rows of a chunk.
+    /// Returns the number of rows of a chunk.
     pub(super) fn rows(&self) -> u64 {
         self.dims.first().copied().unwrap_or(1)
     }
 
-    /// That the chunks with rows in `range` have so many bytes, by decoding them one after the other.
+    /// Checks that the chunks with rows in `range` have this size, by decoding them in order.
     pub(super) fn check_holds(&self, context: &Context, range: &Range<u64>, bytes: u64) -> Result<(), Hdf5Error> {
         let chunk_bytes = self.bytes()?;
         let (mut held, mut seen) = (0u64, BTreeSet::new());
         for chunk in self.overlapping(context, range, chunk_bytes)? {
-            // A chunk that stands in the tree twice is no more than one.
+            // A chunk that the tree lists twice counts once.
             if seen.insert(chunk.address) {
                 held = held.saturating_add(self.decoded(context, &chunk, chunk_bytes)?.len() as u64);
             }
@@ -94,13 +94,13 @@ impl Chunks {
         if held < bytes { Err(Hdf5Error::Corrupt("a data set is larger than its chunks")) } else { Ok(()) }
     }
 
-    /// Bytes of a chunk.
+    /// Returns the size of a chunk in bytes.
     fn bytes(&self) -> Result<u64, Hdf5Error> {
         let bytes = self.dims.iter().try_fold(self.element as u64, |bytes, dim| bytes.checked_mul(*dim));
         bytes.ok_or(Hdf5Error::Corrupt("dimensions of chunks"))
     }
 
-    /// Copies the rows in `range` of an array with these dimensions to `out`, which has room for just these.
+    /// Copies the rows in `range` of an array with these dimensions to `out`, which has exactly their size.
     pub(super) fn read(
         &self,
         context: &Context,
@@ -116,7 +116,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// The chunks with rows in `range`.
+    /// Returns the chunks with rows in `range`.
     fn overlapping(&self, context: &Context, range: &Range<u64>, bytes: u64) -> Result<Vec<Chunk>, Hdf5Error> {
         let rank = self.dims.len();
         let root = match self.index {
@@ -144,7 +144,8 @@ impl Chunks {
                 let (bytes, mask) = (entry.u32()?, entry.u32()?);
                 let start: Vec<u64> = (0..rank).map(|_| entry.uint(8)).collect::<Result<_, _>>()?;
                 let first = start.first().copied().unwrap_or(0);
-                // The place within an element, which is always 0, ends the key; the next key begins with a size and a mask.
+                // The position within an element, which is always 0, ends the key; the next key begins with a size and a
+                // mask.
                 entry.skip(8)?;
                 let child = entry.offset()?;
                 entry.skip(8)?;
@@ -183,7 +184,7 @@ impl Chunks {
         Ok(data)
     }
 
-    /// Copies the part of a chunk that is both within the array and within the range.
+    /// Copies the part of a chunk that is within both the array and the range.
     fn copy(
         &self,
         chunk: &Chunk,
@@ -193,7 +194,7 @@ impl Chunks {
         out: &mut [u8],
     ) -> Result<(), Hdf5Error> {
         let rank = dims.len();
-        // In each dimension: where the part starts in the chunk and in the output, and how long it is.
+        // In each dimension: the start of the part in the chunk and in the output, and its length.
         let mut part = Vec::with_capacity(rank);
         for (d, ((&start, &len), &dim)) in chunk.start.iter().zip(&self.dims).zip(dims).enumerate() {
             let within = if d == 0 { range.clone() } else { 0..dim };

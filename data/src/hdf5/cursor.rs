@@ -1,8 +1,8 @@
-//! Numbers out of bytes.
+//! Reads numbers from bytes.
 
 use super::{Hdf5Error, UNDEFINED};
 
-/// A place in bytes that moves on with every read.
+/// A position in bytes that advances with every read.
 #[derive(Clone)]
 pub(super) struct Cursor<'a> {
     rest: &'a [u8],
@@ -33,12 +33,12 @@ impl<'a> Cursor<'a> {
         self.rest.len()
     }
 
-    /// The same sizes over other bytes.
+    /// Returns a cursor with the same sizes over other bytes.
     pub(super) fn over(&self, bytes: &'a [u8]) -> Self {
         Self { rest: bytes, ..self.clone() }
     }
 
-    /// A little-endian number of up to 8 bytes.
+    /// Reads a little-endian number of up to 8 bytes.
     pub(super) fn uint(&mut self, size: usize) -> Result<u64, Hdf5Error> {
         let bytes = self.take(size)?;
         Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
@@ -60,7 +60,7 @@ impl<'a> Cursor<'a> {
         self.uint(usize::from(self.length_size))
     }
 
-    /// An address; [`UNDEFINED`] if all its bits are set.
+    /// Reads an address; [`UNDEFINED`] if all its bits are set.
     pub(super) fn offset(&mut self) -> Result<u64, Hdf5Error> {
         let size = usize::from(self.offset_size);
         let address = self.uint(size)?;

@@ -1,4 +1,4 @@
-//! Data sets: arrays of which ranges of rows are read.
+//! Reads data sets: arrays, by ranges of rows.
 
 use std::{ops::Range, sync::Arc};
 
@@ -20,7 +20,7 @@ pub struct Dataset {
     datatype: Datatype,
     dims: Vec<u64>,
     shape: RowShape,
-    /// Bytes of a row as they are stored.
+    /// Stored size of a row in bytes.
     row_bytes: u64,
     fill: Vec<u8>,
     layout: Layout,
@@ -69,14 +69,14 @@ impl Dataset {
         Ok(dataset)
     }
 
-    /// The file must be able to hold what the dimensions say.
+    /// Checks that the file can hold the declared dimensions.
     fn check(&self, rows: u64) -> Result<(), Hdf5Error> {
         let size = self.context.source.size();
         let most = match &self.layout {
             Layout::Compact(data) => data.len() as u64,
             Layout::Contiguous(UNDEFINED) => size,
             Layout::Contiguous(address) => size.saturating_sub(self.context.base.saturating_add(*address)),
-            // Nothing is deflated to less than a thousandth.
+            // Deflate cannot compress to less than a thousandth.
             Layout::Chunked(_) => size.saturating_mul(1032),
         };
         if rows.checked_mul(self.row_bytes).is_none_or(|bytes| bytes > most) {
@@ -85,37 +85,37 @@ impl Dataset {
         Ok(())
     }
 
-    /// Rows of the array: its first dimension.
+    /// Returns the number of rows of the array: its first dimension.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.dims.first().copied().unwrap_or(0)
     }
 
-    /// All dimensions.
+    /// Returns all dimensions.
     #[must_use]
     pub fn dims(&self) -> &[u64] {
         &self.dims
     }
 
-    /// Shape of a row.
+    /// Returns the shape of a row.
     #[must_use]
     pub fn shape(&self) -> RowShape {
         self.shape
     }
 
-    /// Type of the elements as they are read; none for text.
+    /// Returns the type of the elements after reading; none for text.
     #[must_use]
     pub fn dtype(&self) -> Option<DType> {
         self.datatype.dtype()
     }
 
-    /// Bytes of a row in memory.
+    /// Returns the size of a row in memory.
     #[must_use]
     pub fn row_bytes(&self) -> usize {
         self.shape.elements() * self.dtype().map_or(self.datatype.size, DType::size)
     }
 
-    /// Rows that are stored together, so that it pays to read them together.
+    /// Returns the number of rows that are stored together and are best read together.
     #[must_use]
     pub fn chunk_rows(&self) -> u64 {
         match &self.layout {
@@ -124,11 +124,11 @@ impl Dataset {
         }
     }
 
-    /// The rows in `range`, as far as there are any. Integers of fewer than 32 bits are widened to 32 signed ones (but
-    /// for bytes), unsigned ones of 32 and 64 bits to 64 signed ones, and half floats to floats.
+    /// Reads the existing rows in `range`. Integers of fewer than 32 bits, except bytes, are widened to 32-bit signed ones,
+    /// unsigned ones of 32 and 64 bits to 64-bit signed ones, and half floats to floats.
     ///
     /// # Errors
-    /// [`Hdf5Error::TooLarge`] for more than the buffer, and others.
+    /// [`Hdf5Error::TooLarge`] if they exceed the buffer, and others.
     pub fn read_rows(&self, range: Range<u64>) -> Result<Column, Hdf5Error> {
         let end = range.end.min(self.rows());
         let range = range.start.min(end)..end;
@@ -145,7 +145,8 @@ impl Dataset {
                 self.context.bytes(start, bytes as u64, "a range of rows")?
             }
             Layout::Chunked(chunks) => {
-                // Chunks are deflated to any size: what is larger than the file must be in them before there is room for it.
+                // Deflated chunks can declare any size: for rows larger than the file, decodes the chunks to check the size
+                // before the allocation.
                 if bytes as u64 > self.context.source.size() {
                     chunks.check_holds(&self.context, &range, bytes as u64)?;
                 }
@@ -157,7 +158,7 @@ impl Dataset {
         values::column(&self.context, &self.datatype, self.shape, raw)
     }
 
-    /// So many bytes of rows that were never written.
+    /// Returns the fill value for this number of bytes of unwritten rows.
     fn filled(&self, bytes: usize) -> Vec<u8> {
         let mut raw = vec![0; bytes];
         if self.fill.len() == self.datatype.size && self.fill.iter().any(|byte| *byte != 0) {
@@ -167,7 +168,7 @@ impl Dataset {
     }
 }
 
-/// The dimensions of a data set or an attribute: none for a single value.
+/// Reads the dimensions of a data set or an attribute: none for a single value.
 pub(super) fn dimensions(cursor: &mut Cursor<'_>) -> Result<Vec<u64>, Hdf5Error> {
     let version = cursor.u8()?;
     let rank = cursor.u8()?;

@@ -1,10 +1,10 @@
-//! Types of elements.
+//! Reads the types of elements.
 
 use rollmesh_core::column::DType;
 
 use super::{Hdf5Error, cursor::Cursor};
 
-/// How the elements of a data set or an attribute are stored.
+/// The storage format of the elements of a data set or an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Datatype {
     pub(super) class: Class,
@@ -18,11 +18,11 @@ pub(super) enum Class {
     Signed,
     Unsigned,
     Float,
-    /// An enumeration of FALSE and TRUE, as h5py writes truth values.
+    /// An enumeration of FALSE and TRUE, as h5py stores booleans.
     Bool,
     /// Text of fixed size.
     Text,
-    /// Text or bytes of any length, which are in a heap.
+    /// Text or bytes of any length, in a heap.
     Heap,
 }
 
@@ -75,14 +75,14 @@ impl Datatype {
             let len = cursor.rest().iter().position(|byte| *byte == 0);
             let len = len.ok_or(Hdf5Error::Corrupt("a name without end"))?;
             truth &= cursor.take(len)? == wanted;
-            // Older versions fill names up to a multiple of 8 bytes.
+            // Older versions pad names to a multiple of 8 bytes.
             cursor.skip(if version < 3 { 8 - len % 8 } else { 1 })?;
         }
         truth = truth && cursor.take(2)? == [0, 1];
         Ok(if truth { Self { class: Class::Bool, ..base } } else { base })
     }
 
-    /// The type of the column into which the elements go; none for text.
+    /// Returns the type of the column that holds the elements; none for text.
     pub(super) fn dtype(&self) -> Option<DType> {
         match (&self.class, self.size) {
             (Class::Text | Class::Heap, _) => None,

@@ -1,4 +1,4 @@
-//! What chunks go through before they are written, undone.
+//! Undoes the filters of chunks.
 
 use std::io::Read as _;
 
@@ -6,7 +6,7 @@ use flate2::read::ZlibDecoder;
 
 use super::{Hdf5Error, cursor::Cursor};
 
-/// One step of what chunks went through.
+/// A filter that was applied to chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filter {
     Deflate,
@@ -15,7 +15,7 @@ pub(super) enum Filter {
     Lzf,
 }
 
-/// The steps in the order in which they were taken.
+/// Reads the filters in the order of their application.
 pub(super) fn parse(cursor: &mut Cursor<'_>) -> Result<Vec<Filter>, Hdf5Error> {
     let version = cursor.u8()?;
     let count = cursor.u8()?;
@@ -40,7 +40,7 @@ pub(super) fn parse(cursor: &mut Cursor<'_>) -> Result<Vec<Filter>, Hdf5Error> {
     Ok(filters)
 }
 
-/// Undoes the filters, the last one first, but for those in the mask. The result has at most `bytes` bytes.
+/// Undoes the filters, the last one first, except those in the mask. The result has at most `bytes` bytes.
 pub(super) fn decode(
     filters: &[Filter],
     mask: u32,
@@ -62,7 +62,7 @@ pub(super) fn decode(
     Ok(data)
 }
 
-/// Takes memory for what is really there: a small chunk that claims to be large costs nothing.
+/// Inflates with memory in proportion to the actual content: a small chunk that declares a large size costs nothing.
 fn inflate(data: &[u8], most: usize) -> Result<Vec<u8>, Hdf5Error> {
     let mut out = Vec::with_capacity(most.min(3 * data.len() + 64));
     let read = ZlibDecoder::new(data).take(most as u64 + 1).read_to_end(&mut out);
@@ -73,7 +73,7 @@ fn inflate(data: &[u8], most: usize) -> Result<Vec<u8>, Hdf5Error> {
     Ok(out)
 }
 
-/// First bytes of all elements stand together, then all second ones, ….
+/// Undoes the shuffle filter, which stores the first bytes of all elements together, then all second ones, ….
 fn unshuffle(data: &[u8], element: usize) -> Vec<u8> {
     let count = data.len() / element.max(1);
     if element <= 1 {
@@ -94,7 +94,7 @@ fn unshuffle(data: &[u8], element: usize) -> Vec<u8> {
     out
 }
 
-/// Cuts off the checksum, which must be right.
+/// Removes the checksum, which must be correct.
 fn verified(mut data: Vec<u8>) -> Result<Vec<u8>, Hdf5Error> {
     let end = data.len().checked_sub(4).ok_or(Hdf5Error::Corrupt("a chunk without its checksum"))?;
     let sum = data.split_off(end);
@@ -106,7 +106,7 @@ fn verified(mut data: Vec<u8>) -> Result<Vec<u8>, Hdf5Error> {
     let (words, rest) = data.as_chunks::<2>();
     words.iter().for_each(|word| add(u16::from_be_bytes(*word).into()));
     rest.iter().for_each(|byte| add(u32::from(*byte) << 8));
-    // 65535 is 0, and the library writes either.
+    // 65535 equals 0 here, and the library writes either.
     let same = |a: u32, b: u32| a % 65535 == b % 65535;
     let stored = u32::from_le_bytes(sum.as_slice().try_into().unwrap_or_default());
     if !same(stored & 0xffff, first) || !same(stored >> 16, second) {
@@ -115,7 +115,7 @@ fn verified(mut data: Vec<u8>) -> Result<Vec<u8>, Hdf5Error> {
     Ok(data)
 }
 
-/// Marc Lehmann's LZF: literals, and copies of what came before.
+/// Decompresses Marc Lehmann's LZF: literals, and copies of earlier bytes.
 fn unlzf(mut data: &[u8], most: usize) -> Result<Vec<u8>, Hdf5Error> {
     let wrong = Hdf5Error::Corrupt("a chunk that cannot be decompressed");
     let mut out = Vec::with_capacity(most.min(3 * data.len() + 64));

@@ -1,4 +1,4 @@
-//! Nodes: groups with what is in them, and the attributes of both groups and data sets.
+//! Reads nodes: groups with their members, and the attributes of both groups and data sets.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use super::{
     lookup,
 };
 
-/// A single value beside a node.
+/// An attribute of a node with a single value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Attribute {
-    /// An integer or a truth value.
+    /// An integer or a boolean.
     Int(i64),
     /// A float.
     Float(f64),
@@ -39,13 +39,13 @@ impl Node {
         Some(self.context.cursor(&message.body))
     }
 
-    /// True for a data set, false for a group.
+    /// Returns true for a data set, false for a group.
     #[must_use]
     pub fn is_dataset(&self) -> bool {
         self.message(header::LAYOUT).is_some()
     }
 
-    /// Names of what is in a group, in the file's order, with a handle to open each.
+    /// Returns the names of a group's members, in the file's order, with a handle to open each.
     ///
     /// # Errors
     /// [`Hdf5Error`].
@@ -75,7 +75,7 @@ impl Node {
         Ok(links.into_iter().map(handle).collect())
     }
 
-    /// What has this name in a group.
+    /// Returns the member of a group with this name.
     ///
     /// # Errors
     /// [`Hdf5Error::Missing`], and others.
@@ -84,7 +84,7 @@ impl Node {
         link.ok_or_else(|| Hdf5Error::Missing(name.to_string()))?.1.open()
     }
 
-    /// The node as a data set; `name` is for messages.
+    /// Returns the node as a data set; `name` is for messages.
     ///
     /// # Errors
     /// [`Hdf5Error::NotA`] for a group, and others.
@@ -95,7 +95,7 @@ impl Node {
         Dataset::open(&self.context, &self.messages)
     }
 
-    /// Attributes with a single value, by name. Others, and those in tables of their own, are left out.
+    /// Returns attributes with a single value, by name. Other attributes, and those in separate tables, are left out.
     ///
     /// # Errors
     /// [`Hdf5Error`].
@@ -113,7 +113,7 @@ impl Node {
     }
 }
 
-/// Where a node is.
+/// The position of a node.
 pub struct Link {
     context: Arc<Context>,
     address: u64,
@@ -129,7 +129,7 @@ impl Link {
     }
 }
 
-/// A link's name and address; none for one that points elsewhere by name.
+/// Reads a link's name and address; none for a link to another file or path.
 fn link(mut cursor: Cursor<'_>) -> Result<Option<(String, u64)>, Hdf5Error> {
     if cursor.u8()? != 1 {
         return Err(Hdf5Error::Corrupt("a link of unknown version"));
@@ -146,7 +146,7 @@ fn link(mut cursor: Cursor<'_>) -> Result<Option<(String, u64)>, Hdf5Error> {
     Ok(Some((name.to_string(), cursor.offset()?)))
 }
 
-/// An attribute's name and value; none if it has several.
+/// Reads an attribute's name and value; none if it has several values.
 fn attribute(context: &Context, mut cursor: Cursor<'_>) -> Result<Option<(String, Attribute)>, Hdf5Error> {
     let version = cursor.u8()?;
     cursor.skip(1)?;
@@ -190,7 +190,7 @@ fn attribute(context: &Context, mut cursor: Cursor<'_>) -> Result<Option<(String
     Ok(Some((name, value)))
 }
 
-/// Text up to its end or its padding.
+/// Returns text up to its terminator or padding.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).trim_end().to_string()
 }

@@ -1,4 +1,4 @@
-//! Object headers: the messages that say what a node is.
+//! Reads object headers: the messages that describe a node.
 
 use super::{Context, Hdf5Error};
 
@@ -13,18 +13,18 @@ pub(super) const ATTRIBUTE: u16 = 0x0c;
 const CONTINUATION: u16 = 0x10;
 pub(super) const SYMBOL_TABLE: u16 = 0x11;
 
-/// The most blocks of one header; writers use a few.
+/// Maximum number of blocks of one header; writers use a few.
 const MAX_BLOCKS: usize = 256;
 
 /// One message of a header.
 pub(super) struct Message {
     pub(super) kind: u16,
-    /// It is not here but somewhere else, where several nodes share it.
+    /// Whether the body is stored elsewhere, shared by several nodes.
     pub(super) shared: bool,
     pub(super) body: Vec<u8>,
 }
 
-/// All messages of the header at this address, those in continuations included.
+/// Reads all messages of the header at this address, including those in continuations.
 pub(super) fn read(context: &Context, address: u64) -> Result<Vec<Message>, Hdf5Error> {
     let start = context.up_to(address, 64, "an object header")?;
     let mut cursor = context.cursor(&start);
@@ -53,7 +53,8 @@ pub(super) fn read(context: &Context, address: u64) -> Result<Vec<Message>, Hdf5
             return Err(Hdf5Error::Corrupt("an object header without end"));
         }
         let bytes = context.bytes(address, size, "an object header")?;
-        // Blocks of newer headers have a signature, and all end with a checksum, which is not within the first's size.
+        // Continuation blocks of newer headers have a signature; all blocks end with a checksum, which the first block's
+        // size excludes.
         let bytes = match (modern && continued, bytes.len().checked_sub(4)) {
             (false, _) => bytes.as_slice(),
             (true, Some(end)) => bytes.get(4..end).ok_or(Hdf5Error::Corrupt("a short continuation"))?,

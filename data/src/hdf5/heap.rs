@@ -1,8 +1,8 @@
-//! Heaps: the fractal one, which holds the links of newer groups, and the global one, which holds text of any length.
+//! Reads heaps: the fractal one, which holds the links of newer groups, and the global one, which holds text of any length.
 
 use super::{Context, Hdf5Error, UNDEFINED};
 
-/// A fractal heap: objects in blocks that double in size from row to row.
+/// A fractal heap: objects in blocks whose size doubles from row to row.
 pub(super) struct FractalHeap {
     offset_size: usize,
     length_size: usize,
@@ -10,7 +10,7 @@ pub(super) struct FractalHeap {
     start: u64,
     max_direct: u64,
     root: u64,
-    /// Rows of the root block; 0 if it holds objects itself.
+    /// Number of rows of the root block; 0 if it holds objects directly.
     rows: u16,
 }
 
@@ -42,7 +42,7 @@ impl FractalHeap {
         Ok(Self { offset_size, length_size, width, start, max_direct, root, rows })
     }
 
-    /// The object that an id stands for.
+    /// Returns the object with an id.
     pub(super) fn object(&self, context: &Context, id: &[u8]) -> Result<Vec<u8>, Hdf5Error> {
         let mut cursor = context.cursor(id);
         let kind = cursor.u8()? >> 4 & 3;
@@ -59,13 +59,13 @@ impl FractalHeap {
         context.bytes(address, len, "a link")
     }
 
-    /// Bytes of the blocks of a row.
+    /// Returns the block size of a row.
     fn row_size(&self, row: u32) -> Result<u64, Hdf5Error> {
         let size = self.start.checked_shl(row.saturating_sub(1)).filter(|size| *size >= self.start);
         size.ok_or(Hdf5Error::Corrupt("a row beyond the heap"))
     }
 
-    /// Where the byte at `offset` of the heap is in the file.
+    /// Returns the position in the file of the byte at `offset` of the heap.
     fn address(&self, context: &Context, mut offset: u64) -> Result<u64, Hdf5Error> {
         let mut block = self.root;
         let direct_rows = self.max_direct.ilog2() - self.start.ilog2() + 2;
@@ -73,7 +73,7 @@ impl FractalHeap {
             return Self::within(block, offset);
         }
         let mut rows = u32::from(self.rows);
-        // Blocks within blocks have fewer rows, so there are few levels.
+        // Nested blocks have fewer rows, so there are few levels.
         for _ in 0..64 {
             let (mut row, mut before) = (0, 0u64);
             let size = loop {
@@ -114,7 +114,7 @@ impl FractalHeap {
     }
 }
 
-/// One object of a global heap; `reference` is the collection's address and the object's number.
+/// Returns one object of a global heap; `reference` is the collection's address and the object's number.
 pub(super) fn global_object(context: &Context, address: u64, number: u64) -> Result<Vec<u8>, Hdf5Error> {
     let length = u64::from(context.length_size);
     let head = context.bytes(address, 8 + length, "a heap of text")?;
@@ -150,7 +150,7 @@ mod tests {
     fn sizes_beyond_all_numbers_are_damage() {
         let mut heap = b"GCOL\x01\0\0\0".to_vec();
         heap.extend(u64::MAX.to_le_bytes());
-        // Object 5, behind which the next one begins 8 bytes before the last address.
+        // Object 5, after which the next one begins 8 bytes before the last address.
         heap.extend(5u64.to_le_bytes());
         heap.extend((u64::MAX - 39).to_le_bytes());
         let context = Context { source: Box::new(heap), base: 0, offset_size: 8, length_size: 8, buffer: 1024 };

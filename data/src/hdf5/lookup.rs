@@ -1,8 +1,8 @@
-//! The two older tables: B-trees of version 1, and the heap with the names of their groups.
+//! Reads the two older tables: B-trees of version 1, and the heap with the names of their groups.
 
 use super::{Context, Hdf5Error, UNDEFINED};
 
-/// A node of a tree: its level, and its entries as they are in the file.
+/// A node of a tree: its level, and its encoded entries.
 pub(super) struct TreeNode {
     pub(super) level: u8,
     body: Vec<u8>,
@@ -11,7 +11,8 @@ pub(super) struct TreeNode {
 }
 
 impl TreeNode {
-    /// The entries, each a key, the address of a child and the key of the next entry. The last key has no child.
+    /// Iterates over the entries, each a key, the address of a child and the key of the next entry. The last key has no
+    /// child.
     pub(super) fn entries(&self) -> impl DoubleEndedIterator<Item = &[u8]> + ExactSizeIterator {
         self.body.windows(self.entry + self.key).step_by(self.entry)
     }
@@ -33,7 +34,7 @@ pub(super) fn tree_node(context: &Context, address: u64, kind: u8, key: usize) -
     Ok(TreeNode { level, body, key, entry })
 }
 
-/// Names and addresses of what is in a group of the older kind.
+/// Returns names and addresses of the members of an older group.
 pub(super) fn symbol_table(context: &Context, tree: u64, heap: u64) -> Result<Vec<(String, u64)>, Hdf5Error> {
     let names = local_heap(context, heap)?;
     let mut links = Vec::new();
@@ -88,7 +89,7 @@ fn symbols(context: &Context, address: u64, names: &[u8], links: &mut Vec<(Strin
         let len = name.iter().position(|byte| *byte == 0).ok_or(Hdf5Error::Corrupt("a name without end"))?;
         let name = std::str::from_utf8(name.get(..len).unwrap_or_default());
         let name = name.map_err(|_| Hdf5Error::Corrupt("a name that is no text"))?;
-        // Soft links, kind 2, point elsewhere by name and are left out.
+        // Skips soft links, kind 2, which refer to other objects by name.
         if kind != 2 && node != UNDEFINED {
             links.push((name.to_string(), node));
         }

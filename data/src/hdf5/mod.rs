@@ -1,12 +1,12 @@
-//! Reads HDF5 files: the part of the format in which data sets of experience are written.
+//! Reads HDF5 files: the part of the format that data sets of experience use.
 //!
-//! Superblocks of versions 0 to 3, groups of both kinds, attributes, contiguous, compact and chunked data with the
-//! filters deflate, shuffle, LZF and Fletcher-32, numbers, enumerations and strings. What is not read is named in the
-//! error. Pure code over a [`Source`], so that a page can use it for a file that was dropped there.
+//! It supports superblocks of versions 0 to 3, groups of both kinds, attributes, contiguous, compact and chunked data with
+//! the filters deflate, shuffle, LZF and Fletcher-32, numbers, enumerations and strings. For other parts, the error names
+//! the unsupported part. The code reads from any [`Source`], so that a page can use it for a dropped file.
 //!
-//! Nothing that a file says is believed: every size is checked against the file and against the declared buffer before
-//! memory is taken, links are followed to a limited depth, and tables are walked at most as long as the file could hold
-//! entries.
+//! The reader does not trust files: it checks every size against the file and against the declared buffer before it
+//! allocates memory, follows links to a limited depth, and limits the length of tables to the number of entries that the
+//! file could hold.
 //!
 //! ```no_run
 //! use rollmesh_data::{FileSource, hdf5::Hdf5File};
@@ -41,59 +41,59 @@ use crate::Source;
 /// Why a file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Hdf5Error {
-    /// There is no HDF5 signature where one can be.
+    /// There is no HDF5 signature at any possible position.
     #[error("this is no HDF5 file")]
     NotHdf5,
-    /// The file is damaged, or was not written to its end.
+    /// The file is damaged or incomplete.
     #[error("the file is damaged: {0}")]
     Corrupt(&'static str),
-    /// The file uses a part of the format that is not read here.
+    /// The file uses an unsupported part of the format.
     #[error(
         "{0} is not read here; rewrite the file with `h5repack --low=0 --high=0`, or with h5py's libver=\"earliest\""
     )]
     Unsupported(String),
-    /// A part that can only be read at once is larger than the declared buffer.
+    /// A part that can only be read at once exceeds the declared buffer.
     #[error("{what} takes {bytes} bytes, the buffer is {buffer}: declare a larger one")]
     TooLarge {
-        /// What is read at once.
+        /// The part.
         what: &'static str,
-        /// Its bytes.
+        /// Its size in bytes.
         bytes: u64,
         /// The declared buffer.
         buffer: usize,
     },
-    /// There is nothing of this name.
+    /// There is no member with this name.
     #[error("the file has no '{0}'")]
     Missing(String),
-    /// There is something of this name, but it is no data set, or no group.
+    /// The member with this name is not a data set, or not a group.
     #[error("'{name}' is no {wanted}")]
     NotA {
         /// The name.
         name: String,
-        /// What was looked for.
+        /// The expected kind.
         wanted: &'static str,
     },
-    /// The medium failed.
+    /// Reading the file failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// The address of what is not there.
+/// The address of an absent object.
 const UNDEFINED: u64 = u64::MAX;
 
-/// What reading any part needs: the bytes, the sizes of addresses and lengths, and the limit.
+/// The common state of all reads: the bytes, the sizes of addresses and lengths, and the limit.
 pub(super) struct Context {
     source: Box<dyn Source>,
-    /// Where addresses count from.
+    /// The base of all addresses.
     base: u64,
     offset_size: u8,
     length_size: u8,
-    /// No single allocation is larger, and none is larger than the file unless inflated data really are.
+    /// Maximum size of an allocation; an allocation exceeds the file's size only for data that really inflate to it.
     buffer: usize,
 }
 
 impl Context {
-    /// Bytes that must be in the file.
+    /// Returns bytes that must be in the file.
     fn bytes(&self, address: u64, len: u64, what: &'static str) -> Result<Vec<u8>, Hdf5Error> {
         let start = self.base.checked_add(address).ok_or(Hdf5Error::Corrupt("an address beyond the end"))?;
         if start.checked_add(len).is_none_or(|end| end > self.source.size()) {
@@ -105,7 +105,7 @@ impl Context {
         Ok(bytes)
     }
 
-    /// At most so many bytes, as far as there are any.
+    /// Returns at most this number of bytes, as far as they exist.
     fn up_to(&self, address: u64, len: u64, what: &'static str) -> Result<Vec<u8>, Hdf5Error> {
         let left = self.source.size().saturating_sub(self.base.saturating_add(address));
         self.bytes(address, len.min(left), what)
@@ -118,7 +118,7 @@ impl Context {
         }
     }
 
-    /// The most entries of so many bytes that the file could hold: a walk over more is a cycle.
+    /// Returns how many entries of this size the file could hold: a longer walk is a cycle.
     fn most(&self, entry: u64) -> u64 {
         self.source.size() / entry.max(1) + 1
     }
@@ -135,7 +135,7 @@ pub struct Hdf5File {
 }
 
 impl Hdf5File {
-    /// Opens a file. Nothing that is read at once, a chunk, a table or a range of rows, may be larger than `buffer` bytes.
+    /// Opens a file. No part that is read at once, such as a chunk, a table or a range of rows, may exceed `buffer` bytes.
     ///
     /// # Errors
     /// [`Hdf5Error`].
@@ -145,7 +145,7 @@ impl Hdf5File {
 
     fn open_boxed(source: Box<dyn Source>, buffer: usize) -> Result<Self, Hdf5Error> {
         let mut base = 0;
-        // The signature is at the start, or after a block of the user's at 512, 1024, 2048, ….
+        // The signature is at the start, or after a user block at 512, 1024, 2048, ….
         while !is_signature(&*source, base)? {
             base = if base == 0 { 512 } else { base * 2 };
             if base >= source.size() {
@@ -158,7 +158,7 @@ impl Hdf5File {
         Ok(Self { context: Arc::new(context), root })
     }
 
-    /// The group in which all others are.
+    /// Returns the root group.
     ///
     /// # Errors
     /// [`Hdf5Error`].
@@ -166,7 +166,7 @@ impl Hdf5File {
         Node::open(&self.context, self.root)
     }
 
-    /// A data set by path: `infos/qpos`.
+    /// Returns a data set by path: `infos/qpos`.
     ///
     /// # Errors
     /// [`Hdf5Error::Missing`], [`Hdf5Error::NotA`], and others.
@@ -184,7 +184,7 @@ fn is_signature(source: &dyn Source, at: u64) -> Result<bool, Hdf5Error> {
     }
 }
 
-/// Takes over the sizes and gives the address of the root group.
+/// Sets the sizes and returns the address of the root group.
 fn superblock(context: &mut Context, bytes: &[u8]) -> Result<u64, Hdf5Error> {
     let mut cursor = context.cursor(bytes);
     let version = cursor.u8()?;
@@ -209,7 +209,7 @@ fn superblock(context: &mut Context, bytes: &[u8]) -> Result<u64, Hdf5Error> {
     let base = cursor.offset()?;
     let _extension_or_free_space = cursor.offset()?;
     let end = cursor.offset()?;
-    // With a user block some writers say where the block ends, others 0.
+    // With a user block, some writers store the block's end, others 0.
     if base != 0 && base != context.base {
         return Err(Hdf5Error::Corrupt("the base address"));
     }

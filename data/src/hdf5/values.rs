@@ -1,4 +1,4 @@
-//! Elements as they are stored, made into columns.
+//! Converts stored elements to columns.
 
 use half::f16;
 use rollmesh_core::column::{BytesColumn, BytesKind, Column, ColumnData, ColumnError, Element, RowShape};
@@ -9,7 +9,7 @@ use super::{
     heap::global_object,
 };
 
-/// A column of these elements, as many as whole rows of the shape need.
+/// Returns a column of these elements, which must form whole rows of the shape.
 pub(super) fn column(
     context: &Context,
     datatype: &Datatype,
@@ -56,7 +56,7 @@ fn array<T: Element, const SIZE: usize>(
     ColumnData::new(values, shape).map(Column::from_typed)
 }
 
-/// Rows of text: those of a heap are looked up.
+/// Returns rows of text; looks up those in a heap.
 fn text(context: &Context, datatype: &Datatype, shape: RowShape, raw: &[u8]) -> Result<Column, Hdf5Error> {
     if shape != RowShape::SCALAR || datatype.size == 0 {
         return Err(Hdf5Error::Unsupported("an array of texts per row".to_string()));

@@ -1,4 +1,4 @@
-//! A line becomes a batch.
+//! Decodes a line to a batch.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use rollmesh_core::{
 use super::{RecordError, rows, scan::Scanner, unpack::unpack};
 use crate::limits::{JsonLimits, MAX_NESTING};
 
-/// Reads one record: `{"type": "SampleBatch", …}` with columns, or `{"type": "MultiAgentBatch", "count": …,
+/// Decodes one record: `{"type": "SampleBatch", …}` with columns, or `{"type": "MultiAgentBatch", "count": …,
 /// "policy_batches": {…}}`.
 ///
-/// Columns that are written out are `i64` if all numbers are whole, `bool`, or `f64`; compressed ones have the type they
-/// were compressed with. `seq_lens` become the batch's, an old `dones` becomes `terminateds`, parts of nested
-/// observations become columns with dotted names.
+/// Uncompressed columns become `i64` if all numbers are whole, `bool`, or `f64`; compressed ones keep their type. `seq_lens`
+/// become the batch's, an old `dones` becomes `terminateds`, and parts of nested observations become columns with dotted
+/// names.
 ///
 /// # Errors
 /// [`RecordError`].
@@ -34,7 +34,7 @@ pub fn decode_record(line: &[u8], limits: &JsonLimits) -> Result<AnyBatch, Recor
     if scanner.peek().is_some() { Err(scanner.error("the end of the line")) } else { Ok(batch) }
 }
 
-/// What the record says it is, which most say first.
+/// Returns the declared kind of the record, which most records state first.
 fn is_multi_agent(line: &[u8]) -> Result<bool, RecordError> {
     let mut scanner = Scanner::new(line);
     scanner.expect(b'{', "'{'")?;
@@ -77,7 +77,7 @@ fn multi_agent(scanner: &mut Scanner<'_>, room: &mut usize) -> Result<MultiAgent
     Ok(MultiAgentBatch::new(policies, count))
 }
 
-/// The columns of an object that was begun.
+/// Decodes the columns of an object after its opening brace.
 fn sample_batch(scanner: &mut Scanner<'_>, room: &mut usize) -> Result<SampleBatch, RecordError> {
     let mut columns = Vec::new();
     let mut first = true;
@@ -92,7 +92,7 @@ fn sample_batch(scanner: &mut Scanner<'_>, room: &mut usize) -> Result<SampleBat
     for (name, column) in columns {
         match name.as_str() {
             "seq_lens" => parts.seq_lens = Some(lengths(&column)?),
-            // Both say the same, of which one is enough.
+            // Both have the same meaning, so one is enough.
             "dones" if has_flags => {}
             "dones" => parts.columns.push((TERMINATEDS.name().into(), column)),
             _ => parts.columns.push((name, column)),
@@ -131,7 +131,7 @@ fn read(
     Ok(())
 }
 
-/// Lengths of sequences, which are 32-bit numbers.
+/// Converts lengths of sequences, which are 32-bit numbers.
 fn lengths(column: &Column) -> Result<ColumnData<i32>, RecordError> {
     let wrong = || RecordError::NoColumn { column: "seq_lens".into(), found: "no list of whole numbers" };
     match column {

@@ -1,4 +1,4 @@
-//! A batch becomes a line.
+//! Encodes a batch as a line.
 
 use std::borrow::Cow;
 
@@ -14,14 +14,14 @@ use crate::{lz4, pickle::Pickle};
 /// The columns that RLlib compresses by default.
 pub const COMPRESS_COLUMNS: [&str; 2] = ["obs", "new_obs"];
 
-/// Appends a batch as one record, without the end of the line. Columns of these names are compressed; the rest is
-/// written out, floats with so many digits that they are the same numbers again. Parts of nested columns go together.
+/// Appends a batch as one record, without the end of the line. Columns with these names are compressed; others are written
+/// as text, floats with enough digits to restore the same numbers. Parts of nested columns are combined.
 ///
-/// A record holds columns and sequences only: what a batch says of its updates is lost, and so is whether columns that
-/// are written out had 32 or 64 bits.
+/// A record holds only columns and sequences: the batch's number of updates is lost, as is the difference between 32 and 64
+/// bits in uncompressed columns.
 ///
 /// # Errors
-/// [`EncodeError`]; what was appended then makes no sense.
+/// [`EncodeError`]; the appended bytes are then invalid.
 #[doc(alias = "_to_json")]
 pub fn encode_record(batch: &AnyBatch, compress: &[&str], out: &mut Vec<u8>) -> Result<(), EncodeError> {
     match batch {
@@ -49,7 +49,7 @@ pub fn encode_record(batch: &AnyBatch, compress: &[&str], out: &mut Vec<u8>) -> 
     Ok(())
 }
 
-/// A column, or the parts of a nested one, by what is left of their names.
+/// A column, or the parts of a nested one, by the remainder of their names.
 enum Tree<'a> {
     Column(Cow<'a, Column>),
     Parts(Vec<(&'a str, Self)>),
@@ -95,7 +95,7 @@ fn begin(name: &str, comma: &mut bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b": ");
 }
 
-/// Puts a column where its name says. One whose name goes on from another column's keeps its dots.
+/// Inserts a column at the place that its name gives. A name that extends another column's name keeps its dots.
 fn insert<'a>(tree: &mut Vec<(&'a str, Tree<'a>)>, name: &'a str, column: Cow<'a, Column>) {
     if let Some((part, rest)) = name.split_once('.') {
         match tree.iter_mut().find(|(other, _)| *other == part) {
@@ -113,7 +113,7 @@ fn insert<'a>(tree: &mut Vec<(&'a str, Tree<'a>)>, name: &'a str, column: Cow<'a
 }
 
 impl Tree<'_> {
-    /// Whether there are arrays only, which can be pickled.
+    /// Returns whether it consists of arrays only, which can be pickled.
     fn is_numbers(&self) -> bool {
         match self {
             Self::Column(column) => column.dtype().is_some(),
@@ -145,10 +145,10 @@ impl Tree<'_> {
                 Column::I64(data) => pickle.array(data),
                 Column::U8(data) => pickle.array(data),
                 Column::Bool(data) => pickle.array(data),
-                // Not asked for: see `is_numbers`.
+                // Unreachable: see `is_numbers`.
                 Column::Bytes(_) | Column::Compressed(_) => {}
             },
-            // Parts that are numbered from 0 are a tuple's.
+            // Parts numbered from 0 form a tuple.
             Self::Parts(parts) if parts.iter().enumerate().all(|(i, (name, _))| name.parse() == Ok(i)) => {
                 pickle.open_tuple();
                 parts.iter().for_each(|(_, part)| part.pickle(pickle));
@@ -174,7 +174,7 @@ fn packed(tree: &Tree<'_>, out: &mut Vec<u8>) {
     out.push(b'"');
     let start = out.len();
     out.resize(start + frame.len().div_ceil(3) * 4, 0);
-    // There is room for it.
+    // The room was reserved above.
     let written = STANDARD.encode_slice(&frame, out.get_mut(start..).unwrap_or_default()).unwrap_or_default();
     out.truncate(start + written);
     out.push(b'"');
@@ -194,7 +194,7 @@ fn written_out(column: &Column, out: &mut Vec<u8>) {
                 if i > 0 {
                     out.extend_from_slice(b", ");
                 }
-                // Between values the end of a line is a space like any other.
+                // Between values, a line break is ordinary white space.
                 let text = if text.is_empty() { b"null" } else { text };
                 out.extend(text.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }));
             }
@@ -205,6 +205,6 @@ fn written_out(column: &Column, out: &mut Vec<u8>) {
 }
 
 fn string(text: &str, out: &mut Vec<u8>) {
-    // A text always has a form in JSON.
+    // Any text can be written as JSON.
     out.extend_from_slice(serde_json::to_string(text).unwrap_or_default().as_bytes());
 }

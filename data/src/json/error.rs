@@ -1,29 +1,29 @@
-//! Why a line, or a whole file of them, cannot be read or written.
+//! Why a line, or a whole file of lines, cannot be read or written.
 
 use rollmesh_core::batch::BatchError;
 
 use crate::{lz4::Lz4Error, pickle::PickleError};
 
-/// Why a line is no batch.
+/// Why a line is not a batch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// The line is no JSON object.
+    /// The line is not a JSON object.
     #[error("no JSON: {expected} was expected at byte {at}")]
     NotJson {
-        /// Where in the line.
+        /// Position in the line.
         at: usize,
-        /// What should stand there.
+        /// The expected text.
         expected: &'static str,
     },
-    /// The record does not say what kind of batch it is, or names an unknown kind.
+    /// The record does not declare its kind of batch, or names an unknown one.
     #[error("the record's type is {}, but only 'SampleBatch' and 'MultiAgentBatch' are known", found_type(.0))]
     UnknownType(Option<String>),
-    /// A column is neither rows nor compressed.
+    /// A column has neither rows nor compressed content.
     #[error("column '{column}' is {found}; rows or a compressed string were expected")]
     NoColumn {
         /// The column.
         column: String,
-        /// What it is.
+        /// The content found.
         found: &'static str,
     },
     /// The rows of a column differ in shape or kind.
@@ -31,35 +31,35 @@ pub enum RecordError {
     Ragged {
         /// The column.
         column: String,
-        /// What differs.
+        /// The difference.
         what: &'static str,
     },
     /// A compressed column is not base64.
     #[error("column '{0}' is a string, but no base64")]
     Base64(String),
-    /// A compressed column is no LZ4 frame.
+    /// A compressed column is not an LZ4 frame.
     #[error("column '{column}': {source}")]
     Lz4 {
         /// The column.
         column: String,
-        /// What is wrong.
+        /// The cause.
         source: Lz4Error,
     },
-    /// A compressed column is no pickled array.
+    /// A compressed column is not a pickled array.
     #[error("column '{column}': {source}")]
     Pickle {
         /// The column.
         column: String,
-        /// What is wrong.
+        /// The cause.
         source: PickleError,
     },
-    /// The columns make no batch.
+    /// The columns do not form a batch.
     #[error(transparent)]
     Batch(#[from] BatchError),
 }
 
 impl RecordError {
-    /// Whether the line may be a batch if there were more room for what is decompressed.
+    /// Returns whether the line may be a valid batch under a higher limit for decompressed data.
     #[must_use]
     pub fn is_lack_of_room(&self) -> bool {
         matches!(self, Self::Lz4 { source: Lz4Error::TooLarge { .. }, .. })
@@ -70,15 +70,15 @@ fn found_type(found: &Option<String>) -> String {
     found.as_ref().map_or_else(|| "missing".into(), |found| format!("'{found}'"))
 }
 
-/// Why lines cannot be read any further.
+/// Why no more lines can be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    /// A line is no batch.
+    /// A line is not a batch.
     #[error("line {line}: {source}")]
     Line {
         /// The line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The cause.
         source: RecordError,
     },
     /// A line is longer than its limit.
@@ -86,18 +86,18 @@ pub enum JsonError {
     LongLine {
         /// The line, from 1.
         line: u64,
-        /// As much of it as there was room for.
+        /// The size of the part that fit into the limit.
         bytes: usize,
     },
-    /// So many lines in a row were no batches that this is probably no file of batches.
+    /// Too many consecutive lines are not batches, so the file is probably not a file of batches.
     #[error("{lines} lines in a row are no batches, the last of them: {last}")]
     TooMany {
-        /// How many.
+        /// Number of lines.
         lines: u32,
-        /// What is wrong with the last of them.
+        /// The error of the last one.
         last: Box<Self>,
     },
-    /// There is not a single batch.
+    /// The file has no batches.
     #[error("there is no batch in it{}", corrupt(.0))]
     NoData(Option<Box<Self>>),
 }
@@ -109,10 +109,10 @@ fn corrupt(last: &Option<Box<JsonError>>) -> String {
 /// Why a batch cannot be written as a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// RLlib's format has no form for byte strings.
+    /// RLlib's format cannot represent byte strings.
     #[error("column '{0}' holds byte strings, which have no form in JSON: leave it out")]
     Bytes(String),
-    /// RLlib's format does not say that rows are padded or time-major.
+    /// RLlib's format cannot represent padded or time-major rows.
     #[error("a {0} batch cannot be written as RLlib's JSON, which would not say so")]
     Layout(&'static str),
     /// A compressed column is damaged.

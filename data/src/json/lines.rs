@@ -1,4 +1,4 @@
-//! Line after line, with books about the ones that are no batches.
+//! Decodes lines, and counts those that are not batches.
 
 use rollmesh_core::batch::AnyBatch;
 use serde::{Deserialize, Serialize};
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::{JsonError, RecordError, decode_record};
 use crate::limits::{JsonLimits, MAX_CORRUPT_LINES};
 
-/// Turns lines into batches, wherever they come from. Blank lines are passed over; lines that are no batches are errors
-/// or, for a [lenient](Self::lenient) one, counted and passed over, too, until there are too many in a row.
+/// Decodes lines from any source. Skips blank lines. Lines that are not batches are errors; a [lenient](Self::lenient)
+/// decoder counts and skips them, until there are too many in a row.
 #[derive(Clone, Debug)]
 pub struct JsonLines {
     limits: JsonLimits,
@@ -16,52 +16,52 @@ pub struct JsonLines {
     last: Option<JsonError>,
 }
 
-/// What [`JsonLines`] have counted.
+/// The counts of [`JsonLines`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JsonBooks {
-    /// Lines of this file so far.
+    /// Number of lines of this file so far.
     pub line: u64,
-    /// Batches so far.
+    /// Number of batches so far.
     pub batches: u64,
-    /// Lines so far that were no batches.
+    /// Number of lines so far that were not batches.
     pub corrupt_lines: u64,
-    /// Of those, the ones since the last batch of this file.
+    /// Number of such lines since the last batch of this file.
     pub in_a_row: u32,
 }
 
 impl JsonLines {
-    /// Takes no line that is no batch.
+    /// Creates a decoder that rejects every line that is not a batch.
     #[must_use]
     pub fn strict(limits: JsonLimits) -> Self {
         Self { limits, strict: true, books: JsonBooks::default(), last: None }
     }
 
-    /// Passes over lines that are no batches.
+    /// Creates a decoder that skips lines that are not batches.
     #[must_use]
     pub fn lenient(limits: JsonLimits) -> Self {
         Self { strict: false, ..Self::strict(limits) }
     }
 
-    /// Reads a line, with its end or without; none for one that is passed over.
+    /// Decodes a line, with or without its end; none for a skipped one.
     ///
     /// # Errors
-    /// [`JsonError::Line`], or [`JsonError::TooMany`] for a lenient one.
+    /// [`JsonError::Line`], or [`JsonError::TooMany`] for a lenient decoder.
     pub fn read(&mut self, line: &[u8]) -> Result<Option<AnyBatch>, JsonError> {
         self.take(Self::decode(line, &self.limits))
     }
 
-    /// What there is in a line, with its end or without; nothing in a blank one. Threads may do that ahead of the books,
-    /// which [`take`](Self::take) keeps.
+    /// Decodes the content of a line, with or without its end; none for a blank one. Threads may call this ahead of
+    /// [`take`](Self::take), which counts the results.
     #[must_use]
     pub fn decode(line: &[u8], limits: &JsonLimits) -> Option<Result<AnyBatch, RecordError>> {
         let is_blank = line.iter().all(u8::is_ascii_whitespace);
         (!is_blank).then(|| decode_record(line, limits))
     }
 
-    /// Takes what was [found](Self::decode) in the next line; none for one that is passed over.
+    /// Counts the [decoded](Self::decode) content of the next line and returns it; none for a skipped one.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub fn take(&mut self, found: Option<Result<AnyBatch, RecordError>>) -> Result<Option<AnyBatch>, JsonError> {
         self.books.line += 1;
         match found {
@@ -75,21 +75,21 @@ impl JsonLines {
         }
     }
 
-    /// Hears of a line of which only the first `bytes` bytes could be held.
+    /// Counts a line that exceeded the limit after `bytes` bytes.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub fn too_long(&mut self, bytes: usize) -> Result<(), JsonError> {
         self.books.line += 1;
         self.corrupt(JsonError::LongLine { line: self.books.line, bytes })
     }
 
-    /// Passes over a line that another reader reads.
+    /// Skips a line that another reader reads.
     pub fn skip(&mut self) {
         self.books.line += 1;
     }
 
-    /// Begins another file: lines are counted from 1 again, and what was wrong before has no influence any more.
+    /// Begins another file: line numbers start from 1 again, and earlier errors no longer count.
     pub fn begin_file(&mut self) {
         (self.books.line, self.books.in_a_row) = (0, 0);
     }
@@ -107,36 +107,36 @@ impl JsonLines {
         Ok(())
     }
 
-    /// What was counted.
+    /// Returns the counts.
     #[must_use]
     pub fn books(&self) -> JsonBooks {
         self.books
     }
 
-    /// Goes on as if this had been counted.
+    /// Continues from these counts.
     pub fn go_on(&mut self, books: JsonBooks) {
         self.books = books;
     }
 
-    /// Batches so far.
+    /// Returns the number of batches so far.
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.books.batches
     }
 
-    /// Lines so far that are no batches.
+    /// Returns the number of lines so far that are not batches.
     #[must_use]
     pub fn corrupt_lines(&self) -> u64 {
         self.books.corrupt_lines
     }
 
-    /// What is wrong with the last of those.
+    /// Returns the error of the last such line.
     #[must_use]
     pub fn last_error(&self) -> Option<&JsonError> {
         self.last.as_ref()
     }
 
-    /// Checks at the end that there has been any batch.
+    /// Checks at the end that there was a batch.
     ///
     /// # Errors
     /// [`JsonError::NoData`].

@@ -1,8 +1,8 @@
-//! What stands between the values of lists of numbers, and how many there are, by few looks at each byte.
+//! Scans the separators in lists of numbers and counts the values, with few reads per byte.
 
 use super::scan::Scanner;
 
-/// Whether a number or a word may begin so. Looked up, because whether there is a sign is nothing to bet on.
+/// Returns whether a number or a word may begin with this byte. Uses a table, because a sign is hard for branch prediction.
 #[inline]
 fn begins_value(byte: u8) -> bool {
     const BEGINS: [bool; 256] = {
@@ -18,7 +18,7 @@ fn begins_value(byte: u8) -> bool {
 }
 
 impl<'a> Scanner<'a> {
-    /// Passes over the comma after an item of a list if a number or a word follows.
+    /// Skips the comma after an item of a list if a number or a word follows.
     #[inline]
     pub(super) fn eat_comma(&mut self) -> bool {
         let (next, len) = match self.text.get(self.at..) {
@@ -33,7 +33,7 @@ impl<'a> Scanner<'a> {
         true
     }
 
-    /// Passes over the end of a list and the beginning of the next one if a number or a word follows.
+    /// Skips the end of a list and the beginning of the next one if a number or a word follows.
     #[inline]
     pub(super) fn eat_border(&mut self) -> bool {
         match self.text.get(self.at..) {
@@ -45,7 +45,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// How many times the text since `from` comes again here, without the last time.
+    /// Returns how many times the text since `from` repeats here, minus the last repetition.
     pub(super) fn repeats(&self, from: usize) -> usize {
         let (before, rest) = (self.text.get(from..).unwrap_or_default(), self.rest());
         let (before, rest) = (before.as_chunks::<32>(), rest.as_chunks::<32>());
@@ -55,7 +55,7 @@ impl<'a> Scanner<'a> {
         ((32 * chunks + more) / (self.at - from).max(1)).saturating_sub(1)
     }
 
-    /// Values in a row of so many dimensions whose first element comes next, as far as that is easy to say.
+    /// Returns the number of values in a row of this nesting depth that begins here, if it is easy to determine.
     pub(super) fn width(&self, depth: usize) -> Option<usize> {
         const NEAR: usize = 4 << 10;
         match depth {
@@ -70,8 +70,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// No more values than this come in a list of numbers: it holds neither strings nor objects, there is a comma between
-    /// two values, and no value takes less than two bytes.
+    /// Returns an upper bound for the number of values in a list of numbers: it contains neither strings nor objects, values
+    /// are separated by commas, and every value has at least two bytes.
     pub(super) fn most_values(&self) -> usize {
         let rest = self.rest();
         let extent = memchr::memchr2(b'"', b'}', rest).unwrap_or(rest.len());

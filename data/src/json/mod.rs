@@ -1,4 +1,4 @@
-//! RLlib's format of sample files: a JSON object per line and batch, whose large columns are compressed.
+//! Reads and writes RLlib's sample files: one JSON object per line and batch, with large columns compressed.
 
 mod decode;
 mod encode;

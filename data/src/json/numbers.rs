@@ -1,9 +1,9 @@
-//! Numbers of a line of JSON, with those that Python writes and JSON does not know.
+//! Reads numbers in a line of JSON, including Python's non-standard ones.
 
 use super::{RecordError, scan::Scanner};
 
 impl<'a> Scanner<'a> {
-    /// The number that comes next, as JSON writes it, and whether it is whole; nothing is passed over.
+    /// Returns the next number in JSON's syntax, and whether it is whole, without advancing.
     #[inline]
     fn number(&self) -> Option<(&'a [u8], bool)> {
         let rest = self.rest();
@@ -27,7 +27,7 @@ impl<'a> Scanner<'a> {
         Some((rest.get(..end)?, end == whole))
     }
 
-    /// A whole number of 64 bits; none, and nothing is passed over, for any other.
+    /// Reads a whole number of 64 bits; for any other, returns none without advancing.
     #[inline]
     pub(super) fn whole(&mut self) -> Option<i64> {
         if let Some([digit @ b'0'..=b'9', b',' | b']', ..]) = self.text.get(self.at..) {
@@ -40,7 +40,7 @@ impl<'a> Scanner<'a> {
         Some(value)
     }
 
-    /// A number, to the nearest 64-bit float.
+    /// Reads a number, as the nearest 64-bit float.
     #[inline]
     pub(super) fn float(&mut self) -> Result<f64, RecordError> {
         let parsed = self.number().and_then(|(number, _)| Some((fast_float2::parse(number).ok()?, number.len())));
@@ -49,7 +49,7 @@ impl<'a> Scanner<'a> {
         Ok(value)
     }
 
-    /// A number that JSON does not know.
+    /// Reads a number that is not valid JSON.
     pub(super) fn non_finite(&mut self) -> Option<f64> {
         if self.eat_word(b"NaN") {
             Some(f64::NAN)

@@ -1,4 +1,4 @@
-//! A file of lines that comes piece by piece.
+//! Decodes a file of lines that arrives in pieces.
 
 use std::mem;
 
@@ -7,8 +7,8 @@ use rollmesh_core::batch::AnyBatch;
 use super::{JsonBooks, JsonError, JsonLines};
 use crate::limits::JsonLimits;
 
-/// Turns the pieces of a file into batches, wherever they are cut. What is held is a line and a piece; a longer line, and one
-/// that is no batch, is told and passed over.
+/// Decodes the pieces of a file, wherever they are cut. Holds one line and one piece; reports and skips lines that are too
+/// long or not batches.
 ///
 /// ```
 /// use rollmesh_data::{json::JsonPieces, limits::JsonLimits};
@@ -25,21 +25,21 @@ use crate::limits::JsonLimits;
 #[derive(Debug)]
 pub struct JsonPieces {
     lines: JsonLines,
-    /// What has come and was not read, from `at` on.
+    /// Text received, unread from `at` on.
     text: Vec<u8>,
     at: usize,
-    /// Bytes from there on that hold no line's end.
+    /// Number of bytes from there on without a line end.
     searched: usize,
-    /// Bytes of the longest line that is held.
+    /// Maximum length of a line in bytes.
     longest: usize,
-    /// The line goes on that was too long.
+    /// Whether the rest of a line that was too long is being skipped.
     is_passing: bool,
     is_finished: bool,
     has_failed: bool,
 }
 
 impl JsonPieces {
-    /// Nothing has come. Lines may have so many bytes.
+    /// Creates a decoder without data. Lines may have up to `longest` bytes.
     #[must_use]
     pub fn new(longest: usize, limits: JsonLimits) -> Self {
         let lines = JsonLines::lenient(limits);
@@ -47,8 +47,8 @@ impl JsonPieces {
         Self { lines, text, at, searched, longest, is_passing: false, is_finished: false, has_failed: false }
     }
 
-    /// Takes the next piece. Pieces wait until their batches are [taken](Self::next_batch); after [`JsonError::TooMany`] they
-    /// are not even kept.
+    /// Adds the next piece. Pieces are kept until their batches are [taken](Self::next_batch); after [`JsonError::TooMany`]
+    /// they are dropped.
     pub fn push(&mut self, piece: &[u8]) {
         if self.has_failed {
             return;
@@ -57,13 +57,13 @@ impl JsonPieces {
         self.text.extend_from_slice(piece);
     }
 
-    /// No other piece comes: the last line needs no end.
+    /// Ends the file: the last line needs no line end.
     pub fn finish(&mut self) {
         self.is_finished = true;
     }
 
-    /// The next batch, or what is wrong with a line that is no batch. None until another piece comes, and after the last one;
-    /// also after [`JsonError::TooMany`].
+    /// Returns the next batch, or the error of a line that is not a batch. None until another piece arrives, at the end of
+    /// the file, and after [`JsonError::TooMany`].
     pub fn next_batch(&mut self) -> Option<Result<AnyBatch, JsonError>> {
         while !self.has_failed {
             let rest = self.text.get(self.at..).unwrap_or_default();
@@ -102,7 +102,7 @@ impl JsonPieces {
         None
     }
 
-    /// What was counted so far; the line is that of the latest batch or error.
+    /// Returns the counts so far; the line is that of the latest batch or error.
     #[must_use]
     pub fn books(&self) -> JsonBooks {
         self.lines.books()

@@ -1,11 +1,11 @@
-//! Lists of values as text.
+//! Writes lists of values as text.
 
 use rollmesh_core::column::{ColumnData, Element};
 
-/// Bytes that a value must have taken again before more of it are looked for.
+/// Number of repeated bytes of a value before a longer repetition is searched for.
 const REPEATED: usize = 16;
 
-/// Rows as lists within lists.
+/// Writes rows as nested lists.
 pub(super) fn list<T: Written>(data: &ColumnData<T>, out: &mut Vec<u8>) {
     let (values, shape) = (data.values(), data.shape());
     out.reserve(values.len() * T::LEN);
@@ -25,7 +25,7 @@ fn nested<T: Written>(values: &[T], dims: &[u32], out: &mut Vec<u8>) {
     }
 }
 
-/// A list of items, with a comma and a space between two of them.
+/// Writes a list of items, separated by a comma and a space.
 fn listed<I>(items: impl Iterator<Item = I>, out: &mut Vec<u8>, write: impl Fn(I, &mut Vec<u8>)) {
     out.push(b'[');
     for (place, item) in items.enumerate() {
@@ -47,27 +47,27 @@ fn flat<T: Written>(values: &[T], out: &mut Vec<u8>) {
         same = if last == Some(value.bits()) { same + out.len() - start } else { 0 };
         (last, rest) = (Some(value.bits()), after);
         if same >= REPEATED {
-            // What is the same again and again, as in many columns, is copied.
+            // Repeated values, which many columns have, are copied.
             let more = after.iter().take_while(|next| Some(next.bits()) == last).count();
             let again = out.get(start..).unwrap_or_default().repeat(more);
             out.extend_from_slice(&again);
             (rest, same) = (after.get(more..).unwrap_or_default(), 0);
         }
     }
-    // The last value has no comma and space behind it.
+    // Removes the comma and space after the last value.
     out.truncate(out.len() - if values.is_empty() { 0 } else { 2 });
     out.push(b']');
 }
 
-/// An element in JSON, as Python writes it.
+/// An element that is written to JSON in Python's format.
 pub(super) trait Written: Element {
-    /// Bytes that one of them takes at most times, with comma and space.
+    /// Usual size of an element in bytes, with comma and space.
     const LEN: usize;
 
-    /// Appends it.
+    /// Appends the element.
     fn write(self, out: &mut Vec<u8>);
 
-    /// Elements of the same bits are written alike.
+    /// Returns the bits of the element; elements with the same bits have the same text.
     fn bits(self) -> u64;
 }
 
@@ -96,7 +96,7 @@ impl Written for f64 {
 impl Written for f32 {
     const LEN: usize = 22;
 
-    /// With the digits of 64 bits: a reader that takes them as such has the same number.
+    /// Writes the digits of 64 bits, so that a reader of 64-bit floats gets the same number.
     #[inline]
     fn write(self, out: &mut Vec<u8>) {
         f64::from(self).write(out);

@@ -1,14 +1,13 @@
-//! Rows of a column that is written out.
+//! Reads the rows of an uncompressed column.
 
 use rollmesh_core::column::{BytesColumn, BytesKind, Column, ColumnData, Element, RowShape};
 
 use super::{RecordError, scan::Scanner};
 
-/// Rows, and the dimensions that a row may have.
+/// Maximum nesting: the rows, and the dimensions of a row.
 const MAX_DIMS: usize = RowShape::MAX_DIMS + 1;
 
-/// Reads nested lists of numbers or truth values, or a list of anything else, which stays JSON. Other columns have so
-/// many rows.
+/// Reads nested lists of numbers or booleans, or a list of other values, which stays JSON. Other columns have `rows` rows.
 pub(super) fn column(scanner: &mut Scanner<'_>, name: &str, rows: Option<usize>) -> Result<Column, RecordError> {
     let mut ahead = scanner.clone();
     let mut depth = 0;
@@ -23,7 +22,7 @@ pub(super) fn column(scanner: &mut Scanner<'_>, name: &str, rows: Option<usize>)
         Some(b']') => empty,
         _ => numbers,
     };
-    // As many values as other columns let expect, or else as many as can come, which takes another look to see.
+    // Expects as many values as other columns suggest, or otherwise the upper bound, which requires another scan.
     let expected = rows.and_then(|rows| rows.checked_mul(ahead.width(depth)?));
     if let Some(expected) = expected.filter(|expected| *expected <= scanner.rest().len() / 2) {
         let start = scanner.at;
@@ -36,15 +35,15 @@ pub(super) fn column(scanner: &mut Scanner<'_>, name: &str, rows: Option<usize>)
     read(scanner, name, room)?.ok_or_else(|| ragged(name, "more numbers than commas"))
 }
 
-/// Room for values.
+/// Capacity for values.
 #[derive(Clone, Copy)]
 struct Room {
     values: usize,
-    /// There are so many of them, or the column is not read.
+    /// Whether there must be exactly this number, or the column is not read.
     exactly: bool,
 }
 
-/// `infos`, where each row is any value.
+/// Reads `infos`, where each row is any value.
 pub(super) fn texts(scanner: &mut Scanner<'_>, name: &str) -> Result<Column, RecordError> {
     let mut ahead = scanner.clone();
     let (mut rows, mut bytes) = (0usize, 0usize);
@@ -72,7 +71,7 @@ fn each_text(scanner: &mut Scanner<'_>, name: &str, mut take: impl FnMut(&[u8]))
             return Err(ragged(name, "single numbers among objects and texts"));
         }
         let start = scanner.at;
-        // There is no JSON for what is no number.
+        // JSON cannot represent a non-finite number.
         match scanner.skip()? {
             false => take(scanner.since(start)),
             true => take(b"null"),
@@ -84,7 +83,7 @@ fn each_text(scanner: &mut Scanner<'_>, name: &str, mut take: impl FnMut(&[u8]))
     }
 }
 
-/// Whole numbers, as long as there are only such; then floats.
+/// Reads whole numbers, and switches to floats at the first other number.
 fn numbers(scanner: &mut Scanner<'_>, name: &str, room: Room) -> Result<Option<Column>, RecordError> {
     let mut rows = Rows::<i64>::new(room);
     match rows.fill(scanner, name, |scanner| Ok(scanner.whole()))? {
@@ -124,32 +123,32 @@ fn ragged(name: &str, what: &'static str) -> RecordError {
     RecordError::Ragged { column: name.chars().take(64).collect(), what }
 }
 
-/// Bytes that a value must have come again in before more of it are looked for.
+/// Number of repeated bytes of a value before a longer repetition is searched for.
 const REPEATED: usize = 16;
 
-/// Why no more values are read.
+/// Why reading of values stops.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stop {
     /// The outermost list has ended.
     End,
-    /// A value of another type comes next.
+    /// The next value has another type.
     Type,
-    /// There is no room for what comes next.
+    /// There is no capacity for the next value.
     Room,
 }
 
-/// Nested lists on their way into a column.
+/// Nested lists during their conversion to a column.
 struct Rows<T> {
     values: Vec<T>,
     room: Room,
-    /// Items of a list at each depth, as soon as one has ended.
+    /// Number of items of a list at each depth, known once one has ended.
     dims: [Option<u32>; MAX_DIMS],
-    /// Items so far of each list that is open.
+    /// Number of items so far of each open list.
     open: [u32; MAX_DIMS],
     depth: usize,
-    /// At which depth the values are.
+    /// Depth of the values.
     leaves: Option<usize>,
-    /// An item has just been read, so a comma or the list's end comes next.
+    /// Whether an item has just been read, so a comma or the list's end must follow.
     after_item: bool,
 }
 
@@ -160,7 +159,7 @@ impl<T: Element> Rows<T> {
         Self { values, room, dims, open, depth: 0, leaves: None, after_item: false }
     }
 
-    /// The same rows of another type. Where it has the same size, the values stay where they are.
+    /// Converts the rows to another type. If it has the same size, the buffer is reused.
     fn map<U: Element>(self, convert: impl Fn(T) -> U) -> Rows<U> {
         Rows {
             values: self.values.into_iter().map(convert).collect(),
@@ -173,7 +172,7 @@ impl<T: Element> Rows<T> {
         }
     }
 
-    /// Reads on until the outermost list ends, there is no more room, or `value` has none for what comes next.
+    /// Reads until the outermost list ends, the capacity is exhausted, or `value` returns none for the next value.
     fn fill(
         &mut self,
         scanner: &mut Scanner<'_>,
@@ -212,20 +211,20 @@ impl<T: Element> Rows<T> {
         }
     }
 
-    /// Values that there is room for.
+    /// Returns the remaining capacity in values.
     fn left(&self) -> usize {
         self.room.values.saturating_sub(self.values.len())
     }
 
-    /// The values of a list, the first of which comes next, and of the next lists for as long as they are like it, without
-    /// looking at what is known of them.
+    /// Reads the values of a list from its first one on, and of the following lists with the same structure, without
+    /// updating the state for each value.
     #[inline]
     fn leaves(
         &mut self,
         scanner: &mut Scanner<'_>,
         value: &impl Fn(&mut Scanner<'_>) -> Result<Option<T>, RecordError>,
     ) -> Result<Option<Stop>, RecordError> {
-        // Values of this list, and how many times the last one has come again.
+        // Number of values of this list, and number of repetitions of the last one.
         let (mut items, mut same, mut last) = (0, 0, None);
         loop {
             if self.left() == 0 {
@@ -233,7 +232,7 @@ impl<T: Element> Rows<T> {
                 return Ok(Some(Stop::Room));
             }
             let from = scanner.at;
-            // The only place where it is called, so that it becomes a part of this loop.
+            // The only call site, so that the compiler inlines it into this loop.
             let Some(next) = value(scanner)? else {
                 self.count(items);
                 return Ok(Some(Stop::Type));
@@ -260,7 +259,7 @@ impl<T: Element> Rows<T> {
         }
     }
 
-    /// A list ends that is as long as others, and the next one begins with a number.
+    /// Ends a list with the expected length, where the next one begins with a number.
     #[inline]
     fn next_list(&mut self, scanner: &mut Scanner<'_>) -> bool {
         let Some(outer) = self.depth.checked_sub(2) else { return false };
@@ -275,7 +274,7 @@ impl<T: Element> Rows<T> {
         true
     }
 
-    /// A list begins.
+    /// Begins a list.
     fn begin(&mut self, name: &str) -> Result<(), RecordError> {
         if self.leaves.is_some_and(|leaves| self.depth >= leaves) {
             return Err(ragged(name, "a list where others have a number"));
@@ -286,7 +285,7 @@ impl<T: Element> Rows<T> {
         Ok(())
     }
 
-    /// A list ends; true if it is the outermost one.
+    /// Ends a list; returns true for the outermost one.
     fn close(&mut self, name: &str) -> Result<bool, RecordError> {
         let at = self.depth.saturating_sub(1);
         let items = self.open.get(at).copied().unwrap_or_default();
@@ -299,7 +298,7 @@ impl<T: Element> Rows<T> {
         Ok(at == 0)
     }
 
-    /// A value comes next.
+    /// Begins the values of a list.
     fn begin_leaves(&mut self, name: &str) -> Result<(), RecordError> {
         match self.leaves {
             Some(leaves) if leaves == self.depth => Ok(()),
@@ -311,7 +310,7 @@ impl<T: Element> Rows<T> {
         }
     }
 
-    /// More items of the list that is open.
+    /// Adds items to the open list.
     fn count(&mut self, more: usize) {
         if let Some(items) = self.depth.checked_sub(1).and_then(|at| self.open.get_mut(at)) {
             *items = items.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
@@ -319,7 +318,7 @@ impl<T: Element> Rows<T> {
         self.after_item = true;
     }
 
-    /// None if there are not as many values as was said.
+    /// Returns the column; none if the number of values differs from the expected one.
     fn column(self, name: &str) -> Result<Option<Column>, RecordError> {
         if self.room.exactly && self.left() > 0 {
             return Ok(None);

@@ -1,15 +1,15 @@
-//! Tokens of a line of JSON.
+//! Scans the tokens of a line of JSON.
 
 use std::borrow::Cow;
 
 use super::RecordError;
 
-/// How deep values may be nested that are passed over.
+/// Maximum nesting depth of skipped values.
 const MAX_DEPTH: usize = 64;
 
 #[derive(Clone)]
 pub(super) struct Scanner<'a> {
-    /// Text, which is known of a string when it has been read, and of nothing else.
+    /// The text of the line; only strings that have been read are known to be UTF-8.
     pub(super) text: &'a [u8],
     pub(super) at: usize,
 }
@@ -31,7 +31,7 @@ impl<'a> Scanner<'a> {
         self.text.get(start..self.at).unwrap_or_default()
     }
 
-    /// The next byte that is no white space, which stays.
+    /// Returns the next byte that is not white space, without advancing.
     #[inline]
     pub(super) fn peek(&mut self) -> Option<u8> {
         loop {
@@ -43,7 +43,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Passes over this byte, if it is next.
+    /// Skips this byte, if it is next.
     #[inline]
     pub(super) fn eat(&mut self, byte: u8) -> bool {
         let is_next = self.peek() == Some(byte);
@@ -55,14 +55,14 @@ impl<'a> Scanner<'a> {
         if self.eat(byte) { Ok(()) } else { Err(self.error(expected)) }
     }
 
-    /// Passes over a word, if it is next.
+    /// Skips a word, if it is next.
     pub(super) fn eat_word(&mut self, word: &[u8]) -> bool {
         let is_next = self.rest().starts_with(word);
         self.at += if is_next { word.len() } else { 0 };
         is_next
     }
 
-    /// The inside of a string that begins here, as it is written, and whether there are escapes in it.
+    /// Reads the raw content of a string that begins here, and returns whether it contains escapes.
     pub(super) fn raw_string(&mut self) -> Result<(&'a [u8], bool), RecordError> {
         self.expect(b'"', "a string")?;
         let start = self.at;
@@ -70,7 +70,7 @@ impl<'a> Scanner<'a> {
         loop {
             let rest = self.rest();
             let piece = rest.get(..memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len())).unwrap_or_default();
-            // Whether there is anything but printing ASCII, which takes no branches.
+            // Tests for bytes other than printable ASCII, without branches.
             if piece.iter().fold(0, |most, byte| byte.wrapping_sub(0x20).max(most)) >= 0x60 {
                 self.check(piece)?;
             }
@@ -90,7 +90,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// That this part of a string, which comes next, is text without control characters.
+    /// Checks that this part of a string, which comes next, is UTF-8 without control characters.
     #[cold]
     fn check(&mut self, piece: &[u8]) -> Result<(), RecordError> {
         let (at, expected) = match (piece.iter().position(|byte| *byte < 0x20), std::str::from_utf8(piece)) {
@@ -102,7 +102,7 @@ impl<'a> Scanner<'a> {
         Err(self.error(expected))
     }
 
-    /// A string, which is text.
+    /// Reads a string, which must be UTF-8.
     pub(super) fn string_bytes(&mut self) -> Result<Cow<'a, [u8]>, RecordError> {
         self.peek();
         let start = self.at;
@@ -114,7 +114,7 @@ impl<'a> Scanner<'a> {
         text.map(|text| Cow::Owned(text.into_bytes())).map_err(|_| self.error("a string"))
     }
 
-    /// A string.
+    /// Reads a string.
     pub(super) fn string(&mut self) -> Result<Cow<'a, str>, RecordError> {
         match self.string_bytes()? {
             Cow::Borrowed(text) => std::str::from_utf8(text).map(Cow::Borrowed).map_err(|_| self.error("text")),
@@ -122,7 +122,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The next member of an object that was begun: its name, with the value next; none at the object's end.
+    /// Reads the name of the next member of an open object; its value is next. None at the object's end.
     pub(super) fn member(&mut self, first: &mut bool) -> Result<Option<Cow<'a, str>>, RecordError> {
         if self.eat(b'}') {
             return Ok(None);
@@ -137,7 +137,7 @@ impl<'a> Scanner<'a> {
         Ok(Some(name))
     }
 
-    /// Passes over any value; says whether there is a number in it that JSON does not know.
+    /// Skips any value; returns whether it contains a number that is not valid JSON.
     pub(super) fn skip(&mut self) -> Result<bool, RecordError> {
         self.skip_nested(0)
     }
@@ -150,7 +150,7 @@ impl<'a> Scanner<'a> {
             Some(b'"') => {
                 let start = self.at;
                 let (_, escapes) = self.raw_string()?;
-                // An escape may be none that there is.
+                // An escape may be invalid.
                 let valid = !escapes || serde_json::from_slice::<Cow<'_, str>>(self.since(start)).is_ok();
                 if valid { Ok(false) } else { Err(self.error("a string")) }
             }

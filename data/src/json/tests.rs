@@ -34,7 +34,7 @@ fn numbers_have_the_type_of_all_of_them() {
     assert_eq!(batch.column("c"), Some(&ColumnData::scalars(vec![true, false]).into()));
     assert_eq!(batch.column("d").unwrap().shape(), RowShape::vector(1));
     assert_eq!(batch.column("e"), Some(&ColumnData::scalars(vec![3.0, f64::NEG_INFINITY]).into()));
-    // More than 64 bits.
+    // A number with more than 64 bits.
     let large = single(r#""a": [1, 18446744073709551616]"#).unwrap();
     assert_eq!(large.column("a"), Some(&ColumnData::scalars(vec![1.0, 18_446_744_073_709_551_616.0]).into()));
     assert_eq!(single(r#""a": []"#).unwrap().column("a"), Some(&ColumnData::<f64>::scalars(vec![]).into()));
@@ -44,7 +44,7 @@ fn numbers_have_the_type_of_all_of_them() {
 fn other_rows_stay_json() {
     let batch =
         single(r#""infos": [{"a": [1, NaN]}, {}, null, {"b": "\u00e9"}], "agent_id": ["x", "y\n"], "t": [0, 1]"#);
-    // Infos do not count, but they are rows.
+    // Infos do not count as steps, but they are rows.
     assert!(matches!(batch, Err(RecordError::Batch(_))));
     let batch =
         single(r#""infos": [{"a": [1, NaN]}, {"b": "\u00e9"}], "agent_id": ["x", "y\n"], "t": [0, 1]"#).unwrap();
@@ -181,7 +181,7 @@ fn what_is_written_looks_like_rllibs() {
             ("obs.pos".into(), obs.into()),
             ("actions".into(), ColumnData::scalars(vec![0i64, 1]).into()),
             ("obs.on".into(), ColumnData::scalars(vec![true, false]).into()),
-            // A line has no other lines within.
+            // A line must not contain line breaks.
             ("infos".into(), BytesColumn::json(["{}", "{\"a\":\n1}"]).unwrap().into()),
         ],
         seq_lens: Some(ColumnData::scalars(vec![2])),
@@ -211,7 +211,7 @@ fn column() -> impl Strategy<Value = (u32, Vec<u8>)> {
     (1u32..4, prop::collection::vec(any::<u8>(), 12 * 8))
 }
 
-/// A column of some type whose rows are made of these bytes.
+/// Returns a column of some type, with rows built from these bytes.
 fn of_bytes(kind: usize, width: u32, bytes: &[u8], rows: usize) -> Column {
     fn array<T: rollmesh_core::column::Element>(width: u32, values: impl Iterator<Item = T>, rows: usize) -> Column {
         let shape = if width == 1 { RowShape::SCALAR } else { RowShape::vector(width) };
@@ -273,7 +273,7 @@ proptest! {
     #[test]
     fn numbers_are_those_that_are_written(number in "-?(0|[1-9][0-9]{0,18})(\\.[0-9]{1,22})?([eE][+-]?[0-9]{1,2})?") {
         let expected: f64 = number.parse().unwrap();
-        // Some are read in another way near the end of a line.
+        // Some are read differently near the end of a line.
         let rest = "0.5, 1, 1, 1, 1, 1, 1, 1, 1";
         let batch = single(&format!("\"a\": [{number}, {rest}]")).unwrap();
         let Some(Column::F64(read)) = batch.column("a") else { panic!("floats") };
@@ -284,7 +284,7 @@ proptest! {
         }
     }
 
-    /// They are read and written as a whole.
+    /// Repeated values are read and written as a block.
     #[test]
     fn values_that_come_again_are_as_many_as_there_were(
         runs in prop::collection::vec((0usize..6, 1usize..30), 1..8), kind in 0usize..3, width in 1usize..4,
@@ -299,7 +299,7 @@ proptest! {
         let row = |row: &[&str]| if width == 1 { row[0].into() } else { format!("[{}]", row.join(", ")) };
         let rows: Vec<String> = texts.chunks(width).map(row).collect();
         let columns = format!("\"a\": [{}]", rows.join(", "));
-        // With a column before it, which says how many rows there are, and without.
+        // Tests with a preceding column, which gives the number of rows, and without one.
         let t = format!("\"t\": [{}], {columns}", vec!["0"; rows.len()].join(", "));
         for columns in [columns, t] {
             let batch = single(&columns).unwrap();

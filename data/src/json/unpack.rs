@@ -1,4 +1,4 @@
-//! Compressed columns: base64 of an LZ4 frame with a pickle in it.
+//! Decodes compressed columns: base64 of an LZ4 frame that contains a pickle.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rollmesh_core::column::{Column, ColumnName};
@@ -6,7 +6,7 @@ use rollmesh_core::column::{Column, ColumnName};
 use super::RecordError;
 use crate::{lz4, pickle};
 
-/// Reads a compressed column, or several if it is nested. `room` is what may still be decompressed.
+/// Decodes a compressed column, or several if it is nested. `room` is the remaining limit of decompressed bytes.
 pub(super) fn unpack(
     text: &[u8],
     name: &str,

@@ -1,4 +1,4 @@
-//! One episode as Minari holds it.
+//! Defines an episode in Minari's form.
 
 use rollmesh_core::{
     batch::SampleBatch,
@@ -7,34 +7,33 @@ use rollmesh_core::{
 
 use super::super::dataset::{DatasetError, Episode, cast};
 
-/// One episode as Minari holds it: parts of nested observations, actions and infos have their names, the only part has
-/// an empty one.
+/// One episode in Minari's form: parts of nested observations, actions and infos have names; an only part has an empty one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MinariEpisode {
     /// Its number.
     pub id: i64,
-    /// Observations, one more than steps.
+    /// Observations, one more than there are steps.
     pub observations: Vec<(String, Column)>,
     /// Actions, one per step.
     pub actions: Vec<(String, Column)>,
     /// Rewards, one per step.
     pub rewards: Column,
-    /// Whether a terminal state was reached, one per step.
+    /// Whether each step reached a terminal state.
     pub terminations: Column,
-    /// Whether the episode was cut from outside, one per step.
+    /// Whether the episode was truncated at each step.
     pub truncations: Column,
-    /// What was told besides, mostly one per observation.
+    /// Infos, mostly one per observation.
     pub infos: Vec<(String, Column)>,
 }
 
 impl MinariEpisode {
-    /// Its steps.
+    /// Returns the number of steps.
     #[must_use]
     pub fn steps(&self) -> usize {
         self.rewards.rows()
     }
 
-    /// That all columns are as long as they should be.
+    /// Checks that all columns have the right length.
     pub(super) fn check(self) -> Result<Self, DatasetError> {
         let steps = self.steps();
         if self.observations.is_empty() {
@@ -56,7 +55,7 @@ impl MinariEpisode {
         Ok(self)
     }
 
-    /// All columns with their names on disk.
+    /// Iterates over all columns with their stored names.
     pub(super) fn columns(&self) -> impl Iterator<Item = (String, &Column)> {
         let named = |prefix: &'static str, columns: &'_ [(String, Column)]| -> Vec<(String, usize)> {
             let name = |(place, (name, _)): (usize, &(String, Column))| match name.as_str() {
@@ -75,7 +74,7 @@ impl MinariEpisode {
         parts.chain(singles.into_iter().map(|(name, column)| (name.to_string(), column)))
     }
 
-    /// The episode with the well-known columns.
+    /// Returns the episode with the well-known columns.
     ///
     /// # Errors
     /// [`DatasetError`].
@@ -83,7 +82,7 @@ impl MinariEpisode {
         let steps = self.steps();
         let mut others = Vec::new();
         for (name, column) in self.infos {
-            // The first was told by the reset. Those that were not told every time belong to no row.
+            // The reset gave the first one. Infos that are not present at every step belong to no row.
             let per_step = match column.rows().checked_sub(steps) {
                 Some(0) => column,
                 Some(1) => column.slice(1..steps + 1),

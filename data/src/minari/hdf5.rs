@@ -1,4 +1,4 @@
-//! Episodes in one HDF5 file, a group for each.
+//! Reads episodes from one HDF5 file, with one group per episode.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::{
     MinariEpisode,
 };
 
-/// Groups nested deeper are none of Minari's.
+/// Maximum nesting of groups; Minari's files do not exceed it.
 const MAX_DEPTH: usize = 16;
 
 pub(super) struct Episodes {
@@ -71,7 +71,7 @@ impl Episodes {
     }
 }
 
-/// All data sets below a node, with dotted names.
+/// Collects all data sets below a node, with dotted names.
 fn collect(
     name: String,
     node: &Node,
@@ -91,7 +91,7 @@ fn collect(
         return Err(DatasetError::Corrupt("groups without end".to_string()));
     }
     for (part, link) in node.links()? {
-        // Parts of tuples.
+        // The parts of tuples.
         let part = part.strip_prefix("_index_").unwrap_or(&part);
         let name = if name.is_empty() { part.to_string() } else { format!("{name}.{part}") };
         collect(name, &link.open()?, depth + 1, buffer, left, columns)?;

@@ -1,12 +1,12 @@
-//! Minari's data sets: folders with metadata and one record per episode, in HDF5, Arrow or Parquet.
+//! Reads and writes Minari's data sets: folders with metadata and one record per episode, in HDF5, Arrow or Parquet.
 //!
-//! An episode has one observation more than steps, so the last one is never lost; it is the last row of `new_obs`. Parts
-//! of dict and tuple observations and actions have dotted names, `obs.pos` and `obs.0`, as spaces name them here.
-//! `terminations` and `truncations` are `terminateds` and `truncateds`, the id of an episode is its `eps_id`, and `infos`
-//! are `infos.…`, each with the step that it was told with; the one that a reset told is left out. Boxes have the shape
-//! that the metadata say. Frames that were encoded as JPEG are not read.
+//! An episode has one more observation than it has steps, so the last one is never lost; it is the last row of `new_obs`.
+//! Parts of dict and tuple observations and actions have dotted names, `obs.pos` and `obs.0`, like the parts of this crate's
+//! spaces. `terminations` and `truncations` become `terminateds` and `truncateds`, the id of an episode becomes its
+//! `eps_id`, and `infos` become `infos.…`, each with its step; the reset's infos are left out. Boxes have the shape in the
+//! metadata. Frames encoded as JPEG are not supported.
 //!
-//! An episode is read at once, so it must fit the buffer; all others stay on disk.
+//! An episode is read at once, so it must fit into the buffer; all others stay on disk.
 //!
 //! ```no_run
 //! use rollmesh_data::{dataset::BatchStream as _, limits::DEFAULT_BUFFER, minari::MinariDataset};
@@ -41,7 +41,7 @@ pub use stream::MinariStream;
 #[cfg(feature = "parquet")]
 pub use write::{MinariInfo, MinariWriter};
 
-/// More than this is no description of a data set.
+/// Maximum size of the metadata in bytes.
 const MAX_METADATA: u64 = 16 << 20;
 
 /// An open data set.
@@ -61,7 +61,7 @@ enum Storage {
 }
 
 impl MinariDataset {
-    /// Opens a data set: its folder, or the `data` in it.
+    /// Opens a data set by its folder, or by the `data` folder in it.
     ///
     /// # Errors
     /// [`DatasetError::Io`] without metadata, [`DatasetError::Unsupported`] for JPEG frames, and others.
@@ -97,13 +97,13 @@ impl MinariDataset {
         Ok(Self { metadata, storage, observation_space, action_space, buffer })
     }
 
-    /// What the data set says of itself: `dataset_id`, `env_spec`, spaces, authors, ….
+    /// Returns the data set's metadata: `dataset_id`, `env_spec`, spaces, authors, ….
     #[must_use]
     pub fn metadata(&self) -> &Map<String, Value> {
         &self.metadata
     }
 
-    /// How many episodes there are.
+    /// Returns the number of episodes.
     #[must_use]
     pub fn episodes(&self) -> usize {
         match &self.storage {
@@ -114,7 +114,7 @@ impl MinariDataset {
         }
     }
 
-    /// An episode as it is on disk, by its place in the order of ids; none beyond the last.
+    /// Returns an episode as stored, by its place in the order of ids; none beyond the last.
     ///
     /// # Errors
     /// [`DatasetError`].
@@ -136,13 +136,13 @@ impl MinariDataset {
         episode.check().map(Some)
     }
 
-    /// The batches, one per episode.
+    /// Returns the batches, one per episode.
     #[must_use]
     pub fn stream(self) -> MinariStream {
         MinariStream::new(self)
     }
 
-    /// What is in it, with the names that Minari gives. Reads all episodes, one after the other.
+    /// Returns a summary of the content with Minari's names. Reads all episodes in order.
     ///
     /// # Errors
     /// [`DatasetError`].
@@ -160,7 +160,7 @@ impl MinariDataset {
     }
 }
 
-/// A JSON document in a file, if it is not absurdly large.
+/// Reads a JSON document from a file, up to a maximum size.
 fn read_json(path: &Path) -> Result<Value, DatasetError> {
     let failed = |source| DatasetError::Io { path: path.display().to_string(), source };
     let mut text = Vec::new();

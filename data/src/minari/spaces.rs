@@ -1,12 +1,11 @@
-//! Spaces as Minari writes them.
+//! Reads spaces in Minari's form.
 
 use rollmesh_core::column::{Column, RowShape};
 use serde_json::Value;
 
 use crate::usual::cast;
 
-/// A space out of its text. Infinities, which JSON does not have but Python writes, become null:
-/// bounds are not used here.
+/// Parses a space. Infinities, which Python writes but JSON does not support, become null: the reader does not use bounds.
 pub(super) fn parse(text: &str) -> Option<Value> {
     let mut json = String::with_capacity(text.len());
     let (mut rest, mut in_text) = (text, false);
@@ -26,13 +25,13 @@ pub(super) fn parse(text: &str) -> Option<Value> {
     serde_json::from_str(&json).ok()
 }
 
-/// Dimensions of a box.
+/// Returns the dimensions of a box.
 fn dims(space: &Value) -> Option<Vec<u32>> {
     let dims = space.get("shape")?.as_array()?;
     dims.iter().map(|dim| dim.as_u64().and_then(|dim| u32::try_from(dim).ok())).collect()
 }
 
-/// The parts of a dict or tuple with their names.
+/// Returns the parts of a dict or tuple with their names.
 fn parts(space: &Value) -> Vec<(String, &Value)> {
     match space.get("subspaces") {
         Some(Value::Object(parts)) => parts.iter().map(|(name, part)| (name.clone(), part)).collect(),
@@ -41,14 +40,14 @@ fn parts(space: &Value) -> Vec<(String, &Value)> {
     }
 }
 
-/// Whether points have pictures, which Minari encodes as JPEG.
+/// Returns whether points contain images, which Minari encodes as JPEG.
 pub(super) fn has_frames(space: &Value) -> bool {
     let is_large = |dims: Vec<u32>| (2..=3).contains(&dims.len()) && dims.iter().take(2).all(|dim| *dim >= 32);
     let is_frame = space.get("dtype").and_then(Value::as_str) == Some("uint8") && dims(space).is_some_and(is_large);
     is_frame || parts(space).iter().any(|(_, part)| has_frames(part))
 }
 
-/// Gives boxes their shape again, which files hold as vectors. Columns that do not fit stay as they are.
+/// Restores the shape of boxes, which files store as vectors. Columns that do not fit stay unchanged.
 pub(super) fn reshape(space: &Value, columns: &mut [(String, Column)]) {
     reshape_part(space, "", columns);
 }

@@ -1,4 +1,4 @@
-//! A Minari data set as batches.
+//! Converts a Minari data set to batches.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::{
 pub struct MinariStream {
     dataset: MinariDataset,
     next: usize,
-    /// Infos that were not told at every step, whether resets told some, and whether rewards had more digits.
+    /// Infos that are missing at some steps, whether resets had infos, and whether rewards lost digits.
     left_out: BTreeSet<String>,
 }
 
@@ -22,7 +22,7 @@ impl MinariStream {
         Self { dataset, next: 0, left_out: BTreeSet::new() }
     }
 
-    /// The data set.
+    /// Returns the data set.
     #[must_use]
     pub fn dataset(&self) -> &MinariDataset {
         &self.dataset

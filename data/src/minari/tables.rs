@@ -1,4 +1,4 @@
-//! Episodes in a folder each, as Arrow or Parquet.
+//! Reads episodes from Arrow or Parquet files, one folder per episode.
 
 use std::{
     fs, io,
@@ -47,7 +47,7 @@ impl Episodes {
             };
             let array = rows.column(place).slice(0, rows_wanted);
             let columns = arrow::guarded(|| arrow::columns("", rows.schema_ref().field(place), &array))??;
-            // Parts of a struct begin with the dot that follows on the name.
+            // The names of a struct's parts begin with the dot after the empty name.
             Ok(columns.into_iter().map(|(name, column)| (name.trim_start_matches('.').to_string(), column)).collect())
         };
         let one = |name: &str| {
@@ -61,12 +61,12 @@ impl Episodes {
             rewards: one("rewards")?,
             terminations: one("terminations")?,
             truncations: one("truncations")?,
-            // What cannot be a column belongs to no row, and infos can be anything.
+            // Infos can be anything; those that cannot be columns are left out.
             infos: part("infos", rows.num_rows()).unwrap_or_default(),
         }))
     }
 
-    /// All rows of the files in a folder.
+    /// Reads all rows of the files in a folder.
     fn rows(&self, folder: &Path, buffer: usize) -> Result<RecordBatch, DatasetError> {
         let ending = if self.is_arrow { "arrow" } else { "parquet" };
         let failed = |path: &Path| {
@@ -112,7 +112,7 @@ impl Episodes {
     }
 }
 
-/// What is in a folder, by the number in its name.
+/// Lists the entries of a folder, by the number in their names.
 fn numbered(folder: &Path) -> Result<Vec<(u64, PathBuf)>, DatasetError> {
     let failed = |source: io::Error| DatasetError::Io { path: folder.display().to_string(), source };
     let mut found = Vec::new();

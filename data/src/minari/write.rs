@@ -1,4 +1,4 @@
-//! Episodes written so that the `minari` package reads them.
+//! Writes episodes in a form that the `minari` package can read.
 
 use std::{
     fs::{self, File},
@@ -22,7 +22,7 @@ use super::super::{
     dataset::{DatasetError, append, cast},
 };
 
-/// What a data set says of itself.
+/// The metadata of a data set.
 #[derive(Clone, Debug)]
 pub struct MinariInfo {
     /// Its id, `cartpole/expert-v0`.
@@ -37,8 +37,8 @@ pub struct MinariInfo {
 
 /// Writes a data set in Minari's Parquet layout, an episode at a time.
 ///
-/// The metadata, without which the data set cannot be found, are written after each episode, so nothing that was
-/// written is ever lost.
+/// It writes the metadata, which readers need to find the data set, after each episode, so that written episodes are never
+/// lost.
 pub struct MinariWriter {
     data: PathBuf,
     info: MinariInfo,
@@ -47,7 +47,7 @@ pub struct MinariWriter {
 }
 
 impl MinariWriter {
-    /// Begins a data set in a folder, which must not have one.
+    /// Creates a data set in a folder, which must not contain one.
     ///
     /// # Errors
     /// [`DatasetError::Io`].
@@ -63,8 +63,8 @@ impl MinariWriter {
         Ok(writer)
     }
 
-    /// Writes an episode: `obs`, `new_obs`, of which the last row is the last observation, `actions`, `rewards`,
-    /// `terminateds` and `truncateds`. Other columns are left out.
+    /// Writes an episode: `obs`, `new_obs`, whose last row is the last observation, `actions`, `rewards`, `terminateds` and
+    /// `truncateds`. Other columns are left out.
     ///
     /// # Errors
     /// [`DatasetError::MissingColumn`], [`DatasetError::Empty`], and others.
@@ -78,7 +78,7 @@ impl MinariWriter {
             let last = named(&batch, &rest)?.slice(last..last + 1);
             Ok(append(named(&batch, name)?, &last)?)
         };
-        // Minari cuts this row off.
+        // Minari removes this row.
         let padded = |name: &str| -> Result<Column, DatasetError> {
             let column = named(&batch, name)?;
             Ok(append(column, &column.slice(last..last + 1))?)
@@ -140,7 +140,7 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> DatasetError {
     move |source| DatasetError::Io { path: path.clone(), source }
 }
 
-/// Replaces the file, or leaves it as it was.
+/// Replaces the file atomically; on an error, the old one stays.
 fn write_json(path: &Path, value: &Value) -> Result<(), DatasetError> {
     let part = path.with_extension("json.part");
     let write = || {
@@ -156,7 +156,8 @@ fn named<'a>(batch: &'a SampleBatch, name: &str) -> Result<&'a Column, DatasetEr
     batch.column(name).ok_or_else(|| BatchError::MissingColumn(name.to_string()).into())
 }
 
-/// The array of a point of a space, whose parts are columns with dotted names. `rest` is what follows on the first name.
+/// Returns the array of a space's points, whose parts are columns with dotted names. `rest` is the name after its first
+/// part.
 fn nested(
     name: &str,
     rest: &str,
@@ -169,7 +170,7 @@ fn nested(
         _ => {
             let found = column(name, rest)?;
             let array = arrow::array(&found, None)?;
-            // Minari has all boxes as lists, also those of a single number.
+            // Minari stores all boxes as lists, even single numbers.
             let single = found.shape().dims().is_empty() && !matches!(space, Space::Discrete { .. });
             return if single { listed(array) } else { Ok(array) };
         }
@@ -186,13 +187,13 @@ fn nested(
     Ok(Arc::new(structs))
 }
 
-/// Each number as a list of one.
+/// Converts each number to a list of one.
 fn listed(array: ArrayRef) -> Result<ArrayRef, DatasetError> {
     let field = Arc::new(Field::new("element", array.data_type().clone(), false));
     Ok(Arc::new(arrow_array::FixedSizeListArray::try_new(field, 1, array, None).map_err(corrupt)?))
 }
 
-/// A space as Minari writes it: with Python's infinities.
+/// Writes a space as Minari does: with Python's infinities.
 fn space_text(space: &Space) -> String {
     let list = |parts: Vec<String>| format!("[{}]", parts.join(", "));
     match space {
@@ -233,7 +234,7 @@ fn number(space: &BoxSpace, value: f64) -> String {
     }
 }
 
-/// Numbers in nested lists with these dimensions; a number itself without.
+/// Writes numbers as nested lists with these dimensions, or a single number without dimensions.
 fn nest(numbers: &[String], dims: &[usize]) -> String {
     match dims.split_first() {
         None => numbers.first().cloned().unwrap_or_default(),

@@ -1,8 +1,8 @@
-//! How much a compressed page holds, before memory is taken for it.
+//! Computes the size of a compressed page's content before memory is allocated for it.
 //!
-//! The header of a page says how large it is when it is decompressed, and the parquet crate takes that much memory before it
-//! looks at the page. Compressed formats are sequences of pieces whose lengths can be summed up without writing them
-//! anywhere; deflate has to be run for that, into a window.
+//! The header of a page declares its decompressed size, and the parquet crate allocates that much memory before it reads the
+//! page. Most compressed formats consist of sequences whose lengths can be summed without decompression; deflate has to be
+//! decompressed for this, into a small window.
 
 use std::io::Read as _;
 
@@ -11,8 +11,8 @@ use parquet::basic::Compression;
 
 use crate::lz4::{lz4_block_len, lz4_frame_len};
 
-/// Whether a page may hold so many bytes when it is decompressed, and no more. Of Zstandard it is only known that a block
-/// holds [`ZSTD_BLOCK`] bytes at most.
+/// Returns whether a page may decompress to exactly this number of bytes. For Zstandard, only the maximum of [`ZSTD_BLOCK`]
+/// bytes per block is known.
 pub(super) fn may_hold(codec: Compression, page: &[u8], bytes: usize) -> bool {
     match codec {
         Compression::SNAPPY => snappy(page) == Some(bytes),
@@ -20,17 +20,17 @@ pub(super) fn may_hold(codec: Compression, page: &[u8], bytes: usize) -> bool {
         Compression::ZSTD(_) => zstd_at_most(page).is_some_and(|most| bytes <= most),
         Compression::LZ4_RAW => lz4_block_len(page) == Ok(bytes),
         Compression::LZ4 => lz4(page) == Some(bytes),
-        // No memory is taken: nothing is decompressed, or the crate is built without that codec, and says so.
+        // These need no memory: the page is uncompressed, or the crate was built without the codec and reports that.
         Compression::UNCOMPRESSED | Compression::BROTLI(_) | Compression::LZO => true,
     }
 }
 
-/// Whether the crate decompresses whatever there is in a page, and compares its size with the header's afterwards.
+/// Returns whether the crate decompresses the whole page, and only then compares its size with the header's.
 pub(super) fn is_open_ended(codec: Compression) -> bool {
     matches!(codec, Compression::GZIP(_) | Compression::LZ4)
 }
 
-/// Little-endian bytes at the front.
+/// Reads a little-endian number.
 fn number<const N: usize>(rest: &mut &[u8]) -> Option<usize> {
     let bytes = take(rest, N)?;
     Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte)))
@@ -42,7 +42,8 @@ fn take<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
     Some(front)
 }
 
-/// Sums up literals and copies, see [the format](https://github.com/google/snappy/blob/main/format_description.txt).
+/// Sums the lengths of literals and copies, see [the
+/// format](https://github.com/google/snappy/blob/main/format_description.txt).
 fn snappy(page: &[u8]) -> Option<usize> {
     let start = page.iter().position(|byte| *byte < 128)? + 1;
     let mut rest = page.get(start..)?;
@@ -73,7 +74,7 @@ fn snappy(page: &[u8]) -> Option<usize> {
     Some(total)
 }
 
-/// Inflates, but keeps nothing; none if there is more than `limit`.
+/// Inflates without keeping the content; none if it exceeds `limit`.
 fn gzip(page: &[u8], limit: usize) -> Option<usize> {
     let mut decoder = MultiGzDecoder::new(page);
     let (mut window, mut total) = ([0; 8 << 10], 0);
@@ -88,10 +89,10 @@ fn gzip(page: &[u8], limit: usize) -> Option<usize> {
     }
 }
 
-/// The most that a block of Zstandard holds.
+/// Maximum size of a Zstandard block's content.
 pub(super) const ZSTD_BLOCK: usize = 128 << 10;
 
-/// Sums up the most that blocks can hold, see [RFC 8878](https://www.rfc-editor.org/rfc/rfc8878).
+/// Sums the maximum sizes of the blocks, see [RFC 8878](https://www.rfc-editor.org/rfc/rfc8878).
 fn zstd_at_most(page: &[u8]) -> Option<usize> {
     let (mut rest, mut total) = (page, 0usize);
     while !rest.is_empty() {
@@ -134,7 +135,7 @@ fn zstd_at_most(page: &[u8]) -> Option<usize> {
     Some(total)
 }
 
-/// The three ways in which files have used LZ4 before it got two names: Hadoop's, frames, and blocks alone.
+/// Handles the three historical uses of LZ4 in files, before it got two names: Hadoop's, frames, and plain blocks.
 fn lz4(page: &[u8]) -> Option<usize> {
     const FRAME: [u8; 4] = 0x184d_2204u32.to_le_bytes();
     if page.starts_with(&FRAME) {
@@ -143,7 +144,7 @@ fn lz4(page: &[u8]) -> Option<usize> {
     hadoop(page).or_else(|| lz4_block_len(page).ok())
 }
 
-/// Blocks, each after its sizes.
+/// Sums blocks in Hadoop's format, where each block follows its sizes.
 fn hadoop(mut rest: &[u8]) -> Option<usize> {
     let mut total = 0usize;
     while !rest.is_empty() {
@@ -179,7 +180,7 @@ mod tests {
 
     #[test]
     fn lengths_of_zstandard() {
-        // A head with a window, a stored block of three, one byte 1000 times, and a compressed block.
+        // A header with a window, a stored block of three, one byte 1000 times, and a compressed block.
         let block = |kind: usize, len: usize, last: bool| {
             (len << 3 | kind << 1 | usize::from(last)).to_le_bytes()[..3].to_vec()
         };

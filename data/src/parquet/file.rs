@@ -1,4 +1,4 @@
-//! A file as record batches, a row group after the other.
+//! Reads a file as record batches, one row group at a time.
 
 use std::{path::Path, sync::Arc};
 
@@ -23,9 +23,9 @@ use super::{
     pages::Checked,
 };
 
-/// The most rows of a record batch.
+/// Maximum number of rows of a record batch.
 const MAX_ROWS: usize = 1 << 16;
-/// Bytes that the numbers of a record batch may take, of however small a file.
+/// Memory in bytes that the numbers of a record batch may use even for a small file.
 const ROOM: u64 = 512 << 10;
 
 /// An open file.
@@ -33,7 +33,7 @@ pub(crate) struct ParquetFile {
     source: Checked,
     metadata: ArrowReaderMetadata,
     buffer: usize,
-    /// First row group that was not begun.
+    /// First row group that has not begun.
     next_group: usize,
     reader: Option<ParquetRecordBatchReader>,
 }
@@ -47,7 +47,7 @@ impl ParquetFile {
     pub(crate) fn new(source: Arc<dyn Source>, buffer: usize) -> Result<Self, DatasetError> {
         let source = Checked::new(source, buffer);
         source.check_contents()?;
-        // Statistics are not used, and they may be of any size.
+        // Statistics are not used, and they may have any size.
         let options = ArrowReaderOptions::new()
             .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
             .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll)
@@ -64,7 +64,8 @@ impl ParquetFile {
         (self.next_group, self.reader) = (0, None);
     }
 
-    /// The next rows: an eighth of the buffer at most, and no more than the file could hold as plain numbers, but at least one.
+    /// Returns the next rows: at most an eighth of the buffer and at most what the file could hold as plain numbers, but at
+    /// least one.
     pub(crate) fn next(&mut self) -> Result<Option<RecordBatch>, DatasetError> {
         loop {
             // A reader that panicked is not used again.
@@ -87,8 +88,8 @@ impl ParquetFile {
         }
     }
 
-    /// That the columns of a row group hold what they say, each in pages of its own, since all are held while they are read.
-    /// Gives the bytes of the decompressed ones.
+    /// Checks that the columns of a row group have their declared content in separate pages, since reading holds all of
+    /// them. Returns the size of the decompressed ones.
     fn check(&self, group: &RowGroupMetaData) -> Result<u64, DatasetError> {
         let (mut left, mut held) = (self.source.len(), 0);
         for column in group.columns() {
@@ -99,14 +100,14 @@ impl ParquetFile {
         Ok(held)
     }
 
-    /// Rows of a record batch. The crate takes memory for as many values, whether there are so many or not, and fills lists of
-    /// fixed size that are not there.
+    /// Returns the number of rows of a record batch. The crate allocates memory for this number even if there are fewer
+    /// values, and fills missing lists of fixed size.
     fn rows_at_once(&self, group: &RowGroupMetaData) -> Result<usize, DatasetError> {
         let rows = u64::try_from(group.num_rows()).map_err(|_| corrupt("a negative number of rows"))?;
         let bytes = u64::try_from(group.total_byte_size()).unwrap_or(u64::MAX).max(1);
         let width_of = |column: &ColumnChunkMetaData| u64::try_from(column.column_descr().type_length());
         let widths = group.columns().iter().map(|column| width_of(column).unwrap_or(0).max(8));
-        // A dictionary makes a few bytes of many, and a list has more values than its row is one.
+        // A dictionary expands a few bytes to many, and a list has more values than its row counts.
         let values = group.columns().iter().map(|column| u64::try_from(column.num_values()).unwrap_or(u64::MAX));
         let plain = widths
             .clone()
@@ -117,7 +118,7 @@ impl ParquetFile {
         let of_schema = fields_width(self.schema().fields(), false);
         let room = self.source.len().max(ROOM);
         if of_schema > room {
-            // A row is as long as that only if one is.
+            // A row can be that long only if one exists.
             let groups = self.metadata.metadata().row_groups();
             let held: u64 = groups.iter().map(|group| self.check(group)).sum::<Result<_, _>>()?;
             if of_schema > held {
@@ -130,7 +131,7 @@ impl ParquetFile {
     }
 }
 
-/// Bytes of a row of a field, where lists of fixed size are filled that may not be there.
+/// Returns the size of a row of a field, where missing lists of fixed size may be filled.
 fn width(field: &Field, may_lack: bool) -> u64 {
     let may_lack = may_lack || field.is_nullable();
     match field.data_type() {

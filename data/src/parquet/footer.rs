@@ -1,5 +1,5 @@
-//! What the parquet crate would make of a table of contents, before it does: a few bytes can say so many columns, groups of rows
-//! and names that their objects take hundreds of times as much memory.
+//! Estimates the memory that the parquet crate needs for a table of contents, before the crate reads it: a few bytes can
+//! describe so many columns, row groups and names that their objects need hundreds of times as much memory.
 
 use std::mem::size_of;
 
@@ -16,8 +16,8 @@ use super::{
     thrift::{BINARY, BOOL, I16, I32, I64, LIST, Reader, STRUCT},
 };
 
-/// The kinds of the fields, from field 1 on: of the table itself, and in it of columns, pairs of key and value, row groups,
-/// their columns' pages, and what is said of these.
+/// The kinds of the fields, from field 1 on: of the table itself, and within it of columns, key-value pairs, row groups,
+/// their columns' pages, and the pages' metadata.
 const TABLE: [u8; 7] = [I32, LIST, I64, LIST, LIST, BINARY, LIST];
 const ELEMENT: [u8; 10] = [I32, I32, I32, BINARY, I32, I32, I32, I32, I32, STRUCT];
 const PAIR: [u8; 2] = [BINARY, BINARY];
@@ -27,20 +27,19 @@ const CHUNK_DATA: [u8; 17] =
     [I32, LIST, LIST, I32, I64, I64, I64, LIST, I64, I64, I64, STRUCT, LIST, I64, I32, STRUCT, STRUCT];
 const SORTING: [u8; 3] = [I32, BOOL, BOOL];
 
-/// The most groups that are in each other. Reading them takes a stack.
+/// Maximum nesting of groups, since reading is recursive.
 const MAX_DEPTH: usize = 64;
-/// Bytes of the objects that an element of the schema becomes: a type, a column, fields of Arrow's schema, and what points to
-/// them.
+/// Memory of the objects for an element of the schema: a type, a column, fields of Arrow's schema, and pointers to them.
 const ELEMENT_BYTES: u64 = (size_of::<Type>() + size_of::<ColumnDescriptor>() + 3 * size_of::<Field>()) as u64 + 256;
-/// A pair is kept as it is and in a map, which grows by doubling.
+/// A pair is stored as it is and in a map, which grows by doubling.
 const PAIR_BYTES: u64 = size_of::<KeyValue>() as u64 + 160;
 const GROUP_BYTES: u64 = size_of::<RowGroupMetaData>() as u64;
 const CHUNK_BYTES: u64 = size_of::<ColumnChunkMetaData>() as u64;
-/// What a field of Arrow's schema becomes is there as it was read and as it was understood.
+/// The crate keeps a field of Arrow's schema both as it was read and as it was parsed.
 const COPIES: u64 = 2;
 
-/// Bytes that the objects take at most which the parquet crate makes of a table of contents, itself included, if it is told to
-/// leave statistics out. None if it is none.
+/// Returns an upper bound for the memory of the parquet crate's objects for a table of contents, including the table itself,
+/// if the crate skips statistics. None for an invalid table.
 pub(super) fn memory(contents: &[u8]) -> Option<u64> {
     let mut bytes = contents.len() as u64;
     let mut leaves = 0;
@@ -51,7 +50,7 @@ pub(super) fn memory(contents: &[u8]) -> Option<u64> {
                 leaves = schema.leaves;
                 bytes = bytes.checked_add(schema.bytes)?;
             }
-            // Room for all columns is taken before they are read.
+            // The crate allocates memory for all columns before it reads them.
             4 => reader.structs(|reader, _| {
                 bytes = bytes.checked_add(GROUP_BYTES + CHUNK_BYTES * leaves + group(reader)?)?;
                 Some(())
@@ -70,14 +69,14 @@ pub(super) fn memory(contents: &[u8]) -> Option<u64> {
 #[derive(Default)]
 struct Schema {
     bytes: u64,
-    /// Columns that hold values.
+    /// Columns with values.
     leaves: u64,
 }
 
-/// A group of the schema whose elements are not all read.
+/// A group of the schema with unread elements.
 struct Open {
     left: u64,
-    /// Bytes of its name and those of the groups around it, which each of its columns gets a copy of.
+    /// Length of its path, including the enclosing groups; each of its columns gets a copy.
     path: u64,
 }
 
@@ -87,7 +86,7 @@ fn schema(reader: &mut Reader<'_>) -> Option<Schema> {
     let mut claimed = 0;
     reader.structs(|reader, len| {
         let (name, children) = element(reader)?;
-        // Each element but the first is in one group.
+        // Each element except the first belongs to one group.
         claimed += children;
         if claimed >= len {
             return None;
@@ -110,7 +109,7 @@ fn schema(reader: &mut Reader<'_>) -> Option<Schema> {
     Some(schema)
 }
 
-/// Bytes of the name, and the number of children.
+/// Returns the length of the name, and the number of children.
 fn element(reader: &mut Reader<'_>) -> Option<(u64, u64)> {
     let (mut name, mut children) = (0, 0);
     reader.fields(&ELEMENT, |reader, field, kind| match field {
@@ -118,7 +117,7 @@ fn element(reader: &mut Reader<'_>) -> Option<(u64, u64)> {
         5 => reader.zigzag().and_then(|number| u64::try_from(number).ok()).map(|number| children = number),
         _ => reader.skip(kind, 0),
     })?;
-    // A count is one of 32 bits.
+    // A count has 32 bits.
     (children <= u64::from(u32::MAX)).then_some((name, children))
 }
 
@@ -133,7 +132,7 @@ fn pair(reader: &mut Reader<'_>) -> Option<u64> {
     if key != ARROW_SCHEMA_META_KEY.as_bytes() {
         return Some(bytes);
     }
-    // What cannot be decoded is an error there.
+    // The crate reports undecodable metadata as an error.
     let message = STANDARD.decode(value).ok()?;
     bytes.checked_add(COPIES * schema_memory(&message)?)
 }
@@ -151,7 +150,7 @@ fn group(reader: &mut Reader<'_>) -> Option<u64> {
     Some(bytes)
 }
 
-/// What a chunk takes beside its place among the columns of its group.
+/// Returns the memory of a chunk in addition to its place among the columns of its group.
 fn chunk(reader: &mut Reader<'_>) -> Option<u64> {
     let mut bytes = 0;
     reader.fields(&CHUNK, |reader, field, kind| match field {
@@ -159,7 +158,7 @@ fn chunk(reader: &mut Reader<'_>) -> Option<u64> {
         3 => reader.fields(&CHUNK_DATA, |reader, field, kind| {
             let before = reader.left();
             reader.skip(kind, 0)?;
-            // Of places on earth, numbers of four bytes and a box.
+            // Geospatial statistics: numbers of four bytes and a box.
             if field == 17 {
                 bytes += 4 * (before - reader.left()) as u64 + 256;
             }
@@ -174,12 +173,12 @@ fn chunk(reader: &mut Reader<'_>) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A field's head, for fields that follow on each other or skip some.
+    /// Returns a field's header, for consecutive fields or after skipped ones.
     fn head(step: u8, kind: u8) -> u8 {
         step << 4 | kind
     }
 
-    /// A table of contents whose schema has these elements: name and number of children.
+    /// Returns a table of contents whose schema has these elements: name and number of children.
     fn table(elements: &[(&str, u8)]) -> Vec<u8> {
         let mut bytes = vec![head(2, LIST), 0xf0 | STRUCT, elements.len() as u8];
         for (name, children) in elements {
@@ -196,7 +195,7 @@ mod tests {
         let flat = memory(&table(&[("root", 2), ("a", 0), ("b", 0)])).unwrap();
         let nested = |name: &str| memory(&table(&[("root", 1), (name, 2), ("a", 0), ("b", 0)])).unwrap();
         assert!(nested("x") > flat);
-        // The name in the file, in its own objects, and in the paths of both columns.
+        // The name occurs in the file, in its own objects, and in the paths of both columns.
         assert_eq!(nested("long-name") - nested("x"), 8 * (1 + 6 + 2));
     }
 
@@ -229,7 +228,7 @@ mod tests {
     fn each_group_of_rows_has_room_for_all_columns() {
         let mut bytes = table(&[("root", 2), ("a", 0), ("b", 0)]);
         bytes.pop();
-        // Field 4, two groups without anything.
+        // Field 4: two empty groups.
         bytes.extend([head(2, LIST), 2 << 4 | STRUCT, 0, 0, 0]);
         let without = memory(&table(&[("root", 2), ("a", 0), ("b", 0)])).unwrap();
         assert_eq!(memory(&bytes).unwrap() - without, 4 + 2 * (GROUP_BYTES + 2 * CHUNK_BYTES));

@@ -1,23 +1,24 @@
-//! Batches in Parquet files, and Parquet files as batches.
+//! Writes batches to Parquet files, and reads Parquet files as batches.
 //!
 //! # Our own files
-//! A row per step, a column per column: a number, or a list of fixed size whose shape is in the field's metadata, so that
-//! `pandas.read_parquet` gives a table that needs no explanation. What a table cannot say is in columns whose names begin
-//! with `rollmesh.`: `batch`, the number of the batch that a row is of; `policy`, whose row it is, in multi-agent
-//! batches; `info`, at the first row of each policy's part, JSON with `env_steps`, `seq_lens` and flags; and `encoded`
-//! for batches that are no table (time-major ones and empty ones), as
-//! [`codec`](rollmesh_core::batch::codec) bytes. Recurrent states, one per sequence, are at the rows at which the sequences start. A round trip gives the
-//! same batches, bit for bit; only compressed columns come back as plain ones.
+//! There is a row per step and a column per column: a number, or a list of fixed size with its shape in the field's
+//! metadata, so that `pandas.read_parquet` gives a self-explanatory table. Other properties are in columns whose names begin
+//! with `rollmesh.`: `batch`, the number of a row's batch; `policy`, the row's policy, in multi-agent batches; `info`, in
+//! the first row of each policy's part, JSON with `env_steps`, `seq_lens` and flags; and `encoded` for batches that do not
+//! fit into a table (time-major ones and empty ones), as [`codec`](rollmesh_core::batch::codec) bytes. Recurrent states, one
+//! per sequence, are in the first rows of the sequences. A round trip returns the same batches, bit for bit, except that
+//! compressed columns become uncompressed.
 //!
-//! Columns that some policies do not have are null in their rows. Where policies have different columns of one name, the
-//! name is followed by `@` and the policy's.
+//! Columns that some policies lack are null in their rows. Where policies have different columns of one name, the file's
+//! column is called by this name, `@` and the policy's name.
 //!
-//! # Files of others
-//! A column becomes a column if its rows have one shape. Batches are cut where `eps_id` changes, or after rows that are
-//! `terminateds` or `truncateds`, and where the buffer ends.
+//! # Files of other programs
+//! A file's column becomes a batch's column if its rows have one shape. Batches end where `eps_id` changes, or after rows
+//! that are `terminateds` or `truncateds`, and where the buffer ends.
 //!
 //! # Memory
-//! Files are read page by page and written row group by row group. Neither side holds much more than its declared buffer.
+//! Files are read page by page and written row group by row group. Neither the reader nor the writer uses much more memory
+//! than its declared buffer.
 //!
 //! ```
 //! use rollmesh_data::{dataset::BatchStream as _, parquet::{ParquetOptions, ParquetStream, ParquetWriter}};
@@ -51,13 +52,13 @@ pub use write::{Compression, ParquetOptions, ParquetWriter};
 
 use super::dataset::DatasetError;
 
-/// Columns that say what a table cannot.
+/// Columns for properties that a table cannot represent.
 const BATCH: &str = "rollmesh.batch";
 const POLICY: &str = "rollmesh.policy";
 const INFO: &str = "rollmesh.info";
 const ENCODED: &str = "rollmesh.encoded";
-/// What there is instead of Zstandard where its C library was left out.
+/// The error for Zstandard in a build without its C library.
 const NO_ZSTD: DatasetError =
     DatasetError::NotBuilt { format: "a Parquet file compressed by Zstandard", feature: "zstd" };
-/// Key of our version in the file's metadata.
+/// Key of this format's version in the file's metadata.
 const FORMAT: &str = "rollmesh.format";

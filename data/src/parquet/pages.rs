@@ -1,4 +1,4 @@
-//! Whether pages are what they say, before anything is read that would take memory on their word.
+//! Checks that pages match their headers, before the crate allocates memory for them.
 
 use std::{io, sync::Arc};
 
@@ -19,22 +19,22 @@ use super::{
     thrift::{PageHeader, page_header},
 };
 
-/// A page may take so many times its own size without being looked at.
+/// A page may declare this multiple of its own size without a check.
 const PLAUSIBLE: u64 = 2;
 
-/// Bytes that the table of contents of any file may take.
+/// Memory that the table of contents of any file may use, in bytes.
 const CONTENTS: u64 = 512 << 10;
 
-/// What a chunk of a column takes.
+/// The size of a column's chunk.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Chunk {
     /// In the file.
     pub(super) bytes: u64,
-    /// When it is decompressed.
+    /// After decompression.
     pub(super) held: u64,
 }
 
-/// A source for the parquet crate, which checks each range before it takes memory.
+/// A source for the parquet crate that checks each range before it allocates memory.
 #[derive(Clone)]
 pub(super) struct Checked {
     source: Arc<dyn Source>,
@@ -60,7 +60,8 @@ impl Checked {
         Ok(bytes)
     }
 
-    /// That the table of contents at the end is one, and that what is made of it takes no more memory than half of the file's size.
+    /// Checks that the table of contents at the end is valid, and that its objects need at most half of the file's size in
+    /// memory.
     pub(super) fn check_contents(&self) -> Result<(), DatasetError> {
         let corrupt = || DatasetError::Corrupt("its table of contents".to_string());
         let size = self.source.size();
@@ -80,8 +81,8 @@ impl Checked {
         Ok(())
     }
 
-    /// That the pages of a chunk are within the file, hold what their headers say, and are not larger than the buffer when
-    /// they are decompressed.
+    /// Checks that the pages of a chunk are within the file, match their headers, and fit into the buffer after
+    /// decompression.
     pub(super) fn check(&self, chunk: &ColumnChunkMetaData) -> Result<Chunk, DatasetError> {
         let corrupt = |what: &str| DatasetError::Corrupt(format!("{what} of column '{}'", chunk.column_path()));
         let first = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
@@ -97,7 +98,7 @@ impl Checked {
             let header = self.header(at, end - at).ok_or_else(|| corrupt("the header of a page"))?;
             let sizes = (u64::try_from(header.uncompressed), u64::try_from(header.compressed));
             let (Ok(uncompressed), Ok(compressed)) = sizes else { return Err(corrupt("the size of a page")) };
-            // Every value of a dictionary takes at least a byte.
+            // Every value of a dictionary has at least one byte.
             if header.dictionary_values < 0 || header.dictionary_values as u64 > uncompressed {
                 return Err(corrupt("the number of values in a dictionary"));
             }
@@ -114,7 +115,7 @@ impl Checked {
             }
             if !header.is_stored && (is_open_ended(codec) || uncompressed / PLAUSIBLE > compressed) {
                 let page = self.bytes(at, compressed as usize).map_err(|_| corrupt("a page"))?;
-                // Levels of the second version are beside what is compressed.
+                // In the second version, levels are outside the compressed data.
                 let levels = usize::try_from(header.levels).ok();
                 let levels = levels.filter(|levels| *levels <= page.len() && *levels as u64 <= uncompressed);
                 let levels = levels.ok_or_else(|| corrupt("the levels of a page"))?;
@@ -125,14 +126,14 @@ impl Checked {
             }
             at = next;
         }
-        // One value is in one page.
+        // A value is always within one page.
         match u64::try_from(chunk.column_descr().type_length()) {
             Ok(width) if width > largest && chunk.num_values() > 0 => Err(corrupt("the width of the values")),
             _ => Ok(Chunk { bytes: len, held }),
         }
     }
 
-    /// The header of the page at a place, with at most `left` bytes to its end.
+    /// Returns the header of the page at a position, with at most `left` bytes until its end.
     fn header(&self, at: u64, left: u64) -> Option<PageHeader> {
         let read = |most: u64| self.bytes(at, left.min(most) as usize).ok();
         // Statistics can be long.
@@ -158,7 +159,7 @@ impl ChunkReader for Checked {
     }
 }
 
-/// Reads on from a place, some bytes ahead.
+/// Reads sequentially from a position, some bytes ahead.
 pub(super) struct Reader {
     checked: Checked,
     at: u64,

@@ -1,4 +1,4 @@
-//! Rows of a table, made into the batch of which they are.
+//! Converts rows of a table to their batch.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use super::{
     plan::{NAME_IN_BATCH, OWNER},
 };
 
-/// The batch that these rows make: all rows of one number.
+/// Returns the batch of these rows, which all have the same batch number.
 pub(super) fn batch(rows: &RecordBatch) -> Result<AnyBatch, DatasetError> {
     if let Some(bytes) = text_or_bytes(rows, ENCODED, 0)? {
         return if info(rows, 0)?.get("multi_agent") == Some(&Value::Bool(true)) {
@@ -40,7 +40,7 @@ pub(super) fn batch(rows: &RecordBatch) -> Result<AnyBatch, DatasetError> {
         let piece = rows.slice(at, len);
         let info = info(&piece, 0)?;
         let Some(policy) = policy else {
-            // Rows without a policy are those of a batch of a single agent.
+            // Rows without a policy belong to a single-agent batch.
             return match len == rows.num_rows() {
                 true => piece_batch(&piece, &info, None).map(AnyBatch::Single),
                 false => Err(corrupt("rows with and without a policy in one batch")),
@@ -99,14 +99,14 @@ fn piece_batch(rows: &RecordBatch, info: &Value, policy: Option<&PolicyId>) -> R
     Ok(SampleBatch::from_parts(parts)?)
 }
 
-/// The rows that have a value.
+/// Returns the rows that have a value.
 pub(super) fn present(array: &ArrayRef) -> Result<ArrayRef, DatasetError> {
     let Some(nulls) = array.nulls().filter(|nulls| nulls.null_count() > 0) else { return Ok(array.clone()) };
     let keep = BooleanArray::new(BooleanBuffer::collect_bool(array.len(), |row| nulls.is_valid(row)), None);
     filter(array, &keep).map_err(arrow::corrupt)
 }
 
-/// The value of a text or binary column in a row; none without the column or the value.
+/// Returns the value of a text or binary column in a row; none without the column or the value.
 fn text_or_bytes<'a>(rows: &'a RecordBatch, name: &str, row: usize) -> Result<Option<&'a [u8]>, DatasetError> {
     let Some(array) = rows.column_by_name(name) else { return Ok(None) };
     if row >= array.len() || array.is_null(row) {
@@ -128,7 +128,7 @@ fn info(rows: &RecordBatch, row: usize) -> Result<Value, DatasetError> {
     }
 }
 
-/// A file of others: whatever can be a column.
+/// Returns all columns of another program's file that can be converted.
 pub(super) fn foreign(rows: &RecordBatch) -> Result<Vec<(String, Column)>, DatasetError> {
     let mut columns = Vec::new();
     for (field, array) in rows.schema_ref().fields().iter().zip(rows.columns()) {

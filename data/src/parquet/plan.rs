@@ -1,4 +1,4 @@
-//! Which columns a file has.
+//! Plans the columns of a file.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +11,7 @@ use rollmesh_core::{
 
 use super::{super::arrow, BATCH, ENCODED, FORMAT, INFO, POLICY};
 
-/// Keys of what a column is called in its batch, and whose it is, where its name in the file is another.
+/// Keys of a column's name in its batch and of its policy, where its name in the file differs.
 pub(super) const NAME_IN_BATCH: &str = "rollmesh.column";
 pub(super) const OWNER: &str = "rollmesh.policy";
 
@@ -20,7 +20,7 @@ pub(super) const OWNER: &str = "rollmesh.policy";
 pub(super) struct PlanColumn {
     /// Its name in batches.
     pub(super) column: String,
-    /// Whose it is, if others have another of this name.
+    /// Its policy, if other policies have a different column with this name.
     pub(super) owner: Option<PolicyId>,
     pub(super) column_type: ColumnType,
     pub(super) shape: RowShape,
@@ -30,14 +30,14 @@ pub(super) struct PlanColumn {
 /// The columns of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
-    /// There are rows of several policies.
+    /// Whether there are rows of several policies.
     pub(super) multi: bool,
-    /// There are batches that are no table.
+    /// Whether some batches do not fit into a table.
     pub(super) encoded: bool,
     pub(super) columns: Vec<PlanColumn>,
 }
 
-/// The batches of the policies; none stands for a batch of a single agent.
+/// Returns the batches of the policies; none stands for a single-agent batch.
 pub(super) fn pieces(batch: &AnyBatch) -> Vec<(Option<&PolicyId>, &SampleBatch)> {
     match batch {
         AnyBatch::Single(batch) => vec![(None, batch)],
@@ -47,12 +47,12 @@ pub(super) fn pieces(batch: &AnyBatch) -> Vec<(Option<&PolicyId>, &SampleBatch)>
     }
 }
 
-/// Whether a column has one row per sequence instead of per step.
+/// Returns whether a column has one row per sequence instead of per step.
 pub(super) fn by_sequence(batch: &SampleBatch, name: &str) -> bool {
     batch.seq_lens().is_some() && name.starts_with("state_in_")
 }
 
-/// Rows of the table; none if the batch has none, or is no table.
+/// Returns the number of rows of the table; none if the batch has none, or does not fit into a table.
 pub(super) fn table_rows(batch: &SampleBatch) -> Option<usize> {
     let (_, column) = batch.iter().find(|(name, _)| !by_sequence(batch, name))?;
     let sane = !batch.time_major() && column.rows() > 0 && batch.iter().all(|(name, _)| !name.starts_with("rollmesh."));
@@ -60,7 +60,7 @@ pub(super) fn table_rows(batch: &SampleBatch) -> Option<usize> {
 }
 
 impl Plan {
-    /// The columns that a batch needs. Its columns must be plain.
+    /// Returns the columns that a batch needs. Its columns must be uncompressed.
     pub(super) fn of(batch: &AnyBatch) -> Self {
         let (multi, pieces) = (matches!(batch, AnyBatch::Multi(_)), pieces(batch));
         if pieces.is_empty() || pieces.iter().any(|(_, batch)| table_rows(batch).is_none()) {
@@ -94,7 +94,7 @@ impl Plan {
         Self { multi, encoded: false, columns }
     }
 
-    /// A plan for both; none if they have different columns of one name.
+    /// Returns a plan for both; none if they have different columns of one name.
     pub(super) fn merge(&self, other: &Self) -> Option<Self> {
         let same = |a: &PlanColumn, b: &PlanColumn| a.column == b.column && a.owner == b.owner;
         let mut columns = self.columns.clone();
@@ -106,7 +106,7 @@ impl Plan {
             }
         }
         for column in &other.columns {
-            // The same name with and without an owner is another conflict.
+            // The same name with and without an owner is a conflict, too.
             if self
                 .columns
                 .iter()
@@ -121,7 +121,7 @@ impl Plan {
         Some(Self { multi: self.multi || other.multi, encoded: self.encoded || other.encoded, columns })
     }
 
-    /// The column of a batch that goes here.
+    /// Returns the batch's column for this column of the file.
     pub(super) fn source<'a>(
         column: &PlanColumn,
         policy: Option<&PolicyId>,

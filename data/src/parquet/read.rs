@@ -1,4 +1,4 @@
-//! Parquet files as batches.
+//! Reads Parquet files as batches.
 
 use std::path::Path;
 
@@ -19,18 +19,18 @@ use super::{
     pieces::{batch, foreign, present},
 };
 
-/// The batches of a Parquet file: those that were written, or one per episode of a file of others.
+/// The batches of a Parquet file: the written ones, or one per episode for files of other programs.
 pub struct ParquetStream {
     file: ParquetFile,
     buffer: usize,
-    /// It is one of ours, which knows its batches.
+    /// Whether the file has this crate's format, which includes the batches' boundaries.
     ours: bool,
     window: Option<Window>,
     at: usize,
-    /// Rows of a batch that is not complete, and its number.
+    /// Rows of an incomplete batch, and its number.
     open: Vec<RecordBatch>,
     number: i64,
-    /// Rewards of a file of others had more digits than they have here.
+    /// Whether rewards of another program's file lost digits.
     is_narrowed: bool,
 }
 
@@ -40,7 +40,7 @@ enum Window {
 }
 
 impl ParquetStream {
-    /// Opens a file. Reading holds about `buffer` bytes.
+    /// Opens a file. Reading uses about `buffer` bytes.
     ///
     /// # Errors
     /// [`DatasetError`].
@@ -48,7 +48,7 @@ impl ParquetStream {
         Ok(Self::new(ParquetFile::open(path, buffer)?, buffer))
     }
 
-    /// Reads a file that is anywhere, such as in memory.
+    /// Reads a file from any source, such as memory.
     ///
     /// # Errors
     /// [`DatasetError`].
@@ -61,7 +61,7 @@ impl ParquetStream {
         Self { file, buffer, ours, window: None, at: 0, open: Vec::new(), number: 0, is_narrowed: false }
     }
 
-    /// Whether one of our writers wrote the file, so that it knows its batches.
+    /// Returns whether the file has this crate's format, which includes the batches' boundaries.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.ours
@@ -82,7 +82,7 @@ impl ParquetStream {
         Ok(true)
     }
 
-    /// What was collected of a batch, as a batch.
+    /// Converts the collected rows to a batch.
     fn complete(&mut self) -> Result<Option<AnyBatch>, DatasetError> {
         let parts = std::mem::take(&mut self.open);
         let Some(first) = parts.first() else { return Ok(None) };
@@ -154,7 +154,7 @@ impl BatchStream for ParquetStream {
     }
 }
 
-/// What is in a file.
+/// Returns a summary of a file.
 ///
 /// # Errors
 /// [`DatasetError`].
@@ -190,7 +190,7 @@ pub fn summary(source: impl Source + 'static, buffer: usize) -> Result<Summary, 
     Ok(builder.finish(lengths))
 }
 
-/// Rows after which an episode ends by its flags.
+/// Returns the rows after which an episode ends, by its flags.
 fn ends<'a>(find: &impl Fn(&str) -> Option<&'a Column>, rows: usize) -> Result<Vec<bool>, DatasetError> {
     let mut ends = vec![false; rows];
     for name in [TERMINATEDS.name(), TRUNCATEDS.name()] {
@@ -203,7 +203,7 @@ fn ends<'a>(find: &impl Fn(&str) -> Option<&'a Column>, rows: usize) -> Result<V
     Ok(ends)
 }
 
-/// Rows from `at` on that are of one episode.
+/// Returns the number of rows from `at` on that belong to one episode.
 fn episode_run(rows: &SampleBatch, at: usize) -> Result<usize, DatasetError> {
     let ids = rows.column(EPS_ID.name()).and_then(|column| column.typed::<i64>().ok());
     if let Some(ids) = ids {
@@ -216,7 +216,7 @@ fn episode_run(rows: &SampleBatch, at: usize) -> Result<usize, DatasetError> {
     Ok(run.max(1))
 }
 
-/// A batch of columns of others; flags and rewards as our columns are.
+/// Returns a batch of another program's columns; converts flags and rewards to this crate's types.
 fn sample_batch(columns: Vec<(String, Column)>) -> Result<SampleBatch, DatasetError> {
     let mut batch = SampleBatch::new();
     for (name, column) in columns {

@@ -1,4 +1,4 @@
-//! A batch as rows of a table.
+//! Converts a batch to rows of a table.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::{
     plan::{Plan, by_sequence, pieces, table_rows},
 };
 
-/// The rows of a plain batch, which has this number in the file.
+/// Returns the rows of an uncompressed batch with this number in the file.
 pub(super) fn table(
     plan: &Plan,
     schema: &SchemaRef,
@@ -69,7 +69,7 @@ pub(super) fn table(
     RecordBatch::try_new(schema.clone(), arrays).map_err(arrow::corrupt)
 }
 
-/// A batch that is no table.
+/// Encodes a batch that does not fit into a table.
 fn encode(batch: &AnyBatch) -> Vec<u8> {
     match batch {
         AnyBatch::Single(batch) => codec::encode(batch),
@@ -77,7 +77,7 @@ fn encode(batch: &AnyBatch) -> Vec<u8> {
     }
 }
 
-/// What the table does not say, at the first row of each piece.
+/// Returns the properties outside the table, in the first row of each piece.
 fn infos(batch: &AnyBatch, pieces: &[(Option<&PolicyId>, &SampleBatch)], lens: &[usize], encoded: bool) -> StringArray {
     let multi = match batch {
         AnyBatch::Single(_) => None,
@@ -107,12 +107,12 @@ fn info(batch: &SampleBatch, env_steps: Option<usize>) -> Map<String, Value> {
     say("max_seq_len", batch.max_seq_len().map(Value::from));
     say("zero_padded", batch.zero_padded().then(|| true.into()));
     say("is_training", batch.is_training().then(|| true.into()));
-    // By its bits, since JSON has no NaN.
+    // Written as bits, since JSON has no NaN.
     say("num_grad_updates", batch.num_grad_updates().map(|updates| updates.to_bits().into()));
     info
 }
 
-/// One row per sequence, each at the row at which its sequence starts.
+/// Returns one row per sequence, each at the sequence's first row.
 fn at_starts(batch: &SampleBatch, data: &Column, rows: usize) -> Result<ArrayRef, DatasetError> {
     let mut places: Vec<Option<u32>> = vec![None; rows];
     let mut at = 0;

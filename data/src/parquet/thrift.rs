@@ -1,23 +1,23 @@
-//! As much of Thrift's compact protocol as it takes to see what pages and tables of contents say.
+//! Reads the part of Thrift's compact protocol that page headers and tables of contents need.
 
-/// What the header of a page says.
+/// The header of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PageHeader {
-    /// Bytes of the header itself.
+    /// Size of the header itself.
     pub(super) bytes: usize,
-    /// Bytes of the page when it is decompressed.
+    /// Size of the decompressed page.
     pub(super) uncompressed: i64,
-    /// Bytes of the page as it is.
+    /// Size of the page in the file.
     pub(super) compressed: i64,
-    /// Values of a dictionary; 0 for other pages.
+    /// Number of values of a dictionary; 0 for other pages.
     pub(super) dictionary_values: i64,
-    /// Bytes of levels that are beside what is compressed; 0 but for pages of the second version.
+    /// Size of the levels outside the compressed data; 0 except for pages of the second version.
     pub(super) levels: i64,
-    /// It is not compressed, whatever the codec of its column.
+    /// Whether it is uncompressed, regardless of its column's codec.
     pub(super) is_stored: bool,
 }
 
-/// Kinds of values. Truth values are of kind 2 where they are false.
+/// Kinds of values. Kind 2 is a boolean that is false.
 pub(super) const BOOL: u8 = 1;
 pub(super) const I16: u8 = 4;
 pub(super) const I32: u8 = 5;
@@ -25,14 +25,14 @@ pub(super) const I64: u8 = 6;
 pub(super) const BINARY: u8 = 8;
 pub(super) const LIST: u8 = 9;
 pub(super) const STRUCT: u8 = 12;
-/// The kinds of the fields of headers, from field 1 on: of pages, and in them of data, of dictionaries, and of data of the
-/// second version.
+/// The kinds of the fields of headers, from field 1 on: of pages, and within them of data, of dictionaries, and of data of
+/// the second version.
 const PAGE: [u8; 8] = [I32, I32, I32, I32, STRUCT, STRUCT, STRUCT, STRUCT];
 const DATA: [u8; 5] = [I32, I32, I32, I32, STRUCT];
 const DICTIONARY: [u8; 3] = [I32, I32, BOOL];
 const DATA_2: [u8; 8] = [I32, I32, I32, I32, I32, I32, BOOL, STRUCT];
 
-/// Reads a header; none if the bytes end before, or if it is none.
+/// Reads a header; none if it is incomplete or invalid.
 pub(super) fn page_header(bytes: &[u8]) -> Option<PageHeader> {
     let mut reader = Reader::new(bytes);
     let mut header = PageHeader::default();
@@ -61,7 +61,7 @@ pub(super) fn page_header(bytes: &[u8]) -> Option<PageHeader> {
     Some(header)
 }
 
-/// Reads value after value; none where the bytes end before the value does.
+/// Reads values in order; none for an incomplete value.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -71,7 +71,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// Bytes that are not read.
+    /// Returns the number of unread bytes.
     pub(super) fn left(&self) -> usize {
         self.rest.len()
     }
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Bytes or a text.
+    /// Reads bytes or a text.
     pub(super) fn binary(&mut self) -> Option<&'a [u8]> {
         let len = usize::try_from(self.varint()?).ok()?;
         let (value, rest) = self.rest.split_at_checked(len)?;
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
         Some(value)
     }
 
-    /// A list of structs: `read` takes each of them, and how many there are.
+    /// Reads a list of structs: calls `read` for each of them with the list's length.
     pub(super) fn structs(&mut self, mut read: impl FnMut(&mut Self, u64) -> Option<()>) -> Option<()> {
         let (kind, len) = self.list()?;
         if kind != STRUCT && len > 0 {
@@ -116,15 +116,15 @@ impl<'a> Reader<'a> {
         (0..len).try_for_each(|_| read(self, len))
     }
 
-    /// Kind and number of the elements that follow.
+    /// Reads the kind and number of the following elements.
     fn list(&mut self) -> Option<(u8, u64)> {
         let head = self.byte()?;
         let len = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
-        // Elements take bytes, truth values too.
+        // Every element has at least one byte, booleans too.
         (len <= self.rest.len() as u64).then_some((head & 15, len))
     }
 
-    /// Kind and number of the next field, the inner none at the end of the struct.
+    /// Reads the kind and number of the next field; the inner option is none at the end of the struct.
     fn field(&mut self, before: i64) -> Option<Option<(u8, i64)>> {
         let head = self.byte()?;
         if head == 0 {
@@ -135,8 +135,8 @@ impl<'a> Reader<'a> {
         Some(Some((head & 15, id)))
     }
 
-    /// Reads a struct: `read` takes the value of each field, by its number and kind. The first fields must be of these kinds,
-    /// and there only once: other readers do not look, and would understand something else.
+    /// Reads a struct: calls `read` for each field with its number and kind. The first fields must have these kinds and
+    /// occur only once: other readers do not check this, and would interpret the bytes differently.
     pub(super) fn fields(
         &mut self,
         kinds: &[u8],
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_page_of_the_second_version() {
-        // type 3, uncompressed 64, compressed 32, the header with levels of 3 and 4 bytes, not compressed.
+        // type 3, uncompressed 64, compressed 32, a header with levels of 3 and 4 bytes, not compressed.
         let bytes = [0x15, 6, 0x15, 128, 1, 0x15, 64, 0x5c, 0x55, 6, 0x15, 8, 0x12, 0, 0];
         let header = page_header(&bytes).unwrap();
         assert_eq!((header.uncompressed, header.levels, header.is_stored), (64, 7, true));
@@ -228,9 +228,9 @@ mod tests {
 
     #[test]
     fn sizes_of_another_type_are_none() {
-        // The uncompressed size as a whole number of 64 bits.
+        // The uncompressed size as a 64-bit whole number.
         assert_eq!(page_header(&[0x15, 0, 0x16, 128, 1, 0x15, 64, 0]), None);
-        // Twice.
+        // A field that occurs twice.
         assert_eq!(page_header(&[0x15, 0, 0x15, 2, 0x05, 4, 4, 0x15, 64, 0]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Batches into Parquet files.
+//! Writes batches to Parquet files.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -27,28 +27,28 @@ use super::{
     table::table,
 };
 
-/// How the pages of a file are compressed.
+/// How to compress the pages of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     None,
-    /// Fast, and read by everything.
+    /// Fast and supported by all readers.
     #[default]
     Snappy,
-    /// Small.
+    /// Smallest files.
     Zstd,
 }
 
-/// How files are written.
+/// How to write files.
 #[derive(Clone, Debug)]
 pub struct ParquetOptions {
-    /// A new file begins before the batch that would follow on so many bytes: 64 MiB.
+    /// Maximum file size, after which the next batch begins a new file: 64 MiB.
     pub max_file_size: u64,
-    /// A row group is written when it has so many rows: 65,536.
+    /// Maximum number of rows of a row group: 65,536.
     pub row_group_rows: usize,
-    /// A row group is also written when so many bytes are waiting in it: 64 MiB.
+    /// Maximum size of a row group in memory: 64 MiB.
     pub buffer: usize,
-    /// How pages are compressed.
+    /// How to compress pages.
     pub compression: Compression,
 }
 
@@ -60,10 +60,10 @@ impl Default for ParquetOptions {
 
 /// Writes batches to Parquet files in a folder: `NAME-00000.parquet`, `NAME-00001.parquet`, ….
 ///
-/// A file has another name, ending in `.part`, until it is complete: a Parquet file without its end cannot be read, so
-/// readers must not find it. It is completed when it is full, when a batch does not fit its columns, by
-/// [`finish`](Self::finish) and when the writer is dropped, also after a batch that could not be written. What a killed process has not completed is
-/// lost, at most [`ParquetOptions::max_file_size`] bytes.
+/// While a file is incomplete, its name ends in `.part`, so that readers do not find it: a Parquet file without its end
+/// cannot be read. The writer completes a file when it is full, when a batch does not fit its columns, in
+/// [`finish`](Self::finish) and when the writer is dropped, even after a batch that could not be written. If the process is
+/// killed, the incomplete file is lost, at most [`ParquetOptions::max_file_size`] bytes.
 pub struct ParquetWriter {
     folder: PathBuf,
     name: String,
@@ -83,7 +83,7 @@ struct Open {
 }
 
 impl ParquetWriter {
-    /// A writer of files whose names begin with `name`. The folder is made; files that are in it stay.
+    /// Creates a writer of files whose names begin with `name`. Creates the folder; existing files in it stay.
     ///
     /// # Errors
     /// [`DatasetError::Io`].
@@ -93,10 +93,10 @@ impl ParquetWriter {
         Ok(Self { folder, name, options, next: 0, open: None, done: Vec::new(), closed: false })
     }
 
-    /// Writes a batch. Compressed columns become plain ones.
+    /// Writes a batch. Compressed columns become uncompressed.
     ///
     /// # Errors
-    /// [`DatasetError`]. The batch is not in the file then, what was written before is.
+    /// [`DatasetError`]. On an error, the file lacks the batch but keeps all earlier ones.
     pub fn write(&mut self, batch: &AnyBatch) -> Result<(), DatasetError> {
         if self.closed {
             return Err(DatasetError::Closed);
@@ -115,7 +115,7 @@ impl ParquetWriter {
             let is_full =
                 open.writer.bytes_written() + open.writer.in_progress_size() >= self.options.max_file_size as usize;
             if is_full || merged.as_ref() != Some(&open.plan) {
-                // What the next file may hold includes what this one did, so that mixtures do not make a file per batch.
+                // The next file also allows this one's columns, so that mixtures do not need a file per batch.
                 plan = merged.unwrap_or(plan);
                 self.complete()?;
             }
@@ -131,10 +131,10 @@ impl ParquetWriter {
         written
     }
 
-    /// Completes the last file. Gives all files that were written.
+    /// Completes the last file. Returns all written files.
     ///
     /// # Errors
-    /// [`DatasetError`]. The second time there is nothing more to do.
+    /// [`DatasetError`]. Further calls do nothing.
     pub fn finish(&mut self) -> Result<Vec<PathBuf>, DatasetError> {
         self.closed = true;
         self.complete()?;
@@ -149,7 +149,7 @@ impl ParquetWriter {
             let part = part(&path);
             let file = OpenOptions::new().write(true).create_new(true).open(&part);
             match file {
-                // The name is this writer's as long as the part is there.
+                // The part file reserves the name for this writer.
                 Ok(_) if path.exists() => fs::remove_file(&part).map_err(io_error(&part))?,
                 Ok(file) => break (file, path),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -167,7 +167,7 @@ impl ParquetWriter {
             Compression::Snappy => parquet::basic::Compression::SNAPPY,
             Compression::Zstd => parquet::basic::Compression::ZSTD(ZstdLevel::default()),
         };
-        // Dictionaries and statistics of random numbers take time and say nothing.
+        // For random numbers, dictionaries and statistics take time and have no benefit.
         let properties = WriterProperties::builder()
             .set_compression(compression)
             .set_dictionary_enabled(false)
@@ -186,7 +186,7 @@ impl ParquetWriter {
         open.writer.finish().map_err(|error| write_error(&part, error))?;
         open.writer.inner_mut().flush().map_err(io_error(&part))?;
         if open.batches == 0 {
-            // A file without rows would only be in the way.
+            // A file without rows is useless.
             return fs::remove_file(&part).map_err(io_error(&part));
         }
         open.writer.inner_mut().get_ref().sync_data().map_err(io_error(&part))?;

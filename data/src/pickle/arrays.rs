@@ -1,4 +1,4 @@
-//! Columns of what a pickle holds.
+//! Converts the content of a pickle to columns.
 
 use std::borrow::Cow;
 
@@ -15,12 +15,12 @@ use crate::limits::MAX_NESTING;
 /// Columns by their names.
 type Columns = Vec<(ColumnName, Column)>;
 
-/// The columns that a value stands for: one of the name, or several with dotted names for a dict or a tuple of arrays.
+/// Returns the columns of a value: one with the name, or several with dotted names for a dict or a tuple of arrays.
 ///
 /// # Errors
 /// [`PickleError`].
 pub(crate) fn columns(objects: &Objects<'_>, value: Value, name: &str, out: &mut Columns) -> Result<(), PickleError> {
-    // An array that is referred to many times would otherwise grow with every reference.
+    // Limits the total size, since an array that is referenced many times would otherwise be copied for every reference.
     let mut room = objects.pickle.len().saturating_mul(4).saturating_add(1 << 10);
     nested(objects, value, name, &mut room, 0, out)
 }
@@ -66,7 +66,7 @@ fn nested(
     Ok(())
 }
 
-/// Whether a value has rows of its own, or parts that have.
+/// Returns whether a value has rows, or parts that have.
 fn is_rows(objects: &Objects<'_>, value: Value) -> bool {
     match objects.node(value) {
         Some(Node::Array(array)) => array.ndim > 0,
@@ -87,7 +87,7 @@ fn array_column(objects: &Objects<'_>, array: &Array, room: &mut usize) -> Resul
     column(array.dtype, shape, &bytes, room)
 }
 
-/// Rows one by one: numbers, arrays of one shape, or anything else as JSON.
+/// Converts a list of rows: numbers, arrays of one shape, or other values as JSON.
 fn list_column(objects: &Objects<'_>, rows: &[Value], room: &mut usize) -> Result<Column, PickleError> {
     take(room, rows.len().saturating_mul(8))?;
     let first = rows.first().copied().unwrap_or(Value::Float(0.0));
@@ -113,7 +113,7 @@ fn numbers<T: Element>(rows: &[Value], number: impl Fn(Value) -> Option<T>) -> R
     Ok(Column::from_typed(ColumnData::scalars(values)))
 }
 
-/// Arrays, each of them a row.
+/// Converts arrays, each of them a row.
 fn stacked(objects: &Objects<'_>, rows: &[Value], first: &Array, room: &mut usize) -> Result<Column, PickleError> {
     let shape = RowShape::new(first.dims()).map_err(|_| PickleError::NoColumn("rows of too many dimensions"))?;
     take(room, rows.len().saturating_mul(shape.elements()).saturating_mul(usize::from(first.dtype.size)))?;
@@ -145,14 +145,14 @@ fn json_column(objects: &Objects<'_>, rows: &[Value], room: &mut usize) -> Resul
     column.map(Column::from).map_err(|_| PickleError::NoColumn("texts that are no texts"))
 }
 
-/// Appends a small array as nested lists of its elements, one dimension after the other.
+/// Appends a small array as nested lists of its elements, by dimension.
 pub(super) fn array_text(
     objects: &Objects<'_>,
     array: &Array,
     out: &mut Vec<u8>,
     room: usize,
 ) -> Result<(), PickleError> {
-    // As if all elements were the parts of a single row.
+    // Converts all elements as parts of a single row.
     let bytes = plain_bytes(objects, array)?;
     let mut rest = room;
     let elements = column(array.dtype, RowShape::SCALAR, &bytes, &mut rest)?;
@@ -169,7 +169,7 @@ pub(super) fn array_text(
         Column::Bytes(_) | Column::Compressed(_) => out.extend_from_slice(b"null"),
     };
     let dims = array.dims();
-    // How many lists begin before an element, and end after it.
+    // Returns how many lists begin before an element, and end after it.
     let closed = |row: usize| {
         let mut width = 1usize;
         dims.iter()
@@ -208,7 +208,7 @@ fn whole_text(number: Option<i64>, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number.unwrap_or_default()).as_bytes());
 }
 
-/// The elements in the order of rows, as little-endian bytes.
+/// Returns the elements in row-major order, as little-endian bytes.
 fn plain_bytes<'a>(objects: &'a Objects<'_>, array: &Array) -> Result<Cow<'a, [u8]>, PickleError> {
     let Data::Bytes(data) = array.data else { return Err(PickleError::NoColumn("an array of objects")) };
     if array.dtype.kind == b'O' {
@@ -229,7 +229,7 @@ fn plain_bytes<'a>(objects: &'a Objects<'_>, array: &Array) -> Result<Cow<'a, [u
     Ok(bytes)
 }
 
-/// Elements whose first index runs fastest, so that the last one does.
+/// Converts elements from column-major to row-major order.
 fn in_rows(bytes: &[u8], dims: &[u32], size: usize) -> Vec<u8> {
     let mut strides = Vec::with_capacity(dims.len());
     let mut stride = size;
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn columns_become_rows() {
-        // 2 x 3 x 2, every element its place by the first index first.
+        // 2 x 3 x 2, where every element is its position in column-major order.
         let bytes: Vec<u8> = (0..12).collect();
         let rows = in_rows(&bytes, &[2, 3, 2], 1);
         assert_eq!(rows, [0, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11]);

@@ -1,4 +1,4 @@
-//! The machine that a pickle is a program for: a stack of values and a memory of earlier ones.
+//! Executes the program that a pickle consists of, with a stack of values and a memo of earlier ones.
 
 use super::{
     PickleError,
@@ -11,12 +11,12 @@ pub(super) struct Machine<'a> {
     pub(super) reader: Reader<'a>,
     pub(super) objects: Objects<'a>,
     pub(super) stack: Vec<Value>,
-    /// Where in the stack the groups begin that are open.
+    /// Stack positions where the open groups begin.
     marks: Vec<u32>,
     memo: Vec<Value>,
 }
 
-/// Reads a pickle: everything that it is made of, and the value that it stands for.
+/// Reads a pickle: all its objects, and its final value.
 ///
 /// # Errors
 /// [`PickleError`].
@@ -44,7 +44,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// The top of the stack, but nothing of a group that is open still.
+    /// Pops the top of the stack, but not beyond the start of an open group.
     fn pop(&mut self) -> Result<Value, PickleError> {
         let floor = self.marks.last().map_or(0, |mark| *mark as usize);
         let top = if self.stack.len() > floor { self.stack.pop() } else { None };
@@ -55,7 +55,7 @@ impl Machine<'_> {
         self.stack.last().copied().ok_or_else(|| self.damaged("the stack is empty"))
     }
 
-    /// The values since the last mark.
+    /// Returns the values since the last mark.
     fn group(&mut self) -> Result<Vec<Value>, PickleError> {
         let mark = self.marks.pop().ok_or_else(|| self.damaged("no group is open"))?;
         self.objects.pay_values(self.stack.len().saturating_sub(mark as usize))?;
@@ -80,7 +80,7 @@ impl Machine<'_> {
 
     fn remember(&mut self, place: usize) -> Result<(), PickleError> {
         let value = self.top()?;
-        // Places are given out one after the other; a pickle that leaves gaps pays for them.
+        // Memo places are consecutive; a pickle with gaps pays for them.
         let len = place.saturating_add(1);
         self.objects.pay_values(len.saturating_sub(self.memo.len()))?;
         if len > self.memo.len() {
@@ -113,7 +113,7 @@ impl Machine<'_> {
         known_name(module, name).map(Value::Name).ok_or_else(forbidden)
     }
 
-    /// Does one step; true after the last one.
+    /// Executes one step; returns true after the last one.
     fn step(&mut self) -> Result<bool, PickleError> {
         match self.reader.u8()? {
             b'.' => return Ok(true),
@@ -122,7 +122,7 @@ impl Machine<'_> {
                     return Err(self.damaged("a protocol above 5"));
                 }
             }
-            // How long the next part is, which makes no difference here.
+            // The length of the next part, which is not needed here.
             0x95 => _ = self.reader.len(8)?,
             b'(' => {
                 self.objects.pay_values(1)?;
@@ -197,11 +197,11 @@ impl Machine<'_> {
         }
         let (module, name) = (self.reader.line()?, self.reader.line()?);
         let named = self.named(module, name)?;
-        // The other instruction also makes an object of it, which arrays do not need.
+        // The other instruction also creates an object, which arrays do not need.
         if op == b'c' { self.push(named) } else { Err(self.damaged("an instance")) }
     }
 
-    /// Numbers, texts and bytes.
+    /// Reads numbers, texts and bytes.
     fn atom(&mut self, op: u8) -> Result<bool, PickleError> {
         let value = match op {
             b'N' => Value::None,
@@ -240,7 +240,7 @@ impl Machine<'_> {
                 self.push_made(text, Value::Text)?;
                 return Ok(true);
             }
-            // Of Python 2, whose strings are bytes and texts at once.
+            // From Python 2, whose strings are both bytes and text.
             b'T' => return self.push_slice(4, Value::Text).map(|()| true),
             b'U' => return self.push_slice(1, Value::Text).map(|()| true),
             b'X' => return self.push_slice(4, Value::Text).map(|()| true),
@@ -255,7 +255,7 @@ impl Machine<'_> {
         Ok(true)
     }
 
-    /// Lists, tuples and dicts.
+    /// Reads lists, tuples and dicts.
     fn container(&mut self, op: u8) -> Result<bool, PickleError> {
         match op {
             b']' => self.push_node(Node::List(Vec::new()))?,

@@ -1,7 +1,8 @@
-//! Python's pickles, as far as NumPy arrays need them. Nothing is ever called: the few names that make up an array are
-//! known here and stand for what they would make, and a pickle that names anything else is refused.
+//! Reads Python's pickles, as far as NumPy arrays need them. Reading never calls Python code: the module knows the few names
+//! that build arrays and creates their results itself, and rejects a pickle with any other name.
 //!
-//! Protocols 0 to 5; arrays of NumPy 1 and 2 in either order of rows and bytes; scalars; lists, tuples and dicts.
+//! It supports protocols 0 to 5; arrays of NumPy 1 and 2 in either order of rows and bytes; scalars; lists, tuples and
+//! dicts.
 
 mod arrays;
 mod machine;
@@ -20,38 +21,38 @@ pub(super) use write::Pickle;
 /// Why a pickle cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PickleError {
-    /// It names something that is no part of an array. Nothing of it was run.
+    /// The pickle contains a name that does not belong to an array. Nothing in it was executed.
     #[error("it names '{0}', which is no part of a NumPy array; nothing was run")]
     Forbidden(String),
-    /// It stops in the middle.
+    /// The pickle ends early.
     #[error("the pickle is cut short")]
     Short,
-    /// It cannot be understood.
+    /// The pickle is damaged.
     #[error("the pickle is damaged at byte {at}: {what}")]
     Damaged {
-        /// Where.
+        /// The position.
         at: usize,
-        /// What is wrong there.
+        /// The cause.
         what: &'static str,
     },
-    /// It consists of so many objects that they would take far more memory than the pickle.
+    /// The pickle has so many objects that they would need far more memory than the pickle.
     #[error("the pickle is made of too many small objects for its {bytes} bytes; write the column uncompressed")]
     TooManyObjects {
-        /// Bytes of the pickle.
+        /// Size of the pickle in bytes.
         bytes: usize,
     },
-    /// It holds something that is no column.
+    /// The content cannot be a column.
     #[error("the pickle holds {0}, which is no column of numbers")]
     NoColumn(&'static str),
-    /// Rows of unequal shape.
+    /// Rows differ in shape.
     #[error("the pickle holds rows of unequal shape")]
     Ragged,
-    /// An array of elements that columns do not hold.
+    /// Columns cannot hold the array's elements.
     #[error("the pickle holds an array of NumPy's type '{0}', which no column holds")]
     DType(String),
 }
 
-/// Text of others for a message.
+/// Shortens untrusted text for a message.
 fn shortened(text: &[u8]) -> String {
     String::from_utf8_lossy(text.get(..text.len().min(80)).unwrap_or_default()).into_owned()
 }

@@ -1,4 +1,4 @@
-//! The bytes of a pickle, from front to back.
+//! Reads the bytes of a pickle sequentially.
 
 use super::{PickleError, values::Slice};
 
@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
         self.array().map(f64::from_be_bytes)
     }
 
-    /// A length of 1, 4 or 8 bytes.
+    /// Reads a length of 1, 4 or 8 bytes.
     pub(super) fn len(&mut self, bytes: u8) -> Result<u64, PickleError> {
         Ok(match bytes {
             1 => u64::from(self.u8()?),
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// So many bytes, by their place.
+    /// Reads this number of bytes and returns their position.
     pub(super) fn slice(&mut self, len: u64) -> Result<Slice, PickleError> {
         let start = self.at;
         self.take(len)?;
@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
         Ok(Slice::Within { start: place(start)?, len: place(self.at - start)? })
     }
 
-    /// Up to the end of the line, without it.
+    /// Reads up to the end of the line, without it.
     pub(super) fn line(&mut self) -> Result<&'a [u8], PickleError> {
         let rest = self.pickle.get(self.at..).unwrap_or_default();
         let len = rest.iter().position(|byte| *byte == b'\n').ok_or(PickleError::Short)?;
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
         number.ok_or_else(|| self.damaged("a number"))
     }
 
-    /// A little-endian number in two's complement of any length; more than 8 bytes do not fit.
+    /// Reads a little-endian number in two's complement of any length; more than 8 bytes are an error.
     pub(super) fn long(&mut self, len: u64) -> Result<i64, PickleError> {
         let bytes = self.take(len)?;
         if bytes.len() > 8 {
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         Ok(i64::from_le_bytes(all))
     }
 
-    /// The text of protocol 0: `\uXXXX` and `\UXXXXXXXX` stand for characters, every other byte for itself.
+    /// Decodes the text of protocol 0: `\uXXXX` and `\UXXXXXXXX` are characters, and every other byte is itself.
     pub(super) fn raw_unicode(&self, line: &[u8]) -> Result<Vec<u8>, PickleError> {
         let bad = || self.damaged("a text");
         let mut text = Vec::with_capacity(line.len());
@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
-    /// The quoted bytes of protocol 0, with Python's escapes.
+    /// Decodes the quoted bytes of protocol 0, with Python's escapes.
     pub(super) fn quoted(&self, line: &[u8]) -> Result<Vec<u8>, PickleError> {
         let bad = || self.damaged("a string");
         let inner = [b'\'', b'"'].iter().find_map(|q| line.strip_prefix(&[*q])?.strip_suffix(&[*q])).ok_or_else(bad)?;

@@ -1,4 +1,4 @@
-//! What the known names make of their arguments. The only place where a pickle could have run something.
+//! Applies the known names to their arguments. This is the only place where a pickle could execute code, and it does not.
 
 use super::{
     PickleError,
@@ -8,7 +8,7 @@ use super::{
 };
 
 impl Machine<'_> {
-    /// A known name applied to a tuple.
+    /// Applies a known name to a tuple.
     pub(super) fn reduce(&mut self, call: Value, args: Value) -> Result<Value, PickleError> {
         let Value::Name(name) = call else { return Err(self.damaged("a call of what is no name")) };
         let args = self.objects.tuple(args).ok_or_else(|| self.damaged("a call without arguments"))?.to_vec();
@@ -79,7 +79,7 @@ impl Machine<'_> {
         }
     }
 
-    /// `f4`, `i8`, `b1`, `O8` and so on, perhaps with the order of bytes before it.
+    /// Creates a type from `f4`, `i8`, `b1`, `O8` and so on, optionally after a byte order.
     fn new_dtype(&mut self, text: Value) -> Result<Value, PickleError> {
         let text = self.objects.text(text).ok_or_else(|| self.damaged("a type that is no text"))?;
         let (order, name) = match text.as_bytes() {
@@ -128,7 +128,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The bytes that a text of characters below 256 stands for.
+    /// Returns the bytes of a text of characters below 256.
     fn latin1(&mut self, text: Value) -> Result<Value, PickleError> {
         let Value::Text(slice) = text else { return Err(self.damaged("bytes that are no text")) };
         let bytes = match std::str::from_utf8(self.objects.bytes(slice)) {

@@ -2,7 +2,7 @@ use rollmesh_core::column::{Column, ColumnName};
 
 use super::*;
 
-/// What Python 3.10 with NumPy 1.26 wrote, by `pickle.dumps(value, protocol)`.
+/// Pickles that Python 3.10 with NumPy 1.26 wrote with `pickle.dumps(value, protocol)`.
 const WRITTEN: [(&str, &[u8]); 22] = [
     ("protocol 0", b"cnumpy.core.multiarray\n_reconstruct\np0\n(cnumpy\nndarray\np1\n(I0\ntp2\nc_codecs\nencode\np3\n(Vb\np4\nVlatin1\np5\ntp6\nRp7\ntp8\nRp9\n(I1\n(I2\nI2\ntp10\ncnumpy\ndtype\np11\n(Vf4\np12\nI00\nI01\ntp13\nRp14\n(I3\nV<\np15\nNNNI-1\nI-1\nI0\ntp16\nbI00\ng3\n(V\\u0000\\u0000\xc0?\\u0000\\u0000\\u0000\xc0\\u0000\\u0000@@\\u0000\\u0000\x80>\np17\ng5\ntp18\nRp19\ntp20\nb."),
     ("protocol 1", b"cnumpy.core.multiarray\n_reconstruct\nq\x00(cnumpy\nndarray\nq\x01(K\x00tq\x02c_codecs\nencode\nq\x03(X\x01\x00\x00\x00bq\x04X\x06\x00\x00\x00latin1q\x05tq\x06Rq\x07tq\x08Rq\x09(K\x01(K\x02K\x02tq\ncnumpy\ndtype\nq\x0b(X\x02\x00\x00\x00f4q\x0cI00\nI01\ntq\x0dRq\x0e(K\x03X\x01\x00\x00\x00<q\x0fNNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tq\x10bI00\nh\x03(X\x13\x00\x00\x00\x00\x00\xc3\x80?\x00\x00\x00\xc3\x80\x00\x00@@\x00\x00\xc2\x80>q\x11h\x05tq\x12Rq\x13tq\x14b."),
@@ -35,7 +35,7 @@ fn decode(pickle: &[u8]) -> Result<Vec<(ColumnName, Column)>, PickleError> {
     Ok(out)
 }
 
-/// Names, types, shapes and values in few words.
+/// Summarises names, types, shapes and values.
 fn told(pickle: &[u8]) -> String {
     fn values<T: std::fmt::Debug>(values: &[T]) -> String {
         values.iter().map(|value| format!(" {value:?}")).collect()
@@ -103,9 +103,9 @@ fn names_of_anything_else_are_refused_by_name() {
     assert_eq!(forbidden(b"ccollections\nOrderedDict.fromkeys\n."), "collections.OrderedDict.fromkeys");
     assert_eq!(forbidden(b"Psome id\n."), "a persistent id");
     assert_eq!(forbidden(b"\x82\x07."), "the extension [7]");
-    // Before anything else is looked at, also within what would be thrown away.
+    // The name is rejected before anything else, even in discarded values.
     assert_eq!(forbidden(b"(cos\nsystem\n1N."), "os.system");
-    // Names that are known stand for arrays only.
+    // Known names only build arrays.
     for call in
         [&b"cnumpy\nndarray\n)R."[..], b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\ndtype\ntR.", b"NN\x85R."]
     {
@@ -119,9 +119,9 @@ fn small_pickles_make_no_large_things() {
     assert_eq!(decode(&many).unwrap_err(), PickleError::TooManyObjects { bytes: 1_000_003 });
     assert!(matches!(decode(b"Nr\xff\xff\xff\xff."), Err(PickleError::TooManyObjects { .. })));
     assert!(matches!(decode(b"Np18446744073709551615\n."), Err(PickleError::TooManyObjects { .. })));
-    // A list that holds itself twice, as text.
+    // A list that contains itself twice, as text.
     assert!(matches!(decode(b"]q\x00(h\x00h\x00e."), Err(PickleError::NoColumn(_))));
-    // An array of 2^60 elements without any.
+    // An array of 2^60 elements without data.
     let huge = b"cnumpy.core.numeric\n_frombuffer\n(C\x00cnumpy\ndtype\n(S'f4'\ntR(J\xff\xff\xff\x7fJ\xff\xff\xff\x7ftS'C'\ntR.";
     assert!(decode(huge).is_err());
 }

@@ -1,4 +1,4 @@
-//! Values that are no numbers, as JSON.
+//! Converts non-numeric values to JSON.
 
 use super::{
     PickleError,
@@ -7,10 +7,10 @@ use super::{
 
 const MAX_DEPTH: usize = 32;
 
-/// Appends a value as JSON: arrays as nested lists, numbers that JSON cannot write as `null`.
+/// Appends a value as JSON: arrays as nested lists, and numbers that JSON cannot represent as `null`.
 ///
 /// # Errors
-/// [`PickleError::NoColumn`] for values within values without end, or for more text than `room`.
+/// [`PickleError::NoColumn`] for values that are nested too deeply, or for more text than `room`.
 pub(crate) fn json_text(
     objects: &Objects<'_>,
     value: Value,
@@ -63,7 +63,7 @@ fn write(objects: &Objects<'_>, value: Value, out: &mut Vec<u8>, room: usize, de
     Ok(())
 }
 
-/// Keys of JSON are texts.
+/// Converts a key to text, as JSON requires.
 fn name(objects: &Objects<'_>, key: Value, out: &mut Vec<u8>) -> Result<(), PickleError> {
     match key {
         Value::Text(slice) => text(&String::from_utf8_lossy(objects.bytes(slice)), out),
@@ -74,6 +74,6 @@ fn name(objects: &Objects<'_>, key: Value, out: &mut Vec<u8>) -> Result<(), Pick
 }
 
 fn text(text: &str, out: &mut Vec<u8>) {
-    // Text always has a form in JSON.
+    // Any text can be written as JSON.
     out.extend_from_slice(serde_json::to_string(text).unwrap_or_default().as_bytes());
 }

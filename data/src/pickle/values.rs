@@ -1,15 +1,15 @@
-//! What a pickle is made of while it is read.
+//! Defines the values of a pickle while it is read.
 
 use super::PickleError;
 
-/// Bytes of the pickle itself, or bytes that had to be made.
+/// Bytes of the pickle itself, or converted bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slice {
     Within { start: u32, len: u32 },
     Made(u32),
 }
 
-/// The names that may stand in a pickle, by what they stand for.
+/// The names that a pickle may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
     Reconstruct,
@@ -22,7 +22,7 @@ pub(crate) enum Name {
     OrderedDict,
 }
 
-/// One value. Small, because there are many; what is large is a [`Node`].
+/// One value. Small, because there are many; large values are [`Node`]s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Value {
     None,
@@ -35,7 +35,7 @@ pub(crate) enum Value {
     Node(u32),
 }
 
-/// An array, or as much of one as is known so far.
+/// An array, or its known part.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Array {
     pub(super) dims: [u32; Self::MAX_DIMS],
@@ -46,7 +46,7 @@ pub(crate) struct Array {
 }
 
 impl Array {
-    /// Rows, and the dimensions that a row may have.
+    /// Maximum dimensions: the rows, and the dimensions of a row.
     pub(super) const MAX_DIMS: usize = rollmesh_core::column::RowShape::MAX_DIMS + 1;
 
     pub(super) fn dims(&self) -> &[u32] {
@@ -54,10 +54,10 @@ impl Array {
     }
 }
 
-/// Where an array's elements are.
+/// The location of an array's elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Data {
-    /// Not known yet.
+    /// Unknown so far.
     Missing,
     Bytes(Slice),
     /// Python objects in a list.
@@ -69,12 +69,12 @@ pub(super) enum Data {
 pub(crate) struct DTypeOf {
     /// `b`, `i`, `u`, `f`, `O`, …
     pub(super) kind: u8,
-    /// Bytes of one element.
+    /// Size of one element in bytes.
     pub(super) size: u8,
     pub(super) big_endian: bool,
 }
 
-/// What is made of parts. Later steps of the pickle change it, so others refer to it by its number.
+/// A compound value. Later steps of the pickle change it, so other values refer to it by its number.
 #[derive(Debug)]
 pub(crate) enum Node {
     List(Vec<Value>),
@@ -84,19 +84,19 @@ pub(crate) enum Node {
     Array(Array),
 }
 
-/// Everything that a pickle has made.
+/// All objects of a pickle.
 #[derive(Debug)]
 pub(crate) struct Objects<'a> {
     pub(super) pickle: &'a [u8],
     nodes: Vec<Node>,
     made: Vec<Vec<u8>>,
-    /// Bytes that objects may still take.
+    /// Memory that objects may still use.
     left: usize,
 }
 
-/// What objects of a small pickle may take.
+/// Memory that objects of a small pickle may use.
 const FLOOR: usize = 16 << 10;
-/// A vector that grows holds up to twice what it needs, and its old buffer while it moves.
+/// A growing vector has up to twice the required size, and also its old buffer during a move.
 const GROWTH: usize = 3;
 
 impl<'a> Objects<'a> {
@@ -104,14 +104,14 @@ impl<'a> Objects<'a> {
         Self { pickle, nodes: Vec::new(), made: Vec::new(), left: FLOOR.saturating_add(pickle.len().saturating_mul(2)) }
     }
 
-    /// Pays for memory of `bytes` bytes.
+    /// Counts `bytes` bytes of memory.
     pub(super) fn pay(&mut self, bytes: usize) -> Result<(), PickleError> {
         let too_many = PickleError::TooManyObjects { bytes: self.pickle.len() };
         self.left = self.left.checked_sub(bytes).ok_or(too_many)?;
         Ok(())
     }
 
-    /// Pays for values that are appended somewhere.
+    /// Counts the memory of appended values.
     pub(super) fn pay_values(&mut self, values: usize) -> Result<(), PickleError> {
         self.pay(values.saturating_mul(GROWTH * size_of::<Value>()))
     }
@@ -123,7 +123,7 @@ impl<'a> Objects<'a> {
     }
 
     pub(super) fn make_bytes(&mut self, bytes: Vec<u8>) -> Result<Slice, PickleError> {
-        // An array in text is as long as the text, and takes the place of its pickle in the count.
+        // An array in text form is as long as the text, and the count of the pickle covers it.
         self.pay(GROWTH * size_of::<Vec<u8>>() + bytes.len() / 2)?;
         self.made.push(bytes);
         Ok(Slice::Made((self.made.len() - 1) as u32))
@@ -138,7 +138,7 @@ impl<'a> Objects<'a> {
         }
     }
 
-    /// The node that a value refers to, if it is one.
+    /// Returns the node that a value refers to, if any.
     pub(crate) fn node(&self, value: Value) -> Option<&Node> {
         if let Value::Node(node) = value { self.nodes.get(node as usize) } else { None }
     }
@@ -147,18 +147,18 @@ impl<'a> Objects<'a> {
         if let Value::Node(node) = value { self.nodes.get_mut(node as usize) } else { None }
     }
 
-    /// The items of a tuple.
+    /// Returns the items of a tuple.
     pub(super) fn tuple(&self, value: Value) -> Option<&[Value]> {
         if let Some(Node::Tuple(items)) = self.node(value) { Some(items) } else { None }
     }
 
-    /// A text, if it is one and valid.
+    /// Returns the text of a value, if it is valid text.
     pub(crate) fn text(&self, value: Value) -> Option<&str> {
         if let Value::Text(slice) = value { std::str::from_utf8(self.bytes(slice)).ok() } else { None }
     }
 }
 
-/// What a name stands for, if it may be named.
+/// Returns the known name, if the name is allowed.
 pub(super) fn known_name(module: &[u8], name: &[u8]) -> Option<Name> {
     Some(match (module, name) {
         (b"numpy.core.multiarray" | b"numpy._core.multiarray", b"_reconstruct") => Name::Reconstruct,

@@ -1,8 +1,8 @@
-//! Arrays as Python 3.8 and later would pickle them with protocol 5: read by every NumPy.
+//! Writes arrays as Python 3.8 and later pickle them with protocol 5: every version of NumPy reads them.
 
 use rollmesh_core::column::{ColumnData, Element, RowShape, append_le};
 
-/// A pickle in the making: an array, or dicts and tuples of arrays.
+/// A pickle being written: an array, or dicts and tuples of arrays.
 pub(crate) struct Pickle {
     bytes: Vec<u8>,
 }
@@ -17,9 +17,9 @@ impl Pickle {
         self.bytes
     }
 
-    /// What `numpy.ndarray.__reduce_ex__(5)` says of the rows.
+    /// Writes the rows in the form of `numpy.ndarray.__reduce_ex__(5)`.
     pub(crate) fn array<T: Element>(&mut self, data: &ColumnData<T>) {
-        /// About what there is besides the elements.
+        /// Approximate size of the content besides the elements.
         const AROUND: usize = 256;
         let values = data.values();
         self.bytes.reserve(values.len() * T::BYTES + AROUND);
@@ -38,7 +38,7 @@ impl Pickle {
             rollmesh_core::column::DType::Bool => ("b1", "|"),
         };
         self.text(name);
-        // Arguments, call, and the state of the type: version 3, order of bytes, no fields, no alignment.
+        // Arguments, call, and the state of the type: version 3, byte order, no fields, no alignment.
         self.bytes.extend_from_slice(&[0x89, 0x88, 0x87, b'R', b'(', b'K', 3]);
         self.text(order);
         self.bytes.extend_from_slice(b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb");
@@ -47,7 +47,7 @@ impl Pickle {
         self.bytes.extend_from_slice(b"tR");
     }
 
-    /// A dict; after each [`key`](Self::key) its value, then [`close_dict`](Self::close_dict).
+    /// Begins a dict; each [`key`](Self::key) is followed by its value, and [`close_dict`](Self::close_dict) ends it.
     pub(crate) fn open_dict(&mut self) {
         self.bytes.extend_from_slice(b"}(");
     }
@@ -60,7 +60,7 @@ impl Pickle {
         self.bytes.push(b'u');
     }
 
-    /// A tuple; after it its items, then [`close_tuple`](Self::close_tuple).
+    /// Begins a tuple; its items follow, and [`close_tuple`](Self::close_tuple) ends it.
     pub(crate) fn open_tuple(&mut self) {
         self.bytes.push(b'(');
     }
@@ -89,7 +89,7 @@ impl Pickle {
     fn shape(&mut self, rows: usize, row: RowShape) {
         self.bytes.push(b'(');
         for dim in [rows as u64].into_iter().chain(row.dims().iter().map(|dim| u64::from(*dim))) {
-            // Eight bytes of a signed number are enough for anything that is in memory.
+            // Eight bytes of a signed number suffice for any size in memory.
             self.bytes.extend_from_slice(&[0x8a, 8]);
             self.bytes.extend_from_slice(&dim.to_le_bytes());
         }

@@ -1,4 +1,4 @@
-//! Batches of others, prepared for the policies of a worker.
+//! Prepares batches from other sources for the policies of a worker.
 
 #[cfg(test)]
 mod tests;
@@ -20,23 +20,24 @@ use rollmesh_core::{
 
 use super::with_usual_types;
 
-/// What becomes of batches that were read.
+/// How to prepare batches after reading.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Preparation {
-    /// Each episode goes through its policy's postprocessing, as if it had just been sampled.
+    /// Whether to postprocess each episode with its policy, like a newly sampled one.
     pub postprocess_inputs: bool,
-    /// Actions are clamped to the environment's bounds.
+    /// Whether to clamp actions to the environment's bounds.
     pub clip_actions: bool,
-    /// Actions are mapped from the environment's bounds to [-1, 1], where policies act: those that were recorded as the
-    /// environment took them.
+    /// Whether to map actions from the environment's bounds to the policies' [-1, 1]: for actions that were recorded in the
+    /// environment's form.
     pub normalize_actions: bool,
-    /// The environment's spaces of actions, by policy.
+    /// The environment's action spaces, by policy.
     pub action_spaces: BTreeMap<PolicyId, Space>,
 }
 
 impl Preparation {
-    /// What the settings say: `postprocess_inputs` (false unless set), `clip_actions` (the worker's) and
-    /// `actions_in_input_normalized` (true), which if false makes the worker's `normalize_actions` happen here, too.
+    /// Reads the settings: `postprocess_inputs` (default false), `clip_actions` (default: the worker's) and
+    /// `actions_in_input_normalized` (default true); if the latter is false, the worker's `normalize_actions` applies here,
+    /// too.
     ///
     /// # Errors
     /// [`SampleError::Input`] for settings of another form.
@@ -44,11 +45,11 @@ impl Preparation {
         Self::from_context_or(context, true)
     }
 
-    /// As [`from_context`](Self::from_context), with another default of `actions_in_input_normalized`: false for data that
-    /// were recorded where no policy acts within [-1, 1].
+    /// Reads the settings as [`from_context`](Self::from_context) does, with another default of
+    /// `actions_in_input_normalized`: false for data that were recorded where no policy acts within [-1, 1].
     ///
     /// # Errors
-    /// As [`from_context`](Self::from_context).
+    /// The errors of [`from_context`](Self::from_context).
     pub fn from_context_or(context: &IoContext, normalized: bool) -> Result<Self, SampleError> {
         let setting = |name: &str, default: bool| {
             let found = context.config.get::<bool>(name).map_err(|error| SampleError::Input(error.to_string()));
@@ -66,8 +67,8 @@ impl Preparation {
     /// Prepares a batch.
     ///
     /// # Errors
-    /// [`SampleError`]: for columns that are missing, actions that are not of the space, a batch without policy ids
-    /// where there are several policies, and of several agents where it must be postprocessed.
+    /// [`SampleError`] for missing columns, for actions outside the space, for a batch without policy ids where there are
+    /// several policies, and for a batch of several agents that must be postprocessed.
     pub fn prepare(&self, batch: AnyBatch, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
         let batch = with_usual_types(batch)?;
         if matches!(batch, AnyBatch::Single(_)) && host.policies.len() > 1 {
@@ -108,7 +109,7 @@ impl Preparation {
     }
 
     fn actions_of(&self, id: &PolicyId, batch: SampleBatch) -> Result<SampleBatch, SampleError> {
-        // A lone policy may have any id.
+        // A single policy may have any id.
         let space = match (self.action_spaces.get(id), self.action_spaces.first_key_value()) {
             (Some(space), _) => space,
             (None, Some((_, space))) if self.action_spaces.len() == 1 => space,
@@ -148,7 +149,7 @@ impl Preparation {
     }
 }
 
-/// The simple spaces that a space consists of, and the columns of their points.
+/// Returns the fundamental spaces that a space consists of, and the columns of their points.
 fn parts(space: &Space, name: String) -> Vec<(String, &Space)> {
     match space {
         Space::Tuple(inner) => {
@@ -159,8 +160,8 @@ fn parts(space: &Space, name: String) -> Vec<(String, &Space)> {
     }
 }
 
-/// Every episode through the policy's postprocessing, those with gaps piece by piece: workers share lines, and what came of a
-/// step is not in the step that others have read.
+/// Postprocesses every episode with its policy; episodes with gaps piece by piece, since workers share the lines of a file
+/// and a missing step may be with another worker.
 fn postprocess(batch: &SampleBatch, host: &mut SamplerHost<'_>) -> Result<SampleBatch, SampleError> {
     let id = match host.policies.ids().next() {
         Some(id) if !host.policies.contains(&PolicyId::DEFAULT) => id.clone(),
@@ -185,7 +186,7 @@ fn postprocess(batch: &SampleBatch, host: &mut SamplerHost<'_>) -> Result<Sample
     Ok(SampleBatch::concat(&done)?)
 }
 
-/// The policy's value of the observation after the last row; 0 if the last row terminates.
+/// Returns the policy's value of the observation after the last row; 0 if the last row is terminated.
 fn value_after(piece: &SampleBatch, policy: &mut dyn Policy) -> Result<f32, PolicyError> {
     if piece.get(TERMINATEDS)?.last() == Some(&true) {
         return Ok(0.0);
@@ -218,7 +219,7 @@ fn value_after(piece: &SampleBatch, policy: &mut dyn Policy) -> Result<f32, Poli
     Ok(value[0])
 }
 
-/// Prepares what another input gives.
+/// Prepares the batches of another input.
 pub struct PreparedInput<R> {
     input: R,
     preparation: Preparation,

@@ -56,7 +56,7 @@ fn actions_of_the_environment_become_those_of_policies() {
         let batch = with_policies(policies, |host| preparation.prepare(rows(vec![-2.0, 2.0, 10.0]), host)).unwrap();
         batch.single().unwrap().get(ColumnKey::<f32>::new("actions")).unwrap().to_vec()
     };
-    // Unless somebody says otherwise, they were recorded as the policies chose them.
+    // By default, actions count as recorded in the policies' form.
     assert_eq!(actions("{}"), [-2.0, 2.0, 10.0]);
     assert_eq!(actions(r#"{"actions_in_input_normalized": false}"#), [-1.0, 0.0, 2.0]);
     assert_eq!(actions(r#"{"clip_actions": true}"#), [-2.0, 2.0, 6.0]);
@@ -88,7 +88,7 @@ fn rows_without_policies_are_for_a_single_one() {
     assert!(error.to_string().contains("there are 2"), "{error}");
 }
 
-/// Thinks that every observation is worth itself.
+/// A policy whose value estimate is the observation itself.
 struct Believer(RandomPolicy);
 
 impl Policy for Believer {
@@ -129,10 +129,10 @@ fn every_episode_is_postprocessed_by_itself() {
     let preparation = Preparation { postprocess_inputs: true, ..Preparation::default() };
     let policies = || PolicyMap::single(Box::new(Believer(RandomPolicy::new(2, 0))));
     let done = with_policies(policies(), |host| preparation.prepare(batch.clone().into(), host)).unwrap();
-    // The first one terminates; the second goes on from an observation worth 8.
+    // The first one terminates; the second continues from an observation with value 8.
     assert_eq!(done.single().unwrap().get(ADVANTAGES).unwrap(), [1.5, 1.0, 3.5, 5.0]);
 
-    // A step is missing in the second one: two pieces, the first of which goes on from an observation worth 3.
+    // A step is missing in the second one: two pieces, the first of which continues from an observation with value 3.
     let gap = batch.clone().with(T, ColumnData::scalars(vec![0, 1, 0, 2])).unwrap();
     let done = with_policies(policies(), |host| preparation.prepare(gap.into(), host)).unwrap();
     assert_eq!(done.single().unwrap().get(ADVANTAGES).unwrap(), [1.5, 1.0, 2.5, 5.0]);

@@ -1,4 +1,4 @@
-//! Looks for rows that no policy should learn from.
+//! Finds rows that are unsuitable for training.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -15,19 +15,19 @@ use super::{
     order::{Order, Step},
 };
 
-/// The problem of lines that cannot be read.
+/// The name of the problem that a line cannot be read.
 pub const NO_BATCHES: &str = "lines that are no batches";
 
-/// Something that is wrong, and where.
+/// A problem, and where it occurs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
     /// The first places.
     pub places: Vec<String>,
 }
 
-/// What is wrong, by what it is. Of each, the first places are named and all counted.
+/// All problems by name. Each lists its first places, and counts all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems {
     found: BTreeMap<String, Problem>,
@@ -35,13 +35,13 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// None so far, with at most so many places of each.
+    /// Creates an empty list with at most `most` places per problem.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { found: BTreeMap::new(), most }
     }
 
-    /// Something is wrong somewhere.
+    /// Adds a problem at a place.
     pub fn add(&mut self, what: &str, place: impl FnOnce() -> String) {
         let most = self.most;
         let problem = self.found.entry(what.to_owned()).or_default();
@@ -51,25 +51,25 @@ impl Problems {
         }
     }
 
-    /// All of them.
+    /// Returns all problems.
     #[must_use]
     pub fn found(&self) -> &BTreeMap<String, Problem> {
         &self.found
     }
 }
 
-/// Where a batch is.
+/// The position of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct At<'a> {
-    /// Its file; none where there is only one.
+    /// Its file; none for a single file.
     pub file: Option<&'a str>,
     /// Its line, from 1, in files of lines.
     pub line: Option<u64>,
-    /// Rows before it in its file, or in its line.
+    /// Number of rows before it in its file, or in its line.
     pub row: u64,
 }
 
-/// Where the rows of a policy are; of single agents there is none.
+/// The position of a policy's rows; single agents have no policy here.
 struct RowsAt<'a> {
     batch: At<'a>,
     policy: Option<String>,
@@ -93,8 +93,8 @@ impl fmt::Display for RowsAt<'_> {
     }
 }
 
-/// Looks for missing columns, columns that change their type, numbers that are not finite, steps out of order or after the end
-/// of their episode, and observations and actions outside of their spaces, batch after batch.
+/// Finds missing columns, columns whose type changes, numbers that are not finite, steps out of order or after the end of
+/// their episode, and observations and actions outside their spaces, batch by batch.
 ///
 /// ```
 /// use rollmesh_core::{
@@ -119,18 +119,18 @@ pub struct Check {
 }
 
 impl Check {
-    /// Remembers nothing yet. Spaces are looked at if there are any.
+    /// Creates a check without state. Checks spaces if they are given.
     #[must_use]
     pub fn new(spaces: Option<EnvSpaces>) -> Self {
         Self { spaces, kinds: BTreeMap::new(), order: Order::default() }
     }
 
-    /// Another file begins: its episodes are others, whatever their ids.
+    /// Begins another file: its episodes are different ones, even with the same ids.
     pub fn begin_file(&mut self) {
         self.order = Order::default();
     }
 
-    /// Looks at the next batch.
+    /// Checks the next batch.
     pub fn batch(&mut self, batch: &AnyBatch, at: At<'_>, problems: &mut Problems) {
         let policies = batch.as_multi_agent().policy_batches;
         self.order.begin_runs(policies.values());
@@ -188,7 +188,7 @@ impl Check {
         }
     }
 
-    /// That steps of a trajectory come in order, and none after its end.
+    /// Checks that the steps of a trajectory are in order, with none after its end.
     fn steps(&mut self, rows: &SampleBatch, at: &RowsAt<'_>, problems: &mut Problems) {
         let steps = Steps::of(rows);
         if !steps.has_ends {
@@ -210,7 +210,7 @@ impl Check {
         }
     }
 
-    /// That what a step led to is what the next one saw.
+    /// Checks that the result of each step equals the next step's observation.
     fn next_observations(&self, rows: &SampleBatch, at: &RowsAt<'_>, problems: &mut Problems) {
         let (Some(obs), Some(next)) = (rows.column(OBS.name()), rows.column(NEW_OBS.name())) else { return };
         let steps = Steps::of(rows);
@@ -227,7 +227,7 @@ impl Check {
     }
 }
 
-/// Whether rows say whose they are: of which episode, and among several agents of which one.
+/// Returns whether rows identify their episode, and their agent if there are several.
 fn is_apart(steps: &Steps, at: &RowsAt<'_>) -> bool {
     steps.has_ids && (steps.has_agents || at.policy.is_none())
 }

@@ -1,26 +1,26 @@
-//! A histogram of numbers whose range is not known before.
+//! Implements a histogram of numbers with an unknown range.
 
 use std::collections::BTreeMap;
 
 use rollmesh_core::math::floor_f64;
 use serde::Serialize;
 
-/// Bins of equal width, a power of two, which doubles whenever there would be too many: a fixed size whatever comes.
+/// Bins of equal width, a power of two, which doubles whenever there would be too many: the size is bounded for any input.
 #[derive(Clone, Debug)]
 pub(super) struct Histogram {
     width: f64,
-    /// By number: from `number * width` on.
+    /// Bins by number; each starts at `number * width`.
     bins: BTreeMap<i64, u64>,
 }
 
 /// A row of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bin {
-    /// Its lower end.
+    /// Its lower bound.
     pub from: f64,
-    /// Its upper end, which is not in it.
+    /// Its upper bound, exclusive.
     pub to: f64,
-    /// Numbers in it.
+    /// Number of values in it.
     pub count: u64,
 }
 
@@ -36,12 +36,12 @@ impl Histogram {
     /// 2^52.
     const EXACT: f64 = (1u64 << 52) as f64;
 
-    /// Counts a number; one that is not finite has no place.
+    /// Counts a number; ignores numbers that are not finite.
     pub(super) fn add(&mut self, number: f64) {
         if !number.is_finite() {
             return;
         }
-        // As integers that still can be doubled and told apart.
+        // Bin numbers must remain distinct integers that can be doubled.
         while (number / self.width).abs() >= Self::EXACT {
             self.coarsen();
         }
@@ -63,7 +63,7 @@ impl Histogram {
         first.zip(last).map_or(0, |((first, _), (last, _))| last - first + 1)
     }
 
-    /// At most so many rows, empty ones between others included.
+    /// Returns at most this number of rows, including empty ones between others.
     pub(super) fn rows(&self, most: i64) -> Vec<Bin> {
         let mut coarse = self.clone();
         while coarse.span() > most.max(1) {

@@ -1,4 +1,4 @@
-//! A file of lines of JSON, looked at piece by piece.
+//! Inspects a file of lines of JSON that arrives in pieces.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
     limits::JsonLimits,
 };
 
-/// A file is in another format than lines of JSON.
+/// A file has another format than lines of JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this is {name}, and lines of JSON are read here: `rollmesh data inspect FILE` looks at it, `rollmesh data convert FILE --to json \
@@ -22,7 +22,8 @@ pub struct OtherFormat {
 }
 
 impl OtherFormat {
-    /// The format that the first bytes of a file show, if it is one of those that experience is kept in and not lines of JSON.
+    /// Returns the format that the first bytes of a file indicate, if it is a known format for experience other than lines
+    /// of JSON.
     fn of(start: &[u8]) -> Option<Self> {
         let formats: [(&[u8], &str); 5] = [
             (b"\x89HDF", "an HDF5 file"),
@@ -35,22 +36,22 @@ impl OtherFormat {
     }
 }
 
-/// What was found in a file so far.
+/// The results for a file so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Found {
-    /// What is in its batches.
+    /// The summary of its batches.
     #[serde(flatten)]
     pub report: Report,
-    /// Lines that are no batches, which were passed over.
+    /// Number of skipped lines that are not batches.
     pub corrupt_lines: u64,
-    /// Why the rest of the file was not looked at.
+    /// Why the rest of the file was not read.
     pub gave_up: Option<String>,
-    /// What is wrong, and where: of each, the first places are named and all counted.
+    /// The problems: each lists its first places, and counts all.
     pub problems: BTreeMap<String, Problem>,
 }
 
-/// Reads a file of lines of JSON that comes piece by piece, and keeps books of what is in it and what is wrong with it. What is
-/// held is a piece, a line and its batch, whatever the file's size.
+/// Reads a file of lines of JSON that arrives in pieces, and records its content and its problems. It holds a piece, a line
+/// and its batch in memory, whatever the file's size is.
 ///
 /// ```
 /// use rollmesh_data::survey::Inspection;
@@ -75,8 +76,8 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// Nothing has come. A line, and what is compressed in it, may have so many bytes each; of each problem so many places are
-    /// named.
+    /// Creates an inspection without data. Each line, and its decompressed content, may have up to `longest` bytes; each
+    /// problem lists up to `places` places.
     #[must_use]
     pub fn new(longest: usize, places: usize) -> Self {
         Self {
@@ -89,11 +90,11 @@ impl Inspection {
         }
     }
 
-    /// Takes the next piece. Pieces wait until their batches are [taken](Self::next_batch). After too many lines in a row that are
-    /// no batches nothing is read or kept any more, see [`Found::gave_up`].
+    /// Adds the next piece. Pieces are kept until their batches are [taken](Self::next_batch). After too many consecutive
+    /// lines that are not batches, all further pieces are dropped, see [`Found::gave_up`].
     ///
     /// # Errors
-    /// [`OtherFormat`], by the first bytes of the first piece.
+    /// [`OtherFormat`], from the first bytes of the first piece.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), OtherFormat> {
         if !self.has_begun
             && let Some(other) = OtherFormat::of(piece)
@@ -105,12 +106,12 @@ impl Inspection {
         Ok(())
     }
 
-    /// No other piece comes.
+    /// Ends the file.
     pub fn finish(&mut self) {
         self.pieces.finish();
     }
 
-    /// The next batch; none until another piece comes, and after the last one.
+    /// Returns the next batch; none until another piece arrives, and at the end.
     pub fn next_batch(&mut self) -> Option<AnyBatch> {
         loop {
             let batch = match self.pieces.next_batch()? {
@@ -125,19 +126,19 @@ impl Inspection {
             };
             let at = At { line: Some(self.pieces.books().line), ..At::default() };
             self.check.batch(&batch, at, &mut self.problems);
-            // Damaged columns are among the problems.
+            // The problems include damaged columns.
             let _ = self.survey.add(&batch);
             return Some(batch);
         }
     }
 
-    /// Why nothing more is read.
+    /// Returns why reading stopped.
     #[must_use]
     pub fn gave_up(&self) -> Option<&str> {
         self.gave_up.as_deref()
     }
 
-    /// What was found so far; histograms have at most so many bins.
+    /// Returns the results so far; histograms have at most `bins` bins.
     #[must_use]
     pub fn found(&self, bins: u32) -> Found {
         Found {

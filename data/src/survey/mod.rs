@@ -1,4 +1,4 @@
-//! What is in some batches, and what is wrong with them, without holding them.
+//! Summarises batches and their problems without holding them in memory.
 
 mod check;
 mod histogram;
@@ -24,8 +24,8 @@ pub use self::{
     steps::{Spread, Steps, numbers},
 };
 
-/// What is in some batches: counts, the types and values of columns, the returns and lengths of episodes. Takes no more memory
-/// the more batches there are.
+/// A summary of batches: counts, the types and values of columns, the returns and lengths of episodes. Its memory does not
+/// grow with the number of batches.
 ///
 /// ```
 /// use rollmesh_core::{batch::{EPS_ID, REWARDS, SampleBatch, TERMINATEDS}, column::ColumnData};
@@ -47,7 +47,7 @@ pub use self::{
 pub struct Survey {
     batches: u64,
     env_steps: u64,
-    /// By policy; of single agents the default one.
+    /// By policy; the default policy for single agents.
     policies: BTreeMap<String, PolicySurvey>,
 }
 
@@ -59,57 +59,57 @@ struct PolicySurvey {
     episodes: Episodes,
 }
 
-/// What a [`Survey`] has seen so far.
+/// The results of a [`Survey`] so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
-    /// Batches.
+    /// Number of batches.
     pub batches: u64,
-    /// Steps of environments.
+    /// Number of steps of environments.
     pub env_steps: u64,
-    /// By policy; of single agents the default one.
+    /// By policy; the default policy for single agents.
     pub policies: BTreeMap<String, PolicyReport>,
 }
 
 /// The rows of a policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PolicyReport {
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
     /// By name.
     pub columns: BTreeMap<String, ColumnSurvey>,
-    /// Episodes that have ended.
+    /// Number of ended episodes.
     pub episodes: u64,
-    /// Those that were not seen to end.
+    /// Number of episodes without a known end.
     pub unfinished: u64,
-    /// The returns of episodes that have ended.
+    /// The returns of ended episodes.
     #[serde(rename = "return")]
     pub returns: Spread,
     /// Their lengths.
     #[serde(rename = "length")]
     pub lengths: Spread,
-    /// How many have which return: bins beside each other, of equal width.
+    /// Histogram of the returns: adjacent bins of equal width.
     pub histogram: Vec<Bin>,
 }
 
 /// A column.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ColumnSurvey {
-    /// `float32 (4)`; several if batches differ.
+    /// Types like `float32 (4)`; several if batches differ.
     #[serde(rename = "type")]
     pub kinds: Vec<String>,
-    /// Its rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Its elements; none of texts.
+    /// Its elements; empty for texts.
     #[serde(flatten)]
     pub values: Spread,
 }
 
-/// Episodes, or what single agents saw of them.
+/// Episodes, or single agents' parts of them.
 #[derive(Debug, Default)]
 struct Episodes {
-    /// Those that were not seen to end: return and length so far.
+    /// Open episodes: return and length so far.
     open: OpenEpisodes<(f64, u64)>,
-    /// Some of those: there are too many to hold, or other episodes have their ids.
+    /// Number of abandoned open episodes: there were too many, or other episodes have the same ids.
     given_up: u64,
     returns: Spread,
     lengths: Spread,
@@ -117,7 +117,7 @@ struct Episodes {
 }
 
 impl Episodes {
-    /// More are open at once in no data that say where episodes end.
+    /// Maximum number of open episodes; data with marked ends do not reach it.
     const MOST_OPEN: usize = 1 << 16;
 
     fn add(&mut self, batch: &SampleBatch, gaps: bool) {
@@ -152,17 +152,17 @@ impl Episodes {
 }
 
 impl Survey {
-    /// Another file begins: episodes go on in it if their steps do.
+    /// Begins another file: episodes continue in it if their steps do.
     pub fn begin_file(&mut self) {
         for PolicySurvey { episodes, .. } in self.policies.values_mut() {
             episodes.given_up += episodes.open.begin_file().len() as u64;
         }
     }
 
-    /// Takes another batch.
+    /// Adds another batch.
     ///
     /// # Errors
-    /// [`BatchError`] for compressed columns that are damaged.
+    /// [`BatchError`] for damaged compressed columns.
     pub fn add(&mut self, batch: &AnyBatch) -> Result<(), BatchError> {
         self.batches += 1;
         self.env_steps += batch.env_steps() as u64;
@@ -188,7 +188,7 @@ impl Survey {
         Ok(())
     }
 
-    /// What there was so far; histograms have at most so many bins.
+    /// Returns the results so far; histograms have at most `bins` bins.
     #[must_use]
     pub fn report(&self, bins: u32) -> Report {
         let policies = self.policies.iter().map(|(id, policy)| (id.clone(), policy.report(bins)));
@@ -199,7 +199,7 @@ impl Survey {
 impl PolicySurvey {
     fn report(&self, bins: u32) -> PolicyReport {
         let Episodes { returns, lengths, histogram, .. } = &self.episodes;
-        // Of few episodes few bins are not empty.
+        // Few episodes fill only few bins.
         let few = 2 * (sqrt_f64(returns.count as f64) as i64 + 1);
         PolicyReport {
             rows: self.rows,

@@ -1,4 +1,4 @@
-//! Whether the steps of episodes come one after the other.
+//! Checks that the steps of episodes are in order.
 
 use std::{collections::BTreeMap, mem};
 
@@ -9,23 +9,23 @@ use super::Steps;
 /// Episode, agent and policy.
 type Trajectory = (i64, i64, Option<String>);
 
-/// What a step is to the last one of its trajectory.
+/// How a step relates to the last one of its trajectory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The next one, or the first one of an episode.
+    /// The next step, or the first step of an episode.
     Follows,
-    /// The episode had ended.
+    /// The episode had already ended.
     AfterEnd,
-    /// It is not the next one.
+    /// Not the next step.
     OutOfOrder { t: i64, before: i64 },
 }
 
-/// The last steps of trajectories. Ids are unique within a run only: an episode that begins again is another run's.
+/// The last steps of trajectories. Ids are unique within a run only: an episode that restarts belongs to another run.
 ///
-/// Trajectories of which nothing comes for long are forgotten, so that not all of them are held.
+/// Trajectories without recent steps are dropped, so that memory is bounded.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    /// The last `t`, and whether the episode has ended. Half of what is remembered, and what was remembered before.
+    /// The last `t`, and whether the episode has ended: the recent half, and the earlier half.
     recent: BTreeMap<Trajectory, Last>,
     earlier: BTreeMap<Trajectory, Last>,
 }
@@ -37,10 +37,10 @@ struct Last {
 }
 
 impl Order {
-    /// So many trajectories at least are remembered, those of the latest steps, and twice as many at most.
+    /// Minimum number of trajectories to keep, those with the latest steps; the maximum is twice as many.
     const LEAST: usize = 1 << 16;
 
-    /// Forgets episodes that begin again in a batch, with all of their agents: those need not act in the first step.
+    /// Drops episodes that restart in a batch, with all of their agents, since agents need not act in the first step.
     pub(super) fn begin_runs<'a>(&mut self, policies: impl Iterator<Item = &'a SampleBatch>) {
         for steps in policies.map(Steps::of).filter(|steps| steps.has_ids) {
             for (row, (id, _)) in steps.keys.iter().enumerate() {
@@ -59,7 +59,7 @@ impl Order {
         }
     }
 
-    /// The next step of a trajectory in the data. Agents among several need not act at every step: `gaps`.
+    /// Checks the next step of a trajectory in the data. With `gaps`, one of several agents need not act at every step.
     pub(super) fn step(&mut self, trajectory: Trajectory, t: Option<i64>, end: bool, gaps: bool) -> Step {
         let earlier = self.earlier.remove(&trajectory);
         let last = self.recent.insert(trajectory, Last { t, ended: end }).or(earlier);
@@ -90,7 +90,7 @@ mod tests {
         column::ColumnData,
     };
 
-    /// What steps of one agent in one episode are.
+    /// Returns how each step of one agent in one episode relates to the last one.
     fn steps(gaps: bool, of: &[(i64, bool)]) -> Vec<Step> {
         let mut order = Order::default();
         of.iter().map(|(t, end)| order.step((7, 0, None), Some(*t), *end, gaps)).collect()
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(steps(true, &[(4, false), (9, false), (14, true)]), [Follows; 3]);
         assert_eq!(steps(true, &[(4, false), (4, true)]), [Follows, OutOfOrder { t: 4, before: 4 }]);
         assert_eq!(steps(true, &[(4, true), (9, false)]), [Follows, AfterEnd]);
-        // In another run, in which others begin.
+        // In another run, where other agents begin.
         let mut order = Order::default();
         let step = |order: &mut Order, t| order.step((7, 1, None), Some(t), false, true);
         assert_eq!((step(&mut order, 1), step(&mut order, 3)), (Follows, Follows));
@@ -132,7 +132,7 @@ mod tests {
     fn the_oldest_are_forgotten() {
         let mut order = Order::default();
         let many = 3 * Order::LEAST as i64;
-        // The least ids are the latest.
+        // The lowest ids are the latest.
         for id in (0..many).rev() {
             order.step((id, 0, None), Some(0), false, false);
         }

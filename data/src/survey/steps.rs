@@ -1,4 +1,4 @@
-//! Columns as numbers, whatever their types.
+//! Reads columns of any type as numbers.
 
 use rollmesh_core::{
     batch::{AGENT_INDEX, EPS_ID, REWARDS, SampleBatch, T, TERMINATEDS, TRUNCATEDS},
@@ -6,7 +6,7 @@ use rollmesh_core::{
 };
 use serde::Serialize;
 
-/// All elements of a column; none of one that holds no numbers.
+/// Returns all elements of a column; none for a column without numbers.
 #[must_use]
 pub fn numbers(column: &Column) -> Option<Vec<f64>> {
     Some(match column {
@@ -20,7 +20,7 @@ pub fn numbers(column: &Column) -> Option<Vec<f64>> {
     })
 }
 
-/// One integer per row; none if the column is not there or holds something else.
+/// Returns one integer per row; none if the column is missing or has another type.
 fn integers(batch: &SampleBatch, name: &str) -> Option<Vec<i64>> {
     let column = batch.column(name)?;
     if column.shape().elements() != 1 {
@@ -38,39 +38,39 @@ fn flags(batch: &SampleBatch, name: &str) -> Option<Vec<bool>> {
     numbers.map(|numbers| numbers.into_iter().map(|x| x != 0.0).collect())
 }
 
-/// What tells episodes apart, row by row.
+/// The columns that identify episodes and steps, row by row.
 #[derive(Clone, Debug)]
 pub struct Steps {
     /// Episode and agent.
     pub keys: Vec<(i64, i64)>,
-    /// Whether the ids of episodes are in the data; else all have the same.
+    /// Whether the data have ids of episodes; otherwise all rows have the same id.
     pub has_ids: bool,
-    /// Whether the agents are; else all rows are one's.
+    /// Whether the data have agents; otherwise all rows belong to one.
     pub has_agents: bool,
     /// The step within the episode.
     pub ts: Option<Vec<i64>>,
-    /// Where there is one number per row.
+    /// The rewards, if there is one number per row.
     pub rewards: Option<Vec<f64>>,
-    /// The last row of an episode.
+    /// Whether each row is the last of an episode.
     pub ends: Vec<bool>,
-    /// Whether the data say where episodes end.
+    /// Whether the data mark the ends of episodes.
     pub has_ends: bool,
 }
 
 impl Steps {
-    /// The step of a row within its episode.
+    /// Returns the step of a row within its episode.
     #[must_use]
     pub fn t(&self, row: usize) -> Option<i64> {
         self.ts.as_ref().and_then(|ts| ts.get(row)).copied()
     }
 
-    /// The step that follows on the last one.
+    /// Returns the step after the last one.
     #[must_use]
     pub fn after(&self) -> Option<i64> {
         self.ts.as_ref().and_then(|ts| ts.last()).map(|t| t.saturating_add(1))
     }
 
-    /// Those of a batch.
+    /// Reads the columns of a batch.
     #[must_use]
     pub fn of(batch: &SampleBatch) -> Self {
         let rows = batch.len();
@@ -96,20 +96,20 @@ impl Steps {
     }
 }
 
-/// Least, mean and greatest of some numbers; those that are not finite are counted beside.
+/// Minimum, mean and maximum of some numbers; non-finite ones are counted separately.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// Numbers that are finite.
+    /// Number of finite numbers.
     pub count: u64,
-    /// Numbers that are not.
+    /// Number of non-finite numbers.
     pub not_finite: u64,
-    /// The least, infinite if there is none.
+    /// The minimum; infinite without numbers.
     pub min: f64,
-    /// The greatest, infinite if there is none.
+    /// The maximum; infinite without numbers.
     pub max: f64,
     #[serde(skip)]
     sum: f64,
-    /// Their mean, NaN if there is none.
+    /// The mean; NaN without numbers.
     pub mean: f64,
 }
 
@@ -120,7 +120,7 @@ impl Default for Spread {
 }
 
 impl Spread {
-    /// Takes another one.
+    /// Adds a number.
     pub fn add(&mut self, number: f64) {
         if !number.is_finite() {
             self.not_finite += 1;

@@ -1,4 +1,4 @@
-//! Several agents, several files, and data that say little.
+//! Tests several agents, several files, and incomplete data.
 
 use proptest::prelude::*;
 use rollmesh_core::{
@@ -10,7 +10,7 @@ use rollmesh_core::{
 use super::*;
 use crate::json::encode_record;
 
-/// Steps of an episode, each with a reward of 1, of which the last one is its end or is not.
+/// Returns steps of an episode, each with a reward of 1; the last one may be its end.
 fn steps(id: i64, from: i64, to: i64, ends: bool) -> SampleBatch {
     let rows = to - from;
     let column = |values: Vec<i64>| ColumnData::scalars(values);
@@ -36,7 +36,7 @@ fn episodes_go_on_from_batch_to_batch_and_from_file_to_file() {
     survey.add(&steps(2, 4, 6, true).into()).unwrap();
     let policy = &survey.report(4).policies["default_policy"];
     assert_eq!((policy.episodes, policy.unfinished, policy.returns.min, policy.returns.max), (2, 0, 5.0, 6.0));
-    // Without a step nobody knows whether it is the same one.
+    // Without step numbers, it is unknown whether it is the same episode.
     let ids = |rows: usize| SampleBatch::new().with(EPS_ID, ColumnData::scalars(vec![9; rows])).unwrap();
     let mut survey = Survey::default();
     survey.add(&ids(2).into()).unwrap();
@@ -97,14 +97,14 @@ fn what_a_step_led_to_is_what_the_next_one_saw() {
     assert_eq!(good, Problem::default());
     let bad = look(steps(1, 0, 4, true), &[0.0, 1.0, 2.0, 3.0], &[1.0, 2.5, 3.0, 9.0]);
     assert_eq!((bad.count, bad.places), (1, vec!["line 3, row 1".to_owned()]));
-    // What an episode ends with is not what the next one begins with.
+    // The last observation of an episode is not the first one of the next.
     let two = SampleBatch::concat([&steps(1, 0, 2, true), &steps(2, 0, 2, false)]).unwrap();
     assert_eq!(look(two, &[0.0, 1.0, 5.0, 6.0], &[1.0, 7.0, 6.0, 8.0]), Problem::default());
     let runs = SampleBatch::concat([&steps(1, 0, 2, false), &steps(1, 0, 2, false)]).unwrap();
     assert_eq!(look(runs, &[0.0, 1.0, 5.0, 6.0], &[1.0, 7.0, 6.0, 8.0]), Problem::default());
 }
 
-/// Lines of two batches, with an empty one, one that is no batch, and no end of the last one.
+/// Returns lines of two batches, with an empty line, an invalid line, and no line end at the end.
 fn text() -> Vec<u8> {
     let mut text = Vec::new();
     encode_record(&steps(1, 0, 3, true).into(), &[], &mut text).unwrap();
@@ -113,7 +113,7 @@ fn text() -> Vec<u8> {
     text
 }
 
-/// What is found in a file that comes in such pieces, and the steps of its batches.
+/// Returns the results for a file that arrives in these pieces, and the steps of its batches.
 fn inspect<'a>(longest: usize, pieces: impl Iterator<Item = &'a [u8]>) -> (Found, Vec<usize>) {
     let mut file = Inspection::new(longest, 10);
     let mut steps = Vec::new();

@@ -1,8 +1,8 @@
-//! Reads other people's data sets and writes ours, for `tests/peers/data_sets.py`.
+//! Reads data sets of other programs and writes data sets, for `tests/peers/data_sets.py`.
 //!
 //! ```text
-//! data_sets convert FROM FOLDER   its batches as our Parquet files
-//! data_sets minari FROM FOLDER    a Minari data set of the script's spaces, written by us
+//! data_sets convert FROM FOLDER   its batches as Parquet files in this project's format
+//! data_sets minari FROM FOLDER    a Minari data set of the script's spaces
 //! ```
 
 use std::{env, error::Error, path::Path};
@@ -40,7 +40,7 @@ fn convert(from: &Path, folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The spaces are those of the script.
+/// Writes a data set with the script's spaces.
 fn minari(from: &Path, folder: &Path) -> Result<(), Box<dyn Error>> {
     let dataset = MinariDataset::open(from, DEFAULT_BUFFER)?;
     let pos = BoxSpace::uniform(DType::F32, RowShape::new(&[2, 2])?, f64::NEG_INFINITY, f64::INFINITY)?;

@@ -1,10 +1,10 @@
-//! What `tests/peers/rllib_json.py` runs beside the real RLlib.
+//! The program that `tests/peers/rllib_json.py` compares with the real RLlib.
 //!
 //! ```text
-//! rllib_json rewrite IN OUT    read every line of a sample file and write it again, with what was compressed compressed
-//! rllib_json time FILE SECS    read and write a file's batches for so many seconds each, with as many threads as there are
-//!                              processors to run on, and print rows per second: by the clock, and of the processors' time,
-//!                              which other programs do not take away
+//! rllib_json rewrite IN OUT    read every line of a sample file and write it back, with the same columns compressed
+//! rllib_json time FILE SECS    read and write a file's batches for SECS seconds each, with a thread per processor,
+//!                              and print rows per second: by wall-clock time, and by CPU time, which other programs
+//!                              do not affect
 //! ```
 
 use std::{
@@ -20,7 +20,7 @@ use rollmesh_core::batch::AnyBatch;
 use rollmesh_data::json::{COMPRESS_COLUMNS, encode_record};
 use serde_json::json;
 
-/// As the program has it.
+/// Uses the same allocator as the `rollmesh` program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -35,14 +35,14 @@ fn main() -> Result<()> {
     }
 }
 
-/// All batches of a file.
+/// Returns all batches of a file.
 fn read(path: &str) -> Result<Vec<AnyBatch>> {
     let mut batches = Vec::new();
     each(path, |batch| batches.push(batch))?;
     Ok(batches)
 }
 
-/// The batches of a file, as a worker reads them.
+/// Calls a function for the batches of a file, as a worker reads them.
 fn each(path: &str, mut take: impl FnMut(AnyBatch)) -> Result<()> {
     let mut reader = JsonReader::new(vec![path.into()], JsonReaderOptions::default())?.read_all_files();
     for batch in &mut reader {
@@ -51,7 +51,7 @@ fn each(path: &str, mut take: impl FnMut(AnyBatch)) -> Result<()> {
     if reader.corrupt_lines() > 0 { Err("there are lines that are no batches".into()) } else { Ok(()) }
 }
 
-/// Writes line by line, each as a whole.
+/// Writes line by line, each in one call.
 fn write(batches: &[AnyBatch], file: &mut fs::File) -> Result<()> {
     let mut line = Vec::new();
     for batch in batches {
@@ -63,7 +63,7 @@ fn write(batches: &[AnyBatch], file: &mut fs::File) -> Result<()> {
     Ok(())
 }
 
-/// The processor's time that this process has had, on Linux; of a clock elsewhere.
+/// Returns this process's CPU time on Linux, and wall-clock time elsewhere.
 fn busy() -> Result<Duration> {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     let Ok(stat) = fs::read_to_string("/proc/self/stat") else { return Ok(START.elapsed()) };
@@ -90,7 +90,7 @@ fn time(path: &str, least: Duration) -> Result<()> {
     let reading = per_second(Box::new(|| each(path, |batch| drop(black_box(batch)))), &|| Ok(()))?;
     let copies = format!("{path}.copies");
     let empty = || Ok(fs::remove_dir_all(&copies)?);
-    // All into one file, as beside it.
+    // Writes to one file, like the comparison.
     let options = JsonWriterOptions { max_file_size: 1 << 40, ..JsonWriterOptions::default() };
     let writer = || JsonWriter::new(&copies, options.clone());
     let one_by_one = || {

@@ -1,4 +1,4 @@
-//! `actions.*`: clip, unsquash, normalise.
+//! Runs `actions.*`: clip, unsquash, normalise.
 
 use rollmesh_core::{
     action,

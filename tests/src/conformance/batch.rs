@@ -1,4 +1,4 @@
-//! `batch.*`: operations of [`SampleBatch`].
+//! Runs `batch.*`: operations of [`SampleBatch`].
 
 use rollmesh_core::{
     batch::{EpisodeKey, RowValue, SampleBatch, SliceBy},

@@ -1,4 +1,4 @@
-//! `data.*`: files of batches.
+//! Runs `data.*`: files of batches.
 
 use std::{fs, path::Path};
 
@@ -15,7 +15,7 @@ use super::{
     values::{bad, batch_fault, text},
 };
 
-/// Paths in the cases start from `folder`.
+/// Runs a case. Paths in the cases are relative to `folder`.
 pub(super) fn answer(name: &str, args: &Value, folder: &Path) -> Answer {
     match name {
         "read_json" => read_json(args, folder),

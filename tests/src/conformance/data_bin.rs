@@ -1,4 +1,4 @@
-//! `data.summary`: what is in D4RL, Parquet and Minari data sets.
+//! Runs `data.summary`: the content of D4RL, Parquet and Minari data sets.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use super::{
     values::{bad, column_json, float_json, text},
 };
 
-/// Paths in the cases start from `folder`.
+/// Runs a case. Paths in the cases are relative to `folder`.
 pub(super) fn summary(args: &Value, folder: &Path) -> Answer {
     let path = folder.join(text(&args["file"])?);
     let source = || FileSource::open(&path).map_err(|error| bad(&error.to_string()));
@@ -55,7 +55,7 @@ fn summary_json(summary: &Summary) -> Answer {
     }))
 }
 
-/// The only row of a column: a number, or a list.
+/// Returns the only row of a column: a number, or a list.
 fn row(column: &Column) -> Answer {
     let data = &json_of(column)?["data"];
     Ok(if column.shape().dims().is_empty() { data[0].clone() } else { data.clone() })

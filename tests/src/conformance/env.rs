@@ -1,4 +1,4 @@
-//! `env.*`: environments put into given states and stepped with given actions.
+//! Runs `env.*`: environments that start from given states and get given actions.
 
 use rollmesh_core::{
     column::DType,
@@ -25,7 +25,7 @@ pub(super) fn answer(name: &str, input: &Value, args: &Value) -> Answer {
     }
 }
 
-/// One lane through an episode.
+/// Steps one lane through an episode.
 fn replay(input: &Value, args: &Value) -> Answer {
     let mut lanes = Lanes::new(args, 1)?;
     lanes.restore(0, &input["state"])?;
@@ -37,7 +37,7 @@ fn replay(input: &Value, args: &Value) -> Answer {
         obs.push(lanes.obs(0));
         rewards.push(lanes.rewards[0]);
         terminateds.push(lanes.terminateds[0]);
-        // As the sampler does it: time limits are not the environments'.
+        // As in the sampler: environments do not implement time limits themselves.
         truncateds.push(lanes.truncateds[0] || limit.is_some_and(|limit| step >= limit));
     }
     Ok(json!({
@@ -49,7 +49,7 @@ fn replay(input: &Value, args: &Value) -> Answer {
     }))
 }
 
-/// One step in as many lanes as there are states.
+/// Takes one step in as many lanes as there are states.
 fn transitions(input: &Value, args: &Value) -> Answer {
     let states = input["states"].as_array().ok_or_else(|| bad("a list of states"))?;
     let actions = input["actions"].as_array().ok_or_else(|| bad("a list of actions"))?;
@@ -99,7 +99,7 @@ impl Lanes {
         Ok(Self { env, obs, width, rewards: vec![0.0; lanes], terminateds: flags.clone(), truncateds: flags })
     }
 
-    /// Puts a lane into a state: floats as they are, the number of a state in 16 bits.
+    /// Sets a lane's state: floats unchanged, or the number of a state in 16 bits.
     fn restore(&mut self, lane: usize, state: &Value) -> Result<(), Fault> {
         let snapshot: Vec<u8> = if state.is_array() {
             floats(state)?.into_iter().flat_map(f64::to_le_bytes).collect()

@@ -1,4 +1,4 @@
-//! `filter.*`: running statistics and filters by name.
+//! Runs `filter.*`: running statistics and filters by name.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-//! Compares answers with what the cases expect.
+//! Compares answers with the cases' expectations.
 
 use serde_json::{Map, Value};
 
-/// Columns whose values only have to be equal where others are, for operations that choose ids themselves.
+/// Columns in which only the pattern of equal values matters, since the operations choose ids themselves.
 const ID_COLUMNS: [&str; 2] = ["eps_id", "unroll_id"];
 /// Objects that must not have more entries than expected.
 const EXACT: [&str; 3] = ["columns", "policy_batches", "policies"];

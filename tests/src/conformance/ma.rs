@@ -1,4 +1,4 @@
-//! `ma.*`: operations of [`MultiAgentBatch`].
+//! Runs `ma.*`: operations of [`MultiAgentBatch`].
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The environments and the policy of the sampler's cases.
+//! Defines the environments and the policy of the sampler's cases.
 
 use std::{
     any::Any,
@@ -87,12 +87,12 @@ enum Obs {
     Float,
 }
 
-/// Ends after so many steps.
+/// Counts steps, and ends after a number of them.
 #[derive(Clone)]
 struct Counter {
     length: i64,
     obs: Obs,
-    /// A negative one is multiplied by the number of the step.
+    /// A negative reward is multiplied by the number of the step.
     reward: f64,
     terminates: bool,
     truncates: bool,
@@ -108,7 +108,7 @@ impl Counter {
         Self { obs: Obs::Count, reward: 100.0, ..Self::mock(length) }
     }
 
-    /// Takes a step: the reward, and whether it was the last.
+    /// Takes a step; returns the reward, and whether it was the last step.
     fn step(&mut self) -> (f64, bool) {
         self.t += 1;
         let factor = if self.reward < 0.0 { self.t as f64 } else { 1.0 };
@@ -164,10 +164,10 @@ fn index(agent: &AgentId) -> usize {
     if let AgentId::Index(index) = agent { *index as usize } else { usize::MAX }
 }
 
-/// A single agent.
+/// An environment with a single agent.
 struct Alone {
     counter: Counter,
-    /// The step, counted over all instances, that fails.
+    /// The failing step, counted over all instances.
     raises: Option<u64>,
     steps: Arc<AtomicU64>,
 }
@@ -205,7 +205,7 @@ impl MultiAgentEnv for Alone {
     }
 }
 
-/// All act in each step.
+/// An environment where all agents act in each step.
 struct Crowd {
     counters: Vec<Counter>,
     over: usize,
@@ -252,7 +252,7 @@ impl MultiAgentEnv for Crowd {
     }
 }
 
-/// One after the other; what an action brings is told when it is the agent's turn again.
+/// An environment where the agents take turns; an agent gets the result of its action at its next turn.
 #[derive(Clone)]
 struct RoundRobin {
     counters: Vec<Counter>,
@@ -312,7 +312,7 @@ impl MultiAgentEnv for RoundRobin {
     }
 }
 
-/// What a step of a script tells an agent.
+/// An agent's values in a step of a script.
 #[derive(Clone)]
 struct Line {
     agent: u32,
@@ -342,7 +342,7 @@ fn script_step(step: &Value) -> Result<Vec<Line>, Fault> {
         .collect()
 }
 
-/// Does what is written.
+/// An environment that follows a script.
 #[derive(Clone)]
 struct Script {
     steps: Vec<Vec<Line>>,
@@ -402,7 +402,7 @@ impl MultiAgentEnv for Script {
     }
 }
 
-/// Always plays action 1, and thinks that 100 follows every fragment.
+/// A policy that always chooses action 1, and estimates the value after every fragment as 100.
 pub(super) struct MockPolicy {
     weights: Weights,
 }

@@ -1,6 +1,6 @@
-//! The core's public API as operations on JSON, so that its results can be compared with those of other systems.
+//! Offers the core's public API as operations on JSON, to compare its results with those of other systems.
 //!
-//! A thin adapter: it translates values and errors and has no logic of its own. A case is
+//! It is a thin adapter: it converts values and errors and has no logic of its own. A case is
 //! `{"id", "op", "in", "args"}`, its answer `{"id", "ok"}` or `{"id", "err"}` with one of [`Fault`]'s names.
 
 mod actions;
@@ -25,16 +25,16 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// What an operation failed with, as coarse as the cases tell it apart.
+/// The error of an operation, at the level that the cases distinguish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A column is not there.
+    /// A column is missing.
     MissingColumn,
     /// Columns have different numbers of rows.
     LengthMismatch,
-    /// An argument makes no sense.
+    /// An argument is invalid.
     InvalidArgument,
-    /// Nobody has this policy id.
+    /// The policy id is unknown.
     UnknownPolicy,
     /// The id is taken.
     AlreadyExists,
@@ -44,17 +44,17 @@ pub enum Fault {
     EnvError,
     /// A file is damaged.
     CorruptData,
-    /// A pickle names what it must not.
+    /// A pickle contains a forbidden name.
     ForbiddenPickle,
-    /// A record is of an unknown type.
+    /// A record has an unknown type.
     UnknownType,
-    /// Too many records in a row are damaged.
+    /// Too many consecutive records are damaged.
     TooManyErrors,
-    /// A file holds nothing.
+    /// A file has no data.
     NoData,
-    /// The operation is not there.
+    /// The operation does not exist.
     UnknownOperation,
-    /// The case itself cannot be understood; says where.
+    /// The case itself is invalid; the text gives the location.
     BadCase(String),
 }
 
@@ -81,13 +81,13 @@ impl Fault {
 
 type Answer = Result<Value, Fault>;
 
-/// Answers one case, given as a line of JSON. Files that it names are looked for from the current directory.
+/// Answers one case, given as a line of JSON. Its file paths are relative to the current directory.
 #[must_use]
 pub fn answer(line: &str) -> String {
     answer_in(Path::new(""), line)
 }
 
-/// [`answer`] for a case whose files are looked for from another directory.
+/// Answers a case as [`answer`] does, with file paths relative to another directory.
 #[must_use]
 pub fn answer_in(folder: &Path, line: &str) -> String {
     let case: Value = match serde_json::from_str(line) {

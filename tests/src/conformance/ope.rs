@@ -1,4 +1,4 @@
-//! `ope.*`: off-policy estimators.
+//! Runs `ope.*`: off-policy estimators.
 
 use rollmesh_core::{
     batch::BatchError,

@@ -1,4 +1,4 @@
-//! `policymap.*`: policies that are resident or put aside. A policy is a number here.
+//! Runs `policymap.*`: resident and evicted policies. A policy is a number here.
 
 use rollmesh_core::{
     ids::PolicyId,

@@ -1,4 +1,4 @@
-//! `post.*`: advantages and other targets.
+//! Runs `post.*`: advantages and other targets.
 
 use rollmesh_core::{
     batch::{ADVANTAGES, BatchError, SampleBatch, VALUE_TARGETS, VALUES_BOOTSTRAPPED},

@@ -1,4 +1,4 @@
-//! `sampler.*`: environments sampled by a worker.
+//! Runs `sampler.*`: environments sampled by a worker.
 
 use rollmesh_core::{
     batch::{AnyBatch, SampleBatch},

@@ -1,4 +1,4 @@
-//! `seq.*`: sequences for recurrent policies.
+//! Runs `seq.*`: sequences for recurrent policies.
 
 use rollmesh_core::{
     column::{Column, ColumnData, RowShape},

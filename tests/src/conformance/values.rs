@@ -1,4 +1,4 @@
-//! Columns and batches as JSON.
+//! Converts columns and batches to JSON.
 
 use rollmesh_core::{
     batch::{BatchError, BatchParts, SampleBatch},
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use super::Fault;
 
-/// Something in the case that is not as the format says.
+/// Returns the fault of a case that does not follow the format.
 pub(super) fn bad(what: &str) -> Fault {
     Fault::BadCase(what.to_string())
 }
 
-/// A number, or the name of one that JSON cannot write.
+/// Reads a number, or the name of one that JSON cannot represent.
 pub(super) fn float(value: &Value) -> Result<f64, Fault> {
     match value.as_str() {
         Some("NaN") => Ok(f64::NAN),
@@ -39,7 +39,7 @@ pub(super) fn text(value: &Value) -> Result<&str, Fault> {
     value.as_str().ok_or_else(|| bad("a string"))
 }
 
-/// A number as JSON, by name where JSON cannot write it.
+/// Writes a number as JSON, by name if JSON cannot represent it.
 pub(super) fn float_json(x: f64) -> Value {
     if x.is_nan() {
         json!("NaN")
@@ -50,7 +50,7 @@ pub(super) fn float_json(x: f64) -> Value {
     }
 }
 
-/// The number with the fewest digits that is this one in 32 bits.
+/// Returns the number with the fewest digits that has this 32-bit value.
 fn shortest(x: f32) -> f64 {
     x.to_string().parse().unwrap_or(f64::NAN)
 }
@@ -148,7 +148,7 @@ pub(super) fn column(value: &Value) -> Result<Column, Fault> {
     }
 }
 
-/// Columns of numbers; there is no form for others.
+/// Returns a column of numbers as JSON; none for other columns.
 pub(super) fn column_json(column: &Column) -> Option<Value> {
     Some(match column {
         Column::F32(data) => write_column(data),

@@ -1,4 +1,4 @@
-//! `views.*`: trajectories seen through view requirements.
+//! Runs `views.*`: views of trajectories by view requirements.
 
 use rollmesh_core::{
     batch::{ACTIONS, NEW_OBS, OBS, REWARDS, TERMINATEDS, TRUNCATEDS},
@@ -25,7 +25,7 @@ pub(super) fn answer(name: &str, input: &Value, args: &Value) -> Answer {
     (0..).zip(fragments).map(|(unroll_id, steps)| fragment(&mut agent, steps, unroll_id)).collect()
 }
 
-/// The requirement in the form in which it serialises.
+/// Converts the requirement to its serialised form.
 fn requirement(view: &Value) -> Result<ViewRequirement, Fault> {
     let mut form = view.as_object().ok_or_else(|| bad("a view requirement"))?.clone();
     if let Some(repeat) = form.remove("repeat") {

@@ -1,4 +1,4 @@
-//! `worker.*`: methods of a worker. Its policies are numbers that act.
+//! Runs `worker.*`: methods of a worker. Its policies are numbers.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(super) fn answer(name: &str, input: &Value, args: &Value) -> Answer {
     }
 }
 
-/// A worker without environments.
+/// Returns a worker without environments.
 fn worker() -> Result<RolloutWorker, Fault> {
     RolloutWorker::builder()
         .config(RolloutConfig::default())
@@ -39,7 +39,7 @@ fn new_policy() -> Result<NewPolicy, Fault> {
     Ok(NewPolicy::object(MockPolicy::boxed()?).with_spaces(Space::Discrete { n: 2 }, Space::Discrete { n: 2 }))
 }
 
-/// Which of the weights, numbers, were installed.
+/// Returns which of the weights, which are numbers, were installed.
 fn weights_seq(input: &Value) -> Answer {
     let mut worker = worker()?;
     let calls = input["calls"].as_array().ok_or_else(|| bad("a list of calls"))?;

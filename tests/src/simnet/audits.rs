@@ -1,4 +1,4 @@
-//! Fragments of workers that are not trusted, made again, and what becomes of liars.
+//! Audits the fragments of untrusted workers, and handles convictions.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use rollmesh_core::{
 use super::{Event, Report, SimNet, hub::Hub};
 use crate::{fake_rows::FakeState, scenario::Scenario};
 
-/// What became of those who are not trusted.
+/// The results for untrusted workers.
 #[derive(Debug, Default)]
 pub struct Watched {
-    /// Who was convicted, with the batch that the run went back to if it did.
+    /// The convicted principals, each with the batch to which the run was rolled back, if any.
     pub convicted: Vec<(Party, Option<u64>)>,
-    /// Convictions after which the run went back to the batch that was open.
+    /// Convictions after which the run was rolled back to the open batch.
     pub of_open_batches: u64,
     policy: Option<(AuditPolicy, u64)>,
     of_workers: BTreeMap<WorkerId, Party>,
-    /// Of each slot, all that its last fragment goes on from, and who made it.
+    /// For each slot, the fragments that its last fragment depends on, with their principals.
     chains: Vec<Vec<(Option<Party>, SlotFragment)>>,
 }
 
@@ -30,7 +30,7 @@ impl Watched {
         Self { chains: vec![Vec::new(); num_slots as usize], ..Self::default() }
     }
 
-    /// Nobody is here, and nobody can foresee what is made again.
+    /// Resets after a restart: no worker is connected, and the new audit choices are unpredictable.
     pub(super) fn restart(&mut self, group: &mut LeaseGroup, life: u32) {
         self.of_workers.clear();
         if let Some((policy, secret)) = self.policy {
@@ -65,7 +65,7 @@ impl Hub {
     }
 }
 
-/// What a trusted one makes of it.
+/// Returns the verdict of an honest replay.
 fn replay(task: &AuditTask, length: u32) -> Verdict {
     let lease = task.lease();
     let [leased] = &lease.slots[..] else { panic!("one slot") };
@@ -77,7 +77,7 @@ fn replay(task: &AuditTask, length: u32) -> Verdict {
 }
 
 impl SimNet {
-    /// Has everything made again that the group wants.
+    /// Replays all fragments that the group wants to audit.
     pub(super) fn audit(&mut self) {
         let Some(watch) = self.scenario.watch else { return };
         while let Some(task) = self.hub.group.poll_audit() {
@@ -104,7 +104,7 @@ impl SimNet {
         }
     }
 
-    /// Whoever lied is gone and never comes back; what it made is undone.
+    /// Handles a conviction: the principal's workers are removed for good, and its fragments are rolled back.
     fn convict(&mut self, conviction: &Conviction) {
         self.note(format_args!("{conviction:?}"));
         let &Conviction { party, first_doubtful, .. } = conviction;
@@ -131,11 +131,11 @@ impl SimNet {
 }
 
 impl Report {
-    /// True if all that is in batches, and all that it goes on from, is what it should be, but for what those have made who
-    /// were not caught.
+    /// Returns true if all fragments in batches, and all that they depend on, have the correct rows, except those of
+    /// undetected dishonest principals.
     ///
     /// # Panics
-    /// If something is left of a liar that was caught, or if a batch is made of something else than what was committed.
+    /// If any fragment of a convicted principal remains, or if a batch differs from the committed fragments.
     #[must_use]
     pub fn check_honesty(&self, scenario: &Scenario) -> bool {
         let is_taken = |fragment: &SlotFragment| {

@@ -1,4 +1,4 @@
-//! What hits workers and hub of a simulated run.
+//! Applies faults to the workers and the hub of a simulated run.
 
 use rollmesh_core::{group::SamplingMode, time::Micros};
 
@@ -65,7 +65,7 @@ impl SimNet {
         }
     }
 
-    /// A clock that is up to an hour off and runs up to eight times too slowly, or a thousand times too fast.
+    /// Returns a clock that is up to an hour off and runs up to eight times too slowly, or a thousand times too fast.
     fn any_clock(&mut self) -> Clock {
         let hour = Micros::from_secs(3_600);
         let said = self.now + Micros(self.dice.between(0, 2 * hour.0));
@@ -73,7 +73,7 @@ impl SimNet {
         Clock { set: (said.since(hour), self.now), per_mille }
     }
 
-    /// All connections break at once, and everybody comes back within a second.
+    /// Breaks all connections at once; all workers reconnect within a second.
     fn storm(&mut self) {
         self.note(format_args!("all connections break"));
         for (peer, process) in std::mem::take(&mut self.processes) {
@@ -84,18 +84,19 @@ impl SimNet {
         }
     }
 
-    /// The hub goes on with what it saved. What was on its way to it may still arrive, under ids that are others' now.
+    /// Restarts the hub from its last saved state. Messages in transit may still arrive, with ids that now belong to other
+    /// workers.
     fn crash_hub(&mut self) {
         self.note(format_args!("the hub is gone and comes back"));
         if self.scenario.mode != SamplingMode::Synchronous && self.dice.chance(500) {
-            // With whatever is queued.
+            // The saved state includes queued fragments.
             self.hub.check();
             self.hub.save();
         }
         self.restart_hub(u64::MAX);
     }
 
-    /// The hub goes on with what it saved last before this batch.
+    /// Restarts the hub from its last saved state before this batch.
     pub(super) fn restart_hub(&mut self, before: u64) {
         self.hub.restart(before);
         let down = self.dice.within_ms(500);

@@ -1,4 +1,4 @@
-//! The hub of a simulated run: the group, what it saved, and what is written down of it.
+//! Implements the hub of a simulated run: the group, its saved states, and its journal.
 
 use std::collections::BTreeSet;
 
@@ -21,32 +21,32 @@ use crate::{
 pub(super) struct Hub {
     pub(super) config: GroupConfig,
     pub(super) group: LeaseGroup,
-    /// Counts the restarts.
+    /// Number of restarts.
     pub(super) life: u32,
     pub(super) next_worker: u32,
     pub(super) frozen_until: Micros,
-    /// Iterations that have begun.
+    /// Number of iterations so far.
     begun: u64,
     pub(super) batches: Vec<Vec<SlotFragment>>,
     pub(super) journal: Vec<JournalEntry>,
     pub(super) history: History,
-    /// Statistics of the observations in all batches, and as they are among the weights after the last one.
+    /// Statistics of the observations in all batches, and the weights with these statistics after the last batch.
     filter: RunFilter,
     pub(super) weights: Weights,
     /// Oldest first.
     saved: Vec<Save>,
     pub(super) watched: Watched,
     books: Ledger,
-    /// Workers of this life that have answered that they are able.
+    /// Able workers of this life of the hub.
     able: BTreeSet<WorkerId>,
 }
 
-/// What another process, or this one after a lie, can go on with.
+/// A state from which another process, or this one after a conviction, can continue.
 #[derive(Clone)]
 struct Save {
-    /// The group's state as bytes.
+    /// The encoded state of the group.
     state: Vec<u8>,
-    /// How many batches there were, and entries of the journal.
+    /// Number of batches and of journal entries.
     batches: usize,
     journal: usize,
     weights: Weights,
@@ -87,7 +87,7 @@ impl Hub {
         self.history.0.push(Happened::Saved);
     }
 
-    /// Goes on with what was saved last before this batch, as another process.
+    /// Restarts as another process from the last saved state before this batch.
     pub(super) fn restart(&mut self, before: u64) {
         self.saved.retain(|save| save.batches as u64 <= before);
         let Save { state, batches, journal, weights } = self.saved.last().cloned().expect("the beginning");
@@ -99,7 +99,7 @@ impl Hub {
         self.batches.truncate(batches);
         self.begun = batches as u64;
         self.life += 1;
-        // The state may have been restored from before.
+        // The state may come from an earlier life.
         let first_lease = LeaseId(u64::from(self.life) << 40);
         self.group = LeaseGroup::restore(GroupConfig { first_lease, ..self.config }, state).expect("the same run");
         self.next_worker = 1;
@@ -109,7 +109,7 @@ impl Hub {
         self.history.0.push(Happened::Restored);
     }
 
-    /// After every call: the books balance, and each of their states is part of the history.
+    /// Checks after every call that the ledger balances, and adds its state to the history.
     pub(super) fn check(&mut self) {
         let books = *self.group.ledger();
         assert!(books.balances(), "{books:?}");
@@ -119,7 +119,7 @@ impl Hub {
         }
     }
 
-    /// Counts the observations of a batch, as the hub of a run does that learns.
+    /// Counts the observations of a batch, as the hub of a training run does.
     fn observe(&mut self, batch: &[SlotFragment]) {
         self.filter.observe(batch).expect("rows of two floats");
         let (plain, _) = RunFilter::split_from(&self.weights, &[PolicyId::DEFAULT]).expect("a filter");
@@ -128,7 +128,7 @@ impl Hub {
         self.filter.forget_before(version);
     }
 
-    /// Rows that the statistics among the last weights count.
+    /// Returns the number of rows in the statistics of the last weights.
     pub(super) fn observed(&self) -> u64 {
         FrozenStat::of_weights(&self.weights).ok().flatten().map_or(0, |frozen| frozen.running().n())
     }
@@ -161,7 +161,7 @@ impl SimNet {
         }
         let (worker, now) = (from.worker, self.now);
         match said {
-            // It names the run, and this is another one.
+            // The answer belongs to the run of another life.
             Said::Answer(_) if from.life != self.hub.life => {}
             Said::Answer(answer) => {
                 self.note(format_args!("worker {worker} answers {answer:?}"));
@@ -210,7 +210,7 @@ impl SimNet {
         self.deliver_commands();
         while let Some(batch) = self.hub.group.poll_batch() {
             self.take(batch);
-            // That may have made room for more.
+            // The group may now have room for more.
             self.deliver_commands();
         }
         while let Some(event) = self.hub.group.poll_event() {

@@ -1,7 +1,7 @@
-//! A group, its workers and the network between them, on a virtual clock.
+//! Simulates a group, its workers and their network on a virtual clock.
 //!
-//! Everything follows from the scenario: the same one gives the same log, byte for byte. After every call of the group its
-//! books are checked, and at the end the [history](crate::history) of the run.
+//! The scenario determines everything: the same scenario gives the same log, byte for byte. The simulator checks the ledger
+//! after every call of the group, and the [history](crate::history) of the run at the end.
 
 mod audits;
 mod blows;
@@ -29,27 +29,27 @@ use crate::{
     scenario::{Dice, Scenario},
 };
 
-/// Virtual time after which a run that is not over never will be.
+/// Virtual time after which an unfinished run counts as stuck.
 const TOO_LATE: Micros = Micros::from_secs(3_600);
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Report {
     /// The batches, one for each iteration.
     pub batches: Vec<Vec<SlotFragment>>,
-    /// The group's books at the end.
+    /// The group's ledger at the end.
     pub ledger: Ledger,
-    /// What the group wrote down, over all its lives, as far as it was saved.
+    /// The group's journal over all its lives, as far as it was saved.
     pub journal: Vec<JournalEntry>,
-    /// The weights after the last batch: nothing but the statistics of a filter over all observations.
+    /// The weights after the last batch: only the statistics of a filter over all observations.
     pub weights: Weights,
-    /// When the last batch was there.
+    /// Time of the last batch.
     pub finished_at: Micros,
-    /// What was seen from outside.
+    /// The externally visible events.
     pub history: History,
-    /// What became of those who are not trusted.
+    /// The results for untrusted workers.
     pub watched: Watched,
-    /// Everything that happened.
+    /// The log of all events.
     pub log: String,
 }
 
@@ -67,7 +67,7 @@ enum Event {
     Blow,
 }
 
-/// A connection of a worker: its id in one life of the hub. The next life counts from 1 again.
+/// A connection of a worker: its id in one life of the hub. Ids restart from 1 in the next life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Peer {
     life: u32,
@@ -79,7 +79,7 @@ pub struct SimNet {
     scenario: Scenario,
     dice: Dice,
     now: Micros,
-    /// Events by time and by number, so that equal times keep their order.
+    /// Events by time and number, so that events at equal times keep their order.
     queue: BTreeMap<(Micros, u64), Event>,
     scheduled: u64,
     hub: Hub,
@@ -121,16 +121,16 @@ impl SimNet {
         }
         let until = net.scenario.faults.until;
         if until > Micros(0) {
-            // However the chaos ends, one sound worker is there afterwards.
+            // After all faults, at least one healthy worker is available.
             net.after(until, Event::Join(Who { us_per_step: 1_000, party: None }));
         }
         net
     }
 
-    /// Sets up a run that follows another one's journal.
+    /// Sets up a run that replays another run's journal.
     ///
     /// # Panics
-    /// If no run of such a scenario can have written it.
+    /// If no run of such a scenario can have written the journal.
     #[must_use]
     pub fn replaying(scenario: Scenario, journal: Vec<JournalEntry>) -> Self {
         let mut net = Self::new(scenario);
@@ -138,10 +138,10 @@ impl SimNet {
         net
     }
 
-    /// Runs until the last batch is there.
+    /// Runs until the last batch.
     ///
     /// # Panics
-    /// If the group's books are wrong or it makes no progress.
+    /// If the group's ledger is wrong or it makes no progress.
     #[must_use]
     pub fn run(mut self) -> Report {
         while (self.hub.batches.len() as u64) < self.scenario.iterations {
@@ -178,7 +178,7 @@ impl SimNet {
         self.hub.check();
     }
 
-    /// While the hub stands still nothing happens there. What has arrived in the meantime comes before its timers.
+    /// Delays events of a stopped hub. Messages that arrived in the meantime come before its timers.
     fn wait_for_hub(&mut self, event: Event) -> Option<Event> {
         let thaw = self.hub.frozen_until.since(self.now);
         let is_for_hub = !matches!(event, Event::ToWorker { .. } | Event::Tick(_) | Event::Blow);
@@ -205,10 +205,10 @@ impl SimNet {
 }
 
 impl Report {
-    /// Checks what was seen from outside against what any run of the scenario must keep to.
+    /// Checks the history against the rules of the scenario.
     ///
     /// # Panics
-    /// If it did not.
+    /// If the history violates a rule.
     pub fn check(&self, scenario: &Scenario) {
         if let Err(violation) = self.history.check(Rules::of(scenario)) {
             panic!("{violation}");

@@ -1,4 +1,4 @@
-//! The workers of a simulated run, and the network between them and the hub.
+//! Simulates the workers of a run, and the network between them and the hub.
 
 use rollmesh_core::{
     batch::SlotFragment,
@@ -13,17 +13,17 @@ use crate::{
     fake_worker::{FakeWorker, Said, Told},
 };
 
-/// Env steps between two looks at the clock.
+/// Env steps between two checks of the clock.
 const CHUNK: u64 = 5;
 
 /// A worker reports its progress this often, on its own clock, as the real one does.
 const PROGRESS_INTERVAL: Micros = Micros::from_millis(250);
 
-/// What stays of a worker over all its connections.
+/// The permanent properties of a worker across its connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Who {
     pub(super) us_per_step: u64,
-    /// Who answers for it, if it is not trusted.
+    /// Its principal, if it is untrusted.
     pub(super) party: Option<Party>,
 }
 
@@ -32,20 +32,20 @@ pub(super) struct Process {
     pub(super) who: Who,
     ticking: bool,
     pub(super) frozen_until: Micros,
-    /// Until when nothing comes from the hub, and nothing gets there.
+    /// When messages from the hub, and to it, get through again.
     pub(super) deaf_until: Micros,
     pub(super) mute_until: Micros,
     pub(super) clock: Clock,
-    /// On its own clock.
+    /// On the worker's own clock.
     reported: Micros,
 }
 
-/// A clock that nobody can rely on.
+/// An unreliable clock.
 #[derive(Clone, Copy)]
 pub(super) struct Clock {
-    /// What it said when it was set, and when that was.
+    /// Its reading when it was set, and the time of that.
     pub(super) set: (Micros, Micros),
-    /// How fast it runs, in thousandths.
+    /// Its speed, in thousandths.
     pub(super) per_mille: u64,
 }
 
@@ -66,7 +66,7 @@ impl SimNet {
         self.note(format_args!("worker {worker} joins"));
         let never = Micros(0);
         let is_synchronous = self.scenario.mode == SamplingMode::Synchronous;
-        // Where leases follow each other, one may be lost and the next one not.
+        // Where leases follow up on each other, one may be lost while the next arrives.
         let machine = FakeWorker::new(self.scenario.length, is_synchronous && self.scenario.per_version > 1);
         let machine = if worker.0.is_multiple_of(2) { machine.in_turn() } else { machine };
         let is_unable =
@@ -127,7 +127,7 @@ impl SimNet {
         self.keep_ticking(worker);
     }
 
-    /// Lets a busy worker come to the end of its next chunk.
+    /// Schedules a busy worker's next chunk.
     fn keep_ticking(&mut self, worker: Peer) {
         let Some(process) = self.processes.get_mut(&worker) else { return };
         if process.machine.is_busy() && !process.ticking {
@@ -154,7 +154,7 @@ impl SimNet {
         }
     }
 
-    /// What a liar makes of its fragments.
+    /// Falsifies the fragments of a dishonest worker.
     fn lie(&mut self, from: Peer, fragments: &mut [SlotFragment]) {
         let Some(watch) = self.scenario.watch else { return };
         let party = self.processes.get(&from).and_then(|process| process.who.party);
@@ -175,7 +175,7 @@ impl SimNet {
         }
     }
 
-    /// The delays after which a message arrives: none, one or two. What is sent into a partition may arrive after it.
+    /// Returns the delays of a message's deliveries: none, one or two. A message sent into a partition may arrive after it.
     fn deliveries(&mut self, cut_off_until: Micros) -> Vec<Micros> {
         let (lost, duplicated) = (self.scenario.faults.lost, self.scenario.faults.duplicated);
         let cut_off = cut_off_until.since(self.now);

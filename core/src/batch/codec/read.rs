@@ -1,4 +1,4 @@
-//! Bytes into a batch.
+//! Decodes batches.
 
 use super::{
     super::{BatchError, BatchParts, MultiAgentBatch, SampleBatch},
@@ -14,52 +14,52 @@ use crate::{
     prelude::*,
 };
 
-/// Why bytes make no batch.
+/// Why bytes do not decode to a batch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
-    /// They are something else.
+    /// The bytes do not start with the magic.
     #[error("the bytes are no batch: they do not start with the magic")]
     Magic,
-    /// They are of a version that this program does not know.
+    /// This program does not know the version.
     #[error("the batch has version {found}, this program reads {VERSION}: use a newer program")]
     Version {
-        /// The version.
+        /// The version found.
         found: u16,
     },
-    /// They are another kind of batch.
+    /// The bytes are another kind of batch.
     #[error("the bytes hold a batch of kind {found}, not {wanted}; 1 is a sample batch, 2 a multi-agent one")]
     Kind {
-        /// The kind that was asked for.
+        /// The kind requested.
         wanted: u16,
-        /// The kind that is there.
+        /// The kind found.
         found: u16,
     },
-    /// There are fewer than they say.
+    /// The bytes end early.
     #[error("the bytes end before {0}")]
     Short(&'static str),
-    /// There are more than they say.
+    /// Bytes are left over.
     #[error("{0} bytes follow the batch")]
     Long(usize),
-    /// A number that stands for nothing.
+    /// A number has no meaning.
     #[error("{0} is not what a batch can have")]
     Bad(&'static str),
-    /// A policy is there twice.
+    /// A policy occurs twice.
     #[error("policy '{0}' is there twice")]
     DuplicatePolicy(PolicyId),
-    /// A column's bytes make no rows.
+    /// A column's bytes do not decode to rows.
     #[error("column '{name}': {source}")]
     Column {
         /// The column.
         name: String,
-        /// What is wrong with it.
+        /// The cause.
         source: ColumnError,
     },
-    /// The parts make no batch.
+    /// The parts do not form a valid batch.
     #[error(transparent)]
     Batch(#[from] BatchError),
 }
 
-/// Reads a batch.
+/// Decodes a batch.
 ///
 /// # Errors
 /// [`CodecError`] if the bytes are not exactly one batch.
@@ -71,7 +71,7 @@ pub fn decode(bytes: &[u8]) -> Result<SampleBatch, CodecError> {
     Ok(batch)
 }
 
-/// Reads a multi-agent batch.
+/// Decodes a multi-agent batch.
 ///
 /// # Errors
 /// [`CodecError`] if the bytes are not exactly one multi-agent batch.
@@ -91,7 +91,7 @@ pub fn decode_multi_agent(bytes: &[u8]) -> Result<MultiAgentBatch, CodecError> {
     Ok(MultiAgentBatch::new(policy_batches, env_steps))
 }
 
-/// What is still to be read.
+/// The bytes that remain to be read.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -108,7 +108,7 @@ impl<'a> Input<'a> {
         self.numbers(1, what)?.first().copied().ok_or(CodecError::Short(what))
     }
 
-    /// A 64-bit number that this machine can count to.
+    /// Reads a 64-bit number that must fit into a `usize`.
     fn size(&mut self, what: &'static str) -> Result<usize, CodecError> {
         usize::try_from(self.number::<u64>(what)?).map_err(|_| CodecError::Bad(what))
     }

@@ -8,7 +8,7 @@ use crate::{
     prelude::*,
 };
 
-/// One column of every type, plain and compressed, with values that `==` cannot tell apart.
+/// Returns a batch with one column of every type, plain and compressed, with values that `==` cannot distinguish.
 fn everything() -> SampleBatch {
     let shape = RowShape::new(&[2, 1]).unwrap();
     let mut batch = rows(&[1, -2, i64::MAX]);
@@ -47,7 +47,7 @@ fn everything_comes_back_bit_for_bit() {
     assert_eq!(decode_multi_agent(&encode_multi_agent(&multi())).unwrap(), multi());
 }
 
-/// The format is a promise: what was written once can be read for good.
+/// Checks that the format does not change, so that later versions can read existing files.
 #[test]
 fn the_bytes_are_frozen() {
     let mut batch = sequences(&[1]);
@@ -104,7 +104,7 @@ fn a_flag_is_0_or_1() {
     assert_eq!(decode(&bytes).unwrap_err().to_string(), "column 'f': a truth value 2");
 }
 
-/// A block may claim no more than LZ4 can hold, so that a few bytes never ask for much memory.
+/// Checks that a block cannot claim more than LZ4 can hold, so that a few bytes never cause a large allocation.
 #[test]
 fn blocks_that_claim_too_much_are_refused() {
     let mut batch = SampleBatch::new();
@@ -116,7 +116,7 @@ fn blocks_that_claim_too_much_are_refused() {
         bytes[place..place + 8].copy_from_slice(&value.to_le_bytes());
         bytes
     };
-    // From the head, a column's rows stand at 49, its blocks' bytes, raw bytes and rows from 73 on.
+    // After the head, a column's number of rows starts at 49, and its blocks' size, decompressed size and rows start at 73.
     assert_eq!(bytes[49..57], 1000u64.to_le_bytes());
     let block = 49 + 16 + 8;
     assert_eq!(bytes[block + 8..block + 16], 1000u64.to_le_bytes());
@@ -127,7 +127,7 @@ fn blocks_that_claim_too_much_are_refused() {
         claims[49..57].copy_from_slice(&value.to_le_bytes());
         assert!(decode(&claims).is_err());
     }
-    // What only decompression can see is seen there.
+    // Decompression finds the damage that only decompression can find.
     let mut damaged = bytes.clone();
     let last = damaged.len() - 1;
     damaged[last - 3] ^= 0xff;
@@ -135,7 +135,7 @@ fn blocks_that_claim_too_much_are_refused() {
     assert!(damaged.decompress_if_needed().is_err() || damaged != batch);
 }
 
-/// Whatever was decoded can be used.
+/// Uses a decoded batch, which must not panic.
 fn use_it(mut batch: SampleBatch) {
     let _ = (batch.len(), batch.size_bytes(), format!("{batch:#}"));
     let _ = batch.decompress_if_needed();

@@ -1,4 +1,4 @@
-//! A batch into bytes.
+//! Encodes batches.
 
 use super::{
     super::{MultiAgentBatch, SampleBatch},
@@ -9,7 +9,7 @@ use crate::{
     prelude::*,
 };
 
-/// Writes a batch.
+/// Encodes a batch.
 #[must_use]
 pub fn encode(batch: &SampleBatch) -> Vec<u8> {
     let mut bytes = vec![0; HEAD + batch_len(batch)];
@@ -20,7 +20,7 @@ pub fn encode(batch: &SampleBatch) -> Vec<u8> {
     bytes
 }
 
-/// Writes a multi-agent batch.
+/// Encodes a multi-agent batch.
 #[must_use]
 pub fn encode_multi_agent(batch: &MultiAgentBatch) -> Vec<u8> {
     let policies = batch.policy_batches.iter().map(|(policy, batch)| 4 + policy.as_str().len() + batch_len(batch));
@@ -52,7 +52,7 @@ fn batch_len(batch: &SampleBatch) -> usize {
     EMPTY + 4 * batch.seq_lens().map_or(0, <[i32]>::len) + columns.sum::<usize>()
 }
 
-/// Bytes that hold the rows of a column.
+/// Returns the size of a column's row data.
 fn data_len(column: &Column) -> usize {
     match column {
         Column::Bytes(data) => 4 * data.rows() + data.contiguous().len(),
@@ -61,7 +61,7 @@ fn data_len(column: &Column) -> usize {
     }
 }
 
-/// What is still to be written. It has exactly the length that is needed, so nothing is ever cut off.
+/// The bytes that remain to be written. Its length is exactly the required one, so no write is cut off.
 struct Out<'a>(&'a mut [u8]);
 
 impl Out<'_> {

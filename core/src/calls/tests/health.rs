@@ -1,10 +1,10 @@
-//! Who is healthy, and what becomes of the calls of those who are not.
+//! Health of workers, and how the calls of unhealthy ones end.
 
 use super::*;
 
 const MINUTE: Micros = Micros::from_secs(60);
 
-/// Seen by whoever waits for worker 1 and 2 when something happens to worker 1.
+/// What a caller waiting for workers 1 and 2 sees when something happens to worker 1.
 fn when(happens: impl FnOnce(&mut Workers)) -> (Workers, Outcomes) {
     let mut workers = Workers::new(2);
     let set = workers.calls.foreach(ask(), Micros(0)).unwrap();
@@ -25,14 +25,14 @@ fn who_is_gone_answers_with_an_error() {
     assert_eq!((workers.healthy(), workers.calls.counters().lost), (vec![2], 2));
     assert_eq!(workers.events(), ["worker 1 is unhealthy: it is gone"]);
 
-    // Nobody is there to be asked, or to be healthy.
+    // A disconnected worker can neither be called nor be healthy.
     let not_there = [(1, Err(CallError::NotThere)), (2, Ok(2))];
     assert_eq!(workers.foreach(ask().healthy_only(false)), not_there);
     assert_eq!(workers.calls.foreach_async(ask().healthy_only(false), None, Micros(0)), Ok(1));
     assert_eq!(workers.calls.set_worker_state(WorkerId(1), true), Err(ForEachError::NotThere(WorkerId(1))));
 }
 
-/// Two workers, of which the first has made a sample and is silent from then on, asked for another one.
+/// Two workers, of which the first has made one sample, is asked for another, and is silent from then on.
 fn sampling() -> (Workers, CallSetId) {
     let mut workers = Workers::new(2);
     workers.now = Micros(1);
@@ -53,7 +53,7 @@ fn who_makes_no_progress_with_its_lease_is_unhealthy() {
         workers.wait(Micros(LEASE.0 - 1));
         workers.calls.handle_progress(WorkerId(1), workers.now);
     }
-    // What was said before changes nothing, and whoever is idle need not get on.
+    // Earlier progress changes nothing, and an idle worker need not make any.
     workers.wait(Micros(LEASE.0 - 1));
     workers.calls.handle_progress(WorkerId(1), Micros(2));
     assert_eq!(workers.healthy(), [1, 2]);
@@ -90,7 +90,7 @@ fn who_warms_up_or_is_throttled_has_ten_times_as_long() {
     fresh.calls.handle_progress(WorkerId(1), fresh.now);
     assert_eq!(fresh.calls.poll_timeout(), Some(fresh.now + LEASE));
 
-    // Whoever comes back, or in its place, warms up again.
+    // A worker that comes back, or its replacement, warms up again.
     fresh.calls.handle_joined(WorkerId(1));
     assert_eq!(end(&mut fresh), LEASE.times(10));
 
@@ -110,7 +110,7 @@ fn a_lease_that_ran_out_while_nobody_looked_is_begun_anew_once() {
     workers.calls.handle_progress(WorkerId(1), workers.now);
     workers.wait(MINUTE);
     assert_eq!(workers.healthy(), [1, 2], "it has got on since");
-    // Whoever looks now and then only finds it, too.
+    // A caller that polls only now and then finds it, too.
     workers.wait(MINUTE);
     assert_eq!(workers.healthy(), [2]);
 }
@@ -120,7 +120,7 @@ fn who_is_marked_as_unhealthy_is_waited_for_no_longer() {
     let (mut workers, results) = when(|workers| workers.calls.set_worker_state(WorkerId(1), false).unwrap());
     assert_eq!(results, ok(&[(2, 1)]));
     assert_eq!(workers.calls.fetch_ready_async(&[], false), []);
-    // Its places are free.
+    // It has no calls in flight any more.
     assert_eq!((workers.calls.num_in_flight_async(), workers.calls.counters().dropped), (0, 2));
     let again = ask().healthy_only(false).workers(ids(&[1, 1]));
     assert_eq!(workers.calls.foreach_async(again, None, Micros(0)), Ok(2));
@@ -148,7 +148,7 @@ fn what_comes_late_is_counted() {
 fn a_call_that_takes_too_long_makes_its_worker_unhealthy() {
     let mut workers = Workers::with(2, CallConfig { call_timeout: Some(MINUTE), ..CallConfig::default() });
     workers.silent.insert(WorkerId(1));
-    // Nobody waits for so long, or at all: it hangs nevertheless.
+    // A call without a timeout, or without a waiting caller, still makes its worker unhealthy.
     workers.foreach(ask().timeout(Micros(0)));
     assert_eq!(workers.calls.poll_timeout(), Some(MINUTE));
     workers.wait(Micros(MINUTE.0 - 1));
@@ -202,7 +202,7 @@ fn samples_that_fail_again_and_again_make_their_worker_unhealthy() {
     }
     assert_eq!(workers.healthy(), [1]);
     assert_eq!(workers.events(), ["worker 2 is unhealthy: 3 samples in a row have failed"]);
-    // The others go on.
+    // The others continue.
     assert_eq!(workers.foreach(ForEach::new(Ask::Sample)).len(), 1);
 }
 
@@ -214,7 +214,7 @@ fn without_a_threshold_samples_may_fail_for_ever() {
     assert_eq!(workers.healthy(), [1]);
 }
 
-/// One worker fails, then both; then both are made again, and know it from their place.
+/// One worker fails, then both; then both are restored, and can tell that from their count.
 #[test]
 fn the_healthy_ones_go_on_until_there_are_none_and_the_others_come_back() {
     let mut workers = Workers::with(2, CallConfig { max_sample_failures: 1, ..CallConfig::default() });

@@ -1,4 +1,4 @@
-//! Whatever happens, in whatever order: the books are right.
+//! Whatever happens, in whatever order, the counters stay consistent.
 
 use proptest::{collection::vec, prelude::*};
 
@@ -30,7 +30,7 @@ enum Op {
     Left(u32),
     Joined(u32),
     Progress(u32),
-    /// Lets the worker that was sent something answer, the first or a later call, once or twice.
+    /// Lets a worker answer one of the calls sent to it, the first or a later one, once or twice.
     Answer {
         place: usize,
         ok: bool,
@@ -67,13 +67,13 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The manager, and what an onlooker counts.
+/// The manager, and an observer's own counts.
 struct Onlooker {
     calls: CallManager<Ask, u32>,
     sent: Vec<CallCommand<Ask>>,
     sets: Vec<CallSetId>,
     now: Micros,
-    /// Calls that whoever asked knows to have begun.
+    /// Asynchronous calls that the caller knows to have started.
     asynchronous: u64,
     fetched: u64,
     taken: u64,
@@ -160,7 +160,7 @@ proptest! {
         for op in ops {
             onlooker.act(op);
         }
-        // In the end everyone leaves, and nothing is open.
+        // In the end all workers disconnect, and no call is open.
         let calls = &mut onlooker.calls;
         let workers: Vec<_> = calls.workers().map(|worker| worker.worker).collect();
         workers.into_iter().for_each(|worker| calls.handle_left(worker));
@@ -177,7 +177,7 @@ proptest! {
         prop_assert_eq!(calls.num_healthy_workers(), 0);
     }
 
-    /// Nobody but the caller decides what happens.
+    /// The outputs depend on nothing but the inputs.
     #[test]
     fn the_same_calls_give_the_same_answers(ops in vec(op(), 0..40)) {
         let run = || {

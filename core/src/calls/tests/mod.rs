@@ -1,4 +1,4 @@
-//! What a manager of calls promises, situation by situation, and laws of all situations.
+//! Promises of a call manager, situation by situation, and laws over all situations.
 
 mod health;
 mod laws;
@@ -7,7 +7,7 @@ mod situations;
 use super::*;
 use crate::worker::{CommandError, CommandErrorKind};
 
-/// What is asked: to sample, to fail, or something else, by number.
+/// A request: to sample, to fail, or another one, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ask {
     Number(u32),
@@ -24,7 +24,7 @@ impl CallRequest for Ask {
     }
 }
 
-/// Ids of workers, and what became of their calls.
+/// Ids of workers, and the results of their calls.
 type Outcomes = Vec<(u32, Result<u32, CallError>)>;
 
 /// A manager and its workers: each answers how many calls it has done, as in RLlib's tests, unless it fails or is silent.
@@ -48,7 +48,7 @@ impl Workers {
         Self { calls, done, failing, silent, now: Micros(0) }
     }
 
-    /// Lets all workers do what they were sent.
+    /// Lets all workers do the calls sent to them.
     fn work(&mut self) {
         while let Some(CallCommand { worker, call, .. }) = self.calls.poll_command() {
             if self.silent.contains(&worker) {
@@ -61,7 +61,7 @@ impl Workers {
         }
     }
 
-    /// Asks, and lets them work.
+    /// Starts calls, lets the workers do them, and returns the results.
     fn foreach(&mut self, what: ForEach<Ask>) -> Outcomes {
         let set = self.calls.foreach(what, self.now).unwrap();
         self.work();

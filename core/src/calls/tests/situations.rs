@@ -36,7 +36,7 @@ fn asynchronous_calls_above_the_limit_do_not_begin() {
     assert_eq!(workers.calls.foreach_async(ask().workers(ids(&[1, 1])), None, Micros(0)), Ok(2));
     assert_eq!(workers.calls.foreach_async(ask().workers(ids(&[1])), None, Micros(0)), Ok(0));
     workers.work();
-    // Who has answered has its place back once somebody has fetched that.
+    // An answered call counts as in flight until it is fetched.
     assert_eq!(workers.calls.foreach_async(ask().workers(ids(&[1])), None, Micros(0)), Ok(0));
     assert_eq!(workers.calls.fetch_ready_async(&[], false).len(), 2);
     assert_eq!(workers.calls.counters().not_begun, 2);

@@ -1,13 +1,13 @@
-//! When sub-environments that fail again and again are let be.
+//! Quarantine of sub-environments that fail repeatedly.
 
 use crate::{env::EnvError, prelude::*};
 
-/// Counts the failures of sub-environments that are made again, and takes those out that do nothing else.
+/// Counts the failures of sub-environments that are restarted, and quarantines those that keep failing.
 ///
-/// Failures in a row are counted. The row ends when an episode ends by itself, or after
-/// [`STEPS_TO_RECOVER`](Self::STEPS_TO_RECOVER) steps without a failure; to be made again, or to take a first step, is
-/// not enough. With the failure number [`MAX_FAILURES`](Self::MAX_FAILURES) the sub-environment is given up: it is in
-/// quarantine until somebody [lifts](Self::lift) that.
+/// Consecutive failures are counted. The count is reset when the environment ends an episode itself, or after
+/// [`STEPS_TO_RECOVER`](Self::STEPS_TO_RECOVER) steps without a failure; a restart, or a first step, is not enough. With
+/// failure number [`MAX_FAILURES`](Self::MAX_FAILURES) the sub-environment is quarantined until the quarantine is
+/// [lifted](Self::lift).
 ///
 /// ```
 /// use rollmesh_core::env::{EnvError, Health};
@@ -19,40 +19,40 @@ use crate::{env::EnvError, prelude::*};
 /// }
 /// assert!(matches!(health.failed(1, crash()), EnvError::GivenUp { env: 1, .. }));
 /// assert_eq!(health.quarantine(1), Some("the environment failed: core dumped"));
-/// assert_eq!(health.all_given_up(), None); // the other one goes on
+/// assert_eq!(health.all_given_up(), None); // the other one continues
 /// health.lift(1);
 /// assert_eq!(health.quarantine(1), None);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Health {
     subs: Vec<SubHealth>,
-    /// The sub-environment that was given up last.
+    /// The sub-environment that was quarantined last.
     last: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct SubHealth {
-    /// In a row.
+    /// Consecutive failures.
     failures: u32,
     /// Steps since the last failure.
     steps: u32,
-    /// Why it was given up.
+    /// Why it is quarantined.
     quarantine: Option<String>,
 }
 
 impl Health {
-    /// Failures in a row after which a sub-environment is given up.
+    /// Consecutive failures after which a sub-environment is quarantined.
     pub const MAX_FAILURES: u32 = 5;
-    /// Steps without a failure after which those before are forgotten.
+    /// Steps without a failure after which earlier failures no longer count.
     pub const STEPS_TO_RECOVER: u32 = 1_000;
 
-    /// Of so many sub-environments, none of which has failed.
+    /// Creates counters for this many sub-environments, none of which has failed.
     #[must_use]
     pub fn new(num_envs: usize) -> Self {
         Self { subs: vec![SubHealth::default(); num_envs], last: 0 }
     }
 
-    /// A sub-environment has taken a step; `over` tells that it has ended its episode by itself.
+    /// Records a step of a sub-environment; `over` says whether it ended its episode itself.
     pub fn stepped(&mut self, env: usize, over: bool) {
         let Some(sub) = self.subs.get_mut(env).filter(|sub| sub.failures > 0) else { return };
         sub.steps += 1;
@@ -61,8 +61,8 @@ impl Health {
         }
     }
 
-    /// A sub-environment has failed. Gives what to tell of it: the failure itself, or [`EnvError::GivenUp`] if that was
-    /// one too many.
+    /// Records a failure of a sub-environment. Returns the error to report: the failure itself, or [`EnvError::GivenUp`]
+    /// once it is quarantined.
     pub fn failed(&mut self, env: usize, error: EnvError) -> EnvError {
         let Some(sub) = self.subs.get_mut(env) else { return error };
         (sub.failures, sub.steps) = (sub.failures.saturating_add(1), 0);
@@ -70,7 +70,7 @@ impl Health {
             return error;
         }
         let reason = match error {
-            // It was given up before, and somebody tried nevertheless.
+            // It was quarantined before, and was used nevertheless.
             EnvError::GivenUp { reason, .. } => reason,
             error => error.to_string(),
         };
@@ -80,34 +80,33 @@ impl Health {
         EnvError::GivenUp { env, attempts, reason }
     }
 
-    /// Failures in a row: how long to wait before the next try may follow from it.
+    /// Returns the number of consecutive failures, from which a backoff may follow.
     #[must_use]
     pub fn failures(&self, env: usize) -> u32 {
         self.subs.get(env).map_or(0, |sub| sub.failures)
     }
 
-    /// Why a sub-environment is in quarantine, if it is.
+    /// Returns why a sub-environment is quarantined, if it is.
     #[must_use]
     pub fn quarantine(&self, env: usize) -> Option<&str> {
         self.subs.get(env)?.quarantine.as_deref()
     }
 
-    /// What to tell whoever asks something of a sub-environment that is in quarantine; none if it is not.
+    /// Returns the error for requests to a quarantined sub-environment; `None` if it is not.
     #[must_use]
     pub fn given_up(&self, env: usize) -> Option<EnvError> {
         let reason = self.quarantine(env)?.into();
         Some(EnvError::GivenUp { env, attempts: self.failures(env), reason })
     }
 
-    /// Forgets the failures of a sub-environment, which is in quarantine no longer.
+    /// Lifts the quarantine of a sub-environment and resets its failures.
     pub fn lift(&mut self, env: usize) {
         if let Some(sub) = self.subs.get_mut(env) {
             *sub = SubHealth::default();
         }
     }
 
-    /// What is left to say when all sub-environments are in quarantine: the reason of the last one. None as long as one
-    /// is not.
+    /// Returns the error once all sub-environments are quarantined, with the last one's reason; `None` before.
     #[must_use]
     pub fn all_given_up(&self) -> Option<EnvError> {
         let last = self.quarantine(self.last)?;
@@ -150,7 +149,7 @@ mod tests {
         fail(&mut health, 0, 3);
         (1..Health::STEPS_TO_RECOVER).for_each(|_| health.stepped(0, false));
         assert_eq!(health.failures(0), 3);
-        // The count of steps begins anew with each failure.
+        // The count of steps restarts with each failure.
         fail(&mut health, 0, 1);
         (1..Health::STEPS_TO_RECOVER).for_each(|_| health.stepped(0, false));
         assert_eq!(health.failures(0), 4);

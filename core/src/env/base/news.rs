@@ -1,4 +1,4 @@
-//! What goes to and fro between environments and whoever steps them.
+//! Data exchanged between environments and samplers.
 
 use crate::{
     env::{
@@ -8,7 +8,7 @@ use crate::{
     prelude::*,
 };
 
-/// What a poll brings, in memory that is used again.
+/// The result of a poll, in reused memory.
 #[derive(Debug, Default)]
 pub struct News {
     entries: Vec<EnvNews>,
@@ -20,12 +20,13 @@ pub struct News {
 pub struct EnvNews {
     /// The sub-environment.
     pub env: usize,
-    /// What happened; after a reset the first observations.
+    /// The turn; after a reset the first observations.
     pub turn: Turn,
-    /// Actions that agents took by themselves instead of the ones they were sent.
+    /// Off-policy actions that agents took instead of those they were sent.
     pub off_policy_actions: AgentRows,
-    /// The sub-environment failed and was restarted. Its episode is lost, `turn` is empty, and it must be reset; or, with
-    /// [`EnvError::GivenUp`], these are its last news, see [`BaseEnv::quarantine`](super::BaseEnv::quarantine).
+    /// Why the sub-environment failed, if it did. It was restarted, its episode is lost, `turn` is empty, and it must be
+    /// reset; or, with [`EnvError::GivenUp`], these are its last news, see
+    /// [`BaseEnv::quarantine`](super::BaseEnv::quarantine).
     pub fault: Option<EnvError>,
 }
 
@@ -39,18 +40,18 @@ pub struct EnvActions {
 }
 
 impl News {
-    /// No news.
+    /// Creates empty news.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets everything and keeps the memory.
+    /// Clears the news and keeps the memory.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Room for the news of a sub-environment, empty.
+    /// Adds empty news of a sub-environment.
     pub fn add(&mut self, env: usize) -> &mut EnvNews {
         if self.len == self.entries.len() {
             self.entries.push(EnvNews::default());
@@ -64,7 +65,7 @@ impl News {
         entry
     }
 
-    /// Forgets those that are not to be kept; the others stay in order.
+    /// Removes entries that `keep` rejects; the others stay in order.
     pub fn retain(&mut self, keep: impl Fn(&EnvNews) -> bool) {
         let mut kept = 0;
         for at in 0..self.len {
@@ -76,13 +77,13 @@ impl News {
         self.len = kept;
     }
 
-    /// The news, in the order in which they were added.
+    /// Returns the news in the order in which they were added.
     #[must_use]
     pub fn entries(&self) -> &[EnvNews] {
         &self.entries[..self.len]
     }
 
-    /// The news, to be changed by the reader.
+    /// Returns the news mutably.
     pub fn entries_mut(&mut self) -> &mut [EnvNews] {
         &mut self.entries[..self.len]
     }

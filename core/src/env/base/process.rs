@@ -1,17 +1,17 @@
-//! How processes of sub-environments end that should not.
+//! How processes of sub-environments end unexpectedly.
 
 use crate::prelude::*;
 
-/// What became of the process of a sub-environment, see [`EnvError::Process`](crate::env::EnvError::Process).
+/// How the process of a sub-environment ended, see [`EnvError::Process`](crate::env::EnvError::Process).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProcessEnd {
     /// It could not be started.
     #[error("cannot be started: {0}")]
     NotStarted(String),
-    /// It ended by itself.
+    /// It exited with this code.
     #[error("has ended with exit code {0}")]
     Exited(i32),
-    /// A signal ended it: a crash, or somebody from outside.
+    /// A signal killed it: a crash, or a kill from outside.
     #[error("was ended by signal {0}{name}", name = signal_name(*.0))]
     Signal(i32),
     /// It missed its deadline and was killed.
@@ -19,17 +19,17 @@ pub enum ProcessEnd {
         "took longer than {limit_ms} ms {doing} and was killed: see where it hangs, or raise remote_env_timeout_ms"
     )]
     Overdue {
-        /// What it was about, for example `for a step`.
+        /// The operation, for example `for a step`.
         doing: &'static str,
         /// The deadline, in milliseconds.
         limit_ms: u32,
     },
-    /// It sent something that is no answer, or too long, and was killed.
+    /// It sent an invalid or overlong answer and was killed.
     #[error("has sent {0} and was killed")]
     Nonsense(String),
 }
 
-/// Names of the signals that end processes most, where their numbers are the same everywhere.
+/// Returns the names of the most frequent signals whose numbers are the same on all systems.
 fn signal_name(signal: i32) -> &'static str {
     match signal {
         2 => " (interrupt)",
@@ -43,7 +43,7 @@ fn signal_name(signal: i32) -> &'static str {
     }
 }
 
-/// The last words of a process, as a part of a sentence.
+/// Formats the last output of a process as part of a sentence.
 pub(in crate::env) fn last_words(words: &str) -> String {
     let words = words.trim();
     if words.is_empty() { String::new() } else { format!("; its last words: {words}") }

@@ -1,4 +1,4 @@
-//! Snapshots for a sub-environment that has none: the actions of its open episode, which are replayed.
+//! Snapshots for a sub-environment without any: the recorded actions of its open episode, which are replayed.
 
 use super::{
     BaseEnv, EnvActions, News, Reset, SubEnv, ValidateEnv,
@@ -14,15 +14,15 @@ use crate::{
     prelude::*,
 };
 
-/// A deterministic sub-environment, wherever it is, that [`snapshot`](BaseEnv::snapshot) and [`restore`](BaseEnv::restore)
-/// work for: a snapshot is the actions of the open episode, and a new sub-environment replays them.
+/// Adds [`snapshot`](BaseEnv::snapshot) and [`restore`](BaseEnv::restore) to a deterministic sub-environment of any process:
+/// a snapshot is the actions of the open episode, and a new sub-environment replays them.
 pub struct Recorded {
     env: Box<dyn BaseEnv>,
     log: Vec<u8>,
     t: u32,
     /// Agents that act next; `None` while no episode waits for actions.
     acting: Option<Roster<()>>,
-    /// The episode that is being restored, or was, until it is over.
+    /// The episode that is or was restored, until it is over.
     restored: Option<u32>,
     /// The latest observations.
     seen: Vec<u8>,
@@ -65,7 +65,7 @@ impl Recorded {
         news.entries_mut().iter_mut().find_map(|entry| entry.fault.take()).map_or(Ok(()), Err)
     }
 
-    /// Hears what a poll brought.
+    /// Handles the news of a poll.
     fn hear(&mut self, news: &News) {
         for entry in news.entries() {
             match (&entry.fault, self.t) {

@@ -1,6 +1,6 @@
-//! The actions of an open episode of several agents as bytes.
+//! Recorded actions of an open multi-agent episode as bytes.
 //!
-//! A step is the number of agents that act, and their actions in the order in which the agents came.
+//! A step is the number of agents that act, and their actions in the order in which the agents were added.
 
 use crate::{
     env::{
@@ -17,14 +17,14 @@ use crate::{
 pub(super) fn push_step(log: &mut Vec<u8>, acting: &Roster<()>, actions: &AgentRows) {
     push_number(log, acting.len() as u64);
     for (hint, (agent, ())) in acting.iter().enumerate() {
-        // Actions were checked: every agent that acts has one.
+        // Actions were checked: every acting agent has one.
         if let Some(row) = actions.get_near(agent, hint) {
             push_row(log, row);
         }
     }
 }
 
-/// Keeps the observations of a turn, in the order of the agents.
+/// Stores the observations of a turn, in the order of the agents.
 pub(super) fn see(seen: &mut Vec<u8>, turn: &Turn) {
     seen.clear();
     turn.obs().iter().for_each(|(_, row)| put_rows(seen, row));
@@ -33,7 +33,7 @@ pub(super) fn see(seen: &mut Vec<u8>, turn: &Turn) {
 /// Reads the actions of a step into `actions`.
 ///
 /// # Errors
-/// [`EnvError::BadSnapshot`] for bytes that are not those of the agents that act.
+/// [`EnvError::BadSnapshot`] for bytes that do not match the acting agents.
 pub(super) fn read_step(
     log: &mut SnapshotReader<'_>,
     acting: &Roster<()>,

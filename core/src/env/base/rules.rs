@@ -1,4 +1,4 @@
-//! What environments and their callers may say, wherever the environments are.
+//! Rules for what environments and their callers exchange, in any process.
 
 use crate::{
     env::{
@@ -11,7 +11,7 @@ use crate::{
     space::Space,
 };
 
-/// Rows are as long as the spaces say, so those are checked first.
+/// Checks that the spaces are valid, on which the lengths of rows depend.
 pub(in crate::env) fn check_spaces(agent: &AgentId, spaces: &EnvSpaces) -> Result<(), EnvError> {
     let check = |what: &str, space: &Space| {
         let nonsense = |error| EnvError::Failed(format!("agent {agent}: the {what} space makes no sense: {error}"));
@@ -21,7 +21,7 @@ pub(in crate::env) fn check_spaces(agent: &AgentId, spaces: &EnvSpaces) -> Resul
     check("action", &spaces.action)
 }
 
-/// What a terminal state looks like may lie beyond the bounds of a box, as Gymnasium's CartPole shows.
+/// Checks an observation. A terminal one may be out of the bounds of a box, as Gymnasium's CartPole shows.
 pub(in crate::env) fn check_obs(spaces: &EnvSpaces, row: RowsRef<'_>, terminal: bool) -> Result<(), String> {
     let EnvSpaces { observation: space, observation_type: wanted, .. } = spaces;
     let (found, len) = (row.dtype(), row.len());
@@ -42,7 +42,7 @@ pub(in crate::env) fn check_obs(spaces: &EnvSpaces, row: RowsRef<'_>, terminal: 
     }
 }
 
-/// Checks that exactly the agents act whose turn it is, with rows of their action spaces' form.
+/// Checks that exactly the agents that have to act do, with rows that fit their action spaces.
 pub(in crate::env) fn check_actions<'a>(
     env: usize,
     acting: &Roster<()>,

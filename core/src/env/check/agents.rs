@@ -15,13 +15,12 @@ use crate::{
 /// Steps of every environment.
 const STEPS: u32 = 300;
 
-/// Checks an environment with several agents, which act at random: that all agents have spaces that make sense, that
-/// observations are in them and rewards are finite, that a reset brings observations only, that no agent observes after
-/// its end, that a step after the episode's end is refused, that the same random numbers and actions give the same
-/// bits, and that environments do not depend on each other.
+/// Checks an environment with several agents, which act at random: that all agents have valid spaces, that observations are
+/// in them and rewards are finite, that a reset returns only observations, that no agent observes after its end, that a step
+/// after the episode's end is rejected, that the same random numbers and actions give the same bits, and that environments
+/// do not depend on each other.
 ///
-/// The last observation of an agent that is terminated may lie beyond the bounds of a box. One that panics takes the
-/// check with it.
+/// The last observation of a terminated agent may be out of the bounds of a box. A panic of the environment is not caught.
 ///
 /// # Errors
 /// The first [`CheckError`] found.
@@ -51,7 +50,7 @@ fn context(vector_index: u32) -> EnvContext {
     EnvContext::new(HomeIndex { worker_index: 1, vector_index })
 }
 
-/// Who is known beforehand, and their spaces.
+/// Checks the agents known beforehand, and their spaces.
 fn check_agents(spec: &MultiAgentSpec) -> Result<(), CheckError> {
     let failed = |source| CheckError::Failed { during: "making", step: 0, source };
     let env = spec.make(&context(0)).map_err(failed)?;
@@ -68,11 +67,11 @@ fn check_agents(spec: &MultiAgentSpec) -> Result<(), CheckError> {
     Ok(())
 }
 
-/// Environments side by side, whose agents act at random: the same for the same seed, slot, episode and step.
+/// Several environments whose agents act at random: the same for the same seed, slot, episode and step.
 struct Probe {
     envs: InProcess,
     news: News,
-    /// What was said last, by environment.
+    /// The latest turn of each environment.
     turns: Vec<Turn>,
     /// Episode and step of each.
     moments: Vec<(u32, u32)>,
@@ -114,7 +113,7 @@ impl Probe {
         Ok(())
     }
 
-    /// Random actions of the agents that act next.
+    /// Returns random actions for the agents that act next.
     fn actions(&self, env: usize) -> AgentRows {
         let (turn, (episode, t)) = (&self.turns[env], self.moments[env]);
         let streams = Streams::new(self.seed, Purpose::Action);
@@ -122,7 +121,7 @@ impl Probe {
         for (number, (agent, _)) in
             turn.obs().iter().enumerate().filter(|(_, (agent, _))| !turn.outcome(agent).is_done())
         {
-            // Whoever observes was found to have spaces.
+            // Observing agents were found to have spaces.
             let Some(spaces) = self.envs.spaces(agent) else { continue };
             let row = actions.row_mut(agent, spaces.action_type, spaces.action.shape().elements());
             let mut rng = streams.at(SlotId(env as u32), episode, t, number as u16);
@@ -140,7 +139,7 @@ impl Probe {
         Ok(())
     }
 
-    /// Begins the next episode of the environments that are at the end of one, or at their time limit.
+    /// Begins the next episode of environments whose episode has ended or reached its time limit.
     fn reset_ended(&mut self) -> Result<(), CheckError> {
         for env in 0..self.turns.len() {
             let (episode, t) = self.moments[env];
@@ -156,7 +155,7 @@ impl Probe {
         Ok(())
     }
 
-    /// Whoever goes on after the end has not noticed it.
+    /// Checks that a step after the end is rejected.
     fn check_end(&mut self, env: usize) -> Result<(), CheckError> {
         let mut rng = Streams::new(self.seed, Purpose::Audit).at(SlotId(env as u32), 0, self.step, 0);
         let step = self.step;
@@ -168,7 +167,7 @@ impl Probe {
     }
 }
 
-/// The first agent to whom two turns say different things, or `all` for what is said to everybody.
+/// Returns the first agent for which two turns differ, or `all` for what concerns all agents.
 fn difference(one: &Turn, other: &Turn) -> Option<String> {
     let said = |turn: &Turn| {
         let mut said: BTreeMap<AgentId, _> = BTreeMap::new();
@@ -227,7 +226,7 @@ mod tests {
 
     static LEAK: AtomicU32 = AtomicU32::new(0);
 
-    /// Two agents; the second is out after two steps, and the episode is after four. One fault at most.
+    /// Two agents; the second one ends after two steps, and the episode after four. At most one fault.
     struct Pair {
         t: i64,
         fault: Fault,
@@ -292,7 +291,7 @@ mod tests {
     fn check(fault: Fault) -> Result<(), CheckError> {
         let count = AtomicU32::new(0);
         let leaks: [Arc<AtomicU32>; 4] = Default::default();
-        // One is made to be looked at; of the others two, two and one make a process.
+        // The first instance is for inspection; of the others two, two and one form a process.
         let spec = MultiAgentSpec::new("Pair", move |_| {
             let leak = leaks[count.fetch_add(1, SeqCst).div_ceil(2).min(3) as usize].clone();
             Ok(Box::new(Pair { t: 0, fault, leak }))

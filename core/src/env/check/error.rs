@@ -1,21 +1,21 @@
-//! What an environment can do wrong.
+//! Violations found by the conformance checks.
 
 use crate::{column::DType, env::EnvError, prelude::*, space::SpaceError};
 
-/// What an environment does wrong.
+/// A violation of an environment's contract.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum CheckError {
-    /// The environment failed where it should not.
+    /// The environment failed unexpectedly.
     #[error("step {step}, during {during}: {source}")]
     Failed {
-        /// What it was doing.
+        /// The operation.
         during: &'static str,
-        /// Steps before.
+        /// Number of steps before.
         step: u32,
         /// The failure.
         source: EnvError,
     },
-    /// It has another number of lanes than it was made for.
+    /// The number of lanes differs from the requested one.
     #[error("made for {wanted} lanes, it has {found}")]
     Lanes {
         /// Lanes asked for.
@@ -23,15 +23,15 @@ pub enum CheckError {
         /// Lanes there.
         found: usize,
     },
-    /// A space makes no sense.
+    /// A space is invalid.
     #[error("the {what} space makes no sense: {source}")]
     BadSpace {
         /// `observation` or `action`.
         what: &'static str,
-        /// Why.
+        /// The reason.
         source: SpaceError,
     },
-    /// Rows have an element type that the space does not have.
+    /// The rows' element type does not fit the space.
     #[error("{what}s are rows of {found}, which the space {space} does not have")]
     WrongType {
         /// `observation` or `action`.
@@ -44,7 +44,7 @@ pub enum CheckError {
     /// An observation is not in the observation space.
     #[error("step {step}, lane {lane}: the observation {obs} after {after} is not in {space}")]
     OutsideSpace {
-        /// What the environment had done.
+        /// The operation before.
         after: &'static str,
         /// The lane.
         lane: usize,
@@ -65,32 +65,32 @@ pub enum CheckError {
         /// The reward.
         reward: f64,
     },
-    /// The same resets and actions gave other results the second time.
+    /// Repeating the same resets and actions gave other results.
     #[error(
         "step {step}, lane {lane}: {during} is not deterministic, the same random numbers and actions gave other \
          results; everything random must come from the given Rng"
     )]
     NotDeterministic {
-        /// What the environment had done.
+        /// The operation.
         during: &'static str,
         /// The lane.
         lane: usize,
         /// Steps before.
         step: u32,
     },
-    /// What had been in the buffers before is in the results.
+    /// The results depend on the previous content of the buffers.
     #[error("step {step}, lane {lane}: {during} does not write all of its {array}")]
     NotWritten {
-        /// Where it should write: `obs`, `rewards`, `terminateds` or `truncateds`.
+        /// The array: `obs`, `rewards`, `terminateds` or `truncateds`.
         array: &'static str,
-        /// What the environment had done.
+        /// The operation.
         during: &'static str,
         /// The lane.
         lane: usize,
         /// Steps before.
         step: u32,
     },
-    /// A lane gave other results among others than alone.
+    /// A lane's results depend on the other lanes.
     #[error("step {step}, lane {lane}: results depend on what the other lanes do, or on how many there are")]
     Coupled {
         /// The lane.
@@ -98,7 +98,7 @@ pub enum CheckError {
         /// Steps before.
         step: u32,
     },
-    /// Going on from a snapshot gave other results than going on.
+    /// Continuing from a snapshot gave other results than the original.
     #[error(
         "step {step}, lane {lane}: a lane that `restore` brought back continues differently; does `snapshot` write all of its state?"
     )]
@@ -108,33 +108,33 @@ pub enum CheckError {
         /// Steps before.
         step: u32,
     },
-    /// An action was refused, but lanes have moved.
+    /// An action was rejected, but lanes have moved.
     #[error("step {step}, lane {lane}: moved by actions that were refused for {action}")]
     MovedByRefused {
         /// The lane that moved.
         lane: usize,
         /// Steps before.
         step: u32,
-        /// The action that was refused.
+        /// The rejected action.
         action: String,
     },
     /// The agents that are known beforehand are not in ascending order, each once.
     #[error("the agents that are known beforehand must be in ascending order, each once")]
     UnorderedAgents,
-    /// The same resets and actions said other things to an agent the second time.
+    /// Repeating the same resets and actions gave an agent other results.
     #[error(
         "step {step}, agent {agent}: {during} is not deterministic, the same random numbers and actions gave other \
          results; everything random must come from the given Rng"
     )]
     AgentNotDeterministic {
-        /// What the environment had done.
+        /// The operation.
         during: &'static str,
-        /// The agent, or `all` for what is said to everybody.
+        /// The agent, or `all` for what concerns all agents.
         agent: String,
         /// Steps before.
         step: u32,
     },
-    /// A step after the episode's end was taken.
+    /// A step after the episode's end was not rejected.
     #[error("step {step}: the episode is over, but the environment takes a step; that must be an error")]
     GoesOn {
         /// Steps before.

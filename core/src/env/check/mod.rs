@@ -1,4 +1,4 @@
-//! A conformance check for environments, for users' own too.
+//! Conformance checks for environments, users' own included.
 
 mod agents;
 mod error;
@@ -17,14 +17,14 @@ use crate::{
     space::Space,
 };
 
-/// How thoroughly an environment is checked.
+/// Options of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckOptions {
-    /// Lanes side by side, at least one; two or more to find lanes that depend on each other.
+    /// Number of lanes, at least one; two or more to detect lanes that depend on each other.
     pub lanes: u32,
     /// Steps of every lane in each of the checks.
     pub steps: u32,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
 }
 
@@ -40,7 +40,7 @@ impl CheckOptions {
     }
 }
 
-/// This many lanes, and the rest by default.
+/// This many lanes, and the other options by default.
 impl From<u32> for CheckOptions {
     fn from(lanes: u32) -> Self {
         Self { lanes, ..Self::default() }
@@ -52,24 +52,24 @@ type Check = fn(&EnvSpec, &CheckOptions) -> Result<(), CheckError>;
 const CHECKS: [Check; 6] =
     [check_rows, check_determinism, check_independence, check_snapshots, check_refusals, check_damage];
 
-/// Checks an environment with random actions from its space: number of lanes, spaces and element types, rewards that
-/// are finite, observations in their space, that the same seeds give the same bits whatever was in the buffers before,
-/// that a lane does not depend on others, that a lane which is restored from its snapshot, or replayed, continues with the same bits, that an action which is refused moves no lane, and
-/// that damaged snapshots are refused or can be played on. Of an [opaque](EnvState::Opaque) environment only rows are checked.
+/// Checks an environment with random actions from its space: number of lanes, spaces and element types, finite rewards,
+/// observations in their space; that the same seeds give the same bits whatever was in the buffers before; that a lane does
+/// not depend on others; that a lane which is restored from its snapshot, or replayed, continues bit-identically; that a
+/// rejected action moves no lane; and that damaged snapshots are rejected or can be continued. For an
+/// [opaque](EnvState::Opaque) environment only the rows are checked.
 ///
-/// The last observation of an episode that is terminated may lie beyond the bounds of a box, as CartPole's does. An
-/// environment may also take actions from outside of its space, for example by clamping them. One that panics takes the
-/// check with it.
+/// The last observation of a terminated episode may be out of the bounds of a box, as CartPole's is. An environment may also
+/// accept actions from outside of its space, for example by clipping them. A panic of the environment is not caught.
 ///
 /// # Errors
-/// The first [`CheckError`] found; [`check_env_all`] goes on.
+/// The first [`CheckError`] found; [`check_env_all`] continues.
 pub fn check_env(spec: &EnvSpec, options: impl Into<CheckOptions>) -> Result<(), CheckError> {
     let options = options.into().with_a_lane();
     checks(spec, &options)?.iter().try_for_each(|check| check(spec, &options))
 }
 
-/// As [`check_env`], but goes on after an error with the next kind of check: the first error of every kind, without
-/// repetitions.
+/// Does the same as [`check_env`], but continues after an error with the next kind of check: returns the first error of
+/// every kind, without repetitions.
 #[must_use]
 pub fn check_env_all(spec: &EnvSpec, options: impl Into<CheckOptions>) -> Vec<CheckError> {
     let options = options.into().with_a_lane();
@@ -86,7 +86,7 @@ pub fn check_env_all(spec: &EnvSpec, options: impl Into<CheckOptions>) -> Vec<Ch
     errors
 }
 
-/// What an environment promises.
+/// Returns the checks for an environment with this state capability.
 fn checks(spec: &EnvSpec, options: &CheckOptions) -> Result<&'static [Check], CheckError> {
     match Probe::new(spec, options, 0..1)?.state() {
         EnvState::Opaque => Ok(&CHECKS[..1]),
@@ -94,7 +94,7 @@ fn checks(spec: &EnvSpec, options: &CheckOptions) -> Result<&'static [Check], Ch
     }
 }
 
-/// Lanes, spaces, rewards.
+/// Checks lanes, spaces and rewards.
 fn check_rows(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckError> {
     let mut probe = Probe::new(spec, options, 0..options.lanes)?;
     probe.reset()?;
@@ -105,7 +105,7 @@ fn check_rows(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckError> 
     Ok(())
 }
 
-/// Three of a kind, side by side; the third one with something else in its buffers before it writes there.
+/// Compares three instances; the third one has other content in its buffers before it writes there.
 fn check_determinism(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckError> {
     let probe = || Probe::new(spec, options, 0..options.lanes);
     let mut twins = [probe()?, probe()?, probe()?.with_ones_in_buffers()];
@@ -137,7 +137,7 @@ fn check_determinism(spec: &EnvSpec, options: &CheckOptions) -> Result<(), Check
     Ok(())
 }
 
-/// All lanes together, and each alone.
+/// Compares all lanes together with each alone.
 fn check_independence(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckError> {
     let mut together = Probe::new(spec, options, 0..options.lanes)?;
     let mut alone = Vec::new();
@@ -165,7 +165,7 @@ fn check_independence(spec: &EnvSpec, options: &CheckOptions) -> Result<(), Chec
     Ok(())
 }
 
-/// Again and again, a fresh instance goes on from snapshots.
+/// Repeatedly continues from snapshots in a fresh instance.
 fn check_snapshots(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckError> {
     let mut original = Probe::new(spec, options, 0..options.lanes)?;
     original.reset()?;
@@ -193,7 +193,7 @@ fn check_snapshots(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckEr
     Ok(())
 }
 
-/// Numbers that are not in the first component of a space.
+/// Returns numbers outside of the first component of a space.
 fn invalid_numbers(space: &Space) -> Vec<f64> {
     match space {
         Space::Box(space) => {
@@ -208,8 +208,7 @@ fn invalid_numbers(space: &Space) -> Vec<f64> {
     }
 }
 
-/// The last lane gets an action from outside of the space. If that is refused, all lanes must go on as if nothing had
-/// been.
+/// Gives the last lane an action from outside of the space. If that is rejected, all lanes must continue unaffected.
 fn check_refusals(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckError> {
     let space = Probe::new(spec, options, 0..options.lanes)?.action_space;
     for number in invalid_numbers(&space) {
@@ -247,7 +246,7 @@ fn check_refusals(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckErr
     Ok(())
 }
 
-/// Snapshots that are cut, lengthened, damaged or made up.
+/// Restores snapshots that are truncated, extended, damaged or made up.
 fn check_damage(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckError> {
     let mut probe = Probe::new(spec, options, 0..1)?;
     probe.reset()?;

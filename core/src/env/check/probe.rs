@@ -1,4 +1,4 @@
-//! An environment under test, with its lanes driven at random, as a sampler would drive them.
+//! An environment under test, whose lanes are driven at random, as a sampler would drive them.
 
 use core::ops::Range;
 
@@ -16,8 +16,8 @@ use crate::{
     space::Space,
 };
 
-/// Lanes of a fresh environment. Everything random depends on the seed and on the lane's own slot, episode and step, so
-/// the same lane has the same life whatever others there are.
+/// Lanes of a fresh environment. All random numbers depend on the seed and on the lane's own slot, episode and step, so a
+/// lane's trajectory does not depend on the other lanes.
 pub(super) struct Probe {
     pub(super) env: Box<dyn AnyVectorEnv>,
     pub(super) actions: Rows,
@@ -31,7 +31,7 @@ pub(super) struct Probe {
     widths: [usize; 2],
     max_episode_steps: u32,
     seed: u64,
-    /// What is in the buffers before the environment writes there: zeros or ones, no flags or all.
+    /// Content of the buffers before the environment writes there: zeros or ones, no flags or all.
     ones: bool,
     /// Steps so far, for messages.
     pub(super) step: u32,
@@ -114,12 +114,12 @@ impl Probe {
             let Moment { slot, episode, t, .. } = self.moments[lane];
             let mut rng = Streams::new(self.seed, Purpose::Action).at(slot, episode, t, 0);
             let range = self.action_range(lane);
-            // The space was found to take rows of this type, and the row has its length.
+            // The space was found to fit rows of this type, and the row has its length.
             rows::sample(&self.action_space, &mut rng, self.actions.part_mut(range)).unwrap_or_default();
         }
     }
 
-    /// Steps all lanes with the actions that are there, without looking at what comes of it.
+    /// Steps all lanes with the present actions, without checking the results.
     pub(super) fn step_raw(&mut self) -> Result<(), EnvError> {
         self.obs.soil(0..self.lanes() * self.widths[0], self.ones);
         self.rewards.fill(if self.ones { 1.0 } else { 0.5 });
@@ -134,7 +134,7 @@ impl Probe {
         self.env.step(self.actions.all(), moments, self.obs.all_mut(), out)
     }
 
-    /// Steps all lanes at random and checks what comes of it. Lanes at their end are left there.
+    /// Steps all lanes at random and checks the results. Lanes whose episode ended are not reset.
     pub(super) fn step(&mut self, during: &'static str) -> Result<(), CheckError> {
         self.sample_actions();
         self.step_raw().map_err(|source| CheckError::Failed { during, step: self.step, source })?;
@@ -151,7 +151,7 @@ impl Probe {
         Ok(())
     }
 
-    /// Begins the next episode of the lanes that are at the end of one.
+    /// Begins the next episode of the lanes whose episode has ended.
     pub(super) fn reset_ended(&mut self) -> Result<(), CheckError> {
         for lane in 0..self.lanes() {
             let moment = &mut self.moments[lane];
@@ -171,7 +171,7 @@ impl Probe {
         Err(self.outside(lane, after))
     }
 
-    /// The observation of a terminal state may lie beyond bounds, as Gymnasium's CartPole shows.
+    /// Checks the last observation, which may be out of bounds in a terminal state, as Gymnasium's CartPole shows.
     fn check_last_obs(&self, lane: usize, after: &'static str) -> Result<(), CheckError> {
         let is_box = matches!(self.obs_space, Space::Box(_));
         if is_box && rows::is_numbers(self.obs.part(self.obs_range(lane))) {
@@ -186,19 +186,19 @@ impl Probe {
         CheckError::OutsideSpace { after, lane, step: self.step, obs: rows::describe(row), space }
     }
 
-    /// Everything that the last step or reset of a lane brought, as bits.
+    /// Returns the results of a lane's last step or reset, as bits.
     fn bits(&self, lane: usize) -> (Vec<u8>, u64, bool, bool) {
         let mut obs = Vec::new();
         put_rows(&mut obs, self.obs.part(self.obs_range(lane)));
         (obs, self.rewards[lane].to_bits(), self.terminateds[lane], self.truncateds[lane])
     }
 
-    /// True if a lane has just seen the same bits as one of another probe.
+    /// Returns true if a lane's latest results equal those of another probe's lane.
     pub(super) fn agrees(&self, lane: usize, other: &Self, other_lane: usize) -> bool {
         self.bits(lane) == other.bits(other_lane)
     }
 
-    /// The array in which a lane has just seen other bits than the same lane of another probe.
+    /// Returns the array in which a lane's latest results differ from those of the same lane of another probe.
     pub(super) fn difference(&self, lane: usize, other: &Self) -> Option<&'static str> {
         let (found, others) = (self.bits(lane), other.bits(lane));
         let arrays = ["obs", "rewards", "terminateds", "truncateds"];
@@ -206,7 +206,7 @@ impl Probe {
         arrays.into_iter().zip(differ).find_map(|(array, differs)| differs.then_some(array))
     }
 
-    /// The lowest lane that has not just seen the same bits as that of another probe.
+    /// Returns the lowest lane whose latest results differ from those of another probe.
     pub(super) fn first_difference(&self, other: &Self) -> Option<usize> {
         (0..self.lanes()).find(|&lane| !self.agrees(lane, other, lane))
     }
@@ -226,7 +226,7 @@ impl Probe {
         self.env.restore_at(lane, snapshot, self.obs.part_mut(range))
     }
 
-    /// Takes over the state of another probe: its environment's by snapshots.
+    /// Copies the state of another probe: the environment's by snapshots.
     pub(super) fn restore_from(&mut self, other: &Self) -> Result<(), CheckError> {
         for lane in 0..self.lanes() {
             self.restore(lane, &other.snapshot(lane)).map_err(|source| CheckError::Failed {
@@ -243,8 +243,8 @@ impl Probe {
         Ok(())
     }
 
-    /// Looks at a state that somebody made up and plays a few steps from there; where it ends, it ends. What is seen of
-    /// it may lie beyond bounds if it ends with the next step: it may have been a terminal state.
+    /// Checks a made-up state and continues a few steps from there, up to the end of the episode. Its observation may be out
+    /// of bounds if the next step ends the episode, since it may have been a terminal state.
     pub(super) fn play_on(&mut self) -> Result<(), CheckError> {
         const AFTER: &str = "`restore` accepted damaged bytes";
         const DURING: &str = "a step after `restore` accepted damaged bytes";

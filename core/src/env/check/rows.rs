@@ -1,4 +1,4 @@
-//! Owned rows of an element type that is known at run time only.
+//! Owned rows of an element type known at run time only.
 
 use core::ops::Range;
 
@@ -22,13 +22,13 @@ macro_rules! rows {
                 match dtype { $(DType::$variant => Self::$variant(vec![<$ty>::default(); len])),+ }
             }
 
-            /// Overwrites a range with zeros or ones, as what was there before.
+            /// Overwrites a range with zeros or ones, as the previous content.
             pub(super) fn soil(&mut self, range: Range<usize>, ones: bool) {
                 let value = f64::from(u8::from(ones));
                 match self { $(Self::$variant(values) => values[range].fill(<$ty>::from_f64(value))),+ }
             }
 
-            /// The elements of a range, which must be within.
+            /// Returns the elements of a range, which must be in bounds.
             pub(super) fn part(&self, range: Range<usize>) -> RowsRef<'_> {
                 match self { $(Self::$variant(values) => RowsRef::$variant(&values[range])),+ }
             }
@@ -54,17 +54,17 @@ macro_rules! rows {
             match row { $(RowsMut::$variant(row) => space.sample_row(rng, row)),+ }
         }
 
-        /// True without a NaN.
+        /// Returns true without a NaN.
         pub(in crate::env) fn is_numbers(row: RowsRef<'_>) -> bool {
             match row { $(RowsRef::$variant(row) => row.iter().all(|x| !x.to_f64().is_nan())),+ }
         }
 
-        /// True without a NaN or an infinite number.
+        /// Returns true without a NaN or an infinite number.
         pub(in crate::env) fn is_finite(row: RowsRef<'_>) -> bool {
             match row { $(RowsRef::$variant(row) => row.iter().all(|x| x.to_f64().is_finite())),+ }
         }
 
-        /// Puts a number into the first element of a row; false if the element type does not know it.
+        /// Sets the first element of a row; returns false if the element type cannot represent the number.
         pub(super) fn put_first(row: RowsMut<'_>, value: f64) -> bool {
             match row {
                 $(RowsMut::$variant(row) => row.first_mut().is_some_and(|first| {
@@ -75,7 +75,7 @@ macro_rules! rows {
             }
         }
 
-        /// The row as a person can read it, without its end if it is long.
+        /// Formats the row for display, truncated if it is long.
         pub(in crate::env) fn describe(row: RowsRef<'_>) -> String {
             const SHOWN: usize = 8;
             let more = if row.len() > SHOWN { ", …" } else { "" };

@@ -1,4 +1,4 @@
-//! Good environments pass, and every fault is found and called by its name.
+//! Valid environments pass, and every fault is detected and named.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -30,18 +30,18 @@ enum Fault {
     RefusesInTime,
     NanAtTheEnd,
     Fails,
-    /// None, but it has no snapshot.
+    /// No fault, but without a snapshot.
     Replayed,
-    /// Its episodes depend on those before, and it has no snapshot.
+    /// Its episodes depend on earlier ones, and it has no snapshot.
     CarriesOver,
-    /// Random of its own, and says that it does not move.
+    /// Uses its own random numbers, and declares itself opaque.
     Opaque,
 }
 
-/// What leaks from one instance to the next.
+/// State that leaks from one instance to the next.
 static LEAK: AtomicU32 = AtomicU32::new(0);
 
-/// Counts up by its actions and begins again at 1,000; one fault at most.
+/// Counts up by its actions and restarts at 1,000; at most one fault.
 #[derive(Clone)]
 struct Counter {
     count: u32,
@@ -190,7 +190,7 @@ fn environment_without_snapshot_passes_if_it_is_deterministic() {
     assert!(error.to_string().contains("replaying the open episode's"), "{error}");
 }
 
-/// In a single lane of its own, with other streams in each step.
+/// In a single lane, with other random streams in each step.
 #[test]
 fn environment_without_snapshot_passes_inside_wrappers() {
     let counter = || Counter { count: 0, hidden: 0, shared: Arc::default(), fault: Fault::Replayed };
@@ -211,7 +211,7 @@ fn environment_without_snapshot_passes_inside_wrappers() {
 fn lanes_that_depend_on_each_other_are_found() {
     let error = check_env(&spec(Fault::Coupled), 2).unwrap_err();
     assert!(matches!(error, CheckError::Coupled { .. }), "{error}");
-    // What is shared is outside of the snapshot too.
+    // The shared state is not in the snapshot either.
     let errors = check_env_all(&spec(Fault::Coupled), 2);
     assert!(matches!(errors[..], [CheckError::Coupled { .. }, CheckError::BadRestore { .. }]), "{errors:?}");
 }
@@ -248,7 +248,7 @@ fn a_last_observation_that_is_no_number_is_found() {
     assert!(matches!(&error, CheckError::OutsideSpace { obs, .. } if obs == "[NaN]"), "{error}");
 }
 
-/// Writes a flag only to raise it, at every tenth step.
+/// Writes a flag only to set it, at every tenth step.
 struct Raises {
     steps: Vec<u8>,
 }
@@ -307,7 +307,7 @@ fn flags_that_are_not_written_are_found() {
     assert_eq!(errors, [CheckError::NotWritten { array: "terminateds", during: "a step", lane: 0, step: 1 }]);
 }
 
-/// A collector hands out flags that are down all the same.
+/// A collector clears the flags between fragments all the same.
 #[test]
 fn flags_of_a_fragment_do_not_last_into_the_next() {
     let starts: Vec<_> = (0..2).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
@@ -334,7 +334,7 @@ fn a_wrong_number_of_lanes_is_found() {
     assert_eq!(check_env(&spec, 3), Err(CheckError::Lanes { wanted: 3, found: 1 }));
 }
 
-/// Echoes its action; spaces and types as they are given.
+/// Observes its action, with the given spaces and types.
 struct Echo<O, A> {
     spaces: [Space; 2],
     last: Vec<O>,

@@ -21,14 +21,14 @@ const GRAVITY: f64 = 9.8;
 const HALF: f64 = 0.5;
 const MAX_SPEED_1: f64 = 4.0 * PI;
 const MAX_SPEED_2: f64 = 9.0 * PI;
-/// Of the line, above the joint that stays where it is.
+/// Height of the line above the fixed joint.
 const GOAL_HEIGHT: f64 = 1.0;
 /// Seconds between steps.
 const DT: f64 = 0.2;
-/// More turns than a link can make in one step.
+/// Upper bound of a link's turns in one step.
 const MAX_TURNS: usize = 64;
 
-/// Acrobots that hang down at first. Reward -1 for every step but the one that ends the episode, which brings 0.
+/// Acrobots that initially hang down. Reward -1 for every step but the last one of a terminated episode, whose reward is 0.
 #[doc(alias = "Acrobot-v1")]
 pub type Acrobot = Classic<AcrobotDynamics, 4, 6>;
 
@@ -53,7 +53,7 @@ impl Dynamics<4, 6> for AcrobotDynamics {
         (0..3).contains(&action)
     }
 
-    /// 32-bit floats, as Gymnasium's first states are.
+    /// Rounded to 32-bit floats, as Gymnasium's first states are.
     fn reset(rng: &mut Rng) -> [f64; 4] {
         core::array::from_fn(|_| f64::from(rng.uniform_in(-0.1, 0.1) as f32))
     }
@@ -94,7 +94,7 @@ impl Dynamics<4, 6> for AcrobotDynamics {
     }
 }
 
-/// One step of the classical fourth-order method.
+/// Computes one step of the classical fourth-order Runge-Kutta method.
 #[inline(always)]
 fn runge_kutta(y: [f64; 4], torque: f64) -> [f64; 4] {
     let along = |k: [f64; 4], dt: f64| core::array::from_fn(|i| y[i] + dt * k[i]);
@@ -122,7 +122,7 @@ fn cos(x: f64) -> f64 {
     math::sin_cos(x).1
 }
 
-/// Brings an angle into [-pi, pi] turn by turn: so it is rounded as often as Gymnasium's is.
+/// Wraps an angle into [-pi, pi] turn by turn, which rounds as often as Gymnasium does.
 fn wrap(mut angle: f64) -> f64 {
     for _ in 0..MAX_TURNS {
         if angle > PI {

@@ -26,19 +26,19 @@ pub struct CartPole {
 }
 
 impl CartPole {
-    /// Carts for `num_envs` lanes, to be reset before their first step.
+    /// Creates carts for `num_envs` lanes, which must be reset before their first step.
     #[must_use]
     pub fn new(num_envs: usize, kernels: Kernels) -> Self {
         Self { states: States::new(num_envs), kernels }
     }
 
-    /// The state of a lane: x, x_dot, theta, theta_dot, none for a lane that is not there.
+    /// Returns the state of a lane, x, x_dot, theta, theta_dot; `None` if there is no such lane.
     #[must_use]
     pub fn state(&self, lane: usize) -> Option<[f64; 4]> {
         self.states.at(lane)
     }
 
-    /// Puts a lane into a state.
+    /// Sets the state of a lane.
     ///
     /// # Errors
     /// [`EnvError::NoSuchLane`].
@@ -88,7 +88,7 @@ impl VectorEnv for CartPole {
         check_actions_len(n, actions.len())?;
         check_obs_len(n * 4, obs.len())?;
         out.check_len(n)?;
-        // The bits of all actions together, in one pass without branches: those of 0 and 1, or some other.
+        // Check all actions in one pass without branches: only bits of 0 and 1 may be set.
         if actions.iter().fold(0, |bits, action| bits | action) & !1 != 0
             && let Some(lane) = actions.iter().position(|action| !(0..2).contains(action))
         {
@@ -111,19 +111,19 @@ impl VectorEnv for CartPole {
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
         check_obs_len(4, obs.len())?;
-        // Velocities have no bounds, and a terminal state may lie anywhere beyond the thresholds.
+        // Velocities are unbounded, and a terminal state may be anywhere beyond the thresholds.
         let state = self.states.restore_at(lane, snapshot, |_| true)?;
         obs.copy_from_slice(&state.map(|value| value as f32));
         Ok(())
     }
 }
 
-/// Where an episode begins.
+/// Draws the first state of an episode.
 pub(super) fn first_state(rng: &mut Rng) -> [f64; 4] {
     core::array::from_fn(|_| rng.uniform_in(-0.05, 0.05))
 }
 
-/// The cart in a picture of its own.
+/// Draws the cart in its own picture.
 pub(super) fn draw(x: f64, theta: f64, frame: &mut Frame) -> bool {
     const SCALE: f64 = 300.0 / 5.2;
     let mut canvas = Canvas::new(frame, [300, 200], PAPER).with_world([150.0, 152.0], SCALE);
@@ -131,7 +131,7 @@ pub(super) fn draw(x: f64, theta: f64, frame: &mut Frame) -> bool {
     true
 }
 
-/// The cart on its track, which is marked where an episode ends, in metres from the middle of the track. `pixel` is the
+/// Draws the cart on its track, with marks where an episode ends, in metres from the middle of the track. `pixel` is the
 /// size of one, and the colours are those of cart, pole and axle.
 pub(in crate::env) fn draw_cart(
     canvas: &mut Canvas<'_>,

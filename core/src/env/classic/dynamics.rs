@@ -1,4 +1,4 @@
-//! A control problem as one pure function, and many of them side by side.
+//! Control problems as pure functions, and vector environments of them.
 
 use core::{fmt, marker::PhantomData};
 
@@ -12,40 +12,40 @@ use crate::{
 
 /// A deterministic control problem: a state of `S` numbers, and observations of `O`.
 ///
-/// All that an author of such an environment writes; [`Classic`] makes a [`VectorEnv`] of it. Arithmetic beyond
-/// `+ - * /` comes from [`crate::math`], so that every machine gets the same bits.
+/// All that an author of such an environment writes; [`Classic`] makes a [`VectorEnv`] of it. Arithmetic beyond `+ - * /`
+/// must use [`crate::math`], so that every machine computes the same bits.
 pub trait Dynamics<const S: usize, const O: usize> {
     /// Element type of actions, one element per lane.
     type Act: Element + fmt::Display;
 
-    /// Space of the observations, a vector of `O` components.
+    /// Returns the space of the observations, a vector of `O` components.
     fn observation_space() -> Space;
 
-    /// Space of the actions.
+    /// Returns the space of the actions.
     fn action_space() -> Space;
 
-    /// True for actions that [`step`](Self::step) can take: those that Gymnasium would take and that are finite.
+    /// Returns true for actions that [`step`](Self::step) accepts: finite ones that Gymnasium would accept.
     fn accepts(action: Self::Act) -> bool;
 
-    /// State at the beginning of an episode.
+    /// Returns the state at the beginning of an episode.
     fn reset(rng: &mut Rng) -> [f64; S];
 
-    /// The state after one step, and what the step brings.
+    /// Returns the state after one step, with the reward.
     fn step(state: [f64; S], action: Self::Act) -> Transition<S>;
 
-    /// What an agent sees of a state.
+    /// Returns the observation of a state.
     fn observe(state: [f64; S]) -> [f32; O];
 
-    /// Draws a state, and returns false if there is no picture of it.
+    /// Renders a state; returns false if there is no picture of it.
     fn render(_state: [f64; S], _frame: &mut Frame) -> bool {
         false
     }
 
-    /// True for states that an episode can come to; snapshots of others are refused. Asked for finite states only.
+    /// Returns true for states that an episode can reach; snapshots of others are rejected. Called for finite states only.
     fn is_possible(state: [f64; S]) -> bool;
 }
 
-/// What one step leads to.
+/// The result of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transition<const S: usize> {
     /// The state after the step.
@@ -56,7 +56,7 @@ pub struct Transition<const S: usize> {
     pub terminated: bool,
 }
 
-/// Many control problems of one kind, their states as structure of arrays.
+/// Lanes of one control problem, their states as structure of arrays.
 ///
 /// ```
 /// use rollmesh_core::{
@@ -118,19 +118,19 @@ pub struct Classic<D, const S: usize, const O: usize> {
 }
 
 impl<D: Dynamics<S, O>, const S: usize, const O: usize> Classic<D, S, O> {
-    /// `num_envs` lanes, to be reset before their first step.
+    /// Creates `num_envs` lanes, which must be reset before their first step.
     #[must_use]
     pub fn new(num_envs: usize) -> Self {
         Self { states: States::new(num_envs), dynamics: PhantomData }
     }
 
-    /// The state of a lane, none for a lane that is not there.
+    /// Returns the state of a lane; `None` if there is no such lane.
     #[must_use]
     pub fn state(&self, lane: usize) -> Option<[f64; S]> {
         self.states.at(lane)
     }
 
-    /// Puts a lane into a state.
+    /// Sets the state of a lane.
     ///
     /// # Errors
     /// [`EnvError::NoSuchLane`].
@@ -177,7 +177,7 @@ impl<D: Dynamics<S, O>, const S: usize, const O: usize> VectorEnv for Classic<D,
         if let Some(lane) = actions.iter().position(|action| !D::accepts(*action)) {
             return Err(EnvError::InvalidAction { lane, action: actions[lane].to_string() });
         }
-        // Equal lengths, known to the compiler: no bounds checks in the loop.
+        // Equal lengths known to the compiler avoid bounds checks in the loop.
         let mut variables = self.states.variables_mut().each_mut().map(|values| &mut values[..n]);
         let (rows, _) = obs.as_chunks_mut::<O>();
         let results = rows.iter_mut().zip(out.rewards).zip(out.terminateds);

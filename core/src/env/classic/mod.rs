@@ -1,8 +1,8 @@
 //! Gymnasium's classic control problems, exact to Gymnasium 1.4, and RLlib's CartPole without velocities.
 //!
-//! Each is one pure function, its [`Dynamics`], and [`Classic`] makes many of them side by side; [`CartPole`]'s step
-//! is one of the hot loops of [`kernels`](crate::kernels). States are 64-bit floats and observations 32-bit floats,
-//! as Gymnasium's are. What comes from randomness, first states only, has Gymnasium's distribution but not its draws.
+//! Each is one pure function, its [`Dynamics`], and [`Classic`] makes a vector environment of it; [`CartPole`]'s step is one
+//! of the hot loops of [`kernels`](crate::kernels). States are 64-bit floats and observations 32-bit floats, as Gymnasium's
+//! are. Random values, which are first states only, have Gymnasium's distribution but not its draws.
 //!
 //! ```
 //! use rollmesh_core::{
@@ -44,7 +44,7 @@ pub use stateless_cartpole::{StatelessCartPole, StatelessCartPoleDynamics};
 use super::{AnyVectorEnv, EnvRegistry, EnvSpec};
 use crate::{kernels::Kernels, prelude::*};
 
-/// Adds the environments of this module.
+/// Registers the environments of this module.
 pub(super) fn register(registry: &mut EnvRegistry) {
     fn spec<E: AnyVectorEnv + 'static>(name: &str, make: fn(usize, Kernels) -> E) -> EnvSpec {
         EnvSpec::new(name, move |contexts, kernels| Box::new(make(contexts.len(), kernels))).with_settings(&[])

@@ -7,11 +7,11 @@ use crate::{
     space::Space,
 };
 
-/// Position, at the left wall.
+/// Position of the left wall.
 pub(super) const MIN_POSITION: f64 = -1.2;
 pub(super) const MAX_POSITION: f64 = 0.6;
 pub(super) const MAX_SPEED: f64 = 0.07;
-/// What the slope does to the velocity where it is steepest.
+/// Effect of the slope on the velocity where it is steepest.
 pub(super) const GRAVITY: f64 = 0.0025;
 const GOAL_POSITION: f64 = 0.5;
 const FORCE: f64 = 0.001;

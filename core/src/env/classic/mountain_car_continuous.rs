@@ -1,4 +1,4 @@
-//! MountainCar with a throttle, and with the arithmetic that NumPy gives Gymnasium's.
+//! MountainCar with a throttle, and with NumPy's arithmetic as in Gymnasium.
 
 use super::{
     Classic, Dynamics, Transition,
@@ -16,16 +16,16 @@ const POWER: f64 = 0.0015;
 
 /// Cars in a valley, to be driven out of it on the right with as little thrust as possible.
 ///
-/// Reward 100 at the goal, less a tenth of the squared action in every step. Actions beyond ±1 push no harder, but
-/// cost what they say.
+/// Reward 100 at the goal, minus a tenth of the squared action in every step. Actions beyond ±1 push no harder, but cost
+/// their full square.
 #[doc(alias = "MountainCarContinuous-v0")]
 pub type MountainCarContinuous = Classic<MountainCarContinuousDynamics, 2, 2>;
 
 /// State and observation: position, velocity. Action: thrust in [-1, 1].
 ///
-/// Gymnasium's first state is of 64-bit floats, all later ones are of 32-bit floats, and NumPy's arithmetic follows
-/// them. So here: a state whose numbers are 32-bit floats is stepped in 32-bit arithmetic. That a first state
-/// happens to be one has a chance of 2^-29.
+/// Gymnasium's first state consists of 64-bit floats, all later ones of 32-bit floats, and NumPy's arithmetic follows them.
+/// So a state whose numbers are 32-bit floats is stepped in 32-bit arithmetic here. A first state is one by chance with a
+/// probability of 2^-29.
 #[derive(Clone, Copy, Debug)]
 pub struct MountainCarContinuousDynamics;
 
@@ -51,7 +51,7 @@ impl Dynamics<2, 2> for MountainCarContinuousDynamics {
     #[inline(always)]
     fn step([position, velocity]: [f64; 2], action: f32) -> Transition<2> {
         let single = position == to_single(position) && velocity == to_single(velocity);
-        // Rounding a sum or product of 32-bit floats from 64 bits gives what 32-bit arithmetic gives.
+        // Rounding a 64-bit sum or product of 32-bit floats equals 32-bit arithmetic.
         let round = |x: f64| if single { to_single(x) } else { x };
         let (_, cos) = math::sin_cos(round(3.0 * position));
         let slope = GRAVITY * cos;

@@ -19,17 +19,17 @@ const MAX_SPEED: f64 = 8.0;
 const MAX_TORQUE: f32 = 2.0;
 /// Seconds between steps.
 const DT: f64 = 0.05;
-/// Gravity (10) and length (1): 3 g / 2 l.
+/// Acceleration from gravity (10) and length (1): 3 g / 2 l.
 const FALL: f64 = 15.0;
-/// Further than it can turn in 2^32 steps, which is as many as an episode can count.
+/// Upper bound of the angle after 2^32 steps, the longest possible episode.
 const MAX_ANGLE: f64 = MAX_SPEED * DT * 4_294_967_296.0;
 
-/// Pendulums that start anywhere. The reward is the negative cost of angle, speed and torque; nothing is terminal.
+/// Pendulums with random first states. The reward is the negative cost of angle, speed and torque; no state is terminal.
 #[doc(alias = "Pendulum-v1")]
 pub type Pendulum = Classic<PendulumDynamics, 2, 3>;
 
-/// State: angle from upright (radians, not wrapped), angular velocity. Observation: cosine, sine, angular velocity.
-/// Action: torque, clamped to [-2, 2].
+/// State: angle from upright (radians, not wrapped), angular velocity. Observation: cosine, sine, angular velocity. Action:
+/// torque, clipped to [-2, 2].
 #[derive(Clone, Copy, Debug)]
 pub struct PendulumDynamics;
 
@@ -55,7 +55,7 @@ impl Dynamics<2, 3> for PendulumDynamics {
 
     #[inline(always)]
     fn step([theta, theta_dot]: [f64; 2], action: f32) -> Transition<2> {
-        // Products of the torque stay in 32 bits, as NumPy leaves them.
+        // Products of the torque stay in 32 bits, as in NumPy.
         let torque = action.clamp(-MAX_TORQUE, MAX_TORQUE);
         let angle = math::modulo_tau(theta + PI) - PI;
         let cost = angle * angle + 0.1 * (theta_dot * theta_dot) + f64::from(0.001 * (torque * torque));
@@ -75,7 +75,7 @@ impl Dynamics<2, 3> for PendulumDynamics {
         let (sin, cos) = math::sin_cos(theta);
         let mut canvas = Canvas::new(frame, [200, 200], PAPER).with_world([100.0, 100.0], 200.0 / 2.6);
         canvas.circle([0.0, 0.0], 1.12, SHADE);
-        // Where it shall be held.
+        // The target position.
         canvas.polygon(&[[0.0, 1.1], [0.07, 1.23], [-0.07, 1.23]], BLUISH_GREEN);
         canvas.line([0.0, 0.0], [-sin, cos], 0.18, VERMILLION);
         canvas.circle([0.0, 0.0], 0.05, INK);

@@ -1,4 +1,4 @@
-//! CartPole without velocities in its observations, as in RLlib's examples: one observation does not tell the state.
+//! CartPole without velocities in its observations, as in RLlib's examples: one observation does not determine the state.
 
 use super::{Classic, Dynamics, Transition, cartpole::draw};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     space::Space,
 };
 
-/// Carts with a pole to be kept upright by a policy that remembers. Reward 1 for every step, the last included.
+/// Carts with a pole to be kept upright by a recurrent policy. Reward 1 for every step, the last included.
 #[doc(alias = "StatelessCartPole-v1")]
 pub type StatelessCartPole = Classic<StatelessCartPoleDynamics, 4, 2>;
 
@@ -53,7 +53,7 @@ impl Dynamics<4, 2> for StatelessCartPoleDynamics {
     }
 
     fn is_possible(_: [f64; 4]) -> bool {
-        // As of a CartPole: velocities have no bounds, and a terminal state may lie anywhere beyond the thresholds.
+        // As for CartPole, velocities are unbounded, and a terminal state may be anywhere beyond the thresholds.
         true
     }
 }

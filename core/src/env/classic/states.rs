@@ -42,7 +42,7 @@ impl<const S: usize> States<S> {
         EnvState::Snapshot
     }
 
-    /// Puts the lane where a snapshot was taken. States that are not finite or not `possible` are refused.
+    /// Restores a lane's snapshot. States that are not finite or not `possible` are rejected.
     pub(super) fn restore_at(
         &mut self,
         lane: usize,

@@ -1,4 +1,4 @@
-//! Laws of all dynamics, and rules that trajectories seldom show.
+//! Laws of all dynamics, and rules that trajectories rarely show.
 
 use core::f64::consts::PI;
 
@@ -16,7 +16,7 @@ use crate::{
     rng::{Purpose, Streams},
 };
 
-/// From a possible state a step leads to a possible one, and both are seen inside the observation space.
+/// A step from a possible state leads to a possible one, and both have observations inside the space.
 fn stays_possible<D: Dynamics<S, O>, const S: usize, const O: usize>(state: [f64; S], action: D::Act) {
     let inside = |state| D::is_possible(state) && D::observation_space().contains_floats(&D::observe(state));
     assert!(inside(state), "{state:?}");
@@ -29,7 +29,7 @@ proptest! {
     #[test]
     fn mountain_cars_stay_possible(position in -1.2..=0.6, velocity in -0.07..=0.07, action in 0..3i64, thrust: f32) {
         stays_possible::<MountainCarDynamics, 2, 2>([position, velocity], action);
-        // Squares of the largest thrusts are infinite as 32-bit floats only.
+        // Squares of the largest thrusts overflow 32-bit floats.
         let thrust = if thrust.is_finite() { thrust } else { f32::MAX };
         stays_possible::<MountainCarContinuousDynamics, 2, 2>([position, velocity], thrust);
         let single = [position, velocity].map(|value| f64::from(value as f32));
@@ -58,7 +58,7 @@ fn episodes_begin_in_possible_states() {
             let values = states.iter().map(|state| state[i]);
             let (least, most) =
                 (values.clone().fold(f64::INFINITY, f64::min), values.fold(f64::NEG_INFINITY, f64::max));
-            // All of the range is met, and nothing beyond.
+            // The whole range is reached, and not exceeded.
             let margin = 0.02 * (high[i] - low[i]);
             assert!(low[i] <= least && least <= low[i] + margin, "{least}");
             assert!(high[i] - margin <= most && most <= high[i], "{most}");
@@ -128,7 +128,7 @@ fn impossible_snapshots_are_refused() {
     );
 }
 
-/// The thrust beyond 1 costs, but does not push; the goal pays for it.
+/// A thrust beyond 1 costs more, but does not push harder; the goal's reward covers the cost.
 #[test]
 fn the_cost_of_a_thrust_is_that_of_the_action() {
     let Transition { state, reward, terminated } = MountainCarContinuousDynamics::step([0.44, 0.02], 3.0);
@@ -136,7 +136,7 @@ fn the_cost_of_a_thrust_is_that_of_the_action() {
     assert_eq!(MountainCarContinuousDynamics::step([0.44, 0.02], 2.0).state, state);
 }
 
-/// Episodes of both under the same actions, each from a state that a snapshot of the other brought.
+/// Episodes of both under the same actions, each from a state restored from the other's snapshot.
 #[test]
 fn a_cart_pole_without_velocities_moves_as_one_with_them() {
     check_env(&EnvRegistry::builtin().spec("StatelessCartPole-v1").unwrap(), 3).unwrap();

@@ -1,4 +1,4 @@
-//! The picture of a car in its valley.
+//! The picture of MountainCar.
 
 use super::mountain_car::{MAX_POSITION, MIN_POSITION};
 use crate::{
@@ -15,10 +15,10 @@ use crate::{
 
 const SCALE: f64 = 300.0 / (MAX_POSITION - MIN_POSITION);
 const PIXEL: f64 = 1.0 / SCALE;
-/// Pieces of straight ground.
+/// Straight pieces of ground.
 const PIECES: u32 = 60;
 
-/// Draws a car at a position, and a flag where it shall go.
+/// Draws a car at a position, and a flag at its goal.
 pub(super) fn draw(position: f64, goal: f64, frame: &mut Frame) -> bool {
     let mut canvas = Canvas::new(frame, [300, 200], PAPER).with_world([-MIN_POSITION * SCALE, 196.0], SCALE);
     draw_ground(&mut canvas);
@@ -27,14 +27,14 @@ pub(super) fn draw(position: f64, goal: f64, frame: &mut Frame) -> bool {
     true
 }
 
-/// Gymnasium's hills, a little flatter: a picture of 300 x 200 has no more room below the flag.
+/// Returns the height of Gymnasium's hills, slightly flattened to fit below the flag in a picture of 300 x 200.
 fn height(position: f64) -> f64 {
     0.4 * math::sin_cos(3.0 * position).0 + 0.5
 }
 
 fn draw_ground(canvas: &mut Canvas<'_>) {
     let step = (MAX_POSITION - MIN_POSITION) / f64::from(PIECES);
-    // A piece more on either side, so that the line does not end in the picture.
+    // One more piece on either side, so that the line does not end inside the picture.
     let xs = (0..PIECES + 3).map(|piece| MIN_POSITION + (f64::from(piece) - 1.0) * step);
     let mut ground: Vec<Point> = xs.map(|x| [x, height(x)]).collect();
     let line = ground.len();
@@ -49,7 +49,7 @@ fn draw_flag(canvas: &mut Canvas<'_>, [x, ground]: Point) {
     canvas.rectangle([x - PIXEL, ground], [x + PIXEL, top], INK);
 }
 
-/// A car on its wheels, turned as the ground is below it.
+/// Draws a car on its wheels, tilted as the ground below it.
 fn draw_car(canvas: &mut Canvas<'_>, position: f64) {
     const BODY: [Point; 8] = [
         [-17.0, 5.0],

@@ -15,7 +15,7 @@ use crate::{
     prelude::*,
 };
 
-/// What the sampler is told with every observation of an episode that is not to be learned from.
+/// Info sent with every observation of an episode that is not training data.
 const NO_TRAINING: &[u8] = br#"{"training_enabled": false}"#;
 
 impl ExternalEpisodes {
@@ -41,7 +41,7 @@ impl ExternalEpisodes {
         Ok(at)
     }
 
-    /// Says what agents observe, and asks for their actions, which are [taken](Self::take_actions) later.
+    /// Sends observations and requests their actions, to be [taken](Self::take_actions) later.
     ///
     /// # Errors
     /// [`ExternalError`].
@@ -50,11 +50,11 @@ impl ExternalEpisodes {
         self.turn(id, obs, Said::Asked)
     }
 
-    /// Moves the actions that were asked for into `actions`, if they are there; else `actions` stays as it is. Agents
-    /// whose last observation it was have none.
+    /// Moves the requested actions into `actions`, if they are available; else returns false and leaves `actions` unchanged.
+    /// Agents with a last observation have none.
     ///
     /// # Errors
-    /// [`ExternalError::NothingAsked`], or those of an episode that is not open.
+    /// [`ExternalError::NothingAsked`], or the error of an episode that is not open.
     pub fn take_actions(&mut self, id: u64, actions: &mut AgentRows) -> Result<bool, ExternalError> {
         let (_, lane) = self.lane_mut(id)?;
         let open = lane.open.as_mut().ok_or(ExternalError::UnknownEpisode(id))?;
@@ -69,8 +69,8 @@ impl ExternalEpisodes {
         }
     }
 
-    /// Says what agents observe, and what they do about it by themselves: one action for each that acts. Policies are
-    /// asked nevertheless; the actions that are recorded are these, as they are.
+    /// Sends observations with the actions that the agents take themselves: one action for each that acts. Policies are
+    /// evaluated nevertheless; these actions are the ones recorded, unchanged.
     ///
     /// # Errors
     /// [`ExternalError`].
@@ -78,8 +78,9 @@ impl ExternalEpisodes {
         self.turn(id, obs, Said::Logged(actions))
     }
 
-    /// Says what an agent got since the latest observations. Rewards add up and flags stay set, until the agent's next
-    /// observation; one that is terminated or truncated has its last observation then. The latest info counts.
+    /// Logs an agent's results since the latest observations. Rewards add up and flags stay set until the agent's next
+    /// observation; one that is terminated or truncated has its last observation then. The latest info replaces earlier
+    /// ones.
     ///
     /// # Errors
     /// [`ExternalError`]; [`ExternalError::EarlyReturns`] before the first observations.
@@ -105,7 +106,7 @@ impl ExternalEpisodes {
         Ok(())
     }
 
-    /// Whether [`log_returns`](Self::log_returns) would take this: for those who want to log all of several or nothing.
+    /// Checks whether [`log_returns`](Self::log_returns) would accept this, for callers that log several or none.
     ///
     /// # Errors
     /// As there.
@@ -125,8 +126,8 @@ impl ExternalEpisodes {
         Ok(())
     }
 
-    /// Ends an episode, with what agents observe at last: by a terminal state, or for another reason if it is
-    /// `truncated`. One in which nobody has observed anything before is forgotten.
+    /// Ends an episode, with the agents' last observations: by a terminal state, or for another reason if `truncated`. An
+    /// episode without any earlier observation is dropped.
     ///
     /// # Errors
     /// [`ExternalError`].
@@ -136,10 +137,10 @@ impl ExternalEpisodes {
         Ok(())
     }
 
-    /// Gives an episode up, whatever it waits for: its driver is gone. The rows that it has not handed over are lost.
+    /// Abandons an episode in any state, since its driver has exited. Rows that the sampler has not read are lost.
     ///
     /// # Errors
-    /// Those of an episode that is not open.
+    /// The error of an episode that is not open.
     pub fn abandon(&mut self, id: u64) -> Result<(), ExternalError> {
         let (_, lane) = self.lane_mut(id)?;
         if lane.open.as_ref().is_some_and(|open| open.observed) {
@@ -150,7 +151,7 @@ impl ExternalEpisodes {
         Ok(())
     }
 
-    /// Checks a turn and puts it into the queue.
+    /// Checks a turn and queues it.
     fn turn(&mut self, id: u64, obs: &AgentRows, said: Said<'_>) -> Result<(), ExternalError> {
         let at = self.lane_of(id)?;
         let lane = self.lanes.get_mut(at).ok_or(ExternalError::UnknownEpisode(id))?;
@@ -179,7 +180,7 @@ impl ExternalEpisodes {
     }
 }
 
-/// What a driver says, besides what agents observe.
+/// The content of a turn, besides observations.
 #[derive(Clone, Copy)]
 enum Said<'a> {
     Asked,
@@ -210,7 +211,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Checks that exactly the agents act whose turn it is, as they can.
+    /// Checks that exactly the agents that have to act do, with valid actions.
     fn check_actions(
         &self,
         id: u64,
@@ -240,7 +241,7 @@ impl Lane {
         }
     }
 
-    /// What an agent gets with its next observation.
+    /// Returns what an agent gets with its next observation.
     fn outcome(&self, agent: &AgentId) -> Outcome {
         let (next, owed) = (self.next.outcome(agent), self.debts.outcome(agent));
         Outcome {
@@ -250,7 +251,7 @@ impl Lane {
         }
     }
 
-    /// The next turn is complete with these observations.
+    /// Completes the next turn with these observations.
     fn say(&mut self, obs: &AgentRows, said: Said<'_>) {
         for (agent, row) in obs.iter() {
             self.next.observe(agent, row);

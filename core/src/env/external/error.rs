@@ -1,17 +1,17 @@
-//! What drivers of episodes are told.
+//! Errors of drivers of external episodes.
 
 use crate::{ids::AgentId, prelude::*};
 
-/// Why a driver's call was refused. Nothing has changed then, and the sampler has heard nothing of it.
+/// Why a driver's call was rejected. It had no effect, and did not reach the sampler.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExternalError {
-    /// No episode of this number is open, nor was one of late.
+    /// No episode of this number is or was recently open.
     #[error("there is no episode {0}: start it first")]
     UnknownEpisode(u64),
     /// The episode has ended.
     #[error("episode {0} has ended: start a new one")]
     FinishedEpisode(u64),
-    /// The sampler has given the episode up, after an error of its own or to begin anew.
+    /// The sampler has dropped the episode, after an error or because it restarted.
     #[error("episode {0} is lost, the sampler had to begin anew: start another episode")]
     LostEpisode(u64),
     /// An episode of this number is open.
@@ -20,27 +20,27 @@ pub enum ExternalError {
     /// As many episodes are open as there are lanes.
     #[error("{0} episodes are open, and there are no more lanes: end one first, or make more lanes")]
     TooManyEpisodes(usize),
-    /// Actions were asked for that have not been taken.
+    /// The requested actions have not been taken yet.
     #[error("episode {0} waits for actions: take them first")]
     AwaitsActions(u64),
-    /// No actions were asked for.
+    /// No actions were requested.
     #[error("episode {0} waits for no actions: ask for some first")]
     NothingAsked(u64),
-    /// So many turns of the lane wait for the sampler.
+    /// The lane's queue is full.
     #[error("episode {id}: {turns} turns wait for the sampler: go on when it has taken some")]
     QueueFull {
         /// The episode.
         id: u64,
-        /// Turns that wait.
+        /// Number of queued turns.
         turns: usize,
     },
-    /// Nobody observes anything.
+    /// No agent has an observation.
     #[error("episode {0}: at least one agent must observe something")]
     NoObservation(u64),
-    /// Nothing was observed yet, so there is nothing to be rewarded for.
+    /// There was no observation yet, so no action can have results.
     #[error("episode {0}: returns come after the first observation")]
     EarlyReturns(u64),
-    /// There are no spaces for the agent.
+    /// The agent has no spaces.
     #[error("episode {id}: there is no agent {agent}")]
     UnknownAgent {
         /// The episode.
@@ -56,7 +56,7 @@ pub enum ExternalError {
         /// The agent.
         agent: AgentId,
     },
-    /// The observation breaks the rules.
+    /// The observation is invalid.
     #[error("episode {id}, agent {agent}: the observation {reason}")]
     BadObservation {
         /// The episode.
@@ -66,7 +66,7 @@ pub enum ExternalError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The action breaks the rules.
+    /// The action is invalid.
     #[error("episode {id}, agent {agent}: {reason}")]
     BadAction {
         /// The episode.
@@ -76,7 +76,7 @@ pub enum ExternalError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The reward is infinite or not a number, alone or together with those before, as a column holds it.
+    /// The reward, or its sum with earlier ones, is infinite or NaN as a column stores it.
     #[error("episode {id}, agent {agent}: the reward is {reward}")]
     BadReward {
         /// The episode.
@@ -86,7 +86,7 @@ pub enum ExternalError {
         /// The reward.
         reward: String,
     },
-    /// Nobody samples any more.
+    /// The sampler has stopped.
     #[error("the environment was stopped")]
     Stopped,
 }

@@ -1,4 +1,4 @@
-//! A lane: the episode that its driver is in, the one that the sampler is in, and the turns in between.
+//! A lane: the episode of its driver, the episode of the sampler, and the queued turns between them.
 
 use super::ExternalError;
 use crate::{
@@ -6,38 +6,38 @@ use crate::{
     prelude::*,
 };
 
-/// What a turn is for.
+/// Kind of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The driver waits for actions.
+    /// The driver requests actions.
     #[default]
     Asked,
-    /// The driver has acted by itself.
+    /// The driver has acted itself.
     Logged,
     /// The episode has ended.
     Ended,
-    /// The driver is gone, and the episode with it.
+    /// The driver has exited, and abandons the episode.
     Abandoned,
 }
 
-/// What a driver has said.
+/// A queued turn.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
-    /// Of the episode.
+    /// Serial number of the episode.
     pub(super) serial: u64,
     pub(super) kind: Kind,
     pub(super) turn: Turn,
-    /// What the driver did by itself.
+    /// Actions that the driver took itself.
     pub(super) actions: AgentRows,
 }
 
-/// How far a request for actions is.
+/// State of a request for actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Request {
     /// There is none.
     #[default]
     None,
-    /// Nobody has answered.
+    /// Not answered yet.
     Made,
     /// The actions can be taken.
     Answered,
@@ -49,42 +49,42 @@ pub(super) struct Open {
     pub(super) id: u64,
     pub(super) serial: u64,
     pub(super) training_enabled: bool,
-    /// It has had a turn.
+    /// Whether it has had a turn.
     pub(super) observed: bool,
     pub(super) request: Request,
 }
 
-/// The turn that the sampler has taken last, if the episode goes on after it.
+/// The latest turn that the sampler has taken, if the episode continues after it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
     pub(super) serial: u64,
-    /// The driver wants to know the answer.
+    /// Whether the driver requests the answer.
     pub(super) asked: bool,
-    /// The sampler owes an answer.
+    /// Whether the sampler has not answered yet.
     pub(super) waits: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Lane {
-    /// On the drivers' side.
+    /// The driver's episode.
     pub(super) open: Option<Open>,
-    /// What to say about the last episode that was closed.
+    /// The last closed episode, and the error for calls that refer to it.
     past: Option<(u64, ExternalError)>,
-    /// The next turn, as far as it is known.
+    /// The next turn so far.
     pub(super) next: Turn,
     pub(super) debts: Debts,
     /// Agents that have had an observation.
     pub(super) seen: Roster<()>,
     /// Agents that have had their last one.
     pub(super) done: Roster<()>,
-    /// Actions that were asked for.
+    /// The requested actions.
     pub(super) answer: AgentRows,
     pub(super) queue: VecDeque<Entry>,
-    /// Room to be used again.
+    /// Entries for reuse.
     spare: Vec<Entry>,
-    /// On the sampler's side.
+    /// The sampler's turn.
     pub(super) taken: Option<Taken>,
-    /// Agents that the sampler owes an action.
+    /// Agents whose actions are still due from the sampler.
     pub(super) acting: Roster<()>,
 }
 
@@ -101,12 +101,12 @@ impl Lane {
         self.past = self.open.take().map(|open| (open.id, past));
     }
 
-    /// What to say about an episode that was here.
+    /// Returns the error for a closed episode, if it was here.
     pub(super) fn remembers(&self, id: u64) -> Option<ExternalError> {
         self.past.as_ref().filter(|(other, _)| *other == id).map(|(_, past)| past.clone())
     }
 
-    /// Puts the next turn into the queue.
+    /// Queues the next turn.
     pub(super) fn push(&mut self, kind: Kind, actions: Option<&AgentRows>) {
         let Some(open) = &mut self.open else { return };
         let mut entry = self.spare.pop().unwrap_or_default();
@@ -124,7 +124,7 @@ impl Lane {
         self.queue.push_back(entry);
     }
 
-    /// The oldest turn, unless the sampler still owes the answer to the one before.
+    /// Returns the oldest turn, unless the sampler has not answered the one before.
     pub(super) fn pop(&mut self) -> Option<Entry> {
         if self.taken.is_some_and(|taken| taken.waits) {
             return None;
@@ -132,13 +132,12 @@ impl Lane {
         self.queue.pop_front()
     }
 
-    /// The entry's memory is free again.
+    /// Keeps an entry's memory for reuse.
     pub(super) fn recycle(&mut self, entry: Entry) {
         self.spare.push(entry);
     }
 
-    /// The sampler gives up the episode that it is in: nobody is interested in what is left of it. Returns its number if
-    /// its driver still goes on.
+    /// Drops the sampler's episode with its queued turns. Returns its number if its driver still continues it.
     pub(super) fn give_up(&mut self) -> Option<u64> {
         let serial = self.taken.take()?.serial;
         self.acting.clear();

@@ -1,14 +1,14 @@
-//! Drivers that wait for a lane.
+//! The queue of drivers that wait for a lane.
 
 use super::{ExternalEpisodes, ExternalError};
 
 impl ExternalEpisodes {
-    /// As [`start_episode`](Self::start_episode), for a driver among others that wait as well: it takes its place at the
-    /// end of the line if there is no lane, or somebody in the line before it. One that is served goes to the end for its
-    /// next episode, so nobody gets all lanes by asking more often.
+    /// Begins an episode as [`start_episode`](Self::start_episode) does, for one of several waiting drivers: without a free
+    /// lane, or behind others in the queue, the driver is queued. A served driver goes to the end of the queue for its next
+    /// episode (round-robin), so that frequent requests get no more lanes.
     ///
     /// # Errors
-    /// [`ExternalError::TooManyEpisodes`] as long as it is not the driver's turn; as there.
+    /// [`ExternalError::TooManyEpisodes`] until it is the driver's turn; those of `start_episode`.
     pub fn start_in_turn(&mut self, driver: u32, id: u64, training_enabled: bool) -> Result<usize, ExternalError> {
         let full = ExternalError::TooManyEpisodes(self.lanes.len());
         let is_first = self.line.front().is_none_or(|first| *first == driver);
@@ -21,7 +21,8 @@ impl ExternalEpisodes {
         started
     }
 
-    /// The driver waits for no lane any more. One that is first has to say so: nobody gets past it.
+    /// Removes a driver from the queue. The first one in the queue must call this when it stops waiting, since it blocks the
+    /// others.
     pub fn leave_line(&mut self, driver: u32) {
         self.line.retain(|other| *other != driver);
     }

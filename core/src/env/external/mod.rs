@@ -1,7 +1,7 @@
-//! Episodes that are driven from outside: by a game, a simulator, a user, who ask for actions instead of being stepped.
+//! Episodes driven from outside: by a game, a simulator or a user, which request actions instead of being stepped.
 //!
-//! [`ExternalEpisodes`] stands between drivers and a sampler. It waits for nobody: drivers call and ask again later, and
-//! the sampler polls what is there.
+//! [`ExternalEpisodes`] connects drivers and a sampler. It never blocks: drivers call and poll for the answer, and the
+//! sampler polls for turns.
 //!
 //! ```
 //! use rollmesh_core::{
@@ -28,14 +28,14 @@
 //! episodes.start_episode(7, true)?;
 //! episodes.request_actions(7, &row(&3))?;
 //! let mut actions = AgentRows::new();
-//! assert!(!episodes.take_actions(7, &mut actions)?, "nobody has answered yet");
+//! assert!(!episodes.take_actions(7, &mut actions)?, "no answer yet");
 //!
-//! // The sampler looks what there is, and answers.
+//! // The sampler polls, and answers.
 //! let mut news = News::new();
 //! episodes.poll(&mut news)?;
 //! episodes.send_actions(&[EnvActions { env: 0, actions: row(&1) }])?;
 //!
-//! // The driver acts, and tells what came of it.
+//! // The driver acts, and logs the result.
 //! assert!(episodes.take_actions(7, &mut actions)?);
 //! assert_eq!(actions.row_of::<i64>(&AgentId::SINGLE), Some(&[1][..]));
 //! episodes.log_returns(7, &AgentId::SINGLE, Outcome { reward: 0.5, ..Outcome::default() }, None)?;
@@ -63,25 +63,24 @@ use crate::{
     prelude::*,
 };
 
-/// Episodes that drivers begin, go on with and end, and a [`BaseEnv`](super::BaseEnv) for the sampler that chooses the
-/// actions. Its lanes are the sub-environments: as many episodes can be open at once.
+/// Episodes that drivers begin, continue and end, as a [`BaseEnv`](super::BaseEnv) for the sampler that computes the
+/// actions. Its lanes are the sub-environments: their number limits the open episodes.
 ///
-/// **Numbers.** A driver gives its episodes numbers, unique among the open ones. A new episode takes the lowest lane
-/// without an open episode, so which rows a lane gets follows from the order in which the drivers speak, not from how
-/// fast anybody is.
+/// **Numbers.** A driver numbers its episodes, uniquely among the open ones. A new episode takes the lowest lane without an
+/// open episode, so the rows of a lane depend on the order of the drivers' calls, not on their timing.
 ///
-/// **Turns.** What a driver says is a turn of its lane: observations with a request for actions, observations with the
-/// actions that were taken, or the end. Returns that are logged between two turns belong to the later one; those of agents
-/// that observe nothing then wait for their next observation, or for the end. Turns wait in the lane's queue until the
+/// **Turns.** Each call of a driver completes a turn of its lane: observations with a request for actions, observations with
+/// the actions that were taken, or the end. Returns that are logged between two turns belong to the later one; those of
+/// agents without an observation then are kept until their next observation, or the end. Turns are queued per lane until the
 /// sampler takes them, one at a time, in order. So a driver that only logs may be up to
-/// [`MAX_QUEUED_TURNS`](Self::MAX_QUEUED_TURNS) ahead, also over the ends of episodes.
+/// [`MAX_QUEUED_TURNS`](Self::MAX_QUEUED_TURNS) ahead, also across episodes.
 ///
-/// **Checks.** A turn is taken if it keeps the rules: known agents, observations and actions of their spaces, finite
-/// rewards. Else the driver gets an [`ExternalError`], and nothing has happened. Actions of policies are checked as well,
-/// that is the sampler's trouble: numbers beyond the bounds of a box are let through, as by other environments.
+/// **Checks.** A turn is accepted if it is valid: known agents, observations and actions in their spaces, finite rewards.
+/// Else the driver gets an [`ExternalError`], and the call has no effect. Actions of policies are checked as well, with an
+/// error for the sampler: as in other environments, numbers beyond the bounds of a box are accepted.
 ///
-/// **Losses.** An episode that is [abandoned](Self::abandon) is a fault for the sampler, after the turns that had been
-/// made before. An episode that the sampler gives up is lost for its driver, who hears of it with the next call.
+/// **Losses.** An [abandoned](Self::abandon) episode is a fault for the sampler, after the turns that were queued before. An
+/// episode that the sampler drops is lost for its driver, whose next call returns that error.
 #[derive(Debug)]
 pub struct ExternalEpisodes {
     agents: BTreeMap<AgentId, EnvSpaces>,
@@ -90,21 +89,21 @@ pub struct ExternalEpisodes {
     open: BTreeMap<u64, usize>,
     /// Lanes without an open episode.
     free: BTreeSet<usize>,
-    /// Number of episodes begun: tells those apart that have had the same number.
+    /// Number of episodes begun, which distinguishes episodes with the same number.
     begun: u64,
     stopped: bool,
-    /// Drivers that wait for a lane, in the order in which they came.
+    /// Drivers that wait for a lane, in order of arrival.
     line: VecDeque<u32>,
 }
 
 impl ExternalEpisodes {
-    /// The most turns of a lane that wait for the sampler. The news that a driver is gone may come on top.
+    /// Most queued turns of a lane. An abandonment may come on top.
     pub const MAX_QUEUED_TURNS: usize = 64;
 
-    /// So many lanes, for episodes of these agents; [`AgentId::SINGLE`] where there is only one.
+    /// Creates this many lanes, for episodes of these agents; [`AgentId::SINGLE`] if there is only one.
     ///
     /// # Errors
-    /// [`EnvError::Failed`] for spaces that make no sense, without lanes or agents, or for too many lanes.
+    /// [`EnvError::Failed`] for invalid spaces, without lanes or agents, or for too many lanes.
     pub fn new(num_envs: usize, agents: impl IntoIterator<Item = (AgentId, EnvSpaces)>) -> Result<Self, EnvError> {
         let agents: BTreeMap<_, _> = agents.into_iter().collect();
         agents.iter().try_for_each(|(agent, spaces)| check_spaces(agent, spaces))?;
@@ -125,24 +124,24 @@ impl ExternalEpisodes {
         })
     }
 
-    /// The agents and their spaces.
+    /// Returns the agents and their spaces.
     #[must_use]
     pub fn agent_spaces(&self) -> &BTreeMap<AgentId, EnvSpaces> {
         &self.agents
     }
 
-    /// The open episodes, ascending, with their lanes.
+    /// Returns the open episodes, ascending, with their lanes.
     pub fn open_episodes(&self) -> impl ExactSizeIterator<Item = (u64, usize)> {
         self.open.iter().map(|(id, lane)| (*id, *lane))
     }
 
-    /// Whether an episode of this number is open.
+    /// Returns whether an episode of this number is open.
     #[must_use]
     pub fn is_open(&self, id: u64) -> bool {
         self.open.contains_key(&id)
     }
 
-    /// The lane of an open episode.
+    /// Returns the lane of an open episode.
     ///
     /// # Errors
     /// [`ExternalError`] for an episode that is not open.
@@ -161,7 +160,7 @@ impl ExternalEpisodes {
         Ok((at, lane))
     }
 
-    /// The episode is open no longer.
+    /// Closes the episode.
     fn close(&mut self, id: u64, past: ExternalError) {
         let Some(at) = self.open.remove(&id) else { return };
         self.free.insert(at);

@@ -1,4 +1,4 @@
-//! The sampler's side.
+//! The sampler's side of external episodes.
 
 use super::{
     ExternalEpisodes, ExternalError,
@@ -29,7 +29,7 @@ impl BaseEnv for ExternalEpisodes {
         self.agents.get(agent).cloned()
     }
 
-    /// Hands over a turn of every lane that has one and waits for no answer: possibly none.
+    /// Returns a turn of every lane that has one and is not waiting for an answer: possibly none.
     fn poll(&mut self, news: &mut News) -> Result<(), EnvError> {
         if self.stopped {
             return Err(EnvError::Stopped);
@@ -50,7 +50,7 @@ impl BaseEnv for ExternalEpisodes {
         for (at, EnvActions { env, actions: rows }) in actions.iter().enumerate() {
             let env = *env;
             let lane = self.lanes.get(env).ok_or(EnvError::NoSuchLane { lane: env, num_envs })?;
-            // Ascending, as they come: each is there once.
+            // Ascending, so each occurs once.
             if at.checked_sub(1).and_then(|before| actions.get(before)).is_some_and(|before| before.env >= env) {
                 return Err(EnvError::OutOfTurn { env, reason: "answers come once, in the order of the environments" });
             }
@@ -76,7 +76,7 @@ impl BaseEnv for ExternalEpisodes {
         Ok(())
     }
 
-    /// Episodes begin when their drivers say so. One that the sampler is in is lost.
+    /// Drivers begin the episodes. The sampler's present episode is lost.
     fn try_reset(&mut self, env: usize, _turn: &mut Turn) -> Result<Reset, EnvError> {
         self.try_restart(env).map(|()| Reset::Unsupported)
     }
@@ -93,7 +93,7 @@ impl BaseEnv for ExternalEpisodes {
         Ok(())
     }
 
-    /// Drivers and sampler hear of it with their next call.
+    /// Drivers and sampler get the error with their next call.
     fn stop(&mut self) -> Result<(), EnvError> {
         self.stopped = true;
         Ok(())
@@ -101,7 +101,7 @@ impl BaseEnv for ExternalEpisodes {
 }
 
 impl Lane {
-    /// The sampler takes a turn.
+    /// Passes a turn to the sampler.
     fn hand_over(&mut self, mut entry: Entry, news: &mut EnvNews) {
         core::mem::swap(&mut entry.turn, &mut news.turn);
         core::mem::swap(&mut entry.actions, &mut news.off_policy_actions);
@@ -125,7 +125,7 @@ impl Lane {
         }
     }
 
-    /// The sampler answers the turn that it has taken.
+    /// Stores the sampler's answer to its present turn.
     fn take_answer(&mut self, actions: &AgentRows) {
         let Some(taken) = &mut self.taken else { return };
         taken.waits = false;
@@ -140,7 +140,7 @@ impl Lane {
     }
 }
 
-/// Whether a policy may choose this. Bounds of a box are for those who want to keep them.
+/// Returns whether a policy may choose this. Bounds of a box are not enforced.
 fn is_possible(space: &Space, row: RowsRef<'_>) -> bool {
     match space {
         Space::Box(_) => rows::is_numbers(row),

@@ -37,7 +37,7 @@ fn reward(reward: f64) -> Outcome {
     Outcome { reward, ..Outcome::default() }
 }
 
-/// Episodes and a sampler that answers 1 and notes what it is told.
+/// Episodes, and a sampler that answers 1 and records what it gets.
 struct Bench {
     episodes: ExternalEpisodes,
     news: News,
@@ -50,7 +50,7 @@ impl Bench {
         Self { episodes: ExternalEpisodes::new(lanes, agents).unwrap(), news: News::new(), told: Vec::new() }
     }
 
-    /// Takes what there is, and answers it.
+    /// Polls, and answers.
     fn serve(&mut self) -> Vec<String> {
         self.poll();
         self.answer();
@@ -135,7 +135,7 @@ fn silent_agents_wait_for_their_returns() {
     bench.episodes.request_actions(1, &rows(&[(0, 2)])).unwrap();
     assert_eq!(bench.serve(), ["0: 0 sees 2 0 gets 1"]);
     bench.taken(1).unwrap();
-    // The last observation of the agent whose end was told before.
+    // The last observation of the agent whose end was logged before.
     bench.episodes.log_returns(1, &agent(1), reward(0.5), None).unwrap();
     bench.episodes.request_actions(1, &rows(&[(1, 3)])).unwrap();
     bench.poll();
@@ -188,7 +188,7 @@ fn new_episodes_take_the_lowest_lane() {
     bench.taken(40).unwrap();
     bench.episodes.end_episode(40, &row(2), false).unwrap();
     bench.episodes.abandon(50).unwrap();
-    // The sampler has not heard of it yet, which does not matter.
+    // The sampler has not processed it yet, which does not matter.
     assert_eq!(bench.episodes.start_episode(60, true), Ok(0));
     assert_eq!(bench.episodes.start_episode(40, true), Ok(1));
     assert_eq!(bench.episodes.open_episodes().collect::<Vec<_>>(), [(30, 2), (40, 1), (60, 0)]);
@@ -219,7 +219,7 @@ fn a_reset_loses_the_episode_that_the_sampler_is_in() {
     bench.episodes.start_episode(1, true).unwrap();
     bench.episodes.log_actions(1, &row(1), &row(1)).unwrap();
     bench.episodes.log_actions(1, &row(2), &row(1)).unwrap();
-    // Nothing of it has been taken: there is nothing to lose.
+    // Nothing of it was read, so nothing is lost.
     assert_eq!(bench.episodes.try_reset(0, &mut Turn::new()), Ok(Reset::Unsupported));
     bench.poll();
     assert_eq!(bench.episodes.try_reset(0, &mut Turn::new()), Ok(Reset::Unsupported));
@@ -346,7 +346,7 @@ fn terminal_observations_may_lie_beyond_the_bounds_of_a_box() {
     assert!(episodes.request_actions(1, &row(2.0)).is_err());
     episodes.request_actions(1, &row(0.5)).unwrap();
     episodes.poll(&mut News::new()).unwrap();
-    // So may actions of a policy, for those who do not clip them.
+    // So may actions of a policy, since they are not clipped here.
     let mut answer = [EnvActions { env: 0, actions: row(f32::NAN) }];
     assert!(matches!(episodes.send_actions(&answer), Err(EnvError::InvalidAction { lane: 0, .. })));
     answer[0].actions = row(3.0);
@@ -412,7 +412,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 proptest! {
-    /// Whoever says what: nothing breaks, turns arrive in order, and whoever asks is answered once.
+    /// For any sequence of calls nothing breaks, turns arrive in order, and every request is answered once.
     #[test]
     fn random_drivers_are_served(ops in prop::collection::vec((0u8..10, 0u64..4, -1i64..4, 0u32..3), 0..300)) {
         let mut bench = Bench::new(2, 2);
@@ -456,7 +456,7 @@ proptest! {
                 _ => drop(bench.serve()),
             }
         }
-        // Nothing is left once all is served.
+        // Nothing is left once all turns are processed.
         for _ in 0..=ExternalEpisodes::MAX_QUEUED_TURNS {
             bench.serve();
         }

@@ -1,4 +1,4 @@
-//! Cart-poles side by side, one agent each.
+//! Several cart-poles, one agent each.
 
 use super::{AgentRows, Turn, discrete_action, over};
 use crate::{
@@ -21,17 +21,17 @@ use crate::{
 /// Most agents of one environment.
 const MAX_AGENTS: u32 = 1024;
 
-/// Independent [`CartPole`]s. The agents are numbered from 0; whose pole falls is out, and the episode ends with the
-/// last one.
+/// Independent [`CartPole`]s. The agents are numbered from 0; an agent whose pole falls has ended, and the episode ends with
+/// the last one.
 ///
-/// Setting `num_agents`: how many there are, 4 by default.
+/// Setting `num_agents`: their number, 4 by default.
 #[doc(alias = "MultiAgentCartPole-v1")]
 pub struct MultiAgentCartPole {
     poles: CartPole,
     agents: Vec<AgentId>,
-    /// Poles that are up.
+    /// Whether each pole is up.
     up: Vec<bool>,
-    /// Where the others fell.
+    /// The states in which the others fell.
     fallen: Vec<[f64; 4]>,
     actions: Vec<i64>,
     obs: Vec<f32>,
@@ -41,7 +41,7 @@ pub struct MultiAgentCartPole {
 }
 
 impl MultiAgentCartPole {
-    /// Makes as many poles as the settings say.
+    /// Creates as many poles as the settings say.
     ///
     /// # Errors
     /// [`EnvError::Config`].
@@ -94,7 +94,7 @@ impl MultiAgentEnv for MultiAgentCartPole {
         for (hint, (lane, agent)) in up.enumerate() {
             self.actions[lane] = discrete_action(actions, agent, 2, hint)?;
         }
-        // No pole draws random numbers when it moves.
+        // Steps of a pole use no random numbers.
         let moments = Moments { streams: Streams::new(0, Purpose::EnvStep), lanes: &[] };
         let out = StepOut {
             rewards: &mut self.rewards,
@@ -115,7 +115,7 @@ impl MultiAgentEnv for MultiAgentCartPole {
             }
         }
         for lane in (0..self.up.len()).filter(|lane| !self.up[*lane]) {
-            // A fallen pole was moved along with the others.
+            // A fallen pole was stepped along with the others.
             self.poles.set_state(lane, self.fallen[lane])?;
         }
         if !self.up.contains(&true) {
@@ -134,13 +134,13 @@ impl MultiAgentEnv for MultiAgentCartPole {
     }
 }
 
-/// The carts in rows, those whose poles are down in pale colours where they fell.
+/// Draws the carts in rows, those whose poles are down in pale colours where they fell.
 fn draw(poles: &CartPole, up: &[bool], frame: &mut Frame) {
     let num_agents = up.len() as u32;
     let columns = (1..MAX_AGENTS).find(|columns| columns * columns >= num_agents).unwrap_or(MAX_AGENTS);
     let width = (480 / columns).clamp(24, 240);
     let height = width / 2;
-    // With some space beside the tracks, which end 2.6 m from their middle.
+    // Leaves some space beside the tracks, which end 2.6 m from their middle.
     let scale = f64::from(width) / 6.0;
     let mut canvas = Canvas::new(frame, [width * columns, height * num_agents.div_ceil(columns)], PAPER);
     for (lane, up) in up.iter().enumerate() {
@@ -165,7 +165,7 @@ mod tests {
         MultiAgentCartPole::new(&context.with_config(config.parse().unwrap()))
     }
 
-    /// Poles stay up for different times, and each as long as it would alone.
+    /// Poles stay up for different times, each as long as it would alone.
     #[test]
     fn poles_fall_one_by_one() {
         let mut env = made(r#"{"num_agents": 5}"#).unwrap();
@@ -180,7 +180,7 @@ mod tests {
             let mut actions = AgentRows::new();
             for (agent, row) in turn.obs().iter().filter(|(agent, _)| !turn.outcome(agent).is_done()) {
                 let RowsRef::F32([_, _, lean, _]) = row else { panic!("not float32") };
-                // The even ones play well.
+                // The even ones balance well.
                 let even = *agent == AgentId::Index(0) || *agent == AgentId::Index(2) || *agent == AgentId::Index(4);
                 actions.set(agent, RowsRef::I64(&[i64::from(even && *lean > 0.0)]));
             }
@@ -203,21 +203,21 @@ mod tests {
         assert_eq!(env.step(&AgentRows::new(), &mut random, &mut turn), Err(over()));
     }
 
-    /// Whose pole is down stays pale where it fell, while the others go on.
+    /// A fallen pole stays pale where it fell, while the others continue.
     #[test]
     fn fallen_poles_are_pale_in_the_picture() {
         let mut env = made(r#"{"num_agents": 2}"#).unwrap();
         let mut random = Streams::new(4, Purpose::Reset).at(SlotId(0), 0, 0, 0);
         let (mut turn, mut frame, mut fallen) = (Turn::new(), Frame::new(), Vec::new());
         env.reset(&mut random, &mut turn).unwrap();
-        // The first one is pushed to one side all the time, the second to and fro.
+        // The first one is always pushed to one side, the second alternately.
         for t in 0..20 {
             let mut actions = AgentRows::new();
             env.agents.iter().zip([0, t % 2]).for_each(|(agent, action)| actions.set(agent, RowsRef::I64(&[action])));
             turn.clear();
             env.step(&actions, &mut random, &mut turn).unwrap();
             assert!(env.render(&mut frame));
-            // Side by side.
+            // Next to each other.
             let halves = frame.rgb().chunks_exact(240 * 3);
             let [left, right] = [0, 1].map(|half| halves.clone().skip(half).step_by(2).collect::<Vec<_>>().concat());
             let is_bright = |half: &[u8]| half.as_chunks().0.contains(&ORANGE);

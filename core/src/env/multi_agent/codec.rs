@@ -1,10 +1,10 @@
-//! Rows and turns as bytes, for environments of other processes.
+//! Encoding of rows and turns, for environments of other processes.
 //!
 //! Everything is little-endian. An agent is 0 and its number (1, 4), or 1, the length of its name and the name (1, 4). Rows
-//! are the number of agents (4), and for each the agent, the element type (1, as in batches: 1 to 6), the number of
-//! elements (4) and those. A turn is its flags (1: everybody terminated, 2: everybody truncated, 4: an info for all), the
-//! observations, the number of outcomes (4), each an agent, a reward (8) and flags (1: terminated, 2: truncated), the number
-//! of infos (4), each an agent, a length (4) and bytes, and the info for all (4 and bytes), if there is one.
+//! are the number of agents (4), and for each the agent, the element type (1, as in batches: 1 to 6), the number of elements
+//! (4) and those. A turn is its flags (1: all terminated, 2: all truncated, 4: common info), the observations, the number of
+//! outcomes (4), each an agent, a reward (8) and flags (1: terminated, 2: truncated), the number of infos (4), each an
+//! agent, a length (4) and bytes, and the common info (4 and bytes), if there is one.
 
 use super::{AgentRows, Turn};
 use crate::{
@@ -14,13 +14,13 @@ use crate::{
     prelude::*,
 };
 
-/// Bytes that are not what was expected.
+/// The bytes do not decode as expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("these {len} bytes are no {what}")]
 pub struct BadBytes {
     /// `rows of agents` or `turn`.
     pub what: &'static str,
-    /// How many there are.
+    /// Number of bytes.
     pub len: usize,
 }
 
@@ -36,7 +36,7 @@ const TRUNCATED: u8 = 2;
 const HAS_INFO: u8 = 4;
 
 impl AgentRows {
-    /// Appends the rows as bytes. Lengths of 2^32 and more, which no space allows, are not written.
+    /// Encodes the rows. Lengths of 2^32 and more, which no space allows, are not written.
     pub fn write(&self, out: &mut Vec<u8>) {
         put_count(out, self.len());
         for (agent, row) in self.iter() {
@@ -47,9 +47,8 @@ impl AgentRows {
         }
     }
 
-    /// Becomes what [`write`](Self::write) has written, in the memory that is there: nothing is allocated for agents in the
-    /// order of before with rows as long as before. Nothing is believed, and what is allocated is no more than the bytes
-    /// pay for.
+    /// Decodes what [`write`](Self::write) has written, reusing the memory: nothing is allocated for agents in the same
+    /// order with rows of the same length as before. The bytes are untrusted, and allocations are bounded by their number.
     ///
     /// # Errors
     /// [`BadBytes`] unless the bytes are exactly that; the rows are empty then.
@@ -80,7 +79,7 @@ impl AgentRows {
 }
 
 impl Turn {
-    /// Appends the turn as bytes. Lengths of 2^32 and more are not written.
+    /// Encodes the turn. Lengths of 2^32 and more are not written.
     pub fn write(&self, out: &mut Vec<u8>) {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         let has_info = flag(self.common_info.is_some(), HAS_INFO);
@@ -102,7 +101,7 @@ impl Turn {
         }
     }
 
-    /// Becomes what [`write`](Self::write) has written, as [`AgentRows::read`] does. Infos are allocated.
+    /// Decodes what [`write`](Self::write) has written, as [`AgentRows::read`] does. Infos are allocated.
     ///
     /// # Errors
     /// [`BadBytes`] unless the bytes are exactly that; the turn is empty then.
@@ -174,7 +173,7 @@ fn agents(reader: &mut SnapshotReader<'_>) -> Result<u32, EnvError> {
     if count <= MAX_AGENTS { Ok(count) } else { Err(reader.bad()) }
 }
 
-/// The next agent; a name that is known already is shared.
+/// Reads the next agent; shares a name that is already known.
 fn agent(reader: &mut SnapshotReader<'_>, known: impl FnOnce(&str) -> Option<AgentId>) -> Result<AgentId, EnvError> {
     if !reader.bool()? {
         return reader.u32().map(AgentId::Index);
@@ -195,7 +194,7 @@ mod tests {
     use super::*;
     use crate::env::RowsRef;
 
-    /// What an environment may say: numbered agents and named ones, rows of two types, rewards of any bits.
+    /// Turns as environments may return them: numbered and named agents, rows of two types, rewards of any bits.
     fn turns() -> impl Strategy<Value = Turn> {
         let name = |agent: u32| if agent < 4 { AgentId::Index(agent) } else { AgentId::name(&format!("car_{agent}")) };
         let rows = prop::collection::vec((0u32..8, prop::collection::vec(any::<u32>(), 0..5), any::<bool>()), 0..6);
@@ -236,7 +235,7 @@ mod tests {
     }
 
     proptest! {
-        /// Bytes say everything, whatever was there before: the same words in the same order give the same bytes again.
+        /// Encoding is lossless, whatever the memory contained before: decoding and encoding again gives the same bytes.
         #[test]
         fn a_turn_comes_back(first in turns(), second in turns()) {
             let mut read = Turn::new();
@@ -249,7 +248,7 @@ mod tests {
             }
         }
 
-        /// What is not a turn is refused, or it is one.
+        /// Damaged bytes are an error or another turn.
         #[test]
         fn damaged_bytes_do_no_harm(turn in turns(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>()) {
             let mut bytes = written(&turn);
@@ -279,7 +278,7 @@ mod tests {
     #[test]
     fn lengths_are_checked_before_anything_is_made() {
         let mut rows = AgentRows::new();
-        // One agent, number 0, 64-bit floats, four billion of them.
+        // One agent, number 0, that claims four billion 64-bit floats.
         let claim = [1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0xFF, 0xFF, 0xFF, 0xFF];
         let error = rows.read(&claim).unwrap_err();
         assert_eq!(error.to_string(), "these 14 bytes are no rows of agents");

@@ -1,4 +1,4 @@
-//! Games of two players that are tables.
+//! Matrix games of two players.
 
 use super::{AgentRows, Turn, discrete_action, over, pictures};
 use crate::{
@@ -20,19 +20,19 @@ fn spaces(agent: &AgentId, observations: u32, actions: u32) -> Option<EnvSpaces>
     })
 }
 
-/// The moves of both players.
+/// Returns the moves of both players.
 fn moves(actions: &AgentRows, n: u32) -> Result<[i64; 2], EnvError> {
     Ok([discrete_action(actions, &PLAYERS[0], n, 0)?, discrete_action(actions, &PLAYERS[1], n, 1)?])
 }
 
-/// Who wins a round of rock, paper, scissors: each move beats the one before it.
+/// Returns the winner of a round of rock, paper, scissors: each move beats the one before it.
 pub(super) fn winner(moves: [i64; 2]) -> Option<usize> {
     [None, Some(0), Some(1)][(moves[0] - moves[1]).rem_euclid(3) as usize]
 }
 
-/// Rock (0), paper (1), scissors (2), [`ROUNDS`](Self::ROUNDS) times. Who wins a round gets 1, who loses it -1.
+/// Rock (0), paper (1), scissors (2), [`ROUNDS`](Self::ROUNDS) times. The winner of a round gets 1, the loser -1.
 ///
-/// A player sees the other's last move, 3 before the first one. Moves are made at the same time.
+/// A player observes the other's last move, 3 before the first one. Moves are simultaneous.
 #[derive(Clone, Debug, Default)]
 #[doc(alias = "RockPaperScissors-v0")]
 pub struct RockPaperScissors {
@@ -96,28 +96,29 @@ impl MultiAgentEnv for RockPaperScissors {
     }
 }
 
-/// The cooperative game with which QMIX was shown to find what sums of values cannot (Rashid et al.: "QMIX: monotonic
-/// value function factorisation for deep multi-agent reinforcement learning", 2018).
+/// The cooperative game that shows what QMIX can represent and sums of values cannot (Rashid et al.: "QMIX: monotonic value
+/// function factorisation for deep multi-agent reinforcement learning", 2018).
 ///
-/// In the first step player 0 chooses the table of the second: action 0 one that pays 7 whatever is done, action 1 one
-/// that pays 8 if both choose 1, 0 if both choose 0, and else 1. Both players get what is paid, and both see where they
+/// In the first step player 0 chooses the table of the second: action 0 one with a payoff of 7 for all moves, action 1 one
+/// with a payoff of 8 if both choose 1, 0 if both choose 0, and else 1. Both players get the payoff, and both observe the
+/// state: 0 at first, then 1 or 2.
 /// are: 0 at first, then 1 or 2.
 #[derive(Clone, Debug, Default)]
 #[doc(alias = "TwoStepGame-v0")]
 pub struct TwoStepGame {
-    /// An episode has begun and not ended.
+    /// Whether an episode is in progress.
     is_on: bool,
     /// The table that the first step of the episode chose.
     table: Option<usize>,
-    /// What the players chose there.
+    /// The moves chosen there.
     moves: Option<[usize; 2]>,
 }
 
-/// What the tables pay, by the moves of player 0 and of player 1.
+/// Payoffs of the tables, by the moves of player 0 and of player 1.
 const PAYOFFS: [[[u8; 2]; 2]; 2] = [[[7, 7], [7, 7]], [[0, 1], [1, 8]]];
 
 impl TwoStepGame {
-    /// Both players see where they are.
+    /// Both players observe the state.
     fn observe(&self, turn: &mut Turn) {
         let place = self.table.map_or(0, |table| table as i64 + 1);
         PLAYERS.iter().for_each(|player| turn.observe(player, RowsRef::I64(&[place])));
@@ -153,7 +154,7 @@ impl MultiAgentEnv for TwoStepGame {
         } else {
             self.table = Some(moves[0]);
         }
-        // The last observation is that of where the players have been.
+        // The last observation is that of the state before.
         self.observe(turn);
         PLAYERS.iter().for_each(|player| turn.reward(player, f64::from(paid)));
         Ok(())
@@ -177,7 +178,7 @@ mod tests {
         rng::{Purpose, Streams},
     };
 
-    /// Observation and reward of both players after each step, and whether it was the last.
+    /// Returns observation and reward of both players after each step, and whether it was the last.
     fn play(env: &mut dyn MultiAgentEnv, moves: &[[i64; 2]]) -> Vec<([i64; 2], [f64; 2], bool)> {
         let mut rng = Streams::new(1, Purpose::EnvStep).at(SlotId(0), 0, 0, 0);
         let mut turn = Turn::new();

@@ -1,7 +1,7 @@
-//! Environments with several agents, which may come and go, act in turn or all at once.
+//! Environments with several agents, which may appear and leave, and act in turns or simultaneously.
 //!
-//! One of one's own is a [`MultiAgentEnv`], registered by name; [`check_multi_agent_env`](super::check_multi_agent_env)
-//! tells whether it keeps the rules:
+//! A custom one is a [`MultiAgentEnv`], registered by name; [`check_multi_agent_env`](super::check_multi_agent_env) checks
+//! whether it keeps the contract:
 //!
 //! ```
 //! use rollmesh_core::{
@@ -14,7 +14,7 @@
 //!     space::Space,
 //! };
 //!
-//! /// Two players count to twenty in turn, one or two further each time. Who says twenty wins.
+//! /// Two players count to twenty in turns, one or two further each time. The player who reaches twenty wins.
 //! #[derive(Default)]
 //! struct Twenty {
 //!     count: i64,
@@ -51,7 +51,7 @@
 //!             turn.terminate_all();
 //!         }
 //!         self.player = 1 - self.player;
-//!         // The other one sees it, and acts next.
+//!         // The other one observes it, and acts next.
 //!         turn.observe(&AgentId::Index(self.player), RowsRef::I64(&[self.count]));
 //!         Ok(())
 //!     }
@@ -96,43 +96,43 @@ use crate::{
 
 /// A single environment with several agents.
 ///
-/// Deterministic: everything random comes from the given [`Rng`]. Whoever has an observation acts next, nobody else.
+/// Deterministic: all random numbers come from the given [`Rng`]. Exactly the agents with an observation act next.
 pub trait MultiAgentEnv: Send {
-    /// Every agent that is known beforehand, ascending. An environment may bring up others later.
+    /// Returns all agents known beforehand, ascending. Others may appear later.
     #[doc(alias("get_agent_ids", "possible_agents"))]
     fn agents(&self) -> Vec<AgentId>;
 
-    /// Spaces of an agent, of any that may ever appear; none for an agent that cannot.
+    /// Returns the spaces of any agent that may ever appear; `None` for others.
     fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces>;
 
-    /// Begins an episode: observations of the agents that act first. `turn` comes empty.
+    /// Begins an episode: adds observations of the agents that act first. `turn` must be empty.
     ///
     /// # Errors
     /// [`EnvError::Failed`].
     fn reset(&mut self, rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError>;
 
-    /// Takes one step with the actions of the agents that had an observation. `turn` comes empty.
+    /// Takes one step with the actions of the agents that had an observation. `turn` must be empty.
     ///
     /// # Errors
     /// [`EnvError::InvalidAction`]; [`EnvError::Failed`], also for a step after the episode's end.
     fn step(&mut self, actions: &AgentRows, rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError>;
 
-    /// How an open episode is continued in another instance: by replaying its actions, unless the environment says that it is
-    /// [opaque](EnvState::Opaque). There are no snapshots of environments with several agents.
+    /// Returns how an open episode continues in another instance: by replaying its actions, unless the environment declares
+    /// itself [opaque](EnvState::Opaque). Environments with several agents have no snapshots.
     fn state(&self) -> EnvState {
         EnvState::Replay
     }
 
-    /// Draws the current state, and returns false if the environment has no picture.
+    /// Renders the current state; returns false if the environment has no picture.
     fn render(&self, _frame: &mut Frame) -> bool {
         false
     }
 
-    /// The environment itself, for functions that know its type.
+    /// Returns the environment itself, for functions that know its type.
     fn as_any(&mut self) -> &mut dyn core::any::Any;
 }
 
-/// Adds the environments of this module.
+/// Registers the environments of this module.
 pub(super) fn register(registry: &mut EnvRegistry) {
     registry.register_multi_agent(
         MultiAgentSpec::new("MultiAgentTrafficGrid-v0", |context| Ok(Box::new(MultiAgentTrafficGrid::new(context)?)))
@@ -152,7 +152,7 @@ pub(super) fn register(registry: &mut EnvRegistry) {
     registry.register_multi_agent(game::<TwoStepGame>("TwoStepGame-v0"));
 }
 
-/// A setting that counts something.
+/// Reads a numeric setting in a range.
 fn count(config: &Config, name: &str, default: u32, range: RangeInclusive<u32>) -> Result<u32, EnvError> {
     let n = config.get::<u32>(name).map_err(EnvError::Config)?.unwrap_or(default);
     if range.contains(&n) {
@@ -162,8 +162,8 @@ fn count(config: &Config, name: &str, default: u32, range: RangeInclusive<u32>) 
     Err(EnvError::Config(ConfigError::BadValue { name: name.into(), reason }))
 }
 
-/// An agent's action out of `0..n`. Agents that are asked for in the order of the actions are found at once by `hint`,
-/// the number of the question.
+/// Returns an agent's action in `0..n`. If agents are requested in the order of the actions, `hint`, the number of the
+/// request, avoids a search.
 fn discrete_action(actions: &AgentRows, agent: &AgentId, n: u32, hint: usize) -> Result<i64, EnvError> {
     let row = actions.get_near(agent, hint);
     match row.and_then(i64::rows) {
@@ -175,7 +175,7 @@ fn discrete_action(actions: &AgentRows, agent: &AgentId, n: u32, hint: usize) ->
     }
 }
 
-/// A step was asked for where there is none.
+/// Returns the error for a step outside of an episode.
 fn over() -> EnvError {
     EnvError::Failed("the episode is over, or none has begun: reset first".into())
 }

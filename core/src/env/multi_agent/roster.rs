@@ -1,17 +1,17 @@
-//! Values by agent, in memory that is used again.
+//! Values by agent, in reused memory.
 
 use crate::{ids::AgentId, prelude::*};
 
-/// Entries of bygone agents that [`Roster::clear`] keeps at most, besides as many as there were agents.
+/// Most entries of former agents that [`Roster::clear`] keeps, in addition to as many as there were agents.
 const SPARE: usize = 64;
 
-/// One value per agent, in the order in which the agents came.
+/// One value per agent, in the order in which the agents were added.
 ///
-/// What was there before it was cleared stays as a guess: agents that come in the same order again, as they do step
-/// after step, are found without a search.
+/// After clearing, the former order stays as a guess: agents that are added in the same order again, as in consecutive
+/// steps, are found without a search.
 #[derive(Clone, Debug)]
 pub(in crate::env) struct Roster<T> {
-    /// Every agent once: first those that are there, then those of before.
+    /// Every agent once: first the present ones, then former ones.
     entries: Vec<(AgentId, T)>,
     len: usize,
 }
@@ -23,14 +23,14 @@ impl<T> Default for Roster<T> {
 }
 
 impl<T: Default> Roster<T> {
-    /// Forgets all agents and keeps the memory.
+    /// Removes all agents and keeps the memory.
     pub(in crate::env) fn clear(&mut self) {
-        // Agents with ever new names do not pile up.
+        // Bounds the number of former agents, in case names are always new.
         self.entries.truncate(self.len.saturating_mul(2).saturating_add(SPARE));
         self.len = 0;
     }
 
-    /// The agent's value; the default one for an agent that comes now.
+    /// Returns the agent's value; adds the agent with the default value if it is new.
     pub(in crate::env) fn entry(&mut self, agent: &AgentId) -> &mut T {
         let at = if self.entries.get(self.len).is_some_and(|(guess, _)| guess == agent) {
             self.admit(self.len)
@@ -45,7 +45,7 @@ impl<T: Default> Roster<T> {
         &mut self.entries[at].1
     }
 
-    /// An agent of that name that is there, or was before: the one that would come next, if it is that.
+    /// Returns a present or former agent of that name, checking the next expected one first.
     pub(in crate::env) fn known(&self, name: &str) -> Option<AgentId> {
         let is_it = |agent: &AgentId| matches!(agent, AgentId::Name(known) if **known == *name);
         let guess = self.entries.get(self.len).filter(|(agent, _)| is_it(agent));
@@ -53,7 +53,7 @@ impl<T: Default> Roster<T> {
         Some(agent.clone())
     }
 
-    /// Takes in the entry at `at`, which lies among those of before.
+    /// Adds the former agent at `at`.
     fn admit(&mut self, at: usize) -> usize {
         let place = self.len;
         self.entries.swap(place, at);
@@ -62,8 +62,8 @@ impl<T: Default> Roster<T> {
         place
     }
 
-    /// The agent's value. Agents that are asked for in the order in which they came are found at once with `hint`, the
-    /// number of the question.
+    /// Returns the agent's value. If agents are requested in the order in which they were added, `hint`, the number of the
+    /// request, avoids a search.
     pub(in crate::env) fn get(&self, agent: &AgentId, hint: usize) -> Option<&T> {
         self.position(agent, hint).map(|at| &self.entries[at].1)
     }
@@ -80,7 +80,7 @@ impl<T: Default> Roster<T> {
         }
     }
 
-    /// Forgets an agent and hands its value over.
+    /// Removes an agent and returns its value.
     pub(in crate::env) fn remove(&mut self, agent: &AgentId) -> Option<T> {
         let at = self.position(agent, 0)?;
         let value = core::mem::take(&mut self.entries[at].1);
@@ -89,7 +89,8 @@ impl<T: Default> Roster<T> {
         Some(value)
     }
 
-    /// Hands over the agents for which `wanted` says so; it is told their number and name. The others stay in order.
+    /// Removes the agents for which `wanted` returns true, given their index and id, and passes their values on. The others
+    /// stay in order.
     pub(in crate::env) fn take_where(
         &mut self,
         wanted: impl Fn(usize, &AgentId) -> bool,
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever is done: as a plain list does it.
+        /// Behaves like a plain list for all operations.
         #[test]
         fn is_a_list_without_repetitions(ops in prop::collection::vec((0u8..8, 0u32..6, 1u32..100), 0..60)) {
             let mut roster = Roster::<u32>::default();

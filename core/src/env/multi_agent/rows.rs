@@ -1,4 +1,4 @@
-//! Rows of several agents, of whatever element types, in buffers that are used again.
+//! Rows of several agents, of any element types, in reused buffers.
 
 use super::roster::Roster;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     prelude::*,
 };
 
-/// One row per agent: their observations, or their actions. Filling it again allocates nothing once it has been full.
+/// One row per agent: their observations, or their actions. Refilling it allocates nothing.
 #[derive(Clone, Debug, Default)]
 pub struct AgentRows {
     spans: Roster<Span>,
@@ -20,7 +20,7 @@ pub struct AgentRows {
     bools: Vec<bool>,
 }
 
-/// Where a row is, in the buffer of its element type.
+/// The range of a row in the buffer of its element type.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     dtype: DType,
@@ -35,13 +35,13 @@ impl Default for Span {
 }
 
 impl AgentRows {
-    /// No rows.
+    /// Creates it without rows.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The row of an environment's only agent.
+    /// Creates the row of an environment's only agent.
     #[must_use]
     pub fn single(row: RowsRef<'_>) -> Self {
         let mut rows = Self::new();
@@ -49,7 +49,7 @@ impl AgentRows {
         rows
     }
 
-    /// Forgets all rows and keeps the memory.
+    /// Removes all rows and keeps the memory.
     pub fn clear(&mut self) {
         self.spans.clear();
         self.f32s.clear();
@@ -80,7 +80,7 @@ impl AgentRows {
         *self.spans.entry(agent) = Span { dtype: row.dtype(), start, len: row.len() };
     }
 
-    /// Sets an agent's row to `len` zeros, and lends it out to be written in place.
+    /// Sets an agent's row to `len` zeros, and returns it mutably.
     pub fn row_mut(&mut self, agent: &AgentId, dtype: DType, len: usize) -> RowsMut<'_> {
         macro_rules! grow {
             ($values:ident) => {{
@@ -100,52 +100,52 @@ impl AgentRows {
         }
     }
 
-    /// An agent's row, if it has one.
+    /// Returns an agent's row, if it has one.
     #[must_use]
     pub fn get(&self, agent: &AgentId) -> Option<RowsRef<'_>> {
         self.get_near(agent, 0)
     }
 
-    /// As [`get`](Self::get), without a search if the agent is the one that came as number `hint`.
+    /// Does the same as [`get`](Self::get), without a search if the agent was added as number `hint`.
     pub(crate) fn get_near(&self, agent: &AgentId, hint: usize) -> Option<RowsRef<'_>> {
         self.spans.get(agent, hint).map(|span| self.row(span))
     }
 
-    /// An agent's row, if it has one of this element type: `row_of::<i64>(agent)`.
+    /// Returns an agent's row, if it has one of this element type: `row_of::<i64>(agent)`.
     #[must_use]
     pub fn row_of<T: RowElement>(&self, agent: &AgentId) -> Option<&[T]> {
         self.get(agent).and_then(T::rows)
     }
 
-    /// An agent of that name that has a row, or had one before.
+    /// Returns an agent of that name that has or had a row.
     pub(super) fn known(&self, name: &str) -> Option<AgentId> {
         self.spans.known(name)
     }
 
-    /// Forgets an agent's row.
+    /// Removes an agent's row.
     pub fn remove(&mut self, agent: &AgentId) {
         self.spans.remove(agent);
     }
 
-    /// All rows in the order in which their agents came.
+    /// Iterates over all rows in the order in which their agents were added.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&AgentId, RowsRef<'_>)> {
         self.spans.iter().map(|(agent, span)| (agent, self.row(span)))
     }
 
-    /// Number of agents with a row.
+    /// Returns the number of agents with a row.
     #[must_use]
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// True without rows.
+    /// Returns true without rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     fn row(&self, span: &Span) -> RowsRef<'_> {
-        // The span was made from the very buffer.
+        // The span refers to this very buffer.
         macro_rules! part {
             ($values:ident) => {
                 RowElement::erase_rows(self.$values.get(span.start..span.start + span.len).unwrap_or_default())

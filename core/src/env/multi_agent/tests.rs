@@ -1,4 +1,4 @@
-//! What all built-in environments with several agents have in common.
+//! Properties of all built-in environments with several agents.
 
 use crate::{
     env::{EnvContext, EnvRegistry},

@@ -1,12 +1,12 @@
-//! What a reset or a step of a multi-agent environment says.
+//! The result of a reset or a step of a multi-agent environment.
 
 use super::{AgentRows, roster::Roster};
 use crate::{env::RowsRef, ids::AgentId, prelude::*};
 
-/// News of one environment: observations of the agents that act next, and what the last step brought to whom.
+/// A turn of one environment: observations of the agents that act next, and the last step's results by agent.
 ///
-/// An environment fills it from empty at every reset and step. Only agents with an observation act next. Agents
-/// without may get rewards; those wait for the agent's next observation or the end of the episode.
+/// An environment fills an empty one at every reset and step. Only agents with an observation act next. Agents without may
+/// get rewards, which are kept until the agent's next observation or the end of the episode.
 #[derive(Clone, Debug, Default)]
 pub struct Turn {
     pub(super) obs: AgentRows,
@@ -17,25 +17,25 @@ pub struct Turn {
     pub(super) all_truncated: bool,
 }
 
-/// What a step brought to one agent, besides the observation.
+/// The result of a step for one agent, besides the observation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Reward.
     pub reward: f64,
-    /// The agent reached a terminal state and does not come back in this episode.
+    /// The agent reached a terminal state and does not return in this episode.
     pub terminated: bool,
-    /// The agent was taken out for another reason and does not come back in this episode.
+    /// The agent was removed for another reason and does not return in this episode.
     pub truncated: bool,
 }
 
 impl Turn {
-    /// Nothing new.
+    /// Creates an empty turn.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets everything and keeps the memory.
+    /// Clears the turn and keeps the memory.
     pub fn clear(&mut self) {
         self.obs.clear();
         self.outcomes.clear();
@@ -44,115 +44,114 @@ impl Turn {
         (self.all_terminated, self.all_truncated) = (false, false);
     }
 
-    /// The agent observes this and acts next, unless its episode is over.
+    /// Sets an agent's observation; the agent acts next, unless its episode is over.
     pub fn observe(&mut self, agent: &AgentId, obs: RowsRef<'_>) {
         self.obs.set(agent, obs);
     }
 
-    /// The agent gets a reward, on top of what this turn gave it before.
+    /// Adds to an agent's reward of this turn.
     pub fn reward(&mut self, agent: &AgentId, reward: f64) {
         self.outcomes.entry(agent).reward += reward;
     }
 
-    /// The agent has reached a terminal state.
+    /// Records that the agent has reached a terminal state.
     pub fn terminate(&mut self, agent: &AgentId) {
         self.outcomes.entry(agent).terminated = true;
     }
 
-    /// The agent is taken out for another reason.
+    /// Records that the agent is removed for another reason.
     pub fn truncate(&mut self, agent: &AgentId) {
         self.outcomes.entry(agent).truncated = true;
     }
 
-    /// Something that is not for learning, in bytes that only reader and writer know. It reaches the column `infos`
-    /// of the agent's next row; an earlier one that has not been read is replaced.
+    /// Sets an agent's info: opaque bytes that are not used for learning. They become part of the column `infos` of the
+    /// agent's next row; an earlier one that was not read is replaced.
     pub fn info(&mut self, agent: &AgentId, info: impl Into<Vec<u8>>) {
         *self.infos.entry(agent) = info.into();
     }
 
-    /// As [`info`](Self::info), about the environment as a whole.
+    /// Sets the info of the environment as a whole, see [`info`](Self::info).
     #[doc(alias = "__common__")]
     pub fn common_info(&mut self, info: impl Into<Vec<u8>>) {
         self.common_info = Some(info.into());
     }
 
-    /// The episode has reached a terminal state, for all agents.
+    /// Records that the episode has reached a terminal state, for all agents.
     #[doc(alias = "__all__")]
     pub fn terminate_all(&mut self) {
         self.all_terminated = true;
     }
 
-    /// The episode ends for another reason, for all agents.
+    /// Records that the episode ends for another reason, for all agents.
     #[doc(alias = "__all__")]
     pub fn truncate_all(&mut self) {
         self.all_truncated = true;
     }
 
-    /// Observations of the agents that have one.
+    /// Returns the observations.
     #[must_use]
     pub fn obs(&self) -> &AgentRows {
         &self.obs
     }
 
-    /// Observations, to be rewritten by an observation function.
+    /// Returns the observations mutably, for an observation function.
     pub fn obs_mut(&mut self) -> &mut AgentRows {
         &mut self.obs
     }
 
-    /// What the step brought to an agent; nothing if it said nothing.
+    /// Returns the step's result for an agent; the default one if the step did not mention it.
     #[must_use]
     pub fn outcome(&self, agent: &AgentId) -> Outcome {
         self.outcome_near(agent, 0)
     }
 
-    /// As [`outcome`](Self::outcome), without a search if the agent is the one that came as number `hint`.
+    /// Does the same as [`outcome`](Self::outcome), without a search if the agent was added as number `hint`.
     pub(crate) fn outcome_near(&self, agent: &AgentId, hint: usize) -> Outcome {
         self.outcomes.get(agent, hint).copied().unwrap_or_default()
     }
 
-    /// What the step brought to all agents that it said something about, in that order.
+    /// Iterates over the step's results for all agents that it mentioned, in that order.
     pub fn outcomes(&self) -> impl ExactSizeIterator<Item = (&AgentId, Outcome)> {
         self.outcomes.iter().map(|(agent, outcome)| (agent, *outcome))
     }
 
-    /// An agent's info, if it has one.
+    /// Returns an agent's info, if it has one.
     #[must_use]
     pub fn info_of(&self, agent: &AgentId) -> Option<&[u8]> {
         self.infos.get(agent, 0).map(Vec::as_slice)
     }
 
-    /// The info about the environment as a whole, if there is one.
+    /// Returns the info of the environment as a whole, if there is one.
     #[must_use]
     pub fn info_of_all(&self) -> Option<&[u8]> {
         self.common_info.as_deref()
     }
 
-    /// Agents with an info, in the order in which they came.
+    /// Iterates over the agents with an info, in the order in which they were added.
     pub fn infos(&self) -> impl ExactSizeIterator<Item = (&AgentId, &[u8])> {
         self.infos.iter().map(|(agent, info)| (agent, info.as_slice()))
     }
 
-    /// True once the episode has ended by a terminal state.
+    /// Returns true once the episode has ended by a terminal state.
     #[must_use]
     pub fn all_terminated(&self) -> bool {
         self.all_terminated
     }
 
-    /// True once the episode has ended for another reason.
+    /// Returns true once the episode has ended for another reason.
     #[must_use]
     pub fn all_truncated(&self) -> bool {
         self.all_truncated
     }
 
-    /// True once the episode has ended.
+    /// Returns true once the episode has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.all_terminated || self.all_truncated
     }
 
-    /// Settles what is owed: whatever was said about agents without an observation waits in `debts`, and agents that
-    /// have one get what waited for them; everybody does at the episode's end. Rewards add up, flags stay set, the
-    /// latest info counts.
+    /// Moves results of agents without an observation to `debts`, and delivers those of agents that have one; of all agents
+    /// at the episode's end. Rewards add up, flags stay set, the latest info replaces earlier ones.
     pub(crate) fn settle(&mut self, debts: &mut Debts) {
         let (over, obs) = (self.is_over(), &self.obs);
         let paid = |hint: usize, agent: &AgentId| over || obs.get_near(agent, hint).is_some();
@@ -167,14 +166,14 @@ impl Turn {
         self.infos.take_where(owed, |agent, info| *debts.infos.entry(agent) = info);
     }
 
-    /// Pays all that is owed, since the episode is ended here although the environment has not.
+    /// Delivers all debts, since the caller ends the episode and the environment has not.
     pub(crate) fn pay_out(&mut self, debts: &mut Debts) {
         debts.outcomes.take_where(|_, _| true, |agent, outcome| self.outcomes.entry(agent).add(outcome));
         debts.infos.take_where(|_, _| true, |agent, info| *self.infos.entry(agent) = info);
     }
 }
 
-/// What agents are owed that had no observation when it was said.
+/// Results of agents that had no observation at the time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Debts {
     outcomes: Roster<Outcome>,
@@ -187,7 +186,7 @@ impl Debts {
         self.infos.clear();
     }
 
-    /// What an agent is owed.
+    /// Returns an agent's debts.
     pub(in crate::env) fn outcome(&self, agent: &AgentId) -> Outcome {
         self.outcomes.get(agent, 0).copied().unwrap_or_default()
     }
@@ -196,14 +195,14 @@ impl Debts {
         self.outcomes.len() == 0 && self.infos.len() == 0
     }
 
-    /// The rewards that are owed.
+    /// Returns the rewards that are due.
     pub(crate) fn rewards(&self) -> impl Iterator<Item = (&AgentId, f64)> {
         self.outcomes.iter().map(|(agent, debt)| (agent, debt.reward))
     }
 }
 
 impl Outcome {
-    /// The agent's part of the episode is over.
+    /// Returns whether the agent's part of the episode is over.
     #[must_use]
     pub const fn is_done(self) -> bool {
         self.terminated || self.truncated

@@ -15,17 +15,17 @@ const ENEMY: usize = 1;
 const TRAIL: usize = 2;
 const TREASURE: usize = 3;
 
-/// Rows that things run in, one at a time; the top and the bottom row stay empty.
+/// Rows for things to run in, one at a time; the top and the bottom row stay empty.
 const LANES: usize = 8;
 /// Frames between two spawns at the beginning.
 const SPAWN_INTERVAL: u8 = 10;
 /// Frames between two steps of all things at the beginning.
 const MOVE_INTERVAL: u8 = 5;
-/// Frames between two of those in which the game gets harder.
+/// Frames between increases of the difficulty.
 const RAMP_INTERVAL: u8 = 101;
 
-/// Enemies and treasures run through the rows from either side. Treasure, a third of what comes, is a point; touching
-/// an enemy is the end. Every 102nd frame things come more often, and every other time they run faster.
+/// Enemies and treasures run through the rows from either side. A treasure, a third of the things, is a point; touching an
+/// enemy ends the game. Every 102nd frame things appear more often, and every second time they also run faster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asterix {
     player: [i8; 2],
@@ -35,11 +35,11 @@ pub struct Asterix {
     move_interval: u8,
     move_timer: u8,
     ramp_timer: u8,
-    /// How often the game could have got harder: only whether it is odd matters.
+    /// Parity of the number of increases of the difficulty.
     ramp_odd: bool,
 }
 
-/// Something that runs along a row.
+/// A thing that runs along a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Runner {
     x: i8,
@@ -47,7 +47,7 @@ struct Runner {
     treasure: bool,
 }
 
-/// Row of a lane.
+/// Returns the row of a lane.
 const fn row(lane: usize) -> i8 {
     lane as i8 + 1
 }
@@ -63,7 +63,7 @@ impl Asterix {
         }
     }
 
-    /// The player and things in the same cell meet.
+    /// Handles the player and things in the same cell.
     fn meet(&mut self, frame: &mut Frame) {
         for (lane, slot) in self.runners.iter_mut().enumerate() {
             let Some(runner) = slot.filter(|runner| self.player == [runner.x, row(lane)]) else { continue };
@@ -164,7 +164,7 @@ impl Game for Asterix {
     fn put(&self, out: &mut Vec<u8>) {
         out.extend(self.player.map(|coordinate| coordinate as u8));
         for runner in &self.runners {
-            // A free lane has a column that does not exist.
+            // A free lane is encoded as a column that does not exist.
             let runner = runner.unwrap_or(Runner { x: SIDE, to_right: false, treasure: false });
             out.extend([runner.x as u8, u8::from(runner.to_right), u8::from(runner.treasure)]);
         }

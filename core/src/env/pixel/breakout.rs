@@ -17,19 +17,19 @@ const BRICK: usize = 3;
 
 const BOTTOM: i8 = SIDE - 1;
 
-/// The ball flies diagonally, one cell per frame, and is thrown back by walls, bricks and the paddle in the bottom
-/// row. Every brick is a point. A wall that is gone is built anew when the ball next comes to the bottom. The game is
-/// over when the ball passes the paddle. A ball that hits a brick right after another passes through it.
+/// The ball flies diagonally, one cell per frame, and bounces off walls, bricks and the paddle in the bottom row. Every
+/// brick is a point. A destroyed wall is rebuilt when the ball next reaches the bottom. The game is over when the ball
+/// passes the paddle. A ball that hits a brick right after another passes through it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Breakout {
     paddle: i8,
     ball: [i8; 2],
-    /// Direction of flight, -1 or 1 on each axis.
+    /// Direction of the ball, -1 or 1 on each axis.
     flight: [i8; 2],
-    /// Where the ball was a frame ago.
+    /// The ball's position one frame ago.
     trail: [i8; 2],
     bricks: Bits,
-    /// The ball has struck a brick in the last frame.
+    /// Whether the ball has hit a brick in the last frame.
     struck: bool,
 }
 
@@ -38,7 +38,7 @@ impl Breakout {
         Bits::rectangle(0..SIDE, 1..4)
     }
 
-    /// Moves the ball; returns what came of it.
+    /// Moves the ball; returns the frame's result.
     fn fly(&mut self) -> Frame {
         let [x, y] = self.ball;
         self.trail = self.ball;
@@ -68,7 +68,7 @@ impl Breakout {
                 new_y = y;
                 self.flight[1] = -self.flight[1];
             } else if new_x == self.paddle {
-                // Met with the edge of the paddle, the ball goes back where it came from.
+                // At the edge of the paddle, the ball bounces back where it came from.
                 new_y = y;
                 self.flight = self.flight.map(|direction| -direction);
             } else {

@@ -1,4 +1,4 @@
-//! Freeway: a chicken, a road, and a good reason to be on the other side.
+//! Freeway: a chicken that crosses a road.
 
 use super::{
     Cells, Channel, Frame, Game, Move, SIDE,
@@ -16,7 +16,7 @@ const CAR: usize = 1;
 const SPEED: usize = 2;
 
 const LANES: usize = 8;
-/// Frames that the chicken rests after a step.
+/// Frames between two steps of the chicken.
 const REST: u8 = 3;
 /// Longest time that a car waits between moves, in frames.
 const MAX_WAIT: u8 = 5;
@@ -24,9 +24,9 @@ const MAX_WAIT: u8 = 5;
 const COLUMN: i8 = 4;
 const BOTTOM: i8 = SIDE - 1;
 
-/// The chicken walks up and down one column across eight lanes of cars, one step every three frames at most. Across
-/// is a point; then, as when a car hits it, it starts again from below, and all cars get new speeds and directions
-/// once it was across. There is no end: the registered time limit of 2,500 frames is the game's length.
+/// The chicken walks up and down one column across eight lanes of cars, one step every three frames at most. Reaching the
+/// other side is a point; then, as when a car hits it, it restarts at the bottom, and after a crossing all cars get new
+/// speeds and directions. There is no end: the registered time limit of 2,500 frames is the game's length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Freeway {
     /// Row of the chicken.
@@ -50,7 +50,7 @@ impl Car {
         Self { x: self.x, to_right: rng.below(2) == 0, wait, timer: wait }
     }
 
-    /// The column next to the car's, around the edge.
+    /// Returns the column next to the car's, around the edge.
     const fn next(x: i8, to_right: bool) -> i8 {
         (x + if to_right { 1 } else { SIDE - 1 }) % SIDE
     }
@@ -120,7 +120,7 @@ impl Game for Freeway {
         cells.mark(COLUMN, self.chicken, CHICKEN);
         for (car, row) in self.cars.iter().zip(1..) {
             cells.mark(car.x, row, CAR);
-            // The cell behind a car tells how fast it is.
+            // The cell behind a car shows its speed.
             let speed = SPEED + usize::from(car.wait.saturating_sub(1));
             cells.mark(Car::next(car.x, !car.to_right), row, speed);
         }

@@ -1,4 +1,4 @@
-//! What all games have in common: moves, sticky actions, the end, and the way into a snapshot.
+//! Features common to all games: moves, sticky actions, the end, and snapshots.
 
 use super::{Cells, Channel, SIDE, grid::CELLS, palette};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     space::Space,
 };
 
-/// What the player can do. Each game has some of them, in this order.
+/// Moves of the player. Each game has some of them, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
     /// Nothing.
@@ -25,22 +25,22 @@ pub enum Move {
     Fire,
 }
 
-/// What a frame brings.
+/// The result of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
     /// Points.
     pub reward: u32,
-    /// The player has lost.
+    /// Whether the player has lost.
     pub over: bool,
 }
 
-/// The rules of a game on a grid of [`SIDE`] x [`SIDE`] cells, made an environment by [`Pixel`].
+/// The rules of a game on a grid of [`SIDE`] x [`SIDE`] cells, which [`Pixel`] makes an environment.
 ///
-/// The state is small and bounded, and every state that [`read`](Self::read) accepts can be played on.
+/// The state is small and bounded, and every state that [`read`](Self::read) accepts can be continued.
 pub trait Game: Send + Clone + Default {
     /// The kinds of things, in the order of the observation's last axis.
     const CHANNELS: &'static [Channel];
-    /// The moves that mean anything; action `i` is the move `MOVES[i]`.
+    /// The moves that have an effect; action `i` is the move `MOVES[i]`.
     const MOVES: &'static [Move];
 
     /// Begins a new game.
@@ -49,13 +49,13 @@ pub trait Game: Send + Clone + Default {
     /// Plays one frame.
     fn play(&mut self, action: Move, rng: &mut Rng) -> Frame;
 
-    /// Marks everything there is.
+    /// Marks all things.
     fn show(&self, cells: &mut Cells<'_>);
 
     /// Appends the state.
     fn put(&self, out: &mut Vec<u8>);
 
-    /// Reads a state that may come from anybody.
+    /// Decodes an untrusted state.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].
@@ -64,8 +64,8 @@ pub trait Game: Send + Clone + Default {
 
 /// A game as an environment.
 ///
-/// Observations are 0 and 1 of shape (10, 10, channels), actions the game's own moves, without those that would do
-/// nothing. As in MinAtar, with a probability of 0.1 the last action is taken once more instead of the given one.
+/// Observations are 0 and 1 of shape (10, 10, channels); actions are the game's own moves, without those that have no
+/// effect. As in MinAtar, with a probability of 0.1 the last action is repeated instead of the given one (sticky actions).
 #[derive(Clone, Debug)]
 #[doc(alias = "MinAtar")]
 pub struct Pixel<G> {
@@ -83,15 +83,14 @@ impl<G: Game> Default for Pixel<G> {
 }
 
 impl<G: Game> Pixel<G> {
-    /// Sets the probability with which the last action is repeated: never for 0 and less, and for what is no number;
-    /// always for 1 and more.
+    /// Sets the probability with which the last action is repeated: never for 0 and less and for NaN, always for 1 and more.
     #[must_use]
     pub const fn with_sticky_action_prob(mut self, probability: f32) -> Self {
         self.sticky_action_prob = probability;
         self
     }
 
-    /// The game.
+    /// Returns the game.
     #[must_use]
     pub const fn game(&self) -> &G {
         &self.game
@@ -108,7 +107,7 @@ impl<G: Game> Env for Pixel<G> {
 
     fn observation_space(&self) -> Space {
         let side = SIDE as u32;
-        // Three small dimensions are always a shape.
+        // Three small dimensions are always a valid shape.
         let shape = RowShape::new(&[side, side, G::CHANNELS.len() as u32]).unwrap_or(RowShape::SCALAR);
         Space::uniform(DType::U8, shape, 0.0, 1.0)
     }

@@ -20,7 +20,7 @@ pub struct Bits([u16; SIDE as usize]);
 impl Bits {
     const ROW: u16 = (1 << SIDE) - 1;
 
-    /// The cells of a rectangle, as far as they are on the grid.
+    /// Returns the cells of a rectangle that are on the grid.
     #[must_use]
     pub fn rectangle(xs: Range<i8>, ys: Range<i8>) -> Self {
         let mut bits = Self::default();
@@ -32,13 +32,13 @@ impl Bits {
         bits
     }
 
-    /// True for a cell of the set; false outside of the grid.
+    /// Returns true for a cell of the set; false outside of the grid.
     #[must_use]
     pub fn contains(&self, x: i8, y: i8) -> bool {
         self.row(y) & column(x) != 0
     }
 
-    /// Adds a cell. Nothing happens outside of the grid.
+    /// Adds a cell. Ignored outside of the grid.
     pub fn insert(&mut self, x: i8, y: i8) {
         if let Some(row) = usize::try_from(y).ok().and_then(|y| self.0.get_mut(y)) {
             *row |= column(x);
@@ -52,37 +52,37 @@ impl Bits {
         }
     }
 
-    /// Bits of a row, 0 outside of the grid.
+    /// Returns the bits of a row, 0 outside of the grid.
     #[must_use]
     pub fn row(&self, y: i8) -> u16 {
         usize::try_from(y).ok().and_then(|y| self.0.get(y)).copied().unwrap_or(0)
     }
 
-    /// Row of the lowest cell of a column.
+    /// Returns the row of the lowest cell of a column.
     #[must_use]
     pub fn lowest(&self, x: i8) -> Option<i8> {
         (0..SIDE).rev().find(|&y| self.contains(x, y))
     }
 
-    /// True if a column has any cell of the set.
+    /// Returns true if a column has any cell of the set.
     #[must_use]
     pub fn has_column(&self, x: i8) -> bool {
         self.0.iter().fold(0, |all, row| all | row) & column(x) != 0
     }
 
-    /// Number of cells.
+    /// Returns the number of cells.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.0.iter().map(|row| row.count_ones()).sum()
     }
 
-    /// True without cells.
+    /// Returns true without cells.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0 == [0; SIDE as usize]
     }
 
-    /// All cells moved by whole cells; what leaves the grid is gone.
+    /// Returns all cells moved by whole cells; those that leave the grid are dropped.
     #[must_use]
     pub fn moved(&self, dx: i8, dy: i8) -> Self {
         let shift = u32::from(dx.unsigned_abs()).min(SIDE as u32);
@@ -94,13 +94,13 @@ impl Bits {
         moved
     }
 
-    /// The cells in both sets.
+    /// Returns the intersection of both sets.
     #[must_use]
     pub fn common(&self, other: &Self) -> Self {
         Self(core::array::from_fn(|y| self.0[y] & other.0[y]))
     }
 
-    /// The cells that are not in the other set.
+    /// Returns the cells that are not in the other set.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         Self(core::array::from_fn(|y| self.0[y] & !other.0[y]))
@@ -131,12 +131,12 @@ fn column(x: i8) -> u16 {
     if (0..SIDE).contains(&x) { 1 << x } else { 0 }
 }
 
-/// A cell coordinate from a snapshot.
+/// Reads a cell coordinate from a snapshot.
 pub(super) fn read_coordinate(snapshot: &mut SnapshotReader<'_>) -> Result<i8, EnvError> {
     Ok(snapshot.below(SIDE as u8)? as i8)
 }
 
-/// The observation of a game in the making: row-major cells, a 0 or 1 for every channel.
+/// The observation of a game being drawn: row-major cells, a 0 or 1 for every channel.
 #[derive(Debug)]
 pub struct Cells<'a> {
     obs: &'a mut [u8],
@@ -144,13 +144,13 @@ pub struct Cells<'a> {
 }
 
 impl<'a> Cells<'a> {
-    /// An empty grid in the buffer of an observation.
+    /// Clears the buffer of an observation to an empty grid.
     pub(super) fn clear(obs: &'a mut [u8], channels: usize) -> Self {
         obs.fill(0);
         Self { obs, channels }
     }
 
-    /// Marks a cell. Nothing happens outside of the grid or for a channel that is not there.
+    /// Marks a cell. Ignored outside of the grid or for an unknown channel.
     pub fn mark(&mut self, x: i8, y: i8, channel: usize) {
         if !(0..SIDE).contains(&x) || !(0..SIDE).contains(&y) || channel >= self.channels {
             return;

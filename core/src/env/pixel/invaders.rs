@@ -1,4 +1,4 @@
-//! Space Invaders: a cannon against a formation that comes closer.
+//! Space Invaders: a cannon against an approaching formation.
 
 use super::{
     Bits, Cells, Channel, Frame, Game, Move, SIDE,
@@ -22,13 +22,13 @@ const BOTTOM: i8 = SIDE - 1;
 const COOL_DOWN: u8 = 5;
 /// Frames between two shots of the aliens.
 const ALIEN_SHOT_INTERVAL: u8 = 10;
-/// Most frames between two moves of the aliens, in the first wave and at the least.
+/// Most frames between two moves of the aliens in the first wave, and their minimum in later waves.
 const MOVE_INTERVAL: u8 = 12;
 const MIN_MOVE_INTERVAL: u8 = 6;
 
-/// Aliens march sideways and one row down at every edge, faster the fewer they are; the one nearest to the cannon's
-/// column shoots. Every alien shot is a point. A cannon that is hit or reached by an alien is the end. Each wave moves
-/// faster than the one before.
+/// Aliens march sideways and one row down at every edge, faster the fewer they are; the one nearest to the cannon's column
+/// shoots. Every alien shot is a point. A cannon that is hit or reached by an alien ends the game. Each wave moves faster
+/// than the one before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Invaders {
     cannon: i8,
@@ -47,12 +47,12 @@ impl Invaders {
         Bits::rectangle(2..8, 0..4)
     }
 
-    /// An alien or its bullet is where the cannon is.
+    /// Returns whether an alien or its bullet is at the cannon's position.
     fn lost(&self) -> bool {
         self.aliens.contains(self.cannon, BOTTOM) || self.enemy.contains(self.cannon, BOTTOM)
     }
 
-    /// Moves the formation; true if it has landed.
+    /// Moves the formation; returns true if it has landed.
     fn march(&mut self) -> bool {
         let edge = if self.to_right { SIDE - 1 } else { 0 };
         if self.aliens.has_column(edge) {
@@ -66,7 +66,7 @@ impl Invaders {
         }
     }
 
-    /// The lowest alien of the column nearest to the cannon; of two such columns the left one.
+    /// Returns the lowest alien of the column nearest to the cannon; of two such columns the left one.
     fn shooter(&self) -> Option<[i8; 2]> {
         let column = (0..SIDE).filter(|&x| self.aliens.has_column(x)).min_by_key(|x| (x - self.cannon).abs())?;
         self.aliens.lowest(column).map(|row| [column, row])
@@ -180,7 +180,7 @@ mod tests {
         let frames: Vec<Frame> = (0..6).map(|_| game.play(Move::Fire, &mut rng())).collect();
         assert!(frames[..5].iter().all(|frame| *frame == Frame::default()));
         assert_eq!(frames[5], Frame { reward: 1, over: false });
-        // The second shot has just been fired: the cannon cools down for five frames.
+        // The second shot has just been fired: the cannon reloads for five frames.
         assert_eq!((game.aliens.count(), game.friendly.count()), (23, 1));
         assert!(!game.aliens.contains(5, 3));
     }

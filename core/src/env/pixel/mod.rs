@@ -1,9 +1,9 @@
 //! Small arcade games on a grid of 10 x 10 cells, one channel per kind of thing.
 //!
 //! The rules are those of MinAtar (Young and Tian: "MinAtar: An Atari-inspired testbed for thorough and reproducible
-//! reinforcement learning experiments", 2019), written anew. Actions are each game's own moves, without those that do
-//! nothing. Of the games only Freeway has an end without a loss, after 2,500 frames; the others are registered with a
-//! generous time limit of 10,000, so that no episode of a good player lasts forever. Both limits truncate.
+//! reinforcement learning experiments", 2019), reimplemented. Actions are each game's own moves, without those that have no
+//! effect. Only Freeway has an end without a loss, after 2,500 frames; the others are registered with a generous time limit
+//! of 10,000, so that no episode lasts forever. Both limits truncate.
 //!
 //! ```
 //! use rollmesh_core::{
@@ -46,7 +46,7 @@ pub use seaquest::Seaquest;
 use super::{EnvRegistry, EnvSpec, Vectorized};
 use crate::prelude::*;
 
-/// The channels of a game by its registered name, for example `PixelBreakout-v0`, to [`draw`] its observations.
+/// Returns the channels of a game by its registered name, for example `PixelBreakout-v0`, to [`draw`] its observations.
 #[must_use]
 pub fn channels(name: &str) -> Option<&'static [Channel]> {
     match name {
@@ -59,7 +59,7 @@ pub fn channels(name: &str) -> Option<&'static [Channel]> {
     }
 }
 
-/// Adds the environments of this module.
+/// Registers the environments of this module.
 pub(super) fn register(registry: &mut EnvRegistry) {
     registry.register(spec::<Asterix>("PixelAsterix-v0", 10_000));
     registry.register(spec::<Breakout>("PixelBreakout-v0", 10_000));

@@ -1,4 +1,4 @@
-//! Colours of the games, for a page or a picture.
+//! Colours of the games, for pages and pictures.
 
 use super::grid::CELLS;
 use crate::env::{
@@ -10,11 +10,11 @@ use crate::env::{
 /// One kind of thing on the grid: its name and the colour it is drawn in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channel {
-    /// What the channel shows, for example `ball`.
+    /// Name of the things it shows, for example `ball`.
     pub name: &'static str,
     /// Red, green and blue.
     pub rgb: Colour,
-    /// Drawn behind what else is in the cell.
+    /// Whether it is drawn behind other things in the cell.
     pub is_behind: bool,
 }
 
@@ -28,12 +28,12 @@ impl Channel {
     }
 }
 
-/// Colour of a cell with nothing in it.
+/// Colour of an empty cell.
 pub const BACKGROUND: Colour = [22, 24, 32];
 
-/// Colour of a cell with nothing in it where the cells stand apart, a little lighter than the ground between them.
+/// Colour of an empty cell in pictures with gaps between cells, slightly lighter than the ground.
 const EMPTY: Colour = [31, 34, 44];
-/// Pixels of a cell each way in a picture, with the gap to the next one.
+/// Width and height of a cell in a picture in pixels, with the gap to the next one.
 const CELL: u32 = 16;
 
 pub(super) use crate::env::render::palette::{
@@ -42,8 +42,8 @@ pub(super) use crate::env::render::palette::{
 
 /// Paints an observation: `rgb` receives [`SIDE`] x [`SIDE`] cells, row-major, three bytes each.
 ///
-/// Where several things share a cell, the first of `channels` is seen, of those that are not
-/// [behind](Channel::is_behind) if there are any. What `obs` or `rgb` lack is left as it was.
+/// If several things share a cell, the first of `channels` is drawn that is not [behind](Channel::is_behind), or the first
+/// one at all. Cells missing in `obs` or `rgb` stay unchanged.
 pub fn draw(channels: &[Channel], obs: &[u8], rgb: &mut [u8]) {
     const { assert!(CELLS == SIDE as usize * SIDE as usize) };
     let cells = obs.chunks_exact(channels.len().max(1)).zip(rgb.chunks_exact_mut(3)).take(CELLS);
@@ -54,7 +54,7 @@ pub fn draw(channels: &[Channel], obs: &[u8], rgb: &mut [u8]) {
     }
 }
 
-/// Draws an observation as cells that stand apart.
+/// Draws an observation as cells with gaps.
 pub(super) fn render(channels: &[Channel], obs: &[u8], frame: &mut Frame) {
     let mut rgb = [BACKGROUND; CELLS];
     draw(channels, obs, rgb.as_flattened_mut());

@@ -1,4 +1,4 @@
-//! What holds for every game.
+//! Properties of all games.
 
 use super::*;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     rng::{Purpose, Streams},
 };
 
-/// Randomness of a step, for the tests of single games.
+/// Returns the random stream of a step, for the tests of single games.
 pub(super) fn step_rng() -> Rng {
     Streams::new(3, Purpose::EnvStep).at(SlotId(0), 0, 0, 0)
 }
@@ -45,7 +45,7 @@ macro_rules! for_every_game {
     }};
 }
 
-/// Plays at random, games of at most 500 frames. Returns the sum of rewards and how many games were lost.
+/// Plays at random, games of at most 500 frames. Returns the sum of rewards and the number of lost games.
 fn play<G: Game>(env: &mut Pixel<G>, steps: u32, mut seen: impl FnMut(&Pixel<G>, &[u8])) -> (f64, u32) {
     let mut obs = vec![0; env.observation_space().shape().elements()];
     env.reset(&mut rng(Purpose::Reset, 0, 0), &mut obs).unwrap();
@@ -76,7 +76,7 @@ fn playing_at_random_keeps_to_the_cells_and_scores_at_times() {
                 }
             }
         });
-        // The chicken hardly ever gets across at random, and never loses.
+        // At random, the chicken hardly ever crosses, and it never loses.
         let is_freeway = G::CHANNELS[0].name == "chicken";
         assert!(is_freeway || (sum > 0.0 && lost > 10), "{}: {sum} {lost}", G::CHANNELS[0].name);
         assert_eq!(marked, vec![true; G::CHANNELS.len()], "{}", G::CHANNELS[0].name);
@@ -188,7 +188,7 @@ fn a_sticky_action_repeats_the_last_one() {
         (0..10).position(|x| obs[(90 + x) * 4] == 1)
     };
     assert_eq!(paddle(0.0), Some(3));
-    // Before the first action the last one is to stay.
+    // Before the first action the last one counts as staying.
     assert_eq!(paddle(1.0), Some(4));
     let mut env = Pixel::<Breakout>::default().with_sticky_action_prob(0.0);
     let (mut obs, mut moved_left) = ([0; 400], Vec::new());

@@ -1,19 +1,19 @@
-//! Shapes in a picture.
+//! Drawing shapes into a picture.
 
 use super::{Colour, Frame, scan::Scan};
 use crate::{math, prelude::*};
 
-/// A place: to the right, and down or up as the canvas has it.
+/// A point: to the right, and down or up depending on the canvas.
 pub type Point = [f64; 2];
 
-/// Pixels beyond which nothing is told apart: more than any picture has, and small enough to be squared.
+/// Bound of coordinates in pixels: larger than any picture, and small enough to be squared.
 const FAR: f64 = 1e9;
 
 /// Draws filled shapes with smooth edges into a [`Frame`].
 ///
-/// Places and lengths are in pixels from the upper left corner, unless [`with_cells`](Self::with_cells) or
-/// [`with_world`](Self::with_world) says otherwise. What lies outside is cut off. A shape with a number that is none,
-/// or with a thickness or radius that is not above 0, is not drawn.
+/// Coordinates and lengths are in pixels from the upper left corner, unless [`with_cells`](Self::with_cells) or
+/// [`with_world`](Self::with_world) changes that. Shapes are clipped to the picture. A shape with a NaN, or with a thickness
+/// or radius that is not above 0, is not drawn.
 ///
 /// ```
 /// use rollmesh_core::env::{
@@ -33,41 +33,41 @@ const FAR: f64 = 1e9;
 #[derive(Debug)]
 pub struct Canvas<'a> {
     frame: &'a mut Frame,
-    /// Where the origin is, in pixels.
+    /// Position of the origin in pixels.
     origin: Point,
     /// Pixels of a unit to the right, and of one along the second axis: the same, or its negative.
     scale: Point,
     scan: Scan,
-    /// Memory for the corners of a shape, in pixels.
+    /// Reused memory for the corners of a shape, in pixels.
     corners: Vec<Point>,
 }
 
 impl<'a> Canvas<'a> {
-    /// Makes the picture that large, all in one colour, to draw on it in pixels.
+    /// Resizes the picture, fills it with one colour, and draws on it in pixels.
     #[must_use]
     pub fn new(frame: &'a mut Frame, [width, height]: [u32; 2], background: Colour) -> Self {
         frame.fill(width, height, background);
         Self { frame, origin: [0.0; 2], scale: [1.0; 2], scan: Scan::default(), corners: Vec::new() }
     }
 
-    /// Draws from here on in cells of `side` pixels: columns to the right, rows down.
+    /// Changes the unit to cells of `side` pixels: columns to the right, rows down.
     #[must_use]
     pub fn with_cells(self, side: f64) -> Self {
         Self { origin: [0.0; 2], scale: [side; 2], ..self }
     }
 
-    /// Draws from here on in units of `scale` pixels, to the right and up, from an origin that is at some pixel.
+    /// Changes the unit to `scale` pixels, to the right and up, from an origin at a pixel.
     #[must_use]
     pub fn with_world(self, origin: Point, scale: f64) -> Self {
         Self { origin, scale: [scale, -scale], ..self }
     }
 
-    /// A rectangle between two opposite corners.
+    /// Draws a rectangle between two opposite corners.
     pub fn rectangle(&mut self, [x, y]: Point, [to_x, to_y]: Point, colour: Colour) {
         self.polygon(&[[x, y], [to_x, y], [to_x, to_y], [x, to_y]], colour);
     }
 
-    /// A line with round ends.
+    /// Draws a line with round ends.
     pub fn line(&mut self, from: Point, to: Point, thickness: f64, colour: Colour) {
         let (Some(from), Some(to)) = (self.place(from), self.place(to)) else { return };
         let Some(half) = self.length(thickness / 2.0) else { return };
@@ -78,7 +78,7 @@ impl<'a> Canvas<'a> {
             [(from, 1.0), (to, 1.0), (to, -1.0), (from, -1.0)].map(|(at, side)| [at[0] + side * x, at[1] + side * y]);
         let heights = [from[1].min(to[1]) - half, from[1].max(to[1]) + half];
         self.scan.fill(self.frame, heights, colour, |height, crossings| {
-            // The two ends and what is between them make one convex shape, with at most two crossings.
+            // The two ends and the part between them form one convex shape, with at most two crossings.
             cross_outline(&sides, height, crossings);
             cross_circle(from, half, height, crossings);
             cross_circle(to, half, height, crossings);
@@ -91,22 +91,21 @@ impl<'a> Canvas<'a> {
         });
     }
 
-    /// Lines from each point to the next.
+    /// Draws lines from each point to the next.
     pub fn path(&mut self, points: &[Point], thickness: f64, colour: Colour) {
         for ends in points.windows(2) {
             self.line(ends[0], ends[1], thickness, colour);
         }
     }
 
-    /// A filled circle.
+    /// Draws a filled circle.
     pub fn circle(&mut self, centre: Point, radius: f64, colour: Colour) {
         let (Some(centre), Some(radius)) = (self.place(centre), self.length(radius)) else { return };
         let heights = [centre[1] - radius, centre[1] + radius];
         self.scan.fill(self.frame, heights, colour, |height, xs| cross_circle(centre, radius, height, xs));
     }
 
-    /// What is within an outline, whose last corner is joined to the first. Where the outline surrounds a place twice,
-    /// the place is outside.
+    /// Fills a closed outline. Points that the outline surrounds twice are outside (even-odd rule).
     pub fn polygon(&mut self, corners: &[Point], colour: Colour) {
         let mut places = core::mem::take(&mut self.corners);
         places.clear();
@@ -119,20 +118,20 @@ impl<'a> Canvas<'a> {
         self.corners = places;
     }
 
-    /// Where a point is, in pixels; none for what is no number.
+    /// Converts a point to pixels; `None` for NaN.
     fn place(&self, point: Point) -> Option<Point> {
         let place: Point = core::array::from_fn(|i| (self.origin[i] + point[i] * self.scale[i]).clamp(-FAR, FAR));
         (!place.iter().any(|x| x.is_nan())).then_some(place)
     }
 
-    /// A length in pixels; none for what is not above 0.
+    /// Converts a length to pixels; `None` unless it is above 0.
     fn length(&self, length: f64) -> Option<f64> {
         let length = length * self.scale[0].abs();
         (length > 0.0).then(|| length.min(FAR))
     }
 }
 
-/// Where a circle crosses a height.
+/// Appends where a circle crosses a height.
 fn cross_circle([x, y]: Point, radius: f64, height: f64, crossings: &mut Vec<f64>) {
     let (away, squared) = (height - y, radius * radius);
     if away * away < squared {
@@ -141,11 +140,11 @@ fn cross_circle([x, y]: Point, radius: f64, height: f64, crossings: &mut Vec<f64
     }
 }
 
-/// Where the edges of an outline cross a height: an even number of times.
+/// Appends where the edges of an outline cross a height: an even number of times.
 fn cross_outline(corners: &[Point], height: f64, crossings: &mut Vec<f64>) {
     let Some(mut from) = corners.last() else { return };
     for to in corners {
-        // Each end of an edge belongs to one of the two edges that meet there.
+        // Each corner counts for one of the two edges that meet there.
         if (from[1] <= height) != (to[1] <= height) {
             crossings.push(from[0] + (height - from[1]) * (to[0] - from[0]) / (to[1] - from[1]));
         }
@@ -162,7 +161,7 @@ mod tests {
     const GROUND: Colour = [200; 3];
     const BLACK: Colour = [0; 3];
 
-    /// How dark each pixel is: 16 for one that is covered.
+    /// Returns how dark each pixel is: 16 for a covered one.
     fn drawn(size: [u32; 2], draw: impl FnOnce(&mut Canvas<'_>)) -> Vec<Vec<u32>> {
         let mut frame = Frame::new();
         draw(&mut Canvas::new(&mut frame, size, GROUND));
@@ -242,7 +241,7 @@ mod tests {
     }
 
     proptest! {
-        /// Neither a panic nor a pixel that is anything but a mixture.
+        /// No input panics, and every pixel is a mixture of the colours.
         #[test]
         fn no_number_does_harm(
             size in [0..40u32, 0..40u32],
@@ -264,7 +263,7 @@ mod tests {
             prop_assert!(frame.rgb().iter().all(|value| *value <= 200));
         }
 
-        /// A shape that is moved by whole pixels is the same shape: nothing depends on where the edges of the picture are.
+        /// A shape moved by whole pixels is the same shape: clipping does not change the visible part.
         #[test]
         fn what_is_cut_off_leaves_the_rest_as_it_was(corners in proptest::collection::vec([0..160u32, 0..160u32], 3..7)) {
             let corners: Vec<Point> = corners.iter().map(|at| at.map(|x| f64::from(x) / 4.0)).collect();

@@ -1,8 +1,8 @@
-//! Pictures of environments, drawn without a display.
+//! Rendering of environments without a display.
 //!
-//! A [`Frame`] is a picture, a [`Canvas`] draws shapes into it, and [`palette`] has the colours of the environments
-//! that come with this crate. A picture shows a state and nothing else, so it is the same wherever and however often
-//! it is drawn: every byte follows from `+ - * /`, square roots and whole numbers.
+//! A [`Frame`] is a picture, a [`Canvas`] draws shapes into it, and [`palette`] has the colours of this crate's
+//! environments. A picture depends on a state and nothing else, so it is the same on every machine: every byte follows from
+//! `+ - * /`, square roots and integers.
 //!
 //! ```
 //! use rollmesh_core::env::{AnyVectorEnv as _, CartPole, Frame};
@@ -35,16 +35,16 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The most pixels each way.
+    /// Most pixels in each direction.
     pub const MAX_SIDE: u32 = 4096;
 
-    /// An empty picture, which whoever draws makes as large as it likes.
+    /// Creates an empty picture, which drawing resizes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes the picture that large, but no larger than [`MAX_SIDE`](Self::MAX_SIDE) each way, all in one colour.
+    /// Resizes the picture, up to [`MAX_SIDE`](Self::MAX_SIDE) in each direction, and fills it with one colour.
     pub fn fill(&mut self, width: u32, height: u32, colour: Colour) {
         (self.width, self.height) = (width.min(Self::MAX_SIDE), height.min(Self::MAX_SIDE));
         self.rgb.clear();
@@ -55,8 +55,7 @@ impl Frame {
         }
     }
 
-    /// Becomes a picture of these pixels, 3 bytes each; false, and unchanged, if they are not as many as that or the picture
-    /// is too large.
+    /// Sets the pixels, 3 bytes each; returns false, without a change, if their number is wrong or the picture is too large.
     #[must_use]
     pub fn set(&mut self, width: u32, height: u32, rgb: &[u8]) -> bool {
         let fits = width.max(height) <= Self::MAX_SIDE && rgb.len() == 3 * width as usize * height as usize;
@@ -68,25 +67,25 @@ impl Frame {
         fits
     }
 
-    /// Pixels in a row.
+    /// Returns the number of pixels in a row.
     #[must_use]
     pub fn width(&self) -> u32 {
         self.width
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn height(&self) -> u32 {
         self.height
     }
 
-    /// The pixels: height x width x 3 bytes.
+    /// Returns the pixels: height x width x 3 bytes.
     #[must_use]
     pub fn rgb(&self) -> &[u8] {
         &self.rgb
     }
 
-    /// The pixel in column `x` from the left and row `y` from the top, none outside of the picture.
+    /// Returns the pixel in column `x` from the left and row `y` from the top; `None` outside of the picture.
     #[must_use]
     pub fn pixel(&self, x: u32, y: u32) -> Option<Colour> {
         let (pixels, _) = self.rgb.as_chunks();
@@ -94,7 +93,7 @@ impl Frame {
         if inside { pixels.get(y as usize * self.width as usize + x as usize).copied() } else { None }
     }
 
-    /// The pixels of a row, none below the picture.
+    /// Returns the pixels of a row; empty below the picture.
     fn row_mut(&mut self, y: usize) -> &mut [Colour] {
         let (pixels, _) = self.rgb.as_chunks_mut();
         pixels.chunks_exact_mut((self.width as usize).max(1)).nth(y).unwrap_or_default()

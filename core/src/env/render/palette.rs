@@ -2,16 +2,17 @@
 
 use super::Colour;
 
-/// The ground of most pictures.
+/// Background of most pictures.
 pub const PAPER: Colour = [250, 250, 247];
-/// What is neither ground nor coloured.
+/// Dark colour of outlines and text.
 pub const INK: Colour = [38, 42, 51];
-/// Thin lines and areas behind the things that matter.
+/// Thin lines and areas in the background.
 pub const LINE: Colour = [208, 211, 216];
 /// Areas behind everything.
 pub const SHADE: Colour = [231, 233, 236];
 
-// Colours that everybody can tell apart (Okabe and Ito: "Color universal design", 2008); their black is `INK`.
+// Colours that are distinguishable with colour blindness (Okabe and Ito: "Color universal design", 2008); their black is
+// `INK`.
 /// Okabe and Ito's orange.
 pub const ORANGE: Colour = [230, 159, 0];
 /// Okabe and Ito's sky blue.
@@ -27,7 +28,7 @@ pub const VERMILLION: Colour = [213, 94, 0];
 /// Okabe and Ito's reddish purple.
 pub const REDDISH_PURPLE: Colour = [204, 121, 167];
 
-// For what is told apart by brightness alone.
+// Colours that differ in brightness only.
 /// Nearly white.
 pub const WHITE: Colour = [245, 245, 245];
 /// A light grey.

@@ -1,22 +1,22 @@
-//! Areas filled row by row.
+//! Scanline filling of areas.
 
 use super::{Colour, Frame};
 use crate::{math, prelude::*};
 
-/// Samples of a pixel each way. Edges take on that many shades squared between two colours.
+/// Samples of a pixel in each direction. Edges have that number squared of shades between two colours.
 const SAMPLES: usize = 4;
 
-/// Fills areas whose outline crosses a row at known places; remembers its memory from one to the next.
+/// Fills areas from the points where their outline crosses a row; reuses its memory.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     /// Where the outline crosses the line of samples, ascending.
     crossings: Vec<f64>,
-    /// Samples of every pixel of the row that lie within. All 0 between rows.
+    /// Number of covered samples of every pixel of the row. All 0 between rows.
     covered: Vec<u8>,
 }
 
 impl Scan {
-    /// Fills what lies between every first and second crossing of an outline, which is between `top` and `bottom`.
+    /// Fills the spans between every first and second crossing of an outline, which is between `top` and `bottom`.
     ///
     /// `cross` appends the crossings, in any order, at a height in pixels from the top. All numbers are finite.
     pub(super) fn fill(
@@ -27,7 +27,7 @@ impl Scan {
         mut cross: impl FnMut(f64, &mut Vec<f64>),
     ) {
         let (width, height) = (frame.width(), f64::from(frame.height()));
-        // Between 0 and the height, so whole and small.
+        // Between 0 and the height, so integers and small.
         let rows =
             math::floor_f64(top.clamp(0.0, height)) as usize..math::floor_f64(bottom.clamp(0.0, height)) as usize;
         self.covered.resize(width as usize, 0);
@@ -49,12 +49,12 @@ impl Scan {
     }
 }
 
-/// Where a sample lies within its pixel.
+/// Returns the position of a sample within its pixel.
 fn sample_place(sample: usize) -> f64 {
     (sample as f64 + 0.5) / SAMPLES as f64
 }
 
-/// Number of the first sample of a row that is not left of `x`, between 0 and the number of all.
+/// Returns the index of the first sample of a row that is not left of `x`, clamped to the row.
 fn first_sample_after(x: f64, width: u32) -> usize {
     let samples = SAMPLES as f64;
     math::floor_f64(x * samples + 0.5).clamp(0.0, f64::from(width) * samples) as usize
@@ -65,16 +65,16 @@ fn cover(covered: &mut [u8], from: usize, to: usize) {
     let pixels = covered.iter_mut().enumerate().take(to.div_ceil(SAMPLES)).skip(from / SAMPLES);
     for (x, covered) in pixels {
         let within = to.min((x + 1) * SAMPLES).saturating_sub(from.max(x * SAMPLES));
-        // At most all samples of the pixel: spans of one line do not overlap.
+        // At most all samples of the pixel, since spans of one line do not overlap.
         *covered += within as u8;
     }
 }
 
-/// `over` on top of `under`, as far as it covers the pixel.
+/// Blends `over` over `under` by the covered share of the pixel.
 fn mixed(under: Colour, over: Colour, covered: u8) -> Colour {
     const ALL: u16 = SAMPLES as u16 * SAMPLES as u16;
     let share = u16::from(covered).min(ALL);
-    // Most pixels of a shape.
+    // The case of most pixels of a shape.
     if share == ALL {
         return over;
     }

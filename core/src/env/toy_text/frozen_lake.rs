@@ -10,19 +10,19 @@ use super::{
 /// In the order of the actions, so that the neighbours of a direction are those at right angles to it.
 const MOVES: [Direction; 4] = [Direction::Left, Direction::Down, Direction::Right, Direction::Up];
 
-/// How a lake behaves.
+/// Options of a lake.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FrozenLakeOptions {
     /// Steps may slip to either side.
     pub is_slippery: bool,
-    /// Probability that a step does not slip, if steps may, between 0 and 1; both sides share the rest.
+    /// Probability that a step does not slip, if steps may, between 0 and 1; both sides share the remainder.
     pub success_rate: f64,
     /// Rewards for reaching the goal, a hole, and any other tile.
     pub reward_schedule: [f64; 3],
 }
 
 impl Default for FrozenLakeOptions {
-    /// Gymnasium's: slippery, a third each way, reward 1 at the goal and nowhere else.
+    /// Gymnasium's defaults: slippery, a third in each direction, reward 1 at the goal and nowhere else.
     fn default() -> Self {
         Self { is_slippery: true, success_rate: 1.0 / 3.0, reward_schedule: [1.0, 0.0, 0.0] }
     }
@@ -39,7 +39,7 @@ impl Mdp {
         let rate = options.success_rate;
         let success = if rate.is_nan() { 0.0 } else { rate.clamp(0.0, 1.0) };
         let fail = (1.0 - success) / 2.0;
-        // The turns from the action's direction, of which none is the middle one.
+        // Turns from the action's direction; the middle one is no turn.
         let (probabilities, first_turn): (&[f64], _) =
             if options.is_slippery { (&[fail, success, fail], 3) } else { (&[1.0], 0) };
         let [goal, hole, other] = options.reward_schedule;
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn slippery_steps_go_three_ways() {
         let lake = Mdp::frozen_lake(&FrozenLakeMap::small(), FrozenLakeOptions::default());
-        // Before the goal, to the right.
+        // To the right, next to the goal.
         let third = |p: f64| (p - 1.0 / 3.0).abs() < 1e-15;
         let outcomes: Vec<_> = lake.outcomes(14, 2).collect();
         assert!(outcomes.iter().all(|(p, _)| third(*p)));

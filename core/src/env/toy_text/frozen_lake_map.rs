@@ -3,7 +3,7 @@
 use super::grid::{Direction, Grid};
 use crate::{prelude::*, rng::Rng};
 
-/// What a tile of a lake is.
+/// The kind of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tile {
     Start,
@@ -32,24 +32,24 @@ impl Tile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrozenLakeMap {
     grid: Grid,
-    /// Row by row.
+    /// Tiles, row by row.
     tiles: Vec<Tile>,
 }
 
-/// Why a map could not be made.
+/// Why a map is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// Rows of different lengths.
+    /// The rows differ in length.
     #[error("row {row} has {found} tiles, the first row has {wanted}")]
     Ragged {
         /// Index of the row.
         row: usize,
-        /// Its tiles.
+        /// Number of its tiles.
         found: usize,
-        /// Tiles of the first row.
+        /// Number of tiles of the first row.
         wanted: usize,
     },
-    /// A letter that stands for no tile.
+    /// A letter is no tile.
     #[error("row {row} has the tile '{letter}'; tiles are S (start), F (frozen), H (hole) and G (goal)")]
     UnknownTile {
         /// Index of the row.
@@ -57,36 +57,36 @@ pub enum MapError {
         /// The letter.
         letter: char,
     },
-    /// Nowhere to begin.
+    /// There is no start.
     #[error("the map has no start (S)")]
     NoStart,
-    /// More tiles than there are state numbers.
+    /// There are more tiles than state numbers.
     #[error("{rows} rows of {columns} tiles are too many: a map has at most {}", FrozenLakeMap::MAX_TILES)]
     TooLarge {
         /// Number of rows.
         rows: usize,
-        /// Tiles of a row.
+        /// Number of tiles per row.
         columns: usize,
     },
-    /// No random map let anybody reach the goal.
+    /// No random map had a way to the goal.
     #[error("{attempts} random maps had no way to the goal: freeze more tiles")]
     NoWay {
-        /// Maps that were drawn.
+        /// Number of maps drawn.
         attempts: u32,
     },
 }
 
 impl FrozenLakeMap {
-    /// The most tiles of a map.
+    /// Most tiles of a map.
     pub const MAX_TILES: usize = 65_535;
 
-    /// Random maps that are drawn before giving up.
+    /// Random maps drawn before giving up.
     const ATTEMPTS: u32 = 1000;
 
-    /// A map of given rows, from top to bottom.
+    /// Creates a map from rows, top to bottom.
     ///
     /// # Errors
-    /// [`MapError`], but never `NoWay`: a goal need not be there.
+    /// [`MapError`], but never `NoWay`: a goal is not required.
     pub fn new(rows: &[&str]) -> Result<Self, MapError> {
         let columns = rows.first().map_or(0, |row| row.chars().count());
         let grid = Self::checked_grid(rows.len(), columns)?;
@@ -106,21 +106,21 @@ impl FrozenLakeMap {
         Ok(Self { grid, tiles })
     }
 
-    /// Gymnasium's small map.
+    /// Returns Gymnasium's small map.
     #[must_use]
     #[doc(alias = "4x4")]
     pub fn small() -> Self {
         Self::square(4, "SFFF FHFH FFFH HFFG")
     }
 
-    /// Gymnasium's large map.
+    /// Returns Gymnasium's large map.
     #[must_use]
     #[doc(alias = "8x8")]
     pub fn large() -> Self {
         Self::square(8, "SFFFFFFF FFFFFFFF FFFHFFFF FFFFFHFF FFFHFFFF FHHFFFHF FHFFHFHF FFFHFFFG")
     }
 
-    /// A square map with the start and the goal in opposite corners and a way between them. Each other tile is frozen
+    /// Draws a square map with the start and the goal in opposite corners and a way between them. Each other tile is frozen
     /// with the given probability, else a hole.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl FrozenLakeMap {
     fn checked_grid(rows: usize, columns: usize) -> Result<Grid, MapError> {
         match rows.checked_mul(columns) {
             Some(0) => Err(MapError::NoStart),
-            // At least one of each, so neither is more.
+            // At least one of each, so neither exceeds the product.
             Some(tiles) if tiles <= Self::MAX_TILES => Ok(Grid { rows: rows as u16, columns: columns as u16 }),
             _ => Err(MapError::TooLarge { rows, columns }),
         }

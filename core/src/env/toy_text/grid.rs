@@ -19,12 +19,12 @@ impl Grid {
         self.rows * self.columns
     }
 
-    /// Column and row of a cell.
+    /// Returns column and row of a cell.
     pub(super) fn place(self, cell: u16) -> [f64; 2] {
         [cell % self.columns, cell / self.columns].map(f64::from)
     }
 
-    /// The neighbour in a direction; at the edge the cell itself.
+    /// Returns the neighbour in a direction; at the edge the cell itself.
     pub(super) fn neighbour(self, cell: u16, direction: Direction) -> u16 {
         let (row, column) = (cell / self.columns, cell % self.columns);
         match direction {

@@ -1,4 +1,4 @@
-//! What a configuration says of a lake, under Gymnasium's names.
+//! Settings of FrozenLake, under Gymnasium's names.
 
 use super::{FrozenLakeMap, FrozenLakeOptions, Mdp};
 use crate::{
@@ -47,7 +47,7 @@ impl LakeSettings {
         Ok(Self { map, options })
     }
 
-    /// The lake, on another map than the usual one where the settings name one.
+    /// Returns the lake, on the map that the settings name, else on the given one.
     pub(super) fn lake(&self, usual: &FrozenLakeMap) -> Mdp {
         Mdp::frozen_lake(self.map.as_ref().unwrap_or(usual), self.options)
     }
@@ -61,7 +61,7 @@ mod tests {
         prelude::*,
     };
 
-    /// Number of states of a lake with settings, or what is wrong with them.
+    /// Returns the number of states of a lake with settings, or the error.
     fn states(env: &str, config: &str) -> Result<String, String> {
         let context = EnvContext::new(HomeIndex { worker_index: 1, vector_index: 0 });
         let context = context.with_config(config.parse().unwrap());

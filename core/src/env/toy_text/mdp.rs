@@ -1,9 +1,9 @@
-//! A small world as a table: numbered states, and what each action may lead to.
+//! Tabular Markov decision processes: numbered states, and the possible outcomes of each action.
 
 use super::pictures::World;
 use crate::{env::Frame, prelude::*};
 
-/// What an action in a state may lead to.
+/// A possible outcome of an action in a state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     /// The state after the step.
@@ -14,29 +14,29 @@ pub struct Outcome {
     pub reward: f64,
 }
 
-/// A finite Markov decision process: Gymnasium's `P`, its initial states, and what the states look like.
+/// A finite Markov decision process: Gymnasium's `P`, its initial states, and their pictures.
 ///
-/// Every action in every state has equally many outcomes, whose probabilities depend on their place only: one, or as
-/// many as there are ways to slip.
+/// Every action in every state has the same number of outcomes, whose probabilities depend on their index only: one outcome,
+/// or one per way to slip.
 #[derive(Clone, Debug, PartialEq)]
 #[doc(alias = "P")]
 pub struct Mdp {
     num_states: u32,
     num_actions: u32,
-    /// Where episodes begin, each with the same probability. Never empty.
+    /// Initial states of episodes, each with the same probability. Never empty.
     starts: Vec<u16>,
-    /// Probability of each place among the outcomes. Never empty.
+    /// Probability of each outcome by index. Never empty.
     probabilities: Vec<f64>,
-    /// By state, action, place.
+    /// By state, action, index.
     outcomes: Vec<Outcome>,
-    /// Has the states.
+    /// Draws the states.
     world: World,
 }
 
 impl Mdp {
-    /// Asks `outcome` for every state, action and place among the outcomes.
+    /// Calls `outcome` for every state, action and index of an outcome.
     ///
-    /// The callers, all in this module, lead to no other states and name at least one start and one probability.
+    /// The callers, all in this module, return only existing states and pass at least one start and one probability.
     pub(super) fn tabulate(
         world: World,
         num_states: u16,
@@ -55,34 +55,34 @@ impl Mdp {
         Self { num_states: u32::from(num_states), num_actions, starts, probabilities, outcomes, world }
     }
 
-    /// Number of states; they are `0..num_states`.
+    /// Returns the number of states, which are `0..num_states`.
     #[must_use]
     pub fn num_states(&self) -> u32 {
         self.num_states
     }
 
-    /// Number of actions; they are `0..num_actions`.
+    /// Returns the number of actions, which are `0..num_actions`.
     #[must_use]
     pub fn num_actions(&self) -> u32 {
         self.num_actions
     }
 
-    /// Where episodes begin, each with the same probability.
+    /// Returns the initial states of episodes, each with the same probability.
     #[must_use]
     #[doc(alias = "initial_state_distrib")]
     pub fn starts(&self) -> &[u16] {
         &self.starts
     }
 
-    /// Probability and outcome of everything that an action in a state may lead to; nothing if there is no such
-    /// state or action. Equal outcomes may appear more than once.
+    /// Returns probability and outcome of everything that an action in a state may lead to; empty if there is no such state
+    /// or action. Equal outcomes may occur more than once.
     pub fn outcomes(&self, state: u16, action: u32) -> impl Iterator<Item = (f64, Outcome)> {
         let known = u32::from(state) < self.num_states && action < self.num_actions;
         let first = if known { self.first_outcome(state, action) } else { self.outcomes.len() };
         self.probabilities.iter().copied().zip(self.outcomes.iter().skip(first).copied())
     }
 
-    /// Draws a state, and returns false if there is no such state.
+    /// Renders a state; returns false if there is no such state.
     pub fn render(&self, state: u16, frame: &mut Frame) -> bool {
         let known = u32::from(state) < self.num_states;
         if known {
@@ -91,24 +91,24 @@ impl Mdp {
         known
     }
 
-    /// True if actions have several outcomes.
+    /// Returns true if actions have several outcomes.
     pub(super) fn is_random(&self) -> bool {
         self.probabilities.len() > 1
     }
 
-    /// The place that a number in [0, 1) chooses.
+    /// Returns the index of the outcome that a number in [0, 1) selects.
     pub(super) fn place(&self, uniform: f64) -> usize {
-        // Counted instead of searched: no branch to mispredict.
+        // Counts instead of searching: no branch to mispredict.
         let (mut sum, mut place) = (0.0, 0);
         for probability in &self.probabilities {
             sum += probability;
             place += usize::from(sum <= uniform);
         }
-        // Gymnasium's choice too if the sum is rounded to less than 1.
+        // Gymnasium's choice, too, if the sum is rounded to less than 1.
         if place < self.probabilities.len() { place } else { 0 }
     }
 
-    /// The outcome at a place; state, action and place exist.
+    /// Returns the outcome at an index; state, action and index must exist.
     pub(super) fn outcome(&self, state: u16, action: u32, place: usize) -> Outcome {
         self.outcomes[self.first_outcome(state, action) + place]
     }

@@ -1,6 +1,6 @@
-//! Gymnasium's toy text problems, exact to Gymnasium 1.4: small worlds of numbered states.
+//! Gymnasium's toy text problems, exact to Gymnasium 1.4: environments with numbered states.
 //!
-//! Each is an [`Mdp`], a table that planners can read too, and [`TabularEnv`] steps many lanes in it.
+//! Each is an [`Mdp`], a table that planners can use as well, and [`TabularEnv`] steps many lanes in it.
 //!
 //! ```
 //! use rollmesh_core::{
@@ -41,9 +41,9 @@ use super::{EnvRegistry, EnvSpec};
 use crate::prelude::*;
 use lake_settings::LakeSettings;
 
-/// Adds the environments of this module.
+/// Registers the environments of this module.
 pub(super) fn register(registry: &mut EnvRegistry) {
-    // One table for all that are ever made of a world.
+    // All instances share one table.
     let spec = |name, mdp: Mdp| {
         let mdp = Arc::new(mdp);
         EnvSpec::new(name, move |contexts, _| Box::new(TabularEnv::new(contexts.len(), mdp.clone()))).with_settings(&[])

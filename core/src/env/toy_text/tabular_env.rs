@@ -1,4 +1,4 @@
-//! Many lanes in one small world.
+//! Vector environments of tabular decision processes.
 
 use super::Mdp;
 use crate::{
@@ -19,28 +19,28 @@ pub struct TabularEnv {
 }
 
 impl TabularEnv {
-    /// `num_envs` lanes, to be reset before their first step.
+    /// Creates `num_envs` lanes, which must be reset before their first step.
     #[must_use]
     pub fn new(num_envs: usize, mdp: impl Into<Arc<Mdp>>) -> Self {
         Self { mdp: mdp.into(), states: vec![0; num_envs] }
     }
 
-    /// The world.
+    /// Returns the table.
     #[must_use]
     pub fn mdp(&self) -> &Arc<Mdp> {
         &self.mdp
     }
 
-    /// The state of a lane, none for a lane that is not there.
+    /// Returns the state of a lane; `None` if there is no such lane.
     #[must_use]
     pub fn state(&self, lane: usize) -> Option<u16> {
         self.states.get(lane).copied()
     }
 
-    /// Puts a lane into a state.
+    /// Sets the state of a lane.
     ///
     /// # Errors
-    /// [`EnvError::Failed`] for a state that the world does not have, [`EnvError::NoSuchLane`].
+    /// [`EnvError::Failed`] for a state that does not exist, [`EnvError::NoSuchLane`].
     pub fn set_state(&mut self, lane: usize, state: u16) -> Result<(), EnvError> {
         let num_states = self.mdp.num_states();
         if u32::from(state) >= num_states {
@@ -148,7 +148,7 @@ mod tests {
         rng::{Purpose, Streams},
     };
 
-    /// One step in all lanes, as step `t` of episode 0: the states after it, or the error.
+    /// Takes one step in all lanes, as step `t` of episode 0; returns the states after it, or the error.
     fn step(env: &mut TabularEnv, actions: &[i64], t: u32) -> Result<Vec<i64>, EnvError> {
         let lanes = env.num_envs();
         let moments: Vec<_> =
@@ -168,7 +168,7 @@ mod tests {
         let mut env = TabularEnv::new(1000, Mdp::frozen_lake(&FrozenLakeMap::small(), options));
         let mut counts = [0i32; 16];
         for t in 0..20 {
-            // From the second cell of the third row to the right: or down, or up into a hole.
+            // To the right from the second cell of the third row: or down, or up into a hole.
             (0..1000).for_each(|lane| env.set_state(lane, 9).unwrap());
             step(&mut env, &[2; 1000], t).unwrap().into_iter().for_each(|state| counts[state as usize] += 1);
         }
@@ -212,7 +212,7 @@ mod tests {
             env.reset_at(0, &mut streams.at(SlotId(0), episode, 0, 0), &mut obs).unwrap();
             met[obs[0] as usize] += 1;
         }
-        // A passenger neither in the taxi nor at the destination: 25 cells, 4 places, 3 destinations.
+        // With the passenger neither in the taxi nor at the destination: 25 cells, 4 places, 3 destinations.
         assert_eq!(env.mdp().starts().len(), 300);
         for (state, count) in met.iter().enumerate() {
             let (passenger, destination) = (state / 4 % 5, state % 4);

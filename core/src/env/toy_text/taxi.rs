@@ -1,4 +1,4 @@
-//! Taxi: a passenger to be picked up and brought to a place (Dietterich, 2000).
+//! Taxi: a passenger to be picked up and driven to a place (Dietterich, 2000).
 
 use super::{
     Mdp, Outcome,
@@ -9,12 +9,12 @@ use super::{
 pub(super) const GRID: Grid = Grid { rows: 5, columns: 5 };
 /// Cells of the four places: red, green, yellow, blue.
 pub(super) const PLACES: [u16; 4] = [0, 4, 20, 23];
-/// Where the passenger is when in the taxi.
+/// The passenger's place while in the taxi.
 pub(super) const IN_TAXI: u16 = 4;
-/// Cells that have a wall on their right.
+/// Cells with a wall on their right.
 pub(super) const WALLS: [u16; 6] = [1, 6, 15, 17, 20, 22];
 
-/// What a state's number is made of.
+/// The components of a state's number.
 #[derive(Clone, Copy)]
 pub(super) struct Scene {
     pub(super) taxi: u16,
@@ -33,7 +33,7 @@ impl Scene {
         (self.taxi * 5 + self.passenger) * 4 + self.destination
     }
 
-    /// The scene after an action, the reward, and whether the passenger has arrived.
+    /// Returns the scene after an action, the reward, and whether the passenger has arrived.
     fn after(self, action: u32) -> (Self, f64, bool) {
         let to = |direction| (Self { taxi: GRID.neighbour(self.taxi, direction), ..self }, -1.0, false);
         let place = PLACES.iter().position(|cell| *cell == self.taxi).map(|index| index as u16);
@@ -54,8 +54,8 @@ impl Scene {
 }
 
 impl Mdp {
-    /// Taxi: reward 20 for bringing the passenger where they want to go, -10 for picking up or dropping off where
-    /// that cannot be done, -1 for any other step.
+    /// Taxi: reward 20 for dropping the passenger at the destination, -10 for an impossible pick-up or drop-off, -1 for any
+    /// other step.
     ///
     /// States are `((row * 5 + column) * 5 + passenger) * 4 + destination`; actions south, north, east, west, pick
     /// up, drop off. Episodes begin with the passenger at a place that is not the destination.

@@ -1,4 +1,4 @@
-//! A made-up game in the shape of an Atari one, for tests.
+//! A mock game in the format of Atari games, for tests.
 
 use super::Lives;
 use crate::{
@@ -13,14 +13,14 @@ pub(super) const FRAME: usize = 210 * 160 * 3;
 /// Height and width of the screen.
 const SCREEN: [u32; 2] = [210, 160];
 
-/// Three lives, one lost at about every fiftieth frame. The whole screen shows the number of the frame in red; the
-/// first row flickers: it is white in every other frame. Once fired up, action 2 brings 2.5 points a frame.
+/// Three lives, one lost at about every fiftieth frame. The whole screen shows the number of the frame in red; the first row
+/// flickers: it is white in every second frame. Once started with fire and up, action 2 gives 2.5 points per frame.
 #[derive(Clone, Debug)]
 pub(super) struct Arcade {
     pub(super) frame: u32,
     pub(super) lives: u32,
     pub(super) fired: bool,
-    /// Frames from the beginning of a life to its end, or left to chance.
+    /// Frames of a life; `None` for a random length.
     pub(super) life: Option<u32>,
     pub(super) resets: u32,
     screen: [u32; 2],
@@ -31,7 +31,7 @@ impl Arcade {
         Self { frame: 0, lives: 0, fired: false, life, resets: 0, screen: SCREEN }
     }
 
-    /// The same on a screen of 21 x 16, for many steps.
+    /// The same with a screen of 21 x 16, for tests with many steps.
     pub(super) fn small() -> Self {
         Self { screen: SCREEN.map(|side| side / 10), ..Self::new(None) }
     }

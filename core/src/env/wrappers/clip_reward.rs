@@ -1,4 +1,4 @@
-//! Rewards within limits.
+//! Clipping of rewards.
 
 use super::{same_rows, same_state};
 use crate::{
@@ -16,7 +16,7 @@ pub enum RewardClip {
 }
 
 impl RewardClip {
-    /// The clipped reward. NaN stays NaN.
+    /// Returns the clipped reward. NaN stays NaN.
     #[must_use]
     pub const fn apply(self, reward: f64) -> f64 {
         match self {
@@ -40,7 +40,7 @@ pub struct ClipReward<E> {
 }
 
 impl<E: Env> ClipReward<E> {
-    /// Clips the rewards of an environment.
+    /// Wraps an environment.
     #[must_use]
     pub const fn new(env: E, clip: RewardClip) -> Self {
         Self { env, clip }

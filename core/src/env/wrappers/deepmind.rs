@@ -1,4 +1,4 @@
-//! Atari games as DeepMind's agents see them.
+//! DeepMind's preprocessing of Atari games.
 
 use super::{
     EpisodicLife, FireReset, FrameStack, GreyScale, Lives, NoopReset, Resize, SkipFrames, TimeLimit, WrapError,
@@ -9,28 +9,27 @@ use crate::{env::Env, preprocess::image::Size};
 /// [`EpisodicLife`], [`FireReset`], [`GreyScale`], [`Resize`], [`FrameStack`].
 pub type DeepMind<E> = FrameStack<Resize<GreyScale<FireReset<EpisodicLife<SkipFrames<NoopReset<TimeLimit<E>>>>>>>>;
 
-/// What of an Atari game an agent sees.
+/// Options of DeepMind's preprocessing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeepMindOptions {
-    /// Frames after which a whole game is truncated and then reset, however many lives are left. A registered
-    /// environment's time limit cannot do that: it ends an episode, which [`EpisodicLife`] goes on from in the same
-    /// game.
+    /// Frames after which a whole game is truncated and then reset, however many lives are left. A registered environment's
+    /// time limit cannot do that: it ends an episode, after which [`EpisodicLife`] continues in the same game.
     pub max_frames: u32,
-    /// The most steps without action at the beginning of a game.
+    /// Most steps without action at the beginning of a game.
     pub noop_max: u32,
-    /// Frames that an action lasts; 1 for games that skip frames by themselves.
+    /// Frames per action; 1 for games that skip frames themselves.
     pub frame_skip: u32,
-    /// The game has a fire button, action 1, and waits for it.
+    /// Whether the game has a fire button, action 1, and waits for it.
     pub fire_reset: bool,
     /// Size of the images.
     pub size: Size,
-    /// How many frames are seen together.
+    /// Number of stacked frames.
     pub frame_stack: u16,
 }
 
 impl Default for DeepMindOptions {
     fn default() -> Self {
-        // Half an hour at 60 frames a second, as Gymnasium's Atari games have it.
+        // Half an hour at 60 frames a second, as in Gymnasium's Atari games.
         Self {
             max_frames: 108_000,
             noop_max: 30,
@@ -42,11 +41,11 @@ impl Default for DeepMindOptions {
     }
 }
 
-/// Wraps an Atari game as RLlib's `wrap_deepmind` does, in the same order. Its frames are (height, width, 3), action 0
-/// does nothing.
+/// Wraps an Atari game as RLlib's `wrap_deepmind` does, in the same order. Its frames must be (height, width, 3), and action
+/// 0 must do nothing.
 ///
-/// RLlib clips the rewards of these games to their sign too, but in the sampler and not here, so that metrics have the
-/// real ones.
+/// RLlib also clips the rewards of these games to their sign, but in the sampler and not here, so that metrics have the raw
+/// rewards.
 ///
 /// ```
 /// use rollmesh_core::{
@@ -59,7 +58,7 @@ impl Default for DeepMindOptions {
 ///     space::Space,
 /// };
 ///
-/// /// A red ball falls in one of four columns of a screen of 16 x 12 pixels; who does not stand below loses a life.
+/// /// A red ball falls in one of four columns of a screen of 16 x 12 pixels; missing it costs a life.
 /// #[derive(Clone, Default)]
 /// struct Catch {
 ///     ball: [u8; 2],
@@ -132,7 +131,7 @@ impl Default for DeepMindOptions {
 /// }
 ///
 /// let options = DeepMindOptions { size: Size::new(8, 6), max_frames: 1_000, ..DeepMindOptions::default() };
-/// deepmind(Catch::default(), options)?; // before it is registered: do they fit?
+/// deepmind(Catch::default(), options)?; // check before registering that they fit
 /// let spec = EnvSpec::new("Catch-v0", move |contexts, _kernels| {
 ///     let env = |_| deepmind(Catch::default(), options).expect("tried before");
 ///     Box::new(Vectorized::new(contexts.iter().map(env).collect()))
@@ -145,8 +144,8 @@ impl Default for DeepMindOptions {
 /// ```
 ///
 /// # Errors
-/// [`WrapError`] for observations that are no colour images, sizes that are none, and games without the actions that
-/// the wrappers take.
+/// [`WrapError`] for observations that are not colour images, invalid sizes, and games without the actions that the wrappers
+/// take.
 #[doc(alias = "wrap_deepmind")]
 pub fn deepmind<E>(env: E, options: DeepMindOptions) -> Result<DeepMind<E>, WrapError>
 where

@@ -7,24 +7,24 @@ use crate::{
     space::Scalar,
 };
 
-/// Ends an episode, as terminated, when a life is lost; the game is reset only when it is over. Until then a reset
-/// takes one step in which nothing is done (action 0) and goes on in the same game, also after a time limit of the
-/// sampler. A game that ends with that very step is reset.
+/// Ends an episode, as terminated, when a life is lost; the game is reset only when it is over. Until then a reset takes one
+/// step without action (action 0) and continues in the same game, also after a time limit of the sampler. A game that ends
+/// with that very step is reset.
 ///
-/// So a time limit outside of this wrapper, as the sampler's is, never resets a game that has come to a standstill
-/// without losing a life. A [`TimeLimit`](super::TimeLimit) inside counts and ends whole games.
+/// So a time limit outside of this wrapper, such as the sampler's, never resets a game that hangs without losing a life. A
+/// [`TimeLimit`](super::TimeLimit) inside counts and ends whole games.
 #[derive(Clone, Debug)]
 #[doc(alias = "EpisodicLifeEnv")]
 pub struct EpisodicLife<E: Env> {
     pub(super) env: E,
     noop: Vec<E::Act>,
     lives: u32,
-    /// The game is over or has not begun.
+    /// Whether the game is over or has not begun.
     over: bool,
 }
 
 impl<E: Env<Act: Scalar> + Lives> EpisodicLife<E> {
-    /// Episodes of one life each.
+    /// Wraps an environment, with one life per episode.
     ///
     /// # Errors
     /// [`WrapError::NoSuchAction`] for an environment without an action 0.
@@ -53,7 +53,7 @@ impl<E: Env + Lives> Env for EpisodicLife<E> {
         let step = self.env.step(action, rng, obs)?;
         self.over = step.terminated || step.truncated;
         let lives = self.env.lives();
-        // Some games show no lives for a while before they say that they are over.
+        // Some games report no lives for a while before they report their end.
         let lost = lives < self.lives && lives > 0;
         self.lives = lives;
         Ok(Step { terminated: step.terminated || lost, ..step })

@@ -1,4 +1,4 @@
-//! Games that wait for a button.
+//! Games that wait for the fire button.
 
 use super::{WrapError, check_action, same_rows, same_state, step_in_reset};
 use crate::{
@@ -7,23 +7,23 @@ use crate::{
     space::Scalar,
 };
 
-/// Takes some actions at the beginning of every episode, for games that stand still until they are fired up. When that
-/// ends the episode, the environment is reset and the next action follows.
+/// Takes some actions at the beginning of every episode, for games that wait for them. If that ends the episode, the
+/// environment is reset and the next action follows.
 #[derive(Clone, Debug)]
 #[doc(alias = "FireResetEnv")]
 pub struct FireReset<E: Env> {
     pub(super) env: E,
-    /// Rows of actions, one after the other.
+    /// Rows of actions, concatenated.
     actions: Vec<E::Act>,
     action_len: usize,
 }
 
 impl<E: Env<Act: Scalar>> FireReset<E> {
-    /// Begins with these actions, given row by row. For Atari games with a fire button it is 1, fire, and 2, which
-    /// moves the player, as baselines and RLlib have it; none for the others.
+    /// Wraps an environment with these initial actions, given row by row. For Atari games with a fire button they are 1,
+    /// fire, and 2, which moves the player, as in baselines and RLlib; for others there are none.
     ///
     /// # Errors
-    /// [`WrapError::NoSuchAction`] for an action that the environment does not have, or half a row.
+    /// [`WrapError::NoSuchAction`] for an unknown action, or an incomplete row.
     pub fn new(env: E, actions: &[E::Act]) -> Result<Self, WrapError> {
         let action_len = env.action_space().shape().elements().max(1);
         actions.chunks(action_len).try_for_each(|action| check_action(&env, action))?;

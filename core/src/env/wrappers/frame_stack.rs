@@ -1,4 +1,4 @@
-//! The last observations together.
+//! Stacking of the last observations.
 
 use super::WrapError;
 use crate::{
@@ -8,33 +8,33 @@ use crate::{
     space::{BoxSpace, Scalar, Space, SpaceError},
 };
 
-/// Shows the last `k` observations together, the oldest first. A reset fills all of them with the first one.
+/// Stacks the last `k` observations, the oldest first. A reset fills all of them with the first one.
 ///
-/// Images, which have three axes, are stacked along the last one: (84, 84, 1) becomes (84, 84, k), as DeepMind and
-/// RLlib do it. Everything else gets a new first axis: (4) becomes (k, 4), as Gymnasium's `FrameStackObservation`
-/// does it; a discrete space becomes a multi-discrete one with a component for each observation.
+/// Images, which have three axes, are stacked along the last one: (84, 84, 1) becomes (84, 84, k), as DeepMind and RLlib do
+/// it. Everything else gets a new first axis: (4) becomes (k, 4), as in Gymnasium's `FrameStackObservation`; a discrete
+/// space becomes a multi-discrete one with a component for each observation.
 #[derive(Clone, Debug)]
 #[doc(alias = "FrameStackObservation")]
 pub struct FrameStack<E: Env> {
     pub(super) env: E,
-    /// Space of one frame, and of all.
+    /// Space of one frame, and of the stack.
     frame_space: Space,
     space: Space,
-    /// The last observations; the oldest is number `oldest`, the others follow around the end.
+    /// Ring buffer of the last observations; `oldest` is the index of the oldest one.
     frames: Vec<E::Obs>,
     oldest: usize,
     k: usize,
-    /// Elements of a frame, and how many of them stay together.
+    /// Elements of a frame, and of a contiguous run of it.
     width: usize,
     run: usize,
 }
 
 impl<E: Env<Obs: RowElement + Scalar>> FrameStack<E> {
-    /// Stacks `k` observations, at least one.
+    /// Wraps an environment, stacking `k` observations, at least one.
     ///
     /// # Errors
-    /// [`WrapError::BadSpace`] when they would be too large, [`WrapError::TooManyAxes`], [`WrapError::WrongType`] for
-    /// compound spaces and for environments whose rows are not of their space.
+    /// [`WrapError::BadSpace`] if they would be too large, [`WrapError::TooManyAxes`], [`WrapError::WrongType`] for compound
+    /// spaces and for environments whose rows do not fit their space.
     pub fn new(env: E, k: u16) -> Result<Self, WrapError> {
         let frame_space = env.observation_space();
         if !frame_space.takes_rows_of(E::Obs::DTYPE) {
@@ -67,7 +67,7 @@ impl<E: Env<Obs: RowElement + Scalar>> FrameStack<E> {
     }
 }
 
-/// The space of `k` frames, of which runs of `run` elements stay together.
+/// Returns the space of `k` frames, in runs of `run` elements.
 fn stacked(frame: &Space, k: usize, run: usize) -> Result<Space, WrapError> {
     Ok(match frame {
         Space::Box(frame) => {
@@ -131,7 +131,7 @@ impl<E: Env<Obs: RowElement + Scalar>> Env for FrameStack<E> {
         self.env.info(out)
     }
 
-    /// All frames but the newest, which the inner environment knows.
+    /// Appends all frames but the newest, which is part of the inner snapshot.
     fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
         for age in 0..self.k - 1 {
             let frame = (self.oldest + age) % self.k;

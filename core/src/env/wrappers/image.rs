@@ -1,4 +1,4 @@
-//! Images made smaller, and bytes made floats.
+//! Smaller images, and bytes as floats.
 
 use super::{Lives, WrapError};
 use crate::{
@@ -9,11 +9,11 @@ use crate::{
     space::{BoxSpace, Space, SpaceError},
 };
 
-/// What all wrappers of this file do: keep the inner observation, and turn it into another one.
+/// Implements the wrappers of this file: they keep the inner observation, and convert it.
 macro_rules! converting {
     ($wrapper:ident, $obs:ty) => {
         impl<E: Env<Obs = u8>> $wrapper<E> {
-            /// The environment inside.
+            /// Returns the environment inside.
             #[must_use]
             pub const fn env(&self) -> &E {
                 &self.env
@@ -53,7 +53,7 @@ macro_rules! converting {
                 Ok(step)
             }
 
-            /// Of the environment itself: what is converted is for a policy.
+            /// Renders the environment itself: the conversion is for policies.
             fn render(&self, frame: &mut Frame) -> bool {
                 self.env.render(frame)
             }
@@ -86,7 +86,7 @@ fn images(height: u32, width: u32, channels: u32) -> Result<Space, WrapError> {
     Ok(space)
 }
 
-/// Height, width and channels of the images of an environment.
+/// Returns height, width and channels of an environment's images.
 fn image_dims(space: &Space, wanted: &'static str) -> Result<[u32; 3], WrapError> {
     match space {
         Space::Box(images) if images.dtype() == DType::U8 => images.shape().dims().try_into().ok(),
@@ -95,7 +95,7 @@ fn image_dims(space: &Space, wanted: &'static str) -> Result<[u32; 3], WrapError
     .ok_or_else(|| WrapError::NotAnImage { space: space.to_string(), wanted })
 }
 
-/// Colour images in grey: (height, width, 3) becomes (height, width, 1), weighted as OpenCV does it.
+/// Converts colour images to grey: (height, width, 3) becomes (height, width, 1), weighted as in OpenCV.
 #[derive(Clone, Debug)]
 pub struct GreyScale<E> {
     env: E,
@@ -104,7 +104,7 @@ pub struct GreyScale<E> {
 }
 
 impl<E: Env<Obs = u8>> GreyScale<E> {
-    /// Shows an environment in grey.
+    /// Wraps an environment.
     ///
     /// # Errors
     /// [`WrapError::NotAnImage`] for anything but images with three channels.
@@ -124,7 +124,7 @@ impl<E: Env<Obs = u8>> GreyScale<E> {
 
 converting!(GreyScale, u8);
 
-/// Images of another size: every pixel the mean of the area it stands for.
+/// Resizes images: every pixel is the mean of the area that it covers.
 #[derive(Clone, Debug)]
 #[doc(alias = "WarpFrame")]
 pub struct Resize<E> {
@@ -135,7 +135,7 @@ pub struct Resize<E> {
 }
 
 impl<E: Env<Obs = u8>> Resize<E> {
-    /// Shows an environment in another size. DeepMind and RLlib have 84 x 84.
+    /// Wraps an environment. DeepMind and RLlib use 84 x 84.
     ///
     /// # Errors
     /// [`WrapError::NotAnImage`] for anything but images of at most 65,535 pixels each way, [`WrapError::BadSpace`]
@@ -162,7 +162,7 @@ impl<E: Env<Obs = u8>> Resize<E> {
 
 converting!(Resize, u8);
 
-/// Bytes as floats from 0 to 1: divided by 255. For policies that take floats only.
+/// Converts bytes to floats from 0 to 1, by dividing by 255. For policies that only support floats.
 #[derive(Clone, Debug)]
 #[doc(alias = "ScaledFloatFrame")]
 pub struct ScaleObs<E> {
@@ -172,7 +172,7 @@ pub struct ScaleObs<E> {
 }
 
 impl<E: Env<Obs = u8>> ScaleObs<E> {
-    /// Shows an environment's bytes as floats.
+    /// Wraps an environment.
     ///
     /// # Errors
     /// [`WrapError::WrongType`] unless its observations are boxes.

@@ -1,25 +1,25 @@
-//! Environments around environments.
+//! Wrappers around environments.
 //!
-//! A wrapper is an [`Env`] around another one, forwards what it does not change (picture and infos always), and adds its
-//! state in front of the inner one's snapshot, so that wrappers can be put into each other in any order. All randomness
-//! of a wrapper comes from the given [`Rng`], no step allocates, and a snapshot may come from anybody.
+//! A wrapper is an [`Env`] around another one, forwards what it does not change (always including rendering and infos), and
+//! writes its state in front of the inner one's snapshot, so that wrappers can be nested in any order. All random numbers of
+//! a wrapper come from the given [`Rng`], no step allocates, and snapshots are untrusted.
 //!
 //! | wrapper | what it does |
 //! |---|---|
 //! | [`TimeLimit`] | truncates episodes after a number of steps |
 //! | [`ClipReward`] | takes the sign of rewards, or limits them |
 //! | [`NormalizeReward`] | divides rewards by the deviation of their discounted sum |
-//! | [`FrameStack`] | shows the last observations together |
-//! | [`ScaleObs`] | bytes as floats from 0 to 1 |
+//! | [`FrameStack`] | stacks the last observations |
+//! | [`ScaleObs`] | converts bytes to floats from 0 to 1 |
 //! | [`GreyScale`], [`Resize`] | smaller images |
-//! | [`RecordEpisode`] | keeps episodes to be looked at |
-//! | [`NoopReset`], [`FireReset`], [`SkipFrames`], [`EpisodicLife`] | the ways of Atari games |
-//! | [`deepmind()`] | all that an Atari game needs |
+//! | [`RecordEpisode`] | records episodes for inspection |
+//! | [`NoopReset`], [`FireReset`], [`SkipFrames`], [`EpisodicLife`] | the conventions for Atari games |
+//! | [`deepmind()`] | all wrappers for an Atari game |
 //!
 //! An environment of many lanes, as those of [`classic`](super::classic) are, is wrapped as a [`Lane`](super::Lane).
 //!
-//! A registered environment's time limit is the sampler's, see [`EnvSpec`](super::EnvSpec): a wrapper is for what is
-//! part of the problem.
+//! A registered environment's time limit is enforced by the sampler, see [`EnvSpec`](super::EnvSpec): the wrapper is for a
+//! limit that is part of the problem.
 //!
 //! ```
 //! use rollmesh_core::env::{
@@ -74,21 +74,21 @@ use crate::{
 /// Why a wrapper does not fit an environment.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum WrapError {
-    /// The observations are not images, or not of the wanted kind.
+    /// The observations are not images, or not of the required kind.
     #[error("observations are {space}, the wrapper needs images of uint8, {wanted}")]
     NotAnImage {
         /// The observation space.
         space: String,
-        /// The shape that is needed.
+        /// The required shape.
         wanted: &'static str,
     },
-    /// The observations would be no space.
+    /// The resulting observation space would be invalid.
     #[error("the wrapped observations make no space: {0}")]
     BadSpace(#[from] SpaceError),
-    /// A row shape has no room for one more axis.
+    /// A row shape cannot have one more axis.
     #[error("observations of shape {0} cannot get one more axis")]
     TooManyAxes(RowShape),
-    /// Rows of the environment's space have another element type.
+    /// The rows' element type does not fit the environment's space.
     #[error("observations are {space}, but rows of {found}")]
     WrongType {
         /// The observation space.
@@ -96,7 +96,7 @@ pub enum WrapError {
         /// Element type of the rows.
         found: DType,
     },
-    /// The wrapper would take an action that the environment does not have.
+    /// The wrapper takes an action that the environment does not have.
     #[error("the wrapper takes action {action}, which is not in the action space {space}")]
     NoSuchAction {
         /// The action.
@@ -106,7 +106,7 @@ pub enum WrapError {
     },
 }
 
-/// An action that a wrapper is going to take by itself.
+/// Checks an action that a wrapper takes itself.
 fn check_action<E: Env<Act: Scalar>>(env: &E, action: &[E::Act]) -> Result<(), WrapError> {
     let space = env.action_space();
     if space.contains_row(action) == Ok(true) && env.accepts(action) {
@@ -115,7 +115,7 @@ fn check_action<E: Env<Act: Scalar>>(env: &E, action: &[E::Act]) -> Result<(), W
     Err(WrapError::NoSuchAction { action: format!("{action:?}"), space: space.to_string() })
 }
 
-/// The action that does nothing: zeros.
+/// Returns the action that does nothing: zeros.
 fn noop<E: Env<Act: Scalar>>(env: &E) -> Result<Vec<E::Act>, WrapError> {
     let noop = vec![E::Act::default(); env.action_space().shape().elements()];
     check_action(env, &noop)?;
@@ -124,11 +124,11 @@ fn noop<E: Env<Act: Scalar>>(env: &E) -> Result<Vec<E::Act>, WrapError> {
 
 /// A game in which the player has lives.
 pub trait Lives {
-    /// Lives left, 0 when the game is over.
+    /// Returns the number of lives left, 0 when the game is over.
     fn lives(&self) -> u32;
 }
 
-/// The state of a wrapper that has none of its own.
+/// Implements the state of a wrapper without its own.
 macro_rules! same_state {
     () => {
         fn snapshot(&self, out: &mut Vec<u8>) -> $crate::env::EnvState {
@@ -142,13 +142,13 @@ macro_rules! same_state {
 }
 use same_state;
 
-/// A step on the way to the first observation; an episode that it ends gives way to another one.
+/// Takes a step before the first observation; resets if that ends the episode.
 fn step_in_reset<E: Env>(env: &mut E, action: &[E::Act], rng: &mut Rng, obs: &mut [E::Obs]) -> Result<(), EnvError> {
     let step = env.step(action, rng, obs)?;
     if step.terminated || step.truncated { env.reset(rng, obs) } else { Ok(()) }
 }
 
-/// The types, the spaces, the picture and the infos of an environment whose rows a wrapper leaves as they are.
+/// Implements the types, spaces, rendering and infos of a wrapper that does not change rows.
 macro_rules! same_rows {
     () => {
         type Obs = E::Obs;
@@ -181,7 +181,7 @@ macro_rules! transparent {
     ($($wrapper:ident),+ $(,)?) => {
         $(
             impl<E: Env> $wrapper<E> {
-                /// The environment inside.
+                /// Returns the environment inside.
                 #[must_use]
                 pub const fn env(&self) -> &E {
                     &self.env

@@ -1,4 +1,4 @@
-//! Games that begin at different moments.
+//! Random starts of games.
 
 use super::{WrapError, same_rows, same_state, step_in_reset};
 use crate::{
@@ -7,8 +7,8 @@ use crate::{
     space::Scalar,
 };
 
-/// Begins an episode with a random number of steps in which nothing is done (Mnih et al.: "Human-level control through
-/// deep reinforcement learning", 2015). Action 0 is the one that does nothing.
+/// Begins an episode with a random number of steps without action (Mnih et al.: "Human-level control through deep
+/// reinforcement learning", 2015). Action 0 is the one that does nothing.
 #[derive(Clone, Debug)]
 #[doc(alias = "NoopResetEnv")]
 pub struct NoopReset<E: Env> {
@@ -18,7 +18,7 @@ pub struct NoopReset<E: Env> {
 }
 
 impl<E: Env<Act: Scalar>> NoopReset<E> {
-    /// Between 1 and `noop_max` steps, or none for 0. DeepMind and RLlib have 30.
+    /// Wraps an environment, with 1 to `noop_max` such steps, or none for 0. DeepMind and RLlib use 30.
     ///
     /// # Errors
     /// [`WrapError::NoSuchAction`] for an environment without an action 0.

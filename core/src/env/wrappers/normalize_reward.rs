@@ -1,4 +1,4 @@
-//! Rewards of one size.
+//! Scaling of rewards.
 
 use super::same_rows;
 use crate::{
@@ -10,9 +10,9 @@ use crate::{
 /// Divides rewards by the standard deviation of their discounted sum, as Gymnasium's wrapper of the same name
 /// (Engstrom et al.: "Implementation matters in deep policy gradients", 2020, section on reward scaling).
 ///
-/// The discounted sum runs on over truncated episodes and begins again at the reward of a terminal step. Its statistics
-/// begin with mean 0 and variance 1, with the weight of 1/10,000 of a step. They are the lane's own, go on over
-/// episodes, and are part of the snapshot. [`freeze`](Self::freeze) stops them.
+/// The discounted sum continues over truncated episodes and restarts at the reward of a terminal step. Its statistics begin
+/// with mean 0 and variance 1, with the weight of 1/10,000 of a step. They are the lane's own, continue across episodes, and
+/// are part of the snapshot. [`freeze`](Self::freeze) stops their updates.
 #[derive(Clone, Debug)]
 pub struct NormalizeReward<E> {
     pub(super) env: E,
@@ -22,7 +22,7 @@ pub struct NormalizeReward<E> {
     frozen: bool,
 }
 
-/// Numbers in snapshots beyond this are refused: their squares would not be numbers much longer.
+/// Larger numbers in snapshots are rejected, since their squares would soon overflow.
 const MAX: f64 = 1e100;
 
 /// Running statistics of the discounted sum.
@@ -37,8 +37,8 @@ struct Stats {
 impl Stats {
     const START: Self = Self { sum: 0.0, mean: 0.0, variance: 1.0, count: 1e-4 };
 
-    /// Takes in a reward (Chan, Golub, LeVeque: "Updating formulae and a pairwise algorithm for computing sample
-    /// variances", 1979, for a second part of one value).
+    /// Adds a reward (Chan, Golub, LeVeque: "Updating formulae and a pairwise algorithm for computing sample variances",
+    /// 1979, for a second part of one value).
     fn push(&mut self, reward: f64, gamma: f64, terminated: bool) {
         self.sum = self.sum * gamma * if terminated { 0.0 } else { 1.0 } + reward;
         let delta = self.sum - self.mean;
@@ -51,9 +51,8 @@ impl Stats {
 }
 
 impl<E: Env> NormalizeReward<E> {
-    /// Normalises with the discount `gamma`. `epsilon` is added to the variance. Gymnasium's defaults are 0.99 and
-    /// 1e-8. A discount outside of 0 to 1 becomes the nearer one of the two, an `epsilon` below 0 becomes 0, and so does
-    /// what is no number.
+    /// Wraps an environment, with the discount `gamma`. `epsilon` is added to the variance. Gymnasium's defaults are 0.99
+    /// and 1e-8. A discount is clamped to 0 to 1; an `epsilon` below 0 becomes 0, and so does NaN.
     #[must_use]
     pub const fn new(env: E, gamma: f64, epsilon: f64) -> Self {
         let gamma = if gamma > 0.0 { gamma.min(1.0) } else { 0.0 };
@@ -61,12 +60,12 @@ impl<E: Env> NormalizeReward<E> {
         Self { env, gamma, epsilon, stats: Stats::START, frozen: false }
     }
 
-    /// Keeps the statistics as they are, for evaluation, or lets them go on.
+    /// Freezes the statistics, for evaluation, or resumes their updates.
     pub const fn freeze(&mut self, frozen: bool) {
         self.frozen = frozen;
     }
 
-    /// Divides a reward by the deviation, if there is one.
+    /// Divides a reward by the deviation, unless that is 0.
     fn normalize(&self, reward: f64) -> f64 {
         let deviation = math::sqrt_f64(self.stats.variance + self.epsilon);
         if deviation > 0.0 { reward / deviation } else { reward }

@@ -1,4 +1,4 @@
-//! Episodes to be looked at.
+//! Recording of episodes.
 
 use super::same_rows;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     prelude::*,
 };
 
-/// What happened in an episode, step by step.
+/// A recorded episode, step by step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording<O, A> {
     /// Observations, row by row: the one before the first step, and one after every step.
@@ -15,13 +15,13 @@ pub struct Recording<O, A> {
     pub actions: Vec<A>,
     /// Reward of every step.
     pub rewards: Vec<f64>,
-    /// The last step reached a terminal state.
+    /// Whether the last step reached a terminal state.
     pub terminated: bool,
-    /// The last step cut the episode.
+    /// Whether the last step truncated the episode.
     pub truncated: bool,
-    /// The recording begins with a reset; otherwise with a snapshot, in the middle of an episode.
+    /// Whether the recording begins with a reset; otherwise with a snapshot, in the middle of an episode.
     pub from_reset: bool,
-    /// Steps at the end for which there was no room.
+    /// Number of steps at the end that exceeded the limit.
     pub missing: u32,
 }
 
@@ -38,7 +38,7 @@ impl<O: Copy, A: Copy> Recording<O, A> {
         }
     }
 
-    /// True after the last step of the episode.
+    /// Returns true after the last step of the episode.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.terminated || self.truncated
@@ -53,10 +53,10 @@ impl<O: Copy, A: Copy> Recording<O, A> {
     }
 }
 
-/// Keeps the running episode and the last one before it.
+/// Records the running episode and keeps the last one before it.
 ///
-/// Memory for both grows with the longest episode so far, up to [`MAX_BYTES`](Self::MAX_BYTES) each. A recording is no
-/// part of the environment's state: snapshots do not have it, and after [`restore`](Env::restore) it begins anew.
+/// Memory for both grows with the longest episode so far, up to [`MAX_BYTES`](Self::MAX_BYTES) each. A recording is not part
+/// of the environment's state: snapshots do not contain it, and after [`restore`](Env::restore) it starts over.
 #[derive(Clone, Debug)]
 #[doc(alias = "RecordEpisodeStatistics")]
 pub struct RecordEpisode<E: Env> {
@@ -67,10 +67,11 @@ pub struct RecordEpisode<E: Env> {
 }
 
 impl<E: Env> RecordEpisode<E> {
-    /// The most memory that the steps of one recording take, in bytes.
+    /// Most bytes of one recording's steps.
     pub const MAX_BYTES: usize = 1 << 26;
 
-    /// Records at most the first `max_steps` steps of each episode, and no more than [`MAX_BYTES`](Self::MAX_BYTES).
+    /// Wraps an environment, recording at most the first `max_steps` steps of each episode, and no more than
+    /// [`MAX_BYTES`](Self::MAX_BYTES).
     #[must_use]
     pub fn new(env: E, max_steps: u16) -> Self {
         let obs = env.observation_space().shape().elements() * size_of::<E::Obs>();
@@ -80,14 +81,14 @@ impl<E: Env> RecordEpisode<E> {
         Self { env, running, last, max_steps: usize::from(max_steps).min(room) }
     }
 
-    /// The episode as far as it has come.
+    /// Returns the recording of the running episode so far.
     #[must_use]
     pub const fn running(&self) -> &Recording<E::Obs, E::Act> {
         &self.running
     }
 
-    /// The episode before the last reset or, after its last step, the running one. It lacks the flags if it was
-    /// ended from outside, as the sampler's time limit does. Before there is one: nothing.
+    /// Returns the episode before the last reset or, after its last step, the running one. It lacks the flags if it was
+    /// ended from outside, for example by the sampler's time limit. `None` before there is one.
     #[must_use]
     pub const fn last(&self) -> Option<&Recording<E::Obs, E::Act>> {
         if self.running.is_complete() {

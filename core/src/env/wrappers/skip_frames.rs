@@ -1,4 +1,4 @@
-//! Actions that last for several frames.
+//! Repetition of actions over several frames.
 
 use super::same_rows;
 use crate::{
@@ -7,23 +7,24 @@ use crate::{
     space::{Scalar, Space},
 };
 
-/// Repeats every action, adds up the rewards, and shows the larger value of each element in the last two frames: old
-/// consoles draw some things in every other frame only (Mnih et al., 2015).
+/// Repeats every action, sums the rewards, and returns the larger value of each element in the last two frames: old consoles
+/// draw some things in every second frame only (Mnih et al., 2015).
 ///
-/// An episode that ends within a step shows its own last two frames, or its only one. A reset shows its frame as it is.
+/// An episode that ends within a step returns the maximum of its own last two frames, or its only one. A reset returns its
+/// frame unchanged.
 #[derive(Clone, Debug)]
 #[doc(alias = "MaxAndSkipEnv")]
 pub struct SkipFrames<E: Env> {
     pub(super) env: E,
     skip: u32,
-    /// A frame that makes, together with the newest, the observation: if `pooled`.
+    /// The frame that forms the observation together with the newest one, if `pooled`.
     other: Vec<E::Obs>,
     pooled: bool,
     space: Space,
 }
 
 impl<E: Env> SkipFrames<E> {
-    /// Every action lasts `skip` frames, at least one. DeepMind and RLlib have 4.
+    /// Wraps an environment, with `skip` frames per action, at least one. DeepMind and RLlib use 4.
     #[must_use]
     pub fn new(env: E, skip: u32) -> Self {
         let space = env.observation_space();
@@ -50,7 +51,7 @@ impl<E: Env<Obs: RowElement + PartialOrd + Scalar>> Env for SkipFrames<E> {
         let mut total = Step::default();
         let mut frames = 0;
         while frames < self.skip && !total.terminated && !total.truncated {
-            // In turns, so that the last of all lands in `obs` and the one before it in `other`.
+            // Alternates the buffers, so that the last frame is in `obs` and the one before it in `other`.
             let last_or_alike = (self.skip - frames) % 2 == 1;
             let frame = if last_or_alike { &mut *obs } else { &mut self.other[..] };
             let step = self.env.step(action, rng, frame)?;
@@ -64,7 +65,7 @@ impl<E: Env<Obs: RowElement + PartialOrd + Scalar>> Env for SkipFrames<E> {
         }
         if newest_is_other {
             if self.pooled {
-                // What was in `obs` is within the observation, and pools to the same with the newest frame.
+                // The frame in `obs` is within the observation, and gives the same maximum with the newest frame.
                 self.other.copy_from_slice(obs);
             } else {
                 obs.copy_from_slice(&self.other);

@@ -1,4 +1,4 @@
-//! Each wrapper by its own rules, and all of them by those of environments.
+//! Rules of each wrapper, and the contract of environments for all of them.
 
 use super::{
     arcade::{Arcade, FRAME},
@@ -21,7 +21,7 @@ fn rng(t: u32) -> Rng {
     Streams::new(5, Purpose::EnvStep).at(SlotId(0), 0, t, 0)
 }
 
-/// Plays a script: the n-th step since the reset brings the n-th reward and shows [n, -n]; the last one terminates.
+/// Follows a script: the n-th step since the reset has the n-th reward and the observation [n, -n]; the last one terminates.
 #[derive(Clone)]
 struct Script {
     rewards: &'static [f64],
@@ -360,7 +360,7 @@ fn an_atari_game_as_deepmind_sees_it() {
     let game = env.env().env().env().env().env().env().env().env();
     let shown = [game.frame - 4, game.frame - 4, game.frame - 4, game.frame].map(|frame| grey(f64::from(frame)));
     assert_eq!(last, shown);
-    // The flickering row is there in every frame.
+    // The flickering row is visible in every frame.
     assert!(obs[3] > 80, "{}", obs[3]);
 }
 
@@ -377,7 +377,7 @@ fn a_game_at_a_standstill_is_reset_after_its_frames() {
     assert_eq!((game.resets, game.frame), (2, 0));
 }
 
-/// Takes numbers from 1 to 2, and of those only the first half.
+/// Accepts numbers from 1 to 2, and of those only the first half.
 struct Picky;
 
 impl Env for Picky {
@@ -461,7 +461,7 @@ fn frozen_statistics_stay() {
     env.freeze(true);
     env.step(&[0], &mut rng(0), &mut obs).unwrap();
     env.snapshot(&mut after);
-    // All but the step of the script.
+    // All but the step count of the script.
     assert_eq!(before[..32], after[..32]);
     env.freeze(false);
     after.clear();
@@ -470,7 +470,7 @@ fn frozen_statistics_stay() {
     assert_ne!(before[..32], after[..32]);
 }
 
-/// Picture and infos are those of the environment inside, whatever policies see of it.
+/// Pictures and infos are those of the environment inside, whatever policies observe.
 #[test]
 fn all_wrappers_together_show_what_is_inside() {
     let env = deepmind(Arcade::new(Some(50)), DeepMindOptions::default()).unwrap();

@@ -8,8 +8,8 @@ use crate::{
 
 /// Truncates an episode after a number of steps, also if the last one terminates it.
 ///
-/// For a limit that belongs to the problem, inside of other wrappers. A registered environment's is the sampler's:
-/// [`EnvSpec::max_episode_steps`](crate::env::EnvSpec::max_episode_steps).
+/// For a limit that belongs to the problem, inside of other wrappers. A registered environment's limit is enforced by the
+/// sampler: [`EnvSpec::max_episode_steps`](crate::env::EnvSpec::max_episode_steps).
 #[derive(Clone, Debug)]
 pub struct TimeLimit<E> {
     pub(super) env: E,
@@ -18,7 +18,7 @@ pub struct TimeLimit<E> {
 }
 
 impl<E: Env> TimeLimit<E> {
-    /// Episodes of at most `max_episode_steps` steps.
+    /// Wraps an environment, with episodes of at most `max_episode_steps` steps.
     #[must_use]
     pub const fn new(env: E, max_episode_steps: u32) -> Self {
         Self { env, max_episode_steps, t: 0 }

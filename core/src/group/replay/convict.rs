@@ -1,4 +1,4 @@
-//! Parties that have lied.
+//! Consequences of failed audits for principals.
 
 use super::{Party, Standing};
 use crate::{
@@ -7,35 +7,36 @@ use crate::{
     prelude::*,
 };
 
-/// A party whose fragment was not what it should be: it was made again, or what it contradicted was. Without that nobody is
-/// convicted: whoever only contradicts somebody who is trusted gets no more leases, and that is all.
+/// A failed audit of a principal: a recomputation differs from its fragment, or confirms the one that it contradicted.
+/// Without a recomputation there is none: a worker that only contradicts a trusted worker is quarantined, but its principal
+/// is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conviction {
-    /// The party.
+    /// The principal.
     pub party: Party,
-    /// Its workers that are here.
+    /// Its connected workers.
     pub workers: Vec<WorkerId>,
     /// The slot of the fragment.
     pub slot: SlotId,
     /// Its number.
     pub fragment: FragmentNo,
-    /// Fragments of the party, and such as go on from them, that no batch had taken: they are no longer committed.
+    /// Fragments that no batch had taken and that are no longer committed: the principal's, and those that build on them.
     pub dropped: u32,
-    /// The first batch that has a fragment of the party in it which nobody has made again; none if no batch has been taken
-    /// with one. Whatever was saved before it was taken is clean. Where slots do not keep step that may be the batch that is
-    /// not complete: what is queued cannot be dropped there but by going back to where the last batch was taken.
+    /// The first batch with an unaudited fragment of the principal; `None` if no such batch was taken. What was saved before
+    /// that batch was taken does not depend on the principal. In the asynchronous and deadline modes it may be the
+    /// incomplete batch: what is queued can be dropped there only by going back to where the last batch was taken.
     pub first_doubtful: Option<FragmentNo>,
 }
 
 impl LeaseGroup {
-    /// A party that has lied, once for every time that it was seen: its workers get no more leases; what it has committed and
-    /// no batch has taken, is no longer committed, in synchronous mode, and made again by others. What is in batches is
-    /// for the caller to undo, and in the other modes what is queued, too.
+    /// Returns the next failed audit of a principal, one for each detection. The principal's workers are quarantined. In
+    /// synchronous mode, what it has committed and no batch has taken is no longer committed, and is granted to other
+    /// workers. The caller has to undo what is in batches, and in the other modes also what is queued.
     pub fn poll_conviction(&mut self) -> Option<Conviction> {
         self.audits.convictions.pop_front()
     }
 
-    /// A party that contradicts what is known to be right has lied.
+    /// Quarantines a principal that contradicts a fragment confirmed by an audit.
     pub(in crate::group) fn convict_contradicting(&mut self, party: Party, place: (SlotId, FragmentNo)) {
         let first_doubtful = self.audits.parties.get(&party).and_then(Standing::first_doubtful);
         self.convict(party, place, first_doubtful, QuarantineCause::Audit);
@@ -48,7 +49,7 @@ impl LeaseGroup {
         first_doubtful: Option<FragmentNo>,
         cause: QuarantineCause,
     ) {
-        // What else it has pending is of no interest any more.
+        // The principal's other pending audits no longer matter.
         let standing = self.audits.parties.entry(party).or_default();
         *standing = Standing { committed: standing.committed, ..Standing::default() };
         self.audits.forget_tasks(party);
@@ -63,10 +64,10 @@ impl LeaseGroup {
         self.audits.convictions.push_back(Conviction { party, workers, slot, fragment, dropped, first_doubtful });
     }
 
-    /// Takes back what a party has committed and no batch has taken, with all that goes on from it.
+    /// Takes back what a principal has committed and no batch has taken, with all fragments that build on it.
     fn drop_commits_of(&mut self, party: Party) -> u32 {
         if self.is_free() {
-            // The order of commits is written down already.
+            // The commit order is already in the journal.
             return 0;
         }
         let mut dropped = 0;

@@ -1,4 +1,4 @@
-//! Complete iterations as batches, and what follows from a batch that was consumed.
+//! Complete iterations as batches, and the consequences of a batch that was consumed.
 
 use super::{BatchConsumer, RunLoop};
 use crate::{
@@ -61,7 +61,8 @@ impl RunLoop {
         })
     }
 
-    /// Returns fragments with the observations as the policies saw them. With a filter, its statistics take the raw ones in.
+    /// Returns fragments with the observations as the policies saw them. A filter adds the raw observations to its
+    /// statistics.
     fn as_seen(&mut self, fragments: Vec<SlotFragment>) -> Result<Vec<SlotFragment>, TrainBatchError> {
         let Some(filter) = &mut self.filter else { return Ok(fragments) };
         filter.observe(&fragments)?;
@@ -80,7 +81,8 @@ impl RunLoop {
         is_due.then_some(BatchWork::Iterate)
     }
 
-    /// With a filter, a learner sees what the policies saw.
+    /// Builds the train batch of an iteration. With a filter, the learner gets the normalised observations that the policies
+    /// saw.
     fn train_batch(
         &mut self,
         fragments: &[SlotFragment],
@@ -114,7 +116,7 @@ impl RunLoop {
         self.steps_per_s = steps as f64 / took.as_secs_f64().max(1e-9);
     }
 
-    /// Takes the weights that the learner has made of the batch, and counts it.
+    /// Takes the weights that the learner has computed from the batch, and counts the batch.
     pub fn handle_learned(&mut self, weights: Weights, now: Micros) {
         self.keep_weights();
         self.weights = match &mut self.filter {
@@ -128,20 +130,20 @@ impl RunLoop {
         self.count_batch(now);
     }
 
-    /// Takes what the run's own worker has sampled or read for the batch: its env steps, and the episodes that ended.
+    /// Takes the env steps and ended episodes that the run's own worker has sampled or read for the batch.
     pub fn handle_iterated(&mut self, env_steps: u64, episodes: Vec<EpisodeMetrics>) {
         self.batch_env_steps = env_steps;
         episodes.into_iter().for_each(|episode| self.episodes.push(episode));
     }
 
-    /// Forgets a batch that was given up before anything was learned from it.
+    /// Drops a batch before the learner has used it.
     pub fn forget_batch(&mut self) {
         (self.is_consuming, self.batch_env_steps) = (false, 0);
     }
 }
 
-/// Joins fragments to one train batch. Workers have postprocessed rows that are by policy; of the others, what a policy
-/// postprocesses by itself, or not at all, has every column.
+/// Joins fragments to one train batch. Workers have already postprocessed rows by policy; fragments of policies with their
+/// own postprocessing, or none, already have every column.
 fn joined(fragments: &[SlotFragment], postprocessing: &Postprocessing) -> Result<MultiAgentBatch, PostprocessError> {
     if fragments.iter().any(|fragment| fragment.agents.is_some()) {
         return train_batch_by_policy(fragments);

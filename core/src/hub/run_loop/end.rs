@@ -1,4 +1,4 @@
-//! Whether a run is over, and as what it ends.
+//! Whether a run is over, and why.
 
 use super::{super::RunEnd, RunLoop};
 use crate::{env::EnvState, group::UnbalancedLedger, prelude::*, time::Micros};
@@ -26,7 +26,7 @@ impl RunLoop {
         self.episodes.have_reached(target)
     }
 
-    /// Returns whether evaluations decide on the end: rows that a run reads say nothing of its policy.
+    /// Returns whether evaluations decide on the end: rows that a run reads say nothing about its policy.
     #[must_use]
     pub fn is_judged_by_evaluations(&self) -> bool {
         self.config.reads_input() && self.stop_return().is_some()
@@ -58,7 +58,7 @@ impl RunLoop {
         self.group.ledger().check()
     }
 
-    /// Ends the run: takes back its leases and stops its stopwatch.
+    /// Ends the run: revokes its leases and stops its stopwatch.
     pub fn end(&mut self, end: &RunEnd, now: Micros) {
         self.stopwatch.pause(now);
         self.group.stop(now);
@@ -82,7 +82,7 @@ impl RunLoop {
         self.is_tainted
     }
 
-    /// Records how many workers that sample or read by themselves were lost so far: their successors begin other episodes.
+    /// Records how many workers with input of their own were lost so far: their replacements begin other episodes.
     pub fn count_disturbances(&mut self, disturbances: u64) {
         self.disturbances = self.disturbances.max(disturbances);
     }

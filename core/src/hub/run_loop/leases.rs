@@ -1,4 +1,4 @@
-//! The leases of a run: what was granted, and what workers answer.
+//! The leases of a run: grants, and the answers of workers.
 
 use super::RunLoop;
 use crate::{
@@ -13,13 +13,13 @@ use crate::{
     time::Micros,
 };
 
-/// Granted leases that are remembered per worker, to read uploads that arrive after the end of their lease.
+/// Granted leases kept per worker, to decode uploads that arrive after their lease has ended.
 const REMEMBERED_LEASES: usize = 4;
 
-/// Why an upload is not what its lease asked for.
+/// Why an upload does not match its lease.
 #[derive(Debug, thiserror::Error)]
 pub enum UploadFault {
-    /// The ledger decides on it: the lease ended long ago, or never was.
+    /// The lease ended long ago, or never existed; the ledger counts the upload.
     #[error("the lease is unknown")]
     Unknown,
     /// Its bytes are not the rows of the lease.
@@ -27,7 +27,7 @@ pub enum UploadFault {
     Invalid(#[from] convert::UploadError),
 }
 
-/// What a worker uploads for a lease.
+/// A worker's upload for a lease.
 #[derive(Debug)]
 pub enum WorkerUpload {
     /// Rows of one agent per slot.
@@ -37,7 +37,7 @@ pub enum WorkerUpload {
 }
 
 impl WorkerUpload {
-    /// Returns the lease that it is for, as the worker says.
+    /// Returns the lease that the worker says it is for.
     #[must_use]
     pub fn lease(&self) -> LeaseId {
         match self {
@@ -67,7 +67,7 @@ impl RunLoop {
         latest.next().map_or(0, |(_, lease)| lease.slots.len() as u32)
     }
 
-    /// Removes what is remembered of a worker that has disconnected.
+    /// Removes the leases of a worker that has disconnected.
     pub fn forget_worker(&mut self, worker: WorkerId) {
         self.granted.retain(|_, (owner, _)| *owner != worker);
     }
@@ -117,7 +117,8 @@ impl RunLoop {
             }
         };
         if let Err(error) = whole {
-            // The slot was set back, or another worker was faster: the states that it began with are no longer here.
+            // The slot was rewound, or another worker was faster: the states that the fragment began with are no longer
+            // kept.
             self.group.handle_refused(worker, id, &error.to_string(), now);
             return Ok(());
         }

@@ -29,10 +29,10 @@ use crate::{
     worker::LearningParts,
 };
 
-/// What becomes of a run's batches.
+/// The consumer of a run's batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BatchConsumer {
-    /// A learner makes new weights of each. Rows of one agent per slot are postprocessed as its policy says.
+    /// A learner computes new weights from each batch. Rows of one agent per slot are postprocessed as its policy requires.
     Learner(Postprocessing),
     /// The run's own worker samples or reads each batch by itself and learns from it: the run has no leases.
     OwnWorker,
@@ -40,7 +40,7 @@ pub enum BatchConsumer {
     Caller,
 }
 
-/// What a [`RunLoop`] is made of.
+/// Parts of a [`RunLoop`].
 #[derive(Clone, Debug)]
 pub struct RunLoopConfig {
     /// The run's number, unique on its hub.
@@ -61,9 +61,9 @@ pub struct RunLoopConfig {
     pub policies: Vec<PolicyId>,
     /// The weights of all policies, with the statistics of the filter if there is one.
     pub weights: Weights,
-    /// What normalises the observations that a learner sees; with it, workers get the statistics among the weights.
+    /// Normalises the observations that a learner sees; workers get its statistics among the weights.
     pub filter: Option<RunFilter>,
-    /// What becomes of the batches.
+    /// The consumer of the batches.
     pub consumer: BatchConsumer,
     /// The leases of a run that is resumed.
     pub group: Option<GroupState>,
@@ -71,10 +71,10 @@ pub struct RunLoopConfig {
     pub first_lease: LeaseId,
 }
 
-/// Why a [`RunLoop`] could not be made.
+/// Why a [`RunLoop`] could not be created.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RunLoopError {
-    /// The number of slots or the sampling mode.
+    /// The number of slots or the sampling mode is invalid.
     #[error(transparent)]
     Group(#[from] GroupConfigError),
     /// The saved leases do not fit the run.
@@ -85,7 +85,7 @@ pub enum RunLoopError {
     Weights(#[from] WeightsError),
 }
 
-/// How far a run was when it was saved.
+/// Progress of a run when it was saved.
 #[derive(Clone, Debug, Default)]
 pub struct RunProgress {
     /// Updates.
@@ -102,9 +102,9 @@ pub struct RunProgress {
 
 /// A run in progress, or over, without I/O.
 ///
-/// The driver passes messages of workers to [`group`](Self::group) and the `handle_` methods, sends what the group commands,
-/// [takes](Self::poll_batch) complete batches, reports what became of them, and asks [whether the run is
-/// over](Self::end_reached). Times are points on the driver's clock.
+/// The driver passes messages of workers to [`group`](Self::group) and the `handle_` methods, sends the group's commands,
+/// [takes](Self::poll_batch) complete batches, reports their results, and asks [whether the run is over](Self::end_reached).
+/// Times are points on the driver's clock.
 #[derive(Debug)]
 pub struct RunLoop {
     number: u32,
@@ -126,7 +126,7 @@ pub struct RunLoop {
     policies: Vec<PolicyId>,
     /// The weights that all workers were sent, except for workers that joined later and were sent newer ones.
     published: WeightsVersion,
-    /// Weights that were set during an iteration: they act from the next one on that has not begun.
+    /// Weights that were set during an iteration: they take effect with the next iteration that has not begun.
     next_weights: Option<Weights>,
     granted: BTreeMap<LeaseId, (WorkerId, Lease)>,
     /// Iterations that have begun.
@@ -180,7 +180,7 @@ impl RunLoopConfig {
 }
 
 impl RunLoop {
-    /// Makes a run that has not begun an iteration. Its stopwatch starts now.
+    /// Creates a run that has not begun an iteration. Its stopwatch starts now.
     ///
     /// # Errors
     /// [`RunLoopError`] names what does not fit.
@@ -273,7 +273,7 @@ impl RunLoop {
         &self.policies
     }
 
-    /// Returns where the run stands.
+    /// Returns the phase of the run.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.phase
@@ -357,8 +357,8 @@ impl RunLoop {
         Message::RunStart(RunStart { run: self.number, config: self.config.to_wire() })
     }
 
-    /// Begins the next iteration. Where no weights are to come before the one after it, that begins, too: then workers
-    /// continue with it while their uploads travel.
+    /// Begins the next iteration, and, if no new weights are due before it, the one after it: workers then continue with it
+    /// while their uploads travel.
     ///
     /// # Errors
     /// [`BeginError`] if the group cannot begin one.
@@ -383,7 +383,7 @@ impl RunLoop {
         self.group.begin_iteration(self.weights.version(), now).map(|_| ())
     }
 
-    /// True if no batch changes the weights: neither a learner nor a filter does.
+    /// Returns true if no batch changes the weights, neither through a learner nor through a filter.
     fn has_lasting_weights(&self) -> bool {
         self.is_sampling_only() && self.filter.is_none()
     }
@@ -399,8 +399,8 @@ impl RunLoop {
         u64::from(self.config.num_slots()) * u64::from(self.config.fragment_length())
     }
 
-    /// Returns how long the next iteration has to wait for the run's pace. Where workers do not wait for it, it does not wait
-    /// for people either.
+    /// Returns how long the next iteration has to wait because the run is throttled. Modes in which workers do not wait are
+    /// not throttled.
     #[must_use]
     pub fn throttle(&self, now: Micros) -> Micros {
         if !self.mode.is_synchronous() {
@@ -409,7 +409,7 @@ impl RunLoop {
         self.pace.since(self.stopwatch.elapsed(now).since(self.iteration_began))
     }
 
-    /// Pauses: no more leases are granted, and the stopwatch stands still.
+    /// Pauses the run: it grants no more leases, and its stopwatch stops.
     ///
     /// # Errors
     /// Says why the run cannot be paused.
@@ -426,10 +426,10 @@ impl RunLoop {
         Ok(())
     }
 
-    /// Continues a paused run.
+    /// Resumes a paused run.
     ///
     /// # Errors
-    /// Says why the run cannot be continued.
+    /// Says why the run cannot be resumed.
     pub fn resume(&mut self, now: Micros) -> Result<(), &'static str> {
         match self.phase {
             Phase::Paused => {
@@ -443,7 +443,7 @@ impl RunLoop {
         Ok(())
     }
 
-    /// Grants and begins nothing more.
+    /// Stops granting leases and beginning iterations.
     pub fn drain(&mut self) {
         if !self.is_over() {
             self.phase = Phase::Draining;

@@ -1,4 +1,4 @@
-//! What people are shown of a run.
+//! Reports about a run for logs and dashboards.
 
 use super::RunLoop;
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl RunLoop {
-    /// Returns where the run stands.
+    /// Returns the status of the run.
     #[must_use]
     pub fn status(&self, now: Micros) -> RunStatus {
         let ledger = self.group.ledger();
@@ -46,7 +46,7 @@ impl RunLoop {
         }
     }
 
-    /// Returns what failed last, where, and on which worker.
+    /// Returns the latest failure, where it happened, and on which worker.
     #[must_use]
     pub fn last_failure(&self) -> Option<String> {
         let (worker, failure) = self.group.failures().1.next_back()?;
@@ -69,7 +69,7 @@ impl RunLoop {
         Some(format!("{}, {fatal}{advice}", self.config.env()))
     }
 
-    /// Returns why a worker makes no rows, with what the group does not know of the run.
+    /// Returns the text of why a worker makes no rows, with details that the group does not know.
     #[must_use]
     pub fn idle_text(&self, reason: IdleReason<'_>) -> String {
         match reason {

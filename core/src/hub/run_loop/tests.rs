@@ -41,8 +41,8 @@ fn work(run: &mut RunLoop, runner: &mut SlotRunner, now: Micros) {
     }
 }
 
-/// Between the first batch and its update there is neither a fragment in the making nor an iteration counted; a run that
-/// seemed not to have begun then would be begun a second time, with the first weights.
+/// Between the first batch and its update there is neither a fragment in progress nor a counted iteration; a run that
+/// appeared not to have begun then would begin a second time, with the first weights.
 #[test]
 fn run_has_begun_while_its_first_batch_is_consumed() {
     let (mut run, mut runner) = run(BatchConsumer::Learner(Postprocessing::None));

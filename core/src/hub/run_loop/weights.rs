@@ -1,4 +1,4 @@
-//! The weights of a run: what workers were sent, and what they act with.
+//! The weights of a run: those sent to workers, and those that they act with.
 
 use super::RunLoop;
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     weights::{Weights, WeightsError},
 };
 
-/// Weights that are kept to recompute fragments that arrive late.
+/// Weights kept to recompute fragments that arrive late.
 const MAX_RECENT_WEIGHTS: usize = 64;
 
 /// Why weights could not be set.
@@ -60,7 +60,7 @@ impl RunLoop {
         weights.into_iter().flatten().map(|(id, weights)| (id, weights_hash(&weights))).collect()
     }
 
-    /// Returns true if weights were set that need not wait any longer.
+    /// Returns true if weights were set and may be published now.
     #[must_use]
     pub fn has_next_weights(&self) -> bool {
         self.next_weights.is_some() && self.is_between_iterations()
@@ -72,8 +72,8 @@ impl RunLoop {
         self.mode.is_synchronous() && self.group.fragment().is_none()
     }
 
-    /// Returns the weights if they have changed since all workers were sent them. Not while a fragment is being sampled: a
-    /// worker with newer weights could not help with it.
+    /// Returns the weights if they have changed since they were last sent to all workers; `None` while a fragment is being
+    /// sampled, since a worker with newer weights could not help with it.
     ///
     /// # Errors
     /// [`TooLarge`] for weights that no message can hold.
@@ -94,8 +94,8 @@ impl RunLoop {
         self.weights_frame().map(Some)
     }
 
-    /// Sets weights of a run without a learner and returns the version that they get. They act from the next iteration on that
-    /// has not begun. The statistics of a filter are the run's, whether there are others among these weights or not.
+    /// Sets weights of a run without a learner and returns their version. They take effect with the next iteration that has
+    /// not begun. Statistics of a filter among these weights are ignored: those of the run's filter stay.
     ///
     /// # Errors
     /// [`SyncError::NoRun`] in a run that learns, [`SyncError::Misfit`] for other tensors.
@@ -117,7 +117,7 @@ impl RunLoop {
         split.map_or_else(|| weights.clone(), |(plain, _)| plain)
     }
 
-    /// Records what a worker says it acts with. Weights that were never sent are ignored.
+    /// Records which weights a worker reports to act with. Weights that were never sent are ignored.
     pub fn handle_weights_applied(&mut self, worker: WorkerId, applied: &WeightsApplied) {
         let version = WeightsVersion(applied.version);
         if applied.run == self.number && version <= self.weights.version() {
@@ -125,8 +125,8 @@ impl RunLoop {
         }
     }
 
-    /// Returns true once all workers that get leases act with these weights, or newer ones. A worker in quarantine gets none,
-    /// and one that has not answered or is unable has not begun.
+    /// Returns true once all workers that get leases act with these weights, or newer ones. Quarantined, unable and
+    /// unanswered workers do not count.
     #[must_use]
     pub fn have_applied(&self, version: WeightsVersion, now: Micros) -> bool {
         let acts = |state| !matches!(state, WorkerState::Quarantined | WorkerState::Unanswered | WorkerState::Unable);
@@ -134,7 +134,7 @@ impl RunLoop {
         self.published >= version && acting.all(|worker| worker.weights_version >= Some(version))
     }
 
-    /// Returns the updates between a worker's weights and the newest.
+    /// Returns the number of updates between a worker's weights and the newest.
     #[must_use]
     pub fn weights_lag(&self, version: Option<WeightsVersion>) -> u64 {
         self.weights.version().0.saturating_sub(version.map_or(0, |version| version.0))
@@ -147,7 +147,7 @@ impl RunLoop {
         known.find(|weights| weights.version() == version).cloned()
     }
 
-    /// Keeps what audits may need of the weights that are replaced.
+    /// Keeps the weights that are being replaced, if audits may need them.
     pub(super) fn keep_weights(&mut self) {
         if self.group.has_untrusted() {
             self.recent_weights.push_back(self.weights.clone());

@@ -1,4 +1,4 @@
-//! Resizing of many images between the same two sizes.
+//! Resizes many images between the same two sizes.
 
 use super::{
     ImageError, Interpolation, Size,
@@ -7,7 +7,8 @@ use super::{
 };
 use crate::prelude::*;
 
-/// [`resize`](super::resize()) by [area](Interpolation::Area), prepared for images of one size: the same numbers, sooner.
+/// [`resize`](super::resize()) by [area](Interpolation::Area), prepared for images of one size: the same numbers, but
+/// faster.
 #[derive(Clone, Debug)]
 pub(crate) struct AreaResizer {
     from: Size,
@@ -33,7 +34,7 @@ impl AreaResizer {
     /// Resizes an image.
     ///
     /// # Errors
-    /// As [`resize`](super::resize()), and [`ImageError::WrongSize`] for another number of channels.
+    /// The errors of [`resize`](super::resize()), and [`ImageError::WrongSize`] for another number of channels.
     pub(crate) fn resize(&mut self, image: &[u8], out: &mut [u8]) -> Result<(), ImageError> {
         let Self { from, to, vertical, horizontal, row } = self;
         let channels = check(image, *from, *to)?;

@@ -1,11 +1,11 @@
-//! What is done to each pixel alone.
+//! Converts pixels one by one.
 
 use super::ImageError;
 
 /// Weights of red, green and blue in units of 2^-15: ITU-R BT.601's 0.299, 0.587 and 0.114, as OpenCV rounds them.
 const WEIGHTS: [u32; 3] = [9798, 19235, 3735];
 
-/// Turns pixels of red, green and blue into their luma by ITU-R BT.601, rounded to the nearest, half up.
+/// Converts pixels of red, green and blue to their luma by ITU-R BT.601, rounded to the nearest, half up.
 ///
 /// # Errors
 /// [`ImageError::NotRgb`] unless `rgb` holds three bytes per pixel, [`ImageError::WrongOutput`] unless `out` holds one.
@@ -24,7 +24,7 @@ pub(in crate::preprocess) const fn luma([r, g, b]: [u8; 3]) -> u8 {
     ((r as u32 * red + g as u32 * green + b as u32 * blue + (1 << 14)) >> 15) as u8
 }
 
-/// Bytes as numbers from 0 to 1: x / 255.
+/// Converts bytes to numbers from 0 to 1: x / 255.
 ///
 /// # Errors
 /// [`ImageError::WrongOutput`] for a buffer of another length.
@@ -34,7 +34,7 @@ pub fn to_unit(bytes: &[u8], out: &mut [f32]) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Bytes as numbers from -1 to almost 1: (x - 128) / 128, as RLlib's option `zero_mean` does it.
+/// Converts bytes to numbers from -1 to almost 1: (x - 128) / 128, like RLlib's option `zero_mean`.
 ///
 /// # Errors
 /// [`ImageError::WrongOutput`] for a buffer of another length.

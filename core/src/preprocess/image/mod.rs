@@ -1,7 +1,7 @@
-//! Images as bytes: grey scale, resizing, scaling to floats.
+//! Processes images as bytes: grey scale, resizing, scaling to floats.
 //!
-//! Images are rows of bytes, row-major, the channels of a pixel side by side, as Gymnasium's: height x width x
-//! channels. Everything is integer arithmetic, rounded once at the end, half up; nothing allocates.
+//! Images are bytes in row-major order with adjacent channels, as in Gymnasium: height x width x channels. All arithmetic is
+//! in integers and rounds once at the end, half up; no function allocates.
 //!
 //! ```
 //! use rollmesh_core::preprocess::image::{Interpolation, Size, grey, resize};
@@ -37,34 +37,34 @@ pub struct Size {
 }
 
 impl Size {
-    /// An image of so many rows, and so many pixels in each.
+    /// Returns the size of an image.
     #[must_use]
     pub const fn new(height: u16, width: u16) -> Self {
         Self { height, width }
     }
 
-    /// Number of pixels.
+    /// Returns the number of pixels.
     #[must_use]
     pub const fn pixels(self) -> usize {
         self.height as usize * self.width as usize
     }
 }
 
-/// Why an image could not be worked on.
+/// Why an image could not be processed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
-    /// The buffer for the result does not fit the image.
+    /// The output buffer does not fit the image.
     #[error("the result has {wanted} elements, the buffer {found}")]
     WrongOutput {
-        /// Elements of the result.
+        /// Required number of elements.
         wanted: usize,
         /// Elements of the buffer.
         found: usize,
     },
-    /// The bytes are no whole pixels of red, green and blue.
+    /// The bytes do not form whole pixels of red, green and blue.
     #[error("{0} bytes make no pixels of three colours")]
     NotRgb(usize),
-    /// The bytes do not make an image of that size.
+    /// The bytes do not form an image of this size.
     #[error("{bytes} bytes make no image of {height} x {width} pixels")]
     WrongSize {
         /// Number of bytes.
@@ -74,7 +74,7 @@ pub enum ImageError {
         /// Pixels in a row.
         width: u16,
     },
-    /// Nothing can be shown on an image without pixels.
+    /// The output image has no pixels.
     #[error("the result has no pixels")]
     NoPixels,
 }

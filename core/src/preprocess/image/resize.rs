@@ -1,20 +1,21 @@
-//! Images of another size.
+//! Resizes images.
 
 use super::{ImageError, Size, colour::check_output};
 
-/// How pixels of the new image follow from the old one's.
+/// How to compute the pixels of the new image from the old one's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpolation {
-    /// Mean of the area that the pixel covers, parts of pixels by their share. For making images smaller.
+    /// Mean of the area that the pixel covers, with partly covered pixels weighted by their share. For smaller images.
     #[doc(alias = "INTER_AREA")]
     Area,
-    /// Linear between the centres of the four nearest pixels, at the edge the edge's.
+    /// Linear between the centres of the four nearest pixels; beyond the edge, the edge pixel's value.
     #[doc(alias = "INTER_LINEAR")]
     Bilinear,
 }
 
 impl Interpolation {
-    /// What a pixel of a new line is made of: by its index, and the pixels of the old line and the new one.
+    /// Returns the function that computes the source span of a pixel in a new line from its index and the lengths of the old
+    /// and new line.
     pub(super) fn span(self) -> fn(u16, u16, u16) -> Span {
         match self {
             Self::Area => Span::area,
@@ -23,13 +24,13 @@ impl Interpolation {
     }
 }
 
-/// Resizes an image of any number of channels, each by itself.
+/// Resizes an image of any number of channels; each channel independently.
 ///
 /// The result is the exact rational number, rounded to the nearest, half up.
 ///
 /// # Errors
 /// [`ImageError::WrongSize`] when `image` does not have the same number of channels for each pixel of `from`,
-/// [`ImageError::WrongOutput`] when `out` has not as many for each of `to`, [`ImageError::NoPixels`].
+/// [`ImageError::WrongOutput`] when the length of `out` does not match `to`, [`ImageError::NoPixels`].
 pub fn resize(
     image: &[u8],
     from: Size,
@@ -47,7 +48,7 @@ pub fn resize(
     })
 }
 
-/// [`resize`] without a buffer: hands over the values one after the other.
+/// Performs [`resize`] without a buffer: passes each value to a function in order.
 pub(in crate::preprocess) fn each(
     image: &[u8],
     from: Size,
@@ -63,7 +64,7 @@ pub(in crate::preprocess) fn each(
         let rows = image.get(vertical.first * row_len..).unwrap_or_default();
         for x in 0..to.width {
             let horizontal = span(x, from.width, to.width);
-            // Below 2^34, and sums are below 2^42.
+            // This product is below 2^34, and the sums are below 2^42.
             let total = vertical.total * horizontal.total;
             for channel in 0..channels {
                 let start = horizontal.first * channels + channel;
@@ -78,7 +79,7 @@ pub(in crate::preprocess) fn each(
     Ok(())
 }
 
-/// Number of channels.
+/// Checks the image and returns the number of channels.
 pub(super) fn check(image: &[u8], from: Size, to: Size) -> Result<usize, ImageError> {
     if to.pixels() == 0 {
         return Err(ImageError::NoPixels);
@@ -91,23 +92,23 @@ pub(super) fn check(image: &[u8], from: Size, to: Size) -> Result<usize, ImageEr
     Ok(channels)
 }
 
-/// The pixels of a line that a pixel of the new line is made of, and their weights.
+/// The pixels of an old line that contribute to a pixel of the new line, and their weights.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub(super) first: usize,
     pub(super) len: usize,
-    /// Weight of the first, also if it is the only one.
+    /// Weight of the first pixel, also if it is the only one.
     head: u64,
-    /// Weight of those between.
+    /// Weight of the pixels between.
     middle: u64,
-    /// Weight of the last.
+    /// Weight of the last pixel.
     tail: u64,
     /// Sum of the weights.
     pub(super) total: u64,
 }
 
 impl Span {
-    /// On a line of `from` x `to` parts, an old pixel covers `to` of them and a new one `from`.
+    /// Computes the span by area. On a line of `from` x `to` parts, an old pixel covers `to` of them and a new one `from`.
     fn area(index: u16, from: u16, to: u16) -> Self {
         let (index, from, to) = (u64::from(index), u64::from(from), u64::from(to));
         let (start, end) = (index * from, (index + 1) * from);
@@ -117,7 +118,8 @@ impl Span {
         Self { first: first as usize, len: (last - first + 1) as usize, head, middle: to, tail, total: from }
     }
 
-    /// A new pixel's centre lies at (index + 1/2) from / to, an old one's at a whole number and a half.
+    /// Computes the bilinear span. A new pixel's centre is at (index + 1/2) from / to, an old one's at a whole number and a
+    /// half.
     fn bilinear(index: u16, from: u16, to: u16) -> Self {
         let (index, from, to) = (u64::from(index), u64::from(from), u64::from(to));
         let total = 2 * to;
@@ -128,7 +130,7 @@ impl Span {
         Self { first: first as usize, len, head: total - tail, middle: 0, tail, total }
     }
 
-    /// Weight of the `k`-th pixel of the span.
+    /// Returns the weight of the `k`-th pixel of the span.
     pub(super) const fn weight(&self, k: usize) -> u64 {
         match k {
             0 => self.head,
@@ -163,7 +165,7 @@ mod tests {
         // Thirds: (2 * 0 + 90) / 3 and (90 + 2 * 30) / 3.
         assert_eq!(resized(&[0, 90, 30], (1, 3), (1, 2), Area), [30, 50]);
         assert_eq!(resized(&[0, 90, 30], (3, 1), (2, 1), Area), [30, 50]);
-        // Two channels stay apart.
+        // Two channels stay separate.
         assert_eq!(resized(&[0, 1, 10, 3], (1, 2), (1, 1), Area), [5, 2]);
         assert_eq!(resized(&[7, 9], (1, 2), (1, 4), Area), [7, 7, 9, 9]);
     }
@@ -189,7 +191,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the definition: the integral over squares, and the product of two hat functions.
+        /// Compares with the definition: the integral over squares, and the product of two hat functions.
         #[test]
         fn agrees_with_the_definition(h in 1u16..9, w in 1u16..9, to_h in 1u16..9, to_w in 1u16..9, image: [u8; 64]) {
             let image = &image[..usize::from(h) * usize::from(w)];

@@ -3,7 +3,7 @@
 use super::{EncodeError, EpisodeFault, UploadError, ValueFault, fragment::check_table};
 use crate::{batch::EpisodeMetrics, column::append_le, ids::SlotId, prelude::*, protocol::message::AgentUpload};
 
-/// Puts a slot's episodes into a message.
+/// Appends a slot's episodes to an upload.
 pub(super) fn push_episodes(
     upload: &mut AgentUpload,
     slot: SlotId,
@@ -55,7 +55,7 @@ impl<'a> EpisodeReader<'a> {
         Ok(Self { upload, episode: 0, metric: 0, name_start: 0 })
     }
 
-    /// The next `count` episodes, which are of this slot.
+    /// Reads the next `count` episodes, which belong to this slot.
     pub(super) fn read(&mut self, slot: SlotId, count: u32) -> Result<Vec<EpisodeMetrics>, UploadError> {
         (0..count).map(|_| self.read_one(slot)).collect()
     }
@@ -89,7 +89,7 @@ impl<'a> EpisodeReader<'a> {
     }
 }
 
-/// The number at a place of a table of 64-bit floats.
+/// Reads the number at a place of a table of 64-bit floats.
 fn float(bytes: &[u8], at: usize, column: &'static str, slot: SlotId) -> Result<f64, UploadError> {
     let value = f64::from_le_bytes(bytes.as_chunks().0[at]);
     if value.is_finite() { Ok(value) } else { Err(UploadError::Value { column, slot, fault: ValueFault::NotFinite }) }

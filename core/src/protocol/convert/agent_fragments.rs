@@ -1,4 +1,4 @@
-//! Fragments of several agents into a message, and back.
+//! Converts fragments by policy to an [`AgentUpload`] and back.
 
 use super::{
     EpisodeFault, FragmentLimits, UploadError, ValueFault,
@@ -20,7 +20,7 @@ use crate::{
     sampler::{BatchMode, CountStepsBy, SlotState, agent_position},
 };
 
-/// Puts what a lease brought into a message.
+/// Encodes the fragments of a lease.
 ///
 /// # Errors
 /// [`EncodeError`] if the fragments do not belong together.
@@ -49,7 +49,7 @@ pub fn agent_upload(run: u32, lease: LeaseId, fragments: &[SlotFragment]) -> Res
     Ok(upload)
 }
 
-/// Takes out of a message what a lease brought, or a part of it, for a run with these limits.
+/// Decodes the fragments of a lease, all of them or a part, for a run with these limits.
 ///
 /// # Errors
 /// [`UploadError`] names the slot, the policy or the column that is wrong.
@@ -109,7 +109,8 @@ pub fn agent_fragments(
     Ok(fragments)
 }
 
-/// As many steps as the lease asks for, in `complete_episodes` those of whole episodes: the last one was needed.
+/// Checks that a slot has as many steps as the lease asks for; with `complete_episodes` those of whole episodes, none more
+/// than needed.
 fn check_length(
     agents: &MultiAgentBatch,
     episodes: &[EpisodeMetrics],
@@ -133,7 +134,7 @@ fn check_length(
     Err(if is_equal { UploadError::Rows { slot, found, expected } } else { UploadError::Length { slot, found } })
 }
 
-/// Rows of the run's policies, in the columns that the run needs.
+/// Checks that the rows belong to the run's policies and have the columns that the run needs.
 fn check_rows(
     agents: &MultiAgentBatch,
     slot: SlotId,
@@ -167,7 +168,7 @@ fn check_rows(
     Ok(())
 }
 
-/// Rows of all slots can be joined: they have the same columns and flags, and their states stand at the starts of sequences.
+/// Returns whether the rows of all slots can be joined: the same columns and flags, with states at the starts of sequences.
 fn has_the_form(batch: &SampleBatch, policy: &PolicyLimit) -> bool {
     let states = &policy.recurrent.state_lens;
     let is_state = |(index, len): (usize, &usize)| {
@@ -199,7 +200,7 @@ fn check_column(column: &Column, limit: &ColumnLimit, slot: SlotId) -> Result<()
     }
 }
 
-/// All numbers of all columns are finite, also of those that a policy or a callback has added.
+/// Checks that all numbers of all columns are finite, those added by a policy or a callback included.
 fn check_finite(batch: &SampleBatch, slot: SlotId) -> Result<(), UploadError> {
     let is_finite = |column: &Column| match column {
         Column::F32(data) => data.values().iter().all(|value| value.is_finite()),

@@ -1,4 +1,4 @@
-//! [`AgentTable`]: the agents that clients and hub speak of, and their rows.
+//! [`AgentTable`]: the agents of an external environment and the encoding of their rows.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ use crate::{
     space::Space,
 };
 
-/// The agents of an external environment. On the wire an agent is a number: its place in this table.
+/// The agents of an external environment. On the wire an agent is a number: its index in this table.
 ///
 /// A row is the agent's number, two little-endian bytes, and the elements of its observation or action, little-endian,
 /// as many as the space has and of the type that goes with it. Rows of several agents follow each other in any order.
@@ -24,42 +24,42 @@ pub struct AgentTable {
     numbers: BTreeMap<AgentId, u16>,
 }
 
-/// Why there can be no table of these agents.
+/// Why these agents cannot form a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgentTableError {
-    /// Nobody is there, or more than two bytes can count.
+    /// There are no agents, or more than two bytes can count.
     #[error("{0} agents: there must be at least one and at most {max}", max = u16::MAX)]
     Count(usize),
-    /// An agent is there more than once.
+    /// An agent occurs more than once.
     #[error("agent {0} is there twice")]
     Twice(AgentId),
     /// One row of every agent does not fit into a message.
     #[error("observations and actions of all agents have {bytes} bytes together, a message at most {max}", max = max_row_bytes())]
     TooLarge {
-        /// How many.
+        /// Bytes of the rows.
         bytes: u64,
     },
-    /// The spaces written down do not fit into a message.
+    /// The JSON text of the spaces does not fit into a message.
     #[error("the spaces of all agents are {0} bytes of text, more than a message may have")]
     LongText(usize),
-    /// The text is no list of agents with their spaces.
+    /// The text is not a list of agents with their spaces.
     #[error("the spaces cannot be read: {0}")]
     NoSpaces(String),
 }
 
-/// What a row holds.
+/// The content of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowKind {
-    /// What an agent sees.
+    /// An observation.
     Observation,
-    /// What an agent does.
+    /// An action.
     Action,
 }
 
-/// Why bytes are no rows.
+/// Why bytes are not rows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgentRowsError {
-    /// There is no agent of this number.
+    /// No agent has this number.
     #[error("there is no agent number {number}, the last one is {last}")]
     NoAgent {
         /// The number.
@@ -75,12 +75,12 @@ pub enum AgentRowsError {
     Short {
         /// The agent.
         agent: AgentId,
-        /// Bytes of what should be there.
+        /// Bytes that the row needs.
         wanted: usize,
-        /// Bytes that are there.
+        /// Bytes that are left.
         found: usize,
     },
-    /// The bytes end within a number of an agent.
+    /// The bytes end within an agent's number.
     #[error("a single byte is left at the end, an agent's number has two")]
     HalfNumber,
     /// An element is infinite or not a number.
@@ -88,25 +88,25 @@ pub enum AgentRowsError {
     NotFinite {
         /// The agent.
         agent: AgentId,
-        /// Place of the element in the row.
+        /// Index of the element in the row.
         element: usize,
     },
-    /// A truth value is neither 0 nor 1.
+    /// A boolean is neither 0 nor 1.
     #[error("element {element} of agent {agent} is {value}, a truth value is 0 or 1")]
     NotBool {
         /// The agent.
         agent: AgentId,
-        /// Place of the element in the row.
+        /// Index of the element in the row.
         element: usize,
-        /// What it is.
+        /// Its value.
         value: u8,
     },
-    /// Flags that do not exist.
+    /// The flags byte has unknown bits.
     #[error("the flags of agent {agent} are {flags}; 1 is terminated, 2 truncated, 3 both")]
     Flags {
         /// The agent.
         agent: AgentId,
-        /// What they are.
+        /// The flags byte.
         flags: u8,
     },
     /// An info is too long.
@@ -114,34 +114,34 @@ pub enum AgentRowsError {
     LongInfo {
         /// The agent.
         agent: AgentId,
-        /// Its bytes.
+        /// Length of the info in bytes.
         found: usize,
     },
-    /// A row that is to be sent is not one of its space.
+    /// A row to send is not a point of its space.
     #[error("the row of agent {0} has not the type and length of its space, or the agent is not in the table")]
     OtherSpace(AgentId),
 }
 
-/// What a step brought to one agent.
+/// The result of a step for one agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentReturn {
     /// The agent.
     pub agent: AgentId,
-    /// Its reward, finite, and whether it goes on.
+    /// Its reward, which is finite, and whether its episode ended.
     pub outcome: Outcome,
 }
 
 /// Bytes of an agent's number.
 const NUMBER: usize = 2;
-/// Bytes of a return: reward and flags.
+/// Bytes of a step's result: reward and flags.
 const RETURN: usize = 9;
 
-/// Room in a message for rows, beside what else it says.
+/// Returns how many bytes of a message rows may take, next to its other fields.
 const fn max_row_bytes() -> u64 {
     Kind::LogAction.body_cap() as u64 - 32
 }
 
-/// An agent as text.
+/// An agent as JSON.
 #[derive(Serialize, Deserialize)]
 struct AgentForm {
     agent: NameForm,
@@ -159,13 +159,13 @@ enum NameForm {
 }
 
 impl AgentTable {
-    /// The most bytes of an info. Many of them wait for the sampler, and in it for the end of their fragment.
+    /// Most bytes of an info. Many infos may be queued for the sampler, which keeps them until the end of their fragment.
     pub const MAX_INFO_BYTES: usize = 16 * 1024;
 
-    /// A table of agents in this order.
+    /// Creates a table of agents in this order.
     ///
     /// # Errors
-    /// [`AgentTableError`] if they could not be spoken of in messages.
+    /// [`AgentTableError`] if messages could not represent them.
     pub fn new(agents: impl IntoIterator<Item = (AgentId, EnvSpaces)>) -> Result<Self, AgentTableError> {
         let agents: Vec<(AgentId, EnvSpaces)> = agents.into_iter().collect();
         if agents.is_empty() || agents.len() > usize::from(u16::MAX) {
@@ -182,21 +182,21 @@ impl AgentTable {
         if bytes > max_row_bytes() { Err(AgentTableError::TooLarge { bytes }) } else { Ok(table) }
     }
 
-    /// Bytes of a row of every agent.
+    /// Returns the bytes of one row of every agent.
     #[must_use]
     pub fn row_bytes(&self, kind: RowKind) -> usize {
-        // A space has at most 2^24 elements and there are at most 2^16 agents: nothing overflows.
+        // A space has at most 2^24 elements and there are at most 2^16 agents, so nothing overflows.
         let row = |(dtype, len): (DType, usize)| NUMBER + len * dtype.size();
         self.agents.iter().map(|(_, spaces)| row(layout(spaces, kind))).sum()
     }
 
-    /// The agents in order of their numbers.
+    /// Returns the agents in order of their numbers.
     #[must_use]
     pub fn agents(&self) -> &[(AgentId, EnvSpaces)] {
         &self.agents
     }
 
-    /// The message that tells clients of the table.
+    /// Returns the message that announces the table to clients.
     ///
     /// # Errors
     /// [`AgentTableError::LongText`].
@@ -220,7 +220,7 @@ impl AgentTable {
         Ok(Spaces { max_episodes, agents })
     }
 
-    /// The table that a hub tells of.
+    /// Decodes the table that a hub has announced.
     ///
     /// # Errors
     /// [`AgentTableError`] names what is wrong.
@@ -244,10 +244,10 @@ impl AgentTable {
         Self::new(forms.into_iter().map(agent).collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// Reads rows into `rows`, which comes empty. Whether they are in their spaces is not looked at.
+    /// Reads rows into `rows`, which must be empty. Does not check whether they are points of their spaces.
     ///
     /// # Errors
-    /// [`AgentRowsError`]; `rows` may then have some.
+    /// [`AgentRowsError`]; `rows` may contain some rows then.
     pub fn read_rows(&self, kind: RowKind, mut bytes: &[u8], rows: &mut AgentRows) -> Result<(), AgentRowsError> {
         while !bytes.is_empty() {
             let (agent, spaces) = self.take_agent(&mut bytes)?;
@@ -285,7 +285,7 @@ impl AgentTable {
         Ok(())
     }
 
-    /// Reads what a step brought, agent by agent.
+    /// Reads the results of a step, agent by agent.
     ///
     /// # Errors
     /// [`AgentRowsError`].
@@ -313,7 +313,7 @@ impl AgentTable {
         Ok(returns)
     }
 
-    /// Appends what a step brought to an agent.
+    /// Appends the result of a step for one agent.
     ///
     /// # Errors
     /// [`AgentRowsError::OtherSpace`] for an agent that is not in the table.
@@ -346,7 +346,7 @@ impl AgentTable {
         Ok(infos)
     }
 
-    /// Appends an agent's info, of which there are at most [`MAX_INFO_BYTES`](Self::MAX_INFO_BYTES).
+    /// Appends an agent's info of at most [`MAX_INFO_BYTES`](Self::MAX_INFO_BYTES) bytes.
     ///
     /// # Errors
     /// [`AgentRowsError::OtherSpace`] for an agent that is not in the table.
@@ -371,7 +371,7 @@ impl AgentTable {
     }
 }
 
-/// Element type and length of a row.
+/// Returns the element type and length of a row.
 fn layout(spaces: &EnvSpaces, kind: RowKind) -> (DType, usize) {
     match kind {
         RowKind::Observation => (spaces.observation_type, spaces.observation.shape().elements()),
@@ -379,7 +379,7 @@ fn layout(spaces: &EnvSpaces, kind: RowKind) -> (DType, usize) {
     }
 }
 
-/// Takes the first `count` bytes off.
+/// Splits off the first `count` bytes.
 fn take<'a>(bytes: &mut &'a [u8], agent: &AgentId, count: usize) -> Result<&'a [u8], AgentRowsError> {
     let found = bytes.len();
     let short = || AgentRowsError::Short { agent: agent.clone(), wanted: count, found };
@@ -388,10 +388,10 @@ fn take<'a>(bytes: &mut &'a [u8], agent: &AgentId, count: usize) -> Result<&'a [
     Ok(taken)
 }
 
-/// Reads a row of the right number of bytes in place.
+/// Reads a row in place; the number of bytes matches.
 fn read_row(agent: &AgentId, bytes: &[u8], mut row: RowsMut<'_>) -> Result<(), AgentRowsError> {
     fn fill<T: LittleEndian>(bytes: &[u8], row: &mut [T]) {
-        // Bytes and elements are equally many.
+        // Bytes and elements match.
         row.iter_mut().zip(T::read_le(bytes)).for_each(|(to, value)| *to = value);
     }
     match &mut row {

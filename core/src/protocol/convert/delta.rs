@@ -1,4 +1,5 @@
-//! Slots' states on their way to the hub, without what it knows: the recorded actions of open episodes only grow.
+//! Delta encoding of slot states sent to the hub: the recorded actions of an open episode only grow, so a state shares a
+//! part with the one before it.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,24 +12,24 @@ use crate::{
     sampler::{SlotState, env_range},
 };
 
-/// The first byte of a state of which a part is in the state that the fragment began with. No state begins with it.
+/// First byte of a delta-encoded state. No other state begins with it.
 const DELTA: u8 = 5;
 
-/// What is shared must be so long.
+/// Minimum length of the shared part.
 const WORTH: usize = 64;
 
-/// A state with a part of the state before: after `head` bytes that follow this come `kept` bytes of the state before, from
-/// byte `from` on, and then the rest.
+/// Header of a state that refers to the state before: `head` bytes that follow it, then `kept` bytes of the state before,
+/// from byte `from` on, then the remaining bytes.
 #[derive(Serialize, Deserialize)]
 struct Delta {
     from: u32,
     kept: u32,
     head: u32,
-    /// The hash of the whole state before.
+    /// Hash of the whole state before.
     start: [u8; 16],
 }
 
-/// The fragment with a state without what it has in common with `start`, the state that it began with, if that is worth it.
+/// Returns the fragment with its state encoded as a delta to `start`, the state that it began with, if that saves enough.
 #[must_use]
 pub(crate) fn without_known(fragment: &SlotFragment, start: &[u8]) -> Option<SlotFragment> {
     let state = &fragment.state;
@@ -45,10 +46,11 @@ pub(crate) fn without_known(fragment: &SlotFragment, start: &[u8]) -> Option<Slo
     Some(SlotFragment { state: bytes, ..fragment.clone() })
 }
 
-/// Completes the states of an upload, of which `start` gives those that its fragments began with.
+/// Completes the delta-encoded states of an upload; `start` returns the state that a slot's fragment began with.
 ///
 /// # Errors
-/// [`UploadError::State`] for a state that leaves out a part of another one than `start` gives, or becomes too large.
+/// [`UploadError::State`] if `start` returns no state or another one than the delta refers to, or if the result is too
+/// large.
 pub fn complete_states<'a>(
     slots: &[u32],
     states: &mut Vec<u8>,
@@ -113,7 +115,7 @@ mod tests {
             ([&end[..], &short].concat(), [end.len() as u32, (end.len() + short.len()) as u32]);
         complete_states(&[1, 3], &mut states, &mut ends, |slot| (slot == SLOT).then_some(&start[..])).unwrap();
         assert_eq!((states, ends), ([&end[..], &end].concat(), [end.len() as u32, 2 * end.len() as u32]));
-        // Another episode, or nothing known.
+        // Another episode, or no known start.
         assert_eq!(without_known(&fragment, &state(2, vec![9; 300])), None);
         for start in [None, Some(&start[..200])] {
             let error = complete_states(&[3], &mut short.clone(), &mut [short.len() as u32], |_| start);

@@ -1,5 +1,5 @@
-//! Elements of columns as little-endian bytes, integers in the narrowest type that holds them; ragged rows as lengths
-//! and bytes.
+//! Encoding of column elements: little-endian bytes, integers in the narrowest type that holds them all; ragged rows as
+//! lengths and bytes.
 
 use core::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 wire_enum! {
-    /// How the elements of a column travel.
+    /// Wire encoding of a column's elements.
     "wire type of a column" pub(super) WireType {
         /// 32-bit floats.
         F32 = 1,
@@ -25,7 +25,7 @@ wire_enum! {
         I64 = 4,
         /// Bytes.
         U8 = 5,
-        /// Truth values, 0 or 1.
+        /// Booleans, 0 or 1.
         Bool = 6,
         /// 64-bit integers, all from 0 to 255.
         I64AsU8 = 7,
@@ -42,13 +42,13 @@ wire_enum! {
     }
 }
 
-/// What an element must not be.
+/// Why an element is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValueFault {
     /// Infinite or not a number.
     #[error("a value that is not finite")]
     NotFinite,
-    /// A truth value that is neither 0 nor 1.
+    /// A boolean that is neither 0 nor 1.
     #[error("a truth value {0}")]
     NotBool(u8),
     /// An integer outside of its space.
@@ -60,7 +60,7 @@ pub enum ValueFault {
 }
 
 impl WireType {
-    /// What a column holds when it has arrived.
+    /// Returns the type of the decoded column.
     pub(super) const fn column_type(self) -> ColumnType {
         match self {
             Self::F32 | Self::F32Same => ColumnType::Array(DType::F32),
@@ -74,7 +74,7 @@ impl WireType {
         }
     }
 
-    /// Bytes of one element on the way; of a ragged row those of its length.
+    /// Returns the bytes of one encoded element; for a ragged row, of its length.
     pub(super) const fn size(self) -> usize {
         match self {
             Self::U8 | Self::Bool | Self::I64AsU8 => 1,
@@ -84,8 +84,8 @@ impl WireType {
         }
     }
 
-    /// Bytes of so many elements on the way; of ragged rows those of their lengths. Saturates, because a shape may have
-    /// more elements than there could be bytes.
+    /// Returns the bytes of this many encoded elements; for ragged rows, of their lengths. Saturates, because a shape may
+    /// claim more elements than there could be bytes.
     pub(super) const fn bytes(self, elements: u64) -> u64 {
         match self {
             Self::F32Same if elements > 0 => self.size() as u64,
@@ -93,12 +93,13 @@ impl WireType {
         }
     }
 
-    /// [`narrowest`](Self::narrowest) of a column with one element per row, whose rows may all be the same.
+    /// Returns the [`narrowest`](Self::narrowest) type for a column with one element per row, whose rows may all be the
+    /// same.
     pub(super) fn narrowest_scalar(column_type: ColumnType, columns: &[&Column]) -> Self {
         if let Some(Column::F32(first)) = columns.first()
             && let Some(first) = first.values().first().map(|value| value.to_bits())
         {
-            // Without a way out within a column this is a few instructions for many rows.
+            // No early exit within a column: a few vectorised instructions check many rows.
             let is_same = |column: &&Column| match column {
                 Column::F32(data) => data.values().iter().fold(0, |odd, value| odd | (value.to_bits() ^ first)) == 0,
                 _ => false,
@@ -110,7 +111,7 @@ impl WireType {
         Self::narrowest(column_type, columns)
     }
 
-    /// The most compact type that carries all these columns, which have one type.
+    /// Returns the most compact type for all these columns, which have one type.
     pub(super) fn narrowest(column_type: ColumnType, columns: &[&Column]) -> Self {
         match column_type {
             ColumnType::Ragged(BytesKind::Bytes) => Self::Bytes,
@@ -122,7 +123,7 @@ impl WireType {
             ColumnType::Array(DType::Bool) => Self::Bool,
             ColumnType::Array(DType::I64) => {
                 let integers = columns.iter().filter_map(|column| column.typed::<i64>().ok()).flat_map(|c| c.values());
-                // Zero fits everywhere.
+                // Zero fits every type.
                 let (min, max) = integers.fold((0, 0), |(min, max), &value| (value.min(min), value.max(max)));
                 let fits = |low: i64, high: i64| low <= min && max <= high;
                 if fits(0, u8::MAX.into()) {
@@ -138,7 +139,7 @@ impl WireType {
         }
     }
 
-    /// Appends the elements of columns of which this is the narrowest type, or a wider one. None is compressed.
+    /// Appends the elements of columns that this type can hold. None may be compressed.
     pub(super) fn write(self, out: &mut Vec<u8>, columns: &[&Column]) {
         if let ColumnType::Ragged(_) = self.column_type() {
             let ragged = || columns.iter().filter_map(|column| column.bytes().ok());
@@ -156,7 +157,7 @@ impl WireType {
                 Column::I32(data) => append_le(out, data.values()),
                 Column::U8(data) => out.extend_from_slice(data.values()),
                 Column::Bool(data) => append_le(out, data.values()),
-                // The casts keep the value: `narrowest` has looked at all of them.
+                // The casts keep the values: `narrowest` has checked all of them.
                 Column::I64(data) => match self {
                     Self::I64AsU8 => out.extend(data.values().iter().map(|&value| value as u8)),
                     Self::I64AsI16 => append_le(out, &narrow(data.values(), |value| value as i16)),
@@ -168,9 +169,9 @@ impl WireType {
         }
     }
 
-    /// Makes an array of `elements` elements, which make whole rows of the shape, from [as many bytes](Self::bytes) as
-    /// they need. Integers must be in the ranges of a row's elements, in turn, which exclude their ends; without ranges they
-    /// may be any.
+    /// Decodes an array of `elements` elements, which form whole rows of the shape, from [as many bytes](Self::bytes) as
+    /// they need. Integers must be in `ranges`, which apply cyclically to the elements of a row and exclude their ends;
+    /// without ranges any integer is allowed.
     pub(super) fn read(
         self,
         bytes: &[u8],
@@ -199,7 +200,7 @@ impl WireType {
     }
 }
 
-/// The lengths of ragged rows, of which none is longer than `max_row_bytes`, and the bytes of all rows together.
+/// Reads the lengths of ragged rows, none longer than `max_row_bytes`, and returns them with their sum in bytes.
 pub(super) fn read_lengths(bytes: &[u8], max_row_bytes: u32) -> Result<(Vec<u32>, u64), ReadFault> {
     let lengths = u32::read_le(bytes);
     check(&lengths, |length| (length > max_row_bytes).then_some(ValueFault::LongRow(length)))?;
@@ -207,12 +208,12 @@ pub(super) fn read_lengths(bytes: &[u8], max_row_bytes: u32) -> Result<(Vec<u32>
     Ok((lengths, sum))
 }
 
-/// Why bytes make no column.
+/// Why bytes do not form a column.
 #[derive(Debug)]
 pub(super) enum ReadFault {
     /// An element is not allowed.
     Value { element: usize, fault: ValueFault },
-    /// The elements do not make rows.
+    /// The elements do not form rows.
     Rows(ColumnError),
 }
 
@@ -222,7 +223,7 @@ impl From<ColumnError> for ReadFault {
     }
 }
 
-/// Names the first element for which `fault` has something to say.
+/// Returns an error that names the first element for which `fault` returns one.
 fn check<T: Copy>(values: &[T], fault: impl Fn(T) -> Option<ValueFault>) -> Result<(), ReadFault> {
     let found = values.iter().enumerate().find_map(|(element, &value)| Some((element, fault(value)?)));
     found.map_or(Ok(()), |(element, fault)| Err(ReadFault::Value { element, fault }))
@@ -239,7 +240,7 @@ fn integers<T: Element + Into<i64>>(
     ranges: &[Range<i64>],
 ) -> Result<Column, ReadFault> {
     let outside = |(value, range): (&T, &Range<i64>)| !range.contains(&(*value).into());
-    // Of elements with one range alone all are looked at, and vectorised; where one is outside says the slow search.
+    // With a single range, check all elements in one vectorised pass; the slow search then finds the first one outside.
     let has_outside = match ranges {
         [range] => values.iter().fold(false, |found, value| found | outside((value, range))),
         _ => true,

@@ -1,4 +1,4 @@
-//! A message into fragments of slots.
+//! Converts a [`FragmentUpload`] to fragments of slots.
 
 use core::ops::Range;
 
@@ -18,7 +18,7 @@ use crate::{
     sampler::{RecurrentShape, SlotState},
 };
 
-/// Takes out of a message what a lease brought, or a part of it, for a run with these limits.
+/// Decodes the fragments of a lease, all of them or a part, for a run with these limits.
 ///
 /// # Errors
 /// [`UploadError`] names the slot or the column that is wrong.
@@ -67,7 +67,7 @@ pub(super) fn check_lease(found: [u64; 4], run: u32, lease: &Lease) -> Result<()
     wrong.map_or(Ok(()), |((what, expected), found)| Err(UploadError::WrongLease { what, found, expected }))
 }
 
-/// The slots that an upload brings: some of the lease's, in their order.
+/// Returns the slots of an upload, which must be some of the lease's, in their order.
 pub(super) fn slots_of(uploaded: &[u32], lease: &Lease) -> Result<Vec<SlotId>, UploadError> {
     let mut leased = lease.slots.iter().map(|leased| leased.slot);
     let mut next = |&found: &u32| leased.find(|slot| slot.0 == found).ok_or(UploadError::WrongSlot(found));
@@ -75,7 +75,8 @@ pub(super) fn slots_of(uploaded: &[u32], lease: &Lease) -> Result<Vec<SlotId>, U
     if slots.is_empty() { Err(UploadError::NoSlots) } else { Ok(slots) }
 }
 
-/// Tables have the lengths that the slots and each other ask for; rows are as many as the run wants.
+/// Checks that tables have the lengths that the slots and other tables require, and that there are as many rows as the run
+/// requires.
 fn check_slots(upload: &FragmentUpload, slots: &[SlotId], limits: &FragmentLimits) -> Result<(), UploadError> {
     let entries = slots.len() as u64;
     let cuts = upload.cuts.iter().map(|&cuts| u64::from(cuts)).sum();
@@ -99,20 +100,20 @@ pub(super) fn check_table(table: &'static str, found: u64, expected: u64) -> Res
     if found == expected { Ok(()) } else { Err(UploadError::Table { table, found, expected }) }
 }
 
-/// A column that the run asks for, and how it travels.
+/// A column of the run's rows and its wire encoding.
 struct WireColumn<'a> {
     limit: &'a ColumnLimit,
     wire: WireType,
 }
 
 impl WireColumn<'_> {
-    /// Bytes of so many rows, of ragged ones without their own. Saturates.
+    /// Returns the bytes of this many rows; for ragged rows without their contents. Saturates.
     fn bytes(&self, rows: u64) -> u64 {
         self.wire.bytes(rows.saturating_mul(self.limit.shape.elements() as u64))
     }
 }
 
-/// The upload's columns in its order: exactly those that the limits name.
+/// Returns the upload's columns in its order: exactly those that the limits name.
 fn wire_columns<'a>(upload: &FragmentUpload, limits: &'a FragmentLimits) -> Result<Vec<WireColumn<'a>>, UploadError> {
     let expected = limits.columns.len() as u64;
     check_table("column_types", upload.column_types.len() as u64, expected)?;
@@ -127,7 +128,7 @@ fn wire_columns<'a>(upload: &FragmentUpload, limits: &'a FragmentLimits) -> Resu
         }
         let wire = WireType::try_from(byte).map_err(|source| UploadError::WireType { column: limit.name, source })?;
         let shape = dims.split_off(..usize::from(rank)).and_then(|dims| RowShape::new(dims).ok());
-        // One value for all rows is for columns that have as many rows as the lease wants, and one element each.
+        // A single value for all rows is only for columns with one element per row and a known number of rows.
         let too_short = wire == WireType::F32Same && (limit.name == OBS.name() || limit.shape.elements() != 1);
         if wire.column_type() != limit.column_type || shape != Some(limit.shape) || too_short {
             return Err(UploadError::ColumnType {
@@ -145,7 +146,7 @@ fn wire_columns<'a>(upload: &FragmentUpload, limits: &'a FragmentLimits) -> Resu
     Ok(columns)
 }
 
-/// Sequences of all slots together, if the cuts are ends of pieces. None of a policy without memory.
+/// Returns the number of sequences of all slots, which follows from the cuts; 0 without recurrent state.
 fn sequences(upload: &FragmentUpload, limits: &FragmentLimits) -> u64 {
     if limits.recurrent.state_lens.is_empty() {
         return 0;
@@ -160,8 +161,8 @@ fn sequences(upload: &FragmentUpload, limits: &FragmentLimits) -> u64 {
     upload.cuts.iter().map(of_slot).sum()
 }
 
-/// The data is exactly as long as columns, bootstrap values, final observations and states together; with ragged columns,
-/// at least as long as without the bytes of their rows.
+/// Checks that the data is exactly as long as columns, bootstrap values, final observations and states together; with ragged
+/// columns, at least as long as without the bytes of their rows.
 fn check_data_length(
     upload: &FragmentUpload,
     columns: &[WireColumn<'_>],
@@ -179,11 +180,11 @@ fn check_data_length(
     if ragged && found > expected { Ok(()) } else { check_table("data", found, expected) }
 }
 
-/// The bytes of columns that are still to be read. Their length was checked as far as it is known beforehand.
+/// The column bytes that are still to be read. Their length was checked as far as it is known beforehand.
 struct Data<'a> {
     all: usize,
     rest: &'a [u8],
-    /// Those of the upload.
+    /// The upload's slots.
     slots: &'a [SlotId],
 }
 
@@ -201,7 +202,7 @@ impl<'a> Data<'a> {
         self.slots.get(place).copied().unwrap_or_default()
     }
 
-    /// Reads the states at the starts of the given number of sequences, one column after the other.
+    /// Reads the states at the starts of this many sequences, one column after the other.
     fn states(&mut self, shape: &RecurrentShape, sequences: usize) -> Result<Vec<(ColumnName, Column)>, UploadError> {
         let state = |(index, &len): (usize, &usize)| {
             let values = f32::read_le(self.take(4 * sequences * len)?);
@@ -216,7 +217,7 @@ impl<'a> Data<'a> {
         shape.state_lens.iter().enumerate().map(state).collect()
     }
 
-    /// Reads the columns one after the other; `place_of` a row says to which of the slots it belongs.
+    /// Reads the columns one after the other; `place_of` returns the index of the slot that a row belongs to.
     fn batch(
         &mut self,
         columns: &[WireColumn<'_>],
@@ -249,7 +250,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// Place of the slot to which a cut belongs.
+/// Returns the index of the slot that a cut belongs to.
 fn slot_of_cut(upload: &FragmentUpload, cut: usize) -> usize {
     let ends = upload.cuts.iter().scan(0u64, |end, &cuts| {
         *end += u64::from(cuts);
@@ -258,7 +259,7 @@ fn slot_of_cut(upload: &FragmentUpload, cut: usize) -> usize {
     ends.take_while(|&end| end <= cut as u64).count()
 }
 
-/// What an upload brings, of all its slots together.
+/// The decoded contents of an upload, of all its slots together.
 struct Parts<'a> {
     upload: &'a FragmentUpload,
     limits: &'a FragmentLimits,
@@ -269,7 +270,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// Hands each slot its part of everything. The parts share the buffers.
+    /// Splits everything by slot. The parts share the buffers.
     fn split(&self, slots: &[SlotId]) -> Result<Vec<SlotFragment>, UploadError> {
         let upload = self.upload;
         let mut fragments = Vec::with_capacity(slots.len());
@@ -306,7 +307,7 @@ impl Parts<'_> {
         Ok(fragments)
     }
 
-    /// A slot's rows in the sequences that its cuts ask for, of which the first one is `sequence`.
+    /// Returns a slot's rows with the sequences that follow from its cuts; the first one has the index `sequence`.
     fn in_sequences(&self, rows: SampleBatch, cuts: &[Cut], sequence: &mut usize) -> SampleBatch {
         if self.states.is_empty() {
             return rows;
@@ -320,15 +321,15 @@ impl Parts<'_> {
     }
 }
 
-/// The state of a slot is one, of the step after its last row and with the policy's number of recurrent state elements.
-/// Whether its snapshot is one, only the environment knows.
+/// Checks that a slot's state decodes, belongs to the step after the slot's last row and has the policy's number of
+/// recurrent state elements. Only the environment can check its snapshot.
 fn check_state(slot: SlotId, state: &[u8], next: Option<(u32, u32)>, recurrent: usize) -> Result<(), UploadError> {
     let state = SlotState::decode(state).map_err(|source| UploadError::BadState { slot, source })?;
     let fits = next == Some((state.episode, state.t)) && state.recurrent.len() == recurrent;
     if fits { Ok(()) } else { Err(UploadError::State(slot)) }
 }
 
-/// The cuts of a slot: ascending, the last at the last row.
+/// Reads the cuts of a slot: ascending, the last one at the last row.
 fn read_cuts(
     upload: &FragmentUpload,
     slot: SlotId,
@@ -359,7 +360,7 @@ fn read_cuts(
     Ok(cuts)
 }
 
-/// An episode ends exactly where the flags say so, and for the reason that they say; under `no_done_at_end` no flag is set,
+/// Checks that an episode ends exactly where the flags say so, with the same reason; under `no_done_at_end` no flag is set,
 /// and all ends are bootstrapped.
 fn check_flags(
     slot: SlotId,
@@ -372,7 +373,7 @@ fn check_flags(
         let last = cut.end as usize - 1;
         let inside = (start..last).any(|row| terminateds[row] || truncateds[row]);
         let agrees = match cut.reason {
-            // An episode may reach its time limit in the step in which it terminates.
+            // An episode may reach its time limit in the same step in which it terminates.
             CutReason::Terminated => terminateds[last] && !no_done_at_end,
             CutReason::Truncated => truncateds[last] != no_done_at_end && !terminateds[last],
             CutReason::FragmentEnd => !terminateds[last] && !truncateds[last],

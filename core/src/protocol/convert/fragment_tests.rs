@@ -32,7 +32,7 @@ fn limits(rows: u32, num_actions: u32) -> FragmentLimits {
     FragmentLimits::new(&spec(rows), &FragmentLayout::Lane { spaces, recurrent: RecurrentShape::default() })
 }
 
-/// A fragment with these cuts, its values made of the seed.
+/// A fragment with these cuts and values that depend on the seed.
 fn fragment(slot: u32, cuts: &[(u32, CutReason)], num_actions: u32, seed: u32) -> SlotFragment {
     let rows = cuts.last().map_or(0, |cut| cut.0);
     let number = |i: u32| (i.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 8) as f32 / 1e6 - 8.0;
@@ -89,7 +89,7 @@ fn recurrent() -> RecurrentShape {
     RecurrentShape { state_lens: vec![2, 1], max_seq_len: NonZeroU32::new(3).unwrap() }
 }
 
-/// The same of a policy with memory.
+/// The same fragment from a recurrent policy.
 fn remembering(mut fragment: SlotFragment) -> SlotFragment {
     let state = SlotState::decode(&fragment.state).unwrap();
     fragment.state = SlotState { recurrent: vec![0.25, -1.0, 3.0], ..state }.encode();
@@ -153,9 +153,9 @@ fn fragments_with_memory_travel_in_their_sequences() {
     let nan = changed(&|u| u.data.splice(u.data.len() - 4.., f32::NAN.to_le_bytes()).for_each(drop));
     assert_eq!(nan, "column 'state_in' of slot 2 holds a value that is not finite");
     assert!(changed(&|u| u.data.truncate(u.data.len() - 12)).starts_with("the table 'data' has"));
-    // A piece that no upload could hold is no reason to take memory.
+    // A claimed size that no upload could have allocates no memory.
     assert!(changed(&|u| u.cut_ends[0] = u32::MAX).starts_with("the table 'data' has"));
-    // Slots with and without memory, and states that do not fit.
+    // Slots with and without recurrent states, and states that do not fit.
     let mixed = [fragments[0].clone(), two_slots().remove(1)];
     assert_eq!(fragment_upload(RUN, LeaseId(9), &mixed), Err(EncodeError::ColumnCount(SlotId(7))));
     let mut forgotten = fragments.clone();
@@ -230,21 +230,21 @@ fn slots_share_the_buffers_of_their_upload() {
 
 #[test]
 fn a_cart_pole_row_costs_at_most_40_bytes() {
-    // A beginner's episodes: 12 to 20 steps, so two or three ends in 32 rows.
+    // Episodes of an untrained policy: 12 to 20 steps, so two or three ends in 32 rows.
     let cuts = [(12, Terminated), (26, Terminated), (32, FragmentEnd)];
     let fragments: Vec<_> = (0..16).map(|slot| fragment(slot, &cuts, 2, 32)).collect();
-    // Four 64-bit floats and the open episode: what a cart-pole's state is made of.
+    // Four 64-bit floats and the header of the open episode: the state of a cart-pole.
     assert!(fragments.iter().all(|fragment| fragment.state.len() == 44));
     let bytes = Message::FragmentUpload(upload(&fragments)).encode().len();
     assert!(bytes <= 40 * 16 * 32, "{} bytes a row", bytes as f64 / (16.0 * 32.0));
 }
 
-/// A change, and what is then said.
+/// A change, and the expected error.
 type Case<'a> = (&'a dyn Fn(&mut FragmentUpload), &'a str);
 
 #[test]
 fn whatever_is_wrong_is_named() {
-    // Place of an element in the data: columns of two slots with eight rows each stand one after the other.
+    // Index of an element in the data: columns of two slots with eight rows each follow one another.
     const ACTION: usize = 16 * 16;
     const REWARD: usize = ACTION + 16;
     const TERMINATED: usize = REWARD + 4 * 16;

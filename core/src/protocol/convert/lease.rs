@@ -1,4 +1,4 @@
-//! [`Lease`] and [`LeaseGrant`].
+//! Converts a [`Lease`] to a [`LeaseGrant`] and back.
 
 use crate::{
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
@@ -13,10 +13,10 @@ const HELD: u8 = 0;
 const NEW: u8 = 1;
 const STATE: u8 = 2;
 
-/// Why a grant is no lease.
+/// Why a grant is not a valid lease.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseGrantError {
-    /// No slots at all.
+    /// It has no slots.
     #[error("the lease has no slots")]
     NoSlots,
     /// The tables have different lengths.
@@ -29,7 +29,7 @@ pub enum LeaseGrantError {
         /// Length of `state_ends`.
         state_ends: usize,
     },
-    /// A slot is not in the run, or not in order.
+    /// A slot does not exist in the run, or the slots are not in order.
     #[error("slot {slot} is not ascending, or not among the run's {num_slots}")]
     Slot {
         /// The slot.
@@ -37,7 +37,7 @@ pub enum LeaseGrantError {
         /// Slots of the run.
         num_slots: u32,
     },
-    /// A slot comes from somewhere that this version does not know.
+    /// The source of a slot's state is unknown to this version.
     #[error("slot {slot} has the unknown source {source_byte}")]
     Source {
         /// The slot.
@@ -45,18 +45,18 @@ pub enum LeaseGrantError {
         /// Its source.
         source_byte: u8,
     },
-    /// A state is not where the table says, or too large, or there though none is needed.
+    /// A state is not where the table says, is too large, or is present though the source needs none.
     #[error("the state of slot {slot} is missing, above {max} bytes, or not wanted", max = SlotState::MAX_BYTES)]
     State {
         /// The slot.
         slot: u32,
     },
-    /// Bytes of states that belong to no slot.
+    /// Bytes of states follow that belong to no slot.
     #[error("{0} bytes of states belong to no slot")]
     ExtraStates(usize),
 }
 
-/// Puts a lease into a message.
+/// Encodes a lease.
 #[must_use]
 pub fn lease_grant(run: u32, lease: &Lease) -> LeaseGrant {
     let mut grant = LeaseGrant {
@@ -84,7 +84,7 @@ pub fn lease_grant(run: u32, lease: &Lease) -> LeaseGrant {
     grant
 }
 
-/// Takes a lease out of a message. Whether the states decode is for the sampler to say.
+/// Decodes a lease. Does not check whether the states decode, which only the sampler can.
 ///
 /// # Errors
 /// [`LeaseGrantError`] names the slot that is wrong.
@@ -131,7 +131,7 @@ pub fn lease(grant: &LeaseGrant, run: &RunConfig) -> Result<Lease, LeaseGrantErr
 mod tests {
     use super::*;
 
-    /// A change, and what is then said.
+    /// A change, and the expected error.
     type Case<'a> = (&'a dyn Fn(&mut LeaseGrant), &'a str);
 
     fn spec() -> RunConfig {

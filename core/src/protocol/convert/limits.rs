@@ -1,4 +1,4 @@
-//! What a fragment of a run must look like.
+//! What the fragments of a run must look like.
 
 use core::ops::Range;
 
@@ -17,15 +17,15 @@ use crate::{
     space::Space,
 };
 
-/// A column that a fragment must have.
+/// A column that fragments must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ColumnLimit {
     pub(super) name: &'static str,
     pub(super) column_type: ColumnType,
     pub(super) shape: RowShape,
-    /// Integers that are allowed, the end excluded: of each element of a row, or none where all are.
+    /// Allowed integers, the end excluded: one range per element of a row, or none if all are allowed.
     pub(super) ranges: Vec<Range<i64>>,
-    /// The longest ragged row; arrays have none.
+    /// Longest ragged row in bytes; 0 for arrays.
     pub(super) max_row_bytes: u32,
 }
 
@@ -41,13 +41,14 @@ impl ColumnLimit {
             Space::Discrete { n } => vec![below(n)],
             Space::MultiDiscrete { nvec } => nvec.iter().map(below).collect(),
             Space::MultiBinary { .. } => core::iter::once(0..2).collect(),
-            // Bounds of boxes are not checked: final observations lie outside of them, and so do actions that are clipped.
+            // Bounds of boxes are not checked: final observations may be outside of them, and so may actions that are
+            // clipped.
             Space::Box(_) | Space::Tuple(_) | Space::Dict(_) => Vec::new(),
         };
         Self { name, column_type: dtype.into(), shape: space.shape(), ranges, max_row_bytes: 0 }
     }
 
-    /// The most that a row costs on the way.
+    /// Returns the most bytes that a row takes on the wire.
     fn row_bytes(&self) -> u64 {
         match self.column_type {
             ColumnType::Array(DType::I64) => {
@@ -66,38 +67,38 @@ impl ColumnLimit {
     }
 }
 
-/// What an upload must bring for each slot: exactly these columns, and as many rows as the run asks for.
+/// What an upload must contain for each slot: exactly these columns, and as many rows as the run requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FragmentLimits {
-    /// Steps of a fragment, as `count_steps_by` says.
+    /// Steps of a fragment, counted as `count_steps_by` says.
     pub(super) rows: u32,
-    /// The most env steps of a fragment; as many as `rows` if all fragments are equal.
+    /// Most env steps of a fragment; equal to `rows` if all fragments have the same length.
     pub(super) max_env_steps: u32,
     pub(super) batch_mode: BatchMode,
     pub(super) count_steps_by: CountStepsBy,
-    /// Whether no row may say that its episode has ended.
+    /// If true, no row may say that its episode has ended.
     pub(super) no_done_at_end: bool,
     pub(super) columns: Vec<ColumnLimit>,
     pub(super) recurrent: RecurrentShape,
-    /// Of runs whose rows are by policy; then there are no columns of a slot.
+    /// Limits by policy, of runs whose rows are by policy; a slot has no columns then.
     pub(super) policies: Option<PolicyLimits>,
 }
 
-/// What rows of each policy must look like.
+/// What the rows of each policy must look like.
 pub(super) type PolicyLimits = BTreeMap<PolicyId, PolicyLimit>;
 
-/// What rows of a policy must look like.
+/// What the rows of a policy must look like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PolicyLimit {
     pub(super) columns: Vec<ColumnLimit>,
     pub(super) recurrent: RecurrentShape,
-    /// Whether there are no other columns than these and the recurrent states.
+    /// Whether there must be no columns but these and the recurrent states.
     pub(super) is_exact: bool,
-    /// Agents of one environment, as far as they are known beforehand.
+    /// Number of agents of one environment, as far as it is known beforehand.
     agents: u32,
 }
 
-/// The columns that every row has.
+/// Returns the columns that every row has.
 fn columns(spaces: &EnvSpaces) -> Vec<ColumnLimit> {
     vec![
         ColumnLimit::of_space(OBS.name(), spaces.observation_type, &spaces.observation),
@@ -110,11 +111,11 @@ fn columns(spaces: &EnvSpaces) -> Vec<ColumnLimit> {
     ]
 }
 
-/// A slot's entries in the tables, and its state without the environment's snapshot, with some room for that.
+/// Estimate for a slot's table entries and its state without the environment's snapshot.
 const SLOT_BYTES: u64 = 256;
 
 impl FragmentLimits {
-    /// The limits of a run whose rows have this layout.
+    /// Returns the limits of a run whose rows have this layout.
     #[must_use]
     pub fn new(run: &RunConfig, layout: &FragmentLayout) -> Self {
         let RolloutConfig { batch_mode, count_steps_by, no_done_at_end, .. } = run.rollout;
@@ -139,12 +140,12 @@ impl FragmentLimits {
         Self { rows, max_env_steps, batch_mode, count_steps_by, no_done_at_end, columns, recurrent, policies }
     }
 
-    /// Limits by policy, of runs whose rows are.
+    /// Returns the limits by policy, if the run's rows are by policy.
     pub(super) fn policies(&self) -> Option<&PolicyLimits> {
         self.policies.as_ref()
     }
 
-    /// The same with `infos`: a JSON document of at most so many bytes per row.
+    /// Adds the column `infos`: a JSON document of at most this many bytes per row.
     #[must_use]
     pub fn with_infos(mut self, max_row_bytes: u32) -> Self {
         let column_type = ColumnType::Ragged(BytesKind::Json);
@@ -158,15 +159,15 @@ impl FragmentLimits {
         self
     }
 
-    /// Whether what this many slots bring fits into one upload, if an episode ends in every fourth row and states
-    /// are small. An upload that turns out larger is refused by its worker with a reason.
+    /// Checks that the fragments of this many slots fit into one upload, assuming that an episode ends in every fourth row
+    /// and states are small. If an upload turns out larger, its worker refuses the lease with a reason.
     ///
     /// # Errors
-    /// [`TooLarge`] if they cannot: the lease must have fewer slots, or the run shorter fragments.
+    /// [`TooLarge`] if they do not: the lease must have fewer slots, or the run shorter fragments.
     pub fn check_lease_of(&self, slots: usize) -> Result<(), TooLarge> {
         if let Some(policies) = &self.policies {
             let kind = Kind::AgentUpload;
-            // Next observations, advantages and ids come on top of what every row has.
+            // Twice the usual columns, for next observations, advantages and ids.
             let row_bytes = |limit: &PolicyLimit| {
                 let bytes = limit.columns.iter().map(|column| column.row_bytes().saturating_mul(2));
                 bytes.fold(0, u64::saturating_add).saturating_mul(limit.agents.into())
@@ -180,12 +181,12 @@ impl FragmentLimits {
         let obs_bytes = self
             .column(OBS.name())
             .map_or(0, |obs| (obs.shape.elements() as u64).saturating_mul(obs.column_type.element_size() as u64));
-        // End and reason of a cut, its bootstrap value, the return of its episode, and the observation.
+        // End and reason of a cut, its bootstrap value, its episode's return, and its final observation.
         let cut_bytes = obs_bytes.saturating_add(5 + 1 + 4 + 8);
         let cuts = u64::from(self.rows).div_ceil(4) + 1;
         let rows_and_cuts =
             row_bytes.saturating_mul(u64::from(self.rows)).saturating_add(cut_bytes.saturating_mul(cuts));
-        // A sequence begins at each cut, and a row of states is part of the slot's state.
+        // A sequence begins at each cut, and the slot's state contains one more row of states.
         let full_sequences = u64::from(self.rows / self.recurrent.max_seq_len);
         let state_bytes = 4u64.saturating_mul(self.recurrent.width() as u64);
         let states = state_bytes.saturating_mul(full_sequences + cuts + 1);

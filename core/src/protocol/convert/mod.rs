@@ -1,8 +1,8 @@
-//! The one place where bodies of messages become types that the rest of the crate trusts, and the way back.
+//! Conversion between message bodies and the types that the rest of the crate trusts: the only place where it happens.
 //!
-//! Everything that a peer claims is checked here, once: table lengths against each other, byte strings against
-//! their tables, numbers against their ranges, floats for being finite. What passes needs no more checks; what does
-//! not is an error that names the place. Nothing is allocated by what a message claims, only by what it brings.
+//! Everything that a peer claims is validated here, once: table lengths against each other, byte strings against their
+//! tables, numbers against their ranges, floats for being finite. What passes needs no more checks; anything else is an
+//! error that names the place. Allocations are bounded by the bytes received, not by the lengths that a message claims.
 
 mod agent_episodes;
 mod agent_fragments;

@@ -1,4 +1,4 @@
-//! What cuts say about episodes. Both ways of the conversion use it, so that neither says more than the other knows.
+//! What follows from cuts about episodes. Encoder and decoder share it, so that they always agree.
 
 use crate::{
     batch::{Cut, CutReason},
@@ -38,8 +38,8 @@ impl From<WireCut> for CutReason {
     }
 }
 
-/// Numbers and lengths of the episodes that end within a fragment: they follow from its cuts. None if a number
-/// does not fit.
+/// Returns the numbers and lengths of the episodes that end within a fragment, which follow from its cuts. `None` if a
+/// number overflows.
 pub(super) fn finished_episodes(first_episode: u32, first_t: u32, cuts: &[Cut]) -> Option<Vec<(u32, u32)>> {
     let mut finished = Vec::with_capacity(cuts.len());
     let (mut episode, mut t, mut start) = (first_episode, first_t, 0);
@@ -54,7 +54,7 @@ pub(super) fn finished_episodes(first_episode: u32, first_t: u32, cuts: &[Cut]) 
     Some(finished)
 }
 
-/// Episode and `t` of the step after the last cut.
+/// Returns the episode and `t` of the step after the last cut.
 pub(super) fn next_step(first_episode: u32, first_t: u32, cuts: &[Cut]) -> Option<(u32, u32)> {
     let mut ended = cuts.iter().filter(|cut| cut.reason != CutReason::FragmentEnd);
     let episode = first_episode.checked_add(ended.clone().count() as u32)?;

@@ -1,4 +1,4 @@
-//! Fragments of slots into a message.
+//! Converts fragments of slots to a [`FragmentUpload`].
 
 use super::{
     elements::WireType,
@@ -12,10 +12,10 @@ use crate::{
     protocol::message::FragmentUpload,
 };
 
-/// Why fragments do not go into a message. Each is a mistake of whoever made them.
+/// Why fragments cannot be encoded. Each case is a bug of the code that made them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// No fragments at all.
+    /// There are no fragments.
     #[error("there are no fragments to upload")]
     Empty,
     /// The fragments are of different fragment numbers or weights.
@@ -40,7 +40,7 @@ pub enum EncodeError {
         /// The column.
         column: String,
     },
-    /// An episode has more custom metrics than an upload carries, or names that are too long.
+    /// An episode has more custom metrics than an upload may hold, or names that are too long.
     #[error(
         "an episode of slot {0} has more than {most} custom metrics, or one whose name is empty or longer than {longest} \
          bytes: record fewer, or name them shorter",
@@ -48,12 +48,12 @@ pub enum EncodeError {
         longest = EpisodeMetrics::MAX_NAME_BYTES
     )]
     CustomMetrics(SlotId),
-    /// A slot's episodes are not those of its cuts.
+    /// A slot's episodes do not match its cuts.
     #[error("the episodes of slot {0} are not those that its cuts say")]
     Episodes(SlotId),
 }
 
-/// Puts what a lease brought into a message.
+/// Encodes the fragments of a lease.
 ///
 /// # Errors
 /// [`EncodeError`] if the fragments do not belong together.
@@ -82,7 +82,7 @@ pub fn fragment_upload(run: u32, lease: LeaseId, fragments: &[SlotFragment]) -> 
     Ok(upload)
 }
 
-/// Everything about a slot but its columns.
+/// Appends everything of a slot but its columns.
 fn push_slot(upload: &mut FragmentUpload, fragment: &SlotFragment) -> Result<(), EncodeError> {
     let finished = finished_episodes(fragment.first_episode, fragment.first_t, &fragment.cuts);
     let told = fragment.episodes.iter().map(|episode| (episode.episode, episode.len));
@@ -114,7 +114,7 @@ fn push_columns(
     let mut obs_wire = WireType::F32;
     let bytes = |batch: &SampleBatch| batch.iter().map(|(_, column)| column_bytes(column)).sum::<usize>();
     let bytes = fragments.iter().map(|slot| bytes(&slot.rows) + bytes(&slot.final_obs) + 4 * slot.cuts.len()).sum();
-    // At once: a buffer that grows is copied several times.
+    // Reserve all of it: a growing buffer would be copied several times.
     upload.data.reserve(bytes);
     let states: Vec<&str> = like.states().map(|(name, _)| name).collect();
     for (name, like) in like.iter().filter(|(name, _)| !states.contains(name)) {
@@ -123,7 +123,7 @@ fn push_columns(
         if name == OBS.name() {
             all.extend(same_columns(fragments, name, like, |fragment| &fragment.final_obs)?);
         }
-        // Final observations have other rows.
+        // Final observations have other rows, so `obs` must not use a type that depends on equal rows.
         let wire = match name != OBS.name() && like.shape().elements() == 1 {
             true => WireType::narrowest_scalar(like.column_type(), &all),
             false => WireType::narrowest(like.column_type(), &all),
@@ -150,13 +150,13 @@ fn push_columns(
     Ok(())
 }
 
-/// What the elements of a column need, integers as single bytes; a ragged one may need more.
+/// Estimates the bytes of a column's elements, integers as single bytes; a ragged column may need more.
 fn column_bytes(column: &Column) -> usize {
     let bytes = if column.column_type() == DType::I64.into() { 1 } else { column.column_type().element_size() };
     column.rows() * column.shape().elements() * bytes
 }
 
-/// One column of every fragment, all of one type and shape.
+/// Returns one column of every fragment, all of one type and shape.
 fn same_columns<'a>(
     fragments: &'a [SlotFragment],
     name: &str,

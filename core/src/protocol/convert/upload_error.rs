@@ -1,4 +1,4 @@
-//! Why an upload is not accepted.
+//! Why an upload is rejected.
 
 use super::elements::ValueFault;
 use crate::{
@@ -10,17 +10,17 @@ use crate::{
     sampler::StateError,
 };
 
-/// Why an upload is not what its lease asked for.
+/// Why an upload does not match its lease.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UploadError {
-    /// It is for something else.
+    /// It is for another run, lease, fragment or version.
     #[error("the upload is for {what} {found}, not {expected}")]
     WrongLease {
-        /// What differs.
+        /// Name of the field that differs.
         what: &'static str,
-        /// In the upload.
+        /// Its value in the upload.
         found: u64,
-        /// In the lease.
+        /// Its value in the lease.
         expected: u64,
     },
     /// A table has the wrong length.
@@ -28,15 +28,15 @@ pub enum UploadError {
     Table {
         /// The table.
         table: &'static str,
-        /// Its entries.
+        /// Number of its entries.
         found: u64,
-        /// What there should be.
+        /// Expected number.
         expected: u64,
     },
-    /// It brings nothing.
+    /// It has no slots.
     #[error("an upload without slots")]
     NoSlots,
-    /// A slot is not the lease's, or not in its order.
+    /// A slot is not part of the lease, or not in its order.
     #[error("slot {0} is none of the lease, or not in its order")]
     WrongSlot(u32),
     /// A slot has too few or too many rows.
@@ -44,17 +44,17 @@ pub enum UploadError {
     Rows {
         /// The slot.
         slot: SlotId,
-        /// Its rows.
+        /// Number of its rows.
         found: u32,
-        /// What there should be.
+        /// Expected number.
         expected: u32,
     },
-    /// A slot has too few or too many steps, or other ones than those of the episodes that it says have ended.
+    /// A slot has too few or too many steps, or their number differs from that of its finished episodes.
     #[error("the {found} env steps of slot {slot} are not the fragment that batch_mode and count_steps_by ask for")]
     Length {
         /// The slot.
         slot: SlotId,
-        /// Its env steps.
+        /// Number of its env steps.
         found: u32,
     },
     /// Episode number or `t` would overflow.
@@ -62,21 +62,21 @@ pub enum UploadError {
     Start {
         /// The slot.
         slot: SlotId,
-        /// Its first episode.
+        /// Number of its first episode.
         episode: u32,
         /// Its first `t`.
         t: u32,
     },
-    /// A column is missing.
+    /// A required column is missing.
     #[error("column '{0}' is missing")]
     MissingColumn(&'static str),
-    /// A column is not asked for, or there twice.
+    /// A column is not part of the run's rows, or occurs twice.
     #[error("a column that is not asked for, or is there twice, at place {0}")]
     ExtraColumn(usize),
-    /// A column's wire type is not known.
+    /// A column's wire type is unknown.
     #[error("column '{column}': {source}")]
     WireType {
-        /// The column.
+        /// Name of the column.
         column: &'static str,
         /// Its type.
         source: UnknownValue,
@@ -86,9 +86,9 @@ pub enum UploadError {
     ColumnType {
         /// The column.
         column: &'static str,
-        /// The type that it should have.
+        /// The expected type.
         expected: ColumnType,
-        /// The shape of a row that it should have.
+        /// The expected shape of a row.
         shape: RowShape,
     },
     /// A value is not allowed.
@@ -101,7 +101,7 @@ pub enum UploadError {
         /// What is wrong with it.
         fault: ValueFault,
     },
-    /// The cuts of a slot are not ascending, do not end with its rows, or say other than its flags.
+    /// The cuts of a slot are not ascending, do not end with its rows, or contradict its flags.
     #[error("the cuts of slot {slot} {fault}")]
     Cuts {
         /// The slot.
@@ -112,7 +112,7 @@ pub enum UploadError {
     /// There are fewer returns than finished episodes.
     #[error("the returns of slot {0} are missing")]
     Returns(SlotId),
-    /// A slot has more episodes than env steps, or custom metrics that no upload carries.
+    /// A slot has more episodes than env steps, or custom metrics that an upload may not hold.
     #[error("the episodes of slot {slot} {fault}")]
     Episodes {
         /// The slot.
@@ -120,10 +120,10 @@ pub enum UploadError {
         /// What is wrong with them.
         fault: EpisodeFault,
     },
-    /// A slot's state is not where the table says, or of another step than the one after its last row.
+    /// A slot's state is not where the table says, or belongs to another step than the one after its last row.
     #[error("the state of slot {0} is missing, or not that of the step after its last row")]
     State(SlotId),
-    /// A slot's state cannot be read.
+    /// A slot's state does not decode.
     #[error("slot {slot}: {source}")]
     BadState {
         /// The slot.
@@ -131,7 +131,7 @@ pub enum UploadError {
         /// What is wrong with it.
         source: StateError,
     },
-    /// The values of a column do not make rows.
+    /// The values of a column do not form rows.
     #[error("column '{column}': {source}")]
     Column {
         /// The column.
@@ -139,13 +139,14 @@ pub enum UploadError {
         /// What is wrong with it.
         source: ColumnError,
     },
-    /// It holds rows of one agent per slot where the run has several, or the other way round, or rows in another layout.
+    /// It has rows of one agent per slot though the run's rows are by policy, or the other way round, or rows in another
+    /// layout.
     #[error("the upload's rows are not of the layout that the run's rows have")]
     OtherKind,
     /// The rows of a slot are not where the table says.
     #[error("the rows of slot {0} are missing")]
     NoRows(SlotId),
-    /// The rows of a slot cannot be read.
+    /// The rows of a slot do not decode.
     #[error("slot {slot}: {source}")]
     BadRows {
         /// The slot.
@@ -153,7 +154,7 @@ pub enum UploadError {
         /// What is wrong with them.
         source: Box<CodecError>,
     },
-    /// Rows of a policy that the run does not have.
+    /// It has rows of a policy that the run does not have.
     #[error("slot {slot} has rows of policy {policy:?}, which the run does not have")]
     UnknownPolicy {
         /// The slot.
@@ -161,7 +162,7 @@ pub enum UploadError {
         /// The policy.
         policy: String,
     },
-    /// The columns do not make a batch.
+    /// The columns do not form a batch.
     #[error(transparent)]
     Batch(#[from] BatchError),
 }
@@ -169,13 +170,13 @@ pub enum UploadError {
 /// What is wrong with the episodes of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EpisodeFault {
-    /// Each has one at least.
+    /// There are more episodes than env steps.
     #[error("are more than its env steps")]
     TooMany,
-    /// More custom metrics than [`EpisodeMetrics::MAX_CUSTOM_METRICS`].
+    /// An episode has more custom metrics than [`EpisodeMetrics::MAX_CUSTOM_METRICS`].
     #[error("have {0} custom metrics each, at most {most} are allowed", most = EpisodeMetrics::MAX_CUSTOM_METRICS)]
     Metrics(u32),
-    /// A name that is missing, empty, too long or not in order.
+    /// A name is missing, empty, too long or not in order.
     #[error("have a custom metric whose name is missing, not in order, or not of 1 to {longest} bytes", longest = EpisodeMetrics::MAX_NAME_BYTES)]
     Name,
 }
@@ -183,22 +184,22 @@ pub enum EpisodeFault {
 /// What is wrong with the cuts of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CutFault {
-    /// The reason's number is not known.
+    /// A reason's number is unknown.
     #[error("have an unknown reason")]
     Reason,
-    /// Ends do not ascend.
+    /// The ends do not ascend.
     #[error("do not ascend at row {0}")]
     Order(u32),
     /// The last cut is not at the last row.
     #[error("do not end with its last row")]
     End,
-    /// A full fragment is noted before its end.
+    /// A cut other than the last has the reason "fragment end".
     #[error("note a full fragment at row {0}, before its end")]
     EarlyEnd(u32),
-    /// `terminateds` or `truncateds` say something else.
+    /// It contradicts `terminateds` or `truncateds`.
     #[error("do not agree with its flags before row {0}")]
     Flags(u32),
-    /// What follows a terminated episode has no value.
+    /// A terminated episode has a bootstrap value other than 0.
     #[error("give a value to what follows a terminated episode at row {0}")]
     Bootstrap(u32),
 }

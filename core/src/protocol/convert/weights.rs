@@ -1,4 +1,4 @@
-//! [`Weights`] and [`WeightsUpdate`].
+//! Converts [`Weights`] to a [`WeightsUpdate`] and back.
 
 use super::weights_reader::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, WeightsReader, check_table, read_values};
 use crate::{
@@ -8,41 +8,41 @@ use crate::{
     weights::{Weights, WeightsError},
 };
 
-/// Why an update brings no weights.
+/// Why an update contains no valid weights.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WeightsUpdateError {
-    /// Too many tensors.
+    /// It has too many tensors.
     #[error("{0} tensors are more than {MAX_TENSORS}")]
     TooMany(usize),
     /// A name is too long, or there are more or fewer names than tensors.
     #[error("{names} names of at most {MAX_NAME_BYTES} bytes are needed for {tensors} tensors")]
     Names {
-        /// Usable names.
+        /// Number of usable names.
         names: usize,
-        /// Tensors.
+        /// Number of tensors.
         tensors: usize,
     },
-    /// A tensor's dimensions are not there, or too many.
+    /// A tensor's dimensions are missing, or too many.
     #[error("the dimensions of tensor '{0}' are missing or more than {MAX_RANK}")]
     Dims(String),
-    /// There are dimensions that belong to no tensor.
+    /// Dimensions follow that belong to no tensor.
     #[error("{0} dimensions belong to no tensor")]
     ExtraDims(usize),
     /// The values end before the tensor does.
     #[error("the values of tensor '{0}' are missing")]
     Values(String),
-    /// There are values that belong to no tensor.
+    /// Values follow that belong to no tensor.
     #[error("{0} bytes of values belong to no tensor")]
     ExtraValues(usize),
-    /// The tensors do not make weights.
+    /// The tensors do not form weights.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// The bytes are no message.
+    /// The bytes are not a message.
     #[error(transparent)]
     Decode(#[from] DecodeError),
 }
 
-/// Puts weights into a message.
+/// Encodes weights.
 #[must_use]
 pub fn weights_update(run: u32, weights: &Weights) -> WeightsUpdate {
     let mut update = table(run, weights);
@@ -51,7 +51,7 @@ pub fn weights_update(run: u32, weights: &Weights) -> WeightsUpdate {
     update
 }
 
-/// As [`weights_update`], for any weights: those that nobody could read are an error here, not there.
+/// Encodes as [`weights_update`] does, but returns an error for weights that a receiver would reject.
 ///
 /// # Errors
 /// [`WeightsUpdateError`] names the tensor that is wrong.
@@ -61,19 +61,19 @@ pub fn readable_weights_update(run: u32, weights: &Weights) -> Result<WeightsUpd
     Ok(update)
 }
 
-/// The frame of that message, which shares the weights.
+/// Returns the frame of that message, which shares the weights' memory.
 ///
 /// # Errors
 /// [`TooLarge`] for weights that no receiver accepts.
 pub fn weights_frame(run: u32, weights: &Weights) -> Result<Frame, TooLarge> {
     let mut head = Message::WeightsUpdate(table(run, weights)).encode();
-    // The values stand last: their length takes the place of that of none.
+    // The values come last: replace the length 0 of the empty values with theirs.
     head.pop();
     push_length(&mut head, weights.value_bytes());
     Frame::of_weights(head, weights)
 }
 
-/// The message without values.
+/// Returns the message without values.
 fn table(run: u32, weights: &Weights) -> WeightsUpdate {
     let tensors = weights.tensors();
     let names: Vec<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
@@ -87,7 +87,7 @@ fn table(run: u32, weights: &Weights) -> WeightsUpdate {
     }
 }
 
-/// Takes weights out of a message. Whether they fit the policy is for the policy to say.
+/// Decodes weights. Does not check whether they fit a policy.
 ///
 /// # Errors
 /// [`WeightsUpdateError`] names the tensor that is wrong.
@@ -95,8 +95,8 @@ pub fn weights(update: &WeightsUpdate) -> Result<Weights, WeightsUpdateError> {
     read_values(update)
 }
 
-/// Takes the weights of a run out of the bytes of a message, without a copy on the way. None for other messages, and
-/// for weights of other runs.
+/// Decodes the weights of a run from a message's bytes, without an intermediate copy. `None` for other messages, and for
+/// weights of other runs.
 ///
 /// # Errors
 /// [`WeightsUpdateError`] names what is wrong.
@@ -122,7 +122,7 @@ mod tests {
         weights::Tensor,
     };
 
-    /// A change, and what is then said.
+    /// A change, and the expected error.
     type Case<'a> = (&'a dyn Fn(&mut WeightsUpdate), &'a str);
 
     fn sample() -> Weights {
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(weights_in(&other, 3), Ok(None));
     }
 
-    /// Sends a frame to a worker that is in run 3.
+    /// Sends a frame to a worker of run 3.
     fn carry(frame: Frame) -> Vec<Option<(u32, Weights)>> {
         let (mut outbox, mut inbox) = (Outbox::default(), Inbox::of_peer(Role::Worker));
         outbox.push_frame(frame);

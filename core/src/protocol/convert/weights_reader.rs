@@ -1,4 +1,4 @@
-//! Weights out of the bytes of a [`WeightsUpdate`], while those arrive.
+//! Incremental decoder of a [`WeightsUpdate`], which decodes weights while their bytes arrive.
 
 use super::WeightsUpdateError;
 use crate::{
@@ -11,49 +11,49 @@ use crate::{
     weights::{Tensor, Weights, WeightsError},
 };
 
-/// The most tensors of one set of weights.
+/// Most tensors of one set of weights.
 pub(super) const MAX_TENSORS: usize = 1024;
-/// The most bytes of a tensor's name.
+/// Most bytes of a tensor's name.
 pub(super) const MAX_NAME_BYTES: usize = 128;
-/// The most dimensions of a tensor.
+/// Most dimensions of a tensor.
 pub(super) const MAX_RANK: u8 = 8;
 
 /// Bytes of a value.
 const VALUE: usize = size_of::<f32>();
 
-/// Room that a tensor gets before its values are there, in values: one that claims more gets it as they come.
+/// Most values that are reserved for a tensor before they arrive; a tensor that claims more grows with the received bytes.
 const MAX_ROOM: usize = 1 << 18;
 
-/// Reads weights piece by piece, however their bytes are cut. The values are checked when they are read.
+/// Decodes weights piece by piece, wherever their bytes are split. Values are checked as they are read.
 #[derive(Clone, Debug)]
 pub(in crate::protocol) struct WeightsReader {
     run: u32,
-    /// Bytes of the message, header included, that are still to come.
+    /// Bytes of the message, header included, that have not arrived yet.
     rest: usize,
     stage: Stage,
 }
 
 #[derive(Clone, Debug)]
 enum Stage {
-    /// What stands before the values is not complete: its bytes, and how many to have before the next look at them.
+    /// The part before the values is incomplete: its bytes, and how many are needed before the next attempt to decode it.
     Head(Vec<u8>, usize),
     Values(Values),
-    /// Another run's: nothing of it is kept.
+    /// Weights of another run, which are skipped.
     Other,
 }
 
 impl WeightsReader {
-    /// For the weights of a run, in a message of so many bytes, the header included.
+    /// Creates a reader for the weights of a run, in a message of `total` bytes, header included.
     pub(in crate::protocol) fn new(run: u32, total: usize) -> Self {
         Self { run, rest: total, stage: Stage::Head(Vec::new(), HEADER_BYTES + 1) }
     }
 
-    /// The run whose weights it reads.
+    /// Returns the run whose weights it reads.
     pub(in crate::protocol) fn run(&self) -> u32 {
         self.run
     }
 
-    /// Takes the next piece of the message.
+    /// Reads the next piece of the message.
     pub(in crate::protocol) fn read(&mut self, piece: &[u8]) -> Result<(), WeightsUpdateError> {
         self.rest = self.rest.saturating_sub(piece.len());
         match &mut self.stage {
@@ -77,13 +77,13 @@ impl WeightsReader {
         }
     }
 
-    /// What is to be done once these bytes, all so far, are there.
+    /// Decodes the part before the values from the bytes received so far, and returns the next stage.
     fn look(&self, bytes: &[u8]) -> Result<Stage, WeightsUpdateError> {
         let body = bytes.get(HEADER_BYTES..).unwrap_or_default();
         let broken = || DecodeError::Body { kind: Kind::WeightsUpdate };
         let (head, first) = match postcard::take_from_bytes::<WeightsHead<'_>>(body) {
             Ok(decoded) => decoded,
-            // All tables that are allowed are shorter than a chunk.
+            // All valid tables are shorter than a chunk.
             Err(postcard::Error::DeserializeUnexpectedEnd) if self.rest > 0 && bytes.len() < CHUNK_BYTES as usize => {
                 return Ok(Stage::Head(bytes.to_vec(), 2 * bytes.len()));
             }
@@ -105,7 +105,7 @@ impl WeightsReader {
         Ok(Stage::Values(values))
     }
 
-    /// The weights, once the whole message is there. None for those of other runs.
+    /// Returns the weights once the whole message has arrived; `None` for those of other runs.
     pub(in crate::protocol) fn finish(self) -> Result<Option<Weights>, WeightsUpdateError> {
         match self.stage {
             Stage::Other => Ok(None),
@@ -115,7 +115,7 @@ impl WeightsReader {
     }
 }
 
-/// Takes the weights out of a message that is decoded.
+/// Converts the values of a decoded message.
 pub(super) fn read_values(update: &WeightsUpdate) -> Result<Weights, WeightsUpdateError> {
     let WeightsUpdate { version, names, ranks, dims, values, .. } = update;
     let mut reader = Values::new(*version, names, ranks, dims, values.len())?;
@@ -127,24 +127,24 @@ pub(super) fn read_values(update: &WeightsUpdate) -> Result<Weights, WeightsUpda
 #[derive(Clone, Debug)]
 struct Values {
     version: WeightsVersion,
-    /// Those that are full, and the one that is being filled.
+    /// The complete tensors, and last the one being filled.
     tensors: Vec<Tensor>,
-    /// Those to come, the last first, with the number of their values.
+    /// The tensors still to fill, in reverse order, with the number of their values.
     empty: Vec<(Tensor, usize)>,
-    /// Values that the last of `tensors` waits for.
+    /// Number of values missing in the last of `tensors`.
     wanted: usize,
-    /// The first bytes of a value of which the others are in the next piece.
+    /// The first bytes of a value that continues in the next piece.
     cut: Vec<u8>,
 }
 
-/// Looks at everything but the values, as whoever reads the update does.
+/// Checks everything but the values, as the receiver of the update does.
 pub(super) fn check_table(update: &WeightsUpdate) -> Result<(), WeightsUpdateError> {
     let WeightsUpdate { version, names, ranks, dims, values, .. } = update;
     Values::new(*version, names, ranks, dims, values.len()).map(drop)
 }
 
 impl Values {
-    /// Looks at everything but the values before anything is kept for them.
+    /// Checks everything but the values before allocating memory for them.
     fn new(
         version: u64,
         names: &str,
@@ -202,7 +202,7 @@ impl Values {
     fn append(&mut self, mut values: &[[u8; VALUE]]) -> Result<(), WeightsUpdateError> {
         while !values.is_empty() {
             if self.wanted == 0 {
-                // All values that were announced belong to a tensor.
+                // All announced values belong to a tensor.
                 let Some((tensor, wanted)) = self.empty.pop() else { return Ok(()) };
                 self.tensors.push(tensor);
                 self.wanted = wanted;
@@ -222,13 +222,14 @@ impl Values {
     }
 
     fn finish(mut self) -> Result<Weights, WeightsUpdateError> {
-        // Those that are left have no values.
+        // The remaining tensors have no values.
         self.tensors.extend(self.empty.into_iter().rev().map(|(tensor, _)| tensor));
         Ok(Weights::of_finite(self.version, self.tensors)?)
     }
 }
 
-/// False if one of the values is not finite. Looked at in pieces, while they are in the cache.
+/// Appends values and returns false if one of them is not finite. Works in pieces, so that they are checked while in the
+/// cache.
 fn append_finite(to: &mut Vec<f32>, values: &[[u8; VALUE]]) -> bool {
     values.chunks(1024).all(|piece| {
         to.extend(piece.iter().map(|bytes| f32::from_le_bytes(*bytes)));
@@ -236,12 +237,12 @@ fn append_finite(to: &mut Vec<f32>, values: &[[u8; VALUE]]) -> bool {
     })
 }
 
-/// Takes the first `count` items off a slice, or all if there are fewer.
+/// Splits the first `count` items off a slice, or all if there are fewer.
 fn take<'a, T>(items: &mut &'a [T], count: usize) -> &'a [T] {
     split(items, count.min(items.len())).unwrap_or_default()
 }
 
-/// Takes the first `count` items off a slice, if it has as many.
+/// Splits the first `count` items off a slice, if it has that many.
 fn split<'a, T>(items: &mut &'a [T], count: usize) -> Option<&'a [T]> {
     let (first, rest) = items.split_at_checked(count)?;
     *items = rest;

@@ -44,7 +44,7 @@ impl Table {
         answers
     }
 
-    /// The sampler takes what there is and answers 1 to everybody who observes something; how many turns that were.
+    /// Lets the sampler process what is ready and answer every observation with action 1; returns the number of turns.
     fn sample(&mut self) -> usize {
         let mut news = News::new();
         self.episodes.poll(&mut news).unwrap();
@@ -82,7 +82,7 @@ fn done(episode: u32, about: Kind) -> Message {
     reply(episode, about, Ok(()))
 }
 
-/// The code and the text of the only answer.
+/// Returns the code and the text of the only answer.
 fn fault(answers: &[Message]) -> (EpisodeCode, &str) {
     match answers {
         [Message::EpisodeReply(reply)] => (EpisodeCode::try_from(reply.code).unwrap(), &reply.reason),
@@ -134,7 +134,7 @@ fn what_the_sampler_has_no_room_for_waits_in_order() {
         table.say(0, returns(1, 1.0));
         said += 1;
     }
-    // Of each pair that waits only the first part can.
+    // Of each queued pair only the first message can be handled.
     assert_eq!((told, said), (ExternalEpisodes::MAX_QUEUED_TURNS, ExternalEpisodes::MAX_QUEUED_TURNS + 128));
     assert_eq!(table.say(0, end(1)), []);
     let (mut turns, mut answers) = (0, Vec::new());
@@ -237,7 +237,7 @@ fn returns_of_several_agents_are_logged_together_or_not_at_all() {
         let returns = returns.collect();
         table.say(0, Message::LogReturns(LogReturns { episode: 1, returns, infos: Vec::new() }))
     };
-    // Finite, but not as a column holds it.
+    // Finite as 64-bit float, but not as the column's 32-bit one.
     assert_eq!(fault(&gets([1.0, 1e39])).0, EpisodeCode::BadRows);
     assert_eq!(gets([2.0, 3.0]), []);
     table.say(0, end(1));
@@ -300,20 +300,20 @@ fn who_is_not_heard_is_not_silent() {
 fn lanes_go_to_those_who_wait_in_turn() {
     let mut table = table(1, 3);
     table.say(0, start(0));
-    // The first one wants a hundred more, the others one each.
+    // Client 0 requests a hundred more episodes, the others one each.
     (1..=100).for_each(|episode| _ = table.say(0, start(episode)));
     table.say(1, start(0));
     table.say(2, start(0));
-    // The line has client 0 first, for one episode.
+    // Client 0 is first in the queue, for one episode.
     let order = [(0, 0), (0, 1), (1, 0), (2, 0), (0, 2), (0, 3)];
     for (at, (client, episode)) in order.into_iter().enumerate() {
         assert_eq!(table.clients[client].open(), 1, "{at}");
         table.say(client, end(episode));
-        // Whoever is polled first.
+        // The order of polling does not matter.
         (0..3).rev().for_each(|client| _ = table.poll(client));
         (0..3).for_each(|client| _ = table.poll(client));
     }
-    // Who goes is in nobody's way, nor is who waits no longer.
+    // Clients that disconnect or no longer wait do not block the queue.
     table.say(1, start(5));
     table.say(2, start(5));
     let Table { episodes, clients, .. } = &mut table;

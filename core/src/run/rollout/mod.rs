@@ -1,5 +1,5 @@
-//! How a worker is set up: everything that can be written down. What cannot, closures and types, is registered and
-//! named here.
+//! Describes the setup of a worker: everything that can be serialised. Closures and types cannot; they are registered, and
+//! the settings name them.
 
 mod parts;
 mod set;
@@ -14,38 +14,38 @@ pub use crate::sampler::{BatchMode, CountStepsBy, Horizon, RewardClipping};
 use crate::{config::Config, filter::FilterKind, ids::PolicyId, prelude::*};
 
 /// Settings of a [`RolloutWorker`](crate::worker::RolloutWorker), under RLlib's names. Every field has a default, so a file
-/// holds only what differs.
+/// needs only the settings that differ.
 ///
-/// Indices of the worker, its place in a run and its kernels are not in it: a configuration is the same for all
-/// workers of a run.
+/// The settings do not include the worker's indices, its place in a run or its kernels: they are the same for all workers of
+/// a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[doc(alias = "AlgorithmConfig")]
 pub struct RolloutConfig {
-    /// Registered name of the environment; none for a worker that only reads or learns.
+    /// Registered name of the environment; none for a worker that only reads or trains.
     pub env: Option<String>,
     /// Settings of the environment.
     pub env_config: Config,
-    /// Environments of each worker.
+    /// Number of environments of each worker.
     #[doc(alias = "num_envs_per_worker")]
     pub num_envs: u32,
     /// Steps of each environment per sample.
     #[doc(alias = "batch_steps")]
     pub rollout_fragment_length: FragmentLength,
-    /// Rows to learn from at once; what `"auto"` divides among all environments.
+    /// Rows per training batch; `"auto"` divides them among all environments.
     pub train_batch_size: u32,
     /// Whether episodes may be cut to make fragments of equal length.
     pub batch_mode: BatchMode,
     /// What the fragment's length counts.
     pub count_steps_by: CountStepsBy,
-    /// Steps after which an episode is cut; none for the environment's own limit, whose place it takes if it is greater.
+    /// Steps after which an episode is cut; none for the environment's own limit. A greater horizon replaces that limit.
     #[doc(alias = "episode_horizon")]
     pub horizon: Option<u32>,
-    /// What it means that an episode reaches the horizon.
+    /// How an episode that reaches the horizon ends.
     pub horizon_means: Horizon,
-    /// With [`Horizon::LegacyHard`] or [`Horizon::LegacySoft`]: no recorded row says that its episode has ended.
+    /// With [`Horizon::LegacyHard`] or [`Horizon::LegacySoft`]: no recorded row is marked as the end of its episode.
     pub no_done_at_end: bool,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
 
     /// The policies by id; one default policy if empty.
@@ -54,81 +54,81 @@ pub struct RolloutConfig {
     pub policy_config: Config,
     /// Settings of the models of all policies; the same as `"model"` in [`policy_config`](Self::policy_config).
     pub model_config: Config,
-    /// Registered name of the function that gives agents their policies; the default policy for all, if none.
+    /// Registered name of the function that maps agents to policies; if none, the default policy acts for all.
     pub policy_mapping_fn: Option<String>,
-    /// The policies that learn; all, if none.
+    /// The policies to train; all, if none.
     pub policies_to_train: Option<BTreeSet<PolicyId>>,
-    /// Policies that are kept in memory at once. Others are put aside, but for those that are no registered kind: nobody
-    /// could make them again.
+    /// Maximum number of policies in memory. Others are evicted, except those without a registered kind, which could not be
+    /// recreated.
     pub policy_map_capacity: usize,
     /// Whether policies of one kind may share an object, see [`PolicyMap::swappable`](crate::policy::PolicyMap::swappable).
     pub policy_states_are_swappable: bool,
-    /// False for the most likely actions instead of drawn ones.
+    /// False for the most likely actions instead of sampled ones.
     pub explore: bool,
 
-    /// Registered name of the function that observations go through first.
+    /// Registered name of the function that is first applied to observations.
     pub observation_fn: Option<String>,
-    /// How observations are preprocessed.
+    /// How to preprocess observations.
     pub preprocessor_pref: PreprocessorPref,
-    /// How observations are normalised.
+    /// How to normalise observations.
     pub observation_filter: FilterKind,
-    /// How rewards are clipped before postprocessing. Metrics have the raw ones.
+    /// How to clip rewards before postprocessing. Metrics use the raw ones.
     pub clip_rewards: RewardClipping,
-    /// Whether actions are clipped to the space before they are taken.
+    /// Whether to clip actions to the space before the environment gets them.
     pub clip_actions: bool,
-    /// Whether policies act within [-1, 1], or count from 0, and actions are stretched to the space before they are taken:
-    /// policies are told the space that [`policy_space`](crate::action::ActionTransform::policy_space) says. Goes before
-    /// [`clip_actions`](Self::clip_actions).
+    /// Whether policies act within [-1, 1], or count from 0, and actions are unsquashed to the space before the environment
+    /// gets them: policies get the space of [`policy_space`](crate::action::ActionTransform::policy_space). Takes precedence
+    /// over [`clip_actions`](Self::clip_actions).
     pub normalize_actions: bool,
-    /// How observations are compressed, after the sample was written.
+    /// How to compress observations, after the sample was written.
     pub compress_observations: Compression,
 
     /// Registered names of callbacks, called in this order.
     pub callbacks: Vec<String>,
-    /// Where batches come from: `sampler`, the registered name of an input, files, or a mixture.
+    /// Source of batches: `sampler`, the registered name of an input, files, or a mixture.
     pub input: InputSource,
-    /// How policies are evaluated where batches are read, not sampled.
+    /// How to evaluate policies where batches are read instead of sampled.
     pub input_evaluation: BTreeSet<InputEvaluation>,
-    /// Settings of the model of values that `dm` and `dr` need.
+    /// Settings of the value model that `dm` and `dr` need.
     pub q_model_config: Config,
-    /// Estimate by `is` and `wis` as RLlib did before version 2, without the last steps of episodes and with means that run
-    /// on, see [`LegacyStepEstimator`](crate::estimate::LegacyStepEstimator).
+    /// Whether `is` and `wis` estimate as in RLlib before version 2, without the last steps of episodes and with means that
+    /// accumulate, see [`LegacyStepEstimator`](crate::estimate::LegacyStepEstimator).
     pub legacy_step_estimates: bool,
-    /// Where batches are written to, if anywhere: the registered name of an output, or a directory.
+    /// Destination of batches, if any: the registered name of an output, or a directory.
     pub output: Option<String>,
     /// Settings of input and output.
     #[doc(alias("input_config", "output_config"))]
     pub io_config: Config,
-    /// How many shards the input is divided into, of which each worker reads its own; one per worker, if none.
+    /// Number of shards of the input, of which each worker reads its own; if none, one per worker.
     pub dataset_shards: Option<u32>,
 
-    /// Sample on a thread of its own, ahead of the calls.
+    /// Whether to sample on a separate thread, ahead of the calls.
     pub sample_async: bool,
-    /// Run every environment in a process of its own.
+    /// Whether to run every environment in a separate process.
     #[doc(alias = "async_remote_worker_envs")]
     pub remote_worker_envs: bool,
-    /// How long a poll waits for all of those before it goes on with the ones that are ready, in milliseconds.
+    /// Time in milliseconds that a poll waits for all environment processes before it continues with the ready ones.
     pub remote_env_batch_wait_ms: u32,
-    /// How long each of those, or the host of Python environments, may take to make one, for a reset, a step or a picture, in
-    /// milliseconds; a process that takes longer is killed, and has failed.
+    /// Time limit in milliseconds for an environment process, or the host of Python environments, to create an environment,
+    /// reset it, step it or render a picture; a process that exceeds it is killed and counts as failed.
     pub remote_env_timeout_ms: u32,
-    /// The most memory that each of those processes may take for data, in MiB; 0 for as much as there is. Asking for more fails
-    /// there, which ends most programs.
+    /// Maximum data memory of each environment process in MiB; 0 for no limit. Larger allocations fail in the process, which
+    /// ends most programs.
     pub remote_env_memory_mb: u32,
-    /// Whether an environment that failed is made again, and its episode left out.
+    /// Whether to recreate a failed environment, and leave out its episode.
     pub restart_failed_sub_environments: bool,
-    /// Whether the local worker makes environments although there are others.
+    /// Whether the local worker creates environments even if there are other workers.
     pub create_env_on_local_worker: bool,
-    /// After the first sample, give that one again and again: to measure what comes after sampling.
+    /// Whether to repeat the first sample forever, to measure the stages after sampling.
     pub fake_sampler: bool,
 
-    /// Directory for outputs that name none.
+    /// Directory of outputs without their own.
     pub log_dir: Option<String>,
-    /// What is logged.
+    /// Which events to log.
     pub log_level: LogLevel,
-    /// Directory in which episodes are recorded, as numbers and pictures.
+    /// Directory for recordings of episodes, as numbers and pictures.
     pub monitor_path: Option<String>,
-    /// Variables of the environment of child processes.
+    /// Environment variables of child processes.
     #[doc(alias = "extra_python_environs")]
     pub extra_environs: BTreeMap<String, String>,
 }

@@ -1,4 +1,4 @@
-//! Settings that are more than a number.
+//! Defines the structured settings of a worker.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -7,16 +7,16 @@ use crate::{config::Config, estimate::Estimator, prelude::*, space::Space};
 /// Steps of each environment per sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FragmentLength {
-    /// So many.
+    /// This number.
     Steps(u32),
-    /// As many as make the train batch, divided evenly among the environments of all workers; written `"auto"`.
+    /// The number that gives the train batch, divided evenly among the environments of all workers; written `"auto"`.
     Auto,
 }
 
 impl FragmentLength {
-    /// The length for one worker.
+    /// Returns the length for one worker.
     ///
-    /// Where the train batch cannot be divided evenly, the first workers make one step more.
+    /// Where the train batch cannot be divided evenly, the first workers get one step more.
     #[doc(alias = "get_rollout_fragment_length")]
     #[must_use]
     pub fn resolve(self, train_batch_size: u32, num_workers: u32, num_envs: u32, worker_index: u32) -> u32 {
@@ -58,16 +58,16 @@ impl<'de> Deserialize<'de> for FragmentLength {
     }
 }
 
-/// Where batches come from. A text or a list of texts means what stands in it first: the registered name of an input,
-/// else files, by path, directory, pattern, or as a data set by its id.
+/// Source of batches. A text or a list of texts is matched in this order: the registered name of an input, then files, by
+/// path, directory or pattern, or the id of a data set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum InputSource {
     /// `"sampler"`, another registered name, or files.
     Name(String),
-    /// Files, one after the other.
+    /// Files, in order.
     Files(Vec<String>),
-    /// Several of those, each with its probability.
+    /// A mixture of these, each with its probability.
     Mixture(BTreeMap<String, f64>),
 }
 
@@ -75,7 +75,7 @@ impl InputSource {
     /// The worker's own environments.
     pub const SAMPLER: &'static str = "sampler";
 
-    /// Whether it is the worker's own environments and nothing else.
+    /// Returns whether the worker's own environments are the only source.
     #[must_use]
     pub fn is_sampler(&self) -> bool {
         matches!(self, Self::Name(name) if name == Self::SAMPLER)
@@ -100,24 +100,24 @@ impl From<String> for InputSource {
     }
 }
 
-/// How observations are preprocessed.
+/// How to preprocess observations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PreprocessorPref {
-    /// Games with coloured screens are wrapped as DeepMind's agents see them, and their rewards clipped to their sign;
-    /// everything else as with [`RlLib`](Self::RlLib).
+    /// Games with coloured screens are wrapped as for DeepMind's agents, and their rewards are clipped to their sign; other
+    /// environments are handled as with [`RlLib`](Self::RlLib).
     #[default]
     DeepMind,
-    /// By space: one-hot, flattened, joined.
+    /// By space: one-hot, flattened, concatenated.
     RlLib,
-    /// Not at all.
+    /// No preprocessing.
     None,
 }
 
-/// How observations are compressed: `false`, `true` or `"bulk"`.
+/// How to compress observations: `false`, `true` or `"bulk"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
     /// Row by row. Written `true`.
@@ -155,30 +155,30 @@ impl<'de> Deserialize<'de> for Compression {
     }
 }
 
-/// How a policy is evaluated on batches that others made.
+/// How to evaluate a policy on batches from other policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InputEvaluation {
-    /// By importance sampling, step by step: `pdis` is another name for it.
+    /// By importance sampling, step by step; also called `pdis`.
     #[serde(alias = "pdis")]
     Is,
     /// By weighted importance sampling, step by step.
     Wis,
-    /// In the environment, whose rows are counted and thrown away.
+    /// In the environment: the rows are counted and then dropped.
     Simulation,
     /// By importance sampling of whole trajectories.
     #[serde(rename = "trajectory_is")]
     TrajectoryIs,
-    /// By consistent weighted importance sampling, step by step, in which episodes that have ended count.
+    /// By consistent weighted importance sampling, step by step, where ended episodes count.
     Cwpdis,
-    /// By a model of values.
+    /// By a value model.
     Dm,
-    /// By a model of values that importance sampling corrects.
+    /// By a value model with a correction by importance sampling.
     Dr,
 }
 
 impl InputEvaluation {
-    /// How logged episodes are judged; none if they are not, but the environment.
+    /// Returns the estimator for logged episodes; none for evaluation in the environment.
     #[must_use]
     pub const fn estimator(self) -> Option<Estimator> {
         match self {
@@ -193,16 +193,16 @@ impl InputEvaluation {
     }
 }
 
-/// What is logged.
+/// Which events to log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum LogLevel {
     /// Failures.
     Error,
-    /// Also what may be a mistake.
+    /// Also likely mistakes.
     #[default]
     Warn,
-    /// Also what happens.
+    /// Also normal events.
     Info,
     /// Also every sample.
     Debug,
@@ -212,16 +212,16 @@ pub enum LogLevel {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyConfig {
-    /// Registered name of its kind.
+    /// Registered name of the policy's kind.
     #[doc(alias = "policy_class")]
     pub policy: String,
-    /// What it observes, before preprocessing; if none, what the environment says of its agents.
+    /// Its observation space, before preprocessing; if none, that of the environment's agents.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observation_space: Option<Space>,
-    /// What it does; if none, what the environment says of its agents.
+    /// Its action space; if none, that of the environment's agents.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action_space: Option<Space>,
-    /// Settings over those that all policies share.
+    /// Settings that override those that all policies share.
     pub config: Config,
 }
 
@@ -232,13 +232,13 @@ impl Default for PolicyConfig {
 }
 
 impl PolicyConfig {
-    /// A policy of this kind, with the common settings.
+    /// Creates a policy of this kind, with the common settings.
     #[must_use]
     pub fn new(policy: impl Into<String>) -> Self {
         Self { policy: policy.into(), ..Self::default() }
     }
 
-    /// Sets what it observes and does.
+    /// Sets its observation and action space.
     #[must_use]
     pub fn with_spaces(mut self, observation_space: Space, action_space: Space) -> Self {
         (self.observation_space, self.action_space) = (Some(observation_space), Some(action_space));

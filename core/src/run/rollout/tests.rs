@@ -27,7 +27,7 @@ fn what_nobody_knows_is_refused() {
     assert!(refused(r#"{"input_evaluation": ["oracle"]}"#).contains("unknown variant `oracle`"));
 }
 
-/// RLlib 2.9.3 gives the same lengths.
+/// RLlib 2.9.3 computes the same lengths.
 #[test]
 fn auto_divides_the_train_batch() {
     let lengths = |size, workers, envs| -> Vec<u32> {
@@ -38,7 +38,7 @@ fn auto_divides_the_train_batch() {
     assert_eq!(lengths(2821, 2, 4), [353, 353, 352]);
     assert_eq!(lengths(3504, 0, 4), [876]);
     assert_eq!(FragmentLength::Steps(7).resolve(2500, 4, 3, 1), 7);
-    // Less than one step each is one, and nothing overflows.
+    // A length below one step becomes one, and nothing overflows.
     assert_eq!(FragmentLength::Auto.resolve(1, u32::MAX, u32::MAX, u32::MAX), 1);
 }
 

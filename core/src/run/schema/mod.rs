@@ -1,7 +1,7 @@
-//! The settings of a run as a table, which validates them and describes them as JSON Schema.
+//! Lists the settings of a run in a table, which validates them and describes them as JSON Schema.
 //!
-//! [`SECTIONS`] has one row per setting. [`RunConfig::check`] takes ranges and words from it, and [`json_schema`]
-//! what pages and editors need; defaults come from [`RunConfig::default`].
+//! [`SECTIONS`] has one row per setting. [`RunConfig::check`] takes ranges and words from it, and [`json_schema`] builds the
+//! schema for pages and editors; defaults come from [`RunConfig::default`].
 
 mod setting;
 mod table;
@@ -18,18 +18,18 @@ use super::{
 };
 use crate::{config::Config, policy::ModelConfig, prelude::*};
 
-/// All settings, in the order of the table.
+/// Iterates over all settings, in the order of the table.
 pub fn settings() -> impl Iterator<Item = &'static Setting> {
     SECTIONS.iter().flat_map(|section| section.settings)
 }
 
-/// The JSON Schema (2020-12) of a [`RunConfig`], for these environments and algorithms.
+/// Returns the JSON Schema (2020-12) of a [`RunConfig`], for these environments and algorithms.
 ///
-/// An environment is its registered name and the mean return at which it counts as solved, if there is one; an algorithm
-/// is its registered name and the JSON Schema of its settings, an object. Keywords beside the standard ones:
-/// `x-host` marks what belongs to one machine, `x-fixed` says why a run over leases leaves a setting at its default,
-/// `x-section` names the part of the table, `x-presets` lists environment, algorithm and settings of each preset, and
-/// `x-goals` the return at which an environment counts as solved.
+/// An environment is given by its registered name and the mean return at which it counts as solved, if there is one; an
+/// algorithm by its registered name and the JSON Schema of its settings, an object. In addition to the standard keywords,
+/// `x-host` marks settings that belong to one machine, `x-fixed` explains why a run over leases leaves a setting at its
+/// default, `x-section` names the part of the table, `x-presets` lists environment, algorithm and settings of each preset,
+/// and `x-goals` gives the return at which an environment counts as solved.
 ///
 /// ```
 /// use rollmesh_core::run::schema::json_schema;
@@ -64,7 +64,7 @@ pub fn json_schema(envs: &BTreeMap<String, Option<f64>>, algorithms: &[(String, 
     let fixed = settings().filter(|setting| setting.fixed.is_some());
     let fixed: Map<String, Value> =
         fixed.map(|setting| (setting.path.into(), json!({ "const": defaults.of(setting.path) }))).collect();
-    // Without workers a run samples by itself what cannot be leased.
+    // Without workers, the run's own process can sample settings that leases do not support.
     let leased = json!({ "input": { "const": InputSource::SAMPLER }, "num_workers": { "minimum": 1 } });
     let over_leases = json!({ "if": { "properties": leased }, "then": { "properties": fixed } });
     root["allOf"] = names.iter().map(|name| when(name, &defaults)).chain([over_leases]).collect();
@@ -75,7 +75,8 @@ pub fn json_schema(envs: &BTreeMap<String, Option<f64>>, algorithms: &[(String, 
     root
 }
 
-/// The schema of an algorithm holds for `policy_config` if the algorithm is named, or is the default and none is named.
+/// The schema of an algorithm applies to `policy_config` if the settings name the algorithm, or if it is the default and
+/// they name none.
 fn when(algorithm: &str, defaults: &Defaults) -> Value {
     let mut is_it = json!({ "properties": { "algorithm": { "const": algorithm } } });
     if defaults.of("algorithm") != algorithm {
@@ -85,15 +86,15 @@ fn when(algorithm: &str, defaults: &Defaults) -> Value {
     json!({ "if": is_it, "then": { "properties": { "policy_config": settings } } })
 }
 
-/// The JSON Schema of an object with these settings and defaults; other names are allowed.
+/// Returns the JSON Schema of an object with these settings and defaults; other names are allowed.
 #[must_use]
 pub fn object_schema(settings: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
     json!({ "type": "object", "properties": settings.into_iter().collect::<BTreeMap<_, _>>() })
 }
 
-/// Puts a schema to its path, whose groups are there already.
+/// Inserts a schema at its path, whose groups exist already.
 fn place(node: &mut Value, path: &str, schema: Value) {
-    // A group beside other kinds is the last of them.
+    // If a setting has other kinds in addition to a group, the group is the last.
     let node = match node.get("anyOf").and_then(Value::as_array).map(Vec::len) {
         Some(kinds) => &mut node["anyOf"][kinds - 1],
         None => node,
@@ -107,7 +108,7 @@ fn place(node: &mut Value, path: &str, schema: Value) {
 /// Default values by path.
 struct Defaults {
     usual: Value,
-    /// Groups that a description leaves out where nothing in them is set.
+    /// Groups that a description omits if none of their settings is set.
     within: Value,
 }
 
@@ -128,15 +129,15 @@ impl Defaults {
             within["host"][worker] = json!(WorkerSpec::default());
             within["host"][worker]["resources"] = json!({});
         }
-        // Wrappers of games read them, without a type of their own.
+        // The wrappers of games read them, without a type of their own.
         (within["model_config"]["dim"], within["model_config"]["framestack"]) = (json!(84), json!(true));
         Self { usual: json!(RunConfig::default()), within }
     }
 
-    /// Null for a setting that is not set.
+    /// Returns the default at a path; null for an unset setting.
     fn of(&self, path: &str) -> Value {
         let pointer = pointer(path);
-        // What is in a group says nothing of whether the group is set.
+        // The contents of a group do not show whether the group is set.
         let is_unset = settings().any(|row| row.path == path && matches!(row.kinds, [Kind::Null, ..]));
         let within = || self.within.pointer(&pointer).filter(|_| !is_unset);
         self.usual.pointer(&pointer).or_else(within).cloned().unwrap_or_default()
@@ -148,7 +149,7 @@ pub(super) fn check(settings: &Config) -> Result<(), RunConfigError> {
     check_within("", &settings.parse().map_err(|error| RunConfigError::malformed("settings", error))?)
 }
 
-/// Checks that a run over leases leaves alone what it must.
+/// Checks that a run over leases does not change fixed settings.
 pub(super) fn check_fixed(settings: &Config) -> Result<(), RunConfigError> {
     match changed(settings, |setting| setting.fixed.is_some()) {
         Some(Setting { path, fixed: Some(reason), .. }) => {
@@ -177,13 +178,13 @@ fn check_within(group: &str, settings: &Map<String, Value>) -> Result<(), RunCon
     Ok(())
 }
 
-/// Checks that nothing is set that belongs to one machine.
+/// Checks that no setting belongs to one machine.
 pub(super) fn refuse_host_settings(settings: &Config) -> Result<(), RunConfigError> {
     let found = changed(settings, |setting| setting.is_host);
     found.map_or(Ok(()), |setting| Err(RunConfigError::HostSetting(setting.path)))
 }
 
-/// The first of some rows whose setting is there and not its default.
+/// Returns the first selected row whose setting differs from its default.
 fn changed(settings: &Config, is_meant: impl Fn(&Setting) -> bool) -> Option<&'static Setting> {
     let (defaults, settings) = (Defaults::new(), json!(settings));
     self::settings().filter(|setting| is_meant(setting)).find(|setting| {
@@ -204,7 +205,8 @@ fn unknown(path: &str) -> RunConfigError {
     RunConfigError::Unknown { path, hint }
 }
 
-/// Edits between two names (Levenshtein: "Binary codes capable of correcting deletions, insertions and reversals", 1966).
+/// Returns the edit distance of two names (Levenshtein: "Binary codes capable of correcting deletions, insertions and
+/// reversals", 1966).
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.chars().count()).collect();
     for (i, x) in a.chars().enumerate() {

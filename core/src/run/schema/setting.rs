@@ -1,4 +1,4 @@
-//! One setting: its path, its values, its help.
+//! Defines a setting: its path, its values, its help.
 
 use core::ops::{Bound, RangeBounds as _};
 
@@ -6,22 +6,22 @@ use serde_json::{Value, json};
 
 use crate::prelude::*;
 
-/// A setting as users and programs see it. Validation and JSON Schema both read its [`kinds`](Self::kinds).
+/// A setting as users and programs see it. Validation and JSON Schema both use its [`kinds`](Self::kinds).
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Names of the objects around it and its own, with dots between.
+    /// The names of the enclosing objects and its own, separated by dots.
     pub path: &'static str,
-    /// Its value is of one of these kinds.
+    /// The allowed kinds of its value.
     pub kinds: &'static [Kind],
-    /// What it does, in one line, with its unit.
+    /// Its effect, in one line, with its unit.
     pub help: &'static str,
-    /// It belongs to one machine and is not taken from the wire.
+    /// Whether it belongs to one machine and is not read from the wire.
     pub is_host: bool,
     /// Why a run over leases must leave it at its default; `None` if it need not.
     pub fixed: Option<&'static str>,
 }
 
-/// Values that a setting may have.
+/// A kind of values of a setting.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// Not set.
@@ -32,7 +32,7 @@ pub enum Kind {
     Text,
     /// A whole number in this range.
     Whole {
-        /// The least value.
+        /// The smallest value.
         min: u64,
         /// The largest value.
         max: u64,
@@ -47,16 +47,16 @@ pub enum Kind {
     OneOf(&'static [Self]),
     /// An object with names of the user's.
     Object,
-    /// An object with settings of their own, which follow in the table.
+    /// An object with its own settings, which follow in the table.
     Group,
-    /// The same, with exactly one of those.
+    /// A group with exactly one of its settings.
     Variant,
 }
 
 impl Kind {
-    /// A whole number from 0 that fits into 32 bits.
+    /// A whole number of at least 0 that fits into 32 bits.
     pub const COUNT: Self = Self::Whole { min: 0, max: u32::MAX as u64 };
-    /// A whole number from 1 that fits into 32 bits.
+    /// A whole number of at least 1 that fits into 32 bits.
     pub const AT_LEAST_1: Self = Self::Whole { min: 1, max: u32::MAX as u64 };
     /// Any whole number.
     pub const WHOLE: Self = Self::Whole { min: 0, max: u64::MAX };
@@ -64,7 +64,7 @@ impl Kind {
     pub const FINITE: Self = Self::Number(Bound::Unbounded, Bound::Unbounded);
     /// A finite number above 0.
     pub const POSITIVE: Self = Self::Number(Bound::Excluded(0.0), Bound::Unbounded);
-    /// A finite number from 0.
+    /// A finite number of at least 0.
     pub const NOT_NEGATIVE: Self = Self::Number(Bound::Included(0.0), Bound::Unbounded);
     /// A number from 0 to 1.
     pub const FRACTION: Self = Self::Number(Bound::Included(0.0), Bound::Included(1.0));
@@ -120,7 +120,7 @@ impl Kind {
         }
     }
 
-    /// What is allowed, for an error; `None` for what goes without saying beside other kinds.
+    /// Returns the allowed values, for an error; `None` for kinds that need no mention.
     fn words(&self) -> Option<String> {
         Some(match *self {
             Self::Null => return None,
@@ -153,7 +153,7 @@ fn bound(included: &str, excluded: &str, bound: Bound<f64>) -> Option<String> {
 }
 
 impl Setting {
-    /// A setting of a run that any process may give.
+    /// Creates a setting of a run that any process may set.
     #[must_use]
     pub const fn new(path: &'static str, kinds: &'static [Kind], help: &'static str) -> Self {
         Self { path, kinds, help, is_host: false, fixed: None }
@@ -167,19 +167,19 @@ impl Setting {
         Self { fixed: Some(reason), ..self }
     }
 
-    /// Whether the value is of one of its kinds.
+    /// Returns whether one of its kinds allows the value.
     #[must_use]
     pub fn allows(&self, value: &Value) -> bool {
         Kind::OneOf(self.kinds).allows(value)
     }
 
-    /// What it may be, for an error.
+    /// Returns the allowed values, for an error.
     #[must_use]
     pub fn allowed(&self) -> String {
         Kind::OneOf(self.kinds).words().unwrap_or_default()
     }
 
-    /// Its JSON Schema with this default.
+    /// Returns its JSON Schema with this default.
     #[must_use]
     pub fn schema(&self, default: Value) -> Value {
         let mut schema = Kind::OneOf(self.kinds).schema();
@@ -197,7 +197,7 @@ impl Setting {
     }
 }
 
-/// A value in an error: numbers without the `.0` of JSON.
+/// Formats a value for an error: numbers without the `.0` of JSON.
 #[must_use]
 pub fn shown(value: &Value) -> String {
     match value {

@@ -1,4 +1,4 @@
-//! The settings of a run, one row each.
+//! Lists the settings of a run, one per row.
 
 use core::ops::Bound;
 
@@ -14,7 +14,7 @@ use crate::{
     run::{EvaluationConfig, MAX_LOCAL_WORKERS, RunConfig},
 };
 
-/// Settings that belong together.
+/// A group of related settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
     /// Its heading.
@@ -27,7 +27,8 @@ pub struct Section {
 const MAX_WALL_S: f64 = 3.2e9;
 /// A day, in microseconds.
 const MAX_DEADLINE: u64 = 86_400_000_000;
-/// The largest batch that does not wait for every slot. A hub holds it in memory, with what comes for the next one.
+/// Maximum size of a batch that does not wait for every slot. A hub holds it in memory, together with the start of the next
+/// one.
 const MAX_BATCH_ENV_STEPS: u64 = 1 << 24;
 
 const SLOTS: Kind = Whole { min: 1, max: SlotId::MAX_PER_RUN as u64 };

@@ -11,7 +11,7 @@ fn schema() -> Value {
     json_schema(&[("CartPole-v1".into(), Some(475.0))].into(), &[("ppo".into(), object_schema([]))])
 }
 
-/// Descriptions in which every key is set that may be left out; all modes.
+/// Returns descriptions with every optional key set, in all modes.
 fn full() -> Vec<Value> {
     let modes = [
         SamplingMode::Synchronous,
@@ -26,7 +26,7 @@ fn full() -> Vec<Value> {
         resources: [("r".into(), 1)].into(),
     };
     let model = Config::of(&ModelConfig::default()).unwrap().with_at("dim", json!(84)).with_at("framestack", json!(4));
-    // Written out, so that a new key does not compile before it is here.
+    // Lists every field, so that a new key does not compile until it is added here.
     let full = |mode| RunConfig {
         rollout: RolloutConfig { model_config: model.clone(), ..RolloutConfig::default() },
         num_slots: Some(1),
@@ -60,7 +60,7 @@ fn full() -> Vec<Value> {
     modes.into_iter().map(|mode| json!(full(mode))).collect()
 }
 
-/// Paths of all keys, down to where names are the user's.
+/// Collects the paths of all keys, down to objects with user-defined names.
 fn paths(group: &str, value: &Value, found: &mut BTreeSet<String>) {
     for (name, value) in value.as_object().unwrap() {
         let path = if group.is_empty() { name.clone() } else { format!("{group}.{name}") };
@@ -73,7 +73,7 @@ fn paths(group: &str, value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Paths of all properties of a schema.
+/// Collects the paths of all properties of a schema.
 fn properties(group: &str, schema: &Value, found: &mut BTreeSet<String>) {
     for schema in schema["anyOf"].as_array().into_iter().flatten() {
         properties(group, schema, found);
@@ -113,7 +113,7 @@ fn defaults_are_those_of_run_config() {
     assert_eq!(default(&format!("{modes}/asynchronous/properties/batch_env_steps")), 0);
 }
 
-/// The settings with one value at a path.
+/// Returns settings with one value at a path.
 fn with(path: &str, value: Value) -> Config {
     Config::new().with_at(path, value)
 }
@@ -157,7 +157,7 @@ fn check_enforces_the_ranges_of_the_schema() {
     assert!(bounds > 50, "{bounds} bounds");
 }
 
-/// The schema of a setting.
+/// Returns the schema of a setting.
 fn at<'a>(schema: &'a mut Value, path: &str) -> &'a mut Value {
     let schema = match schema.get("anyOf").and_then(Value::as_array).map(Vec::len) {
         Some(kinds) if schema.get("properties").is_none() => &mut schema["anyOf"][kinds - 1],
@@ -188,7 +188,7 @@ fn words_of_choices_are_those_that_are_read() {
             for word in words {
                 assert!(matches!(read(word), Some(Ok(_))), "{}: {word}", setting.path);
             }
-            // The error names all variants in backticks after the wrong one; some are other names of a word.
+            // The error names all variants in backticks after the wrong one; some are aliases.
             let Some(Err(error)) = read("?") else { continue };
             for name in error.to_string().split('`').skip(3).step_by(2).filter(|_| setting.path != "mode") {
                 let read = json!(read(name).unwrap().unwrap())[setting.path].clone();

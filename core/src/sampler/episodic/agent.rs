@@ -1,4 +1,4 @@
-//! One agent of an episode: what it saw, what it chose, and the rows that come of it.
+//! One agent of an episode: its observation, its action, and the rows made of them.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,18 +23,18 @@ use crate::{
     view::{AgentCollector, CollectorState, FragmentViews, Row, TrajectoryStart, ViewError},
 };
 
-/// An action, and what the policy said when it chose it.
+/// An action, and the policy's other outputs with it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Choice {
     pub(super) action: RowBuffer,
     pub(super) logp: f32,
     pub(super) vf_pred: f32,
-    /// States after it, one after the other.
+    /// Recurrent states after it, one after the other.
     pub(super) state: Vec<f32>,
     pub(super) dist_inputs: Vec<f32>,
 }
 
-/// What a step brought to an agent.
+/// The result of a step for an agent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome<'a> {
     pub(super) t: u32,
@@ -48,7 +48,7 @@ pub(super) struct Outcome<'a> {
 #[derive(Debug)]
 pub(super) struct Agent {
     pub(super) id: AgentId,
-    /// Number within the episode.
+    /// Its number within the episode.
     pub(super) index: usize,
     pub(super) policy: PolicyId,
     pub(super) wants: Wants,
@@ -56,24 +56,24 @@ pub(super) struct Agent {
     transform: ActionTransform,
     action_shape: RowShape,
     collector: AgentCollector,
-    /// The latest observation, as the policy gets it.
+    /// The latest observation, as the policy sees it.
     obs: RowBuffer,
     obs_shape: RowShape,
-    /// The states that the policy gets with it.
+    /// The recurrent states before it.
     state: Vec<f32>,
-    /// What it did about it, once it has.
+    /// The policy's outputs for it, once they are computed.
     pub(super) choice: Choice,
-    /// Action that the agent took by itself.
+    /// The action that the agent took by itself.
     off_policy: Option<RowBuffer>,
     started: bool,
     pub(super) done: bool,
-    /// False if the latest info forbids to learn from the piece that it ends.
+    /// False if the latest info disables training on the piece that it ends.
     pub(super) training_enabled: bool,
     record: RecordColumns,
     infos: Vec<Vec<u8>>,
 }
 
-/// What the rest of an agent's episode depends on, between two fragments.
+/// State of an agent between two fragments, from which the rest of its episode follows.
 #[derive(Serialize, Deserialize)]
 pub(super) struct AgentState {
     training_enabled: bool,
@@ -85,12 +85,12 @@ pub(super) struct AgentState {
 struct LiveAgent {
     obs: RowBuffer,
     state: Vec<f32>,
-    /// The choice whose reward has not come; an agent that acts next has none.
+    /// The choice whose reward is still due; `None` for an agent that acts next.
     choice: Option<Choice>,
     collector: CollectorState,
 }
 
-/// Who an agent is.
+/// Identity of an agent.
 pub(super) struct Identity {
     pub(super) id: AgentId,
     pub(super) index: usize,
@@ -99,7 +99,7 @@ pub(super) struct Identity {
 }
 
 impl Agent {
-    /// An agent that has not observed anything, under a policy of the worker.
+    /// Creates an agent without observations, under a policy of the worker.
     pub(super) fn of(who: Identity, round: &mut Round<'_, '_>) -> Result<Self, SampleError> {
         let SamplerOptions { record, normalize_actions, clip_actions, .. } = *round.options;
         let policy = &*round.host.policies.get_mut(&who.policy)?.policy;
@@ -128,7 +128,7 @@ impl Agent {
         })
     }
 
-    /// Its state between two fragments; `acts` tells that it acts next.
+    /// Returns its state between two fragments; `acts` says whether it acts next.
     pub(super) fn snapshot(&self, acts: bool) -> AgentState {
         let live = (!self.done && self.started).then(|| LiveAgent {
             obs: self.obs.clone(),
@@ -139,8 +139,8 @@ impl Agent {
         AgentState { training_enabled: self.training_enabled, live }
     }
 
-    /// Continues an episode from a state, which may come from any peer; `start` is where its trajectory begins, but for the
-    /// step. Returns false for one that is not its own.
+    /// Restores an episode from an untrusted state; `start` is where its trajectory begins, apart from the step. Returns
+    /// false for a state that does not fit this agent.
     #[must_use]
     pub(super) fn restore(&mut self, state: AgentState, start: TrajectoryStart, acts: bool) -> bool {
         self.training_enabled = state.training_enabled;
@@ -164,7 +164,7 @@ impl Agent {
             && state.len() == self.state.len()
             && finite(&state)
             && collector.is_of(start)
-            // An observation function may have made another row of it than the environment gives.
+            // An observation function may have made a row that differs from the environment's space.
             && obs.len() > 0
             && obs.all().first_not_finite().is_none();
         if !sound {
@@ -175,12 +175,12 @@ impl Agent {
         self.collector.restore(collector)
     }
 
-    /// Rows that wait to be postprocessed.
+    /// Returns the number of rows that are not postprocessed yet.
     pub(super) fn rows(&self) -> usize {
         self.collector.steps()
     }
 
-    /// True once the agent has an observation.
+    /// Returns true once the agent has an observation.
     pub(super) fn has_started(&self) -> bool {
         self.started
     }
@@ -197,7 +197,7 @@ impl Agent {
         &self.state
     }
 
-    /// Takes a new observation: preprocessed, then filtered.
+    /// Sets a new observation: preprocessed, then filtered.
     pub(super) fn observe(&mut self, raw: RowsRef<'_>, entry: &mut PolicyEntry) -> Result<(), SampleError> {
         let shape = match preprocessor_of(entry) {
             Some(preprocessor) => {
@@ -214,7 +214,7 @@ impl Agent {
                 self.spaces.observation.shape()
             }
         };
-        // Observations that are no floats have no mean.
+        // Only floats are filtered.
         match self.obs.all_mut() {
             RowsMut::F32(values) => entry.filter.filter_rows(values, true)?,
             RowsMut::F64(values) => entry.filter.filter_rows(values, true)?,
@@ -224,7 +224,7 @@ impl Agent {
         Ok(())
     }
 
-    /// The observation that nobody gave is zeros.
+    /// Sets a missing observation to zeros.
     pub(super) fn observe_zeros(&mut self) {
         self.obs.zero();
     }
@@ -236,14 +236,14 @@ impl Agent {
         Ok(())
     }
 
-    /// Begins a trajectory in the middle of the environment's episode, with the states as they are.
+    /// Begins a trajectory in the middle of the environment's episode, keeping the recurrent states.
     pub(super) fn begin_again(&mut self, start: TrajectoryStart) -> Result<(), ViewError> {
         self.collector = self.wants.collector(&self.state)?;
         self.infos.clear();
         if self.started { self.begin(start) } else { Ok(()) }
     }
 
-    /// Goes on under another policy. Rows that the new one cannot take are lost: returns how many.
+    /// Changes the agent's policy. Rows that the new policy does not support are lost: returns their number.
     pub(super) fn adopt(
         &mut self,
         id: PolicyId,
@@ -262,19 +262,19 @@ impl Agent {
         Ok(lost)
     }
 
-    /// The agent took this action by itself; it is the one that counts.
+    /// Sets the action that the agent took by itself; it replaces the policy's.
     pub(super) fn take_off_policy(&mut self, action: RowsRef<'_>) {
         self.off_policy.get_or_insert_default().set(action);
     }
 
-    /// The policy's choice is complete.
+    /// Records that the policy's choice is complete.
     pub(super) fn chosen(&mut self) {
         if let Some(action) = self.off_policy.take() {
             self.choice.action = action;
         }
     }
 
-    /// Records a row: the latest choice and what came of it; the latest observation is the one after it.
+    /// Records a row: the latest choice and its result; the latest observation is the one that follows.
     pub(super) fn add_row(&mut self, outcome: Outcome<'_>) -> Result<(), ViewError> {
         let Outcome { t, reward, terminated, truncated, info } = outcome;
         let (t, reward) = (i64::from(t), reward as f32);
@@ -306,7 +306,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Appends what the policy gets of the agent to `obs`, which is started with the right type if it is empty.
+    /// Appends the policy's view of the agent to `obs`, which is started with the right type if it is empty.
     pub(super) fn show(&self, obs: &mut RowBuffer) -> Result<bool, ViewError> {
         if !self.wants.is_windowed() {
             if obs.len() == 0 {
@@ -324,7 +324,7 @@ impl Agent {
         Ok(obs.push(row))
     }
 
-    /// The rows since the last call as the policy wants to see them, in the usual order of columns.
+    /// Returns the rows since the last call as the policy requires them, in the usual order of columns.
     pub(super) fn build(&mut self, unroll_id: i64) -> Result<SampleBatch, SampleError> {
         let FragmentViews { batch, .. } = self.collector.build_for_training(unroll_id)?;
         let mut parts = batch.into_parts();
@@ -338,13 +338,13 @@ impl Agent {
         Ok(SampleBatch::from_parts(parts)?)
     }
 
-    /// Forgets the rows since the last fragment.
+    /// Drops the rows since the last fragment.
     pub(super) fn forget(&mut self) {
         self.collector.forget_steps();
         self.infos.clear();
     }
 
-    /// The action in the form that the environment takes.
+    /// Converts the action to the form that the environment takes.
     pub(super) fn sent_action(&self, sent: &mut RowBuffer) -> Result<(), PointError> {
         sent.set(self.choice.action.all());
         sent.transform(self.transform, &self.spaces.action)

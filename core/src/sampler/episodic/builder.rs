@@ -1,4 +1,4 @@
-//! Postprocessed pieces on their way to a batch.
+//! Postprocessed pieces that will be joined to a batch.
 
 use crate::{
     batch::{AnyBatch, BatchError, MultiAgentBatch, SampleBatch},
@@ -6,7 +6,7 @@ use crate::{
     prelude::*,
 };
 
-/// What one environment has finished since its last batch.
+/// The finished pieces of one environment since its last batch.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     pieces: BTreeMap<PolicyId, Vec<SampleBatch>>,
@@ -22,7 +22,7 @@ impl Builder {
         }
     }
 
-    /// Joins everything to one batch and begins anew; nothing is kept of what cannot be joined.
+    /// Joins everything to one batch and starts over; pieces that cannot be joined are dropped.
     pub(super) fn build(&mut self, single_agent: bool) -> Result<AnyBatch, BatchError> {
         let Self { pieces, env_steps, .. } = core::mem::take(self);
         let joined = pieces.into_iter().map(|(policy, pieces)| Ok((policy, SampleBatch::concat(&pieces)?)));

@@ -1,4 +1,4 @@
-//! One call per policy for all agents that act under it.
+//! Batched inference: one call per policy for all agents under it.
 
 use super::{agent::Agent, lane::Lane};
 use crate::{
@@ -10,16 +10,16 @@ use crate::{
     sampler::{SampleError, SamplerHost, rows::RowBuffer},
 };
 
-/// The agents that wait for actions, by policy.
+/// The agents that need actions, by policy.
 #[derive(Debug, Default)]
 pub(super) struct Inference {
     groups: BTreeMap<PolicyId, Group>,
 }
 
-/// Those of one policy: a row each.
+/// The agents of one policy: a row each.
 #[derive(Debug, Default)]
 struct Group {
-    /// Lane, and place within the lane.
+    /// Lane, and index of the agent within the lane.
     who: Vec<(usize, usize)>,
     moments: Vec<Moment>,
     obs: RowBuffer,
@@ -42,12 +42,12 @@ struct Out {
 }
 
 impl Inference {
-    /// Forgets who waits.
+    /// Clears the queue.
     pub(super) fn clear(&mut self) {
         self.groups.values_mut().for_each(Group::clear);
     }
 
-    /// An agent waits for an action.
+    /// Queues an agent that needs an action.
     pub(super) fn queue(
         &mut self,
         lane: usize,
@@ -62,14 +62,14 @@ impl Inference {
         group.add(lane, place, agent, moment)
     }
 
-    /// Lets the policies choose, and tells the agents.
+    /// Lets the policies choose, and gives the agents their actions.
     pub(super) fn run(
         &mut self,
         lanes: &mut [Lane],
         host: &mut SamplerHost<'_>,
         explore: bool,
     ) -> Result<(), SampleError> {
-        // Policies come and go.
+        // Drop the buffers of removed policies.
         self.groups.retain(|id, _| host.policies.contains(id));
         for (id, group) in self.groups.iter_mut().filter(|(_, group)| !group.who.is_empty()) {
             let entry = host.policies.get_mut(id)?;
@@ -126,7 +126,7 @@ impl Group {
         let (rows, out) = (self.who.len(), &mut self.out);
         out.actions.start(self.action_type.unwrap_or(DType::F32));
         out.actions.resize(rows * self.action_len);
-        // All of it: a policy that leaves a number as it is must not find that of another agent.
+        // Clear everything: a policy that leaves a value unwritten must not see another agent's.
         for (values, len) in [
             (&mut out.logp, rows),
             (&mut out.vf_preds, rows),
@@ -161,7 +161,7 @@ impl Group {
     }
 }
 
-/// Agents of one policy see and do the same kind of thing.
+/// Returns the error for agents of one policy with different spaces.
 fn mixed(agent: &Agent, what: &str, dtype: DType, len: usize) -> SampleError {
     let source = PolicyError::Unsupported {
         wanted: format!("{what} of {len} {dtype} from all its agents: map others to a policy of their own"),

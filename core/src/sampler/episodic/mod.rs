@@ -1,4 +1,4 @@
-//! Every environment builds its rows by itself, agent by agent.
+//! The general sampler: every environment builds its rows separately, agent by agent.
 
 mod agent;
 mod builder;
@@ -25,26 +25,26 @@ use crate::{
     rng::{Purpose, Streams},
 };
 
-/// The sampler for everything that [`Lockstep`](super::Lockstep) does not take: several agents, whole episodes, filters
-/// and preprocessors, callbacks at every step, horizons, policies with memory, views, environments that fail, that live
-/// elsewhere or that begin their episodes by themselves.
+/// The sampler for everything that [`Lockstep`](super::Lockstep) does not support: several agents, whole episodes, filters
+/// and preprocessors, callbacks at every step, horizons, recurrent policies, views, environments that fail, that run in
+/// other processes or that begin their episodes by themselves.
 ///
-/// A [`step`](Self::step) is one round: let each policy choose for all agents under it at once, send the actions,
-/// [poll](BaseEnv::poll) the environments, record what they say, and cut full fragments. So a batch is ready before
-/// anybody acts on its last observations, and weights that are set between two batches count from the next row on.
-/// Environments come in the order of their indices, agents that appear or observe together in the order of their ids.
-/// Rows of a slot do not depend on the other slots; with a filter that learns they do, since the policy's statistics
-/// are shared.
+/// A [`step`](Self::step) is one round: each policy chooses for all agents under it in one call, then the actions are sent,
+/// the environments are [polled](BaseEnv::poll), their results recorded, and full fragments cut. So a batch is complete
+/// before any agent acts on its last observations, and weights that are set between two batches take effect with the next
+/// row. Environments are handled in the order of their indices, agents that appear or observe together in the order of their
+/// ids. Rows of a slot do not depend on the other slots, except with an updating filter, whose statistics a policy's agents
+/// share.
 ///
-/// What one agent saw and did makes rows once its next observation is there, in which `t` is that of the env step that
-/// brought it. An agent that acted and gets no observation by the end of the episode gets one of zeros, so that its
-/// reward is not lost. Rows up to the end of the episode or the cut are a piece: the pieces of all agents get their
+/// An agent's observation and action become a row once its next observation has arrived; the row's `t` is that of the env
+/// step that returned it. An agent that acted and gets no observation by the end of the episode gets one of zeros, so that
+/// its reward is not lost. Rows up to the end of the episode or the cut are a piece: the pieces of all agents get their
 /// rewards clipped and are postprocessed, in the order of the agents' ids.
 ///
-/// After an error the episodes that had begun are lost, while finished ones and queued batches are kept; the next step
-/// resets the environments and goes on. An environment in [quarantine](BaseEnv::quarantine) is passed over until
-/// somebody brings it back; what it had finished waits for that. Every env step is in a batch,
-/// [held](Self::held_env_steps), or counted among the [losses](SamplerInput::losses).
+/// After an error the episodes in progress are lost, while finished ones and queued batches are kept; the next step resets
+/// the environments and continues. A [quarantined](BaseEnv::quarantine) environment is skipped until it is restarted; its
+/// finished pieces are kept until then. Every env step is in a batch, [held](Self::held_env_steps), or counted among the
+/// [losses](SamplerInput::losses).
 ///
 /// ```
 /// use rollmesh_core::{
@@ -76,7 +76,7 @@ use crate::{
 ///     interrupt: None,
 /// })?;
 /// assert_eq!((batch.env_steps(), batch.agent_steps()), (20, 40));
-/// // What one player gains, the other one loses.
+/// // One player's gain is the other one's loss.
 /// assert!(sampler.metrics().iter().all(|episode| episode.episode_return == 0.0));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -87,7 +87,7 @@ pub struct Episodic {
     lanes: Vec<Lane>,
     mapping: Streams,
     news: News,
-    /// What resets bring.
+    /// Buffer for the turns of resets.
     turn: Turn,
     inference: Inference,
     answers: Vec<EnvActions>,
@@ -96,32 +96,32 @@ pub struct Episodic {
     metrics: Vec<RolloutMetrics>,
     extra_batches: Vec<AnyBatch>,
     stopwatch: Stopwatch,
-    /// Steps that are in no batch; those in quarantine are with the environments.
+    /// Steps that are in no batch; the environments keep the quarantined ones.
     losses: Losses,
-    /// The environments may have news that nobody wants any more.
+    /// Whether the environments may have outdated news.
     stale_news: bool,
     stopped: bool,
 }
 
-/// What is ready, in order.
+/// An output, in order.
 #[derive(Debug)]
 enum Output {
     Metrics(Box<RolloutMetrics>),
-    /// With the environment that it is of.
+    /// A batch, with the index of its environment.
     Batch(usize, AnyBatch),
 }
 
-/// What a step has come to.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// No environment was ready.
     Idle,
-    /// So many environments have had news.
+    /// This many environments had news.
     Stepped(usize),
 }
 
 impl Episodic {
-    /// A sampler for these environments, none of which has been polled.
+    /// Creates a sampler for these environments, none of which has been polled.
     ///
     /// # Errors
     /// [`EnvError::WrongLength`] unless there is one slot per environment, and at least one.
@@ -151,16 +151,16 @@ impl Episodic {
         })
     }
 
-    /// The settings.
+    /// Returns the options.
     #[must_use]
     pub fn options(&self) -> &SamplerOptions {
         &self.options
     }
 
-    /// Takes one round, so that a caller with a time budget or other duties gets its turn.
+    /// Runs one round, so that a caller with a time budget or other duties regains control.
     ///
     /// # Errors
-    /// [`SampleError`]; what was begun is then lost, what was finished is not.
+    /// [`SampleError`]; episodes in progress are then lost, finished ones are not.
     pub fn step(&mut self, host: &mut SamplerHost<'_>) -> Result<Progress, SampleError> {
         if self.stopped {
             return Err(SampleError::Stopped);
@@ -168,7 +168,7 @@ impl Episodic {
         let progress = self.round(host);
         if progress.is_err() {
             self.inference.clear();
-            // What nobody has come to is lost with the rest.
+            // News that were not handled are lost with the rest.
             lose_news(&mut self.lanes, &self.news, &mut self.losses, |_| true);
             self.lanes.iter_mut().for_each(|lane| lane.abandon(&mut self.losses));
         }
@@ -176,8 +176,8 @@ impl Episodic {
         progress.map_err(|error| error.located(self.lanes.len(), place))
     }
 
-    /// Env steps that were taken and are neither in a batch that was handed out nor lost: of episodes and fragments that
-    /// have begun, and in batches that are ready.
+    /// Returns the number of env steps that are neither in a returned batch nor lost: those of episodes and fragments in
+    /// progress, and of batches that are ready.
     #[must_use]
     pub fn held_env_steps(&self) -> usize {
         let ready = self.outputs.iter().map(|output| match output {
@@ -187,12 +187,12 @@ impl Episodic {
         ready.chain(self.lanes.iter().map(Lane::held_env_steps)).sum()
     }
 
-    /// The next batch that is ready, if there is one.
+    /// Returns the next batch that is ready, if there is one.
     pub fn take(&mut self) -> Option<AnyBatch> {
         self.take_of_env().map(|(_, batch)| batch)
     }
 
-    /// The next batch that is ready, and the index of its environment.
+    /// Returns the next batch that is ready, and the index of its environment.
     pub(crate) fn take_of_env(&mut self) -> Option<(usize, AnyBatch)> {
         while let Some(output) = self.outputs.pop_front() {
             match output {
@@ -204,7 +204,7 @@ impl Episodic {
     }
 
     /// Begins the episodes of environments that have none, and waits for their first observations, without a step of the
-    /// others: afterwards all environments wait for actions that can.
+    /// others: afterwards all environments that can wait for actions do.
     ///
     /// # Errors
     /// As [`step`](Self::step).
@@ -220,21 +220,21 @@ impl Episodic {
         Ok(())
     }
 
-    /// The state of an environment's slot between two fragments; `None` in the middle of one, and for environments that
-    /// cannot be brought back.
+    /// Returns the state of an environment's slot between two fragments; `None` in the middle of one, and for environments
+    /// without snapshots.
     pub(crate) fn lane_state(&self, env: usize) -> Option<Vec<u8>> {
         self.lanes.get(env)?.encode_state(self.env.as_ref())
     }
 
-    /// The number of an environment's episode, and its env steps; after an error those of the episode that was lost.
+    /// Returns the number of an environment's episode, and its env steps; after an error those of the lost episode.
     pub(crate) fn position(&self, env: usize) -> Option<(u32, u32)> {
         self.lanes.get(env).map(Lane::position)
     }
 
-    /// Continues the episode of a slot from a state, which may come from any peer. The environment has not been polled.
+    /// Restores the episode of a slot from an untrusted state. The environment must not have been polled.
     ///
     /// # Errors
-    /// [`EnvError::BadSnapshot`]; those of the environment and of the policies.
+    /// [`EnvError::BadSnapshot`]; errors of the environment and of the policies.
     pub(crate) fn restore_lane(
         &mut self,
         env: usize,
@@ -246,8 +246,8 @@ impl Episodic {
         lanes.get_mut(env).ok_or(EnvError::NoSuchLane { lane: env, num_envs })?.restore(state, &mut round)
     }
 
-    /// Begins anew with other settings: each environment with its first episode, restarted if `remake`. What was begun
-    /// or is ready is lost.
+    /// Starts over with other options: each environment with its first episode, restarted if `remake`. What is in progress
+    /// or ready is lost.
     ///
     /// # Errors
     /// As [`BaseEnv::try_restart`].
@@ -265,12 +265,13 @@ impl Episodic {
         Ok(())
     }
 
-    /// Whether a step may find nothing to do, and is to be tried again.
+    /// Returns whether a step may find nothing to do, and has to be retried.
     pub(crate) fn may_be_idle(&self) -> bool {
         self.env.may_be_idle()
     }
 
-    /// Begins no episode in an environment after the one that it ends next, unless it begins episodes by itself.
+    /// Begins no further episode in an environment once the present one ends, unless the environment begins episodes by
+    /// itself.
     pub(crate) fn rest(&mut self, env: usize) {
         if self.env.may_be_idle() {
             return;
@@ -280,8 +281,8 @@ impl Episodic {
         }
     }
 
-    /// Answers what the last round brought, and waits for news. So whatever changes between two calls, weights above all,
-    /// acts from the first row after.
+    /// Answers the results of the last round, and waits for news. So changes between two calls, weights above all, take
+    /// effect with the first row after them.
     fn round(&mut self, host: &mut SamplerHost<'_>) -> Result<Progress, SampleError> {
         let mut last = (host.clock)();
         self.open(host)?;
@@ -313,7 +314,7 @@ impl Episodic {
     fn open(&mut self, host: &mut SamplerHost<'_>) -> Result<(), SampleError> {
         self.news.clear();
         if core::mem::take(&mut self.stale_news) && self.lanes.iter().any(Lane::is_lost) {
-            // Whether there were any or not, those of lost episodes are not wanted.
+            // Discards news of lost episodes, whether there were any or not.
             let _ = self.env.poll(&mut self.news);
             lose_news(&mut self.lanes, &self.news, &mut self.losses, Lane::is_lost);
             let lanes = &self.lanes;
@@ -340,7 +341,7 @@ impl Episodic {
         self.inference.run(&mut self.lanes, host, self.options.explore)
     }
 
-    /// Puts the actions into the form that the environments take, and tells how many environments get an answer.
+    /// Converts the actions to the form that the environments take, and returns how many environments get an answer.
     fn collect_answers(&mut self) -> Result<usize, SampleError> {
         let mut count = 0;
         for (env, lane) in self.lanes.iter().enumerate() {
@@ -385,8 +386,8 @@ impl SamplerInput for Episodic {
         self.data_within(host, &mut Budget::endless())?.ok_or_else(SampleError::no_news)
     }
 
-    /// A round in which no environment was ready ends the call, whatever is left of the budget: its caller may have to
-    /// do something for them to be.
+    /// A round in which no environment was ready ends the call, whatever is left of the budget, since its caller may have to
+    /// do something first.
     fn data_within(
         &mut self,
         host: &mut SamplerHost<'_>,
@@ -430,14 +431,14 @@ impl SamplerInput for Episodic {
         self.env.sub_environments()
     }
 
-    /// Environments that cannot be reached one by one are shown together.
+    /// Environments that cannot be reached individually are passed together.
     fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
         if !self.stopped {
             for_each_sub_env(self.env.as_mut(), f);
         }
     }
 
-    /// Of each slot the number of its next episode, its steps, and the open episode where that can be continued: between two
+    /// For each slot the number of its next episode, its steps, and the open episode if that can be restored: between two
     /// fragments, in an environment with a snapshot or recorded actions.
     fn state(&self) -> Vec<u8> {
         let saved = |lane: &Lane| {
@@ -449,18 +450,18 @@ impl SamplerInput for Episodic {
             (slot, next, steps, state.filter(can_continue))
         };
         let lanes: Vec<_> = self.lanes.iter().map(saved).collect();
-        // Writing into memory that grows cannot fail.
+        // Writing into growing memory cannot fail.
         postcard::to_allocvec(&lanes).unwrap_or_default()
     }
 
-    /// Environments in quarantine get another chance.
+    /// Quarantined environments are retried.
     fn set_state(&mut self, state: &[u8]) -> Result<(), SampleError> {
         let damaged = |_| SampleError::Env(EnvError::BadSnapshot(state.len()));
         if state.is_empty() {
             return Ok(());
         }
         let next: Vec<SavedLane> = postcard::from_bytes(state).map_err(damaged)?;
-        // No slot has ever made so many steps, and what comes is added to them.
+        // Larger numbers are implausible, and later additions could overflow.
         if next.iter().any(|(_, _, steps, _)| *steps > u64::MAX / 2) {
             return Err(EnvError::BadSnapshot(state.len()).into());
         }
@@ -475,7 +476,7 @@ impl SamplerInput for Episodic {
             if let Some((_, episode, steps, saved)) = next.iter().find(|(slot, ..)| *slot == lane.next().0) {
                 lane.begin_at(*episode, *steps, saved.clone(), &mut self.losses);
                 if self.env.quarantine(env).is_some() {
-                    // One that cannot be made now is tried with its reset, where it counts.
+                    // An environment that cannot be restarted now is retried with its reset, where the error is reported.
                     let _ = self.env.try_restart(env);
                 }
             }
@@ -489,10 +490,10 @@ impl SamplerInput for Episodic {
     }
 }
 
-/// What is saved of a lane: slot, number of its next episode, env steps, and its state.
+/// Saved state of a lane: slot, number of its next episode, env steps, and its state.
 type SavedLane = (SlotId, u32, u64, Option<Vec<u8>>);
 
-/// Counts steps of which there are news that nobody takes, of some lanes.
+/// Counts the steps of unhandled news as lost, for some lanes.
 fn lose_news(lanes: &mut [Lane], news: &News, losses: &mut Losses, of: impl Fn(&Lane) -> bool) {
     for entry in news.entries() {
         if let Some(lane) = lanes.get_mut(entry.env).filter(|lane| of(lane)) {

@@ -1,8 +1,8 @@
-//! Where the time goes.
+//! Time by phase.
 
 use crate::{episode::SamplerPerf, time::Micros};
 
-/// Time by phase, added up.
+/// Accumulates time by phase.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stopwatch {
     pub(super) iterations: u64,
@@ -26,7 +26,7 @@ impl Stopwatch {
     }
 }
 
-/// Adds the time since `last` to a phase, and goes on from now.
+/// Adds the time since `last` to a phase, and sets `last` to now.
 pub(super) fn lap(phase: &mut Micros, last: &mut Micros, clock: &dyn Fn() -> Micros) {
     let now = clock();
     *phase = *phase + now.since(*last);

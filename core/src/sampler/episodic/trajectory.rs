@@ -1,4 +1,4 @@
-//! What becomes of rows before they join a batch.
+//! Postprocessing of rows before they join a batch.
 
 use super::{
     agent::Agent,
@@ -17,16 +17,16 @@ use crate::{
 
 /// An agent's rows since the last cut.
 struct Piece {
-    /// Place of the agent in the lane.
+    /// Index of the agent in the lane.
     place: usize,
     raw: SampleBatch,
-    /// Value of what follows the last row, as the policy sees it; 0 where nobody asks.
+    /// Value of what follows the last row, as estimated by the policy; 0 where it is not needed.
     bootstrap: f32,
 }
 
 impl Lane {
-    /// Postprocesses all rows since the last cut, agent by agent in the order of their names, and puts them into the
-    /// builder. On an error nothing is put there.
+    /// Postprocesses all rows since the last cut, agent by agent in the order of their names, and adds them to the builder.
+    /// On an error nothing is added.
     pub(super) fn postprocess(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         let pieces = self.pieces(round)?;
         let mut done = Vec::with_capacity(pieces.len());
@@ -49,7 +49,7 @@ impl Lane {
         Ok(())
     }
 
-    /// The rows as they were recorded, with clipped rewards.
+    /// Returns the recorded rows, with clipped rewards.
     fn pieces(&mut self, round: &mut Round<'_, '_>) -> Result<Vec<Piece>, SampleError> {
         let mut places: Vec<usize> = (0..self.agents.len()).filter(|&place| self.agents[place].rows() > 0).collect();
         places.sort_by(|a, b| self.agents[*a].id.cmp(&self.agents[*b].id));
@@ -108,7 +108,7 @@ fn postprocess(
     Ok(drop_unused_for_training(&batch, agent.wants.views()))
 }
 
-/// The policy's value of the observation after the last row.
+/// Returns the policy's value of the observation after the last row.
 fn value(agent: &Agent, policy: &mut dyn Policy) -> Result<f32, SampleError> {
     let (mut obs, mut value) = (RowBuffer::default(), [0.0]);
     agent.show(&mut obs)?;

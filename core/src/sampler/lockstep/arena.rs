@@ -1,4 +1,4 @@
-//! Rows of the fragment in the making, time-major, and their columns, lane-major.
+//! Rows of the fragment in progress, time-major, and their columns, lane-major.
 
 use crate::{
     batch::{ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS, OBS, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS, VF_PREDS},
@@ -13,19 +13,19 @@ pub(super) struct Arena<O> {
     pub(super) shapes: Shapes,
     pub(super) lanes: usize,
     pub(super) steps: usize,
-    /// One step more than the others: the observations after the last one.
+    /// One step more than the others: includes the observations after the last step.
     pub(super) obs: Vec<O>,
     pub(super) actions: RowBuffer,
     pub(super) logp: Vec<f32>,
     pub(super) vf_preds: Vec<f32>,
-    /// Nothing unless they are recorded.
+    /// Empty unless they are recorded.
     pub(super) dist_inputs: Vec<f32>,
     pub(super) rewards: Vec<f32>,
     pub(super) terminateds: Vec<bool>,
     pub(super) truncateds: Vec<bool>,
 }
 
-/// Shapes of rows: of observations as the policy sees them.
+/// Shapes of rows; observations as the policy sees them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shapes {
     pub(super) obs: RowShape,
@@ -33,7 +33,7 @@ pub(super) struct Shapes {
     pub(super) dist_inputs: RowShape,
 }
 
-/// Buffers of the columns.
+/// Reused buffers of the columns.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
     obs: Recycler,
@@ -48,7 +48,7 @@ pub(super) struct Columns {
 }
 
 impl<O: Element> Arena<O> {
-    /// Without lanes, for actions of this type.
+    /// Creates it without lanes, for actions of this type.
     pub(super) fn new(shapes: Shapes, action_type: DType) -> Self {
         let mut actions = RowBuffer::default();
         actions.start(action_type);
@@ -67,12 +67,12 @@ impl<O: Element> Arena<O> {
         }
     }
 
-    /// Has lanes whose first observations these are.
+    /// Sets the lanes with their first observations.
     pub(super) fn open(&mut self, lanes: usize, obs: Vec<O>) {
         (self.lanes, self.steps, self.obs) = (lanes, 0, obs);
     }
 
-    /// Begins a fragment: the observations after the last step are the first ones now.
+    /// Begins a fragment: the observations after the last step become the first ones.
     pub(super) fn begin(&mut self, steps: usize) {
         let (n, row) = (self.lanes, self.lanes * self.shapes.obs.elements());
         self.obs.copy_within(self.steps * row.., 0);
@@ -83,14 +83,14 @@ impl<O: Element> Arena<O> {
         }
         self.dist_inputs.resize(steps * n * self.shapes.dist_inputs.elements(), 0.0);
         for column in [&mut self.terminateds, &mut self.truncateds] {
-            // All of it: an environment that leaves a flag as it is must not find one of the fragment before.
+            // Clear everything: an environment that leaves a flag unwritten must not see the previous fragment's.
             column.clear();
             column.resize(steps * n, false);
         }
         self.steps = steps;
     }
 
-    /// The rows as columns, those of a lane side by side.
+    /// Returns the rows as columns, lane-major.
     pub(super) fn columns(&self, to: &mut Columns) -> SampleBatch {
         let Shapes { obs, action, dist_inputs } = self.shapes;
         let mut columns = vec![
@@ -115,7 +115,7 @@ impl<O: Element> Arena<O> {
 }
 
 impl Columns {
-    /// The observations at the cuts as a batch.
+    /// Returns the observations at the cuts as a batch.
     pub(super) fn finals<O: Element>(&mut self, shape: RowShape, obs: &[O]) -> SampleBatch {
         let rows = obs.len() / shape.elements().max(1);
         let column = self.final_obs.column(shape, rows, |values| values.extend_from_slice(obs));

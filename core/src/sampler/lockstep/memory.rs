@@ -1,4 +1,4 @@
-//! Recurrent states: one per lane, and those at the starts of sequences and at cuts.
+//! Recurrent states: those of the lanes, and those at the starts of sequences and at cuts.
 
 use crate::{
     batch::{SampleBatch, state_in},
@@ -9,32 +9,32 @@ use crate::{
     sampler::{LaneStart, RecurrentShape, wants::Wants},
 };
 
-/// Memory of the lanes under a recurrent policy; without elements and without work under any other.
+/// Recurrent states of the lanes; empty, and without cost, under a policy without memory.
 #[derive(Debug)]
 pub(super) struct Memory {
     shape: RecurrentShape,
-    /// Elements of a row: of all states.
+    /// Elements of all states of a lane.
     width: usize,
-    /// The row at the start of an episode.
+    /// The states at the start of an episode.
     initial: Vec<f32>,
-    /// Lanes whose first episode began before the policy that acts in it was known.
+    /// Lanes whose first episode began before its policy was known.
     unset: Vec<usize>,
-    /// A row per lane: before the next step, and what the policy makes of it.
+    /// A row per lane: the states before the next step, and those after it.
     now: Vec<f32>,
     next: Vec<f32>,
-    /// Steps that each lane's sequence has room for.
+    /// Remaining steps of each lane's sequence.
     left: Vec<u32>,
-    /// Lane of each sequence of the fragment and which row of `states` it begins with, in the order of time.
+    /// Lane of each sequence of the fragment and the row of `states` that it begins with, in order of time.
     starts: Vec<(usize, usize)>,
     states: Vec<f32>,
-    /// A row per cut, in the order of time.
+    /// A row per cut, in order of time.
     at_cuts: Vec<f32>,
     columns: Vec<(ColumnName, Recycler)>,
     seq_lens: Recycler,
 }
 
 impl Memory {
-    /// Without lanes.
+    /// Creates it without lanes.
     pub(super) fn new(wants: &Wants, policy: &dyn Policy) -> Self {
         Self {
             shape: wants.recurrent().clone(),
@@ -55,7 +55,7 @@ impl Memory {
     }
 
     /// # Errors
-    /// [`EnvError::WrongLength`] for a start with the memory of another policy.
+    /// [`EnvError::WrongLength`] for a start with the recurrent states of another policy.
     pub(super) fn check(&self, starts: &[LaneStart]) -> Result<(), EnvError> {
         let lens = starts.iter().filter_map(|start| start.state.as_ref()).map(|state| state.recurrent.len());
         let (what, wanted) = ("recurrent state elements", self.width);
@@ -65,7 +65,7 @@ impl Memory {
             .map_or(Ok(()), Err)
     }
 
-    /// Has these lanes, which were checked.
+    /// Sets the lanes, whose starts were checked.
     pub(super) fn open(&mut self, starts: &[LaneStart]) {
         self.now.clear();
         self.unset.clear();
@@ -86,7 +86,7 @@ impl Memory {
         &self.now[lane * self.width..(lane + 1) * self.width]
     }
 
-    /// Episodes begin with the state that this policy begins with.
+    /// Sets the initial states of episodes to those of this policy.
     pub(super) fn prepare(&mut self, policy: &dyn Policy) {
         if self.width == 0 {
             return;
@@ -105,14 +105,14 @@ impl Memory {
         self.at_cuts.clear();
     }
 
-    /// The states before the step, and where those after it go.
+    /// Returns the states before the step, and the buffer for those after it.
     pub(super) fn request(&mut self) -> (&[f32], &mut [f32]) {
-        // A policy that leaves a number as it is must not find that of another step.
+        // A policy that leaves a value unwritten must not see that of another step.
         self.next.fill(0.0);
         (&self.now, &mut self.next)
     }
 
-    /// The policy has chosen.
+    /// Records that the policy has chosen.
     pub(super) fn acted(&mut self) {
         if self.width == 0 {
             return;
@@ -128,12 +128,12 @@ impl Memory {
         core::mem::swap(&mut self.now, &mut self.next);
     }
 
-    /// A lane's piece ends here.
+    /// Ends a lane's piece here.
     pub(super) fn cut(&mut self, lane: usize) {
         self.at_cuts.extend_from_slice(&self.now[lane * self.width..(lane + 1) * self.width]);
     }
 
-    /// The lane's next episode begins.
+    /// Begins the lane's next episode.
     pub(super) fn reset(&mut self, lane: usize) {
         if self.width > 0 {
             self.now[lane * self.width..(lane + 1) * self.width].copy_from_slice(&self.initial);
@@ -141,12 +141,12 @@ impl Memory {
         }
     }
 
-    /// The states at the cuts, a row each, in the order of time until [`sort_cuts`](Self::sort_cuts).
+    /// Returns the states at the cuts, a row each, in order of time until [`sort_cuts`](Self::sort_cuts).
     pub(super) fn at_cuts(&self) -> &[f32] {
         &self.at_cuts
     }
 
-    /// Puts the rows of the cuts into this order.
+    /// Sorts the rows of the cuts.
     pub(super) fn sort_cuts(&mut self, order: impl Iterator<Item = usize>) {
         if self.width > 0 {
             let sorted = order.flat_map(|cut| &self.at_cuts[cut * self.width..(cut + 1) * self.width]);
@@ -154,7 +154,7 @@ impl Memory {
         }
     }
 
-    /// Cuts lane-major rows of the fragment into sequences, `pieces` being the lengths of the pieces in their order.
+    /// Cuts lane-major rows of the fragment into sequences; `pieces` are the lengths of the pieces in their order.
     pub(super) fn sequences(&mut self, rows: SampleBatch, pieces: impl Iterator<Item = usize>) -> SampleBatch {
         if self.width == 0 {
             return rows;

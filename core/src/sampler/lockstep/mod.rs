@@ -1,4 +1,4 @@
-//! All lanes step together: time-major arenas, one transpose at the cut.
+//! The fast sampler: all lanes step together in time-major arenas, with one transpose at the cut.
 
 mod arena;
 mod memory;
@@ -31,48 +31,49 @@ use crate::{
 
 /// Collector for vector environments with one agent per lane. `O` is the type of observations as the policy sees them.
 ///
-/// It takes every fixed-size space, policies with memory, preprocessors and filters, and all [`SamplerOptions`] but
-/// soft horizons and the columns `infos` and `env_id`. What a step does not need costs nothing.
+/// It supports every fixed-size space, recurrent policies, preprocessors and filters, and all [`SamplerOptions`] but soft
+/// horizons and the columns `infos` and `env_id`. Features that are not used cost nothing.
 #[derive(Debug)]
 pub struct Lockstep<O> {
     lanes: Lanes,
     arena: Arena<O>,
     columns: Columns,
     memory: Memory,
-    /// The environments' observations, if the policy sees something else.
+    /// The environments' observations, if the policy sees others.
     seen: Option<Seen>,
-    /// Whether it goes through a filter.
+    /// Whether observations go through a filter.
     filters: bool,
-    /// The environments' actions, if the policy chooses something else.
+    /// The environments' actions, if the policy chooses in another form.
     sent: Sent,
     observation_space: Space,
     explore: bool,
     no_done_at_end: bool,
     clip_rewards: RewardClipping,
-    /// Rewards of one step as the environment gives them.
+    /// Raw rewards of one step.
     raw_rewards: Vec<f64>,
     fragment: FragmentNo,
     weights_version: WeightsVersion,
     /// Episode and t of each lane at the first row.
     firsts: Vec<(u32, u32)>,
-    /// Steps of the fragment that are done.
+    /// Completed steps of the fragment.
     done: usize,
-    /// What the latest observations, the actions about them and the cuts of a full fragment still wait for.
+    /// Progress within a round: whether the latest observations are processed, actions chosen, and the values at the cuts
+    /// computed.
     observed: bool,
     acted: bool,
     valued: bool,
     cuts: Vec<LaneCut>,
-    /// How many cuts there were before the latest step.
+    /// Number of cuts before the latest step.
     earlier_cuts: usize,
     /// Observations at the cuts; in the order of `cuts` once the fragment is full.
     cut_obs: Vec<O>,
     cut_values: Vec<f32>,
     episodes: Vec<(usize, EpisodeMetrics)>,
-    /// The step of the fragment, counted from 0, that brought what was found to be invalid.
+    /// The step of the fragment, counted from 0, in which an invalid value was found.
     invalid_at: Option<usize>,
 }
 
-/// Actions on their way to the environments.
+/// Conversion of actions for the environments.
 #[derive(Debug)]
 struct Sent {
     transform: ActionTransform,
@@ -85,17 +86,17 @@ struct LaneCut {
     lane: usize,
     end: u32,
     reason: CutReason,
-    /// Which row of `cut_obs` holds the observation.
+    /// Index of its observation in `cut_obs`.
     obs: usize,
 }
 
 impl<O: RowElement> Lockstep<O> {
-    /// Opens the lanes of `env`, one start per lane, for a policy that gets the environment's observations.
+    /// Opens the lanes of `env`, one start per lane, for a policy that sees the environment's observations.
     ///
     /// # Errors
-    /// The environment's own, for example for a state that is not its; [`EnvError::WrongLength`] for the memory of
-    /// another policy; [`EnvError::WrongType`] if `O` is not the type of its observations; [`EnvError::Failed`] for a
-    /// soft horizon.
+    /// Errors of the environment, for example for a state that does not fit it; [`EnvError::WrongLength`] for the recurrent
+    /// states of another policy; [`EnvError::WrongType`] if `O` is not the type of its observations; [`EnvError::Failed`]
+    /// for a soft horizon.
     pub fn new(
         starts: &[LaneStart],
         options: &SamplerOptions,
@@ -106,8 +107,7 @@ impl<O: RowElement> Lockstep<O> {
         Self::closed(options, policy, space.shape(), None, env)?.opened(starts, env)
     }
 
-    /// Opens the lanes for a policy that gets observations through its entry's preprocessor and filter. `O` is `f32` with
-    /// a preprocessor.
+    /// Opens the lanes for a policy with its entry's preprocessor and filter. `O` is `f32` with a preprocessor.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -125,7 +125,7 @@ impl<O: RowElement> Lockstep<O> {
         Self { filters, ..closed }.opened(starts, env)
     }
 
-    /// Without lanes.
+    /// Creates it without lanes.
     fn closed(
         options: &SamplerOptions,
         policy: &dyn Policy,
@@ -176,7 +176,7 @@ impl<O: RowElement> Lockstep<O> {
         Ok(self)
     }
 
-    /// The observations after a step are there: if it was the last one, the fragment is complete.
+    /// Handles the observations after a step: after the last one, completes the fragment.
     fn stepped(&mut self) -> Result<(), EnvError> {
         if self.done == self.arena.steps {
             self.close();
@@ -189,11 +189,11 @@ impl<O: RowElement> Lockstep<O> {
         Ok(())
     }
 
-    /// All lanes are through: lanes in the middle of an episode are cut here, and cuts are put in the lanes' order.
+    /// Completes the fragment: cuts lanes in the middle of an episode, and sorts cuts by lane.
     fn close(&mut self) {
         let (n, steps, width) = (self.lanes.len(), self.arena.steps, self.arena.shapes.obs.elements());
         for lane in 0..n {
-            // Else the last step was the end of an episode.
+            // Else the last step ended the episode.
             if self.lanes.moments()[lane].t > 0 {
                 let obs = self.cuts.len();
                 self.cut_obs.extend_from_slice(&self.arena.obs[(steps * n + lane) * width..][..width]);
@@ -214,8 +214,8 @@ impl<O: RowElement> Lockstep<O> {
         self.valued = false;
     }
 
-    /// Looks at everything that the environments gave, in one pass when the fragment is full. An error comes with the step
-    /// of the fragment, counted from 0, that it is of.
+    /// Checks everything that the environments returned, in one pass when the fragment is full. An error includes the step
+    /// of the fragment, counted from 0.
     fn check_numbers(&self) -> Result<(), (usize, EnvError)> {
         let (n, width) = (self.lanes.len(), self.arena.shapes.obs.elements());
         let not_finite = |at, what, lane, step| Err((at, EnvError::NotFinite { what, lane, step }));
@@ -233,8 +233,8 @@ impl<O: RowElement> Lockstep<O> {
             let (lane, step) = (i / width % n, i / width / n);
             return not_finite(brought_by(lane, step), "observation", lane, step);
         }
-        // What a terminal state looks like may lie beyond the bounds, as Gymnasium's CartPole shows; the rows here are those
-        // that are acted on.
+        // Terminal observations may be out of bounds, as Gymnasium's CartPole shows; only observations that are acted on are
+        // checked.
         let space = &self.observation_space;
         let bad = |at, lane, reason| Err((at, EnvError::BadObservation { env: lane, agent: AgentId::SINGLE, reason }));
         let outside = match &self.seen {
@@ -252,7 +252,7 @@ impl<O: RowElement> Lockstep<O> {
         }
     }
 
-    /// Steps of the fragment after which a lane's episodes ended.
+    /// Returns the steps of the fragment after which a lane's episodes ended.
     fn ends(&self, lane: usize) -> impl Iterator<Item = usize> {
         let ends = self.cuts.iter().filter(move |cut| cut.lane == lane && cut.reason != CutReason::FragmentEnd);
         ends.map(|cut| cut.end as usize)
@@ -260,7 +260,7 @@ impl<O: RowElement> Lockstep<O> {
 }
 
 impl Sent {
-    /// What the environments take for what the policy chose.
+    /// Converts the policy's actions to those that the environments take.
     fn actions<'a>(&'a mut self, chosen: RowsRef<'a>) -> Result<RowsRef<'a>, EnvError> {
         if self.transform == ActionTransform::None {
             return Ok(chosen);
@@ -387,7 +387,7 @@ impl<O: RowElement> Collector for Lockstep<O> {
             Some(seen) => seen.after(self.done + 1),
         };
         if cfg!(debug_assertions) {
-            // An environment that does not write a row would hand on what an earlier step has left there.
+            // Poison the rows, so that an environment that leaves one unwritten is detected.
             RowsMut::F64(&mut self.raw_rewards).poison();
             rows.poison();
         }
@@ -420,7 +420,7 @@ impl<O: RowElement> Collector for Lockstep<O> {
                 self.cuts.push(LaneCut { lane, end: self.done as u32, reason, obs: self.cuts.len() });
                 self.memory.cut(lane);
                 self.memory.reset(lane);
-                // The final observation is put away before the reset overwrites it.
+                // Keep the final observation before the reset overwrites it.
                 let obs = &mut obs[lane * width..][..width];
                 self.cut_obs.extend_from_slice(obs);
                 let first = match &mut self.seen {

@@ -1,4 +1,4 @@
-//! Observations as the environments give them, where the policy sees something else.
+//! Observations as the environments return them, if the policy sees others.
 
 use crate::{
     env::{EnvError, RowElement, RowsMut, RowsRef},
@@ -21,42 +21,42 @@ pub(super) struct Seen {
     lanes: usize,
     /// Elements of a row.
     width: usize,
-    /// What the policy sees of the first rows of lanes of which the filter has counted them before.
+    /// The policy's view of lanes' first rows that the filter has already counted.
     known: Vec<(usize, Vec<f64>)>,
 }
 
-/// What an entry's observations go through before its filter.
+/// Returns the preprocessor of an entry, which comes before its filter.
 pub(crate) fn preprocessor_of<P: ?Sized>(entry: &PolicyEntry<P>) -> Option<&Preprocessor> {
-    // Rows of compound spaces are flat already.
+    // Rows of compound spaces are already flat.
     entry.preprocessor.as_ref().filter(|stage| !matches!(stage.space(), Space::Tuple(_) | Space::Dict(_)))
 }
 
 impl Seen {
-    /// For lanes whose first rows these are.
+    /// Creates it for lanes with these first rows.
     pub(super) fn new(first: RowBuffer, lanes: usize) -> Self {
         let mut finals = RowBuffer::default();
         finals.start(first.all().dtype());
         Self { width: first.len() / lanes.max(1), rows: first, finals, lanes, known: Vec::new() }
     }
 
-    /// Sets what the policy sees of a lane's first row, instead of a look at it.
+    /// Sets the policy's view of a lane's first row, instead of computing it.
     pub(super) fn know(&mut self, lane: usize, row: &[f64]) {
         self.known.push((lane, row.to_vec()));
     }
 
-    /// What was set for a lane since the lanes were opened.
+    /// Returns the view that was set for a lane since the lanes were opened.
     pub(super) fn known(&self, lane: usize) -> &[f64] {
         self.known.iter().find_map(|(known, row)| (*known == lane).then_some(&**row)).unwrap_or_default()
     }
 
-    /// The rows after the last step are the first ones now.
+    /// Moves the rows after the last step to the front.
     pub(super) fn begin_fragment(&mut self, steps_before: usize, steps: usize) {
         let row = self.lanes * self.width;
         self.rows.move_to_front(steps_before * row);
         self.rows.resize((steps + 1) * row);
     }
 
-    /// Where the rows after `steps` steps go.
+    /// Returns the buffer for the rows after `steps` steps.
     pub(super) fn after(&mut self, steps: usize) -> RowsMut<'_> {
         let row = self.lanes * self.width;
         let dtype = self.finals.all().dtype();
@@ -64,15 +64,15 @@ impl Seen {
         self.rows.part_mut(steps * row..(steps + 1) * row)
     }
 
-    /// Keeps a lane's row after so many steps, and tells where the first one of the next episode goes.
+    /// Keeps a lane's row after `steps` steps, and returns the buffer for the first one of the next episode.
     pub(super) fn put_away(&mut self, steps: usize, lane: usize) -> RowsMut<'_> {
         let start = (steps * self.lanes + lane) * self.width;
         self.finals.push(self.rows.part(start..start + self.width));
         self.rows.part_mut(start..start + self.width)
     }
 
-    /// Makes of the rows after so many steps what the policy sees: in `obs` a row per lane, in `finals` one per episode
-    /// that ended, of the lanes `ended` in ascending order. A filter sees a lane's last row before its first one.
+    /// Computes the policy's view of the rows after `steps` steps: in `obs` a row per lane, in `finals` one per ended
+    /// episode, of the lanes `ended` in ascending order. A filter counts a lane's last row before its first one.
     pub(super) fn observe<O: RowElement>(
         &mut self,
         steps: usize,
@@ -93,7 +93,7 @@ impl Seen {
             (Some(filter), RowsMut::F64(obs), RowsMut::F64(finals)) => {
                 self.filter(filter, width, obs, finals, ended)?
             }
-            // Observations that are no floats have no mean.
+            // Only floats are filtered.
             _ => {}
         }
         for (lane, row) in self.known.drain(..) {
@@ -124,7 +124,7 @@ impl Seen {
         Ok(())
     }
 
-    /// The rows of the whole fragment.
+    /// Returns the rows of the whole fragment.
     pub(super) fn rows(&self) -> &RowBuffer {
         &self.rows
     }

@@ -1,4 +1,4 @@
-//! Environments that give numbers that are not finite, and slots that move with their memory.
+//! Environments that return invalid numbers, and slots that move with their recurrent states.
 
 use core::num::NonZeroU32;
 
@@ -15,17 +15,17 @@ use crate::{
     space::Space,
 };
 
-/// What an environment does wrong, and in which step of its life.
+/// A fault of an environment, and the step in which it occurs.
 #[derive(Clone, Copy)]
 enum Fault {
     Reward(f64),
     Observation(f32),
-    /// Of the last step of an episode, which a reset follows.
+    /// In the last step of an episode, before a reset.
     FinalObservation,
-    /// The same, beyond the bounds.
+    /// The same, out of bounds.
     FinalOutside,
     FirstObservation,
-    /// Half of a row stays as it was.
+    /// Half of a row is not written.
     Unwritten,
     None,
 }
@@ -77,7 +77,7 @@ impl Env for Faulty {
     }
 }
 
-/// Two fragments of 4 steps of three lanes, of which the second one is faulty in a step.
+/// Two fragments of 4 steps of three lanes, of which the second one has a fault.
 fn sample(fault: Fault, at: u32) -> Result<(), DriveError> {
     let fault = |lane: u32| if lane == 1 { fault } else { Fault::None };
     let mut env = Vectorized::new((0..3).map(|lane| Faulty { fault: fault(lane), at, steps: 0 }).collect());
@@ -99,7 +99,7 @@ fn what_is_no_number_is_an_error_that_names_lane_and_step() {
     let not_finite = |what, step| Err(DriveError::Env(EnvError::NotFinite { what, lane: 1, step }));
     assert_eq!(sample(Fault::Reward(f64::NAN), 3), not_finite("reward", 3));
     assert_eq!(sample(Fault::Reward(f64::NEG_INFINITY), 5), not_finite("reward", 1));
-    // More than a column can hold.
+    // Beyond the range of the column.
     assert_eq!(sample(Fault::Reward(1e300), 8), not_finite("reward", 4));
     assert_eq!(sample(Fault::Observation(f32::NAN), 2), not_finite("observation", 2));
     assert_eq!(sample(Fault::Observation(f32::INFINITY), 8), not_finite("observation", 4));
@@ -131,8 +131,8 @@ fn home(lane: u32) -> HomeIndex {
     HomeIndex { worker_index: 1, vector_index: lane }
 }
 
-/// Fragments of so many steps of CartPole under a policy with memory, 21 steps in all, in sequences of at most four steps.
-/// Between two fragments the slots stay, or move to lanes that are opened for them.
+/// Fragments of `steps` steps of CartPole under a recurrent policy, 21 steps in all, in sequences of at most four steps.
+/// Between two fragments the slots stay, or move to newly opened lanes.
 fn with_memory(steps: u32, moves: bool) -> Vec<SlotFragment> {
     let registry = EnvRegistry::builtin();
     let spec = registry.spec("CartPole-v1").unwrap();
@@ -178,7 +178,7 @@ fn a_slot_takes_its_memory_along() {
     assert_eq!((state.t, state.recurrent.len()), (5, 128));
     let hidden =
         |row: usize| second.rows.column("state_in_0").unwrap().typed::<f32>().unwrap().row(row).unwrap().to_vec();
-    // An episode begins with zeros, a sequence within it with the state there.
+    // An episode begins with zeros, a sequence within it with its present state.
     assert_eq!(hidden(1), [0.0; 64]);
     assert!(hidden(0) != hidden(1) && hidden(2) != hidden(1));
     // Learners get the same sequences.
@@ -188,7 +188,7 @@ fn a_slot_takes_its_memory_along() {
     )
     .unwrap();
     assert_eq!(batch.seq_lens(), Some(&[4, 3, 4, 3, 4, 3][..]));
-    // Another policy's memory is refused.
+    // Another policy's recurrent states are rejected.
     let mut env = EnvRegistry::builtin()
         .spec("CartPole-v1")
         .unwrap()

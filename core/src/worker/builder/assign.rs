@@ -12,14 +12,14 @@ use crate::{
     worker::{SetupError, WorkerPlace, config::PreprocessorPref},
 };
 
-/// Policies, and the function that gives them to agents.
+/// Policies, and the function that maps agents to them.
 pub(super) struct Assignment {
     pub(super) policies: Vec<PolicyId>,
     pub(super) mapping: PolicyMappingFn,
 }
 
 impl RolloutWorkerBuilder {
-    /// Policies of the settings, or those that fit the agents of `env`, where there is one that may have several.
+    /// Returns the policies of the settings, or those that fit the agents of `env`, if that may have several agents.
     pub(super) fn assignment(&self, env: Option<&dyn BaseEnv>) -> Result<Assignment, SetupError> {
         let policies: Vec<PolicyId> = self.config.policies.keys().cloned().collect();
         match env {
@@ -31,17 +31,17 @@ impl RolloutWorkerBuilder {
         }
     }
 
-    /// Whether the settings leave it to the agents' spaces which policies there are.
+    /// Returns whether the policies follow from the agents' spaces, since the settings name none.
     pub(super) fn may_group(&self) -> bool {
         let has_mapping = self.policy_mapping_fn.is_some() || self.config.policy_mapping_fn.is_some();
         self.config.policies.is_empty() && !has_mapping
     }
 
-    /// The policies of a run, made to act for the agents of an environment, their mapping, and the function that
-    /// observations go through. Statistics of observations are among the policies' weights.
+    /// Returns the policies of a run, made to act for the agents of an environment, with their mapping and observation
+    /// function. Filter statistics are among the policies' weights.
     ///
     /// # Errors
-    /// [`SetupError`] for a name that is not registered, and a policy that does not fit.
+    /// [`SetupError`] for an unregistered name, and for a policy that does not fit.
     pub(crate) fn acting_policies(
         mut self,
         run: &RunConfig,
@@ -50,7 +50,7 @@ impl RolloutWorkerBuilder {
     ) -> Result<(PolicyMap, PolicyMappingFn, Option<ObservationFn>), SetupError> {
         self.registry.policies = self.registry.policies.acting();
         self.config = RolloutConfig { observation_filter: FilterKind::NoFilter, ..run.rollout.clone() };
-        // As workers with leases do, so that each policy has the spaces that it has there.
+        // Use the place of a worker with leases, so that each policy gets the same spaces as there.
         self.place = WorkerPlace::remote(1, run.num_home_workers());
         let info = self.info();
         let Assignment { policies: ids, mapping } = self.assignment(Some(env))?;
@@ -67,8 +67,9 @@ impl RolloutWorkerBuilder {
     }
 }
 
-/// One policy for all agents if their spaces are equal, as in RLlib; else one for each group of equal spaces, named after
-/// what its agents' names begin with. An agent that appears later gets the policy whose name its own begins with.
+/// Assigns one policy to all agents if their spaces are equal, as RLlib does; else one to each group of equal spaces, named
+/// after the common prefix of its agents' names. An agent that appears later gets the policy whose name is a prefix of its
+/// own.
 pub(super) fn by_spaces(env: &dyn BaseEnv) -> Assignment {
     let mut groups: Vec<(EnvSpaces, Vec<AgentId>)> = Vec::new();
     for agent in env.agents() {
@@ -100,7 +101,7 @@ pub(super) fn by_spaces(env: &dyn BaseEnv) -> Assignment {
     Assignment { policies, mapping: Arc::new(move |agent, _, _, _| mapping(agent)) }
 }
 
-/// What all names begin with, without underscores and digits at its end.
+/// Returns the common prefix of all names, without trailing underscores and digits.
 fn common_name(agents: &[AgentId]) -> String {
     let names: Vec<String> = agents.iter().map(AgentId::to_string).collect();
     let Some((first, others)) = names.split_first() else { return String::new() };

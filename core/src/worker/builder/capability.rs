@@ -1,4 +1,4 @@
-//! What lanes in lockstep cannot sample, and why: the one place that chooses between the samplers.
+//! What the lockstep sampler cannot sample, and why: the one place that chooses between the samplers.
 
 use super::RolloutWorkerBuilder;
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 /// [`Lockstep`](crate::sampler::Lockstep).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NeedsEpisodic {
-    /// Callbacks or an observation function take part in every step.
+    /// Callbacks or an observation function run in every step.
     #[error("callbacks and observation functions take part in every step")]
     UserCode,
     /// A mapping function assigns the policies.
@@ -30,13 +30,13 @@ pub enum NeedsEpisodic {
     /// Batches are whole episodes.
     #[error("`complete_episodes` have different lengths")]
     CompleteEpisodes,
-    /// Fragments are measured in agent steps.
+    /// Fragments are counted in agent steps.
     #[error("it counts `agent_steps`")]
     AgentSteps,
-    /// Episodes end in the metrics while their environments continue.
+    /// A soft horizon ends episodes in the metrics while their environments continue.
     #[error("environments continue after a soft horizon")]
     SoftHorizon,
-    /// Failed environments are restarted one by one.
+    /// Failed environments are restarted individually.
     #[error("`restart_failed_sub_environments` restarts them one by one")]
     Restarts,
     /// The environments have infos.
@@ -54,7 +54,7 @@ pub enum NeedsEpisodic {
 }
 
 impl RolloutWorkerBuilder {
-    /// What in the settings needs the episodic sampler. `plain` is false with callbacks or an observation function.
+    /// Returns why the settings need the episodic sampler. `plain` is false with callbacks or an observation function.
     pub(super) fn settings_need_episodic(&self, plain: bool, single_agent: bool) -> Option<NeedsEpisodic> {
         let config = &self.config;
         let soft = config.horizon.is_some() && config.horizon_means == Horizon::LegacySoft;
@@ -71,7 +71,7 @@ impl RolloutWorkerBuilder {
     }
 }
 
-/// What in the environments or in their policy needs the episodic sampler.
+/// Returns why the environments or their policy need the episodic sampler.
 pub(super) fn lanes_need_episodic(env: &dyn AnyVectorEnv, policy: &dyn Policy) -> Option<NeedsEpisodic> {
     let EnvSpaces { observation, action, .. } = EnvSpaces::of(env);
     let compound = |space: &Space| matches!(space, Space::Tuple(_) | Space::Dict(_));
@@ -79,7 +79,7 @@ pub(super) fn lanes_need_episodic(env: &dyn AnyVectorEnv, policy: &dyn Policy) -
         (compound(&observation) || compound(&action), NeedsEpisodic::CompoundSpaces),
         (policy.postprocessing() == Postprocessing::Custom, NeedsEpisodic::Postprocessing),
         (!views_only_states(policy), NeedsEpisodic::Views),
-        // Last: workers that record no infos do without them.
+        // Last, since workers that record no infos ignore this reason.
         (env.info_at(0, &mut Vec::new()), NeedsEpisodic::Infos),
     ])
 }
@@ -88,7 +88,7 @@ fn first_of<const N: usize>(reasons: [(bool, NeedsEpisodic); N]) -> Option<Needs
     reasons.into_iter().find_map(|(applies, reason)| applies.then_some(reason))
 }
 
-/// Whether the policy views the latest observation and its recurrent states, in sequences of one length.
+/// Returns whether the policy views nothing but the latest observation and its recurrent states, in sequences of one length.
 pub(super) fn views_only_states(policy: &dyn Policy) -> bool {
     let views = policy.view_requirements();
     let Some(first) = views.get(state_in(0).as_str()) else { return views.is_empty() };

@@ -1,4 +1,4 @@
-//! Which settings make no sense, alone or together. Found before anything is made.
+//! Validation of the settings, alone and together, before anything is made.
 
 use super::{EnvSource, PolicyClass, RolloutWorkerBuilder, conflict};
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl RolloutWorkerBuilder {
-    /// Checks the numbers and what does not go together.
+    /// Checks the numbers, and that the settings do not conflict.
     pub(super) fn check(&self) -> Result<(), SetupError> {
         self.check_numbers()?;
         let config = &self.config;
@@ -74,7 +74,7 @@ impl RolloutWorkerBuilder {
         }
     }
 
-    /// Checks that whatever is named is there, and that every policy can be made of what is given.
+    /// Checks that all names are registered, and that every policy can be made.
     fn check_names(&self) -> Result<(), SetupError> {
         let (config, registry) = (&self.config, &self.registry);
         let source = self.env_source()?;
@@ -161,14 +161,14 @@ impl RolloutWorkerBuilder {
         }
     }
 
-    /// Steps of each environment per sample.
+    /// Returns the steps of each environment per sample.
     pub(super) fn fragment_length(&self) -> u32 {
         let (config, place) = (&self.config, self.place);
         let length = config.rollout_fragment_length;
         length.resolve(config.train_batch_size, place.num_workers, config.num_envs, place.worker_index)
     }
 
-    /// What only a shell can do.
+    /// Checks the settings that need a shell.
     fn check_shell(&self) -> Result<(), SetupError> {
         let config = &self.config;
         let simulation = config.input_evaluation.contains(&InputEvaluation::Simulation);
@@ -184,7 +184,7 @@ impl RolloutWorkerBuilder {
         }
     }
 
-    /// Whether there is no policy but the one of environments with a single agent.
+    /// Returns whether the only policy is the default one.
     pub(super) fn has_only_default_policy(&self) -> bool {
         self.config.policies.keys().chain(self.policies.keys()).all(|id| *id == PolicyId::DEFAULT)
     }

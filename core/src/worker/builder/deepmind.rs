@@ -1,4 +1,4 @@
-//! Games with coloured screens, as DeepMind's agents see them.
+//! DeepMind's preprocessing of games with coloured screens.
 
 use super::EnvSource;
 use crate::{
@@ -15,11 +15,11 @@ use crate::{
     space::Space,
 };
 
-/// The most pixels in a row or column, and the most pictures that are seen together.
+/// Most pixels in a row or column, and most stacked frames.
 const MAX_DIM: u16 = 1_024;
 const MAX_FRAME_STACK: u16 = 64;
 
-/// True for a game that is wrapped: pictures of bytes in three colours, at least 64 x 64, and numbered actions.
+/// Returns true for a game that is wrapped: pictures of bytes in three colours, at least 64 x 64, and discrete actions.
 pub(super) fn is_game(spaces: &EnvSpaces) -> bool {
     let Space::Box(screen) = &spaces.observation else { return false };
     let large = matches!(screen.shape().dims(), [height, width, 3] if *height >= 64 && *width >= 64);
@@ -27,13 +27,13 @@ pub(super) fn is_game(spaces: &EnvSpaces) -> bool {
     large && bytes && matches!(spaces.action, Space::Discrete { .. }) && spaces.action_type == DType::I64
 }
 
-/// Size and number of pictures, from the settings of models; names as in RLlib.
+/// Reads size and number of stacked frames from the model's settings, under RLlib's names.
 pub(super) fn options(model: &Config, env: &str) -> Result<DeepMindOptions, ConfigError> {
     let dim = model.get::<u16>("dim")?.unwrap_or(84);
     let stack = match model.get::<bool>("framestack") {
         Ok(Some(false)) => 1,
         Ok(_) => 4,
-        // A number of pictures is fine, too.
+        // `framestack` may also be the number of frames.
         Err(_) => model.get::<u16>("framestack")?.unwrap_or(4),
     };
     for (name, value, max) in [("dim", dim, MAX_DIM), ("framestack", stack, MAX_FRAME_STACK)] {
@@ -42,26 +42,27 @@ pub(super) fn options(model: &Config, env: &str) -> Result<DeepMindOptions, Conf
         }
     }
     let default = DeepMindOptions::default();
-    // Games that say so in their names show every frame; all others skip some by themselves.
+    // Games with this suffix return every frame; all others skip frames themselves.
     let frame_skip = if env.contains("NoFrameskip") { default.frame_skip } else { 1 };
     Ok(DeepMindOptions { size: Size::new(dim, dim), frame_stack: stack, frame_skip, ..default })
 }
 
 impl EnvSpec {
-    /// The environment as a worker of this configuration sees it: with [`PreprocessorPref::DeepMind`] a game with a coloured
-    /// screen in DeepMind's wrappers, with `dim` and `framestack` of the model's settings; any other as it is.
+    /// Returns the environment as a worker of this configuration sees it: with [`PreprocessorPref::DeepMind`] a game with a
+    /// coloured screen in DeepMind's wrappers, with `dim` and `framestack` of the model's settings; any other unchanged.
     ///
     /// # Errors
-    /// As [`make`](Self::make); [`EnvError::Config`] for settings of the wrappers that make no sense.
+    /// As [`make`](Self::make); [`EnvError::Config`] for invalid settings of the wrappers.
     pub fn preprocessed(&self, context: &EnvContext, config: &RolloutConfig) -> Result<Self, EnvError> {
         let wrapped = self.in_wrappers(&self.spaces_in(context)?, config)?;
         Ok(wrapped.unwrap_or_else(|| self.clone()))
     }
 
-    /// [`preprocessed`](Self::preprocessed), for an environment of these spaces; none if it stays as it is.
+    /// Does the same as [`preprocessed`](Self::preprocessed) for an environment of these spaces; `None` if it stays
+    /// unchanged.
     ///
     /// # Errors
-    /// [`EnvError::Config`] as there.
+    /// [`EnvError::Config`] as [`preprocessed`](Self::preprocessed).
     pub(crate) fn in_wrappers(&self, spaces: &EnvSpaces, config: &RolloutConfig) -> Result<Option<Self>, EnvError> {
         if config.preprocessor_pref != PreprocessorPref::DeepMind || !is_game(spaces) {
             return Ok(None);
@@ -76,7 +77,7 @@ impl EnvSpec {
 }
 
 impl EnvSource {
-    /// The same games in wrappers, for a source of environments with a single agent.
+    /// Returns a source that makes the same games in wrappers; other sources stay unchanged.
     pub(super) fn wrapped(self, options: DeepMindOptions) -> Self {
         let Self::Single { factory, limit, name } = self else { return self };
         let wrapped = move |contexts: &[EnvContext], kernels: Kernels| -> Result<Box<dyn AnyVectorEnv>, EnvError> {

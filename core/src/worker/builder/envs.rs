@@ -1,4 +1,4 @@
-//! Where environments come from, and what they are told.
+//! Sources of environments, and their contexts.
 
 use super::{EnvSource, RolloutWorkerBuilder};
 use crate::{
@@ -24,7 +24,7 @@ impl EnvSource {
         Self::MultiAgent { factory: Arc::new(move |context| made.make(context)), limit }
     }
 
-    /// Steps after which the environments want their episodes truncated.
+    /// Returns the environments' own time limit in steps.
     pub(super) fn limit(&self) -> Option<u32> {
         match self {
             Self::Single { limit, .. } | Self::MultiAgent { limit, .. } => *limit,
@@ -38,7 +38,7 @@ impl EnvSource {
 }
 
 impl RolloutWorkerBuilder {
-    /// Where environments come from, if a worker at this place has any.
+    /// Returns the source of environments, if a worker at this place has any.
     pub(super) fn env_source(&self) -> Result<Option<EnvSource>, SetupError> {
         if !self.place.has_envs(self.config.create_env_on_local_worker) {
             return Ok(None);
@@ -54,7 +54,7 @@ impl RolloutWorkerBuilder {
         }))
     }
 
-    /// What every sub-environment is told.
+    /// Returns the context of every sub-environment.
     pub(super) fn contexts(&self) -> Vec<EnvContext> {
         let context = EnvContext {
             num_workers: self.place.num_workers,
@@ -66,7 +66,7 @@ impl RolloutWorkerBuilder {
         (0..self.config.num_envs).map(|index| context.with_vector_index(index)).collect()
     }
 
-    /// All environments as one with a lane each.
+    /// Makes all environments as one vector environment with a lane each.
     pub(super) fn make_lanes(
         &self,
         source: &EnvSource,
@@ -78,7 +78,7 @@ impl RolloutWorkerBuilder {
         factory(contexts, self.kernels).map_err(|source| SetupError::Env { env: 0, source })
     }
 
-    /// All environments, each for itself.
+    /// Makes all environments separately.
     pub(super) fn make_base(&self, source: EnvSource, contexts: &[EnvContext]) -> Result<Box<dyn BaseEnv>, SetupError> {
         let failed = |source: EnvError| SetupError::Env { env: 0, source };
         let maker = match source {
@@ -97,13 +97,13 @@ impl RolloutWorkerBuilder {
         Ok(Box::new(envs.restart_failed(self.config.restart_failed_sub_environments)))
     }
 
-    /// The seed of everything random in this worker.
+    /// Returns the seed of this worker's random streams.
     pub(super) fn seed(&self) -> u64 {
         self.place.seed(self.config.seed)
     }
 }
 
-/// Agents, of those that are known beforehand, that the mapping gives a policy in a first episode.
+/// Returns the agents known beforehand that the mapping assigns to a policy in a first episode.
 pub(super) fn agents_of_policy(
     env: &dyn BaseEnv,
     policy: &PolicyId,
@@ -121,8 +121,8 @@ pub(super) fn agents_of_policy(
     agents.filter(|(index, agent)| is_mapped(*index, agent)).map(|(_, agent)| agent).collect()
 }
 
-/// Spaces of the agents that the mapping gives a policy in a first episode, if there are any and they are the same.
-/// A mapping that gives it none of them, by chance or since its agents come later, says nothing: where all agents have
+/// Returns the common spaces of the agents that the mapping assigns to a policy in a first episode, if there are any. If it
+/// assigns none, by chance or since the policy's agents appear later, and all agents have the same spaces, returns these.
 /// the same spaces, these are the policy's too.
 pub(super) fn spaces_of_policy(
     env: &dyn BaseEnv,

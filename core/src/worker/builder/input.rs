@@ -1,4 +1,4 @@
-//! Where batches come from and go.
+//! The worker's input and output.
 
 use super::{AsyncSampling, MovedSampler, Recipe, RolloutWorkerBuilder};
 use crate::{
@@ -9,12 +9,12 @@ use crate::{
     worker::{SetupError, config::InputEvaluation, rollout::Source},
 };
 
-/// What a worker reads and writes.
+/// A worker's input and output.
 pub(in crate::worker) struct Opened {
     pub(in crate::worker) source: Source,
-    /// Whether batches come from elsewhere than the worker's own environments.
+    /// Whether batches come from an input instead of the worker's own environments.
     pub(in crate::worker) offline: bool,
-    /// Samples beside an input, for metrics only.
+    /// A sampler alongside an input, for metrics only.
     pub(in crate::worker) simulation: Option<Box<dyn SamplerInput>>,
     pub(in crate::worker) output: Box<dyn OutputWriter>,
 }
@@ -53,7 +53,7 @@ impl RolloutWorkerBuilder {
         Ok(Opened { source, offline, simulation, output })
     }
 
-    /// What wants a thread for the sampler, if anything does.
+    /// Returns the setting that needs a thread for the sampler, if any does.
     pub(super) fn wants_a_thread(&self) -> Option<&'static str> {
         match (self.simulates(), self.config.sample_async) {
             (true, _) => Some("input_evaluation"),
@@ -62,7 +62,7 @@ impl RolloutWorkerBuilder {
         }
     }
 
-    /// Whether the worker's own sampler only says how good episodes would be.
+    /// Returns whether the worker's own sampler only provides metrics.
     pub(super) fn simulates(&self) -> bool {
         self.config.input_evaluation.contains(&InputEvaluation::Simulation)
     }
@@ -85,7 +85,7 @@ impl RolloutWorkerBuilder {
         (context.clip_actions, context.normalize_actions) = (self.config.clip_actions, self.config.normalize_actions);
         context.action_spaces =
             recipes.iter().filter_map(|(id, recipe)| Some((id.clone(), recipe.spaces()?.action))).collect();
-        // All rows are the others': a local worker beside them reads none.
+        // The remote workers read all rows, so a local worker alongside them reads none.
         let (index, workers) = (self.place.worker_index, self.place.num_workers);
         let shards = self.config.dataset_shards.unwrap_or_else(|| workers.max(1));
         context.shard = match (index, workers) {

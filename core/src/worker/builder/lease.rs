@@ -1,4 +1,4 @@
-//! What it takes to run leases, made of the same parts as a worker.
+//! Parts that run leases, the same as those of a worker.
 
 use super::{
     Clock, EnvSource, NeedsEpisodic, NewPolicy, RemoteEnvSpec, RemoteEnvs, RolloutWorkerBuilder, Shell, Workshop,
@@ -24,24 +24,24 @@ use crate::{
     worker::{SetupError, WorkerPlace, config::PreprocessorPref},
 };
 
-/// Environments by slot, and who acts in them.
+/// Environments by slot, and the policies that act in them.
 pub(in crate::worker) struct LeaseParts {
     pub(in crate::worker) envs: SlotEnvs,
-    /// Whether user code may tell its home worker.
+    /// Whether user code may see which worker is the home of a slot.
     has_user_code: bool,
-    /// How open episodes move.
+    /// How open episodes move between workers.
     pub(in crate::worker) env_state: EnvState,
     pub(in crate::worker) options: SamplerOptions,
     pub(in crate::worker) layout: FragmentLayout,
     pub(in crate::worker) host: LeaseHost,
 }
 
-/// How the environments of slots are made.
+/// Makes the environments of slots.
 pub(in crate::worker) struct SlotEnvs {
     source: EnvSource,
     kernels: Kernels,
     config: RolloutConfig,
-    /// What starts processes, if each environment has one of its own.
+    /// Starts processes, if each environment has one of its own.
     processes: Option<Box<dyn Shell>>,
 }
 
@@ -71,7 +71,7 @@ impl LeaseHost {
 }
 
 impl SlotEnvs {
-    /// Environments of one agent for slots with these contexts, one lane each.
+    /// Makes single-agent environments for slots with these contexts, one lane each.
     pub(in crate::worker) fn make_lanes(&self, contexts: &[EnvContext]) -> Result<Box<dyn AnyVectorEnv>, EnvError> {
         match &self.source {
             EnvSource::Single { factory, .. } => factory(contexts, self.kernels),
@@ -79,7 +79,7 @@ impl SlotEnvs {
         }
     }
 
-    /// Environments for these slots, each for itself, that can be brought back from snapshots.
+    /// Makes separate environments for these slots, which can be restored from snapshots.
     pub(in crate::worker) fn make_base(
         &mut self,
         starts: Vec<EnvStart>,
@@ -106,35 +106,35 @@ impl SlotEnvs {
         Ok(Box::new(envs.restart_failed(self.config.restart_failed_sub_environments).recording()))
     }
 
-    /// Whether environments may get out of step: each is then for itself.
+    /// Returns whether environments may get out of step, so that each is sampled separately.
     fn may_lag(&self) -> bool {
         self.processes.is_some() || self.config.restart_failed_sub_environments
     }
 }
 
 impl LeaseParts {
-    /// Whether slots may be sampled together: they stay in step whatever happens in them, their fragments are equally long,
-    /// and no user code is told whose home they are.
+    /// Returns whether slots may be sampled together: they stay in step whatever happens, their fragments are equally long,
+    /// and no user code sees their home worker.
     pub(in crate::worker) fn keeps_step(&self) -> bool {
         !self.envs.may_lag() && !self.has_user_code && self.envs.config.has_equal_fragments()
     }
 }
 
-/// The policies of a run as its learner has them.
+/// The policies of a run as its learner uses them.
 pub struct LearningParts {
     /// The policies.
     pub policies: BTreeMap<PolicyId, Box<dyn Policy>>,
-    /// What the rows of its fragments hold.
+    /// The layout of the rows of its fragments.
     pub layout: FragmentLayout,
     /// How open episodes move from one worker to another.
     pub env_state: EnvState,
-    /// The user's code around learning.
+    /// The user's callbacks around learning.
     pub callbacks: CallbackList,
-    /// What it is told of the process that learns: RLlib's local worker.
+    /// What they see of the process that learns: RLlib's local worker.
     pub info: WorkerInfo,
 }
 
-/// What workers and learners of a run have in common.
+/// Parts that workers and learners of a run share.
 struct RunParts {
     policies: BTreeMap<PolicyId, PolicyEntry>,
     layout: FragmentLayout,
@@ -146,7 +146,7 @@ struct RunParts {
 }
 
 impl RolloutWorkerBuilder {
-    /// The parts that run the leases of a run. Its policies are made to act, not to learn.
+    /// Returns the parts that run the leases of a run. Its policies are made to act, not to learn.
     pub(in crate::worker) fn lease_parts(mut self, run: &RunConfig) -> Result<LeaseParts, SetupError> {
         if self.registry.policies.forward().is_some() && !run.device_rows {
             return Err(conflict(
@@ -182,10 +182,10 @@ impl RolloutWorkerBuilder {
         Ok(LeaseParts { envs, has_user_code, env_state, options, layout, host })
     }
 
-    /// The policies of a run as its learner has them, and what the rows hold that they learn from.
+    /// Returns the policies of a run as its learner uses them, and the layout of the rows that they learn from.
     ///
     /// # Errors
-    /// [`SetupError`] where workers could not run its leases.
+    /// [`SetupError`] if workers could not run its leases.
     pub fn learning_parts(mut self, run: &RunConfig) -> Result<LearningParts, SetupError> {
         let RunParts { policies, layout, env_state, info, .. } = self.run_parts(run)?;
         let policies = policies.into_iter().map(|(id, entry)| (id, entry.policy)).collect();
@@ -194,8 +194,8 @@ impl RolloutWorkerBuilder {
     }
 
     fn run_parts(&mut self, run: &RunConfig) -> Result<RunParts, SetupError> {
-        // Statistics of a run's filter are among the weights, with which its policies normalise by themselves.
-        // Spaces are asked of an environment of this process, wherever those of slots are.
+        // The statistics of a run's filter are among the weights, with which its policies normalise by themselves. Spaces
+        // are read from an environment of this process, even if those of slots run elsewhere.
         self.config = RolloutConfig {
             observation_filter: FilterKind::NoFilter,
             remote_worker_envs: false,
@@ -257,7 +257,7 @@ impl RolloutWorkerBuilder {
             (Envs::Lanes(env), Some(entry)) => lanes_need_episodic(env.as_ref(), entry.policy.as_ref()),
             (Envs::Lanes(_) | Envs::None | Envs::Base(_), _) => made.needs_episodic,
         };
-        // Uploads carry no infos.
+        // Uploads contain no infos.
         let reason = reason.filter(|reason| *reason != NeedsEpisodic::Infos);
         let reason = if run.rollout.remote_worker_envs { Some(NeedsEpisodic::RemoteEnvs) } else { reason };
         let lane = layouts.get(&PolicyId::DEFAULT).zip(policies.get(&PolicyId::DEFAULT));
@@ -277,7 +277,7 @@ impl RolloutWorkerBuilder {
     }
 }
 
-/// How open episodes of these environments move.
+/// Returns how open episodes of these environments move.
 fn env_state(envs: &mut Envs) -> EnvState {
     match envs {
         Envs::None => EnvState::default(),
@@ -286,11 +286,12 @@ fn env_state(envs: &mut Envs) -> EnvState {
     }
 }
 
-/// The actions of an open episode of so many steps fit into a slot's state, as far as that is known beforehand.
+/// Checks that the recorded actions of an episode of `limit` steps fit into a slot's state, as far as that is known
+/// beforehand.
 fn check_recording(limit: Option<u32>, envs: &Envs) -> Result<(), SetupError> {
     let bytes = |env: &dyn AnyVectorEnv| {
         let (_, action) = env.dtypes();
-        // Integers take one byte each, or more.
+        // Integers take at least one byte each.
         let element = if matches!(action, DType::I32 | DType::I64) { 1 } else { action.size() };
         env.action_space().shape().elements() * element
     };
@@ -306,7 +307,8 @@ fn check_recording(limit: Option<u32>, envs: &Envs) -> Result<(), SetupError> {
     Err(not_leased("horizon", &reason))
 }
 
-/// A run's filter takes observations of 32-bit floats, and policies normalise with the statistics among their weights.
+/// Checks that the run's filter gets observations of 32-bit floats, and policies that normalise with the statistics among
+/// their weights.
 fn check_filter(
     kind: FilterKind,
     layout: &FragmentLayout,

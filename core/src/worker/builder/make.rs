@@ -1,4 +1,4 @@
-//! From settings to a worker.
+//! Builds a worker from its settings.
 
 use super::{
     AsyncSampling, EnvSource, NewPolicy, Recipe, RolloutWorkerBuilder, Workshop,
@@ -18,10 +18,10 @@ use crate::{
 };
 
 impl RolloutWorkerBuilder {
-    /// Makes the worker: environments, policies, sampler, input and output.
+    /// Builds the worker: environments, policies, sampler, input and output.
     ///
     /// # Errors
-    /// [`SetupError`], which says what to change.
+    /// [`SetupError`], which names the setting to change.
     pub fn build(mut self) -> Result<RolloutWorker, SetupError> {
         self.check()?;
         let mut callbacks = self.make_callbacks()?;
@@ -97,7 +97,7 @@ impl RolloutWorkerBuilder {
         }))
     }
 
-    /// What makes policies for environments whose observations are preprocessed so.
+    /// Returns the factory of policies for observations that are preprocessed in this way.
     pub(super) fn workshop(&self, pref: PreprocessorPref) -> Workshop {
         Workshop {
             kinds: self.registry.policies.clone(),
@@ -144,7 +144,7 @@ impl RolloutWorkerBuilder {
         Ok(list)
     }
 
-    /// The mapping function, with its name if it has one.
+    /// Returns the mapping function, with its name if it has one.
     pub(super) fn mapping(&self) -> Result<(PolicyMappingFn, Option<String>), SetupError> {
         match (&self.policy_mapping_fn, &self.config.policy_mapping_fn) {
             (Some(given), _) => Ok((given.clone(), None)),
@@ -156,7 +156,7 @@ impl RolloutWorkerBuilder {
         }
     }
 
-    /// Whether it is known that every agent gets the default policy.
+    /// Returns whether every agent is known to get the default policy.
     pub(super) fn maps_to_default(&self) -> bool {
         self.policy_mapping_fn.is_none()
             && self.config.policy_mapping_fn.as_ref().is_none_or(|name| name == Registry::DEFAULT_MAPPING)
@@ -199,7 +199,7 @@ impl RolloutWorkerBuilder {
         Ok((policies, recipes))
     }
 
-    /// A map without policies, with the limits of the settings.
+    /// Returns an empty policy map with the limits of the settings.
     fn no_policies(&self, workshop: &Workshop) -> PolicyMap {
         let limits = PolicyMapLimits { count: self.config.policy_map_capacity, ..PolicyMapLimits::UNLIMITED };
         let again = workshop.clone();
@@ -207,7 +207,7 @@ impl RolloutWorkerBuilder {
         PolicyMap::bounded(limits, MemoryStore::default(), factory).swappable(self.config.policy_states_are_swappable)
     }
 
-    /// The same policies once more, for another thread.
+    /// Makes copies of the policies for another thread.
     fn twins(&self, workshop: &Workshop, policies: &mut PolicyMap) -> Result<PolicyMap, SetupError> {
         let mut twins = self.no_policies(workshop);
         policies.for_each(|id, entry: &PolicyEntry| {

@@ -1,4 +1,4 @@
-//! Setting a worker up: by names that can be written down, by closures and objects, or by both.
+//! Set-up of a worker: by registered names, by closures and objects, or by both.
 
 mod assign;
 mod capability;
@@ -40,7 +40,7 @@ use crate::{
     time::Micros,
 };
 
-/// What time it is, on the caller's clock.
+/// The current time on the caller's clock.
 pub type Clock = Arc<dyn Fn() -> Micros + Send + Sync>;
 
 type InputCreator = Box<dyn FnOnce(&mut IoContext) -> Result<Box<dyn InputReader>, SampleError> + Send>;
@@ -54,20 +54,20 @@ pub(super) enum EnvSource {
     Base(super::BaseEnvFactory),
 }
 
-/// Which of the two samplers makes a worker's batches. They make the same ones, of what both can sample.
+/// The sampler of a worker's batches. Both samplers make the same batches from what both can sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SamplerChoice {
-    /// The fast one where it can.
+    /// The lockstep sampler if it can sample this, else the episodic one.
     #[default]
     Auto,
-    /// All environments step together: single agents in fragments of equal length. What else it needs is
+    /// All environments step together: single agents in fragments of equal length. Anything else is
     /// [`SetupError::NeedsEpisodic`].
     Lockstep,
-    /// Every episode is built for itself: everything can be sampled.
+    /// Every episode is built separately: samples everything.
     Episodic,
 }
 
-/// Sets a [`RolloutWorker`](super::RolloutWorker) up. What is given here goes before what the configuration names.
+/// Sets up a [`RolloutWorker`](super::RolloutWorker). What is passed here takes precedence over the configuration.
 ///
 /// ```
 /// use rollmesh_core::{
@@ -114,7 +114,7 @@ pub struct RolloutWorkerBuilder {
 }
 
 impl RolloutWorkerBuilder {
-    /// With the names of a registry.
+    /// Creates a builder with the names of a registry.
     pub fn new(registry: Registry) -> Self {
         Self {
             config: RolloutConfig::default(),
@@ -148,7 +148,7 @@ impl core::fmt::Debug for RolloutWorkerBuilder {
     }
 }
 
-/// A setting that this program cannot follow.
+/// An error for settings that this program cannot apply.
 fn conflict(what: &'static str) -> SetupError {
     SetupError::Conflict(what)
 }

@@ -1,4 +1,4 @@
-//! Policies to be made.
+//! Policies to create.
 
 use crate::{
     config::Config,
@@ -8,49 +8,49 @@ use crate::{
     worker::PolicyConfig,
 };
 
-/// The kind of a policy.
+/// The class of a policy.
 #[derive(Clone, Debug)]
 pub enum PolicyClass {
-    /// By registered name: such a policy can be made again anywhere.
+    /// A registered name: such a policy can be recreated in any process of the program.
     Named(String),
-    /// By how to make it: only here.
+    /// A specification: can be recreated only in this process.
     Spec(PolicySpec),
 }
 
-/// A policy to be made, or an object that is one already.
+/// A policy to create, or an existing policy object.
 #[derive(Default)]
 #[doc(alias = "PolicySpec")]
 pub struct NewPolicy {
-    /// What kind of policy to make.
+    /// The class of the policy.
     #[doc(alias("policy_class", "policy_cls"))]
     pub class: Option<PolicyClass>,
     /// The policy itself.
     pub policy: Option<Box<dyn Policy>>,
-    /// What it observes, before preprocessing; if none, what the environment says of its agents.
+    /// Its observation space before preprocessing; `None` for that of its agents in the environment.
     pub observation_space: Option<Space>,
-    /// What it does; if none, what the environment says of its agents.
+    /// Its action space; `None` for that of its agents in the environment.
     pub action_space: Option<Space>,
-    /// Settings over those that all policies share.
+    /// Settings that override those shared by all policies.
     pub config: Config,
-    /// From where it goes on.
+    /// The state to resume from.
     #[doc(alias = "policy_state")]
     pub state: Option<PolicyState>,
 }
 
 impl NewPolicy {
-    /// A policy of a registered kind.
+    /// Creates an entry for a policy of a registered class.
     #[must_use]
     pub fn named(kind: impl Into<String>) -> Self {
         Self { class: Some(PolicyClass::Named(kind.into())), ..Self::default() }
     }
 
-    /// A policy of a kind of one's own.
+    /// Creates an entry for a policy of a class defined by the caller.
     #[must_use]
     pub fn of(spec: PolicySpec) -> Self {
         Self { class: Some(PolicyClass::Spec(spec)), ..Self::default() }
     }
 
-    /// An object that is a policy.
+    /// Creates an entry for an existing policy object.
     #[must_use]
     pub fn object(policy: Box<dyn Policy>) -> Self {
         Self { policy: Some(policy), ..Self::default() }
@@ -62,7 +62,7 @@ impl NewPolicy {
         Self { config, ..self }
     }
 
-    /// Sets what it observes and does.
+    /// Sets its observation and action space.
     #[must_use]
     pub fn with_spaces(self, observation_space: Space, action_space: Space) -> Self {
         Self { observation_space: Some(observation_space), action_space: Some(action_space), ..self }

@@ -1,4 +1,4 @@
-//! Sub-environments as another process makes them.
+//! Sub-environments that run in another process.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,8 +12,8 @@ use crate::{
     worker::{RegisteredEnv, Registry, RolloutConfig, SetupError, config::PreprocessorPref},
 };
 
-/// A sub-environment that is to run in another process of the same program: everything of it that can be written down. Code
-/// does not travel; the process knows it by its name.
+/// A sub-environment to run in another process of the same program: everything about it that can be serialised. Code is not
+/// sent; the process finds it by its registered name.
 ///
 /// ```
 /// use rollmesh_core::{
@@ -40,22 +40,22 @@ pub struct RemoteEnvSpec {
     pub env_config: Config,
     /// Index of its worker.
     pub worker_index: u32,
-    /// Its own index there.
+    /// Its index within its worker.
     pub vector_index: u32,
-    /// Workers of the run, without the local one.
+    /// Number of the run's workers, without the local one.
     pub num_workers: u32,
     /// Whether its worker replaces one that was lost.
     pub recreated_worker: bool,
-    /// The slot whose random numbers it gets.
+    /// The slot whose random streams it uses.
     pub slot: SlotId,
-    /// The seed of everything random in it.
+    /// The seed of its random streams.
     pub seed: u64,
-    /// Settings of DeepMind's wrappers, in which it runs if it is a game; none if it runs as it is.
+    /// Settings of DeepMind's wrappers, in which it runs if it is a game; `None` if it runs unwrapped.
     pub deepmind: Option<Config>,
 }
 
 impl RemoteEnvSpec {
-    /// The environment that a configuration names, for such a start.
+    /// Describes the environment that a configuration names, for this start.
     pub(super) fn of(config: &RolloutConfig, start: &EnvStart, seed: u64) -> Self {
         let EnvStart { slot, context, .. } = start;
         Self {
@@ -71,7 +71,7 @@ impl RemoteEnvSpec {
         }
     }
 
-    /// Where it is in its slot's life when it is made, and what it is told.
+    /// Returns its position in its slot and its context.
     #[must_use]
     pub fn start(&self) -> EnvStart {
         let home = HomeIndex { worker_index: self.worker_index, vector_index: self.vector_index };
@@ -84,11 +84,11 @@ impl RemoteEnvSpec {
         EnvStart { slot: self.slot, episode: 0, context }
     }
 
-    /// Makes it, as the only sub-environment with index 0. Failures are not survived: that is for the one who started the
-    /// process. Also tells whether it is a game in wrappers.
+    /// Makes it, as the only sub-environment, with index 0. Failures are not handled here, but by the process that started
+    /// this one. Also returns whether it is a wrapped game.
     ///
     /// # Errors
-    /// [`SetupError::Unknown`], [`SetupError::Config`], [`SetupError::Env`] with the environment's own words,
+    /// [`SetupError::Unknown`], [`SetupError::Config`], [`SetupError::Env`] with the environment's error,
     /// [`SetupError::Conflict`] for an environment of the user's own shape.
     pub fn make(&self, registry: &Registry, kernels: Kernels) -> Result<(InProcess, bool), SetupError> {
         let source = match registry.env(&self.env)? {
@@ -104,7 +104,7 @@ impl RemoteEnvSpec {
         if !deepmind::is_game(&spaces) {
             return Ok((env, false));
         }
-        // One game at a time.
+        // Never have two games in memory at the same time.
         drop(env);
         let options = deepmind::options(model, name)?;
         Ok((self.make_one(source.wrapped(options), kernels)?, true))
@@ -122,7 +122,7 @@ impl RemoteEnvSpec {
 }
 
 impl RolloutWorkerBuilder {
-    /// What other processes must know to make these sub-environments.
+    /// Returns what other processes need to make these sub-environments.
     pub(super) fn remote_specs(&self, contexts: &[EnvContext]) -> Vec<RemoteEnvSpec> {
         let spec = |context: &EnvContext| {
             let slot = self.place.slot(self.config.num_envs, context.home.vector_index)?;

@@ -24,13 +24,13 @@ pub(super) enum Envs {
     Base(Box<dyn BaseEnv>),
 }
 
-/// What was found out while environments were made.
+/// The environments, and what was learned while they were made.
 pub(super) struct Made {
     pub(super) envs: Envs,
     pub(super) source: Option<EnvSource>,
     pub(super) pref: PreprocessorPref,
     pub(super) clip_rewards: RewardClipping,
-    /// Why lanes in lockstep cannot sample it, as far as the settings say.
+    /// Why the lockstep sampler cannot sample them, as far as the settings determine it.
     pub(super) needs_episodic: Option<NeedsEpisodic>,
 }
 
@@ -57,7 +57,7 @@ impl RolloutWorkerBuilder {
         if !deepmind::is_game(&spaces) {
             return Ok(made);
         }
-        // One game at a time: the unwrapped ones go first.
+        // Never have two sets of games in memory: drop the unwrapped ones first.
         made.envs = Envs::None;
         let Some(EnvSource::Single { factory, limit, name }) = made.source.take() else { return Ok(made) };
         let options = deepmind::options(&self.config.model_config, &name)?;
@@ -86,7 +86,7 @@ impl RolloutWorkerBuilder {
         envs.ok_or(SetupError::Unsupported { setting: "remote_worker_envs", needs, fix: SetupError::LEAVE_OUT })
     }
 
-    /// Environments that are to be stepped together stay so only if their policy allows it, too.
+    /// Chooses the sampler: environments in lockstep stay so only if their policy allows it as well.
     pub(super) fn settle(
         &self,
         mut made: Made,
@@ -110,7 +110,7 @@ impl RolloutWorkerBuilder {
         Ok(made)
     }
 
-    /// Shows every sub-environment to `validate_env` and to callbacks.
+    /// Passes every sub-environment to `validate_env` and to callbacks.
     pub(super) fn look_at_envs(
         &mut self,
         envs: &mut Envs,
@@ -133,7 +133,7 @@ impl RolloutWorkerBuilder {
                 .and_then(|()| Ok(callbacks.on_sub_environment_created(info, sub_env, context)?));
         });
         if let (Envs::Base(env), Some(validate)) = (envs, validate) {
-            // Those that are made again later.
+            // Validates environments that are restarted later.
             env.validate_with(validate);
         }
         looked
@@ -146,7 +146,7 @@ impl RolloutWorkerBuilder {
         single_agent: bool,
         policies: &mut PolicyMap,
     ) -> Result<Source, SetupError> {
-        // An environment of the user's own shape may have more lanes than it was asked for.
+        // An environment of the user's own shape may have more lanes than requested.
         let lanes = match &made.envs {
             Envs::Base(env) => u32::try_from(env.num_envs()).unwrap_or(u32::MAX).min(WorkerPlace::MAX_ENVS),
             Envs::None | Envs::Lanes(_) => self.config.num_envs,
@@ -169,14 +169,14 @@ impl RolloutWorkerBuilder {
 }
 
 impl RolloutWorkerBuilder {
-    /// What the settings say of sampling, for environments with this limit. Slots are the caller's.
+    /// Returns the sampler's options for environments with this limit. Slots are up to the caller.
     pub(super) fn sampler_options(&self, limit: Option<u32>, clip_rewards: RewardClipping) -> SamplerOptions {
         let config = &self.config;
         SamplerOptions {
             fragment_length: self.fragment_length(),
             batch_mode: config.batch_mode,
             count_steps_by: config.count_steps_by,
-            // As in RLlib: a horizon beyond the environment's own limit takes its place.
+            // As in RLlib: a horizon beyond the environment's own limit replaces it.
             max_episode_steps: limit.filter(|limit| config.horizon.is_none_or(|horizon| horizon <= *limit)),
             horizon: config.horizon,
             horizon_means: config.horizon_means,
@@ -192,7 +192,7 @@ impl RolloutWorkerBuilder {
 }
 
 impl Envs {
-    /// Shows every sub-environment, or all together where they cannot be reached one by one.
+    /// Passes every sub-environment to `f`, or all together if they cannot be reached individually.
     fn for_each(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
         match self {
             Self::None => {}
@@ -205,7 +205,7 @@ impl Envs {
 }
 
 impl Made {
-    /// They are games in DeepMind's wrappers: there is nothing left to preprocess.
+    /// Records that they are games in DeepMind's wrappers: nothing is left to preprocess.
     fn in_wrappers(&mut self) {
         self.pref = PreprocessorPref::None;
         if self.clip_rewards == RewardClipping::Auto {
@@ -213,7 +213,7 @@ impl Made {
         }
     }
 
-    /// One context per sub-environment, also where those of the user's own shape are not as many as were asked for.
+    /// Returns one context per sub-environment, even if those of the user's own shape are not as many as requested.
     pub(super) fn fitting(&self, contexts: Vec<EnvContext>) -> Result<Vec<EnvContext>, SetupError> {
         let (Envs::Base(env), Some(first)) = (&self.envs, contexts.first()) else { return Ok(contexts) };
         let num_envs = u32::try_from(env.num_envs()).ok().filter(|num_envs| *num_envs <= WorkerPlace::MAX_ENVS);
@@ -221,7 +221,7 @@ impl Made {
         Ok((0..num_envs).map(|index| first.with_vector_index(index)).collect())
     }
 
-    /// Whether each environment has one agent: made so, or of the user's own shape with [`AgentId::SINGLE`] alone.
+    /// Returns whether each environment has one agent: made so, or of the user's own shape with [`AgentId::SINGLE`] alone.
     pub(super) fn is_single_agent(&self) -> bool {
         match (&self.source, &self.envs) {
             (Some(EnvSource::Base(_)), Envs::Base(env)) => env.agents() == [AgentId::SINGLE],
@@ -237,7 +237,8 @@ impl Made {
         }
     }
 
-    /// How many agents of one environment the mapping gives a policy, as far as they are known beforehand; at least 1.
+    /// Returns how many agents of one environment the mapping assigns to a policy, as far as they are known beforehand; at
+    /// least 1.
     pub(super) fn agents_of(&self, id: &PolicyId, mapping: &PolicyMappingFn, info: &WorkerInfo, seed: u64) -> u32 {
         match &self.envs {
             Envs::None | Envs::Lanes(_) => 1,
@@ -245,7 +246,7 @@ impl Made {
         }
     }
 
-    /// Spaces of the agents that the mapping gives a policy, if there are any and they are the same.
+    /// Returns the common spaces of the agents that the mapping assigns to a policy, if there are any.
     pub(super) fn known_spaces(
         &self,
         id: &PolicyId,

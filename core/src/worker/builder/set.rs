@@ -1,4 +1,4 @@
-//! What a worker can be given, one after the other.
+//! Setters of the builder.
 
 use super::{Clock, EnvSource, HostFacts, NewPolicy, RolloutWorkerBuilder, SamplerChoice, Shell};
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl RolloutWorkerBuilder {
-    /// Sets everything that can be written down.
+    /// Sets the configuration: everything that can be serialised.
     #[doc(alias = "AlgorithmConfig")]
     pub fn config(self, config: RolloutConfig) -> Self {
         Self { config, ..self }
@@ -32,17 +32,17 @@ impl RolloutWorkerBuilder {
         Self { place, ..self }
     }
 
-    /// Sets the instantiation of the hot loops. It has no influence on the rows.
+    /// Sets the kernels. They have no influence on the rows.
     pub fn kernels(self, kernels: Kernels) -> Self {
         Self { kernels, ..self }
     }
 
-    /// Sets the clock with which the sampler measures itself. Without one all times are 0.
+    /// Sets the clock with which the sampler measures durations. Without one all durations are 0.
     pub fn clock(self, clock: impl Fn() -> Micros + Send + Sync + 'static) -> Self {
         Self { clock: Arc::new(clock) as Clock, ..self }
     }
 
-    /// Makes environments with a single agent, one per context.
+    /// Sets a factory of single-agent environments, called once per context.
     pub fn env_creator<E>(self, make: impl Fn(&EnvContext) -> Result<E, EnvError> + Send + Sync + 'static) -> Self
     where
         E: Env<Obs: RowElement, Act: RowElement + Scalar> + 'static,
@@ -55,12 +55,12 @@ impl RolloutWorkerBuilder {
         Self { env: Some(env), ..self }
     }
 
-    /// Makes environments with a single agent as a specification says, with its time limit.
+    /// Sets a specification of single-agent environments, with its time limit.
     pub fn env_spec(self, spec: EnvSpec) -> Self {
         Self { env: Some(EnvSource::of_spec(&spec)), ..self }
     }
 
-    /// Makes environments with several agents, one per context.
+    /// Sets a factory of multi-agent environments, called once per context.
     pub fn multi_agent_env_creator(
         self,
         make: impl Fn(&EnvContext) -> Result<Box<dyn MultiAgentEnv>, EnvError> + Send + Sync + 'static,
@@ -68,12 +68,12 @@ impl RolloutWorkerBuilder {
         self.multi_agent_env_spec(MultiAgentSpec::new("", make))
     }
 
-    /// Makes environments with several agents as a specification says, with its time limit.
+    /// Sets a specification of multi-agent environments, with its time limit.
     pub fn multi_agent_env_spec(self, spec: MultiAgentSpec) -> Self {
         Self { env: Some(EnvSource::of_multi_agent_spec(&spec)), ..self }
     }
 
-    /// Makes all environments at once, in a shape of one's own.
+    /// Sets a factory that makes all environments together, in the user's own shape.
     pub fn base_env_creator(
         self,
         make: impl Fn(&[EnvContext], Kernels) -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + 'static,
@@ -81,7 +81,7 @@ impl RolloutWorkerBuilder {
         Self { env: Some(EnvSource::Base(Arc::new(make))), ..self }
     }
 
-    /// Looks at every sub-environment after it was made; an error ends the construction.
+    /// Sets a function that validates every sub-environment after it was made; its error ends the construction.
     pub fn validate_env(
         self,
         validate: impl FnMut(SubEnv<'_>, &EnvContext) -> Result<(), EnvError> + Send + 'static,
@@ -89,14 +89,14 @@ impl RolloutWorkerBuilder {
         Self { validate_env: Some(Box::new(validate)), ..self }
     }
 
-    /// Adds a policy: of a kind, or an object. It takes the place of one with this id in the configuration.
+    /// Adds a policy, by class or as an object. It replaces one with this id in the configuration.
     #[doc(alias("policy_graph", "policies", "default_policy_class"))]
     pub fn policy(mut self, id: PolicyId, policy: NewPolicy) -> Self {
         self.policies.insert(id, policy);
         self
     }
 
-    /// Says which policy an agent gets.
+    /// Sets the function that maps agents to policies.
     pub fn policy_mapping_fn(
         self,
         map: impl Fn(&AgentId, &Episode, &WorkerInfo, &mut Rng) -> PolicyId + Send + Sync + 'static,
@@ -104,13 +104,13 @@ impl RolloutWorkerBuilder {
         Self { policy_mapping_fn: Some(Arc::new(map) as PolicyMappingFn), ..self }
     }
 
-    /// Says which policies are trained.
+    /// Sets which policies are trained.
     #[doc(alias = "is_policy_to_train")]
     pub fn policies_to_train(self, policies: impl Into<PoliciesToTrain>) -> Self {
         Self { policies_to_train: Some(policies.into()), ..self }
     }
 
-    /// Rewrites observations before anything else sees them.
+    /// Sets a function that rewrites observations before anything else uses them.
     pub fn observation_fn(
         self,
         rewrite: impl Fn(&mut AgentRows, &mut EpisodeHook<'_>) -> Result<(), CallbackError> + Send + Sync + 'static,
@@ -124,7 +124,7 @@ impl RolloutWorkerBuilder {
         self
     }
 
-    /// Opens where batches come from, instead of the worker's own sampler, which is in the context.
+    /// Sets a function that opens the input. It replaces the worker's own sampler, which its context contains.
     pub fn input_creator(
         self,
         open: impl FnOnce(&mut IoContext) -> Result<Box<dyn InputReader>, SampleError> + Send + 'static,
@@ -132,13 +132,13 @@ impl RolloutWorkerBuilder {
         Self { input: Some(Box::new(open)), ..self }
     }
 
-    /// The default policy's model of values for the input evaluations `dm` and `dr`, instead of the one that the registry makes.
-    /// It learns from each batch before it judges it.
+    /// Sets the default policy's Q-model for the input evaluations `dm` and `dr`, instead of the one that the registry
+    /// makes. It is trained on each batch before it estimates.
     pub fn q_model(self, model: Box<dyn QModel>) -> Self {
         Self { q_model: Some(model), ..self }
     }
 
-    /// Opens where batches are written to.
+    /// Sets a function that opens the output.
     pub fn output_creator(
         self,
         open: impl FnOnce(&mut IoContext) -> Result<Box<dyn OutputWriter>, SampleError> + Send + 'static,
@@ -146,17 +146,17 @@ impl RolloutWorkerBuilder {
         Self { output: Some(Box::new(open)), ..self }
     }
 
-    /// Chooses the sampler, which is done best by itself.
+    /// Chooses the sampler; the default choice is best.
     pub fn sampler(self, sampler: SamplerChoice) -> Self {
         Self { sampler, ..self }
     }
 
-    /// Gives threads, processes and files: what the core has not.
+    /// Sets the shell: threads, processes and files, which the core lacks.
     pub fn shell(self, shell: Box<dyn Shell>) -> Self {
         Self { shell: Some(shell), ..self }
     }
 
-    /// Says what is known of the machine.
+    /// Sets the source of facts about the machine.
     pub fn host(self, host: Box<dyn HostFacts>) -> Self {
         Self { host: Some(host), ..self }
     }

@@ -1,4 +1,4 @@
-//! What a worker asks of the program around it: threads, processes, files, and what is known of the machine.
+//! Services that a worker requests from its program: threads, processes, files, and facts about the machine.
 
 use crate::{
     callbacks::{CallbackList, Callbacks, ObservationFn, PolicyMappingFn, WorkerInfo},
@@ -10,57 +10,57 @@ use crate::{
     worker::{Clock, DataParallelError, JoinRequest, RemoteEnvSpec, RolloutConfig},
 };
 
-/// Sub-environments that run elsewhere, as the configuration wants them.
+/// Sub-environments to run in other processes, as the configuration requires.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RemoteEnvs<'a> {
-    /// The configuration: deadlines, whether failures are survived, and `extra_environs` for child processes.
+    /// The configuration: deadlines, whether failures are tolerated, and `extra_environs` for child processes.
     pub config: &'a RolloutConfig,
     /// One per sub-environment.
     pub specs: Vec<RemoteEnvSpec>,
-    /// How long a poll waits for all of them before it goes on with the ones that are ready.
+    /// How long a poll waits for all of them before it continues with those that are ready.
     pub batch_wait: Micros,
 }
 
-/// What the worker gets for them.
+/// The sub-environments that a shell returns for [`RemoteEnvs`].
 pub struct MovedEnvs {
-    /// All of them.
+    /// All of them as one.
     pub envs: Box<dyn BaseEnv>,
-    /// They are games, and in DeepMind's wrappers.
+    /// Whether they are games in DeepMind's wrappers.
     pub are_wrapped: bool,
 }
 
-/// A sampler that is to run on a thread of its own, and all that it is [lent](crate::sampler::SamplerHost) there.
+/// A sampler to run on a thread of its own, with all that it is [lent](crate::sampler::SamplerHost) there.
 pub struct AsyncSampling {
     /// The sampler.
     pub sampler: Box<dyn SamplerInput>,
-    /// Twins of the worker's policies: other objects with the same state, for the thread alone.
+    /// Copies of the worker's policies: separate objects with the same state, for this thread alone.
     pub policies: PolicyMap,
     /// The worker's callbacks.
     pub callbacks: CallbackList,
-    /// The worker.
+    /// Information about the worker.
     pub worker: WorkerInfo,
-    /// Which policy an agent gets.
+    /// Maps agents to policies.
     pub mapping: PolicyMappingFn,
-    /// What observations go through first.
+    /// Rewrites observations first.
     pub observation_fn: Option<ObservationFn>,
     /// The worker's clock.
     pub clock: Clock,
-    /// Only metrics are kept: what [`data`](SamplerInput::data) gives has no rows.
+    /// Whether only metrics are kept: [`data`](SamplerInput::data) then returns no rows.
     #[doc(alias = "blackhole_outputs")]
     pub discard_batches: bool,
 }
 
-/// What the worker gets for it.
+/// The sampler that a shell returns for [`AsyncSampling`].
 pub struct MovedSampler {
-    /// Hands out what the thread has sampled.
+    /// Returns what the thread has sampled.
     pub sampler: Box<dyn SamplerInput>,
-    /// The callbacks, for the hooks that are called by the worker.
+    /// The callbacks, for the hooks that the worker calls.
     pub callbacks: CallbackList,
 }
 
-/// What the core has not. A method that a shell does not write says so when it is needed.
+/// Services that the core lacks. Where a shell does not implement a method, the setting that needs it is an error.
 pub trait Shell: Send {
-    /// Runs a sampler on a thread of its own, ahead of the calls. None without threads.
+    /// Runs a sampler on a thread of its own, ahead of the calls. `None` without threads.
     ///
     /// # Errors
     /// [`SampleError`].
@@ -69,7 +69,7 @@ pub trait Shell: Send {
         Ok(None)
     }
 
-    /// Runs every sub-environment in a process of its own; none without processes.
+    /// Runs every sub-environment in a process of its own; `None` without processes.
     ///
     /// # Errors
     /// [`SampleError::Env`].
@@ -78,7 +78,7 @@ pub trait Shell: Send {
         Ok(None)
     }
 
-    /// Callbacks that record episodes in a directory; none without files.
+    /// Returns callbacks that record episodes in a directory; `None` without files.
     ///
     /// # Errors
     /// [`SampleError::Output`].
@@ -87,7 +87,7 @@ pub trait Shell: Send {
         Ok(None)
     }
 
-    /// Joins the other ranks, and waits for all of them; none without sockets.
+    /// Joins the other ranks, and waits for all of them; `None` without sockets.
     ///
     /// # Errors
     /// [`DataParallelError`].
@@ -97,19 +97,19 @@ pub trait Shell: Send {
     }
 }
 
-/// What is known of the machine that a worker runs on. Nothing, unless a shell says so.
+/// Facts about the machine that a worker runs on; unknown unless a shell provides them.
 pub trait HostFacts: Send {
-    /// Its name.
+    /// Returns its name.
     fn hostname(&self) -> Option<String> {
         None
     }
 
-    /// Its address in the network.
+    /// Returns its address in the network.
     fn node_ip(&self) -> Option<String> {
         None
     }
 
-    /// A port on which nobody listens yet.
+    /// Returns a free port.
     fn free_port(&self) -> Option<u16> {
         None
     }

@@ -1,4 +1,4 @@
-//! How policies are made, and made again.
+//! Creation and re-creation of policies.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,16 +18,16 @@ use crate::{
     worker::{SetupError, WorkerPlace, config::PreprocessorPref},
 };
 
-/// Everything about a policy but its state, in a form that can be written down.
+/// Everything about a policy but its state, in a serialisable form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::worker) struct Recipe {
-    /// Registered name of its kind; none where only an object can say.
+    /// Registered name of its class; `None` if it was given as an object.
     pub(in crate::worker) kind: Option<String>,
     observation_space: Space,
     observation_type: String,
     action_space: Space,
     action_type: String,
-    /// Settings, those of all policies among them.
+    /// Settings, including those shared by all policies.
     config: Config,
 }
 
@@ -43,17 +43,17 @@ impl Recipe {
         }
     }
 
-    /// As a text, by which policies that can become each other are recognised; empty where only an object can say.
+    /// Returns the recipe as text, by which interchangeable policies are recognised; empty for one given as an object.
     pub(in crate::worker) fn text(&self) -> String {
         self.kind.as_ref().and_then(|_| serde_json::to_string(self).ok()).unwrap_or_default()
     }
 
-    /// The policy's settings.
+    /// Returns the policy's settings.
     pub(in crate::worker) fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Spaces before preprocessing.
+    /// Returns the spaces before preprocessing.
     pub(in crate::worker) fn spaces(&self) -> Option<EnvSpaces> {
         let dtype = |name: &str| {
             [DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool]
@@ -69,7 +69,7 @@ impl Recipe {
     }
 }
 
-/// What it takes to make the policies of a worker, again and again.
+/// Creates the policies of a worker, as often as needed.
 #[derive(Clone)]
 pub(in crate::worker) struct Workshop {
     pub(in crate::worker) kinds: PolicyRegistry,
@@ -85,7 +85,7 @@ pub(in crate::worker) struct Workshop {
 }
 
 impl Workshop {
-    /// Makes a policy with filter and preprocessor. `known` are the spaces of the agents it acts for.
+    /// Creates a policy with filter and preprocessor. `known` are the spaces of the agents that it acts for.
     pub(in crate::worker) fn make(
         &self,
         id: &PolicyId,
@@ -123,7 +123,7 @@ impl Workshop {
         Ok((entry, recipe))
     }
 
-    /// Makes a policy again from the text of its recipe, in its first state.
+    /// Recreates a policy from the text of its recipe, in its initial state.
     pub(in crate::worker) fn remake(&self, id: &PolicyId, text: &str) -> Result<(PolicyEntry, Recipe), SetupError> {
         let lost = || SetupError::Policy {
             id: id.clone(),
@@ -137,7 +137,7 @@ impl Workshop {
         Ok((self.made(id, spec.clone(), &recipe, &spaces)?, recipe))
     }
 
-    /// A policy that can be made again.
+    /// Creates a policy that can be recreated.
     fn made(
         &self,
         id: &PolicyId,
@@ -151,7 +151,7 @@ impl Workshop {
         Ok(self.entry(id, policy, recipe, spaces)?.with_maker(Arc::new(maker)))
     }
 
-    /// For a map of policies that puts some aside.
+    /// Recreates a policy for a map that evicts policies.
     pub(in crate::worker) fn remake_for_map(&self, id: &PolicyId, text: &str) -> Result<PolicyEntry, StashError> {
         match self.remake(id, text) {
             Ok((entry, _)) => Ok(entry),
@@ -191,7 +191,7 @@ impl Workshop {
             .with_preprocessor(self.preprocessor(id, spaces)?))
     }
 
-    /// What observations of these spaces go through, if anything.
+    /// Returns the preprocessor of observations of these spaces, if they need one.
     pub(in crate::worker) fn preprocessor(
         &self,
         id: &PolicyId,
@@ -205,11 +205,11 @@ impl Workshop {
         Ok(Some(made).filter(|preprocessor| !preprocessor.is_identity()))
     }
 
-    /// Spaces as the policy sees them: observations preprocessed, actions before they are unsquashed.
+    /// Returns the spaces as the policy sees them: observations preprocessed, actions before they are unsquashed.
     pub(in crate::worker) fn acting_spaces(&self, id: &PolicyId, spaces: &EnvSpaces) -> Result<EnvSpaces, SetupError> {
         let transform = ActionTransform::for_space(&spaces.action, self.normalize_actions, false);
         let action = transform.policy_space(&spaces.action);
-        // A type may have room for integers, but not for so many above 0.
+        // The element type may be too small for this many integers from 0 on.
         action.validate().map_err(|source| SetupError::Space { id: id.clone(), source })?;
         let mut spaces = EnvSpaces { action, ..spaces.clone() };
         if let Some(preprocessor) = self.preprocessor(id, &spaces)? {
@@ -218,7 +218,7 @@ impl Workshop {
         Ok(spaces)
     }
 
-    /// What was written goes before what the environment says.
+    /// Returns the policy's spaces: given ones take precedence over the environment's.
     fn spaces(&self, id: &PolicyId, new: &NewPolicy, known: Option<EnvSpaces>) -> Result<EnvSpaces, SetupError> {
         let given = new.observation_space.as_ref().zip(new.action_space.as_ref());
         let known = match (known, given) {

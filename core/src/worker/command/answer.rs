@@ -1,4 +1,4 @@
-//! What a worker answers.
+//! Answers of a worker.
 
 use crate::{
     batch::AnyBatch,
@@ -14,35 +14,35 @@ use crate::{
     worker::{RolloutConfig, TrainInfo, WorkerMetrics},
 };
 
-/// What a worker answers to a [`WorkerCommand`](super::WorkerCommand).
+/// The answer of a worker to a [`WorkerCommand`](super::WorkerCommand).
 #[derive(Clone, Debug, PartialEq)]
 pub enum WorkerAnswer {
-    /// It is done.
+    /// The command was executed and returns nothing.
     Done,
-    /// It is there.
+    /// The worker is alive.
     Pong,
     /// A sample.
     Sample(AnyBatch),
-    /// What policies say of their learning, and env steps of the batch.
+    /// Metrics of the policies' learning, and env steps of the batch.
     Learned {
-        /// What the policies say.
+        /// Metrics by policy.
         info: TrainInfo,
         /// Env steps of the batch.
         env_steps: usize,
     },
-    /// Gradients, and what policies say of them.
+    /// Gradients by policy, with the metrics of their computation.
     Gradients(BTreeMap<PolicyId, (Gradients, LearnInfo)>),
-    /// Weights.
+    /// Weights by policy.
     Weights(BTreeMap<PolicyId, Weights>),
-    /// What it knows of the run's progress.
+    /// The worker's global variables: the run's progress.
     GlobalVars(GlobalVars),
-    /// Filters.
+    /// Filters by policy.
     Filters(BTreeMap<PolicyId, Filter>),
-    /// Its state.
+    /// The worker's state.
     State(Vec<u8>),
-    /// What became of its episodes.
+    /// Metrics of its episodes.
     Metrics(Box<WorkerMetrics>),
-    /// Policies.
+    /// Ids of policies.
     PolicyIds(BTreeSet<PolicyId>),
     /// Spaces of its policies, before preprocessing.
     Spaces(BTreeMap<PolicyId, EnvSpaces>),
@@ -52,9 +52,9 @@ pub enum WorkerAnswer {
     Text(String),
     /// A port.
     Port(u16),
-    /// What a function has answered.
+    /// The result of a function.
     Value(Config),
-    /// What a function has answered for each environment or policy, in their order.
+    /// The results of a function for each environment or policy, in their order.
     Values(Vec<Config>),
     /// The outcome of an evaluation.
     Evaluated(Box<EvalOutcome>),

@@ -1,4 +1,4 @@
-//! A worker that is set up and asked by calls.
+//! A worker that is set up and driven by calls.
 
 use super::{CommandError, CommandErrorKind, WorkerAnswer, WorkerCommand, WorkerSetup};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     worker::{RolloutWorker, RolloutWorkerBuilder},
 };
 
-/// Where a [`RolloutWorker`] is made when a call says so, and asked by those that follow: in a session, or on a thread.
+/// Holds a [`RolloutWorker`] that a call sets up and later calls use: in a session, or on a thread.
 ///
 /// ```
 /// use rollmesh_core::worker::{
@@ -29,39 +29,39 @@ pub struct CalledWorker {
     guard: Guard,
 }
 
-/// Runs something that may panic, and gives the words of the panic, if it does: what the core cannot do by itself.
+/// Runs a closure that may panic, and returns the panic's message if it does, which the core cannot do itself.
 pub type Guard = fn(&mut dyn FnMut()) -> Result<(), String>;
 
-/// Nobody catches panics.
+/// A guard that catches no panics.
 pub(crate) fn unguarded(work: &mut dyn FnMut()) -> Result<(), String> {
     work();
     Ok(())
 }
 
 impl CalledWorker {
-    /// How long a sample is made at a time where others want to hear that it gets on.
+    /// Time span in which a sample is made before its progress is reported.
     pub const SAMPLE_SPAN: Micros = Micros::from_millis(20);
 
-    /// Without a worker yet. `builder` gives what knows the names of the program, and its shell, host and clock, if there
-    /// are any.
+    /// Creates the holder without a worker. `builder` returns builders with the names of the program, and its shell, host
+    /// and clock, if there are any.
     pub fn new(builder: impl FnMut() -> RolloutWorkerBuilder + 'static) -> Self {
         Self { builder: Box::new(builder), worker: None, guard: unguarded }
     }
 
-    /// What workers are made of.
+    /// Returns a new builder.
     pub(in crate::worker) fn builder(&mut self) -> RolloutWorkerBuilder {
         (self.builder)()
     }
 
-    /// Sets a guard, so that user code that panics has failed: [`CommandErrorKind::Panicked`].
+    /// Sets a guard that turns panics of user code into [`CommandErrorKind::Panicked`].
     pub fn set_guard(&mut self, guard: Guard) {
         self.guard = guard;
     }
 
-    /// Makes the worker; one that is there already is stopped, and this one takes its place.
+    /// Creates the worker, after stopping an existing one, which it replaces.
     ///
     /// # Errors
-    /// What is wrong with the settings. There is no worker then.
+    /// Returns what is wrong with the settings. There is no worker then.
     #[doc(alias = "reset")]
     pub fn set_up(&mut self, setup: &WorkerSetup) -> Result<WorkerAnswer, CommandError> {
         self.stop();
@@ -72,17 +72,17 @@ impl CalledWorker {
         })
     }
 
-    /// Does what is asked.
+    /// Executes a command.
     ///
     /// # Errors
-    /// [`CommandErrorKind::NotSetUp`], and what the worker says.
+    /// [`CommandErrorKind::NotSetUp`], and the worker's errors.
     pub fn execute(&mut self, command: WorkerCommand) -> Result<WorkerAnswer, CommandError> {
         match &mut self.worker {
             Some(worker) => {
                 let mut command = Some(command);
                 guarded(self.guard, || worker.execute(command.take().unwrap_or(WorkerCommand::Ping)))
             }
-            // Whoever is there can say so, and there is nothing to be stopped.
+            // A ping is answered without a worker, too, and there is nothing to stop.
             None if command == WorkerCommand::Ping => Ok(WorkerAnswer::Pong),
             None if command == WorkerCommand::Stop => Ok(WorkerAnswer::Done),
             None => Err(CommandError::new(
@@ -92,8 +92,8 @@ impl CalledWorker {
         }
     }
 
-    /// A sample, as the command gives one, if it can be made within a span on the worker's clock. With none, the next call
-    /// goes on with it; see [`RolloutWorker::sample_within`].
+    /// Returns a sample, as the command does, if it can be completed within a span on the worker's clock. If it returns
+    /// `None`, the next call continues the sample; see [`RolloutWorker::sample_within`].
     ///
     /// # Errors
     /// As [`execute`](Self::execute).
@@ -104,21 +104,21 @@ impl CalledWorker {
         }
     }
 
-    /// The worker, if one is set up.
+    /// Returns the worker, if one is set up.
     pub fn worker_mut(&mut self) -> Option<&mut RolloutWorker> {
         self.worker.as_mut()
     }
 
-    /// Stops the worker, and forgets it.
+    /// Stops the worker and drops it.
     pub fn stop(&mut self) {
         if let Some(mut worker) = self.worker.take() {
-            // It is forgotten in any case.
+            // It is dropped even if stopping fails.
             let _ = guarded::<_, CommandError>(self.guard, || Ok(worker.stop()?));
         }
     }
 }
 
-/// The words of a panic.
+/// The message of a panic.
 pub(in crate::worker) struct PanicWords(pub(in crate::worker) String);
 
 impl From<PanicWords> for CommandError {
@@ -127,7 +127,7 @@ impl From<PanicWords> for CommandError {
     }
 }
 
-/// What panics has failed.
+/// Runs a closure under a guard: a panic becomes an error.
 pub(in crate::worker) fn guarded<T, E: From<PanicWords>>(
     guard: Guard,
     mut work: impl FnMut() -> Result<T, E>,

@@ -1,4 +1,4 @@
-//! Why a worker could not do what it was asked.
+//! Errors of commands.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,32 +7,32 @@ use crate::{
     worker::{RolloutError, SetupError},
 };
 
-/// Why a worker could not do what it was asked, in a form that can travel.
+/// Why a worker could not execute a command, in a serialisable form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CommandError {
-    /// Why, for programs.
+    /// The kind of error.
     pub kind: CommandErrorKind,
-    /// Why, for people: the original error's text, or its beginning.
+    /// The original error's text, or its beginning.
     pub message: String,
 }
 
-/// What kind of error it is. The order is on the wire: new ones come last.
+/// The kind of an error. The order is part of the wire format: new kinds come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CommandErrorKind {
     /// No worker has been set up, or it could not be.
     NotSetUp,
-    /// The worker, or a policy that was to be added, cannot be made.
+    /// The worker, or a policy to be added, cannot be created.
     Setup,
     /// The worker was stopped.
     Stopped,
-    /// Nobody has registered this name.
+    /// No function, environment or class is registered under this name.
     UnknownName,
-    /// There is no such policy, there is one already, or it fails.
+    /// There is no such policy, there is one already, or it failed.
     Policy,
     /// Sampling failed.
     Sample,
-    /// Rows could not be put together.
+    /// Rows could not be joined.
     Batch,
     /// Filters do not fit.
     Filter,
@@ -42,29 +42,29 @@ pub enum CommandErrorKind {
     Function,
     /// Learning failed.
     Learn,
-    /// It is locked, or not.
+    /// The worker is locked already, or is not locked.
     Lock,
-    /// The machine is not known.
+    /// The machine's facts are unknown.
     Host,
     /// A part of the worker is missing.
     Unhealthy,
-    /// The bytes are no command, no answer, or no setting.
+    /// The bytes are not a command, an answer, or settings.
     Malformed,
-    /// The answer is larger than what can be sent.
+    /// The answer exceeds the message limit.
     TooLarge,
     /// The user's code panicked.
     Panicked,
-    /// Too many calls wait.
+    /// Too many calls are queued.
     Busy,
     /// The hub has cancelled the call.
     Cancelled,
 }
 
 impl CommandError {
-    /// The longest text that is kept, in characters.
+    /// Longest message that is kept, in characters.
     pub const MAX_CHARS: usize = 4_096;
 
-    /// An error; of a long text the beginning is kept.
+    /// Creates an error; truncates a long message.
     #[must_use]
     pub fn new(kind: CommandErrorKind, message: impl AsRef<str>) -> Self {
         Self { kind, message: message.as_ref().chars().take(Self::MAX_CHARS).collect() }

@@ -1,4 +1,4 @@
-//! From a command to a method.
+//! Executes commands by calling the worker's methods.
 
 use super::{CommandError, CommandErrorKind, PolicyRoles, TrainedPolicies, WorkerAnswer, WorkerCommand};
 use crate::{
@@ -7,10 +7,10 @@ use crate::{
 };
 
 impl RolloutWorker {
-    /// Does what is asked from elsewhere.
+    /// Executes a command, which may come from another process.
     ///
     /// # Errors
-    /// What the method says that the command stands for, in a form that can travel.
+    /// Returns the error of the command's method, in a serialisable form.
     #[doc(alias = "apply")]
     pub fn execute(&mut self, command: WorkerCommand) -> Result<WorkerAnswer, CommandError> {
         use WorkerAnswer as Answer;
@@ -81,7 +81,7 @@ impl RolloutWorker {
         })
     }
 
-    /// Whether what changes for the other policies can change.
+    /// Checks that the roles can be applied.
     fn check_roles(&self, roles: &PolicyRoles) -> Result<(), RolloutError> {
         roles.policy_mapping_fn.iter().try_for_each(|function| self.mapping_of_name(&function.to_string()).map(|_| ()))
     }

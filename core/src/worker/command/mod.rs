@@ -1,4 +1,4 @@
-//! What a worker can be asked from elsewhere: built-in commands, and functions of its program by name. No code travels.
+//! Commands that a worker can be sent: built-in ones, and functions of its program by name. No code is sent.
 
 mod answer;
 mod called;
@@ -28,7 +28,7 @@ use crate::{
     weights::Weights,
 };
 
-/// How agents get their policies from now on, and which ones are trained. What is none stays as it is.
+/// How agents are mapped to policies from now on, and which ones are trained. `None` keeps the present setting.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PolicyRoles {
     /// A registered mapping function.
@@ -37,187 +37,187 @@ pub struct PolicyRoles {
     pub policies_to_train: Option<TrainedPolicies>,
 }
 
-/// Policies that are trained, in a form that can travel: a predicate cannot.
+/// The policies that are trained, in a serialisable form, which a predicate does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrainedPolicies {
-    /// All.
+    /// All policies.
     All,
-    /// These.
+    /// The policies with these ids.
     Ids(BTreeSet<PolicyId>),
 }
 
-/// What a worker is asked. Every command is a method of [`RolloutWorker`](super::RolloutWorker), and
+/// A command for a worker. Each corresponds to a method of [`RolloutWorker`](super::RolloutWorker), and
 /// [`execute`](super::RolloutWorker::execute) calls it.
 #[derive(Clone, Debug, PartialEq)]
 #[doc(alias("foreach_worker", "apply"))]
 #[allow(clippy::large_enum_variant)] // Commands are made and done one by one.
 pub enum WorkerCommand {
-    /// For a sign of life.
+    /// Checks that the worker is alive.
     Ping,
-    /// For a sample.
+    /// Returns a sample.
     #[doc(alias("par_iter_next", "par_iter_next_batch"))]
     Sample,
-    /// For the next sample of a slice, see [`Samples::next_of_slice`](super::Samples::next_of_slice). Without slices,
-    /// [`Sample`](Self::Sample) gives the next one.
+    /// Returns the next sample of a slice, see [`Samples::next_of_slice`](super::Samples::next_of_slice). Without slices,
+    /// [`Sample`](Self::Sample) returns the next one.
     #[doc(alias("par_iter_slice", "par_iter_slice_batch"))]
     SampleOfSlice {
-        /// From one of its samples to the next.
+        /// Distance from one of its samples to the next.
         step: u64,
-        /// Number of its first sample.
+        /// Index of its first sample.
         start: u64,
     },
-    /// To sample and to learn from that.
+    /// Samples and learns from the sample.
     SampleAndLearn {
         /// Env steps that the sample must have.
         expected: usize,
-        /// How to learn.
+        /// Settings of the learning.
         options: SgdOptions,
     },
-    /// To learn.
+    /// Learns from a batch.
     LearnOnBatch(AnyBatch),
-    /// For the gradients on a batch.
+    /// Returns the gradients of a batch.
     ComputeGradients(AnyBatch),
-    /// To take a step along gradients.
+    /// Applies gradients with the optimisers.
     ApplyGradients(BTreeMap<PolicyId, Gradients>),
 
-    /// For weights, of all policies or of these.
+    /// Returns the weights of the given policies, or of all policies if `None`.
     #[doc(alias = "get_weights")]
     Weights {
-        /// The policies; none for all.
+        /// The policies; `None` for all.
         policies: Option<Vec<PolicyId>>,
     },
-    /// To act with other weights.
+    /// Sets the weights to act with.
     SetWeights {
         /// The weights.
         weights: BTreeMap<PolicyId, Weights>,
-        /// What is known of the run's progress.
+        /// The run's progress, if it is to be set as well.
         global_vars: Option<GlobalVars>,
-        /// Weights with the number that was given last are known already.
+        /// Sequence number: weights with the same number as the last ones are skipped.
         weights_seq_no: Option<u64>,
     },
-    /// For what it knows of the run's progress.
+    /// Returns the run's progress as the worker knows it.
     #[doc(alias = "get_global_vars")]
     GlobalVars,
-    /// To take over what is known of the run's progress.
+    /// Sets the run's progress.
     SetGlobalVars {
-        /// The news.
+        /// The progress.
         vars: GlobalVars,
-        /// The policies that hear of them; none for all.
+        /// The policies that are notified; `None` for all.
         policies: Option<Vec<PolicyId>>,
     },
-    /// For its filters.
+    /// Returns the filters.
     #[doc(alias = "get_filters")]
     Filters {
-        /// Whether what is new since the last exchange is only in the answer afterwards.
+        /// Whether to clear the observations collected since the last exchange from the worker's filters afterwards.
         flush_after: bool,
     },
-    /// To take over the statistics of others.
+    /// Sets the filters' shared statistics.
     SyncFilters(BTreeMap<PolicyId, Filter>),
-    /// For its state.
+    /// Returns the worker's state.
     #[doc(alias = "get_state")]
     State,
-    /// To go on from a state.
+    /// Restores the worker's state.
     SetState(Vec<u8>),
-    /// For where its sampler and its input are, without its policies.
+    /// Returns the positions of the sampler and the input, without the policies.
     SamplerState,
-    /// To sample and read on from there.
+    /// Restores the positions of the sampler and the input.
     SetSamplerState(Vec<u8>),
-    /// For what became of its episodes.
+    /// Returns the metrics of its episodes.
     #[doc(alias = "get_metrics")]
     Metrics,
 
-    /// To add a policy.
+    /// Adds a policy.
     AddPolicy {
         /// Its id.
         id: PolicyId,
-        /// Its registered kind, its spaces and settings.
+        /// Its registered class, its spaces and settings.
         policy: PolicyConfig,
-        /// From where it goes on.
+        /// The state that it resumes from.
         state: Option<PolicyState>,
-        /// What changes for the other policies.
+        /// Changes of the policies' roles.
         roles: PolicyRoles,
     },
-    /// To remove a policy.
+    /// Removes a policy.
     RemovePolicy {
         /// Its id.
         id: PolicyId,
-        /// What changes for the other policies.
+        /// Changes of the policies' roles.
         roles: PolicyRoles,
     },
-    /// To let agents get their policies in another way.
+    /// Sets the function that maps agents to policies.
     SetPolicyMappingFn(NamedFn),
-    /// To train other policies.
+    /// Sets which policies are trained.
     #[doc(alias = "set_is_policy_to_train")]
     SetPoliciesToTrain(TrainedPolicies),
-    /// For the policies that are trained, on a certain batch or at all.
+    /// Returns the policies that are trained, on this batch if there is one.
     #[doc(alias("get_policies_to_train", "is_policy_to_train"))]
     PoliciesToTrain(Option<AnyBatch>),
-    /// For the spaces of its policies.
+    /// Returns the spaces of its policies.
     #[doc(alias = "get_spaces")]
     Spaces,
 
-    /// Whether it has all that it needs.
+    /// Checks that no part of the worker is missing.
     AssertHealthy,
-    /// For the name of its machine.
+    /// Returns the name of its machine.
     #[doc(alias = "get_host")]
     Hostname,
-    /// For the address of its machine.
+    /// Returns the address of its machine.
     #[doc(alias = "get_node_ip")]
     NodeIp,
-    /// For a port of its machine.
+    /// Returns a free port of its machine.
     FindFreePort,
-    /// For its settings.
+    /// Returns its settings.
     CreationArgs,
-    /// To lock it.
+    /// Locks it.
     Lock,
-    /// To unlock it.
+    /// Unlocks it.
     Unlock,
-    /// To stop.
+    /// Stops it.
     Stop,
 
-    /// To call a [worker function](super::Registry::with_worker_fn).
+    /// Calls a [worker function](super::Registry::with_worker_fn).
     Apply(NamedFn),
-    /// To call an [environment function](super::Registry::with_env_fn) with each of its sub-environments.
+    /// Calls an [environment function](super::Registry::with_env_fn) with each of its sub-environments.
     #[doc(alias = "foreach_env_with_context")]
     ForEachEnv(NamedFn),
-    /// To call a [policy function](super::Registry::with_policy_fn) with one of its policies.
+    /// Calls a [policy function](super::Registry::with_policy_fn) with one of its policies.
     ForPolicy {
         /// The policy.
         id: PolicyId,
         /// The function.
         function: NamedFn,
     },
-    /// To call a [policy function](super::Registry::with_policy_fn) with each of its policies.
+    /// Calls a [policy function](super::Registry::with_policy_fn) with each of its policies.
     ForEachPolicy(NamedFn),
-    /// To call a [policy function](super::Registry::with_policy_fn) with each of its policies that is trained.
+    /// Calls a [policy function](super::Registry::with_policy_fn) with each of its trained policies.
     ForEachPolicyToTrain(NamedFn),
 
-    /// For an evaluation, of the worker's own description: see [`Evaluates`](crate::evaluation::Evaluates). Unlike other
+    /// Evaluates the policies of the worker's own description: see [`Evaluates`](crate::evaluation::Evaluates). Unlike other
     /// commands it can be cancelled.
     #[doc(alias = "RayEvalWorker")]
     Evaluate {
-        /// The weights; none for those that the worker was given last.
+        /// The weights; `None` for the latest ones that the worker was given.
         weights: Option<Weights>,
-        /// What to play.
+        /// What to evaluate.
         request: EvaluationRequest,
     },
 }
 
 impl WorkerCommand {
-    /// Whether workers tell that they get on with it while they do it. Learning is done in one go.
+    /// Returns whether workers report progress while they execute it. Learning reports none.
     #[must_use]
     pub fn reports_progress(&self) -> bool {
         matches!(self, Self::Sample | Self::Evaluate { .. })
     }
 
-    /// Whether workers that evaluate do it for others: an evaluation, or the end of all. Looks at the number of the command
-    /// alone; the worker reads the rest.
+    /// Returns whether workers may send this command to evaluation workers: an evaluation, or the end of all. Checks only
+    /// the number of the command; the worker decodes the rest.
     #[must_use]
     pub fn is_for_others(body: &[u8]) -> bool {
         wire::is_for_others(body)
     }
 
-    /// Whether it samples.
+    /// Returns whether it samples.
     #[must_use]
     pub fn is_sample(&self) -> bool {
         matches!(self, Self::Sample | Self::SampleAndLearn { .. })

@@ -1,4 +1,4 @@
-//! How a worker elsewhere is set up.
+//! Set-up of a worker in another process.
 
 use super::{CommandError, CommandErrorKind};
 use crate::{
@@ -9,7 +9,8 @@ use crate::{
     worker::{RolloutConfig, WorkerPlace},
 };
 
-/// What a worker elsewhere must know to set itself up, with the [`Registry`](crate::worker::Registry) of its own program.
+/// Settings and place of a worker in another process, which sets it up with the [`Registry`](crate::worker::Registry) of its
+/// own program.
 #[derive(Clone, Debug, PartialEq)]
 #[doc(alias("creation_args", "as_remote"))]
 pub struct WorkerSetup {
@@ -20,10 +21,10 @@ pub struct WorkerSetup {
 }
 
 impl WorkerSetup {
-    /// As a message. It is answered as a call is, with this id.
+    /// Encodes the message that sets up the worker. It is answered like a call with this id.
     ///
     /// # Errors
-    /// [`CommandErrorKind::TooLarge`] for settings that no worker would take.
+    /// [`CommandErrorKind::TooLarge`] for settings above the limit.
     pub fn message(&self, call: CallId) -> Result<Message, CommandError> {
         let config = serde_json::to_string(&self.config).map_err(|why| CommandError::malformed("the settings", why))?;
         if config.len() > Self::MAX_CONFIG_BYTES {
@@ -41,7 +42,7 @@ impl WorkerSetup {
         }))
     }
 
-    /// From a message, which may come from anybody.
+    /// Decodes an untrusted message.
     ///
     /// # Errors
     /// [`CommandErrorKind::Malformed`], which names the setting that is wrong.

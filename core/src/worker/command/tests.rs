@@ -38,7 +38,7 @@ fn config() -> RolloutConfig {
         .seed(4)
 }
 
-/// Functions of every kind.
+/// A registry with functions of every kind.
 fn registry() -> Registry {
     Registry::builtin()
         .with_worker_fn("count", |worker, arguments| {
@@ -65,7 +65,7 @@ fn called() -> CalledWorker {
     called
 }
 
-/// Asks, on the way that a command takes between machines.
+/// Executes a command, encoding and decoding it as between machines.
 fn ask(called: &mut CalledWorker, command: WorkerCommand) -> Result<WorkerAnswer, CommandError> {
     let Message::Call(call) = command.message(CallId(7)).unwrap() else { panic!("no call") };
     let result = WorkerCommand::decode(&call.body).and_then(|command| called.execute(command));
@@ -200,7 +200,7 @@ fn metrics() -> WorkerMetrics {
     }
 }
 
-/// With so many pictures.
+/// An evaluation with this many pictures.
 fn evaluation(pictures: usize) -> Evaluation {
     let rgb = (0..pictures * 6).map(|at| (at * at) as u8).collect();
     let trace = EpisodeTrace { episode: 2, obs_len: 2, obs: vec![1.5, -0.0, f32::INFINITY, 7.0], is_cut: false };
@@ -216,7 +216,7 @@ fn evaluation(pictures: usize) -> Evaluation {
 
 #[test]
 fn pictures_that_are_too_many_are_cut_and_say_so() {
-    // Bytes that no compression makes fewer.
+    // Incompressible bytes.
     let (width, mut state) = (1 << 20, 1u64);
     let rgb: Vec<u8> = iter::repeat_with(|| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -240,7 +240,7 @@ fn pictures_that_claim_more_than_they_have_are_refused() {
         for value in [0, 0x7f, 0xff] {
             let mut bytes = bytes.clone();
             bytes[at] = value;
-            // Whatever it says, it is read or refused.
+            // Altered bytes decode or are an error.
             if let Ok(WorkerAnswer::Evaluated(found)) = WorkerAnswer::decode(&bytes)
                 && let Ok(Evaluation { frames: Some(frames), .. }) = *found
             {
@@ -301,7 +301,7 @@ fn what_would_take_much_memory_is_refused() {
     bytes.extend(iter::repeat_n(0, 60_000));
     let error = WorkerCommand::decode(&bytes).unwrap_err();
     assert_eq!(error.kind, CommandErrorKind::Malformed);
-    // A policy that is there twice.
+    // A policy that occurs twice.
     let command = WorkerCommand::SetWeights { weights: by_id(named(1.0)), global_vars: None, weights_seq_no: None };
     let mut bytes = command.encode().unwrap();
     let entry = bytes[2..bytes.len() - 2].to_vec();
@@ -315,7 +315,7 @@ fn what_would_take_much_memory_is_refused() {
     assert_eq!(error.to_string(), "JSON of 3145739 bytes is larger than the 2097152 that can be sent");
     let values = WorkerAnswer::Values(vec![long.arguments.clone(); 2]);
     assert_eq!(values.encode().unwrap_err().kind, CommandErrorKind::TooLarge);
-    // An answer that is too large is an error for who has asked.
+    // An answer that is too large is an error for the caller.
     let state = Ok(WorkerAnswer::State(vec![0; 64 << 20]));
     let Message::CallResult(result) = WorkerAnswer::message(CallId(1), &state) else { panic!("no result") };
     let error = WorkerAnswer::read(&result).unwrap_err();
@@ -341,7 +341,7 @@ fn metrics_that_are_too_much_are_cut_and_counted() {
     let found = travelled(WorkerMetrics { episodes, discarded_env_steps: 3, ..metrics() }).unwrap();
     assert_eq!((found.episodes.len(), found.episodes[0].length, found.discarded_env_steps), (1, 7, 3));
     assert_eq!(found.forgotten, metrics().forgotten + 1 + metrics().estimates.len().div_ceil(2) as u64);
-    // What cannot be cut says so where it is written.
+    // An answer that cannot be truncated is an error when it is encoded.
     let ids = WorkerAnswer::PolicyIds((0..4_097).map(|id| PolicyId::new(format!("{id}"))).collect());
     assert_eq!(ids.encode().unwrap_err().kind, CommandErrorKind::TooLarge);
 }
@@ -457,7 +457,7 @@ fn functions_are_called_by_name() {
     assert_eq!(ask(WorkerCommand::Apply(bad)).unwrap_err().kind, CommandErrorKind::Function);
 }
 
-/// The first policy goes, and a mapping with arguments gives its agents another one.
+/// Removes the first policy; a mapping with arguments gives its agents another one.
 #[test]
 fn a_mapping_with_arguments_is_remembered_with_them() {
     let config = RolloutConfig::new("MultiAgentCartPole-v1").single_policy("random").rollout_fragment_length(8);
@@ -501,7 +501,7 @@ fn a_worker_that_cannot_be_made_says_why_in_its_own_words() {
     let setup = WorkerSetup { config: broken, place: WorkerPlace::LOCAL };
     let error = called.set_up(&setup).unwrap_err();
     assert_eq!((error.kind, error.to_string()), (CommandErrorKind::UnknownName, alone.to_string()));
-    // The one before is gone.
+    // The previous worker is gone.
     assert!(called.worker_mut().is_none());
     assert_eq!(called.execute(WorkerCommand::Sample).unwrap_err().kind, CommandErrorKind::NotSetUp);
     assert_eq!(called.execute(WorkerCommand::Ping), Ok(WorkerAnswer::Pong));

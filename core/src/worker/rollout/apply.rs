@@ -1,4 +1,4 @@
-//! Functions that are called with the worker.
+//! Functions called with the worker.
 
 use super::RolloutWorker;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl RolloutWorker {
-    /// Calls a registered function with this worker. Name and arguments can come from anywhere.
+    /// Calls a registered function with this worker. Name and arguments may be untrusted.
     ///
     /// # Errors
     /// [`RolloutError::Unknown`], [`RolloutError::Callback`].
@@ -19,17 +19,17 @@ impl RolloutWorker {
         Ok(function(self, arguments)?)
     }
 
-    /// [`foreach_env_with_context`](Self::foreach_env_with_context) with a registered function.
+    /// Calls a registered function as [`foreach_env_with_context`](Self::foreach_env_with_context) does.
     ///
     /// # Errors
-    /// [`RolloutError::Unknown`]; [`RolloutError::Callback`] of the first environment of which it fails. The function has
+    /// [`RolloutError::Unknown`]; [`RolloutError::Callback`] of the first environment for which it fails. The function has
     /// been called with all of them.
     pub fn foreach_env_by_name(&mut self, function: &NamedFn) -> Result<Vec<Config>, RolloutError> {
         let ask = self.parts.registry.env_fn(&function.name)?.clone();
         all(self.foreach_env_with_context(|env, context| ask(env, context, &function.arguments)))
     }
 
-    /// [`for_policy`](Self::for_policy) with a registered function.
+    /// Calls a registered function as [`for_policy`](Self::for_policy) does.
     ///
     /// # Errors
     /// [`RolloutError::Unknown`], [`RolloutError::PolicyMap`] for an unknown id, [`RolloutError::Callback`].
@@ -38,7 +38,7 @@ impl RolloutWorker {
         Ok(self.for_policy(id, |policy| ask(id, policy, &function.arguments))??)
     }
 
-    /// [`foreach_policy`](Self::foreach_policy) with a registered function.
+    /// Calls a registered function as [`foreach_policy`](Self::foreach_policy) does.
     ///
     /// # Errors
     /// As [`foreach_env_by_name`](Self::foreach_env_by_name); [`RolloutError::PolicyMap`].
@@ -47,7 +47,7 @@ impl RolloutWorker {
         all(self.foreach_policy(|id, policy| ask(id, policy, &function.arguments))?)
     }
 
-    /// [`foreach_policy_to_train`](Self::foreach_policy_to_train) with a registered function.
+    /// Calls a registered function as [`foreach_policy_to_train`](Self::foreach_policy_to_train) does.
     ///
     /// # Errors
     /// As [`foreach_policy_by_name`](Self::foreach_policy_by_name).
@@ -56,20 +56,20 @@ impl RolloutWorker {
         all(self.foreach_policy_to_train(|id, policy| ask(id, policy, &function.arguments))?)
     }
 
-    /// Calls a function of this program with this worker.
+    /// Calls a closure with this worker.
     #[doc(alias = "apply")]
     pub fn apply_fn<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         f(self)
     }
 
-    /// Answers `pong`, so that whoever asks knows that the worker is there.
+    /// Returns `pong`, which shows the caller that the worker is alive.
     #[must_use]
     pub fn ping(&self) -> &'static str {
         "pong"
     }
 }
 
-/// All answers, or the first error.
+/// Returns all results, or the first error.
 fn all(answers: Vec<Result<Config, CallbackError>>) -> Result<Vec<Config>, RolloutError> {
     Ok(answers.into_iter().collect::<Result<_, _>>()?)
 }

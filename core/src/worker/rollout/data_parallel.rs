@@ -1,4 +1,4 @@
-//! Learning together with other workers.
+//! Data-parallel learning with other workers.
 
 use super::RolloutWorker;
 use crate::{
@@ -12,39 +12,40 @@ use crate::{
     worker::{DataParallelConfig, DataParallelError, JoinRequest, JoiningPolicy, RolloutError},
 };
 
-/// Besides the weights, the most that a policy's state or a message about rows may have, in bytes.
+/// Most bytes of a policy's state besides its weights, or of a message about rows.
 const MESSAGE_BYTES: usize = 64 << 20;
 
-/// The workers that learn together.
+/// The ranks that learn together.
 pub(super) struct Ranks {
     pub(super) group: Box<dyn AllReduce>,
-    /// What they learn, in the order of ids.
+    /// The policies that they train, in the order of ids.
     joined: Vec<PolicyId>,
 }
 
 impl RolloutWorker {
-    /// Lets every policy that is trained learn together with the policies of the same ids on other workers from now on.
+    /// Joins other workers: from now on every trained policy learns together with the policies of the same ids there.
     /// Returns when all `world_size` workers have called it.
     ///
-    /// All policies go on from rank 0's state: weights, optimiser and filter. From then on
+    /// All policies continue from rank 0's state: weights, optimiser and filter. From then on all ranks must call
     /// [`learn_on_batch`](Self::learn_on_batch), [`compute_gradients`](Self::compute_gradients) and
-    /// [`sample_and_learn`](Self::sample_and_learn) are for all ranks to call, in the same order, each with rows of its
-    /// own; a policy learns if any rank has rows of it. [`apply_gradients`](Self::apply_gradients) stays a matter of one
-    /// rank: gradients are those of all rows already, as in RLlib 2.9.3. Filters stay a matter of one rank, too; sync them
-    /// with [`filters`](Self::filters) and [`sync_filters`](Self::sync_filters) if ranks shall observe alike.
+    /// [`sample_and_learn`](Self::sample_and_learn) in the same order, each with its own rows; a policy learns if any rank
+    /// has rows of it. [`apply_gradients`](Self::apply_gradients) stays local: gradients already include all rows, as in
+    /// RLlib 2.9.3. Filters stay local, too; sync them with [`filters`](Self::filters) and
+    /// [`sync_filters`](Self::sync_filters) if all ranks are to normalise in the same way.
     ///
-    /// Where a method fails on one rank, the others get [`RolloutError::AllReduce`], and the group is over: learning gives
-    /// that error until this is called again. A worker that is stopped or dropped leaves.
+    /// If a method fails on one rank, the others get [`RolloutError::AllReduce`], and the group is over: learning returns
+    /// that error until this method is called again. A worker that is stopped or dropped leaves the group.
     ///
     /// # Errors
-    /// [`RolloutError::Policy`] with [`PolicyError::NoDataParallel`] for a policy to train that cannot, before anything is
-    /// joined; [`RolloutError::DataParallel`] if the ranks do not come together; [`RolloutError::AllReduce`] if one goes.
+    /// [`RolloutError::Policy`] with [`PolicyError::NoDataParallel`] for a trained policy that does not support it, before
+    /// anything is joined; [`RolloutError::DataParallel`] if the ranks cannot join; [`RolloutError::AllReduce`] if one
+    /// disconnects.
     #[doc(alias = "setup_torch_data_parallel")]
     pub fn setup_data_parallel(&mut self, config: &DataParallelConfig) -> Result<(), RolloutError> {
         self.check_running()?;
         config.check()?;
         let request = self.join_request(config)?;
-        // Whoever joins anew leaves first.
+        // Leave the present group before joining another one.
         self.ranks = None;
         let shell = self.parts.shell.as_mut().ok_or(DataParallelError::NoShell)?;
         let group = shell.data_parallel(&request)?.ok_or(DataParallelError::NoShell)?;
@@ -54,8 +55,8 @@ impl RolloutWorker {
         self.or_give_up(begun)
     }
 
-    /// The ranks that it learns together with, if it does, for what else they are to agree on. All of them must ask the
-    /// same.
+    /// Returns the ranks that it learns together with, if any, so that the caller can let them agree on other things. All
+    /// ranks must make the same calls.
     pub fn data_parallel(&mut self) -> Option<&mut (dyn AllReduce + 'static)> {
         self.ranks.as_mut().map(|ranks| ranks.group.as_mut())
     }
@@ -72,12 +73,12 @@ impl RolloutWorker {
         if policies.is_empty() {
             return Err(DataParallelError::NothingTrained.into());
         }
-        // The same on all ranks unless filters differ, which have room here.
+        // The same on all ranks, unless filters differ in size, for which there is a reserve.
         let max_message = largest.saturating_mul(2).saturating_add(MESSAGE_BYTES);
         Ok(JoinRequest { config: config.clone(), policies, max_message })
     }
 
-    /// All policies go on from rank 0's state.
+    /// Lets all policies continue from rank 0's state.
     fn begin_together(&mut self, limit: usize) -> Result<(), RolloutError> {
         let joined = self.ranks.as_ref().map(|ranks| ranks.joined.clone()).unwrap_or_default();
         joined.iter().try_for_each(|id| self.keep_weights_of(id))?;
@@ -94,12 +95,12 @@ impl RolloutWorker {
                 super::policies::put_state(id, entry, &state)?;
             }
         }
-        // Nobody begins before all have taken it.
+        // Wait until all ranks have the state.
         ranks.group.all_gather("all have the first weights", &[], 0)?;
         Ok(())
     }
 
-    /// Tells the others of an error.
+    /// Notifies the other ranks of an error.
     pub(super) fn or_give_up<R>(&mut self, result: Result<R, RolloutError>) -> Result<R, RolloutError> {
         if let (Err(error), Some(ranks)) = (&result, &mut self.ranks) {
             ranks.group.give_up(&error.to_string());
@@ -139,13 +140,13 @@ impl RolloutWorker {
         Ok(gradients)
     }
 
-    /// Rows of every policy that any rank has rows of, in the order of ids.
+    /// Returns the rows of every policy that any rank has rows of, in the order of ids.
     fn rows_of_all(&mut self, step: &str, batch: &AnyBatch) -> Result<Vec<(PolicyId, SampleBatch)>, RolloutError> {
         let own: BTreeMap<PolicyId, SampleBatch> = self.trained_rows(batch)?.into_iter().collect();
         self.with_rows_anywhere(step, own)
     }
 
-    /// The same, of rows that there are.
+    /// Does the same for given rows.
     pub(super) fn with_rows_anywhere(
         &mut self,
         step: &str,
@@ -163,7 +164,7 @@ impl RolloutWorker {
         Ok(ids.map(|id| (id.clone(), own.remove(id).unwrap_or_default())).collect())
     }
 
-    /// The numbers of all ranks, in their order; this one's alone without others.
+    /// Returns the numbers of all ranks, in their order; this rank's alone without a group.
     pub(super) fn numbers_of_all<const N: usize>(
         &mut self,
         step: &str,
@@ -181,7 +182,7 @@ impl RolloutWorker {
     }
 }
 
-/// Names, shapes and type of weights.
+/// Hashes names, shapes and type of weights.
 fn layout(weights: &Weights) -> Hash128 {
     let mut text = String::new();
     for tensor in weights.tensors() {

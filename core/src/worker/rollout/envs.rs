@@ -1,4 +1,4 @@
-//! A function for every sub-environment.
+//! Functions called with every sub-environment.
 
 use super::{RolloutWorker, Source};
 use crate::{
@@ -8,12 +8,12 @@ use crate::{
 };
 
 impl RolloutWorker {
-    /// Calls a function with every sub-environment of this process, and gives the answers in the order of their indices.
-    /// Environments that cannot be reached one by one are shown [together](SubEnv::Base), with the first context. None
-    /// for a worker without any, and for those that step elsewhere than in this worker's own sampler. Sub-environments in
-    /// quarantine are not there.
+    /// Calls a function with every sub-environment of this process, and returns the results in the order of their indices.
+    /// Environments that cannot be reached individually are passed [together](SubEnv::Base), with the first context. Returns
+    /// nothing for a worker without environments, and for those not stepped by this worker's own sampler. Quarantined
+    /// sub-environments are skipped.
     ///
-    /// What a function changes shows from the environment's next step on.
+    /// A change takes effect with the environment's next step.
     pub fn foreach_env<R>(&mut self, mut f: impl FnMut(SubEnv<'_>) -> R) -> Vec<R> {
         let mut answers = Vec::new();
         let mut ask = |env: SubEnv<'_>| answers.push(f(env));
@@ -26,7 +26,7 @@ impl RolloutWorker {
         answers
     }
 
-    /// [`foreach_env`](Self::foreach_env), and what the environment was told when it was made.
+    /// Does the same as [`foreach_env`](Self::foreach_env), with the context that each environment was made with.
     pub fn foreach_env_with_context<R>(&mut self, mut f: impl FnMut(SubEnv<'_>, &EnvContext) -> R) -> Vec<R> {
         self.collect_metrics();
         let out: Vec<usize> = self.quarantined.iter().map(|out| out.env).collect();

@@ -1,4 +1,4 @@
-//! How good the worker's policies would have been in the episodes that others have played.
+//! Off-policy estimates: the value of the worker's policies from logged episodes.
 
 use super::{OffPolicyEstimate, RolloutWorker};
 use crate::{
@@ -12,10 +12,10 @@ use crate::{
     worker::{QModelContext, RolloutError, SetupError, config::InputEvaluation},
 };
 
-/// The rows of each episode together: several environments write theirs by turns, and long ones in several lines. Each
-/// agent has episodes of its own, in which it `may_rest`: not act at every env step.
+/// Groups rows by episode: several environments write theirs alternately, and long episodes span several lines. Each agent
+/// has its own episodes, in which it `may_rest`: not act at every env step.
 fn by_episode(rows: SampleBatch, may_rest: bool) -> Result<SampleBatch, RolloutError> {
-    // Sequences have an order of their own.
+    // The order of sequences must not change.
     if rows.is_empty() || rows.seq_lens().is_some() || rows.zero_padded() {
         return Ok(rows);
     }
@@ -30,10 +30,9 @@ fn by_episode(rows: SampleBatch, may_rest: bool) -> Result<SampleBatch, RolloutE
 }
 
 impl RolloutWorker {
-    /// What every episode of a batch says of each policy that has rows in it, by all estimators that are wanted. The batch
-    /// tells with which probability each action was taken, as `action_prob` or `action_logp`; with which one the policy takes
-    /// it now is asked of the policy, and values of the policy's model, which learns from the batch first; unless there are
-    /// such columns already.
+    /// Returns the estimates by all requested estimators, for every episode of a batch and every policy that has rows in it.
+    /// The batch contains the probability of each action as `action_prob` or `action_logp`. The policy's own probabilities
+    /// and its model's values are computed, unless the batch has columns of them; the model learns from the batch first.
     pub(super) fn estimates_of(&mut self, batch: &AnyBatch) -> Result<Vec<OffPolicyEstimate>, RolloutError> {
         let wanted = self.parts.config.input_evaluation.clone();
         let wanted: Vec<(InputEvaluation, Estimator)> =

@@ -1,4 +1,4 @@
-//! Filters of observations, and their exchange with other workers.
+//! Observation filters, and their exchange with other workers.
 
 use super::RolloutWorker;
 use crate::{
@@ -10,11 +10,11 @@ use crate::{
 };
 
 impl RolloutWorker {
-    /// Copies of the filters by policy. With `flush_after` what is new since the last exchange is only in the copies
-    /// afterwards.
+    /// Returns copies of the filters by policy. With `flush_after` the observations since the last exchange are removed from
+    /// the worker's filters afterwards.
     ///
     /// # Errors
-    /// [`RolloutError::PolicyMap`] for a policy that cannot be brought back.
+    /// [`RolloutError::PolicyMap`] for a policy that cannot be restored from the store.
     #[doc(alias = "get_filters")]
     pub fn filters(&mut self, flush_after: bool) -> Result<BTreeMap<PolicyId, Filter>, RolloutError> {
         let mut filters = BTreeMap::new();
@@ -33,12 +33,11 @@ impl RolloutWorker {
         Ok(filters)
     }
 
-    /// Takes over the statistics of others. What is new here since the last exchange is kept: it is counted on top, and
-    /// given out with the next exchange. Filters of policies that are not here are passed over.
+    /// Sets the filters' shared statistics. Observations since the last exchange are kept: they are counted on top, and are
+    /// part of the next exchange. Filters of unknown policies are ignored.
     ///
     /// # Errors
-    /// [`RolloutError::MissingFilter`], [`RolloutError::Filter`] for one of another kind or shape. Nothing has changed
-    /// then.
+    /// [`RolloutError::MissingFilter`], [`RolloutError::Filter`] for one of another kind or shape. Nothing has changed then.
     pub fn sync_filters(&mut self, filters: &BTreeMap<PolicyId, Filter>) -> Result<(), RolloutError> {
         self.check_running()?;
         let mut rebased = BTreeMap::new();

@@ -1,20 +1,20 @@
-//! What is known of the machine.
+//! Facts about the machine.
 
 use super::RolloutWorker;
 use crate::{prelude::*, worker::RolloutError};
 
 impl RolloutWorker {
-    /// Name of the machine.
+    /// Returns the name of the machine.
     ///
     /// # Errors
-    /// [`RolloutError::UnknownHost`] where no shell has said.
+    /// [`RolloutError::UnknownHost`] if no shell provides it.
     #[doc(alias = "get_host")]
     pub fn hostname(&self) -> Result<String, RolloutError> {
         let name = self.parts.host.as_ref().and_then(|host| host.hostname());
         name.ok_or(RolloutError::UnknownHost("hostname"))
     }
 
-    /// Address of the machine in the network.
+    /// Returns the address of the machine in the network.
     ///
     /// # Errors
     /// As [`hostname`](Self::hostname).
@@ -24,7 +24,7 @@ impl RolloutWorker {
         ip.ok_or(RolloutError::UnknownHost("node_ip"))
     }
 
-    /// A port of the machine on which nobody listens yet.
+    /// Returns a free port of the machine.
     ///
     /// # Errors
     /// As [`hostname`](Self::hostname).

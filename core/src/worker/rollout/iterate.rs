@@ -1,10 +1,10 @@
-//! Samples one after the other, for one reader or for several in turn.
+//! Iteration over samples, by one reader or by several that share a worker.
 
 use super::RolloutWorker;
 use crate::{batch::AnyBatch, prelude::*, time::Micros, worker::RolloutError};
 
 impl RolloutWorker {
-    /// All samples from now on, without end.
+    /// Returns an endless iterator over the samples from now on.
     ///
     /// ```
     /// # use rollmesh_core::worker::{Registry, RolloutConfig, RolloutWorker, WorkerPlace};
@@ -20,26 +20,26 @@ impl RolloutWorker {
     }
 }
 
-/// Samples of a worker. What several readers do not take yet waits for them in the worker.
+/// The samples of a worker. Samples for other readers are kept in the worker.
 #[derive(Debug)]
 pub struct Samples<'a> {
     worker: &'a mut RolloutWorker,
 }
 
-/// How far the readers of a worker's samples are.
+/// Positions of the readers of a worker's samples.
 #[derive(Debug, Default)]
 pub(super) struct SliceReaders {
-    /// Number of the next sample.
+    /// Index of the next sample.
     next: u64,
-    /// Samples that were skipped, by number.
+    /// Samples that a reader skipped, by index.
     waiting: BTreeMap<u64, AnyBatch>,
 }
 
 impl Samples<'_> {
-    /// The most samples that wait for other readers; beyond it the oldest ones are forgotten.
+    /// Most samples kept for other readers; beyond it the oldest ones are dropped.
     pub const MAX_WAITING: usize = 1_024;
 
-    /// Up to `most` samples, fewer where `within` has passed on the worker's clock (0: however long it takes); at least one.
+    /// Returns up to `most` samples, at least one; fewer if `within` has passed on the worker's clock (0: no limit).
     ///
     /// # Errors
     /// As [`RolloutWorker::sample`].
@@ -48,8 +48,8 @@ impl Samples<'_> {
         self.batch(most, within, |samples| samples.take())
     }
 
-    /// The next one of the samples `start`, `start + step`, `start + 2 step`, …: so that several readers share a worker,
-    /// each with a `start` of its own. All must take the same `step`, and take turns as they like.
+    /// Returns the next one of the samples `start`, `start + step`, `start + 2 step`, …, so that several readers can share a
+    /// worker, each with its own `start`. All must use the same `step`; they may read in any order.
     ///
     /// # Errors
     /// [`RolloutError::BadSlice`] unless `start < step`, with `step` at most [`MAX_WAITING`](Self::MAX_WAITING); as
@@ -78,7 +78,7 @@ impl Samples<'_> {
         }
     }
 
-    /// Up to `most` of [`next_of_slice`](Self::next_of_slice), fewer where `within` has passed; at least one.
+    /// Returns up to `most` results of [`next_of_slice`](Self::next_of_slice), at least one; fewer if `within` has passed.
     ///
     /// # Errors
     /// As [`next_of_slice`](Self::next_of_slice).

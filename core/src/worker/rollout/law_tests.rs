@@ -1,4 +1,4 @@
-//! Both samplers make the same batches and metrics of whatever both can sample.
+//! Both samplers make the same batches and metrics of everything that both can sample.
 
 use core::marker::PhantomData;
 
@@ -23,7 +23,7 @@ fn both(build: impl Fn() -> RolloutWorkerBuilder) -> [RolloutWorker; 2] {
     [SamplerChoice::Lockstep, SamplerChoice::Episodic].map(|sampler| build().sampler(sampler).build().unwrap())
 }
 
-/// Metrics without times.
+/// Returns the metrics without durations.
 fn metrics(worker: &mut RolloutWorker) -> Vec<(i64, usize, u32, f64)> {
     let episodes = worker.metrics().episodes;
     episodes.into_iter().map(|m| (m.episode_id, m.env, m.length, m.episode_return)).collect()
@@ -45,7 +45,7 @@ fn assert_equal(name: &str, a: &SampleBatch, b: &SampleBatch) {
     assert!(a.same_bits(b) && a.is_training() == b.is_training(), "{name}");
 }
 
-/// The filter of the only policy, as bytes.
+/// Returns the filter of the only policy, as bytes.
 fn filter(worker: &mut RolloutWorker) -> Vec<u8> {
     worker.filters(false).unwrap()[&PolicyId::DEFAULT].encode()
 }
@@ -56,7 +56,7 @@ fn assert_same(name: &str, build: impl Fn() -> RolloutWorkerBuilder, samples: us
     let mut resumed = build().build().unwrap();
     for sample in 0..samples {
         let name = format!("{name}, sample {sample}");
-        // A sample is the same in one piece or in many, and from a saved state.
+        // A sample is the same in one call or in many, and after a restore.
         resumed.restore(&lockstep.save().unwrap()).unwrap();
         let a = single(lockstep.sample().unwrap());
         let b = single(episodic.sample().unwrap());
@@ -69,7 +69,7 @@ fn assert_same(name: &str, build: impl Fn() -> RolloutWorkerBuilder, samples: us
         assert_equal(&format!("{name} in many pieces"), &a, &c);
         assert_eq!(metrics(&mut lockstep), metrics(&mut episodic), "{name}");
         assert_eq!(filter(&mut lockstep), filter(&mut episodic), "{name}");
-        // What is set between two samples acts from the first row after.
+        // What is set between two samples takes effect with the first row after it.
         let weights = other_weights(&mut lockstep);
         lockstep.set_weights(&weights, None, None).unwrap();
         episodic.set_weights(&weights, None, None).unwrap();
@@ -84,7 +84,7 @@ fn both_samplers_make_the_same_of_every_built_in_environment() {
             let config = RolloutConfig::new(spec.name.as_str()).num_envs(3).rollout_fragment_length(70).seed(9).raw();
             let config = config.single_policy(policy).fcnet_hiddens(&[8]);
             if RolloutWorkerBuilder::new(registry.clone()).config(config.clone()).build().is_err() {
-                // A policy does not take these spaces.
+                // The policy does not support these spaces.
                 continue;
             }
             assert_same(
@@ -143,14 +143,14 @@ proptest! {
         let build = |config: &RolloutConfig| RolloutWorker::builder().config(config.clone());
         let filter = if filtered { FilterKind::MeanStdFilter } else { FilterKind::NoFilter };
         let config = RolloutConfig { observation_filter: filter, ..config };
-        // A filter may not fit the observations, and a policy not the spaces.
+        // A filter may not fit the observations, or a policy not the spaces.
         if build(&config).build().is_ok() {
             assert_same(&format!("{config:?}"), || build(&config), 3);
         }
     }
 }
 
-/// Shows its steps and what it is told, in any spaces. An episode has five steps.
+/// Observes its steps and the actions it receives, in any spaces. An episode has five steps.
 struct Echo<O, A> {
     spaces: (Space, Space),
     shown: u32,
@@ -245,7 +245,7 @@ fn ends_at_cuts_and_in_the_middle_are_the_same() {
     }
 }
 
-/// Has infos.
+/// An environment with infos.
 struct Telling(Counter);
 
 impl Env for Telling {
@@ -291,7 +291,7 @@ fn the_fast_sampler_is_taken_wherever_it_can_be() {
         let lake = Registry::builtin().envs.spec("FrozenLake-v1").unwrap();
         RolloutWorker::builder().config(config).env_spec(lake).policy(PolicyId::DEFAULT, random()).build().unwrap()
     };
-    // Who has something to say besides is heard.
+    // An environment with infos needs the episodic sampler.
     let telling = EnvSpec::new("Telling", |contexts, _| {
         let counter = || Telling(Counter { length: 4, reward: 1.0, t: 0 });
         Box::new(Vectorized::new(contexts.iter().map(|_| counter()).collect()))
@@ -302,6 +302,6 @@ fn the_fast_sampler_is_taken_wherever_it_can_be() {
     };
     assert!(!telling().build().unwrap().is_lockstep());
     assert!(telling().sampler(SamplerChoice::Lockstep).build().is_err());
-    // Numbered observations, as one-hot rows or as they are.
+    // Discrete observations, one-hot encoded or raw.
     assert!(lake(plain.clone()).is_lockstep() && lake(plain.raw()).is_lockstep());
 }

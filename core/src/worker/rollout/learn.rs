@@ -10,17 +10,17 @@ use crate::{
     worker::RolloutError,
 };
 
-/// Among what a policy says of gradients: steps of the batch they are from.
+/// Metric of gradients: the number of steps of their batch.
 const BATCH_COUNT: &str = "batch_count";
 
 impl RolloutWorker {
-    /// Lets every policy that is trained and has rows in the batch learn from them. Compressed columns are decompressed,
-    /// and callbacks see each policy's rows first. With [data parallelism](Self::setup_data_parallel) from the rows of all
+    /// Lets every trained policy learn from its rows in the batch. Compressed columns are decompressed, and callbacks see
+    /// each policy's rows first. With [data parallelism](Self::setup_data_parallel) policies learn from the rows of all
     /// ranks.
     ///
     /// # Errors
-    /// [`RolloutError::Policy`] for one that fails or does not learn, [`RolloutError::PolicyMap`] for rows of a policy
-    /// that there is not; policies before it, in the order of ids, have learned.
+    /// [`RolloutError::Policy`] for one that fails or does not learn, [`RolloutError::PolicyMap`] for rows of an unknown
+    /// policy; policies before it, in the order of ids, have learned.
     pub fn learn_on_batch(&mut self, batch: &AnyBatch) -> Result<BTreeMap<PolicyId, LearnInfo>, RolloutError> {
         self.check_running()?;
         if self.ranks.is_some() {
@@ -39,8 +39,8 @@ impl RolloutWorker {
         Ok(infos)
     }
 
-    /// The gradients of every policy that is trained and has rows in the batch, and what it says of them, `batch_count`
-    /// among it. Changes nothing. With [data parallelism](Self::setup_data_parallel) those of the rows of all ranks.
+    /// Returns the gradients of every trained policy that has rows in the batch, with its metrics, `batch_count` among them.
+    /// Changes nothing. With [data parallelism](Self::setup_data_parallel) they are those of the rows of all ranks.
     ///
     /// # Errors
     /// As [`learn_on_batch`](Self::learn_on_batch).
@@ -66,8 +66,8 @@ impl RolloutWorker {
         Ok(gradients)
     }
 
-    /// Lets the optimisers of those policies that are trained take a step along these gradients. With
-    /// [data parallelism](Self::setup_data_parallel) all ranks must take the same: nothing is exchanged.
+    /// Applies gradients with the optimisers of the trained policies. With [data parallelism](Self::setup_data_parallel) all
+    /// ranks must apply the same ones: nothing is exchanged.
     ///
     /// # Errors
     /// As [`learn_on_batch`](Self::learn_on_batch).
@@ -92,7 +92,7 @@ impl RolloutWorker {
         Ok(infos)
     }
 
-    /// Decompressed rows of the policies that are trained, in the order of ids.
+    /// Returns the decompressed rows of the trained policies, in the order of ids.
     pub(super) fn trained_rows(&self, batch: &AnyBatch) -> Result<Vec<(PolicyId, SampleBatch)>, RolloutError> {
         let trained = &self.parts.policies_to_train;
         let rows = batch.as_multi_agent().policy_batches;

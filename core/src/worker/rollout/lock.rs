@@ -1,14 +1,13 @@
-//! A lock for those who share a worker.
+//! An advisory lock for callers that share a worker.
 
 use super::RolloutWorker;
 use crate::worker::RolloutError;
 
 impl RolloutWorker {
-    /// Locks the worker, for several calls that belong together. The worker itself does not look at it: it is for those
-    /// who share it to keep to.
+    /// Locks the worker, for several calls that belong together. The lock is advisory: the worker's methods do not check it.
     ///
     /// # Errors
-    /// [`RolloutError::Locked`] if it is locked already, also by the caller, who would otherwise wait forever.
+    /// [`RolloutError::Locked`] if it is locked already, even by the same caller, who would otherwise wait forever.
     pub fn lock(&mut self) -> Result<(), RolloutError> {
         if self.locked {
             return Err(RolloutError::Locked);
@@ -29,7 +28,7 @@ impl RolloutWorker {
         Ok(())
     }
 
-    /// Whether it is locked.
+    /// Returns whether it is locked.
     #[must_use]
     pub fn is_locked(&self) -> bool {
         self.locked

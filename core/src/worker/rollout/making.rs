@@ -1,24 +1,24 @@
-//! What is remembered of a sample between two calls that make it.
+//! State of a sample that is made over several calls.
 
 use super::RolloutWorker;
 use crate::{episode::GlobalVars, ids::PolicyId, prelude::*, weights::Weights, worker::RolloutError};
 
-/// A sample in the making.
+/// A sample in progress.
 #[derive(Debug, Default)]
 pub(super) struct Making {
-    /// Batches without rows in a row.
+    /// Consecutive batches without rows.
     pub(super) empty: u32,
-    /// The sampler beside an input has had its turn.
+    /// Whether the sampler alongside an input has had its turn.
     pub(super) simulated: bool,
-    /// Weights of policies that have others since the sample began: those with which it began, or, while it is being
-    /// worked at, the others.
+    /// Weights of policies whose weights have changed since the sample began: those that it began with, or, while it is
+    /// being continued, the new ones.
     acting: BTreeMap<PolicyId, Weights>,
-    /// What is to be told to policies when it is complete.
+    /// Progress of the run that policies are notified of once it is complete.
     pub(super) news: Vec<(GlobalVars, Option<Vec<PolicyId>>)>,
 }
 
 impl RolloutWorker {
-    /// Policies have others than these weights from now on, in which a sample that has begun goes on nevertheless.
+    /// Records the weights before a change, with which a sample in progress continues.
     pub(super) fn keep_acting(&mut self, before: impl IntoIterator<Item = (PolicyId, Weights)>) {
         if let Some(making) = &mut self.making {
             for (id, weights) in before {
@@ -27,14 +27,14 @@ impl RolloutWorker {
         }
     }
 
-    /// A policy is gone, and another one may get its id.
+    /// Drops the recorded weights of a removed policy, since another one may get its id.
     pub(super) fn forget_acting(&mut self, id: &PolicyId) {
         if let Some(making) = &mut self.making {
             making.acting.remove(id);
         }
     }
 
-    /// A policy is about to learn, which a sample that has begun does not see.
+    /// Records the weights of a policy that is about to learn, with which a sample in progress continues.
     pub(super) fn keep_weights_of(&mut self, id: &PolicyId) -> Result<(), RolloutError> {
         if self.making.is_some() {
             let weights = self.parts.policies.policy_mut(id)?.weights().clone();
@@ -43,7 +43,7 @@ impl RolloutWorker {
         Ok(())
     }
 
-    /// Lets policies act with the weights with which the sample began; and, the second time, with their own again.
+    /// Swaps in the weights that the sample began with; the second call swaps the new ones back.
     pub(super) fn exchange_weights(&mut self) -> Result<(), RolloutError> {
         let Some(making) = &mut self.making else { return Ok(()) };
         let policies = &mut self.parts.policies;
@@ -66,7 +66,7 @@ impl RolloutWorker {
         exchanged
     }
 
-    /// The sample is complete, or lost: what has waited for that counts now.
+    /// Ends a sample that is complete or lost, and applies what was deferred until then.
     pub(super) fn end_sample(&mut self) -> Result<(), RolloutError> {
         let news = self.making.take().map_or_else(Vec::new, |making| making.news);
         news.iter().try_for_each(|(vars, policies)| self.set_global_vars(vars, policies.as_deref()))

@@ -1,4 +1,4 @@
-//! What became of the episodes.
+//! Metrics of a worker's episodes.
 
 use super::{RolloutWorker, Source};
 use crate::{
@@ -10,52 +10,52 @@ use crate::{
     worker::config::InputEvaluation,
 };
 
-/// What has happened since the last time somebody asked.
+/// Metrics since the last call of [`RolloutWorker::metrics`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkerMetrics {
-    /// Episodes that have ended.
+    /// Finished episodes.
     pub episodes: Vec<RolloutMetrics>,
-    /// Env steps that were taken and will be in no sample, see [`Losses`]; also those of samples that callbacks or an
-    /// output refused.
+    /// Env steps that were taken and are in no sample, see [`Losses`]; includes samples that callbacks or an output
+    /// rejected.
     pub discarded_env_steps: u64,
-    /// Rows of agents in those.
+    /// Agents' rows in those env steps.
     pub discarded_agent_steps: u64,
-    /// Env steps of the input evaluation `simulation`: counted, told in [`episodes`](Self::episodes), and in no sample, so that
-    /// nobody learns from them.
+    /// Env steps of the input evaluation `simulation`: they are counted and part of [`episodes`](Self::episodes), but in no
+    /// sample, so that no policy learns from them.
     #[doc(alias = "blackhole_outputs")]
     pub blackholed_env_steps: u64,
-    /// Rows of agents in those.
+    /// Agents' rows in those env steps.
     pub blackholed_agent_steps: u64,
-    /// Lines of the input's files that were passed over since they are no batches.
+    /// Lines of the input's files that were skipped because they are not batches.
     pub corrupt_lines: u64,
-    /// The sub-environments that failed too often and are in quarantine now: the others go on. They get another chance
-    /// when the worker's state is [restored](RolloutWorker::restore), or when a callback restarts them.
+    /// Sub-environments that failed too often and are quarantined now, while the others continue. They are retried when the
+    /// worker's state is [restored](RolloutWorker::restore), or when a callback restarts them.
     pub quarantined: Vec<Quarantined>,
-    /// How good policies would have been in the episodes that were read.
+    /// Off-policy estimates from the episodes that were read.
     pub estimates: Vec<OffPolicyEstimate>,
-    /// Episodes and estimates that nobody asked for in time: the oldest ones, beyond [`MOST`](Self::MOST) of each. Over a wire
-    /// also those that one message has no room for, and names of an episode's numbers beyond 4,096.
+    /// Episodes and estimates that were dropped: the oldest ones, beyond [`MOST`](Self::MOST) of each. On the wire also
+    /// those beyond the limit of a message, and names of an episode's custom metrics beyond 4,096.
     pub forgotten: u64,
-    /// What may be a mistake; everything is said once.
+    /// Hints at possible mistakes, each given once.
     pub warnings: Vec<WorkerWarning>,
 }
 
-/// What may be a mistake.
+/// A hint at a possible mistake.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorkerWarning {
-    /// The sampler gave a batch of very many rows. As in RLlib, that is more than 1000 and ten fragments, or 5000 where
-    /// episodes are complete.
+    /// The sampler returned a batch of very many rows. As in RLlib, that is more than 1000 and ten fragments, or 5000 with
+    /// complete episodes.
     #[error(
         "a batch of {rows} rows came from an episode, where more than {threshold} are rare: see that episodes end, or \
          set a horizon"
     )]
     LargeBatch {
-        /// Its rows.
+        /// Number of rows.
         rows: usize,
-        /// The most that are usual.
+        /// The threshold.
         threshold: usize,
     },
-    /// A sub-environment was taken out. The others go on, and sample as much as all would.
+    /// A sub-environment was quarantined. The others continue, and sample as many steps as all would.
     #[error("sub-environment {env} has failed again and again and is in quarantine: {reason}")]
     Quarantined {
         /// Its index.
@@ -66,15 +66,15 @@ pub enum WorkerWarning {
 }
 
 impl WorkerMetrics {
-    /// Episodes, and estimates, that at least wait for somebody to ask.
+    /// Episodes, and estimates, that are kept at least until they are read.
     pub const MOST: usize = 100_000;
 
-    /// True if there is something to forget.
+    /// Returns true if there is something to drop.
     pub(in crate::worker) fn can_be_cut(&self) -> bool {
         !self.episodes.is_empty() || !self.estimates.is_empty()
     }
 
-    /// Without the older half of the episodes and of the estimates.
+    /// Returns the metrics without the older half of the episodes and of the estimates.
     pub(in crate::worker) fn later_half(&self) -> Self {
         let (episodes, estimates) = (self.episodes.len().div_ceil(2), self.estimates.len().div_ceil(2));
         Self {
@@ -87,21 +87,21 @@ impl WorkerMetrics {
         }
     }
 
-    /// The episodes in a few numbers.
+    /// Summarises the episodes.
     #[must_use]
     pub fn summary(&self) -> EpisodeSummary {
         EpisodeSummary::of(&self.episodes)
     }
 }
 
-/// How good a policy would have been in one episode.
+/// An off-policy estimate from one episode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OffPolicyEstimate {
     /// The policy.
     pub policy: PolicyId,
-    /// How it was estimated.
+    /// The estimator.
     pub by: InputEvaluation,
-    /// Returns of who acted, and of the policy.
+    /// Estimated returns of the behaviour policy, and of the policy.
     pub sample: Sample,
     /// Whether it was estimated as RLlib did before version 2, see
     /// [`RolloutConfig::legacy_step_estimates`](crate::worker::RolloutConfig::legacy_step_estimates).
@@ -109,8 +109,8 @@ pub struct OffPolicyEstimate {
 }
 
 impl OffPolicyEstimate {
-    /// The numbers under RLlib's names: `v_behavior`, `v_target`, `v_gain` and `v_delta`; of a legacy one `V_prev`, `V_step_IS`
-    /// or `V_step_WIS`, and `V_gain_est`.
+    /// Returns the values under RLlib's names: `v_behavior`, `v_target`, `v_gain` and `v_delta`; for a legacy estimate
+    /// `V_prev`, `V_step_IS` or `V_step_WIS`, and `V_gain_est`.
     #[must_use]
     #[doc(alias("V_prev", "V_step_IS", "V_step_WIS", "V_gain_est"))]
     pub fn metrics(&self) -> Vec<(&'static str, f64)> {
@@ -125,14 +125,15 @@ impl OffPolicyEstimate {
 }
 
 impl RolloutWorker {
-    /// Episodes that have ended since the last call, in the order of their ends, and estimates of policies.
+    /// Returns the metrics since the last call: episodes that have ended, in the order of their ends, and off-policy
+    /// estimates.
     #[doc(alias("get_metrics", "collect_metrics"))]
     pub fn metrics(&mut self) -> WorkerMetrics {
         self.collect_metrics();
         WorkerMetrics { quarantined: self.quarantined.clone(), ..core::mem::take(&mut self.metrics) }
     }
 
-    /// Fetches what the sampler knows of episodes, and forgets the oldest ones if nobody has asked for too long.
+    /// Collects the sampler's metrics, and drops the oldest ones if they were not read for too long.
     pub(super) fn collect_metrics(&mut self) {
         let opened = &mut self.parts.opened;
         let (mut episodes, mut losses) = match &mut opened.source {
@@ -160,13 +161,13 @@ impl RolloutWorker {
         waiting.forgotten += keep_latest(&mut waiting.episodes, most) + keep_latest(&mut waiting.estimates, most);
     }
 
-    /// Steps that were taken will be in no sample.
+    /// Counts steps that will be in no sample.
     pub(super) fn discard(&mut self, env_steps: usize, agent_steps: usize) {
         self.metrics.discarded_env_steps += env_steps as u64;
         self.metrics.discarded_agent_steps += agent_steps as u64;
     }
 
-    /// Says so if a batch of the sampler has very many rows.
+    /// Adds a warning if a batch of the sampler has very many rows.
     pub(super) fn look_at_size(&mut self, rows: usize) {
         let fragment = self.parts.fragment_length as usize;
         let threshold = match self.parts.config.batch_mode {
@@ -180,7 +181,7 @@ impl RolloutWorker {
     }
 }
 
-/// Forgets the oldest items, once there are twice as many as are kept. Says how many it has forgotten.
+/// Drops the oldest items, once there are twice as many as are kept. Returns how many it has dropped.
 fn keep_latest<T>(items: &mut Vec<T>, most: usize) -> u64 {
     let excess = if items.len() > most.saturating_mul(2) { items.len() - most } else { 0 };
     items.drain(..excess);

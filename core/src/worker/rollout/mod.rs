@@ -1,4 +1,4 @@
-//! A worker: environments, policies, input and output put together, and everything that can be asked of it.
+//! The rollout worker: environments, policies, input and output, and all methods on them.
 
 mod apply;
 mod data_parallel;
@@ -53,7 +53,7 @@ use crate::{
     worker::{SetupError, config::InputEvaluation},
 };
 
-/// Where batches come from.
+/// The source of batches.
 pub(in crate::worker) enum Source {
     None,
     Lockstep(Box<LockstepSampler>),
@@ -62,7 +62,7 @@ pub(in crate::worker) enum Source {
 }
 
 impl Source {
-    /// The sampler, if it is one.
+    /// Returns the sampler, if it is one.
     pub(in crate::worker) fn into_sampler(self) -> Option<Box<dyn SamplerInput>> {
         match self {
             Self::Lockstep(sampler) => Some(sampler),
@@ -72,7 +72,7 @@ impl Source {
     }
 }
 
-/// What a builder has made.
+/// The parts that a builder has made.
 pub(in crate::worker) struct Parts {
     pub(in crate::worker) config: RolloutConfig,
     pub(in crate::worker) registry: Registry,
@@ -97,8 +97,8 @@ pub(in crate::worker) struct Parts {
     pub(in crate::worker) shell: Option<Box<dyn Shell>>,
 }
 
-/// Steps environments with policies and returns what happened; or reads batches from elsewhere. RLlib's worker, with all
-/// its methods.
+/// Steps environments with policies and returns the experience, or reads batches from an input. Corresponds to RLlib's
+/// `RolloutWorker`, with all its methods.
 ///
 /// ```
 /// use rollmesh_core::worker::{Registry, RolloutConfig, RolloutWorker, WorkerPlace};
@@ -113,47 +113,47 @@ pub(in crate::worker) struct Parts {
 #[doc(alias("EnvRunner", "PolicyEvaluator"))]
 pub struct RolloutWorker {
     parts: Parts,
-    /// Those that it learns together with.
+    /// The ranks that it learns together with.
     ranks: Option<data_parallel::Ranks>,
     global_vars: GlobalVars,
     weights_seq_no: Option<u64>,
-    /// Batches of the sample in the making, or of one that failed.
+    /// Batches of the sample in progress, or of one that failed.
     read: Vec<AnyBatch>,
-    /// What readers have taken of its [samples](Self::samples).
+    /// Positions of the readers of its [samples](Self::samples).
     slice_readers: iterate::SliceReaders,
-    /// The sample that has begun, if one has.
+    /// The sample in progress, if there is one.
     making: Option<Making>,
-    /// The first sample, where it is repeated.
+    /// The first sample, if it is repeated.
     first: Option<AnyBatch>,
-    /// What nobody has asked for yet.
+    /// Metrics that were not read yet.
     metrics: WorkerMetrics,
-    /// Sub-environments that are in quarantine, as far as is known.
+    /// Known quarantined sub-environments.
     quarantined: Vec<Quarantined>,
     warned: bool,
-    /// Calls that learned so far: the address of the order in which they shuffle.
+    /// Number of calls that learned so far: the address of the random order in which they shuffle.
     learned: u32,
     locked: bool,
     stopped: bool,
 }
 
 impl RolloutWorker {
-    /// What sets a worker up step by step, with everything that comes with this crate.
+    /// Returns a builder with everything that this crate registers.
     pub fn builder() -> RolloutWorkerBuilder {
         RolloutWorkerBuilder::new(Registry::builtin())
     }
 
-    /// Makes a worker from what can be written down, with the names of a registry.
+    /// Creates a worker from serialisable settings, with the names of a registry.
     ///
     /// # Errors
-    /// [`SetupError`], which says what to change.
+    /// [`SetupError`], which names the setting to change.
     pub fn from_config(config: RolloutConfig, registry: &Registry, place: WorkerPlace) -> Result<Self, SetupError> {
         RolloutWorkerBuilder::new(registry.clone()).config(config).place(place).build()
     }
 
-    /// A worker of its own, with the names of a registry and an instantiation of the hot loops.
+    /// Creates a standalone worker, with the names of a registry and kernels.
     ///
     /// # Errors
-    /// [`SetupError`], which says what to change.
+    /// [`SetupError`], which names the setting to change.
     pub fn new(config: RolloutConfig, registry: &Registry, kernels: Kernels) -> Result<Self, SetupError> {
         RolloutWorkerBuilder::new(registry.clone()).config(config).kernels(kernels).build()
     }
@@ -177,52 +177,52 @@ impl RolloutWorker {
         }
     }
 
-    /// The settings it was made with.
+    /// Returns the settings that it was created with.
     #[must_use]
     pub fn creation_args(&self) -> &RolloutConfig {
         &self.parts.config
     }
 
-    /// Its place in the run.
+    /// Returns its place in the run.
     #[must_use]
     pub fn place(&self) -> WorkerPlace {
         self.parts.place
     }
 
-    /// Number of environments; 0 where it has none.
+    /// Returns the number of environments; 0 if it has none.
     #[must_use]
     pub fn num_envs(&self) -> usize {
         self.parts.contexts.len()
     }
 
-    /// Steps of each environment per sample.
+    /// Returns the steps of each environment per sample.
     #[must_use]
     pub fn rollout_fragment_length(&self) -> u32 {
         self.parts.fragment_length
     }
 
-    /// Steps that a sample has at least: those of all environments.
+    /// Returns the least number of steps of a sample, over all environments.
     #[must_use]
     pub fn steps_per_sample(&self) -> usize {
         self.parts.fragment_length as usize * self.parts.config.num_envs as usize
     }
 
-    /// What callbacks are told of this worker.
+    /// Returns the information about this worker that callbacks see.
     #[must_use]
     pub fn info(&self) -> &WorkerInfo {
         &self.parts.info
     }
 
-    /// The callbacks, for the hooks that the worker's driver calls.
+    /// Returns the callbacks, for the hooks that the worker's driver calls.
     pub fn callbacks_mut(&mut self) -> &mut CallbackList {
         &mut self.parts.callbacks
     }
 
-    /// Stops environments, input and output, and leaves the ranks that it learns together with. A second call does nothing; everything that samples, learns or changes
-    /// policies says [`RolloutError::Stopped`] from now on.
+    /// Stops environments, input and output, and leaves the ranks that it learns together with. A second call does nothing;
+    /// methods that sample, learn or change policies return [`RolloutError::Stopped`] from now on.
     ///
     /// # Errors
-    /// The first that a part reports; all are stopped nevertheless.
+    /// The first error of a part; all parts are stopped nevertheless.
     pub fn stop(&mut self) -> Result<(), RolloutError> {
         if self.stopped {
             return Ok(());
@@ -242,13 +242,13 @@ impl RolloutWorker {
         Ok(source.and(simulation).and(output)?)
     }
 
-    /// Whether it was stopped.
+    /// Returns whether it was stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stopped
     }
 
-    /// Checks that there is something to act, to read and to write with.
+    /// Checks that policies, input and output are usable.
     ///
     /// # Errors
     /// [`RolloutError::Unhealthy`], which names what is missing.
@@ -271,7 +271,7 @@ impl RolloutWorker {
 }
 
 impl Parts {
-    /// Splits into where batches come from and what is lent to it.
+    /// Splits the worker into its input and what is lent to that.
     fn lend(&mut self) -> (&mut Opened, SamplerHost<'_>) {
         let host = SamplerHost {
             worker: &self.info,

@@ -1,4 +1,4 @@
-//! The policies of a worker: to be looked at, added, removed, and given to agents.
+//! The policies of a worker: access, adding, removing, and the mapping of agents to them.
 
 use super::{PoliciesToTrain, RolloutWorker};
 use crate::{
@@ -11,20 +11,20 @@ use crate::{
 };
 
 impl RolloutWorker {
-    /// The policies, with their filters and preprocessors.
+    /// Returns the policies, with their filters and preprocessors.
     #[doc(alias = "policy_map")]
     pub fn policies(&mut self) -> &mut PolicyMap {
         &mut self.parts.policies
     }
 
-    /// A policy that is in memory; nothing if it is put aside or unknown.
+    /// Returns a policy that is in memory; `None` if it is stashed or unknown.
     #[doc(alias = "get_policy")]
     #[must_use]
     pub fn policy(&self, id: &PolicyId) -> Option<&dyn Policy> {
         self.parts.policies.peek(id).map(|entry| entry.policy.as_ref())
     }
 
-    /// A policy, brought back if it was put aside.
+    /// Returns a policy, restored from the store if it was stashed.
     ///
     /// # Errors
     /// [`RolloutError::PolicyMap`] for an unknown id.
@@ -40,10 +40,10 @@ impl RolloutWorker {
         Ok(f(self.parts.policies.policy_mut(id)?))
     }
 
-    /// Calls a function with every policy, and gives the answers in the order of ids.
+    /// Calls a function with every policy, and returns the results in the order of ids.
     ///
     /// # Errors
-    /// [`RolloutError::PolicyMap`] for a policy that cannot be brought back.
+    /// [`RolloutError::PolicyMap`] for a policy that cannot be restored from the store.
     pub fn foreach_policy<R>(
         &mut self,
         mut f: impl FnMut(&PolicyId, &mut dyn Policy) -> R,
@@ -56,7 +56,7 @@ impl RolloutWorker {
         Ok(answers.into_values().collect())
     }
 
-    /// [`foreach_policy`](Self::foreach_policy) for those that are trained.
+    /// Does the same as [`foreach_policy`](Self::foreach_policy) for the trained policies.
     ///
     /// # Errors
     /// As there.
@@ -70,14 +70,14 @@ impl RolloutWorker {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// Adds a policy, and lends it. Says anew how agents get their policies and which ones are trained, if that is given.
+    /// Adds a policy and returns it. Also sets the mapping function and the trained policies, if given.
     ///
-    /// Without spaces it has those of the worker's other policies, if these are all the same.
+    /// Without spaces it gets those of the worker's other policies, if these are all the same.
     ///
     /// # Errors
-    /// [`RolloutError::PolicyMap`] if the id is taken; [`RolloutError::Setup`] for neither kind nor object or both, a
-    /// kind that is unknown, spaces that are, and a state that does not fit; [`RolloutError::FixedMapping`]. Nothing has
-    /// changed then.
+    /// [`RolloutError::PolicyMap`] if the id exists; [`RolloutError::Setup`] if neither or both of class and object are
+    /// given, for an unknown class, for unknown spaces, and for a state that does not fit; [`RolloutError::FixedMapping`].
+    /// Nothing has changed then.
     pub fn add_policy(
         &mut self,
         id: PolicyId,
@@ -101,13 +101,13 @@ impl RolloutWorker {
         if let Some(trained) = policies_to_train {
             self.parts.policies_to_train = trained;
         }
-        // It is there even if nobody could make room.
+        // The policy is added even if the map could not evict another one.
         added?;
         self.policy_mut(&id)
     }
 
-    /// Removes a policy with its filter. Says anew how agents get their policies and which ones are trained, if that is
-    /// given. Agents that act under it get another one from the mapping.
+    /// Removes a policy with its filter. Also sets the mapping function and the trained policies, if given. Agents that act
+    /// under it are mapped again.
     ///
     /// # Errors
     /// [`RolloutError::PolicyMap`] for an unknown id, [`RolloutError::LastPolicy`], [`RolloutError::FixedMapping`].
@@ -137,10 +137,10 @@ impl RolloutWorker {
         Ok(())
     }
 
-    /// Says anew how agents get their policies; with none it stays as it is. Episodes that have begun keep theirs.
+    /// Sets the mapping function; `None` changes nothing. Episodes that have begun keep their policies.
     ///
     /// # Errors
-    /// [`RolloutError::FixedMapping`] where all environments are stepped together; the old one stays then.
+    /// [`RolloutError::FixedMapping`] if all environments are in lockstep; the old function stays then.
     pub fn set_policy_mapping_fn(&mut self, policy_mapping_fn: Option<PolicyMappingFn>) -> Result<(), RolloutError> {
         self.check_running()?;
         if let Some(map) = policy_mapping_fn {
@@ -150,12 +150,12 @@ impl RolloutWorker {
         Ok(())
     }
 
-    /// [`set_policy_mapping_fn`](Self::set_policy_mapping_fn) by registered name, which a saved state remembers; or by the
-    /// text of a [`NamedFn`], with the arguments that it is made with.
+    /// Sets a mapping function by its registered name, which a saved state contains; or by the text of a [`NamedFn`], which
+    /// includes its arguments. See [`set_policy_mapping_fn`](Self::set_policy_mapping_fn).
     ///
     /// # Errors
-    /// [`RolloutError::Unknown`], [`RolloutError::Callback`] for arguments that do not fit, and as there; the old one stays
-    /// then.
+    /// [`RolloutError::Unknown`], [`RolloutError::Callback`] for arguments that do not fit, and those of
+    /// `set_policy_mapping_fn`; the old function stays then.
     pub fn set_policy_mapping_fn_by_name(&mut self, name: &str) -> Result<(), RolloutError> {
         self.check_running()?;
         let map = self.mapping_of_name(name)?;
@@ -163,7 +163,7 @@ impl RolloutWorker {
         Ok(())
     }
 
-    /// A registered mapping function that this worker can follow.
+    /// Returns a registered mapping function that this worker can use.
     pub(in crate::worker) fn mapping_of_name(&self, name: &str) -> Result<PolicyMappingFn, RolloutError> {
         let function: NamedFn = name.parse().map_err(SetupError::from)?;
         let map = self.parts.registry.policy_mapping(&function).map_err(|error| match error {
@@ -177,12 +177,12 @@ impl RolloutWorker {
         Ok(map)
     }
 
-    /// Environments that are stepped together ask one policy for all, whatever a mapping says.
+    /// Checks that a mapping can take effect: environments in lockstep all use one policy.
     fn check_may_map(&self) -> Result<(), RolloutError> {
         if self.is_lockstep() { Err(RolloutError::FixedMapping) } else { Ok(()) }
     }
 
-    /// A policy in bytes: what it is, its weights, its filter, and what else it would miss. Versioned and with a hash.
+    /// Serialises a policy: its class and settings, weights, filter, and further state. Versioned and hashed.
     ///
     /// # Errors
     /// [`RolloutError::PolicyMap`] for an unknown id, [`RolloutError::State`] for one that is too large.
@@ -193,12 +193,12 @@ impl RolloutWorker {
         encoded.map_err(|source| WorkerStateError::Policy { id: id.clone(), source }.into())
     }
 
-    /// Lets a policy go on from bytes that [`export_policy`](Self::export_policy) gave, whatever its id was there. One
-    /// that is not here is made, if its kind is registered.
+    /// Restores a policy from the bytes of [`export_policy`](Self::export_policy), whatever its id was there. A policy that
+    /// does not exist is created, if its class is registered.
     ///
     /// # Errors
-    /// [`RolloutError::State`] for bytes that are damaged, [`RolloutError::Policy`] and [`RolloutError::Filter`] for a
-    /// state that does not fit, [`RolloutError::Setup`] for a policy that cannot be made. Nothing has changed then.
+    /// [`RolloutError::State`] for damaged bytes, [`RolloutError::Policy`] and [`RolloutError::Filter`] for a state that
+    /// does not fit, [`RolloutError::Setup`] for a policy that cannot be created. Nothing has changed then.
     #[doc(alias("import_policy_model_from_h5", "import_policy_model"))]
     pub fn import_policy(&mut self, id: &PolicyId, bytes: &[u8]) -> Result<(), RolloutError> {
         self.check_running()?;
@@ -208,7 +208,7 @@ impl RolloutWorker {
         self.put_policy(id, &stashed.spec, &state)
     }
 
-    /// Sets the state of a policy, or makes it.
+    /// Sets the state of a policy, or creates it.
     pub(super) fn put_policy(&mut self, id: &PolicyId, spec: &str, state: &PolicyState) -> Result<(), RolloutError> {
         if self.parts.policies.contains(id) {
             let entry = self.parts.policies.get_mut(id)?;
@@ -221,14 +221,14 @@ impl RolloutWorker {
         Ok(self.parts.policies.add(id.clone(), entry)?)
     }
 
-    /// What every policy observes and does, before preprocessing.
+    /// Returns the spaces of every policy, before preprocessing.
     #[doc(alias = "get_spaces")]
     #[must_use]
     pub fn spaces(&self) -> BTreeMap<PolicyId, EnvSpaces> {
         self.parts.recipes.iter().filter_map(|(id, recipe)| Some((id.clone(), recipe.spaces()?))).collect()
     }
 
-    /// Spaces of all policies, if they are the same.
+    /// Returns the spaces of all policies, if they are the same.
     fn common_spaces(&self) -> Option<EnvSpaces> {
         let mut spaces = self.parts.recipes.values().filter_map(|recipe| recipe.spaces());
         let first = spaces.next()?;
@@ -236,7 +236,7 @@ impl RolloutWorker {
     }
 }
 
-/// All of it or nothing. A filter of another kind or shape would not take the policy's observations.
+/// Sets a policy's state completely or not at all. A filter of another kind or shape does not fit the policy's observations.
 pub(super) fn put_state(id: &PolicyId, entry: &mut PolicyEntry, state: &PolicyState) -> Result<(), RolloutError> {
     let fits = entry.filter.clone().sync(&state.filter);
     fits.map_err(|source| RolloutError::Filter { id: id.clone(), source })?;

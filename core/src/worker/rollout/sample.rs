@@ -1,4 +1,4 @@
-//! Sampling: reading, joining, the user's last word, writing, estimating, compressing. In this order.
+//! Sampling, in this order: reading, joining, callbacks, estimating, writing, compressing.
 
 use super::{RolloutWorker, Source};
 use crate::{
@@ -13,11 +13,11 @@ use crate::{
     worker::{RolloutError, SetupError, config::Compression},
 };
 
-/// Batches without rows that a worker takes in a row before it gives up.
+/// Most consecutive batches without rows before a sample fails.
 const MAX_EMPTY: u32 = 1_000;
 
 impl RolloutWorker {
-    /// The next sample.
+    /// Returns the next sample.
     ///
     /// | mode | size |
     /// |---|---|
@@ -25,30 +25,30 @@ impl RolloutWorker {
     /// | `complete_episodes` | whole episodes, until there are at least as many |
     /// | an input | batches, until there are at least as many |
     ///
-    /// Batches are read and joined; then callbacks may [change](crate::callbacks::Callbacks::on_sample_end) the whole;
-    /// then it is written, estimated, and compressed, where that is wanted.
+    /// Batches are read and joined; then callbacks may [change](crate::callbacks::Callbacks::on_sample_end) the whole; then
+    /// the sample is written, estimated, and compressed, as the settings require.
     ///
     /// # Errors
-    /// [`RolloutError`]. Batches that had been read until then begin the next sample.
+    /// [`RolloutError`]. Batches that were read before the error begin the next sample.
     pub fn sample(&mut self) -> Result<AnyBatch, RolloutError> {
         self.make(&mut Budget::endless())?.ok_or_else(|| SampleError::no_news().into())
     }
 
-    /// The next sample, if it can be made within a span on the worker's [clock](crate::worker::Clock): for a page, or
-    /// whoever else has no thread to spare and gives the worker a few milliseconds now and then.
+    /// Returns the next sample, if it can be completed within a span on the worker's [clock](crate::worker::Clock): for a
+    /// page, or any other caller without a thread to spare, that gives the worker a few milliseconds now and then.
     ///
-    /// With nothing, everything that was begun is kept, and the next call goes on there, also one of
-    /// [`sample`](Self::sample). Whatever the spans, the samples are those of [`sample`](Self::sample), bit for bit. So a
-    /// sample is of the weights with which it began: [weights](Self::set_weights) and
-    /// [global vars](Self::set_global_vars) that come before it is complete, and what is learned until then, act from the
-    /// next one on. Other changes count at once, as they do between two samples.
+    /// If it returns `None`, everything in progress is kept, and the next call continues it, also a call of
+    /// [`sample`](Self::sample). Whatever the spans, the samples are bit-identical to those of [`sample`](Self::sample). So
+    /// a sample uses the weights that it began with: [weights](Self::set_weights) and [global vars](Self::set_global_vars)
+    /// that are set before it is complete, and updates learned until then, take effect with the next one. Other changes take
+    /// effect at once, as they do between two samples.
     ///
-    /// Each call makes one round at least, so that it gets on: a step of all environments that are ready, or a batch of
-    /// an input. It looks at the clock before each further one, so it takes longer than the span by one round at most,
-    /// the one that completes the sample included: that round puts the batch together, and calls who looks at it. A call
-    /// ends early when no environment is ready, as those that are driven from elsewhere may be. On a clock that stands
-    /// still, as it does unless a [clock](crate::worker::RolloutWorkerBuilder::clock) was given, a span of 0 is one round,
-    /// and any other one as long as [`sample`](Self::sample) takes.
+    /// Each call makes at least one round of progress: a step of all environments that are ready, or a batch of an input. It
+    /// reads the clock before each further round, so it exceeds the span by at most one round, including the one that
+    /// completes the sample, which joins the batch and calls the callbacks. A call ends early when no environment is ready,
+    /// which may happen with external ones. On a clock that stands still, which is the case unless a
+    /// [clock](crate::worker::RolloutWorkerBuilder::clock) was set, a span of 0 is one round, and any other one takes as
+    /// long as [`sample`](Self::sample).
     ///
     /// ```
     /// use rollmesh_core::{
@@ -70,13 +70,13 @@ impl RolloutWorker {
     /// ```
     ///
     /// # Errors
-    /// As [`sample`](Self::sample): of what this call did. What was finished before is kept.
+    /// Those of [`sample`](Self::sample), for what this call did. What was finished before is kept.
     pub fn sample_within(&mut self, span: Micros) -> Result<Option<AnyBatch>, RolloutError> {
         let until = (self.parts.clock)() + span;
         self.make(&mut Budget::until(until))
     }
 
-    /// Goes on with a sample, with the weights with which it began.
+    /// Continues a sample, with the weights that it began with.
     fn make(&mut self, budget: &mut Budget) -> Result<Option<AnyBatch>, RolloutError> {
         self.check_running()?;
         if let Some(first) = &self.first {
@@ -99,14 +99,14 @@ impl RolloutWorker {
         self.collect_metrics();
         let Some(batch) = read? else { return Ok(None) };
         let (env_steps, agent_steps) = (batch.env_steps(), batch.agent_steps());
-        // Who looks at it may fail, and then nobody gets it.
+        // Callbacks or the output may fail; then the sample is lost.
         self.finish(batch).map(Some).inspect_err(|_| self.discard(env_steps, agent_steps))
     }
 
-    /// Does with a sample what is done once all of it is there.
+    /// Completes a sample once all its batches are read.
     fn finish(&mut self, mut batch: AnyBatch) -> Result<AnyBatch, RolloutError> {
         self.parts.callbacks.on_sample_end(&self.parts.info, &mut batch)?;
-        // What cannot be estimated is not written either: nobody gets it.
+        // A sample that cannot be estimated is not written either, since it is lost.
         let estimates = self.estimates_of(&batch)?;
         self.parts.opened.output.write(&batch)?;
         self.metrics.estimates.extend(estimates);
@@ -117,7 +117,7 @@ impl RolloutWorker {
         Ok(batch)
     }
 
-    /// [`sample`](Self::sample), and its number of env steps.
+    /// Returns the next [`sample`](Self::sample), and its number of env steps.
     ///
     /// # Errors
     /// As [`sample`](Self::sample).
@@ -127,13 +127,13 @@ impl RolloutWorker {
         Ok((batch, count))
     }
 
-    /// The next `steps` steps of every environment, with cuts and states: what [`sample`](Self::sample) is made of where
-    /// all environments are stepped together. Copies nothing that it need not; callbacks and output do not see it. A
-    /// sample that has begun is completed in this form.
+    /// Returns the next `steps` steps of every environment, with cuts and states: the fragments of which
+    /// [`sample`](Self::sample) consists if all environments are in lockstep. Makes no unnecessary copies; callbacks and
+    /// output are skipped. A sample in progress is completed in this form.
     ///
     /// # Errors
-    /// [`RolloutError::NoFragments`] where they are not, [`RolloutError::Setup`] for too many steps,
-    /// [`RolloutError::HasBegun`] for others than those of a sample that has begun; else as [`sample`](Self::sample).
+    /// [`RolloutError::NoFragments`] if the environments are not in lockstep, [`RolloutError::Setup`] for too many steps,
+    /// [`RolloutError::HasBegun`] if a sample of another length is in progress; else those of [`sample`](Self::sample).
     pub fn sample_fragments(&mut self, steps: u32) -> Result<Vec<SlotFragment>, RolloutError> {
         self.check_running()?;
         if steps == 0 || steps > RunConfig::MAX_FRAGMENT_LENGTH {
@@ -164,20 +164,20 @@ impl RolloutWorker {
         fragments?.ok_or(RolloutError::NoFragments)
     }
 
-    /// Whether all environments are stepped together, which is fastest.
+    /// Returns whether all environments are in lockstep, which is fastest.
     #[must_use]
     pub fn is_lockstep(&self) -> bool {
         matches!(self.parts.opened.source, Source::Lockstep(_))
     }
 
-    /// Reads until there is enough, and joins.
+    /// Reads until there are enough steps, and joins the batches.
     fn read(&mut self, budget: &mut Budget) -> Result<Option<AnyBatch>, RolloutError> {
         if !self.simulate(budget)? {
             return Ok(None);
         }
         let (wanted, num_envs) = (self.steps_per_sample(), self.parts.config.num_envs as usize);
         let truncates = self.parts.config.batch_mode == BatchMode::TruncateEpisodes;
-        // Every environment gives one fragment; from elsewhere there may come any number of batches.
+        // Every environment contributes one fragment; an input may contribute any number of batches.
         let most = if truncates && !self.parts.opened.offline { num_envs } else { usize::MAX };
         let count_by = self.parts.config.count_steps_by;
         let count = |batch: &AnyBatch| count_by.of(batch.env_steps(), batch.agent_steps());
@@ -209,15 +209,15 @@ impl RolloutWorker {
         let (opened, mut host) = self.parts.lend();
         Ok(match &mut opened.source {
             Source::None => return Err(RolloutError::NoInput),
-            // There is nothing extra to be joined.
+            // The sampler returns all of it at once, so there is nothing to join.
             Source::Lockstep(sampler) => sampler.data_within(&mut host, budget)?,
             Source::Reader(sampler) => sampler.next_within(&mut host, budget)?,
             Source::Input(reader) => reader.next_within(&mut host, budget)?,
         })
     }
 
-    /// Lets the sampler beside an input go on, once per sample; its batches are not wanted. False if that was not
-    /// within the budget.
+    /// Runs the sampler alongside an input once per sample and discards its batches. Returns false if that did not fit into
+    /// the budget.
     fn simulate(&mut self, budget: &mut Budget) -> Result<bool, RolloutError> {
         let making = self.making.get_or_insert_default();
         let (opened, mut host) = self.parts.lend();
@@ -228,7 +228,7 @@ impl RolloutWorker {
         Ok(true)
     }
 
-    /// Batches say how many updates the weights behind them had.
+    /// Records in a batch how many updates its weights have had.
     fn tell_updates(&self, batch: &mut AnyBatch) {
         let counts = &self.global_vars.num_grad_updates_per_policy;
         let tell = |id: &PolicyId, batch: &mut SampleBatch| {

@@ -1,4 +1,4 @@
-//! Whatever the settings are: a worker does what they say, or says what is wrong with them.
+//! For any settings a worker either does what they say, or returns an error about them.
 
 use proptest::{prelude::*, sample::select};
 
@@ -23,7 +23,7 @@ const ENVS: [&str; 7] = [
     "MultiAgentTrafficGrid-v0",
 ];
 
-/// Seldom 0, which nothing may be.
+/// Rarely 0, which is never valid.
 fn often(numbers: core::ops::Range<u32>) -> impl Strategy<Value = u32> {
     prop_oneof![19 => numbers, 1 => Just(0)]
 }

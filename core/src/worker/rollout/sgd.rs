@@ -1,4 +1,4 @@
-//! Sampling and learning in one call, in small batches.
+//! Sampling and learning in minibatches in one call.
 
 use super::RolloutWorker;
 use crate::{
@@ -12,15 +12,15 @@ use crate::{
     worker::RolloutError,
 };
 
-/// How [`RolloutWorker::sample_and_learn`] learns.
+/// Settings of [`RolloutWorker::sample_and_learn`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SgdOptions {
-    /// Passes over the sample; at least one.
+    /// Passes over the sample, at least one.
     pub num_sgd_iter: u32,
-    /// Rows of a small batch; 0 for the whole sample.
+    /// Rows of a minibatch; 0 for the whole sample.
     #[doc(alias = "sgd_minibatch_size")]
     pub minibatch_size: usize,
-    /// Columns of one number per row that are brought to mean 0 and deviation 1, over the whole sample.
+    /// Columns with one number per row that are standardised to mean 0 and deviation 1 over the whole sample.
     pub standardize_fields: Vec<String>,
 }
 
@@ -30,20 +30,19 @@ impl Default for SgdOptions {
     }
 }
 
-/// What every policy says of its learning: means over all small batches.
+/// Metrics of every policy's learning: means over all minibatches.
 pub type TrainInfo = BTreeMap<PolicyId, LearnInfo>;
 
 impl RolloutWorker {
-    /// Samples, and lets every policy that is trained learn from its rows in small batches, shuffled anew for every pass.
-    /// Rows in sequences stay together, in their order. Gives the number of env steps, too.
+    /// Samples, and lets every trained policy learn from its rows in minibatches, which are shuffled for every pass. Rows of
+    /// a sequence stay together, in their order. Returns the number of env steps, too.
     ///
-    /// With [data parallelism](Self::setup_data_parallel) every rank cuts its own sample, and the first small batches of
-    /// all ranks make one step, the second ones the next one, and so on; fields are standardised over all samples.
+    /// With [data parallelism](Self::setup_data_parallel) every rank splits its own sample; the first minibatches of all
+    /// ranks make up one step, the second ones the next, and so on; fields are standardised over all samples.
     ///
     /// # Errors
-    /// [`RolloutError::Count`] unless the sample has `expected` env steps, [`RolloutError::Batch`] for a column that is
-    /// not there: nobody has learned then. Else as [`sample`](Self::sample) and
-    /// [`learn_on_batch`](Self::learn_on_batch).
+    /// [`RolloutError::Count`] unless the sample has `expected` env steps, [`RolloutError::Batch`] for a missing column: no
+    /// policy has learned then. Else those of [`sample`](Self::sample) and [`learn_on_batch`](Self::learn_on_batch).
     pub fn sample_and_learn(
         &mut self,
         expected: usize,
@@ -99,7 +98,7 @@ impl RolloutWorker {
             let pieces: Vec<SampleBatch> = rows.timeslices(SliceBy::Size(size))?.collect();
             let counts = self.numbers_of_all("number of small batches", [pieces.len() as f64])?;
             let most = counts.iter().fold(0.0, |most: f64, [count]| most.max(*count));
-            // Whoever has fewer takes part without rows.
+            // A rank with fewer minibatches takes part without rows.
             for small in pieces.into_iter().chain(core::iter::repeat_with(SampleBatch::new)).take(most as usize) {
                 let info = self.learn_on_batch(&of_policy(id, small))?;
                 for (name, value) in info.into_values().flatten() {
@@ -118,7 +117,7 @@ fn of_policy(id: &PolicyId, rows: SampleBatch) -> AnyBatch {
     crate::batch::MultiAgentBatch::new([(id.clone(), rows)].into(), steps).into()
 }
 
-/// Number of rows, mean, and sum of squared distances from it. No rows need no column.
+/// Returns the number of rows, their mean, and the sum of squared distances from it. Without rows the column need not exist.
 pub(super) fn moments(rows: &SampleBatch, field: &str) -> Result<[f64; 3], BatchError> {
     if rows.is_empty() {
         return Ok([0.0; 3]);
@@ -130,15 +129,15 @@ pub(super) fn moments(rows: &SampleBatch, field: &str) -> Result<[f64; 3], Batch
     Ok([values.len() as f64, mean, squares.sum()])
 }
 
-/// Brings a column to mean 0 and deviation 1 over rows with all of these moments. As RLlib 2.9.3, a deviation below 1e-4
-/// counts as 1e-4.
+/// Standardises a column to mean 0 and deviation 1 over rows with all of these moments. As in RLlib 2.9.3, a deviation below
+/// 1e-4 counts as 1e-4.
 pub(super) fn standardize(rows: &mut SampleBatch, field: &str, all: &[[f64; 3]]) -> Result<(), BatchError> {
     if rows.is_empty() {
         return Ok(());
     }
     let n = all.iter().map(|[n, ..]| n).sum::<f64>().max(1.0);
     let mean = match all {
-        // Not through a product that rounds.
+        // Avoids a product that would round.
         [[_, mean, _]] => *mean,
         _ => all.iter().map(|[n, mean, _]| n * mean).sum::<f64>() / n,
     };

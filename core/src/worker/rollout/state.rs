@@ -1,4 +1,4 @@
-//! Everything of a worker that outlives it, in bytes.
+//! Serialised state of a worker.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,24 +14,24 @@ use crate::{
     worker::RolloutError,
 };
 
-/// Why a worker's state could not be written or read.
+/// Why a worker's state could not be saved or restored.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum WorkerStateError {
-    /// Something else, or the beginning is damaged.
+    /// The bytes are something else, or their beginning is damaged.
     #[error("these bytes are no worker's state")]
     NotAState,
-    /// Written by another version.
+    /// The state was written by another version.
     #[error("the worker's state has version {0}, this program reads {wanted}", wanted = FORMAT_VERSION)]
     Version(u8),
-    /// The end is missing, or something was changed.
+    /// The bytes are truncated or altered.
     #[error("the worker's state is damaged")]
     Damaged,
-    /// The rows of an input that can only be read from its beginning cannot be read a second time.
+    /// The input can only be read from its beginning, so its position cannot be restored.
     #[error(
         "the input can only be read from its beginning, so a run with it cannot be resumed; begin another with --init-weights"
     )]
     NoPosition,
-    /// A policy's part.
+    /// A policy's state is invalid.
     #[error("policy '{id}': {source}")]
     Policy {
         /// The policy.
@@ -45,7 +45,7 @@ const MAGIC: &[u8; 4] = b"RMWS";
 const FORMAT_VERSION: u8 = 1;
 const HASH_BYTES: usize = 16;
 
-/// What the bytes hold.
+/// The serialised fields.
 #[derive(Serialize, Deserialize)]
 struct State {
     policies: Vec<SavedPolicy>,
@@ -54,12 +54,12 @@ struct State {
     timestep: u64,
     updates: BTreeMap<PolicyId, u64>,
     seq_no: Option<u64>,
-    /// Calls that learned so far.
+    /// Number of calls that learned so far.
     learned: u32,
     sampler: Vec<u8>,
 }
 
-/// What [`RolloutWorker::sampler_state`] gives.
+/// The serialised fields of [`RolloutWorker::sampler_state`].
 #[derive(Serialize, Deserialize)]
 struct RowsState {
     sampler: Vec<u8>,
@@ -69,31 +69,30 @@ struct RowsState {
 #[derive(Serialize, Deserialize)]
 struct SavedPolicy {
     id: PolicyId,
-    /// What it takes to make it, if that can be written down.
+    /// The recipe to create it, if that can be serialised.
     spec: String,
     state: Vec<u8>,
 }
 
-/// Which policies are trained.
+/// The policies that are trained.
 #[derive(Serialize, Deserialize)]
 enum Trained {
     All,
     Ids(BTreeSet<PolicyId>),
-    /// A function says; the one of whoever reads this stays.
+    /// Those that a function selects; it is not serialised, so the restoring worker keeps its own.
     Function,
 }
 
 impl RolloutWorker {
-    /// The worker's state: policies with weights, filters and what else they would miss; how agents get them, if that
-    /// has a registered name; which ones are trained; the run's progress; and where each slot is in its life. Open episodes are
-    /// continued between two fragments, unless their environment is [opaque](crate::env::EnvState::Opaque) or in another
-    /// process, or would take more than 1 MiB: then the next ones begin. Of a sample that has [begun](Self::sample_within)
-    /// nothing is kept. Nothing is flushed. The form: four letters, a version, the content, and
-    /// a hash of all that.
+    /// Serialises the worker's state: policies with weights, filters and further state; the mapping function, if it has a
+    /// registered name; the trained policies; the run's progress; and the position of each slot. Open episodes continue
+    /// between two fragments, unless their environment is [opaque](crate::env::EnvState::Opaque) or in another process, or
+    /// its state would exceed 1 MiB: then the next episodes begin. A sample in [progress](Self::sample_within) is not
+    /// included. Nothing is flushed. The format: four letters, a version, the content, and a hash of all these.
     ///
     /// # Errors
-    /// [`RolloutError::State`] for a policy that is too large, [`RolloutError::PolicyMap`] for one that cannot be brought
-    /// back.
+    /// [`RolloutError::State`] for a policy that is too large, [`RolloutError::PolicyMap`] for one that cannot be restored
+    /// from the store.
     #[doc(alias = "get_state")]
     pub fn save(&mut self) -> Result<Vec<u8>, RolloutError> {
         self.check_running()?;
@@ -121,22 +120,22 @@ impl RolloutWorker {
         };
         let mut head = MAGIC.to_vec();
         head.push(FORMAT_VERSION);
-        // Writing into memory that grows cannot fail.
+        // Writing into growing memory cannot fail.
         let mut bytes = postcard::to_extend(&state, head).map_err(|_| WorkerStateError::NotAState)?;
         let hash = bytes_hash(&bytes).0;
         bytes.extend_from_slice(&hash);
         Ok(bytes)
     }
 
-    /// Goes on from a [saved](Self::save) state. Policies that are not here are made, if their kind is registered; those
-    /// that are here and not in the state stay. Slots that are not this worker's are left alone; sub-environments in
-    /// quarantine get another chance. A sample that has [begun](Self::sample_within) is given up.
+    /// Restores a [saved](Self::save) state. Policies that do not exist are created, if their class is registered; policies
+    /// that are not in the state stay. Slots of other workers are ignored; quarantined sub-environments are retried. A
+    /// sample in [progress](Self::sample_within) is dropped.
     ///
     /// # Errors
-    /// [`RolloutError::State`] for bytes that are damaged, [`RolloutError::Policy`], [`RolloutError::Filter`] and
-    /// [`RolloutError::Sample`] for states that do not fit; [`RolloutError::Setup`] for policies that cannot be made: add those first; [`RolloutError::Unknown`] for a mapping function without that name,
-    /// [`RolloutError::FixedMapping`] for one that cannot be followed; [`RolloutError::Callback`]. Nothing has changed
-    /// then.
+    /// [`RolloutError::State`] for damaged bytes; [`RolloutError::Policy`], [`RolloutError::Filter`] and
+    /// [`RolloutError::Sample`] for states that do not fit; [`RolloutError::Setup`] for policies that cannot be created,
+    /// which have to be added first; [`RolloutError::Unknown`] for an unregistered mapping function,
+    /// [`RolloutError::FixedMapping`] for one that cannot take effect; [`RolloutError::Callback`]. Nothing has changed then.
     #[doc(alias = "set_state")]
     pub fn restore(&mut self, bytes: &[u8]) -> Result<(), RolloutError> {
         self.check_running()?;
@@ -183,13 +182,13 @@ impl RolloutWorker {
         (self.weights_seq_no, self.learned) = (state.seq_no, state.learned);
         let vars = GlobalVars { timestep: state.timestep, num_grad_updates_per_policy: state.updates };
         self.set_global_vars(&vars, None)?;
-        // What policies made of the run's progress before they were saved goes before what they hear of it now.
+        // The policies' saved view of the run's progress takes precedence over what they are notified of now.
         self.put_states(&known, &mut Vec::new())
     }
 
-    /// Where the worker's input is in what it reads, which is no part of the [state](Self::save): other workers read
-    /// something else. None without an input, for one that can only begin again, and while a sample has
-    /// [begun](Self::sample_within).
+    /// Returns the position of the worker's input, which is not part of the [state](Self::save), since other workers read
+    /// other data. `None` without an input, for one that can only restart, and while a sample is in
+    /// [progress](Self::sample_within).
     #[must_use]
     pub fn input_position(&self) -> Option<Position> {
         match &self.parts.opened.source {
@@ -198,12 +197,12 @@ impl RolloutWorker {
         }
     }
 
-    /// Lets the input go on at the [position](Self::input_position) of a worker with the same input and settings. A sample
-    /// that has begun is given up.
+    /// Sets the input to the [position](Self::input_position) of a worker with the same input and settings. A sample in
+    /// progress is dropped.
     ///
     /// # Errors
-    /// [`RolloutError::NoInput`] without one, [`RolloutError::Sample`] for a position of something else, and if what is read
-    /// has changed: then the input is anywhere.
+    /// [`RolloutError::NoInput`] without one, [`RolloutError::Sample`] for a position of something else, and if the data has
+    /// changed: then the input's position is undefined.
     pub fn set_input_position(&mut self, position: &Position) -> Result<(), RolloutError> {
         self.check_running()?;
         self.give_up_sample()?;
@@ -213,8 +212,8 @@ impl RolloutWorker {
         }
     }
 
-    /// Returns where the worker's sampler and input are, in bytes, without its policies: with it, the worker samples or reads its
-    /// next rows a second time. Of a sample that has [begun](Self::sample_within) nothing is kept.
+    /// Returns the positions of the worker's sampler and input, in bytes, without its policies: with them, the worker
+    /// samples or reads the same next rows again. A sample in [progress](Self::sample_within) is not included.
     ///
     /// # Errors
     /// [`RolloutError::Stopped`].
@@ -222,15 +221,15 @@ impl RolloutWorker {
         self.check_running()?;
         let position = self.input_position().map(|position| position.as_bytes().to_vec());
         let state = RowsState { sampler: self.sampler_bytes(), position };
-        // Writing into memory that grows cannot fail.
+        // Writing into growing memory cannot fail.
         Ok(postcard::to_allocvec(&state).map_err(|_| WorkerStateError::NotAState)?)
     }
 
-    /// Continues sampling and reading at a [state](Self::sampler_state) of a worker with the same settings. A sample that has
-    /// begun is given up.
+    /// Resumes sampling and reading at a [state](Self::sampler_state) of a worker with the same settings. A sample in
+    /// progress is dropped.
     ///
     /// # Errors
-    /// [`RolloutError::State`] for bytes that are no such state, and for an input that can only be read from its beginning;
+    /// [`RolloutError::State`] for invalid bytes, and for an input that can only be read from its beginning;
     /// [`RolloutError::Sample`] for a state of other settings.
     pub fn set_sampler_state(&mut self, state: &[u8]) -> Result<(), RolloutError> {
         self.check_running()?;
@@ -254,7 +253,7 @@ impl RolloutWorker {
         }
     }
 
-    /// What was read for a sample in the making is lost.
+    /// Drops what was read for a sample in progress.
     fn give_up_sample(&mut self) -> Result<(), RolloutError> {
         for batch in core::mem::take(&mut self.read) {
             self.discard(batch.env_steps(), batch.agent_steps());
@@ -263,7 +262,7 @@ impl RolloutWorker {
         self.end_sample()
     }
 
-    /// Gives policies other states, and keeps what they were.
+    /// Sets the states of policies, and keeps the previous ones.
     fn put_states(
         &mut self,
         states: &[(PolicyId, PolicyState)],
@@ -301,7 +300,7 @@ fn decode(bytes: &[u8]) -> Result<State, WorkerStateError> {
     }
     let body = content.get(MAGIC.len() + 1..).ok_or(WorkerStateError::Damaged)?;
     match postcard::take_from_bytes::<State>(body) {
-        // Each policy once, in the order in which they are written.
+        // Each policy occurs once, in the order in which they are written.
         Ok((state, [])) if state.policies.is_sorted_by(|a, b| a.id < b.id) => Ok(state),
         _ => Err(WorkerStateError::Damaged),
     }

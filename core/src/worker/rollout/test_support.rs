@@ -1,4 +1,4 @@
-//! Small worlds in which it is plain what must come out.
+//! Small environments and policies with known results.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -18,7 +18,7 @@ use crate::{
     worker::{Registry, RolloutConfig, RolloutWorker, RolloutWorkerBuilder},
 };
 
-/// The observation is the step's number; the episode terminates after `length` steps. The reward is always the same.
+/// Observes the step's number; the episode terminates after `length` steps. The reward is constant.
 #[derive(Clone, Debug)]
 pub(super) struct Counter {
     pub(super) length: u32,
@@ -64,19 +64,19 @@ impl Env for Counter {
     }
 }
 
-/// Counters of which the `step`-th step of all together fails, once.
+/// Counters of which the `step`-th step, counted over all of them, fails, once.
 pub(super) fn failing(length: u32, step: u32) -> EnvSpec {
     let steps = AtomicU32::new(0);
     let fails: Arc<Fails> = Arc::new(move |_, _| steps.fetch_add(1, Ordering::Relaxed) + 1 == step);
     faulty(length, fails)
 }
 
-/// Counters to 4 of which the one with this index fails in its second step, as long as it is broken.
+/// Counters to 4 of which the one with this index fails in its second step while `broken` is set.
 pub(super) fn fragile(broken: Arc<AtomicBool>, index: u32) -> EnvSpec {
     faulty(4, Arc::new(move |env, t| (env, t) == (index, 1) && broken.load(Ordering::Relaxed)))
 }
 
-/// Whether a step of the environment with this index fails, of an episode with so many steps.
+/// Returns whether a step fails, given the environment's index and the number of the step in its episode.
 type Fails = dyn Fn(u32, u32) -> bool + Send + Sync;
 
 fn faulty(length: u32, fails: Arc<Fails>) -> EnvSpec {
@@ -128,7 +128,7 @@ impl Env for Failing {
     }
 }
 
-/// Counters of this length, which give a reward of 100.
+/// Counters of this length, with a reward of 100.
 pub(super) fn counter(length: u32) -> EnvSpec {
     rewarding(length, 100.0)
 }
@@ -139,7 +139,7 @@ pub(super) fn rewarding(length: u32, reward: f64) -> EnvSpec {
     })
 }
 
-/// Counters with the policy `mock`, and everything that comes with the crate.
+/// Counters with the policy `mock`, and everything that this crate registers.
 pub(super) fn registry(length: u32) -> Registry {
     Registry::builtin().with_env(counter(length)).with_policy(mock())
 }
@@ -150,13 +150,13 @@ pub(super) fn counting(length: u32, config: RolloutConfig) -> RolloutWorkerBuild
     RolloutWorkerBuilder::new(registry(length)).config(config)
 }
 
-/// A policy with one weight, which learning moves by the number of rows.
+/// A policy with one weight, to which learning adds the number of rows.
 #[derive(Clone)]
 pub(super) struct Mock {
     inner: RandomPolicy,
     weights: Weights,
     pub(super) timestep: u64,
-    /// Whether it learns together with others.
+    /// Whether it supports data parallelism.
     joins: bool,
 }
 

@@ -5,29 +5,29 @@ use core::fmt;
 use super::RolloutWorker;
 use crate::{batch::AnyBatch, ids::PolicyId, prelude::*};
 
-/// Whether a policy is trained, on a certain batch or at all.
+/// Returns whether a policy is trained, on this batch if there is one.
 type Predicate = Arc<dyn Fn(&PolicyId, Option<&AnyBatch>) -> bool + Send + Sync>;
 
 /// The policies that are trained.
 #[derive(Clone, Default)]
 #[doc(alias = "is_policy_to_train")]
 pub enum PoliciesToTrain {
-    /// All.
+    /// All policies.
     #[default]
     All,
-    /// These.
+    /// The policies with these ids.
     Ids(BTreeSet<PolicyId>),
-    /// Those of which this is true; asked again for every batch.
+    /// Those for which the predicate is true; called for every batch.
     Where(Predicate),
 }
 
 impl PoliciesToTrain {
-    /// Those of which `predicate` is true.
+    /// Returns those for which `predicate` is true.
     pub fn predicate(predicate: impl Fn(&PolicyId, Option<&AnyBatch>) -> bool + Send + Sync + 'static) -> Self {
         Self::Where(Arc::new(predicate))
     }
 
-    /// Whether a policy is trained, on a certain batch or at all.
+    /// Returns whether a policy is trained, on this batch if there is one.
     #[must_use]
     pub fn contains(&self, id: &PolicyId, batch: Option<&AnyBatch>) -> bool {
         match self {
@@ -61,13 +61,13 @@ impl fmt::Debug for PoliciesToTrain {
 }
 
 impl RolloutWorker {
-    /// Says anew which policies are trained.
+    /// Sets which policies are trained.
     #[doc(alias = "set_policies_to_train")]
     pub fn set_is_policy_to_train(&mut self, policies: impl Into<PoliciesToTrain>) {
         self.parts.policies_to_train = policies.into();
     }
 
-    /// Ids of the policies that are trained, on a certain batch or at all.
+    /// Returns the ids of the trained policies, on this batch if there is one.
     #[doc(alias = "get_policies_to_train")]
     #[must_use]
     pub fn policies_to_train(&self, batch: Option<&AnyBatch>) -> BTreeSet<PolicyId> {

@@ -1,4 +1,4 @@
-//! What policies act with, and what is known of the run's progress.
+//! The policies' weights, and the run's progress.
 
 use super::RolloutWorker;
 use crate::{
@@ -11,10 +11,10 @@ use crate::{
 };
 
 impl RolloutWorker {
-    /// Weights of the policies, of all or of those among `policies`. Ids without a policy are passed over.
+    /// Returns the weights of all policies, or of those in `policies`. Ids without a policy are ignored.
     ///
     /// # Errors
-    /// [`RolloutError::PolicyMap`] for a policy that cannot be brought back.
+    /// [`RolloutError::PolicyMap`] for a policy that cannot be restored from the store.
     #[doc(alias = "get_weights")]
     pub fn weights(&mut self, policies: Option<&[PolicyId]>) -> Result<BTreeMap<PolicyId, Weights>, RolloutError> {
         let mut weights = BTreeMap::new();
@@ -27,11 +27,11 @@ impl RolloutWorker {
         Ok(weights)
     }
 
-    /// Lets policies act with other weights from now on, or, if a sample has [begun](Self::sample_within), from the next
-    /// one on; and takes over [global vars](Self::set_global_vars), if given.
+    /// Sets the policies' weights from now on, or, if a sample is in [progress](Self::sample_within), from the next sample
+    /// on; and sets the [global vars](Self::set_global_vars), if given.
     ///
-    /// With a number that is the one given last, the weights are known and nothing is done with them. The number is kept
-    /// in any case, also that there was none.
+    /// If the sequence number equals the last one, the weights are known and skipped. The number is kept in any case, also
+    /// if it is `None`.
     ///
     /// # Errors
     /// [`RolloutError::PolicyMap`] for an unknown id, [`RolloutError::Policy`] for weights that do not fit. Nothing has
@@ -53,7 +53,7 @@ impl RolloutWorker {
         }
     }
 
-    /// All or none.
+    /// Sets all of the weights or none.
     fn install(&mut self, weights: &BTreeMap<PolicyId, Weights>) -> Result<(), RolloutError> {
         let policies = &mut self.parts.policies;
         if let Some(unknown) = weights.keys().find(|id| !policies.contains(id)) {
@@ -70,7 +70,7 @@ impl RolloutWorker {
             };
             if let Err(error) = installed {
                 for (id, old) in before {
-                    // They were the policy's own a moment ago.
+                    // These were the policy's own weights before.
                     policies.policy_mut(id)?.set_weights(&old).map_err(RolloutError::of_policy(id))?;
                 }
                 return Err(error);
@@ -80,7 +80,7 @@ impl RolloutWorker {
         Ok(())
     }
 
-    /// What is known of the run's progress. A copy: later news do not change it.
+    /// Returns the run's progress. A copy: later updates do not change it.
     #[doc(alias = "get_global_vars")]
     #[must_use]
     pub fn global_vars(&self) -> GlobalVars {
@@ -90,12 +90,12 @@ impl RolloutWorker {
         vars
     }
 
-    /// Hears of the run's progress, and tells it to those policies that are trained, of all or among `policies`. The next
-    /// sample says how many updates its policies have had. Policies hear of it when a sample that has
-    /// [begun](Self::sample_within) is complete.
+    /// Sets the run's progress, and notifies the trained policies, all or those in `policies`. The next sample records how
+    /// many updates its policies have had. While a sample is in [progress](Self::sample_within), policies are notified when
+    /// it is complete.
     ///
     /// # Errors
-    /// [`RolloutError::PolicyMap`] for a policy that cannot be brought back.
+    /// [`RolloutError::PolicyMap`] for a policy that cannot be restored from the store.
     pub fn set_global_vars(&mut self, vars: &GlobalVars, policies: Option<&[PolicyId]>) -> Result<(), RolloutError> {
         self.check_running()?;
         if let Some(making) = &mut self.making {

@@ -1,4 +1,4 @@
-//! What keeps a worker from running a lease, and what fails while it does.
+//! Errors of a lease on a worker.
 
 use crate::{
     env::{EnvError, ProcessEnd},
@@ -11,18 +11,18 @@ use crate::{
     worker::command::PanicWords,
 };
 
-/// Why a lease or weights could not be taken, or a lease could not be finished.
+/// Why a lease or weights were refused, or a lease could not be completed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RunnerError {
-    /// Another lease is running.
+    /// Another lease is in progress.
     #[error("lease {0} is still running")]
     Busy(LeaseId),
-    /// The lease wants other weights than the ones that are here.
+    /// The lease requires other weights than the present ones.
     #[error("the lease wants weights {wanted}, here are {here}")]
     WrongWeights {
-        /// The lease's.
+        /// The lease's version.
         wanted: WeightsVersion,
-        /// The policy's.
+        /// The present version.
         here: WeightsVersion,
     },
     /// The lease names a slot that the run does not have.
@@ -36,10 +36,10 @@ pub enum RunnerError {
     /// The lease has no slots, or not in ascending order.
     #[error("the slots of a lease must be ascending, and at least one")]
     BadSlots,
-    /// The lease says that the state is here, and it is not.
+    /// The lease says that the worker holds the slot's state, which it does not.
     #[error("the state of slot {0} is not here")]
     NotHeld(SlotId),
-    /// The lease's state of a slot cannot be read.
+    /// A slot's state in the lease does not decode.
     #[error(transparent)]
     State(#[from] StateError),
     /// The environment failed.
@@ -51,13 +51,13 @@ pub enum RunnerError {
     /// The weights are not those of the run's policies.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// Sampling several agents, or the user's code, failed.
+    /// Sampling several agents, or user code, failed.
     #[error(transparent)]
     Sample(SampleError),
-    /// User code panicked, with these words.
+    /// User code panicked with this message.
     #[error("{0}")]
     Panicked(String),
-    /// A fragment of a lease that was to be replayed failed.
+    /// A fragment failed while a lease was recomputed.
     #[error("{0}")]
     Failed(Box<FragmentFailure>),
 }
@@ -74,7 +74,7 @@ impl From<DriveError> for RunnerError {
 }
 
 impl From<SampleError> for RunnerError {
-    /// Where an environment failed the runner finds out by itself.
+    /// The runner determines which environment failed itself.
     fn from(error: SampleError) -> Self {
         match error {
             SampleError::Env(source) | SampleError::EnvAt { source, .. } => Self::Env(source),
@@ -90,12 +90,12 @@ impl From<PanicWords> for RunnerError {
 }
 
 impl RunnerError {
-    /// An open episode's replay ended in another state.
+    /// Returns true if the replay of an open episode ended in another state.
     pub(super) fn is_replay_mismatch(&self) -> bool {
         matches!(self, Self::Env(EnvError::NotReplayed { .. }))
     }
 
-    /// What kind of failure of a fragment this is.
+    /// Returns the kind of failure of a fragment.
     pub(in crate::worker) fn failure_kind(&self) -> FailureKind {
         match self {
             Self::State(_) => FailureKind::Restore,
@@ -114,7 +114,7 @@ impl RunnerError {
 
 fn kind_of(error: &EnvError) -> FailureKind {
     match error {
-        // The words with which shells report a panic.
+        // The prefix with which shells report a panic.
         EnvError::Failed(reason) if reason.starts_with("panicked") => FailureKind::Panic,
         EnvError::WrongType { .. }
         | EnvError::WrongLength { .. }

@@ -1,4 +1,4 @@
-//! Slots that are worked on together.
+//! Slots that are sampled together.
 
 use super::RunnerError;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     worker::{agent_lanes::AgentLanes, builder::LeaseParts, lane_set::LaneSet},
 };
 
-/// Slots that are worked on together, by the collector that fits.
+/// Slots that are sampled together, by the sampler that fits.
 pub(super) enum Lanes {
     Lockstep(LaneSet),
     Agents(Box<AgentLanes>),
@@ -23,7 +23,7 @@ impl Lanes {
         }
     }
 
-    /// Takes at most `max_steps` steps of all slots; the fragments if they are ready.
+    /// Takes at most `max_steps` steps of all slots; returns the fragments once they are complete.
     pub(super) fn advance(
         &mut self,
         parts: &mut LeaseParts,
@@ -52,7 +52,7 @@ impl Lanes {
         }
     }
 
-    /// Where the only slot failed.
+    /// Returns the episode and step at which the only slot failed.
     pub(super) fn failed_at(&self) -> (u32, u32) {
         match self {
             Self::Lockstep(lanes) => lanes.failed_at(0),

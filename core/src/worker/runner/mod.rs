@@ -1,4 +1,4 @@
-//! The part of a worker in a group that runs leases. No messages in here.
+//! Execution of leases on a worker, without messages.
 
 mod error;
 mod lanes;
@@ -25,46 +25,47 @@ use crate::{
 
 /// Runs leases of one run, one at a time.
 ///
-/// User code that fails costs the fragment of the slot that it failed in. If slots that are worked on together fail, each
-/// is worked on again alone, from the state that it had: so the failure is found, and the others' fragments are made.
+/// A failure of user code costs the fragment of the slot that it happened in. If slots that are sampled together fail, each
+/// is sampled again on its own, from the state that it had: so the failing slot is found, and the others' fragments are
+/// completed.
 pub struct SlotRunner {
     run: RunConfig,
     parts: LeaseParts,
     guard: Guard,
-    /// The lanes of the latest lease: one set of all its slots, or one for each if they are worked on in turn.
+    /// The lanes of the latest lease: one set of all its slots, or one per slot if they are sampled sequentially.
     lanes: Vec<Lanes>,
     version: WeightsVersion,
-    /// The fragment for which lanes and states stand ready, while no lease is running.
+    /// The fragment that lanes and states are ready for, while no lease is in progress.
     next: FragmentNo,
     /// The slots' states after the latest lease.
     states: BTreeMap<SlotId, Vec<u8>>,
-    /// Those that the latest lease began with, where states have recorded actions.
+    /// The slots' states before the latest lease, if states contain recorded actions.
     begun: BTreeMap<SlotId, Vec<u8>>,
     lease: Option<Running>,
     in_turn: bool,
 }
 
-/// A slot with its state; none for one that begins its first episode.
+/// A slot with its state; `None` if it begins its first episode.
 type Start = (SlotId, Option<Vec<u8>>);
 
-/// The number of the episode that a slot begins with if its open one cannot move: the same if no step of it was taken.
+/// Returns the episode that a slot begins with if its open one cannot move: the same one if no step of it was taken.
 fn episode_after((slot, state): &Start) -> u32 {
     let position = state.as_ref().and_then(|state| position_in(state, *slot));
     position.map_or(0, |(episode, t)| episode.wrapping_add(u32::from(t > 0)))
 }
 
-/// Slots of a lease that are worked on together, from these states.
+/// Slots of a lease that are sampled together, starting from these states.
 struct SlotSet {
     starts: Vec<Start>,
     stage: Stage,
 }
 
 enum Stage {
-    /// Nothing is made. With `gives_up` slots begin the episodes after their open ones.
+    /// Nothing is created yet. With `gives_up` the slots abandon their open episodes and begin the next ones.
     Closed {
         gives_up: bool,
     },
-    /// Episodes are being replayed.
+    /// Open episodes are being replayed.
     Opening(Opening),
     Open(Lanes),
 }
@@ -72,15 +73,15 @@ enum Stage {
 struct Running {
     id: LeaseId,
     fragment: FragmentNo,
-    /// Also those that were lost with a failure.
+    /// Includes those that were lost in a failure.
     env_steps: u64,
-    /// The sets that are not done, in order; the first one is worked on.
+    /// The unfinished sets in order; the first one is in progress.
     open: VecDeque<SlotSet>,
-    /// With what slots failed together, until one of them fails alone.
+    /// The error with which slots failed together, until one of them fails on its own.
     unexplained: Option<RunnerError>,
 }
 
-/// Takes the lanes of these slots, if they stand where the slots are to be continued: nothing has to be moved.
+/// Takes the lanes of these slots if they are at the positions where the slots continue, so that nothing has to be restored.
 fn take_ready(idle: &mut Vec<Lanes>, leased: &[LeasedSlot]) -> Option<Lanes> {
     let is_held = leased.iter().all(|leased| leased.source == SlotSource::Held);
     let is_theirs = |lanes: &Lanes| lanes.slots().into_iter().eq(leased.iter().map(|leased| leased.slot));
@@ -88,19 +89,19 @@ fn take_ready(idle: &mut Vec<Lanes>, leased: &[LeasedSlot]) -> Option<Lanes> {
     Some(idle.remove(place))
 }
 
-/// How far a lease has come.
+/// Progress of a lease.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Advance {
     /// There is no lease.
     Idle,
-    /// The lease needs more.
+    /// The lease is in progress.
     Working {
         /// The lease.
         lease: LeaseId,
         /// Env steps done for it so far.
         env_steps: u64,
     },
-    /// Slots of the lease are done, and it goes on with others.
+    /// Some slots of the lease are complete; it continues with the others.
     Part {
         /// The lease.
         lease: LeaseId,
@@ -109,7 +110,7 @@ pub enum Advance {
         /// One fragment for each of these slots.
         fragments: Vec<SlotFragment>,
     },
-    /// A fragment of the lease failed, which goes on with the others.
+    /// A fragment of the lease failed; the lease continues with the others.
     Failed {
         /// The lease.
         lease: LeaseId,
@@ -118,22 +119,21 @@ pub enum Advance {
         /// What failed, and where.
         failure: FragmentFailure,
     },
-    /// The lease is done.
+    /// The lease is complete.
     Done {
         /// The lease.
         lease: LeaseId,
-        /// One fragment per slot that was not handed over before and has not failed, in the lease's order.
+        /// One fragment per slot that was not returned before and has not failed, in the lease's order.
         fragments: Vec<SlotFragment>,
     },
 }
 
 impl SlotRunner {
-    /// Gets ready for a run, with the names, kernels and shell of a builder. The policy has the run's first weights,
-    /// version 0.
+    /// Creates a runner for a run, with the names, kernels and shell of a builder. The policies have the run's first
+    /// weights, version 0.
     ///
     /// # Errors
-    /// [`SetupError`] if the run cannot be sampled here: an unknown environment or kind of policy, settings that make no
-    /// sense.
+    /// [`SetupError`] if the run cannot be sampled here: an unknown environment or class of policy, or invalid settings.
     pub fn new(run: &RunConfig, builder: RolloutWorkerBuilder) -> Result<Self, SetupError> {
         let parts = builder.lease_parts(run)?;
         let (version, next) = (WeightsVersion(0), FragmentNo(0));
@@ -142,28 +142,28 @@ impl SlotRunner {
         Ok(Self { run, parts, guard, lanes, version, next, states, begun, lease: None, in_turn: false })
     }
 
-    /// Sets a guard, so that user code that panics has failed.
+    /// Sets a guard that turns panics of user code into failures.
     pub fn set_guard(&mut self, guard: Guard) {
         self.guard = guard;
     }
 
-    /// What the rows of its fragments hold.
+    /// Returns the layout of its fragments' rows.
     #[must_use]
     pub fn layout(&self) -> &FragmentLayout {
         &self.parts.layout
     }
 
-    /// Version of the weights that act.
+    /// Returns the version of the present weights.
     #[must_use]
     pub fn weights_version(&self) -> WeightsVersion {
         self.version
     }
 
-    /// Acts with other weights from the next lease on.
+    /// Sets the weights for the following leases.
     ///
     /// # Errors
-    /// [`RunnerError::Busy`] while a lease is running: one version acts in a whole fragment;
-    /// [`RunnerError::Policy`] when they do not fit.
+    /// [`RunnerError::Busy`] while a lease is in progress, since a fragment is made with one version;
+    /// [`RunnerError::Policy`] if they do not fit.
     pub fn set_weights(&mut self, weights: &Weights) -> Result<(), RunnerError> {
         self.check_idle()?;
         let policies = &mut self.parts.host.policies;
@@ -172,16 +172,16 @@ impl SlotRunner {
         Ok(())
     }
 
-    /// From the next lease on, works on one slot after the other and hands each over when it is done, or on all together.
-    /// The rows are the same.
+    /// Sets whether, from the next lease on, slots are sampled sequentially, so that each is returned when it is complete,
+    /// or concurrently. The rows are the same.
     pub fn work_in_turn(&mut self, in_turn: bool) {
         self.in_turn = in_turn;
     }
 
-    /// Takes a lease. After an error nothing has changed.
+    /// Begins a lease. After an error nothing has changed.
     ///
     /// # Errors
-    /// [`RunnerError`], which says why the lease cannot be run here.
+    /// [`RunnerError`] if the lease cannot be run here.
     pub fn begin(&mut self, lease: Lease) -> Result<(), RunnerError> {
         self.check_idle()?;
         self.check(&lease)?;
@@ -207,7 +207,7 @@ impl SlotRunner {
         Ok(())
     }
 
-    /// Goes on with the lease for at most `max_vector_steps` steps of all its slots, or of those whose turn it is.
+    /// Continues the lease for at most `max_vector_steps` steps of the slots that are sampled together.
     pub fn advance(&mut self, max_vector_steps: u32) -> Advance {
         if self.lease.as_ref().is_some_and(|running| running.open.is_empty()) {
             return self.finish(Vec::new());
@@ -240,7 +240,7 @@ impl SlotRunner {
         first.is_some_and(|set| matches!(set.stage, Stage::Open(_)))
     }
 
-    /// The first open set is done.
+    /// Completes the first open set.
     fn complete(&mut self, fragments: Vec<SlotFragment>) -> Advance {
         let Some(running) = &mut self.lease else { return Advance::Idle };
         if let Some(SlotSet { stage: Stage::Open(lanes), .. }) = running.open.pop_front() {
@@ -253,7 +253,7 @@ impl SlotRunner {
         Advance::Part { lease: running.id, env_steps: running.env_steps, fragments }
     }
 
-    /// The first open set has failed: of several slots each is worked on again alone.
+    /// Handles a failure of the first open set: if it has several slots, each is sampled again on its own.
     fn fail(&mut self, error: RunnerError) -> Advance {
         let Some(running) = &mut self.lease else { return Advance::Idle };
         let (lease, env_steps, fragment) = (running.id, running.env_steps, running.fragment);
@@ -288,7 +288,7 @@ impl SlotRunner {
         Advance::Failed { lease, env_steps, failure }
     }
 
-    /// No set is open any more.
+    /// Completes the lease, once no set is open.
     fn finish(&mut self, fragments: Vec<SlotFragment>) -> Advance {
         let Some(mut running) = self.lease.take() else { return Advance::Idle };
         let lease = running.id;
@@ -302,8 +302,8 @@ impl SlotRunner {
         Advance::Done { lease, fragments }
     }
 
-    /// The fragments of the latest lease for a hub that knows the states that they began with: recorded actions that are in
-    /// those are left out.
+    /// Returns the fragments of the latest lease for a hub that has the states that they began with: recorded actions in
+    /// these states are omitted.
     pub(in crate::worker) fn for_upload<'a>(&self, fragments: &'a [SlotFragment]) -> Cow<'a, [SlotFragment]> {
         let short = |fragment: &SlotFragment| {
             let start = self.begun.get(&fragment.slot);
@@ -315,10 +315,10 @@ impl SlotRunner {
         }
     }
 
-    /// Makes a lease's fragments with these weights, from beginning to end: to compare them with somebody else's.
+    /// Recomputes a lease's fragments with these weights, to compare them with another worker's.
     ///
     /// # Errors
-    /// [`RunnerError`], as [`set_weights`](Self::set_weights) and [`begin`](Self::begin), and for a fragment that failed.
+    /// [`RunnerError`], like [`set_weights`](Self::set_weights) and [`begin`](Self::begin), and for a fragment that failed.
     pub fn replay(&mut self, lease: Lease, weights: &Weights) -> Result<Vec<SlotFragment>, RunnerError> {
         if self.weights_version() != weights.version() || lease.weights_version.0 == 0 {
             self.set_weights(weights)?;
@@ -342,13 +342,13 @@ impl SlotRunner {
         }
     }
 
-    /// The lease that is running.
+    /// Returns the lease in progress.
     #[must_use]
     pub fn lease(&self) -> Option<LeaseId> {
         self.lease.as_ref().map(|running| running.id)
     }
 
-    /// Gives up the running lease, and with it the state of its slots.
+    /// Abandons the lease in progress, and with it the states of its slots.
     pub fn abandon(&mut self) {
         if self.lease.take().is_some() {
             self.lanes.clear();
@@ -376,8 +376,8 @@ impl SlotRunner {
         }
     }
 
-    /// Slots of a lease that are worked on together. Those of environments whose episodes cannot move are each for itself, so
-    /// that none is lost where another set of slots is leased.
+    /// Returns how many slots of a lease are sampled together. Slots whose episodes cannot move are sampled separately, so
+    /// that no episode is lost when another set of slots is leased.
     fn slots_per_set(&self, lease: &Lease) -> usize {
         let moves = self.parts.env_state != EnvState::Opaque;
         let together = moves && !self.in_turn && (self.is_lockstep() || self.parts.keeps_step());
@@ -388,7 +388,7 @@ impl SlotRunner {
         matches!(self.parts.layout, FragmentLayout::Lane { .. })
     }
 
-    /// Slots from their states, in these lanes if they stand ready.
+    /// Creates a set of slots from their states, with these lanes if they are ready.
     fn set(&self, starts: Vec<Start>, lanes: Option<Lanes>, fragment: FragmentNo) -> SlotSet {
         let stage = match lanes {
             None => Stage::Closed { gives_up: self.parts.env_state == EnvState::Opaque },
@@ -400,7 +400,7 @@ impl SlotRunner {
         SlotSet { starts, stage }
     }
 
-    /// Opens the lanes of the first open set, as far as that is done with at most so many replayed steps, which are taken off.
+    /// Opens the lanes of the first open set as far as `steps` replayed steps allow, and subtracts those taken.
     fn open_first(&mut self, steps: &mut u32) -> Result<(), RunnerError> {
         let (run, parts, guard, version) = (&self.run, &mut self.parts, self.guard, self.version);
         let Some(Running { open, fragment, .. }) = &mut self.lease else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Slots on their way to their lanes: environments are made, and open episodes replayed.
+//! Opening slots: creates their environments and replays their open episodes.
 
 use super::{Lanes, RunnerError, Start, episode_after};
 use crate::{
@@ -14,10 +14,10 @@ use crate::{
     },
 };
 
-/// Environments of slots that are worked on together, and how far they are back where the slots were.
+/// Environments of slots that are sampled together, and how many of them are restored.
 pub(super) struct Opening {
     envs: Envs,
-    /// Slots that are there.
+    /// Number of restored slots.
     done: usize,
 }
 
@@ -32,7 +32,7 @@ enum Envs {
 }
 
 impl Opening {
-    /// Makes the environments. `gives_up` leaves open episodes where they are: each slot begins its next one.
+    /// Creates the environments. With `gives_up` open episodes are abandoned: each slot begins its next one.
     pub(super) fn new(
         run: &RunConfig,
         parts: &mut LeaseParts,
@@ -61,7 +61,7 @@ impl Opening {
         Ok(Self { envs, done: 0 })
     }
 
-    /// Replays at most so many steps of open episodes, and takes them off; false if more are left.
+    /// Replays at most `steps` steps of open episodes, and subtracts those taken; returns false if more are left.
     pub(super) fn replay(&mut self, steps: &mut u32) -> Result<bool, RunnerError> {
         while *steps > 0 {
             let is_there = match &mut self.envs {
@@ -88,7 +88,7 @@ impl Opening {
         Ok(false)
     }
 
-    /// Hands the environments over to the collector that fits.
+    /// Passes the environments to the sampler that fits.
     pub(super) fn finish(self, parts: &mut LeaseParts) -> Result<Lanes, RunnerError> {
         match self.envs {
             Envs::Lockstep(env, starts) => {

@@ -1,4 +1,4 @@
-//! Calls of the hub, which are done one after the other.
+//! Calls of the hub, which are executed sequentially.
 
 use super::is_report_due;
 use crate::{
@@ -12,28 +12,28 @@ use crate::{
     },
 };
 
-/// Calls that may wait: more than a hub has open per worker.
+/// Most queued calls: more than a hub has open per worker.
 const MAX_WAITING: usize = 2_048;
-/// Bytes of the calls that may wait: a few of the largest.
+/// Most bytes of queued calls: a few of the largest.
 const MAX_WAITING_BYTES: usize = 256 << 20;
 
-/// The calls of a session, and the worker that they are for.
+/// The calls of a session, and the worker that executes them.
 pub(super) struct Calls {
     worker: CalledWorker,
     /// Whether settings may name files, folders and environment variables of this machine.
     takes_host_settings: bool,
     waiting: VecDeque<(CallId, Task)>,
     bytes: usize,
-    /// When it was last told that a call is worked on.
+    /// When progress of a call was last reported.
     reported: Micros,
 }
 
-/// What is to be done.
+/// The content of a call.
 enum Task {
     SetUp(message::WorkerSetup),
-    /// Not read yet.
+    /// A command that is not decoded yet.
     Command(Vec<u8>),
-    /// A sample that has begun.
+    /// A sample in progress.
     Sample,
 }
 
@@ -47,20 +47,20 @@ impl Task {
     }
 }
 
-/// What a part of a call has come to.
+/// The result of executing a part of a call.
 pub(super) enum Advanced {
-    /// There is more to do. Not worth a message each time.
+    /// There is more to do, without a report.
     Working,
-    /// There is more to do, which the hub is to hear.
+    /// There is more to do, and progress is to be reported to the hub.
     Report(CallId),
     Done(Done),
 }
 
-/// What a call has brought.
+/// The result of a call.
 pub(super) type Done = (CallId, Result<WorkerAnswer, CommandError>);
 
 impl Calls {
-    /// What knows the names of the program, with its shell, clock and kernels.
+    /// Returns a new builder with the names of the program, its shell, clock and kernels.
     pub(super) fn builder(&mut self) -> RolloutWorkerBuilder {
         self.worker.builder()
     }
@@ -89,7 +89,7 @@ impl Calls {
         self.wait(CallId(call.call), Task::Command(call.body))
     }
 
-    /// Lets a call wait for its turn; its end if there is no room for it.
+    /// Queues a call; returns an error as its result if the queue is full.
     fn wait(&mut self, call: CallId, task: Task) -> Option<Done> {
         let bytes = self.bytes.saturating_add(task.bytes());
         if self.waiting.len() == MAX_WAITING || bytes > MAX_WAITING_BYTES {
@@ -102,7 +102,7 @@ impl Calls {
         None
     }
 
-    /// Does the first call, or a part of it. None if there is none.
+    /// Executes the first call, or a part of it. `None` if there is none.
     pub(super) fn advance(&mut self, now: Micros) -> Option<Advanced> {
         let (call, task) = self.waiting.pop_front()?;
         self.bytes = self.bytes.saturating_sub(task.bytes());
@@ -144,7 +144,7 @@ impl Calls {
         Advanced::Report(call)
     }
 
-    /// Forgets all calls, and stops the worker.
+    /// Drops all calls, and stops the worker.
     pub(super) fn stop(&mut self) {
         self.waiting.clear();
         self.bytes = 0;

@@ -1,4 +1,4 @@
-//! Calls for evaluations, which the worker's [`Evaluates`] does between the session's messages.
+//! Calls for evaluations, which the worker's [`Evaluates`] executes between the session's messages.
 
 use super::{Done, is_report_due};
 use crate::{
@@ -9,17 +9,17 @@ use crate::{
     worker::{CommandError, CommandErrorKind, WorkerAnswer, WorkerCommand},
 };
 
-/// Evaluations that may be open: more than a hub asks for.
+/// Most open evaluations: more than a hub requests.
 const MAX_OPEN: usize = 4_096;
 
-/// The evaluations of a session's calls. Commands are read when they come, so that weights count in the order in which they
-/// were given, and a cancel is heard at once.
+/// The evaluations of a session's calls. Commands are decoded on arrival, so that weights apply in the order in which they
+/// were sent, and a cancellation takes effect at once.
 pub(super) struct Evaluations {
     evaluator: Box<dyn Evaluates>,
     open: VecDeque<(CallId, Ticket)>,
-    /// Calls that were cancelled before they came, since small messages overtake large ones.
+    /// Calls that were cancelled before they arrived, since small messages overtake large ones.
     cancelled: VecDeque<CallId>,
-    /// When the hub last heard that an evaluation is worked on.
+    /// When progress of an evaluation was last reported to the hub.
     reported: Micros,
 }
 
@@ -28,7 +28,7 @@ impl Evaluations {
         Self { evaluator, open: VecDeque::new(), cancelled: VecDeque::new(), reported: Micros(0) }
     }
 
-    /// Takes a call. Returns its end, if that is known: an evaluation takes longer.
+    /// Handles a call. Returns its result if that is known at once, which that of an evaluation is not.
     pub(super) fn call(&mut self, call: CallId, body: &[u8]) -> Option<Done> {
         let done = |result| Some((call, result));
         match WorkerCommand::decode(body) {
@@ -62,7 +62,7 @@ impl Evaluations {
         }
     }
 
-    /// Cancels a call. Returns its end, if it was open.
+    /// Cancels a call. Returns its result, if it was open.
     pub(super) fn cancel(&mut self, call: CallId) -> Option<Done> {
         let Some(at) = self.open.iter().position(|(open, _)| *open == call) else {
             self.cancelled.truncate(MAX_OPEN - 1);
@@ -74,7 +74,7 @@ impl Evaluations {
         Some((call, Err(CommandError::new(CommandErrorKind::Cancelled, "the evaluation was cancelled"))))
     }
 
-    /// The next call that is over.
+    /// Returns the next finished call.
     pub(super) fn poll(&mut self) -> Option<Done> {
         let evaluator = &mut self.evaluator;
         let over = |(at, (_, ticket)): (usize, &(CallId, Ticket))| Some((at, evaluator.take(*ticket)?));
@@ -87,7 +87,7 @@ impl Evaluations {
         self.evaluator.has_work()
     }
 
-    /// Works for a round, which may take long. Returns the call on which it has worked, if it is time to report on that.
+    /// Works for a round, which may take long. Returns the call in progress if its progress is due to be reported.
     pub(super) fn work(&mut self, now: Micros) -> Option<CallId> {
         self.evaluator.work(1);
         let (call, _) = self.open.front().filter(|_| is_report_due(self.reported, now))?;
@@ -95,7 +95,7 @@ impl Evaluations {
         Some(*call)
     }
 
-    /// Cancels all calls. The evaluator stays as it is, for another session.
+    /// Cancels all calls. The evaluator is kept for another session.
     pub(super) fn end(&mut self) {
         self.open.drain(..).for_each(|(_, ticket)| self.evaluator.cancel(ticket));
         self.cancelled.clear();

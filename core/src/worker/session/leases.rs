@@ -1,4 +1,4 @@
-//! The leases that wait or run, and the weights that they wait for.
+//! The queued and running leases, and the weights that they need.
 
 use crate::{
     ids::{LeaseId, WeightsVersion},
@@ -7,13 +7,13 @@ use crate::{
     weights::Weights,
 };
 
-/// Leases that a worker may have at a time: one, and its follow-up.
+/// Most leases of a worker at a time: one, and its follow-up.
 const MAX_LEASES: usize = 2;
 
-/// The most revoked leases that are remembered.
+/// Most revoked leases that are kept.
 const MAX_REVOKED: usize = 64;
 
-/// A lease wants weights that will never be here.
+/// A lease requires weights that will never arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the lease wants weights {wanted}, which will not come any more: the newest here are {newest}")]
 pub(super) struct Outdated {
@@ -21,23 +21,23 @@ pub(super) struct Outdated {
     newest: WeightsVersion,
 }
 
-/// What the turn of the waiting lease has come to.
+/// What to do with the first queued lease.
 pub(super) enum Turn {
-    /// It runs from now on, with these weights if others are acting.
+    /// Run it, with these weights if others are set.
     Run(Lease, Option<Weights>),
-    /// It cannot run.
+    /// Refuse it.
     Refuse(LeaseId, Outdated),
 }
 
-/// The lease of this worker, maybe with one that follows it, and the weights that they need.
+/// The lease of this worker, with its follow-up if there is one, and the weights that they need.
 #[derive(Default)]
 pub(super) struct Leases {
-    /// Each follows the one before, and the first the running one, if there is one. All want the same weights.
+    /// Each follows the one before, and the first one the running lease, if there is one. All require the same weights.
     waiting: VecDeque<Lease>,
     running: Option<Lease>,
-    /// The newest weights, and before them those that the waiting leases want.
+    /// The newest weights, and before them those that the queued leases require.
     weights: Vec<Weights>,
-    /// Leases that were revoked and had not arrived: a small message may overtake a large one.
+    /// Leases that were revoked before they arrived, since a small message may overtake a large one.
     revoked: VecDeque<LeaseId>,
 }
 
@@ -46,12 +46,12 @@ impl Leases {
         self.running.as_ref().map(|lease| lease.id)
     }
 
-    /// The running lease is no more.
+    /// Ends the running lease.
     pub(super) fn finish(&mut self) {
         self.running = None;
     }
 
-    /// Keeps new weights; of the older ones those that a lease waits for.
+    /// Stores new weights; of the older ones it keeps those that a lease waits for.
     pub(super) fn add_weights(&mut self, weights: Weights) {
         let version = weights.version();
         if self.weights.last().is_some_and(|newest| newest.version() >= version) {
@@ -62,14 +62,14 @@ impl Leases {
         self.weights.push(weights);
     }
 
-    /// True, once, for a lease that was revoked before it came.
+    /// Returns true, once, for a lease that was revoked before it arrived.
     pub(super) fn was_revoked(&mut self, lease: LeaseId) -> bool {
         let place = self.revoked.iter().position(|&revoked| revoked == lease);
         place.is_some_and(|place| self.revoked.remove(place).is_some())
     }
 
-    /// The weights that may take the place of the acting ones now: those that the waiting lease wants, the newest if
-    /// there is none. None while a lease is running.
+    /// Returns the weights to set now: those that the first queued lease requires, the newest if there is none. `None` while
+    /// a lease is running.
     pub(super) fn weights_to_apply(&self, acting: WeightsVersion) -> Option<&Weights> {
         let newest = self.weights.last()?.version();
         let wanted = self.waiting.front().map_or(newest, |lease| lease.weights_version);
@@ -77,8 +77,8 @@ impl Leases {
         (self.running.is_none() && wanted > acting).then_some(weights)
     }
 
-    /// Lets a lease wait: behind the one that it follows, else in place of all that are here; then it gives those that
-    /// waited, and the running one is none any more. `acting` is the version of the weights in use.
+    /// Queues a lease behind the one that it follows. If it follows none of the present leases, it replaces all of them;
+    /// then returns those that were queued, and the running one is dropped. `acting` is the version of the present weights.
     pub(super) fn queue(&mut self, lease: Lease, acting: WeightsVersion) -> Result<Option<Vec<LeaseId>>, Outdated> {
         if let Some(Err(error)) = self.weights_for(&lease, acting) {
             return Err(error);
@@ -91,7 +91,7 @@ impl Leases {
         Ok(replaced)
     }
 
-    /// Forgets a lease that waits, or one that is still to come.
+    /// Drops a queued lease, or one that has not arrived yet.
     pub(super) fn revoke(&mut self, lease: LeaseId) {
         let waiting = self.waiting.len();
         self.waiting.retain(|waiting| waiting.id != lease);
@@ -103,12 +103,12 @@ impl Leases {
         }
     }
 
-    /// True if the first waiting lease need not wait any more, but for the end of the running one.
+    /// Returns true if the first queued lease waits for nothing but the end of the running one.
     pub(super) fn is_ready(&self, acting: WeightsVersion) -> bool {
         self.waiting.front().is_some_and(|lease| self.weights_for(lease, acting).is_some())
     }
 
-    /// Takes the first waiting lease if it need not wait any more.
+    /// Takes the first queued lease if it need not wait any more.
     pub(super) fn next(&mut self, acting: WeightsVersion) -> Option<Turn> {
         let weights = self.weights_for(self.waiting.front()?, acting)?;
         let lease = self.waiting.pop_front()?;
@@ -121,8 +121,8 @@ impl Leases {
         })
     }
 
-    /// The weights to set for a lease, none if they are acting; an error if they will never be here. `None` while
-    /// they may still come.
+    /// Returns the weights to set for a lease, `Some(Ok(None))` if they are already set; an error if they will never arrive.
+    /// `None` while they may still arrive.
     fn weights_for(&self, lease: &Lease, acting: WeightsVersion) -> Option<Result<Option<Weights>, Outdated>> {
         let wanted = lease.weights_version;
         if wanted == acting {

@@ -1,4 +1,4 @@
-//! A worker's side of the protocol, without IO. Not here: sockets, clocks, and when to connect again.
+//! A worker's side of the protocol, without I/O. Not here: sockets, clocks, and reconnecting.
 
 mod calls;
 mod evaluations;
@@ -36,72 +36,72 @@ use crate::{
     time::Micros,
 };
 
-/// A running lease is reported on this often, and so is a sample: only progress extends them.
+/// Interval of progress reports for a running lease or sample: only progress extends them.
 const PROGRESS_INTERVAL: Micros = Micros::from_millis(250);
 
-/// No lease is begun, and no call, while this much waits to be sent: the hub is not taking it.
+/// While more than this is queued to be sent, no lease and no call is begun, since the hub is not reading.
 const MAX_BACKLOG_BYTES: usize = 2 << 20;
 
-/// Where a session stands.
+/// State of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionState {
-    /// The hub has not answered yet.
+    /// The hub has not answered the handshake yet.
     Connecting,
-    /// The hub gives out leases when it has some.
+    /// The session is open, and the hub may grant leases.
     Ready,
-    /// The hub does not want this worker.
+    /// The hub refused this worker.
     Refused {
-        /// Why, for programs; none if the hub has a reason that this version does not know.
+        /// The reason as a code; `None` if the hub's reason is unknown to this version.
         code: Option<RefusalCode>,
-        /// Why, for people.
+        /// The reason as text.
         reason: String,
     },
-    /// The session is over, by either side.
+    /// Either side has closed the session.
     Closed {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// What a session has done so far.
+/// Counters of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionCounters {
-    /// Env steps of the fragments that were made.
+    /// Env steps of the completed fragments.
     pub env_steps: u64,
-    /// Leases that were done.
+    /// Completed leases.
     pub leases_done: u64,
-    /// Leases that were refused as a whole because they could not be done.
+    /// Leases that were refused as a whole.
     pub leases_refused: u64,
-    /// Fragments that were given up because something failed.
+    /// Fragments that failed.
     pub fragments_failed: u64,
-    /// Leases that the hub took back.
+    /// Leases that the hub revoked.
     pub leases_revoked: u64,
-    /// Calls that were done.
+    /// Successful calls.
     pub calls_done: u64,
-    /// Calls that failed.
+    /// Failed calls.
     pub calls_failed: u64,
 }
 
-/// A worker's connection to a hub: frames in, frames out, leases run in between, and calls done.
+/// A worker's connection to a hub, without the socket: handles and returns frames, runs leases, and executes calls.
 ///
-/// The native worker and the browser's Web Worker both drive one: they hand it what the socket brings, send what
-/// [`poll_frame`](Self::poll_frame) returns, and call [`work`](Self::work) as long as it [has work](Self::has_work).
-/// Nothing that the hub sends makes it panic: a lease that cannot be done is refused with a reason, and a hub that
-/// breaks the protocol ends the session.
+/// The native worker and the browser's Web Worker both drive one: they pass it the socket's frames, send what
+/// [`poll_frame`](Self::poll_frame) returns, and call [`work`](Self::work) while it [has work](Self::has_work). No message
+/// of the hub makes it panic: a lease that cannot be run is refused with a reason, and a hub that violates the protocol ends
+/// the session.
 ///
-/// Leases are run by a [`SlotRunner`]. Calls are for a [`RolloutWorker`](super::RolloutWorker), which the hub sets up when
-/// it wants one; they are done in order, one at a time, and what fails is answered with an error.
+/// A [`SlotRunner`] runs the leases. Calls are executed by a [`RolloutWorker`](super::RolloutWorker), which the hub sets up
+/// when it needs one; they are executed sequentially, and failures are answered with an error.
 pub struct WorkerSession {
     inbox: Inbox,
     outbox: Outbox,
     state: SessionState,
     welcome: Option<Welcome>,
-    /// Why this worker wishes to go, until the hub can be told: it may give a lease with its answer.
+    /// Why this worker is about to leave, until the hub can be notified: it may grant a lease with its answer.
     wish_to_leave: Option<String>,
     run: Option<ActiveRun>,
     leases: Leases,
     calls: Calls,
-    /// Of a worker that evaluates instead.
+    /// Set if the worker evaluates instead.
     evaluations: Option<Evaluations>,
     guard: Guard,
     counters: SessionCounters,
@@ -111,21 +111,21 @@ pub struct WorkerSession {
 struct ActiveRun {
     number: u32,
     config: RunConfig,
-    /// What runs its leases, or why nothing can.
+    /// Runs its leases; the error says why the worker cannot.
     runner: Result<Runner, Inability>,
-    /// When the running lease was last reported on.
+    /// When progress of the running lease was last reported.
     reported: Micros,
     pace: Pace,
 }
 
-/// What runs leases, and what their uploads must look like.
+/// Runs leases, and knows what their uploads must look like.
 struct Runner {
     slots: SlotRunner,
     limits: FragmentLimits,
 }
 
 impl ActiveRun {
-    /// The lease of a grant, if it can be run here, and the version of the weights that act now.
+    /// Decodes the lease of a grant, if it can be run here, and returns the version of the present weights, too.
     fn read_lease(&self, grant: &LeaseGrant) -> Result<(Lease, WeightsVersion), String> {
         let runner = self.runner.as_ref().map_err(|inability| inability.to_string())?;
         let lease = convert::lease(grant, &self.config).map_err(|error| error.to_string())?;
@@ -146,14 +146,13 @@ impl Runner {
 impl WorkerSession {
     /// Begins a session: the first frame to send is the `Hello`. The identity's role is always that of a worker.
     ///
-    /// What runs leases, and workers that calls set up, know the same names and have no shell; see
-    /// [`with_workers`](Self::with_workers).
+    /// Leases and calls use the names of `registry`, without a shell; see [`with_workers`](Self::with_workers).
     #[must_use]
     pub fn new(identity: Identity, registry: Registry, kernels: Kernels) -> Self {
         let workers = move || RolloutWorkerBuilder::new(registry.clone()).kernels(kernels);
         let mut session = Self {
             inbox: Inbox::of_peer(Role::Worker),
-            // Chunks wait for the credit that the welcome brings.
+            // Chunks have to wait for the credit in the welcome.
             outbox: Outbox::new(0),
             state: SessionState::Connecting,
             welcome: None,
@@ -169,8 +168,8 @@ impl WorkerSession {
         session
     }
 
-    /// Says what runs leases, and workers that calls set up, are made of: the names of the program, its shell, clock and
-    /// kernels. Settings and place are the hub's to say.
+    /// Sets the builder that leases and calls use: with the names of the program, its shell, clock and kernels. The hub
+    /// decides on settings and place.
     ///
     /// ```
     /// use rollmesh_core::{
@@ -198,7 +197,7 @@ impl WorkerSession {
         Self { calls: Calls::new(CalledWorker::new(builder)), ..self }
     }
 
-    /// Says who catches the panics of user code in leases and calls, which the core cannot do by itself.
+    /// Sets the guard that catches panics of user code in leases and calls, which the core cannot do itself.
     #[must_use]
     pub fn with_guard(mut self, guard: Guard) -> Self {
         self.guard = guard;
@@ -219,7 +218,7 @@ impl WorkerSession {
     #[must_use]
     pub fn with_evaluator(mut self, evaluator: Box<dyn Evaluates>) -> Self {
         self.evaluations = Some(Evaluations::new(evaluator));
-        // The Hello, which has not been sent.
+        // Replaces the `Hello`, which has not been sent yet.
         if let Some(Ok(Message::Hello(mut hello))) = self.outbox.poll_frame().map(|frame| Message::decode(&frame)) {
             hello.capabilities = PeerService::Evaluates.capabilities();
             self.send(&Message::Hello(hello));
@@ -227,7 +226,7 @@ impl WorkerSession {
         self
     }
 
-    /// Takes a frame from the hub.
+    /// Handles a frame from the hub.
     pub fn handle_frame(&mut self, frame: &[u8]) {
         if self.is_over() {
             return;
@@ -240,7 +239,7 @@ impl WorkerSession {
                 Err(error) => self.leave(&error.to_string()),
             },
             Ok(Some(Received::Weights { run: of, weights })) => {
-                // A run may have ended while they came.
+                // The run may have ended while they arrived.
                 if run == Some(of) {
                     self.leases.add_weights(weights);
                     self.apply_weights();
@@ -253,7 +252,7 @@ impl WorkerSession {
         }
     }
 
-    /// The next frame to send to the hub. Also after the end of the session: the last word may be a farewell.
+    /// Returns the next frame to send to the hub. Also after the end of the session: the last one may be a `Goodbye`.
     pub fn poll_frame(&mut self) -> Option<Bytes> {
         while let Some(done) = self.evaluations.as_mut().and_then(Evaluations::poll) {
             self.answer(done);
@@ -261,17 +260,17 @@ impl WorkerSession {
         self.outbox.poll_frame()
     }
 
-    /// True if [`work`](Self::work) has something to do now.
+    /// Returns true if [`work`](Self::work) has something to do now.
     #[must_use]
     pub fn has_work(&self) -> bool {
         let evaluates = self.evaluations.as_ref().is_some_and(Evaluations::has_work);
         evaluates || self.may_call() || self.leases.running().is_some() || self.may_begin()
     }
 
-    /// Does a call, if one waits, and works for at most `max_vector_steps` steps of all slots of a lease, so that a caller
-    /// can keep to a time budget; where env steps take long, of one slot after the other, each of which is handed over when it
-    /// is done. A call for a sample is done in spans of a few milliseconds on the worker's clock, if it
-    /// has one; any other takes as long as it takes.
+    /// Executes a queued call, and works for at most `max_vector_steps` steps of the slots that are sampled together, so
+    /// that a caller can keep to a time budget; if env steps are slow, slots are sampled sequentially and each is uploaded
+    /// when it is complete. A call for a sample is executed in spans of a few milliseconds on the worker's clock, if it has
+    /// one; any other call takes as long as it needs.
     pub fn work(&mut self, max_vector_steps: u32, now: Micros) {
         if let Some(call) = self.evaluations.as_mut().and_then(|evaluations| evaluations.work(now)) {
             self.send(&Message::CallProgress(CallProgress { call: call.0 }));
@@ -291,7 +290,7 @@ impl WorkerSession {
         }
     }
 
-    /// Ends the session on this side's wish, and tells the hub.
+    /// Ends the session from this side, and notifies the hub.
     pub fn leave(&mut self, reason: &str) {
         if !self.is_over() {
             self.send(&Message::Goodbye(Goodbye { reason: printable(reason) }));
@@ -299,8 +298,8 @@ impl WorkerSession {
         }
     }
 
-    /// Tells the hub that this worker wishes to go, once the hub has answered. Work goes on until the hub says goodbye,
-    /// which it does as soon as the lease that runs has come: nothing is lost.
+    /// Notifies the hub that this worker is about to leave, once the hub has answered. Work continues until the hub says
+    /// goodbye, which it does as soon as the running lease is uploaded, so that nothing is lost.
     pub fn leave_when_done(&mut self, reason: &str) {
         match self.state {
             SessionState::Connecting => self.wish_to_leave = Some(printable(reason)),
@@ -309,50 +308,50 @@ impl WorkerSession {
         }
     }
 
-    /// Where the session stands.
+    /// Returns the state of the session.
     #[must_use]
     pub fn state(&self) -> &SessionState {
         &self.state
     }
 
-    /// What was done so far.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> SessionCounters {
         self.counters
     }
 
-    /// The id that the hub gave to this worker.
+    /// Returns the id that the hub gave to this worker.
     #[must_use]
     pub fn worker_id(&self) -> Option<WorkerId> {
         self.welcome.as_ref().map(|welcome| WorkerId(welcome.peer))
     }
 
-    /// What to present when connecting again.
+    /// Returns the resume id to present when reconnecting.
     #[must_use]
     pub fn resume_id(&self) -> Option<[u8; 16]> {
         self.welcome.as_ref().map(|welcome| welcome.resume_id)
     }
 
-    /// The run that the hub has announced.
+    /// Returns the run that the hub has announced.
     #[must_use]
     pub fn run(&self) -> Option<&RunConfig> {
         self.run.as_ref().map(|run| &run.config)
     }
 
-    /// Why this worker cannot run the announced run, with the run's number; `None` while it can, or without a run.
+    /// Returns why this worker cannot run the announced run, with the run's number; `None` while it can, or without a run.
     #[must_use]
     pub fn inability(&self) -> Option<(u32, &Inability)> {
         let run = self.run.as_ref()?;
         Some((run.number, run.runner.as_ref().err()?))
     }
 
-    /// The lease that is running.
+    /// Returns the running lease.
     #[must_use]
     pub fn lease(&self) -> Option<LeaseId> {
         self.leases.running()
     }
 
-    /// Version of the weights that act.
+    /// Returns the version of the present weights.
     #[must_use]
     pub fn weights_version(&self) -> Option<WeightsVersion> {
         self.run.as_ref()?.runner.as_ref().ok().map(|runner| runner.slots.weights_version())
@@ -381,7 +380,7 @@ impl WorkerSession {
                     self.leases = Leases::default();
                 }
             }
-            // Those of the run that goes on are read before; these are of an earlier one.
+            // Those of the present run were handled before; these belong to an earlier one.
             Message::WeightsUpdate(_) => {}
             Message::LeaseGrant(grant) => self.take_lease(&grant),
             Message::Revoke(revoke) => self.revoke(LeaseId(revoke.lease)),
@@ -397,13 +396,13 @@ impl WorkerSession {
                 done.into_iter().for_each(|done| self.answer(done));
             }
             Message::CallCancel(cancel) => {
-                // Other commands take their time.
+                // Other commands cannot be cancelled.
                 let evaluations = self.evaluations.as_mut();
                 let done = evaluations.and_then(|evaluations| evaluations.cancel(CallId(cancel.call)));
                 done.into_iter().for_each(|done| self.answer(done));
             }
             Message::Credit(credit) => self.outbox.grant(credit.bytes),
-            // The inbox lets nothing else through but a second answer.
+            // The inbox lets nothing else through but a second answer to the handshake.
             other => self.leave(&format!("{:?} has no place in a session", other.kind())),
         }
     }
@@ -441,8 +440,8 @@ impl WorkerSession {
         self.leases = Leases::default();
     }
 
-    /// Lets new weights act as soon as no lease is running, so that the next one need not wait for them. Weights that
-    /// do not fit are for that lease to refuse.
+    /// Sets new weights as soon as no lease is running, so that the next one need not wait for them. If they do not fit,
+    /// that lease is refused.
     fn apply_weights(&mut self) {
         let Some(ActiveRun { number, runner: Ok(runner), .. }) = &mut self.run else { return };
         let Some(weights) = self.leases.weights_to_apply(runner.slots.weights_version()) else { return };
@@ -464,7 +463,7 @@ impl WorkerSession {
         self.send(&WorkerAnswer::message(call, &result));
     }
 
-    /// Sends what is small by its nature: its texts are clipped.
+    /// Sends a message that is always small, since its texts are truncated.
     fn send(&mut self, message: &Message) {
         if let Err(error) = self.outbox.push(message) {
             self.end(SessionState::Closed { reason: error.to_string() });
@@ -472,7 +471,7 @@ impl WorkerSession {
     }
 }
 
-/// Whether it is time for the next report. A clock that was set back must not keep the hub in the dark.
+/// Returns whether the next report is due. Also if the clock was set back, which must not suppress reports.
 fn is_report_due(reported: Micros, now: Micros) -> bool {
     now.since(reported) >= PROGRESS_INTERVAL || now < reported
 }
@@ -483,7 +482,7 @@ impl From<PanicWords> for Inability {
     }
 }
 
-/// What the hub is told of an error with which a run cannot begin here.
+/// Converts a set-up error to the inability that is sent to the hub.
 fn inability(error: &SetupError) -> Inability {
     let kind = match error {
         SetupError::Unknown(unknown) if unknown.kind == "environment" => InabilityKind::UnknownEnv,

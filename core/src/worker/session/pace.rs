@@ -1,54 +1,54 @@
-//! Whether the slots of a lease are worked on together or in turn.
+//! Whether the slots of a lease are sampled concurrently or sequentially.
 
 use crate::time::Micros;
 
-/// An env step that takes this long takes no longer if its slot is worked on by itself: networks of the width that
-/// workers act with need a small part of it, see [`kernels`](crate::kernels).
+/// Env steps from this duration on do not suffer from sampling each slot separately: the networks that workers act with need
+/// a small part of it, see [`kernels`](crate::kernels).
 const SLOW_STEP: Micros = Micros(500);
 
-/// What a worker knows of the pace of its environments, and what follows from it.
+/// Measures how long a worker's env steps take, and decides from it.
 ///
-/// Slots that are worked on together are all done at the same time, at the end of the lease, and a worker that dies before
-/// takes all of them along. Where env steps take their time nothing is gained by that, so slots have their turns, and each is
-/// handed over when it is done; unless that turns out to be slower, as with environments that step all their lanes at once.
+/// Slots that are sampled concurrently all finish at the same time, at the end of the lease, and are all lost if the worker
+/// dies before. If env steps are slow, concurrency gains nothing, so slots are sampled sequentially, and each is uploaded
+/// when it is complete; unless that turns out to be slower, as with environments that step all their lanes in one call.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     turns: Turns,
-    /// The running lease has several slots: with one it makes no difference.
+    /// Whether the running lease has several slots: otherwise there is no difference.
     has_several: bool,
     /// Env steps of the running lease.
     done: u64,
-    /// When the running lease was looked at first and how many of its env steps were done then. Not at its beginning, when
-    /// environments may have to be made.
+    /// Time and env steps at the first measurement of the running lease. Not at its beginning, when environments may have to
+    /// be created.
     since: Option<(Micros, u64)>,
-    /// The pace of the running lease since then.
+    /// Duration of an env step in the running lease since then.
     measured: Option<Micros>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Turns {
-    /// Steps were fast so far.
+    /// Env steps were fast so far.
     #[default]
     Together,
-    /// Steps are slow; together they took this long each.
+    /// Env steps are slow; this is their duration with concurrent sampling.
     InTurn { together: Micros },
-    /// In turn they were slower.
+    /// Sequential sampling was slower.
     BetterTogether,
 }
 
 impl Pace {
-    /// A lease of so many slots begins; true if they are to be worked on in turn.
+    /// Begins a lease with this many slots; returns true if they are to be sampled sequentially.
     pub(super) fn begin(&mut self, slots: usize) -> bool {
         *self = Self { turns: self.turns, has_several: slots > 1, ..Self::default() };
         matches!(self.turns, Turns::InTurn { .. })
     }
 
-    /// So many env steps of the lease are done.
+    /// Records how many env steps of the lease are done.
     pub(super) fn advance_to(&mut self, env_steps: u64) {
         self.done = env_steps;
     }
 
-    /// It is now this late.
+    /// Measures at time `now`.
     pub(super) fn look(&mut self, now: Micros) {
         match self.since {
             None if self.done > 0 => self.since = Some((now, self.done)),
@@ -59,12 +59,12 @@ impl Pace {
         }
     }
 
-    /// The lease is done.
+    /// Ends the lease.
     pub(super) fn end(&mut self) {
         let Some(step) = self.measured.filter(|_| self.has_several) else { return };
         self.turns = match self.turns {
             Turns::Together if step >= SLOW_STEP => Turns::InTurn { together: step },
-            // The machine stood still before, not the environment.
+            // The earlier measurement was slow because of the machine, not the environment.
             Turns::InTurn { .. } if step < SLOW_STEP => Turns::Together,
             Turns::InTurn { together } if step.0 > together.0 + together.0 / 4 => Turns::BetterTogether,
             turns => turns,
@@ -76,7 +76,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Does a lease in slices of so many env steps, each of which takes so long. Whether its slots had their turns.
+    /// Simulates a lease in slices of `step` µs per env step. Returns whether its slots were sampled sequentially.
     fn lease(pace: &mut Pace, slots: usize, step: u64) -> bool {
         let in_turn = pace.begin(slots);
         for slice in 0..4 {

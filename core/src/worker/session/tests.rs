@@ -54,7 +54,7 @@ fn new_slots(slots: &[u32]) -> Vec<(u32, SlotSource)> {
     slots.iter().map(|&slot| (slot, SlotSource::New)).collect()
 }
 
-/// What the session says to a revoked lease.
+/// The session's answer to a revoked lease.
 fn revoked(lease: u64) -> Message {
     Message::LeaseRefused(LeaseRefused { lease, reason: "revoked".into(), failed: None })
 }
@@ -67,9 +67,9 @@ struct Hub {
     session: WorkerSession,
     spec: RunConfig,
     now: Micros,
-    /// Versions of weights that the session said act now.
+    /// Versions of weights that the session reported as applied.
     applied: Vec<u64>,
-    /// What the session said of the runs that were announced.
+    /// The session's answers to announced runs.
     answers: Vec<Result<(), Inability>>,
 }
 
@@ -100,7 +100,7 @@ impl Hub {
         }
     }
 
-    /// A session that the hub has accepted and told of the run.
+    /// A session that the hub has accepted, with an announced run.
     fn with_run() -> Self {
         let mut hub = Self::new();
         hub.shake_hands();
@@ -122,7 +122,7 @@ impl Hub {
         self.send(&answer);
     }
 
-    /// Hands a message to the session, in as many frames as it takes.
+    /// Sends a message to the session, in as many frames as needed.
     fn send(&mut self, message: &Message) {
         self.outbox.push(message).unwrap();
         while let Some(frame) = self.outbox.poll_frame() {
@@ -138,7 +138,7 @@ impl Hub {
         self.send(&Message::WeightsUpdate(convert::weights_update(RUN, &weights(version))));
     }
 
-    /// Everything that the session has to say now, but for the weights that it applied and its answers to runs.
+    /// Returns all messages that the session sends now, except applied weights and answers to runs.
     fn receive(&mut self) -> Vec<Message> {
         let mut messages = vec![];
         while let Some(frame) = self.session.poll_frame() {
@@ -151,7 +151,7 @@ impl Hub {
         messages
     }
 
-    /// Lets the session work, a millisecond per slice, until it has nothing to do; returns what it said.
+    /// Lets the session work, a millisecond per slice, until it has nothing to do; returns its messages.
     fn work(&mut self) -> Vec<Message> {
         let mut messages = self.receive();
         while self.session.has_work() {
@@ -162,7 +162,7 @@ impl Hub {
         messages
     }
 
-    /// Lets the session do a lease and checks what it brings.
+    /// Lets the session run a lease and checks the uploaded fragments.
     fn run(&mut self, lease: &Lease) -> Vec<SlotFragment> {
         self.grant(lease);
         let messages = self.work();
@@ -170,7 +170,7 @@ impl Hub {
         convert::slot_fragments(upload, RUN, lease, &limits(&self.spec)).unwrap()
     }
 
-    /// The reason why the session refuses a lease.
+    /// Returns the reason why the session refuses a lease.
     fn refusal(&mut self, lease: &Lease) -> String {
         self.grant(lease);
         let messages = self.work();
@@ -586,7 +586,7 @@ fn call(id: u64, command: &WorkerCommand) -> Message {
     command.message(CallId(id)).unwrap()
 }
 
-/// Ids and answers of what the session says, which are results and nothing else.
+/// Returns ids and results of the session's messages, which must all be call results.
 fn results(messages: &[Message]) -> Vec<(u64, Result<WorkerAnswer, CommandError>)> {
     let result = |message: &Message| match message {
         Message::CallResult(result) => (result.call, WorkerAnswer::read(result)),
@@ -690,7 +690,7 @@ fn calls_are_done_between_the_slices_of_a_lease() {
     assert_eq!((sample.call, pong.call), (2, 3));
     let lease = lease(1, 0, 0, &new_slots(&[0]));
     assert_eq!(convert::slot_fragments(upload, RUN, &lease, &limits(&hub.spec)).unwrap(), calm);
-    // A run's end is not the worker's.
+    // The end of a run does not affect the worker that was set up.
     hub.send(&Message::RunEnd(RunEnd { run: RUN }));
     hub.send(&call(4, &WorkerCommand::AssertHealthy));
     assert_eq!(results(&hub.work()), [(4, Ok(WorkerAnswer::Done))]);
@@ -700,7 +700,7 @@ fn calls_are_done_between_the_slices_of_a_lease() {
 fn a_sample_is_made_in_spans_between_which_the_session_hears() {
     let mut hub = Hub::new();
     let ticks = AtomicU64::new(0);
-    // Every look at this clock finds it 15 ms later.
+    // Every reading of this clock is 15 ms later.
     let clock = Arc::new(move || Micros::from_millis(15 * ticks.fetch_add(1, Ordering::Relaxed)));
     hub.session = hub.session.with_workers(move || {
         let clock = clock.clone();

@@ -1,4 +1,4 @@
-//! Leases: taken, run, handed over, given up.
+//! Leases of a session: taking, running, uploading, refusing.
 
 use core::slice;
 
@@ -16,8 +16,8 @@ use crate::{
 };
 
 impl WorkerSession {
-    /// A new lease follows the one before or takes its place: then the hub has given that up. It hears of those that had not
-    /// begun, should it know nothing of that.
+    /// Handles a grant: the lease follows the one before or replaces it, if the hub has given that up. Refuses the replaced
+    /// ones that had not begun, in case the hub still counts on them.
     pub(super) fn take_lease(&mut self, grant: &LeaseGrant) {
         let id = LeaseId(grant.lease);
         if self.leases.was_revoked(id) {
@@ -39,7 +39,7 @@ impl WorkerSession {
         }
     }
 
-    /// Drops a lease and says so, also of one that is not known here: the hub may be asking for a sign of life.
+    /// Drops a lease and confirms it, even if it is unknown here: the hub may be asking for a sign of life.
     pub(super) fn revoke(&mut self, lease: LeaseId) {
         self.counters.leases_revoked += 1;
         if self.leases.running() == Some(lease) {
@@ -58,7 +58,7 @@ impl WorkerSession {
         self.finish();
     }
 
-    /// The running lease is no more.
+    /// Ends the running lease.
     fn finish(&mut self) {
         self.leases.finish();
         self.apply_weights();
@@ -125,7 +125,7 @@ impl WorkerSession {
             }
             Advance::Failed { lease, failure, .. } => {
                 self.give_up(lease, &failure);
-                // If it was the last one, the lease is over for the hub: the next one may come.
+                // If it was the last fragment, the lease is over for the hub, and the next one may begin.
                 self.advance(0, now);
             }
             Advance::Done { lease, fragments } => {
@@ -137,10 +137,11 @@ impl WorkerSession {
         }
     }
 
-    /// Hands fragments over, one by one if they cannot be sent together. One that cannot be sent at all is given up.
+    /// Uploads fragments, separately if they do not fit into one message. One that cannot be sent at all is reported as
+    /// failed.
     fn upload(&mut self, run: u32, lease: LeaseId, fragments: &[SlotFragment]) {
         if fragments.is_empty() {
-            // All that was left of the lease has failed.
+            // The remaining fragments of the lease have failed.
             return;
         }
         let has_agents = fragments.iter().any(|fragment| fragment.agents.is_some());

@@ -1,4 +1,4 @@
-//! How sub-environments are made, and what one is once it is made.
+//! Factories of sub-environments, and a uniform view of what they make.
 
 use core::fmt;
 
@@ -15,40 +15,40 @@ use crate::{
     rng::Streams,
 };
 
-/// Makes sub-environments, one at a time, so that each can be made again alone.
+/// Makes sub-environments one at a time, so that each can be restarted separately.
 #[derive(Clone)]
 pub enum EnvMaker {
-    /// Those with one agent, [`AgentId::SINGLE`]: a vector environment with a single lane each.
+    /// Single-agent environments, with [`AgentId::SINGLE`]: a vector environment with a single lane each.
     SingleAgent {
-        /// Makes it.
+        /// Makes a vector environment.
         factory: EnvFactory,
-        /// Hot loops that it uses.
+        /// Kernels that it uses.
         kernels: Kernels,
     },
-    /// Those with several agents.
+    /// Multi-agent environments.
     MultiAgent(MultiAgentFactory),
 }
 
-/// What a sub-environment is made for, and where it is in its slot's life.
+/// Start of a sub-environment: its context, and its position in its slot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnvStart {
-    /// The slot, whose random numbers it gets.
+    /// The slot, whose random streams it uses.
     pub slot: SlotId,
     /// Number of its next episode. The n-th reset from here begins episode `episode + n`, also after resets that failed.
     pub episode: u32,
-    /// What it is told when it is made.
+    /// The context that it is made with.
     pub context: EnvContext,
 }
 
 impl EnvMaker {
-    /// Makes a registered environment with one agent.
+    /// Uses a registered single-agent environment.
     #[must_use]
     pub fn single_agent(spec: &EnvSpec, kernels: Kernels) -> Self {
         let spec = spec.clone();
         Self::SingleAgent { factory: Arc::new(move |contexts, kernels| spec.make(contexts, kernels)), kernels }
     }
 
-    /// Makes a registered environment with several agents.
+    /// Uses a registered multi-agent environment.
     #[must_use]
     pub fn multi_agent(spec: &MultiAgentSpec) -> Self {
         let spec = spec.clone();
@@ -165,7 +165,7 @@ impl Made {
     }
 }
 
-/// The single agent's info. Environments without infos cost nothing but the question.
+/// Adds the single agent's info. Environments without infos cost nothing but the call.
 fn tell_info(env: &dyn AnyVectorEnv, turn: &mut Turn) {
     let mut info = Vec::new();
     if env.info_at(0, &mut info) {
@@ -173,7 +173,7 @@ fn tell_info(env: &dyn AnyVectorEnv, turn: &mut Turn) {
     }
 }
 
-/// What the single agent needs was checked before; this is for the compiler.
+/// The error for missing spaces or actions of the single agent, which were checked before.
 fn no_spaces() -> EnvError {
     EnvError::Failed("the single agent has no spaces or no action".into())
 }
@@ -183,10 +183,10 @@ fn no_spaces() -> EnvError {
 pub(super) struct Spaces(BTreeMap<AgentId, EnvSpaces>);
 
 impl Spaces {
-    /// Spaces of an agent; none if the environment has none for it.
+    /// Returns the spaces of an agent; `None` if the environment has none for it.
     ///
     /// # Errors
-    /// [`EnvError::Failed`] for spaces that make no sense.
+    /// [`EnvError::Failed`] for invalid spaces.
     pub(super) fn learn(&mut self, agent: &AgentId, env: &Made) -> Result<Option<&EnvSpaces>, EnvError> {
         if !self.0.contains_key(agent) {
             let Some(spaces) = env.spaces(agent) else { return Ok(None) };

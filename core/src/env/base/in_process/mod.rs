@@ -1,4 +1,4 @@
-//! The sub-environments of this process, stepped one after the other.
+//! The sub-environments of this process, stepped sequentially.
 
 mod maker;
 mod sub;
@@ -19,14 +19,14 @@ use crate::{
 
 /// Sub-environments of this process, with one agent each or with several.
 ///
-/// Everything random is addressed by slot, episode and step, so a single agent sees the same bits here as in a vector
-/// of lanes. All news are checked before they are handed out: element types, lengths, spaces, finite numbers, and that
-/// only agents speak that are there.
+/// All random numbers are addressed by slot, episode and step, so a single agent sees the same bits here as in a vector of
+/// lanes. All news are checked before they are returned: element types, lengths, spaces, finite numbers, and that they
+/// contain only existing agents.
 ///
-/// Where a failure is survived, the sub-environment is dropped and made again, the episode is lost, and the others go
-/// on undisturbed. One that fails too often, as [`Health`] counts, is in [quarantine](BaseEnv::quarantine); when all
-/// are, a poll says [`EnvError::AllGivenUp`]. Where a failure is not survived, it is returned after all others have taken
-/// their step, and the sub-environment waits for a reset or a restart.
+/// If failures are tolerated, a failed sub-environment is dropped and restarted, its episode is lost, and the others
+/// continue undisturbed. One that fails too often, as counted by [`Health`], is [quarantined](BaseEnv::quarantine); when all
+/// are, a poll returns [`EnvError::AllGivenUp`]. If failures are not tolerated, the error is returned after all others have
+/// taken their step, and the sub-environment waits for a reset or a restart.
 ///
 /// ```
 /// use rollmesh_core::{
@@ -65,16 +65,16 @@ pub struct InProcess {
     env_step: Streams,
     restart_failed: bool,
     health: Health,
-    /// Looks at those that are made again.
+    /// Validates restarted ones.
     validate: Option<ValidateEnv>,
     stopped: bool,
 }
 
 impl InProcess {
-    /// Makes one sub-environment per start, none of them reset. Failures are not survived.
+    /// Makes one sub-environment per start, none of them reset. Failures are not tolerated.
     ///
     /// # Errors
-    /// Those of making them; [`EnvError::Failed`] for spaces that make no sense.
+    /// Errors of making them; [`EnvError::Failed`] for invalid spaces.
     pub fn new(maker: EnvMaker, starts: Vec<EnvStart>, seed: u64) -> Result<Self, EnvError> {
         let mut subs = Vec::with_capacity(starts.len());
         for start in starts {
@@ -103,7 +103,7 @@ impl InProcess {
         })
     }
 
-    /// Whether failures are survived.
+    /// Sets whether failed sub-environments are restarted.
     #[doc(alias = "restart_failed_sub_environments")]
     #[must_use]
     pub fn restart_failed(mut self, restart_failed: bool) -> Self {
@@ -118,8 +118,8 @@ impl InProcess {
         self
     }
 
-    /// What agents without an observation are owed in a sub-environment, as [`pay_out`](BaseEnv::pay_out) would add it:
-    /// for whoever cannot ask in time. `turn` becomes that; nothing changes.
+    /// Writes to `turn` what agents without an observation are owed in a sub-environment, as [`pay_out`](BaseEnv::pay_out)
+    /// would add it: for callers that cannot call that in time. Changes nothing else.
     pub fn owed(&self, env: usize, turn: &mut Turn) {
         turn.clear();
         if let Some(sub) = self.subs.get(env) {
@@ -138,11 +138,11 @@ impl InProcess {
         }
     }
 
-    /// Makes a sub-environment again.
+    /// Restarts a sub-environment.
     fn make_again(&mut self, env: usize) -> Result<(), EnvError> {
         let sub = &mut self.subs[env];
         let context = &sub.start.context;
-        // Dropped before the new one is made: it may hold something that the new one needs.
+        // Dropped before the new one is made, which may need its resources.
         sub.made = None;
         let mut made = self.maker.make(context)?;
         if let Some(validate) = &mut self.validate {
@@ -153,10 +153,10 @@ impl InProcess {
         Ok(())
     }
 
-    /// Resets a sub-environment. A failure that is survived waits for the next poll.
+    /// Resets a sub-environment. A tolerated failure is reported by the next poll.
     fn begin(&mut self, env: usize, turn: &mut Turn) -> Result<Reset, EnvError> {
         let made = if self.subs[env].made.is_none() { self.make_again(env) } else { Ok(()) };
-        // Uses the episode's number up in any case.
+        // The episode's number is used up in any case.
         let reset = self.subs[env].reset(env, self.reset, &mut self.spaces, turn);
         match made.and(reset) {
             Ok(()) => Ok(Reset::Done),
@@ -167,14 +167,14 @@ impl InProcess {
         }
     }
 
-    /// A sub-environment has failed.
+    /// Handles a failure of a sub-environment.
     fn fail(&mut self, env: usize, error: EnvError) -> Result<(), EnvError> {
         let sub = &mut self.subs[env];
         sub.turn.clear();
         if !self.restart_failed {
             sub.phase = Phase::Over;
             return Err(match error {
-                // The others say which one it is.
+                // With several sub-environments the error names the one that failed.
                 EnvError::Failed(_) if self.subs.len() > 1 => EnvError::InLane { lane: env, source: Box::new(error) },
                 error => error,
             });
@@ -183,13 +183,13 @@ impl InProcess {
         sub.fault = Some(self.health.failed(env, error));
         sub.phase = Phase::News;
         if self.health.quarantine(env).is_none() {
-            // Tried once more with the next reset, where it counts.
+            // Retried with the next reset, where the error is reported.
             let _ = self.make_again(env);
         }
         Ok(())
     }
 
-    /// Everything that can be known to be wrong before an environment moves.
+    /// Checks everything that can be checked before an environment moves.
     fn check_answer(&mut self, actions: &[EnvActions]) -> Result<(), EnvError> {
         self.subs.iter_mut().for_each(|sub| sub.answered = false);
         for EnvActions { env, actions } in actions {
@@ -377,7 +377,7 @@ impl BaseEnv for InProcess {
         self.subs.get(env).and_then(|sub| sub.made.as_ref()).is_some_and(|made| made.render(frame))
     }
 
-    /// One per index; one that failed and could not be made again is missing until its next reset.
+    /// One per index; a failed one that could not be restarted is missing until its next reset.
     fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
         self.subs.iter_mut().filter_map(|sub| sub.made.as_mut()).map(maker::Made::sub_env).collect()
     }

@@ -1,4 +1,4 @@
-//! One sub-environment: where it is in its life, and the rules that its news must keep.
+//! One sub-environment: its phase, and the rules that its news must follow.
 
 use super::maker::{EnvStart, Made, Spaces};
 use crate::{
@@ -25,35 +25,35 @@ pub(super) enum Phase {
     News,
     /// Actions.
     Acting,
-    /// The rest of its restoration.
+    /// The remainder of its restoration.
     Restoring,
     /// A reset.
     Over,
-    /// Somebody who brings it back: it was given up, and has said so.
+    /// A restart: it is quarantined, and has reported that.
     Out,
 }
 
 pub(super) struct Sub {
-    /// None between a failure and the next reset, if it could not be made again at once, and after it was given up.
+    /// `None` between a failure and the next reset, if it could not be restarted at once, and during quarantine.
     pub(super) made: Option<Made>,
-    /// It was made again, and nobody has looked at it.
+    /// Whether it was restarted and not yet passed to callbacks.
     pub(super) is_new: bool,
     pub(super) start: EnvStart,
     pub(super) phase: Phase,
-    /// News that wait for a poll.
+    /// News to return by the next poll.
     pub(super) turn: Turn,
-    /// A failure that waits for a poll.
+    /// A failure to report by the next poll.
     pub(super) fault: Option<EnvError>,
-    /// The latest actions have an entry for it.
+    /// Whether the latest actions include it.
     pub(super) answered: bool,
-    /// Of the next step.
+    /// Moment of the next step.
     moment: Moment,
     /// Agents that act next.
     acting: Roster<()>,
-    /// Agents whose end has been told.
+    /// Agents whose end was reported.
     done: Roster<()>,
     debts: Debts,
-    /// The actions of the open episode, if they are recorded.
+    /// Actions of the open episode, if they are recorded.
     pub(super) log: Option<Vec<u8>>,
     /// The latest observations, if actions are recorded.
     seen: Vec<u8>,
@@ -79,7 +79,7 @@ impl Sub {
         }
     }
 
-    /// Begins the next episode; its number is used up, whatever comes of it.
+    /// Begins the next episode; its number is used up even if that fails.
     pub(super) fn reset(
         &mut self,
         env: usize,
@@ -103,7 +103,7 @@ impl Sub {
         self.inspect(env, spaces, turn)
     }
 
-    /// Takes one step; `self.turn` becomes what it brought.
+    /// Takes one step and stores its result in `self.turn`.
     pub(super) fn step(
         &mut self,
         env: usize,
@@ -129,7 +129,7 @@ impl Sub {
         result
     }
 
-    /// Pays debts, checks what the environment said, and notes who acts next.
+    /// Delivers owed rewards, checks the turn, and records which agents act next.
     fn inspect(&mut self, env: usize, spaces: &mut Spaces, turn: &mut Turn) -> Result<(), EnvError> {
         let made = self.made.as_ref().ok_or_else(gone)?;
         turn.settle(&mut self.debts);
@@ -163,7 +163,8 @@ impl Sub {
         Ok(())
     }
 
-    /// Appends the step of the open episode and what brings it back, nothing for one that does not move; see [`BaseEnv::snapshot`](super::BaseEnv::snapshot).
+    /// Appends the step of the open episode and its snapshot or recorded actions; returns false for an opaque environment;
+    /// see [`BaseEnv::snapshot`](super::BaseEnv::snapshot).
     pub(super) fn snapshot(&self, out: &mut Vec<u8>) -> bool {
         if self.phase != Phase::Acting {
             return false;
@@ -189,18 +190,18 @@ impl Sub {
         true
     }
 
-    /// The sub-environment stands where this snapshot of this episode was taken.
+    /// Returns whether the sub-environment is where this snapshot of this episode was taken.
     pub(super) fn is_at(&self, episode: u32, snapshot: &[u8]) -> bool {
         let mut here = Vec::new();
         self.is_in(episode) && self.snapshot(&mut here) && here == snapshot
     }
 
-    /// The open episode has this number.
+    /// Returns whether the open episode has this number.
     pub(super) fn is_in(&self, episode: u32) -> bool {
         self.moment.episode == episode
     }
 
-    /// Begins the episode that is to be restored.
+    /// Begins the episode to restore.
     pub(super) fn begin_restore(&mut self, env: usize, reset: Streams, spaces: &mut Spaces) -> Result<(), EnvError> {
         let mut turn = core::mem::take(&mut self.turn);
         let begun = self.reset(env, reset, spaces, &mut turn);
@@ -208,8 +209,8 @@ impl Sub {
         begun
     }
 
-    /// Goes back to where a snapshot was taken, or on towards it for at most so many replayed steps; false if some are left. A
-    /// single agent's environment restores its own snapshot, others replay the recorded actions.
+    /// Restores a snapshot, replaying at most `steps` recorded steps; returns false if some are left. A single agent's
+    /// environment restores its own snapshot, others replay the recorded actions.
     pub(super) fn restore(
         &mut self,
         env: usize,
@@ -254,17 +255,17 @@ impl Sub {
         }
     }
 
-    /// Checks that exactly the agents act whose turn it is, with rows of their action spaces' form.
+    /// Checks that exactly the agents that have to act do, with rows that fit their action spaces.
     pub(super) fn check_actions(&self, env: usize, actions: &AgentRows, spaces: &Spaces) -> Result<(), EnvError> {
         check_actions(env, &self.acting, actions, |agent| spaces.get(agent))
     }
 
-    /// Adds to the latest news what is owed.
+    /// Adds what agents are owed to the latest news.
     pub(super) fn pay_out(&mut self, turn: &mut Turn) {
         turn.pay_out(&mut self.debts);
     }
 
-    /// Shows what is owed, without paying it.
+    /// Writes what agents are owed, without delivering it.
     pub(super) fn owed(&self, turn: &mut Turn) {
         if !self.debts.is_empty() {
             turn.pay_out(&mut self.debts.clone());
@@ -272,12 +273,12 @@ impl Sub {
     }
 }
 
-/// The sub-environment failed, and could not be made again.
+/// The error for a failed sub-environment that could not be restarted.
 fn gone() -> EnvError {
     EnvError::Failed("it could not be made again".into())
 }
 
-/// Actions are refused by the lane of a sub-environment, which its caller does not know.
+/// Replaces the lane in an error by the sub-environment's index, which the caller knows.
 fn at_env(error: EnvError, env: usize) -> EnvError {
     match error {
         EnvError::InvalidAction { action, .. } => EnvError::InvalidAction { lane: env, action },

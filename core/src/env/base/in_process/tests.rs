@@ -1,4 +1,4 @@
-//! Who acts when, what is paid to whom, and what happens to environments that break the rules.
+//! Turns of agents, delivery of rewards, and environments that break the rules.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
@@ -17,10 +17,10 @@ use crate::{
     space::Space,
 };
 
-/// What happens in a step, 0 for the reset, that is taken with these actions.
+/// The result of a step with these actions; step 0 is the reset.
 type Script = Box<dyn FnMut(u32, &AgentRows, &mut Turn) -> Result<(), EnvError> + Send>;
 
-/// Agents 0 to 9, who see one float and have two actions.
+/// Agents 0 to 9, which observe one float and have two actions.
 struct Scripted {
     t: u32,
     script: Script,
@@ -94,13 +94,13 @@ fn poll(envs: &mut InProcess, news: &mut News) -> Result<(), EnvError> {
     envs.poll(news)
 }
 
-/// Answers the news and asks for those that follow.
+/// Answers the news and polls for the next ones.
 fn step(envs: &mut InProcess, news: &mut News) -> Result<(), EnvError> {
     envs.send_actions(&answer(news))?;
     poll(envs, news)
 }
 
-/// Two agents act at once for 25 steps.
+/// Two agents act simultaneously for 25 steps.
 fn basic() -> impl FnMut(u32, &AgentRows, &mut Turn) -> Result<(), EnvError> + Send {
     |t, actions, turn| {
         assert_eq!(actions.len(), if t == 0 { 0 } else { 2 });
@@ -156,7 +156,7 @@ fn nothing_is_reset_before_the_first_poll_and_nothing_goes_on_after_the_end() {
     assert_eq!(RESETS.load(SeqCst), 4);
 }
 
-/// Each of five agents has a counter to 5, of which it hears only when it is its turn.
+/// Each of five agents has a counter to 5, which it observes only when it is its turn.
 fn round_robin() -> impl FnMut(u32, &AgentRows, &mut Turn) -> Result<(), EnvError> + Send {
     let mut counters = [0u32; 5];
     move |t, actions, turn| {
@@ -238,7 +238,7 @@ fn silent_agents_are_paid_at_their_next_observation_or_at_the_end() {
     assert_eq!([0, 1].map(|index| turn.outcome(&agent(index)).is_done()), [false, true]);
 }
 
-/// What two environments say to actions of the second one.
+/// The error of two environments for actions of the second one.
 fn refusal(change: impl Fn(&mut Vec<EnvActions>)) -> String {
     let mut envs = envs(2, basic);
     let mut news = News::new();
@@ -246,7 +246,7 @@ fn refusal(change: impl Fn(&mut Vec<EnvActions>)) -> String {
     let mut actions = answer(&news);
     change(&mut actions);
     let error = envs.send_actions(&actions).unwrap_err();
-    // Nothing has moved, so the right answer is still welcome.
+    // Nothing has moved, so the right answer is still accepted.
     step(&mut envs, &mut news).unwrap();
     assert_eq!(news.entries().len(), 2);
     error.to_string()
@@ -297,7 +297,7 @@ fn what_comes_at_the_wrong_time_is_refused() {
     assert!(envs.sub_environments().is_empty() && !envs.try_render(0, &mut Frame::new()));
 }
 
-/// What is said of an environment whose only step brings this.
+/// The error of an environment whose only step returns this.
 fn fault(bring: fn(&mut Turn)) -> String {
     let mut envs = envs(1, move || {
         move |t, _: &AgentRows, turn: &mut Turn| {
@@ -426,7 +426,7 @@ fn given_up(env: usize) -> EnvError {
     EnvError::GivenUp { env, attempts: Health::MAX_FAILURES, reason: NO_POWER.into() }
 }
 
-/// An environment whose script fails in one step, always.
+/// An environment whose script always fails in one step.
 fn broken(step: u32) -> impl Fn(u32, &AgentRows, &mut Turn) -> Result<(), EnvError> + Send + Clone {
     move |t, _, turn| {
         see(turn, 0, 0.0);
@@ -454,7 +454,7 @@ fn an_environment_that_never_begins_is_given_up() {
 
 #[test]
 fn one_that_is_given_up_lets_the_others_go_on_until_it_is_brought_back() {
-    // The second of three environments fails in its second step, every time that it is made.
+    // The second of three environments fails in its second step, after every restart.
     let made = AtomicU32::new(0);
     let spec = MultiAgentSpec::new("Scripted", move |context| {
         made.fetch_add(1, SeqCst);
@@ -504,7 +504,7 @@ fn what_is_made_again_is_looked_at_like_the_first_one() {
     let seen = looks.clone();
     envs.validate_with(Box::new(move |env, context| {
         assert!(matches!(env, SubEnv::MultiAgent(_)) && *context == start(0).context);
-        // The second one is refused.
+        // The second one is rejected.
         if seen.fetch_add(1, SeqCst) == 1 { Err(EnvError::Failed("too old".into())) } else { Ok(()) }
     }));
     assert!(envs.made_again(0).is_none() && envs.made_again(1).is_none());
@@ -519,7 +519,7 @@ fn what_is_made_again_is_looked_at_like_the_first_one() {
     core::mem::swap(&mut news.add(0).turn, &mut turn);
     step(&mut envs, &mut news).unwrap();
     step(&mut envs, &mut news).unwrap();
-    // The one that was made at once was refused; the one for the reset is fine.
+    // The one restarted at once was rejected; the one for the reset is valid.
     assert!(news.entries()[0].fault.is_some() && envs.made_again(0).is_none());
     assert_eq!((envs.try_reset(0, &mut turn), looks.load(SeqCst)), (Ok(Reset::Done), 3));
     assert!(envs.made_again(0).is_some());
@@ -547,7 +547,7 @@ fn what_cannot_be_made_again_is_made_with_its_next_reset() {
     assert_eq!((envs.sub_environments().len(), MADE.load(SeqCst)), (1, 3));
 }
 
-/// The rows of a vector of lanes, and the same environments one by one with the same actions: the same bits.
+/// The rows of a vector of lanes equal those of separate environments with the same actions, bit for bit.
 fn agrees_with_lockstep<O: RowElement + Element>(spec: &EnvSpec, num_actions: u32, bits: impl Fn(O) -> u64) {
     const LANES: u32 = 3;
     const STEPS: u32 = 400;
@@ -611,7 +611,7 @@ fn agrees_with_lockstep<O: RowElement + Element>(spec: &EnvSpec, num_actions: u3
 #[test]
 fn a_single_agent_sees_the_bits_of_the_vectorised_path() {
     let registry = EnvRegistry::builtin();
-    // Random first states; a time limit; random steps, in words of the environment's own and drawn one by one.
+    // Random first states; a time limit; random steps, from the environment's own words and drawn one by one.
     agrees_with_lockstep::<f32>(&registry.spec("CartPole-v1").unwrap(), 2, |x| u64::from(x.to_bits()));
     agrees_with_lockstep::<f32>(&registry.spec("MountainCar-v0").unwrap(), 3, |x| u64::from(x.to_bits()));
     agrees_with_lockstep::<i64>(&registry.spec("FrozenLake-v1").unwrap(), 4, |x| x as u64);

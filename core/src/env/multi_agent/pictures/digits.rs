@@ -1,4 +1,4 @@
-//! Numbers.
+//! Digits of numbers in pictures.
 
 use crate::env::render::{Canvas, Colour, Point};
 
@@ -16,7 +16,7 @@ const STROKES: [&[Point]; 10] = [
     &[[2.0, 2.0], [0.0, 2.0], [0.0, 0.0], [2.0, 0.0], [2.0, 4.0], [0.0, 4.0]],
 ];
 
-/// A number below 100 around a place, so high; of larger ones the last two digits.
+/// Draws a number below 100 of this height around a point; of larger ones the last two digits.
 pub(super) fn draw_number(canvas: &mut Canvas<'_>, [x, y]: Point, height: f64, number: u32, colour: Colour) {
     let unit = height / 4.0;
     let [tens, ones] = [number / 10 % 10, number % 10];
@@ -41,7 +41,7 @@ mod tests {
         prelude::*,
     };
 
-    /// Every number differs from every other, fits its height and, with two digits, is twice as wide.
+    /// All numbers differ, fit their height and, with two digits, are twice as wide.
     #[test]
     fn numbers_are_told_apart() {
         let mut seen = BTreeSet::new();

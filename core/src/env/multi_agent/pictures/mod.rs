@@ -1,4 +1,4 @@
-//! What the games of two players look like.
+//! Pictures of the matrix games.
 
 mod digits;
 mod rock_paper_scissors;

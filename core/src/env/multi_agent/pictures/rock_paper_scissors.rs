@@ -1,4 +1,4 @@
-//! Two hands, and how the rounds went.
+//! The picture of rock, paper, scissors.
 
 use super::{super::matrix_games::winner, PLAYERS, digits::draw_number};
 use crate::env::{
@@ -9,8 +9,8 @@ use crate::env::{
     },
 };
 
-/// The latest moves side by side, the one that won framed; below them the rounds, in the colours of those who won them,
-/// and how many each player has.
+/// Draws the latest moves next to each other, the winning one framed; below them the rounds, in the colours of their
+/// winners, and each player's score.
 pub(crate) fn draw(rounds: &[[i64; 2]], all: u32, frame: &mut Frame) {
     let mut canvas = Canvas::new(frame, [300, 200], PAPER);
     let latest = rounds.last();

@@ -1,4 +1,4 @@
-//! A choice between two tables of payoffs, and one in the table.
+//! The picture of the two-step game.
 
 use super::{PLAYERS, digits::draw_number};
 use crate::env::{
@@ -9,10 +9,10 @@ use crate::env::{
     },
 };
 
-/// Pixels of a payoff each way.
+/// Width and height of a payoff in pixels.
 const SIDE: f64 = 42.0;
 
-/// The way to the chosen table, and the chosen payoff in it. The numbers of the moves are in the players' colours.
+/// Draws the way to the chosen table, and the chosen payoff in it. The numbers of the moves have the players' colours.
 pub(crate) fn draw(payoffs: [[[u8; 2]; 2]; 2], chosen: Option<usize>, moves: Option<[usize; 2]>, frame: &mut Frame) {
     const ROOT: Point = [150.0, 26.0];
     let mut canvas = Canvas::new(frame, [300, 200], PAPER);
@@ -29,7 +29,7 @@ pub(crate) fn draw(payoffs: [[[u8; 2]; 2]; 2], chosen: Option<usize>, moves: Opt
     canvas.circle(ROOT, 5.0, if chosen.is_none() { YELLOW } else { PAPER });
 }
 
-/// A row for each move of player 0, a column for each of player 1. A table that cannot be reached is pale.
+/// Draws a row for each move of player 0, a column for each of player 1. An unreachable table is pale.
 fn draw_table(
     canvas: &mut Canvas<'_>,
     [left, top]: Point,

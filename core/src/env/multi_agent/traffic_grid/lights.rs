@@ -1,13 +1,13 @@
-//! Traffic lights: green for one axis, for the other, or for nobody.
+//! Traffic lights: green for one axis, for the other, or for neither.
 
 use super::streets::Heading;
 
 /// The light of a junction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Light {
-    /// Green is, or is about to be, for those who drive east or west.
+    /// Whether the horizontal axis (east and west) has green, or is about to get it.
     across: bool,
-    /// Everybody sees red for a step, so that the junction is empty.
+    /// Whether all directions have red for a step, so that the junction clears.
     clearing: bool,
     /// Steps since the last switch.
     pub(super) since: u32,
@@ -22,7 +22,7 @@ impl Light {
         !self.clearing && heading.is_vertical() != self.across
     }
 
-    /// A step goes by, at whose end the light may be switched. While it clears it cannot be.
+    /// Advances by a step, at whose end the light may be switched, except while it clears.
     pub(super) fn step(&mut self, switch: bool) {
         self.since = self.since.saturating_add(1);
         if self.clearing {

@@ -21,17 +21,17 @@ use crate::{
 
 const CAR_OBS: usize = 8;
 const LIGHT_OBS: usize = 9;
-/// Steps that count as a long time.
+/// Number of steps at which observed durations saturate.
 const LONG: u32 = 20;
 
-/// Cars and lights of a town of streets that cross at right angles, all of them agents.
+/// Cars and lights of a town with a grid of streets, all of them agents.
 ///
-/// A car, `car_0` and on, drives along a given way to its goal, at most two cells in a step, and leaves there: its
-/// actions are to brake (0), to keep its speed (1) and to accelerate (2). It gets 0.1 for every cell, 1 at its goal,
-/// -0.05 for a step in which it does not move, -1 for running a red light and -0.5 for bumping into another car, which
-/// stops it. It sees, all between 0 and 1:
+/// A car, `car_0` and on, drives along a given way to its goal, at most two cells in a step, and leaves there: its actions
+/// are to brake (0), to keep its speed (1) and to accelerate (2). Its rewards are 0.1 for every cell, 1 at its goal, -0.05
+/// for a step without moving, -1 for running a red light and -0.5 for bumping into another car, which stops it. Its
+/// observation, all between 0 and 1:
 ///
-/// | number | what |
+/// | number | meaning |
 /// |---|---|
 /// | 0 | its speed |
 /// | 1 | cells to the stop line |
@@ -42,14 +42,14 @@ const LONG: u32 = 20;
 /// | 6 | steps that it has waited |
 /// | 7 | junctions on its way |
 ///
-/// A light, `light_0` and on, row by row, keeps its phase (0) or switches (1) between green for the vertical and for
-/// the horizontal streets, with one step of red for all in between. It gets 0.2 for every car that crosses at green and
-/// -0.1 for every car that stands in front of it. It sees how many cars stand on each of its four streets (going up,
-/// right, down, left), how many drive on the vertical and on the horizontal ones, whether either pair has green, and
+/// A light, `light_0` and on, row by row, keeps its phase (0) or switches (1) between green for the vertical and for the
+/// horizontal streets, with one step of red for all in between. Its rewards are 0.2 for every car that crosses at green and
+/// -0.1 for every car that stands in front of it. It observes the number of standing cars on each of its four streets (going
+/// up, right, down, left), of driving cars on the vertical and on the horizontal ones, whether either pair has green, and
 /// the steps since it switched.
 ///
-/// The episode ends when all cars have arrived. Settings: `num_cars`, 25 by default, and `size`, the number of
-/// junctions along each side, 3 by default.
+/// The episode ends when all cars have arrived. Settings: `num_cars`, 25 by default, and `size`, the number of junctions
+/// along each side, 3 by default.
 #[doc(alias = "MultiAgentTrafficGrid-v0")]
 pub struct MultiAgentTrafficGrid {
     cars: Vec<AgentId>,
@@ -65,7 +65,7 @@ impl MultiAgentTrafficGrid {
     /// Builds the town that the settings describe.
     ///
     /// # Errors
-    /// [`EnvError::Config`], for example for more cars than there is room for.
+    /// [`EnvError::Config`], for example for more cars than fit.
     pub fn new(context: &EnvContext) -> Result<Self, EnvError> {
         context.config.check_known(&["num_cars", "size"]).map_err(EnvError::Config)?;
         let size = count(&context.config, "size", 3, 2..=16)? as usize;
@@ -116,7 +116,7 @@ impl MultiAgentTrafficGrid {
         ]
     }
 
-    /// Cars that have not left, also those that arrived with the last step.
+    /// Returns the cars that have not left, those that arrived with the last step included.
     fn present(&self) -> impl Iterator<Item = (&AgentId, &Car)> {
         self.cars.iter().zip(&self.traffic.cars).filter(|(_, car)| car.trip != Trip::Gone)
     }
@@ -144,7 +144,7 @@ impl MultiAgentTrafficGrid {
     }
 }
 
-/// A number of things as a share of the most there can be.
+/// Returns a count as a share of its maximum.
 fn part(n: usize, most: usize) -> f32 {
     n.min(most) as f32 / most as f32
 }
@@ -191,7 +191,7 @@ impl MultiAgentEnv for MultiAgentTrafficGrid {
         if self.traffic.all_arrived() {
             return Err(over());
         }
-        // All actions are read before anything moves.
+        // Read all actions before anything moves.
         self.choices.clear();
         let driving = self.cars.iter().zip(&self.traffic.cars).filter(|(_, car)| car.trip == Trip::Driving);
         let actors = driving.map(|(agent, _)| (agent, 3)).chain(self.lights.iter().map(|agent| (agent, 2)));
@@ -206,7 +206,7 @@ impl MultiAgentEnv for MultiAgentTrafficGrid {
                 _ => (car.speed + 1).min(MAX_SPEED),
             };
         }
-        // Cars go by the lights that they have seen.
+        // Cars follow the lights that they observed.
         self.traffic.drive(&self.phases);
         for (light, choice) in self.phases.iter_mut().zip(choices) {
             light.step(choice == 1);

@@ -1,4 +1,4 @@
-//! The town from above. One drives on the right.
+//! The picture of the town from above, with right-hand traffic.
 
 use super::{
     MultiAgentTrafficGrid,
@@ -16,11 +16,11 @@ use crate::env::{
 const GRASS: Colour = [219, 228, 200];
 const HOUSES: Colour = [231, 225, 213];
 
-/// Cells of a street between two junctions, which are two lanes wide.
+/// Cells of a street between two junctions; streets are two lanes wide.
 const STREET: f64 = BLOCK as f64;
 const PITCH: f64 = STREET + 2.0;
 
-/// Streets, the lights at their stop lines, and cars, orange those that stand. A green place is where a car has just
+/// Draws streets, the lights at their stop lines, and cars, standing ones in orange. A green spot is where a car has just
 /// arrived.
 pub(super) fn draw(town: &MultiAgentTrafficGrid, frame: &mut Frame) {
     let map = town.traffic.map;
@@ -59,12 +59,12 @@ fn draw_blocks(canvas: &mut Canvas<'_>, map: Map) {
     }
 }
 
-/// Between the lanes of streets that can be driven both ways.
+/// Draws lines between the lanes of two-way streets.
 fn draw_lines(canvas: &mut Canvas<'_>, map: Map) {
     for junction in 0..map.junctions() {
         for heading in Heading::ALL {
             let street = Street { junction, heading };
-            // A street from outside has a single lane, and of the others one of both directions is enough.
+            // A street from outside has a single lane; of the others, one line for both directions is enough.
             let (row, column) = map.place(junction);
             let two_ways = match heading {
                 Heading::East => column > 0,
@@ -84,7 +84,7 @@ fn draw_lines(canvas: &mut Canvas<'_>, map: Map) {
 
 fn draw_car(canvas: &mut Canvas<'_>, map: Map, car: &Car) {
     let lane = Lane::of(map, car.street);
-    // From the junction to the car's front.
+    // Distance from the junction to the car's front.
     let front = STREET - car.cell as f64 + 0.1;
     let colour = if car.speed == 0 { ORANGE } else { BLUE };
     canvas.polygon(&lane.corners([front - 0.02, front + 0.82], [0.2, 0.8]), INK);
@@ -92,7 +92,7 @@ fn draw_car(canvas: &mut Canvas<'_>, map: Map, car: &Car) {
     canvas.polygon(&lane.corners([front + 0.2, front + 0.36], [0.28, 0.72]), WHITE);
 }
 
-/// The middle of a junction.
+/// Returns the middle of a junction.
 fn centre(map: Map, junction: usize) -> Point {
     let (row, column) = map.place(junction);
     [column, row].map(|n| STREET + 1.0 + PITCH * n as f64)
@@ -118,8 +118,8 @@ impl Lane {
         Self { centre: centre(map, street.junction), ahead, right: [-ahead[1], ahead[0]] }
     }
 
-    /// A rectangle of the street, between two distances before the middle of the junction, and two to the right of the
-    /// middle of the street.
+    /// Returns a rectangle of the street, between two distances before the middle of the junction, and two to the right of
+    /// the middle of the street.
     fn corners(self, [near, far]: [f64; 2], [inner, outer]: [f64; 2]) -> [Point; 4] {
         [[near, inner], [near, outer], [far, outer], [far, inner]].map(|[before, aside]| {
             core::array::from_fn(|i| self.centre[i] - before * self.ahead[i] + aside * self.right[i])
@@ -132,7 +132,7 @@ mod tests {
     use super::{super::*, *};
     use crate::ids::HomeIndex;
 
-    /// A car on its way to the second junction of the upper row, which goes left to right, at this speed.
+    /// A car on its way to the second junction of the upper row, left to right, at this speed.
     fn town(speed: usize, trip: Trip, across: bool) -> Frame {
         let context = EnvContext::new(HomeIndex { worker_index: 1, vector_index: 0 });
         let context = context.with_config(r#"{"size": 2, "num_cars": 1}"#.parse().unwrap());
@@ -146,14 +146,14 @@ mod tests {
         frame
     }
 
-    /// The colour there, in cells of 14 pixels.
+    /// Returns the colour there, in cells of 14 pixels.
     fn colour(frame: &Frame, x: f64, y: f64) -> Option<Colour> {
         frame.pixel((x * 14.0) as u32, (y * 14.0) as u32)
     }
 
     #[test]
     fn cars_are_on_the_right_and_show_whether_they_stand() {
-        // 6 cells to the first junction, 2 for that, and 2 more; the middle is glass.
+        // 6 cells to the first junction, 2 for it, and 2 more; the middle is glass.
         let [x, y] = [10.35, 7.5];
         assert_eq!(colour(&town(0, Trip::Driving, false), x, y), Some(ORANGE));
         assert_eq!(colour(&town(2, Trip::Driving, false), x, y), Some(BLUE));

@@ -1,9 +1,9 @@
-//! Where cars can be: a square of junctions, with a street in both directions between neighbours.
+//! The streets: a square of junctions, with a street in both directions between neighbours.
 
 /// Cells of a street between two junctions.
 pub(super) const BLOCK: usize = 6;
 
-/// The four ways in which one can drive: up, right, down, left.
+/// The four directions: up, right, down, left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heading {
     North,
@@ -29,7 +29,7 @@ pub(super) struct Street {
 }
 
 impl Street {
-    /// Its number among all.
+    /// Returns its index among all streets.
     pub(super) const fn index(self) -> usize {
         self.junction * 4 + self.heading as usize
     }
@@ -46,24 +46,24 @@ impl Map {
         self.size * self.size
     }
 
-    /// Cells of all streets.
+    /// Returns the number of cells of all streets.
     pub(super) const fn cells(self) -> usize {
         self.junctions() * 4 * BLOCK
     }
 
-    /// Row and column of a junction.
+    /// Returns row and column of a junction.
     pub(super) const fn place(self, junction: usize) -> (usize, usize) {
         (junction / self.size, junction % self.size)
     }
 
-    /// Streets on which a journey can begin: those that go on behind their junction.
+    /// Returns the streets on which a journey can begin: those that continue behind their junction.
     pub(super) fn beginnings(self) -> impl Iterator<Item = Street> {
         let streets =
             (0..self.junctions()).flat_map(|junction| Heading::ALL.map(|heading| Street { junction, heading }));
         streets.filter(move |street| self.ahead(*street) > 0)
     }
 
-    /// Junctions straight ahead behind the next one.
+    /// Returns the number of junctions straight ahead behind the next one.
     pub(super) const fn ahead(self, street: Street) -> usize {
         let (row, column) = self.place(street.junction);
         match street.heading {
@@ -74,14 +74,14 @@ impl Map {
         }
     }
 
-    /// Junctions between this one and the goal, with the goal.
+    /// Returns the number of junctions from this one to the goal, the goal included.
     pub(super) const fn distance(self, from: usize, goal: usize) -> usize {
         let ((row, column), (to_row, to_column)) = (self.place(from), self.place(goal));
         row.abs_diff(to_row) + column.abs_diff(to_column)
     }
 
-    /// The street behind the junction on the way to a goal: straight on while that comes nearer, else around a corner.
-    /// None at the goal.
+    /// Returns the street behind the junction on the way to a goal: straight on while that gets closer, else around a
+    /// corner. `None` at the goal.
     pub(super) fn next(self, street: Street, goal: usize) -> Option<Street> {
         let nearer = |heading: &Heading| {
             let ((row, column), (to_row, to_column)) = (self.place(street.junction), self.place(goal));

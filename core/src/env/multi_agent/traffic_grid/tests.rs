@@ -1,4 +1,4 @@
-//! What the town promises its drivers, and that it pays to drive well.
+//! Guarantees of the town, and that good driving is rewarded.
 
 use super::*;
 use crate::{
@@ -12,7 +12,7 @@ fn town(config: &str) -> Result<MultiAgentTrafficGrid, EnvError> {
     MultiAgentTrafficGrid::new(&context.with_config(config.parse().unwrap()))
 }
 
-/// Drives as fast as it can stop again, and goes on at green if there is room.
+/// Drives as fast as it can still stop, and crosses at green if there is space.
 fn good_driver(obs: &[f32]) -> i64 {
     let cells = |share: f32| (share * BLOCK as f32 + 0.5) as usize;
     let speed = (obs[0] * MAX_SPEED as f32 + 0.5) as usize;
@@ -20,7 +20,7 @@ fn good_driver(obs: &[f32]) -> i64 {
     let clear = gap == to_line;
     let safe = |speed: usize| {
         let crosses = speed > to_line;
-        // After this step there must be room for the next one, in which it can be slower by one.
+        // After this step there must be space for the next one, in which it can be slower by one.
         let stop = speed.saturating_sub(1);
         if crosses && clear { green && room >= speed - to_line + stop } else { !crosses && gap >= speed + stop }
     };
@@ -31,14 +31,14 @@ fn good_driver(obs: &[f32]) -> i64 {
         .map_or(0, |next| i64::from(next > speed) + 1)
 }
 
-/// Serves the longer queue, but not for less than some steps.
+/// Serves the longer queue, for a minimum number of steps.
 fn good_light(obs: &[f32]) -> i64 {
     let (vertical, across) = (obs[0] + obs[2] + obs[4], obs[1] + obs[3] + obs[5]);
     let (served, waiting) = if obs[6] > 0.5 { (vertical, across) } else { (across, vertical) };
     i64::from(obs[8] > 0.15 && waiting > served)
 }
 
-/// Mean return of cars and of lights, and mean length, of twenty episodes of at most 200 steps.
+/// Returns the mean return of cars and of lights, and mean length, of twenty episodes of at most 200 steps.
 fn play(mut act: impl FnMut(&AgentId, &[f32], &mut Rng) -> i64) -> [f64; 3] {
     let mut env = town("{}").unwrap();
     let [reset, step] = [Purpose::Reset, Purpose::Action].map(|purpose| Streams::new(5, purpose));

@@ -1,4 +1,4 @@
-//! Cars on the streets: who is where, and what happens when they drive.
+//! Cars on the streets: their positions and movements.
 
 use super::{
     lights::Light,
@@ -6,47 +6,47 @@ use super::{
 };
 use crate::{env::Rng, prelude::*};
 
-/// Cells in one step, at most.
+/// Most cells in one step.
 pub(super) const MAX_SPEED: usize = 2;
 
 /// A car on its way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Car {
     pub(super) street: Street,
-    /// Place on the street; `BLOCK - 1` is the stop line.
+    /// Cell on the street; `BLOCK - 1` is the stop line.
     pub(super) cell: usize,
     /// Cells in a step.
     pub(super) speed: usize,
     /// The junction behind whose stop line the journey ends.
     pub(super) goal: usize,
-    /// Steps without moving since it moved last.
+    /// Steps since its last movement.
     pub(super) waited: u32,
     pub(super) trip: Trip,
-    /// What the last step brought.
+    /// Result of the last step.
     pub(super) ride: Ride,
 }
 
-/// How far a car's journey is.
+/// State of a car's journey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trip {
     Driving,
-    /// With the last step.
+    /// Arrived with the last step.
     Arrived,
-    /// It arrived before.
+    /// Arrived before.
     Gone,
 }
 
-/// What a step was for a car.
+/// Result of a step for a car.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ride {
     pub(super) cells: usize,
-    /// It crossed a junction at red.
+    /// Whether it crossed a junction at red.
     pub(super) ran_red: bool,
-    /// Another car was in its way.
+    /// Whether another car blocked it.
     pub(super) bumped: bool,
 }
 
-/// All cars, and the cells that they take.
+/// All cars, and the cells that they occupy.
 #[derive(Clone, Debug)]
 pub(super) struct Traffic {
     pub(super) map: Map,
@@ -60,7 +60,7 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// Empty streets.
+    /// Creates empty streets.
     pub(super) fn new(map: Map) -> Self {
         Self {
             map,
@@ -72,12 +72,12 @@ impl Traffic {
         }
     }
 
-    /// Cars that there can be: so many that every second cell of a beginning is taken.
+    /// Returns the largest number of cars: they occupy every second cell on which a journey can begin.
     pub(super) fn room(map: Map) -> usize {
         map.beginnings().count() * BLOCK / 2
     }
 
-    /// New cars, standing somewhere with somewhere to go.
+    /// Places new cars at random, standing, with random goals.
     pub(super) fn scatter(&mut self, num_cars: usize, rng: &mut Rng) {
         self.cars.clear();
         self.taken.fill(false);
@@ -97,7 +97,7 @@ impl Traffic {
         self.order.extend(0..self.cars.len());
     }
 
-    /// A junction that lies further ahead than the next one, perhaps also to the side.
+    /// Returns a junction that is further ahead than the next one, possibly also to the side.
     fn goal(&self, street: Street, rng: &mut Rng) -> usize {
         let Map { size } = self.map;
         let (row, column) = self.map.place(street.junction);
@@ -115,22 +115,22 @@ impl Traffic {
         street.index() * BLOCK + cell
     }
 
-    /// Free cells of the street from this one on.
+    /// Returns the number of free cells of the street from this one on.
     fn free_from(&self, street: Street, cell: usize) -> usize {
         self.taken[Self::cell(street, 0)..][..BLOCK].iter().skip(cell).take_while(|taken| !**taken).count()
     }
 
-    /// Free cells between a car and the stop line or the car before it.
+    /// Returns the number of free cells between a car and the stop line or the car in front.
     pub(super) fn gap(&self, car: &Car) -> usize {
         self.free_from(car.street, car.cell + 1)
     }
 
-    /// Free cells at the beginning of the street after the junction; all of them at the journey's end.
+    /// Returns the number of free cells at the beginning of the street after the junction; all of them at the journey's end.
     pub(super) fn room_ahead(&self, car: &Car) -> usize {
         self.map.next(car.street, car.goal).map_or(BLOCK, |next| self.free_from(next, 0))
     }
 
-    /// Cars on a street that stand, and that drive.
+    /// Returns the numbers of standing and of driving cars on a street.
     pub(super) fn count(&self, junction: usize, heading: Heading) -> (usize, usize) {
         let street = Street { junction, heading };
         let here = self.cars.iter().filter(|car| car.trip == Trip::Driving && car.street == street);
@@ -144,7 +144,7 @@ impl Traffic {
         self.cars.iter().all(|car| car.trip != Trip::Driving)
     }
 
-    /// Every car drives as fast as its speed says, those in front first.
+    /// Moves every car by its speed, those in front first.
     pub(super) fn drive(&mut self, lights: &[Light]) {
         self.crossed.fill(0);
         let mut order = core::mem::take(&mut self.order);
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!((traffic.gap(&traffic.cars[0]), traffic.gap(&traffic.cars[1])), (0, 2));
         traffic.drive(&[Light::new(false); 4]);
         let cells: Vec<_> = traffic.cars.iter().map(|car| (car.cell, car.ride.bumped, car.speed)).collect();
-        // The first one wanted two cells and got one.
+        // The first one tried two cells and moved one.
         assert_eq!(cells, [(2, true, 0), (3, false, 1), (5, false, 0)]);
         assert_eq!((traffic.cars[2].waited, traffic.count(0, Heading::East)), (1, (2, 1)));
     }

@@ -1,4 +1,4 @@
-//! Seaquest: a submarine that saves divers, until the air runs out.
+//! Seaquest: a submarine that rescues divers before its oxygen runs out.
 
 mod spawn;
 mod swimmer;
@@ -28,21 +28,21 @@ const DIVER: usize = 9;
 const GAUGES: i8 = SIDE - 1;
 
 const MAX_OXYGEN: i16 = 200;
-/// Below nothing: the frame after this one is the last under water.
+/// Oxygen level below zero: the frame after it is the last one under water.
 const NO_OXYGEN: i16 = -1;
 const MAX_DIVERS: u8 = 6;
 /// Frames between two shots of the submarine.
 const COOL_DOWN: u8 = 5;
-/// The fewest frames between two steps of enemies.
+/// Minimum of frames between two steps of enemies.
 const MIN_MOVE_INTERVAL: u8 = 2;
-/// Frames between two enemies at the beginning, and between two divers.
+/// Frames between two new enemies at the beginning, and between two new divers.
 const SPAWN_INTERVAL: u8 = 20;
 const DIVER_INTERVAL: u8 = 30;
 
-/// The submarine shoots enemy fish and submarines, a point each, and takes up to six divers aboard. Under water the
-/// oxygen lasts for 201 frames. Whoever surfaces must bring a diver, who is set down; six are set down together and
-/// are worth up to ten points, for the oxygen left. An enemy's touch or bullet is the end, as is surfacing without a
-/// diver or running out of oxygen. With each surfacing enemies come more often, with every other they swim faster.
+/// The submarine shoots enemy fish and submarines, a point each, and takes up to six divers aboard. Under water the oxygen
+/// lasts for 201 frames. Surfacing requires a diver, who is set down; six are set down together and are worth up to ten
+/// points, for the oxygen left. An enemy's touch or bullet ends the game, as does surfacing without a diver or running out
+/// of oxygen. With each surfacing enemies appear more often, with every second one they also swim faster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seaquest {
     sub: Swimmer,
@@ -58,7 +58,7 @@ pub struct Seaquest {
     spawn_timer: u8,
     diver_timer: u8,
     move_interval: u8,
-    /// The next surfacing makes enemies faster.
+    /// Whether the next surfacing makes enemies faster.
     ramp_odd: bool,
 }
 
@@ -140,7 +140,7 @@ impl Seaquest {
         });
     }
 
-    /// The oxygen left in tenths: points for six divers, and cells of the gauge.
+    /// Returns the remaining oxygen in tenths: points for six divers, and cells of the gauge.
     fn tenths(&self) -> u32 {
         u32::from((self.oxygen * 10 / MAX_OXYGEN).max(0).unsigned_abs())
     }
@@ -185,7 +185,7 @@ impl Game for Seaquest {
         Channel::new("enemy bullet", LIGHT_GREY),
         Channel::new("enemy fish", VERMILLION),
         Channel::new("enemy submarine", REDDISH_PURPLE),
-        // Divers aboard are shown on the oxygen that is left.
+        // The divers' gauge is drawn over the oxygen gauge.
         Channel::new("oxygen gauge", SKY_BLUE).behind(),
         Channel::new("diver gauge", BLUISH_GREEN),
         Channel::new("diver", BLUE),
@@ -194,7 +194,7 @@ impl Game for Seaquest {
 
     fn begin(&mut self, _rng: &mut Rng) {
         let swarm = |mut swimmers: Vec<Swimmer>| {
-            // Once for the life of the environment: frames allocate nothing.
+            // Allocates once for the life of the environment: frames allocate nothing.
             swimmers.clear();
             swimmers.reserve(MAX_SWIMMERS);
             swimmers

@@ -1,4 +1,4 @@
-//! Who comes into the sea, and when.
+//! Appearance of enemies and divers.
 
 use super::{
     DIVER_INTERVAL, Seaquest,
@@ -7,7 +7,7 @@ use super::{
 use crate::env::{Rng, pixel::SIDE};
 
 impl Seaquest {
-    /// One at a random side of a random row under water.
+    /// Creates a swimmer at a random side of a random row under water.
     fn newcomer(rng: &mut Rng, wait: u8) -> Swimmer {
         let to_right = rng.below(2) == 0;
         let y = 1 + rng.below(BOTTOM as u32) as i8;
@@ -17,7 +17,7 @@ impl Seaquest {
     pub(super) fn spawn_enemy(&mut self, rng: &mut Rng) {
         let is_sub = rng.below(3) == 0;
         let enemy = Self::newcomer(rng, self.move_interval);
-        // Enemies of one row all swim the same way.
+        // Enemies in one row all swim in the same direction.
         let mut others = self.fish.iter().chain(&self.enemy_subs);
         if others.any(|other| other.y == enemy.y && other.to_right != enemy.to_right) {
             return;

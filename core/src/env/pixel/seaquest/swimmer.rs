@@ -1,4 +1,4 @@
-//! What moves in the sea of Seaquest.
+//! Moving things of Seaquest.
 
 use crate::{
     env::{
@@ -8,16 +8,16 @@ use crate::{
     prelude::*,
 };
 
-/// The lowest row that anything swims in: the one below shows the gauges.
+/// The lowest row for swimmers: the one below shows the gauges.
 pub(super) const BOTTOM: i8 = SIDE - 2;
 /// Frames between two steps of enemies at the beginning, and of divers always.
 pub(super) const MOVE_INTERVAL: u8 = 5;
 /// Frames between two shots of an enemy.
 pub(super) const ENEMY_SHOT_INTERVAL: u8 = 10;
-/// The most of one kind at once. With the fastest spawning and the slowest swimming there would be 60 enemies.
+/// Most swimmers of one kind. With the fastest spawning and the slowest swimming there are 60 enemies.
 pub(super) const MAX_SWIMMERS: usize = 64;
 
-/// Anything that moves along a row.
+/// A thing that moves along a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Swimmer {
     pub(super) x: i8,
@@ -42,7 +42,7 @@ impl Swimmer {
         self.x == other.x && self.y == other.y
     }
 
-    /// Takes a step when it is time; false when that leads off the grid.
+    /// Takes a step when it is due; returns false when that leads off the grid.
     pub(super) fn swim(&mut self, interval: u8) -> bool {
         if self.wait > 0 {
             self.wait -= 1;
@@ -68,7 +68,7 @@ impl Swimmer {
     }
 }
 
-/// Removes the first of `swimmers` that is at a place.
+/// Removes the first of `swimmers` at a position; returns whether there was one.
 pub(super) fn take_at(swimmers: &mut Vec<Swimmer>, place: &Swimmer) -> bool {
     let found = swimmers.iter().position(|swimmer| swimmer.is_at(place));
     if let Some(i) = found {

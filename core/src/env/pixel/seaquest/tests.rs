@@ -31,7 +31,7 @@ fn enemies_shot_are_a_point_each() {
     game.fish.push(at(6, 4));
     game.enemy_subs.push(at(9, 4));
     let rewards: Vec<u32> = (0..9).map(|_| game.play(Move::Fire, &mut rng()).reward).collect();
-    // The second enemy has come closer, and the cannon fires every five frames.
+    // The second enemy has moved closer, and the cannon fires every five frames.
     assert_eq!(rewards, [0, 1, 0, 0, 0, 0, 0, 0, 1]);
     assert!(game.fish.is_empty() && game.enemy_subs.is_empty());
 }
@@ -80,7 +80,7 @@ fn surfacing_needs_a_diver_and_six_pay_for_the_oxygen_left() {
     assert_eq!(surface(0, 90), (Frame { reward: 0, over: true }, 0, 90));
     assert_eq!(surface(3, 90), (Frame::default(), 2, 200));
     assert_eq!(surface(6, 90), (Frame { reward: 4, over: false }, 0, 200));
-    // Waiting at the surface costs nothing.
+    // Waiting at the surface is harmless.
     let mut game = begun();
     assert!((0..300).all(|_| !game.play(Move::Stay, &mut rng()).over));
 }

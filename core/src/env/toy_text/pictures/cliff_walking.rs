@@ -1,4 +1,4 @@
-//! The way along the cliff.
+//! The picture of CliffWalking.
 
 use super::{
     super::cliff_walking::{GOAL, GRID, START},
@@ -25,7 +25,7 @@ pub(super) fn draw(state: u16, frame: &mut Frame) {
         let [x, y] = GRID.place(cell);
         if START < cell && cell < GOAL {
             canvas.rectangle([x, y], [x + 1.0, y + 1.0], ABYSS);
-            // The rim, which is not straight.
+            // The uneven rim.
             for [left, depth] in [[0.0, 0.3], [0.25, 0.18], [0.5, 0.36], [0.75, 0.24]] {
                 canvas.rectangle([x + left, y], [x + left + 0.25, y + depth], ROCK);
             }

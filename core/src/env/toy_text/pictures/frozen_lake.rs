@@ -1,4 +1,4 @@
-//! A lake from above.
+//! The picture of a lake from above.
 
 use super::{
     super::frozen_lake_map::{FrozenLakeMap, Tile},
@@ -16,7 +16,7 @@ const ICE: Colour = [214, 234, 246];
 const CRACK: Colour = [186, 214, 232];
 const START: Colour = [240, 247, 251];
 
-/// Small maps have large tiles. Of a map that is too large for a picture the rest is cut off.
+/// Draws the map. Small maps have large tiles; a map that is too large for a picture is clipped.
 pub(super) fn draw(map: &FrozenLakeMap, state: u16, frame: &mut Frame) {
     let grid = map.grid();
     let [columns, rows] = [grid.columns, grid.rows].map(u32::from);

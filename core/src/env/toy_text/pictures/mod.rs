@@ -1,4 +1,4 @@
-//! What the states of the small worlds look like.
+//! Pictures of the toy text problems.
 
 mod cliff_walking;
 mod frozen_lake;
@@ -8,17 +8,17 @@ mod things;
 use super::FrozenLakeMap;
 use crate::env::Frame;
 
-/// A world that has a picture of each of its states.
+/// A toy text problem with a picture of each of its states.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum World {
-    /// With the tiles of this map as states.
+    /// Its states are the tiles of this map.
     FrozenLake(FrozenLakeMap),
     CliffWalking,
     Taxi,
 }
 
 impl World {
-    /// Draws a state that the world has.
+    /// Draws a state, which must exist.
     pub(super) fn draw(&self, state: u16, frame: &mut Frame) {
         match self {
             Self::FrozenLake(map) => frozen_lake::draw(map, state, frame),

@@ -1,4 +1,4 @@
-//! Streets with a taxi, seen from above.
+//! The picture of Taxi from above.
 
 use super::{
     super::taxi::{GRID, IN_TAXI, PLACES, Scene, WALLS},
@@ -13,7 +13,7 @@ use crate::env::{
 };
 
 const GROUND: Colour = [222, 224, 228];
-/// Of the places: red, green, yellow, blue.
+/// Colours of the places: red, green, yellow, blue.
 const COLOURS: [Colour; 4] = [VERMILLION, BLUISH_GREEN, YELLOW, BLUE];
 const CAB: Colour = ORANGE;
 

@@ -9,7 +9,7 @@ fn spaces(dtype: DType) -> EnvSpaces {
     }
 }
 
-/// Agents whose observations are of every type.
+/// Agents with observations of every element type.
 fn table() -> AgentTable {
     let types = [DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool];
     let agents = types.into_iter().enumerate().map(|(i, dtype)| match i {

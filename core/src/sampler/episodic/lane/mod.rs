@@ -1,4 +1,4 @@
-//! One environment: its episode, the agents in it, and how episodes begin and end.
+//! One environment: its episode, its agents, and how episodes begin and end.
 
 pub(super) mod state;
 mod turn;
@@ -19,65 +19,65 @@ use crate::{
     view::TrajectoryStart,
 };
 
-/// What all lanes share while a step is taken.
+/// State shared by all lanes during a round.
 pub(super) struct Round<'a, 'h> {
     pub(super) env: &'a mut dyn BaseEnv,
     pub(super) host: &'a mut SamplerHost<'h>,
     pub(super) options: &'a SamplerOptions,
-    /// Randomness of the mapping function.
+    /// Random streams of the mapping function.
     pub(super) mapping: Streams,
     pub(super) inference: &'a mut Inference,
     pub(super) outputs: &'a mut VecDeque<Output>,
     pub(super) extra_batches: &'a mut Vec<AnyBatch>,
     pub(super) losses: &'a mut Losses,
-    /// What resets bring.
+    /// Buffer for the turns of resets.
     pub(super) turn: &'a mut Turn,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Nothing has happened.
+    /// Initial state.
     New,
-    /// An episode is there, its first observations are not.
+    /// An episode was announced; its first observations have not arrived.
     Waiting,
-    /// An episode goes on.
+    /// An episode is in progress.
     Running,
-    /// What was begun is lost, the environment must be reset.
+    /// The episode is lost, the environment must be reset.
     Lost,
-    /// The environment is in quarantine.
+    /// The environment is quarantined.
     Out,
 }
 
-/// An environment and what has come of it.
+/// An environment with its episode and results.
 #[derive(Debug)]
 pub(super) struct Lane {
     env: usize,
     slot: SlotId,
     next_episode: u32,
-    /// No episode is begun after one that the environment has ended. One that a limit has cut is followed by another,
-    /// since environments wait for all.
+    /// Whether no further episode begins once the environment ends the present one. If a limit ends it, the next one begins
+    /// nevertheless, since environments step together.
     pub(super) is_last: bool,
     phase: Phase,
     pub(super) episode: Episode,
-    /// Number of the episode with which the environment began: after a soft horizon an earlier one.
+    /// Number of the episode with which the environment began; after a soft horizon an earlier one than the present.
     env_episode: u32,
-    /// In order of appearance.
+    /// Agents in order of appearance.
     pub(super) agents: Vec<Agent>,
-    /// Places of the agents that act in this round.
+    /// Indices of the agents that act in this round.
     acting: Vec<usize>,
-    /// The state in which it is continued once its policies are there.
+    /// The state to restore once its policies exist.
     saved: Option<Vec<u8>>,
-    /// The environment waits for an answer, with actions or without.
+    /// Whether the environment waits for an answer, with actions or without.
     waits: bool,
-    /// An answer was sent, of which there are no news yet.
+    /// Whether an answer was sent whose result has not arrived.
     answered: bool,
     pub(super) builder: Builder,
-    /// Steps of the episode that have not been postprocessed.
+    /// Steps of the episode that were not postprocessed.
     open_env_steps: usize,
     open_agent_steps: usize,
     /// True once the episode has had a row.
     has_rows: bool,
-    /// Env steps of the slot, and how many of them there were before the open ones.
+    /// Env steps of the slot in total, and before the open ones.
     steps: u64,
     first_open_step: u64,
     order: Vec<AgentId>,
@@ -108,12 +108,12 @@ impl Lane {
         }
     }
 
-    /// The id of an agent's rows that are not postprocessed yet.
+    /// Returns the unroll id of an agent's rows that are not postprocessed yet.
     pub(super) fn unroll_id(&self, agent: &Agent) -> i64 {
         unroll_id(self.slot, self.first_open_step, number(agent.index))
     }
 
-    /// The open steps are in the builder.
+    /// Moves the open steps' counts into the builder.
     pub(super) fn close_steps(&mut self) {
         self.first_open_step = self.steps;
         self.builder.env_steps += core::mem::take(&mut self.open_env_steps);
@@ -124,7 +124,7 @@ impl Lane {
         self.phase == Phase::New
     }
 
-    /// Whether the first observations of an episode are still to come.
+    /// Returns whether the first observations of an episode have not arrived.
     pub(super) fn is_beginning(&self) -> bool {
         matches!(self.phase, Phase::New | Phase::Waiting)
     }
@@ -137,17 +137,17 @@ impl Lane {
         self.builder.env_steps + self.open_env_steps
     }
 
-    /// The environment is about to take a step if it waits for an answer.
+    /// Records that the environment is about to take a step, if it waits for an answer.
     pub(super) fn send_answer(&mut self) {
         self.answered = self.waits;
     }
 
-    /// There are news of the environment; true if they are of a step.
+    /// Handles news of the environment; returns true if they are the result of a step.
     pub(super) fn hear(&mut self) -> bool {
         core::mem::take(&mut self.answered)
     }
 
-    /// Leaves an environment alone while it is in quarantine.
+    /// Updates the lane's phase to the environment's quarantine.
     pub(super) fn heed_quarantine(&mut self, env: &dyn BaseEnv) {
         if matches!(self.phase, Phase::Lost | Phase::Out) {
             self.phase = if env.quarantine(self.env).is_some() { Phase::Out } else { Phase::Lost };
@@ -158,18 +158,18 @@ impl Lane {
         self.agents.get_mut(place)
     }
 
-    /// The agents that act in this round, or nothing if the environment waits for no answer.
+    /// Returns the agents that act in this round, or `None` if the environment does not wait for an answer.
     pub(super) fn answer(&self) -> Option<impl Iterator<Item = &Agent>> {
         self.waits.then(|| self.acting.iter().filter_map(|&place| self.agents.get(place)))
     }
 
-    /// The environment has its answer, if it waited for one.
+    /// Records that the environment was answered, if it waited.
     pub(super) fn begin_round(&mut self) {
         self.waits = false;
         self.acting.clear();
     }
 
-    /// Begins an episode if there is none, or continues the one that was saved.
+    /// Begins an episode if there is none, or restores the saved one.
     pub(super) fn open(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         self.heed_quarantine(round.env);
         if !(self.is_new() || self.is_lost()) {
@@ -182,17 +182,17 @@ impl Lane {
         }
     }
 
-    /// The slot, the number of its next episode, and its steps.
+    /// Returns the slot, the number of its next episode, and its steps.
     pub(super) fn next(&self) -> (SlotId, u32, u64) {
         (self.slot, self.next_episode, self.steps)
     }
 
-    /// The episode's number, and its env steps.
+    /// Returns the episode's number, and its env steps.
     pub(super) fn position(&self) -> (u32, u32) {
         (self.episode.number(), self.episode.length())
     }
 
-    /// Gives up what was begun, and continues with these numbers, or where it was [saved](Self::encode_state).
+    /// Drops what is in progress, and continues with these numbers, or from a [saved](Self::encode_state) state.
     pub(super) fn begin_at(&mut self, episode: u32, steps: u64, saved: Option<Vec<u8>>, losses: &mut Losses) {
         if !self.is_new() {
             self.abandon(losses);
@@ -203,7 +203,7 @@ impl Lane {
         (self.next_episode, self.steps, self.first_open_step) = (episode, steps, steps);
     }
 
-    /// What was begun is lost.
+    /// Drops what is in progress and counts it as lost.
     pub(super) fn abandon(&mut self, losses: &mut Losses) {
         self.begin_round();
         self.lose_episode(losses);
@@ -212,7 +212,7 @@ impl Lane {
         }
     }
 
-    /// The rows since the last cut are lost.
+    /// Counts the rows since the last cut as lost.
     fn lose_episode(&mut self, losses: &mut Losses) {
         self.agents.clear();
         lose(losses, core::mem::take(&mut self.open_env_steps), core::mem::take(&mut self.open_agent_steps));
@@ -222,9 +222,9 @@ impl Lane {
     pub(super) fn create_episode(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         self.episode = Episode::new(self.env, self.slot, self.next_episode);
         self.env_episode = self.next_episode;
-        // Also after a failure, or an episode that began in the books only.
+        // Needed also after a failure, or after an episode that began without a reset.
         round.env.set_next_episode(self.env, self.next_episode);
-        // A slot lives for 2^32 episodes; then numbers begin again, as every address of randomness would.
+        // After 2^32 episodes of a slot numbers start over, as the addresses of random numbers do.
         self.next_episode = self.next_episode.wrapping_add(1);
         (self.open_env_steps, self.open_agent_steps, self.has_rows) = (0, 0, false);
         self.answered = false;
@@ -233,7 +233,7 @@ impl Lane {
         self.hook(round, &Turn::new(), |callbacks, hook| callbacks.on_episode_created(hook))
     }
 
-    /// Begins the next episode; `cut` tells that the environment has not ended the last one by itself.
+    /// Begins the next episode; `cut` says that the environment has not ended the last one itself.
     pub(super) fn reset(&mut self, round: &mut Round<'_, '_>, cut: bool) -> Result<(), SampleError> {
         self.agents.clear();
         if self.is_last && !cut {
@@ -254,7 +254,7 @@ impl Lane {
         began
     }
 
-    /// Takes what a poll brought.
+    /// Handles the news of a poll.
     pub(super) fn take_news(&mut self, news: &mut EnvNews, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         if self.waits {
             return Err(EnvError::Failed(format!("a poll brought news of environment {} twice", self.env)).into());
@@ -266,7 +266,7 @@ impl Lane {
         }
     }
 
-    /// The episode was lost with its environment.
+    /// Handles the loss of an episode with its environment.
     fn take_fault(&mut self, fault: &EnvError, turn: &Turn, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         self.lose_episode(round.losses);
         self.hook(round, turn, |callbacks, hook| callbacks.on_episode_end(hook, Some(fault)))?;
@@ -274,13 +274,13 @@ impl Lane {
         let metrics = RolloutMetrics { faulty: Some(fault.to_string()), ..self.episode.metrics() };
         round.outputs.push_back(Output::Metrics(Box::new(metrics)));
         self.phase = Phase::Lost;
-        // The episode that was to be the last one did not come to its end.
+        // The last episode has not ended properly, so another one has to.
         self.is_last = false;
         self.heed_quarantine(round.env);
         if self.is_lost() { self.reset(round, false) } else { Ok(()) }
     }
 
-    /// Shows an environment that was made again.
+    /// Passes a restarted environment to the callbacks.
     fn announce(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         let SamplerHost { worker, callbacks, .. } = &mut *round.host;
         match round.env.made_again(self.env) {
@@ -298,7 +298,7 @@ impl Lane {
         Ok(())
     }
 
-    /// The episode has ended.
+    /// Ends the episode.
     fn finish(&mut self, turn: &Turn, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         if !self.has_rows {
             return Err(SampleError::NoAgentSteps(self.episode.id()));
@@ -313,21 +313,21 @@ impl Lane {
         Ok(())
     }
 
-    /// Cuts a full fragment.
+    /// Cuts the fragment if it is full.
     pub(super) fn cut_if_full(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         let env_steps = self.builder.env_steps + self.open_env_steps;
         let agent_steps = self.builder.agent_steps + self.open_agent_steps;
         let cuts = round.options.batch_mode == BatchMode::TruncateEpisodes;
         if cuts && round.options.is_enough(env_steps, agent_steps) {
             self.postprocess(round)?;
-            // They join this fragment: another worker may continue the episode.
+            // They join this fragment, since another worker may continue the episode.
             round.extra_batches.extend(self.episode.take_extra_batches());
             self.build(round)?;
         }
         Ok(())
     }
 
-    /// Begins an episode in the books, while the environment goes on.
+    /// Begins a new episode without a reset, while the environment continues (soft horizon).
     fn go_on(&mut self, turn: &Turn, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         let began = self.env_episode;
         self.create_episode(round)?;
@@ -342,7 +342,7 @@ impl Lane {
         self.hook(round, turn, |callbacks, hook| callbacks.on_episode_start(hook))
     }
 
-    /// The address of what is random in an agent's next action.
+    /// Returns the address of the random numbers of an agent's next action.
     pub(super) fn moment(&self, agent: &Agent) -> Moment {
         Moment { slot: self.slot, episode: self.episode.number(), t: self.episode.length(), agent: number(agent.index) }
     }

@@ -1,4 +1,4 @@
-//! A lane between two fragments as bytes, from which the rest of its episode follows.
+//! Serialised state of a lane between two fragments, from which the rest of its episode follows.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,26 +27,26 @@ struct LaneState {
     /// Env steps of the slot.
     steps: u64,
     has_rows: bool,
-    /// In order of appearance, as in the episode.
+    /// Agents in order of appearance, as in the episode.
     agents: Vec<AgentState>,
-    /// Places of the agents that act next.
+    /// Indices of the agents that act next.
     acting: Vec<usize>,
     /// See [`BaseEnv::snapshot`].
     env: Vec<u8>,
 }
 
-/// Returns the number of the open episode in a state of this slot, and its env steps; `None` for bytes that are no such
-/// state, as far as that can be told without its environment and its policies.
+/// Returns the number of the open episode in a state of this slot, and its env steps; `None` for invalid bytes, as far as
+/// they can be checked without environment and policies.
 pub(crate) fn agent_position(bytes: &[u8], slot: SlotId) -> Option<(u32, u32)> {
     read(bytes, slot).map(|state| (state.episode.number(), state.episode.length()))
 }
 
-/// What a state of this slot says of its environment: the number of the episode, and [its snapshot](BaseEnv::snapshot).
+/// Returns the environment's part of a state of this slot: the number of its episode, and [its snapshot](BaseEnv::snapshot).
 pub(crate) fn agent_env(bytes: &[u8], slot: SlotId) -> Option<(u32, Vec<u8>)> {
     read(bytes, slot).map(|state| (state.env_episode, state.env))
 }
 
-/// The state of a slot; `None` for bytes that are none.
+/// Decodes the state of a slot; `None` for invalid bytes.
 fn read(bytes: &[u8], slot: SlotId) -> Option<LaneState> {
     let (state, rest): (LaneState, &[u8]) = postcard::take_from_bytes(bytes.strip_prefix(&[VERSION])?).ok()?;
     let LaneState { episode, steps, agents, acting, .. } = &state;
@@ -66,7 +66,7 @@ fn read(bytes: &[u8], slot: SlotId) -> Option<LaneState> {
 }
 
 impl Lane {
-    /// The state, between two fragments; `None` in the middle of one, and for environments that cannot be brought back.
+    /// Returns the state between two fragments; `None` in the middle of one, and for environments without snapshots.
     pub(in super::super) fn encode_state(&self, env: &dyn BaseEnv) -> Option<Vec<u8>> {
         if self.saved.is_some() {
             return self.saved.clone();
@@ -89,10 +89,10 @@ impl Lane {
         postcard::to_extend(&state, vec![VERSION]).ok()
     }
 
-    /// Continues the episode of a state, which may come from any peer. The lane is new.
+    /// Restores an episode from an untrusted state. The lane must be new.
     ///
     /// # Errors
-    /// [`EnvError::BadSnapshot`] for a state that is not one of this slot; those of the environment and of the policies.
+    /// [`EnvError::BadSnapshot`] for a state that does not fit this slot; errors of the environment and of the policies.
     pub(in super::super) fn restore(&mut self, bytes: &[u8], round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         let bad = || SampleError::Env(EnvError::BadSnapshot(bytes.len()));
         let LaneState { episode, env_episode, steps, has_rows, agents, acting, env } =

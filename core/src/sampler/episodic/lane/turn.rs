@@ -1,4 +1,4 @@
-//! What a turn of the environment brings to its agents.
+//! Distributes a turn of the environment to its agents.
 
 use super::{
     super::agent::{Agent, Identity, Outcome},
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Lane {
-    /// Takes the first observations of an episode, or what a step brought.
+    /// Handles the first observations of an episode, or the result of a step.
     pub(super) fn take_turn(
         &mut self,
         turn: &mut Turn,
@@ -52,7 +52,7 @@ impl Lane {
         order.clear();
         order.extend(turn.obs().iter().map(|(agent, _)| agent.clone()));
         if all.any() {
-            // Who acted and hears nothing more sees zeros at the end.
+            // Agents that have acted and get no further observation get zeros at the end.
             let silent = |agent: &&Agent| agent.has_started() && !agent.done && turn.obs().get(&agent.id).is_none();
             order.extend(self.agents.iter().filter(silent).map(|agent| agent.id.clone()));
         }
@@ -78,7 +78,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Lets the agents that act in this round wait for what their policies choose.
+    /// Queues the agents that act in this round for their policies.
     pub(in super::super) fn queue(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         for at in 0..self.acting.len() {
             let place = self.acting[at];
@@ -91,7 +91,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Takes an agent's observation, or zeros in its place.
+    /// Handles an agent's observation, or zeros in its place.
     fn take_obs(
         &mut self,
         id: &AgentId,
@@ -106,7 +106,7 @@ impl Lane {
         let place = match self.agents.iter().position(|agent| agent.id == *id) {
             Some(place) if self.agents[place].done => return Ok(()),
             Some(place) => place,
-            // It would have no row.
+            // An agent that appears at its end has no row.
             None if ends.any() => return Ok(()),
             None => self.enter(id, round)?,
         };
@@ -147,7 +147,7 @@ impl Lane {
         Ok(())
     }
 
-    /// An agent appears.
+    /// Adds an agent to the episode.
     fn enter(&mut self, id: &AgentId, round: &mut Round<'_, '_>) -> Result<usize, SampleError> {
         let index = self.episode.agents().len();
         let policy = self.ask_mapping(id, index, round)?;
@@ -160,7 +160,7 @@ impl Lane {
         Ok(self.agents.len() - 1)
     }
 
-    /// An agent's policy is no longer there: it gets another one.
+    /// Maps an agent to another policy, since its own was removed.
     pub(in super::super) fn remap(&mut self, place: usize, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         let agent = &self.agents[place];
         let policy = self.ask_mapping(&agent.id, agent.index, round)?;
@@ -198,7 +198,7 @@ impl Ends {
     }
 }
 
-/// False for a JSON object that says `"training_enabled": false`.
+/// Returns false for a JSON object with `"training_enabled": false`.
 fn allows_training(info: &[u8]) -> bool {
     const NAME: &[u8] = b"\"training_enabled\"";
     if !info.starts_with(b"{") || !info.windows(NAME.len()).any(|window| window == NAME) {

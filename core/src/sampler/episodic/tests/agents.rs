@@ -1,4 +1,4 @@
-//! Several agents, who come, go and keep silent.
+//! Several agents that appear, leave and stay silent.
 
 use super::*;
 use crate::batch::{AGENT_INDEX, MultiAgentBatch};
@@ -25,7 +25,7 @@ fn rows_go_to_their_agents_policies() {
             assert_eq!((batch.env_steps(), batch.agent_steps()), (50, 250));
             let (p0, p1) = (batch_of(&batch, "p0"), batch_of(&batch, "p1"));
             assert_eq!((p0.len(), p1.len()), (150, 100));
-            // Agent by agent, episode by episode.
+            // Ordered by agent, then episode.
             let ts: Vec<i64> = (0..6).flat_map(|_| 0..25).collect();
             assert_eq!(p0.get(T).unwrap(), ts);
             let agents = |of: &[i64]| -> Vec<i64> {
@@ -67,7 +67,7 @@ fn agent_steps_are_counted_after_whole_env_steps() {
     }
 }
 
-/// A lone default policy of several agents has more rows than there are env steps.
+/// Under a single policy several agents have more rows than there are env steps.
 #[test]
 fn rows_of_several_agents_are_no_env_steps() {
     let mut bench = Bench::new(Player::new());
@@ -77,7 +77,7 @@ fn rows_of_several_agents_are_no_env_steps() {
     assert_eq!((batch.env_steps(), batch.agent_steps()), (10, 30));
 }
 
-/// Agents 0 and 1 in turn: each hears what it got for its action when it acts again.
+/// Agents 0 and 1 alternate: each gets the reward of its action when it acts again.
 #[test]
 fn agents_that_take_turns_have_their_own_rows() {
     let envs = scripted(1, || {
@@ -110,7 +110,7 @@ fn agents_that_take_turns_have_their_own_rows() {
     );
 }
 
-/// Agent 0 goes for good at step 2, without a last word; agent 7 comes at step 1, agent 3 comes and goes at once.
+/// Agent 0 leaves at step 2, without a last observation; agent 7 appears at step 1; agent 3 appears and leaves in one step.
 #[test]
 fn agents_come_and_go() {
     let envs = scripted(1, || {
@@ -142,7 +142,7 @@ fn agents_come_and_go() {
     let mut sampler = sampler(SamplerOptions { batch_mode: BatchMode::CompleteEpisodes, ..several(1, 1) }, envs);
     let batch = multi(&mut bench, &mut sampler);
     let batch = batch_of(&batch, "default_policy");
-    // Agents 0 and 9 come first, then 7; 3 had nothing to do.
+    // Agents 0 and 9 appear first, then 7; 3 had no step.
     assert_eq!(batch.get(AGENT_INDEX).unwrap(), [0, 0, 2, 2, 1, 1, 1, 1]);
     assert_eq!(ints(batch, "obs"), [0, 1, 10, 20, 0, 1, 2, 3]);
     assert_eq!(ints(batch, "new_obs"), [1, 0, 20, 30, 1, 2, 3, 4]);
@@ -172,7 +172,7 @@ fn the_mapping_is_asked_once_per_agent_and_episode() {
     let seen = core::mem::take(&mut *asked.lock().unwrap());
     let who: Vec<_> = seen.iter().map(|(agent, episode, _)| (agent.clone(), *episode)).collect();
     assert_eq!(who, (0..3).flat_map(|episode| [0, 1, 2].map(|index| (agent(index), episode))).collect::<Vec<_>>());
-    // The random numbers are the agent's and the episode's, so another run maps alike.
+    // The random numbers depend on agent and episode, so another run maps in the same way.
     let mut second = sampler(options, scripted(1, crowd(3)));
     let again: Vec<_> = (0..5).map(|_| multi(&mut bench, &mut second)).collect();
     assert_eq!((batches, seen), (again, asked.lock().unwrap().clone()));
@@ -186,7 +186,7 @@ fn a_policy_that_nobody_knows_is_named() {
     let error = bench.data(&mut sampler).unwrap_err();
     let text = "the policy mapping function gave agent '0' policy 'rival', but there are only: p0, p1";
     assert_eq!(error.to_string(), text);
-    // Once the mapping is mended, sampling goes on.
+    // Once the mapping is repaired, sampling continues.
     bench.mapping = Arc::new(|_, _, _, _| PolicyId::new("p1"));
     assert_eq!(multi(&mut bench, &mut sampler).agent_steps(), 10);
 }
@@ -198,7 +198,7 @@ fn agents_of_a_removed_policy_get_another_one() {
     assert_eq!(multi(&mut bench, &mut sampler).policy_batches.len(), 2);
     bench.policies.remove(&PolicyId::new("p1")).unwrap();
     bench.mapping = Arc::new(|_, _, _, _| PolicyId::new("p0"));
-    // In the middle of an episode, and nothing is lost.
+    // In the middle of an episode, without losing a row.
     for _ in 0..3 {
         let batch = multi(&mut bench, &mut sampler);
         assert_eq!((batch_of(&batch, "p0").len(), batch.policy_batches.len()), (20, 1));
@@ -207,7 +207,7 @@ fn agents_of_a_removed_policy_get_another_one() {
 
 #[test]
 fn what_must_not_be_learned_from_is_dropped() {
-    // Of agent 1 nothing may be learned in the first episode.
+    // Training on agent 1 is disabled in the first episode.
     let envs = scripted(1, || {
         let mut episodes = 0;
         let mut script = crowd(2)();
@@ -223,7 +223,7 @@ fn what_must_not_be_learned_from_is_dropped() {
     let mut sampler = sampler(several(1, 50), envs);
     let batch = multi(&mut bench, &mut sampler);
     assert_eq!((batch_of(&batch, "p0").len(), batch_of(&batch, "p1").len(), batch.env_steps()), (50, 25, 50));
-    // Where nothing is left, the env steps still count.
+    // If no rows are left, the env steps still count.
     let silent = scripted(1, || {
         let mut script = counter(4)();
         move |t: u32, actions: &AgentRows, turn: &mut Turn| {

@@ -1,4 +1,4 @@
-//! What a batch holds and when it is ready.
+//! Content of batches, and when they are ready.
 
 use super::*;
 
@@ -144,7 +144,7 @@ fn a_stopped_sampler_says_so() {
     assert_eq!(bench.with(|host| sampler.step(host)), Err(SampleError::Stopped));
 }
 
-/// The clock goes on by a millisecond whenever it is asked.
+/// Every reading of the clock is a millisecond later.
 #[test]
 fn time_is_told_by_phase() {
     let mut bench = Bench::new(Player::new());
@@ -169,7 +169,7 @@ fn time_is_told_by_phase() {
     });
     let perf = sampler.metrics()[0].perf;
     assert_eq!(perf.iterations, 5);
-    // The environments are waited for twice, by the poll and by the answer.
+    // Waiting for environments has two parts, the poll and the answer.
     let phases = [perf.env_wait_ms, perf.obs_processing_ms, perf.inference_ms, perf.action_processing_ms];
     assert_eq!(phases, [2.0, 1.0, 1.0, 1.0]);
 }
@@ -191,7 +191,7 @@ fn cart_pole(first_episode: u32, options: SamplerOptions) -> Episodic {
     sampler(options, InProcess::new(maker, vec![start], 1).unwrap())
 }
 
-/// Refuses the second episode.
+/// Rejects the second episode.
 struct NoSecond;
 
 impl crate::callbacks::Callbacks for NoSecond {
@@ -215,7 +215,7 @@ fn an_episode_begins_with_the_random_numbers_of_its_number_whatever_came_before(
     let mut refused = cart_pole(0, SamplerOptions { max_episode_steps: Some(3), ..options(1, 4) });
     bench.data(&mut refused).unwrap_err();
     assert_eq!(first_obs(&bench.single(&mut refused)).last(), wanted.last());
-    // After an episode that began in the books only.
+    // After an episode that began without a reset.
     let soft = SamplerOptions { horizon: Some(3), horizon_means: Horizon::LegacySoft, ..complete(1) };
     let (mut bench, mut soft) = (Bench::new(Player::new()), cart_pole(0, soft));
     let batches: Vec<_> = (0..6).map(|_| bench.single(&mut soft)).collect();
@@ -252,7 +252,7 @@ fn the_last_numbers_that_a_state_can_have_do_no_harm() {
     assert_eq!(batch.get(EPS_ID).unwrap(), [i64::from(u32::MAX), i64::from(u32::MAX), 0]);
 }
 
-/// Says its part once only.
+/// Works only once.
 struct Tired(Player, bool);
 
 impl Policy for Tired {

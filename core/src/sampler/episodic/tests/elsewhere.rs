@@ -1,9 +1,9 @@
-//! Environments that are not ready together, that begin late, or by themselves.
+//! External environments: not ready together, with late resets, or with episodes that they begin themselves.
 
 use super::*;
 use crate::env::{EnvActions, Reset};
 
-/// An environment observes something, perhaps at the end of its episode, and its agent perhaps acts by itself.
+/// News of one environment: an observation, optionally the last one of its episode, optionally with an off-policy action.
 struct Event {
     env: usize,
     obs: i64,
@@ -23,7 +23,7 @@ fn did(env: usize, obs: i64, action: i64) -> Event {
     Event { env, obs, over: false, did: Some(action) }
 }
 
-/// Environments of which each poll brings what is written.
+/// Environments with scripted polls.
 struct Remote {
     polls: VecDeque<Vec<Event>>,
     reset: Reset,
@@ -77,7 +77,7 @@ impl BaseEnv for Remote {
     fn send_actions(&mut self, actions: &[EnvActions]) -> Result<(), EnvError> {
         for answer in actions {
             assert!(self.waiting.remove(&answer.env) && answer.actions.len() == 1);
-            // Also where the agent did something else, it is told what the policy would have done.
+            // The answer contains the policy's action even if the agent took another one.
             assert!(answer.actions.get(&AgentId::SINGLE).is_some());
         }
         Ok(())
@@ -133,7 +133,7 @@ fn a_horizon_needs_resets() {
     let options = SamplerOptions { horizon: Some(2), ..options(2, 9) };
     let error = bench.data(&mut sampler(options.clone(), Remote::new(Reset::Unsupported, polls()))).unwrap_err();
     assert_eq!(error, SampleError::HorizonWithoutReset);
-    // One that begins later is fine.
+    // A late reset works.
     let mut sampler = sampler(
         SamplerOptions { batch_mode: BatchMode::CompleteEpisodes, ..options },
         Remote::new(Reset::Later, polls()),

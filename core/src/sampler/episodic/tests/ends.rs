@@ -1,4 +1,4 @@
-//! How episodes end: by themselves, by a time limit, at a horizon.
+//! How episodes end: by the environment, by a time limit, at a horizon.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn valued() -> Bench {
     Bench::new(Player { postprocessing: Postprocessing::Advantages(config), ..Player::new() })
 }
 
-/// What follows the last row is worth, seen from it.
+/// Value of what follows the last row, computed from that row.
 fn follows(batch: &SampleBatch) -> f32 {
     (batch.get(ADVANTAGES).unwrap().last().unwrap() - batch.get(REWARDS).unwrap().last().unwrap()) / 0.5
 }
@@ -36,7 +36,7 @@ fn a_time_limit_truncates_and_is_bootstrapped() {
     }
 }
 
-/// Agent 1 acts first and hears no more; it gets 1 in every step, while agent 0 acts in all.
+/// Agent 1 acts first and gets no further observation; its reward is 1 in every step, while agent 0 acts in all.
 fn silent_partner() -> Script {
     Box::new(|t, _, turn| {
         see(turn, 0, i64::from(t));

@@ -41,7 +41,7 @@ fn a_failed_environment_leaves_no_rows() {
 
 #[test]
 fn only_the_open_rows_of_a_failed_environment_are_lost() {
-    // Of two environments the one fails every fifth step of both.
+    // One of two environments fails in every fifth step of both.
     let mut bench = Bench::new(Player::new());
     let mut sampler = sampler(options(2, 3), scripted(2, fragile(|step| step % 5 == 0)).restart_failed(true));
     let mut rows = 0;
@@ -63,7 +63,7 @@ fn a_failure_that_is_not_survived_is_an_error_and_the_next_call_goes_on() {
     let mut sampler = sampler(options(1, 8), scripted(1, fragile(|step| step == 6)));
     let error = bench.data(&mut sampler).unwrap_err();
     assert_eq!(error.to_string(), "slot 0, episode 1, step 1: the environment failed: as told");
-    // The first episode was finished; the second is lost and nowhere.
+    // The first episode was finished; the second is lost, in no batch.
     let batch = bench.single(&mut sampler);
     assert_eq!(batch.get(T).unwrap(), [0, 1, 2, 3, 0, 1, 2, 3]);
     assert_eq!(batch.get(EPS_ID).unwrap(), [0, 0, 0, 0, 2, 2, 2, 2]);
@@ -172,7 +172,7 @@ fn agents_of_one_policy_must_be_alike() {
     assert!(error.contains("observations of 1 int64 from all its agents"), "{error}");
 }
 
-/// Environments of which the one fails in its second step, as long as it is broken.
+/// Environments of which one fails in its second step while it is broken.
 fn one_of(num_envs: u32, bad: u32, broken: &Arc<AtomicBool>) -> InProcess {
     let broken = broken.clone();
     let spec = MultiAgentSpec::new("Scripted", move |context| {
@@ -258,7 +258,7 @@ fn when_all_are_given_up_the_last_reason_is_told_each_time() {
     assert_eq!((faulty, sampler.losses().env_steps), (5, 5));
 }
 
-/// Counts the environments that are shown.
+/// Counts the environments that callbacks are passed.
 struct Shown(Arc<AtomicU32>);
 
 impl Callbacks for Shown {
@@ -280,11 +280,11 @@ fn an_environment_that_was_made_again_is_announced() {
     bench.callbacks.push(Box::new(Shown(shown.clone())));
     let mut sampler = sampler(options(2, 8), one_of(2, 1, &broken));
     bench.single(&mut sampler);
-    // The one that was given up was not made again.
+    // The quarantined one was not restarted.
     assert_eq!(shown.load(Relaxed), (Health::MAX_FAILURES - 1) << 8);
 }
 
-/// Fails at every step whose number is a multiple of a number, until all is calm.
+/// Fails at every step whose number is a multiple of the first number, until it is calmed.
 struct Shaky(u32, u32, Arc<AtomicBool>);
 
 impl Callbacks for Shaky {
@@ -300,8 +300,8 @@ impl Callbacks for Shaky {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Steps taken are steps delivered, held or lost, whatever fails: environments that are made again or not, user
-    /// code, and a state that is set in between.
+    /// Every step is returned, held or lost, whatever fails: environments with or without restarts, user code, and a state
+    /// that is set in between.
     #[test]
     fn every_step_is_accounted_for(
         seed in any::<u32>(),
@@ -341,7 +341,7 @@ proptest! {
                 }
             }
         }
-        // What environments have done, and nobody has heard since something failed, is heard now.
+        // Handles the news of environments that are outdated since the failure.
         calm.store(true, Relaxed);
         let _ = bench.with(|host| sampler.step(host));
         let lost = sampler.losses();

@@ -1,4 +1,4 @@
-//! The order in which user code is called, and what it may do.
+//! The order in which user code is called, and what it may change.
 
 use std::sync::{Arc as StdArc, Mutex};
 
@@ -142,7 +142,7 @@ fn extra_batches_are_handed_over_once() {
     assert_eq!(joined.env_steps(), 4 + 4);
 }
 
-/// A league: the policy is exchanged when an episode ends, while others are in the middle of theirs.
+/// A league: replaces the policy when an episode ends, while other episodes are in progress.
 struct League;
 
 impl Callbacks for League {

@@ -29,7 +29,7 @@ fn policy(spaces: &EnvSpaces) -> NetPolicy {
     policy.with_postprocessing(Postprocessing::Advantages(GAE))
 }
 
-/// What both samplers are told.
+/// Options for both samplers.
 fn shared(limit: Option<u32>, options: SamplerOptions) -> SamplerOptions {
     let record = RecordColumns { action_dist_inputs: true, ..RecordColumns::default() };
     SamplerOptions { max_episode_steps: limit, normalize_actions: false, seed: 5, record, ..options }
@@ -166,7 +166,7 @@ fn rows_of_slot_0(num_envs: u32, steps: u32) -> Vec<Vec<u64>> {
         }
     }
     rows.sort();
-    // Whole episodes only: those that every cutting has seen to the end.
+    // Only whole episodes, which are complete with every cut.
     rows.retain(|row| row[0] < 3);
     rows
 }

@@ -1,4 +1,4 @@
-//! Policies with memory, and those that see more than one step.
+//! Recurrent policies, and policies that view more than one step.
 
 use super::*;
 use crate::view::Shift;
@@ -18,7 +18,7 @@ fn states_are_carried_and_recorded_per_sequence() {
     assert_eq!((first.len(), first.seq_lens().unwrap()), (5, &[3, 2][..]));
     assert_eq!(first.get(STATE).unwrap(), [10.0, 13.0]);
     assert!(first.column("state_out_0").is_none());
-    // Over the cut, and from the start in the next episode.
+    // Across the cut, and from the start in the next episode.
     let second = bench.single(&mut sampler);
     assert_eq!((second.get(T).unwrap(), second.seq_lens().unwrap()), (&[5, 6, 0, 1, 2][..], &[2, 3][..]));
     assert_eq!(second.get(STATE).unwrap(), [15.0, 10.0]);
@@ -32,7 +32,8 @@ fn the_value_of_what_follows_is_seen_with_the_state_of_then() {
     for value in [12.0, 14.0, 16.0] {
         assert_eq!(bench.single(&mut sampler).get(ADVANTAGES).unwrap(), [200.0 + value, 100.0 + value]);
     }
-    // An agent whose turn it is not has acted on what follows already; its state before that is the one that counts.
+    // An agent that does not act has an action for its next observation already; the recurrent state before that action is
+    // the one that counts.
     let envs = scripted(1, || {
         |t: u32, _: &AgentRows, turn: &mut Turn| {
             see(turn, t % 2, 0);
@@ -70,7 +71,7 @@ fn policies_learn_from_the_views_they_ask_for() {
     assert!(second.column("t").is_none());
 }
 
-/// Plays whether the sum of what it sees is odd.
+/// Chooses whether the sum of its observations is odd.
 struct Odd(Player);
 
 impl Policy for Odd {
@@ -102,6 +103,6 @@ fn a_policy_that_sees_a_window_acts_on_it() {
     let mut bench = Bench::new(Odd(Player::new()));
     let batch = bench.single(&mut sampler(options(2, 4), scripted(2, counter(9))));
     assert_eq!(ints(&batch, "obs"), [0, 0, 0, 1, 1, 2, 2, 3]);
-    // Before the first step stands the first observation.
+    // The first observation fills the view before the first step.
     assert_eq!(ints(&batch, "actions"), [0, 1, 1, 1]);
 }

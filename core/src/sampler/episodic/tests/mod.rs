@@ -1,4 +1,4 @@
-//! Scripted environments, policies that note what they see, and a worker's part around the sampler.
+//! Scripted environments, policies that record their inputs, and a host of the sampler.
 
 mod agents;
 mod batches;
@@ -31,10 +31,10 @@ use crate::{
     weights::Weights,
 };
 
-/// What happens in a step, 0 for the reset, that is taken with these actions.
+/// The result of a step with these actions; step 0 is the reset.
 type Script = Box<dyn FnMut(u32, &AgentRows, &mut Turn) -> Result<(), EnvError> + Send>;
 
-/// Agents 0 to 9, who see an integer and have two actions.
+/// Agents 0 to 9, which observe an integer and have two actions.
 struct Scripted {
     t: u32,
     script: Script,
@@ -74,7 +74,7 @@ fn start(index: u32) -> EnvStart {
     EnvStart { slot: SlotId(index), episode: 0, context }
 }
 
-/// So many environments that do what a script says.
+/// This many environments that follow a script.
 fn scripted<S>(num_envs: u32, script: impl Fn() -> S + Send + Sync + 'static) -> InProcess
 where
     S: FnMut(u32, &AgentRows, &mut Turn) -> Result<(), EnvError> + Send + 'static,
@@ -91,7 +91,7 @@ fn see(turn: &mut Turn, index: u32, obs: i64) {
     turn.observe(&agent(index), RowsRef::I64(&[obs]));
 }
 
-/// One agent that counts its steps and gets 100 for each, until both flags are set.
+/// One agent that observes the number of its steps with reward 100 each, until both flags are set.
 fn counter(length: u32) -> impl Fn() -> Script + Send + Sync + 'static {
     move || {
         Box::new(move |t, _, turn| {
@@ -108,7 +108,7 @@ fn counter(length: u32) -> impl Fn() -> Script + Send + Sync + 'static {
     }
 }
 
-/// Agents that all act and get 1 in each of 25 steps.
+/// Agents that all act, with reward 1 in each of 25 steps.
 fn crowd(agents: u32) -> impl Fn() -> Script + Send + Sync + 'static {
     move || {
         Box::new(move |t, _, turn| {
@@ -126,7 +126,7 @@ fn crowd(agents: u32) -> impl Fn() -> Script + Send + Sync + 'static {
     }
 }
 
-/// Counts the rows it is asked for, plays 1, and says that the value of every observation is 7.
+/// Counts its rows, chooses 1, and returns the value 7 for every observation.
 struct Player {
     weights: Weights,
     postprocessing: Postprocessing,
@@ -181,7 +181,7 @@ impl Policy for Player {
         self.postprocessing
     }
 
-    /// Discounted returns, with 100 to come.
+    /// Discounted returns, with 100 following the last row.
     fn postprocess_trajectory(
         &mut self,
         trajectory: SampleBatch,
@@ -202,7 +202,7 @@ impl Policy for Player {
     }
 }
 
-/// A worker's part.
+/// A host of the sampler.
 struct Bench {
     worker: WorkerInfo,
     policies: PolicyMap,
@@ -212,7 +212,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Everybody is under the default policy.
+    /// All agents have the default policy.
     fn new(policy: impl Policy + 'static) -> Self {
         Self {
             worker: WorkerInfo::default(),
@@ -223,7 +223,7 @@ impl Bench {
         }
     }
 
-    /// Agents are under `p0` and `p1` in turn.
+    /// Agents alternate between `p0` and `p1`.
     fn pair() -> Self {
         let mut bench = Self::new(Player::new());
         bench.policies = PolicyMap::new();
@@ -254,7 +254,7 @@ impl Bench {
         self.with(|host| sampler.data(host))
     }
 
-    /// The next batch of the default policy.
+    /// Returns the next batch of the default policy.
     fn single(&mut self, sampler: &mut Episodic) -> SampleBatch {
         match self.data(sampler).unwrap() {
             AnyBatch::Single(batch) => batch,

@@ -1,4 +1,4 @@
-//! Observations on their way in, actions on their way out.
+//! Processing of observations and actions.
 
 use super::*;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     space::BoxSpace,
 };
 
-/// Moves by its action, and refuses actions beyond the bounds. It ends after 3 steps.
+/// Moves by its action, and rejects actions beyond the bounds. It ends after 3 steps.
 struct Mover {
     t: u32,
     at: f32,
@@ -53,7 +53,7 @@ impl MultiAgentEnv for Mover {
     }
 }
 
-/// Plays -1, 0.5, 3, …
+/// Chooses -1, 0.5, 3, …
 struct Mixed(Player);
 
 impl Policy for Mixed {
@@ -83,7 +83,7 @@ fn movers(num_envs: u32) -> InProcess {
 #[test]
 fn actions_are_sent_transformed_and_recorded_as_chosen() {
     for (normalize_actions, clip_actions, expected) in [
-        // Stretched from [-1, 1] to [-2, 6] and clamped.
+        // Scaled from [-1, 1] to [-2, 6] and clipped.
         (true, true, [-2.0, 2.0, 8.0]),
         (true, false, [-2.0, 2.0, 8.0]),
         (false, true, [-1.0, -0.5, 2.5]),
@@ -125,7 +125,7 @@ fn filters_learn_every_observation_once() {
     entry.filter = Filter::new(FilterKind::MeanStdFilter, RowShape::vector(1)).unwrap();
     let mut sampler = sampler(options(2, 7), movers(2));
     bench.single(&mut sampler);
-    // Two whole episodes of four observations, and two of the third, of each of two environments.
+    // Two whole episodes of four observations, and two of the third, for each of two environments.
     let n = |bench: &Bench| {
         let filter = bench.policies.peek(&PolicyId::DEFAULT).unwrap().filter.mean_std().unwrap();
         (filter.running().n(), filter.buffer().n())
@@ -137,7 +137,7 @@ fn filters_learn_every_observation_once() {
     bench.single(&mut sampler);
     bench.single(&mut sampler);
     assert_eq!(n(&bench), (20, 0));
-    // Rows are what the policy saw: the next one's observation is this one's outcome.
+    // Rows contain the policy's view: the next row's observation is this row's `new_obs`.
     let batch = bench.single(&mut sampler);
     let (obs, new_obs, dones) = (batch.get(OBS).unwrap(), batch.get(NEW_OBS).unwrap(), batch.dones().unwrap());
     assert!((1..7).all(|row| dones[row - 1] || obs[row].to_bits() == new_obs[row - 1].to_bits()));

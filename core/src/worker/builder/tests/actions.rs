@@ -1,4 +1,4 @@
-//! What environments receive of what policies choose.
+//! The actions that environments receive for those that policies choose.
 
 use crate::{
     batch::{ACTION_LOGP, ACTIONS, NEW_OBS, OBS, SampleBatch},
@@ -9,7 +9,7 @@ use crate::{
     worker::{Registry, RolloutConfig, RolloutWorker, SetupError, WorkerPlace},
 };
 
-/// Actions are observed.
+/// Observes the actions.
 struct Echo<T> {
     space: Space,
     action: Vec<T>,
@@ -61,7 +61,7 @@ fn sample(registry: &Registry, config: RolloutConfig, kind: &str) -> SampleBatch
     worker.sample().unwrap().as_multi_agent().policy_batches.into_values().next().unwrap()
 }
 
-/// Shares of values in so many pieces between bounds; panics for values outside.
+/// Returns the share of the values in each of `pieces` intervals between bounds; panics for values outside.
 fn shares(values: impl IntoIterator<Item = f32>, low: f32, high: f32, pieces: usize) -> Vec<f32> {
     let values: Vec<f32> = values.into_iter().collect();
     let mut shares = vec![0.0; pieces];
@@ -96,7 +96,7 @@ fn random_floats_are_even_over_the_space_of_the_environment() {
     }
 }
 
-/// First nets choose nearly evenly.
+/// Untrained nets choose almost uniformly.
 #[test]
 fn integers_are_even_over_the_space_of_the_environment() {
     let space = Space::uniform(DType::I32, RowShape::vector(2), 3.0, 7.0);

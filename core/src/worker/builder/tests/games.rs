@@ -106,7 +106,7 @@ fn games_are_wrapped_by_default() {
     assert_eq!(small, (vec![42, 42, 1], DType::U8, 1.0));
     let two = sampled(PreprocessorPref::DeepMind, AUTO, [64, 64, 3], r#"{"dim": 42, "framestack": 2}"#);
     assert_eq!(two.0, [42, 42, 2]);
-    // Whoever says how rewards are clipped is asked first.
+    // An explicit clipping of rewards takes precedence.
     assert_eq!(sampled(PreprocessorPref::DeepMind, RewardClipping::Off, ATARI, "{}").2, 0.3);
     assert_eq!(sampled(PreprocessorPref::DeepMind, RewardClipping::Limit(0.2), ATARI, "{}").2, 0.2);
 }

@@ -1,4 +1,4 @@
-//! Whatever a worker can be set up with, and whatever it cannot.
+//! Set-ups of a worker that work, and those that are errors.
 
 mod actions;
 mod games;

@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Threads that are none, processes that are here, and files of episodes.
+/// A shell whose threads and processes are in this process, and that records no files.
 #[derive(Default)]
 struct Toy {
     threads: Arc<AtomicU32>,
@@ -135,13 +135,13 @@ fn simulation_counts_episodes_beside_an_input() {
     let mut worker = build(config, shell).input_creator(|_| Ok(Box::new(Rows))).build().unwrap();
     assert_eq!(threads.load(Ordering::Relaxed), 11);
     for _ in 0..5 {
-        // At least 30 rows of the input, none of the environment's.
+        // At least 30 rows of the input, none of the environment.
         assert_eq!(worker.sample().unwrap().single().unwrap().iter().count(), 1);
     }
     assert!(!worker.metrics().episodes.is_empty());
 }
 
-/// Interrupts the sampler whenever somebody says so.
+/// Interrupts the sampler on request.
 struct Interrupts(Option<Box<dyn SamplerInput>>, Arc<Interrupt>);
 
 impl Shell for Interrupts {
@@ -191,7 +191,7 @@ fn a_sampler_that_is_interrupted_gives_up_and_can_go_on() {
     }
 }
 
-/// What a program has that has nothing.
+/// A shell that implements nothing.
 struct Nothing;
 
 impl Shell for Nothing {}

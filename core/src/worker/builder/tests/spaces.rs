@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// A kind of policy that shows what it was told to `look`.
+/// A class of policy that passes its context to `look`.
 fn told(look: impl Fn(&PolicyContext) + Send + Sync + 'static) -> PolicySpec {
     PolicySpec::new("told", move |context| {
         look(context);

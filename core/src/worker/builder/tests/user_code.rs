@@ -62,7 +62,7 @@ fn an_environment_that_is_refused_ends_the_construction() {
     }
 }
 
-/// Notes what is made.
+/// Records what is made.
 #[derive(Clone, Default)]
 struct Notes(Arc<AtomicU32>);
 
@@ -124,7 +124,7 @@ fn environments_of_ones_own_shape_are_sampled() {
     let make = |contexts: &[EnvContext], kernels: Kernels| -> Result<Box<dyn crate::env::BaseEnv>, EnvError> {
         let spec =
             EnvRegistry::builtin().spec("CartPole-v1").map_err(|error| EnvError::Failed(error.to_string()))?.clone();
-        // Eight environments, however many are asked for.
+        // Always eight environments, whatever number is requested.
         let start =
             |slot: u32| EnvStart { slot: SlotId(slot), episode: 0, context: contexts[0].with_vector_index(slot) };
         Ok(Box::new(InProcess::new(EnvMaker::single_agent(&spec, kernels), (0..8).map(start).collect(), 1)?))
@@ -137,7 +137,7 @@ fn environments_of_ones_own_shape_are_sampled() {
     let mut named = RolloutWorker::from_config(config, &registry, WorkerPlace::LOCAL).unwrap();
     assert_eq!(named.sample().unwrap().env_steps(), 80);
     assert_eq!(named.foreach_env(|_| ()).len(), 8);
-    // RLlib 2.9.3: what a sample has follows from the number that was asked for, which is 1 here.
+    // RLlib 2.9.3: a sample's size follows from the requested number, which is 1 here.
     let config = RolloutConfig { env: Some("Eight-v0".into()), num_envs: 1, ..self::config() };
     let mut eight = RolloutWorker::from_config(config, &registry, WorkerPlace::LOCAL).unwrap();
     assert_eq!((eight.sample().unwrap().env_steps(), eight.sample().unwrap().env_steps()), (10, 10));
@@ -145,7 +145,7 @@ fn environments_of_ones_own_shape_are_sampled() {
     assert_eq!(indices, (0..8).collect::<Vec<_>>());
 }
 
-/// Writes a digit behind what is there, for each thing that is made.
+/// Appends a digit for each thing that is made.
 struct Order(Arc<AtomicU32>);
 
 impl Order {
@@ -220,7 +220,7 @@ fn agents_get_other_policies_in_new_episodes_alone() {
     assert_eq!(policies(&mut worker), ["a"]);
     let to_b: crate::callbacks::PolicyMappingFn = Arc::new(|_, _, _, _| PolicyId::new("b"));
     worker.add_policy(PolicyId::new("b"), NewPolicy::named("random"), Some(to_b), None).unwrap();
-    // The episode that has begun goes on, ten steps in all.
+    // The open episode continues, ten steps in all.
     assert_eq!(policies(&mut worker), ["a"]);
     assert_eq!(policies(&mut worker), ["b"]);
     worker.set_policy_mapping_fn(None).unwrap();
@@ -232,7 +232,7 @@ fn agents_get_other_policies_in_new_episodes_alone() {
 
 #[test]
 fn wrapped_environments_keep_their_bits() {
-    // What an environment does is addressed by slot, so one that lost its type does the same.
+    // What an environment does is addressed by slot, so it does not depend on erasing its type.
     let typed = |spec: &str| {
         let env = EnvRegistry::builtin()
             .spec(spec)

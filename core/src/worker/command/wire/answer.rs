@@ -1,4 +1,4 @@
-//! Answers as bytes.
+//! Encodes and decodes answers.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,9 +22,9 @@ use crate::{
     worker::{CommandError, WorkerAnswer},
 };
 
-/// The most named numbers that a policy says of its learning.
+/// Most metrics of a policy's learning.
 const MAX_INFO: usize = 4_096;
-/// The most answers of one function: an environment each.
+/// Most results of one function: one per environment.
 const MAX_VALUES: usize = crate::ids::SlotId::MAX_PER_RUN as usize;
 
 type Info = AtMost<(String, f64), MAX_INFO>;

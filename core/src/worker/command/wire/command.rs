@@ -1,4 +1,4 @@
-//! Commands as bytes.
+//! Encodes and decodes commands.
 
 use serde::{Deserialize, Serialize};
 
@@ -265,7 +265,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<WorkerCommand, CommandError> {
     })
 }
 
-/// A number of this machine's size.
+/// Converts a number to this machine's `usize`.
 pub(super) fn size(number: u64) -> Result<usize, CommandError> {
     usize::try_from(number).map_err(|why| CommandError::malformed("a number", why))
 }

@@ -1,4 +1,4 @@
-//! Evaluations as bytes: pictures compressed, everything else as it is.
+//! Encodes and decodes evaluations: pictures compressed, everything else as it is.
 
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,9 @@ use crate::{
     worker::CommandError,
 };
 
-/// The most bytes of pictures. What is beyond is cut.
+/// Most bytes of pictures; further ones are cut off.
 const MAX_PICTURE_BYTES: usize = 256 << 20;
-/// Bytes of pictures that are compressed at once.
+/// Bytes of pictures per compressed block.
 const BLOCK_BYTES: usize = 16 << 20;
 const MAX_BLOCKS: usize = MAX_PICTURE_BYTES / BLOCK_BYTES;
 
@@ -48,7 +48,7 @@ fn write_pictures(frames: &Frames) -> PicturesForm<'static> {
     let [_, height, width, _] = frames.shape().map(|n| u32::try_from(n).unwrap_or(0));
     let compress = |block: &[u8]| {
         let mut bytes = vec![0; get_maximum_output_size(block.len())];
-        // It fails only without room.
+        // It fails only if the output buffer is too small.
         let written = compress_into(block, &mut bytes).unwrap_or(0);
         bytes.truncate(written);
         Bytes(bytes.into())
@@ -78,7 +78,8 @@ impl PicturesForm<'_> {
         let bytes = bytes.ok_or_else(|| wrong("there are too many"))?;
         let mut rgb = Vec::new();
         for block in &self.blocks.0 {
-            // What a block claims to hold takes no memory that its bytes do not justify.
+            // The length that a block claims is bounded by what its bytes can decompress to, before memory is allocated for
+            // it.
             let raw = (bytes - rgb.len()).min(BLOCK_BYTES);
             if raw > block.0.len().saturating_mul(255) {
                 return Err(wrong("a block is too short"));

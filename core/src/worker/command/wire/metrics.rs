@@ -1,4 +1,4 @@
-//! What became of episodes, as bytes.
+//! Encodes and decodes metrics of episodes.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ use crate::{
 
 /// Twice as many as a worker keeps, the most that it ever has.
 const MAX_EPISODES: usize = 2 * WorkerMetrics::MOST;
-/// Names of the user's numbers in an episode.
+/// Most names of custom metrics in an episode.
 const MAX_NAMES: usize = 4_096;
 
 #[derive(Serialize, Deserialize)]
@@ -35,7 +35,7 @@ pub(super) struct MetricsForm<'a> {
     warnings: AtMost<WarningForm, MAX_EPISODES>,
 }
 
-/// Policy, estimator, values of who acted and of the policy, and whether the old way.
+/// Policy, estimator, values of the behaviour policy and of the policy, and whether it is a legacy estimate.
 type EstimateForm = (PolicyId, InputEvaluation, f64, f64, bool);
 
 #[derive(Serialize, Deserialize)]
@@ -52,7 +52,7 @@ struct EpisodeForm<'a> {
     media: AtMost<(String, Bytes<'a>), MAX_NAMES>,
     faulty: Option<String>,
     iterations: u64,
-    /// Milliseconds of the environments, observations, policies, actions and pictures.
+    /// Milliseconds spent on environments, observations, policies, actions and rendering.
     perf: [f64; 5],
 }
 
@@ -62,14 +62,14 @@ enum WarningForm {
     Quarantined { env: u64, reason: String },
 }
 
-/// The first items, as many as a hub takes; counts the others.
+/// Returns the first items, as many as a hub accepts, and counts the others as forgotten.
 fn cut<T, const N: usize>(items: impl ExactSizeIterator<Item = T>, forgotten: &mut u64) -> AtMost<T, N> {
     *forgotten += items.len().saturating_sub(N) as u64;
     items.take(N).collect()
 }
 
 impl<'a> EpisodeForm<'a> {
-    /// Counts what does not go along.
+    /// Converts an episode and counts what is cut off.
     fn of(episode: &'a RolloutMetrics, forgotten: &mut u64) -> Self {
         let SamplerPerf {
             iterations,

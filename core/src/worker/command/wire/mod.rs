@@ -1,6 +1,6 @@
-//! Commands, answers and errors as bytes: postcard of forms that hold nothing which takes much more memory than bytes.
+//! Encodes commands, answers and errors with postcard, from forms whose decoded size is bounded by that of their bytes.
 //!
-//! The forms' variants are numbered by their order, and fields have none: what is new comes last, in a new variant.
+//! The forms' variants are numbered by their order, and fields have no numbers: new content comes last, in a new variant.
 
 mod answer;
 mod command;
@@ -18,9 +18,9 @@ use crate::{
     protocol::{Kind, Message, message},
 };
 
-/// The most JSON of one body, of all its texts together: values take much more memory than their text.
+/// Most JSON in one body, over all its texts: decoded values take much more memory than their text.
 const MAX_JSON_BYTES: usize = 2 << 20;
-/// The most policies that a body speaks of.
+/// Most policies in a body.
 const MAX_POLICIES: usize = 4_096;
 
 #[derive(Serialize, Deserialize)]
@@ -29,9 +29,9 @@ struct ErrorForm<'a> {
     message: &'a str,
 }
 
-/// Writes a form.
+/// Encodes a form.
 fn write(form: &impl Serialize) -> Result<Vec<u8>, CommandError> {
-    // Memory grows, and all lengths are known.
+    // Memory grows as needed, and all lengths are known.
     postcard::to_allocvec(form).map_err(|why| match why {
         postcard::Error::SerdeSerCustom => {
             CommandError::new(CommandErrorKind::TooLarge, "a list in it is longer than any that can be sent")
@@ -40,7 +40,7 @@ fn write(form: &impl Serialize) -> Result<Vec<u8>, CommandError> {
     })
 }
 
-/// Reads a form, and nothing behind it.
+/// Decodes a form, and rejects trailing bytes.
 fn read<'a, F: Deserialize<'a>>(what: &str, bytes: &'a [u8]) -> Result<F, CommandError> {
     match postcard::take_from_bytes(bytes) {
         Ok((form, [])) => Ok(form),
@@ -56,30 +56,30 @@ fn too_large(what: &str, bytes: usize, most: usize) -> CommandError {
     )
 }
 
-/// Numbers of commands: Stop and Evaluate.
+/// Numbers of the commands Stop and Evaluate.
 const FOR_OTHERS: [u8; 2] = [28, 35];
 
 pub(super) fn is_for_others(body: &[u8]) -> bool {
     body.first().is_some_and(|number| FOR_OTHERS.contains(number))
 }
 
-/// What the largest body of a message leaves for its content.
+/// Returns the largest content of a message of this kind.
 const fn content_cap(kind: Kind) -> usize {
     kind.body_cap() as usize - 32
 }
 
 impl WorkerCommand {
-    /// As bytes.
+    /// Encodes the command.
     ///
     /// # Errors
-    /// [`CommandErrorKind::TooLarge`] for what no worker would take.
+    /// [`CommandErrorKind::TooLarge`] above the message limit.
     pub fn encode(&self) -> Result<Vec<u8>, CommandError> {
         let bytes = command::write(self)?;
         let most = content_cap(Kind::Call);
         if bytes.len() > most { Err(too_large("a command", bytes.len(), most)) } else { Ok(bytes) }
     }
 
-    /// From bytes, which may come from anybody.
+    /// Decodes an untrusted command.
     ///
     /// # Errors
     /// [`CommandErrorKind::Malformed`].
@@ -87,7 +87,7 @@ impl WorkerCommand {
         command::read(bytes)
     }
 
-    /// As a message that asks for it. The same bytes can be sent to many, with an id for each.
+    /// Encodes a call with the command. The same bytes can be sent to many workers, with an id for each.
     ///
     /// # Errors
     /// As [`encode`](Self::encode).
@@ -97,11 +97,11 @@ impl WorkerCommand {
 }
 
 impl WorkerAnswer {
-    /// As bytes.
+    /// Encodes the answer.
     ///
     /// # Errors
-    /// [`CommandErrorKind::TooLarge`] for what no hub would take. Metrics are cut so that it takes them, and what is missing is
-    /// counted: the worker has forgotten them when it answers. So are the pictures of an evaluation, which say so.
+    /// [`CommandErrorKind::TooLarge`] above the message limit. Metrics are truncated to fit, and what is missing is counted,
+    /// since the worker has already dropped it. Pictures of an evaluation are truncated, too, and marked as such.
     pub fn encode(&self) -> Result<Vec<u8>, CommandError> {
         let bytes = answer::write(self)?;
         let most = content_cap(Kind::CallResult);
@@ -121,7 +121,7 @@ impl WorkerAnswer {
         }
     }
 
-    /// From bytes, which may come from anybody.
+    /// Decodes an untrusted answer.
     ///
     /// # Errors
     /// [`CommandErrorKind::Malformed`].
@@ -129,7 +129,7 @@ impl WorkerAnswer {
         answer::read(bytes)
     }
 
-    /// The message with what a call has brought. An answer that cannot be sent becomes an error that says so.
+    /// Encodes the result of a call. An answer that cannot be sent becomes an error.
     #[must_use]
     pub fn message(call: CallId, result: &Result<Self, CommandError>) -> Message {
         let encoded = result.as_ref().map_err(Clone::clone).and_then(Self::encode);
@@ -140,24 +140,24 @@ impl WorkerAnswer {
         Message::CallResult(message::CallResult { call: call.0, ok, body })
     }
 
-    /// What a call has brought, from a message that may come from anybody.
+    /// Decodes the result of a call from an untrusted message.
     ///
     /// # Errors
-    /// The worker's, or [`CommandErrorKind::Malformed`].
+    /// The worker's error, or [`CommandErrorKind::Malformed`].
     pub fn read(result: &message::CallResult) -> Result<Self, CommandError> {
         if result.ok { Self::decode(&result.body) } else { Err(CommandError::decode(&result.body)) }
     }
 }
 
 impl CommandError {
-    /// As bytes.
+    /// Encodes the error.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        // A number and a text have always a form.
+        // A number and a text can always be encoded.
         write(&ErrorForm { kind: self.kind, message: &self.message }).unwrap_or_default()
     }
 
-    /// From bytes, which may come from anybody: if they are no error, that is the error.
+    /// Decodes an untrusted error; bytes that do not decode become an error that says so.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Self {
         match read::<ErrorForm<'_>>("the worker's error", bytes) {

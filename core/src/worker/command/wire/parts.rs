@@ -1,4 +1,4 @@
-//! What commands and answers have in common.
+//! Forms that commands and answers share.
 
 use core::{fmt, marker::PhantomData};
 
@@ -21,7 +21,7 @@ use crate::{
     worker::{CommandError, NamedFn, TrainedPolicies},
 };
 
-/// A byte string: of others' bytes when it is written, within the bytes of the whole when it was read.
+/// A byte string: borrowed from its source when it is encoded, and from the whole message when it is decoded.
 pub(super) struct Bytes<'a>(pub(super) Cow<'a, [u8]>);
 
 impl Serialize for Bytes<'_> {
@@ -36,7 +36,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Bytes<'a> {
     }
 }
 
-/// A list of at most so many, checked while it is read, and when it is written: nobody sends what nobody takes.
+/// A list with a maximum length, checked when it is decoded and also when it is encoded, so that no peer sends what the
+/// other rejects.
 pub(super) struct AtMost<T, const N: usize>(pub(super) Vec<T>);
 
 impl<T: Serialize, const N: usize> Serialize for AtMost<T, N> {
@@ -77,13 +78,13 @@ impl<T, const N: usize> FromIterator<T> for AtMost<T, N> {
     }
 }
 
-/// Something for each policy.
+/// A list with an entry per policy.
 pub(super) type ByPolicy<T> = AtMost<(PolicyId, T), MAX_POLICIES>;
 
-/// Policies.
+/// A list of policies.
 pub(super) type Policies = AtMost<PolicyId, MAX_POLICIES>;
 
-/// Something for each policy, each of them once.
+/// Converts a list with an entry per policy; each policy may occur once.
 pub(super) fn by_policy<F, T>(
     list: ByPolicy<F>,
     read: impl Fn(F) -> Result<T, CommandError>,
@@ -98,7 +99,7 @@ pub(super) fn by_policy<F, T>(
     Ok(map)
 }
 
-/// Reads JSON, and keeps count of it.
+/// Decodes JSON values and counts their bytes against the limit.
 pub(super) struct Json(usize);
 
 impl Json {
@@ -153,7 +154,7 @@ pub(super) fn read_filters(filters: ByPolicy<Bytes<'_>>) -> Result<BTreeMap<Poli
     by_policy(filters, |bytes| Filter::decode(&bytes.0).map_err(|why| CommandError::malformed("a filter", why)))
 }
 
-/// A batch in its usual form.
+/// A batch in its usual encoding.
 #[derive(Serialize, Deserialize)]
 pub(super) enum BatchForm<'a> {
     Single(#[serde(borrow)] Bytes<'a>),

@@ -1,4 +1,4 @@
-//! Advantages of policies that differ in their discount factor.
+//! Advantages of policies with different discount factors.
 
 use crate::{
     batch::{
@@ -10,18 +10,18 @@ use crate::{
     worker::{PolicyConfig, Registry, RolloutConfig, RolloutWorker, WorkerPlace},
 };
 
-/// A row is an agent's, in an episode, between two cuts.
+/// Episode, agent and unroll id of a row.
 type Piece = (i64, i64, i64);
 
-/// How the pieces of a batch end.
+/// Counts how the pieces of a batch end.
 #[derive(Debug, Default)]
 struct Ends {
     arrived: usize,
     cut: usize,
 }
 
-/// Advantages and value targets with lambda 1, each from the definition: the discounted rewards that follow and, unless the
-/// car arrived, the discounted value of what it saw last.
+/// Computes advantages and value targets with lambda 1 from the definition: the discounted rewards that follow and, unless
+/// the car arrived, the discounted value of its last observation.
 fn by_hand(batch: &SampleBatch, gamma: f64, mut value: impl FnMut(&[f32]) -> f32) -> (Vec<[f64; 2]>, Ends) {
     let [eps, agents, unrolls] = [EPS_ID, AGENT_INDEX, UNROLL_ID].map(|key| batch.get(key).unwrap());
     let (rewards, values) = (batch.get(REWARDS).unwrap(), batch.get(VF_PREDS).unwrap());
@@ -49,7 +49,7 @@ fn by_hand(batch: &SampleBatch, gamma: f64, mut value: impl FnMut(&[f32]) -> f32
     (out, ends)
 }
 
-/// The largest gap between a batch and [`by_hand`].
+/// Returns the largest difference between a batch and [`by_hand`].
 fn gap(batch: &SampleBatch, wanted: &[[f64; 2]]) -> f64 {
     let found = batch.get(ADVANTAGES).unwrap().iter().zip(batch.get(VALUE_TARGETS).unwrap());
     let gaps = found.zip(wanted).map(|((advantage, target), wanted)| {
@@ -70,7 +70,7 @@ fn each_policy_of_the_traffic_grid_discounts_with_its_own_gamma() {
     .policy(PolicyId::new("car_policy2"), kind(0.95))
     .policy(PolicyId::new("traffic_light_policy"), kind(0.9));
     let mut worker = RolloutWorker::from_config(config, &Registry::builtin(), WorkerPlace::default()).unwrap();
-    // An episode's journeys are longer than a sample, so the second one begins and ends with cuts.
+    // Journeys are longer than a sample, so the second one begins and ends with cuts.
     for _ in 0..2 {
         let batch = worker.sample().unwrap().as_multi_agent();
         for (id, gamma, other) in [("car_policy1", 0.99, 0.95), ("car_policy2", 0.95, 0.99)] {

@@ -12,7 +12,7 @@ use crate::{
     worker::{NewPolicy, RolloutConfig, RolloutWorker, SetupError},
 };
 
-/// Somebody else's counter: it begins its episodes by itself, and does 42 whatever it is told.
+/// An external counter: it begins its episodes itself, and always takes action 42.
 struct External {
     length: u32,
     t: u32,
@@ -80,7 +80,7 @@ fn single(worker: &mut RolloutWorker) -> SampleBatch {
     worker.sample().unwrap().single().unwrap().clone()
 }
 
-/// RLlib 2.9.3 gives as many rows.
+/// RLlib 2.9.3 returns as many rows.
 #[test]
 fn environments_that_are_elsewhere_are_sampled_in_both_modes() {
     for (mode, rows) in [(BatchMode::TruncateEpisodes, 40), (BatchMode::CompleteEpisodes, 50)] {
@@ -98,7 +98,7 @@ fn environments_that_are_elsewhere_are_sampled_in_both_modes() {
     }
 }
 
-/// As RLlib 2.9.3 does.
+/// As in RLlib 2.9.3.
 #[test]
 fn environments_that_cannot_be_reached_one_by_one_are_shown_together() {
     let mut worker = worker(BatchMode::TruncateEpisodes);

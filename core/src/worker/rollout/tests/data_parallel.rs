@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// A rank 0 that does whatever this one does, but has the first weights.
+/// A rank 0 that mirrors this rank, but has the first weights.
 struct Twin {
     gave_up: Arc<AtomicU32>,
     is_over: bool,
@@ -36,7 +36,7 @@ impl AllReduce for Twin {
     }
 
     fn all_reduce(&mut self, _step: &str, _values: &mut [f32], _weight: f64) -> Result<(), AllReduceError> {
-        // The mean of two equal ones.
+        // The mean of two equal values.
         self.check()
     }
 
@@ -82,7 +82,7 @@ fn ranks() -> DataParallelConfig {
     DataParallelConfig::new("somewhere", 1, 2, Token::new([1; 32]))
 }
 
-/// A worker that has joined, and how often it gave up and joined.
+/// Returns a worker that has joined, and counters of how often it gave up and joined.
 fn joined() -> (RolloutWorker, Arc<AtomicU32>, Arc<AtomicU32>) {
     let (gave_up, joined) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let shell = Sockets { gave_up: gave_up.clone(), joined: joined.clone() };
@@ -141,7 +141,7 @@ fn workers_go_on_from_the_first_one_and_learn_together() {
     assert!(worker.data_parallel().is_none());
 }
 
-/// Of no mistake the others only notice that nothing comes any more.
+/// A rank's mistake reaches the others as an error, not as a timeout.
 #[test]
 fn mistakes_are_told_and_end_the_group() {
     type Mistake = fn(&mut RolloutWorker) -> Result<(), RolloutError>;
@@ -170,7 +170,7 @@ fn mistakes_are_told_and_end_the_group() {
         assert!(error.starts_with(wanted), "{error}");
         assert!(gave_up.load(Ordering::Relaxed) > 0, "{wanted}");
         let batch = worker.sample().unwrap();
-        // It does not learn by itself unnoticed.
+        // It does not silently learn alone.
         let over = RolloutError::AllReduce(AllReduceError::Left { rank: 0 });
         assert_eq!(worker.learn_on_batch(&batch), Err(over.clone()));
         assert_eq!(worker.compute_gradients(&batch), Err(over));

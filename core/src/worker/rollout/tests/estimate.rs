@@ -1,4 +1,4 @@
-//! Estimates of policies by what was logged.
+//! Off-policy estimates from logged batches.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,7 +12,7 @@ use crate::{
     worker::{QModelContext, config::PolicyConfig},
 };
 
-/// Every action is worth the same, and what was learned is counted.
+/// Every action has the same value; counts the steps that it has learned from.
 struct Flat {
     value: f32,
     steps: Arc<AtomicUsize>,
@@ -48,13 +48,13 @@ fn models_learn_from_the_batch_and_judge_it() {
     let model = Box::new(Flat { value: 3.5, steps: steps.clone() });
     let worker = RolloutWorker::builder().config(config(&by)).q_model(model).build().unwrap();
     let estimates = sampled(worker).estimates;
-    // All but the last row, of which nobody knows what follows.
+    // All rows but the last, whose successor is unknown.
     assert!((59..=60).contains(&steps.load(Ordering::Relaxed)));
     assert_eq!(estimates.iter().filter(|of| of.by == by[0]).count() * 2, estimates.len());
     for estimate in estimates {
         match estimate.by {
             InputEvaluation::Dm => assert!((estimate.sample.v_target - 3.5).abs() < 1e-5),
-            // Who acted is judged, so that the model's mistakes take each other away.
+            // The behaviour policy itself is estimated, so that the model's errors cancel out.
             _ => assert!((estimate.sample.v_target - estimate.sample.v_behavior).abs() < 1e-3, "{estimate:?}"),
         }
     }
@@ -99,14 +99,14 @@ fn the_old_metrics_leave_last_steps_out() {
         assert_eq!(names(new), ["v_behavior", "v_target", "v_gain", "v_delta"]);
         let step = if old.by == InputEvaluation::Is { "V_step_IS" } else { "V_step_WIS" };
         assert_eq!(names(old), ["V_prev", step, "V_gain_est"]);
-        // Every step is worth 1, the last one at least a bit more than half of that.
+        // Every step has the value 1, the last one at least a bit more than half of that.
         let gap = new.sample.v_behavior - old.sample.v_behavior;
         assert!(gap > 0.5 && gap <= 1.0, "{gap}");
         assert!((old.metrics()[2].1 - 1.0).abs() < 1e-3);
     }
 }
 
-/// Joined lines of two environments, or rows of which nobody says how likely their actions were.
+/// Joined lines of two environments, optionally without the actions' probabilities.
 struct Lines {
     probs: bool,
 }
@@ -152,8 +152,8 @@ fn episodes_of_several_environments_are_told_apart() {
     assert_eq!(written.0.load(Ordering::Relaxed), 1);
 }
 
-/// A line of an episode with three agents under two policies: two under `p`, of whom one does not do what is logged, and
-/// one under `q`, who does not act at step 1.
+/// A line of an episode with three agents under two policies: two under `p`, one of which takes other actions than the
+/// logged ones, and one under `q`, which does not act at step 1.
 struct Agents;
 
 impl InputReader for Agents {

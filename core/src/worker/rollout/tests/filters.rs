@@ -38,7 +38,7 @@ fn statistics_of_others_keep_what_is_new_here() {
     assert!(new > 0);
     worker.sync_filters(&theirs).unwrap();
     assert_eq!(counts(&worker.filters(false).unwrap()), (10 + new, new));
-    // Nothing of it is counted twice.
+    // Its observations are not counted twice.
     worker.sync_filters(&theirs).unwrap();
     assert_eq!(counts(&worker.filters(true).unwrap()), (10 + new, new));
     worker.sync_filters(&theirs).unwrap();
@@ -71,7 +71,7 @@ fn a_removed_policy_takes_its_filter_along() {
     assert!(worker.sync_filters(&both).is_ok(), "filters of policies that are elsewhere do not matter");
 }
 
-/// Weights that fit come with a filter that does not.
+/// Weights that fit, with a filter that does not.
 #[test]
 fn a_filter_of_another_worker_stays_there() {
     let plain = || counting(3, RolloutConfig::default().rollout_fragment_length(7)).build().unwrap();
@@ -87,6 +87,6 @@ fn a_filter_of_another_worker_stays_there() {
     let new = NewPolicy { state: Some(state), ..NewPolicy::named("mock") };
     let refused = filtering.add_policy(PolicyId::new("p"), new, None, None).map(|_| ());
     assert!(matches!(refused, Err(RolloutError::Setup(SetupError::Filter { .. }))), "{refused:?}");
-    // A copy of itself fits.
+    // A copy of its own state fits.
     filtering.import_policy(&id, &policy).unwrap();
 }

@@ -73,7 +73,7 @@ fn another_count_than_expected_changes_nothing() {
     assert_eq!(installed(&mut worker, &PolicyId::DEFAULT), 0.0);
 }
 
-/// Remembers what it was shown.
+/// Counts the rows that it was shown.
 struct Shown(Arc<core::sync::atomic::AtomicU32>);
 
 impl Callbacks for Shown {

@@ -20,7 +20,7 @@ fn workers_can_move_to_other_threads() {
     movable::<RolloutWorkerBuilder>();
 }
 
-/// RLlib 2.9.3 says the same of workers 0 to 2.
+/// RLlib 2.9.3 returns the same for workers 0 to 2.
 #[test]
 fn workers_know_their_place() {
     let at = |index| {
@@ -45,7 +45,7 @@ fn workers_know_their_place() {
 #[test]
 fn environments_can_be_reached_in_both_samplers() {
     use crate::worker::SamplerChoice::{Episodic, Lockstep};
-    // Nobody has acted on the last observations when a batch is given out.
+    // No policy has acted on the last observations yet when a batch is returned.
     for sampler in [Lockstep, Episodic] {
         let config = RolloutConfig { num_envs: 3, ..RolloutConfig::default() }.rollout_fragment_length(5);
         let mut worker = counting(4, config).sampler(sampler).build().unwrap();
@@ -123,7 +123,7 @@ fn what_nobody_knows_of_the_machine_is_an_error() {
     assert_eq!(worker.find_free_port(), Err(RolloutError::UnknownHost("find_free_port")));
 }
 
-/// The first `t` of a sample.
+/// Returns the first `t` of a sample.
 fn first_t(batch: &crate::batch::AnyBatch) -> i64 {
     batch.single().unwrap().get(crate::batch::T).unwrap()[0]
 }

@@ -12,7 +12,7 @@ use crate::{
     worker::{RolloutConfig, RolloutWorker, SamplerChoice, WorkerWarning},
 };
 
-/// Leaves something of every kind behind.
+/// Records something of every kind in an episode.
 struct Traces;
 
 impl Callbacks for Traces {
@@ -25,7 +25,7 @@ impl Callbacks for Traces {
     }
 }
 
-/// The second episode is lost; RLlib 2.9.3 counts it, and leaves it out.
+/// The second episode is lost; RLlib 2.9.3 counts it, and omits it.
 #[test]
 fn what_callbacks_leave_in_an_episode_reaches_the_metrics() {
     let config = RolloutConfig { restart_failed_sub_environments: true, ..RolloutConfig::default() };
@@ -46,7 +46,7 @@ fn what_callbacks_leave_in_an_episode_reaches_the_metrics() {
     assert_eq!(summary.hist_data["steps"].len(), 8);
 }
 
-/// RLlib 2.9.3 warns once, of as many.
+/// RLlib 2.9.3 warns once, at the same size.
 #[test]
 fn very_large_batches_are_mentioned_once() {
     let warned = |length, mode| {
@@ -77,7 +77,7 @@ fn lanes_in_lockstep_count_what_they_lose() {
     assert_eq!(worker.sample().unwrap().env_steps(), 16);
 }
 
-/// Refuses the first sample.
+/// Rejects the first sample.
 struct Refuses(bool);
 
 impl Callbacks for Refuses {
@@ -99,7 +99,7 @@ fn a_sample_that_is_refused_is_discarded() {
 
 #[test]
 fn a_worker_says_which_environments_are_in_quarantine_and_goes_on() {
-    // One of two counters fails in its second step, as long as it is broken.
+    // One of two counters fails in its second step while it is broken.
     let config = RolloutConfig { restart_failed_sub_environments: true, ..RolloutConfig::default() };
     let config = config.num_envs(2).rollout_fragment_length(8).single_policy("random");
     let broken = Arc::new(AtomicBool::new(true));

@@ -10,7 +10,7 @@ fn worker() -> RolloutWorker {
     counting(4, RolloutConfig::default().rollout_fragment_length(6)).build().unwrap()
 }
 
-/// RLlib 2.9.3 refuses the same calls.
+/// RLlib 2.9.3 rejects the same calls.
 #[test]
 fn wrong_calls_are_typed_errors() {
     let mut worker = worker();
@@ -73,7 +73,7 @@ fn one_policy_travels_in_bytes() {
         assert!(matches!(there.import_policy(&id, &damaged), Err(RolloutError::State(_))), "byte {at}");
         assert!(matches!(there.import_policy(&id, &bytes[..at]), Err(RolloutError::State(_))), "length {at}");
     }
-    // Nobody elsewhere knows how to make an object.
+    // Another worker cannot recreate an object.
     let object = NewPolicy::object(Box::new(RandomPolicy::new(2, 0)));
     here.add_policy(PolicyId::new("o"), object, None, None).unwrap();
     let bytes = here.export_policy(&PolicyId::new("o")).unwrap();
@@ -96,7 +96,7 @@ fn more_policies_than_there_is_room_for_come_back() {
     assert_eq!(worker.sample().unwrap().env_steps(), 6);
 }
 
-/// Neither an object nor a kind without a name can be made again.
+/// Neither an object nor an unregistered class can be recreated.
 #[test]
 fn policies_that_nobody_could_make_again_stay() {
     let config = RolloutConfig { policy_map_capacity: 1, ..RolloutConfig::default() }.rollout_fragment_length(6);
@@ -145,7 +145,7 @@ fn a_mapping_that_nobody_would_ask_for_is_refused() {
     let ids = |worker: &mut RolloutWorker| {
         worker.sample().map(|batch| batch.as_multi_agent().policy_batches.into_keys().collect::<Vec<_>>())
     };
-    // All environments step together, under one policy.
+    // All environments are in lockstep, under one policy.
     let mut worker = counting(4, config()).sampler(Lockstep).build().unwrap();
     let (x, map) = (PolicyId::new("x"), Some(to_x.clone()));
     let refused = worker.add_policy(x.clone(), NewPolicy::named("mock"), map.clone(), None).map(|_| ());
@@ -155,7 +155,7 @@ fn a_mapping_that_nobody_would_ask_for_is_refused() {
     assert_eq!(worker.set_policy_mapping_fn_by_name("agent_id"), Err(RolloutError::FixedMapping));
     worker.set_policy_mapping_fn_by_name("default").unwrap();
     assert_eq!(ids(&mut worker).unwrap(), [PolicyId::DEFAULT]);
-    // Each for itself, they ask.
+    // Sampled separately, they call the mapping function.
     let mut worker = counting(4, config()).sampler(Episodic).build().unwrap();
     worker.add_policy(x.clone(), NewPolicy::named("mock"), map, None).unwrap();
     assert_eq!(ids(&mut worker).unwrap(), [x]);

@@ -33,7 +33,7 @@ fn single(worker: &mut RolloutWorker) -> SampleBatch {
 const TRUNCATE: BatchMode = BatchMode::TruncateEpisodes;
 const COMPLETE: BatchMode = BatchMode::CompleteEpisodes;
 
-/// RLlib 2.9.3 gives as many rows.
+/// RLlib 2.9.3 returns as many rows.
 #[test]
 fn samples_are_as_long_as_their_mode_says() {
     let mut truncating = worker(10, 1, 15, TRUNCATE);
@@ -49,7 +49,7 @@ fn samples_are_as_long_as_their_mode_says() {
     assert_eq!((batch.env_steps(), count), (8, 8));
 }
 
-/// RLlib 2.9.3 gives the same rows.
+/// RLlib 2.9.3 returns the same rows.
 #[test]
 fn episodes_go_on_in_the_next_sample() {
     for sampler in [SamplerChoice::Auto, SamplerChoice::Episodic] {
@@ -72,7 +72,7 @@ fn episodes_go_on_in_the_next_sample() {
     }
 }
 
-/// RLlib 2.9.3 gives the same numbers of episodes.
+/// RLlib 2.9.3 returns the same numbers of episodes.
 #[test]
 fn episodes_are_counted_when_they_end() {
     let mut worker = worker(20, 8, 2, TRUNCATE);
@@ -84,7 +84,7 @@ fn episodes_are_counted_when_they_end() {
     }
 }
 
-/// RLlib 2.9.3 gives the same numbers of rows and episodes.
+/// RLlib 2.9.3 returns the same numbers of rows and episodes.
 #[test]
 fn episodes_end_in_the_second_sample() {
     let mut worker = worker(8, 4, 4, TRUNCATE);
@@ -104,7 +104,7 @@ fn a_horizon_goes_before_the_limit_of_the_environment() {
     }
 }
 
-/// Sums rewards up backwards, as if 100 came after the last one.
+/// Sums rewards backwards, as if 100 followed the last one.
 struct Discounting(RandomPolicy);
 
 impl Policy for Discounting {
@@ -145,7 +145,7 @@ impl Policy for Discounting {
     }
 }
 
-/// RLlib 2.9.3 gives the same advantages.
+/// RLlib 2.9.3 returns the same advantages.
 #[test]
 fn policies_postprocess_every_piece_by_itself() {
     let policy = NewPolicy::object(Box::new(Discounting(RandomPolicy::new(2, 0))));
@@ -208,7 +208,7 @@ fn rewards_are_clipped_in_batches_alone() {
     assert_eq!(reward(RewardClipping::Auto), 0.3);
 }
 
-/// Notes in a log what happens, one letter each.
+/// Logs events, one letter each.
 #[derive(Clone, Default)]
 struct Log(Arc<AtomicU32>);
 
@@ -271,7 +271,7 @@ fn a_sample_is_read_joined_changed_estimated_written_and_compressed_in_this_orde
     let batch = single(&mut worker);
     assert_eq!(log.read(), "rrew");
     assert!(batch.column("obs").unwrap().is_compressed() && !batch.column("rewards").unwrap().is_compressed());
-    // The estimate has seen the changed rewards: 2 of half the weight, and so on.
+    // The estimate uses the changed rewards: 2 of half the weight, and so on.
     let estimates = worker.metrics().estimates;
     assert_eq!((estimates.len(), estimates[0].by, &estimates[0].policy), (1, InputEvaluation::Is, &PolicyId::DEFAULT));
     let sample = &estimates[0].sample;
@@ -331,7 +331,7 @@ fn an_input_may_hand_out_the_workers_own_sampler() {
     assert_eq!(through.foreach_env(|_| ()).len(), 2);
 }
 
-/// Gives nothing.
+/// An input without rows.
 struct Empty;
 
 impl InputReader for Empty {
@@ -370,7 +370,7 @@ fn a_failed_environment_is_made_again_if_wanted() {
     assert_eq!((summary.episodes, summary.faulty_episodes), (2, 1));
 }
 
-/// Counts the environments that it is shown.
+/// Counts the environments that it is passed.
 struct Shown(Arc<AtomicU32>);
 
 impl Callbacks for Shown {
@@ -405,7 +405,7 @@ fn an_environment_that_was_made_again_is_validated_and_shown_like_the_first_one(
 
 #[test]
 fn a_failure_ends_the_sample_and_the_next_one_begins_anew() {
-    // Episode 1 is lost; the general sampler keeps the one that was whole.
+    // Episode 1 is lost; the episodic sampler keeps the one that was complete.
     for (sampler, ids) in [(SamplerChoice::Lockstep, [2, 3]), (SamplerChoice::Episodic, [0, 2])] {
         let config = RolloutConfig::default().rollout_fragment_length(8).single_policy("random");
         let mut worker =

@@ -43,7 +43,7 @@ fn a_restored_worker_goes_on_where_the_saved_one_was() {
     let (a, b) = (restored.sample().unwrap(), saved.sample().unwrap());
     assert!(a.single().unwrap().same_bits(b.single().unwrap()));
     assert_eq!(a.single().unwrap().get(T).unwrap()[0], 2);
-    // The number of the latest weights is known, too.
+    // The sequence number of the latest weights is restored, too.
     restored.set_weights(&by_id(&weight(9.0)), None, Some(5)).unwrap();
     assert_eq!(value_of(&restored.weights(None).unwrap()[&PolicyId::DEFAULT]), 3.0);
 }
@@ -104,7 +104,7 @@ fn what_cannot_be_restored_is_named_and_changes_nothing() {
     let error = worker.restore(&bytes).unwrap_err().to_string();
     assert!(error.starts_with("policy 'object': ") && error.contains("nobody knows how to make it again"), "{error}");
     assert_eq!(worker.save().unwrap(), before);
-    // Once it is there, its state fits.
+    // Once the policy exists, its state fits.
     let object = NewPolicy::object(Box::new(crate::policy::RandomPolicy::new(2, 0)));
     worker.add_policy(PolicyId::new("object"), object, None, None).unwrap();
     worker.restore(&bytes).unwrap();
@@ -125,7 +125,7 @@ fn a_function_that_says_what_is_trained_stays() {
     assert_eq!(restored.policies_to_train(None).len(), 1);
 }
 
-/// Numbers of steps that no slot has ever made.
+/// Implausibly large numbers of steps.
 #[test]
 fn forged_numbers_of_steps_are_refused() {
     let mut worker = counting(4, config()).build().unwrap();
@@ -136,9 +136,9 @@ fn forged_numbers_of_steps_are_refused() {
         assert!(worker.restore_sampler(&forged).is_err(), "{next} {steps}");
         assert_eq!(worker.sample().unwrap().env_steps(), 6);
     }
-    // The last episode of all is one.
+    // The largest episode number is valid.
     let last = |seen: Vec<f64>| postcard::to_allocvec(&(0u64, vec![(SlotId(0), 0u64, state.clone(), seen)])).unwrap();
-    // What a filter made is not there without one.
+    // Statistics of a filter do not fit without one.
     assert!(worker.restore_sampler(&last(vec![0.5])).is_err());
     let last = last(vec![]);
     worker.restore_sampler(&last).unwrap();
@@ -146,7 +146,7 @@ fn forged_numbers_of_steps_are_refused() {
     assert_eq!(ids, [i64::from(u32::MAX), i64::from(u32::MAX), i64::from(u32::MAX), i64::from(u32::MAX), 0, 0]);
 }
 
-/// Refuses every policy but the first one.
+/// Rejects every policy but the first one.
 struct Picky(bool);
 
 impl Callbacks for Picky {
@@ -168,7 +168,7 @@ fn a_callback_that_refuses_a_policy_changes_nothing() {
     assert_eq!(worker.save().unwrap(), before);
 }
 
-/// Notes the rows that are learned from.
+/// Records the rows that policies learn from.
 struct Rows(Arc<std::sync::Mutex<Vec<i64>>>);
 
 impl Callbacks for Rows {
@@ -211,7 +211,7 @@ fn a_restored_worker_shuffles_as_the_saved_one_would_have() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// With a hash that fits, as only somebody who means harm would write it.
+    /// With a matching hash, as a malicious peer would write it.
     #[test]
     fn no_forged_state_panics(at in 5..400usize, byte in any::<u8>()) {
         let mut bytes = lived().save().unwrap();

@@ -43,7 +43,7 @@ fn all_weights_are_installed_or_none() {
     let error = worker.set_weights(&unknown, None, Some(1)).unwrap_err().to_string();
     assert_eq!(error, "there is no policy 'q'; there are 'default_policy', 'p'");
     assert_eq!(installed(&mut worker), 0.0);
-    // The number of calls that failed is not remembered.
+    // The sequence number of a failed call is not kept.
     worker.set_weights(&by_id(&weight(5.0)), None, Some(1)).unwrap();
     assert_eq!(installed(&mut worker), 5.0);
     let only = worker.weights(Some(&[second.clone(), PolicyId::new("nobody")])).unwrap();
@@ -59,12 +59,12 @@ fn progress_reaches_policies_and_samples() {
     assert_eq!(worker.sample().unwrap().single().unwrap().num_grad_updates(), None);
     let before = worker.global_vars();
     worker.set_weights(&by_id(&weight(1.0)), Some(&vars), None).unwrap();
-    // What was given out is a copy.
+    // The returned value is a copy.
     assert_eq!((before.timestep, worker.global_vars()), (0, vars));
     assert_eq!(worker.sample().unwrap().single().unwrap().num_grad_updates(), Some(3.0));
     let timestep = |worker: &RolloutWorker| worker.policy(&PolicyId::DEFAULT).unwrap().extra_state();
     assert_eq!(timestep(&worker), 1000u64.to_le_bytes());
-    // Neither policies that are not meant nor ones that are not trained hear of it; counts are merged.
+    // Policies that are not named or not trained are not notified; counts are merged.
     let later = GlobalVars { timestep: 2000, ..GlobalVars::default() };
     worker.set_global_vars(&later, Some(&[PolicyId::new("other")])).unwrap();
     worker.set_is_policy_to_train(PoliciesToTrain::Ids(BTreeSet::new()));

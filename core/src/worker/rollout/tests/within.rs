@@ -1,4 +1,4 @@
-//! Samples that are made a little at a time are those that are made at once.
+//! Samples made in many calls are the same as those made in one.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,13 +19,13 @@ use crate::{
     worker::{PolicyConfig, RolloutConfig, RolloutError, RolloutWorker, RolloutWorkerBuilder, SamplerChoice},
 };
 
-/// A clock that goes on by one with every look, so that a budget is a number of rounds at most.
+/// A clock that advances by one with every reading, so that a budget is a maximum number of rounds.
 fn clock() -> impl Fn() -> Micros + Send + Sync + 'static {
     let now = AtomicU64::new(0);
     move || Micros(now.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Adds the rows of each episode once more.
+/// Adds the rows of each episode a second time.
 #[derive(Default)]
 struct Echo(SampleBatch);
 
@@ -65,8 +65,8 @@ fn several_agents(config: RolloutConfig) -> RolloutWorkerBuilder {
     })
 }
 
-/// Workers of every kind: lanes in lockstep, whole episodes, filters, several agents counted in two ways, failures,
-/// rows that callbacks add, and an input.
+/// Workers of every kind: lockstep, whole episodes, filters, several agents counted in two ways, failures, rows added by
+/// callbacks, and an input.
 fn worker(kind: usize) -> RolloutWorker {
     let plain = RolloutConfig::default;
     let builder = match kind {
@@ -92,7 +92,7 @@ fn worker(kind: usize) -> RolloutWorker {
 
 const KINDS: usize = 10;
 
-/// What is left of episodes, without times.
+/// Returns the metrics of episodes without durations.
 fn episodes(worker: &mut RolloutWorker) -> Vec<RolloutMetrics> {
     let episodes = worker.metrics().episodes.into_iter();
     episodes.map(|episode| RolloutMetrics { perf: SamplerPerf::default(), ..episode }).collect()
@@ -140,7 +140,7 @@ proptest! {
             };
             assert_same(&one.sample().unwrap(), &within, &format!("sample {sample} of worker {kind}"));
             prop_assert_eq!(episodes(&mut one), episodes(&mut other));
-            // What was set while a sample was in the making is what would have been set after it.
+            // What is set while a sample is in progress takes effect as if set after it.
             if let Some((weights, vars)) = weights {
                 one.set_weights(&weights, Some(&vars), None).unwrap();
             }
@@ -148,7 +148,7 @@ proptest! {
     }
 }
 
-/// Rounds of a first sample of 17 steps: the general sampler has one more, which brings the first observations.
+/// Rounds of a first sample of 17 steps: the episodic sampler has one more, for the first observations.
 const ROUNDS: [(SamplerChoice, u64); 2] = [(SamplerChoice::Lockstep, 17), (SamplerChoice::Episodic, 18)];
 
 #[test]
@@ -160,7 +160,7 @@ fn every_call_makes_a_round_and_not_one_more_than_there_is_time_for() {
             while worker.sample_within(Micros(budget)).unwrap().is_none() {
                 calls += 1;
             }
-            // There is at least one look at the clock in a round.
+            // Each round reads the clock at least once.
             let most = budget.max(1);
             assert!(calls >= rounds.div_ceil(most) && calls <= rounds, "{sampler:?}, {budget}: {calls} calls");
             assert!(budget > 0 || calls == rounds, "{sampler:?}: {calls} calls");
@@ -186,7 +186,7 @@ fn a_sample_that_has_begun_has_one_version_of_the_weights() {
     for kind in [0, 1, 4] {
         let (mut one, mut other) = (worker(kind), worker(kind));
         assert_eq!(other.sample_within(Micros(0)), Ok(None));
-        // Set twice: the last ones count, after the sample.
+        // Set twice: the last ones take effect, after the sample.
         for _ in 0..2 {
             let weights = other_weights(&mut other);
             other.set_weights(&weights, None, Some(1)).unwrap();
@@ -232,7 +232,7 @@ fn a_state_that_is_saved_meanwhile_is_that_before_the_sample() {
     for kind in [0, 2, 4] {
         let (mut one, mut other) = (worker(kind), worker(kind));
         if kind == 0 {
-            // In the middle of episodes, which only lanes in lockstep can go on with.
+            // In the middle of episodes, which only lockstep can continue.
             assert_same(&one.sample().unwrap(), &other.sample().unwrap(), "the first one");
         }
         let state = one.save().unwrap();
@@ -242,7 +242,7 @@ fn a_state_that_is_saved_meanwhile_is_that_before_the_sample() {
         if kind == 0 {
             assert_eq!(other.save().unwrap(), state);
         }
-        // It goes on undisturbed; or begins again from the state.
+        // It continues, or restarts from the state.
         if kind == 2 {
             other.restore(&state).unwrap();
             assert!(other.metrics().discarded_env_steps > 0);
@@ -296,7 +296,7 @@ fn errors_come_with_the_call_that_meets_them_and_what_was_finished_is_kept() {
         RolloutWorker::builder().config(config).env_spec(failing(4, 6)).build().unwrap()
     };
     let (mut one, mut other) = (build(), build());
-    // The first round brings the first observations.
+    // The first round returns the first observations.
     for _ in 0..6 {
         assert_eq!(other.sample_within(Micros(0)), Ok(None));
     }
