@@ -1,6 +1,6 @@
 //! Local workers that need something for themselves.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use rollmesh::{
     Registry,
