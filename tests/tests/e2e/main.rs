@@ -16,6 +16,7 @@ mod front;
 mod group;
 mod program;
 mod runs;
+mod tab_training;
 mod training;
 
 use std::{env, path::PathBuf, time::Duration};

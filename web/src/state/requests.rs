@@ -43,8 +43,8 @@ pub enum Action {
         /// The slot.
         slot: u32,
     },
-    /// Let the demo play another environment.
-    PlayDemo(super::DemoEnv),
+    /// Save the weights of the run in this tab as a file.
+    SaveWeights,
     /// Begin a run with these settings.
     Start(Config),
     /// Let this tab work for the run.
@@ -69,7 +69,7 @@ impl Action {
             Self::RemoveWorker { worker } => format!("Worker {worker} was not removed"),
             Self::RemoveRun { run } => format!("Run {run} was not removed"),
             Self::Watch { slot } => format!("Slot {slot} cannot be shown"),
-            Self::PlayDemo(env) => format!("{} is not played", env.name),
+            Self::SaveWeights => "The weights were not saved".into(),
             Self::Start(_) => "The run was not started".into(),
             Self::Join => "This tab did not join".into(),
             Self::Evaluate(_) => "This tab does not evaluate".into(),
@@ -119,7 +119,7 @@ impl Requests {
         Message::ManageTokens(ManageTokens { request: self.last, action, token: token.0, ..ManageTokens::default() })
     }
 
-    /// Notes a request and makes its message; none if the action is not the hub's affair.
+    /// Notes a request and makes its message; none if neither hub nor trainer is asked.
     pub(super) fn ask(&mut self, action: Action) -> Option<Message> {
         let request = self.last.wrapping_add(1);
         let message = match &action {
@@ -143,7 +143,7 @@ impl Requests {
                 token: 0,
                 seconds: EVALUATOR_SECONDS,
             }),
-            Action::PlayDemo(_) | Action::Leave => return None,
+            Action::SaveWeights | Action::Leave => return None,
         };
         self.last = request;
         self.waiting.push((request, action));

@@ -2,11 +2,7 @@
 
 use leptos::prelude::*;
 
-use crate::{
-    format,
-    shell::Store,
-    state::{Source, State},
-};
+use crate::{format, shell::Store, state::State};
 
 /// A row of tiles.
 #[component]
@@ -46,8 +42,7 @@ pub(crate) fn KeyNumbers() -> impl IntoView {
                 </div>
                 {tile("kpi-env-steps", "Env steps", |state| {
                     let most = with_run(state, |run| format!("of {}", format::short(run.max_env_steps as f64)));
-                    let detail = if state.source == Source::Hub { most } else { String::new() };
-                    (with_run(state, |run| format::count(run.env_steps)), detail)
+                    (with_run(state, |run| format::count(run.env_steps)), most)
                 })}
                 {tile("kpi-steps-per-s", "Steps per second", |state| {
                     (with_run(state, |run| format::short(f64::from(run.steps_per_s))), String::new())

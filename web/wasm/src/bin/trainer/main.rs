@@ -38,7 +38,7 @@ fn main() {
         console_error_panic_hook::hook(panic);
     }));
     let Some(slices) = Slices::new() else { return post(&"this browser has no message channels".into()) };
-    let trainer = Rc::new(RefCell::new(Trainer { hub: TabHub::new(), slices }));
+    let trainer = Rc::new(RefCell::new(Trainer { hub: TabHub::new((js_sys::Date::now() / 1_000.0) as u32), slices }));
     let working = trainer.clone();
     trainer.borrow().slices.on_slice(move || working.borrow_mut().work());
     let heard = trainer.clone();

@@ -7,7 +7,7 @@ use rollmesh_core::{
     kernels::Kernels,
     protocol::{
         Message,
-        message::{self, Notice, Reply, Request, RunStatus, StartRun, Watch},
+        message::{self, Notice, Reply, Request, StartRun, Watch},
     },
     run::RunConfig,
     time::Micros,
@@ -46,8 +46,8 @@ pub(crate) enum Report {
 pub(crate) struct TabHub {
     registry: Registry,
     run: Option<InlineRun>,
-    /// Runs so far.
-    runs: u32,
+    /// The number of the latest run.
+    number: u32,
     /// The run waits for a request, or has ended.
     is_idle: bool,
     reported: Micros,
@@ -56,21 +56,21 @@ pub(crate) struct TabHub {
 }
 
 impl TabHub {
-    /// Makes a hub without a run. It reports the settings that a run may have.
-    pub(crate) fn new() -> Self {
+    /// Makes a hub without a run. It reports the settings that a run may have. Its runs have numbers above this one: those of
+    /// another trainer of the same page must differ.
+    pub(crate) fn new(number: u32) -> Self {
         let registry = registry();
         let schema = message::RunSchema { schema: tab_schema(&registry).to_string() };
         let mut hub = Self {
             registry,
             run: None,
-            runs: 0,
+            number,
             is_idle: true,
             reported: Micros(0),
             has_new_trace: false,
             outbox: VecDeque::new(),
         };
         hub.send(Message::RunSchema(schema));
-        hub.send(Message::RunStatus(RunStatus::default()));
         hub
     }
 
@@ -89,7 +89,7 @@ impl TabHub {
         // It finds out by itself that there is nothing to do.
         self.is_idle = self.run.is_none();
         self.report(now);
-        let run = if done.is_ok() { self.runs } else { 0 };
+        let run = if done.is_ok() { self.number } else { 0 };
         self.send(Message::Reply(Reply { request, error: done.err().unwrap_or_default(), run }));
     }
 
@@ -100,9 +100,9 @@ impl TabHub {
         let config = RunConfig::of_wire_settings(settings).map_err(|error| error.to_string())?;
         // Its memory first.
         self.run = None;
-        let run = InlineRun::new(self.runs + 1, config, &self.registry, Kernels::PORTABLE, now);
+        let run = InlineRun::new(self.number + 1, config, &self.registry, Kernels::PORTABLE, now);
         self.run = Some(run.map_err(|error| error.to_string())?);
-        self.runs += 1;
+        self.number += 1;
         self.has_new_trace = false;
         Ok(())
     }
@@ -200,7 +200,10 @@ fn tab_schema(registry: &Registry) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use rollmesh_core::{config::Config, protocol::Phase};
+    use rollmesh_core::{
+        config::Config,
+        protocol::{Phase, message::RunStatus},
+    };
 
     use super::*;
 
@@ -208,9 +211,9 @@ mod tests {
         "model_config": {"fcnet_hiddens": [8]}, "stop": {"env_steps": 400}}"#;
 
     fn start(settings: &str) -> (TabHub, Vec<Report>) {
-        let mut hub = TabHub::new();
+        let mut hub = TabHub::new(0);
         let first = reports(&mut hub);
-        assert!(matches!(&first[..], [Report::Message(Message::RunSchema(_)), Report::Message(Message::RunStatus(_))]));
+        assert!(matches!(&first[..], [Report::Message(Message::RunSchema(_))]));
         hub.handle(Message::StartRun(StartRun { request: 1, settings: settings.into() }), Micros(0));
         let started = reports(&mut hub);
         (hub, started)
@@ -239,10 +242,11 @@ mod tests {
     }
 
     fn reply(reports: &[Report]) -> String {
-        match reports.last() {
-            Some(Report::Message(Message::Reply(reply))) => reply.error.clone(),
-            other => panic!("{other:?}"),
-        }
+        let error = |report: &Report| match report {
+            Report::Message(Message::Reply(reply)) => Some(reply.error.clone()),
+            _ => None,
+        };
+        reports.iter().rev().find_map(error).expect("a reply")
     }
 
     #[test]
@@ -285,7 +289,9 @@ mod tests {
 
     #[test]
     fn settings_that_cannot_be_run_are_answered() {
-        for (settings, wanted) in [("{", "settings"), (r#"{"env": "None-v0"}"#, "None-v0"), (r#"{"num_slots": 0}"#, "num_slots")] {
+        for (settings, wanted) in
+            [("{", "settings"), (r#"{"env": "None-v0"}"#, "None-v0"), (r#"{"num_slots": 0}"#, "num_slots")]
+        {
             let (hub, started) = start(settings);
             let error = reply(&started);
             assert!(error.contains(wanted) && !hub.has_work(), "{settings}: {error}");
@@ -299,10 +305,11 @@ mod tests {
         assert!(schema["properties"].get("evaluation").is_none() && schema["properties"].get("mode").is_none());
         let envs = schema["properties"]["env"]["anyOf"][1]["enum"].as_array().expect("names").clone();
         for env in envs {
-            let small: Config = r#"{"num_slots": 2, "rollout_fragment_length": 8, "preset": "none", "stop": {"env_steps": 16},
+            let small: Config =
+                r#"{"num_slots": 2, "rollout_fragment_length": 8, "preset": "none", "stop": {"env_steps": 16},
                 "model_config": {"fcnet_hiddens": [4]}}"#
-                .parse()
-                .expect("settings");
+                    .parse()
+                    .expect("settings");
             let (mut hub, started) = start(&small.with_at("env", env.clone()).to_string());
             assert_eq!(reply(&started), "", "{env}");
             let status = last_status(&finish(&mut hub));
