@@ -16,6 +16,7 @@ use super::{
     learners::Learners,
     learning_start::{AlgorithmSettingsError, LearningStart, LearningStartError, results_before, written_out},
     policy::register_learning_policies,
+    policy_file::{PolicyFile, gamma_of},
     stats::UpdateStats,
 };
 
@@ -40,6 +41,7 @@ pub struct InlineRun {
     learners: Learners,
     runner: SlotRunner,
     trace: EnvTrace,
+    gamma: f64,
 }
 
 /// What a call of [`InlineRun::work`] has done.
@@ -104,7 +106,7 @@ impl InlineRun {
         register_learning_policies(&mut registry.policies);
         let builder = || RolloutWorkerBuilder::new(registry.clone()).kernels(kernels);
         let parts = builder().learning_parts(&config)?;
-        let LearningStart { learners, config: start, .. } = LearningStart::new(&config, parts, None)?;
+        let LearningStart { learners, config: start, postprocessing } = LearningStart::new(&config, parts, None)?;
         let mut state = RunLoop::new(RunLoopConfig { number, ..start }, now)?;
         let mut runner = SlotRunner::new(&config, builder())?;
         runner.set_weights(state.weights())?;
@@ -112,7 +114,7 @@ impl InlineRun {
         state.group.handle_answer(WORKER, Ok(()), now);
         state.begin_iteration(now)?;
         let trace = state.trace(&[]);
-        Ok(Self { state, learners, runner, trace })
+        Ok(Self { state, learners, runner, trace, gamma: gamma_of(postprocessing) })
     }
 
     /// Returns the loop of the run, which knows how far it is.
@@ -124,6 +126,12 @@ impl InlineRun {
     /// Returns the loop of the run, to pause, resume or drain it, or to watch another slot.
     pub fn state_mut(&mut self) -> &mut RunLoop {
         &mut self.state
+    }
+
+    /// Describes the policy as it is now, as `rollmesh train` writes it beside the weights.
+    #[must_use]
+    pub fn policy_file(&self) -> PolicyFile {
+        PolicyFile::of_run(&self.state, self.gamma)
     }
 
     /// Returns what the watched slot observed in the latest batch.

@@ -149,9 +149,9 @@ impl Store {
                     trainer.send(&message);
                 }
             }
-            Effect::SaveWeights => {
+            Effect::Save { file } => {
                 if let Some(trainer) = &*shell.trainer.borrow() {
-                    trainer.save_weights();
+                    trainer.save(file);
                 }
             }
             Effect::ShowLink(settings) => link::show(&settings),

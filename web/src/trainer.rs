@@ -12,8 +12,6 @@ use crate::{shell::Store, state::Event, tab_worker::spawn};
 
 /// Built beside the page from `web/wasm`.
 const SCRIPT: &str = "./rollmesh_trainer_loader.js";
-/// The name under which weights are saved, that of the file in a run's directory.
-const WEIGHTS_FILE: &str = "weights.safetensors";
 
 /// A running trainer. Dropping it ends it, with its run.
 pub(crate) struct Trainer {
@@ -57,9 +55,9 @@ impl Trainer {
         self.post(&Uint8Array::from(&*message.encode()));
     }
 
-    /// Asks for the weights, which are offered as a file when they come.
-    pub(crate) fn save_weights(&self) {
-        self.post(&"weights".into());
+    /// Asks for a file of the policy, which is offered to be saved when it comes.
+    pub(crate) fn save(&self, file: &str) {
+        self.post(&file.into());
     }
 
     fn post(&self, data: &JsValue) {
@@ -88,9 +86,9 @@ fn read(data: &JsValue) -> Option<Event> {
         return Some(Event::TrainerFailed(reason));
     }
     let field = |name: &str| Reflect::get(data, &name.into()).unwrap_or(JsValue::UNDEFINED);
-    if let Ok(weights) = field("weights").dyn_into::<Uint8Array>() {
+    if let Ok(bytes) = field("bytes").dyn_into::<Uint8Array>() {
         // A browser that does not save says so by itself.
-        let _ = offer(&weights, WEIGHTS_FILE);
+        let _ = offer(&bytes, &field("name").as_string()?);
         return None;
     }
     let run = field("run").as_f64()? as u32;

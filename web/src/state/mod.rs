@@ -184,8 +184,11 @@ pub enum Effect {
     StopTrainer,
     /// Send to the trainer of this tab.
     Train(Box<Message>),
-    /// Offer the weights of the run in this tab as a file.
-    SaveWeights,
+    /// Offer a file of the policy of the run in this tab.
+    Save {
+        /// Its name.
+        file: &'static str,
+    },
     /// Let the page's address restore these settings.
     ShowLink(Vec<(String, String)>),
     /// Read the file no further.

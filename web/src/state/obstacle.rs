@@ -11,7 +11,7 @@ impl State {
         match action {
             // These ask for nothing.
             Action::Leave => return (self.tab == TabWorker::Out).then_some("This tab does nothing for the hub."),
-            Action::SaveWeights => return self.weights_obstacle(),
+            Action::Save { .. } => return self.saving_obstacle(),
             _ => {}
         }
         if let Some(obstacle) = self.listener_obstacle(action) {
@@ -60,7 +60,7 @@ impl State {
         }
     }
 
-    fn weights_obstacle(&self) -> Option<&'static str> {
+    fn saving_obstacle(&self) -> Option<&'static str> {
         if !self.is_tab() {
             return Some("The hub keeps the run's files.");
         }
@@ -144,13 +144,13 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_saved_only_from_a_tab_that_has_learned() {
+    fn a_policy_is_saved_only_from_a_tab_that_has_learned() {
         let mut state = state(Phase::Running);
-        assert!(!can(&state, Action::SaveWeights));
+        assert!(!can(&state, Action::Save { file: "policy.json" }));
         state.source = Source::Tab;
-        assert!(!can(&state, Action::SaveWeights));
+        assert!(!can(&state, Action::Save { file: "policy.json" }));
         state.run.as_mut().expect("a run").iteration = 1;
-        assert!(can(&state, Action::SaveWeights));
+        assert!(can(&state, Action::Save { file: "policy.json" }));
     }
 
     #[test]

@@ -245,7 +245,7 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
             state.tab = TabWorker::Out;
             return [Effect::StopTab].into_iter().chain(revoke_unused(state)).collect();
         }
-        Action::SaveWeights => return vec![Effect::SaveWeights],
+        Action::Save { file } => return vec![Effect::Save { file }],
         Action::Join => state.tab = TabWorker::Joining(TabJob::Sample),
         Action::Evaluate(ref evaluator) => state.tab = TabWorker::Joining(TabJob::Evaluate(evaluator.clone())),
         _ => {}

@@ -43,8 +43,11 @@ pub enum Action {
         /// The slot.
         slot: u32,
     },
-    /// Save the weights of the run in this tab as a file.
-    SaveWeights,
+    /// Save a file of the policy of the run in this tab, as a run's directory has it.
+    Save {
+        /// Its name.
+        file: &'static str,
+    },
     /// Begin a run with these settings.
     Start(Config),
     /// Let this tab work for the run.
@@ -69,7 +72,7 @@ impl Action {
             Self::RemoveWorker { worker } => format!("Worker {worker} was not removed"),
             Self::RemoveRun { run } => format!("Run {run} was not removed"),
             Self::Watch { slot } => format!("Slot {slot} cannot be shown"),
-            Self::SaveWeights => "The weights were not saved".into(),
+            Self::Save { file } => format!("{file} was not saved"),
             Self::Start(_) => "The run was not started".into(),
             Self::Join => "This tab did not join".into(),
             Self::Evaluate(_) => "This tab does not evaluate".into(),
@@ -143,7 +146,7 @@ impl Requests {
                 token: 0,
                 seconds: EVALUATOR_SECONDS,
             }),
-            Action::SaveWeights | Action::Leave => return None,
+            Action::Save { .. } | Action::Leave => return None,
         };
         self.last = request;
         self.waiting.push((request, action));

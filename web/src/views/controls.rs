@@ -20,7 +20,7 @@ pub(crate) fn Controls() -> impl IntoView {
     let can_start = store.select(|state| (state.is_online() || state.is_tab()) && !state.phase().is_active());
     let can_queue = store.select(|state| state.is_online() && state.phase().is_active() && state.runs.may_wait);
     view! {
-        <section class="card" aria-labelledby="controls-title">
+        <section class="card run" aria-labelledby="controls-title">
             <div class="card-head">
                 <h2 id="controls-title">"Run"</h2>
                 <span class="detail" data-testid="controls-note">{note}</span>

@@ -43,6 +43,7 @@ pub(crate) fn App() -> impl IntoView {
     let store = Store::start();
     provide_context(store);
     let is_tab = store.select(State::is_tab);
+    let is_new = store.select(|state| state.is_tab() && state.run.is_none());
     view! {
         <Header/>
         <main>
@@ -57,7 +58,7 @@ pub(crate) fn App() -> impl IntoView {
                     </Show>
                     <DataFile/>
                 </div>
-                <div class="column-narrow">
+                <div class="column-narrow" class:run-first=move || is_new.get()>
                     <Live/>
                     <Controls/>
                     <Show when=move || is_tab.get() fallback=|| view! { <ThisTab/> }>

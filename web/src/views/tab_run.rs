@@ -8,7 +8,7 @@ use crate::{
     state::{Action, State},
 };
 
-/// The hash of the weights beside the command that proves it, the weights as a file, and the link to the set-up.
+/// The hash of the weights beside the command that proves it, and the policy as files.
 #[component]
 pub(crate) fn TabResult() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -30,9 +30,14 @@ pub(crate) fn TabResult() -> impl IntoView {
                 None => view! { <p class="hint">"Every run has a hash of what it has learned. " {note}</p> }.into_any(),
             }}
             <div class="buttons">
-                <ActionButton action=Action::SaveWeights id="save-weights">"Save weights"</ActionButton>
+                <ActionButton action=Action::Save { file: "weights.safetensors" } id="save-weights">
+                    "Save weights"
+                </ActionButton>
+                <ActionButton action=Action::Save { file: "policy.json" } id="save-policy">"Save policy.json"</ActionButton>
             </div>
-            <p class="hint after" hidden=move || !has_run.get()>"The address of this page restores the settings."</p>
+            <p class="hint after" hidden=move || !has_run.get()>
+                "In one directory the two files are a policy for the program. The address of this page restores the settings."
+            </p>
         </section>
     }
 }

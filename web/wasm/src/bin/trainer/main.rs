@@ -2,7 +2,7 @@
 //!
 //! To the page it is a hub: the page posts an operator's requests as frames of the protocol, and the Web Worker posts replies
 //! and reports as such frames. Two things have no message in the protocol: the hash of a run's weights when the run has
-//! ended, and the weights as a file, for which the page posts the text `weights`. Both are objects with named fields. A text from the
+//! ended, and a file of the policy, for which the page posts the file's name. Both are objects with named fields. A text from the
 //! Web Worker is the reason why it has failed.
 
 #[path = "../worker/scope.rs"]
@@ -57,8 +57,8 @@ impl Trainer {
                 Ok(message) => self.hub.handle(message, now()),
                 Err(error) => post(&format!("the page sent something unreadable: {error}").into()),
             }
-        } else {
-            self.hub.give_weights();
+        } else if let Some(name) = data.as_string() {
+            self.hub.give_file(&name);
         }
         self.pump();
     }
@@ -82,7 +82,9 @@ impl Trainer {
                 Report::Hash { run, weights_hash } => {
                     post_object(&[("run", run.into()), ("weights_hash", weights_hash.into())]);
                 }
-                Report::Weights(weights) => post_object(&[("weights", Uint8Array::from(&*weights).into())]),
+                Report::File { name, bytes } => {
+                    post_object(&[("name", name.into()), ("bytes", Uint8Array::from(&*bytes).into())]);
+                }
             }
         }
         if self.hub.has_work() {

@@ -26,6 +26,10 @@ const OTHER_SECTIONS: [&str; 3] = ["Evaluation and checkpoints", "Environment pr
 /// The same of single settings.
 const OTHER_SETTINGS: [&str; 4] = ["num_workers", "num_envs", "mode", "hung_worker_timeout_s"];
 
+/// The two files of a policy, as a run's directory has them.
+const POLICY_FILE: &str = "policy.json";
+const WEIGHTS_FILE: &str = "weights.safetensors";
+
 /// Something for the page.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Report {
@@ -38,8 +42,13 @@ pub(crate) enum Report {
         /// Of the weights, as `rollmesh train` prints it.
         weights_hash: String,
     },
-    /// The weights of the run as they are now, as `rollmesh train` writes them: a safetensors file.
-    Weights(Vec<u8>),
+    /// A file of the run's policy as it is now, as `rollmesh train` writes it.
+    File {
+        /// Its name in a run's directory.
+        name: &'static str,
+        /// What is in it.
+        bytes: Vec<u8>,
+    },
 }
 
 /// One run at a time, which [`work`](Self::work) drives.
@@ -134,13 +143,17 @@ impl TabHub {
         }
     }
 
-    /// Reports the weights as they are now, if there is a run.
-    pub(crate) fn give_weights(&mut self) {
+    /// Reports a file of the policy as it is now, if there is a run.
+    pub(crate) fn give_file(&mut self, name: &str) {
         let Some(run) = &self.run else { return };
-        self.outbox.push_back(match run.state().weights().to_safetensors() {
-            Ok(weights) => Report::Weights(weights),
+        let file = match name {
+            WEIGHTS_FILE => run.state().weights().to_safetensors().map_err(|error| error.to_string()),
+            _ => serde_json::to_vec_pretty(&run.policy_file()).map_err(|error| error.to_string()),
+        };
+        self.outbox.push_back(match file {
+            Ok(bytes) => Report::File { name: if name == WEIGHTS_FILE { WEIGHTS_FILE } else { POLICY_FILE }, bytes },
             Err(error) => {
-                let text = format!("the weights cannot be saved: {error}");
+                let text = format!("the policy cannot be saved: {error}");
                 Report::Message(Message::Notice(Notice { level: 2, text }))
             }
         });
@@ -263,8 +276,11 @@ mod tests {
         assert!(count(|message| matches!(message, Message::EnvTrace(trace) if trace.dones.len() == 20)) > 0);
         let weights_hash = hub.run.as_ref().expect("a run").state().weights_hash().to_string();
         assert_eq!(reports.last(), Some(&Report::Hash { run: 1, weights_hash }));
-        hub.give_weights();
-        assert!(matches!(&super::tests::reports(&mut hub)[..], [Report::Weights(bytes)] if bytes.len() > 100));
+        for file in [WEIGHTS_FILE, POLICY_FILE] {
+            hub.give_file(file);
+            let given = super::tests::reports(&mut hub);
+            assert!(matches!(&given[..], [Report::File { name, bytes }] if *name == file && bytes.len() > 100));
+        }
     }
 
     #[test]
