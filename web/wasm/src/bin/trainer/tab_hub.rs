@@ -6,7 +6,7 @@ use rollmesh_core::{
     hub::{RunEnd, RunLoop},
     kernels::Kernels,
     protocol::{
-        Message,
+        Message, Phase,
         message::{self, Notice, Reply, Request, StartRun, Watch},
     },
     run::RunConfig,
@@ -35,7 +35,7 @@ const WEIGHTS_FILE: &str = "weights.safetensors";
 pub(crate) enum Report {
     /// What a hub would send.
     Message(Message),
-    /// What a run that has ended has learned.
+    /// What a run has learned that has ended and not failed.
     Hash {
         /// The run's number.
         run: u32,
@@ -172,8 +172,9 @@ impl TabHub {
         if std::mem::take(&mut self.has_new_trace) {
             messages.push(Message::EnvTrace(run.trace().clone()));
         }
-        let hash = (self.is_idle && state.is_over())
-            .then(|| Report::Hash { run: state.number(), weights_hash: state.weights_hash().to_string() });
+        let has_result = self.is_idle && state.iteration() > 0 && state.is_over() && state.phase() != Phase::Failed;
+        let hash =
+            has_result.then(|| Report::Hash { run: state.number(), weights_hash: state.weights_hash().to_string() });
         self.outbox.extend(messages.into_iter().map(Report::Message).chain(hash));
     }
 
@@ -213,10 +214,7 @@ fn tab_schema(registry: &Registry) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use rollmesh_core::{
-        config::Config,
-        protocol::{Phase, message::RunStatus},
-    };
+    use rollmesh_core::{config::Config, protocol::message::RunStatus};
 
     use super::*;
 
