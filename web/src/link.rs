@@ -17,7 +17,7 @@ pub(crate) fn read() -> Option<Texts> {
 }
 
 /// Lets the page's address restore these settings, without another entry in the history.
-pub(crate) fn show(settings: &[(String, String)]) {
+pub(crate) fn show(settings: &Texts) {
     let encoded = |text: &str| String::from(js_sys::encode_uri_component(text));
     let pairs: Vec<String> =
         settings.iter().map(|(path, text)| format!("{}={}", encoded(path), encoded(text))).collect();

@@ -24,7 +24,7 @@ const FREQUENT: [&str; 12] = [
 /// The setting that stands for `num_workers` and `num_envs` where there are no workers to choose.
 const NUM_SLOTS: &str = "num_slots";
 /// The mean return at which a run is solved.
-const GOAL: &str = "stop.episode_return_mean";
+pub(super) const GOAL: &str = "stop.episode_return_mean";
 
 /// Texts of the fields by path. Fields that are empty are not sent.
 pub type Texts = BTreeMap<String, String>;

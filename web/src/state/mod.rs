@@ -190,7 +190,7 @@ pub enum Effect {
         file: &'static str,
     },
     /// Let the page's address restore these settings.
-    ShowLink(Vec<(String, String)>),
+    ShowLink(Texts),
     /// Read the file no further.
     CloseFile,
     /// Come back with [`Event::ToastGone`].

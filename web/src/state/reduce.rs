@@ -256,7 +256,9 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
     let mut effects = Vec::new();
     if let (Action::Start(settings), Some(schema)) = (&action, &state.schema) {
         state.tab_run = TabRun { settings: schema.values(settings), weights_hash: None };
-        effects.push(Effect::ShowLink(state.tab_run.link()));
+        // The form of the next run begins with these settings, too.
+        state.linked = state.tab_run.link();
+        effects.push(Effect::ShowLink(state.linked.clone()));
     }
     effects.extend(state.requests.ask(action).map(|message| Effect::Train(Box::new(message))));
     effects

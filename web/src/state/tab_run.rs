@@ -3,7 +3,7 @@
 use rollmesh_core::protocol::message::RunStatus;
 use serde_json::Value;
 
-use super::form::shown;
+use super::form::{GOAL, Texts, shown};
 
 /// The run in this tab, beside what a hub would tell of it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,10 +15,11 @@ pub struct TabRun {
 }
 
 impl TabRun {
-    /// The settings as the texts of a link.
+    /// The settings as the texts of a link. A run without a goal has an empty one: without any it would be the environment's.
     #[must_use]
-    pub fn link(&self) -> Vec<(String, String)> {
-        self.settings.iter().map(|(path, value)| (path.clone(), shown(value))).collect()
+    pub fn link(&self) -> Texts {
+        let texts = self.settings.iter().map(|(path, value)| (path.clone(), shown(value)));
+        [(GOAL.to_owned(), String::new())].into_iter().chain(texts).collect()
     }
 
     /// The hash of the weights of a run that has ended.
@@ -77,6 +78,7 @@ mod tests {
                       --set 'policy_mapping_fn=\"7\"' --set 'env_config={\"name\":\"it'\\''s\"}' --set stop.env_steps=2048";
         assert_eq!(tab.command(&run), wanted);
         assert_eq!((tab.hash_of(&run), tab.hash_of(&RunStatus::default())), (Some("5a"), None));
-        assert_eq!(tab.link()[1], ("model_config.fcnet_hiddens".into(), "[32,16]".into()));
+        let link = tab.link();
+        assert_eq!((&*link["model_config.fcnet_hiddens"], &*link[GOAL]), ("[32,16]", ""));
     }
 }

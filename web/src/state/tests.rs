@@ -15,7 +15,7 @@ use rollmesh_core::{
 
 use super::{
     Action, Connection, Effect, Event, FileStatus, Level, OpenedFile, Source, State, TabJob, TabStatus, TabWorker,
-    evaluator, reduce,
+    Texts, evaluator, reduce,
 };
 
 fn welcome() -> Event {
@@ -116,7 +116,7 @@ fn settings_of_a_run_are_those_of_the_hub_that_the_page_is_connected_to() {
     assert_eq!(reduce(&mut state, Event::Received(Message::RunSchema(RunSchema { schema }))), []);
     assert_eq!(state.schema.as_ref().map(|schema| schema.frequent().count()), Some(11));
     reduce(&mut state, Event::Received(Message::RunSchema(RunSchema { schema: "{".into() })));
-    assert!(state.toasts.last().unwrap().text.starts_with("The hub's settings cannot be read"));
+    assert!(state.toasts.last().unwrap().text.starts_with("The settings of runs cannot be read"));
     reduce(&mut state, welcome());
     assert_eq!(state.schema, None);
     assert_eq!(reduce(&mut state, status(1, Phase::Stopped)), []);
@@ -460,20 +460,22 @@ fn a_run_in_this_tab_has_a_link_and_ends_with_a_hash_and_its_proof() {
     let mut state = after([Event::Started { token: false }, trainer(schema())]);
     let settings = Config::new().with_at("seed", 3.into()).with_at("stop.env_steps", 100.into());
     let effects = reduce(&mut state, Event::Act(Action::Start(settings.clone())));
-    let link = [("seed", "3"), ("stop.env_steps", "100")].map(|(path, text)| (path.to_owned(), text.to_owned()));
+    let link = [("seed", "3"), ("stop.env_steps", "100"), ("stop.episode_return_mean", "")];
+    let link: Texts = link.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
     let message = Message::StartRun(StartRun { request: 1, settings: settings.to_string() });
-    assert_eq!(effects, [Effect::ShowLink(link.to_vec()), Effect::Train(Box::new(message))]);
+    assert_eq!(effects, [Effect::ShowLink(link.clone()), Effect::Train(Box::new(message))]);
 
     let run = RunStatus { run: 1, phase: Phase::Finished.to_wire(), env_steps: 128, ..RunStatus::default() };
     reduce(&mut state, trainer(Message::RunStatus(run.clone())));
     reduce(&mut state, Event::Trained { run: 1, weights_hash: "5a".into() });
     assert_eq!(state.tab_run.hash_of(&run), Some("5a"));
     assert_eq!(state.tab_run.command(&run), "rollmesh train --set seed=3 --set stop.env_steps=128");
-    // A page that is opened with the link begins with these settings, and with the goal of the environment.
-    reduce(&mut state, Event::Linked(link.into()));
-    let texts = state.schema.as_ref().map(|schema| schema.first_texts(&state.linked)).expect("a schema");
-    assert_eq!((&*texts["seed"], &*texts["stop.episode_return_mean"]), ("3", "475.0"));
-    assert_eq!(state.schema.as_ref().map(|schema| schema.settings(&texts).is_ok()), Some(true));
+    // The next form begins with these settings, as does a page that is opened with the link.
+    assert_eq!(state.linked, link);
+    let mut state = after([Event::Linked(link), Event::Started { token: false }, trainer(schema())]);
+    let schema = state.schema.take().expect("a schema");
+    assert_eq!(schema.settings(&schema.first_texts(&state.linked)), Ok(settings));
+    assert_eq!(schema.first_texts(&Texts::new())["stop.episode_return_mean"], "475.0");
 }
 
 #[test]

@@ -41,8 +41,9 @@ pub(crate) fn KeyNumbers() -> impl IntoView {
                     </dd>
                 </div>
                 {tile("kpi-env-steps", "Env steps", |state| {
-                    let most = with_run(state, |run| format!("of {}", format::short(run.max_env_steps as f64)));
-                    (with_run(state, |run| format::count(run.env_steps)), most)
+                    let most = state.run.as_ref().map(|run| run.max_env_steps).filter(|most| *most > 0);
+                    let detail = most.map_or_else(String::new, |most| format!("of {}", format::short(most as f64)));
+                    (with_run(state, |run| format::count(run.env_steps)), detail)
                 })}
                 {tile("kpi-steps-per-s", "Steps per second", |state| {
                     (with_run(state, |run| format::short(f64::from(run.steps_per_s))), String::new())

@@ -105,9 +105,11 @@ fn SettingField(field: Field, form: Form) -> impl IntoView {
         }
         .into_any()
     };
+    // Long names may break after a dot or an underscore.
+    let name = field.path.replace('.', ".\u{200b}").replace('_', "_\u{200b}");
     view! {
         <label class="field">
-            {field.path}
+            {name}
             {input}
             <span class="hint">{help}</span>
         </label>

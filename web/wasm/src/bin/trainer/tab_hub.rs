@@ -208,6 +208,7 @@ fn tab_schema(registry: &Registry) -> Value {
         let is_other = |schema: &Value| schema["x-section"].as_str().is_some_and(|it| OTHER_SECTIONS.contains(&it));
         settings.retain(|name, schema| !OTHER_SETTINGS.contains(&&**name) && !is_other(schema));
         settings["num_slots"]["default"] = json!(RunConfig::default().num_slots());
+        settings["num_slots"]["description"] = json!("Environments of the run, which are stepped together.");
     }
     schema
 }
