@@ -12,6 +12,7 @@ use rollmesh_core::{
 };
 
 use super::{
+    algorithm::algorithm,
     error::LearnError,
     learners::Learners,
     learning_start::{AlgorithmSettingsError, LearningStart, LearningStartError, results_before, written_out},
@@ -63,6 +64,9 @@ pub enum InlineRunError {
     /// A setting of its algorithm.
     #[error(transparent)]
     Config(#[from] AlgorithmSettingsError),
+    /// Its algorithm learns from logged experience alone, and it reads none.
+    #[error("{0} learns from logged experience, and this run samples: choose another algorithm")]
+    Offline(&'static str),
     /// Its environment or its policy cannot be made.
     #[error(transparent)]
     Setup(#[from] SetupError),
@@ -102,6 +106,11 @@ impl InlineRun {
         now: Micros,
     ) -> Result<Self, InlineRunError> {
         let config = written_out(config)?;
+        let policies = config.worker_config().policies;
+        let mut known = policies.values().filter_map(|policy| algorithm(&policy.policy));
+        if let Some(spec) = known.find(|spec| spec.is_offline) {
+            return Err(InlineRunError::Offline(spec.name));
+        }
         let mut registry = registry.clone();
         register_learning_policies(&mut registry.policies);
         let builder = || RolloutWorkerBuilder::new(registry.clone()).kernels(kernels);

@@ -87,6 +87,9 @@ async fn a_link_restores_a_set_up_and_a_stopped_run_has_its_proof_too() {
         page.text("live-caption").await.is_some_and(|caption| caption.contains("slot 3"))
     })
     .await;
+    page.browser.freeze_and_thaw().await;
+    let iteration = page.number("kpi-iteration").await;
+    page.wait_for_more("kpi-iteration", iteration).await;
     page.click("stop").await;
     page.click("stop-confirm").await;
     page.wait_for_phase("stopped").await;

@@ -131,7 +131,13 @@ impl RunSchema {
         let own = self.of_algorithm(&[("algorithm".into(), algorithm.into())].into());
         let value = |field: &Field| {
             let value = settings.pointer(&format!("/{}", field.path.replace('.', "/")))?;
-            Some((field.path.clone(), value.clone()))
+            let mut value = value.clone();
+            // Settings of the algorithm have fields of their own; what is left is none of them.
+            if let ("policy_config", Some(left)) = (&*field.path, value.as_object_mut()) {
+                left.retain(|name, _| !own.iter().any(|own| own.path == format!("policy_config.{name}")));
+                return (!left.is_empty()).then(|| (field.path.clone(), value));
+            }
+            Some((field.path.clone(), value))
         };
         self.fields.iter().chain(&own).filter_map(value).collect()
     }
@@ -313,6 +319,15 @@ mod tests {
                 .iter()
                 .all(|(title, _)| !title.starts_with("Algorithm a2c"))
         );
+    }
+
+    #[test]
+    fn values_of_settings_are_those_of_the_fields() {
+        let typed = [("algorithm", "ppo"), ("policy_config", r#"{"own":1}"#), ("policy_config.gamma", "0.5")];
+        let settings = schema().settings(&texts(&typed)).unwrap();
+        let values = schema().values(&settings);
+        let shown = values.iter().map(|(path, value)| (path.clone(), shown(value))).collect::<Texts>();
+        assert_eq!(shown, texts(&typed));
     }
 
     #[test]

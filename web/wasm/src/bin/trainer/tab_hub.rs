@@ -13,7 +13,7 @@ use rollmesh_core::{
     time::Micros,
     worker::Registry,
 };
-use rollmesh_learner::{InlineRun, InlineWork, run_schema};
+use rollmesh_learner::{ALGORITHMS, InlineRun, InlineWork, run_schema};
 use rollmesh_web_registry::registry;
 use serde_json::{Value, json};
 
@@ -201,12 +201,16 @@ fn watch(run: &mut RunLoop, slot: u32) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Returns the schema of the settings that a run in a tab may have.
+/// Returns the schema of the settings that a run in a tab may have. Its algorithms learn from what they sample.
 fn tab_schema(registry: &Registry) -> Value {
     let mut schema = run_schema(registry);
     if let Some(settings) = schema["properties"].as_object_mut() {
         let is_other = |schema: &Value| schema["x-section"].as_str().is_some_and(|it| OTHER_SECTIONS.contains(&it));
         settings.retain(|name, schema| !OTHER_SETTINGS.contains(&&**name) && !is_other(schema));
+        if let Some(names) = settings["algorithm"]["anyOf"][1]["enum"].as_array_mut() {
+            let is_offline = |name: &Value| ALGORITHMS.iter().any(|spec| spec.is_offline && *name == *spec.name);
+            names.retain(|name| !is_offline(name));
+        }
         settings["num_slots"]["default"] = json!(RunConfig::default().num_slots());
         settings["num_slots"]["description"] = json!("Environments of the run, which are stepped together.");
     }
@@ -304,9 +308,12 @@ mod tests {
 
     #[test]
     fn settings_that_cannot_be_run_are_answered() {
-        for (settings, wanted) in
-            [("{", "settings"), (r#"{"env": "None-v0"}"#, "None-v0"), (r#"{"num_slots": 0}"#, "num_slots")]
-        {
+        for (settings, wanted) in [
+            ("{", "settings"),
+            (r#"{"env": "None-v0"}"#, "None-v0"),
+            (r#"{"num_slots": 0}"#, "num_slots"),
+            (r#"{"algorithm": "bc"}"#, "logged experience"),
+        ] {
             let (hub, started) = start(settings);
             let error = reply(&started);
             assert!(error.contains(wanted) && !hub.has_work(), "{settings}: {error}");
@@ -317,6 +324,7 @@ mod tests {
     fn every_environment_of_the_schema_learns() {
         let schema = tab_schema(&registry());
         assert_eq!(schema["properties"]["num_slots"]["default"], 16);
+        assert_eq!(schema["properties"]["algorithm"]["anyOf"][1]["enum"], json!(["pg", "a2c", "ppo"]));
         assert!(schema["properties"].get("evaluation").is_none() && schema["properties"].get("mode").is_none());
         let envs = schema["properties"]["env"]["anyOf"][1]["enum"].as_array().expect("names").clone();
         for env in envs {
