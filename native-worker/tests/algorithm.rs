@@ -110,9 +110,12 @@ fn policy_of_a_run_in_one_thread_is_that_of_train() {
     let weights = run.state().weights().to_safetensors().unwrap();
     fs::write(directory.path().join("weights.safetensors"), weights).unwrap();
 
-    let mut algorithm = Algorithm::new(config(0), &Registry::builtin()).unwrap();
+    let run_dir = directory.path().join("run");
+    let request = RunRequest { run_dir: Some(run_dir.clone()), ..config(0).into() };
+    let mut algorithm = Algorithm::new(request, &Registry::builtin()).unwrap();
     while algorithm.step().unwrap().is_some() {}
-    assert_eq!(PolicyCheckpoint::load(&directory).unwrap(), algorithm.policy().unwrap());
+    algorithm.stop().unwrap();
+    assert_eq!(PolicyCheckpoint::load(&directory).unwrap(), PolicyCheckpoint::load(run_dir).unwrap());
 }
 
 #[test]
