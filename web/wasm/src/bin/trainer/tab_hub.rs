@@ -34,7 +34,7 @@ const WEIGHTS_FILE: &str = "weights.safetensors";
 #[derive(Debug, PartialEq)]
 pub(crate) enum Report {
     /// What a hub would send.
-    Message(Message),
+    Message(Box<Message>),
     /// What a run has learned that has ended and not failed.
     Hash {
         /// The run's number.
@@ -150,13 +150,16 @@ impl TabHub {
             WEIGHTS_FILE => run.state().weights().to_safetensors().map_err(|error| error.to_string()),
             _ => serde_json::to_vec_pretty(&run.policy_file()).map_err(|error| error.to_string()),
         };
-        self.outbox.push_back(match file {
-            Ok(bytes) => Report::File { name: if name == WEIGHTS_FILE { WEIGHTS_FILE } else { POLICY_FILE }, bytes },
+        match file {
+            Ok(bytes) => {
+                let name = if name == WEIGHTS_FILE { WEIGHTS_FILE } else { POLICY_FILE };
+                self.outbox.push_back(Report::File { name, bytes });
+            }
             Err(error) => {
                 let text = format!("the policy cannot be saved: {error}");
-                Report::Message(Message::Notice(Notice { level: 2, text }))
+                self.send(Message::Notice(Notice { level: 2, text }));
             }
-        });
+        }
     }
 
     /// Returns what the page has to be sent next.
@@ -175,11 +178,12 @@ impl TabHub {
         let has_result = self.is_idle && state.iteration() > 0 && state.is_over() && state.phase() != Phase::Failed;
         let hash =
             has_result.then(|| Report::Hash { run: state.number(), weights_hash: state.weights_hash().to_string() });
-        self.outbox.extend(messages.into_iter().map(Report::Message).chain(hash));
+        messages.into_iter().for_each(|message| self.send(message));
+        self.outbox.extend(hash);
     }
 
     fn send(&mut self, message: Message) {
-        self.outbox.push_back(Report::Message(message));
+        self.outbox.push_back(Report::Message(Box::new(message)));
     }
 }
 
@@ -229,7 +233,7 @@ mod tests {
     fn start(settings: &str) -> (TabHub, Vec<Report>) {
         let mut hub = TabHub::new(0);
         let first = reports(&mut hub);
-        assert!(matches!(&first[..], [Report::Message(Message::RunSchema(_))]));
+        assert!(matches!(first.first().and_then(message), Some(Message::RunSchema(_))));
         hub.handle(Message::StartRun(StartRun { request: 1, settings: settings.into() }), Micros(0));
         let started = reports(&mut hub);
         (hub, started)
@@ -249,17 +253,24 @@ mod tests {
         reports(hub)
     }
 
+    fn message(report: &Report) -> Option<&Message> {
+        match report {
+            Report::Message(message) => Some(message),
+            Report::Hash { .. } | Report::File { .. } => None,
+        }
+    }
+
     fn last_status(reports: &[Report]) -> RunStatus {
-        let status = |report: &Report| match report {
-            Report::Message(Message::RunStatus(status)) => Some(status.clone()),
+        let status = |report: &Report| match message(report) {
+            Some(Message::RunStatus(status)) => Some(status.clone()),
             _ => None,
         };
         reports.iter().rev().find_map(status).expect("a status")
     }
 
     fn reply(reports: &[Report]) -> String {
-        let error = |report: &Report| match report {
-            Report::Message(Message::Reply(reply)) => Some(reply.error.clone()),
+        let error = |report: &Report| match message(report) {
+            Some(Message::Reply(reply)) => Some(reply.error.clone()),
             _ => None,
         };
         reports.iter().rev().find_map(error).expect("a reply")
@@ -272,9 +283,7 @@ mod tests {
         let reports = finish(&mut hub);
         let status = last_status(&reports);
         assert_eq!((status.phase, status.env_steps, status.iteration), (Phase::Finished.to_wire(), 400, 5));
-        let count = |is: fn(&Message) -> bool| {
-            reports.iter().filter(|report| matches!(report, Report::Message(message) if is(message))).count()
-        };
+        let count = |is: fn(&Message) -> bool| reports.iter().filter_map(message).filter(|it| is(it)).count();
         assert_eq!(count(|message| matches!(message, Message::Iteration(_))), 5);
         assert!(count(|message| matches!(message, Message::EnvTrace(trace) if trace.dones.len() == 20)) > 0);
         let weights_hash = hub.run.as_ref().expect("a run").state().weights_hash().to_string();
