@@ -12,10 +12,12 @@ use rollmesh_core::{
 };
 
 use super::{
+    algorithm::algorithm,
     error::LearnError,
     learners::Learners,
     learning_start::{AlgorithmSettingsError, LearningStart, LearningStartError, results_before, written_out},
     policy::register_learning_policies,
+    policy_file::{PolicyFile, gamma_of},
     stats::UpdateStats,
 };
 
@@ -40,6 +42,7 @@ pub struct InlineRun {
     learners: Learners,
     runner: SlotRunner,
     trace: EnvTrace,
+    gamma: f64,
 }
 
 /// What a call of [`InlineRun::work`] has done.
@@ -61,6 +64,9 @@ pub enum InlineRunError {
     /// A setting of its algorithm.
     #[error(transparent)]
     Config(#[from] AlgorithmSettingsError),
+    /// Its algorithm learns from logged experience alone, and it reads none.
+    #[error("{0} learns from logged experience, and this run samples: choose another algorithm")]
+    Offline(&'static str),
     /// Its environment or its policy cannot be made.
     #[error(transparent)]
     Setup(#[from] SetupError),
@@ -100,11 +106,16 @@ impl InlineRun {
         now: Micros,
     ) -> Result<Self, InlineRunError> {
         let config = written_out(config)?;
+        let policies = config.worker_config().policies;
+        let mut known = policies.values().filter_map(|policy| algorithm(&policy.policy));
+        if let Some(spec) = known.find(|spec| spec.is_offline) {
+            return Err(InlineRunError::Offline(spec.name));
+        }
         let mut registry = registry.clone();
         register_learning_policies(&mut registry.policies);
         let builder = || RolloutWorkerBuilder::new(registry.clone()).kernels(kernels);
         let parts = builder().learning_parts(&config)?;
-        let LearningStart { learners, config: start, .. } = LearningStart::new(&config, parts, None)?;
+        let LearningStart { learners, config: start, postprocessing } = LearningStart::new(&config, parts, None)?;
         let mut state = RunLoop::new(RunLoopConfig { number, ..start }, now)?;
         let mut runner = SlotRunner::new(&config, builder())?;
         runner.set_weights(state.weights())?;
@@ -112,7 +123,7 @@ impl InlineRun {
         state.group.handle_answer(WORKER, Ok(()), now);
         state.begin_iteration(now)?;
         let trace = state.trace(&[]);
-        Ok(Self { state, learners, runner, trace })
+        Ok(Self { state, learners, runner, trace, gamma: gamma_of(postprocessing) })
     }
 
     /// Returns the loop of the run, which knows how far it is.
@@ -124,6 +135,12 @@ impl InlineRun {
     /// Returns the loop of the run, to pause, resume or drain it, or to watch another slot.
     pub fn state_mut(&mut self) -> &mut RunLoop {
         &mut self.state
+    }
+
+    /// Describes the policy as it is now, as `rollmesh train` writes it beside the weights.
+    #[must_use]
+    pub fn policy_file(&self) -> PolicyFile {
+        PolicyFile::of_run(&self.state, self.gamma)
     }
 
     /// Returns what the watched slot observed in the latest batch.

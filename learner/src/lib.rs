@@ -29,6 +29,7 @@ mod model;
 mod ops;
 mod optimizer;
 mod policy;
+mod policy_file;
 mod ranks;
 mod rows;
 mod stale;
@@ -56,6 +57,7 @@ pub use learning_start::{
 };
 pub use model::ModelError;
 pub use policy::{LearningPolicy, register_learning_policies, register_learning_policies_on};
+pub use policy_file::{PolicyFile, gamma_of};
 pub use rows::OldPolicy;
 pub use stats::UpdateStats;
 pub use update::Learner;

@@ -3,15 +3,17 @@
 
 mod support;
 
-use std::num::NonZeroU32;
+use std::{fs, num::NonZeroU32};
 
 use rollmesh::{
     Registry,
+    checkpoint::PolicyCheckpoint,
     hub::HubConfig,
     train::{Algorithm, AlgorithmError, RunConfig, RunEnd, RunRequest},
     worker_group::{Placement, WorkerGroup},
 };
-use rollmesh_core::{run::InputSource, worker::RolloutConfig};
+use rollmesh_core::{kernels::Kernels, run::InputSource, time::Micros, worker::RolloutConfig};
+use rollmesh_learner::{InlineRun, InlineWork};
 use serde_json::json;
 use support::Process;
 
@@ -97,6 +99,23 @@ fn runs_of_every_kind_learn_the_weights_of_every_other_build() {
         let hash = algorithm.stop().unwrap().weights_hash.to_string();
         assert_eq!(hash, trained.weights_hash, "{:?}", trained.config);
     }
+}
+
+#[test]
+fn policy_of_a_run_in_one_thread_is_that_of_train() {
+    let mut run = InlineRun::new(1, config(0), &Registry::builtin(), Kernels::PORTABLE, Micros(0)).unwrap();
+    while run.work(16, Micros(0)).unwrap() != InlineWork::Over {}
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("policy.json"), serde_json::to_vec(&run.policy_file()).unwrap()).unwrap();
+    let weights = run.state().weights().to_safetensors().unwrap();
+    fs::write(directory.path().join("weights.safetensors"), weights).unwrap();
+
+    let run_dir = directory.path().join("run");
+    let request = RunRequest { run_dir: Some(run_dir.clone()), ..config(0).into() };
+    let mut algorithm = Algorithm::new(request, &Registry::builtin()).unwrap();
+    while algorithm.step().unwrap().is_some() {}
+    algorithm.stop().unwrap();
+    assert_eq!(PolicyCheckpoint::load(&directory).unwrap(), PolicyCheckpoint::load(run_dir).unwrap());
 }
 
 #[test]

@@ -1,14 +1,14 @@
-//! The dashboard: a page that follows a hub's run, controls it and can work for it.
+//! The dashboard: a page that follows a hub's run, controls it and can work for it; without a hub it trains in its own tab.
 //!
 //! [`state`] holds what the page knows and changes it by a pure function; the shell feeds it from a socket, from
-//! the Web Worker and from the person; the views only read.
+//! its Web Workers and from the person; the views only read.
 // `#[component]` makes the types of its properties public, whoever may see the component.
 #![allow(unreachable_pub)]
 
 mod chart;
 mod data_file;
-mod demo;
 mod format;
+mod link;
 mod picture;
 mod playback;
 mod shell;
@@ -17,6 +17,7 @@ pub mod state;
 mod tab_worker;
 mod theme;
 mod token;
+mod trainer;
 mod views;
 
 /// Shows the page.

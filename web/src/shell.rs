@@ -11,11 +11,12 @@ use rollmesh_core::{protocol::Token, time::Micros};
 
 use crate::{
     data_file::DataFile,
-    demo::Demo,
+    link,
     socket::Socket,
     state::{Action, Effect, Event, State, reduce},
     tab_worker::TabWorkerHandle,
     token,
+    trainer::Trainer,
 };
 
 /// While the page is hidden there are no frames; then events wait this long.
@@ -35,7 +36,7 @@ struct Shell {
     token: Cell<Option<Token>>,
     socket: RefCell<Option<Socket>>,
     tab_worker: RefCell<Option<TabWorkerHandle>>,
-    demo: RefCell<Option<Demo>>,
+    trainer: RefCell<Option<Trainer>>,
     data_file: RefCell<Option<DataFile>>,
 }
 
@@ -45,6 +46,9 @@ impl Store {
         let store = Self { state: RwSignal::default(), shell: StoredValue::new_local(Rc::default()) };
         let found = token::take();
         store.shell.with_value(|shell| shell.token.set(found));
+        if let Some(settings) = link::read() {
+            store.dispatch(Event::Linked(settings));
+        }
         store.dispatch(Event::Started { token: found.is_some() });
         store.listen();
         store
@@ -134,17 +138,23 @@ impl Store {
                 *shell.tab_worker.borrow_mut() = TabWorkerHandle::start(self, &job, token);
             }
             Effect::StopTab => drop(shell.tab_worker.take()),
-            Effect::StartDemo(run) => {
+            Effect::StartTrainer => {
                 // The old one goes first, so that it does not come between with another message.
-                shell.demo.take();
-                *shell.demo.borrow_mut() = Demo::start(self, run);
+                shell.trainer.take();
+                *shell.trainer.borrow_mut() = Trainer::start(self);
             }
-            Effect::StopDemo => drop(shell.demo.take()),
-            Effect::WatchDemo { slot } => {
-                if let Some(demo) = &*shell.demo.borrow() {
-                    demo.watch(slot);
+            Effect::StopTrainer => drop(shell.trainer.take()),
+            Effect::Train(message) => {
+                if let Some(trainer) = &*shell.trainer.borrow() {
+                    trainer.send(&message);
                 }
             }
+            Effect::Save { file } => {
+                if let Some(trainer) = &*shell.trainer.borrow() {
+                    trainer.save(file);
+                }
+            }
+            Effect::ShowLink(settings) => link::show(&settings),
             Effect::CloseFile => drop(shell.data_file.take()),
             Effect::ExpireToast { id, delay } => self.later(delay, Event::ToastGone(id)),
         }
@@ -167,6 +177,8 @@ impl Store {
         let _ = window_event_listener(leptos::ev::hashchange, move |_| {
             if let Some(token) = token::take_from_url() {
                 self.use_token(token);
+            } else if let Some(settings) = link::read() {
+                self.dispatch(Event::Linked(settings));
             }
         });
     }

@@ -32,7 +32,7 @@ impl TabWorkerHandle {
             store.dispatch(ended("what it is made of cannot be told".into()));
             return None;
         };
-        let Ok(worker) = spawn() else {
+        let Ok(worker) = spawn(SCRIPT, "rollmesh worker") else {
             store.dispatch(ended("this browser does not start module workers".into()));
             return None;
         };
@@ -65,12 +65,13 @@ impl Drop for TabWorkerHandle {
     }
 }
 
-fn spawn() -> Result<Worker, JsValue> {
+/// Starts a Web Worker of this name by the script that loads its module.
+pub(crate) fn spawn(script: &str, name: &str) -> Result<Worker, JsValue> {
     let base = document().base_uri()?.unwrap_or_default();
-    let url = Url::new_with_base(SCRIPT, &base)?;
+    let url = Url::new_with_base(script, &base)?;
     let options = WorkerOptions::new();
     options.set_type(WorkerType::Module);
-    options.set_name("rollmesh worker");
+    options.set_name(name);
     Worker::new_with_options(&url.href(), &options)
 }
 

@@ -72,7 +72,7 @@ pub(crate) fn node_module(job: &Job) -> Result<PathBuf> {
 
 /// The npm package, packed. Returns the folder in which it is, with what its tests need.
 pub(crate) fn npm_package(job: &Job) -> Result<PathBuf> {
-    wasm_crate(job, &["--lib", "--bins"])?;
+    wasm_crate(job, &["--lib", "--bin", "rollmesh_worker"])?;
     let stage = target().join("xtask/npm");
     for module in ["rollmesh_wasm", "rollmesh_worker"] {
         bindings(job, "web", module, &stage.join("src/wasm"))?;

@@ -17,9 +17,9 @@ use rollmesh_core::{
     run::{RolloutConfig, RunConfig},
     weights::Weights,
 };
-use serde::{Deserialize, Serialize};
 
 use super::{CheckpointError, Disk, MANIFEST, Storage as _, newest, read, weights_file};
+use crate::learner::PolicyFile;
 
 /// The file that describes the policy, except its weights.
 pub(crate) const POLICY_FILE: &str = "policy.json";
@@ -28,8 +28,6 @@ pub(crate) const WEIGHTS_FILE: &str = "weights.safetensors";
 /// The subdirectory of a run directory with its checkpoints.
 pub(crate) const CHECKPOINTS_DIR: &str = "checkpoints";
 
-/// Layout of [`POLICY_FILE`]; a later one has another number.
-const FORMAT: u32 = 1;
 /// Far more than any [`POLICY_FILE`] has.
 const MAX_POLICY_BYTES: u64 = 1 << 20;
 
@@ -112,45 +110,26 @@ pub enum PolicyCheckpointError {
     },
 }
 
-/// [`POLICY_FILE`].
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PolicyFile {
-    format: u32,
-    algo: String,
-    gamma: f64,
-    iteration: u64,
-    env_steps: u64,
-    policies: Vec<PolicyId>,
-    weights_version: u64,
-    /// Of the file beside this one, in hexadecimal digits.
-    weights_hash: String,
-    model: ModelConfig,
-    run: RunConfig,
-}
-
-impl PolicyFile {
-    fn read(bytes: &[u8], dir: &Path) -> Result<Self, PolicyCheckpointError> {
-        let bad = |reason| PolicyCheckpointError::Malformed { path: dir.join(POLICY_FILE), reason };
-        let policy: Self = serde_json::from_slice(bytes).map_err(|error| bad(format!("it is no policy: {error}")))?;
-        if policy.format != FORMAT {
-            return Err(bad(format!("it has format {}, this version reads {FORMAT}", policy.format)));
-        }
-        policy.run.check().map_err(|error| bad(error.to_string()))?;
-        // They are never written, and a policy may come from anyone: variables decide which code a process loads.
-        if !policy.run.rollout.extra_environs.is_empty() {
-            return Err(bad("it sets environment variables, which belong to one machine".into()));
-        }
-        Ok(policy)
+fn read_policy(bytes: &[u8], dir: &Path) -> Result<PolicyFile, PolicyCheckpointError> {
+    let bad = |reason| PolicyCheckpointError::Malformed { path: dir.join(POLICY_FILE), reason };
+    let policy: PolicyFile = serde_json::from_slice(bytes).map_err(|error| bad(format!("it is no policy: {error}")))?;
+    if policy.format != PolicyFile::FORMAT {
+        return Err(bad(format!("it has format {}, this version reads {}", policy.format, PolicyFile::FORMAT)));
     }
-
-    fn with(self, weights: Weights) -> PolicyCheckpoint {
-        let Self { algo, gamma, iteration, env_steps, policies, model, run, .. } = self;
-        PolicyCheckpoint { run, model, algo, gamma, iteration, env_steps, policies, weights }
+    policy.run.check().map_err(|error| bad(error.to_string()))?;
+    // They are never written, and a policy may come from anyone: variables decide which code a process loads.
+    if !policy.run.rollout.extra_environs.is_empty() {
+        return Err(bad("it sets environment variables, which belong to one machine".into()));
     }
+    Ok(policy)
 }
 
 impl PolicyCheckpoint {
+    fn of(file: PolicyFile, weights: Weights) -> Self {
+        let PolicyFile { algo, gamma, iteration, env_steps, policies, model, run, .. } = file;
+        Self { run, model, algo, gamma, iteration, env_steps, policies, weights }
+    }
+
     /// A policy with the networks of a run, before it has learned, with RLlib's discount of 0.99; every field can be set.
     #[must_use]
     pub fn new(algo: impl Into<String>, run: RunConfig, weights: Weights) -> Self {
@@ -217,7 +196,7 @@ impl PolicyCheckpoint {
     pub(crate) fn from_files(files: &BTreeMap<String, Vec<u8>>, dir: &Path) -> Result<Self, PolicyCheckpointError> {
         let malformed = |name: &str, reason: String| PolicyCheckpointError::Malformed { path: dir.join(name), reason };
         let file = |name| files.get(name).ok_or_else(|| malformed(name, "it is missing".into()));
-        let policy = PolicyFile::read(file(POLICY_FILE)?, dir)?;
+        let policy = read_policy(file(POLICY_FILE)?, dir)?;
         let weights = Weights::from_safetensors(file(WEIGHTS_FILE)?, WeightsVersion(policy.weights_version))
             .map_err(|error| malformed(WEIGHTS_FILE, error.to_string()))?;
         let hash =
@@ -227,7 +206,7 @@ impl PolicyCheckpoint {
             let reason = format!("it has other weights than {POLICY_FILE} says; {advice}");
             return Err(malformed(WEIGHTS_FILE, reason));
         }
-        Ok(policy.with(weights))
+        Ok(Self::of(policy, weights))
     }
 
     /// Reads the policy described by the [`POLICY_FILE`] in a directory, with these weights instead of the stored ones.
@@ -237,9 +216,9 @@ impl PolicyCheckpoint {
             return Err(PolicyCheckpointError::NotFound(dir.into()));
         }
         let bytes = Disk.read(&path, MAX_POLICY_BYTES).map_err(|source| PolicyCheckpointError::Io { path, source })?;
-        let policy = PolicyFile::read(&bytes, dir)?;
+        let policy = read_policy(&bytes, dir)?;
         let version = WeightsVersion(policy.weights_version.saturating_add(1));
-        Ok(policy.with(weights.with_version(version)))
+        Ok(Self::of(policy, weights.with_version(version)))
     }
 
     /// Returns a notice for users if the policy next to a run's checkpoints was edited and is not the one that is used.
@@ -268,7 +247,7 @@ impl PolicyCheckpoint {
     /// Returns the names and contents of the two files of a policy.
     pub(crate) fn to_files(&self) -> io::Result<[(&'static str, Vec<u8>); 2]> {
         let file = PolicyFile {
-            format: FORMAT,
+            format: PolicyFile::FORMAT,
             algo: self.algo.clone(),
             gamma: self.gamma,
             iteration: self.iteration,

@@ -14,7 +14,7 @@ pub use rollmesh_learner::{
     register_learning_policies_on, run_schema,
 };
 pub(crate) use rollmesh_learner::{
-    ENV_STEPS, Learned, Learners, LearningStart, LearningStartError, Results, filter_of, results_before, tell_results,
-    written_out,
+    ENV_STEPS, Learned, Learners, LearningStart, LearningStartError, PolicyFile, Results, filter_of, gamma_of,
+    results_before, tell_results, written_out,
 };
 pub(crate) use thread::LearnerThread;

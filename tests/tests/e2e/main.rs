@@ -19,6 +19,7 @@ mod group;
 mod matrix;
 mod program;
 mod runs;
+mod tab_training;
 mod training;
 
 use std::{env, path::PathBuf, time::Duration};

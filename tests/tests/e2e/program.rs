@@ -11,6 +11,7 @@ use std::{
 };
 
 use serde_json::Value;
+use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use super::{DEADLINE, LOOK_AGAIN, built};
@@ -95,6 +96,19 @@ pub(crate) fn train_alone(args: &[&str], run_dir: &Path) {
     rollmesh.args(["train", "--no-dashboard", "--json", "--run-dir"]).arg(run_dir).args(args);
     let output = rollmesh.output().expect("the binary starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The hash of the weights that a command of the page gives, run as a person would paste it into a shell.
+pub(crate) fn weights_hash_of(command: &str) -> String {
+    let arguments = command.strip_prefix("rollmesh ").expect("a command of the program");
+    let directory = TempDir::new().expect("a directory");
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(format!("\"$0\" {arguments} --no-dashboard --json")).arg(built("ROLLMESH_BIN"));
+    let output = shell.current_dir(&directory).output().expect("a shell");
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!("{command}: {error}: {}", String::from_utf8_lossy(&output.stderr));
+    });
+    summary["weights_hash"].as_str().expect("a summary has a hash").to_owned()
 }
 
 /// `summary.json` of a run that is over.

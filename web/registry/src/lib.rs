@@ -1,4 +1,4 @@
-//! What everything in a browser knows by name: the page with its demo, the Web Worker of a tab that works for a run,
+//! What everything in a browser knows by name: the page, the Web Workers of a tab that works for a run or trains by itself,
 //! and the module for JavaScript.
 //!
 //! Environments and policies of one's own join in [`registry`], as they do natively before

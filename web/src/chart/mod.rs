@@ -13,7 +13,7 @@ use self::draw::{Palette, Plot, draw};
 use crate::{
     format,
     shell::Store,
-    state::{Curves, Source, State},
+    state::{Curves, State},
     theme::Theme,
 };
 
@@ -32,8 +32,6 @@ pub(crate) struct Curve {
     pub(crate) format: fn(f64) -> String,
     /// Does the y axis begin at zero?
     pub(crate) from_zero: bool,
-    /// What stands in its place while the demo has no value for it.
-    pub(crate) empty_in_demo: &'static str,
     /// Is it the big chart, with the return at which the run is solved?
     pub(crate) is_main: bool,
 }
@@ -117,11 +115,6 @@ pub(crate) fn Chart(
         store.peek(|state| (curve.of)(state).points().len())
     };
 
-    let empty = store.select(move |state| match state.source {
-        Source::Demo => curve.empty_in_demo,
-        Source::None | Source::Hub => "No data yet",
-    });
-
     view! {
         <figure class="chart" class:chart-tall=curve.is_main data-testid=curve.id data-points=count>
             <figcaption>
@@ -141,7 +134,7 @@ pub(crate) fn Chart(
                     on:keydown=move_mark
                 ></canvas>
                 <p class="chart-empty" hidden=move || shown.get().is_some_and(|(value, _)| value.is_finite())>
-                    {empty}
+                    "No data yet"
                 </p>
             </div>
         </figure>

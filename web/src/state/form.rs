@@ -6,25 +6,30 @@ use rollmesh_core::{config::Config, run::RunConfig};
 use serde_json::{Value, json};
 
 /// The fields that come first; all others are below "All settings".
-const FREQUENT: [&str; 9] = [
+const FREQUENT: [&str; 12] = [
     "env",
     "algorithm",
+    "model_config.fcnet_hiddens",
+    "model_config.use_lstm",
     "seed",
     "num_workers",
     "num_envs",
+    NUM_SLOTS,
     "stop.episode_return_mean",
     "stop.env_steps",
     "observation_filter",
     "mode",
 ];
 
+/// The setting that stands for `num_workers` and `num_envs` where there are no workers to choose.
+const NUM_SLOTS: &str = "num_slots";
 /// The mean return at which a run is solved.
-const GOAL: &str = "stop.episode_return_mean";
+pub(super) const GOAL: &str = "stop.episode_return_mean";
 
 /// Texts of the fields by path. Fields that are empty are not sent.
 pub type Texts = BTreeMap<String, String>;
 
-/// The settings that a run on the hub may have.
+/// The settings that a run may have, on the hub or in this tab.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSchema {
     schema: Value,
@@ -51,7 +56,7 @@ pub struct Field {
 }
 
 impl RunSchema {
-    /// Reads the JSON Schema that a hub sent.
+    /// Reads the JSON Schema that a hub or the trainer of this tab sent.
     ///
     /// # Errors
     /// The text is no JSON.
@@ -64,14 +69,21 @@ impl RunSchema {
 
     /// The fields that come first, in their order.
     pub fn frequent(&self) -> impl Iterator<Item = &Field> {
-        FREQUENT.iter().filter_map(|path| self.fields.iter().find(|field| field.path == *path))
+        FREQUENT
+            .iter()
+            .filter_map(|path| self.fields.iter().find(|field| field.path == *path && self.is_frequent(field)))
+    }
+
+    fn is_frequent(&self, field: &Field) -> bool {
+        let has_workers = || self.fields.iter().any(|field| field.path == "num_workers");
+        FREQUENT.contains(&&*field.path) && (field.path != NUM_SLOTS || !has_workers())
     }
 
     /// All other fields by section, those of the chosen algorithm first.
     #[must_use]
     pub fn sections(&self, texts: &Texts) -> Vec<(String, Vec<Field>)> {
         let mut sections: BTreeMap<&str, Vec<Field>> = BTreeMap::new();
-        for field in self.fields.iter().filter(|field| !FREQUENT.contains(&&*field.path)) {
+        for field in self.fields.iter().filter(|field| !self.is_frequent(field)) {
             sections.entry(&field.section).or_default().push(field.clone());
         }
         let own = (format!("Algorithm {}", self.chosen("algorithm", texts)), self.of_algorithm(texts));
@@ -101,12 +113,33 @@ impl RunSchema {
         found.and_then(|found| found.pointer(&pointer)).map_or_else(|| field.default.clone(), shown)
     }
 
-    /// What the form begins with.
+    /// What the form begins with: the settings of a link, and the goal of their environment unless they have one.
     #[must_use]
-    pub fn first_texts(&self) -> Texts {
-        let mut texts = Texts::new();
-        self.set_goal(&mut texts);
+    pub fn first_texts(&self, linked: &Texts) -> Texts {
+        let mut texts = linked.clone();
+        if !linked.contains_key(GOAL) {
+            self.set_goal(&mut texts);
+        }
         texts
+    }
+
+    /// The values of the fields that these settings have, by path: what [`settings`](Self::settings) makes settings of.
+    #[must_use]
+    pub fn values(&self, settings: &Config) -> Vec<(String, Value)> {
+        let settings = json!(settings);
+        let algorithm = settings["algorithm"].as_str().unwrap_or_default();
+        let own = self.of_algorithm(&[("algorithm".into(), algorithm.into())].into());
+        let value = |field: &Field| {
+            let value = settings.pointer(&format!("/{}", field.path.replace('.', "/")))?;
+            let mut value = value.clone();
+            // Settings of the algorithm have fields of their own; what is left is none of them.
+            if let ("policy_config", Some(left)) = (&*field.path, value.as_object_mut()) {
+                left.retain(|name, _| !own.iter().any(|own| own.path == format!("policy_config.{name}")));
+                return (!left.is_empty()).then(|| (field.path.clone(), value));
+            }
+            Some((field.path.clone(), value))
+        };
+        self.fields.iter().chain(&own).filter_map(value).collect()
     }
 
     /// Sets the return at which the chosen environment counts as solved, if there is one.
@@ -185,7 +218,7 @@ fn field(path: &str, section: &str, schema: &Value, kinds: &[Value]) -> Field {
 }
 
 /// A value as a text of a field; empty for none.
-fn shown(value: &Value) -> String {
+pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -260,11 +293,18 @@ mod tests {
     #[test]
     fn every_setting_that_a_page_can_set_is_a_field() {
         let schema = schema();
-        assert!(schema.frequent().map(|field| &*field.path).eq(FREQUENT));
+        let frequent: Vec<&str> = schema.frequent().map(|field| &*field.path).collect();
+        assert_eq!(frequent, FREQUENT.into_iter().filter(|path| *path != NUM_SLOTS).collect::<Vec<_>>());
         let sections = schema.sections(&Texts::new());
         let paths: Vec<&str> =
             sections.iter().flat_map(|(_, fields)| fields.iter().map(|field| field.path.as_str())).collect();
-        let shown = ["train_batch_size", "model_config.use_lstm", "mode.deadline.after", "policy_config.gamma"];
+        let shown = [
+            "train_batch_size",
+            NUM_SLOTS,
+            "model_config.lstm_cell_size",
+            "mode.deadline.after",
+            "policy_config.gamma",
+        ];
         for path in shown.into_iter().chain(["batch_mode", "count_steps_by", "no_done_at_end"]) {
             assert!(paths.contains(&path), "{path}");
         }
@@ -282,6 +322,15 @@ mod tests {
     }
 
     #[test]
+    fn values_of_settings_are_those_of_the_fields() {
+        let typed = [("algorithm", "ppo"), ("policy_config", r#"{"own":1}"#), ("policy_config.gamma", "0.5")];
+        let settings = schema().settings(&texts(&typed)).unwrap();
+        let values = schema().values(&settings);
+        let shown = values.iter().map(|(path, value)| (path.clone(), shown(value))).collect::<Texts>();
+        assert_eq!(shown, texts(&typed));
+    }
+
+    #[test]
     fn choices_are_told_from_texts() {
         let schema = schema();
         let field = |path: &str| schema.fields.iter().find(|field| field.path == path).unwrap().clone();
@@ -294,7 +343,7 @@ mod tests {
     #[test]
     fn goals_and_presets_follow_the_environment() {
         let schema = schema();
-        let mut typed = schema.first_texts();
+        let mut typed = schema.first_texts(&Texts::new());
         assert_eq!(typed[GOAL], "475.0");
         let length = schema.fields.iter().find(|field| field.path == "rollout_fragment_length").unwrap();
         assert_eq!(schema.placeholder(length, &typed), "64");

@@ -5,13 +5,13 @@
 
 mod connection;
 mod curves;
-mod envs;
 mod evaluate_form;
 mod form;
 mod obstacle;
 mod opened_file;
 mod reduce;
 mod requests;
+mod tab_run;
 mod tab_worker;
 #[cfg(test)]
 mod tests;
@@ -30,12 +30,12 @@ use rollmesh_core::{
 pub use self::{
     connection::Connection,
     curves::Curves,
-    envs::{DemoEnv, Player},
     evaluate_form::{FormError, evaluable_envs, evaluator},
     form::{Field, RunSchema, Texts},
     opened_file::{FileStatus, OpenedFile},
     reduce::reduce,
     requests::{Action, Requests},
+    tab_run::TabRun,
     tab_worker::{TabEvaluator, TabJob, TabStatus, TabWorker},
 };
 
@@ -48,9 +48,11 @@ pub struct State {
     pub is_viewer: bool,
     /// Where the numbers come from.
     pub source: Source,
-    /// The rollout in this tab, if it is what the page shows.
-    pub demo: DemoRun,
-    /// The settings that a run on the hub may have; `None` before the hub sent them.
+    /// What the page knows of the run in this tab beside what a hub would tell, if the page trains.
+    pub tab_run: TabRun,
+    /// What the form of a run begins with: the settings of the link that the page was opened with.
+    pub linked: Texts,
+    /// The settings that a run may have; `None` before the hub or the trainer sent them.
     pub schema: Option<Arc<RunSchema>>,
     /// The hub's run; none before the hub said anything.
     pub run: Option<RunStatus>,
@@ -96,19 +98,10 @@ pub enum Source {
     /// Nothing came yet.
     #[default]
     None,
-    /// A rollout in this tab, because no hub is in reach.
-    Demo,
+    /// The trainer of this tab, because no hub is in reach.
+    Tab,
     /// The hub; possibly not in reach any more.
     Hub,
-}
-
-/// The rollout in this tab.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DemoRun {
-    /// The environment.
-    pub env: DemoEnv,
-    /// Number of its run; every choice of an environment begins another.
-    pub run: u32,
 }
 
 /// Something that happened.
@@ -134,8 +127,19 @@ pub enum Event {
     RetryDue,
     /// The hub sent something that cannot be read.
     Unreadable(String),
-    /// The rollout in this tab produced a message, as a hub would.
-    Demo(Message),
+    /// The page was opened with a link to these settings, by path.
+    Linked(Texts),
+    /// The trainer of this tab sent a message, as a hub would.
+    Trainer(Message),
+    /// The run of this number in this tab has ended, with weights of this hash.
+    Trained {
+        /// The run.
+        run: u32,
+        /// The hash as text.
+        weights_hash: String,
+    },
+    /// The trainer of this tab has failed, for this reason.
+    TrainerFailed(String),
     /// The person asked for something.
     Act(Action),
     /// The Web Worker of this tab told how it is.
@@ -174,15 +178,19 @@ pub enum Effect {
     },
     /// Tell the Web Worker to leave.
     StopTab,
-    /// Start a rollout in this tab, in place of one that goes on.
-    StartDemo(DemoRun),
-    /// End the rollout in this tab.
-    StopDemo,
-    /// Show another slot of the rollout in this tab.
-    WatchDemo {
-        /// The slot.
-        slot: u32,
+    /// Start the trainer of this tab, in place of one that has failed.
+    StartTrainer,
+    /// End the trainer of this tab, with its run.
+    StopTrainer,
+    /// Send to the trainer of this tab.
+    Train(Box<Message>),
+    /// Offer a file of the policy of the run in this tab.
+    Save {
+        /// Its name.
+        file: &'static str,
     },
+    /// Let the page's address restore these settings.
+    ShowLink(Texts),
     /// Read the file no further.
     CloseFile,
     /// Come back with [`Event::ToastGone`].
@@ -293,5 +301,11 @@ impl State {
     #[must_use]
     pub fn is_online(&self) -> bool {
         matches!(self.connection, Connection::Online { .. })
+    }
+
+    /// Does the page train by itself, without a hub?
+    #[must_use]
+    pub fn is_tab(&self) -> bool {
+        self.source == Source::Tab
     }
 }

@@ -2,24 +2,23 @@
 
 use rollmesh_core::protocol::{Phase, WorkerState};
 
-use super::{Action, Connection, Source, State, TabWorker};
+use super::{Action, Connection, State, TabWorker};
 
 impl State {
     /// Why an action cannot be done now; none if it can.
     #[must_use]
     pub fn obstacle(&self, action: &Action) -> Option<&'static str> {
         match action {
-            // These need no hub.
+            // These ask for nothing.
             Action::Leave => return (self.tab == TabWorker::Out).then_some("This tab does nothing for the hub."),
-            Action::Watch { slot } if self.source == Source::Demo => return self.slot_obstacle(*slot),
-            Action::PlayDemo(_) => return (self.source != Source::Demo).then_some("The demo is over: a hub is there."),
+            Action::Save { .. } => return self.saving_obstacle(),
             _ => {}
         }
-        if let Some(obstacle) = self.hub_obstacle() {
+        if let Some(obstacle) = self.listener_obstacle(action) {
             return Some(obstacle);
         }
         if self.requests.is_waiting(action) {
-            return Some("Asked; the hub has not answered yet.");
+            return Some("Asked; there is no answer yet.");
         }
         let phase = self.phase();
         let is_over = !phase.is_active();
@@ -44,16 +43,29 @@ impl State {
         }
     }
 
-    fn hub_obstacle(&self) -> Option<&'static str> {
-        match self.connection {
-            Connection::Online { .. } if self.is_viewer => {
+    /// Why nothing hears a request for this; the trainer of a tab hears those about its run.
+    fn listener_obstacle(&self, action: &Action) -> Option<&'static str> {
+        match (&self.connection, action) {
+            (
+                _,
+                Action::Start(_) | Action::Pause | Action::Resume | Action::Stop | Action::Drain | Action::Watch { .. },
+            ) if self.is_tab() => None,
+            (Connection::Online { .. }, _) if self.is_viewer => {
                 Some("This page has a viewer's token, which shows everything and changes nothing.")
             }
-            Connection::Online { .. } => None,
-            Connection::NoToken => Some("The page has no token for a hub."),
-            Connection::Refused { .. } => Some("The hub has refused this page."),
-            Connection::Connecting { .. } | Connection::Waiting { .. } => Some("No hub is in reach."),
+            (Connection::Online { .. }, _) => None,
+            (Connection::NoToken, _) => Some("The page has no token for a hub."),
+            (Connection::Refused { .. }, _) => Some("The hub has refused this page."),
+            (Connection::Connecting { .. } | Connection::Waiting { .. }, _) => Some("No hub is in reach."),
         }
+    }
+
+    fn saving_obstacle(&self) -> Option<&'static str> {
+        if !self.is_tab() {
+            return Some("The hub keeps the run's files.");
+        }
+        let has_learned = self.run.as_ref().is_some_and(|run| run.iteration > 0);
+        (!has_learned).then_some("Nothing has been learned yet.")
     }
 
     fn slot_obstacle(&self, slot: u32) -> Option<&'static str> {
@@ -69,7 +81,7 @@ mod tests {
         protocol::message::{RunStatus, WorkerRow},
     };
 
-    use super::{super::DemoEnv, *};
+    use super::{super::Source, *};
 
     fn state(phase: Phase) -> State {
         let worker =
@@ -114,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_hub_a_tab_can_only_leave_and_the_demo_only_be_watched() {
+    fn without_a_hub_only_the_run_in_this_tab_can_be_controlled() {
         let mut state = state(Phase::Running);
         state.connection = Connection::Waiting { attempt: 1 };
         state.tab = TabWorker::Joining(super::super::TabJob::Sample);
@@ -122,8 +134,23 @@ mod tests {
             assert!(!can(&state, action));
         }
         assert!(can(&state, Action::Leave));
-        state.source = Source::Demo;
-        assert!(can(&state, Action::Watch { slot: 0 }));
+        state.source = Source::Tab;
+        for action in [Action::Pause, Action::Stop, Action::Drain, Action::Watch { slot: 3 }] {
+            assert!(can(&state, action.clone()), "{action:?}");
+        }
+        for action in [Action::AddWorker, Action::Join, Action::Checkpoint, Action::Watch { slot: 4 }] {
+            assert!(!can(&state, action.clone()), "{action:?}");
+        }
+    }
+
+    #[test]
+    fn a_policy_is_saved_only_from_a_tab_that_has_learned() {
+        let mut state = state(Phase::Running);
+        assert!(!can(&state, Action::Save { file: "policy.json" }));
+        state.source = Source::Tab;
+        assert!(!can(&state, Action::Save { file: "policy.json" }));
+        state.run.as_mut().expect("a run").iteration = 1;
+        assert!(can(&state, Action::Save { file: "policy.json" }));
     }
 
     #[test]
@@ -133,13 +160,5 @@ mod tests {
         for action in [Action::Pause, Action::AddWorker, Action::Join, Action::Watch { slot: 0 }, Action::Checkpoint] {
             assert!(state.obstacle(&action).is_some_and(|reason| reason.contains("viewer")), "{action:?}");
         }
-    }
-
-    #[test]
-    fn only_a_demo_can_play_something_else() {
-        let mut state = state(Phase::Running);
-        assert!(!can(&state, Action::PlayDemo(DemoEnv::default())));
-        (state.source, state.connection) = (Source::Demo, Connection::NoToken);
-        assert!(can(&state, Action::PlayDemo(DemoEnv::default())));
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rollmesh_core::{
     protocol::{
-        Message, RefusalCode, TokenHash,
+        Message, Phase, RefusalCode, TokenHash,
         message::{self, EvaluationPoint, Iteration, NewToken, Refused, Reply, RunList, WorkerToken},
         reconnect_delay,
     },
@@ -12,8 +12,7 @@ use rollmesh_core::{
 };
 
 use super::{
-    Action, Connection, DemoEnv, DemoRun, Effect, Event, Level, RunSchema, Source, State, TabJob, TabStatus, TabWorker,
-    Toast,
+    Action, Connection, Effect, Event, Level, RunSchema, Source, State, TabJob, TabRun, TabStatus, TabWorker, Toast,
 };
 
 /// Toasts on the page at a time; older ones make room.
@@ -26,7 +25,7 @@ pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
             state.is_viewer = false;
             connect(state, 0)
         }
-        Event::Started { token: false } => start_demo(state),
+        Event::Started { token: false } => start_trainer(state),
         Event::Received(message) => receive(state, message),
         Event::Closed { random } => close(state, random),
         Event::Woke | Event::RetryDue => match state.connection {
@@ -37,10 +36,19 @@ pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
             let reason = format!("The hub sent something that this page cannot read ({error}). Reload the page.");
             refuse(state, reason, vec![Effect::Disconnect])
         }
-        Event::Demo(message) => match state.source {
-            Source::Demo => show(state, message),
-            Source::None | Source::Hub => vec![],
-        },
+        Event::Linked(texts) => {
+            state.linked = texts;
+            vec![]
+        }
+        // What is late is of a trainer that was ended.
+        Event::Trainer(_) | Event::Trained { .. } | Event::TrainerFailed(_) if !state.is_tab() => vec![],
+        Event::Trainer(Message::Reply(reply)) => hear_reply(state, reply),
+        Event::Trainer(message) => show(state, message),
+        Event::Trained { run, weights_hash } => {
+            state.tab_run.weights_hash = Some((run, weights_hash));
+            vec![]
+        }
+        Event::TrainerFailed(reason) => fail_trainer(state, reason),
         Event::Act(action) => act(state, action),
         Event::Tab(status) => hear_tab(state, status),
         Event::FileRead(file) => {
@@ -63,23 +71,41 @@ fn connect(state: &mut State, attempt: u32) -> Vec<Effect> {
     vec![Effect::Connect { role: state.role() }]
 }
 
-fn start_demo(state: &mut State) -> Vec<Effect> {
+fn start_trainer(state: &mut State) -> Vec<Effect> {
     if state.source != Source::None {
         return vec![];
     }
-    state.source = Source::Demo;
-    play_demo(state, DemoEnv::default())
+    state.source = Source::Tab;
+    vec![Effect::StartTrainer]
 }
 
-fn play_demo(state: &mut State, env: DemoEnv) -> Vec<Effect> {
-    state.demo = DemoRun { env, run: state.demo.run.wrapping_add(1) };
-    vec![Effect::StartDemo(state.demo)]
+/// The run in this tab has ended with its trainer; another trainer takes the next run. One that fails without a run would fail
+/// again.
+fn fail_trainer(state: &mut State, reason: String) -> Vec<Effect> {
+    state.requests.drain().for_each(drop);
+    let is_active = state.phase().is_active();
+    match state.run.as_mut().filter(|_| is_active) {
+        Some(run) => {
+            run.phase = Phase::Failed.to_wire();
+            run.error = reason;
+            vec![Effect::StartTrainer]
+        }
+        None => {
+            state.schema = None;
+            let effects = toast(state, Level::Error, format!("This tab cannot train: {reason}"));
+            [Effect::StopTrainer].into_iter().chain(effects).collect()
+        }
+    }
 }
 
 fn receive(state: &mut State, message: Message) -> Vec<Effect> {
     match message {
         Message::Welcome(welcome) => {
-            let effects = if state.source == Source::Demo { vec![Effect::StopDemo] } else { vec![] };
+            let effects = if state.is_tab() { vec![Effect::StopTrainer] } else { vec![] };
+            if state.is_tab() {
+                state.requests.drain().for_each(drop);
+                state.tab_run = TabRun::default();
+            }
             state.connection = Connection::Online { server: welcome.server };
             state.source = Source::Hub;
             // The hub tells everything anew: what was here may be another hub's.
@@ -135,7 +161,7 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
         }
         Message::RunSchema(message::RunSchema { schema }) => match RunSchema::parse(&schema) {
             Ok(schema) => state.schema = Some(Arc::new(schema)),
-            Err(error) => return toast(state, Level::Error, format!("The hub's settings cannot be read: {error}")),
+            Err(error) => return toast(state, Level::Error, format!("The settings of runs cannot be read: {error}")),
         },
         Message::RunList(runs) => state.runs = runs,
         Message::LedgerReport(ledger) => state.ledger = Some(ledger),
@@ -172,7 +198,7 @@ fn evaluated(point: EvaluationPoint) -> Iteration {
 fn refuse(state: &mut State, reason: String, mut effects: Vec<Effect>) -> Vec<Effect> {
     state.connection = Connection::Refused { reason };
     effects.extend(give_up_requests(state));
-    effects.extend(start_demo(state));
+    effects.extend(start_trainer(state));
     effects
 }
 
@@ -184,11 +210,15 @@ fn close(state: &mut State, random: u32) -> Vec<Effect> {
     state.connection = Connection::Waiting { attempt };
     let mut effects = vec![Effect::RetryIn { delay: reconnect_delay(attempt, random) }];
     effects.extend(give_up_requests(state));
-    effects.extend(start_demo(state));
+    effects.extend(start_trainer(state));
     effects
 }
 
 fn give_up_requests(state: &mut State) -> Vec<Effect> {
+    // The trainer will answer.
+    if state.is_tab() {
+        return vec![];
+    }
     let given_up: Vec<Action> = state.requests.drain().collect();
     if matches!(state.tab, TabWorker::Joining(_)) {
         state.tab = TabWorker::Out;
@@ -215,13 +245,23 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
             state.tab = TabWorker::Out;
             return [Effect::StopTab].into_iter().chain(revoke_unused(state)).collect();
         }
-        Action::Watch { slot } if state.source == Source::Demo => return vec![Effect::WatchDemo { slot }],
-        Action::PlayDemo(env) => return play_demo(state, env),
+        Action::Save { file } => return vec![Effect::Save { file }],
         Action::Join => state.tab = TabWorker::Joining(TabJob::Sample),
         Action::Evaluate(ref evaluator) => state.tab = TabWorker::Joining(TabJob::Evaluate(evaluator.clone())),
         _ => {}
     }
-    state.requests.ask(action).map(|message| Effect::Send(Box::new(message))).into_iter().collect()
+    if !state.is_tab() {
+        return state.requests.ask(action).map(|message| Effect::Send(Box::new(message))).into_iter().collect();
+    }
+    let mut effects = Vec::new();
+    if let (Action::Start(settings), Some(schema)) = (&action, &state.schema) {
+        state.tab_run = TabRun { settings: schema.values(settings), weights_hash: None };
+        // The form of the next run begins with these settings, too.
+        state.linked = state.tab_run.link();
+        effects.push(Effect::ShowLink(state.linked.clone()));
+    }
+    effects.extend(state.requests.ask(action).map(|message| Effect::Train(Box::new(message))));
+    effects
 }
 
 fn hear_reply(state: &mut State, reply: Reply) -> Vec<Effect> {

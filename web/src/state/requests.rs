@@ -43,8 +43,11 @@ pub enum Action {
         /// The slot.
         slot: u32,
     },
-    /// Let the demo play another environment.
-    PlayDemo(super::DemoEnv),
+    /// Save a file of the policy of the run in this tab, as a run's directory has it.
+    Save {
+        /// Its name.
+        file: &'static str,
+    },
     /// Begin a run with these settings.
     Start(Config),
     /// Let this tab work for the run.
@@ -69,7 +72,7 @@ impl Action {
             Self::RemoveWorker { worker } => format!("Worker {worker} was not removed"),
             Self::RemoveRun { run } => format!("Run {run} was not removed"),
             Self::Watch { slot } => format!("Slot {slot} cannot be shown"),
-            Self::PlayDemo(env) => format!("{} is not played", env.name),
+            Self::Save { file } => format!("{file} was not saved"),
             Self::Start(_) => "The run was not started".into(),
             Self::Join => "This tab did not join".into(),
             Self::Evaluate(_) => "This tab does not evaluate".into(),
@@ -119,7 +122,7 @@ impl Requests {
         Message::ManageTokens(ManageTokens { request: self.last, action, token: token.0, ..ManageTokens::default() })
     }
 
-    /// Notes a request and makes its message; none if the action is not the hub's affair.
+    /// Notes a request and makes its message; none if neither hub nor trainer is asked.
     pub(super) fn ask(&mut self, action: Action) -> Option<Message> {
         let request = self.last.wrapping_add(1);
         let message = match &action {
@@ -143,7 +146,7 @@ impl Requests {
                 token: 0,
                 seconds: EVALUATOR_SECONDS,
             }),
-            Action::PlayDemo(_) | Action::Leave => return None,
+            Action::Save { .. } | Action::Leave => return None,
         };
         self.last = request;
         self.waiting.push((request, action));

@@ -9,12 +9,13 @@ use rollmesh_core::{
             Request, RunList, RunSchema, RunStatus, StartRun, Welcome, WorkerGone, WorkerRow, WorkerToken,
         },
     },
+    run::schema::{json_schema, object_schema},
     time::Micros,
 };
 
 use super::{
-    Action, Connection, DemoEnv, DemoRun, Effect, Event, FileStatus, Level, OpenedFile, Source, State, TabJob,
-    TabStatus, TabWorker, evaluator, reduce,
+    Action, Connection, Effect, Event, FileStatus, Level, OpenedFile, Source, State, TabJob, TabStatus, TabWorker,
+    Texts, evaluator, reduce,
 };
 
 fn welcome() -> Event {
@@ -65,10 +66,6 @@ fn retry_in(ms: u64) -> Effect {
     Effect::RetryIn { delay: Micros::from_millis(ms) }
 }
 
-fn start_demo(env: &str, run: u32) -> Effect {
-    Effect::StartDemo(DemoRun { env: DemoEnv::named(env).expect("a demo"), run })
-}
-
 fn after(events: impl IntoIterator<Item = Event>) -> State {
     let mut state = State::default();
     for event in events {
@@ -117,9 +114,9 @@ fn settings_of_a_run_are_those_of_the_hub_that_the_page_is_connected_to() {
     let mut state = online();
     let schema = rollmesh_core::run::schema::json_schema(&[].into(), &[]).to_string();
     assert_eq!(reduce(&mut state, Event::Received(Message::RunSchema(RunSchema { schema }))), []);
-    assert_eq!(state.schema.as_ref().map(|schema| schema.frequent().count()), Some(9));
+    assert_eq!(state.schema.as_ref().map(|schema| schema.frequent().count()), Some(11));
     reduce(&mut state, Event::Received(Message::RunSchema(RunSchema { schema: "{".into() })));
-    assert!(state.toasts.last().unwrap().text.starts_with("The hub's settings cannot be read"));
+    assert!(state.toasts.last().unwrap().text.starts_with("The settings of runs cannot be read"));
     reduce(&mut state, welcome());
     assert_eq!(state.schema, None);
     assert_eq!(reduce(&mut state, status(1, Phase::Stopped)), []);
@@ -201,33 +198,36 @@ fn only_what_the_page_does_not_show_by_itself_is_confirmed() {
 }
 
 #[test]
-fn a_page_without_a_token_shows_the_demo_and_does_not_knock() {
+fn a_page_without_a_token_trains_and_does_not_knock() {
     let mut state = State::default();
-    assert_eq!(reduce(&mut state, Event::Started { token: false }), [start_demo("CartPole-v1", 1)]);
+    assert_eq!(reduce(&mut state, Event::Started { token: false }), [Effect::StartTrainer]);
     assert_eq!(state.connection, Connection::NoToken);
     assert_eq!(reduce(&mut state, Event::Woke), []);
     assert_eq!(reduce(&mut state, Event::TokenFound), [connect(Role::Operator)]);
 }
 
 #[test]
-fn without_a_hub_the_demo_runs_until_one_appears() {
+fn without_a_hub_this_tab_trains_until_one_appears() {
     let mut state = after([Event::Started { token: true }]);
     let effects = reduce(&mut state, Event::Closed { random: 0 });
-    assert_eq!(effects, [retry_in(200), start_demo("CartPole-v1", 1)]);
-    assert_eq!(state.source, Source::Demo);
+    assert_eq!(effects, [retry_in(200), Effect::StartTrainer]);
 
-    reduce(&mut state, Event::Demo(Message::Iteration(Iteration { iteration: 1, ..Iteration::default() })));
+    reduce(&mut state, trainer(Message::Iteration(Iteration { iteration: 1, ..Iteration::default() })));
     assert_eq!(state.curves.points().len(), 1);
+    let start = Action::Start(Config::new());
+    let message = Message::StartRun(StartRun { request: 1, settings: "{}".into() });
+    assert_eq!(reduce(&mut state, Event::Act(start.clone())), [Effect::Train(Box::new(message))]);
 
+    // What was asked of the trainer is answered, whatever becomes of the hub.
     assert_eq!(reduce(&mut state, Event::RetryDue), [connect(Role::Operator)]);
     assert_eq!(reduce(&mut state, Event::Closed { random: 0 }), [retry_in(400)]);
+    assert!(state.requests.is_waiting(&start));
     assert_eq!(reduce(&mut state, Event::Woke), [connect(Role::Operator)]);
-    assert_eq!(reduce(&mut state, welcome()), [Effect::StopDemo]);
-    assert_eq!(state.source, Source::Hub);
+    assert_eq!(reduce(&mut state, welcome()), [Effect::StopTrainer]);
+    assert_eq!((state.source, state.requests.is_waiting(&start)), (Source::Hub, false));
     assert_eq!(state.curves.points(), []);
 
-    let late = Event::Demo(Message::Iteration(Iteration { iteration: 2, ..Iteration::default() }));
-    reduce(&mut state, late);
+    reduce(&mut state, trainer(Message::Iteration(Iteration { iteration: 2, ..Iteration::default() })));
     assert_eq!(state.curves.points(), []);
 }
 
@@ -446,35 +446,53 @@ fn toasts_are_few_and_not_repeated() {
     assert_eq!(state.toasts.len(), 3);
 }
 
-#[test]
-fn the_demo_can_show_another_slot() {
-    let mut state = after([Event::Started { token: false }]);
-    reduce(&mut state, Event::Demo(Message::RunStatus(RunStatus { num_slots: 8, ..RunStatus::default() })));
-    assert_eq!(reduce(&mut state, Event::Act(Action::Watch { slot: 3 })), [Effect::WatchDemo { slot: 3 }]);
+fn trainer(message: Message) -> Event {
+    Event::Trainer(message)
+}
+
+fn schema() -> Message {
+    let schema = json_schema(&[("CartPole-v1".into(), Some(475.0))].into(), &[("ppo".into(), object_schema([]))]);
+    Message::RunSchema(RunSchema { schema: schema.to_string() })
 }
 
 #[test]
-fn the_demo_can_play_something_else_which_is_a_run_of_its_own() {
-    let demo =
-        |run, env: &str| Event::Demo(Message::RunStatus(RunStatus { run, env: env.into(), ..RunStatus::default() }));
-    let mut state = after([Event::Started { token: false }, demo(1, "CartPole-v1")]);
-    reduce(&mut state, Event::Demo(Message::Iteration(Iteration { run: 1, iteration: 1, ..Iteration::default() })));
-    reduce(&mut state, Event::Demo(Message::EnvTrace(trace(1))));
-    let breakout = DemoEnv::named("PixelBreakout-v0").expect("a demo");
-    let effects = reduce(&mut state, Event::Act(Action::PlayDemo(breakout)));
-    assert_eq!(effects, [start_demo("PixelBreakout-v0", 2)]);
-    assert_eq!(state.demo.env, breakout);
+fn a_run_in_this_tab_has_a_link_and_ends_with_a_hash_and_its_proof() {
+    let mut state = after([Event::Started { token: false }, trainer(schema())]);
+    let settings = Config::new().with_at("seed", 3.into()).with_at("stop.env_steps", 100.into());
+    let effects = reduce(&mut state, Event::Act(Action::Start(settings.clone())));
+    let link = [("seed", "3"), ("stop.env_steps", "100"), ("stop.episode_return_mean", "")];
+    let link: Texts = link.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
+    let message = Message::StartRun(StartRun { request: 1, settings: settings.to_string() });
+    assert_eq!(effects, [Effect::ShowLink(link.clone()), Effect::Train(Box::new(message))]);
 
-    // Until the new one speaks, the old one is on the page under its own name.
-    assert_eq!(state.watched().map(|watched| watched.env), Some("CartPole-v1".into()));
-    reduce(&mut state, demo(2, "PixelBreakout-v0"));
-    assert_eq!((state.curves.points(), state.trace.clone()), (&[][..], None));
-    reduce(&mut state, Event::Demo(Message::EnvTrace(trace(2))));
-    assert_eq!(state.watched().map(|watched| watched.env), Some("PixelBreakout-v0".into()));
+    let run = RunStatus { run: 1, phase: Phase::Finished.to_wire(), env_steps: 128, ..RunStatus::default() };
+    reduce(&mut state, trainer(Message::RunStatus(run.clone())));
+    reduce(&mut state, Event::Trained { run: 1, weights_hash: "5a".into() });
+    assert_eq!(state.tab_run.hash_of(&run), Some("5a"));
+    assert_eq!(state.tab_run.command(&run), "rollmesh train --set seed=3 --set stop.env_steps=128");
+    // The next form begins with these settings, as does a page that is opened with the link.
+    assert_eq!(state.linked, link);
+    let mut state = after([Event::Linked(link), Event::Started { token: false }, trainer(schema())]);
+    let schema = state.schema.take().expect("a schema");
+    assert_eq!(schema.settings(&schema.first_texts(&state.linked)), Ok(settings));
+    assert_eq!(schema.first_texts(&Texts::new())["stop.episode_return_mean"], "475.0");
+}
 
-    reduce(&mut state, welcome());
-    let effects = reduce(&mut state, Event::Act(Action::PlayDemo(breakout)));
-    assert!(matches!(effects[..], [Effect::ExpireToast { .. }]));
+#[test]
+fn a_trainer_that_fails_is_shown_and_replaced_unless_it_would_fail_again() {
+    let mut state = after([Event::Started { token: false }, trainer(schema())]);
+    reduce(&mut state, trainer(Message::RunStatus(RunStatus { run: 1, phase: 1, ..RunStatus::default() })));
+    assert_eq!(state.phase(), Phase::Running);
+    let failed = || Event::TrainerFailed("out of memory".into());
+    assert_eq!(reduce(&mut state, failed()), [Effect::StartTrainer]);
+    let run = state.run.clone().expect("a run");
+    assert_eq!((state.phase(), run.error.as_str()), (Phase::Failed, "out of memory"));
+    let effects = reduce(&mut state, failed());
+    assert!(matches!(effects[..], [Effect::StopTrainer, Effect::ExpireToast { .. }]), "{effects:?}");
+    assert_eq!(
+        (state.toasts.last().map(|toast| &*toast.text), state.schema),
+        (Some("This tab cannot train: out of memory"), None)
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use rollmesh_core::protocol::Phase;
 use crate::{
     format,
     shell::Store,
-    state::{Connection, DemoEnv, Player, Source, State},
+    state::{Connection, Source, State},
     token,
 };
 
@@ -70,32 +70,28 @@ fn TokenForm() -> impl IntoView {
 }
 
 fn text(state: &State) -> Option<Text> {
-    let demo = if state.source == Source::Demo { demo_text(state.demo.env) } else { String::new() };
     match &state.connection {
-        Connection::NoToken => Some(Text {
-            kind: "no-token",
-            tone: "info",
-            title: "Demo.",
-            text: format!(
-                "{demo} To follow a hub, open the dashboard URL that it prints in its terminal, or paste it here."
-            ),
-            asks_for_token: true,
-        }),
+        Connection::NoToken => ending(state).or_else(|| (!state.phase().is_active()).then(training)),
         Connection::Refused { reason } => Some(Text {
             kind: "refused",
             tone: "bad",
             title: "The hub has refused this page.",
-            text: format!("{reason} {demo}"),
+            text: format!("{reason} This tab can train without it."),
             asks_for_token: true,
         }),
         Connection::Connecting { attempt } | Connection::Waiting { attempt } => match state.source {
             Source::None => None,
-            Source::Demo => Some(Text {
-                kind: "demo",
-                tone: "info",
-                title: "Demo.",
-                text: format!("No hub is in reach. {demo} The page attaches as soon as a hub appears."),
-                asks_for_token: false,
+            Source::Tab => ending(state).or_else(|| {
+                Some(Text {
+                    kind: "tab",
+                    tone: "info",
+                    title: "No hub is in reach.",
+                    text:
+                        "This tab can train without one. When the hub appears, the page turns to it, and a run in this \
+                           tab ends."
+                            .into(),
+                    asks_for_token: false,
+                })
             }),
             Source::Hub => Some(Text {
                 kind: "lost",
@@ -109,6 +105,18 @@ fn text(state: &State) -> Option<Text> {
     }
 }
 
+fn training() -> Text {
+    Text {
+        kind: "no-token",
+        tone: "info",
+        title: "Train in this tab.",
+        text: "Choose an environment and start: no server is needed. To follow a hub, open the dashboard URL that it \
+               prints in its terminal, or paste it here."
+            .into(),
+        asks_for_token: true,
+    }
+}
+
 fn viewing() -> Text {
     Text {
         kind: "viewer",
@@ -119,13 +127,6 @@ fn viewing() -> Text {
                prints in its terminal has an operator's."
                 .into(),
         asks_for_token: false,
-    }
-}
-
-fn demo_text(env: DemoEnv) -> String {
-    match env.player {
-        Player::Untrained => format!("An untrained policy plays {} in this tab.", env.name),
-        Player::Random => format!("A policy that acts at random plays {} in this tab.", env.name),
     }
 }
 

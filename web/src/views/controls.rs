@@ -16,10 +16,11 @@ pub(crate) fn Controls() -> impl IntoView {
     let phase = store.select(State::phase);
     let note = store.select(|state| state.obstacle(&Action::Stop));
     let run_dir = store.select(|state| state.run.as_ref().map(|run| run.run_dir.clone()).unwrap_or_default());
-    let can_start = store.select(|state| state.is_online() && !state.phase().is_active());
+    let is_tab = store.select(State::is_tab);
+    let can_start = store.select(|state| (state.is_online() || state.is_tab()) && !state.phase().is_active());
     let can_queue = store.select(|state| state.is_online() && state.phase().is_active() && state.runs.may_wait);
     view! {
-        <section class="card" aria-labelledby="controls-title">
+        <section class="card run" aria-labelledby="controls-title">
             <div class="card-head">
                 <h2 id="controls-title">"Run"</h2>
                 <span class="detail" data-testid="controls-note">{note}</span>
@@ -31,10 +32,14 @@ pub(crate) fn Controls() -> impl IntoView {
                 >
                     <ActionButton action=Action::Resume id="resume" class="button primary">"Resume"</ActionButton>
                 </Show>
-                <ActionButton action=Action::Checkpoint id="checkpoint">"Checkpoint"</ActionButton>
+                <Show when=move || !is_tab.get()>
+                    <ActionButton action=Action::Checkpoint id="checkpoint">"Checkpoint"</ActionButton>
+                </Show>
                 <StopButtons/>
             </div>
-            <LocalWorkers/>
+            <Show when=move || !is_tab.get()>
+                <LocalWorkers/>
+            </Show>
             <p class="run-dir" data-testid="run-dir" hidden=move || run_dir.with(String::is_empty)>
                 "Files on the hub: " {run_dir}
             </p>
@@ -80,7 +85,7 @@ fn StopButtons() -> impl IntoView {
             }
         >
             <div class="confirm" role="group" aria-label="Stop the run for good?">
-                <p class="hint">"The run ends here, and its files stay. What its leases bring can still be kept."</p>
+                <p class="hint">"The run ends here. What its leases bring can still be learned from."</p>
                 <ActionButton action=Action::Drain id="drain" class="button primary">"Finish leases first"</ActionButton>
                 <ActionButton action=Action::Stop id="stop-confirm" class="button danger">"Stop at once"</ActionButton>
                 <button type="button" class="button" data-testid="stop-cancel" on:click=move |_| is_asking.set(false)>

@@ -8,9 +8,6 @@ use crate::{
     shell::Store,
 };
 
-const NO_EPISODE: &str = "No episode has ended yet";
-const NOT_LEARNING: &str = "Not in the demo, where nothing learns";
-
 const RETURN: Curve = Curve {
     title: "Mean return",
     id: "chart-return",
@@ -18,7 +15,6 @@ const RETURN: Curve = Curve {
     value: |iteration| iteration.episode_return_mean,
     format: format::mean,
     from_zero: true,
-    empty_in_demo: NO_EPISODE,
     is_main: true,
 };
 
@@ -31,31 +27,21 @@ const EVALUATION: Curve = Curve {
 };
 
 const SMALL: [Curve; 6] = [
-    small("Steps per second", "chart-steps-per-s", true, "No data yet", |iteration| iteration.steps_per_s),
-    small("Episode length", "chart-episode-len", true, NO_EPISODE, |iteration| iteration.episode_len_mean),
-    small("Policy loss", "chart-policy-loss", false, NOT_LEARNING, |iteration| iteration.policy_loss),
-    small("Value loss", "chart-vf-loss", true, NOT_LEARNING, |iteration| iteration.vf_loss),
-    small("Entropy", "chart-entropy", true, NOT_LEARNING, |iteration| iteration.entropy),
-    small("KL divergence", "chart-kl", true, NOT_LEARNING, |iteration| iteration.kl),
+    small("Steps per second", "chart-steps-per-s", true, |iteration| iteration.steps_per_s),
+    small("Episode length", "chart-episode-len", true, |iteration| iteration.episode_len_mean),
+    small("Policy loss", "chart-policy-loss", false, |iteration| iteration.policy_loss),
+    small("Value loss", "chart-vf-loss", true, |iteration| iteration.vf_loss),
+    small("Entropy", "chart-entropy", true, |iteration| iteration.entropy),
+    small("KL divergence", "chart-kl", true, |iteration| iteration.kl),
 ];
 
 const fn small(
     title: &'static str,
     id: &'static str,
     from_zero: bool,
-    empty_in_demo: &'static str,
     value: fn(&rollmesh_core::protocol::message::Iteration) -> f32,
 ) -> Curve {
-    Curve {
-        title,
-        id,
-        of: |state| &state.curves,
-        value,
-        format: format::short,
-        from_zero,
-        empty_in_demo,
-        is_main: false,
-    }
+    Curve { title, id, of: |state| &state.curves, value, format: format::short, from_zero, is_main: false }
 }
 
 /// The curve that one looks at first.

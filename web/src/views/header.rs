@@ -5,7 +5,7 @@ use rollmesh_core::protocol::Phase;
 
 use crate::{
     shell::Store,
-    state::{Connection, Source, State},
+    state::{Connection, State},
     theme::Theme,
 };
 
@@ -70,9 +70,6 @@ fn run_name(state: &State) -> String {
 
 /// Tone and name.
 fn phase(state: &State) -> (&'static str, &'static str) {
-    if state.source == Source::Demo {
-        return ("info", "demo");
-    }
     match state.phase() {
         Phase::Idle => ("quiet", "idle"),
         Phase::Running => ("info", "running"),

@@ -2,11 +2,7 @@
 
 use leptos::prelude::*;
 
-use crate::{
-    format,
-    shell::Store,
-    state::{Source, State},
-};
+use crate::{format, shell::Store, state::State};
 
 /// A row of tiles.
 #[component]
@@ -45,8 +41,8 @@ pub(crate) fn KeyNumbers() -> impl IntoView {
                     </dd>
                 </div>
                 {tile("kpi-env-steps", "Env steps", |state| {
-                    let most = with_run(state, |run| format!("of {}", format::short(run.max_env_steps as f64)));
-                    let detail = if state.source == Source::Hub { most } else { String::new() };
+                    let most = state.run.as_ref().map(|run| run.max_env_steps).filter(|most| *most > 0);
+                    let detail = most.map_or_else(String::new, |most| format!("of {}", format::short(most as f64)));
                     (with_run(state, |run| format::count(run.env_steps)), detail)
                 })}
                 {tile("kpi-steps-per-s", "Steps per second", |state| {

@@ -5,14 +5,13 @@ use leptos::prelude::*;
 use super::live_picture::LivePicture;
 use crate::{
     shell::Store,
-    state::{Action, DemoEnv, Source, State},
+    state::{Action, State},
 };
 
-/// The watched slot and the way to watch another; in the demo, the choice of what is played.
+/// The watched slot and the way to watch another.
 #[component]
 pub(crate) fn Live() -> impl IntoView {
     let store = expect_context::<Store>();
-    let is_demo = store.select(|state| state.source == Source::Demo);
     let slot = store.select(|state| state.run.as_ref().map_or(0, |run| run.watched_slot));
     let slots = store.select(|state| state.run.as_ref().map_or(0, |run| run.num_slots));
     let is_evaluated = store.select(|state| state.evaluated().is_some());
@@ -47,9 +46,6 @@ pub(crate) fn Live() -> impl IntoView {
                     <span class="detail">{store.select(of_slots)}</span>
                 </label>
             </div>
-            <Show when=move || is_demo.get()>
-                <DemoChoice/>
-            </Show>
             <Show when=move || is_evaluated.get()>
                 <label class="inline-field">
                     <input
@@ -63,27 +59,6 @@ pub(crate) fn Live() -> impl IntoView {
             </Show>
             <LivePicture evaluation=evaluation/>
         </section>
-    }
-}
-
-#[component]
-fn DemoChoice() -> impl IntoView {
-    let store = expect_context::<Store>();
-    let played = store.select(|state| state.demo.env);
-    let choose = move |event: leptos::ev::Event| {
-        if let Some(env) = DemoEnv::named(&event_target_value(&event)) {
-            store.act(Action::PlayDemo(env));
-        }
-    };
-    view! {
-        <label class="inline-field demo-choice">
-            "Demo of"
-            <select data-testid="demo-env" prop:value=move || played.get().name on:change=choose>
-                {DemoEnv::ALL.map(|env| view! {
-                    <option selected=move || played.get() == env>{env.name}</option>
-                }).collect_view()}
-            </select>
-        </label>
     }
 }
 

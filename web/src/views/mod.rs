@@ -13,6 +13,7 @@ mod live;
 mod live_picture;
 mod runs;
 mod start_form;
+mod tab_run;
 mod this_tab;
 mod toasts;
 mod workers;
@@ -28,17 +29,21 @@ use self::{
     key_numbers::KeyNumbers,
     ledger::Ledger,
     live::Live,
+    tab_run::TabResult,
     this_tab::ThisTab,
     toasts::Toasts,
     workers::Workers,
 };
-use crate::{shell::Store, theme::Theme};
+use crate::{shell::Store, state::State, theme::Theme};
 
 /// The whole page.
 #[component]
 pub(crate) fn App() -> impl IntoView {
     provide_context(Theme::start());
-    provide_context(Store::start());
+    let store = Store::start();
+    provide_context(store);
+    let is_tab = store.select(State::is_tab);
+    let is_new = store.select(|state| state.is_tab() && state.run.is_none());
     view! {
         <Header/>
         <main>
@@ -48,13 +53,17 @@ pub(crate) fn App() -> impl IntoView {
                 <div class="column-wide">
                     <ReturnCurve/>
                     <SmallCurves/>
-                    <Workers/>
+                    <Show when=move || !is_tab.get()>
+                        <Workers/>
+                    </Show>
                     <DataFile/>
                 </div>
-                <div class="column-narrow">
+                <div class="column-narrow" class:run-first=move || is_new.get()>
                     <Live/>
                     <Controls/>
-                    <ThisTab/>
+                    <Show when=move || is_tab.get() fallback=|| view! { <ThisTab/> }>
+                        <TabResult/>
+                    </Show>
                     <Ledger/>
                 </div>
             </div>

@@ -16,19 +16,19 @@ struct Form {
     texts: RwSignal<Texts>,
 }
 
-/// Asks for a run, once the hub has told its settings.
+/// Asks for a run, once the hub or the trainer has told its settings.
 #[component]
 pub(crate) fn StartRunForm() -> impl IntoView {
     let store = expect_context::<Store>();
-    let schema = store.select(|state| state.schema.clone());
-    move || schema.get().map(|schema| view! { <SettingsForm schema/> })
+    let form = store.select(|state| Some((state.schema.clone()?, state.linked.clone())));
+    move || form.get().map(|(schema, linked)| view! { <SettingsForm schema linked/> })
 }
 
 /// Shows a field for each setting, and what is wrong with one before the hub has to.
 #[component]
-fn SettingsForm(schema: Arc<RunSchema>) -> impl IntoView {
+fn SettingsForm(schema: Arc<RunSchema>, linked: Texts) -> impl IntoView {
     let store = expect_context::<Store>();
-    let texts = RwSignal::new(schema.first_texts());
+    let texts = RwSignal::new(schema.first_texts(&linked));
     let error = RwSignal::new(None::<String>);
     let form = Form { schema: schema.clone(), texts };
     let read = schema.clone();
@@ -105,9 +105,11 @@ fn SettingField(field: Field, form: Form) -> impl IntoView {
         }
         .into_any()
     };
+    // Long names may break after a dot or an underscore.
+    let name = field.path.replace('.', ".\u{200b}").replace('_', "_\u{200b}");
     view! {
         <label class="field">
-            {field.path}
+            {name}
             {input}
             <span class="hint">{help}</span>
         </label>

@@ -7,7 +7,7 @@ use super::action_button::ActionButton;
 use crate::{
     format,
     shell::Store,
-    state::{Action, Source, State, TabWorker},
+    state::{Action, State, TabWorker},
 };
 
 /// A table with a row per worker.
@@ -16,10 +16,6 @@ pub(crate) fn Workers() -> impl IntoView {
     let store = expect_context::<Store>();
     let ids = store.select(|state| state.workers.keys().copied().collect::<Vec<_>>());
     let hint = store.select(State::workers_hint);
-    let empty = store.select(|state| match state.source {
-        Source::Hub => "No worker is connected. Add a local one, or join with this tab.",
-        Source::None | Source::Demo => "Workers show up here once the page is connected to a hub.",
-    });
     view! {
         <section class="card late" aria-labelledby="workers-title">
             <div class="card-head">
@@ -46,7 +42,9 @@ pub(crate) fn Workers() -> impl IntoView {
                     </tbody>
                 </table>
                 <p class="hint" data-testid="workers-hint" hidden=move || hint.with(Option::is_none)>{hint}</p>
-                <p class="empty" hidden=move || ids.with(|ids| !ids.is_empty())>{empty}</p>
+                <p class="empty" hidden=move || ids.with(|ids| !ids.is_empty())>
+                    "No worker is connected. Add a local one, or join with this tab."
+                </p>
             </div>
         </section>
     }

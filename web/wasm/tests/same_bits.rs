@@ -49,6 +49,24 @@ fn runs_in_one_thread_learn_the_weights_of_train() {
     }
 }
 
+/// A module's memory never shrinks: a run has to use again what it has freed.
+#[cfg(target_family = "wasm")]
+#[wasm_bindgen_test]
+fn memory_stays_flat_over_many_updates() {
+    let config = json!({ "num_slots": 4, "rollout_fragment_length": 16, "stop": { "env_steps": 1_000_000 } });
+    let config = serde_json::from_value(config).expect("settings");
+    let config = RunConfig::new("CartPole-v1").merged(&config).expect("settings of a run");
+    let mut run = InlineRun::new(1, config, &registry(), Kernels::PORTABLE, Micros(0)).expect("a run");
+    let mut pages_after = |updates| {
+        while run.state().iteration() < updates {
+            run.work(16, Micros(0)).expect("work");
+        }
+        core::arch::wasm32::memory_size::<0>()
+    };
+    let before = pages_after(50);
+    assert_eq!(pages_after(500), before, "pages of 64 KiB");
+}
+
 #[wasm_bindgen_test(unsupported = test)]
 fn the_fingerprint_is_that_of_every_other_build() {
     assert_eq!(core_fingerprint(), FINGERPRINT);

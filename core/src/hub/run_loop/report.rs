@@ -3,6 +3,7 @@
 use super::RunLoop;
 use crate::{
     batch::{OBS, SlotFragment},
+    column::Column,
     group::{Expired, IdleReason, Rejected},
     prelude::*,
     protocol::{
@@ -119,14 +120,25 @@ impl RunLoop {
         let Some(fragment) = fragments.iter().rfind(|fragment| fragment.slot.0 == self.watched_slot) else {
             return trace;
         };
-        if let (Ok(obs), Ok(dones)) = (fragment.rows.data(OBS), fragment.rows.dones()) {
+        if let (Some((obs_len, obs)), Ok(dones)) = (floats_of(fragment), fragment.rows.dones()) {
             (trace.episode, trace.t) = (fragment.first_episode, fragment.first_t);
-            trace.obs_len = obs.shape().elements() as u32;
-            trace.obs = obs.values().iter().flat_map(|value| value.to_le_bytes()).collect();
+            (trace.obs_len, trace.obs) = (obs_len as u32, obs);
             trace.dones = dones.into_iter().map(u8::from).collect();
         }
         trace
     }
+}
+
+/// Returns the elements of an observation, and all observations as the bytes of 32-bit floats.
+fn floats_of(fragment: &SlotFragment) -> Option<(usize, Vec<u8>)> {
+    fn bytes(values: impl Iterator<Item = f32>) -> Vec<u8> {
+        values.flat_map(f32::to_le_bytes).collect()
+    }
+    if let Some(Column::U8(obs)) = fragment.rows.column(OBS.name()) {
+        return Some((obs.shape().elements(), bytes(obs.values().iter().map(|&value| value.into()))));
+    }
+    let obs = fragment.rows.data(OBS).ok()?;
+    Some((obs.shape().elements(), bytes(obs.values().iter().copied())))
 }
 
 fn rejected(counts: &Rejected) -> RejectedCounts {

@@ -9,7 +9,6 @@ use rollmesh_core::{
     hub::{BatchConsumer, RunLoop, RunLoopConfig, RunProgress},
     ids::LeaseId,
     kernels::Kernels,
-    policy::Postprocessing,
     run::RunConfig,
     sampler::FragmentLayout,
     time::Micros,
@@ -33,12 +32,10 @@ use super::{
     RolledBack, Run, StartError, Task, WorkerTerms,
 };
 use crate::{
-    learner::{LearnerThread, LearningStart, filter_of},
+    learner::{LearnerThread, LearningStart, filter_of, gamma_of},
     worker_group::WorkerGroup,
 };
 
-/// The discount that checkpoints name for a policy that has none: RLlib's.
-const USUAL_GAMMA: f64 = 0.99;
 /// A directory's name that fits into a status together with everything else.
 const MAX_RUN_DIR_BYTES: usize = 1_024;
 
@@ -392,13 +389,6 @@ impl WorkerTerms {
             spec: config.host.worker.clone(),
             hung_timeout: hung.map(Micros::from_secs_f64),
         }
-    }
-}
-
-fn gamma_of(postprocessing: Postprocessing) -> f64 {
-    match postprocessing {
-        Postprocessing::Advantages(config) => config.gamma,
-        Postprocessing::None | Postprocessing::Custom => USUAL_GAMMA,
     }
 }
 

@@ -10,6 +10,7 @@ use crate::{
     page::{self, Status, Task},
     rate::Rate,
     sampling::Sampling,
+    scope,
     slices::Slices,
     socket::{Heard, Socket},
     work::Work,
@@ -79,11 +80,11 @@ impl Agent {
         if self.is_over {
             return;
         }
-        let begun = page::now();
+        let begun = scope::now();
         let mut now = begun;
         while self.work.has_work() && now.since(begun) < SLICE {
             self.work.work(now);
-            now = page::now();
+            now = scope::now();
         }
         self.go_on();
     }
@@ -131,7 +132,7 @@ impl Agent {
         self.pump();
         self.ask_for_slice();
         let mut status = self.work.status();
-        self.rate.note(page::now(), status.env_steps);
+        self.rate.note(scope::now(), status.env_steps);
         status.steps_per_s = self.rate.per_second();
         if self.socket.is_none() {
             status.state = "waiting";
@@ -176,10 +177,10 @@ fn reconnect(agent: &Shared) {
 fn after(ms: i32, run: impl FnOnce() + 'static) {
     let run = Closure::once_into_js(run);
     // Fails only for code given as text, where a policy forbids that.
-    let _ = page::scope().set_timeout_with_callback_and_timeout_and_arguments_0(run.unchecked_ref(), ms);
+    let _ = scope::scope().set_timeout_with_callback_and_timeout_and_arguments_0(run.unchecked_ref(), ms);
 }
 
 fn every(ms: i32, run: impl FnMut() + 'static) {
     let run = Closure::<dyn FnMut()>::new(run).into_js_value();
-    let _ = page::scope().set_interval_with_callback_and_timeout_and_arguments_0(run.unchecked_ref(), ms);
+    let _ = scope::scope().set_interval_with_callback_and_timeout_and_arguments_0(run.unchecked_ref(), ms);
 }

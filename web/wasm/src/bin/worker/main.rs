@@ -9,6 +9,7 @@ mod evaluating;
 mod page;
 mod rate;
 mod sampling;
+mod scope;
 mod slices;
 mod socket;
 mod work;
@@ -24,7 +25,7 @@ fn main() {
         Ok(task) => Agent::start(&task),
         Err(reason) => page::post_end(&reason),
     });
-    page::scope().set_onmessage(Some(on_message.as_ref().unchecked_ref()));
+    scope::scope().set_onmessage(Some(on_message.as_ref().unchecked_ref()));
     // Lives as long as the Web Worker.
     on_message.forget();
     page::post_ready();

@@ -6,10 +6,10 @@ use js_sys::{Object, Reflect};
 use rollmesh_core::{
     protocol::{Role, Token, handshake::Identity},
     run::RunConfig,
-    time::Micros,
 };
 use wasm_bindgen::prelude::*;
-use web_sys::DedicatedWorkerGlobalScope;
+
+use crate::scope::scope;
 
 /// What the page wants done.
 pub(crate) struct Task {
@@ -71,17 +71,6 @@ pub(crate) struct Status {
     pub(crate) weights_version: u64,
     /// Env steps per second over the last seconds.
     pub(crate) steps_per_s: f64,
-}
-
-/// This Web Worker's own scope.
-pub(crate) fn scope() -> DedicatedWorkerGlobalScope {
-    js_sys::global().unchecked_into()
-}
-
-/// The time on this Web Worker's clock.
-pub(crate) fn now() -> Micros {
-    let ms = scope().performance().map_or_else(js_sys::Date::now, |clock| clock.now());
-    Micros((ms * 1_000.0) as u64)
 }
 
 /// Asks for the task.

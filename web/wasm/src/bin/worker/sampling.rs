@@ -11,7 +11,8 @@ use rollmesh_core::{
 use rollmesh_web_registry::registry;
 
 use crate::{
-    page::{self, Status, Task},
+    page::{Status, Task},
+    scope,
     socket::Socket,
     work::Work,
 };
@@ -48,7 +49,7 @@ impl Work for Sampling {
     fn connect(&mut self) {
         // With a clock, samples are made in spans, between which messages are heard and sent.
         let session = WorkerSession::new(self.identity.clone(), registry(), Kernels::PORTABLE)
-            .with_workers(|| RolloutWorkerBuilder::new(registry()).clock(page::now));
+            .with_workers(|| RolloutWorkerBuilder::new(registry()).clock(scope::now));
         self.session = Some(session);
     }
 

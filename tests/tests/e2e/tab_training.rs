@@ -1,0 +1,112 @@
+//! A page without a hub, which trains in its own tab.
+
+use serde_json::json;
+
+use super::{
+    browser::{DESKTOP, PHONE},
+    dashboard::{Dashboard, selector},
+    front::Front,
+    program::weights_hash_of,
+};
+
+/// The page of a static host: there is no hub behind it.
+async fn open(page: &Dashboard, fragment: &str) -> Front {
+    let front = Front::start("127.0.0.1:1").await;
+    page.go_to(&format!("{}{fragment}", front.url())).await;
+    front
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_without_a_hub_solves_cart_pole_and_shows_the_hash_that_the_program_gives() {
+    let page = Dashboard::start().await;
+    let _front = open(&page, "").await;
+    page.wait_for("banner", "data-kind", "no-token").await;
+    page.fill("start-seed", "1").await;
+    page.browser.screenshot("tab-start", DESKTOP).await;
+    page.click("start-run").await;
+
+    page.wait_for_phase("running").await;
+    page.wait_for_more("kpi-iteration", 1).await;
+    for chart in ["return", "steps-per-s", "episode-len", "policy-loss", "vf-loss", "entropy", "kl"] {
+        page.wait(&format!("the curve {chart} grows"), async || page.points(chart).await > 1).await;
+    }
+    let row = page.attribute("live-canvas", "data-row").await;
+    page.wait("the environment moves", async || page.attribute("live-canvas", "data-row").await != row).await;
+    page.browser.screenshot("tab-running", DESKTOP).await;
+    pause_and_resume(&page).await;
+
+    page.wait_for_phase("solved").await;
+    page.wait("its hash is there", async || page.text("weights-hash").await.is_some()).await;
+    assert_eq!(page.text("ledger-balance").await.as_deref(), Some("balances"));
+    page.browser.screenshot("tab-solved", DESKTOP).await;
+    page.browser.screenshot("tab-solved-phone", PHONE).await;
+    page.browser.prefer_colours("dark").await;
+    page.browser.screenshot("tab-solved-dark", DESKTOP).await;
+    assert_eq!(page.attribute("save-weights", "disabled").await, None);
+    page.assert_quiet_console().await;
+
+    let (hash, command) = (page.text("weights-hash").await, page.text("proof").await.expect("a command"));
+    assert_eq!(hash, Some(weights_hash_of(&command)), "{command}");
+}
+
+async fn pause_and_resume(page: &Dashboard) {
+    page.click("pause").await;
+    page.wait_for_phase("paused").await;
+    page.wait("nothing is outstanding", async || page.number("ledger-outstanding").await == 0).await;
+    let is_learned = async || page.number("kpi-env-steps").await == page.number("ledger-committed").await;
+    page.wait("all committed env steps count", is_learned).await;
+    page.stays("no env step in a pause", async || page.number("kpi-env-steps").await).await;
+    let steps = page.number("kpi-env-steps").await;
+    page.click("resume").await;
+    page.wait_for_more("kpi-env-steps", steps).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_restores_a_set_up_and_a_stopped_run_has_its_proof_too() {
+    let page = Dashboard::start().await;
+    let settings =
+        "#env=PixelBreakout-v0&algorithm=a2c&seed=3&model_config.fcnet_hiddens=[8]&num_slots=4&stop.env_steps=1e9";
+    let _front = open(&page, &settings.replace("1e9", "1000000000")).await;
+    page.wait("the form is there", async || page.text("start-form").await.is_some()).await;
+    let chosen = async |id: &str| page.value(&format!("start-{id}")).await;
+    assert_eq!((chosen("env").await, chosen("seed").await), ("PixelBreakout-v0".into(), "3".into()));
+    page.click("start-run").await;
+    page.wait("the game is announced", async || {
+        page.text("run-name").await.is_some_and(|name| name.contains("PixelBreakout-v0"))
+    })
+    .await;
+    page.wait("its channels are explained", async || page.text("live-legend").await.is_some()).await;
+    let row = page.attribute("live-canvas", "data-row").await;
+    page.wait("the game moves", async || page.attribute("live-canvas", "data-row").await != row).await;
+    page.browser.screenshot("tab-game", DESKTOP).await;
+    let watched = "const select = document.querySelector(arguments[0]);
+        select.value = '3';
+        select.dispatchEvent(new Event('change', { bubbles: true }))";
+    page.run(watched, vec![json!(selector("live-slot"))]).await;
+    page.wait("slot 3 is watched", async || {
+        page.text("live-caption").await.is_some_and(|caption| caption.contains("slot 3"))
+    })
+    .await;
+    page.browser.freeze_and_thaw().await;
+    let iteration = page.number("kpi-iteration").await;
+    page.wait_for_more("kpi-iteration", iteration).await;
+    page.click("stop").await;
+    page.click("stop-confirm").await;
+    page.wait_for_phase("stopped").await;
+    page.wait("its hash is there", async || page.text("weights-hash").await.is_some()).await;
+    let (hash, command) = (page.text("weights-hash").await, page.text("proof").await.expect("a command"));
+    assert_eq!(hash, Some(weights_hash_of(&command)), "{command}");
+
+    // The same page, opened again by its address.
+    page.reload().await;
+    page.wait("the form is there again", async || page.text("start-form").await.is_some()).await;
+    assert_eq!((chosen("env").await, chosen("num_slots").await), ("PixelBreakout-v0".into(), "4".into()));
+    // What cannot be trained is said in the form, or by the trainer.
+    page.fill("start-num_slots", "0").await;
+    page.click("start-run").await;
+    page.wait("the form says what is wrong", async || {
+        page.text("start-error").await.is_some_and(|error| error.contains("num_slots is 0"))
+    })
+    .await;
+    page.assert_quiet_console().await;
+}

@@ -1,0 +1,84 @@
+//! The run in this tab: what restores it elsewhere, and proves its result.
+
+use rollmesh_core::protocol::message::RunStatus;
+use serde_json::Value;
+
+use super::form::{GOAL, Texts, shown};
+
+/// The run in this tab, beside what a hub would tell of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TabRun {
+    /// The settings that it was started with, by path; what is left out has its default.
+    pub settings: Vec<(String, Value)>,
+    /// The number of the run that has ended, and the hash of its weights.
+    pub weights_hash: Option<(u32, String)>,
+}
+
+impl TabRun {
+    /// The settings as the texts of a link. A run without a goal has an empty one: without any it would be the environment's.
+    #[must_use]
+    pub fn link(&self) -> Texts {
+        let texts = self.settings.iter().map(|(path, value)| (path.clone(), shown(value)));
+        [(GOAL.to_owned(), String::new())].into_iter().chain(texts).collect()
+    }
+
+    /// The hash of the weights of a run that has ended.
+    #[must_use]
+    pub fn hash_of(&self, run: &RunStatus) -> Option<&str> {
+        self.weights_hash.as_ref().filter(|(number, _)| *number == run.run).map(|(_, hash)| &**hash)
+    }
+
+    /// The command with which the native program learns the same weights: the same settings, up to as many env steps. Time
+    /// is no measure that repeats.
+    #[must_use]
+    pub fn command(&self, run: &RunStatus) -> String {
+        const STEPS: &str = "stop.env_steps";
+        let others = self.settings.iter().filter(|(path, _)| !matches!(&**path, STEPS | "stop.wall_s"));
+        let settings = others.map(|(path, value)| format!("{path}={}", argument(value)));
+        let steps = [format!("{STEPS}={}", run.env_steps)];
+        let sets = settings.chain(steps).map(|setting| format!(" --set {}", quoted(&setting)));
+        format!("rollmesh train{}", sets.collect::<String>())
+    }
+}
+
+/// A value as the command line reads it: as JSON, or as a text that is none.
+fn argument(value: &Value) -> String {
+    match value {
+        Value::String(text) if serde_json::from_str::<Value>(text).is_err() => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// An argument as shells of POSIX read it.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "=._-/:,+@%".contains(c);
+    if text.chars().all(is_plain) { text.into() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_command_has_the_settings_and_the_env_steps_that_were_learned_from() {
+        let settings = [
+            ("env", json!("CartPole-v1")),
+            ("model_config.fcnet_hiddens", json!([32, 16])),
+            ("policy_mapping_fn", json!("7")),
+            ("env_config", json!({ "name": "it's" })),
+            ("stop.env_steps", json!(100_000)),
+            ("stop.wall_s", json!(60)),
+        ];
+        let settings = settings.map(|(path, value)| (path.to_owned(), value)).into();
+        let tab = TabRun { settings, weights_hash: Some((2, "5a".into())) };
+        let run = RunStatus { run: 2, env_steps: 2_048, ..RunStatus::default() };
+        let wanted = "rollmesh train --set env=CartPole-v1 --set 'model_config.fcnet_hiddens=[32,16]' \
+                      --set 'policy_mapping_fn=\"7\"' --set 'env_config={\"name\":\"it'\\''s\"}' --set stop.env_steps=2048";
+        assert_eq!(tab.command(&run), wanted);
+        assert_eq!((tab.hash_of(&run), tab.hash_of(&RunStatus::default())), (Some("5a"), None));
+        let link = tab.link();
+        assert_eq!((&*link["model_config.fcnet_hiddens"], &*link[GOAL]), ("[32,16]", ""));
+    }
+}
