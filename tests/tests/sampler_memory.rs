@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rollmesh_core::{
     callbacks::{CallbackList, PolicyMappingFn, WorkerInfo},
     column::RowShape,
-    env::{BaseEnv as _, EnvContext, EnvMaker, EnvRegistry, EnvSpaces, EnvStart, InProcess},
+    env::{BaseEnv as _, EnvContext, EnvMaker, EnvRegistry, EnvSpaces, EnvStart, InProcess, RowElement},
     filter::{Filter, FilterKind},
     ids::{FragmentNo, HomeIndex, PolicyId, SlotId, WeightsVersion},
     kernels::Kernels,
@@ -57,6 +57,15 @@ fn steps_within_an_episode_allocate_nothing() {
 
 /// Allocations of 200 steps of lanes in lockstep in the middle of their fourth fragment. Steps are such as end episodes.
 fn of_lockstep(name: &str, options: &SamplerOptions, entry: impl Fn(&EnvSpaces) -> PolicyEntry) -> u64 {
+    of_lockstep_of::<f32>(name, options, entry)
+}
+
+/// As [`of_lockstep`], of observations of any type.
+fn of_lockstep_of<O: RowElement>(
+    name: &str,
+    options: &SamplerOptions,
+    entry: impl Fn(&EnvSpaces) -> PolicyEntry,
+) -> u64 {
     let registry = EnvRegistry::builtin();
     let spec = registry.spec(name).expect("a built-in environment");
     let contexts: Vec<_> =
@@ -64,7 +73,7 @@ fn of_lockstep(name: &str, options: &SamplerOptions, entry: impl Fn(&EnvSpaces) 
     let mut env = spec.make(&contexts, Kernels::PORTABLE).expect("environments");
     let mut entry = entry(&EnvSpaces::of(env.as_ref()));
     let starts: Vec<_> = (0..4).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
-    let mut lanes = Lockstep::<f32>::through(&starts, options, &entry, env.as_mut()).expect("lanes");
+    let mut lanes = Lockstep::<O>::through(&starts, options, &entry, env.as_mut()).expect("lanes");
     for fragment in 0..3 {
         lanes.begin(FragmentNo(fragment), WeightsVersion(0), 256);
         drive_entry(&mut lanes, env.as_mut(), &mut entry, u32::MAX).expect("a fragment");
@@ -119,9 +128,11 @@ fn steps_in_lockstep_allocate_nothing_whatever_they_go_through() {
         ("CartPole-v1", r#"{"use_lstm": true}"#),
         ("CartPole-v1", r#"{"use_gru": true}"#),
         ("Pendulum-v1", r#"{"free_log_std": true, "vf_share_layers": true}"#),
-        ("PixelBreakout-v0", r#"{"conv_filters": [[5, 3, 2], [16, 2, 1]], "fcnet_hiddens": [8]}"#),
     ] {
         let policy = net(serde_json::from_str(model).expect("a model"));
         assert_eq!(of_lockstep(env, &plain, |spaces| policy(spaces).into()), 0, "{env} {model}");
     }
+    let images = r#"{"conv_filters": [[5, 3, 2], [16, 2, 1]], "fcnet_hiddens": [8]}"#;
+    let policy = net(serde_json::from_str(images).expect("a model"));
+    assert_eq!(of_lockstep_of::<u8>("PixelBreakout-v0", &plain, |spaces| policy(spaces).into()), 0);
 }
