@@ -64,7 +64,9 @@ fn memory_stays_flat_over_many_updates() {
         core::arch::wasm32::memory_size::<0>()
     };
     let before = pages_after(50);
-    assert_eq!(pages_after(500), before, "pages of 64 KiB");
+    // Fragmentation may take some; to keep the batch of each update would take 17 pages of 64 KiB and more.
+    let grown = pages_after(500) - before;
+    assert!(grown <= 4, "{before} pages, and {grown} more");
 }
 
 #[wasm_bindgen_test(unsupported = test)]
