@@ -22,7 +22,7 @@ const MODELS: [&str; 6] = [
     r#"{"fcnet_hiddens": []}"#,
     r#"{"fcnet_hiddens": [32], "use_lstm": true, "lstm_cell_size": 16}"#,
     r#"{"fcnet_hiddens": [], "use_lstm": true, "lstm_cell_size": 8}"#,
-    r#"{"fcnet_hiddens": [16], "use_gru": true, "lstm_cell_size": 8, "fcnet_activation": "relu"}"#,
+    r#"{"fcnet_hiddens": [16], "use_gru": true, "gru_cell_size": 8, "fcnet_activation": "relu"}"#,
     r#"{"fcnet_hiddens": [16], "vf_share_layers": true, "post_fcnet_hiddens": [8], "fcnet_activation": "gelu"}"#,
 ];
 
@@ -147,6 +147,7 @@ fn batch(registry: &Registry, env: &str, model: &str) -> (RolloutWorker, SampleB
 
 #[test]
 fn learner_on_device_has_the_gradients_of_the_one_on_the_cpu() {
+    // On the CPU both are the same learner, with equal gradients.
     for (env, model) in [("CartPole-v1", MODELS[0]), ("CartPole-v1", MODELS[2]), ("Pendulum-v1", MODELS[0])] {
         let mut cpu = Registry::builtin();
         register_learning_policies(&mut cpu.policies);

@@ -24,15 +24,17 @@ pub(in super::super) fn convolution(
         return x.contiguous()?.apply_op3(w, b, Convolution { shape: *shape, kernels });
     }
     let ([height, width, channels], [rows, columns]) = (shape.input, shape.places);
-    let [stride, other] = shape.stride;
-    if stride != other {
-        bail!("devices take convolutions with one stride, not {:?}", shape.stride)
-    }
+    // The model has checked that both are the same.
+    let [stride, _] = shape.stride;
     let x = x.reshape(((), height, width, channels))?.permute((0, 3, 1, 2))?;
     let padded = [0, 1].into_iter().try_fold(x, |x, side| {
         let all = ((shape.places[side] - 1) * stride + shape.kernel[side]).saturating_sub(shape.input[side]);
         x.pad_with_zeros(side + 2, shape.padding[side], all.saturating_sub(shape.padding[side]))
     })?;
+    // Only what the patches cover: candle's gradient expects the same remainder on both sides.
+    let padded = [0, 1]
+        .into_iter()
+        .try_fold(padded, |x, side| x.narrow(side + 2, 0, (shape.places[side] - 1) * stride + shape.kernel[side]))?;
     let y = padded.contiguous()?.conv2d(&w.permute((3, 2, 0, 1))?.contiguous()?, 0, stride, 1, 1)?;
     y.permute((0, 2, 3, 1))?.broadcast_add(b)?.reshape(((), rows * columns * shape.filters))
 }

@@ -38,7 +38,8 @@ pub(super) fn activate(x: &Tensor, activation: Activation, kernels: Kernels) -> 
         Activation::Linear => Ok(x.clone()),
         _ if x.device().is_cpu() => x.contiguous()?.apply_op1(Activate(activation, kernels)),
         Activation::Tanh => x.tanh(),
-        Activation::Relu => x.relu(),
+        // candle's own has the slope 1 at 0, where PyTorch's and the kernels' have 0.
+        Activation::Relu => x * x.detach().gt(0.0f32)?.to_dtype(x.dtype())?,
         Activation::Silu => x.silu(),
         Activation::Gelu => x.gelu_erf(),
         Activation::Elu => x.elu(1.0),

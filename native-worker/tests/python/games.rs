@@ -20,8 +20,11 @@ fn rng(episode: u32) -> Rng {
     Streams::new(1, Purpose::Reset).at(SlotId(0), episode, 0, 0)
 }
 
-/// The agents that observe, and the flags and rewards of those that the turn tells something of.
-fn told(turn: &Turn) -> (Vec<String>, Vec<(String, f64, bool, bool)>) {
+/// What a turn tells of an agent: its name, its reward, and whether it was terminated and truncated.
+type Told = (String, f64, bool, bool);
+
+/// The agents that observe, and what the turn tells of agents.
+fn told(turn: &Turn) -> (Vec<String>, Vec<Told>) {
     let outcome = |(agent, outcome): (&AgentId, rollmesh_core::env::multi_agent::Outcome)| {
         (agent.to_string(), outcome.reward, outcome.terminated, outcome.truncated)
     };

@@ -151,14 +151,11 @@ impl NetPolicy {
     /// With the networks where the context says.
     fn in_context(context: &PolicyContext, model: &ModelConfig, weights: Weights) -> Result<Self, PolicyError> {
         let PolicyContext { spaces, seed, kernels, forward, .. } = context;
-        let policy = Self::new(spaces, model, weights, *seed, *kernels)?;
-        match forward {
-            None => Ok(policy),
-            Some(factory) => {
-                let forward = factory.make(&policy.spec, spaces, &policy.weights, *kernels)?;
-                Ok(policy.with_forward(forward))
-            }
+        let mut policy = Self::new(spaces, model, weights, *seed, *kernels)?;
+        if let Some(factory) = forward {
+            policy.net.forward = factory.make(&policy.spec, spaces, &policy.weights, *kernels)?;
         }
+        Ok(policy)
     }
 
     /// Computes the networks' outputs by `forward` instead of the kernels. It gets the policy's weights before the next rows.

@@ -50,8 +50,8 @@ pub struct ModelSpec {
 impl ModelSpec {
     /// The most weights of a model.
     pub const MAX_WEIGHTS: usize = 1 << 26;
-    /// The most outputs of a layer.
-    pub const MAX_OUTPUTS: usize = 1 << 24;
+    /// The most outputs of a layer, and the most numbers in the patches of one image.
+    pub const MAX_OUTPUTS: usize = 1 << 20;
 
     /// The model for an environment's observations and actions.
     ///
@@ -105,6 +105,15 @@ impl ModelSpec {
         if let Some(layer) = self.layers().find(|layer| layer.outputs() > Self::MAX_OUTPUTS) {
             let found = format!("{} with {}", layer.name, layer.outputs());
             return unsupported(format!("layers of at most {} outputs", Self::MAX_OUTPUTS), found);
+        }
+        let patches = |layer: &LayerSpec| match layer.kind {
+            LayerKind::Conv { shape, .. } => shape.num_patches().saturating_mul(shape.patch_len()),
+            _ => 0,
+        };
+        if let Some(layer) = self.layers().find(|layer| patches(layer) > Self::MAX_OUTPUTS) {
+            let wanted = format!("convolutions whose patches have at most {} numbers together", Self::MAX_OUTPUTS);
+            let found = format!("{} with {}: use smaller kernels or larger strides", layer.name, patches(layer));
+            return unsupported(wanted, found);
         }
         let features = self.trunk.last().map_or(self.obs_len, LayerSpec::outputs);
         for (layers, inputs) in [(&self.trunk, self.obs_len), (&self.policy, features), (&self.value, features)] {
