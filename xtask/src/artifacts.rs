@@ -36,15 +36,19 @@ pub(crate) fn binary(job: &Job) -> Result<()> {
 
 /// The same with the page within, at [`dist_path`]: one file to give away.
 pub(crate) fn dist(job: &Job) -> Result<()> {
-    job.run(cargo().args(RELEASE).args(["--features", "embed"]))?;
+    job.run(cargo().args(SHIPPED).args(["--features", "embed"]))?;
     fs::create_dir_all(target().join("dist"))?;
     // Moved, so that no other step takes it for the one without.
     fs::rename(binary_path(), dist_path()).with_context(|| format!("cannot write {}", dist_path().display()))
 }
 
-/// The binary, from dependencies with the features that the Python package wants of them: these are compiled once for both.
+/// The binary for tests, from dependencies with the features that the Python package wants of them: these are compiled once for
+/// both.
 const RELEASE: [&str; 9] =
     ["build", "--locked", "--release", "--package", "rollmesh", "--package", "rollmesh-python", "--bin", "rollmesh"];
+
+/// The binary as its users build it.
+pub(crate) const SHIPPED: [&str; 7] = ["build", "--locked", "--release", "--package", "rollmesh", "--bin", "rollmesh"];
 
 pub(crate) fn page_path() -> PathBuf {
     root().join("dist")

@@ -14,9 +14,8 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 
 use crate::{
-    artifacts, plan,
+    artifacts,
     progress::say,
-    steps::STEPS,
     workspace::{self, cargo, command, root},
 };
 
@@ -59,12 +58,7 @@ fn build() -> Result<PathBuf> {
         succeed(command("git").args(add).arg(&src).arg(COMMIT))
             .with_context(|| format!("cannot check out {COMMIT}; a shallow clone needs `git fetch --unshallow`"))?;
     }
-    succeed(
-        cargo()
-            .args(["build", "--locked", "--release", "--package", "rollmesh", "--bin", "rollmesh"])
-            .current_dir(&src)
-            .env("CARGO_TARGET_DIR", &target),
-    )?;
+    succeed(cargo().args(artifacts::SHIPPED).current_dir(&src).env("CARGO_TARGET_DIR", &target))?;
     Ok(binary)
 }
 
@@ -167,9 +161,7 @@ const SPEED: &str = "steps_per_s";
 const LEAST_RATIO: f64 = 0.95;
 
 fn compare(baseline: &Path, turns: usize) -> Result<ExitCode> {
-    if !plan::run(&plan::select(STEPS, &["binary".to_owned()], false)?).all_passed() {
-        return Ok(ExitCode::FAILURE);
-    }
+    succeed(cargo().args(artifacts::SHIPPED))?;
     let binaries = [baseline.to_owned(), artifacts::binary_path()];
     say(format_args!("\n{:<78} {:>12} {:>12} {:>6}", "", COMMIT, "current", "ratio"));
     let (weights, speeds) = (compare_weights(&binaries)?, compare_speeds(&binaries, turns)?);

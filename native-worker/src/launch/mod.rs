@@ -49,7 +49,8 @@ pub(crate) use stdio::take_stdio;
 /// Starts workers in a place of its choice.
 ///
 /// A launcher for a cluster asks the scheduler to run what [`LocalLauncher`] runs here: `rollmesh worker` with the
-/// [way](LaunchOrder::way) and `--name NAME`, with the token in the environment variable `ROLLMESH_TOKEN`.
+/// [way](LaunchOrder::way) and `--name NAME`, with the token in the environment variable `ROLLMESH_TOKEN`. Such a worker refuses
+/// settings that name files of one machine, such as `output` and `log_dir`: give these to workers that [`LocalLauncher`] starts.
 pub trait Launcher: Send + Sync + fmt::Debug {
     /// Starts a worker. It is called from within a tokio runtime and does not wait for the worker to join.
     ///

@@ -191,7 +191,12 @@ impl WorkerGroup {
             if recreated {
                 member.place = WorkerPlace { recreated_worker: true, num_workers, ..member.place };
             }
-            requests.push(Request::setup(WorkerSetup { config: self.config.clone(), place: member.place }));
+            let mut config = self.config.clone();
+            if member.seat_mut().is_some_and(|seat| seat.child.is_some()) {
+                // Its process was started with them.
+                config.extra_environs.clear();
+            }
+            requests.push(Request::setup(WorkerSetup { config, place: member.place }));
         }
         let what = ForEach::each(requests).workers(ids).healthy_only(false).timeout(micros(timeout));
         let set = self.manager.foreach(what, self.now())?;

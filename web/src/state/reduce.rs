@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rollmesh_core::{
+    config::Config,
     protocol::{
         Message, Phase, RefusalCode, TokenHash,
         message::{self, EvaluationPoint, Iteration, NewToken, Refused, Reply, RunList, WorkerToken},
@@ -79,22 +80,22 @@ fn start_trainer(state: &mut State) -> Vec<Effect> {
     vec![Effect::StartTrainer]
 }
 
-/// The run in this tab has ended with its trainer; another trainer takes the next run. One that fails without a run would fail
-/// again.
+/// The run in this tab has ended with its trainer; another trainer takes the next run. One that never came up would fail again.
 fn fail_trainer(state: &mut State, reason: String) -> Vec<Effect> {
     state.requests.drain().for_each(drop);
     let is_active = state.phase().is_active();
+    let (next, text) = match state.schema.take() {
+        Some(_) => (Effect::StartTrainer, format!("The trainer of this tab failed and is started again: {reason}")),
+        None => (Effect::StopTrainer, format!("This tab cannot train: {reason}")),
+    };
     match state.run.as_mut().filter(|_| is_active) {
+        // The run says what has failed.
         Some(run) => {
             run.phase = Phase::Failed.to_wire();
             run.error = reason;
-            vec![Effect::StartTrainer]
+            vec![next]
         }
-        None => {
-            state.schema = None;
-            let effects = toast(state, Level::Error, format!("This tab cannot train: {reason}"));
-            [Effect::StopTrainer].into_iter().chain(effects).collect()
-        }
+        None => [next].into_iter().chain(toast(state, Level::Error, text)).collect(),
     }
 }
 
@@ -253,21 +254,23 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
     if !state.is_tab() {
         return state.requests.ask(action).map(|message| Effect::Send(Box::new(message))).into_iter().collect();
     }
-    let mut effects = Vec::new();
-    if let (Action::Start(settings), Some(schema)) = (&action, &state.schema) {
-        state.tab_run = TabRun { settings: schema.values(settings), weights_hash: None };
-        // The form of the next run begins with these settings, too.
-        state.linked = state.tab_run.link();
-        effects.push(Effect::ShowLink(state.linked.clone()));
-    }
-    effects.extend(state.requests.ask(action).map(|message| Effect::Train(Box::new(message))));
-    effects
+    state.requests.ask(action).map(|message| Effect::Train(Box::new(message))).into_iter().collect()
+}
+
+/// A run in this tab has begun: its settings are in the page's address, and in the form of the next run.
+fn begin_tab_run(state: &mut State, settings: &Config) -> Option<Effect> {
+    let schema = state.schema.as_ref().filter(|_| state.is_tab())?;
+    state.tab_run = TabRun { settings: schema.values(settings), weights_hash: None };
+    state.linked = state.tab_run.link();
+    Some(Effect::ShowLink(state.linked.clone()))
 }
 
 fn hear_reply(state: &mut State, reply: Reply) -> Vec<Effect> {
     let Some(action) = state.requests.answer(reply.request) else { return vec![] };
     if reply.error.is_empty() {
-        return action.done().map(|text| toast(state, Level::Info, text.into())).unwrap_or_default();
+        let begun = if let Action::Start(settings) = &action { begin_tab_run(state, settings) } else { None };
+        let told = action.done().map(|text| toast(state, Level::Info, text.into())).unwrap_or_default();
+        return begun.into_iter().chain(told).collect();
     }
     let failed = action.failed();
     if action.into_job().is_some() {

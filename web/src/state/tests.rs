@@ -463,7 +463,10 @@ fn a_run_in_this_tab_has_a_link_and_ends_with_a_hash_and_its_proof() {
     let link = [("seed", "3"), ("stop.env_steps", "100"), ("stop.episode_return_mean", "")];
     let link: Texts = link.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
     let message = Message::StartRun(StartRun { request: 1, settings: settings.to_string() });
-    assert_eq!(effects, [Effect::ShowLink(link.clone()), Effect::Train(Box::new(message))]);
+    assert_eq!(effects, [Effect::Train(Box::new(message))]);
+    assert_eq!(state.linked, Texts::new(), "it may be refused");
+    let effects = reduce(&mut state, trainer(Message::Reply(Reply { request: 1, error: String::new(), run: 1 })));
+    assert_eq!(effects.first(), Some(&Effect::ShowLink(link.clone())));
 
     let run = RunStatus { run: 1, phase: Phase::Finished.to_wire(), env_steps: 128, ..RunStatus::default() };
     reduce(&mut state, trainer(Message::RunStatus(run.clone())));
@@ -487,6 +490,10 @@ fn a_trainer_that_fails_is_shown_and_replaced_unless_it_would_fail_again() {
     assert_eq!(reduce(&mut state, failed()), [Effect::StartTrainer]);
     let run = state.run.clone().expect("a run");
     assert_eq!((state.phase(), run.error.as_str()), (Phase::Failed, "out of memory"));
+    // Without a run, too, it is replaced once it has come up.
+    reduce(&mut state, trainer(schema()));
+    let effects = reduce(&mut state, failed());
+    assert!(matches!(effects[..], [Effect::StartTrainer, Effect::ExpireToast { .. }]), "{effects:?}");
     let effects = reduce(&mut state, failed());
     assert!(matches!(effects[..], [Effect::StopTrainer, Effect::ExpireToast { .. }]), "{effects:?}");
     assert_eq!(

@@ -76,7 +76,7 @@ fn text(state: &State) -> Option<Text> {
             kind: "refused",
             tone: "bad",
             title: "The hub has refused this page.",
-            text: format!("{reason} This tab can train without it."),
+            text: if state.is_tab() { format!("{reason} This tab can train without it.") } else { reason.clone() },
             asks_for_token: true,
         }),
         Connection::Connecting { attempt } | Connection::Waiting { attempt } => match state.source {

@@ -472,7 +472,9 @@ class Game:
         return picture_of(self.env)
 
     def close(self):
-        self.env.close()
+        close = getattr(self.env, "close", None)
+        if close:
+            close()
 
 
 def described(error):

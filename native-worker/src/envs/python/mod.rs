@@ -5,6 +5,7 @@
 //! A host, an interpreter in a [process](super::remote) of its own, makes and steps them. All environments of a thread share
 //! a host, and all lanes of a vector are stepped by one exchange of messages. If the host crashes or has to be killed, the
 //! environment that it was stepping has failed; the others are recreated by the next host, and their open episodes replayed.
+//! Games of PettingZoo are stepped one by one, and the open episodes of all games of the host have failed.
 //!
 //! Only environments that this machine's command line allows can run, see [`PythonSettings`]; a run, a message, a file or a
 //! checkpoint cannot allow any.

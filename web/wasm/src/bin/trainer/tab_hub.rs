@@ -107,8 +107,7 @@ impl TabHub {
             return Err("a run is going on; stop it first".into());
         }
         let config = RunConfig::of_wire_settings(settings).map_err(|error| error.to_string())?;
-        // Its memory first.
-        self.run = None;
+        // One that is refused leaves the policy of the last run.
         let run = InlineRun::new(self.number + 1, config, &self.registry, Kernels::PORTABLE, now);
         self.run = Some(run.map_err(|error| error.to_string())?);
         self.number += 1;
@@ -145,10 +144,10 @@ impl TabHub {
 
     /// Reports a file of the policy as it is now, if there is a run.
     pub(crate) fn give_file(&mut self, name: &str) {
-        let Some(run) = &self.run else { return };
-        let file = match name {
-            WEIGHTS_FILE => run.state().weights().to_safetensors().map_err(|error| error.to_string()),
-            _ => serde_json::to_vec_pretty(&run.policy_file()).map_err(|error| error.to_string()),
+        let file = match (&self.run, name) {
+            (None, _) => Err("it was lost with the trainer of its run".into()),
+            (Some(run), WEIGHTS_FILE) => run.state().weights().to_safetensors().map_err(|error| error.to_string()),
+            (Some(run), _) => serde_json::to_vec_pretty(&run.policy_file()).map_err(|error| error.to_string()),
         };
         match file {
             Ok(bytes) => {
