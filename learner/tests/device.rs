@@ -26,6 +26,10 @@ const MODELS: [&str; 6] = [
     r#"{"fcnet_hiddens": [16], "vf_share_layers": true, "post_fcnet_hiddens": [8], "fcnet_activation": "gelu"}"#,
 ];
 
+/// For images. The filters of the last convolution leave out a row of pixels, and no column.
+const CONVOLUTION: &str =
+    r#"{"fcnet_hiddens": [16], "conv_filters": [[8, 3, 1], [8, [3, 4], 2]], "conv_activation": "relu"}"#;
+
 fn spec() -> DeviceSpec {
     std::env::var("ROLLMESH_TEST_DEVICE").map_or(DeviceSpec::Cpu, |name| name.parse().unwrap())
 }
@@ -148,7 +152,9 @@ fn batch(registry: &Registry, env: &str, model: &str) -> (RolloutWorker, SampleB
 #[test]
 fn learner_on_device_has_the_gradients_of_the_one_on_the_cpu() {
     // On the CPU both are the same learner, with equal gradients.
-    for (env, model) in [("CartPole-v1", MODELS[0]), ("CartPole-v1", MODELS[2]), ("Pendulum-v1", MODELS[0])] {
+    let recurrent = [("CartPole-v1", MODELS[2]), ("CartPole-v1", MODELS[4])];
+    let others = [("CartPole-v1", MODELS[0]), ("Pendulum-v1", MODELS[0]), ("PixelBreakout-v0", CONVOLUTION)];
+    for (env, model) in recurrent.into_iter().chain(others) {
         let mut cpu = Registry::builtin();
         register_learning_policies(&mut cpu.policies);
         let mut other = Registry::builtin();
@@ -170,8 +176,9 @@ fn worker_samples_and_learns_on_the_device() {
     let mut registry = Registry::builtin();
     register_learning_policies_on(&mut registry.policies, &device());
     registry.policies.act_with(forward_on(device()));
-    for model in [MODELS[0], MODELS[2]] {
-        let (mut worker, rows) = batch(&registry, "CartPole-v1", model);
+    let cases = [MODELS[0], MODELS[2], MODELS[4]].map(|model| ("CartPole-v1", model));
+    for (env, model) in cases.into_iter().chain([("PixelBreakout-v0", CONVOLUTION)]) {
+        let (mut worker, rows) = batch(&registry, env, model);
         assert_eq!(rows.len(), 640);
         let policy = worker.policy_mut(&PolicyId::DEFAULT).unwrap();
         let before = policy.weights().clone();
