@@ -1,4 +1,4 @@
-//! The fast sampler for single agents, as a [`SamplerInput`](crate::sampler::SamplerInput).
+//! The fast sampler for single agents, as a [`SamplerInput`].
 
 use serde::{Deserialize, Serialize};
 

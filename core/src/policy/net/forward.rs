@@ -12,7 +12,7 @@ use crate::{
     weights::Weights,
 };
 
-/// Computes the outputs of a [`ModelSpec`](super::ModelSpec)'s networks for rows of observations.
+/// Computes the outputs of a [`ModelSpec`]'s networks for rows of observations.
 ///
 /// [`NetPolicy`](super::NetPolicy) does the rest: it encodes and normalises observations before, and draws actions after.
 /// The kernels are the default, with one order of sums. An implementation on a device keeps the weights there between
