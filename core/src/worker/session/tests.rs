@@ -777,6 +777,7 @@ fn the_worker_ends_with_the_session() {
         let seen = seen.clone();
         RolloutWorkerBuilder::new(Registry::builtin().with_output("own", move |_| Ok(Box::new(Output(seen.clone())))))
     });
+    hub.session = hub.session.with_host_settings();
     hub.shake_hands();
     hub.send(&set_up(1, RolloutConfig { output: Some("own".into()), ..cart_pole() }));
     assert_eq!(results(&hub.work()), [(1, Ok(WorkerAnswer::Done))]);
