@@ -368,7 +368,7 @@ class Game:
         (self.env,) = made_by(order)
         if not hasattr(self.env, "possible_agents") or not hasattr(self.env, "step"):
             raise Refused(f"{type(self.env).__name__} is no environment of PettingZoo with possible_agents, reset and step")
-        self.acts_in_turn = hasattr(self.env, "agent_selection") or hasattr(self.env, "agent_iter")
+        self.acts_in_turn = hasattr(self.env, "observe")
         self.agents = {str(agent): agent for agent in self.env.possible_agents}
         self.obs, self.act, self.ended, self.is_over, told = {}, {}, set(), True, []
         for name, agent in self.agents.items():
