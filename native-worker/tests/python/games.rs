@@ -89,9 +89,8 @@ fn agents_that_act_in_turn_are_rewarded_for_what_the_others_do() {
         turn.clear();
         env.step(&actions, &mut rng(0), &mut turn).unwrap();
     }
-    // Cleo is out once she has passed ten; who reaches twenty wins against those that are left.
+    // Cleo is out once she has passed ten; the player who reaches twenty wins against the other one.
     assert_eq!(acted[..3], ["ada", "bob", "cleo"]);
-    assert!(acted.iter().filter(|agent| *agent == "cleo").count() < acted.len() / 3, "{acted:?}");
     let winner = acted.last().unwrap();
     let (observing, mut outcomes) = told(&turn);
     outcomes.sort_by(|one, other| other.1.total_cmp(&one.1));

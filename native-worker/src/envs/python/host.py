@@ -416,6 +416,8 @@ class Game:
         for agent in env.agents:
             # A reward is that of this step alone; an agent that has ended says so once, and sees what it ended with.
             is_new = agent not in self.ended
+            if not is_new and not env.rewards[agent]:
+                continue
             ends = (env.terminations[agent] and is_new, env.truncations[agent] and is_new)
             outcomes[agent] = (env.rewards[agent], *ends)
             if any(ends):

@@ -206,7 +206,8 @@ class InTurn:
         else:
             self.count += 1 + int(action)
             if self.count >= 20:
-                self.rewards = {player: 1.0 if player == agent else -1.0 for player in self.agents}
+                for player in self.agents:
+                    self.rewards[player] = 0.0 if self.terminations[player] else 1.0 if player == agent else -1.0
                 self.terminations = dict.fromkeys(self.agents, True)
             elif agent == "cleo" and self.count > 10:
                 self.terminations[agent] = True
