@@ -153,7 +153,7 @@ impl Recurrence {
 }
 
 impl Steps {
-    /// Whether so many rows are the steps of so many sequences.
+    /// Returns whether these are the steps of `sequences` sequences with `rows` rows together.
     pub(super) fn are_of(&self, rows: usize, sequences: usize) -> bool {
         (self.0.iter().sum(), self.0.first().copied().unwrap_or(0)) == (rows, sequences)
     }

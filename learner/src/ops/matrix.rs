@@ -54,7 +54,7 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// A matrix of so many rows and columns, column by column.
+/// Returns a matrix's numbers column by column.
 pub(super) fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     Matrix { values, rows, columns, strides: (columns, 1) }.transposed().row_major().into_owned()
 }

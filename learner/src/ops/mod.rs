@@ -46,7 +46,7 @@ pub(super) fn activate(x: &Tensor, activation: Activation, kernels: Kernels) -> 
     }
 }
 
-/// So many rows `[rows, len]` of the same numbers `[len]`.
+/// Repeats numbers `[len]` as rows `[rows, len]`.
 pub(super) fn repeat(numbers: &Tensor, rows: usize) -> Result<Tensor> {
     if numbers.device().is_cpu() {
         numbers.contiguous()?.apply_op1(Repeat(rows))

@@ -40,7 +40,7 @@ pub enum Layer {
     Conv(Conv, Activation),
     /// Memory. It may only be the last layer of a trunk.
     Memory(Memory),
-    /// So many numbers of a row, and after them numbers that are the same for every row.
+    /// The given number of a row's numbers, and after them numbers that are the same for every row.
     Append(usize, Vec<f32>),
 }
 

@@ -58,7 +58,7 @@ impl ObsEncoder {
         self.len
     }
 
-    /// So many rows encoded: the rows themselves where they are floats already, else in `scratch`, which allocates
+    /// Encodes `rows` observations: the rows themselves where they are floats already, else in `scratch`, which allocates
     /// nothing once it is as large as they are.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ impl Net {
         Self { forward, head, state_len, kernels, streams, dist_inputs: Vec::new() }
     }
 
-    /// Checks that there are states for so many rows.
+    /// Checks that there are states for all rows.
     pub(super) fn check_state(&self, rows: usize, state: &[f32]) -> Result<(), PolicyError> {
         match (rows.saturating_mul(self.state_len), state.len()) {
             (wanted, found) if wanted == found => Ok(()),

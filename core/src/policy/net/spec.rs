@@ -1,6 +1,6 @@
 //! What a model looks like: its layers, from which everything else follows.
 
-use super::{LayerKind, LayerSpec, ModelConfig, WeightsInitializer, build};
+use super::{Init, LayerKind, LayerSpec, ModelConfig, WeightsInitializer, build};
 use crate::{
     distribution::ActionDistribution,
     env::EnvSpaces,
@@ -52,6 +52,9 @@ impl ModelSpec {
     pub const MAX_WEIGHTS: usize = 1 << 26;
     /// The most outputs of a layer, and the most numbers in the patches of one image.
     pub const MAX_OUTPUTS: usize = 1 << 20;
+    /// The most work of making one matrix of weights orthogonal: its longer side times the square of the shorter one. That takes
+    /// some seconds.
+    pub const MAX_ORTHOGONAL_WORK: usize = 1 << 32;
 
     /// The model for an environment's observations and actions.
     ///
@@ -75,10 +78,10 @@ impl ModelSpec {
         Self::new(model, &shape, distribution.input_len())
     }
 
-    /// The model for observations of a shape, with so many outputs of the policy network.
+    /// Builds the model for observations of a shape and a policy network with `dist_inputs_len` outputs.
     ///
     /// # Errors
-    /// [`PolicyError::Unsupported`] for convolutions of what is no image or that do not fit it, or as [`check`](Self::check).
+    /// [`PolicyError::Unsupported`] for convolutions without an image or larger than it, or as [`check`](Self::check).
     pub fn new(model: &ModelConfig, obs_shape: &[usize], dist_inputs_len: usize) -> Result<Self, PolicyError> {
         let spec = build::model(model, obs_shape, dist_inputs_len)?;
         spec.check()?;
@@ -114,6 +117,17 @@ impl ModelSpec {
             let wanted = format!("convolutions whose patches have at most {} numbers together", Self::MAX_OUTPUTS);
             let found = format!("{} with {}: use smaller kernels or larger strides", layer.name, patches(layer));
             return unsupported(wanted, found);
+        }
+        if self.initializer == WeightsInitializer::Orthogonal {
+            let work = |(rows, columns): (usize, usize)| rows.saturating_mul(columns).saturating_mul(rows.min(columns));
+            let sizes = self.layers().flat_map(LayerSpec::tensor_specs).filter_map(|tensor| match tensor.init {
+                Init::Drawn { rows, columns, .. } => Some((rows, columns)),
+                _ => None,
+            });
+            if let Some((rows, columns)) = sizes.into_iter().find(|size| work(*size) > Self::MAX_ORTHOGONAL_WORK) {
+                let found = format!("one of {rows}x{columns}: use weights_initializer = \"glorot_uniform\"");
+                return unsupported("smaller matrices for orthogonal first weights".into(), found);
+            }
         }
         let features = self.trunk.last().map_or(self.obs_len, LayerSpec::outputs);
         for (layers, inputs) in [(&self.trunk, self.obs_len), (&self.policy, features), (&self.value, features)] {

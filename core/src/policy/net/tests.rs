@@ -312,6 +312,8 @@ fn layers_are_what_the_settings_say() {
         let found = error(&format!(r#"{{"conv_filters": [{filter}]}}"#), &[4, 9, 1]);
         assert!(found.starts_with("the policy takes "), "{filter}: {found}");
     }
+    let found = error(r#"{"fcnet_hiddens": [4000, 4000], "weights_initializer": "orthogonal"}"#, &[4]);
+    assert!(found.contains("one of 4000x4000: use weights_initializer = \"glorot_uniform\""), "{found}");
     let found = error(r#"{"conv_filters": [[1, 256, 1], [1, 1, 1]]}"#, &[256, 256, 3]);
     assert!(found.contains("policy_conv.0 with 12884901888: use smaller kernels or larger strides"), "{found}");
 }

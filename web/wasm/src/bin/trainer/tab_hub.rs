@@ -308,6 +308,12 @@ mod tests {
         assert_eq!(last_status(&reports(&mut hub)).watched_slot, 3);
         hub.handle(Message::Stop(Request { request: 6 }), Micros(7));
         assert_eq!(last_status(&finish(&mut hub)).phase, Phase::Stopped.to_wire());
+        // A start that is refused leaves the policy of the last run.
+        let settings = r#"{"env": "CartPole-v1", "policy_config": {"lr": -1}}"#.into();
+        hub.handle(Message::StartRun(StartRun { request: 8, settings }), Micros(8));
+        assert!(reply(&reports(&mut hub)).contains("lr"));
+        hub.give_file(WEIGHTS_FILE);
+        assert!(matches!(reports(&mut hub)[..], [Report::File { name: WEIGHTS_FILE, .. }]));
         hub.handle(Message::StartRun(StartRun { request: 7, settings: SMALL.into() }), Micros(8));
         assert_eq!(last_status(&finish(&mut hub)).run, 2);
         hub.handle(Message::Pause(Request { request: 8 }), Micros(9));
