@@ -54,7 +54,7 @@ impl ModelSpec {
     pub const MAX_OUTPUTS: usize = 1 << 20;
     /// The most work of making one matrix of weights orthogonal: its longer side times the square of the shorter one. That takes
     /// some seconds.
-    pub const MAX_ORTHOGONAL_WORK: usize = 1 << 32;
+    pub const MAX_ORTHOGONAL_WORK: u64 = 1 << 32;
 
     /// The model for an environment's observations and actions.
     ///
@@ -119,7 +119,10 @@ impl ModelSpec {
             return unsupported(wanted, found);
         }
         if self.initializer == WeightsInitializer::Orthogonal {
-            let work = |(rows, columns): (usize, usize)| rows.saturating_mul(columns).saturating_mul(rows.min(columns));
+            let work = |(rows, columns): (usize, usize)| {
+                let [rows, columns] = [rows as u64, columns as u64];
+                rows.saturating_mul(columns).saturating_mul(rows.min(columns))
+            };
             let sizes = self.layers().flat_map(LayerSpec::tensor_specs).filter_map(|tensor| match tensor.init {
                 Init::Drawn { rows, columns, .. } => Some((rows, columns)),
                 _ => None,
