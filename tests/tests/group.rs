@@ -562,14 +562,21 @@ fn slots_are_spread_over_all_workers_and_the_rest_hear_that_there_are_too_few() 
     assert_eq!(shares(&mut six, &workers[..6]), [2, 2, 1, 1, 1, 1]);
     assert_eq!(events(&mut six), []);
 
+    // Workers that act for eight environments at once are no faster with one or two of them.
+    let mut six = LeaseGroup::new(GroupConfig { slots_per_worker: 8, ..GroupConfig::new(8, LENGTH) }).unwrap();
+    workers[..6].iter().for_each(|&worker| join(&mut six, worker, WorkerProfile::NATIVE, ms(0)));
+    let few = TooFewSlots { slots: 8, workers: 2, slots_per_worker: 8 };
+    assert_eq!(events(&mut six), [GroupEvent::TooFewSlots(few)], "once");
+    assert_eq!(idle_text(&six, A), "waiting for the learner", "each will have a slot");
+
     let mut nine = LeaseGroup::new(GroupConfig::new(8, LENGTH)).unwrap();
     workers.iter().for_each(|&worker| join(&mut nine, worker, WorkerProfile::NATIVE, ms(0)));
     assert_eq!(idle_text(&nine, A), "waiting for the learner");
     nine.begin_iteration(WeightsVersion(0), ms(0)).unwrap();
     assert_eq!(shares(&mut nine, &workers[..8]), [1; 8]);
-    let few = TooFewSlots { slots: 8, workers: 9 };
+    let few = TooFewSlots { slots: 8, workers: 9, slots_per_worker: 1 };
     assert_eq!(events(&mut nine), [GroupEvent::TooFewSlots(few)], "once");
-    let text = "no free slot: the run has 8 slots for 9 workers; raise num_slots or num_envs_per_worker";
+    let text = "no free slot: the run has 8 slots for 9 workers that could have 1 each; raise num_slots to 9";
     assert_eq!((idle_text(&nine, workers[8]), idle(&nine, A)), (text.into(), None));
     nine.pause();
     assert_eq!(idle_text(&nine, workers[8]), "the run is paused");

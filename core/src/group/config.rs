@@ -12,6 +12,8 @@ use crate::{
 pub struct GroupConfig {
     /// Number of slots of the run, at least 1.
     pub num_slots: u32,
+    /// Slots that each worker can act for in one batch, for [`TooFewSlots`](super::TooFewSlots) only. At least 1.
+    pub slots_per_worker: u32,
     /// Env steps of a slot per fragment, at least 1. If fragments differ in length, the ledger counts a grant as this many
     /// until its fragment is committed.
     pub rollout_fragment_length: u32,
@@ -41,6 +43,7 @@ impl GroupConfig {
     pub fn new(num_slots: u32, rollout_fragment_length: u32) -> Self {
         Self {
             num_slots,
+            slots_per_worker: 1,
             rollout_fragment_length,
             max_fragment_steps: rollout_fragment_length,
             max_slots_per_lease: num_slots,

@@ -4,7 +4,6 @@ use core::mem;
 
 use super::{
     End, ExpiryCause, GroupCommand, GroupEvent, LeaseGroup, Mode, Outcome, QuarantineCause, RejectReason,
-    status::TooFewSlots,
     worker::{Answer, Worker, WorkerProfile},
 };
 use crate::{
@@ -51,11 +50,12 @@ impl LeaseGroup {
         true
     }
 
-    /// Emits an event, once, if some workers will have no slots.
+    /// Emits an event, once, if slots and not workers are the limit.
     fn hint_at_too_few_slots(&mut self) {
-        let (slots, workers) = (self.config.num_slots, self.num_leasable());
-        if workers > slots && !mem::replace(&mut self.hints.too_few_slots, true) {
-            self.event(GroupEvent::TooFewSlots(TooFewSlots { slots, workers }));
+        if let Some(few) = self.too_few_slots(self.num_leasable())
+            && !mem::replace(&mut self.hints.too_few_slots, true)
+        {
+            self.event(GroupEvent::TooFewSlots(few));
         }
     }
 

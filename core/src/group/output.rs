@@ -287,7 +287,7 @@ impl fmt::Display for GroupEvent {
             Self::AllUnable { workers } => {
                 write!(f, "none of the {workers} workers can run this: the run ends unless one that can comes soon")
             }
-            Self::TooFewSlots(few) => write!(f, "some workers get no slot: {few}"),
+            Self::TooFewSlots(few) => write!(f, "slots, not workers, are the limit: {few}"),
             Self::WorkerHung { worker, patience } => {
                 write!(f, "worker {worker} hangs: no progress for {patience}; it gets no lease until it is heard of")
             }

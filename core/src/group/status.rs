@@ -74,19 +74,38 @@ impl fmt::Display for IdleReason<'_> {
     }
 }
 
-/// A run has fewer slots than workers. `Display` says what to do.
+/// A run has fewer slots than its workers can act for, so some get fewer than they could, or none. `Display` says what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooFewSlots {
     /// Number of slots of the run.
     pub slots: u32,
     /// Number of workers that can run its leases.
     pub workers: u32,
+    /// Slots that each worker can act for.
+    pub slots_per_worker: u32,
+}
+
+impl TooFewSlots {
+    /// Returns `None` if these slots are enough.
+    #[must_use]
+    pub fn check(slots: u32, workers: u32, slots_per_worker: u32) -> Option<Self> {
+        let few = Self { slots, workers, slots_per_worker };
+        (u64::from(slots) < few.wanted()).then_some(few)
+    }
+
+    fn wanted(self) -> u64 {
+        u64::from(self.workers) * u64::from(self.slots_per_worker)
+    }
 }
 
 impl fmt::Display for TooFewSlots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { slots, workers } = self;
-        write!(f, "the run has {slots} slots for {workers} workers; raise num_slots or num_envs_per_worker")
+        let Self { slots, workers, slots_per_worker } = self;
+        write!(
+            f,
+            "the run has {slots} slots for {workers} workers that could have {slots_per_worker} each; raise num_slots to {}",
+            self.wanted()
+        )
     }
 }
 
@@ -109,6 +128,10 @@ impl LeaseGroup {
     pub(super) fn num_leasable(&self) -> u32 {
         let is_leasable = |worker: &&Worker| matches!(worker.state(), WorkerState::Idle | WorkerState::Sampling);
         self.workers.values().filter(is_leasable).count() as u32
+    }
+
+    pub(super) fn too_few_slots(&self, workers: u32) -> Option<TooFewSlots> {
+        TooFewSlots::check(self.config.num_slots, workers, self.config.slots_per_worker)
     }
 
     fn idle_reason<'a>(&self, worker: &'a Worker, leasable: u32) -> Option<IdleReason<'a>> {
@@ -137,11 +160,13 @@ impl LeaseGroup {
         let begun = || self.next_fragment.0.checked_sub(1).map(FragmentNo);
         let latest = being_made.map(|iteration| iteration.fragment).or_else(begun);
         let had_its_share = !self.is_free() && worker.latest >= latest;
-        let slots = self.config.num_slots;
         if self.mode == Mode::Paused {
             IdleReason::Paused
-        } else if leasable > slots && !had_its_share {
-            IdleReason::NoFreeSlot(TooFewSlots { slots, workers: leasable })
+        } else if let Some(few) = self.too_few_slots(leasable)
+            && leasable > few.slots
+            && !had_its_share
+        {
+            IdleReason::NoFreeSlot(few)
         } else if !is_wanted {
             IdleReason::Learner
         } else {

@@ -391,6 +391,8 @@ pub struct RunStatus {
     pub seed: u64,
     /// Slots of the run.
     pub num_slots: u32,
+    /// Slots that each worker could have, see [`RunConfig::slots_per_worker`](crate::run::RunConfig::slots_per_worker).
+    pub slots_per_worker: u32,
     /// Learner updates so far, and the version of the weights.
     pub iteration: u64,
     /// Env steps that the learner has used.

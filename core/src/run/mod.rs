@@ -177,6 +177,13 @@ impl RunConfig {
         self.num_slots.unwrap_or_else(|| self.num_workers.max(1).saturating_mul(self.rollout.num_envs))
     }
 
+    /// Returns the slots that each worker can act for at once: `num_envs`, or its share of explicit `num_slots` among
+    /// `num_workers`. With more workers than have that many, slots and not workers are the limit.
+    #[must_use]
+    pub fn slots_per_worker(&self) -> u32 {
+        self.rollout.num_envs.min(self.num_slots() / self.num_workers.max(1)).max(1)
+    }
+
     /// Returns the maximum number of env steps of a slot's fragment: [`fragment_length`](Self::fragment_length) if all
     /// fragments are equal, more if they end with an episode or count agent steps.
     #[must_use]

@@ -100,6 +100,13 @@ fn run_that_reads_files_has_defaults_and_checks_of_its_own() {
 #[test]
 fn rllib_names_are_understood() {
     assert_eq!(read(r#"{"num_envs_per_worker": 3, "num_workers": 0}"#).unwrap().num_slots(), 3);
+    for (slots_per_worker, settings) in [
+        (8, r#"{"num_envs": 8, "num_workers": 2}"#),
+        (2, r#"{"num_envs": 4, "num_workers": 3, "num_slots": 8}"#),
+        (1, r#"{"num_envs": 4, "num_workers": 3, "num_slots": 2}"#),
+    ] {
+        assert_eq!(read(settings).unwrap().slots_per_worker(), slots_per_worker, "{settings}");
+    }
 }
 
 #[test]

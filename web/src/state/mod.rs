@@ -256,9 +256,9 @@ impl State {
         let number_in = |states: &[WorkerState]| {
             self.workers.values().filter(|row| states.iter().any(|state| row.state == state.to_wire())).count()
         };
-        let (slots, workers) = (run.num_slots, number_in(&[WorkerState::Idle, WorkerState::Sampling]) as u32);
-        if workers > slots {
-            return Some(format!("Some workers idle: {}.", TooFewSlots { slots, workers }));
+        let workers = number_in(&[WorkerState::Idle, WorkerState::Sampling]) as u32;
+        if let Some(few) = TooFewSlots::check(run.num_slots, workers, run.slots_per_worker) {
+            return Some(format!("Slots, not workers, are the limit: {few}."));
         }
         let unable = number_in(&[WorkerState::Unable]);
         let all_unable = unable > 0 && unable == self.workers.len();

@@ -133,7 +133,7 @@ fn settings_of_a_run_are_those_of_the_hub_that_the_page_is_connected_to() {
 fn page_hints_at_too_few_slots_and_at_workers_that_are_all_unable() {
     let mut state = after([Event::Started { token: true }, welcome()]);
     let run = |num_slots, phase: Phase| {
-        let status = RunStatus { run: 1, phase: phase as u8, num_slots, ..RunStatus::default() };
+        let status = RunStatus { run: 1, phase: phase as u8, num_slots, slots_per_worker: 1, ..RunStatus::default() };
         Event::Received(Message::RunStatus(status))
     };
     let unable = "unknown environment: there is no environment 'My-v0'";
@@ -148,7 +148,7 @@ fn page_hints_at_too_few_slots_and_at_workers_that_are_all_unable() {
         "a slot for each that is able"
     );
     reduce(&mut state, worker_in(3, WorkerState::Idle, "no free slot"));
-    let hint = "Some workers idle: the run has 1 slots for 2 workers; raise num_slots or num_envs_per_worker.";
+    let hint = "Slots, not workers, are the limit: the run has 1 slots for 2 workers that could have 1 each; raise num_slots to 2.";
     assert_eq!(state.workers_hint().as_deref(), Some(hint));
     for worker in [1, 3] {
         reduce(&mut state, Event::Received(Message::WorkerGone(WorkerGone { worker })));

@@ -189,6 +189,7 @@ impl RunLoop {
         let (num_slots, mode) = (config.num_slots(), config.sampling_mode());
         let limits = FragmentLimits::new(&config, &layout);
         let group_config = GroupConfig {
+            slots_per_worker: config.slots_per_worker(),
             first_lease: parts.first_lease,
             max_fragment_steps: config.max_fragment_steps(),
             max_slots_per_lease: largest_lease(&limits, num_slots),

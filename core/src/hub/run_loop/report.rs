@@ -25,6 +25,7 @@ impl RunLoop {
             algo: self.algo.clone(),
             seed: self.config.rollout.seed,
             num_slots: self.config.num_slots(),
+            slots_per_worker: self.config.slots_per_worker(),
             iteration: self.iteration,
             env_steps: self.env_steps,
             episodes: self.episodes.finished(),
