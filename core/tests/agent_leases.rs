@@ -7,6 +7,7 @@ use rollmesh_core::{
     batch::{CutReason, EpisodeMetrics, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS},
     callbacks::{CallbackError, Callbacks, EpisodeHook},
     config::Config,
+    env::{Env, EnvError, EnvSpec, Rng, Step, Vectorized},
     filter::FilterKind,
     hash::RolloutHasher,
     ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
@@ -18,6 +19,7 @@ use rollmesh_core::{
     },
     run::{RolloutConfig, RunConfig},
     sampler::{BatchMode, CountStepsBy, FragmentLayout, Horizon},
+    space::Space,
     worker::{Advance, PolicyConfig, Registry, RolloutWorkerBuilder, SlotRunner},
 };
 
@@ -34,8 +36,40 @@ impl Callbacks for Counting {
     }
 }
 
+/// Observes a dict of a number and a side, the number walks to this side.
+struct Sides(f32);
+
+impl Env for Sides {
+    type Obs = f32;
+    type Act = i64;
+
+    fn observation_space(&self) -> Space {
+        let parts = [("side", Space::Discrete { n: 3 }), ("place", Space::vector(&[-9.0], &[9.0]))];
+        Space::dict(parts).unwrap()
+    }
+
+    fn action_space(&self) -> Space {
+        Space::Discrete { n: 3 }
+    }
+
+    fn reset(&mut self, rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        self.0 = rng.uniform_f32();
+        obs.copy_from_slice(&[self.0, 1.0]);
+        Ok(())
+    }
+
+    fn step(&mut self, action: &[i64], _rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
+        self.0 += action[0] as f32 - 1.0;
+        obs.copy_from_slice(&[self.0, action[0] as f32]);
+        Ok(Step { reward: 1.0, terminated: self.0.abs() > 3.0, truncated: false })
+    }
+}
+
 fn registry() -> Registry {
     Registry::builtin()
+        .with_env(EnvSpec::new("Sides-v0", |contexts, _| {
+            Box::new(Vectorized::new(contexts.iter().map(|_| Sides(0.0)).collect()))
+        }))
         .with_callbacks("counting", |_| Ok(Box::new(Counting)))
         .with_policy_mapping_fn("cars_and_lights", |agent, _, _, _| {
             PolicyId::new(if agent.starts_with("car") { "car" } else { "light" })
@@ -88,6 +122,8 @@ fn configs() -> Vec<RunConfig> {
         config("MultiAgentCartPole-v1"),
         config("RockPaperScissors-v0"),
         config("TwoStepGame-v0"),
+        // Observations of parts, in rows of floats.
+        config("Sides-v0"),
     ]
 }
 

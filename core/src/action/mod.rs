@@ -75,8 +75,7 @@ impl ActionTransform {
     /// Transforms consecutive rows of the space in place.
     ///
     /// # Errors
-    /// [`PointError::WrongType`], [`PointError::WrongLength`] unless they are whole rows of the space,
-    /// [`PointError::Compound`].
+    /// [`PointError::WrongType`], [`PointError::WrongLength`] unless they are whole rows of the space.
     pub fn apply_rows<T: Scalar>(self, space: &Space, rows: &mut [T]) -> Result<(), PointError> {
         match self {
             Self::None => Ok(()),
@@ -130,8 +129,7 @@ pub fn normalize(space: &Space, action: &mut Point) -> Result<(), PointError> {
 /// Applies [`clip`] to consecutive rows.
 ///
 /// # Errors
-/// [`PointError::WrongType`], [`PointError::WrongLength`] unless they are whole rows of the space,
-/// [`PointError::Compound`].
+/// [`PointError::WrongType`], [`PointError::WrongLength`] unless they are whole rows of the space.
 pub fn clip_rows<T: Scalar>(space: &Space, rows: &mut [T]) -> Result<(), PointError> {
     walk::rows(space, rows, Map::Clip)
 }

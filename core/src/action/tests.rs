@@ -129,8 +129,21 @@ fn wrong_rows_are_errors() {
     assert!(matches!(clip_rows(&space, &mut [0.0f64; 2]), Err(PointError::WrongType { .. })));
     assert!(matches!(clip(&space, &mut vec![0.0f32; 4].into()), Err(PointError::WrongLength { .. })));
     assert!(matches!(clip(&space, &mut Point::Tuple(vec![])), Err(PointError::Outside { .. })));
-    let tuple = Space::tuple([space]).unwrap();
-    assert!(matches!(clip_rows(&tuple, &mut [0.0f32; 2]), Err(PointError::Compound(_))));
+}
+
+#[test]
+fn joined_rows_are_mapped_part_by_part() {
+    let whole = BoxSpace::uniform(DType::I32, RowShape::SCALAR, -3.0, 3.0).unwrap();
+    let inner = Space::dict([("n", Space::Discrete { n: 4 }), ("i", Space::Box(whole))]).unwrap();
+    let space = Space::tuple([Space::vector(&[0.0], &[10.0]), inner]).unwrap();
+    let mut rows = [11.0f32, 5.0, 9.0, -1.0, -4.0, 2.0];
+    clip_rows(&space, &mut rows).unwrap();
+    assert_eq!(rows, [10.0, 3.0, 9.0, 0.0, -3.0, 2.0], "clipping leaves discrete parts as they are");
+    let mut rows = [0.0f32, 6.0, 2.0];
+    unsquash_rows(&space, &mut rows).unwrap();
+    assert_eq!(rows, [5.0, 3.0, 2.0]);
+    assert!(matches!(clip_rows(&space, &mut [0.0f32; 4]), Err(PointError::WrongLength { .. })));
+    assert!(matches!(clip_rows(&space, &mut [0i64; 3]), Err(PointError::WrongType { .. })));
 }
 
 proptest! {

@@ -36,8 +36,33 @@ pub(super) fn rows<T: Scalar>(space: &Space, rows: &mut [T], map: Map) -> Result
     if wanted == 0 || !rows.len().is_multiple_of(wanted) {
         return Err(PointError::WrongLength { space: space.to_string(), wanted: wanted as u64, found: rows.len() });
     }
-    let Space::Box(space) = space else { return Ok(()) };
-    let floats = matches!(T::DTYPE, DType::F32 | DType::F64);
+    checked(space, rows, map);
+    Ok(())
+}
+
+/// Maps rows whose type and length were checked. A row of a tuple or dict joins those of its parts.
+fn checked<T: Scalar>(space: &Space, rows: &mut [T], map: Map) {
+    match space {
+        Space::Box(space) => numbers(space, rows, map),
+        Space::Tuple(parts) => rows.chunks_exact_mut(space.shape().elements()).for_each(|row| {
+            joined(parts.iter(), row, map);
+        }),
+        Space::Dict(parts) => rows.chunks_exact_mut(space.shape().elements()).for_each(|row| {
+            joined(parts.values(), row, map);
+        }),
+        _ => {}
+    }
+}
+
+fn joined<'a, T: Scalar>(parts: impl Iterator<Item = &'a Space>, mut row: &mut [T], map: Map) {
+    for part in parts {
+        let Some(own) = row.split_off_mut(..part.shape().elements()) else { return };
+        checked(part, own, map);
+    }
+}
+
+fn numbers<T: Scalar>(space: &BoxSpace, rows: &mut [T], map: Map) {
+    let floats = matches!(space.dtype(), DType::F32 | DType::F64);
     match map {
         Map::Clip => each(space, rows, clip),
         Map::Unsquash if !space.is_bounded() => {}
@@ -46,7 +71,6 @@ pub(super) fn rows<T: Scalar>(space: &Space, rows: &mut [T], map: Map) -> Result
         Map::Normalize if floats && space.is_bounded() => each(space, rows, normalize),
         Map::Normalize => {}
     }
-    Ok(())
 }
 
 #[inline]

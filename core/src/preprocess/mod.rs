@@ -75,7 +75,7 @@ pub enum PreprocessError {
         /// Elements of the buffer.
         found: usize,
     },
-    /// The rows have a type that the space does not have, or the space is a tuple or dict.
+    /// The rows have a type that the space does not have.
     #[error(transparent)]
     Rows(#[from] PointError),
     /// An image could not be processed.
@@ -195,7 +195,7 @@ impl Preprocessor {
         }
     }
 
-    /// Preprocesses a row of a fundamental space: `out` receives [`output_len`](Self::output_len) numbers.
+    /// Preprocesses a row, of a tuple or dict the joined rows of its parts: `out` receives [`output_len`](Self::output_len) numbers.
     ///
     /// # Errors
     /// [`PreprocessError::BadObs`] for an observation that is not in the space, [`PreprocessError::WrongOutput`],
@@ -245,7 +245,15 @@ impl Preprocessor {
         match &self.stages {
             Stages::Screen(options) => options.write(row, out)?,
             Stages::Ram => out.iter_mut().zip(row).for_each(|(out, x)| *out = atari::zero_mean(*x)),
-            Stages::Flat | Stages::Parts(_) => self.space.flatten_row(row, out),
+            Stages::Flat => self.space.flatten_row(row, out),
+            Stages::Parts(stages) => {
+                let (mut row, mut out) = (row, out);
+                for stage in stages {
+                    let own = row.split_off(..stage.space.shape().elements());
+                    let Some((own, place)) = own.zip(out.split_off_mut(..stage.output_len())) else { break };
+                    stage.write_row(own, place)?;
+                }
+            }
         }
         Ok(())
     }

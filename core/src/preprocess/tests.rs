@@ -92,7 +92,10 @@ fn bad_observations_are_errors() {
     assert!(matches!(preprocessor.transform_row(&[0.5f32], &mut out), Err(PreprocessError::Rows(_))));
     assert!(preprocessor.transform_row(&[1i64, 0], &mut out).is_err());
     let tuple = Preprocessor::for_space(&Space::tuple([Space::Discrete { n: 3 }]).unwrap()).unwrap();
-    assert!(matches!(tuple.transform_row(&[0i64], &mut out), Err(PreprocessError::Rows(PointError::Compound(_)))));
+    assert!(matches!(tuple.transform_row(&[0i64], &mut out), Err(PreprocessError::Rows(_))));
+    tuple.transform_row(&[2.0f32], &mut out).unwrap();
+    assert_eq!(out, [0.0, 0.0, 1.0]);
+    assert!(matches!(tuple.transform_row(&[0.5f32], &mut out), Err(PreprocessError::BadObs { .. })));
     let error = Preprocessor::for_space(&Space::Discrete { n: u32::MAX }).unwrap_err();
     assert_eq!(error, SpaceError::TooLarge { elements: u64::from(u32::MAX) });
     assert!(Preprocessor::for_space(&Space::Discrete { n: 0 }).is_err());

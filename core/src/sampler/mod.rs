@@ -62,7 +62,6 @@ pub use interrupt::Interrupt;
 pub use lanes::{LaneStart, Lanes};
 pub use layout::{AgentLayout, FragmentLayout};
 pub use lockstep::Lockstep;
-pub(crate) use lockstep::preprocessor_of;
 pub use modes::{BatchMode, CountStepsBy, Horizon, RewardClipping};
 pub use options::{RecordColumns, SamplerOptions};
 pub use position::Position;

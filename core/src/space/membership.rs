@@ -16,18 +16,23 @@ impl Space {
                 spaces.len() == parts.len()
                     && spaces.iter().zip(parts).all(|((name, space), (key, part))| name == key && space.contains(part))
             }
+            (Self::Tuple(_) | Self::Dict(_), _) => false,
             _ => with_values!(point, values => self.contains_row(values).unwrap_or(false), else false),
         }
     }
 
-    /// Returns true for a row of the space, false for one of another length or with an element that is out of bounds.
+    /// Returns true for a row of the space, false for one of another length or with an element that is out of bounds. A row
+    /// of a tuple or dict joins those of its parts, the parts of a dict sorted by name.
     ///
     /// # Errors
-    /// [`PointError::WrongType`] for rows of a type that the space does not [accept](Self::takes_rows_of),
-    /// [`PointError::Compound`] for tuples and dicts.
+    /// [`PointError::WrongType`] for rows of a type that the space does not [accept](Self::takes_rows_of).
     pub fn contains_row<T: Scalar>(&self, row: &[T]) -> Result<bool, PointError> {
         self.check_type(T::DTYPE)?;
-        Ok(match self {
+        Ok(self.holds(row))
+    }
+
+    fn holds<T: Scalar>(&self, row: &[T]) -> bool {
+        match self {
             Self::Box(space) => match space.uniform_bounds() {
                 Some((low, high)) => row.len() == space.elements() && row.iter().all(|x| x.within(low, high)),
                 None => {
@@ -38,8 +43,21 @@ impl Space {
             Self::Discrete { n } => matches!(row, [x] if below(*x, *n)),
             Self::MultiDiscrete { nvec } => row.len() == nvec.len() && row.iter().zip(nvec).all(|(x, n)| below(*x, *n)),
             Self::MultiBinary { n } => row.len() as u64 == u64::from(*n) && row.iter().all(|x| below(*x, 2)),
-            Self::Tuple(_) | Self::Dict(_) => false,
-        })
+            Self::Tuple(parts) => hold_parts(parts.iter(), row),
+            Self::Dict(parts) => hold_parts(parts.values(), row),
+        }
+    }
+
+    /// Returns true for these elements of a joined row. The bounds of numbers are rounded like the numbers.
+    fn holds_part<T: Scalar>(&self, part: &[T]) -> bool {
+        match self {
+            Self::Box(space) => part
+                .iter()
+                .zip(space.bounds())
+                .all(|(x, (low, high))| *x >= T::from_f64(low) && *x <= T::from_f64(high)),
+            Self::Tuple(_) | Self::Dict(_) => self.holds(part),
+            _ => self.holds(part) && part.iter().all(|x| x.to_f64() as i64 as f64 == x.to_f64()),
+        }
     }
 
     /// Returns the first of many rows with an element that is out of bounds, if there is one. Ignores NaN.
@@ -48,22 +66,28 @@ impl Space {
     /// The errors of [`contains_row`](Self::contains_row).
     pub fn first_outside<T: Scalar>(&self, rows: &[T]) -> Result<Option<usize>, PointError> {
         self.check_type(T::DTYPE)?;
-        let counted = |n: u32| (T::from_f64(0.0), T::from_f64(f64::from(n.saturating_sub(1))));
-        let bounds: Vec<(T, T)> = match self {
-            Self::Box(space) => space.bounds().map(|(low, high)| (T::from_f64(low), T::from_f64(high))).collect(),
-            Self::Discrete { n } => vec![counted(*n)],
-            Self::MultiDiscrete { nvec } => nvec.iter().map(|n| counted(*n)).collect(),
-            Self::MultiBinary { n } => vec![counted(2); *n as usize],
-            Self::Tuple(_) | Self::Dict(_) => Vec::new(),
-        };
+        let mut bounds: Vec<(T, T)> = Vec::with_capacity(self.shape().elements());
+        self.extend_bounds(&mut bounds);
         // Does not stop early within a row, so that it compiles to a few vector instructions.
         let outside =
             |row: &[T]| row.iter().zip(&bounds).fold(false, |out, (x, (low, high))| out | (x < low) | (x > high));
         Ok(rows.chunks_exact(bounds.len().max(1)).position(outside))
     }
 
+    fn extend_bounds<T: Scalar>(&self, bounds: &mut Vec<(T, T)>) {
+        let counted = |n: u32| (T::from_f64(0.0), T::from_f64(f64::from(n.saturating_sub(1))));
+        match self {
+            Self::Box(space) => bounds.extend(space.bounds().map(|(low, high)| (T::from_f64(low), T::from_f64(high)))),
+            Self::Discrete { n } => bounds.push(counted(*n)),
+            Self::MultiDiscrete { nvec } => bounds.extend(nvec.iter().map(|n| counted(*n))),
+            Self::MultiBinary { n } => bounds.resize(bounds.len() + *n as usize, counted(2)),
+            Self::Tuple(parts) => parts.iter().for_each(|part| part.extend_bounds(bounds)),
+            Self::Dict(parts) => parts.values().for_each(|part| part.extend_bounds(bounds)),
+        }
+    }
+
     /// Returns true for the element types that the space accepts for rows: a box's own; for discrete spaces, integers that
-    /// can represent all their values; for multi-binary ones, booleans too. Never for tuples and dicts.
+    /// can represent all their values; for multi-binary ones, booleans too; floats for tuples and dicts.
     #[must_use]
     pub fn takes_rows_of(&self, dtype: DType) -> bool {
         match self {
@@ -71,13 +95,12 @@ impl Space {
             Self::Discrete { n } => counts_to(dtype, *n),
             Self::MultiDiscrete { nvec } => nvec.iter().all(|n| counts_to(dtype, *n)),
             Self::MultiBinary { .. } => matches!(dtype, DType::I32 | DType::I64 | DType::U8 | DType::Bool),
-            Self::Tuple(_) | Self::Dict(_) => false,
+            Self::Tuple(_) | Self::Dict(_) => matches!(dtype, DType::F32 | DType::F64),
         }
     }
 
     pub(crate) fn check_type(&self, found: DType) -> Result<(), PointError> {
         match self {
-            Self::Tuple(_) | Self::Dict(_) => Err(PointError::Compound(self.to_string())),
             _ if self.takes_rows_of(found) => Ok(()),
             _ => Err(PointError::WrongType { space: self.to_string(), found }),
         }
@@ -100,6 +123,15 @@ const fn counts_to(dtype: DType, n: u32) -> bool {
     }
 }
 
+fn hold_parts<'a, T: Scalar>(mut parts: impl Iterator<Item = &'a Space>, row: &[T]) -> bool {
+    let mut rest = row;
+    let all = parts.all(|part| {
+        let own = rest.split_off(..part.shape().elements());
+        own.is_some_and(|own| part.holds_part(own))
+    });
+    all && rest.is_empty()
+}
+
 fn below<T: Scalar>(x: T, n: u32) -> bool {
     x.within(0.0, f64::from(n) - 1.0)
 }
@@ -107,7 +139,7 @@ fn below<T: Scalar>(x: T, n: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::column::RowShape;
+    use crate::{column::RowShape, space::BoxSpace};
 
     #[test]
     fn boxes_hold_what_is_within_their_bounds() {
@@ -156,6 +188,19 @@ mod tests {
         assert!(space.contains(&point(2, "y")));
         assert!(!space.contains(&point(3, "y")) && !space.contains(&point(2, "z")));
         assert!(!space.contains(&Point::Tuple(vec![])));
-        assert!(matches!(space.contains_row(&[0.0f32]), Err(PointError::Compound(_))));
+        assert!(!space.contains(&vec![2.0f32, 0.5, 1.0].into()), "a row is no point");
+        for (row, is_in) in [
+            (&[2.0f32, 0.5, 1.0][..], true),
+            (&[1.5, 0.5, 1.0], false),
+            (&[2.0, 0.5], false),
+            (&[2.0, 0.5, 1.0, 0.0], false),
+        ] {
+            assert_eq!(space.contains_row(row), Ok(is_in), "{row:?}");
+        }
+        assert_eq!(space.first_outside(&[2.0f32, 0.5, 1.0, 2.0, 1.5, 1.0]), Ok(Some(1)));
+        assert!(matches!(space.contains_row(&[0i64, 0, 0]), Err(PointError::WrongType { .. })));
+        // A float32 may exceed the bound that it was rounded from.
+        let tenth = BoxSpace::new(DType::F64, RowShape::vector(1), vec![0.0], vec![0.1]).unwrap();
+        assert_eq!(Space::tuple([Space::Box(tenth)]).unwrap().contains_row(&[0.1f32]), Ok(true));
     }
 }

@@ -127,9 +127,6 @@ pub enum PointError {
         /// Number of elements given.
         found: usize,
     },
-    /// Points of tuples and dicts are not rows.
-    #[error("points of {0} are no rows: take its parts one by one")]
-    Compound(String),
     /// The point is not in the space.
     #[error("{found} is no point of {space}")]
     Outside {

@@ -35,8 +35,7 @@ impl Space {
     /// and four for a normal one.
     ///
     /// # Errors
-    /// [`PointError::WrongType`] and [`PointError::Compound`] as for [`contains_row`](Self::contains_row),
-    /// [`PointError::WrongLength`].
+    /// [`PointError::WrongType`] as for [`contains_row`](Self::contains_row), [`PointError::WrongLength`].
     pub fn sample_row<T: Scalar>(&self, rng: &mut Rng, row: &mut [T]) -> Result<(), PointError> {
         self.check_type(T::DTYPE)?;
         let wanted = self.shape().elements();
@@ -60,8 +59,16 @@ impl Space {
             Self::Discrete { n } => row.iter_mut().for_each(|x| *x = below(rng, *n)),
             Self::MultiDiscrete { nvec } => row.iter_mut().zip(nvec).for_each(|(x, n)| *x = below(rng, *n)),
             Self::MultiBinary { .. } => row.iter_mut().for_each(|x| *x = below(rng, 2)),
-            Self::Tuple(_) | Self::Dict(_) => {}
+            Self::Tuple(parts) => fill_parts(parts.iter(), rng, row),
+            Self::Dict(parts) => fill_parts(parts.values(), rng, row),
         }
+    }
+}
+
+fn fill_parts<'a, T: Scalar>(parts: impl Iterator<Item = &'a Space>, rng: &mut Rng, mut row: &mut [T]) {
+    for part in parts {
+        let Some(own) = row.split_off_mut(..part.shape().elements()) else { return };
+        part.fill(rng, own);
     }
 }
 

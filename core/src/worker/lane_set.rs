@@ -7,9 +7,7 @@ use crate::{
     ids::{FragmentNo, SlotId, WeightsVersion},
     policy::PolicyEntry,
     prelude::*,
-    sampler::{
-        Collector, DriveError, LaneStart, Lockstep, Need, SamplerOptions, SlotState, drive_entry, preprocessor_of,
-    },
+    sampler::{Collector, DriveError, LaneStart, Lockstep, Need, SamplerOptions, SlotState, drive_entry},
 };
 
 /// Open lanes, one per slot.
@@ -114,7 +112,7 @@ fn lockstep(
     ) -> Result<Box<dyn Collector>, EnvError> {
         Ok(Box::new(Lockstep::<O>::through(starts, options, entry, env)?))
     }
-    let obs = if preprocessor_of(entry).is_some() { DType::F32 } else { env.dtypes().0 };
+    let obs = if entry.preprocessor.is_some() { DType::F32 } else { env.dtypes().0 };
     let make = match obs {
         DType::F32 => make::<f32>,
         DType::F64 => make::<f64>,

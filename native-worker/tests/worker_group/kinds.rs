@@ -17,7 +17,7 @@ use rollmesh_core::{
 use super::rig::{group, placements, registry};
 
 /// Settings of a worker, over small samples of two environments.
-const KINDS: [&str; 16] = [
+const KINDS: [&str; 18] = [
     // Continuous actions, also transformed and not, with horizons that truncate and clipped rewards.
     r#"{"env": "Pendulum-v1", "observation_filter": "MeanStdFilter"}"#,
     r#"{"env": "MountainCarContinuous-v0", "horizon": 7, "clip_rewards": 0.5, "normalize_actions": false, "clip_actions": true}"#,
@@ -38,8 +38,10 @@ const KINDS: [&str; 16] = [
     r#"{"env": "CartPole-v1", "horizon": 6, "horizon_means": "legacy_hard", "no_done_at_end": true}"#,
     r#"{"env": "CartPole-v1", "explore": false}"#,
     r#"{"env": "CartPole-v1", "fake_sampler": true}"#,
-    // An environment of this program.
+    // Environments of this program: the second observes a dict, which is also sampled as it is.
     r#"{"env": "Moody-v0"}"#,
+    r#"{"env": "Sides-v0"}"#,
+    r#"{"env": "Sides-v0", "preprocessor_pref": "none"}"#,
 ];
 
 fn config(settings: &str) -> RolloutConfig {

@@ -39,6 +39,9 @@ pub(crate) fn registry() -> Registry {
             let envs = contexts.iter().map(Moody::new).collect::<Result<Vec<_>, EnvError>>()?;
             Ok(Box::new(Vectorized::new(envs)))
         }))
+        .with_env(EnvSpec::new("Sides-v0", |contexts, _| {
+            Box::new(Vectorized::new(contexts.iter().map(|_| Sides(0.0)).collect()))
+        }))
         .with_worker_fn("count", |_worker, _arguments| {
             COUNT.set(COUNT.get() + 1);
             Ok(Config::new().with("count", COUNT.get())?)
@@ -67,6 +70,35 @@ pub(crate) fn registry() -> Registry {
             Ok(Config::new().with("at", [home.worker_index, home.vector_index])?)
         })
         .with_policy_fn("id", |id, _policy, _arguments| Ok(Config::new().with("id", id)?))
+}
+
+/// Observes a dict of a number and a side, the number walks to this side.
+struct Sides(f32);
+
+impl Env for Sides {
+    type Obs = f32;
+    type Act = i64;
+
+    fn observation_space(&self) -> Space {
+        let parts = [("side", Space::Discrete { n: 3 }), ("place", Space::vector(&[-9.0], &[9.0]))];
+        Space::dict(parts).unwrap()
+    }
+
+    fn action_space(&self) -> Space {
+        Space::Discrete { n: 3 }
+    }
+
+    fn reset(&mut self, rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        self.0 = rng.uniform_f32();
+        obs.copy_from_slice(&[self.0, 1.0]);
+        Ok(())
+    }
+
+    fn step(&mut self, action: &[i64], _rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
+        self.0 += action[0] as f32 - 1.0;
+        obs.copy_from_slice(&[self.0, action[0] as f32]);
+        Ok(Step { reward: 1.0, terminated: self.0.abs() > 3.0, truncated: false })
+    }
 }
 
 /// In workers that the settings name, unless they were made anew, it fails at its first step (`bad`), hangs at the 13th

@@ -10,8 +10,8 @@ use crate::{
 
 /// Turns observations of one space into what a model takes: rows of 32-bit floats.
 ///
-/// Points of `Discrete` and `MultiDiscrete` spaces become one-hot vectors; numbers of boxes and multi-binaries stay what
-/// they are, of whatever type they come.
+/// Points of `Discrete` and `MultiDiscrete` spaces become one-hot vectors, in tuples and dicts too; numbers of boxes and
+/// multi-binaries stay what they are, of whatever type they come.
 ///
 /// ```
 /// use rollmesh_core::{env::RowsRef, policy::ObsEncoder, space::Space};
@@ -25,7 +25,7 @@ use crate::{
 pub struct ObsEncoder {
     space: Space,
     len: usize,
-    /// For spaces whose points are no vectors.
+    /// For spaces with parts that are no vectors.
     one_hot: Option<Preprocessor>,
 }
 
@@ -34,20 +34,17 @@ impl ObsEncoder {
     /// The encoder for a space.
     ///
     /// # Errors
-    /// [`PolicyError::Unsupported`] for tuples and dicts, and for spaces that make no sense.
+    /// [`PolicyError::Unsupported`] for invalid spaces.
     pub fn for_space(space: &Space) -> Result<Self, PolicyError> {
-        let unsupported = |found: String| PolicyError::Unsupported {
-            wanted: "observations of a single array; preprocess others first".into(),
-            found,
-        };
+        let unsupported =
+            |found: String| PolicyError::Unsupported { wanted: "observations of a valid space".into(), found };
         space.validate().map_err(|error| unsupported(error.to_string()))?;
         let (len, one_hot) = match space {
             Space::Box(_) | Space::MultiBinary { .. } => (space.shape().elements(), None),
-            Space::Discrete { .. } | Space::MultiDiscrete { .. } => {
+            Space::Discrete { .. } | Space::MultiDiscrete { .. } | Space::Tuple(_) | Space::Dict(_) => {
                 let one_hot = Preprocessor::for_space(space).map_err(|error| unsupported(error.to_string()))?;
                 (one_hot.output_len(), Some(one_hot))
             }
-            Space::Tuple(_) | Space::Dict(_) => return Err(unsupported(space.to_string())),
         };
         Ok(Self { space: space.clone(), len, one_hot })
     }
@@ -136,11 +133,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_array_is_refused() {
-        let dict = Space::dict([("a", Space::Discrete { n: 2 })]).unwrap();
-        for space in [dict, Space::Discrete { n: 0 }, Space::Discrete { n: u32::MAX }] {
+    fn parts_of_a_dict_are_joined() {
+        let spaces = [("b", Space::Discrete { n: 2 }), ("a", Space::vector(&[0.0], &[9.0]))];
+        let space = Space::dict(spaces).unwrap();
+        let encoded = encode(&space, RowsRef::F32(&[4.5, 1.0, 0.5, 0.0]), 2).unwrap();
+        assert_eq!(encoded, [4.5, 0.0, 1.0, 0.5, 1.0, 0.0]);
+        assert!(encode(&space, RowsRef::F32(&[4.5, 2.0]), 1).is_err());
+    }
+
+    #[test]
+    fn invalid_spaces_are_refused() {
+        for space in [Space::Discrete { n: 0 }, Space::Discrete { n: u32::MAX }] {
             let error = ObsEncoder::for_space(&space).unwrap_err().to_string();
-            assert!(error.starts_with("the policy takes observations of a single array"), "{error}");
+            assert!(error.starts_with("the policy takes observations of a valid space"), "{error}");
         }
         let error = encode(&Space::Discrete { n: 2 }, RowsRef::I64(&[1]), usize::MAX).unwrap_err().to_string();
         assert!(error.ends_with("not 1 values of int64"), "{error}");

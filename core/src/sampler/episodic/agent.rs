@@ -15,7 +15,7 @@ use crate::{
     policy::{Policy, PolicyEntry},
     prelude::*,
     sampler::{
-        RecordColumns, SampleError, SamplerOptions, preprocessor_of,
+        RecordColumns, SampleError, SamplerOptions,
         rows::{RowBuffer, elements, fitting, preprocess, view_row},
         wants::{COLUMNS, Wants},
     },
@@ -199,7 +199,7 @@ impl Agent {
 
     /// Sets a new observation: preprocessed, then filtered.
     pub(super) fn observe(&mut self, raw: RowsRef<'_>, entry: &mut PolicyEntry) -> Result<(), SampleError> {
-        let shape = match preprocessor_of(entry) {
+        let shape = match &entry.preprocessor {
             Some(preprocessor) => {
                 self.obs.start(DType::F32);
                 self.obs.resize(preprocessor.output_len());

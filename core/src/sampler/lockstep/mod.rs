@@ -6,7 +6,6 @@ mod seen;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::seen::preprocessor_of;
 use self::{
     arena::{Arena, Columns, Shapes},
     memory::Memory,
@@ -117,7 +116,7 @@ impl<O: RowElement> Lockstep<O> {
         entry: &PolicyEntry,
         env: &mut dyn AnyVectorEnv,
     ) -> Result<Self, EnvError> {
-        let preprocessor = preprocessor_of(entry);
+        let preprocessor = entry.preprocessor.as_ref();
         let filters = entry.filter != Filter::NoFilter;
         let changes = preprocessor.is_some() || filters;
         let shape = preprocessor.map_or_else(|| env.observation_space().shape(), |stage| stage.output_shape());

@@ -10,7 +10,6 @@ use crate::{
         DriveError,
         rows::{RowBuffer, preprocess},
     },
-    space::Space,
 };
 
 /// The environments' rows of a fragment, time-major, and the last ones of the episodes that ended in the latest step.
@@ -23,12 +22,6 @@ pub(super) struct Seen {
     width: usize,
     /// The policy's view of lanes' first rows that the filter has already counted.
     known: Vec<(usize, Vec<f64>)>,
-}
-
-/// Returns the preprocessor of an entry, which comes before its filter.
-pub(crate) fn preprocessor_of<P: ?Sized>(entry: &PolicyEntry<P>) -> Option<&Preprocessor> {
-    // Rows of compound spaces are already flat.
-    entry.preprocessor.as_ref().filter(|stage| !matches!(stage.space(), Space::Tuple(_) | Space::Dict(_)))
 }
 
 impl Seen {
@@ -82,7 +75,7 @@ impl Seen {
         ended: impl Iterator<Item = usize>,
     ) -> Result<(), DriveError> {
         let row = self.lanes * self.width;
-        let (preprocessor, width) = (preprocessor_of(entry), (obs.len() / self.lanes.max(1)).max(1));
+        let (preprocessor, width) = (entry.preprocessor.as_ref(), (obs.len() / self.lanes.max(1)).max(1));
         written(preprocessor, self.rows.part(steps * row..(steps + 1) * row), obs)?;
         written(preprocessor, self.finals.all(), finals)?;
         let filter = Some(&mut entry.filter).filter(|filter| **filter != Filter::NoFilter);
