@@ -49,7 +49,7 @@ fn same_bits(options: &[&str]) -> Command {
     // The Python package has no such tests: with it, dependencies have the features that the binary's build gave them.
     let packages = ["rollmesh-core", "rollmesh-wasm", "rollmesh", "rollmesh-python"];
     let packages = packages.into_iter().flat_map(|package| ["--package", package]);
-    let targets = ["same_bits", "pictures", "kernels", "sample"].into_iter().flat_map(|target| ["--test", target]);
+    let targets = ["same_bits", "envs", "kernels", "sample"].into_iter().flat_map(|target| ["--test", target]);
     let mut tests = cargo();
     tests.args(["test", "--locked"]).args(options).args(packages).args(targets).env("ROLLMESH_LONG", "1");
     tests
@@ -78,6 +78,7 @@ pub(crate) fn fuzz(job: &Job) -> Result<()> {
         "--package",
         "rollmesh-tests",
         "--test",
+        "wire",
         "hostile_bytes",
         "--",
         "--nocapture",
@@ -165,7 +166,7 @@ pub(crate) fn npm_bundlers(job: &Job) -> Result<()> {
 
 /// The group under everything that can go wrong, with more seeds than the suite has time for.
 pub(crate) fn simulator(job: &Job) -> Result<()> {
-    let tests = ["test", "--locked", "--package", "rollmesh-tests", "--test", "group_sim", "--test", "group_ops"];
+    let tests = ["test", "--locked", "--package", "rollmesh-tests", "--test", "group", "--", "sim::", "ops::"];
     job.run_tests(cargo().args(tests).env("ROLLMESH_SIM_SEEDS", "10000").env("PROPTEST_CASES", "10000"))
 }
 

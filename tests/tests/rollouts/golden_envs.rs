@@ -18,7 +18,6 @@ use rollmesh_core::{
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-#[path = "golden_envs/frozen.rs"]
 mod frozen;
 
 #[derive(Deserialize)]
@@ -239,7 +238,7 @@ macro_rules! golden {
     ($($test:ident: $file:literal => $tally:expr;)+) => {$(
         #[test]
         fn $test() {
-            assert_eq!(tally(include_str!(concat!("../golden/envs/", $file, ".jsonl"))), $tally);
+            assert_eq!(tally(include_str!(concat!("../../golden/envs/", $file, ".jsonl"))), $tally);
         }
     )+};
 }

@@ -1,4 +1,4 @@
-//! What the group promises, one situation at a time. The simulator in `group_sim` mixes them.
+//! What the group promises, one situation at a time. The simulator in `sim` mixes them.
 
 use rollmesh_core::{
     batch::SlotFragment,

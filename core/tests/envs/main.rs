@@ -1,0 +1,5 @@
+//! Environments: what all have to keep, their pictures, and those that clients drive.
+
+mod external;
+mod laws;
+mod pictures;

@@ -1,0 +1,4 @@
+//! Leases on one worker, without a hub.
+
+mod agents;
+mod failures;
