@@ -43,6 +43,8 @@ pub struct AgentLayout {
     pub spaces: EnvSpaces,
     /// The recurrent states of the policy.
     pub recurrent: RecurrentShape,
+    /// Names of columns whose content the policy's views define, such as a window of observations.
+    pub viewed: Vec<String>,
     /// Whether rows have advantages and value targets.
     pub has_advantages: bool,
     /// Whether rows have no other columns than these: neither the policy nor callbacks add any.

@@ -74,6 +74,14 @@ impl ViewRequirement {
         Self { used_for_compute_actions: false, ..self }
     }
 
+    /// Returns whether a view with this name is the column of that name, row by row.
+    pub(crate) fn is_column(&self, view: &str) -> bool {
+        self.data_col(view) == view
+            && self.shift == Shift::NONE
+            && self.batch_repeat_value == NonZeroU32::MIN
+            && self.used_for_training
+    }
+
     /// Returns the data column of a view with this name.
     #[must_use]
     pub fn data_col<'a>(&'a self, view: &'a str) -> &'a str {

@@ -4,14 +4,17 @@
 use std::collections::BTreeMap;
 
 use rollmesh_core::{
-    batch::{CutReason, EpisodeMetrics, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS},
+    batch::{CutReason, EpisodeMetrics, REWARDS, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS},
     callbacks::{CallbackError, Callbacks, EpisodeHook},
+    column::ColumnData,
     config::Config,
-    env::{Env, EnvError, EnvSpec, Rng, Step, Vectorized},
+    env::{Env, EnvError, EnvSpec, Rng, RowsMut, RowsRef, Step, Vectorized},
+    episode::{Episode, OtherAgent},
     filter::FilterKind,
     hash::RolloutHasher,
     ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
+    policy::{ActionInput, ActionOutput, Policy, PolicyError, PolicySpec, Postprocessing},
     protocol::{
         FailureKind,
         convert::{self, EncodeError, FragmentLimits, UploadError},
@@ -20,6 +23,8 @@ use rollmesh_core::{
     run::{RolloutConfig, RunConfig},
     sampler::{BatchMode, CountStepsBy, FragmentLayout, Horizon},
     space::Space,
+    view::{ViewRequirement, ViewRequirements},
+    weights::Weights,
     worker::{Advance, PolicyConfig, Registry, RolloutWorkerBuilder, SlotRunner},
 };
 
@@ -65,8 +70,69 @@ impl Env for Sides {
     }
 }
 
+/// Chooses by the sum of its last two observations, and doubles the rewards of its trajectories.
+struct Backward(Weights);
+
+impl Policy for Backward {
+    fn compute_actions(&mut self, input: ActionInput<'_>, mut out: ActionOutput<'_>) -> Result<(), PolicyError> {
+        let (RowsRef::F32(obs), RowsMut::I64(actions)) = (input.obs, &mut out.actions) else {
+            return Err(PolicyError::Failed("not a walk of floats".into()));
+        };
+        let width = obs.len() / actions.len();
+        for (action, obs) in actions.iter_mut().zip(obs.chunks_exact(width)) {
+            *action = i64::from(obs.iter().sum::<f32>() > 0.0);
+        }
+        Ok(())
+    }
+
+    fn compute_values(&mut self, _: RowsRef<'_>, _: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
+        values.fill(0.0);
+        Ok(())
+    }
+
+    fn view_requirements(&self) -> ViewRequirements {
+        [("obs".to_string(), ViewRequirement::shifted("obs", "-1:0".parse().unwrap()))].into()
+    }
+
+    fn postprocessing(&self) -> Postprocessing {
+        Postprocessing::Custom
+    }
+
+    fn postprocess_trajectory(
+        &mut self,
+        mut trajectory: SampleBatch,
+        _: &[OtherAgent<'_>],
+        _: &Episode,
+    ) -> Result<SampleBatch, PolicyError> {
+        let doubled: Vec<f32> = trajectory.get(REWARDS)?.iter().map(|reward| 2.0 * reward).collect();
+        trajectory.insert(REWARDS.name(), ColumnData::scalars(doubled))?;
+        Ok(trajectory)
+    }
+
+    fn weights(&self) -> &Weights {
+        &self.0
+    }
+
+    fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
+        self.0 = weights.clone();
+        Ok(())
+    }
+}
+
 fn registry() -> Registry {
     Registry::builtin()
+        .with_policy(PolicySpec::new("backward", |_| {
+            Ok(Box::new(Backward(Weights::new(WeightsVersion(0), Vec::new()).unwrap())))
+        }))
+        .with_observation_fn("tilted", |obs, _| {
+            let tilted = |row: RowsRef<'_>| match row {
+                RowsRef::F32(row) => row.iter().rev().copied().collect::<Vec<f32>>(),
+                _ => Vec::new(),
+            };
+            let rows: Vec<_> = obs.iter().map(|(agent, row)| (agent.clone(), tilted(row))).collect();
+            rows.iter().for_each(|(agent, row)| obs.set(agent, RowsRef::F32(row)));
+            Ok(())
+        })
         .with_env(EnvSpec::new("Sides-v0", |contexts, _| {
             Box::new(Vectorized::new(contexts.iter().map(|_| Sides(0.0)).collect()))
         }))
@@ -124,6 +190,9 @@ fn configs() -> Vec<RunConfig> {
         config("TwoStepGame-v0"),
         // Observations of parts, in rows of floats.
         config("Sides-v0"),
+        with(config("MultiAgentCartPole-v1"), r#"{"observation_fn": "tilted"}"#),
+        // A policy that sees earlier rows and postprocesses its trajectories.
+        with(config("CartPole-v1"), r#"{"policies": {"default_policy": {"policy": "backward"}}}"#),
     ]
 }
 
@@ -258,9 +327,10 @@ fn upload_brings_the_fragments_and_damage_is_refused() {
         let batch = agents.policy_batches.values_mut().next().unwrap();
         batch.insert("more", batch.column("rewards").unwrap().clone()).unwrap();
         let lie = convert::agent_upload(1, lease.id, &wide).unwrap();
-        // Callbacks may add columns.
+        // Callbacks and policies that postprocess may add columns.
         let is_refused = convert::agent_fragments(&lie, 1, &lease, &limits).is_err();
-        assert_eq!(is_refused, run.rollout.callbacks.is_empty(), "{}", run.env());
+        let FragmentLayout::Agents(layouts) = runner.layout() else { panic!("{}", run.env()) };
+        assert_eq!(is_refused, layouts.values().all(|layout| layout.is_exact), "{}", run.env());
         let mut forged = fragments.clone();
         forged[1].state = fragments[0].state.clone();
         let lie = convert::agent_upload(1, lease.id, &forged).unwrap();

@@ -123,9 +123,10 @@ impl FragmentLimits {
             FragmentLayout::Lane { spaces, recurrent } => (columns(spaces), recurrent.clone(), None),
             FragmentLayout::Agents(policies) => {
                 let limit = |(id, layout): (&PolicyId, &AgentLayout)| {
-                    let mut columns = columns(&layout.spaces);
-                    let AgentLayout { spaces, recurrent, has_advantages, is_exact, agents } = layout;
+                    let AgentLayout { spaces, recurrent, viewed, has_advantages, is_exact, agents } = layout;
+                    let mut columns = columns(spaces);
                     columns.push(ColumnLimit::of_space(NEW_OBS.name(), spaces.observation_type, &spaces.observation));
+                    columns.retain(|column| viewed.iter().all(|view| *view != column.name));
                     columns.extend([EPS_ID, UNROLL_ID, T, AGENT_INDEX].map(ColumnLimit::scalar));
                     if *has_advantages {
                         columns.extend([ADVANTAGES, VALUE_TARGETS].map(ColumnLimit::scalar));

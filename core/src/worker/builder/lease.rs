@@ -241,9 +241,12 @@ impl RolloutWorkerBuilder {
             let raw = recipe.spaces().ok_or_else(|| SetupError::NoSpaces(id.clone()))?;
             let spaces = workshop.acting_spaces(&id, &raw)?;
             let postprocessing = entry.policy.postprocessing();
+            let views = entry.policy.view_requirements().into_iter();
+            let viewed = views.filter(|(view, requirement)| !requirement.is_column(view)).map(|(view, _)| view);
             let layout = AgentLayout {
                 spaces,
                 recurrent: RecurrentShape::of(entry.policy.as_ref()),
+                viewed: viewed.collect(),
                 has_advantages: matches!(postprocessing, Postprocessing::Advantages(_)),
                 is_exact: self.config.callbacks.is_empty()
                     && postprocessing != Postprocessing::Custom
