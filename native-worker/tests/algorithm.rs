@@ -3,7 +3,12 @@
 
 mod support;
 
-use std::{fs, num::NonZeroU32};
+use std::{
+    fs,
+    num::NonZeroU32,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use rollmesh::{
     Registry,
@@ -175,6 +180,24 @@ fn groups_of_threads_and_of_processes_learn_the_same() {
         assert_eq!(over(algorithm, processes()), (iterations, hash.clone()), "{algorithm}");
         assert!(iterations == 5 && !hashes.contains(&hash), "{algorithm}");
         hashes.push(hash);
+    }
+}
+
+#[test]
+fn group_of_workers_that_connect_learns_the_same() {
+    let run = || RunConfig::default().stop_after(320);
+    let over = |group| Algorithm::over(group, run(), &Registry::builtin()).unwrap();
+    let mut remote = group("ppo", Placement::Remote);
+    let (url, token) = (remote.worker_url().unwrap(), remote.worker_token().unwrap().to_hex());
+    let start = || {
+        let mut worker = Command::new(env!("CARGO_BIN_EXE_rollmesh"));
+        worker.args(["worker", "--hub", &url]).env("ROLLMESH_TOKEN", &token).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let workers = [start(), start()];
+    assert!(remote.wait_for_workers(2, Duration::from_secs(60)).unwrap());
+    assert_eq!(all_steps(over(remote)), all_steps(over(group("ppo", Placement::Threads))));
+    for mut worker in workers {
+        assert!(worker.wait().unwrap().success());
     }
 }
 

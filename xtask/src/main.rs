@@ -35,7 +35,7 @@ Usage: cargo xtask COMMAND
   dist                            build a binary with the dashboard within
   baseline                        build the commit that the current code is compared with
   baseline freeze                 write tests/golden/frozen.json, the hashes of its rollouts
-  baseline compare [--turns N]    trained weights and speeds of both; fails at other weights, or below 0.95 of the speed
+  baseline compare [--turns N]    speeds of both; fails below 0.95 of the speed
   help                            print this text
 ";
 
