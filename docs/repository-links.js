@@ -1,7 +1,11 @@
-// Links that leave the book lead to files of the repository, which the rendered book does not have: they open on its host instead.
+// A link that leaves the book leads to a file of the repository, which the rendered book does not have: it opens on the repository's host.
 "use strict";
 {
-  const repository = document.querySelector('a[href^="https://github.com/"] .fa-github, a[href^="https://github.com/"]');
-  const root = new URL(typeof path_to_root === "string" ? path_to_root : "", location.href).pathname;
-  void [repository, root];
+  const FILES = "https://github.com/rollmesh/rollmesh/blob/main/";
+  const pageDepth = path_to_root.split("../").length - 1;
+  for (const link of document.querySelectorAll("main a[href^='../']")) {
+    const [, up, path, anchor] = link.getAttribute("href").match(/^((?:\.\.\/)+)([^#]*)(.*)$/);
+    // mdBook has renamed Markdown files.
+    if (up.length / "../".length > pageDepth) link.href = FILES + path.replace(/\.html$/, ".md") + anchor;
+  }
 }
