@@ -17,7 +17,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Env steps of a run: some hundred iterations.
 const ENV_STEPS: u64 = 400_000;
-/// As in the README.
+/// As in docs/performance.md.
 const INTERVAL: u64 = 5;
 /// The least median ratio.
 const PROMISE: f64 = 0.95;

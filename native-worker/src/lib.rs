@@ -48,4 +48,6 @@ pub use worker_group::WorkerGroup;
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 #[doc = include_str!("../../docs/evaluation.md")]
+#[doc = include_str!("../../docs/how-to/library.md")]
+#[doc = include_str!("../../docs/tutorials/own-environment-rust.md")]
 struct Documents;

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import sys
 import unittest
 
@@ -20,6 +21,13 @@ class Learners(unittest.TestCase):
         import ppo
 
         self.assertGreater(ppo.train(40_000), 100)
+
+    def test_tutorial_learns(self):
+        page = ROOT.joinpath("docs/tutorials/pytorch-learner.md").read_text()
+        code = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+        names = {"__name__": "learner"}
+        exec(compile(code, "pytorch-learner.md", "exec"), names)
+        self.assertGreater(names["returns"][-1], names["returns"][0])
 
     def test_stable_baselines_learns_on_environments_in_rust(self):
         model = stable_baselines3.PPO("MlpPolicy", rollmesh.sb3.VecEnv("CartPole-v1", 8, seed=1), n_steps=64, seed=1)

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 
-/// Environment, algorithm, and settings over the defaults, as JSON. docs/command-line.md lists the returns that they reach,
+/// Environment, algorithm, and settings over the defaults, as JSON. docs/how-to/train.md lists the returns that they reach,
 /// and `cargo xtask test learning` checks the goals.
 ///
 /// Pendulum: gamma, lambda, learning rate and epochs of RL Baselines3 Zoo (hyperparams/ppo.yml).

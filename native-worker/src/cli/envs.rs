@@ -78,13 +78,13 @@ fn limit(max_episode_steps: Option<u32>) -> String {
 }
 
 /// Returns name, observations, actions and time limit.
-fn row(env: &EnvSpec) -> Result<[String; 4], EnvError> {
+pub(super) fn row(env: &EnvSpec) -> Result<[String; 4], EnvError> {
     let spaces = env.spaces()?;
     Ok([env.name.clone(), short(&spaces.observation), short(&spaces.action), limit(env.max_episode_steps)])
 }
 
 /// Returns one row for the environment, and one for each kind of agents, which are those with the same spaces.
-fn agent_rows(env: &MultiAgentSpec) -> Result<Vec<[String; 4]>, EnvError> {
+pub(super) fn agent_rows(env: &MultiAgentSpec) -> Result<Vec<[String; 4]>, EnvError> {
     let agents = agents(env)?;
     let mut kinds: Vec<(EnvSpaces, Vec<AgentId>)> = Vec::new();
     for (agent, spaces) in &agents {

@@ -21,6 +21,8 @@ mod ope;
 mod policies;
 mod python;
 mod ranks;
+#[cfg(test)]
+mod reference;
 mod sample;
 mod schema;
 mod security;

@@ -1,4 +1,4 @@
-// The examples of the README compile in strict mode against the package's types, and run.
+// The examples of the README compile in strict mode against the package's types, and run; so does the tutorial's program.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -32,3 +32,12 @@ for (const at of examples.keys()) {
     await import(join(folder, `example${at}.js`));
   });
 }
+
+test("the tutorial's program runs", async () => {
+  const page = readFileSync(join(process.env.ROLLMESH_ROOT, "docs/tutorials/tab.md"), "utf8");
+  const blocks = [...page.matchAll(/```js\n([^]*?)```/g)].map(([, code]) => code);
+  const programs = blocks.filter((code) => code.includes('from "rollmesh"'));
+  assert.equal(programs.length, 1);
+  writeFileSync(join(folder, "tutorial.mjs"), programs[0]);
+  await import(join(folder, "tutorial.mjs"));
+});
