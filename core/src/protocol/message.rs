@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 pub use super::asks::{Ask, AskCancel, Asked};
-pub use super::control::{ExpiredCounts, LedgerReport, RejectedCounts, Scale};
+pub use super::control::{LedgerReport, Scale};
 pub use super::external::{
     AbandonEpisode, Actions, EndEpisode, EpisodeReply, GetAction, LogAction, LogReturns, Spaces, StartEpisode,
 };

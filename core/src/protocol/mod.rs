@@ -29,6 +29,7 @@ mod header;
 mod inability;
 mod inbox;
 mod kind;
+pub(crate) mod ledger;
 pub mod message;
 mod outbox;
 mod phase;
