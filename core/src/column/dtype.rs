@@ -2,7 +2,10 @@
 
 use core::fmt;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
 use super::{BytesKind, ColumnData, little_endian::LittleEndian};
+use crate::prelude::*;
 
 /// Type of the elements of an array column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,6 +61,20 @@ impl DType {
             Self::F32 | Self::I32 => 4,
             Self::U8 | Self::Bool => 1,
         }
+    }
+}
+
+/// Serialises the name.
+impl Serialize for DType {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for DType {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Self::by_name(&name).ok_or_else(|| D::Error::custom(format_args!("'{name}' is no element type")))
     }
 }
 

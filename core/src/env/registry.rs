@@ -1,5 +1,7 @@
 //! Environments by name. Only names are sent between processes.
 
+use serde::{Deserialize, Serialize};
+
 use super::{AnyVectorEnv, EnvContext, EnvError, MultiAgentEnv, classic, multi_agent, pixel, toy_text};
 use crate::{column::DType, kernels::Kernels, prelude::*, space::Space};
 
@@ -34,7 +36,7 @@ pub struct EnvSpec {
 }
 
 /// Spaces and element types of an environment's rows.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EnvSpaces {
     /// Space of the observations.
     pub observation: Space,

@@ -1,90 +1,8 @@
-//! The ledger: every granted env step ends in exactly one place.
-
-use serde::{Deserialize, Serialize};
+//! How the group keeps the ledger.
 
 use super::{ExpiryCause, Outcome, RejectReason};
 use crate::prelude::*;
-
-/// Counts where the granted env steps are, over the life of a run.
-///
-/// `granted == committed + superseded + rejected + expired + outstanding` and `consumed == committed - queued -
-/// dropped_stale`, after every call. A grant is one slot of one lease, so a slot that was leased twice counts twice. If
-/// fragments differ in length, a grant counts as `rollout_fragment_length` until its fragment is committed, and then as the
-/// fragment's env steps. In JSON the fields keep their names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ledger {
-    /// Env steps that were granted to workers.
-    pub granted: u64,
-    /// Env steps that were committed, each exactly once.
-    pub committed: u64,
-    /// Env steps of a slot that another lease committed first.
-    pub superseded: u64,
-    /// Env steps that arrived and were rejected.
-    pub rejected: Rejected,
-    /// Env steps that never arrived.
-    pub expired: Expired,
-    /// Env steps of live leases.
-    pub outstanding: u64,
-    /// Committed env steps that no batch has taken yet.
-    pub queued: u64,
-    /// Committed env steps that a batch has taken.
-    pub consumed: u64,
-    /// Committed env steps that no batch took before their weights became too old.
-    pub dropped_stale: u64,
-    /// Env steps that are recomputed because the group's process ended, as far as the state that it was
-    /// [restored](super::LeaseGroup::restore) from counted them. Not part of an identity.
-    pub regenerated: u64,
-    /// Open episodes that were abandoned because their slots moved and the episodes could not, see
-    /// [`EnvState::Opaque`](crate::env::EnvState::Opaque). Episodes, not env steps; not part of an identity.
-    pub abandoned_episodes: u64,
-    /// Fragments that arrived without a live grant. Not part of an identity.
-    pub uninvited: Uninvited,
-}
-
-/// Rejected env steps or fragments, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rejected {
-    /// [`RejectReason::Late`]: always uninvited, since the grant has already ended in another way.
-    pub late: u64,
-    /// [`RejectReason::Duplicate`]: always uninvited.
-    pub duplicate: u64,
-    /// [`RejectReason::NotLeased`]: always uninvited.
-    pub not_leased: u64,
-    /// [`RejectReason::Corrupt`].
-    pub corrupt: u64,
-    /// [`RejectReason::Mismatched`].
-    pub mismatched: u64,
-    /// [`RejectReason::Stale`].
-    pub stale: u64,
-    /// [`RejectReason::Early`].
-    pub early: u64,
-    /// [`RejectReason::WrongLength`].
-    pub wrong_length: u64,
-    /// [`RejectReason::Audit`].
-    pub audit: u64,
-}
-
-/// Granted env steps that never arrived, by cause.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Expired {
-    /// [`ExpiryCause::TimedOut`].
-    pub timed_out: u64,
-    /// [`ExpiryCause::Left`].
-    pub left: u64,
-    /// [`ExpiryCause::Refused`].
-    pub refused: u64,
-    /// [`ExpiryCause::Revoked`].
-    pub revoked: u64,
-}
-
-/// Fragments (not env steps) without a live grant. They changed nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Uninvited {
-    /// Equal to what another lease committed: late, but also a passed comparison.
-    pub superseded: u64,
-    /// Rejected. An upload that could not be decoded counts as one fragment.
-    pub rejected: Rejected,
-}
+pub use crate::protocol::ledger::{Expired, Ledger, Rejected, Uninvited};
 
 /// Env steps are lost or counted twice: the ledger does not balance.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -104,14 +22,6 @@ pub(super) enum End {
 }
 
 impl Ledger {
-    /// Returns true if no env step is lost or counted twice.
-    #[must_use]
-    pub fn balances(&self) -> bool {
-        let ended = [self.committed, self.superseded, self.rejected.total(), self.expired.total(), self.outstanding];
-        let taken = [self.consumed, self.queued, self.dropped_stale];
-        sum(ended) == Some(self.granted) && sum(taken) == Some(self.committed)
-    }
-
     /// Returns an error unless the ledger [balances](Self::balances).
     ///
     /// # Errors
@@ -186,19 +96,7 @@ impl Ledger {
     }
 }
 
-/// Returns `None` on overflow, which only a decoded ledger can cause.
-fn sum<const N: usize>(parts: [u64; N]) -> Option<u64> {
-    parts.into_iter().try_fold(0u64, u64::checked_add)
-}
-
 impl Rejected {
-    /// Returns the sum over all reasons.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        let Self { late, duplicate, not_leased, corrupt, mismatched, stale, early, wrong_length, audit } = *self;
-        sum([late, duplicate, not_leased, corrupt, mismatched, stale, early, wrong_length, audit]).unwrap_or(u64::MAX)
-    }
-
     fn bucket(&mut self, reason: RejectReason) -> &mut u64 {
         match reason {
             RejectReason::Late => &mut self.late,
@@ -215,13 +113,6 @@ impl Rejected {
 }
 
 impl Expired {
-    /// Returns the sum over all causes.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        let Self { timed_out, left, refused, revoked } = *self;
-        sum([timed_out, left, refused, revoked]).unwrap_or(u64::MAX)
-    }
-
     fn bucket(&mut self, cause: ExpiryCause) -> &mut u64 {
         match cause {
             ExpiryCause::TimedOut => &mut self.timed_out,

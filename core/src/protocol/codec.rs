@@ -1,11 +1,11 @@
-//! Encodes and decodes a [`Message`], which has one variant per kind.
+//! Encodes and decodes a [`Message`].
 
 use serde::Deserialize;
 
 use super::{
-    Kind, UnknownValue,
+    Kind, Message, UnknownValue,
     header::{self, HEADER_BYTES},
-    message::*,
+    message::ChunkRef,
 };
 use crate::prelude::*;
 
@@ -49,101 +49,6 @@ pub enum DecodeError {
         /// Number of these bytes.
         bytes: usize,
     },
-}
-
-/// Defines, in one place, which body belongs to which kind.
-macro_rules! messages {
-    ($($kind:ident($body:ty),)+) => {
-        /// A message with its untrusted body; see [`convert`](super::convert).
-        #[derive(Clone, Debug, PartialEq)]
-        #[allow(missing_docs, clippy::large_enum_variant)] // Variants are documented at `Kind`; messages are handled one by one.
-        pub enum Message {
-            $($kind($body),)+
-        }
-
-        impl Message {
-            /// Returns the message's kind.
-            #[must_use]
-            pub const fn kind(&self) -> Kind {
-                match self { $(Self::$kind(_) => Kind::$kind,)+ }
-            }
-
-            fn write_body(&self, frame: Vec<u8>) -> postcard::Result<Vec<u8>> {
-                match self { $(Self::$kind(body) => postcard::to_extend(body, frame),)+ }
-            }
-
-            fn read_body(kind: Kind, body: &[u8]) -> postcard::Result<(Self, &[u8])> {
-                match kind {
-                    $(Kind::$kind => postcard::take_from_bytes(body).map(|(body, rest)| (Self::$kind(body), rest)),)+
-                }
-            }
-        }
-    };
-}
-
-messages! {
-    Hello(Hello),
-    Welcome(Welcome),
-    Refused(Refused),
-    Goodbye(Goodbye),
-    Chunk(Chunk),
-    Credit(Credit),
-    RunStart(RunStart),
-    RunEnd(RunEnd),
-    WeightsUpdate(WeightsUpdate),
-    LeaseGrant(LeaseGrant),
-    Revoke(Revoke),
-    LeaseRefused(LeaseRefused),
-    Progress(Progress),
-    FragmentUpload(FragmentUpload),
-    WeightsApplied(WeightsApplied),
-    WorkerSetup(WorkerSetup),
-    Call(Call),
-    CallResult(CallResult),
-    CallProgress(CallProgress),
-    RunAnswer(RunAnswer),
-    AgentUpload(AgentUpload),
-    CallCancel(CallCancel),
-    RunStatus(RunStatus),
-    Iteration(Iteration),
-    WorkerRow(WorkerRow),
-    WorkerGone(WorkerGone),
-    EnvTrace(EnvTrace),
-    Notice(Notice),
-    LedgerReport(LedgerReport),
-    RunSchema(RunSchema),
-    RunList(RunList),
-    Pause(Request),
-    Resume(Request),
-    Stop(Request),
-    AddWorker(Request),
-    RemoveWorker(RemoveWorker),
-    StartRun(StartRun),
-    Watch(Watch),
-    WorkerTokenRequest(Request),
-    Reply(Reply),
-    WorkerToken(WorkerToken),
-    Scale(Scale),
-    Drain(Request),
-    Checkpoint(Request),
-    ManageTokens(ManageTokens),
-    TokenRows(TokenRows),
-    NewToken(NewToken),
-    Spaces(Spaces),
-    StartEpisode(StartEpisode),
-    GetAction(GetAction),
-    LogAction(LogAction),
-    LogReturns(LogReturns),
-    EndEpisode(EndEpisode),
-    AbandonEpisode(AbandonEpisode),
-    Actions(Actions),
-    EpisodeReply(EpisodeReply),
-    Evaluation(EvaluationPoint),
-    EvaluationTrace(EnvTrace),
-    Ask(Ask),
-    AskCancel(AskCancel),
-    Asked(Asked),
-    RemoveRun(RemoveRun),
 }
 
 impl Message {
@@ -245,7 +150,7 @@ fn begin(kind: Kind, room: usize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::message::Chunk, *};
 
     #[test]
     fn a_chunk_that_is_not_copied_is_the_same_chunk() {

@@ -16,7 +16,6 @@
 //! ```
 
 mod asks;
-mod bytes;
 mod codec;
 mod control;
 pub mod convert;
@@ -29,25 +28,28 @@ mod header;
 mod inability;
 mod inbox;
 mod kind;
+pub(crate) mod ledger;
 pub mod message;
 mod outbox;
 mod phase;
 mod reconnect;
 mod role;
+mod table;
 mod token;
 mod wire_enum;
 
-pub use codec::{DecodeError, Message};
+pub use codec::DecodeError;
 pub use episode_driver::EpisodeDriver;
 pub use failure::{FailureKind, FragmentFailure};
 pub use header::{HEADER_BYTES, HEADER_VERSION, MAGIC};
 pub use inability::{Inability, InabilityKind, printable};
 pub use inbox::{ChunkPlace, Inbox, InboxError, Received};
-pub use kind::{CHUNK_BYTES, DASHBOARD_FRAME_BYTES, Kind, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES};
+pub use kind::{CHUNK_BYTES, DASHBOARD_FRAME_BYTES, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES};
 pub use outbox::{Frame, Outbox, TooLarge};
 pub use phase::{AskOutcome, EpisodeCode, Phase, RefusalCode, TokenAction, WorkerState};
 pub use reconnect::reconnect_delay;
 pub use role::{Role, allow, expect};
+pub use table::{Kind, Message};
 pub use token::{Token, TokenGrant, TokenHash, TokenId, TokenIdError, TokenTable, TokenTextError};
 pub use wire_enum::UnknownValue;
 

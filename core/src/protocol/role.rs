@@ -40,89 +40,27 @@ impl Role {
 /// must be allowed as well.
 #[must_use]
 pub const fn allow(role: Role, kind: Kind) -> bool {
-    route(kind).0 & bit(role) != 0
+    kind.route().0 & bit(role) != 0
 }
 
 /// Returns whether a peer of this role accepts a message of this kind from the hub.
 #[must_use]
 pub const fn expect(role: Role, kind: Kind) -> bool {
-    route(kind).1 & bit(role) != 0
+    kind.route().1 & bit(role) != 0
 }
 
 /// A set of roles: bit `n` for the role whose wire form is `n`.
-type Roles = u8;
+pub(super) type Roles = u8;
 
-const NONE: Roles = 0;
-const OPERATOR: Roles = bit(Role::Operator);
-const DASHBOARDS: Roles = OPERATOR | bit(Role::Viewer);
-const WORKER: Roles = bit(Role::Worker);
-const CLIENT: Roles = bit(Role::Client);
-const ALL: Roles = DASHBOARDS | WORKER | CLIENT;
+pub(super) const NONE: Roles = 0;
+pub(super) const OPERATOR: Roles = bit(Role::Operator);
+pub(super) const DASHBOARDS: Roles = OPERATOR | bit(Role::Viewer);
+pub(super) const WORKER: Roles = bit(Role::Worker);
+pub(super) const CLIENT: Roles = bit(Role::Client);
+pub(super) const ALL: Roles = DASHBOARDS | WORKER | CLIENT;
 
 const fn bit(role: Role) -> Roles {
     1 << role as u8
-}
-
-/// Returns which roles may send a message of this kind to the hub, and which may receive it from the hub, in an open
-/// session.
-const fn route(kind: Kind) -> (Roles, Roles) {
-    match kind {
-        Kind::Hello => (NONE, NONE),
-        Kind::Goodbye => (ALL, ALL),
-        Kind::Welcome | Kind::Refused => (NONE, ALL),
-        Kind::Chunk | Kind::Credit => (WORKER, WORKER),
-        Kind::LeaseRefused
-        | Kind::Progress
-        | Kind::FragmentUpload
-        | Kind::AgentUpload
-        | Kind::WeightsApplied
-        | Kind::CallResult
-        | Kind::CallProgress
-        | Kind::Ask
-        | Kind::AskCancel
-        | Kind::RunAnswer => (WORKER, NONE),
-        Kind::RunStart
-        | Kind::RunEnd
-        | Kind::WeightsUpdate
-        | Kind::LeaseGrant
-        | Kind::Revoke
-        | Kind::WorkerSetup
-        | Kind::Call
-        | Kind::CallCancel
-        | Kind::Asked => (NONE, WORKER),
-        Kind::Pause
-        | Kind::Resume
-        | Kind::Stop
-        | Kind::AddWorker
-        | Kind::RemoveWorker
-        | Kind::StartRun
-        | Kind::Watch
-        | Kind::WorkerTokenRequest
-        | Kind::Scale
-        | Kind::Drain
-        | Kind::Checkpoint
-        | Kind::ManageTokens
-        | Kind::RemoveRun => (OPERATOR, NONE),
-        Kind::Reply | Kind::WorkerToken | Kind::TokenRows | Kind::NewToken => (NONE, OPERATOR),
-        Kind::RunStatus
-        | Kind::Iteration
-        | Kind::WorkerRow
-        | Kind::WorkerGone
-        | Kind::EnvTrace
-        | Kind::Notice
-        | Kind::LedgerReport
-        | Kind::RunSchema
-        | Kind::RunList
-        | Kind::Evaluation
-        | Kind::EvaluationTrace => (NONE, DASHBOARDS),
-        Kind::StartEpisode
-        | Kind::GetAction
-        | Kind::LogAction
-        | Kind::LogReturns
-        | Kind::EndEpisode
-        | Kind::AbandonEpisode => (CLIENT, NONE),
-        Kind::Spaces | Kind::Actions | Kind::EpisodeReply => (NONE, CLIENT),
-    }
 }
 
 #[cfg(test)]

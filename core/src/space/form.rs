@@ -13,7 +13,7 @@ use crate::{
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Form {
-    Box { dtype: String, shape: Vec<u32>, low: Vec<Option<f64>>, high: Vec<Option<f64>> },
+    Box { dtype: DType, shape: Vec<u32>, low: Vec<Option<f64>>, high: Vec<Option<f64>> },
     Discrete { n: u32 },
     MultiDiscrete { nvec: Vec<u32> },
     MultiBinary { n: u32 },
@@ -31,7 +31,7 @@ impl From<&Space> for Form {
                 };
                 let finite = |bound: f64| bound.is_finite().then_some(bound);
                 Self::Box {
-                    dtype: space.dtype().name().to_string(),
+                    dtype: space.dtype(),
                     shape: space.shape().dims().to_vec(),
                     low: bounds.iter().map(|bounds| finite(bounds.0)).collect(),
                     high: bounds.iter().map(|bounds| finite(bounds.1)).collect(),
@@ -52,7 +52,6 @@ impl Form {
     fn into_space(self) -> Result<Space, String> {
         Ok(match self {
             Self::Box { dtype, shape, low, high } => {
-                let dtype = DType::by_name(&dtype).ok_or_else(|| format!("'{dtype}' is no element type of a box"))?;
                 let shape = RowShape::new(&shape).map_err(|error| error.to_string())?;
                 let space = match (&low[..], &high[..]) {
                     (&[low], &[high]) => {

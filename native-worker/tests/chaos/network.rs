@@ -195,7 +195,7 @@ pub(crate) async fn what_a_stopped_worker_brings_when_it_goes_on_is_refused() {
     until_beside(&mut hub, "iterations", || scene.rig.iterations() >= then + 3).await;
     File::create_new(&way).unwrap();
     scene.workers[0].signal(Signal::CONT);
-    hub.until("what comes late", |hub| hub.ledger().uninvited_rejected.late > 0).await.unwrap();
+    hub.until("what comes late", |hub| hub.ledger().ledger.uninvited.rejected.late > 0).await.unwrap();
     scene.proxies[0].set(Weather::CLEAR);
     hub.until("both workers", is_whole).await.unwrap();
     let then = scene.rig.iterations();

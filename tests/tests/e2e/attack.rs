@@ -7,9 +7,12 @@ use std::{
 };
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use rollmesh_core::protocol::{
-    Message, Phase, WorkerState,
-    message::{LedgerReport, Notice, RunStatus, Welcome, WorkerRow},
+use rollmesh_core::{
+    group::Ledger,
+    protocol::{
+        Message, Phase, WorkerState,
+        message::{LedgerReport, Notice, RunStatus, Welcome, WorkerRow},
+    },
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -265,7 +268,8 @@ async fn bad_hub() -> (String, JoinHandle<()>) {
         ..RunStatus::default()
     };
     // Nine env steps are nowhere.
-    let ledger = LedgerReport { granted: 9, ..LedgerReport::default() };
+    let ledger = Ledger { granted: 9, ..Ledger::default() };
+    let ledger = LedgerReport { ledger, ..LedgerReport::default() };
     let messages = [
         Message::Welcome(Welcome { protocol: 1, peer: 1, resume_id: [0; 16], credit: 1, server: text("server") }),
         Message::RunStatus(status),

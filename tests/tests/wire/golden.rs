@@ -7,6 +7,7 @@ use rollmesh_core::{
     episode::GlobalVars,
     evaluation::{EvalWorkerError, Evaluation, EvaluationRequest},
     filter::Filter,
+    group::{Expired, Ledger, Rejected, Uninvited},
     ids::{PolicyId, WeightsVersion},
     protocol::{FailureKind, Inability, InabilityKind, Kind, Message, Role, Token, allow, expect, message::*},
     weights::{Tensor, Weights},
@@ -324,7 +325,7 @@ fn requests_and_replies() {
 
 #[test]
 fn the_books_of_a_run() {
-    let rejected = |first: u64| RejectedCounts {
+    let rejected = |first: u64| Rejected {
         late: first,
         duplicate: first + 1,
         not_leased: first + 2,
@@ -335,26 +336,23 @@ fn the_books_of_a_run() {
         wrong_length: first + 6,
         audit: first + 7,
     };
-    let report = LedgerReport {
-        run: 1,
+    let ledger = Ledger {
         granted: 300,
         committed: 2,
         superseded: 3,
         rejected: rejected(4),
-        expired: ExpiredCounts { timed_out: 12, left: 13, refused: 14, revoked: 15 },
+        expired: Expired { timed_out: 12, left: 13, refused: 14, revoked: 15 },
         outstanding: 16,
         queued: 30,
         consumed: 31,
         dropped_stale: 32,
         regenerated: 17,
-        uninvited_superseded: 18,
-        uninvited_rejected: rejected(19),
-        num_worker_restarts: 27,
         abandoned_episodes: 28,
+        uninvited: Uninvited { superseded: 18, rejected: rejected(19) },
     };
     assert_bytes(
-        &Message::LedgerReport(report),
-        "524d010026000000 01 ac02 02 03 0405060768 08090a0b 0c0d0e0f 10 1e1f20 11 12 1314151677 1718191a 1b 1c",
+        &Message::LedgerReport(LedgerReport { run: 1, ledger, num_worker_restarts: 27 }),
+        "524d010026000000 01 ac02 02 03 0405060768 08090a0b 0c0d0e0f 10 1e1f20 11 1c 12 1314151677 1718191a 1b",
     );
 }
 

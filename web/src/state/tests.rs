@@ -99,7 +99,7 @@ fn a_page_with_a_token_connects_and_follows_the_run() {
 #[test]
 fn the_ledger_and_why_workers_make_no_rows_are_shown_until_another_hub_answers() {
     let mut state = online();
-    let ledger = LedgerReport { granted: 8, ..LedgerReport::default() };
+    let ledger = LedgerReport { num_worker_restarts: 8, ..LedgerReport::default() };
     assert_eq!(reduce(&mut state, Event::Received(Message::LedgerReport(ledger.clone()))), []);
     reduce(&mut state, worker(1));
     reduce(&mut state, worker_in(2, WorkerState::Hung, "no progress for 3 s"));

@@ -1,7 +1,10 @@
 //! Where every granted env step has gone.
 
 use leptos::prelude::*;
-use rollmesh_core::protocol::message::{LedgerReport, RunStatus};
+use rollmesh_core::{
+    group,
+    protocol::message::{LedgerReport, RunStatus},
+};
 
 use crate::{format, shell::Store, state::State};
 
@@ -20,8 +23,9 @@ pub(crate) fn Ledger() -> impl IntoView {
             </div>
         }
     };
-    let details = move |id: &'static str, of: fn(&LedgerReport) -> Vec<Detail>| {
-        let details = store.select(move |state| state.ledger.as_ref().map(of).unwrap_or_default());
+    let details = move |id: &'static str, of: fn(&group::Ledger) -> Vec<Detail>| {
+        let details =
+            store.select(move |state| state.ledger.as_ref().map(|report| of(&report.ledger)).unwrap_or_default());
         move || {
             details
                 .get()
@@ -79,19 +83,20 @@ fn some(counts: &[Detail]) -> Vec<Detail> {
 /// Tone and text.
 fn balance(state: &State) -> (&'static str, &'static str) {
     match &state.ledger {
-        Some(ledger) if ledger.balances() => ("good", "balances"),
+        Some(report) if report.ledger.balances() => ("good", "balances"),
         Some(_) => ("bad", "does not balance"),
         None => ("quiet", ""),
     }
 }
 
 /// What is not part of the sum.
-fn besides(ledger: &LedgerReport) -> String {
-    let uninvited = ledger.uninvited_superseded.saturating_add(ledger.uninvited_rejected.total());
+fn besides(report: &LedgerReport) -> String {
+    let ledger = &report.ledger;
+    let uninvited = ledger.uninvited.superseded.saturating_add(ledger.uninvited.rejected.total());
     let counts = [
         (ledger.regenerated, "env steps made again after a restart"),
         (uninvited, "fragments that nobody waited for any more"),
-        (ledger.num_worker_restarts, "local workers replaced"),
+        (report.num_worker_restarts, "local workers replaced"),
         (ledger.abandoned_episodes, "open episodes given up"),
     ];
     let texts = counts.iter().filter(|(count, _)| *count > 0);
@@ -105,20 +110,20 @@ mod tests {
 
     #[test]
     fn books_that_do_not_balance_are_shown_as_bad() {
-        let shown = |ledger| {
+        let shown = |ledger: Option<group::Ledger>| {
             let mut state = State::default();
-            state.ledger = ledger;
+            state.ledger = ledger.map(|ledger| LedgerReport { ledger, ..Default::default() });
             balance(&state)
         };
         let whole =
-            LedgerReport { granted: 9, committed: 8, outstanding: 1, queued: 3, consumed: 5, ..Default::default() };
+            group::Ledger { granted: 9, committed: 8, outstanding: 1, queued: 3, consumed: 5, ..Default::default() };
         assert_eq!(shown(None), ("quiet", ""));
-        assert_eq!(shown(Some(whole.clone())), ("good", "balances"));
-        let lost = LedgerReport { outstanding: 0, ..whole.clone() };
-        let lost_in_the_queue = LedgerReport { queued: 2, ..whole.clone() };
-        let twice = LedgerReport { superseded: 1, ..whole };
+        assert_eq!(shown(Some(whole)), ("good", "balances"));
+        let lost = group::Ledger { outstanding: 0, ..whole };
+        let lost_in_the_queue = group::Ledger { queued: 2, ..whole };
+        let twice = group::Ledger { superseded: 1, ..whole };
         for books in [lost, lost_in_the_queue, twice] {
-            assert_eq!(shown(Some(books.clone())), ("bad", "does not balance"), "{books:?}");
+            assert_eq!(shown(Some(books)), ("bad", "does not balance"), "{books:?}");
         }
     }
 }

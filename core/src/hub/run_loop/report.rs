@@ -4,11 +4,11 @@ use super::RunLoop;
 use crate::{
     batch::{OBS, SlotFragment},
     column::Column,
-    group::{Expired, IdleReason, Rejected},
+    group::IdleReason,
     prelude::*,
     protocol::{
         FailureKind, Phase,
-        message::{EnvTrace, ExpiredCounts, LedgerReport, RejectedCounts, RunStatus},
+        message::{EnvTrace, LedgerReport, RunStatus},
     },
     time::Micros,
 };
@@ -85,24 +85,7 @@ impl RunLoop {
     /// Returns the ledger for dashboards, without what the hub adds about its workers.
     #[must_use]
     pub fn ledger_report(&self) -> LedgerReport {
-        let ledger = self.group.ledger();
-        LedgerReport {
-            run: self.number,
-            granted: ledger.granted,
-            committed: ledger.committed,
-            superseded: ledger.superseded,
-            rejected: rejected(&ledger.rejected),
-            expired: expired(&ledger.expired),
-            outstanding: ledger.outstanding,
-            queued: ledger.queued,
-            consumed: ledger.consumed,
-            dropped_stale: ledger.dropped_stale,
-            regenerated: ledger.regenerated,
-            abandoned_episodes: ledger.abandoned_episodes,
-            uninvited_superseded: ledger.uninvited.superseded,
-            uninvited_rejected: rejected(&ledger.uninvited.rejected),
-            ..LedgerReport::default()
-        }
+        LedgerReport { run: self.number, ledger: *self.group.ledger(), num_worker_restarts: 0 }
     }
 
     /// Returns what the watched slot observed in a batch.
@@ -140,14 +123,4 @@ fn floats_of(fragment: &SlotFragment) -> Option<(usize, Vec<u8>)> {
     }
     let obs = fragment.rows.data(OBS).ok()?;
     Some((obs.shape().elements(), bytes(obs.values().iter().copied())))
-}
-
-fn rejected(counts: &Rejected) -> RejectedCounts {
-    let Rejected { late, duplicate, not_leased, corrupt, mismatched, stale, early, wrong_length, audit } = *counts;
-    RejectedCounts { late, duplicate, not_leased, corrupt, mismatched, stale, early, wrong_length, audit }
-}
-
-fn expired(counts: &Expired) -> ExpiredCounts {
-    let Expired { timed_out, left, refused, revoked } = *counts;
-    ExpiredCounts { timed_out, left, refused, revoked }
 }

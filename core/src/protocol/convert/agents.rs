@@ -11,7 +11,6 @@ use crate::{
     ids::AgentId,
     prelude::*,
     protocol::{Kind, message::Spaces},
-    space::Space,
 };
 
 /// The agents of an external environment. On the wire an agent is a number: its index in this table.
@@ -145,10 +144,8 @@ const fn max_row_bytes() -> u64 {
 #[derive(Serialize, Deserialize)]
 struct AgentForm {
     agent: NameForm,
-    observation: Space,
-    observation_type: String,
-    action: Space,
-    action_type: String,
+    #[serde(flatten)]
+    spaces: EnvSpaces,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -206,10 +203,7 @@ impl AgentTable {
                 AgentId::Index(index) => NameForm::Index(*index),
                 AgentId::Name(name) => NameForm::Name(name.as_ref().into()),
             },
-            observation: spaces.observation.clone(),
-            observation_type: spaces.observation_type.name().into(),
-            action: spaces.action.clone(),
-            action_type: spaces.action_type.name().into(),
+            spaces: spaces.clone(),
         };
         let forms: Vec<AgentForm> = self.agents.iter().map(form).collect();
         let agents = serde_json::to_string(&forms).map_err(|error| AgentTableError::NoSpaces(error.to_string()))?;
@@ -225,23 +219,16 @@ impl AgentTable {
     /// # Errors
     /// [`AgentTableError`] names what is wrong.
     pub fn of(spaces: &Spaces) -> Result<Self, AgentTableError> {
-        let no_spaces = |error: &dyn core::fmt::Display| AgentTableError::NoSpaces(error.to_string());
-        let forms: Vec<AgentForm> = serde_json::from_str(&spaces.agents).map_err(|error| no_spaces(&error))?;
-        let dtype = |name: &str| DType::by_name(name).ok_or_else(|| no_spaces(&format!("'{name}' is no element type")));
+        let forms: Vec<AgentForm> =
+            serde_json::from_str(&spaces.agents).map_err(|error| AgentTableError::NoSpaces(error.to_string()))?;
         let agent = |form: AgentForm| {
             let agent = match form.agent {
                 NameForm::Index(index) => AgentId::Index(index),
                 NameForm::Name(name) => AgentId::name(&name),
             };
-            let spaces = EnvSpaces {
-                observation: form.observation,
-                observation_type: dtype(&form.observation_type)?,
-                action: form.action,
-                action_type: dtype(&form.action_type)?,
-            };
-            Ok((agent, spaces))
+            (agent, form.spaces)
         };
-        Self::new(forms.into_iter().map(agent).collect::<Result<Vec<_>, _>>()?)
+        Self::new(forms.into_iter().map(agent))
     }
 
     /// Reads rows into `rows`, which must be empty. Does not check whether they are points of their spaces.

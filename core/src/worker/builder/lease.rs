@@ -238,8 +238,7 @@ impl RolloutWorkerBuilder {
         for id in ids {
             let known = made.known_spaces(&id, &mapping, &info, workshop.seed)?;
             let (entry, recipe) = workshop.make(&id, NewPolicy::from(&run.policy(&id)), known)?;
-            let raw = recipe.spaces().ok_or_else(|| SetupError::NoSpaces(id.clone()))?;
-            let spaces = workshop.acting_spaces(&id, &raw)?;
+            let spaces = workshop.acting_spaces(&id, &recipe.spaces)?;
             let postprocessing = entry.policy.postprocessing();
             let views = entry.policy.view_requirements().into_iter();
             let viewed = views.filter(|(view, requirement)| !requirement.is_column(view)).map(|(view, _)| view);

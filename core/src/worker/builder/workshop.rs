@@ -23,26 +23,13 @@ use crate::{
 pub(in crate::worker) struct Recipe {
     /// Registered name of its class; `None` if it was given as an object.
     pub(in crate::worker) kind: Option<String>,
-    observation_space: Space,
-    observation_type: String,
-    action_space: Space,
-    action_type: String,
+    /// The spaces before preprocessing.
+    pub(in crate::worker) spaces: EnvSpaces,
     /// Settings, including those shared by all policies.
     config: Config,
 }
 
 impl Recipe {
-    fn new(kind: Option<String>, spaces: &EnvSpaces, config: Config) -> Self {
-        Self {
-            kind,
-            observation_space: spaces.observation.clone(),
-            observation_type: spaces.observation_type.name().into(),
-            action_space: spaces.action.clone(),
-            action_type: spaces.action_type.name().into(),
-            config,
-        }
-    }
-
     /// Returns the recipe as text, by which interchangeable policies are recognised; empty for one given as an object.
     pub(in crate::worker) fn text(&self) -> String {
         self.kind.as_ref().and_then(|_| serde_json::to_string(self).ok()).unwrap_or_default()
@@ -51,21 +38,6 @@ impl Recipe {
     /// Returns the policy's settings.
     pub(in crate::worker) fn config(&self) -> &Config {
         &self.config
-    }
-
-    /// Returns the spaces before preprocessing.
-    pub(in crate::worker) fn spaces(&self) -> Option<EnvSpaces> {
-        let dtype = |name: &str| {
-            [DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool]
-                .into_iter()
-                .find(|t| t.name() == name)
-        };
-        Some(EnvSpaces {
-            observation: self.observation_space.clone(),
-            observation_type: dtype(&self.observation_type)?,
-            action: self.action_space.clone(),
-            action_type: dtype(&self.action_type)?,
-        })
     }
 }
 
@@ -105,12 +77,12 @@ impl Workshop {
                         (Some(name), spec.clone())
                     }
                 };
-                let recipe = Recipe::new(kind, &spaces, config);
-                (self.made(id, spec, &recipe, &spaces)?, recipe)
+                let recipe = Recipe { kind, spaces, config };
+                (self.made(id, spec, &recipe)?, recipe)
             }
             (None, Some(policy)) => {
-                let recipe = Recipe::new(None, &spaces, config);
-                (self.entry(id, policy, &recipe, &spaces)?, recipe)
+                let recipe = Recipe { kind: None, spaces, config };
+                (self.entry(id, policy, &recipe)?, recipe)
             }
             _ => return Err(SetupError::KindOrObject(id.clone())),
         };
@@ -132,23 +104,17 @@ impl Workshop {
             ),
         };
         let recipe: Recipe = serde_json::from_str(text).map_err(|_| lost())?;
-        let (Some(kind), Some(spaces)) = (&recipe.kind, recipe.spaces()) else { return Err(lost()) };
+        let Some(kind) = &recipe.kind else { return Err(lost()) };
         let spec = self.kinds.spec(kind).map_err(|source| SetupError::PolicyKind { id: id.clone(), source })?;
-        Ok((self.made(id, spec.clone(), &recipe, &spaces)?, recipe))
+        Ok((self.made(id, spec.clone(), &recipe)?, recipe))
     }
 
     /// Creates a policy that can be recreated.
-    fn made(
-        &self,
-        id: &PolicyId,
-        spec: PolicySpec,
-        recipe: &Recipe,
-        spaces: &EnvSpaces,
-    ) -> Result<PolicyEntry, SetupError> {
-        let context = self.context(id, spaces, &recipe.config)?;
+    fn made(&self, id: &PolicyId, spec: PolicySpec, recipe: &Recipe) -> Result<PolicyEntry, SetupError> {
+        let context = self.context(id, recipe)?;
         let maker = move || spec.make(&context);
         let policy = maker().map_err(|source| SetupError::Policy { id: id.clone(), source })?;
-        Ok(self.entry(id, policy, recipe, spaces)?.with_maker(Arc::new(maker)))
+        Ok(self.entry(id, policy, recipe)?.with_maker(Arc::new(maker)))
     }
 
     /// Recreates a policy for a map that evicts policies.
@@ -160,12 +126,12 @@ impl Workshop {
         }
     }
 
-    fn context(&self, id: &PolicyId, spaces: &EnvSpaces, config: &Config) -> Result<PolicyContext, SetupError> {
+    fn context(&self, id: &PolicyId, recipe: &Recipe) -> Result<PolicyContext, SetupError> {
         let (worker_index, num_workers) = (self.place.worker_index, self.place.num_workers);
-        let config = config.clone().with("worker_index", worker_index)?.with("num_workers", num_workers)?;
+        let config = recipe.config.clone().with("worker_index", worker_index)?.with("num_workers", num_workers)?;
         Ok(PolicyContext {
             id: id.clone(),
-            spaces: self.acting_spaces(id, spaces)?,
+            spaces: self.acting_spaces(id, &recipe.spaces)?,
             config,
             seed: self.seed,
             kernels: self.kernels,
@@ -176,19 +142,13 @@ impl Workshop {
         })
     }
 
-    fn entry(
-        &self,
-        id: &PolicyId,
-        policy: Box<dyn Policy>,
-        recipe: &Recipe,
-        spaces: &EnvSpaces,
-    ) -> Result<PolicyEntry, SetupError> {
-        let shape = self.acting_spaces(id, spaces)?.observation.shape();
+    fn entry(&self, id: &PolicyId, policy: Box<dyn Policy>, recipe: &Recipe) -> Result<PolicyEntry, SetupError> {
+        let shape = self.acting_spaces(id, &recipe.spaces)?.observation.shape();
         let filter = Filter::new(self.filter, shape).map_err(|source| SetupError::Filter { id: id.clone(), source })?;
         Ok(PolicyEntry::new(recipe.text(), policy)
             .staying(recipe.kind.is_none())
             .with_filter(filter)
-            .with_preprocessor(self.preprocessor(id, spaces)?))
+            .with_preprocessor(self.preprocessor(id, &recipe.spaces)?))
     }
 
     /// Returns the preprocessor of observations of these spaces, if they need one.

@@ -100,9 +100,9 @@ impl RolloutWorker {
     }
 
     fn acting_spaces(&self, id: &PolicyId) -> Result<EnvSpaces, RolloutError> {
-        let spaces = self.parts.recipes.get(id).and_then(|recipe| recipe.spaces());
-        let spaces = spaces.ok_or(RolloutError::NoEstimate("nobody has said what the policy observes and does"))?;
-        Ok(self.parts.workshop.acting_spaces(id, &spaces)?)
+        let recipe = self.parts.recipes.get(id);
+        let recipe = recipe.ok_or(RolloutError::NoEstimate("nobody has said what the policy observes and does"))?;
+        Ok(self.parts.workshop.acting_spaces(id, &recipe.spaces)?)
     }
 
     fn make_q_model(&self, spaces: &EnvSpaces, gamma: f64) -> Result<Box<dyn QModel>, RolloutError> {

@@ -225,14 +225,14 @@ impl RolloutWorker {
     #[doc(alias = "get_spaces")]
     #[must_use]
     pub fn spaces(&self) -> BTreeMap<PolicyId, EnvSpaces> {
-        self.parts.recipes.iter().filter_map(|(id, recipe)| Some((id.clone(), recipe.spaces()?))).collect()
+        self.parts.recipes.iter().map(|(id, recipe)| (id.clone(), recipe.spaces.clone())).collect()
     }
 
     /// Returns the spaces of all policies, if they are the same.
     fn common_spaces(&self) -> Option<EnvSpaces> {
-        let mut spaces = self.parts.recipes.values().filter_map(|recipe| recipe.spaces());
+        let mut spaces = self.parts.recipes.values().map(|recipe| &recipe.spaces);
         let first = spaces.next()?;
-        spaces.all(|other| other == first).then_some(first)
+        spaces.all(|other| other == first).then(|| first.clone())
     }
 }
 

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, io::IsTerminal as _, process::ExitCode, time::Duration};
 
 use clap::Args;
-use rollmesh_core::protocol::message::{ExpiredCounts, LedgerReport, RejectedCounts, WorkerRow};
-use serde_json::{Map, Value, json};
+use rollmesh_core::{group::Ledger, protocol::message::WorkerRow};
+use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{Target, phase_name, print, run_command, state_name};
@@ -77,7 +77,7 @@ impl StatusArgs {
 }
 
 fn table(hub: &Control) -> String {
-    let (status, ledger) = (hub.status(), hub.ledger());
+    let (status, ledger) = (hub.status(), &hub.ledger().ledger);
     let mut lines = vec![("hub", hub.server().to_owned())];
     if status.run == 0 {
         lines.push(("run", "none yet".into()));
@@ -101,7 +101,7 @@ fn table(hub: &Control) -> String {
     let unhealthy = hub.unhealthy_workers().count();
     lines.push((
         "workers",
-        format!("{all} · {local} local · {unhealthy} unhealthy · {} restarts", ledger.num_worker_restarts),
+        format!("{all} · {local} local · {unhealthy} unhealthy · {} restarts", hub.ledger().num_worker_restarts),
     ));
     lines.extend(idle_lines(hub));
     lines.push(("ledger", identity(ledger)));
@@ -113,7 +113,7 @@ fn table(hub: &Control) -> String {
         ("committed", some(&[("queued", ledger.queued), ("dropped as stale", ledger.dropped_stale)])),
         ("rejected", some(&ledger.rejected.by_reason())),
         ("expired", some(&ledger.expired.by_cause())),
-        ("uninvited", some(&ledger.uninvited_rejected.by_reason())),
+        ("uninvited", some(&ledger.uninvited.rejected.by_reason())),
         ("regenerated", some(&[("env steps", ledger.regenerated)])),
         ("abandoned", some(&[("episodes", ledger.abandoned_episodes)])),
     ];
@@ -142,7 +142,7 @@ fn idle_lines(hub: &Control) -> Vec<(&'static str, String)> {
     workers.into_iter().map(line).collect()
 }
 
-fn identity(ledger: &LedgerReport) -> String {
+fn identity(ledger: &Ledger) -> String {
     let sign = if ledger.balances() { "=" } else { "IS NOT" };
     format!(
         "granted {} {sign} committed {} + superseded {} + rejected {} + expired {} + outstanding {}",
@@ -181,7 +181,7 @@ fn object(hub: &Control) -> Value {
         "num_worker_restarts": hub.ledger().num_worker_restarts,
         "unhealthy_workers": hub.unhealthy_workers().map(worker_object).collect::<Vec<_>>(),
         "idle_workers": idle_workers(hub).map(worker_object).collect::<Vec<_>>(),
-        "ledger": ledger_object(hub.ledger()),
+        "ledger": ledger_object(&hub.ledger().ledger),
     })
 }
 
@@ -189,28 +189,10 @@ fn worker_object(row: &WorkerRow) -> Value {
     json!({ "worker": row.worker, "state": state_name(row.state), "reason": row.reason })
 }
 
-fn ledger_object(ledger: &LedgerReport) -> Value {
-    let rejected = |counts: &RejectedCounts| counted(&counts.by_reason());
-    let expired = |counts: &ExpiredCounts| counted(&counts.by_cause());
-    json!({
-        "granted": ledger.granted,
-        "committed": ledger.committed,
-        "superseded": ledger.superseded,
-        "rejected": rejected(&ledger.rejected),
-        "expired": expired(&ledger.expired),
-        "outstanding": ledger.outstanding,
-        "queued": ledger.queued,
-        "consumed": ledger.consumed,
-        "dropped_stale": ledger.dropped_stale,
-        "balances": ledger.balances(),
-        "regenerated": ledger.regenerated,
-        "abandoned_episodes": ledger.abandoned_episodes,
-        "uninvited": { "superseded": ledger.uninvited_superseded, "rejected": rejected(&ledger.uninvited_rejected) },
-    })
-}
-
-fn counted(counts: &[(&str, u64)]) -> Value {
-    counts.iter().map(|(name, count)| ((*name).to_owned(), Value::from(*count))).collect::<Map<_, _>>().into()
+fn ledger_object(ledger: &Ledger) -> Value {
+    let mut object = json!(ledger);
+    object["balances"] = ledger.balances().into();
+    object
 }
 
 /// Returns the number as the shortest decimal of its 32-bit value; `None` for NaN, which stands for a missing value.

@@ -34,10 +34,7 @@ impl PythonGame {
     /// [`EnvError::Unavailable`] without an interpreter, package or game of that name, [`EnvError::Failed`].
     pub(super) fn make(name: &str, context: &EnvContext, settings: &PythonSettings) -> Result<Self, EnvError> {
         let (order, made) = HostOrder::make::<Made>(name, context, 1, settings)?;
-        let spaces = made.agents.into_iter().map(|agent| {
-            agent.trusted().ok_or_else(|| EnvError::Failed(format!("{name}: the spaces of an agent make no sense")))
-        });
-        let spaces = spaces.collect::<Result<_, _>>()?;
+        let spaces = made.agents.into_iter().map(|SpacesOf { agent, spaces }| (agent, spaces)).collect();
         Ok(Self { name: name.into(), order, spaces })
     }
 }

@@ -45,12 +45,10 @@ impl PythonEnvs {
         let first = contexts.first().ok_or_else(none)?;
         let lanes = contexts.len();
         let (order, made) = HostOrder::make::<Made>(name, first, lanes, settings)?;
-        let (_, spaces) =
-            made.spaces.trusted().ok_or_else(|| EnvError::Failed(format!("{name}: its spaces make no sense")))?;
         Ok(Self {
             name: name.into(),
             order,
-            spaces,
+            spaces: made.spaces.spaces,
             is_opaque: made.is_opaque,
             logs: vec![ActionLog::default(); lanes],
             is_stale: vec![false; lanes],

@@ -196,7 +196,7 @@ impl Served {
             let Err(at) = self.told.binary_search(agent) else { continue };
             if let Some(spaces) = self.env.spaces(agent) {
                 self.told.insert(at, agent.clone());
-                new.push(SpacesOf::new(agent, spaces));
+                new.push(SpacesOf { agent: agent.clone(), spaces });
             }
         }
         new

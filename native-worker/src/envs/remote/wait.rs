@@ -205,11 +205,7 @@ impl RemoteBaseEnv {
     /// Records the spaces of agents, which are the same for all sub-environments.
     fn learn(&mut self, env: usize, spaces: Vec<SpacesOf>) -> Result<Vec<rollmesh_core::ids::AgentId>, Refusal> {
         let mut agents = Vec::with_capacity(spaces.len());
-        for spaces in spaces {
-            let agent = spaces.agent.clone();
-            let (_, spaces) = spaces.trusted().ok_or_else(|| {
-                Refusal::Env(EnvError::Failed(format!("environment {env}, agent {agent}: the spaces make no sense")))
-            })?;
+        for SpacesOf { agent, spaces } in spaces {
             match self.spaces.get(&agent) {
                 Some(known) if *known != spaces => {
                     let reason = format!("environment {env}, agent {agent}: the spaces are not those of before");

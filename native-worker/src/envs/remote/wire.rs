@@ -6,10 +6,8 @@
 //! [`python`](crate::envs::python).
 
 use rollmesh_core::{
-    column::DType,
     env::{EnvError, EnvSpaces},
     ids::AgentId,
-    space::Space,
     worker::RemoteEnvSpec,
 };
 use serde::{Deserialize, Serialize};
@@ -130,35 +128,9 @@ pub(super) struct Made {
 /// The spaces of an agent.
 #[derive(Serialize, Deserialize)]
 pub(in crate::envs) struct SpacesOf {
-    pub(super) agent: AgentId,
-    observation: Space,
-    observation_type: String,
-    action: Space,
-    action_type: String,
-}
-
-const DTYPES: [DType; 6] = [DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool];
-
-impl SpacesOf {
-    pub(super) fn new(agent: &AgentId, spaces: EnvSpaces) -> Self {
-        Self {
-            agent: agent.clone(),
-            observation: spaces.observation,
-            observation_type: spaces.observation_type.name().into(),
-            action: spaces.action,
-            action_type: spaces.action_type.name().into(),
-        }
-    }
-
-    /// Returns the validated spaces; `None` if they are invalid.
-    pub(in crate::envs) fn trusted(self) -> Option<(AgentId, EnvSpaces)> {
-        let dtype = |name: &str| DTYPES.into_iter().find(|dtype| dtype.name() == name);
-        let (observation_type, action_type) = (dtype(&self.observation_type)?, dtype(&self.action_type)?);
-        self.observation.validate().ok()?;
-        self.action.validate().ok()?;
-        let spaces = EnvSpaces { observation: self.observation, observation_type, action: self.action, action_type };
-        Some((self.agent, spaces))
-    }
+    pub(in crate::envs) agent: AgentId,
+    #[serde(flatten)]
+    pub(in crate::envs) spaces: EnvSpaces,
 }
 
 /// An error of the environment, without an index: it is the only one of its process.
@@ -222,9 +194,9 @@ mod tests {
     fn spaces_of_all_environments_come_back() {
         for spec in EnvRegistry::builtin().iter() {
             let spaces = spec.spaces().unwrap();
-            let text = serde_json::to_string(&SpacesOf::new(&AgentId::SINGLE, spaces.clone())).unwrap();
+            let text = serde_json::to_string(&SpacesOf { agent: AgentId::SINGLE, spaces: spaces.clone() }).unwrap();
             let read: SpacesOf = serde_json::from_str(&text).unwrap();
-            assert_eq!(read.trusted(), Some((AgentId::SINGLE, spaces)), "{}", spec.name);
+            assert_eq!((read.agent, read.spaces), (AgentId::SINGLE, spaces), "{}", spec.name);
         }
     }
 

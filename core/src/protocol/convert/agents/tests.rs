@@ -1,4 +1,5 @@
 use super::*;
+use crate::space::Space;
 
 fn spaces(dtype: DType) -> EnvSpaces {
     EnvSpaces {

@@ -1,0 +1,198 @@
+//! The table of messages: the number, body, roles and size limit of every kind.
+
+use super::{
+    CHUNK_BYTES, HEADER_BYTES, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES,
+    message::*,
+    role::{ALL, CLIENT, DASHBOARDS, NONE, OPERATOR, Roles, WORKER},
+    wire_enum::wire_enum,
+};
+use crate::{prelude::*, run::RunConfig};
+
+/// Defines [`Kind`] and [`Message`] from a row per kind: its body and number, the roles that may send it to the hub and
+/// those that may receive it from the hub, both in an open session, and the most bytes of its body.
+macro_rules! messages {
+    ($(
+        $(#[$doc:meta])*
+        $kind:ident($body:ty) = $number:literal, from $from:ident to $to:ident, at most $cap:expr;
+    )+) => {
+        wire_enum! {
+            /// Kind of a message. Its number is in the header and is never reused.
+            "kind of message" pub Kind { $($(#[$doc])* $kind = $number,)+ }
+        }
+
+        impl Kind {
+            /// Returns the most bytes of a body of this kind, checked before anything is allocated for it.
+            #[must_use]
+            pub const fn body_cap(self) -> u32 {
+                match self { $(Self::$kind => $cap,)+ }
+            }
+
+            /// Returns which roles may send a message of this kind to the hub, and which may receive it.
+            pub(super) const fn route(self) -> (Roles, Roles) {
+                match self { $(Self::$kind => ($from, $to),)+ }
+            }
+        }
+
+        /// A message with its untrusted body; see [`convert`](super::convert).
+        #[derive(Clone, Debug, PartialEq)]
+        #[allow(clippy::large_enum_variant)] // Messages are handled one by one.
+        pub enum Message { $($(#[$doc])* $kind($body),)+ }
+
+        impl Message {
+            /// Returns the message's kind.
+            #[must_use]
+            pub const fn kind(&self) -> Kind {
+                match self { $(Self::$kind(_) => Kind::$kind,)+ }
+            }
+
+            pub(super) fn write_body(&self, frame: Vec<u8>) -> postcard::Result<Vec<u8>> {
+                match self { $(Self::$kind(body) => postcard::to_extend(body, frame),)+ }
+            }
+
+            pub(super) fn read_body(kind: Kind, body: &[u8]) -> postcard::Result<(Self, &[u8])> {
+                match kind {
+                    $(Kind::$kind => postcard::take_from_bytes(body).map(|(body, rest)| (Self::$kind(body), rest)),)+
+                }
+            }
+        }
+    };
+}
+
+const KIB: u32 = 1024;
+const MIB: u32 = 1024 * KIB;
+
+/// A body of a few numbers.
+const SMALL: u32 = 256;
+/// The largest body of a message that may not be split.
+const IN_FRAME: u32 = CHUNK_BYTES - HEADER_BYTES as u32;
+/// A name, and the limit of a call or its result.
+const ASK: u32 = CALL + 128;
+const CALL: u32 = 64 * MIB;
+
+messages! {
+    /// Any peer's first message.
+    Hello(Hello) = 0x01, from NONE to NONE, at most PRE_AUTH_FRAME_BYTES - HEADER_BYTES as u32;
+    /// The hub accepts the peer.
+    Welcome(Welcome) = 0x02, from NONE to ALL, at most 4 * KIB;
+    /// The hub refuses the peer.
+    Refused(Refused) = 0x03, from NONE to ALL, at most 4 * KIB;
+    /// Either side closes the connection on purpose.
+    Goodbye(Goodbye) = 0x04, from ALL to ALL, at most 4 * KIB;
+    /// A part of a message that is too large for one frame.
+    Chunk(Chunk) = 0x05, from WORKER to WORKER, at most MAX_FRAME_BYTES - HEADER_BYTES as u32;
+    /// Grants credit for more chunks.
+    Credit(Credit) = 0x06, from WORKER to WORKER, at most SMALL;
+    /// Hub to worker: a run begins.
+    RunStart(RunStart) = 0x10, from NONE to WORKER, at most RunConfig::MAX_WIRE_BYTES as u32 + 16;
+    /// Hub to worker: a run is over.
+    RunEnd(RunEnd) = 0x11, from NONE to WORKER, at most SMALL;
+    /// Hub to worker: new weights.
+    WeightsUpdate(WeightsUpdate) = 0x12, from NONE to WORKER, at most 64 * MIB;
+    /// Hub to worker: grants a lease.
+    LeaseGrant(LeaseGrant) = 0x13, from NONE to WORKER, at most 16 * MIB;
+    /// Hub to worker: revokes a lease.
+    Revoke(Revoke) = 0x14, from NONE to WORKER, at most SMALL;
+    /// Worker to hub: refuses a lease, or reports a failed fragment of it.
+    LeaseRefused(LeaseRefused) = 0x15, from WORKER to NONE, at most 4 * KIB;
+    /// Worker to hub: progress of a lease.
+    Progress(Progress) = 0x16, from WORKER to NONE, at most SMALL;
+    /// Worker to hub: fragments of a lease.
+    FragmentUpload(FragmentUpload) = 0x17, from WORKER to NONE, at most 32 * MIB;
+    /// Worker to hub: new weights are applied.
+    WeightsApplied(WeightsApplied) = 0x18, from WORKER to NONE, at most SMALL;
+    /// Hub to worker: settings of a whole rollout worker.
+    WorkerSetup(WorkerSetup) = 0x19, from NONE to WORKER, at most 4 * MIB;
+    /// Hub to worker: a call.
+    Call(Call) = 0x1a, from NONE to WORKER, at most CALL;
+    /// Worker to hub: the result of a call.
+    CallResult(CallResult) = 0x1b, from WORKER to NONE, at most CALL;
+    /// Worker to hub: progress of a call.
+    CallProgress(CallProgress) = 0x1c, from WORKER to NONE, at most SMALL;
+    /// Worker to hub: whether it can run a run, and why not.
+    RunAnswer(RunAnswer) = 0x1d, from WORKER to NONE, at most 4 * KIB;
+    /// Worker to hub: fragments of a lease, with rows by policy.
+    AgentUpload(AgentUpload) = 0x1e, from WORKER to NONE, at most 32 * MIB;
+    /// Hub to worker: cancels a call.
+    CallCancel(CallCancel) = 0x1f, from NONE to WORKER, at most SMALL;
+    /// Hub to dashboard: state of the run.
+    RunStatus(RunStatus) = 0x20, from NONE to DASHBOARDS, at most 8 * KIB;
+    /// Hub to dashboard: the metrics of an iteration.
+    Iteration(Iteration) = 0x21, from NONE to DASHBOARDS, at most SMALL;
+    /// Hub to dashboard: a worker changed.
+    WorkerRow(WorkerRow) = 0x22, from NONE to DASHBOARDS, at most 4 * KIB;
+    /// Hub to dashboard: a worker disconnected.
+    WorkerGone(WorkerGone) = 0x23, from NONE to DASHBOARDS, at most SMALL;
+    /// Hub to dashboard: observations of the watched environment.
+    EnvTrace(EnvTrace) = 0x24, from NONE to DASHBOARDS, at most IN_FRAME;
+    /// Hub to dashboard: a notice for the user.
+    Notice(Notice) = 0x25, from NONE to DASHBOARDS, at most 4 * KIB;
+    /// Hub to dashboard: the ledger of all granted env steps.
+    LedgerReport(LedgerReport) = 0x26, from NONE to DASHBOARDS, at most 16 * KIB;
+    /// Hub to dashboard: the settings that a run may have.
+    RunSchema(RunSchema) = 0x27, from NONE to DASHBOARDS, at most IN_FRAME;
+    /// Hub to dashboard: the hub's runs.
+    RunList(RunList) = 0x28, from NONE to DASHBOARDS, at most IN_FRAME;
+    /// Operator to hub: pause the run.
+    Pause(Request) = 0x30, from OPERATOR to NONE, at most SMALL;
+    /// Operator to hub: resume the run.
+    Resume(Request) = 0x31, from OPERATOR to NONE, at most SMALL;
+    /// Operator to hub: end the run.
+    Stop(Request) = 0x32, from OPERATOR to NONE, at most SMALL;
+    /// Operator to hub: start one more local worker.
+    AddWorker(Request) = 0x33, from OPERATOR to NONE, at most SMALL;
+    /// Operator to hub: remove a worker.
+    RemoveWorker(RemoveWorker) = 0x34, from OPERATOR to NONE, at most SMALL;
+    /// Operator to hub: begin a run.
+    StartRun(StartRun) = 0x35, from OPERATOR to NONE, at most RunConfig::MAX_WIRE_BYTES as u32 + 16;
+    /// Operator to hub: watch another slot.
+    Watch(Watch) = 0x36, from OPERATOR to NONE, at most SMALL;
+    /// Operator to hub: request a token with which a tab can join as worker.
+    WorkerTokenRequest(Request) = 0x37, from OPERATOR to NONE, at most SMALL;
+    /// Hub to operator: whether a request was executed, or why not.
+    Reply(Reply) = 0x38, from NONE to OPERATOR, at most 4 * KIB;
+    /// Hub to operator: the requested worker token.
+    WorkerToken(WorkerToken) = 0x39, from NONE to OPERATOR, at most SMALL;
+    /// Operator to hub: set the number of local workers.
+    Scale(Scale) = 0x3a, from OPERATOR to NONE, at most SMALL;
+    /// Operator to hub: let the leases of the run end, keep their fragments, and end it.
+    Drain(Request) = 0x3b, from OPERATOR to NONE, at most SMALL;
+    /// Operator to hub: write a checkpoint of the run now.
+    Checkpoint(Request) = 0x3c, from OPERATOR to NONE, at most SMALL;
+    /// Operator to hub: list, create, revoke or rotate tokens.
+    ManageTokens(ManageTokens) = 0x3d, from OPERATOR to NONE, at most SMALL;
+    /// Hub to operator: the list of tokens.
+    TokenRows(TokenRows) = 0x3e, from NONE to OPERATOR, at most 32 * KIB;
+    /// Hub to operator: a token that was just created.
+    NewToken(NewToken) = 0x3f, from NONE to OPERATOR, at most SMALL;
+    /// Hub to client: agents and spaces of the episodes.
+    Spaces(Spaces) = 0x40, from NONE to CLIENT, at most IN_FRAME;
+    /// Client to hub: an episode begins.
+    StartEpisode(StartEpisode) = 0x41, from CLIENT to NONE, at most SMALL;
+    /// Client to hub: requests actions.
+    GetAction(GetAction) = 0x42, from CLIENT to NONE, at most IN_FRAME;
+    /// Client to hub: logs actions that it has chosen.
+    LogAction(LogAction) = 0x43, from CLIENT to NONE, at most IN_FRAME;
+    /// Client to hub: logs the results of actions.
+    LogReturns(LogReturns) = 0x44, from CLIENT to NONE, at most IN_FRAME;
+    /// Client to hub: ends an episode.
+    EndEpisode(EndEpisode) = 0x45, from CLIENT to NONE, at most IN_FRAME;
+    /// Client to hub: abandons an episode.
+    AbandonEpisode(AbandonEpisode) = 0x46, from CLIENT to NONE, at most SMALL;
+    /// Hub to client: the requested actions.
+    Actions(Actions) = 0x47, from NONE to CLIENT, at most IN_FRAME;
+    /// Hub to client: whether a message was handled, or why not.
+    EpisodeReply(EpisodeReply) = 0x48, from NONE to CLIENT, at most 4 * KIB;
+    /// Hub to dashboard: the metrics of an evaluation.
+    Evaluation(EvaluationPoint) = 0x50, from NONE to DASHBOARDS, at most SMALL;
+    /// Hub to dashboard: the latest episode of an evaluation.
+    EvaluationTrace(EnvTrace) = 0x51, from NONE to DASHBOARDS, at most IN_FRAME;
+    // 0x52 to 0x56 belonged to evaluators.
+    /// Worker to hub: a request to an evaluation worker.
+    Ask(Ask) = 0x57, from WORKER to NONE, at most ASK;
+    /// Worker to hub: cancels a request.
+    AskCancel(AskCancel) = 0x58, from WORKER to NONE, at most SMALL;
+    /// Hub to worker: the answer to a request.
+    Asked(Asked) = 0x59, from NONE to WORKER, at most ASK;
+    /// Operator to hub: remove a run from the queue.
+    RemoveRun(RemoveRun) = 0x60, from OPERATOR to NONE, at most SMALL;
+}
