@@ -48,7 +48,7 @@ pub use outbox::{Frame, Outbox, TooLarge};
 pub use phase::{AskOutcome, EpisodeCode, Phase, RefusalCode, TokenAction, WorkerState};
 pub use reconnect::reconnect_delay;
 pub use role::{Role, allow, expect};
-pub use token::{Token, TokenGrant, TokenHash, TokenId, TokenIdError, TokenTable, TokenTextError};
+pub use token::{Token, TokenGrant, TokenHash, TokenId, TokenIdError, TokenTable, TokenTextError, bytes_of_hex};
 pub use wire_enum::UnknownValue;
 
 /// Oldest protocol version that this build speaks.
