@@ -8,7 +8,7 @@
 //! assert_eq!(started.since(now), Micros(0));
 //! ```
 
-use core::{fmt, ops::Add};
+use core::{fmt, ops::Add, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +55,19 @@ impl Micros {
     #[must_use]
     pub const fn times(self, factor: u64) -> Self {
         Self(self.0.saturating_mul(factor))
+    }
+}
+
+/// Saturates at the maximum.
+impl From<Duration> for Micros {
+    fn from(span: Duration) -> Self {
+        Self(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<Micros> for Duration {
+    fn from(span: Micros) -> Self {
+        Self::from_micros(span.0)
     }
 }
 

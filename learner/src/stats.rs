@@ -1,11 +1,12 @@
 //! What is reported of an update.
 
 use rollmesh_core::policy::LearnInfo;
+use serde::{Deserialize, Serialize};
 
 use super::algorithm::{KL, PARTS};
 
 /// What an update was like. Losses are means over its gradient steps.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct UpdateStats {
     /// Clipped surrogate loss, or what else is minimised of the policy.
     pub policy_loss: f64,
@@ -24,17 +25,22 @@ pub struct UpdateStats {
     /// Largest difference between the log-probability of an action when it was taken and by the learner's own
     /// forward pass with the same weights.
     pub logp_gap: f64,
-    /// How many versions the weights that made the rows were behind the learner's, as a mean over rows.
-    pub lag_mean: f64,
-    /// The same of the row with the oldest weights.
-    pub lag_max: f64,
     /// Learning rate of this update.
     pub learning_rate: f64,
+    /// How many versions the weights that made the rows were behind the learner's, as a mean over rows.
+    #[serde(default)]
+    pub lag_mean: f64,
+    /// The same of the row with the oldest weights.
+    #[serde(default)]
+    pub lag_max: f64,
     /// Weight of the KL divergence in the loss of this update.
+    #[serde(skip)]
     pub kl_coeff: f64,
     /// Gradient steps that were taken.
+    #[serde(skip)]
     pub gradient_steps: u32,
     /// Gradient steps that were skipped because loss or gradient were not finite.
+    #[serde(skip)]
     pub skipped_steps: u32,
 }
 

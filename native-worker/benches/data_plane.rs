@@ -14,7 +14,7 @@ use rollmesh_core::{
     column::{Column, ColumnData, RowShape},
     filter::{MeanStdConfig, MeanStdFilter},
     ids::SlotId,
-    postprocess::{AdvantageConfig, compute_advantages, gae_of_pieces},
+    postprocess::{AdvantageConfig, compute_advantages, gae, piece_ends},
     rng::{Purpose, Rng, Streams},
 };
 
@@ -133,17 +133,29 @@ fn encode(c: &mut Criterion) {
     group.finish();
 }
 
-fn gae(c: &mut Criterion) {
+fn advantages(c: &mut Criterion) {
     let batch = fragment(100_000, 0);
     let config = AdvantageConfig { gamma: GAMMA, lambda: LAMBDA, use_gae: true, use_critic: true };
-    let bootstrap_values = vec![0.0; 100_000 / EPISODE];
     let mut group = c.benchmark_group("gae_100k");
     group.throughput(Throughput::Elements(100_000));
     group.bench_function("one episode", |b| b.iter(|| compute_advantages(black_box(&batch), 0.0, &config)));
     group.bench_function("2000 episodes", |b| {
-        b.iter(|| gae_of_pieces(black_box(&batch), &bootstrap_values, GAMMA, LAMBDA));
+        b.iter(|| gae_of_pieces(black_box(&batch)));
     });
     group.finish();
+}
+
+/// Advantages and value targets of all episodes, each of which ends with the value 0.
+fn gae_of_pieces(batch: &SampleBatch) -> (Vec<f32>, Vec<f32>) {
+    let (rewards, values) = (batch.get(REWARDS).expect("rewards"), batch.get(VF_PREDS).expect("values"));
+    let (mut advantages, mut targets) = (vec![0.0; batch.len()], vec![0.0; batch.len()]);
+    let mut start = 0;
+    for end in piece_ends(batch).expect("flags and ids") {
+        let (advantages, targets) = (&mut advantages[start..end], &mut targets[start..end]);
+        gae(&rewards[start..end], &values[start..end], 0.0, GAMMA, LAMBDA, advantages, targets);
+        start = end;
+    }
+    (advantages, targets)
 }
 
 fn filter(c: &mut Criterion) {
@@ -165,5 +177,5 @@ fn filter(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, concat, split, slice, shuffle, encode, gae, filter);
+criterion_group!(benches, concat, split, slice, shuffle, encode, advantages, filter);
 criterion_main!(benches);

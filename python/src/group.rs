@@ -74,7 +74,7 @@ fn sampling_mode(settings: &Bound<'_, PyDict>) -> PyResult<SamplingMode> {
     Ok(match &*name {
         "synchronous" => SamplingMode::Synchronous,
         "asynchronous" => SamplingMode::Asynchronous { batch_env_steps, max_staleness },
-        "deadline" => SamplingMode::Deadline { after: Micros(seconds(after_s)?.as_micros() as u64), max_staleness },
+        "deadline" => SamplingMode::Deadline { after: seconds(after_s)?.into(), max_staleness },
         _ => {
             let why = format!("sampling_mode is '{name}'; it is 'synchronous', 'asynchronous' or 'deadline'");
             return Err(Failure::new(Kind::Config, why).into());

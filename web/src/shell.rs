@@ -161,7 +161,7 @@ impl Store {
     }
 
     fn later(self, delay: Micros, event: Event) {
-        set_timeout(move || self.dispatch(event), Duration::from_micros(delay.0));
+        set_timeout(move || self.dispatch(event), delay.into());
     }
 
     fn listen(self) {

@@ -60,16 +60,7 @@ pub(crate) fn hub_url() -> String {
 }
 
 fn identity(role: Role, token: Token) -> Identity {
-    Identity {
-        role,
-        token,
-        resume: None,
-        // Only workers have to prove that they compute what the others do.
-        core_fingerprint: [0; 16],
-        kind: "dashboard".into(),
-        name: "dashboard".into(),
-        device: "browser".into(),
-    }
+    Identity::new(role, token, "dashboard", "dashboard", "browser")
 }
 
 fn send(socket: &WebSocket, message: &Message) {

@@ -95,8 +95,7 @@ pub enum DistributionError {
 
 /// A kind of distribution over rows of actions, with parameters from rows of inputs.
 ///
-/// A row of inputs has [`input_len`](Self::input_len) numbers, a row of actions [`action_len`](Self::action_len). The
-/// methods with `_rows` process many consecutive rows at once: their buffers hold a row, or a result, for each.
+/// A row of inputs has [`input_len`](Self::input_len) numbers, a row of actions [`action_len`](Self::action_len).
 ///
 /// The methods never panic: invalid inputs, like NaN, give NaN.
 ///
@@ -138,101 +137,6 @@ pub trait Distribution {
     /// under `inputs` of the difference of log-probabilities. It is never negative, not even by rounding.
     #[allow(clippy::missing_errors_doc)]
     fn kl(&self, inputs: &[f32], other: &[f32]) -> Result<f32, DistributionError>;
-
-    /// Calls [`sample`](Self::sample) for many rows; `rng` provides the generator of each.
-    #[allow(clippy::missing_errors_doc)]
-    fn sample_rows(
-        &self,
-        inputs: &[f32],
-        mut rng: impl FnMut(usize) -> Rng,
-        actions: &mut [Self::Action],
-        logp: &mut [f32],
-    ) -> Result<(), DistributionError>
-    where
-        Self: Sized,
-    {
-        check_rows(self, logp.len(), inputs, Some(actions.len()))?;
-        let rows = inputs.chunks_exact(self.input_len()).zip(actions.chunks_exact_mut(self.action_len()));
-        for (row, ((inputs, action), logp)) in rows.zip(logp).enumerate() {
-            *logp = self.sample(inputs, &mut rng(row), action)?;
-        }
-        Ok(())
-    }
-
-    /// Calls [`deterministic`](Self::deterministic) for many rows.
-    #[allow(clippy::missing_errors_doc)]
-    fn deterministic_rows(
-        &self,
-        inputs: &[f32],
-        actions: &mut [Self::Action],
-        logp: &mut [f32],
-    ) -> Result<(), DistributionError>
-    where
-        Self: Sized,
-    {
-        check_rows(self, logp.len(), inputs, Some(actions.len()))?;
-        let rows = inputs.chunks_exact(self.input_len()).zip(actions.chunks_exact_mut(self.action_len()));
-        for ((inputs, action), logp) in rows.zip(logp) {
-            *logp = self.deterministic(inputs, action)?;
-        }
-        Ok(())
-    }
-
-    /// Calls [`logp`](Self::logp) for many rows.
-    ///
-    /// # Errors
-    /// Also [`DistributionError::NoSuchAction`].
-    fn logp_rows(&self, inputs: &[f32], actions: &[Self::Action], logp: &mut [f32]) -> Result<(), DistributionError>
-    where
-        Self: Sized,
-    {
-        check_rows(self, logp.len(), inputs, Some(actions.len()))?;
-        let rows = inputs.chunks_exact(self.input_len()).zip(actions.chunks_exact(self.action_len()));
-        for ((inputs, action), logp) in rows.zip(logp) {
-            *logp = self.logp(inputs, action)?;
-        }
-        Ok(())
-    }
-
-    /// Calls [`entropy`](Self::entropy) for many rows.
-    ///
-    /// # Errors
-    /// Also [`DistributionError::NoClosedForm`].
-    fn entropy_rows(&self, inputs: &[f32], entropy: &mut [f32]) -> Result<(), DistributionError>
-    where
-        Self: Sized,
-    {
-        check_rows(self, entropy.len(), inputs, None)?;
-        for (inputs, entropy) in inputs.chunks_exact(self.input_len()).zip(entropy) {
-            *entropy = self.entropy(inputs)?;
-        }
-        Ok(())
-    }
-
-    /// Calls [`kl`](Self::kl) for many rows.
-    #[allow(clippy::missing_errors_doc)]
-    fn kl_rows(&self, inputs: &[f32], other: &[f32], kl: &mut [f32]) -> Result<(), DistributionError>
-    where
-        Self: Sized,
-    {
-        check_rows(self, kl.len(), inputs, None)?;
-        check_rows(self, kl.len(), other, None)?;
-        let rows = inputs.chunks_exact(self.input_len()).zip(other.chunks_exact(self.input_len()));
-        for ((inputs, other), kl) in rows.zip(kl) {
-            *kl = self.kl(inputs, other)?;
-        }
-        Ok(())
-    }
-}
-
-fn check_rows<D: Distribution>(
-    distribution: &D,
-    rows: usize,
-    inputs: &[f32],
-    actions: Option<usize>,
-) -> Result<(), DistributionError> {
-    check_inputs(rows.saturating_mul(distribution.input_len()), inputs)?;
-    actions.map_or(Ok(()), |actions| check_actions(rows.saturating_mul(distribution.action_len()), actions))
 }
 
 const fn check_inputs(wanted: usize, inputs: &[f32]) -> Result<(), DistributionError> {

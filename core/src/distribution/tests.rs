@@ -63,12 +63,14 @@ fn categorical_gives_the_acting_kernels_bits() {
     categorical(&logits, &mut DrawRoom::default(), draws);
     let (mut own_actions, mut own_logp) = ([0; ROWS], [0.0; ROWS]);
     let distribution = Categorical::new(N as u32).unwrap();
-    distribution.sample_rows(&logits, rng, &mut own_actions, &mut own_logp).unwrap();
+    let mut again = [0.0; ROWS];
+    for (row, logits) in logits.chunks_exact(N).enumerate() {
+        own_logp[row] = distribution.sample(logits, &mut rng(row), &mut own_actions[row..=row]).unwrap();
+        again[row] = distribution.logp(logits, &own_actions[row..=row]).unwrap();
+    }
     assert_eq!(own_actions, actions);
     assert_eq!(own_logp.map(f32::to_bits), logp.map(f32::to_bits));
     assert!((0..N as i64).all(|action| actions.contains(&action)));
-    let mut again = [0.0; ROWS];
-    distribution.logp_rows(&logits, &actions, &mut again).unwrap();
     assert_eq!(again.map(f32::to_bits), logp.map(f32::to_bits));
 }
 
@@ -230,37 +232,22 @@ fn sizes_must_fit() {
     assert_eq!(error.to_string(), "component 0: 3 is not one of 3 values");
     let error = distribution.entropy(&[0.0; 2]).unwrap_err();
     assert_eq!(error.to_string(), "the distribution takes 3 inputs, not 2");
-    let error = distribution.sample_rows(&[0.0; 6], rng, &mut [0; 3], &mut [0.0; 2]).unwrap_err();
-    assert_eq!(error.to_string(), "the distribution has 2 components of actions, not 3");
+    let error = distribution.sample(&[0.0; 3], &mut rng(0), &mut [0; 2]).unwrap_err();
+    assert_eq!(error.to_string(), "the distribution has 1 components of actions, not 2");
     assert!(Bernoulli::new(1).unwrap().logp(&[0.0], &[2]).is_err());
 }
 
-/// Checks that each row of a batch gives the same result as the row alone, and that the measures satisfy their laws.
+/// Checks the laws of divergences and log-probabilities.
 fn check_laws<D: Distribution>(distribution: &D, p: &[f32], q: &[f32]) {
-    let (len, width) = (distribution.input_len(), distribution.action_len());
-    let (p, q) = (&p[..len], &q[..len]);
+    let (p, q) = (&p[..distribution.input_len()], &q[..distribution.input_len()]);
     assert_eq!(distribution.kl(p, p), Ok(0.0));
     assert!(distribution.kl(p, q).unwrap() >= 0.0);
-    let inputs = [p, q].concat();
-    let mut actions = vec![D::Action::default(); 2 * width];
-    let mut logp = [0.0; 2];
-    for row in 0..2 {
-        let inputs = &inputs[row * len..][..len];
-        logp[row] = distribution.sample(inputs, &mut rng(row), &mut actions[row * width..][..width]).unwrap();
+    let mut action = vec![D::Action::default(); distribution.action_len()];
+    for inputs in [p, q] {
+        let expected = distribution.deterministic(inputs, &mut action).unwrap();
+        let logp = distribution.logp(inputs, &action).unwrap();
+        assert!((logp - expected).abs() <= 1e-2 * expected.abs().max(1.0), "{logp} {expected}");
     }
-    let (mut all_actions, mut all_logp) = (vec![D::Action::default(); 2 * width], [0.0; 2]);
-    distribution.sample_rows(&inputs, rng, &mut all_actions, &mut all_logp).unwrap();
-    assert_eq!((&all_actions, all_logp), (&actions, logp));
-    let mut measures = [0.0; 2];
-    distribution.kl_rows(&inputs, &[q, q].concat(), &mut measures).unwrap();
-    assert_eq!(measures, [distribution.kl(p, q).unwrap(), 0.0]);
-    if let Ok(entropy) = distribution.entropy(q) {
-        distribution.entropy_rows(&inputs, &mut measures).unwrap();
-        assert_eq!(measures[1], entropy);
-    }
-    distribution.deterministic_rows(&inputs, &mut all_actions, &mut all_logp).unwrap();
-    distribution.logp_rows(&inputs, &all_actions, &mut logp).unwrap();
-    assert!(logp.iter().zip(all_logp).all(|(a, b)| (a - b).abs() <= 1e-2 * b.abs().max(1.0)), "{logp:?} {all_logp:?}");
 }
 
 fn compound() -> Space {

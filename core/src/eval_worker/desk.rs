@@ -179,12 +179,6 @@ impl EvalDesk {
         !self.waiting.is_empty()
     }
 
-    /// Returns true if there is something for an engine to do, or the first engine was not created yet.
-    #[must_use]
-    pub fn wants_engine(&self) -> bool {
-        !self.is_stopped && (!self.has_begun || self.current.is_some() || self.has_waiting())
-    }
-
     /// Returns the engine's next order, if there is one; with weights only if the engine does not have them.
     pub fn next_order(&mut self) -> Option<EvalOrder> {
         if self.is_stopped {
@@ -274,7 +268,7 @@ mod tests {
         assert!(matches!(desk.next_order(), Some(EvalOrder::Evaluate { ticket, .. }) if ticket == second));
         desk.stop();
         assert_eq!(desk.submit(None, EvaluationRequest::new(1)), Err(EvalWorkerError::Stopped));
-        assert!(!desk.wants_engine() && desk.next_order().is_none());
+        assert!(desk.next_order().is_none());
     }
 
     #[test]

@@ -233,12 +233,6 @@ impl Frames {
         &self.rgb
     }
 
-    /// Returns all pixels by value.
-    #[must_use]
-    pub fn into_rgb(self) -> Vec<u8> {
-        self.rgb
-    }
-
     /// Iterates over the pictures.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.rgb.chunks_exact(self.frame_bytes().max(1))

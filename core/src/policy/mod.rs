@@ -69,7 +69,7 @@ pub use net::{
 pub use random::RandomPolicy;
 pub use registry::{PolicyContext, PolicyFactory, PolicyRegistry, PolicySpec, UnknownPolicyKind};
 pub use stash::{Stash, StashError, Stashed};
-pub use store::{MemoryStore, PolicyStore, StoreError, TidyStore};
+pub use store::{MemoryStore, PolicyStore, StoreError};
 
 use crate::{
     batch::{BatchError, SampleBatch},

@@ -126,7 +126,7 @@ mod tests {
                 ActionOutput::new(RowsMut::F32(&mut actions), &mut logp, &mut vf_preds),
             )
             .unwrap();
-        assert!(actions.chunks_exact(2).all(|row| space.contains_floats(row)));
+        assert!(actions.chunks_exact(2).all(|row| space.contains_row(row) == Ok(true)));
         assert!((actions.iter().step_by(2).sum::<f32>() / 500.0).abs() < 0.2);
         assert!(logp.iter().all(|logp| (logp + 4f32.ln()).abs() < 1e-6));
     }

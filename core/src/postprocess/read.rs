@@ -17,30 +17,14 @@ pub(super) fn optional<T: Element>(batch: &SampleBatch, key: ColumnKey<T>) -> Re
     batch.column(key.name()).map(|_| scalars(batch, key)).transpose()
 }
 
-/// Scalars in their logged type, so that sums in double precision start from the exact values.
-#[derive(Clone, Copy)]
-pub(super) enum Floats<'a> {
-    F32(&'a [f32]),
-    F64(&'a [f64]),
-}
-
-impl<'a> Floats<'a> {
-    /// Converts the values to doubles.
-    pub(super) fn widened(self) -> Cow<'a, [f64]> {
-        match self {
-            Self::F32(values) => Cow::Owned(values.iter().copied().map(f64::from).collect()),
-            Self::F64(values) => Cow::Borrowed(values),
-        }
-    }
-}
-
-/// Returns the values of a column of 32- or 64-bit scalars.
-pub(super) fn floats(batch: &SampleBatch, key: ColumnKey<f32>) -> Result<Floats<'_>, PostprocessError> {
+/// Returns the values of a column of 32- or 64-bit scalars as doubles, so that sums in double precision start from the exact
+/// values.
+pub(super) fn floats(batch: &SampleBatch, key: ColumnKey<f32>) -> Result<Cow<'_, [f64]>, PostprocessError> {
     let name = key.name();
     let column = batch.column(name).ok_or_else(|| BatchError::MissingColumn(name.to_string()))?;
     match column.typed::<f64>() {
-        Ok(wide) => one_per_row(name, wide).map(Floats::F64),
-        Err(_) => scalars(batch, key).map(Floats::F32),
+        Ok(wide) => one_per_row(name, wide).map(Cow::Borrowed),
+        Err(_) => Ok(scalars(batch, key)?.iter().copied().map(f64::from).collect()),
     }
 }
 

@@ -55,22 +55,24 @@ pub(super) fn reply(episode: u32, about: Kind, done: Result<(), Fault>) -> Messa
 }
 
 /// Returns the error with another number for the episode.
-fn renumbered(error: ExternalError, id: u64) -> ExternalError {
-    match error {
-        ExternalError::UnknownEpisode(_) => ExternalError::UnknownEpisode(id),
-        ExternalError::FinishedEpisode(_) => ExternalError::FinishedEpisode(id),
-        ExternalError::LostEpisode(_) => ExternalError::LostEpisode(id),
-        ExternalError::DuplicateEpisode(_) => ExternalError::DuplicateEpisode(id),
-        ExternalError::AwaitsActions(_) => ExternalError::AwaitsActions(id),
-        ExternalError::NothingAsked(_) => ExternalError::NothingAsked(id),
-        ExternalError::NoObservation(_) => ExternalError::NoObservation(id),
-        ExternalError::EarlyReturns(_) => ExternalError::EarlyReturns(id),
-        ExternalError::QueueFull { turns, .. } => ExternalError::QueueFull { id, turns },
-        ExternalError::UnknownAgent { agent, .. } => ExternalError::UnknownAgent { id, agent },
-        ExternalError::AgentDone { agent, .. } => ExternalError::AgentDone { id, agent },
-        ExternalError::BadObservation { agent, reason, .. } => ExternalError::BadObservation { id, agent, reason },
-        ExternalError::BadAction { agent, reason, .. } => ExternalError::BadAction { id, agent, reason },
-        ExternalError::BadReward { agent, reward, .. } => ExternalError::BadReward { id, agent, reward },
-        ExternalError::TooManyEpisodes(_) | ExternalError::Stopped => error,
+fn renumbered(mut error: ExternalError, number: u64) -> ExternalError {
+    use ExternalError as E;
+    match &mut error {
+        E::UnknownEpisode(id)
+        | E::FinishedEpisode(id)
+        | E::LostEpisode(id)
+        | E::DuplicateEpisode(id)
+        | E::AwaitsActions(id)
+        | E::NothingAsked(id)
+        | E::NoObservation(id)
+        | E::EarlyReturns(id)
+        | E::QueueFull { id, .. }
+        | E::UnknownAgent { id, .. }
+        | E::AgentDone { id, .. }
+        | E::BadObservation { id, .. }
+        | E::BadAction { id, .. }
+        | E::BadReward { id, .. } => *id = number,
+        E::TooManyEpisodes(_) | E::Stopped => {}
     }
+    error
 }

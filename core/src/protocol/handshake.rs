@@ -6,7 +6,7 @@ use super::{
     CHUNK_BYTES, Message, PROTOCOL_MAX, PROTOCOL_MIN, RefusalCode, Role, Token, TokenId, TokenTable,
     message::{Hello, Refused, Welcome},
 };
-use crate::prelude::*;
+use crate::{hash::Hash128, prelude::*};
 
 /// Most bytes of each text in a `Hello`.
 pub const MAX_TEXT_BYTES: usize = 64;
@@ -109,6 +109,13 @@ pub enum HandshakeError {
 }
 
 impl Identity {
+    /// Returns the identity of a peer that resumes no session and does not prove that it computes what the hub computes.
+    #[must_use]
+    pub fn new(role: Role, token: Token, kind: &str, name: &str, device: &str) -> Self {
+        let (kind, name, device) = (kind.into(), name.into(), device.into());
+        Self { role, token, resume: None, core_fingerprint: [0; 16], kind, name, device }
+    }
+
     /// Returns the first message to the hub.
     #[must_use]
     pub fn hello(&self) -> Message {
@@ -173,8 +180,8 @@ pub fn check_hello(
             RefusalCode::Fingerprint,
             format!(
                 "core fingerprints differ: {} here, {} there; run the same version of rollmesh on both sides",
-                Hex(core_fingerprint),
-                Hex(hello.core_fingerprint)
+                Hash128(core_fingerprint),
+                Hash128(hello.core_fingerprint)
             ),
         ));
     }
@@ -235,14 +242,6 @@ fn common_version(hello: &Hello) -> Result<u16, Refused> {
 
 fn refusal(code: RefusalCode, reason: String) -> Refused {
     Refused { code: code.to_wire(), reason }
-}
-
-struct Hex([u8; 16]);
-
-impl fmt::Display for Hex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ pub use phase::{AskOutcome, EpisodeCode, Phase, RefusalCode, TokenAction, Worker
 pub use reconnect::reconnect_delay;
 pub use role::{Role, allow, expect};
 pub use table::{Kind, Message};
-pub use token::{Token, TokenGrant, TokenHash, TokenId, TokenIdError, TokenTable, TokenTextError};
+pub use token::{Token, TokenGrant, TokenHash, TokenId, TokenIdError, TokenTable, TokenTextError, bytes_of_hex};
 pub use wire_enum::UnknownValue;
 
 /// Oldest protocol version that this build speaks.

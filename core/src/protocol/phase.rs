@@ -30,6 +30,21 @@ impl Phase {
     pub const fn is_active(self) -> bool {
         matches!(self, Self::Running | Self::Paused | Self::Draining)
     }
+
+    /// Returns its name in texts and machine-readable output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Solved => "solved",
+            Self::Finished => "finished",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+            Self::Draining => "draining",
+        }
+    }
 }
 
 wire_enum! {

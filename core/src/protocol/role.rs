@@ -17,6 +17,17 @@ wire_enum! {
 }
 
 impl Role {
+    /// Returns its name on the command line and in files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Worker => "worker",
+            Self::Client => "client",
+        }
+    }
+
     /// Returns whether a token of this role admits its holder as `asked`. An operator's token also admits a viewer.
     #[must_use]
     pub const fn may_act_as(self, asked: Self) -> bool {

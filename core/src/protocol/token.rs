@@ -31,15 +31,7 @@ impl Token {
     /// # Errors
     /// [`TokenTextError`] for anything but 64 hexadecimal digits.
     pub fn from_hex(text: &str) -> Result<Self, TokenTextError> {
-        let digits = text.as_bytes();
-        let mut bytes = [0; 32];
-        if digits.len() != 2 * bytes.len() {
-            return Err(TokenTextError);
-        }
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = hex_digit(pair[0])? << 4 | hex_digit(pair[1])?;
-        }
-        Ok(Self(bytes))
+        bytes_of_hex(text).map(Self).ok_or(TokenTextError)
     }
 
     /// Formats it as [`from_hex`](Self::from_hex) reads it. For handing over the token, never for logs.
@@ -49,8 +41,16 @@ impl Token {
     }
 }
 
-fn hex_digit(digit: u8) -> Result<u8, TokenTextError> {
-    char::from(digit).to_digit(16).map(|value| value as u8).ok_or(TokenTextError)
+/// Returns the bytes that 64 hexadecimal digits stand for.
+#[must_use]
+pub fn bytes_of_hex(text: &str) -> Option<[u8; 32]> {
+    let digits = text.as_bytes();
+    let mut bytes = [0; 32];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        let digit = |at: usize| char::from(pair[at]).to_digit(16).map(|digit| digit as u8);
+        *byte = digit(0)? << 4 | digit(1)?;
+    }
+    (digits.len() == 2 * bytes.len()).then_some(bytes)
 }
 
 impl PartialEq for Token {

@@ -105,12 +105,6 @@ impl Space {
             _ => Err(PointError::WrongType { space: self.to_string(), found }),
         }
     }
-
-    /// Returns true for a row of floats within the bounds.
-    #[must_use]
-    pub fn contains_floats(&self, row: &[f32]) -> bool {
-        self.contains_row(row).unwrap_or(false)
-    }
 }
 
 /// Returns true for integer types that can represent all of `0..n`.
@@ -144,10 +138,10 @@ mod tests {
     #[test]
     fn boxes_hold_what_is_within_their_bounds() {
         let space = Space::vector(&[-1.0, f32::NEG_INFINITY], &[1.0, f32::INFINITY]);
-        assert!(space.contains_floats(&[1.0, -1e30]));
-        assert!(!space.contains_floats(&[1.1, 0.0]));
-        assert!(!space.contains_floats(&[f32::NAN, 0.0]));
-        assert!(!space.contains_floats(&[0.0]));
+        assert_eq!(space.contains_row::<f32>(&[1.0, -1e30]), Ok(true));
+        assert_eq!(space.contains_row::<f32>(&[1.1, 0.0]), Ok(false));
+        assert_eq!(space.contains_row::<f32>(&[f32::NAN, 0.0]), Ok(false));
+        assert_eq!(space.contains_row::<f32>(&[0.0]), Ok(false));
         assert!(space.contains(&Point::F32(vec![0.0, 0.0])) && !space.contains(&Point::F64(vec![0.0, 0.0])));
         let error = space.contains_row(&[0.0f64; 2]).unwrap_err();
         assert_eq!(error.to_string(), "Box([-1.0 -inf], [1.0 inf], (2,), float32) has no rows of float64");

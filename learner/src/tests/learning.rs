@@ -56,8 +56,11 @@ where
     let values: Vec<f32> = values.to_vec1().unwrap();
     let streams = Streams::new(seed, Purpose::Action);
     let (mut actions, mut logp) = (vec![D::Action::default(); batch.len()], vec![0.0; batch.len()]);
-    let rng = |row: usize| streams.at(SlotId(row as u32), 0, 0, 0);
-    distribution.sample_rows(&inputs, rng, &mut actions, &mut logp).unwrap();
+    for (row, inputs) in inputs.chunks_exact(distribution.input_len()).enumerate() {
+        let mut rng = streams.at(SlotId(row as u32), 0, 0, 0);
+        let action = &mut actions[row * distribution.action_len()..][..distribution.action_len()];
+        logp[row] = distribution.sample(inputs, &mut rng, action).unwrap();
+    }
     let rewards: Vec<f32> = actions.iter().enumerate().map(|(row, action)| reward(row, action)).collect();
     let advantages: Vec<f32> = rewards.iter().zip(&values).map(|(reward, value)| reward - value).collect();
     let mut batch = learnable(batch.clone(), &logp, &rewards);

@@ -43,11 +43,7 @@ pub(super) fn run(args: &EnvsArgs, registry: &Registry) -> Result<ExitCode, Fail
     table.extend(
         registry.base_envs().map(|name| [name.into(), "of its own shape".into(), String::new(), String::new()]),
     );
-    let widths: [usize; 4] = std::array::from_fn(|i| table.iter().map(|row| row[i].len()).max().unwrap_or(0));
-    for row in &table {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect::<Vec<_>>();
-        println!("{}", cells.join("  ").trim_end());
-    }
+    print!("{}", super::table::table(&table, |_| false));
     // It may require settings.
     for (name, error) in failures {
         println!("{name}  cannot be made without settings: {error}");

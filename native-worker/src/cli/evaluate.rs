@@ -11,17 +11,11 @@ use crate::{
     Registry,
     checkpoint::{PolicyCheckpoint, replace},
     envs::PythonSettings,
-    eval::{EvalMakers, EvalWorker, steps_of_episodes},
-    kernels,
+    eval::{EvalWorker, LOOK, makers_of_episodes},
     monitor::EpisodeGif,
     progress::Progress,
     train::RunConfig,
 };
-
-/// Maximum number of steps of a sub-environment whose episodes have no limit.
-pub(super) const MAX_STEPS: u32 = 1_000_000;
-/// Interval between two progress updates.
-const LOOK: Duration = Duration::from_millis(200);
 
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
@@ -93,24 +87,21 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
     let checkpoint = PolicyCheckpoint::load(&args.checkpoint).map_err(Failure::usage)?;
     checkpoint.notice_of_unused(&args.checkpoint).iter().for_each(|notice| eprintln!("{notice}"));
     let mut run = checkpoint.run.clone();
-    // Callbacks are for the run's own episodes.
-    run.rollout.callbacks.clear();
     let evaluation = &mut run.evaluation;
-    evaluation.num_envs = evaluation.num_envs.min(args.episodes.get());
     evaluation.seed = args.seed.or(evaluation.seed);
     if let Some(reward_key) = &args.reward_key {
         evaluation.reward_key = reward_key.clone();
     }
     PythonSettings::of_process().check(run.env()).map_err(Failure::usage)?;
-    let makers = EvalMakers::of_run(&run, registry, kernels::AUTO).map_err(|error| match registry.env(run.env()) {
+    let made = makers_of_episodes(&run, registry, args.episodes);
+    let (makers, steps) = made.map_err(|error| match registry.env(run.env()) {
         Ok(_) => Failure::usage(error),
         Err(_) => Failure::usage(format!("{error}; run this with the program that trained it")),
     })?;
-    let all = steps_of_episodes(&makers, run.evaluation.num_envs, args.episodes);
     let request = EvaluationRequest {
         deterministic: !args.explore,
         render: args.render.is_some(),
-        ..EvaluationRequest::of_episodes(args.episodes, args.max_steps.or(all).unwrap_or(MAX_STEPS))
+        ..EvaluationRequest::of_episodes(args.episodes, args.max_steps.unwrap_or(steps))
     };
     let timeout = Duration::from_secs(args.timeout.get().into());
     let interruption = Interruption::watch_and_end();

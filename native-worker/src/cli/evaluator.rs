@@ -9,17 +9,11 @@ use rollmesh_core::{
 };
 use serde::Serialize;
 
-use super::{
-    evaluate::{MAX_STEPS, wait},
-    exit::Failure,
-    python::PythonFlags,
-    security::TrustFlags,
-    signals::Interruption,
-};
+use super::{evaluate::wait, exit::Failure, python::PythonFlags, security::TrustFlags, signals::Interruption};
 use crate::{
     checkpoint::PolicyCheckpoint,
     control::token_from_env,
-    eval::{EvalHub, EvalNames, serve_name},
+    eval::{EvalHub, EvalNames, MAX_STEPS, serve_name},
     learner::DeviceSpec,
     train::RunConfig,
 };

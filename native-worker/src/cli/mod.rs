@@ -28,6 +28,7 @@ mod schema;
 mod security;
 mod settings;
 mod signals;
+mod table;
 mod train;
 mod weights;
 mod worker;
@@ -68,13 +69,16 @@ enum Command {
     /// Set the number of local workers
     Scale(control::ScaleArgs),
     /// Pause a hub's run
-    Pause(control::PauseArgs),
+    #[command(after_help = control::PAUSE_HELP)]
+    Pause(control::Target),
     /// Resume a hub's run
-    Resume(control::ResumeArgs),
+    #[command(after_help = control::RESUME_HELP)]
+    Resume(control::Target),
     /// End a run, or remove a worker, once its leases are finished
     Drain(control::DrainArgs),
     /// Write a checkpoint of a hub's run now
-    Checkpoint(control::CheckpointArgs),
+    #[command(after_help = control::CHECKPOINT_HELP)]
+    Checkpoint(control::Target),
     /// End a hub's run at once
     Stop(control::StopArgs),
     /// Manage a hub's tokens: list, create, revoke and rotate
@@ -135,10 +139,10 @@ pub fn main_with_args<T: Into<OsString> + Clone>(registry: Registry, args: impl 
         Command::Status(args) => args.run(),
         Command::Workers(args) => args.run(),
         Command::Scale(args) => args.run(),
-        Command::Pause(args) => args.run(),
-        Command::Resume(args) => args.run(),
+        Command::Pause(target) => control::pause(&target),
+        Command::Resume(target) => control::resume(&target),
         Command::Drain(args) => args.run(),
-        Command::Checkpoint(args) => args.run(),
+        Command::Checkpoint(target) => control::checkpoint(&target),
         Command::Stop(args) => args.run(),
         Command::Tokens(args) => control::tokens(&args),
         Command::Sample(args) => sample::run(&args, &registry),

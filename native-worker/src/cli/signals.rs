@@ -36,12 +36,13 @@ impl Interruption {
         let wait = move || {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
             runtime.block_on(async {
-                // The signal handlers are installed at the first poll.
-                tokio::join!(biased; interrupted(), async { _ = ready.send(()) });
+                let mut wishes = Wishes::listen();
+                let _ = ready.send(());
+                wishes.next().await;
                 flag.store(true, Ordering::Relaxed);
                 act();
                 eprintln!("ending after what is going on; Ctrl-C again ends at once, and keeps nothing");
-                interrupted().await;
+                wishes.next().await;
                 process::exit(130);
             });
         };
@@ -167,17 +168,5 @@ impl Wishes {
 
 /// Returns when the program is asked to end.
 pub(super) async fn interrupted() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                // Without a handler for Ctrl-C the system ends the program anyway.
-                _ = tokio::signal::ctrl_c() => {}
-                _ = terminate.recv() => {}
-            }
-            return;
-        }
-    }
-    let _ = tokio::signal::ctrl_c().await;
+    Wishes::listen().next().await;
 }

@@ -14,8 +14,12 @@ impl Control {
     /// # Errors
     /// [`ControlError::Declined`] with the hub's reason; the others when there is no answer.
     pub async fn ask(&mut self, question: impl FnOnce(u32) -> Message) -> Result<(), ControlError> {
+        self.reply(question).await.map(drop)
+    }
+
+    async fn reply(&mut self, question: impl FnOnce(u32) -> Message) -> Result<Reply, ControlError> {
         self.ask_for(question, |request, message| match message {
-            Message::Reply(reply) if reply.request == request => Some(()),
+            Message::Reply(reply) if reply.request == request => Some(reply),
             _ => None,
         })
         .await
@@ -87,12 +91,7 @@ impl Control {
     /// # Errors
     /// As [`pause`](Self::pause); [`ControlError::Declined`] names the setting that the hub refuses.
     pub async fn start_run(&mut self, settings: String) -> Result<u32, ControlError> {
-        let question = |request| Message::StartRun(StartRun { request, settings });
-        self.ask_for(question, |request, message| match message {
-            Message::Reply(reply) if reply.request == request => Some(reply.run),
-            _ => None,
-        })
-        .await
+        Ok(self.reply(|request| Message::StartRun(StartRun { request, settings })).await?.run)
     }
 
     /// Removes a queued run.

@@ -27,7 +27,7 @@ pub enum ControlError {
     #[error(
         "the hub refused the token for the role {role}; hubs print {an} {role}'s token when they start, in the \
          dashboard's address behind #token=",
-        role = role_name(*.0),
+        role = .0.name(),
         an = if *.0 == Role::Operator { "an" } else { "a" }
     )]
     Token(Role),
@@ -51,15 +51,6 @@ pub enum ControlError {
     /// The hub sent a message that this version cannot decode.
     #[error("the hub sent something that this program cannot read ({0}); run the same version on both sides")]
     Unreadable(String),
-}
-
-fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Viewer => "viewer",
-        Role::Operator => "operator",
-        Role::Worker => "worker",
-        Role::Client => "client",
-    }
 }
 
 impl ControlError {

@@ -2,8 +2,11 @@
 
 use std::{fmt, str::FromStr};
 
+use serde::{Deserialize, Serialize};
+
 /// Address of a hub: `ws://HOST:PORT`, also written `http://HOST:PORT/` like dashboards' addresses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct HubUrl(String);
 
 /// A text is not a valid address of a hub.
@@ -43,6 +46,20 @@ impl FromStr for HubUrl {
         let host = rest.trim_end_matches('/');
         let is_host = !host.is_empty() && host.chars().all(|c| c.is_ascii_graphic());
         if is_host { Ok(Self(format!("{scheme}{host}"))) } else { Err(HubUrlError::Form) }
+    }
+}
+
+impl TryFrom<String> for HubUrl {
+    type Error = HubUrlError;
+
+    fn try_from(text: String) -> Result<Self, HubUrlError> {
+        text.parse()
+    }
+}
+
+impl From<HubUrl> for String {
+    fn from(url: HubUrl) -> Self {
+        url.0
     }
 }
 

@@ -33,7 +33,7 @@ use rollmesh_core::protocol::{
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_tungstenite::tungstenite::Message as Frame;
 
-use crate::net::{HubSocket, connect};
+use crate::net::{HubSocket, bytes_of, connect};
 
 pub use crate::net::{Fingerprint, FingerprintError, Trust};
 pub use error::ControlError;
@@ -116,16 +116,7 @@ impl Control {
             runs: Vec::new(),
             last_request: 0,
         };
-        let identity = Identity {
-            role: config.role,
-            token: config.token,
-            resume: None,
-            // Only workers have to prove it.
-            core_fingerprint: [0; 16],
-            kind: "native".into(),
-            name: "control".into(),
-            device: "cpu".into(),
-        };
+        let identity = Identity::new(config.role, config.token, "native", "control", "cpu");
         control.say(&identity.hello()).await?;
         let answer = control.hear_by(deadline, "an answer to Hello").await?;
         control.server = handshake::read_answer(answer).map_err(|error| refused(config, error))?.server;
@@ -243,16 +234,10 @@ impl Control {
 
     async fn hear(&mut self) -> Result<Message, ControlError> {
         loop {
-            match self.socket.next().await {
-                Some(Ok(Frame::Binary(bytes))) => {
-                    let heard = self.inbox.handle_frame(&bytes);
-                    if let Some(message) = heard.map_err(|error| ControlError::Unreadable(error.to_string()))? {
-                        return Ok(message);
-                    }
-                }
-                None | Some(Ok(Frame::Close(_))) => return Err(ControlError::Left("it closed the connection".into())),
-                Some(Err(error)) => return Err(ControlError::Left(error.to_string())),
-                Some(Ok(_)) => {}
+            let Some(bytes) = bytes_of(self.socket.next().await).map_err(ControlError::Left)? else { continue };
+            let heard = self.inbox.handle_frame(&bytes);
+            if let Some(message) = heard.map_err(|error| ControlError::Unreadable(error.to_string()))? {
+                return Ok(message);
             }
         }
     }

@@ -37,7 +37,7 @@ pub(super) fn join(request: &JoinRequest, address: SocketAddr) -> Result<Vec<Tcp
         let reason = "their ids are too long together".into();
         return Err(DataParallelError::Policies { rank: hello.rank, reason });
     }
-    let deadline = Instant::now() + Duration::from_micros(request.config.join_timeout.0);
+    let deadline = Instant::now() + Duration::from(request.config.join_timeout);
     match request.config.rank {
         0 => wait_for_all(request, &hello, address, deadline),
         _ => come_in(request, &hello, address, deadline).map(|stream| vec![stream]),

@@ -6,8 +6,6 @@ use rollmesh_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use std::path::PathBuf;
-
 use super::{EvalWorker, there::There};
 use crate::{
     control::{ControlError, HubUrl, Trust, token_from_env},
@@ -35,7 +33,7 @@ use rollmesh_core::worker::core_fingerprint;
 /// println!("{:?}", worker.poll(Duration::from_secs(30))?.map(|found| found.reward()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EvalHub {
     /// The hub's address.
     pub url: HubUrl,
@@ -65,41 +63,7 @@ impl EvalHub {
 
     /// Returns the identity of a handle.
     pub(super) fn identity(&self) -> Identity {
-        Identity {
-            role: Role::Worker,
-            token: self.token,
-            resume: None,
-            core_fingerprint: core_fingerprint(kernels::AUTO),
-            kind: "native".into(),
-            name: "evaluation handle".into(),
-            device: "cpu".into(),
-        }
-    }
-}
-
-/// An [`EvalHub`] as it is passed to another process on its standard input.
-#[derive(Serialize, Deserialize)]
-pub(super) struct HubWay {
-    url: String,
-    token: String,
-    ca: Option<PathBuf>,
-    fingerprint: Option<String>,
-    allow_unencrypted: bool,
-}
-
-impl From<&EvalHub> for HubWay {
-    fn from(hub: &EvalHub) -> Self {
-        let EvalHub { url, token, trust: Trust { ca, fingerprint, allow_unencrypted } } = hub;
-        let (url, token, fingerprint) = (url.to_string(), token.to_hex(), fingerprint.map(|print| print.to_string()));
-        Self { url, token, ca: ca.clone(), fingerprint, allow_unencrypted: *allow_unencrypted }
-    }
-}
-
-impl HubWay {
-    /// Returns the hub; `None` if a part is invalid.
-    pub(super) fn hub(self) -> Option<EvalHub> {
-        let fingerprint = self.fingerprint.map(|print| print.parse()).transpose().ok()?;
-        let trust = Trust { ca: self.ca, fingerprint, allow_unencrypted: self.allow_unencrypted };
-        Some(EvalHub { url: self.url.parse().ok()?, token: Token::from_hex(&self.token).ok()?, trust })
+        let core_fingerprint = core_fingerprint(kernels::AUTO);
+        Identity { core_fingerprint, ..Identity::new(Role::Worker, self.token, "native", "evaluation handle", "cpu") }
     }
 }

@@ -63,6 +63,7 @@ use rollmesh_core::{
     evaluation::{Earlier, EvalOutcome, Evaluation, EvaluationRequest, RewardKey, Ticket},
     run::RunConfig,
     weights::Weights,
+    worker::Registry,
 };
 
 use self::supervisor::{Shared, Source};
@@ -74,11 +75,30 @@ pub(crate) use self::{
     process::{ENGINE_COMMAND, serve_engine},
     serve::{serve_name, serve_worker},
 };
+use crate::kernels::AUTO;
 
-/// Returns the maximum number of env steps that each of `num_envs` sub-environments takes to play all episodes; `None` if
-/// episodes have no limit.
-pub(crate) fn steps_of_episodes(makers: &EvalMakers, num_envs: u32, episodes: NonZeroU32) -> Option<u32> {
-    makers.options().max_episode_steps.map(|limit| limit.saturating_mul(episodes.get().div_ceil(num_envs)))
+/// Maximum number of env steps of each sub-environment in an evaluation whose episodes have no limit.
+pub(crate) const MAX_STEPS: u32 = 1_000_000;
+
+/// Polling interval of an evaluation.
+pub(crate) const LOOK: Duration = Duration::from_millis(200);
+
+/// Returns what evaluates a run's policy over this many episodes, and the env steps that they take at most in each
+/// sub-environment.
+pub(crate) fn makers_of_episodes(
+    run: &RunConfig,
+    registry: &Registry,
+    episodes: NonZeroU32,
+) -> Result<(EvalMakers, u32), EvalWorkerError> {
+    let mut run = run.clone();
+    // Callbacks are for the run's own episodes.
+    run.rollout.callbacks.clear();
+    let num_envs = run.evaluation.num_envs.min(episodes.get());
+    run.evaluation.num_envs = num_envs;
+    let makers = EvalMakers::of_run(&run, registry, AUTO)?;
+    let limit = makers.options().max_episode_steps;
+    let steps = limit.map_or(MAX_STEPS, |limit| limit.saturating_mul(episodes.get().div_ceil(num_envs)));
+    Ok((makers, steps))
 }
 
 /// How long a worker in a thread may make no progress.

@@ -27,7 +27,6 @@ use rollmesh_core::{
         message::{CallCancel, CallResult, Welcome},
     },
     run::RunConfig,
-    time::Micros,
     worker::{CommandError, CommandErrorKind, Registry, WorkerAnswer, WorkerCommand, WorkerSession},
 };
 use rustix::process::{Pid, Signal, getpgrp, getpid, kill_current_process_group, kill_process_group};
@@ -332,7 +331,7 @@ impl Pipes {
             // From here on, the end of the pipe ends the process and the environment's child processes.
             let _ = rustix::process::set_parent_process_death_signal(None);
         }
-        let session = WorkerSession::new(identity(device), registry.clone(), kernels::AUTO);
+        let session = WorkerSession::new(identity(&device), registry.clone(), kernels::AUTO);
         let served = serve_frames(session.with_evaluator(Box::new(worker.clone())), &frames, said);
         worker.borrow_mut().stop();
         served
@@ -351,23 +350,15 @@ fn serve_frames(mut session: WorkerSession, frames: &Receiver<Vec<u8>>, mut said
             if session.has_work() { frames.try_recv() } else { frames.recv().map_err(|_| TryRecvError::Disconnected) };
         match heard {
             Ok(frame) => session.handle_frame(&frame),
-            Err(TryRecvError::Empty) => session.work(1, Micros(epoch.elapsed().as_micros() as u64)),
+            Err(TryRecvError::Empty) => session.work(1, epoch.elapsed().into()),
             Err(TryRecvError::Disconnected) => return Ok(()),
         }
     }
 }
 
 /// A supervisor knows whom it has started.
-fn identity(device: String) -> Identity {
-    Identity {
-        role: Role::Worker,
-        token: Token::new([0; 32]),
-        resume: None,
-        core_fingerprint: [0; 16],
-        kind: "native".into(),
-        name: "evaluation".into(),
-        device,
-    }
+fn identity(device: &str) -> Identity {
+    Identity::new(Role::Worker, Token::new([0; 32]), "native", "evaluation", device)
 }
 
 /// Forwards the supervisor's frames until it closes the pipe. Then the process ends, even if its environment hangs.

@@ -20,7 +20,6 @@ use tokio::runtime::Runtime;
 
 use super::{
     EvalHub, EvalWorker,
-    hub::HubWay,
     names::{Address, EvalNames, Founding, Name},
     pipe::{read_json, write_json},
     supervisor::Shared,
@@ -29,7 +28,7 @@ use super::{
 use crate::{
     Registry,
     control::{HubUrl, HubUrlError, Trust},
-    hub::{Hub, HubConfig, SecurityConfig},
+    hub::{Hub, HubConfig},
     kernels,
     worker::{self, Evaluating, WorkerConfig, WorkerEnd},
 };
@@ -93,18 +92,7 @@ impl Process {
         let shared = worker.shared().ok_or_else(|| EvalWorkerError::setup("process", "it is no worker of its own"))?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(failed)?;
-        let config = HubConfig {
-            listen: ([127, 0, 0, 1], 0).into(),
-            dashboard: false,
-            assets: None,
-            runs_dir: None,
-            worker_program: crate::program().map_err(failed)?,
-            kernels: kernels::AUTO,
-            external: None,
-            allow_origins: Vec::new(),
-            security: SecurityConfig::default(),
-        };
-        let own = runtime.block_on(Hub::start(config, &Registry::builtin()));
+        let own = runtime.block_on(Hub::start(HubConfig::local().map_err(failed)?, &Registry::builtin()));
         let own = own.map_err(|error| EvalWorkerError::setup("process", error))?;
         let (ended, is_ended) = mpsc::channel();
         let device = run.host.evaluator.device.unwrap_or_else(|| "cpu".into());
@@ -112,9 +100,8 @@ impl Process {
         let url: HubUrl =
             own.worker_url().parse().map_err(|error: HubUrlError| EvalWorkerError::setup("process", error))?;
         let here = EvalHub { url, token: own.worker_token(), trust: Trust::default() };
-        let others = hub.and_then(HubWay::hub);
-        let is_at_hub = others.is_some();
-        [here].into_iter().chain(others).try_for_each(|hub| host.join(&runtime, &hub, &name))?;
+        let is_at_hub = hub.is_some();
+        [here].into_iter().chain(hub).try_for_each(|hub| host.join(&runtime, &hub, &name))?;
         let (port, token) = (own.address().port(), own.worker_token().to_hex());
         host.name.write(&Address { port, token, pid: std::process::id() }).map_err(failed)?;
         Ok(Self { runtime, hub: own, host, ended: is_ended, is_at_hub })

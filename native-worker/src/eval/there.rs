@@ -27,7 +27,7 @@ use tokio::{
 use tokio_tungstenite::tungstenite::{Bytes, Message as Frame};
 
 use super::EvalHub;
-use crate::net::{HubSocket, connect};
+use crate::net::{HubSocket, bytes_of, connect};
 
 /// Timeout of answers that do not wait for an evaluation.
 pub(super) const ANSWER: Duration = Duration::from_secs(10);
@@ -267,13 +267,8 @@ impl Line {
                 frame = timeout_at(heard + SILENCE_LIMIT, stream.next()) => frame,
             };
             heard = TokioInstant::now();
-            let frame = match frame {
-                Ok(Some(Ok(Frame::Binary(frame)))) => frame,
-                Ok(Some(Ok(Frame::Close(_))) | None) => return Err("the hub closed the connection".into()),
-                Ok(Some(Ok(_))) => continue,
-                Ok(Some(Err(error))) => return Err(error.to_string()),
-                Err(_) => return Err(format!("nothing was heard from the hub for {} s", SILENCE_LIMIT.as_secs())),
-            };
+            let silent = |_| format!("nothing was heard from the hub for {} s", SILENCE_LIMIT.as_secs());
+            let Some(frame) = bytes_of(frame.map_err(silent)?)? else { continue };
             match inbox.handle_frame(&frame).map_err(|error| error.to_string())? {
                 None => {}
                 Some(Message::Goodbye(goodbye)) => return Err(goodbye.reason),

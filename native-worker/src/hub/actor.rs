@@ -282,14 +282,14 @@ impl Actor {
     }
 
     pub(super) fn now(&self) -> Micros {
-        Micros(self.epoch.elapsed().as_micros() as u64)
+        self.epoch.elapsed().into()
     }
 
     pub(super) async fn run(mut self, mut events: mpsc::Receiver<Event>) {
         let mut refresh = interval(DASHBOARD_INTERVAL);
         loop {
             let deadline = self.run.as_ref().and_then(|run| run.state.group.poll_timeout());
-            let deadline = deadline.map(|at| TokioInstant::from_std(self.epoch + Duration::from_micros(at.0)));
+            let deadline = deadline.map(|at| TokioInstant::from_std(self.epoch + Duration::from(at)));
             tokio::select! {
                 event = events.recv() => match event {
                     None | Some(Event::Shutdown) => break,

@@ -262,7 +262,7 @@ impl Actor {
             Ok(()) => self.be_again(phase),
             Err(error) => {
                 self.notice(2, format!("the run could not go back to before a lie, and is over: {error}"));
-                self.run_is_lost(RunEnd::Failed(error));
+                self.run_is_lost();
             }
         }
     }
@@ -285,7 +285,7 @@ impl Actor {
     }
 
     /// Cleans up after a run that was lost during a rollback and therefore has no summary.
-    fn run_is_lost(&mut self, _end: RunEnd) {
+    fn run_is_lost(&mut self) {
         self.done = None;
         // Commands for the lost run must not apply to the next one.
         (self.turns, self.is_held) = (Turns::Free, false);

@@ -68,7 +68,7 @@ impl Client {
     /// Sends a new client the spaces of all agents.
     pub(super) fn new(peer: u32, clients: Arc<Clients>, link: PeerLink) -> Self {
         link.send_frame(clients.spaces.clone());
-        let timeout = Micros(u64::try_from(clients.env.episode_timeout.as_micros()).unwrap_or(u64::MAX));
+        let timeout = Micros::from(clients.env.episode_timeout);
         Self { driver: EpisodeDriver::new(peer, clients.table.clone(), timeout), clients, link, waiting: Vec::new() }
     }
 
@@ -96,7 +96,7 @@ impl Client {
         let mut freed = pin!(clients.freed.notified());
         freed.as_mut().enable();
         let (is_starting, is_behind) = (self.driver.is_starting(), self.is_behind());
-        let patience = self.driver.deadline().map(|deadline| Duration::from_micros(deadline.since(self.now()).0));
+        let patience = self.driver.deadline().map(|deadline| deadline.since(self.now()).into());
         tokio::select! {
             biased;
             () = poll_fn(|context| if self.look(context) { Poll::Ready(()) } else { Poll::Pending }) => {}
@@ -108,7 +108,7 @@ impl Client {
     }
 
     fn now(&self) -> Micros {
-        Micros(self.clients.epoch.elapsed().as_micros() as u64)
+        self.clients.epoch.elapsed().into()
     }
 
     /// Polls the episodes and sends the answers. True if there were any, or the driver became full or not full, or got or lost a

@@ -200,7 +200,7 @@ impl Actor {
     pub(super) fn rest(&mut self) {
         match self.run.as_ref().map(|run| run.state.throttle(self.now())) {
             Some(pause) if pause.0 > 0 => {
-                self.resting_until = Some(Instant::now() + Duration::from_micros(pause.0));
+                self.resting_until = Some(Instant::now() + Duration::from(pause));
             }
             _ => self.next_iteration(),
         }

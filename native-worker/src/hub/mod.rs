@@ -32,7 +32,7 @@ mod movable;
 mod notices;
 mod pace;
 mod peer;
-mod private_file;
+pub(crate) mod private_file;
 mod queue;
 mod requests;
 mod room;
@@ -69,7 +69,7 @@ pub use self::{
 pub use crate::train::SyncError;
 pub(crate) use access::random_token;
 pub(crate) use calls::{NewsSink, Replacement, WorkerNews, WorkerOrder};
-pub(crate) use token_file::{TokenFile as Tokens, now as seconds_now, role_name, role_of};
+pub(crate) use token_file::{TokenFile as Tokens, now as seconds_now, role_of};
 
 /// The environment variable that passes a worker its token.
 pub(crate) const TOKEN_VARIABLE: &str = "ROLLMESH_TOKEN";

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Writes a file that only its owner may read, atomically.
-pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".tmp");
     // May be left over from an interrupted write, perhaps with other permissions.

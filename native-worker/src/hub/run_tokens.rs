@@ -9,10 +9,7 @@ use std::{
 
 use rollmesh_core::protocol::{Role, Token, TokenHash, TokenId};
 
-use super::{
-    private_file, random_token,
-    token_file::{TokenFileError, role_name},
-};
+use super::{private_file, random_token, token_file::TokenFileError};
 
 /// One token per role. Unlike the file of `--tokens`, this file holds the tokens themselves, since the hub prints them.
 #[derive(Debug, Default)]
@@ -51,11 +48,11 @@ impl RunTokens {
         let before = self.tokens.len();
         let mut tokens = Vec::with_capacity(N);
         for role in roles {
-            tokens.push(match self.tokens.get(role_name(role)) {
+            tokens.push(match self.tokens.get(role.name()) {
                 Some(hex) => self.read(hex)?,
                 None => random_token().map_err(TokenFileError::Randomness)?,
             });
-            self.tokens.insert(role_name(role).into(), tokens[tokens.len() - 1].to_hex());
+            self.tokens.insert(role.name().into(), tokens[tokens.len() - 1].to_hex());
         }
         if self.tokens.len() > before {
             self.save()?;

@@ -63,19 +63,9 @@ struct Row {
     expires: Option<u64>,
 }
 
-/// Returns the name of a role on the command line and in files.
-pub(crate) const fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Viewer => "viewer",
-        Role::Operator => "operator",
-        Role::Worker => "worker",
-        Role::Client => "client",
-    }
-}
-
 /// Returns the role with this name.
 pub(crate) fn role_of(name: &str) -> Option<Role> {
-    Role::ALL.iter().copied().find(|role| role_name(*role) == name)
+    Role::ALL.iter().copied().find(|role| role.name() == name)
 }
 
 impl TokenFile {
@@ -215,7 +205,7 @@ impl TokenFile {
         let failed = |error| TokenFileError::Io(self.path.clone(), error);
         let row = |(hash, grant): &(TokenHash, TokenGrant)| Row {
             sha256: hash.to_hex(),
-            role: role_name(grant.role).into(),
+            role: grant.role.name().into(),
             expires: grant.expires,
         };
         let file = File { tokens: rows.iter().map(row).collect() };

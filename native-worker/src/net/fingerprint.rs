@@ -2,11 +2,13 @@
 
 use std::{fmt, str::FromStr};
 
+use rollmesh_core::protocol::bytes_of_hex;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
 /// The SHA-256 of a certificate, as browsers and `openssl x509 -fingerprint -sha256` show it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint([u8; 32]);
 
 /// A text is not a fingerprint.
@@ -30,16 +32,7 @@ impl FromStr for Fingerprint {
     type Err = FingerprintError;
 
     fn from_str(text: &str) -> Result<Self, FingerprintError> {
-        let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b':').collect();
-        let mut bytes = [0; 32];
-        if digits.len() != 64 {
-            return Err(FingerprintError);
-        }
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let digit = |at: usize| char::from(pair[at]).to_digit(16).map(|digit| digit as u8).ok_or(FingerprintError);
-            *byte = digit(0)? << 4 | digit(1)?;
-        }
-        Ok(Self(bytes))
+        bytes_of_hex(&text.replace(':', "")).map(Self).ok_or(FingerprintError)
     }
 }
 

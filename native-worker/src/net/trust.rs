@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use serde::{Deserialize, Serialize};
 use tokio_rustls::{
     TlsConnector,
     rustls::{
@@ -15,7 +16,7 @@ use tokio_rustls::{
 use super::Fingerprint;
 
 /// Which hubs to trust. By default those with a certificate of an authority that the system trusts.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trust {
     /// Trust these authorities instead, from a PEM file.
     pub ca: Option<PathBuf>,

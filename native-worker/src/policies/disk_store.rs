@@ -2,8 +2,8 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read, Write},
-    path::{Path, PathBuf},
+    io::{self, Read as _},
+    path::PathBuf,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -12,17 +12,15 @@ use rollmesh_core::{
     policy::{PolicyId, PolicyStore, Stashed, StoreError},
 };
 
-/// Magic bytes at the start of every file, with the version of its format.
-const MAGIC: [u8; 8] = *b"RMSTASH1";
-const HASH_BYTES: usize = 16;
 /// Maximum size of a file in bytes.
-const MAX_FILE_BYTES: u64 = (Stashed::MAX_BYTES + MAGIC.len() + HASH_BYTES) as u64;
+const MAX_FILE_BYTES: u64 = Stashed::MAX_BYTES as u64;
 /// File systems allow names of 255 bytes; this leaves space for prefix and suffix.
 const MAX_NAME_BYTES: usize = 200;
 
 /// A [`PolicyStore`] with one file per policy in a directory.
 ///
-/// A file is written under a temporary name and renamed, so that it appears atomically; a checksum detects later damage.
+/// A file is written under a temporary name and renamed, so that it appears atomically. Its bytes contain the checksum by which
+/// the map detects later damage.
 /// Writing does not wait for the disk: a stashed policy belongs to a running program, and is no checkpoint. Only one store
 /// at a time may use a directory. It leaves its files behind, unless they are [cleared](Self::clear) or the store is a
 /// [temporary](Self::temporary) one.
@@ -103,7 +101,7 @@ impl PolicyStore for DiskStore {
     fn put(&mut self, id: &PolicyId, bytes: Vec<u8>) -> Result<(), StoreError> {
         let path = self.path(id);
         let unfinished = path.with_extension("tmp");
-        write(&unfinished, &bytes).and_then(|()| fs::rename(&unfinished, &path)).map_err(|error| {
+        fs::write(&unfinished, &bytes).and_then(|()| fs::rename(&unfinished, &path)).map_err(|error| {
             // An unfinished file must not use up scarce disk space. If removing it fails too, the next write replaces it.
             let _ = fs::remove_file(&unfinished);
             failed(id, error)
@@ -118,14 +116,7 @@ impl PolicyStore for DiskStore {
         let mut contents = Vec::new();
         // One more byte shows that the file is too large.
         file.take(MAX_FILE_BYTES + 1).read_to_end(&mut contents).map_err(|error| failed(id, error))?;
-        let damaged = || StoreError::Damaged(id.clone());
-        let (header, bytes) = contents.split_at_checked(MAGIC.len() + HASH_BYTES).ok_or_else(damaged)?;
-        let (magic, hash) = header.split_at(MAGIC.len());
-        if contents.len() as u64 > MAX_FILE_BYTES || magic != MAGIC || hash != bytes_hash(bytes).0 {
-            return Err(damaged());
-        }
-        contents.drain(..MAGIC.len() + HASH_BYTES);
-        Ok(contents)
+        if contents.len() as u64 > MAX_FILE_BYTES { Err(StoreError::Damaged(id.clone())) } else { Ok(contents) }
     }
 
     fn remove(&mut self, id: &PolicyId) -> Result<bool, StoreError> {
@@ -135,13 +126,6 @@ impl PolicyStore for DiskStore {
             Err(error) => Err(failed(id, error)),
         }
     }
-}
-
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(&MAGIC)?;
-    file.write_all(&bytes_hash(bytes).0)?;
-    file.write_all(bytes)
 }
 
 fn failed(id: &PolicyId, error: io::Error) -> StoreError {
@@ -169,7 +153,9 @@ fn escape(id: &PolicyId) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::{collections::BTreeSet, path::Path};
+
+    use rollmesh_core::policy::{Policy, PolicyEntry, PolicyMap, PolicyMapLimits, RandomPolicy};
 
     use super::*;
 
@@ -241,22 +227,28 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_found() {
+    fn the_map_finds_damage() {
         let dir = tempfile::tempdir().unwrap();
-        let mut store = DiskStore::open(dir.path()).unwrap();
-        let a = id("a");
-        store.put(&a, vec![7; 20]).unwrap();
-        let whole = fs::read(store.path(&a)).unwrap();
+        let store = DiskStore::open(dir.path()).unwrap();
+        let (a, b) = (id("a"), id("b"));
+        let path = store.path(&a);
+        let random = || -> Box<dyn Policy> { Box::new(RandomPolicy::new(2, 7)) };
+        let limits = PolicyMapLimits { count: 1, ..PolicyMapLimits::UNLIMITED };
+        let mut map = PolicyMap::bounded(limits, store, move |_, spec| Ok(PolicyEntry::new(spec.to_owned(), random())));
+        for id in [&a, &b] {
+            map.insert(id.clone(), PolicyEntry::new("random", random())).unwrap();
+        }
+        let whole = fs::read(&path).unwrap();
         for at in 0..whole.len() {
             let mut damaged = whole.clone();
             damaged[at] ^= 1;
-            fs::write(store.path(&a), damaged).unwrap();
-            assert_eq!(store.read(&a), Err(StoreError::Damaged(a.clone())));
-            fs::write(store.path(&a), &whole[..at]).unwrap();
-            assert_eq!(store.read(&a), Err(StoreError::Damaged(a.clone())));
+            for bytes in [&damaged[..], &whole[..at]] {
+                fs::write(&path, bytes).unwrap();
+                assert!(map.policy_mut(&a).is_err(), "byte {at}");
+            }
         }
-        fs::write(store.path(&a), whole).unwrap();
-        assert_eq!(store.read(&a), Ok(vec![7; 20]));
+        fs::write(&path, whole).unwrap();
+        assert!(map.policy_mut(&a).is_ok());
     }
 
     #[test]

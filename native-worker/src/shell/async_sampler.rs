@@ -228,7 +228,7 @@ impl SamplerInput for AsyncSampler {
         if core::mem::take(&mut self.failed) {
             self.tell(Command::GoOn);
         }
-        let within = budget.left(host.clock).map(|left| Duration::from_micros(left.0));
+        let within = budget.left(host.clock).map(Duration::from);
         let Some(item) = self.next_item(within)? else { return Ok(None) };
         self.taken += 1;
         self.failed = item.batch.is_err();

@@ -16,7 +16,6 @@ use rollmesh_core::{
     callbacks::{CallbackError, Callbacks},
     policy::AllReduce,
     sampler::SampleError,
-    time::Micros,
     worker::{AsyncSampling, DataParallelError, JoinRequest, MovedSampler, RolloutWorkerBuilder, Shell},
 };
 #[cfg(unix)]
@@ -113,7 +112,7 @@ impl NativeWorker for RolloutWorkerBuilder {
         let start = Instant::now();
         self.shell(Box::new(NativeShell::default()))
             .host(Box::new(NativeHost))
-            .clock(move || Micros(start.elapsed().as_micros() as u64))
+            .clock(move || start.elapsed().into())
             .kernels(kernels::AUTO)
     }
 }

@@ -17,17 +17,11 @@ use super::{IterationMetrics, ResumeError, RunRequest, SavedRun, Summary};
 use crate::{
     Registry,
     checkpoint::PolicyCheckpoint,
-    eval::{EvalMakers, EvalWorker, EvalWorkerError, steps_of_episodes},
+    eval::{EvalWorker, EvalWorkerError, LOOK, makers_of_episodes},
     hub::{CheckpointNowError, Hub, HubConfig, HubError, StartRunError},
-    kernels::AUTO,
     native,
     worker_group::WorkerGroup,
 };
-
-/// Maximum number of env steps of each sub-environment in an evaluation whose episodes have no limit.
-const MAX_STEPS: u32 = 1_000_000;
-/// Polling interval of an evaluation.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// A training run that a program executes iteration by iteration: the same code as `rollmesh train`, with bit-identical
 /// results.
@@ -239,14 +233,9 @@ impl Algorithm {
     /// [`AlgorithmError::Evaluation`] if the environment fails, or as [`policy`](Self::policy).
     pub fn evaluate(&self, episodes: NonZeroU32) -> Result<Evaluation, AlgorithmError> {
         let weights = self.policy()?.weights;
-        let mut run = self.run.clone();
-        // Callbacks are for the run's own episodes.
-        run.rollout.callbacks.clear();
-        run.evaluation.num_envs = run.evaluation.num_envs.min(episodes.get());
-        let makers = EvalMakers::of_run(&run, &self.registry, AUTO)?;
-        let steps = steps_of_episodes(&makers, run.evaluation.num_envs, episodes).unwrap_or(MAX_STEPS);
-        let mut worker =
-            EvalWorker::in_thread_with(makers, Duration::from_secs(run.evaluation.timeout_s.get().into()))?;
+        let (makers, steps) = makers_of_episodes(&self.run, &self.registry, episodes)?;
+        let timeout = Duration::from_secs(self.run.evaluation.timeout_s.get().into());
+        let mut worker = EvalWorker::in_thread_with(makers, timeout)?;
         let request = EvaluationRequest::of_episodes(episodes, steps);
         worker.submit_request(Some(&weights), request, Earlier::Cancel)?;
         loop {

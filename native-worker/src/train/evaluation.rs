@@ -19,15 +19,12 @@ use serde::{Deserialize, Serialize};
 use super::RunRequest;
 use crate::{
     checkpoint::replace,
-    eval::{EvalWorker, EvalWorkerError},
+    eval::{EvalWorker, EvalWorkerError, MAX_STEPS},
     monitor::EpisodeGif,
 };
 
 /// Subdirectory of a run's directory for GIFs of episodes.
 const GIFS_DIR: &str = "gifs";
-
-/// Maximum number of env steps of each episode, so that an evaluation ends whatever the policy does.
-const MAX_STEPS: u32 = 1_000_000;
 
 /// A line of `metrics.jsonl` with the result of an evaluation.
 #[derive(Debug, Serialize, Deserialize)]

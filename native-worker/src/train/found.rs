@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::de::DeserializeOwned;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::saving::read_config;
@@ -16,12 +16,15 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The last line of `metrics.jsonl` is within this many bytes of its end.
 const LAST_LINE_BYTES: i64 = 64 << 10;
 
-/// A run directory.
-#[derive(Debug, Default)]
+/// A run of a hub or in a directory.
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct FoundRun {
-    pub(crate) dir: PathBuf,
-    /// `running`, `interrupted`, `damaged`, or how the run ended.
+    /// Its number on the hub; `None` in a directory.
+    pub(crate) run: Option<u32>,
+    /// In a directory `running`, `interrupted`, `damaged`, or how the run ended.
     pub(crate) state: String,
+    /// Its place in the hub's queue, from 1; `None` once it has begun.
+    pub(crate) place: Option<u32>,
     pub(crate) env: String,
     pub(crate) algo: String,
     pub(crate) seed: u64,
@@ -29,6 +32,7 @@ pub(crate) struct FoundRun {
     pub(crate) episode_return_mean: Option<f64>,
     /// What went wrong in the run or with its files.
     pub(crate) error: Option<String>,
+    pub(crate) dir: Option<String>,
 }
 
 /// Returns the runs in the subdirectories of this one, by name; or this one, if it is a run itself.
@@ -52,58 +56,52 @@ fn is_run(dir: &Path) -> bool {
 
 impl FoundRun {
     fn of(dir: &Path) -> Self {
-        let found = Self { dir: dir.into(), ..Self::default() };
-        match found.read() {
-            Ok(read) => read,
-            Err(error) => Self { dir: dir.into(), state: "damaged".into(), error: Some(error), ..Self::default() },
-        }
+        let damaged = |error| Self { state: "damaged".into(), error: Some(error), ..Self::default() };
+        let found = Self::read(dir).unwrap_or_else(damaged);
+        Self { dir: Some(dir.display().to_string()), ..found }
     }
 
-    fn read(mut self) -> Result<Self, String> {
-        let config = self.dir.join("config.toml");
+    fn read(dir: &Path) -> Result<Self, String> {
+        let mut found = Self::default();
+        let config = dir.join("config.toml");
         let text = read_text(&config).map_err(|error| format!("{}: {error}", config.display()))?;
         let config = read_config(&text).map_err(|error| format!("{}: {error}", config.display()))?;
-        (self.env, self.seed) = (config.env().into(), config.rollout.seed);
-        self.algo = config.algorithm.unwrap_or_default();
+        (found.env, found.seed) = (config.env().into(), config.rollout.seed);
+        found.algo = config.algorithm.unwrap_or_default();
         // A run in progress has no summary.
-        let (told, is_over) = match self.json("summary.json", read_text)? {
+        let (told, is_over) = match json(&dir.join("summary.json"), read_text)? {
             Some(summary) => (Some(summary), true),
-            None => (self.json("metrics.jsonl", last_line)?, false),
+            None => (json(&dir.join("metrics.jsonl"), last_line)?, false),
         };
         if let Some(told) = &told {
-            self.env_steps = told["env_steps"].as_u64().unwrap_or(0);
-            self.episode_return_mean = told["episode_return_mean"].as_f64();
-            self.error = told["error"].as_str().map(String::from);
+            found.env_steps = told["env_steps"].as_u64().unwrap_or(0);
+            found.episode_return_mean = told["episode_return_mean"].as_f64();
+            found.error = told["error"].as_str().map(String::from);
         }
-        self.state = match told.as_ref().and_then(|told| told["end"].as_str()).filter(|_| is_over) {
+        found.state = match told.as_ref().and_then(|told| told["end"].as_str()).filter(|_| is_over) {
             Some(end) => end.into(),
-            None if self.is_held() => "running".into(),
+            None if is_held(dir) => "running".into(),
             None => "interrupted".into(),
         };
-        Ok(self)
-    }
-
-    /// Returns the object in a file; `None` if the file does not exist or is empty.
-    fn json(&self, name: &str, read: fn(&Path) -> io::Result<String>) -> Result<Option<Value>, String> {
-        let path = self.dir.join(name);
-        let failed = |error: String| format!("{}: {error}", path.display());
-        match read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed(error.to_string())),
-            Ok(text) if text.trim().is_empty() => Ok(None),
-            Ok(text) => object(&text).map(Some).map_err(|error| failed(error.to_string())),
-        }
-    }
-
-    /// True if a process holds the run's lock.
-    fn is_held(&self) -> bool {
-        let lock = File::open(self.dir.join("lock"));
-        lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+        Ok(found)
     }
 }
 
-fn object<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
-    serde_json::from_str(text)
+/// Returns the object in a file; `None` if the file does not exist or is empty.
+fn json(path: &Path, read: fn(&Path) -> io::Result<String>) -> Result<Option<Value>, String> {
+    let failed = |error: String| format!("{}: {error}", path.display());
+    match read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(error.to_string())),
+        Ok(text) if text.trim().is_empty() => Ok(None),
+        Ok(text) => serde_json::from_str(&text).map(Some).map_err(|error| failed(error.to_string())),
+    }
+}
+
+/// True if a process holds the run's lock.
+fn is_held(dir: &Path) -> bool {
+    let lock = File::open(dir.join("lock"));
+    lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 fn read_text(path: &Path) -> io::Result<String> {

@@ -23,30 +23,9 @@ pub struct IterationMetrics {
     pub steps_per_s: f64,
     /// Seconds since the run began, without pauses.
     pub wall_s: f64,
-    /// The policy's part of the loss; this and what follows are means over the update's gradient steps, and over policies.
-    pub policy_loss: f64,
-    /// The value network's part.
-    pub vf_loss: f64,
-    /// Entropy of the action distributions, in nats.
-    pub entropy: f64,
-    /// KL divergence of the policy from the one that acted, in nats.
-    pub kl: f64,
-    /// Fraction of rows whose probability ratio was clipped.
-    pub clip_fraction: f64,
-    /// Fraction of the variance of the value targets that the values explain.
-    pub explained_variance: f64,
-    /// Global norm of the gradient before it was clipped.
-    pub grad_norm: f64,
-    /// Maximum difference between a logged log-probability and the learner's own, for the same weights.
-    pub logp_gap: f64,
-    /// The optimiser's learning rate.
-    pub learning_rate: f64,
-    /// Mean staleness of the batch's rows: number of versions that their weights were behind the newest.
-    #[serde(default)]
-    pub lag_mean: f64,
-    /// Maximum staleness.
-    #[serde(default)]
-    pub lag_max: f64,
+    /// The update, as means over its policies.
+    #[serde(flatten)]
+    pub stats: UpdateStats,
     /// Mean rewards of the agents of each policy, of the latest episodes, in runs with other policies than the default one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub policy_reward_mean: BTreeMap<String, f64>,
@@ -63,7 +42,7 @@ pub struct IterationMetrics {
 
 impl IterationMetrics {
     /// Returns the metrics of a run's latest iteration and update.
-    pub(super) fn new(run: &RunLoop, stats: &UpdateStats, now: Micros) -> Self {
+    pub(super) fn new(run: &RunLoop, stats: UpdateStats, now: Micros) -> Self {
         let episodes = run.episodes();
         let (policy_reward_mean, custom_metrics) = episodes.by_name();
         Self {
@@ -73,17 +52,7 @@ impl IterationMetrics {
             episode_len_mean: episodes.len_mean(),
             steps_per_s: run.steps_per_s(),
             wall_s: run.elapsed(now).as_secs_f64(),
-            policy_loss: stats.policy_loss,
-            vf_loss: stats.vf_loss,
-            entropy: stats.entropy,
-            kl: stats.kl,
-            clip_fraction: stats.clip_fraction,
-            explained_variance: stats.explained_variance,
-            grad_norm: stats.grad_norm,
-            logp_gap: stats.logp_gap,
-            learning_rate: stats.learning_rate,
-            lag_mean: stats.lag_mean,
-            lag_max: stats.lag_max,
+            stats,
             policy_reward_mean,
             policies: BTreeMap::new(),
             custom_metrics,

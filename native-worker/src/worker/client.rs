@@ -13,7 +13,6 @@ use rollmesh_core::{
     evaluation::Evaluates,
     kernels::Kernels,
     protocol::{RefusalCode, Role, Token, handshake::Identity, reconnect_delay},
-    time::Micros,
     worker::{Registry, SessionState, WorkerSession, core_fingerprint},
 };
 use tokio::{
@@ -24,7 +23,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Message as Frame};
 
 use crate::{
     envs::words,
-    net::{ConnectError, HubSocket, Trust, connect},
+    net::{ConnectError, HubSocket, Trust, bytes_of, connect},
     worker_group::{catch_panics, native_builder},
 };
 
@@ -130,15 +129,8 @@ pub(crate) async fn run(
     let mut failures = 0;
     let mut resume = None;
     loop {
-        let identity = Identity {
-            role: Role::Worker,
-            token: config.token,
-            resume,
-            core_fingerprint: fingerprint,
-            kind: config.kind.into(),
-            name: config.name.clone(),
-            device: config.device.clone(),
-        };
+        let identity = Identity::new(Role::Worker, config.token, config.kind, &config.name, &config.device);
+        let identity = Identity { resume, core_fingerprint: fingerprint, ..identity };
         let connection = tokio::select! {
             connection = connect(&config.hub, &config.trust) => connection,
             () = asked(&mut leave) => return WorkerEnd::Closed(ASKED_TO_LEAVE.into()),
@@ -186,7 +178,7 @@ pub(crate) async fn run(
         };
         failures += 1;
         let pause = reconnect_delay(failures, getrandom::u32().unwrap_or(u32::MAX / 2));
-        let pause = Duration::from_micros(pause.0);
+        let pause = Duration::from(pause);
         say(&format!("{reason}; trying again in {:.1} s", pause.as_secs_f64()));
         tokio::select! {
             () = sleep(pause) => {}
@@ -325,15 +317,14 @@ async fn carry(
                     continue;
                 }
             };
-            match frame {
-                Ok(Some(Ok(Frame::Binary(bytes)))) => {
+            match frame.map(bytes_of) {
+                Ok(Ok(Some(bytes))) => {
                     if from_hub.send(Incoming::Frame(bytes)).await.is_err() {
                         return None;
                     }
                 }
-                Ok(Some(Ok(Frame::Close(_))) | None) => return Some("the hub closed the connection".to_owned()),
-                Ok(Some(Ok(_))) => {}
-                Ok(Some(Err(error))) => return Some(format!("the connection broke: {error}")),
+                Ok(Ok(None)) => {}
+                Ok(Err(reason)) => return Some(reason),
                 Err(_) => return Some(format!("nothing was heard from the hub for {} s", SILENCE_LIMIT.as_secs())),
             }
         }
@@ -378,7 +369,7 @@ fn work(
     while exchange(&mut session, &mut incoming, outgoing, &mut heard) {
         if session.has_work() {
             let began = epoch.elapsed();
-            session.work(steps, Micros(began.as_micros() as u64));
+            session.work(steps, began.into());
             steps = match epoch.elapsed().saturating_sub(began) {
                 took if took > SLICE => (steps / 2).max(1),
                 took if took < SLICE / 4 => (steps * 2).min(MAX_SLICE_STEPS),

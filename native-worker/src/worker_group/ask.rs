@@ -6,12 +6,13 @@ use std::{sync::Arc, time::Duration};
 use rollmesh_core::{
     calls::{CallError, CallResult, ForEach},
     ids::{CallSetId, WorkerId},
+    time::Micros,
     worker::CommandError,
 };
 
 use super::{
-    ForEachWorker, GroupError, LOCAL_WORKER, Shared, WorkerGroup, WorkerTask, micros, setup::raised, task,
-    task::TaskAnswer, thread::guarded,
+    ForEachWorker, GroupError, LOCAL_WORKER, Shared, WorkerGroup, WorkerTask, setup::raised, task, task::TaskAnswer,
+    thread::guarded,
 };
 
 /// The result of each worker.
@@ -63,7 +64,7 @@ impl WorkerGroup {
         Ok(ForEach::each(requests)
             .workers(ids)
             .healthy_only(options.healthy_only)
-            .timeout(options.timeout.map(micros))
+            .timeout(options.timeout.map(Micros::from))
             .mark_healthy(options.mark_healthy))
     }
 
@@ -74,7 +75,7 @@ impl WorkerGroup {
         request: Shared,
         timeout: Duration,
     ) -> Result<Said, GroupError> {
-        let what = ForEach::new(request).workers(ids).healthy_only(false).timeout(micros(timeout));
+        let what = ForEach::new(request).workers(ids).healthy_only(false).timeout(Micros::from(timeout));
         let set = self.manager.foreach(what, self.now())?;
         let results = self.wait_for_set(set);
         Ok(results.into_iter().map(|CallResult { worker, result, .. }| (worker, result)).collect())

@@ -14,7 +14,6 @@ use rollmesh_core::{
     group::{GroupConfigError, SamplingMode},
     ids::{PolicyId, WorkerId},
     space::Scalar,
-    time::Micros,
     worker::{NewPolicy, PolicyConfig, Registry, RolloutConfig, RolloutWorkerBuilder},
 };
 
@@ -346,6 +345,6 @@ pub(crate) fn native_builder(registry: Registry) -> RolloutWorkerBuilder {
     RolloutWorkerBuilder::new(registry)
         .shell(Box::new(NativeShell::default()))
         .host(Box::new(NativeHost))
-        .clock(move || Micros(start.elapsed().as_micros() as u64))
+        .clock(move || start.elapsed().into())
         .kernels(AUTO)
 }

@@ -94,20 +94,20 @@ impl WorkerGroup {
     /// Returns the URL that workers of other processes connect to, once the group has requested any.
     #[must_use]
     pub fn worker_url(&self) -> Option<String> {
-        self.hub.as_ref().map(super::HubThread::url)
+        self.hub.as_ref().map(|hub| hub.url.clone())
     }
 
     /// Returns the token that authenticates them. A secret.
     #[must_use]
     pub fn worker_token(&self) -> Option<Token> {
-        self.hub.as_ref().map(super::HubThread::token)
+        self.hub.as_ref().map(|hub| hub.token)
     }
 
     /// Returns the fingerprint of the group's certificate, by which workers verify it (`--tls-fingerprint`); `None` without
     /// encryption.
     #[must_use]
     pub fn worker_fingerprint(&self) -> Option<String> {
-        self.hub.as_ref().and_then(super::HubThread::fingerprint)
+        self.hub.as_ref().and_then(|hub| hub.fingerprint.clone())
     }
 
     /// Returns the process ids of the local worker processes.

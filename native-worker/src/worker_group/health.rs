@@ -13,7 +13,6 @@ use rollmesh_core::{
 use super::{
     GroupError, WorkerGroup,
     members::{Link, Member},
-    micros,
     state::GroupState,
     task::Request,
 };
@@ -72,8 +71,8 @@ impl Default for FailureSettings {
             max_worker_restarts: 1_000,
             max_sample_failures: calls.max_sample_failures,
             max_in_flight: calls.max_in_flight,
-            call_timeout: calls.call_timeout.map(|timeout| Duration::from_micros(timeout.0)),
-            progress_timeout: calls.progress_timeout.map(|timeout| Duration::from_micros(timeout.0)),
+            call_timeout: calls.call_timeout.map(Duration::from),
+            progress_timeout: calls.progress_timeout.map(Duration::from),
             health_probe_timeout: Duration::from_secs(60),
             restore_timeout: Duration::from_secs(1_800),
         }
@@ -90,8 +89,8 @@ impl FailureSettings {
         CallConfig {
             max_in_flight: self.max_in_flight,
             max_sample_failures: self.max_sample_failures,
-            call_timeout: self.call_timeout.map(micros),
-            progress_timeout: self.progress_timeout.map(|timeout| micros(timeout) + own_deadline),
+            call_timeout: self.call_timeout.map(Micros::from),
+            progress_timeout: self.progress_timeout.map(|timeout| Micros::from(timeout) + own_deadline),
         }
     }
 }
@@ -120,7 +119,7 @@ impl WorkerGroup {
             });
         }
         let ping = Request::from(WorkerCommand::Ping);
-        let set = self.manager.probe_unhealthy(ping, Some(micros(timeout)), false, self.now());
+        let set = self.manager.probe_unhealthy(ping, Some(timeout.into()), false, self.now());
         let results = self.wait_for_set(set);
         let alive: Vec<WorkerId> = results
             .into_iter()

@@ -13,7 +13,6 @@ use super::{GroupError, News, builder::Plan};
 use crate::{
     Registry,
     hub::{Hub, HubConfig, NewsSink, Replacement, WorkerOrder},
-    kernels::AUTO,
     launch::{Launcher, WorkerSpec},
 };
 
@@ -24,9 +23,9 @@ pub(super) struct HubThread {
     runtime: Option<Runtime>,
     hub: Option<Hub>,
     orders: UnboundedSender<WorkerOrder>,
-    url: String,
-    token: Token,
-    fingerprint: Option<String>,
+    pub(super) url: String,
+    pub(super) token: Token,
+    pub(super) fingerprint: Option<String>,
 }
 
 impl HubThread {
@@ -42,14 +41,10 @@ impl HubThread {
         let runtime = runtime.map_err(GroupError::Thread)?;
         let config = HubConfig {
             listen: plan.listen,
-            dashboard: false,
             assets: plan.page.clone(),
-            runs_dir: None,
             worker_program: plan.program.clone(),
-            kernels: AUTO,
-            external: None,
-            allow_origins: Vec::new(),
             security: plan.security.clone(),
+            ..HubConfig::local().map_err(GroupError::Thread)?
         };
         let failures = &plan.failures;
         let replacement = Replacement {
@@ -122,18 +117,6 @@ impl HubThread {
         // Processes that do not exit are killed meanwhile.
         let wait = |_: &u32| is_gone.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok();
         (0..ending).take_while(wait).for_each(drop);
-    }
-
-    pub(super) fn url(&self) -> String {
-        self.url.clone()
-    }
-
-    pub(super) fn token(&self) -> Token {
-        self.token
-    }
-
-    pub(super) fn fingerprint(&self) -> Option<String> {
-        self.fingerprint.clone()
     }
 
     /// Returns the process ids of the local processes.

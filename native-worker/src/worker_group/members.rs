@@ -16,7 +16,6 @@ use rollmesh_core::{
 use super::{
     News, WorkerGroup,
     builder::Placement,
-    micros,
     task::{Kind, Request, TaskAnswer},
     thread::ThreadLink,
 };
@@ -185,7 +184,7 @@ impl WorkerGroup {
     fn feel_pulses(&mut self) {
         for (&id, member) in &self.members {
             if let Some(last) = member.last_progress() {
-                self.manager.handle_progress(id, micros(last.saturating_duration_since(self.epoch)));
+                self.manager.handle_progress(id, last.saturating_duration_since(self.epoch).into());
             }
         }
     }
@@ -202,7 +201,7 @@ impl WorkerGroup {
             if deadline.is_some_and(|deadline| deadline <= now) {
                 return false;
             }
-            let due = self.manager.poll_timeout().map(|at| self.epoch + Duration::from_micros(at.0));
+            let due = self.manager.poll_timeout().map(|at| self.epoch + Duration::from(at));
             let news = match [deadline, due].into_iter().flatten().min() {
                 // Slightly after the deadline, so that it has passed.
                 Some(at) => self.news.recv_timeout(at.saturating_duration_since(now) + Duration::from_micros(1)).ok(),

@@ -70,7 +70,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
     sync::{Arc, mpsc},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use rollmesh_core::{
@@ -185,7 +185,7 @@ impl WorkerGroup {
     }
 
     fn now(&self) -> Micros {
-        Micros(self.epoch.elapsed().as_micros() as u64)
+        self.epoch.elapsed().into()
     }
 
     /// Returns the next notice for users and logs, oldest first.
@@ -216,11 +216,6 @@ impl Drop for WorkerGroup {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// Converts a duration to the group's clock.
-fn micros(duration: Duration) -> Micros {
-    Micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// A request, shared by one or more workers.

@@ -88,9 +88,7 @@ impl WorkerGroup {
             SamplingMode::Asynchronous { batch_env_steps, max_staleness } => {
                 self.sample_asynchronously(batch_env_steps, max_staleness)
             }
-            SamplingMode::Deadline { after, max_staleness } => {
-                self.sample_until(Duration::from_micros(after.0), max_staleness)
-            }
+            SamplingMode::Deadline { after, max_staleness } => self.sample_until(after.into(), max_staleness),
         }
     }
 

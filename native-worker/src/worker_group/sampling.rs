@@ -12,7 +12,7 @@ use rollmesh_core::{
     worker::{WorkerAnswer, WorkerCommand},
 };
 
-use super::{GroupError, ParallelSample, Request, SampleCounters, TaskAnswer, WorkerGroup, micros, setup::raised};
+use super::{GroupError, ParallelSample, Request, SampleCounters, TaskAnswer, WorkerGroup, setup::raised};
 
 /// How long to wait for a sample before checking for an interruption.
 const INTERRUPTION_SPAN: Duration = Duration::from_millis(50);
@@ -165,7 +165,7 @@ impl WorkerGroup {
             if is_interrupted() {
                 return Ok(None);
             }
-            batches.extend(self.need_local("sampling")?.sample_within(micros(INTERRUPTION_SPAN))?);
+            batches.extend(self.need_local("sampling")?.sample_within(INTERRUPTION_SPAN.into())?);
             if !batches.is_empty() && sample.is_enough(batches.iter()) {
                 return Ok(Some(batches));
             }

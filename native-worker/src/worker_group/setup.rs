@@ -6,6 +6,7 @@ use rollmesh_core::{
     calls::{CallError, ForEach},
     env::EnvSpaces,
     ids::{PolicyId, WorkerId},
+    time::Micros,
     worker::{InputSource, RolloutWorker, SetupError, WorkerAnswer, WorkerCommand, WorkerPlace, WorkerSetup},
 };
 
@@ -13,7 +14,6 @@ use super::{
     GroupError, LOCAL_WORKER, Placement, WorkerGroup,
     hub_thread::HubThread,
     members::{Link, Member, Seat},
-    micros,
     state::Synced,
     task::Request,
 };
@@ -198,7 +198,7 @@ impl WorkerGroup {
             }
             requests.push(Request::setup(WorkerSetup { config, place: member.place }));
         }
-        let what = ForEach::each(requests).workers(ids).healthy_only(false).timeout(micros(timeout));
+        let what = ForEach::each(requests).workers(ids).healthy_only(false).timeout(Micros::from(timeout));
         let set = self.manager.foreach(what, self.now())?;
         for result in self.wait_for_set(set) {
             match result.result {

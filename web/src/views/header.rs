@@ -15,7 +15,7 @@ pub(crate) fn Header() -> impl IntoView {
     let store = expect_context::<Store>();
     let theme = expect_context::<Theme>();
     let run = store.select(run_name);
-    let phase = store.select(phase);
+    let phase = store.select(State::phase);
     let connection = store.select(connection);
     let theme_label = move || if theme.is_dark() { "Use the light theme" } else { "Use the dark theme" };
     view! {
@@ -30,8 +30,8 @@ pub(crate) fn Header() -> impl IntoView {
                 "rollmesh"
             </h1>
             <p class="run-name" data-testid="run-name">{run}</p>
-            <p class="pill" data-testid="phase" data-phase=move || phase.get().1 data-tone=move || phase.get().0>
-                {move || phase.get().1}
+            <p class="pill" data-testid="phase" data-phase=move || phase.get().name() data-tone=move || tone(phase.get())>
+                {move || phase.get().name()}
             </p>
             <p
                 class="connection"
@@ -68,17 +68,13 @@ fn run_name(state: &State) -> String {
     }
 }
 
-/// Tone and name.
-fn phase(state: &State) -> (&'static str, &'static str) {
-    match state.phase() {
-        Phase::Idle => ("quiet", "idle"),
-        Phase::Running => ("info", "running"),
-        Phase::Paused => ("warning", "paused"),
-        Phase::Solved => ("good", "solved"),
-        Phase::Finished => ("quiet", "finished"),
-        Phase::Stopped => ("quiet", "stopped"),
-        Phase::Failed => ("bad", "failed"),
-        Phase::Draining => ("warning", "draining"),
+fn tone(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Idle | Phase::Finished | Phase::Stopped => "quiet",
+        Phase::Running => "info",
+        Phase::Paused | Phase::Draining => "warning",
+        Phase::Solved => "good",
+        Phase::Failed => "bad",
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn Runs() -> impl IntoView {
             <ul class="runs" data-testid="runs" aria-label="Runs of the hub">
                 {move || rows.get().into_iter().map(|(run, place, env, seed, phase, error)| {
                     let state = match place {
-                        0 => state_of(phase).to_owned(),
+                        0 => Phase::try_from(phase).unwrap_or(Phase::Idle).name().to_owned(),
                         place => format!("waits, place {place}"),
                     };
                     view! {
@@ -45,18 +45,5 @@ pub(crate) fn Runs() -> impl IntoView {
                 }).collect_view()}
             </ul>
         </Show>
-    }
-}
-
-fn state_of(phase: u8) -> &'static str {
-    match Phase::try_from(phase).unwrap_or(Phase::Idle) {
-        Phase::Idle => "idle",
-        Phase::Running => "running",
-        Phase::Paused => "paused",
-        Phase::Draining => "draining",
-        Phase::Solved => "solved",
-        Phase::Finished => "finished",
-        Phase::Stopped => "stopped",
-        Phase::Failed => "failed",
     }
 }

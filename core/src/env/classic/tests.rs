@@ -18,7 +18,7 @@ use crate::{
 
 /// A step from a possible state leads to a possible one, and both have observations inside the space.
 fn stays_possible<D: Dynamics<S, O>, const S: usize, const O: usize>(state: [f64; S], action: D::Act) {
-    let inside = |state| D::is_possible(state) && D::observation_space().contains_floats(&D::observe(state));
+    let inside = |state| D::is_possible(state) && D::observation_space().contains_row(&D::observe(state)) == Ok(true);
     assert!(inside(state), "{state:?}");
     assert!(D::accepts(action));
     let Transition { state: after, reward, .. } = D::step(state, action);

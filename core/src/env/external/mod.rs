@@ -124,12 +124,6 @@ impl ExternalEpisodes {
         })
     }
 
-    /// Returns the agents and their spaces.
-    #[must_use]
-    pub fn agent_spaces(&self) -> &BTreeMap<AgentId, EnvSpaces> {
-        &self.agents
-    }
-
     /// Returns the open episodes, ascending, with their lanes.
     pub fn open_episodes(&self) -> impl ExactSizeIterator<Item = (u64, usize)> {
         self.open.iter().map(|(id, lane)| (*id, *lane))

@@ -140,7 +140,7 @@ fn vectors_are_stacked_on_a_new_axis() {
     let mut env = FrameStack::new(script(&[0.0; 9]), 3).unwrap();
     let space = env.observation_space();
     assert_eq!(space.shape().dims(), [3, 2]);
-    assert!(space.contains_floats(&[0.0, -99.0, 0.0, -99.0, 99.0, 0.0]));
+    assert_eq!(space.contains_row(&[0.0f32, -99.0, 0.0, -99.0, 99.0, 0.0]), Ok(true));
     let mut obs = [9.0; 6];
     env.reset(&mut rng(0), &mut obs).unwrap();
     assert_eq!(obs, [0.0; 6]);

@@ -13,7 +13,7 @@ use core::fmt;
 
 pub use error::{PolicyMapError, UnknownPolicy};
 
-use super::{Policy, PolicyEntry, PolicyStore, Stash, StashError, TidyStore};
+use super::{Policy, PolicyEntry, PolicyStore, Stash, StashError, store::TidyStore};
 use crate::{ids::PolicyId, prelude::*};
 
 /// How many policies may be resident. The one used last always is.
@@ -75,7 +75,7 @@ enum Place<T> {
 struct Stashing<T> {
     limits: PolicyMapLimits,
     swappable: bool,
-    store: TidyStore<Box<dyn PolicyStore>>,
+    store: TidyStore,
     factory: Box<Factory<T>>,
 }
 
@@ -97,7 +97,7 @@ impl<T> PolicyMap<T> {
         store: impl PolicyStore + 'static,
         factory: impl Fn(&PolicyId, &str) -> Result<T, StashError> + Send + 'static,
     ) -> Self {
-        let store = TidyStore::new(Box::new(store) as Box<dyn PolicyStore>);
+        let store = TidyStore::new(Box::new(store));
         let stashing = Stashing { limits, swappable: false, store, factory: Box::new(factory) };
         Self { stashing: Some(stashing), ..Self::new() }
     }

@@ -173,9 +173,9 @@ fn continuous_actions_have_the_density_of_their_gaussian() {
     let (obs, moments) = (numbers(4 * 9), moments(9));
     let told = act(&mut policy, ActionInput::new(RowsRef::F32(&obs), &moments));
     let actions: Vec<f32> = told.actions.iter().map(|&x| x as f32).collect();
-    let mut logp = vec![0.0; 9];
-    DiagGaussian::new(2).unwrap().logp_rows(&told.dist_inputs, &actions, &mut logp).unwrap();
-    assert_eq!(told.logp, logp);
+    let gaussian = DiagGaussian::new(2).unwrap();
+    let rows = told.dist_inputs.chunks(4).zip(actions.chunks(2));
+    assert_eq!(told.logp, rows.map(|(inputs, action)| gaussian.logp(inputs, action).unwrap()).collect::<Vec<f32>>());
     // Means first, and the actions are neither the means nor all alike.
     assert!(told.dist_inputs.chunks(4).zip(actions.chunks(2)).all(|(inputs, action)| inputs[..2] != *action));
     let mode = act(&mut policy, ActionInput { explore: false, ..ActionInput::new(RowsRef::F32(&obs), &moments) });

@@ -187,8 +187,8 @@ fn has_the_form(batch: &SampleBatch, policy: &PolicyLimit) -> bool {
 }
 
 fn check_column(column: &Column, limit: &ColumnLimit, slot: SlotId) -> Result<(), UploadError> {
-    if column.column_type() != limit.column_type || column.shape() != limit.shape {
-        let (expected, shape) = (limit.column_type, limit.shape);
+    if column.column_type() != limit.dtype.into() || column.shape() != limit.shape {
+        let (expected, shape) = (limit.dtype, limit.shape);
         return Err(UploadError::ColumnType { column: limit.name, expected, shape });
     }
     let (Ok(values), false) = (column.typed::<i64>(), limit.ranges.is_empty()) else { return Ok(()) };

@@ -1,13 +1,9 @@
-//! Encoding of column elements: little-endian bytes, integers in the narrowest type that holds them all; ragged rows as
-//! lengths and bytes.
+//! Encoding of column elements: little-endian bytes, integers in the narrowest type that holds them all.
 
 use core::ops::Range;
 
 use crate::{
-    column::{
-        BytesColumn, BytesKind, Column, ColumnData, ColumnError, ColumnType, DType, Element, LittleEndian, RowShape,
-        append_le,
-    },
+    column::{Column, ColumnData, ColumnError, DType, Element, LittleEndian, RowShape, append_le},
     prelude::*,
     protocol::wire_enum::wire_enum,
 };
@@ -33,10 +29,6 @@ wire_enum! {
         I64AsI16 = 8,
         /// 64-bit integers that fit into 32 bits.
         I64AsI32 = 9,
-        /// Byte strings: the lengths of all rows as 32-bit numbers, then their bytes.
-        Bytes = 10,
-        /// JSON documents: as byte strings.
-        Json = 11,
         /// 32-bit floats that are the same in all rows: one of them.
         F32Same = 12,
     }
@@ -54,38 +46,33 @@ pub enum ValueFault {
     /// An integer outside of its space.
     #[error("{0}, which is outside of its space")]
     OutOfRange(i64),
-    /// A ragged row that is longer than its column allows.
-    #[error("a row of {0} bytes, which is too long")]
-    LongRow(u32),
 }
 
 impl WireType {
-    /// Returns the type of the decoded column.
-    pub(super) const fn column_type(self) -> ColumnType {
+    /// Returns the type of the decoded column's elements.
+    pub(super) const fn dtype(self) -> DType {
         match self {
-            Self::F32 | Self::F32Same => ColumnType::Array(DType::F32),
-            Self::F64 => ColumnType::Array(DType::F64),
-            Self::I32 => ColumnType::Array(DType::I32),
-            Self::I64 | Self::I64AsU8 | Self::I64AsI16 | Self::I64AsI32 => ColumnType::Array(DType::I64),
-            Self::U8 => ColumnType::Array(DType::U8),
-            Self::Bool => ColumnType::Array(DType::Bool),
-            Self::Bytes => ColumnType::Ragged(BytesKind::Bytes),
-            Self::Json => ColumnType::Ragged(BytesKind::Json),
+            Self::F32 | Self::F32Same => DType::F32,
+            Self::F64 => DType::F64,
+            Self::I32 => DType::I32,
+            Self::I64 | Self::I64AsU8 | Self::I64AsI16 | Self::I64AsI32 => DType::I64,
+            Self::U8 => DType::U8,
+            Self::Bool => DType::Bool,
         }
     }
 
-    /// Returns the bytes of one encoded element; for a ragged row, of its length.
+    /// Returns the bytes of one encoded element.
     pub(super) const fn size(self) -> usize {
         match self {
             Self::U8 | Self::Bool | Self::I64AsU8 => 1,
             Self::I64AsI16 => 2,
-            Self::F32 | Self::F32Same | Self::I32 | Self::I64AsI32 | Self::Bytes | Self::Json => 4,
+            Self::F32 | Self::F32Same | Self::I32 | Self::I64AsI32 => 4,
             Self::F64 | Self::I64 => 8,
         }
     }
 
-    /// Returns the bytes of this many encoded elements; for ragged rows, of their lengths. Saturates, because a shape may
-    /// claim more elements than there could be bytes.
+    /// Returns the bytes of this many encoded elements. Saturates, because a shape may claim more elements than there could
+    /// be bytes.
     pub(super) const fn bytes(self, elements: u64) -> u64 {
         match self {
             Self::F32Same if elements > 0 => self.size() as u64,
@@ -95,7 +82,7 @@ impl WireType {
 
     /// Returns the [`narrowest`](Self::narrowest) type for a column with one element per row, whose rows may all be the
     /// same.
-    pub(super) fn narrowest_scalar(column_type: ColumnType, columns: &[&Column]) -> Self {
+    pub(super) fn narrowest_scalar(dtype: DType, columns: &[&Column]) -> Self {
         if let Some(Column::F32(first)) = columns.first()
             && let Some(first) = first.values().first().map(|value| value.to_bits())
         {
@@ -108,20 +95,18 @@ impl WireType {
                 return Self::F32Same;
             }
         }
-        Self::narrowest(column_type, columns)
+        Self::narrowest(dtype, columns)
     }
 
     /// Returns the most compact type for all these columns, which have one type.
-    pub(super) fn narrowest(column_type: ColumnType, columns: &[&Column]) -> Self {
-        match column_type {
-            ColumnType::Ragged(BytesKind::Bytes) => Self::Bytes,
-            ColumnType::Ragged(BytesKind::Json) => Self::Json,
-            ColumnType::Array(DType::F32) => Self::F32,
-            ColumnType::Array(DType::F64) => Self::F64,
-            ColumnType::Array(DType::I32) => Self::I32,
-            ColumnType::Array(DType::U8) => Self::U8,
-            ColumnType::Array(DType::Bool) => Self::Bool,
-            ColumnType::Array(DType::I64) => {
+    pub(super) fn narrowest(dtype: DType, columns: &[&Column]) -> Self {
+        match dtype {
+            DType::F32 => Self::F32,
+            DType::F64 => Self::F64,
+            DType::I32 => Self::I32,
+            DType::U8 => Self::U8,
+            DType::Bool => Self::Bool,
+            DType::I64 => {
                 let integers = columns.iter().filter_map(|column| column.typed::<i64>().ok()).flat_map(|c| c.values());
                 // Zero fits every type.
                 let (min, max) = integers.fold((0, 0), |(min, max), &value| (value.min(min), value.max(max)));
@@ -141,11 +126,6 @@ impl WireType {
 
     /// Appends the elements of columns that this type can hold. None may be compressed.
     pub(super) fn write(self, out: &mut Vec<u8>, columns: &[&Column]) {
-        if let ColumnType::Ragged(_) = self.column_type() {
-            let ragged = || columns.iter().filter_map(|column| column.bytes().ok());
-            append_le(out, &ragged().flat_map(BytesColumn::lengths).collect::<Vec<u32>>());
-            ragged().for_each(|column| out.extend_from_slice(column.contiguous()));
-        }
         if self == Self::F32Same {
             let first = columns.iter().find_map(|column| column.typed::<f32>().ok()?.values().first().copied());
             return append_le(out, first.as_slice());
@@ -195,17 +175,8 @@ impl WireType {
             Self::I64AsI16 => integers(widen::<i16>(bytes), shape, ranges),
             Self::I64AsI32 => integers(widen::<i32>(bytes), shape, ranges),
             Self::Bool => bools(bytes, shape),
-            Self::Bytes | Self::Json => Err(ReadFault::Rows(ColumnError::NoArray(self.column_type()))),
         }
     }
-}
-
-/// Reads the lengths of ragged rows, none longer than `max_row_bytes`, and returns them with their sum in bytes.
-pub(super) fn read_lengths(bytes: &[u8], max_row_bytes: u32) -> Result<(Vec<u32>, u64), ReadFault> {
-    let lengths = u32::read_le(bytes);
-    check(&lengths, |length| (length > max_row_bytes).then_some(ValueFault::LongRow(length)))?;
-    let sum = lengths.iter().map(|length| u64::from(*length)).sum();
-    Ok((lengths, sum))
 }
 
 /// Why bytes do not form a column.
@@ -267,6 +238,7 @@ fn narrow<T>(values: &[i64], to: impl Fn(i64) -> T) -> Vec<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::column::ColumnType;
 
     #[test]
     fn integers_travel_in_the_narrowest_type() {
@@ -281,7 +253,7 @@ mod tests {
         ];
         for (values, wire) in cases {
             let column = Column::from(ColumnData::scalars(values.to_vec()));
-            assert_eq!(WireType::narrowest(DType::I64.into(), &[&column]), wire);
+            assert_eq!(WireType::narrowest(DType::I64, &[&column]), wire);
             let mut bytes = vec![];
             wire.write(&mut bytes, &[&column]);
             assert_eq!(bytes.len(), values.len() * wire.size());
@@ -300,10 +272,11 @@ mod tests {
             ColumnData::new(vec![true, false], shape).unwrap().into(),
         ];
         for column in columns {
-            let wire = WireType::narrowest(column.column_type(), &[&column]);
+            let ColumnType::Array(dtype) = column.column_type() else { panic!("an array") };
+            let wire = WireType::narrowest(dtype, &[&column]);
             let mut bytes = vec![];
             wire.write(&mut bytes, &[&column]);
-            assert_eq!((wire.column_type(), bytes.len()), (column.column_type(), 2 * column.rows() * wire.size()));
+            assert_eq!((wire.dtype(), bytes.len()), (dtype, 2 * column.rows() * wire.size()));
             assert_eq!(wire.read(&bytes, 2 * column.rows(), shape, &[]).unwrap(), column);
         }
     }
@@ -311,7 +284,7 @@ mod tests {
     #[test]
     fn scalars_that_are_all_the_same_travel_as_one() {
         let column = |values: &[f32]| Column::from(ColumnData::scalars(values.to_vec()));
-        let narrowest = |columns: &[&Column]| WireType::narrowest_scalar(DType::F32.into(), columns);
+        let narrowest = |columns: &[&Column]| WireType::narrowest_scalar(DType::F32, columns);
         let (ones, zeros) = (column(&[1.0; 3]), column(&[0.0, 0.0]));
         assert_eq!(narrowest(&[&ones, &ones]), WireType::F32Same);
         assert_eq!(narrowest(&[&ones, &zeros]), WireType::F32);
@@ -324,20 +297,5 @@ mod tests {
         assert_eq!(wire.read(&bytes, 6, RowShape::SCALAR, &[]).unwrap(), column(&[1.0; 6]));
         let odd = wire.read(&f32::NAN.to_le_bytes(), 6, RowShape::SCALAR, &[]).unwrap_err();
         assert!(matches!(odd, ReadFault::Value { element: 0, fault: ValueFault::NotFinite }));
-    }
-
-    #[test]
-    fn ragged_rows_travel_as_lengths_and_bytes() {
-        let parts = [BytesColumn::json(["{}", "[1,2]"]).unwrap(), BytesColumn::json(["null"]).unwrap()];
-        let columns = parts.clone().map(Column::from);
-        let columns: Vec<&Column> = columns.iter().collect();
-        let wire = WireType::narrowest(columns[0].column_type(), &columns);
-        assert_eq!((wire, wire.column_type()), (WireType::Json, ColumnType::Ragged(BytesKind::Json)));
-        let mut bytes = vec![];
-        wire.write(&mut bytes, &columns);
-        assert_eq!(bytes, b"\x02\0\0\0\x05\0\0\0\x04\0\0\0{}[1,2]null");
-        assert_eq!(read_lengths(&bytes[..12], 5).unwrap(), (vec![2, 5, 4], 11));
-        let too_long = read_lengths(&bytes[..12], 4).unwrap_err();
-        assert!(matches!(too_long, ReadFault::Value { element: 1, fault: ValueFault::LongRow(5) }));
     }
 }

@@ -4,13 +4,13 @@ use core::ops::Range;
 
 use super::{
     CutFault, FragmentLimits, UploadError, ValueFault,
-    elements::{ReadFault, WireType, read_lengths},
+    elements::{ReadFault, WireType},
     limits::ColumnLimit,
     pieces::{WireCut, finished_episodes, next_step},
 };
 use crate::{
     batch::{Cut, CutReason, EpisodeMetrics, OBS, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS, state_in},
-    column::{BytesColumn, Column, ColumnData, ColumnName, ColumnType, LittleEndian as _, RowShape},
+    column::{Column, ColumnData, ColumnName, LittleEndian as _, RowShape},
     ids::{FragmentNo, SlotId, WeightsVersion},
     lease::Lease,
     prelude::*,
@@ -107,7 +107,7 @@ struct WireColumn<'a> {
 }
 
 impl WireColumn<'_> {
-    /// Returns the bytes of this many rows; for ragged rows without their contents. Saturates.
+    /// Returns the bytes of this many rows. Saturates.
     fn bytes(&self, rows: u64) -> u64 {
         self.wire.bytes(rows.saturating_mul(self.limit.shape.elements() as u64))
     }
@@ -130,12 +130,9 @@ fn wire_columns<'a>(upload: &FragmentUpload, limits: &'a FragmentLimits) -> Resu
         let shape = dims.split_off(..usize::from(rank)).and_then(|dims| RowShape::new(dims).ok());
         // A single value for all rows is only for columns with one element per row and a known number of rows.
         let too_short = wire == WireType::F32Same && (limit.name == OBS.name() || limit.shape.elements() != 1);
-        if wire.column_type() != limit.column_type || shape != Some(limit.shape) || too_short {
-            return Err(UploadError::ColumnType {
-                column: limit.name,
-                expected: limit.column_type,
-                shape: limit.shape,
-            });
+        if wire.dtype() != limit.dtype || shape != Some(limit.shape) || too_short {
+            let (expected, shape) = (limit.dtype, limit.shape);
+            return Err(UploadError::ColumnType { column: limit.name, expected, shape });
         }
         columns.push(WireColumn { limit, wire });
     }
@@ -161,8 +158,7 @@ fn sequences(upload: &FragmentUpload, limits: &FragmentLimits) -> u64 {
     upload.cuts.iter().map(of_slot).sum()
 }
 
-/// Checks that the data is exactly as long as columns, bootstrap values, final observations and states together; with ragged
-/// columns, at least as long as without the bytes of their rows.
+/// Checks that the data is exactly as long as columns, bootstrap values, final observations and states together.
 fn check_data_length(
     upload: &FragmentUpload,
     columns: &[WireColumn<'_>],
@@ -175,12 +171,10 @@ fn check_data_length(
     let of_rows = columns.iter().fold(0u64, |sum, column| sum.saturating_add(column.bytes(rows)));
     let states = sequences(upload, limits).saturating_mul(4 * limits.recurrent.width() as u64);
     let expected = of_rows.saturating_add(obs.bytes(cuts)).saturating_add(4 * cuts).saturating_add(states);
-    let found = upload.data.len() as u64;
-    let ragged = columns.iter().any(|column| matches!(column.limit.column_type, ColumnType::Ragged(_)));
-    if ragged && found > expected { Ok(()) } else { check_table("data", found, expected) }
+    check_table("data", upload.data.len() as u64, expected)
 }
 
-/// The column bytes that are still to be read. Their length was checked as far as it is known beforehand.
+/// The column bytes that are still to be read. Their length was checked.
 struct Data<'a> {
     all: usize,
     rest: &'a [u8],
@@ -228,22 +222,13 @@ impl<'a> Data<'a> {
         for WireColumn { limit, wire } in columns {
             let (name, elements) = (limit.name, limit.shape.elements());
             let bytes = self.take(wire.bytes((rows * elements) as u64) as usize)?;
-            let column = match limit.column_type {
-                ColumnType::Array(_) => wire.read(bytes, rows * elements, limit.shape, &limit.ranges),
-                ColumnType::Ragged(kind) => match read_lengths(bytes, limit.max_row_bytes) {
-                    Ok((lengths, sum)) => {
-                        let bytes = self.take(usize::try_from(sum).unwrap_or(usize::MAX))?.to_vec();
-                        BytesColumn::from_lengths(kind, bytes, &lengths).map(Column::from).map_err(ReadFault::Rows)
+            let column =
+                wire.read(bytes, rows * elements, limit.shape, &limit.ranges).map_err(|fault| match fault {
+                    ReadFault::Value { element, fault } => {
+                        UploadError::Value { column: name, slot: self.slot(place_of(element / elements.max(1))), fault }
                     }
-                    Err(fault) => Err(fault),
-                },
-            };
-            let column = column.map_err(|fault| match fault {
-                ReadFault::Value { element, fault } => {
-                    UploadError::Value { column: name, slot: self.slot(place_of(element / elements.max(1))), fault }
-                }
-                ReadFault::Rows(source) => UploadError::Column { column: name, source },
-            })?;
+                    ReadFault::Rows(source) => UploadError::Column { column: name, source },
+                })?;
             batch.insert(name, column)?;
         }
         Ok(batch)

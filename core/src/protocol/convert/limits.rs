@@ -4,10 +4,10 @@ use core::ops::Range;
 
 use crate::{
     batch::{
-        ACTION_LOGP, ACTIONS, ADVANTAGES, AGENT_INDEX, EPS_ID, INFOS, NEW_OBS, OBS, REWARDS, T, TERMINATEDS,
-        TRUNCATEDS, UNROLL_ID, VALUE_TARGETS, VF_PREDS,
+        ACTION_LOGP, ACTIONS, ADVANTAGES, AGENT_INDEX, EPS_ID, NEW_OBS, OBS, REWARDS, T, TERMINATEDS, TRUNCATEDS,
+        UNROLL_ID, VALUE_TARGETS, VF_PREDS,
     },
-    column::{BytesKind, ColumnKey, ColumnType, DType, Element, RowShape},
+    column::{ColumnKey, DType, Element, RowShape},
     env::EnvSpaces,
     ids::PolicyId,
     prelude::*,
@@ -21,18 +21,15 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ColumnLimit {
     pub(super) name: &'static str,
-    pub(super) column_type: ColumnType,
+    pub(super) dtype: DType,
     pub(super) shape: RowShape,
     /// Allowed integers, the end excluded: one range per element of a row, or none if all are allowed.
     pub(super) ranges: Vec<Range<i64>>,
-    /// Longest ragged row in bytes; 0 for arrays.
-    pub(super) max_row_bytes: u32,
 }
 
 impl ColumnLimit {
     fn scalar<T: Element>(key: ColumnKey<T>) -> Self {
-        let column_type = T::DTYPE.into();
-        Self { name: key.name(), column_type, shape: RowShape::SCALAR, ranges: Vec::new(), max_row_bytes: 0 }
+        Self { name: key.name(), dtype: T::DTYPE, shape: RowShape::SCALAR, ranges: Vec::new() }
     }
 
     fn of_space(name: &'static str, dtype: DType, space: &Space) -> Self {
@@ -45,25 +42,21 @@ impl ColumnLimit {
             // clipped.
             Space::Box(_) | Space::Tuple(_) | Space::Dict(_) => Vec::new(),
         };
-        Self { name, column_type: dtype.into(), shape: space.shape(), ranges, max_row_bytes: 0 }
+        Self { name, dtype, shape: space.shape(), ranges }
     }
 
     /// Returns the most bytes that a row takes on the wire.
     fn row_bytes(&self) -> u64 {
-        match self.column_type {
-            ColumnType::Array(DType::I64) => {
-                let most = self.ranges.iter().map(|range| range.end - 1).max();
-                let element = match most.unwrap_or(i64::MAX) {
-                    ..=0xFF => 1,
-                    0x100..=0x7FFF => 2,
-                    0x8000..=0x7FFF_FFFF => 4,
-                    _ => 8,
-                };
-                (self.shape.elements() as u64).saturating_mul(element)
-            }
-            ColumnType::Array(dtype) => (self.shape.elements() as u64).saturating_mul(dtype.size() as u64),
-            ColumnType::Ragged(_) => 4 + u64::from(self.max_row_bytes),
-        }
+        let element = match self.dtype {
+            DType::I64 => match self.ranges.iter().map(|range| range.end - 1).max().unwrap_or(i64::MAX) {
+                ..=0xFF => 1,
+                0x100..=0x7FFF => 2,
+                0x8000..=0x7FFF_FFFF => 4,
+                _ => 8,
+            },
+            dtype => dtype.size() as u64,
+        };
+        (self.shape.elements() as u64).saturating_mul(element)
     }
 }
 
@@ -146,20 +139,6 @@ impl FragmentLimits {
         self.policies.as_ref()
     }
 
-    /// Adds the column `infos`: a JSON document of at most this many bytes per row.
-    #[must_use]
-    pub fn with_infos(mut self, max_row_bytes: u32) -> Self {
-        let column_type = ColumnType::Ragged(BytesKind::Json);
-        self.columns.push(ColumnLimit {
-            name: INFOS,
-            column_type,
-            shape: RowShape::SCALAR,
-            ranges: Vec::new(),
-            max_row_bytes,
-        });
-        self
-    }
-
     /// Checks that the fragments of this many slots fit into one upload, assuming that an episode ends in every fourth row
     /// and states are small. If an upload turns out larger, its worker refuses the lease with a reason.
     ///
@@ -181,7 +160,7 @@ impl FragmentLimits {
         let row_bytes = self.columns.iter().map(ColumnLimit::row_bytes).fold(0, u64::saturating_add);
         let obs_bytes = self
             .column(OBS.name())
-            .map_or(0, |obs| (obs.shape.elements() as u64).saturating_mul(obs.column_type.element_size() as u64));
+            .map_or(0, |obs| (obs.shape.elements() as u64).saturating_mul(obs.dtype.size() as u64));
         // End and reason of a cut, its bootstrap value, its episode's return, and its final observation.
         let cut_bytes = obs_bytes.saturating_add(5 + 1 + 4 + 8);
         let cuts = u64::from(self.rows).div_ceil(4) + 1;

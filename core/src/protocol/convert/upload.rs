@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     batch::{EpisodeMetrics, OBS, SampleBatch, SlotFragment},
-    column::{Column, DType, append_le},
+    column::{Column, ColumnType, DType, append_le},
     ids::{LeaseId, SlotId},
     prelude::*,
     protocol::message::FragmentUpload,
@@ -32,9 +32,9 @@ pub enum EncodeError {
         /// The column.
         column: String,
     },
-    /// A slot has a compressed column.
-    #[error("column '{column}' of slot {slot} is compressed: decompress it first")]
-    Compressed {
+    /// A slot has a compressed column, or one whose rows have any length.
+    #[error("column '{column}' of slot {slot} is no array: decompress it, or leave it out")]
+    NoArray {
         /// The slot.
         slot: SlotId,
         /// The column.
@@ -119,14 +119,18 @@ fn push_columns(
     let states: Vec<&str> = like.states().map(|(name, _)| name).collect();
     for (name, like) in like.iter().filter(|(name, _)| !states.contains(name)) {
         let columns = same_columns(fragments, name, like, |fragment| &fragment.rows)?;
+        let ColumnType::Array(dtype) = like.column_type() else {
+            let slot = fragments.first().map_or(SlotId(0), |first| first.slot);
+            return Err(EncodeError::NoArray { slot, column: name.into() });
+        };
         let mut all = columns.clone();
         if name == OBS.name() {
             all.extend(same_columns(fragments, name, like, |fragment| &fragment.final_obs)?);
         }
         // Final observations have other rows, so `obs` must not use a type that depends on equal rows.
         let wire = match name != OBS.name() && like.shape().elements() == 1 {
-            true => WireType::narrowest_scalar(like.column_type(), &all),
-            false => WireType::narrowest(like.column_type(), &all),
+            true => WireType::narrowest_scalar(dtype, &all),
+            false => WireType::narrowest(dtype, &all),
         };
         if name == OBS.name() {
             obs_wire = wire;
@@ -150,7 +154,7 @@ fn push_columns(
     Ok(())
 }
 
-/// Estimates the bytes of a column's elements, integers as single bytes; a ragged column may need more.
+/// Estimates the bytes of a column's elements, integers as single bytes.
 fn column_bytes(column: &Column) -> usize {
     let bytes = if column.column_type() == DType::I64.into() { 1 } else { column.column_type().element_size() };
     column.rows() * column.shape().elements() * bytes
@@ -170,7 +174,7 @@ fn same_columns<'a>(
             .filter(|column| column.column_type() == like.column_type() && column.shape() == like.shape())
             .ok_or_else(|| EncodeError::Columns { slot, column: name.into() })?;
         if column.is_compressed() {
-            return Err(EncodeError::Compressed { slot, column: name.into() });
+            return Err(EncodeError::NoArray { slot, column: name.into() });
         }
         Ok(column)
     };

@@ -3,7 +3,7 @@
 use super::elements::ValueFault;
 use crate::{
     batch::{BatchError, EpisodeMetrics, codec::CodecError},
-    column::{ColumnError, ColumnType, RowShape},
+    column::{ColumnError, DType, RowShape},
     ids::SlotId,
     prelude::*,
     protocol::UnknownValue,
@@ -87,7 +87,7 @@ pub enum UploadError {
         /// The column.
         column: &'static str,
         /// The expected type.
-        expected: ColumnType,
+        expected: DType,
         /// The expected shape of a row.
         shape: RowShape,
     },

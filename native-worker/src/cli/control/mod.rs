@@ -16,12 +16,14 @@ use std::{
 };
 
 use clap::Args;
-use rollmesh_core::protocol::{Phase, Role, WorkerState};
+use rollmesh_core::protocol::{Role, WorkerState};
 
 use super::{exit::Failure, runtime, security::TrustFlags};
 use crate::control::{Control, ControlConfig, ControlError, token_from_env, token_from_file};
 
-pub(super) use run::{CheckpointArgs, DrainArgs, PauseArgs, ResumeArgs, ScaleArgs, StopArgs};
+pub(super) use run::{
+    CHECKPOINT_HELP, DrainArgs, PAUSE_HELP, RESUME_HELP, ScaleArgs, StopArgs, checkpoint, pause, resume,
+};
 pub(super) use runs::{RunsArgs, StartArgs};
 pub(super) use status::StatusArgs;
 pub(super) use tokens::{TokensArgs, tokens};
@@ -29,7 +31,7 @@ pub(super) use workers::WorkersArgs;
 
 /// Which hub, and with which token.
 #[derive(Args)]
-struct Target {
+pub(super) struct Target {
     /// Address of the hub, as it prints it; http://HOST:PORT is the same
     #[arg(long, global = true, value_name = "URL", default_value = "ws://127.0.0.1:7878")]
     hub: String,
@@ -85,19 +87,6 @@ fn run_command(
 fn print(text: &str) -> bool {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
-}
-
-fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Idle => "idle",
-        Phase::Running => "running",
-        Phase::Paused => "paused",
-        Phase::Solved => "solved",
-        Phase::Finished => "finished",
-        Phase::Stopped => "stopped",
-        Phase::Failed => "failed",
-        Phase::Draining => "draining",
-    }
 }
 
 fn state_name(state: u8) -> &'static str {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{Target, phase_name, print, run_command};
+use super::{Target, print, run_command};
 use crate::{
     cli::exit::Failure,
     control::{Control, ControlError},
@@ -22,20 +22,11 @@ pub(in crate::cli) struct ScaleArgs {
     target: Target,
 }
 
-#[derive(Args)]
-#[command(after_help = "Leases that are out go on; no more are granted.\n\n\
-                        Example:\n  ROLLMESH_TOKEN=… rollmesh pause --hub ws://127.0.0.1:7878")]
-pub(in crate::cli) struct PauseArgs {
-    #[command(flatten)]
-    target: Target,
-}
-
-#[derive(Args)]
-#[command(after_help = "Example:\n  ROLLMESH_TOKEN=… rollmesh resume --hub ws://127.0.0.1:7878")]
-pub(in crate::cli) struct ResumeArgs {
-    #[command(flatten)]
-    target: Target,
-}
+pub(in crate::cli) const PAUSE_HELP: &str = "Leases that are out go on; no more are granted.\n\n\
+                                             Example:\n  ROLLMESH_TOKEN=… rollmesh pause --hub ws://127.0.0.1:7878";
+pub(in crate::cli) const RESUME_HELP: &str = "Example:\n  ROLLMESH_TOKEN=… rollmesh resume --hub ws://127.0.0.1:7878";
+pub(in crate::cli) const CHECKPOINT_HELP: &str = "Returns when the checkpoint is on the disk.\n\n\
+     Example:\n  ROLLMESH_TOKEN=… rollmesh checkpoint --hub ws://127.0.0.1:7878";
 
 #[derive(Args)]
 #[command(
@@ -48,14 +39,6 @@ pub(in crate::cli) struct DrainArgs {
     /// Let this worker finish its lease and go, instead of the run; a local one does not come back
     #[arg(long, value_name = "ID")]
     worker: Option<u32>,
-    #[command(flatten)]
-    target: Target,
-}
-
-#[derive(Args)]
-#[command(after_help = "Returns when the checkpoint is on the disk.\n\n\
-                        Example:\n  ROLLMESH_TOKEN=… rollmesh checkpoint --hub ws://127.0.0.1:7878")]
-pub(in crate::cli) struct CheckpointArgs {
     #[command(flatten)]
     target: Target,
 }
@@ -88,22 +71,27 @@ impl ScaleArgs {
     }
 }
 
-impl PauseArgs {
-    pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
-        run_command(self.target.operator(), async |hub| {
-            hub.pause().await?;
-            say_phase(hub, "paused").await
-        })
-    }
+pub(in crate::cli) fn pause(target: &Target) -> Result<ExitCode, Failure> {
+    run_command(target.operator(), async |hub| {
+        hub.pause().await?;
+        say_phase(hub, "paused").await
+    })
 }
 
-impl ResumeArgs {
-    pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
-        run_command(self.target.operator(), async |hub| {
-            hub.resume().await?;
-            say_phase(hub, "running").await
-        })
-    }
+pub(in crate::cli) fn resume(target: &Target) -> Result<ExitCode, Failure> {
+    run_command(target.operator(), async |hub| {
+        hub.resume().await?;
+        say_phase(hub, "running").await
+    })
+}
+
+pub(in crate::cli) fn checkpoint(target: &Target) -> Result<ExitCode, Failure> {
+    run_command(target.operator(), async |hub| {
+        hub.checkpoint().await?;
+        let status = hub.status();
+        print(&format!("run {}: checkpoint written in iteration {}\n", status.run, status.iteration));
+        Ok(())
+    })
 }
 
 impl StopArgs {
@@ -135,27 +123,16 @@ impl DrainArgs {
     }
 }
 
-impl CheckpointArgs {
-    pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
-        run_command(self.target.operator(), async |hub| {
-            hub.checkpoint().await?;
-            let status = hub.status();
-            print(&format!("run {}: checkpoint written in iteration {}\n", status.run, status.iteration));
-            Ok(())
-        })
-    }
-}
-
 async fn say_phase(hub: &mut Control, wanted: &str) -> Result<(), ControlError> {
-    hub.until(&format!("a run that is {wanted}"), |hub| phase_name(hub.phase()) == wanted || !hub.phase().is_active())
+    hub.until(&format!("a run that is {wanted}"), |hub| hub.phase().name() == wanted || !hub.phase().is_active())
         .await?;
-    print(&format!("run {}: {}\n", hub.status().run, phase_name(hub.phase())));
+    print(&format!("run {}: {}\n", hub.status().run, hub.phase().name()));
     Ok(())
 }
 
 async fn say_end(hub: &mut Control) -> Result<(), ControlError> {
     hub.until("the end of the run", |hub| !hub.phase().is_active()).await?;
-    let (status, phase) = (hub.status(), phase_name(hub.phase()));
+    let (status, phase) = (hub.status(), hub.phase().name());
     print(&format!(
         "run {}: {phase} after {} env steps in {} iterations\n",
         status.run, status.env_steps, status.iteration

@@ -8,9 +8,8 @@ use rollmesh_core::{
     protocol::{Phase, message::RunRow},
     run::RunConfig,
 };
-use serde::Serialize;
 
-use super::{Target, phase_name, print, run_command};
+use super::{Target, print, run_command};
 use crate::{
     cli::{
         exit::Failure,
@@ -60,24 +59,7 @@ pub(in crate::cli) struct RunsArgs {
     target: Target,
 }
 
-/// A run as it is printed.
-#[derive(Serialize)]
-struct Line {
-    /// Its number on the hub; `None` in a directory.
-    run: Option<u32>,
-    state: String,
-    /// Its place in the queue, from 1; `None` once it has begun.
-    place: Option<u32>,
-    env: String,
-    algo: String,
-    seed: u64,
-    env_steps: u64,
-    episode_return_mean: Option<f64>,
-    error: Option<String>,
-    dir: Option<String>,
-}
-
-impl Line {
+impl FoundRun {
     /// Returns a hub's run. Frequently changing values of the current run come from its status.
     fn of_row(row: &RunRow, hub: &Control) -> Self {
         let status = Some(hub.status()).filter(|status| status.run == row.run && row.place == 0);
@@ -86,7 +68,7 @@ impl Line {
         let text = |text: &str| Some(printable(text)).filter(|text| !text.is_empty());
         Self {
             run: Some(row.run),
-            state: if row.place > 0 { "queued" } else { phase_name(phase) }.into(),
+            state: if row.place > 0 { "queued" } else { phase.name() }.into(),
             place: Some(row.place).filter(|place| *place > 0),
             env: printable(&row.env),
             algo: printable(&row.algo),
@@ -96,12 +78,6 @@ impl Line {
             error: text(&row.error),
             dir: text(&row.run_dir),
         }
-    }
-
-    fn of_found(run: FoundRun) -> Self {
-        let FoundRun { dir, state, env, algo, seed, env_steps, episode_return_mean, error } = run;
-        let (run, place, dir) = (None, None, Some(dir.display().to_string()));
-        Self { run, state, place, env, algo, seed, env_steps, episode_return_mean, error, dir }
     }
 
     fn text(&self) -> String {
@@ -118,20 +94,20 @@ impl RunsArgs {
     pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
         let Some(dir) = &self.dir else {
             return run_command(self.target.viewer(), async |hub| {
-                self.print(hub.runs().iter().map(|row| Line::of_row(row, hub)).collect());
+                self.print(hub.runs().iter().map(|row| FoundRun::of_row(row, hub)).collect());
                 Ok(())
             });
         };
         let failed = |error| Failure::usage(format!("{}: {error}", dir.display()));
-        self.print(found_runs(dir).map_err(failed)?.into_iter().map(Line::of_found).collect());
+        self.print(found_runs(dir).map_err(failed)?);
         Ok(ExitCode::SUCCESS)
     }
 
-    fn print(&self, lines: Vec<Line>) {
+    fn print(&self, lines: Vec<FoundRun>) {
         match self.json {
             // Texts and finite numbers can always be serialised.
             true => print(&format!("{}\n", serde_json::to_string(&lines).unwrap_or_default())),
-            false => print(&lines.iter().map(Line::text).collect::<String>()),
+            false => print(&lines.iter().map(FoundRun::text).collect::<String>()),
         };
     }
 }
@@ -203,7 +179,7 @@ enum End {
     Refused(String),
     Interrupted,
     Removed,
-    Over(Box<Line>),
+    Over(Box<FoundRun>),
 }
 
 /// Waits until a run is over, or was removed.
@@ -212,7 +188,7 @@ async fn over(hub: &mut Control, run: u32) -> Result<End, ControlError> {
         let Some(row) = hub.runs().iter().find(|row| row.run == run) else { return Ok(End::Removed) };
         let phase = Phase::try_from(row.phase).unwrap_or(Phase::Idle);
         if row.place == 0 && !phase.is_active() {
-            return Ok(End::Over(Box::new(Line::of_row(row, hub))));
+            return Ok(End::Over(Box::new(FoundRun::of_row(row, hub))));
         }
         hub.next().await?;
     }

@@ -7,7 +7,7 @@ use rollmesh_core::{group::Ledger, protocol::message::WorkerRow};
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{Target, phase_name, print, run_command, state_name};
+use super::{Target, print, run_command, state_name};
 use crate::{
     cli::exit::Failure,
     control::{Control, ControlError, printable},
@@ -82,7 +82,7 @@ fn table(hub: &Control) -> String {
     if status.run == 0 {
         lines.push(("run", "none yet".into()));
     } else {
-        let phase = phase_name(hub.phase());
+        let phase = hub.phase().name();
         let mut run = format!("{} · {phase} · {} with {}, seed {}", status.run, status.env, status.algo, status.seed);
         if !status.error.is_empty() {
             run += &format!(" · {}", printable(&status.error));
@@ -160,7 +160,7 @@ fn object(hub: &Control) -> Value {
     json!({
         "server": hub.server(),
         "run": status.run,
-        "phase": phase_name(hub.phase()),
+        "phase": hub.phase().name(),
         "env": status.env,
         "algo": status.algo,
         "seed": status.seed,

@@ -12,7 +12,7 @@ use super::{Target, print, run_command};
 use crate::{
     cli::exit::Failure,
     control::{Control, ControlError},
-    hub::{Tokens, role_name, role_of, seconds_now},
+    hub::{Tokens, role_of, seconds_now},
 };
 
 #[derive(Args)]
@@ -92,7 +92,7 @@ fn in_file(mut tokens: Tokens, action: &Action) -> Result<ExitCode, Failure> {
     let made = match action {
         Action::List => {
             let row = |(hash, grant): &(TokenHash, TokenGrant)| {
-                line(hash.id(), role_name(grant.role), grant.expires.unwrap_or(0), None)
+                line(hash.id(), grant.role.name(), grant.expires.unwrap_or(0), None)
             };
             print(&tokens.rows().iter().map(row).collect::<String>());
             return Ok(ExitCode::SUCCESS);
@@ -134,7 +134,7 @@ async fn at_hub(hub: &mut Control, action: &Action) -> Result<(), ControlError> 
         Message::TokenRows(TokenRows { ids, roles, expires, connections, .. }) => {
             let rows = ids.into_iter().zip(roles).zip(expires).zip(connections);
             let row = |(((id, role), expires), connections)| {
-                let role = Role::try_from(role).map_or("unknown", role_name);
+                let role = Role::try_from(role).map_or("unknown", Role::name);
                 line(TokenId(id), role, expires, Some(connections))
             };
             print(&rows.map(row).collect::<String>());
@@ -162,7 +162,7 @@ fn answer(mine: u32, message: Message) -> Option<Message> {
 
 /// Prints only the token on standard output, for programs; the rest goes to standard error.
 fn show(token: &Token, role: Role, expires: u64) {
-    eprintln!("{} {}: keep it, it is not shown again", TokenHash::of(token).id(), role_name(role));
+    eprintln!("{} {}: keep it, it is not shown again", TokenHash::of(token).id(), role.name());
     eprintln!("{}", end(expires));
     print(&format!("{}\n", token.to_hex()));
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Target, print, run_command, state_name};
 use crate::{
-    cli::exit::Failure,
+    cli::{exit::Failure, table::table},
     control::{Control, printable},
 };
 
@@ -26,7 +26,7 @@ pub(in crate::cli) struct WorkersArgs {
 impl WorkersArgs {
     pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
         run_command(self.target.viewer(), async |hub| {
-            let text = if self.json { format!("{}\n", array(hub)) } else { table(hub) };
+            let text = if self.json { format!("{}\n", array(hub)) } else { text(hub) };
             print(&text);
             Ok(())
         })
@@ -52,7 +52,7 @@ fn array(hub: &Control) -> Value {
     hub.workers().values().map(object).collect()
 }
 
-fn table(hub: &Control) -> String {
+fn text(hub: &Control) -> String {
     let titles = ["id", "kind", "name", "where", "state", "slots", "env steps", "steps/s", "lag", ""];
     let cells = |row: &WorkerRow| -> [String; 10] {
         [
@@ -69,15 +69,6 @@ fn table(hub: &Control) -> String {
         ]
     };
     let rows: Vec<_> = std::iter::once(titles.map(str::to_owned)).chain(hub.workers().values().map(cells)).collect();
-    let widths: [usize; 10] = std::array::from_fn(|i| rows.iter().map(|row| row[i].len()).max().unwrap_or(0));
-    let line = |row: &[String; 10]| {
-        let cells = row.iter().zip(widths).enumerate();
-        // Numbers stand to the right.
-        let cells = cells.map(|(i, (cell, width))| match i {
-            5..=8 => format!("{cell:>width$}"),
-            _ => format!("{cell:<width$}"),
-        });
-        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
+    // Numbers stand to the right.
+    table(&rows, |i| matches!(i, 5..=8))
 }

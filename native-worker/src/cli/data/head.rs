@@ -8,7 +8,7 @@ use rollmesh_data::dataset::BatchStream as _;
 use serde_json::{Map, Value};
 
 use super::InputArgs;
-use crate::cli::exit::Failure;
+use crate::cli::{exit::Failure, table};
 
 /// Width of a cell in characters.
 const CELL: usize = 32;
@@ -105,12 +105,7 @@ fn table(batch: &SampleBatch, args: &HeadArgs, policy: Option<String>, most: usi
     if let Some(policy) = policy {
         say!("policy {policy}");
     }
-    let width = |i: usize| rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..names.len()).filter_map(width).collect();
-    for row in &rows {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        say!("{}", cells.join("  ").trim_end());
-    }
+    say!("{}", table::table(&rows, |_| false).trim_end());
     Ok(rows.len() - 1)
 }
 

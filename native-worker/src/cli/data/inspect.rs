@@ -13,7 +13,10 @@ use super::{
     InputArgs, bytes,
     numbers::{said, short},
 };
-use crate::{cli::exit::Failure, offline::logged::Logged};
+use crate::{
+    cli::{exit::Failure, table::table},
+    offline::logged::Logged,
+};
 
 /// Number of rows of the histogram.
 const BINS: u32 = 16;
@@ -103,7 +106,8 @@ fn print_policy(policy: &PolicyReport) {
         let (min, mean, max) = (number(values.min), number(values.mean), number(values.max) + &odd);
         [name.clone(), column.kinds.join(" or "), column.rows.to_string(), min, mean, max]
     });
-    table(&std::iter::once(header).chain(rows).collect::<Vec<_>>());
+    // Numbers stand to the right.
+    say!("{}", table(&std::iter::once(header).chain(rows).collect::<Vec<_>>(), |i| i > 1).trim_end());
     let bins = &policy.histogram;
     let Some(most) = bins.iter().map(|bin| bin.count).max().filter(|most| *most > 0) else { return };
     say!("\nepisodes by return");
@@ -123,17 +127,4 @@ fn print_policy(policy: &PolicyReport) {
 /// Formats a count like `1 line`, `2 lines`.
 fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-}
-
-/// Prints a table: the first two columns left-aligned, numbers right-aligned.
-fn table(rows: &[[String; 6]]) {
-    let widths: [usize; 6] =
-        std::array::from_fn(|i| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or_default());
-    for row in rows {
-        let cells = row.iter().zip(widths).enumerate().map(|(i, (cell, width))| match i {
-            0 | 1 => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
-        });
-        say!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
-    }
 }

@@ -76,10 +76,9 @@ pub(super) struct OpeArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 enum EstimatorName {
-    /// Importance sampling step by step, as RLlib's
+    /// Importance sampling step by step, as RLlib's; `pdis` is the same
+    #[value(alias = "pdis")]
     Is,
-    /// Per-decision importance sampling: another name of `is`
-    Pdis,
     /// Importance sampling of whole trajectories
     TrajectoryIs,
     /// Weighted importance sampling step by step, as RLlib's: blind to how long episodes last
@@ -95,7 +94,7 @@ enum EstimatorName {
 impl EstimatorName {
     fn estimator(self) -> Estimator {
         match self {
-            Self::Is | Self::Pdis => Estimator::ImportanceSampling,
+            Self::Is => Estimator::ImportanceSampling,
             Self::TrajectoryIs => Estimator::TrajectoryImportanceSampling,
             Self::Wis => Estimator::WeightedImportanceSampling,
             Self::Cwpdis => Estimator::ConsistentWeightedImportanceSampling,
@@ -105,10 +104,7 @@ impl EstimatorName {
     }
 
     fn name(self) -> &'static str {
-        match self {
-            Self::Pdis => "pdis",
-            other => other.estimator().name(),
-        }
+        self.estimator().name()
     }
 }
 

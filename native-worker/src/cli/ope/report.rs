@@ -8,7 +8,10 @@ use super::{
     estimate::{Found, Holds},
     read::Data,
 };
-use crate::{checkpoint::PolicyCheckpoint, cli::data::numbers::short};
+use crate::{
+    checkpoint::PolicyCheckpoint,
+    cli::{data::numbers::short, table::table},
+};
 
 /// Width of the picture of intervals in characters.
 const PICTURE: usize = 40;
@@ -127,7 +130,7 @@ impl Report<'_> {
         });
         let lines: Vec<Line> = std::iter::once(own).chain(lines).collect();
         let percent = short(100.0 * args.confidence);
-        table(&lines, &percent);
+        print_table(&lines, &percent);
         for hint in self.hints() {
             println!("\n{hint}");
         }
@@ -149,20 +152,16 @@ impl Line {
     }
 }
 
-fn table(lines: &[Line], percent: &str) {
-    let header = ["estimator", "value", "std", &format!("{percent} % from"), "to", "gain"].map(String::from);
-    let rows = || std::iter::once(&header).chain(lines.iter().map(|line| &line.cells));
-    let widths: [usize; 6] = std::array::from_fn(|i| rows().map(|row| row[i].len()).max().unwrap_or(0));
+fn print_table(lines: &[Line], percent: &str) {
+    let header = ["estimator", "value", "std", &format!("{percent} % from"), "to", "gain", ""].map(String::from);
     let low = lines.iter().map(|line| line.interval.low.min(line.value)).fold(f64::INFINITY, f64::min);
     let high = lines.iter().map(|line| line.interval.high.max(line.value)).fold(f64::NEG_INFINITY, f64::max);
-    let pictures = std::iter::once(String::new()).chain(lines.iter().map(|line| picture(line, low, high)));
-    for (row, picture) in rows().zip(pictures) {
-        let cells = row.iter().zip(widths).enumerate().map(|(i, (cell, width))| match i {
-            0 => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
-        });
-        println!("{}", format!("{}  {picture}", cells.collect::<Vec<_>>().join("  ")).trim_end());
-    }
+    let row = |line: &Line| {
+        let [name, value, std, from, to, gain] = line.cells.clone();
+        [name, value, std, from, to, gain, picture(line, low, high)]
+    };
+    let rows: Vec<_> = std::iter::once(header).chain(lines.iter().map(row)).collect();
+    print!("{}", table(&rows, |i| matches!(i, 1..=5)));
 }
 
 /// Draws `├───●──┤`, on a scale from `low` to `high`.

@@ -133,7 +133,7 @@ impl RemoteBaseEnv {
             forgotten: 0,
             // Tolerating failures starts later: a failure during the start is an error.
             restart_failed: false,
-            batch_wait: Duration::from_micros(envs.batch_wait.0),
+            batch_wait: envs.batch_wait.into(),
             limit: Duration::from_millis(config.remote_env_timeout_ms.into()),
             last_heard: Instant::now(),
             picture: Vec::new(),

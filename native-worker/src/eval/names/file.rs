@@ -12,6 +12,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{ENDING, EvalNames, LOOK_AGAIN};
+use crate::hub::private_file;
 
 /// The content of a name's file.
 #[derive(Serialize, Deserialize)]
@@ -55,16 +56,7 @@ impl Name {
 
     /// Writes the worker's address atomically, replacing a stale file.
     pub(in crate::eval) fn write(&self, address: &Address) -> io::Result<()> {
-        let unfinished = self.file.with_extension(format!("{}.tmp", std::process::id()));
-        let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished).and_then(|file| {
-            serde_json::to_writer(&file, address)?;
-            file.sync_all()?;
-            fs::rename(&unfinished, &self.file)
-        });
-        if written.is_err() {
-            let _ = fs::remove_file(&unfinished);
-        }
-        written
+        private_file::write(&self.file, &serde_json::to_vec(address)?)
     }
 
     /// Releases the name.

@@ -26,7 +26,7 @@ use self::file::read;
 pub(super) use self::file::{Address, Name};
 use super::{
     EvalWorker,
-    hub::{EvalHub, HubWay},
+    hub::EvalHub,
     pipe::{read_json, write_json},
     process::{VARIABLE, check_not_started_as_one},
 };
@@ -67,7 +67,7 @@ pub(super) struct Founding {
     pub(super) dir: PathBuf,
     pub(super) name: String,
     pub(super) run: RunConfig,
-    pub(super) hub: Option<HubWay>,
+    pub(super) hub: Option<EvalHub>,
 }
 
 impl EvalNames {
@@ -142,8 +142,7 @@ impl EvalNames {
 
     /// Returns what the process of a worker with this name reads at its start.
     pub(super) fn founding(&self, name: &str, run: &RunConfig) -> Founding {
-        let hub = self.hub.as_ref().map(HubWay::from);
-        Founding { dir: self.dir.clone(), name: name.into(), run: run.clone(), hub }
+        Founding { dir: self.dir.clone(), name: name.into(), run: run.clone(), hub: self.hub.clone() }
     }
 
     /// Returns a new handle of a worker that was started under this name, in this process or another one.

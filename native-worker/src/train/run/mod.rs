@@ -183,14 +183,14 @@ impl Run {
         IterationMetrics {
             policies: if self.state.has_one_policy() { BTreeMap::new() } else { infos },
             custom: added,
-            ..IterationMetrics::new(&self.state, &stats, now)
+            ..IterationMetrics::new(&self.state, stats, now)
         }
     }
 
     /// Counts a batch that the caller has taken.
     pub(crate) fn handle_taken(&mut self, now: Micros) -> IterationMetrics {
         self.state.handle_taken(now);
-        IterationMetrics::new(&self.state, &UpdateStats::default(), now)
+        IterationMetrics::new(&self.state, UpdateStats::default(), now)
     }
 
     /// Writes the journal of asynchronous decisions, if the run has files and needs it for a replay.
@@ -290,10 +290,10 @@ impl Run {
             episode_return_mean: metrics.episode_return_mean.map_or(f32::NAN, |mean| mean as f32),
             episode_len_mean: metrics.episode_len_mean.map_or(f32::NAN, |mean| mean as f32),
             steps_per_s: metrics.steps_per_s as f32,
-            policy_loss: metrics.policy_loss as f32,
-            vf_loss: metrics.vf_loss as f32,
-            entropy: metrics.entropy as f32,
-            kl: metrics.kl as f32,
+            policy_loss: metrics.stats.policy_loss as f32,
+            vf_loss: metrics.stats.vf_loss as f32,
+            entropy: metrics.stats.entropy as f32,
+            kl: metrics.stats.kl as f32,
         }
     }
 }

@@ -40,15 +40,7 @@ impl Task {
 
     /// What the tab says of itself to a hub.
     pub(crate) fn identity(&self, role: Role, core_fingerprint: [u8; 16]) -> Identity {
-        Identity {
-            role,
-            token: self.token,
-            resume: None,
-            core_fingerprint,
-            kind: "browser".into(),
-            name: self.name.clone(),
-            device: "wasm".into(),
-        }
+        Identity { core_fingerprint, ..Identity::new(role, self.token, "browser", &self.name, "wasm") }
     }
 }
 
