@@ -178,13 +178,9 @@ async fn run_directory_of_sample_is_that_of_every_run() {
         Process::start(acts).finish_with(0).await;
         let again = ["sample", "--env-steps", "64", "--run-dir", &run];
         let end = Process::start(again).finish_with(2).await;
-        assert!(end.stderr.contains("already holds a run, which cannot be resumed"), "{}", end.stderr);
-        let resumed = Process::start(["train", "--resume", &run]).finish_with(2).await;
-        assert!(
-            resumed.stderr.contains("holds rows of `rollmesh sample`, which cannot be resumed"),
-            "{}",
-            resumed.stderr
-        );
+        assert!(end.stderr.contains("already holds a run; choose another directory"), "{}", end.stderr);
+        let evaluate = ["evaluate", "--checkpoint", &run, "--episodes", "3", "--json"];
+        assert_eq!(json(&Process::start(evaluate).finish_with(0).await.stdout)["episodes"], 3);
         let listed = Process::start(["runs", &run]).finish_with(0).await;
         assert!(listed.stdout.contains("CartPole-v1 with sample"), "{}", listed.stdout);
     }

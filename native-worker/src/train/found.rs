@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rollmesh_core::hub::RunLoopConfig;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -64,7 +65,7 @@ impl FoundRun {
         let text = read_text(&config).map_err(|error| format!("{}: {error}", config.display()))?;
         let config = read_config(&text).map_err(|error| format!("{}: {error}", config.display()))?;
         (self.env, self.seed) = (config.env().into(), config.rollout.seed);
-        self.algo = config.algorithm.unwrap_or_default();
+        self.algo = config.algorithm.unwrap_or_else(|| RunLoopConfig::SAMPLING.into());
         // A run in progress has no summary.
         let (told, is_over) = match self.json("summary.json", read_text)? {
             Some(summary) => (Some(summary), true),
