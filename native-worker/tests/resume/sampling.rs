@@ -133,10 +133,10 @@ async fn interrupted_sampling_ends_with_same_rows_hash_and_summary() {
 async fn finished_sampling_goes_on_with_more_env_steps() {
     let sampling = Sampling::new(CART_POLE);
     sampling.start("short", "0").finish_with(0).await;
-    let dir = |run: &str| sampling.path(run, "").display().to_string();
-    let resume = ["--resume", &dir("short"), "--env-steps", "15000"];
+    let [short, long] = ["short", "long"].map(|run| sampling.path(run, "").display().to_string());
+    let resume = ["--resume", &short, "--env-steps", "15000"];
     let longer = sampling.process("short", &resume).finish_with(0).await;
-    let begin = [&CART_POLE[..4], &["--env-steps", "15000", "--run-dir", &dir("long")]].concat();
+    let begin = [&CART_POLE[..4], &["--env-steps", "15000", "--run-dir", &long]].concat();
     let long = sampling.process("long", &begin).finish_with(0).await;
     assert_eq!(sampling.left("short", &longer), sampling.left("long", &long));
 }

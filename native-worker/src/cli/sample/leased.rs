@@ -39,6 +39,10 @@ pub(super) fn run_of(config: RolloutConfig) -> RunConfig {
 
 /// Returns a new run.
 pub(super) fn new_run(args: &SampleArgs, config: RolloutConfig, registry: &Registry) -> Result<Task, Failure> {
+    if external::is_external(&config, registry) {
+        let message = "clients drive the environments of this process: leave --num-workers and --run-dir out";
+        return Err(Failure::usage(message));
+    }
     let mode = args.mode.mode()?.unwrap_or(SamplingMode::Synchronous);
     if !mode.is_synchronous() && config.observation_filter != FilterKind::NoFilter {
         let message = "the statistics of an observation filter change with every iteration, for which workers wait: leave \
@@ -89,7 +93,7 @@ pub(super) fn run(
         let task = task(args)?;
         let request = task.request().clone();
         let run = &request.config;
-        check_parts(&request, registry)?;
+        check_output(&request, registry)?;
         check(&request, registry, RunRequest::check_leased, &mut endings).await?;
         if let (Task::Begin(_), Some(directory)) = (&task, &request.run_dir) {
             RunDir::check_writable(directory).map_err(Failure::usage)?;
@@ -118,12 +122,8 @@ pub(super) fn run(
     })
 }
 
-/// Checks what only a run over leases refuses.
-fn check_parts(request: &RunRequest, registry: &Registry) -> Result<(), Failure> {
-    if external::is_external(&request.config.rollout, registry) {
-        let message = "clients drive the environments of this process: leave --num-workers and --run-dir out";
-        return Err(Failure::usage(message));
-    }
+/// Refuses outputs that only a worker of this process has, since they cannot be cut back to a checkpoint.
+fn check_output(request: &RunRequest, registry: &Registry) -> Result<(), Failure> {
     let output = request.output.as_deref().and_then(Path::to_str);
     match output.filter(|output| registry.output(output).is_ok()) {
         Some(output) => Err(Failure::usage(format!(
