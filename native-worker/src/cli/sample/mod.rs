@@ -133,8 +133,8 @@ pub(super) struct SampleArgs {
 impl SampleArgs {
     const ENV_STEPS: u64 = 1_000_000;
 
-    /// The flags that a resumed run does not have.
-    const OF_ROWS: [&str; 18] = [
+    /// The flags that a resumed run does not have: it keeps the settings of its rows.
+    const OF_ROWS: [&str; 20] = [
         "run_dir",
         "config",
         "env",
@@ -152,7 +152,9 @@ impl SampleArgs {
         "rollout_fragment_length",
         "device",
         "mode",
+        "max_staleness",
         "batch_env_steps",
+        "deadline_ms",
     ];
 
     /// Returns the worker of these settings, with the weights of `--checkpoint` or `--init-weights` if there are any.
@@ -201,7 +203,7 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
     }
     let config = settings(args)?;
     let env = config.env.as_deref().unwrap_or_default();
-    let is_single = matches!(registry.env(env).map_err(Failure::usage), Ok(RegisteredEnv::SingleAgent(_)));
+    let is_single = matches!(registry.env(env), Ok(RegisteredEnv::SingleAgent(_)));
     let is_plain = is_single
         && args.flags.config.is_none()
         && args.flags.set.is_empty()
