@@ -4,7 +4,7 @@
 mod support;
 
 use serde_json::Value;
-use support::{Process, is_long, json, keys, process::Signal};
+use support::{Process, is_long, json, keys, process::Signal, until};
 
 /// Of 10,000 steps of 64 CartPoles under networks with two hidden layers of 64, seed 1.
 const SHORT_HASH: &str = "10d1fec351b6ad99d6718deb7290f82f";
@@ -178,13 +178,10 @@ async fn run_directory_of_sample_is_that_of_every_run() {
         Process::start(acts).finish_with(0).await;
         let again = ["sample", "--env-steps", "64", "--run-dir", &run];
         let end = Process::start(again).finish_with(2).await;
-        assert!(end.stderr.contains("already holds a run, which cannot be resumed"), "{}", end.stderr);
-        let resumed = Process::start(["train", "--resume", &run]).finish_with(2).await;
-        assert!(
-            resumed.stderr.contains("holds rows of `rollmesh sample`, which cannot be resumed"),
-            "{}",
-            resumed.stderr
-        );
+        assert!(end.stderr.contains("already holds a run; choose another directory"), "{}", end.stderr);
+        let evaluate = ["evaluate", "--checkpoint", &run, "--episodes", "3", "--json"];
+        let evaluated = json(&Process::start(evaluate).finish_with(0).await.stdout);
+        assert_eq!(evaluated["episodes"].as_array().unwrap().len(), 3);
         let listed = Process::start(["runs", &run]).finish_with(0).await;
         assert!(listed.stdout.contains("CartPole-v1 with sample"), "{}", listed.stdout);
     }
@@ -275,6 +272,29 @@ async fn setting_of_sample_is_given_by_its_path_and_refused_by_name() {
     assert!(!text_of(&directory.path().join("rows")).is_empty(), "rows are kept where a setting says so, too");
     let unknown = Process::start(["sample", "--env-steps", "100", "--set", "model_confg.use_lstm=true"]);
     assert!(unknown.finish_with(2).await.stderr.contains("unknown field `model_confg`"));
+}
+
+#[tokio::test]
+async fn run_without_learner_is_shown_and_its_policy_evaluated() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = directory.path().join("run").display().to_string();
+    let args = ["sample", "--num-envs", "2", "--env-steps", "1000000000000", "--run-dir", &run];
+    let mut sampling = Process::start(args);
+    let control = sampling.line("control    ROLLMESH_TOKEN=").await;
+    let mut words = control.split_whitespace().skip(1);
+    let token = words.next().unwrap().split_once('=').unwrap().1.to_owned();
+    let way: Vec<String> = words.skip(1).map(str::to_owned).collect();
+    until("an iteration", || {
+        std::fs::read_to_string(format!("{run}/metrics.jsonl")).is_ok_and(|text| text.contains('\n'))
+    })
+    .await;
+    let status = Process::start_with(way, |command| _ = command.env("ROLLMESH_TOKEN", token)).finish_with(0).await;
+    assert!(status.stdout.contains("CartPole-v1 with sample, seed 0"), "{}", status.stdout);
+    sampling.signal(Signal::TERM);
+    sampling.finish_with(3).await;
+    let listed = json(&Process::start(["runs", &run, "--json"]).finish_with(0).await.stdout);
+    assert_eq!((&listed[0]["state"], &listed[0]["algo"]), (&"stopped".into(), &"sample".into()));
+    Process::start(["evaluate", "--checkpoint", &run, "--episodes", "1"]).finish_with(0).await;
 }
 
 #[tokio::test]

@@ -27,6 +27,7 @@
 //! ```
 
 mod batch;
+mod stream;
 
 pub use batch::BatchHasher;
 
@@ -34,6 +35,8 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
+
+use self::stream::StreamHasher;
 
 use crate::{
     batch::{
@@ -142,10 +145,11 @@ pub fn run_weights_hash(weights: &Weights, policies: &[PolicyId]) -> Result<Hash
 /// 1 terminated, 2 truncated), log-probability, value; all NaNs of 32-bit floats hash alike, and everything is
 /// little-endian. Rows of several agents are in order of (`eps_id`, `t`, `agent_index`), and `agent_index` (8 bytes) and the
 /// policy's name (its length in 4 bytes, and UTF-8) follow each row. The result is the hash of the slots' hashes (16 bytes,
-/// most significant first) in order of the slots.
-#[derive(Clone)]
+/// most significant first) in order of the slots. It can be serialised, and continues from there.
+#[derive(Clone, Serialize, Deserialize)]
 pub struct RolloutHasher {
-    slots: BTreeMap<SlotId, XxHash3_128>,
+    slots: BTreeMap<SlotId, StreamHasher>,
+    #[serde(skip)]
     bytes: Vec<u8>,
 }
 
@@ -177,7 +181,7 @@ impl RolloutHasher {
     #[must_use]
     pub fn finish(&self) -> Hash128 {
         let mut all = XxHash3_128::new();
-        self.slots.values().for_each(|slot| all.write(&finish(slot).0));
+        self.slots.values().for_each(|slot| all.write(&slot.finish().0));
         finish(&all)
     }
 }

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{
     exit::Failure,
+    meter::{Measured, Meter},
     signals::{Ending, Endings},
     worker_spec::SpecFlags,
 };
@@ -14,7 +15,7 @@ use crate::{
     Registry,
     hub::{Hub, HubConfig, HubNotice, SecurityConfig, StartRunError, TOKEN_VARIABLE},
     progress::Progress,
-    train::{RunRequest, SavedRun, Summary},
+    train::{Summary, Task, Work},
 };
 
 /// The default address of hubs.
@@ -92,32 +93,19 @@ async fn over(drained: &mut Option<oneshot::Receiver<()>>) {
     }
 }
 
-/// A training run to execute.
-pub(super) enum Plan {
-    /// A new one.
-    Begin(Box<RunRequest>),
-    /// One to resume.
-    GoOn(Box<SavedRun>),
-}
-
-impl Plan {
-    pub(super) fn request(&self) -> &RunRequest {
-        match self {
-            Self::Begin(request) => request,
-            Self::GoOn(saved) => saved.request(),
-        }
-    }
-}
-
-/// Executes a training run to its end, with a progress bar. Ctrl-C ends it early; SIGTERM drains it.
-pub(super) async fn train(hub: &mut Hub, plan: Plan, quiet: bool, endings: &mut Endings) -> Result<Summary, Failure> {
-    let target = plan.request().config.stop.episode_return_mean;
-    let progress = Progress::new(plan.request().config.stop.env_steps, "env steps", !quiet);
-    let begun = match plan {
-        Plan::Begin(request) => hub.train(*request).await,
-        Plan::GoOn(saved) => hub.resume(*saved).await,
-    };
-    let mut summary: oneshot::Receiver<Summary> = begun.map_err(not_begun)?;
+/// Executes a run to its end, and shows its progress. Ctrl-C ends it early; SIGTERM drains it if a learner needs what is
+/// being sampled.
+pub(super) async fn run(
+    hub: &mut Hub,
+    task: Task,
+    work: Work,
+    progress: &Progress,
+    quiet: bool,
+    endings: &mut Endings,
+) -> Result<(Summary, Measured), Failure> {
+    let (target, is_sampling) = (task.request().config.stop.episode_return_mean, matches!(work, Work::Take(_)));
+    let mut meter = Meter::new(task.env_steps());
+    let mut summary = hub.start_run(task, work, false).await.map_err(not_begun)?;
     let mut status = hub.status();
     let mut is_ending = false;
     let show = |notice: HubNotice| match quiet {
@@ -131,14 +119,15 @@ pub(super) async fn train(hub: &mut Hub, plan: Plan, quiet: bool, endings: &mut 
             Ok(()) = status.changed() => {
                 let now = status.borrow_and_update().clone();
                 progress.say(now.env_steps, &describe(&now, target));
+                meter.at(now.env_steps, hub).await;
             }
             Some(notice) = hub.next_notice() => show(notice),
             ending = endings.first(), if !is_ending => {
                 is_ending = true;
                 match ending {
                     // The summary shows when it is over.
-                    Ending::Terminate => drop(hub.begin_drain().await),
-                    Ending::Interrupt => hub.stop_run().await,
+                    Ending::Terminate if !is_sampling => drop(hub.begin_drain().await),
+                    Ending::Terminate | Ending::Interrupt => hub.stop_run().await,
                 }
             }
         }
@@ -146,11 +135,18 @@ pub(super) async fn train(hub: &mut Hub, plan: Plan, quiet: bool, endings: &mut 
     // Errors at the end were sent before the summary.
     std::iter::from_fn(|| hub.take_notice()).for_each(show);
     progress.finish();
-    Ok(summary)
+    let measured = meter.finish(hub).await;
+    Ok((summary, measured))
+}
+
+/// Like [`run`], with a learner.
+pub(super) async fn train(hub: &mut Hub, task: Task, quiet: bool, endings: &mut Endings) -> Result<Summary, Failure> {
+    let progress = Progress::new(task.request().config.stop.env_steps, "env steps", !quiet);
+    run(hub, task, Work::Learn, &progress, quiet, endings).await.map(|(summary, _)| summary)
 }
 
 /// Converts the error of a run that could not start.
-pub(super) fn not_begun(error: StartRunError) -> Failure {
+fn not_begun(error: StartRunError) -> Failure {
     if error.is_usage() { Failure::usage(error) } else { Failure::other(error) }
 }
 

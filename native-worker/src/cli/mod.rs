@@ -16,6 +16,7 @@ mod host;
 mod hub;
 mod input;
 mod log;
+mod meter;
 mod mode;
 mod ope;
 mod policies;

@@ -25,8 +25,7 @@ use tokio::{
 use super::{
     data::numbers::about_reading,
     exit::Failure,
-    external,
-    host::{self, Plan},
+    external, host,
     input::FileFlags,
     mode::ModeFlags,
     python::PythonFlags,
@@ -43,7 +42,7 @@ use crate::{
     hub::HubConfig,
     kernels::KernelChoice,
     learner::{ALGORITHMS, DeviceSpec},
-    train::{RunConfig, RunDir, RunEnd, RunRequest, SavedRun, Summary, new_run_dir},
+    train::{RunConfig, RunDir, RunEnd, RunRequest, RunRequestError, SavedRun, Summary, Task, new_run_dir},
 };
 
 /// Interval at which the user is informed what a run waits for before it starts.
@@ -296,23 +295,23 @@ fn variable(text: &str) -> Result<(String, String), String> {
 
 pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     args.python.install(args.env.as_deref());
-    let plan = || match &args.resume {
+    let task = || match &args.resume {
         Some(dir) => go_on(args, dir),
-        None => Ok(Plan::Begin(Box::new(args.request(args.config()?)?))),
+        None => Ok(Task::Begin(Box::new(args.request(args.config()?)?))),
     };
     runtime(2)?.block_on(async {
         // Before anything is printed: a user who sees that the run is starting may send a signal.
         let mut endings = Endings::listen();
-        let plan = plan()?;
-        let request = plan.request().clone();
+        let task = task()?;
+        let request = task.request().clone();
         let external = external::env_of(&request.config.rollout, registry)?;
         let registry = &match &external {
             Some(env) => registry.clone().with_base_env(external::ENV, env.creator()),
             None => registry.clone(),
         };
         // Before anything is announced; the run makes its environment again.
-        let layout = check(&request, registry, &mut endings).await?;
-        if let (Plan::Begin(_), Some(directory)) = (&plan, &request.run_dir) {
+        let layout = check(&request, registry, RunRequest::check, &mut endings).await?;
+        if let (Task::Begin(_), Some(directory)) = (&task, &request.run_dir) {
             // Checked first, since the hub writes there earlier and would report another error.
             RunDir::check_writable(directory).map_err(Failure::usage)?;
         }
@@ -342,7 +341,7 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         } else if args.remote_only {
             host::print_worker_command(&hub);
         }
-        let summary = host::train(&mut hub, plan, args.json, &mut endings).await;
+        let summary = host::train(&mut hub, task, args.json, &mut endings).await;
         hub.shutdown().await;
         let summary = summary?;
         if args.json {
@@ -357,16 +356,17 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
     })
 }
 
-/// Calls [`RunRequest::check`] on a thread of its own, since making an environment may hang.
-async fn check(
+/// Checks a run that is about to begin on a thread of its own, since making an environment may hang.
+pub(super) async fn check<T: Send + 'static>(
     request: &RunRequest,
     registry: &Registry,
+    by: fn(&RunRequest, &Registry) -> Result<T, RunRequestError>,
     endings: &mut Endings,
-) -> Result<Option<FragmentLayout>, Failure> {
+) -> Result<T, Failure> {
     let (done, mut checked) = oneshot::channel();
     let (request, registry) = (request.clone(), registry.clone());
     let env = request.config.env().to_owned();
-    let check = move || drop(done.send(request.check(&registry)));
+    let check = move || drop(done.send(by(&request, &registry)));
     // Never joined: a hung thread ends with the process.
     thread::Builder::new().name("check".into()).spawn(check).map_err(Failure::other)?;
     let checked = loop {
@@ -385,7 +385,7 @@ async fn check(
 }
 
 /// Returns the run in a directory, with the changes of the flags.
-fn go_on(args: &TrainArgs, dir: &Path) -> Result<Plan, Failure> {
+fn go_on(args: &TrainArgs, dir: &Path) -> Result<Task, Failure> {
     let (output, remote_only, data_parallel) = (args.output.clone(), args.remote_only, args.ranks.config()?);
     let is_other_rank = data_parallel.as_ref().is_some_and(|ranks| ranks.rank > 0);
     let saved = if is_other_rank { SavedRun::load_for_other_rank(dir) } else { SavedRun::load(dir) };
@@ -397,7 +397,7 @@ fn go_on(args: &TrainArgs, dir: &Path) -> Result<Plan, Failure> {
     if !args.json {
         eprintln!("going on after iteration {}, {} env steps", saved.iteration(), saved.env_steps());
     }
-    Ok(Plan::GoOn(Box::new(saved)))
+    Ok(Task::Resume(Box::new(saved)))
 }
 
 pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {

@@ -45,7 +45,7 @@ use super::{
 use crate::{
     checkpoint::PolicyCheckpoint,
     launch::{LaunchedEnd, WorkerSpec},
-    train::{Consuming, IterationMetrics, Run, RunEnd, StartError, Summary, SyncError, Task, Update},
+    train::{Consuming, IterationMetrics, Run, RunEnd, StartError, Summary, SyncError, Task, Update, Work},
     worker::WorkerEnd,
 };
 
@@ -83,6 +83,7 @@ pub(super) enum Event {
     /// The program starts a run.
     Start {
         task: Task,
+        work: Work,
         /// Each iteration begins only when the program asks for it.
         stepwise: bool,
         started: oneshot::Sender<Result<(), StartError>>,
@@ -369,8 +370,8 @@ impl Actor {
                     let _ = asker.send(run.policy());
                 }
             }
-            Event::Start { task, stepwise, started, done } => {
-                let result = self.start_run(None, task);
+            Event::Start { task, work, stepwise, started, done } => {
+                let result = self.start_run(None, task, work);
                 if result.is_ok() {
                     self.done = Some(done);
                     self.turns = Turns::of(stepwise);

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     NativeShell,
-    train::{RunEnd, Undone},
+    train::{RunEnd, Undone, Work},
 };
 
 /// Which workers a hub does not trust, and how it audits them.
@@ -250,7 +250,7 @@ impl Actor {
                     1,
                     format!("the run goes back from iteration {before} to {iteration}, before what a liar made"),
                 );
-                let started = self.begin_run(None, task).map_err(|error| error.to_string());
+                let started = self.begin_run(None, task, Work::Learn).map_err(|error| error.to_string());
                 if let Some(run) = &mut self.run {
                     run.state.group.count_taken_back(rejected);
                 }

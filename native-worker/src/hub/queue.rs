@@ -12,7 +12,7 @@ use rollmesh_core::{
 };
 
 use super::actor::Actor;
-use crate::train::{Run, RunRequest, Task, new_run_dir};
+use crate::train::{Run, RunRequest, Task, Work, new_run_dir};
 
 /// Maximum number of waiting runs.
 const MAX_WAITING: usize = 64;
@@ -89,8 +89,8 @@ impl Actor {
 
     fn begin_from_page(&mut self, number: Option<u32>, config: RunConfig) -> Result<(), String> {
         let run_dir = self.runs_dir.as_deref().map(|runs| new_run_dir(runs, config.env(), config.rollout.seed));
-        let task = Task::Train(Box::new(RunRequest { run_dir, ..config.into() }));
-        self.start_run(number, task).map_err(|error| error.to_string())?;
+        let task = Task::Begin(Box::new(RunRequest { run_dir, ..config.into() }));
+        self.start_run(number, task, Work::Learn).map_err(|error| error.to_string())?;
         self.begin_first_iteration();
         Ok(())
     }

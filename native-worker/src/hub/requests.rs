@@ -9,8 +9,7 @@ use super::{CheckpointNowError, Hub, HubNotice, SavedCheckpoint, SyncError, acto
 use crate::{
     checkpoint::PolicyCheckpoint,
     learner::LearnError,
-    train::{IterationMetrics, RunRequest, SavedRun, StartError, Summary, Task},
-    worker_group::WorkerGroup,
+    train::{IterationMetrics, RunRequest, SavedRun, StartError, Summary, Taker, Task, Work},
 };
 
 impl Hub {
@@ -19,7 +18,7 @@ impl Hub {
     /// # Errors
     /// [`StartRunError`] when the configuration cannot be run or another run is going on.
     pub async fn train(&self, request: impl Into<RunRequest>) -> Result<oneshot::Receiver<Summary>, StartRunError> {
-        self.start_run(Task::Train(Box::new(request.into())), false).await
+        self.start_run(Task::Begin(Box::new(request.into())), Work::Learn, false).await
     }
 
     /// Resumes a run bit-identically, as if it had never ended; otherwise like [`train`](Self::train).
@@ -28,32 +27,7 @@ impl Hub {
     /// [`StartRunError`] when the run cannot be resumed or another run is going on.
     #[doc(alias = "restore")]
     pub async fn resume(&self, saved: SavedRun) -> Result<oneshot::Receiver<Summary>, StartRunError> {
-        self.start_run(Task::Resume(Box::new(saved)), false).await
-    }
-
-    /// Like [`train`](Self::train), but each iteration begins only when [`step`](Self::step) is called.
-    pub(crate) async fn train_stepwise(
-        &self,
-        request: RunRequest,
-    ) -> Result<oneshot::Receiver<Summary>, StartRunError> {
-        self.start_run(Task::Train(Box::new(request)), true).await
-    }
-
-    /// Like [`resume`](Self::resume), but each iteration begins only when [`step`](Self::step) is called.
-    pub(crate) async fn resume_stepwise(&self, saved: SavedRun) -> Result<oneshot::Receiver<Summary>, StartRunError> {
-        self.start_run(Task::Resume(Box::new(saved)), true).await
-    }
-
-    /// Like [`train_stepwise`](Self::train_stepwise) or [`resume_stepwise`](Self::resume_stepwise), over what the workers of
-    /// a group sample or read.
-    pub(crate) async fn train_over(
-        &self,
-        request: RunRequest,
-        saved: Option<SavedRun>,
-        workers: WorkerGroup,
-    ) -> Result<oneshot::Receiver<Summary>, StartRunError> {
-        let task = Task::Over(Box::new(request), saved.map(Box::new), Box::new(workers));
-        self.start_run(task, true).await
+        self.start_run(Task::Resume(Box::new(saved)), Work::Learn, false).await
     }
 
     /// Runs the next iteration of a stepwise run; `None` if the run is over.
@@ -102,8 +76,11 @@ impl Hub {
     /// [`StartRunError`] when the configuration cannot be run or another run is going on.
     #[doc(alias = "synchronous_parallel_sample")]
     pub async fn sample(&self, request: impl Into<RunRequest>) -> Result<Sampling, StartRunError> {
+        // The caller has the rows.
+        let request = RunRequest { output: None, ..request.into() };
         let (sender, batches) = mpsc::channel(1);
-        let summary = self.start_run(Task::Sample(Box::new(request.into()), sender), false).await?;
+        let work = Work::Take(Taker::Caller(sender));
+        let summary = self.start_run(Task::Begin(Box::new(request)), work, false).await?;
         Ok(Sampling { batches, summary })
     }
 
@@ -129,10 +106,16 @@ impl Hub {
         answer.await.unwrap_or_default()
     }
 
-    async fn start_run(&self, task: Task, stepwise: bool) -> Result<oneshot::Receiver<Summary>, StartRunError> {
+    /// Starts a run; each iteration of a stepwise one begins only when [`step`](Self::step) is called.
+    pub(crate) async fn start_run(
+        &self,
+        task: Task,
+        work: Work,
+        stepwise: bool,
+    ) -> Result<oneshot::Receiver<Summary>, StartRunError> {
         let (started, answer) = oneshot::channel();
         let (done, summary) = oneshot::channel();
-        let request = Event::Start { task, stepwise, started, done };
+        let request = Event::Start { task, work, stepwise, started, done };
         let sent = self.events.send(request).await.is_ok();
         let answer = if sent { answer.await.unwrap_or(Err(StartError::HubGone)) } else { Err(StartError::HubGone) };
         answer.map(|()| summary).map_err(StartRunError)

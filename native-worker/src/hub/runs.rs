@@ -11,7 +11,7 @@ use rollmesh_core::{
 use tokio::time::Instant;
 
 use super::{actor::Actor, audit::Record, checkpoints::CheckpointNowError, turns::Turns};
-use crate::train::{Run, RunEnd, RunPlace, StartError, Task};
+use crate::train::{Run, RunEnd, RunPlace, StartError, Task, Work};
 
 /// Time for the leases of a draining run to end.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
@@ -27,12 +27,12 @@ fn local_patience(run: &Run) -> Duration {
 
 impl Actor {
     /// Starts a run, under the next number if `number` is `None`.
-    pub(super) fn start_run(&mut self, number: Option<u32>, task: Task) -> Result<(), StartError> {
-        if self.is_leaving { Err(StartError::HubGone) } else { self.begin_run(number, task) }
+    pub(super) fn start_run(&mut self, number: Option<u32>, task: Task, work: Work) -> Result<(), StartError> {
+        if self.is_leaving { Err(StartError::HubGone) } else { self.begin_run(number, task, work) }
     }
 
     /// Like [`start_run`](Self::start_run), also for a hub that is about to stop.
-    pub(super) fn begin_run(&mut self, number: Option<u32>, task: Task) -> Result<(), StartError> {
+    pub(super) fn begin_run(&mut self, number: Option<u32>, task: Task, work: Work) -> Result<(), StartError> {
         if self.run.as_ref().is_some_and(|run| !run.is_over()) || self.update.is_some() {
             return Err(StartError::Busy);
         }
@@ -45,7 +45,7 @@ impl Actor {
             first_lease: self.next_lease,
             clock: &|| self.now(),
         };
-        let mut run = Run::new(place, task)?;
+        let mut run = Run::new(place, task, work)?;
         // The secret seeds the choice of audits: without it, workers could foresee which fragments are recomputed.
         let mut secret = [0; 8];
         let has_secret = getrandom::fill(&mut secret).is_ok();

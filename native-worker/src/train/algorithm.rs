@@ -13,7 +13,7 @@ use rollmesh_core::{
 };
 use tokio::{runtime::Runtime, sync::oneshot};
 
-use super::{IterationMetrics, ResumeError, RunRequest, SavedRun, Summary};
+use super::{IterationMetrics, ResumeError, RunRequest, SavedRun, Summary, Task, Work};
 use crate::{
     Registry,
     checkpoint::PolicyCheckpoint,
@@ -103,8 +103,7 @@ impl Algorithm {
     /// As there.
     pub fn on(hub: HubConfig, request: impl Into<RunRequest>, registry: &Registry) -> Result<Self, AlgorithmError> {
         let request = request.into();
-        let (run, run_dir) = (request.config.clone(), request.run_dir.clone());
-        Self::start(hub, registry, run, run_dir, async |hub| hub.train_stepwise(request).await)
+        Self::start(hub, registry, Task::Begin(Box::new(request)), Work::Learn)
     }
 
     /// Starts a run over the workers of a group, wherever they are: threads, processes, or remote workers. Each iteration is
@@ -136,8 +135,8 @@ impl Algorithm {
         let mut request = request.into();
         request.config.rollout = group.config().clone();
         request.config.num_workers = u32::try_from(group.num_remote_workers()).unwrap_or(u32::MAX);
-        let (run, run_dir) = (request.config.clone(), request.run_dir.clone());
-        Self::start(HubConfig::local()?, registry, run, run_dir, async |hub| hub.train_over(request, None, group).await)
+        let work = Work::LearnOver(Box::new(group));
+        Self::start(HubConfig::local()?, registry, Task::Begin(Box::new(request)), work)
     }
 
     /// Resumes a run [over a group](Self::over) in its directory, with a group of the same settings and number of workers,
@@ -154,11 +153,9 @@ impl Algorithm {
         let mut request = saved.request().clone();
         request.config.rollout = group.config().clone();
         request.config.num_workers = u32::try_from(group.num_remote_workers()).unwrap_or(u32::MAX);
-        saved = saved.with_request(request.clone())?;
-        let (run, run_dir) = (saved.config().clone(), saved.request().run_dir.clone());
-        Self::start(HubConfig::local()?, registry, run, run_dir, async |hub| {
-            hub.train_over(request, Some(saved), group).await
-        })
+        saved = saved.with_request(request)?;
+        let work = Work::LearnOver(Box::new(group));
+        Self::start(HubConfig::local()?, registry, Task::Resume(Box::new(saved)), work)
     }
 
     /// Resumes the run in a directory bit-identically: one that [`save`](Self::save) or
@@ -169,22 +166,16 @@ impl Algorithm {
     #[doc(alias = "from_checkpoint")]
     pub fn restore(run_dir: impl Into<PathBuf>, registry: &Registry) -> Result<Self, AlgorithmError> {
         let saved = SavedRun::load(run_dir)?;
-        let (run, run_dir) = (saved.config().clone(), saved.request().run_dir.clone());
-        Self::start(HubConfig::local()?, registry, run, run_dir, async |hub| hub.resume_stepwise(saved).await)
+        Self::start(HubConfig::local()?, registry, Task::Resume(Box::new(saved)), Work::Learn)
     }
 
-    fn start(
-        config: HubConfig,
-        registry: &Registry,
-        run: RunConfig,
-        run_dir: Option<PathBuf>,
-        begin: impl AsyncFnOnce(&Hub) -> Result<oneshot::Receiver<Summary>, StartRunError>,
-    ) -> Result<Self, AlgorithmError> {
+    fn start(config: HubConfig, registry: &Registry, task: Task, work: Work) -> Result<Self, AlgorithmError> {
+        let (run, run_dir) = (task.request().config.clone(), task.request().run_dir.clone());
         let registry = native(registry.clone());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let (hub, summary) = runtime.block_on(async {
             let hub = Hub::start(config, &registry).await?;
-            let summary = begin(&hub).await?;
+            let summary = hub.start_run(task, work, true).await?;
             Ok::<_, AlgorithmError>((hub, summary))
         })?;
         Ok(Self { runtime, hub, registry, run, run_dir, summary, ended: None })

@@ -1,6 +1,7 @@
 //! The consumers of a run's batches.
 
 use std::{
+    fmt,
     future::ready,
     pin::Pin,
     sync::{Arc, atomic::AtomicBool},
@@ -21,8 +22,28 @@ pub(crate) enum Consumer {
     Learner { thread: LearnerThread, output: Option<RunOutput> },
     /// The run's own worker, which makes the batches itself, and the flag that interrupts it.
     Local(LearnerThread<LocalWorker>, Arc<AtomicBool>),
+    /// Rows are taken, and written to the output, on a thread of their own. The weights stay.
+    Rows { thread: LearnerThread<Box<dyn TakeRows>>, output: Option<RunOutput> },
     /// A caller that takes the rows. The weights stay until others are set.
-    Taker(mpsc::Sender<Vec<SlotFragment>>),
+    Caller(mpsc::Sender<Vec<SlotFragment>>),
+}
+
+/// Takes the rows of a run without a learner.
+pub(crate) trait TakeRows: Send {
+    /// Takes an iteration, and returns how many of the first rows of each fragment the run wants.
+    fn take(&mut self, fragments: &[SlotFragment]) -> Result<Vec<u64>, LearnError>;
+
+    /// Returns what the rows so far have added up to, for a checkpoint.
+    fn state(&mut self) -> Result<Vec<u8>, LearnError>;
+
+    /// Continues from the [state](Self::state) in a checkpoint, which is untrusted.
+    fn restore(&mut self, state: &[u8]) -> Result<(), LearnError>;
+}
+
+impl fmt::Debug for dyn TakeRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TakeRows")
+    }
 }
 
 /// What came of a batch.
@@ -50,7 +71,7 @@ impl Consumer {
                 let update = thread.submit(batch, results);
                 // Written while the learner learns, on a thread that may block.
                 let writing =
-                    output.clone().map(|output| tokio::task::spawn_blocking(move || output.write(&fragments)));
+                    output.clone().map(|output| tokio::task::spawn_blocking(move || output.write(&fragments, None)));
                 Box::pin(async move {
                     let update = update.await;
                     if let Some(writing) = writing {
@@ -73,7 +94,19 @@ impl Consumer {
                     }
                 })
             }
-            (Self::Taker(batches), BatchWork::HandOver(fragments)) => {
+            (Self::Rows { thread, output }, BatchWork::HandOver(fragments)) => {
+                let output = output.clone();
+                let taken = thread.ask(move |rows| {
+                    let wanted = rows.take(&fragments)?;
+                    let written = output.map_or(Ok(()), |output| output.write(&fragments, Some(&wanted)));
+                    written.map_err(|error| LearnError::Rows(error.to_string()))
+                });
+                Box::pin(async {
+                    let taken = taken.await.unwrap_or(Err(LearnError::Gone));
+                    taken.map_or_else(|error| Update::Failed(error.to_string()), |()| Update::Taken)
+                })
+            }
+            (Self::Caller(batches), BatchWork::HandOver(fragments)) => {
                 let batches = batches.clone();
                 Box::pin(async move {
                     match batches.send(fragments).await {

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rollmesh_core::hub::RunLoopConfig;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -67,7 +68,7 @@ impl FoundRun {
         let text = read_text(&config).map_err(|error| format!("{}: {error}", config.display()))?;
         let config = read_config(&text).map_err(|error| format!("{}: {error}", config.display()))?;
         (found.env, found.seed) = (config.env().into(), config.rollout.seed);
-        found.algo = config.algorithm.unwrap_or_default();
+        found.algo = config.algorithm.unwrap_or_else(|| RunLoopConfig::SAMPLING.into());
         // A run in progress has no summary.
         let (told, is_over) = match json(&dir.join("summary.json"), read_text)? {
             Some(summary) => (Some(summary), true),

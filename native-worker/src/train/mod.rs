@@ -16,7 +16,7 @@ mod run_dir;
 mod saving;
 
 pub use algorithm::{Algorithm, AlgorithmError};
-pub(crate) use consumer::{Consuming, Update};
+pub(crate) use consumer::{Consuming, TakeRows, Update};
 pub use evaluation::EvaluationMetrics;
 pub(crate) use found::{FoundRun, found_runs};
 pub use metrics::IterationMetrics;
@@ -27,7 +27,7 @@ pub use rollmesh_core::{
     hub::{RunEnd, SyncError},
     run::{EvaluationConfig, MAX_LOCAL_WORKERS, RunConfig, StopConfig},
 };
-pub(crate) use run::{Run, RunPlace, StartError, Submitted, Task, Undone, WorkerTerms};
+pub(crate) use run::{Run, RunPlace, StartError, Submitted, Taker, Task, Undone, Work, WorkerTerms};
 pub(crate) use run_dir::{RunDir, new_run_dir};
 pub use saving::{Difference, Differences, ResumeError, SavedRun};
 pub(crate) use saving::{SaveReport, set_weights};

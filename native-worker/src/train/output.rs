@@ -8,7 +8,7 @@ use std::{
 };
 
 use rollmesh_core::{
-    batch::{Derived, MultiAgentBatch, SampleBatch, SlotFragment},
+    batch::{BatchError, Derived, MultiAgentBatch, SampleBatch, SlotFragment},
     ids::SlotId,
 };
 use serde::{Deserialize, Serialize};
@@ -81,15 +81,24 @@ impl RunOutput {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes an iteration. Blocks on the disk.
-    pub(super) fn write(&self, fragments: &[SlotFragment]) -> Result<(), OfflineError> {
+    /// Writes an iteration, of each fragment the first `wanted` rows; all rows if there are several agents. Blocks on the
+    /// disk.
+    pub(super) fn write(&self, fragments: &[SlotFragment], wanted: Option<&[u64]>) -> Result<(), OfflineError> {
         let mut open = self.open();
         let Open { writer: Some(writer), derived } = &mut *open else { return Ok(()) };
         if fragments.iter().any(|fragment| fragment.agents.is_some()) {
             let agents = fragments.iter().filter_map(|fragment| fragment.agents.as_ref());
             return writer.append(&MultiAgentBatch::concat(agents)?.into());
         }
-        writer.append(&SampleBatch::from_fragments(fragments, derived)?.into())
+        // Columns derived from the next row need the whole fragment, so it is cut afterwards.
+        let rows = SampleBatch::from_fragments(fragments, derived)?;
+        let is_cut =
+            |wanted: &&[u64]| fragments.iter().zip(*wanted).any(|(fragment, rows)| fragment.env_steps() > *rows);
+        let rows = match wanted.filter(is_cut) {
+            None => rows,
+            Some(wanted) => first_rows(&rows, fragments, wanted)?,
+        };
+        if rows.is_empty() { Ok(()) } else { writer.append(&rows.into()) }
     }
 
     /// Returns the position, while nothing is being written.
@@ -117,4 +126,15 @@ impl RunOutput {
     pub(super) fn close(&self) {
         self.open().writer = None;
     }
+}
+
+/// Returns the first `wanted` rows of each fragment.
+fn first_rows(rows: &SampleBatch, fragments: &[SlotFragment], wanted: &[u64]) -> Result<SampleBatch, BatchError> {
+    let mut at = 0;
+    let pieces = fragments.iter().zip(wanted).map(|(fragment, wanted)| {
+        let from = at;
+        at += fragment.rows.len();
+        rows.slice(from as i64, from + *wanted as usize)
+    });
+    SampleBatch::concat(&pieces.collect::<Result<Vec<_>, _>>()?)
 }

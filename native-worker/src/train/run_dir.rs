@@ -15,7 +15,7 @@ use rollmesh_core::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::saving::{ResumeError, lock, read_config};
+use super::saving::{ResumeError, lock};
 use crate::{
     checkpoint::{PolicyCheckpoint, replace},
     lines::{Backlog, LineFile, LineNews},
@@ -25,8 +25,8 @@ use crate::{
 const METRICS: &str = "metrics.jsonl";
 /// The initial weights, if they were given.
 pub(super) const INIT_WEIGHTS: &str = "init_weights.safetensors";
-/// The algorithm in the settings of a run that only samples.
-pub(super) const SAMPLE: &str = "sample";
+/// The algorithm in the settings of a run without a learner, since an absent one is the default.
+pub(super) const NO_ALGORITHM: &str = "none";
 const JOURNAL: &str = "journal.jsonl";
 /// Describes the files of the run's output.
 const OUTPUT: &str = "output.json";
@@ -107,9 +107,6 @@ pub(crate) enum RunDirError {
     /// The directory holds another run.
     #[error("{0} already holds a run; choose another directory with --run-dir, or go on with that run: --resume {0}")]
     Taken(PathBuf),
-    /// The directory holds another run, which cannot be resumed.
-    #[error("{0} already holds a run, which cannot be resumed; choose another directory with --run-dir")]
-    TakenForGood(PathBuf),
     /// The operating system reported an error.
     #[error("cannot write {path}: {source}")]
     Io { path: PathBuf, source: io::Error },
@@ -144,9 +141,7 @@ struct Line {
 impl RunDir {
     /// Returns an error if the directory holds a run already.
     pub(super) fn check_free(path: &Path) -> Result<(), RunDirError> {
-        let Ok(config) = fs::read_to_string(path.join("config.toml")) else { return Ok(()) };
-        let may_be_resumed = read_config(&config).is_ok_and(|config| config.algorithm.as_deref() != Some(SAMPLE));
-        Err(if may_be_resumed { RunDirError::Taken } else { RunDirError::TakenForGood }(path.to_owned()))
+        if path.join("config.toml").is_file() { Err(RunDirError::Taken(path.to_owned())) } else { Ok(()) }
     }
 
     /// Checks that a run can write into the directory, and leaves it as it was.

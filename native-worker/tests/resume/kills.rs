@@ -1,6 +1,6 @@
 //! The hub is killed at random points; whoever goes on ends as if it had not been.
 
-use std::{ffi::OsString, time::Duration};
+use std::time::Duration;
 
 use rollmesh::checkpoint::PolicyCheckpoint;
 use rollmesh_core::{
@@ -9,11 +9,9 @@ use rollmesh_core::{
     time::Micros,
 };
 
-use serde_json::Value;
-
 use crate::{
     rig::{Outcome, Rig, undisturbed},
-    support::{Process, is_long, json, process::Signal, until},
+    support::{is_long, json, process::Signal, until},
 };
 
 const FILTER: [&str; 2] = ["--observation-filter", "MeanStdFilter"];
@@ -108,45 +106,6 @@ async fn run_that_samples_by_itself_ends_with_same_bits_after_interruptions() {
     rig.start().finish_with(0).await;
     let (found, calm) = (rig.outcome(), calm.outcome());
     assert_eq!((&found.weights_hash, &found.metrics), (&calm.weights_hash, &calm.metrics));
-}
-
-/// Runs that only sample are not resumed: what is there of them is that of a calm run, up to its last line.
-#[tokio::test]
-async fn run_directory_of_sample_is_whole_wherever_it_is_killed() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = |name: &str| directory.path().join(name);
-    let begin = |name: &str| {
-        let numbers =
-            ["--num-envs", "4", "--rollout-fragment-length", "16", "--env-steps", "19200", "--num-workers", "2"];
-        let args = ["sample", "--json", "--run-dir"].map(OsString::from).into_iter().chain([path(name).into()]);
-        Process::start(args.chain(numbers.map(OsString::from)))
-    };
-    let timeless = |line: &str| {
-        let mut line = json(line);
-        (line["wall_s"], line["steps_per_s"]) = (Value::Null, Value::Null);
-        line
-    };
-    let text = |name: &str, file: &str| std::fs::read_to_string(path(name).join(file)).unwrap_or_default();
-    begin("calm").finish_with(0).await;
-    let calm: Vec<Value> = text("calm", "metrics.jsonl").lines().map(timeless).collect();
-    assert_eq!(calm.len(), 300);
-    let mut state = seed();
-    for point in 0..if is_long() { 20 } else { 1 } {
-        let name = format!("killed-{point}");
-        let process = begin(&name);
-        let target = 1 + (random(&mut state) % 250) as usize;
-        until("some iterations", || text(&name, "metrics.jsonl").matches('\n').count() >= target).await;
-        tokio::time::sleep(Duration::from_micros(random(&mut state) % 20_000)).await;
-        process.signal(Signal::KILL);
-        process.finish().await;
-        assert_eq!(text(&name, "config.toml"), text("calm", "config.toml"));
-        let lines = text(&name, "metrics.jsonl");
-        let whole = lines.rfind('\n').map_or("", |end| &lines[..end]);
-        let found: Vec<Value> = whole.lines().map(timeless).collect();
-        assert!(found.len() >= target && calm.starts_with(&found), "{found:?}");
-        let listed = Process::start(["runs".as_ref(), path(&name).as_os_str()]).finish_with(0).await;
-        assert!(listed.stdout.contains("CartPole-v1 with sample"), "{}", listed.stdout);
-    }
 }
 
 /// With several workers it depends on time who is asked for what another one is slow with: `granted`, `superseded` and

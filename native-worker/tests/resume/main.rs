@@ -9,6 +9,7 @@ mod kills;
 mod matrix;
 mod outputs;
 mod rig;
+mod sampling;
 mod settings;
 #[path = "../support/mod.rs"]
 mod support;

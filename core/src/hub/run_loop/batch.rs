@@ -51,7 +51,7 @@ impl RunLoop {
         let fragments = if self.is_local() { self.take_due()? } else { self.group.poll_batch()? };
         self.episodes.count(&fragments);
         self.batch_env_steps = fragments.iter().map(SlotFragment::env_steps).sum();
-        self.is_consuming = !self.is_sampling_only();
+        self.is_consuming = true;
         Some(match self.consumer {
             BatchConsumer::OwnWorker => Ok(BatchWork::Iterate),
             BatchConsumer::Caller => self.as_seen(fragments).map(BatchWork::HandOver),

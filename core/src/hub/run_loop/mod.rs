@@ -129,7 +129,7 @@ pub struct RunLoop {
     /// Weights that were set during an iteration: they take effect with the next iteration that has not begun.
     next_weights: Option<Weights>,
     granted: BTreeMap<LeaseId, (WorkerId, Lease)>,
-    /// Iterations that have begun.
+    /// Iterations that have begun since the run was started or resumed.
     begun: u64,
     iteration: u64,
     /// Of the batch that is being consumed, or was last.
@@ -155,6 +155,9 @@ pub struct RunLoop {
 }
 
 impl RunLoopConfig {
+    /// What people are shown as the algorithm of a run without a learner.
+    pub const SAMPLING: &'static str = "sample";
+
     /// Returns the configuration of a new run whose rows the caller takes, under the first weights of its policies.
     ///
     /// # Errors
@@ -164,7 +167,7 @@ impl RunLoopConfig {
         Ok(Self {
             number,
             run_dir: String::new(),
-            algo: "sample".into(),
+            algo: Self::SAMPLING.into(),
             pace: Micros(0),
             layout: parts.layout.clone(),
             env_state: parts.env_state,
@@ -392,8 +395,13 @@ impl RunLoop {
     fn may_begin_ahead(&self) -> bool {
         self.has_lasting_weights()
             && self.next_weights.is_none()
-            && self.begun.saturating_mul(self.steps_per_iteration()) < self.config.stop.env_steps
+            && self.iterations_begun().saturating_mul(self.steps_per_iteration()) < self.config.stop.env_steps
             && self.group.may_begin(self.weights.version())
+    }
+
+    /// Returns the iterations that have begun, also before the run was resumed.
+    fn iterations_begun(&self) -> u64 {
+        self.iteration + self.group.open_iterations() as u64
     }
 
     fn steps_per_iteration(&self) -> u64 {

@@ -45,7 +45,10 @@ impl Alone {
             return match sampled {
                 // The clients' environment was stopped by the interruption.
                 Err(_) if interruption.is_noticed() => Ok(false),
-                sampled => tally.batch(&sampled.map_err(Failure::other)?).map(|()| true),
+                sampled => {
+                    tally.batch(&sampled.map_err(Failure::other)?).map_err(Failure::other)?;
+                    Ok(true)
+                }
             };
         };
         let steps = plain.left.min(plain.length.into()) as u32;
@@ -55,7 +58,7 @@ impl Alone {
         plain.left -= u64::from(steps);
         let fragments = self.worker.sample_fragments(steps).map_err(Failure::other)?;
         self.sampling += start.elapsed();
-        tally.fragments(&fragments)?;
+        tally.fragments(&fragments).map_err(Failure::other)?;
         Ok(true)
     }
 

@@ -1,9 +1,8 @@
 //! `rollmesh sample`: rollouts in this process, or by worker processes.
 
 mod alone;
-mod kept;
+mod leased;
 mod summary;
-mod workers;
 
 use std::{
     path::{Path, PathBuf},
@@ -14,23 +13,19 @@ use clap::Args;
 use rollmesh_core::{
     config::Config,
     filter::{FilterKind, RunFilter},
-    group::SamplingMode,
-    hash::{BatchHasher, RolloutHasher},
+    hash::BatchHasher,
     ids::{PolicyId, WeightsVersion},
-    sampler::BatchMode,
     weights::{Weights, WeightsError},
-    worker::{PolicyConfig, RegisteredEnv, RolloutConfig, RolloutWorker, WorkerSpec},
+    worker::{PolicyConfig, RegisteredEnv, RolloutConfig, RolloutWorker},
 };
-use tokio::sync::watch;
 
 use self::{
     alone::Alone,
-    summary::{Hasher, Speed, Tally},
-    workers::{Left, Workers},
+    summary::{Hasher, Summary, Tally},
 };
 use super::{
     exit::Failure,
-    external::{self, Clients, ListenFlags},
+    external::{Clients, ListenFlags},
     log::Log,
     mode::ModeFlags,
     python::PythonFlags,
@@ -95,12 +90,13 @@ pub(super) struct SampleArgs {
     #[arg(long)]
     rollout_fragment_length: Option<u32>,
     /// Env steps in all; of a plain rollout rounded up to the same number for every environment, else to whole samples
-    #[arg(long, default_value_t = 1_000_000)]
-    env_steps: u64,
+    /// [default: 1000000, or those of the resumed run]
+    #[arg(long)]
+    env_steps: Option<u64>,
     /// Worker processes that a hub in this one leases the environments to; 0 to sample here. Others may join with the printed
-    /// command. Neither workers nor their end has any influence on the rows
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    num_workers: u32,
+    /// command. Neither workers nor their end has any influence on the rows [default: 0, or those of the resumed run]
+    #[arg(long, value_name = "N")]
+    num_workers: Option<u32>,
     /// Where policies act: cpu, cuda:N or metal. Rows from a GPU have other bits and get no hash
     #[arg(long, default_value = "cpu", conflicts_with = "remote_only")]
     device: DeviceSpec,
@@ -109,9 +105,16 @@ pub(super) struct SampleArgs {
     #[arg(long, conflicts_with = "num_workers")]
     remote_only: bool,
     /// Sample over leases also without workers, and write the files of a run into this directory, which must not hold a run:
-    /// its settings, a line of metrics per iteration, its policy and a summary
+    /// its settings, checkpoints, a line of metrics per iteration, its policy and a summary
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
+    /// Resume the run in this directory from its newest checkpoint: rows, hash and summary are those of a run that was never
+    /// interrupted. With the run's --output every row is there once. Settings of the rows cannot be changed
+    #[arg(long, value_name = "DIR", conflicts_with_all = SampleArgs::OF_ROWS)]
+    resume: Option<PathBuf>,
+    /// Save a checkpoint of the run every so many iterations, and every ten seconds in any case [default: 100]
+    #[arg(long, value_name = "N")]
+    checkpoint_interval: Option<u64>,
     /// With workers, serve no dashboard
     #[arg(long)]
     no_dashboard: bool,
@@ -128,6 +131,32 @@ pub(super) struct SampleArgs {
 }
 
 impl SampleArgs {
+    const ENV_STEPS: u64 = 1_000_000;
+
+    /// The flags that a resumed run does not have: it keeps the settings of its rows.
+    const OF_ROWS: [&str; 20] = [
+        "run_dir",
+        "config",
+        "env",
+        "env_config",
+        "set",
+        "seed",
+        "policy",
+        "observation_filter",
+        "monitor_path",
+        "checkpoint",
+        "init_weights",
+        "deterministic",
+        "hidden",
+        "num_envs",
+        "rollout_fragment_length",
+        "device",
+        "mode",
+        "max_staleness",
+        "batch_env_steps",
+        "deadline_ms",
+    ];
+
     /// Returns the worker of these settings, with the weights of `--checkpoint` or `--init-weights` if there are any.
     fn worker(&self, config: RolloutConfig, registry: &Registry) -> Result<RolloutWorker, Failure> {
         let registry = acting_on(registry, self.device).map_err(Failure::usage)?;
@@ -154,7 +183,7 @@ impl SampleArgs {
     /// the iterations before, whatever the number of workers. Otherwise a worker normalises by all that it has seen.
     fn has_leasable_filter(&self, config: &RolloutConfig, registry: &Registry) -> bool {
         config.observation_filter != FilterKind::NoFilter
-            && RunRequest::from(leased(config.clone())).check_leased(registry).is_ok()
+            && RunRequest::from(leased::run_of(config.clone())).check_leased(registry).is_ok()
     }
 
     /// Returns the weights of `--checkpoint` or `--init-weights`, including the statistics of a filter if they have any.
@@ -168,18 +197,13 @@ impl SampleArgs {
 
 pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     args.python.install(args.flags.env.as_deref());
+    if let Some(dir) = &args.resume {
+        let log = Log::new(&args.flags.settings()?).map_err(Failure::usage)?;
+        return leased::run(args, registry, log, |args| leased::saved_run(args, dir, registry));
+    }
     let config = settings(args)?;
     let env = config.env.as_deref().unwrap_or_default();
-    let is_leased = args.num_workers > 0 || args.remote_only || args.run_dir.is_some();
-    let (registry, clients) = match is_leased {
-        true if external::is_external(&config, registry) => {
-            let message = "clients drive the environments of this process: leave --num-workers and --run-dir out";
-            return Err(Failure::usage(message));
-        }
-        true => (registry.clone(), None),
-        false => args.clients.open(&config, registry)?,
-    };
-    let is_single = matches!(registry.env(env).map_err(Failure::usage)?, RegisteredEnv::SingleAgent(_));
+    let is_single = matches!(registry.env(env), Ok(RegisteredEnv::SingleAgent(_)));
     let is_plain = is_single
         && args.flags.config.is_none()
         && args.flags.set.is_empty()
@@ -187,11 +211,14 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
         && !args.deterministic
         && config.monitor_path.is_none()
         && config.observation_filter == FilterKind::NoFilter;
-    let code = if is_leased || args.has_leasable_filter(&config, &registry) {
-        with_workers(args, config, is_plain, is_single, &registry)
-    } else {
-        alone(args, config, is_plain, &registry, clients.as_ref())
-    };
+    let has_workers = args.num_workers.is_some_and(|workers| workers > 0) || args.remote_only;
+    if has_workers || args.run_dir.is_some() || args.has_leasable_filter(&config, registry) {
+        let log = Log::new(&config).map_err(Failure::usage)?;
+        let config = if is_plain { config.raw() } else { config };
+        return leased::run(args, registry, log, |args| leased::new_run(args, config, registry));
+    }
+    let (registry, clients) = args.clients.open(&config, registry)?;
+    let code = alone(args, config, is_plain, &registry, clients.as_ref());
     clients.into_iter().for_each(Clients::close);
     code
 }
@@ -211,8 +238,9 @@ fn alone(
     let is_plain = is_plain && config.output.is_none();
     let config = if is_plain { config.raw() } else { config };
     let log = Log::new(&config).map_err(Failure::usage)?;
-    let each = args.env_steps.div_ceil(u64::from(config.num_envs.max(1)));
-    let goal = if is_plain { each.saturating_mul(config.num_envs.into()) } else { args.env_steps };
+    let env_steps = args.env_steps.unwrap_or(SampleArgs::ENV_STEPS);
+    let each = env_steps.div_ceil(u64::from(config.num_envs.max(1)));
+    let goal = if is_plain { each.saturating_mul(config.num_envs.into()) } else { env_steps };
     let worker = args.worker(config, registry)?;
     let interruption = match clients.map(Clients::stopper) {
         Some(stop) => Interruption::watch_and(move || {
@@ -229,81 +257,25 @@ fn alone(
         true => Hasher::Rollout(Box::default()),
         false => Hasher::Batch(Box::new(BatchHasher::new())),
     };
-    let mut tally = Tally::new(hasher, log, progress);
-    while tally.env_steps() < goal && !interruption.is_noticed() && source.next(&mut tally, &interruption)? {}
-    let speed = source.finish(tally.env_steps())?;
-    report(args, tally, speed)
-}
-
-/// Samples over leases: a run without a learner.
-fn with_workers(
-    args: &SampleArgs,
-    config: RolloutConfig,
-    is_plain: bool,
-    is_single: bool,
-    registry: &Registry,
-) -> Result<ExitCode, Failure> {
-    let log = Log::new(&config).map_err(Failure::usage)?;
-    let mode = args.mode.mode()?.unwrap_or(SamplingMode::Synchronous);
-    if !mode.is_synchronous() && config.observation_filter != FilterKind::NoFilter {
-        let message = "the statistics of an observation filter change with every iteration, for which workers wait: leave \
-                       --mode or the filter out";
-        return Err(Failure::usage(message));
+    let mut tally = Tally::new(hasher, log.above(&progress));
+    while tally.env_steps() < goal && !interruption.is_noticed() && source.next(&mut tally, &interruption)? {
+        progress.at(tally.env_steps());
     }
-    let is_cut = is_single && config.batch_mode == BatchMode::TruncateEpisodes;
-    let slots = u64::from(config.num_envs.max(1));
-    let each = args.env_steps.div_ceil(slots);
-    let goal = if is_cut { each.saturating_mul(slots) } else { args.env_steps };
-    let left = match mode.is_synchronous() {
-        _ if !is_cut => Left::InWhole(goal),
-        true => Left::OfEachSlot(each),
-        false => Left::InAll(goal),
-    };
-    // Which rows come is chance in other modes.
-    let is_hashed = args.is_hashed() && mode.is_synchronous();
-    let hasher = if is_hashed { Hasher::Rollout(Box::new(RolloutHasher::new())) } else { Hasher::None };
-    let config = if is_plain { config.raw() } else { config };
-    let output = config.output.clone();
-    let mut run = RunConfig { mode, num_workers: args.num_workers, ..leased(config) }.stop_after(goal);
-    if args.device != DeviceSpec::Cpu {
-        run.device_rows = true;
-        run.host.worker = Some(WorkerSpec { device: Some(args.device.to_string()), ..WorkerSpec::default() });
-    }
-    let request = RunRequest {
-        init_weights: args.weights()?,
-        remote_only: args.remote_only,
-        run_dir: args.run_dir.clone(),
-        ..run.into()
-    };
-    let (stop, stopped) = watch::channel(false);
-    let interruption = Interruption::watch_and(move || {
-        stop.send_replace(true);
-        exit_after_grace();
-    });
-    let mut source = Workers::start(args, request, output.as_deref(), left, stopped, registry)?;
-    let mut tally = Tally::new(hasher, log, Progress::new(goal, "env steps", !args.json));
-    while !interruption.is_noticed() && source.next(&mut tally)? {}
     let speed = source.finish(tally.env_steps())?;
-    report(args, tally, speed)
-}
-
-/// Returns the run for these rows; the program writes and logs them itself.
-fn leased(config: RolloutConfig) -> RunConfig {
-    let slots = config.num_envs.max(1);
-    RunConfig { rollout: RolloutConfig { output: None, log_dir: None, ..config }, ..RunConfig::sampling("", slots) }
+    progress.finish();
+    report(args, &tally.summary(speed), goal, None)
 }
 
 /// Prints the summary, also after a signal ended it early.
-fn report(args: &SampleArgs, tally: Tally, speed: Speed) -> Result<ExitCode, Failure> {
-    let summary = tally.finish(speed);
+fn report(args: &SampleArgs, summary: &Summary, goal: u64, run_dir: Option<&Path>) -> Result<ExitCode, Failure> {
     match args.json {
-        true => println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?),
+        true => println!("{}", serde_json::to_string(summary).map_err(Failure::other)?),
         false => {
             summary.print();
-            args.run_dir.iter().for_each(|directory| println!("files           {}", directory.display()));
+            run_dir.iter().for_each(|directory| println!("files           {}", directory.display()));
         }
     }
-    Ok(if summary.env_steps < args.env_steps { ExitCode::from(3) } else { ExitCode::SUCCESS })
+    Ok(if summary.env_steps < goal { ExitCode::from(3) } else { ExitCode::SUCCESS })
 }
 
 /// Returns the flags' settings, with the environment and the networks of a checkpoint.

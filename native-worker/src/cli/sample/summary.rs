@@ -3,22 +3,22 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use rollmesh_core::{
-    batch::{AnyBatch, EpisodeMetrics, SlotFragment},
+    batch::{AnyBatch, BatchError, EpisodeMetrics, SlotFragment},
     episode::{RolloutMetrics, Spread},
     hash::{BatchHasher, RolloutHasher},
     ids::PolicyId,
     worker::WorkerMetrics,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
-    cli::{data::numbers::about_reading, exit::Failure, log::Log},
-    progress::Progress,
+    cli::{data::numbers::about_reading, log::Log, meter::Measured},
+    learner::LearnError,
     train::ReadMetrics,
 };
 
 /// The printed summary.
-#[derive(Default, Serialize)]
+#[derive(Serialize)]
 pub(super) struct Summary {
     /// Number of batches; fragments of several environments in lockstep are one.
     samples: u64,
@@ -45,7 +45,7 @@ pub(super) struct Summary {
 }
 
 /// The summary of one policy.
-#[derive(Default, Serialize)]
+#[derive(Serialize)]
 struct PolicySummary {
     agent_steps: u64,
     /// Sum of the rewards in an episode: of one agent, or with workers the mean over the policy's agents.
@@ -53,7 +53,7 @@ struct PolicySummary {
 }
 
 /// The cost of sampling with workers.
-#[derive(Default, Serialize)]
+#[derive(Serialize)]
 pub(super) struct WorkerCosts {
     pub(super) num_workers: u32,
     /// Bytes that workers sent on their sockets; `None` without steps.
@@ -72,12 +72,6 @@ enum Hash {
     Batch(String),
 }
 
-impl Default for Hash {
-    fn default() -> Self {
-        Self::Rollout(None)
-    }
-}
-
 /// What is hashed.
 pub(super) enum Hasher {
     Rollout(Box<RolloutHasher>),
@@ -85,133 +79,180 @@ pub(super) enum Hasher {
     None,
 }
 
-/// Counts and logs what was sampled, and shows progress.
+/// Counts, hashes and logs what was sampled.
 pub(super) struct Tally {
-    summary: Summary,
+    counts: Counts,
+    read: ReadMetrics,
     hasher: Hasher,
     log: Log,
-    progress: Progress,
+}
+
+/// What a run's rows have added up to.
+#[derive(Default, Serialize, Deserialize)]
+struct Counts {
+    samples: u64,
+    env_steps: u64,
+    agent_steps: u64,
+    discarded_env_steps: u64,
+    episodes: u64,
+    faulty_episodes: u64,
     returns: Running,
     lengths: Running,
-    rewards: BTreeMap<PolicyId, Running>,
+    policies: BTreeMap<PolicyId, PolicyCounts>,
     custom: BTreeMap<String, Running>,
 }
 
+#[derive(Default, Serialize, Deserialize)]
+struct PolicyCounts {
+    agent_steps: u64,
+    rewards: Running,
+}
+
+impl Counts {
+    fn agent_steps(&mut self, policy: &PolicyId, rows: usize) {
+        self.agent_steps += rows as u64;
+        self.policies.entry(policy.clone()).or_default().agent_steps += rows as u64;
+    }
+
+    fn reward(&mut self, policy: PolicyId, reward: f64) {
+        self.policies.entry(policy).or_default().rewards.add(reward);
+    }
+
+    fn custom(&mut self, name: &str, value: f64) {
+        self.custom.entry(name.to_owned()).or_default().add(value);
+    }
+
+    fn episode(&mut self, length: u32, episode_return: f64) {
+        self.episodes += 1;
+        self.returns.add(episode_return);
+        self.lengths.add(length.into());
+    }
+}
+
 impl Tally {
-    pub(super) fn new(hasher: Hasher, log: Log, progress: Progress) -> Self {
-        let (log, summary) = (log.above(&progress), Summary::default());
-        let (returns, lengths) = (Running::default(), Running::default());
-        Self { summary, hasher, log, progress, returns, lengths, rewards: BTreeMap::new(), custom: BTreeMap::new() }
+    pub(super) fn new(hasher: Hasher, log: Log) -> Self {
+        Self { counts: Counts::default(), read: ReadMetrics::default(), hasher, log }
     }
 
     pub(super) fn env_steps(&self) -> u64 {
-        self.summary.env_steps
-    }
-
-    /// Prints a line above the progress bar.
-    pub(super) fn tell(&self, line: &str) {
-        self.progress.println(line);
+        self.counts.env_steps
     }
 
     /// Adds what a worker of this process reports besides batches, also before an error.
     pub(super) fn metrics(&mut self, metrics: WorkerMetrics) {
-        self.summary.read.add(&metrics);
+        self.read.add(&metrics);
         let WorkerMetrics { episodes, warnings, discarded_env_steps, .. } = metrics;
         self.log.episodes(&episodes);
         self.log.warnings(&warnings);
-        self.summary.discarded_env_steps += discarded_env_steps;
+        let counts = &mut self.counts;
+        counts.discarded_env_steps += discarded_env_steps;
         for RolloutMetrics { faulty, length, episode_return, agent_rewards, custom_metrics, .. } in &episodes {
             if faulty.is_some() {
-                self.summary.faulty_episodes += 1;
+                counts.faulty_episodes += 1;
                 continue;
             }
-            self.episode(*length, *episode_return);
+            counts.episode(*length, *episode_return);
             let named = agent_rewards.iter().filter(|(_, policy, _)| *policy != PolicyId::DEFAULT);
-            named.for_each(|(_, policy, reward)| self.rewards.entry(policy.clone()).or_default().add(*reward));
-            custom_metrics.iter().for_each(|(name, value)| self.custom.entry(name.clone()).or_default().add(*value));
+            named.for_each(|(_, policy, reward)| counts.reward(policy.clone(), *reward));
+            custom_metrics.iter().for_each(|(name, value)| counts.custom(name, *value));
         }
     }
 
-    pub(super) fn batch(&mut self, batch: &AnyBatch) -> Result<(), Failure> {
+    /// Adds a batch of a worker of this process.
+    pub(super) fn batch(&mut self, batch: &AnyBatch) -> Result<(), BatchError> {
         self.log.batch(batch);
         if let Hasher::Batch(hasher) = &mut self.hasher {
-            hasher.add(batch).map_err(Failure::other)?;
+            hasher.add(batch)?;
         }
-        self.summary.samples += 1;
-        self.summary.env_steps += batch.env_steps() as u64;
+        self.counts.samples += 1;
+        self.counts.env_steps += batch.env_steps() as u64;
         let policies = &batch.as_multi_agent().policy_batches;
-        policies.iter().for_each(|(id, rows)| self.agent_steps(id, rows.len()));
-        self.progress.at(self.summary.env_steps);
+        policies.iter().for_each(|(id, rows)| self.counts.agent_steps(id, rows.len()));
         Ok(())
     }
 
     /// Adds fragments of environments that were stepped together.
-    pub(super) fn fragments(&mut self, fragments: &[SlotFragment]) -> Result<(), Failure> {
+    pub(super) fn fragments(&mut self, fragments: &[SlotFragment]) -> Result<(), BatchError> {
+        let counts = &mut self.counts;
         for fragment in fragments {
             self.log.fragment(fragment);
             if let Hasher::Rollout(hasher) = &mut self.hasher {
-                hasher.add(fragment).map_err(Failure::other)?;
+                hasher.add(fragment)?;
             }
-            self.summary.env_steps += fragment.env_steps();
+            counts.env_steps += fragment.env_steps();
             match &fragment.agents {
                 Some(agents) => {
-                    agents.policy_batches.iter().for_each(|(id, rows)| self.agent_steps(id, rows.len()));
+                    agents.policy_batches.iter().for_each(|(id, rows)| counts.agent_steps(id, rows.len()));
                 }
-                None => self.agent_steps(&PolicyId::DEFAULT, fragment.rows.len()),
+                None => counts.agent_steps(&PolicyId::DEFAULT, fragment.rows.len()),
             }
             for EpisodeMetrics { len, episode_return, custom_metrics, .. } in &fragment.episodes {
-                self.episode(*len, *episode_return);
+                counts.episode(*len, *episode_return);
                 for (name, value) in custom_metrics {
-                    let running = match name.strip_prefix(EpisodeMetrics::POLICY_REWARD_MEAN) {
-                        Some(policy) => self.rewards.entry(PolicyId::new(policy.to_owned())).or_default(),
-                        None => self.custom.entry(name.clone()).or_default(),
-                    };
-                    running.add(*value);
+                    match name.strip_prefix(EpisodeMetrics::POLICY_REWARD_MEAN) {
+                        Some(policy) => counts.reward(PolicyId::new(policy.to_owned()), *value),
+                        None => counts.custom(name, *value),
+                    }
                 }
             }
         }
-        self.summary.samples += 1;
-        self.progress.at(self.summary.env_steps);
+        counts.samples += 1;
         Ok(())
     }
 
-    fn agent_steps(&mut self, policy: &PolicyId, rows: usize) {
-        self.summary.agent_steps += rows as u64;
-        self.summary.policies.entry(policy.clone()).or_default().agent_steps += rows as u64;
+    /// Returns counts and hash of fragments, for a checkpoint.
+    pub(super) fn state(&self) -> Result<Vec<u8>, LearnError> {
+        let hasher = match &self.hasher {
+            Hasher::Rollout(hasher) => Some(hasher),
+            Hasher::Batch(_) | Hasher::None => None,
+        };
+        postcard::to_allocvec(&(&self.counts, hasher)).map_err(|error| LearnError::Rows(error.to_string()))
     }
 
-    fn episode(&mut self, length: u32, episode_return: f64) {
-        self.summary.episodes += 1;
-        self.returns.add(episode_return);
-        self.lengths.add(length.into());
+    /// Continues from such a state. Without the hash of the rows before, there is none of all rows.
+    pub(super) fn restore(&mut self, state: &[u8]) -> Result<(), LearnError> {
+        let damaged = |error| LearnError::Rows(format!("the counts of the rows are damaged: {error}"));
+        let (counts, hasher): (Counts, Option<Box<RolloutHasher>>) = postcard::from_bytes(state).map_err(damaged)?;
+        let is_hashed = matches!(self.hasher, Hasher::Rollout(_));
+        self.counts = counts;
+        self.hasher = hasher.filter(|_| is_hashed).map_or(Hasher::None, Hasher::Rollout);
+        Ok(())
     }
 
-    /// Removes the progress bar and returns the summary.
-    pub(super) fn finish(mut self, speed: Speed) -> Summary {
-        self.progress.finish();
-        for (id, reward) in self.rewards {
-            self.summary.policies.entry(id).or_default().reward = reward.spread();
-        }
-        let episode_return = self.returns.spread();
+    /// Returns the summary of the rows so far.
+    pub(super) fn summary(&self, speed: Speed) -> Summary {
+        let counts = &self.counts;
+        let policy = |(id, policy): (&PolicyId, &PolicyCounts)| {
+            let PolicyCounts { agent_steps, rewards } = policy;
+            (id.clone(), PolicySummary { agent_steps: *agent_steps, reward: rewards.spread() })
+        };
+        let episode_return = counts.returns.spread();
+        let custom = counts.custom.iter().filter_map(|(name, all)| Some((name.clone(), all.spread()?)));
         Summary {
+            samples: counts.samples,
+            env_steps: counts.env_steps,
+            agent_steps: counts.agent_steps,
+            discarded_env_steps: counts.discarded_env_steps,
+            episodes: counts.episodes,
+            faulty_episodes: counts.faulty_episodes,
             episode_return_mean: episode_return.map(|spread| spread.mean),
             episode_return,
-            episode_length: self.lengths.spread(),
-            custom_metrics: self.custom.into_iter().filter_map(|(name, all)| Some((name, all.spread()?))).collect(),
+            episode_length: counts.lengths.spread(),
+            policies: counts.policies.iter().map(policy).collect(),
+            custom_metrics: custom.collect(),
+            read: self.read.clone(),
             steps_per_s: speed.env_steps as f64 / speed.time.as_secs_f64().max(1e-9),
             workers: speed.workers,
-            hash: match self.hasher {
+            hash: match &self.hasher {
                 Hasher::Rollout(hasher) => Hash::Rollout(Some(hasher.finish().to_string())),
                 Hasher::Batch(hasher) => Hash::Batch(hasher.finish().to_string()),
                 Hasher::None => Hash::Rollout(None),
             },
-            ..self.summary
         }
     }
 }
 
 /// The throughput of a source.
-#[derive(Default)]
 pub(super) struct Speed {
     /// During `time`.
     pub(super) env_steps: u64,
@@ -219,8 +260,17 @@ pub(super) struct Speed {
     pub(super) workers: Option<WorkerCosts>,
 }
 
+impl Speed {
+    /// Returns that of a run with workers.
+    pub(super) fn of_workers(num_workers: u32, measured: &Measured) -> Self {
+        let Measured { env_steps, time, bytes_per_step, hub_cpu_ns_per_step, worker_cpu_ns_per_step } = *measured;
+        let workers = WorkerCosts { num_workers, bytes_per_step, hub_cpu_ns_per_step, worker_cpu_ns_per_step };
+        Self { env_steps, time, workers: Some(workers) }
+    }
+}
+
 /// Running minimum, maximum and sum.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct Running {
     least_and_greatest: Option<(f64, f64)>,
     sum: f64,

@@ -2,8 +2,22 @@
 
 use std::{collections::BTreeMap, fs::File, path::Path, time::Duration};
 
+use super::{
+    super::{
+        RunRequest,
+        consumer::Consumer,
+        evaluation::{EvaluationLine, EvaluationMetrics, RunEvaluation},
+        local::LocalWorker,
+        output::{OutputPlace, RunOutput},
+        read_metrics::ReadMetrics,
+        request::Prepared,
+        run_dir::{NO_ALGORITHM, RunDir, RunDirError, output_series},
+        saving::{RunFiles, Saved, SavedRun, lock},
+    },
+    RolledBack, Run, StartError, Taker, Task, Work, WorkerTerms,
+};
+use crate::learner::{LearnerThread, LearningStart, filter_of, gamma_of};
 use rollmesh_core::{
-    batch::SlotFragment,
     env::EnvState,
     group::GroupState,
     hub::{BatchConsumer, RunLoop, RunLoopConfig, RunProgress},
@@ -14,26 +28,6 @@ use rollmesh_core::{
     time::Micros,
     weights::Weights,
     worker::{LearningParts, Registry},
-};
-use tokio::sync::mpsc;
-
-use super::{
-    super::{
-        RunRequest,
-        consumer::Consumer,
-        evaluation::{EvaluationLine, EvaluationMetrics, RunEvaluation},
-        local::LocalWorker,
-        output::{OutputPlace, RunOutput},
-        read_metrics::ReadMetrics,
-        request::Prepared,
-        run_dir::{RunDir, RunDirError, SAMPLE, output_series},
-        saving::{RunFiles, Saved, SavedRun, lock},
-    },
-    RolledBack, Run, StartError, Task, WorkerTerms,
-};
-use crate::{
-    learner::{LearnerThread, LearningStart, filter_of, gamma_of},
-    worker_group::WorkerGroup,
 };
 
 /// A directory's name that fits into a status together with everything else.
@@ -63,10 +57,12 @@ struct Directory {
 /// The state from which a resumed run continues.
 #[derive(Default)]
 struct Start {
-    /// The weights and the state of the learner; `None` for initial ones.
+    /// The weights and the state of the learner, or of what takes the rows; `None` for initial ones.
     learner: Option<(Weights, Vec<u8>)>,
     group: Option<GroupState>,
     output: Option<RunOutput>,
+    /// `None` for a run with a learner.
+    taker: Option<Taker>,
 }
 
 /// A run to resume.
@@ -78,46 +74,44 @@ struct Resumed {
     output: Option<OutputPlace>,
     /// Env steps that are granted a second time.
     regenerated: u64,
-    /// The workers that sample or read for it, if it runs over a group of the program.
-    workers: Option<WorkerGroup>,
 }
 
 impl Run {
-    pub(crate) fn new(place: RunPlace<'_>, task: Task) -> Result<Self, StartError> {
+    pub(crate) fn new(place: RunPlace<'_>, task: Task, work: Work) -> Result<Self, StartError> {
         match task {
-            Task::Train(request) => Self::training(place, *request, None),
-            Task::Resume(saved) => Self::resumed(place, Resumed::of(*saved, None)?),
-            Task::Over(_, Some(saved), workers) => Self::resumed(place, Resumed::of(*saved, Some(*workers))?),
-            Task::Over(request, None, workers) => Self::training(place, *request, Some(*workers)),
+            Task::Begin(request) => Self::new_run(place, *request, work),
+            Task::Resume(saved) => Self::resumed(place, Resumed::of(*saved)?, work),
             Task::RollBack(from) => {
                 let RolledBack { request, saved, output, on_disk, regenerated } = *from;
                 let lock = request.run_dir.as_deref().map(lock).transpose().map_err(RunDirError::from)?;
                 // Otherwise the env steps behind the truncated metrics are counted there.
                 let regenerated = if lock.is_some() { 0 } else { regenerated };
                 let directory = lock.map(|lock| Directory { lock, on_disk });
-                Self::resumed(place, Resumed { request, saved, directory, output, regenerated, workers: None })
+                Self::resumed(place, Resumed { request, saved, directory, output, regenerated }, work)
             }
-            Task::Sample(request, batches) => Self::sampling(place, *request, batches),
         }
     }
 
-    fn training(place: RunPlace<'_>, request: RunRequest, workers: Option<WorkerGroup>) -> Result<Self, StartError> {
+    fn new_run(place: RunPlace<'_>, request: RunRequest, work: Work) -> Result<Self, StartError> {
         let request = request.written_out()?;
-        let prepared = place.prepare(&request, workers)?;
+        let (prepared, taker) = place.prepare(&request, work)?;
         request.run_dir.as_deref().map_or(Ok(()), RunDir::check_free)?;
         let slots = request.config.num_slots();
         let output = request.leased_output(&prepared).map(|dir| RunOutput::create(dir, slots)).transpose()?;
-        Self::prepared(place, request, prepared, Start { output, ..Start::default() })
+        Self::prepared(place, request, prepared, Start { taker, output, ..Start::default() })
     }
 
     fn prepared(
         place: RunPlace<'_>,
         request: RunRequest,
         prepared: Prepared,
-        start: Start,
+        mut start: Start,
     ) -> Result<Self, StartError> {
         match prepared {
-            Prepared::Leased(parts) => Self::learning(place, request, *parts, start),
+            Prepared::Leased(parts) => match start.taker.take() {
+                Some(taker) => Self::sampling(place, request, *parts, taker, start),
+                None => Self::learning(place, request, *parts, start),
+            },
             Prepared::Local(worker, notice) => {
                 let mut run = Self::local(place, request, *worker, start.learner)?;
                 run.warnings.extend(notice);
@@ -129,26 +123,31 @@ impl Run {
     /// Creates the directory of a new run, once nothing can prevent its start any more.
     pub(crate) fn create_files(&mut self) -> Result<(), StartError> {
         if let (Some(path), None) = (&self.request.run_dir, &self.files) {
-            let mut config = self.config().clone();
-            if self.state.is_sampling_only() {
-                config.algorithm = Some(SAMPLE.into());
-            }
-            let dir = RunDir::create(path, &config, self.request.init_weights.as_ref())?;
+            let dir = RunDir::create(path, &self.stored_config(), self.request.init_weights.as_ref())?;
             self.output().map_or(Ok(()), |output| dir.note_output(output.series()))?;
             self.files = Some(RunFiles::new(dir, self.config().checkpoint_interval, None)?);
         }
         Ok(())
     }
 
+    /// Returns the configuration for the run's directory, in which a setting that is absent has its default.
+    fn stored_config(&self) -> RunConfig {
+        let mut config = self.config().clone();
+        if self.state.is_sampling_only() {
+            config.algorithm = Some(NO_ALGORITHM.into());
+        }
+        config
+    }
+
     /// Resumes the run from its checkpoint, or starts it if it has none. Its output is resumed, too, if it still has one.
-    fn resumed(place: RunPlace<'_>, resumed: Resumed) -> Result<Self, StartError> {
-        let Resumed { request, saved, directory, output, regenerated, workers } = resumed;
+    fn resumed(place: RunPlace<'_>, resumed: Resumed, work: Work) -> Result<Self, StartError> {
+        let Resumed { request, saved, directory, output, regenerated } = resumed;
         let (ranks, now) = (saved.as_ref().map(|saved| saved.progress.world_size), request.world_size());
         if let Some(saved) = ranks.filter(|saved| *saved != now) {
             return Err(StartError::Ranks { saved, now });
         }
         let request = request.written_out()?;
-        let prepared = place.prepare(&request, workers)?;
+        let (prepared, taker) = place.prepare(&request, work)?;
         let kept = saved.as_ref().map_or((0, 0), |saved| (saved.progress.metrics_bytes, saved.progress.journal_bytes));
         let slots = request.config.num_slots();
         let mut warning = None;
@@ -165,9 +164,13 @@ impl Run {
             }
         };
         let mut run = match saved {
-            None => Self::prepared(place, request.clone(), prepared, Start { output, ..Start::default() })?,
+            None => {
+                let start = Start { taker, output, ..Start::default() };
+                Self::prepared(place, request.clone(), prepared, start)?
+            }
             Some(Saved { policy, group, learner, progress }) => {
-                let start = Start { learner: Some((policy.weights, learner)), group: Some(group), output };
+                let learner = Some((policy.weights, learner));
+                let start = Start { learner, taker, group: Some(group), output };
                 let mut run = Self::prepared(place, request.clone(), prepared, start)?;
                 let progress = RunProgress {
                     iteration: policy.iteration,
@@ -190,7 +193,7 @@ impl Run {
             group.count_regenerated(regenerated);
         }
         if let (Some(path), Some(Directory { lock, on_disk })) = (&request.run_dir, directory) {
-            let (dir, cut) = RunDir::reopen(path, &request.config, kept, lock)?;
+            let (dir, cut) = RunDir::reopen(path, &run.stored_config(), kept, lock)?;
             run.output().map_or(Ok(()), |output| dir.note_output(output.series()))?;
             let files = RunFiles::new(dir, request.config.checkpoint_interval, on_disk)?;
             let lost = cut.env_steps.map_or(0, |env_steps| env_steps.saturating_sub(run.state.env_steps()));
@@ -272,22 +275,33 @@ impl Run {
         Ok(Self { evaluation, read, ..run })
     }
 
+    /// Like [`prepared`](Self::prepared), over leases and without a learner.
     fn sampling(
         place: RunPlace<'_>,
         request: RunRequest,
-        batches: mpsc::Sender<Vec<SlotFragment>>,
+        parts: LearningParts,
+        taker: Taker,
+        start: Start,
     ) -> Result<Self, StartError> {
-        let request = request.written_out()?;
-        let parts = request.prepare_leased(place.registry, place.kernels)?;
-        request.run_dir.as_deref().map_or(Ok(()), RunDir::check_free)?;
+        let Start { learner: saved, group, output, .. } = start;
         let state = RunLoopConfig::sampling(place.number, request.config.clone(), &parts)?;
-        let weights = request.given_weights().unwrap_or(state.weights);
+        let (weights, taken) = match saved {
+            Some((weights, taken)) => (weights, Some(taken)),
+            None => (request.given_weights().unwrap_or(state.weights), None),
+        };
         let kind = request.config.rollout.observation_filter;
         let (weights, mut filter) = filter_of(kind, &state.layout, &state.policies, weights)?;
         let weights = filter.as_mut().map_or_else(|| weights.clone(), |filter| filter.publish(&weights));
+        let consumer = match taker {
+            Taker::Rows(mut rows) => {
+                taken.map_or(Ok(()), |taken| rows.restore(&taken))?;
+                Consumer::Rows { thread: LearnerThread::spawn(rows)?, output }
+            }
+            Taker::Caller(batches) => Consumer::Caller(batches),
+        };
         let RunLoopConfig { run_dir, pace, first_lease, .. } = place.of_loop(&request, weights.clone());
-        let state = RunLoopConfig { run_dir, pace, first_lease, weights, filter, ..state };
-        Self::with(place, request, state, Consumer::Taker(batches), 1.0)
+        let state = RunLoopConfig { run_dir, pace, first_lease, weights, filter, group, ..state };
+        Self::with(place, request, state, consumer, 1.0)
     }
 
     fn with(
@@ -330,23 +344,31 @@ impl Run {
 }
 
 impl Resumed {
-    fn of(saved: SavedRun, workers: Option<WorkerGroup>) -> Result<Self, StartError> {
+    fn of(saved: SavedRun) -> Result<Self, StartError> {
         let (regenerated, on_disk) = (saved.regenerated(), saved.checkpoint());
         let (request, saved, lock) = saved.into_parts();
         let begun = request.run_dir.as_deref().map_or(Ok(None), output_series)?;
         let kept = saved.as_ref().and_then(|saved| saved.progress.output.clone());
         let output = kept.or_else(|| begun.map(OutputPlace::start_of));
         let directory = lock.map(|lock| Directory { lock, on_disk });
-        Ok(Self { request, saved, directory, output, regenerated, workers })
+        Ok(Self { request, saved, directory, output, regenerated })
     }
 }
 
 impl RunPlace<'_> {
     /// Makes the parts of the run: with the workers of a group, or those of its settings.
-    fn prepare(&self, request: &RunRequest, workers: Option<WorkerGroup>) -> Result<Prepared, StartError> {
-        if let Some(group) = workers {
-            return Ok(Prepared::Local(Box::new(LocalWorker::over(group)?), None));
+    fn prepare(&self, request: &RunRequest, work: Work) -> Result<(Prepared, Option<Taker>), StartError> {
+        match work {
+            Work::Learn => Ok((self.prepare_learning(request)?, None)),
+            Work::LearnOver(group) => Ok((Prepared::Local(Box::new(LocalWorker::over(*group)?), None), None)),
+            Work::Take(taker) => {
+                let parts = request.prepare_leased(self.registry, self.kernels)?;
+                Ok((Prepared::Leased(Box::new(parts)), Some(taker)))
+            }
         }
+    }
+
+    fn prepare_learning(&self, request: &RunRequest) -> Result<Prepared, StartError> {
         // If workers read, one in this process finds all errors in the settings first.
         let prepared = request.prepare(self.registry, self.kernels)?;
         match prepared {

@@ -24,7 +24,7 @@ use rollmesh_core::group::Ledger;
 
 use super::{
     Failures, RunRequest, RunRequestError, SavedRun, Summary,
-    consumer::{Consumer, Consuming},
+    consumer::{Consumer, Consuming, TakeRows},
     evaluation::{EvaluationMetrics, RunEvaluation},
     metrics::IterationMetrics,
     output::OutputPlace,
@@ -43,19 +43,55 @@ use crate::{
 pub(crate) use making::RunPlace;
 pub(crate) use undo::{RolledBack, Undone};
 
-/// What a run does.
+/// A run to start.
 #[derive(Debug)]
 pub(crate) enum Task {
-    /// Train.
-    Train(Box<RunRequest>),
-    /// Resume training from a checkpoint.
+    /// A new one.
+    Begin(Box<RunRequest>),
+    /// One to resume from its checkpoint.
     Resume(Box<SavedRun>),
     /// Train again from before a divergent fragment.
     RollBack(Box<RolledBack>),
-    /// Train on what the workers of a group sample or read, from the beginning or from a checkpoint.
-    Over(Box<RunRequest>, Option<Box<SavedRun>>, Box<WorkerGroup>),
-    /// Sample rows and send them to the caller.
-    Sample(Box<RunRequest>, mpsc::Sender<Vec<SlotFragment>>),
+}
+
+impl Task {
+    /// Returns the request of the run.
+    pub(crate) fn request(&self) -> &RunRequest {
+        match self {
+            Self::Begin(request) => request,
+            Self::Resume(saved) => saved.request(),
+            Self::RollBack(rolled_back) => &rolled_back.request,
+        }
+    }
+
+    /// Returns the env steps that the run has made before.
+    pub(crate) fn env_steps(&self) -> u64 {
+        match self {
+            Self::Begin(_) => 0,
+            Self::Resume(saved) => saved.env_steps(),
+            Self::RollBack(rolled_back) => rolled_back.saved.as_ref().map_or(0, |saved| saved.policy.env_steps),
+        }
+    }
+}
+
+/// What is done with the rows of a run.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// A learner learns from them.
+    Learn,
+    /// The workers of a group sample or read them, and a learner learns from them.
+    LearnOver(Box<WorkerGroup>),
+    /// There is no learner.
+    Take(Taker),
+}
+
+/// What takes the rows of a run without a learner.
+#[derive(Debug)]
+pub(crate) enum Taker {
+    /// It is part of the run's checkpoints.
+    Rows(Box<dyn TakeRows>),
+    /// The caller. Its run cannot be resumed.
+    Caller(mpsc::Sender<Vec<SlotFragment>>),
 }
 
 /// The settings of the hub's own workers in a run.
@@ -157,7 +193,7 @@ impl Run {
 
     /// True if its batches were for a caller that has dropped its receiver.
     pub(crate) fn is_unwanted(&self) -> bool {
-        matches!(&self.consumer, Some(Consumer::Taker(batches)) if batches.is_closed())
+        matches!(&self.consumer, Some(Consumer::Caller(batches)) if batches.is_closed())
     }
 
     /// Passes the batch of the iteration to its consumer, once it is complete.
@@ -317,7 +353,7 @@ mod tests {
             first_lease: LeaseId(0),
             clock: &|| Micros(0),
         };
-        let mut run = Run::new(place, Task::Train(request)).unwrap();
+        let mut run = Run::new(place, Task::Begin(request), Work::Learn).unwrap();
         assert!(run.take_snapshot(Micros(0)).is_some());
         let ledger = Ledger { granted: 8, committed: 7, consumed: 7, ..Ledger::default() };
         run.false_ledger = Some(ledger);

@@ -51,7 +51,7 @@ impl Run {
     /// Keeps a snapshot of the run if untrusted workers are about to commit fragments, together with earlier snapshots from
     /// before each principal's first unaudited fragment.
     pub(crate) fn keep_for_undoing(&mut self, now: Micros) {
-        if !self.state.group.has_untrusted() {
+        if !self.can_be_undone() || !self.state.group.has_untrusted() {
             return;
         }
         let iteration = self.state.iteration();
@@ -76,7 +76,8 @@ impl Run {
         let learner = || match &self.consumer {
             Some(Consumer::Learner { thread, .. }) => Some(thread.state()),
             Some(Consumer::Local(worker, _)) => Some(worker.ask(LocalWorker::state)),
-            Some(Consumer::Taker(_)) | None => None,
+            Some(Consumer::Rows { thread, .. }) => Some(thread.ask(|rows| rows.state())),
+            Some(Consumer::Caller(_)) | None => None,
         };
         let bytes = self.files.as_ref().map_or((0, 0), |files| files.dir.bytes());
         let mut progress = progress(bytes, self.state.elapsed(now), self.state.episodes());
@@ -96,8 +97,8 @@ impl Run {
     /// Returns the output for sampled rows, if there is one.
     pub(super) fn output(&self) -> Option<&RunOutput> {
         match &self.consumer {
-            Some(Consumer::Learner { output, .. }) => output.as_ref(),
-            Some(Consumer::Local(..) | Consumer::Taker(_)) | None => None,
+            Some(Consumer::Learner { output, .. } | Consumer::Rows { output, .. }) => output.as_ref(),
+            Some(Consumer::Local(..) | Consumer::Caller(_)) | None => None,
         }
     }
 

@@ -16,7 +16,7 @@ use rollmesh_core::{
 use super::{
     super::{
         RunRequest,
-        run_dir::{INIT_WEIGHTS, SAMPLE},
+        run_dir::{INIT_WEIGHTS, NO_ALGORITHM},
     },
     differences::{Differences, between},
     saver::LEDGER,
@@ -63,9 +63,12 @@ pub enum ResumeError {
     /// The directory has no run.
     #[error("{0} holds no run: begin one with --run-dir {0}")]
     NoRun(PathBuf),
-    /// The run only samples.
-    #[error("{0} holds rows of `rollmesh sample`, which cannot be resumed: sample into another directory")]
+    /// The run has no learner.
+    #[error("the run in {0} only samples: resume it with `rollmesh sample --resume {0}`")]
     SamplesOnly(PathBuf),
+    /// The run has a learner.
+    #[error("the run in {0} learns: resume it with `rollmesh train --resume {0}`")]
+    Learns(PathBuf),
     /// Another process holds the directory.
     #[error("the run in {0} is going on in another process: stop that first")]
     Busy(PathBuf),
@@ -131,9 +134,26 @@ impl SavedRun {
     /// # Errors
     /// [`ResumeError`], which names the file and says what to do.
     pub fn load(dir: impl Into<PathBuf>) -> Result<Self, ResumeError> {
-        let dir = dir.into();
+        let saved = Self::load_any(dir.into())?;
+        if saved.samples_only() { Err(ResumeError::SamplesOnly(saved.dir)) } else { Ok(saved) }
+    }
+
+    /// Like [`load`](Self::load), for a run without a learner.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn load_sampling(dir: impl Into<PathBuf>) -> Result<Self, ResumeError> {
+        let saved = Self::load_any(dir.into())?;
+        if saved.samples_only() { Ok(saved) } else { Err(ResumeError::Learns(saved.dir)) }
+    }
+
+    fn load_any(dir: PathBuf) -> Result<Self, ResumeError> {
         let left = Left::open(&dir)?;
         Self::of(dir, left)
+    }
+
+    fn samples_only(&self) -> bool {
+        self.request.config.algorithm.is_none()
     }
 
     /// Like [`load`](Self::load), for a rank other than 0 of a [data-parallel](RunRequest::data_parallel) run: rank 0
@@ -232,7 +252,8 @@ pub(in super::super) fn read_config(text: &str) -> Result<RunConfig, String> {
     let settings: Config = toml::from_str(text).map_err(|error| error.to_string())?;
     // The settings of its preset are filled in already.
     let settings = settings.with("preset", "none").map_err(|error| error.to_string())?;
-    RunConfig::of_settings(&settings).map_err(|error| error.to_string())
+    let config = RunConfig::of_settings(&settings).map_err(|error| error.to_string())?;
+    Ok(RunConfig { algorithm: config.algorithm.filter(|name| name != NO_ALGORITHM), ..config })
 }
 
 /// The contents of a run's directory, locked as long as `lock` exists.
@@ -256,9 +277,6 @@ impl Left {
     fn read(dir: &Path, lock: Option<File>) -> Result<Self, ResumeError> {
         check_is_run(dir)?;
         let config = config_at(&dir.join(CONFIG))?;
-        if config.algorithm.as_deref() == Some(SAMPLE) {
-            return Err(ResumeError::SamplesOnly(dir.into()));
-        }
         let checkpoints = dir.join(CHECKPOINTS_DIR);
         let found = match checkpoints.is_dir() {
             true => {

@@ -55,7 +55,7 @@ pub(crate) fn set_weights(dir: &Path, file: &Path, registry: &Registry) -> Resul
     let misfit = |source| SetWeightsError::Misfit { path: file.into(), source };
     let left = match Left::open(dir) {
         Ok(left) => Some(left),
-        Err(ResumeError::NoRun(_) | ResumeError::SamplesOnly(_)) => None,
+        Err(ResumeError::NoRun(_)) => None,
         Err(error) => return Err(error.into()),
     };
     let Some(mut files) = left.as_ref().and_then(|left| left.checkpoint.clone()) else {

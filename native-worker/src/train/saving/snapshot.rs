@@ -200,7 +200,7 @@ pub(super) mod tests {
     use crate::registry::native;
 
     use super::{
-        super::super::{Run, RunConfig, RunPlace, Task},
+        super::super::{Run, RunConfig, RunPlace, Task, Work},
         *,
     };
 
@@ -232,7 +232,7 @@ pub(super) mod tests {
             first_lease: LeaseId(0),
             clock: &|| Micros(0),
         };
-        let run = Run::new(place, Task::Train(Box::new(config().into()))).unwrap();
+        let run = Run::new(place, Task::Begin(Box::new(config().into())), Work::Learn).unwrap();
         let group = LeaseGroup::new(GroupConfig::new(16, 64)).unwrap().state();
         let (sender, learner) = oneshot::channel();
         sender.send(Ok(vec![1, 2, 3])).unwrap();
