@@ -52,7 +52,7 @@ pub use registry::{
     QModelContext, QModelFactory, RegisteredEnv, Registry, Unknown, WorkerFn,
 };
 pub use rollout::{
-    OffPolicyEstimate, PoliciesToTrain, RolloutWorker, Samples, SgdOptions, TrainInfo, WorkerMetrics, WorkerStateError,
+    OffPolicyEstimate, PoliciesToTrain, Retries, RolloutWorker, SampleFault, Samples, SgdOptions, TrainInfo, WorkerMetrics, WorkerStateError,
     WorkerWarning,
 };
 pub use runner::{Advance, RunnerError, SlotRunner};
