@@ -15,7 +15,9 @@ pub use process::ProcessEnd;
 pub(super) use process::last_words;
 pub use recorded::Recorded;
 
-use super::{AnyVectorEnv, EnvContext, EnvError, EnvSpaces, EnvState, Frame, MultiAgentEnv, StepMark, multi_agent::Turn};
+use super::{
+    AnyVectorEnv, EnvContext, EnvError, EnvSpaces, EnvState, Frame, MultiAgentEnv, StepMark, multi_agent::Turn,
+};
 use crate::{ids::AgentId, prelude::*};
 
 /// Validates a sub-environment after it was made, and rejects it with an error.

@@ -76,7 +76,8 @@ fn step<D: Dynamics<S, O>, const S: usize, const O: usize>(
     actions: &[D::Act],
 ) -> Result<(), EnvError> {
     let lanes = env.num_envs();
-    let moments = Moments { streams: Streams::new(0, Purpose::EnvStep), lanes: &vec![Moment::default(); lanes], mark: None };
+    let moments =
+        Moments { streams: Streams::new(0, Purpose::EnvStep), lanes: &vec![Moment::default(); lanes], mark: None };
     let (mut obs, mut rewards) = (vec![0.0; lanes * O], vec![0.0; lanes]);
     let (mut terminateds, mut truncateds) = (vec![false; lanes], vec![true; lanes]);
     let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };

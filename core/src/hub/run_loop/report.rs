@@ -64,7 +64,10 @@ impl RunLoop {
         let count = others.filter(|_| !can_sample(&first))?;
         let reason = first.idle.map_or_else(|| "it is leaving".into(), |reason| reason.to_string());
         let reason = printable(&reason);
-        Some(format!("waiting for workers: none of the {count} that are connected can go on, worker {}: {reason}", first.worker))
+        Some(format!(
+            "waiting for workers: none of the {count} that are connected can go on, worker {}: {reason}",
+            first.worker
+        ))
     }
 
     /// Returns the latest failure, where it happened, and on which worker.

@@ -293,7 +293,12 @@ impl SlotRunner {
         let Some(mut running) = self.lease.take() else { return Advance::Idle };
         let lease = running.id;
         if let Some(error) = running.unexplained.take() {
-            let failure = FragmentFailure::new(error.failure_kind(), None, (0, 0), &format!("{error}; none of them failed alone"));
+            let failure = FragmentFailure::new(
+                error.failure_kind(),
+                None,
+                (0, 0),
+                &format!("{error}; none of them failed alone"),
+            );
             let env_steps = running.env_steps;
             self.lease = Some(running);
             return Advance::Failed { lease, env_steps, failure };

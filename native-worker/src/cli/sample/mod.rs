@@ -112,6 +112,9 @@ pub(super) struct SampleArgs {
     /// its settings, a line of metrics per iteration, its policy and a summary
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
+    /// End a worker, and start another one, once it has hung for so long; without workers end with an error. 0 for never
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    hung_worker_timeout: f64,
     /// With workers, serve no dashboard
     #[arg(long)]
     no_dashboard: bool,
@@ -224,6 +227,7 @@ fn alone(
     let progress = Progress::new(goal, "env steps", !args.json);
     clients.iter().for_each(|clients| clients.print_above(&progress));
     let mut source = if is_plain { Alone::plain(worker, each)? } else { Alone::new(worker) };
+    source.watch(args.hung_worker_timeout);
     let hasher = match is_plain {
         _ if !args.is_hashed() => Hasher::None,
         true => Hasher::Rollout(Box::default()),
@@ -264,7 +268,9 @@ fn with_workers(
     let hasher = if is_hashed { Hasher::Rollout(Box::new(RolloutHasher::new())) } else { Hasher::None };
     let config = if is_plain { config.raw() } else { config };
     let output = config.output.clone();
-    let mut run = RunConfig { mode, num_workers: args.num_workers, ..leased(config) }.stop_after(goal);
+    let hung_worker_timeout_s = args.hung_worker_timeout;
+    let run = RunConfig { mode, num_workers: args.num_workers, hung_worker_timeout_s, ..leased(config) };
+    let mut run = run.stop_after(goal);
     if args.device != DeviceSpec::Cpu {
         run.device_rows = true;
         run.host.worker = Some(WorkerSpec { device: Some(args.device.to_string()), ..WorkerSpec::default() });

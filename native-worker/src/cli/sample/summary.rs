@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::{
     cli::{data::numbers::about_reading, exit::Failure, log::Log},
     progress::Progress,
-    train::ReadMetrics,
+    train::{Failures, ReadMetrics},
 };
 
 /// The printed summary.
@@ -34,6 +34,9 @@ pub(super) struct Summary {
     episode_length: Option<Spread>,
     policies: BTreeMap<PolicyId, PolicySummary>,
     custom_metrics: BTreeMap<String, Spread>,
+    /// Failures that were retried.
+    #[serde(skip_serializing_if = "Failures::is_empty")]
+    failures: Failures,
     #[serde(flatten)]
     read: ReadMetrics,
     /// In this process without hashing; with workers, of the hub from the first batch to the last, including hashing.
@@ -200,6 +203,7 @@ impl Tally {
             custom_metrics: self.custom.into_iter().filter_map(|(name, all)| Some((name, all.spread()?))).collect(),
             steps_per_s: speed.env_steps as f64 / speed.time.as_secs_f64().max(1e-9),
             workers: speed.workers,
+            failures: speed.failures,
             hash: match self.hasher {
                 Hasher::Rollout(hasher) => Hash::Rollout(Some(hasher.finish().to_string())),
                 Hasher::Batch(hasher) => Hash::Batch(hasher.finish().to_string()),
@@ -217,6 +221,7 @@ pub(super) struct Speed {
     pub(super) env_steps: u64,
     pub(super) time: Duration,
     pub(super) workers: Option<WorkerCosts>,
+    pub(super) failures: Failures,
 }
 
 /// Running minimum, maximum and sum.
@@ -263,6 +268,9 @@ impl Summary {
         }
         for (name, value) in &self.custom_metrics {
             println!("metric {name}: {}", numbers(Some(*value)));
+        }
+        if let Some(last) = self.failures.latest.last() {
+            println!("failures        {}, the last: {}", self.failures.count, last.message);
         }
         about_reading(&self.read).iter().for_each(|line| println!("{line}"));
         println!("steps/s         {:.0}", self.steps_per_s);

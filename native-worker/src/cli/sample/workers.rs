@@ -166,9 +166,8 @@ impl Workers {
         let closed = self.kept.as_mut().map_or(Ok(()), Kept::close);
         let ended = self.runtime.block_on(self.summary);
         self.runtime.block_on(self.hub.shutdown());
-        if let Some(error) = ended.ok().and_then(|ended| ended.end.error()) {
-            return Err(Failure::Other(error));
-        }
+        let (error, failures) = ended.map_or_else(|_| Default::default(), |ended| (ended.end.error(), ended.failures));
+        error.map_or(Ok(()), |error| Err(Failure::Other(error)))?;
         closed?;
         let mut costs = WorkerCosts { num_workers: self.num_workers, ..WorkerCosts::default() };
         costs.bytes_per_step = (env_steps > 0).then(|| traffic.received_bytes as f64 / env_steps as f64);
@@ -182,7 +181,12 @@ impl Workers {
             // A single batch, which includes the start of the workers.
             _ => (self.started, 0),
         };
-        Ok(Speed { env_steps: env_steps - before, time: self.last.duration_since(since), workers: Some(costs) })
+        Ok(Speed {
+            env_steps: env_steps - before,
+            time: self.last.duration_since(since),
+            workers: Some(costs),
+            failures,
+        })
     }
 }
 
