@@ -64,7 +64,7 @@ impl StepMark {
         self.beat();
     }
 
-    /// Records the beginning of a step of these lanes together.
+    /// Records that these lanes are handled together.
     pub(crate) fn at_all(&self, lanes: &[Moment]) {
         match lanes {
             [Moment { slot, episode, t, .. }] => self.at(*slot, *episode, *t),

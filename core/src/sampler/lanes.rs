@@ -110,11 +110,15 @@ impl Lanes {
         &self.moments
     }
 
+    /// Records that policy or environment now handle all lanes together.
+    pub(super) fn mark_all(&self) {
+        self.mark.iter().for_each(|mark| mark.at_all(&self.moments));
+    }
+
     /// Returns the moments of a step that begins now.
     pub(super) fn env_moments(&self) -> Moments<'_> {
-        let mark = self.mark.as_ref();
-        mark.into_iter().for_each(|mark| mark.at_all(&self.moments));
-        Moments { streams: self.env_step, lanes: &self.moments, mark }
+        self.mark_all();
+        Moments { streams: self.env_step, lanes: &self.moments, mark: self.mark.as_ref() }
     }
 
     /// Counts a step of a lane and applies time limit and horizon. Both flags may be set.

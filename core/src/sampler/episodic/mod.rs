@@ -18,7 +18,7 @@ use self::{
 use super::{Budget, SampleError, SamplerHost, SamplerInput, SamplerOptions, SlotState, rows::RowBuffer};
 use crate::{
     batch::AnyBatch,
-    env::{BaseEnv, EnvActions, EnvError, News, StepMark, SubEnv, for_each_sub_env, multi_agent::Turn},
+    env::{BaseEnv, EnvActions, EnvError, Moment, News, StepMark, SubEnv, for_each_sub_env, multi_agent::Turn},
     episode::{Losses, Quarantined, RolloutMetrics},
     ids::SlotId,
     prelude::*,
@@ -348,6 +348,12 @@ impl Episodic {
     }
 
     fn infer(&mut self, host: &mut SamplerHost<'_>) -> Result<(), SampleError> {
+        let moment = |lane: &Lane| {
+            let ((slot, ..), (episode, t)) = (lane.next(), lane.position());
+            Moment { slot, episode, t, agent: 0 }
+        };
+        let only = if let [lane] = &self.lanes[..] { Some(moment(lane)) } else { None };
+        self.options.mark.iter().for_each(|mark| mark.at_all(only.as_slice()));
         let (lanes, mut round) = self.parts(host);
         lanes.iter_mut().try_for_each(|lane| lane.queue(&mut round))?;
         self.inference.run(&mut self.lanes, host, self.options.explore)
