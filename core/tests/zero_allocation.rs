@@ -211,7 +211,7 @@ fn recorded_actions_allocate_nothing_after_an_episode_as_long() {
         }
         for t in 0..200 {
             let lanes = [0, 1].map(|slot| Moment { slot: SlotId(slot), episode, t, agent: 0 });
-            let moments = Moments { streams: Streams::new(1, Purpose::EnvStep), lanes: &lanes };
+            let moments = Moments { streams: Streams::new(1, Purpose::EnvStep), lanes: &lanes, mark: None };
             let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };
             env.step(&[1, 0], moments, &mut obs, out).unwrap();
         }

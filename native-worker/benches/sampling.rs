@@ -141,7 +141,7 @@ impl<E: VectorEnv<Obs = f32, Act = i64>> Stepper<E> {
                 terminateds: &mut self.terminateds,
                 truncateds: &mut self.truncateds,
             };
-            let moments = Moments { streams: Streams::new(1, Purpose::EnvStep), lanes: &self.moments };
+            let moments = Moments { streams: Streams::new(1, Purpose::EnvStep), lanes: &self.moments, mark: None };
             self.env.step(&self.actions[row * n..][..n], moments, &mut self.obs, out).expect("sound actions");
             for first in (0..n).step_by(Self::GROUP) {
                 let lanes = first..(first + Self::GROUP).min(n);

@@ -94,7 +94,7 @@ impl Lanes {
         let mut obs = self.observations(lanes)?;
         let (mut rewards, mut terminateds, mut truncateds) = (vec![0.0; lanes], vec![false; lanes], vec![false; lanes]);
         let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };
-        let moments = Moments { streams: self.env_step, lanes: &self.moments };
+        let moments = Moments { streams: self.env_step, lanes: &self.moments, mark: None };
         let rows = column::rows_mut(&mut obs, 0..lanes).map_err(Failure::from)?;
         let stepped = self.env.step(column::rows(&actions).map_err(Failure::from)?, moments, rows, out);
         stepped.map_err(|error| self.located(None, error))?;

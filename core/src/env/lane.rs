@@ -64,7 +64,8 @@ impl<V: VectorEnv> Env for Lane<V> {
 
     fn step(&mut self, action: &[V::Act], rng: &mut Rng, obs: &mut [V::Obs]) -> Result<Step, EnvError> {
         let seed = u64::from(rng.next_u32()) << 32 | u64::from(rng.next_u32());
-        let moments = Moments { streams: Streams::new(seed, Purpose::EnvStep), lanes: &[Moment::default()] };
+        let moments =
+            Moments { streams: Streams::new(seed, Purpose::EnvStep), lanes: &[Moment::default()], mark: None };
         let (mut reward, mut terminated, mut truncated) = ([0.0], [false], [false]);
         let out = StepOut { rewards: &mut reward, terminateds: &mut terminated, truncateds: &mut truncated };
         self.env.step(action, moments, obs, out)?;

@@ -64,6 +64,7 @@ mod registry;
 pub mod render;
 mod snapshot;
 mod state;
+mod step_mark;
 pub mod toy_text;
 mod typed;
 mod vectorized;
@@ -89,6 +90,7 @@ pub use registry::{
 pub use render::Frame;
 pub use snapshot::{SnapshotReader, put_rows};
 pub use state::EnvState;
+pub use step_mark::StepMark;
 pub use typed::Typed;
 pub use vectorized::Vectorized;
 
@@ -529,6 +531,8 @@ pub struct Moments<'a> {
     pub streams: Streams,
     /// One moment per lane.
     pub lanes: &'a [Moment],
+    /// Where an environment that steps its lanes sequentially records each step's beginning.
+    pub mark: Option<&'a StepMark>,
 }
 
 impl Moments<'_> {

@@ -141,6 +141,7 @@ impl<E: Env<Obs: RowElement, Act: RowElement>> VectorEnv for Vectorized<E> {
         for (lane, ((env, moment), ((obs, action), (reward, (terminated, truncated))))) in
             lanes.zip(rows.zip(results)).enumerate()
         {
+            moments.mark.into_iter().for_each(|mark| mark.at(moment.slot, moment.episode, moment.t));
             let step = env.step(action, &mut moments.rng_at(*moment), obs).map_err(|error| {
                 self.logs.iter_mut().flatten().skip(lane).take(1).for_each(ActionLog::end);
                 match error {
@@ -206,7 +207,7 @@ impl<E: Env<Obs: RowElement, Act: RowElement>> VectorEnv for Vectorized<E> {
             if first_impossible(&self.action_space, self.act_len, &action).is_some() || !env.accepts(&action) {
                 return Err(EnvError::BadSnapshot(snapshot.len()));
             }
-            let mut rng = Moments { streams, lanes: &[] }.rng_at(moment);
+            let mut rng = Moments { streams, lanes: &[], mark: None }.rng_at(moment);
             let taken = env.step(&action, &mut rng, &mut obs).inspect_err(|_| log.end())?;
             log.push(E::Act::erase_rows(&action), streams, moment);
             log.see(E::Obs::erase_rows(&obs));

@@ -3,21 +3,16 @@
 //! If the same slot fails twice at the same step with the same failure, the user's code is the cause, and the run cannot
 //! continue; other failures are transient, up to [`MAX_ATTEMPTS`] consecutive ones of a fragment. Only reports of trusted
 //! workers are evidence: an untrusted worker that reports a failure gets a strike, and the fragment goes to another worker.
-//! that reports a failure gets a strike, and the fragment goes to another worker.
-
-use core::fmt;
 
 use super::{End, ExpiryCause, GroupEvent, LeaseGroup, Receipt, grant::Iteration, slot_table::Slot, worker::Worker};
 use crate::{
     ids::{FragmentNo, LeaseId, SlotId, WorkerId},
     prelude::*,
-    protocol::{FailureKind, FragmentFailure, WorkerState},
+    protocol::{FailureKind, FatalFailure, FragmentFailure, MAX_ATTEMPTS, WorkerState},
     sampler::position_in,
     time::Micros,
 };
 
-/// Most consecutive failed attempts at one fragment, whatever their failures are.
-const MAX_ATTEMPTS: u32 = 5;
 /// Number of latest failures kept, and of latest workers that disconnected in the middle of a lease.
 const MAX_LATEST: usize = 16;
 
@@ -60,27 +55,6 @@ enum Evidence {
     Silence { slots: usize },
     /// Its worker's process crashed in the middle of a lease with this number of open slots.
     Crash { slots: usize },
-}
-
-/// A failure after which the run cannot continue. `Display` says where it happened, and why the fragment is not retried.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FatalFailure {
-    /// The last failure.
-    pub failure: FragmentFailure,
-    /// Consecutive failed attempts.
-    pub attempts: u32,
-    /// True if the previous attempt failed in the same way at the same step.
-    pub is_repeated: bool,
-}
-
-impl fmt::Display for FatalFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { failure, attempts, is_repeated } = self;
-        match is_repeated {
-            true => write!(f, "{failure}; it failed again in the same way when it was tried again"),
-            false => write!(f, "{failure}; {attempts} attempts at this fragment have failed in a row"),
-        }
-    }
 }
 
 impl LeaseGroup {
@@ -196,6 +170,11 @@ impl LeaseGroup {
     #[must_use]
     pub fn fatal_failure(&self) -> Option<&FatalFailure> {
         self.failures.fatal.as_ref()
+    }
+
+    /// Records a failure of the run's own worker, which samples without leases: worker 0, as RLlib's local one.
+    pub fn record_failure(&mut self, failure: FragmentFailure) {
+        self.report(WorkerId(0), failure);
     }
 
     fn report(&mut self, worker: WorkerId, failure: FragmentFailure) {

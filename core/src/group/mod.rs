@@ -85,9 +85,8 @@ mod status;
 mod worker;
 
 #[doc(inline)]
-pub use crate::protocol::WorkerState;
+pub use crate::protocol::{FatalFailure, WorkerState};
 pub use config::{BeginError, GroupConfig, GroupConfigError, SamplingMode};
-pub use failures::FatalFailure;
 pub use journal::{JournalEntry, JournalError};
 pub use ledger::{Expired, Ledger, Rejected, UnbalancedLedger, Uninvited};
 pub use output::{ExpiryCause, GroupCommand, GroupEvent, Outcome, QuarantineCause, Receipt, RejectReason};

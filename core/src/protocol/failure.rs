@@ -10,7 +10,11 @@ use super::{
 use crate::{
     ids::{LeaseId, SlotId},
     prelude::*,
+    run::RolloutConfig,
 };
+
+/// Most consecutive failed attempts at one fragment, whatever their failures are.
+pub(crate) const MAX_ATTEMPTS: u32 = 5;
 
 wire_enum! {
     /// What failed while a fragment was made.
@@ -93,12 +97,52 @@ impl fmt::Display for FragmentFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, slot, episode, t, message } = self;
         match (slot, kind) {
-            (None, _) => write!(f, "slots that were stepped together, but none of them alone: {message}"),
+            (None, _) => write!(f, "slots that were stepped together: {message}"),
             (Some(slot), FailureKind::Restore) => {
                 write!(f, "slot {slot}, episode {episode}, step {t}: the state was not restored: {message}")
             }
             (Some(slot), _) => write!(f, "slot {slot}, episode {episode}, step {t}: {message}"),
         }
+    }
+}
+
+/// A failure after which the run cannot continue. `Display` says where it happened, and why the fragment is not retried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FatalFailure {
+    /// The last failure.
+    pub failure: FragmentFailure,
+    /// Consecutive failed attempts.
+    pub attempts: u32,
+    /// True if the previous attempt failed in the same way at the same step.
+    pub is_repeated: bool,
+}
+
+impl fmt::Display for FatalFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { failure, attempts, is_repeated } = self;
+        match is_repeated {
+            true => write!(f, "{failure}; it failed again in the same way when it was tried again"),
+            false if *attempts == 1 => write!(f, "{failure}"),
+            false => write!(f, "{failure}; {attempts} attempts at this fragment have failed in a row"),
+        }
+    }
+}
+
+impl core::error::Error for FatalFailure {}
+
+impl FatalFailure {
+    /// Returns the text for the user of a run with these settings: the environment, the failure, and what to do.
+    #[must_use]
+    pub fn explain(&self, rollout: &RolloutConfig) -> String {
+        let is_of_env = matches!(
+            self.failure.kind,
+            FailureKind::Env | FailureKind::Panic | FailureKind::Invalid | FailureKind::Hang
+        );
+        let advice = match is_of_env && !rollout.restart_failed_sub_environments {
+            true => "; fix the environment, or set restart_failed_sub_environments to drop such episodes",
+            false => "",
+        };
+        format!("{}, {self}{advice}", rollout.env.as_deref().unwrap_or_default())
     }
 }
 

@@ -431,6 +431,8 @@ pub struct RunStatus {
     pub failures: u64,
     /// The latest failure, where it happened, and on which worker; empty before the first.
     pub last_failure: String,
+    /// What the run waits for while no worker can sample for it; else empty.
+    pub waiting: String,
 }
 
 /// The hub's past, current and queued runs. Sent when one is queued, begins, ends or is removed.

@@ -40,7 +40,8 @@ mod wire_enum;
 
 pub use codec::DecodeError;
 pub use episode_driver::EpisodeDriver;
-pub use failure::{FailureKind, FragmentFailure};
+pub(crate) use failure::MAX_ATTEMPTS;
+pub use failure::{FailureKind, FatalFailure, FragmentFailure};
 pub use header::{HEADER_BYTES, HEADER_VERSION, MAGIC};
 pub use inability::{Inability, InabilityKind, printable};
 pub use inbox::{ChunkPlace, Inbox, InboxError, Received};

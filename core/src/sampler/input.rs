@@ -160,6 +160,11 @@ pub trait SamplerInput: Send {
         Vec::new()
     }
 
+    /// Returns whether its [`state`](Self::state) now continues all open episodes, so that the next batch can be made again.
+    fn is_resumable(&self) -> bool {
+        false
+    }
+
     /// Restores a [`state`](Self::state), as far as the slots are the same; other slots are ignored.
     ///
     /// # Errors

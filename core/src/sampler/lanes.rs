@@ -3,7 +3,7 @@
 use super::{Horizon, SamplerOptions, SlotState, StateError, rows::RowBuffer};
 use crate::{
     batch::EpisodeMetrics,
-    env::{AnyVectorEnv, EnvError, EnvState, Moment, Moments, RowsMut},
+    env::{AnyVectorEnv, EnvError, EnvState, Moment, Moments, RowsMut, StepMark},
     ids::SlotId,
     prelude::*,
     rng::{Purpose, Streams},
@@ -29,6 +29,7 @@ pub struct Lanes {
     hard_horizon: u32,
     reset: Streams,
     env_step: Streams,
+    mark: Option<StepMark>,
 }
 
 /// An episode's flags after a step.
@@ -49,6 +50,7 @@ impl Lanes {
             hard_horizon: horizon(Horizon::LegacyHard),
             reset: Streams::new(options.seed, Purpose::Reset),
             env_step: Streams::new(options.seed, Purpose::EnvStep),
+            mark: options.mark.clone(),
         }
     }
 
@@ -108,8 +110,15 @@ impl Lanes {
         &self.moments
     }
 
+    /// Records that policy or environment now handle all lanes together.
+    pub(super) fn mark_all(&self) {
+        self.mark.iter().for_each(|mark| mark.at_all(&self.moments));
+    }
+
+    /// Returns the moments of a step that begins now.
     pub(super) fn env_moments(&self) -> Moments<'_> {
-        Moments { streams: self.env_step, lanes: &self.moments }
+        self.mark_all();
+        Moments { streams: self.env_step, lanes: &self.moments, mark: self.mark.as_ref() }
     }
 
     /// Counts a step of a lane and applies time limit and horizon. Both flags may be set.
@@ -140,6 +149,7 @@ impl Lanes {
 
     fn begin_episode(&self, lane: usize, env: &mut dyn AnyVectorEnv, obs: RowsMut<'_>) -> Result<(), EnvError> {
         let Moment { slot, episode, .. } = self.moments[lane];
+        self.mark.iter().for_each(|mark| mark.at(slot, episode, 0));
         env.reset_at(lane, &mut self.reset.at(slot, episode, 0, 0), obs)
     }
 

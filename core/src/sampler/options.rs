@@ -1,6 +1,7 @@
 //! Options of samplers.
 
 use crate::{
+    env::StepMark,
     ids::SlotId,
     prelude::*,
     sampler::{BatchMode, CountStepsBy, Horizon, RewardClipping},
@@ -47,6 +48,8 @@ pub struct SamplerOptions {
     pub record: RecordColumns,
     /// Whether rows are kept; if false, only episodes' metrics are, batches are empty, and nothing is postprocessed.
     pub keeps_rows: bool,
+    /// Where each step's beginning is recorded, for a watchdog.
+    pub mark: Option<StepMark>,
 }
 
 impl Default for SamplerOptions {
@@ -87,6 +90,7 @@ impl SamplerOptions {
             slots,
             record: RecordColumns::default(),
             keeps_rows: true,
+            mark: None,
         }
     }
 

@@ -156,8 +156,8 @@ impl AgentLanes {
         &self.slots
     }
 
-    /// Returns the episode and the step that failed, of the first slot.
-    pub(super) fn failed_at(&self) -> (u32, u32) {
-        self.sampler.position(0).unwrap_or_default()
+    /// Returns the episode and the step of a slot that failed.
+    pub(super) fn failed_at(&self, lane: usize) -> (u32, u32) {
+        self.sampler.position(lane).unwrap_or_default()
     }
 }

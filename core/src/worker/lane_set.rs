@@ -3,7 +3,7 @@
 use crate::{
     batch::SlotFragment,
     column::DType,
-    env::{AnyVectorEnv, EnvError, Moment, RowElement},
+    env::{AnyVectorEnv, EnvError, EnvState, Moment, RowElement},
     ids::{FragmentNo, SlotId, WeightsVersion},
     policy::PolicyEntry,
     prelude::*,
@@ -75,6 +75,11 @@ impl LaneSet {
     pub(super) fn state(&self, slot: SlotId) -> Option<SlotState> {
         let lane = self.slots().position(|s| s == slot)?;
         Some(self.collector.state(lane, self.env.as_ref()))
+    }
+
+    /// Returns how open episodes of the environment move.
+    pub(super) fn env_state(&self) -> EnvState {
+        self.env.snapshot_at(0, &mut Vec::new())
     }
 
     /// See [`Collector::seen`].

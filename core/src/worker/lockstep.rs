@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::lane_set::LaneSet;
 use crate::{
     batch::{AnyBatch, CutReason, SlotFragment},
-    env::{AnyVectorEnv, EnvError, Moment, SubEnv},
+    env::{AnyVectorEnv, EnvError, EnvState, Moment, SubEnv},
     episode::{Losses, RolloutMetrics, SamplerPerf},
     ids::{AgentId, FragmentNo, PolicyId, SlotId, eps_id},
     policy::{PolicyEntry, PolicyMapError, Postprocessing},
@@ -323,6 +323,10 @@ impl SamplerInput for LockstepSampler {
         let states: Vec<LaneState> = starts.into_iter().filter_map(state).collect();
         // Writing into growing memory cannot fail.
         postcard::to_allocvec(&(next, states)).unwrap_or_default()
+    }
+
+    fn is_resumable(&self) -> bool {
+        !self.lost && self.lanes.env_state() != EnvState::Opaque
     }
 
     fn set_state(&mut self, state: &[u8]) -> Result<(), SampleError> {

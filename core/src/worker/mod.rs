@@ -52,8 +52,8 @@ pub use registry::{
     QModelContext, QModelFactory, RegisteredEnv, Registry, Unknown, WorkerFn,
 };
 pub use rollout::{
-    OffPolicyEstimate, PoliciesToTrain, RolloutWorker, Samples, SgdOptions, TrainInfo, WorkerMetrics, WorkerStateError,
-    WorkerWarning,
+    OffPolicyEstimate, PoliciesToTrain, Retries, RolloutWorker, SampleFault, Samples, SgdOptions, TrainInfo,
+    WorkerMetrics, WorkerStateError, WorkerWarning,
 };
 pub use runner::{Advance, RunnerError, SlotRunner};
 pub use session::{SessionCounters, SessionState, WorkerSession};

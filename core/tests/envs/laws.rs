@@ -34,7 +34,7 @@ fn obeys_its_spaces<O: RowElement + Scalar, A: RowElement + Scalar>(spec: &EnvSp
             action_space.sample_row(&mut act.at(moment.slot, moment.episode, moment.t, 0), row).unwrap();
         }
         let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };
-        let at = Moments { streams: step, lanes: &moments };
+        let at = Moments { streams: step, lanes: &moments, mark: None };
         env.step(A::erase_rows(&actions), at, O::erase_rows_mut(&mut obs), out).unwrap();
         assert!(rewards.iter().all(|reward| reward.is_finite()), "{}: {rewards:?}", spec.name);
         for (lane, row) in obs.chunks_exact_mut(obs_width).enumerate() {

@@ -72,7 +72,7 @@ fn play<O: RowElement + Scalar, A: RowElement + Scalar>(
             action_space.sample_row(&mut act.at(moment.slot, moment.episode, moment.t, 0), row).unwrap();
         }
         let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };
-        let at = Moments { streams: step, lanes: &moments };
+        let at = Moments { streams: step, lanes: &moments, mark: None };
         env.step(A::erase_rows(&actions), at, O::erase_rows_mut(&mut obs), out).unwrap();
         moments.iter_mut().for_each(|moment| moment.t += 1);
         look(env);

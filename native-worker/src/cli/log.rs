@@ -59,6 +59,11 @@ impl Log {
         self.line(LogLevel::Debug, format_args!("a sample of {env_steps} env steps and {agent_steps} agent steps"));
     }
 
+    /// Logs a failure that is retried, from `WARN` on.
+    pub(super) fn failure(&mut self, failure: &impl fmt::Display) {
+        self.line(LogLevel::Warn, format_args!("a fragment failed: {failure}"));
+    }
+
     /// Logs possible mistakes from `WARN` on.
     pub(super) fn warnings(&mut self, warnings: &[WorkerWarning]) {
         warnings.iter().for_each(|warning| self.line(LogLevel::Warn, format_args!("{warning}")));

@@ -10,7 +10,7 @@ use rollmesh_core::{
     column::DType,
     env::{
         AnyVectorEnv, EnvError, EnvRegistry, EnvSpaces, EnvSpec, EnvState, Frame, Moments, MultiAgentEnv,
-        MultiAgentSpec, Rng, RowsMut, RowsRef, StepOut,
+        MultiAgentSpec, Rng, RowsMut, RowsRef, StepMark, StepOut,
         multi_agent::{AgentRows, Turn},
     },
     ids::AgentId,
@@ -18,7 +18,7 @@ use rollmesh_core::{
 };
 
 /// Returns a registry with the same environments, whose panics become [`EnvError::Failed`], including panics while they are
-/// made.
+/// made. An environment that has panicked is made again for its next reset or restoration.
 ///
 /// ```
 /// use rollmesh::envs::guarded;
@@ -37,7 +37,8 @@ pub fn guarded(registry: &EnvRegistry) -> EnvRegistry {
     for spec in registry.iter() {
         let inner = spec.clone();
         let mut outer = EnvSpec::fallible(spec.name.clone(), move |contexts, kernels| {
-            guard(caught(|| inner.make(contexts, kernels))?)
+            let (maker, contexts) = (inner.clone(), contexts.to_vec());
+            lanes(Guarded::made(Box::new(move || maker.make(&contexts, kernels)))?)
         });
         (outer.max_episode_steps, outer.reward_threshold) = (spec.max_episode_steps, spec.reward_threshold);
         outer.settings.clone_from(&spec.settings);
@@ -45,8 +46,10 @@ pub fn guarded(registry: &EnvRegistry) -> EnvRegistry {
     }
     for spec in registry.iter_multi_agent() {
         let inner = spec.clone();
-        let mut outer =
-            MultiAgentSpec::new(spec.name.clone(), move |context| guard_multi_agent(caught(|| inner.make(context))?));
+        let mut outer = MultiAgentSpec::new(spec.name.clone(), move |context| {
+            let (maker, context) = (inner.clone(), context.clone());
+            agents(Guarded::made(Box::new(move || maker.make(&context)))?)
+        });
         outer.max_episode_steps = spec.max_episode_steps;
         all.register_multi_agent(outer);
     }
@@ -61,7 +64,10 @@ pub fn guarded(registry: &EnvRegistry) -> EnvRegistry {
 /// # Errors
 /// [`EnvError::Failed`] if it panics when it returns its spaces.
 pub fn guard(env: Box<dyn AnyVectorEnv>) -> Result<Box<dyn AnyVectorEnv>, EnvError> {
-    let env = Guarded::new(env);
+    lanes(Guarded::new(env))
+}
+
+fn lanes(env: Guarded<Box<dyn AnyVectorEnv>>) -> Result<Box<dyn AnyVectorEnv>, EnvError> {
     let facts = || Ok((env.ask(|env| env.num_envs())?, env.ask(|env| EnvSpaces::of(env.as_ref()))?));
     let (num_envs, spaces) = facts()?;
     Ok(Box::new(Lanes { env, num_envs, spaces }))
@@ -72,7 +78,10 @@ pub fn guard(env: Box<dyn AnyVectorEnv>) -> Result<Box<dyn AnyVectorEnv>, EnvErr
 /// # Errors
 /// [`EnvError::Failed`] if it panics when it returns its agents.
 pub fn guard_multi_agent(env: Box<dyn MultiAgentEnv>) -> Result<Box<dyn MultiAgentEnv>, EnvError> {
-    let env = Guarded::new(env);
+    agents(Guarded::new(env))
+}
+
+fn agents(env: Guarded<Box<dyn MultiAgentEnv>>) -> Result<Box<dyn MultiAgentEnv>, EnvError> {
     let agents = env.ask(|env| env.agents())?;
     Ok(Box::new(Agents { env, agents }))
 }
@@ -81,11 +90,30 @@ pub fn guard_multi_agent(env: Box<dyn MultiAgentEnv>) -> Result<Box<dyn MultiAge
 struct Guarded<E> {
     env: Option<E>,
     panic: OnceCell<EnvError>,
+    /// Makes it again.
+    maker: Option<Maker<E>>,
 }
+
+type Maker<E> = Box<dyn Fn() -> Result<E, EnvError> + Send>;
 
 impl<E> Guarded<E> {
     fn new(env: E) -> Self {
-        Self { env: Some(env), panic: OnceCell::new() }
+        Self { env: Some(env), panic: OnceCell::new(), maker: None }
+    }
+
+    fn made(maker: Maker<E>) -> Result<Self, EnvError> {
+        let env = caught(&maker)?;
+        Ok(Self { env: Some(env), panic: OnceCell::new(), maker: Some(maker) })
+    }
+
+    /// Begins an episode: like [`call`](Self::call), and makes the environment again first if it has panicked.
+    fn begin<T>(&mut self, begin: impl FnOnce(&mut E) -> Result<T, EnvError>) -> Result<T, EnvError> {
+        if let (Some(_), Some(maker)) = (self.panic.get(), &self.maker) {
+            let env = caught(maker)?;
+            self.discard();
+            (self.env, self.panic) = (Some(env), OnceCell::new());
+        }
+        self.call(begin)
     }
 
     fn call<T>(&mut self, call: impl FnOnce(&mut E) -> Result<T, EnvError>) -> Result<T, EnvError> {
@@ -174,7 +202,7 @@ impl AnyVectorEnv for Lanes {
     }
 
     fn reset_at(&mut self, lane: usize, rng: &mut Rng, obs: RowsMut<'_>) -> Result<(), EnvError> {
-        self.env.call(|env| env.reset_at(lane, rng, obs))
+        self.env.begin(|env| env.reset_at(lane, rng, obs))
     }
 
     fn step(
@@ -184,7 +212,14 @@ impl AnyVectorEnv for Lanes {
         obs: RowsMut<'_>,
         out: StepOut<'_>,
     ) -> Result<(), EnvError> {
-        self.env.call(|env| env.step(actions, moments, obs, out))
+        let stepped = self.env.call(|env| env.step(actions, moments, obs, out));
+        // An environment that steps its lanes sequentially has marked the one that panicked.
+        let (slot, _) = moments.mark.filter(|_| self.env.env.is_none()).and_then(StepMark::position).unzip();
+        let lane = slot.and_then(|slot| moments.lanes.iter().position(|moment| moment.slot == slot));
+        match lane.filter(|_| self.num_envs > 1) {
+            Some(lane) => stepped.map_err(|source| EnvError::InLane { lane, source: Box::new(source) }),
+            None => stepped,
+        }
     }
 
     fn render_at(&self, lane: usize, frame: &mut Frame) -> bool {
@@ -215,11 +250,11 @@ impl AnyVectorEnv for Lanes {
     }
 
     fn replay_at(&mut self, lane: usize, snapshot: &[u8], max_steps: u32) -> Result<u32, EnvError> {
-        self.env.call(|env| env.replay_at(lane, snapshot, max_steps))
+        self.env.begin(|env| env.replay_at(lane, snapshot, max_steps))
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: RowsMut<'_>) -> Result<(), EnvError> {
-        self.env.call(|env| env.restore_at(lane, snapshot, obs))
+        self.env.begin(|env| env.restore_at(lane, snapshot, obs))
     }
 }
 
@@ -238,7 +273,7 @@ impl MultiAgentEnv for Agents {
     }
 
     fn reset(&mut self, rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
-        self.env.call(|env| env.reset(rng, turn))
+        self.env.begin(|env| env.reset(rng, turn))
     }
 
     fn step(&mut self, actions: &AgentRows, rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {

@@ -210,6 +210,8 @@ pub(super) struct Actor {
     pub(super) hung: BTreeMap<u32, Micros>,
     /// Since when no worker has been able to continue the run.
     pub(super) hopeless_since: Option<Micros>,
+    /// Since when the run has been waiting for workers, and whether the user was told.
+    pub(super) waiting_since: Option<(Micros, bool)>,
     /// Receives worker notifications besides the run.
     pub(super) listener: Option<NewsSink>,
     status: watch::Sender<RunStatus>,
@@ -272,6 +274,7 @@ impl Actor {
             dashboard: Dashboard::default(),
             hung: BTreeMap::new(),
             hopeless_since: None,
+            waiting_since: None,
             listener: None,
             status,
             notices,
@@ -306,6 +309,8 @@ impl Actor {
                 _ = refresh.tick() => {
                     self.expel_invalid();
                     self.end_hung();
+                    self.end_hung_run();
+                    self.tell_of_waiting();
                     self.end_hopeless();
                     self.end_unwanted_run();
                     self.begin_first_iteration();

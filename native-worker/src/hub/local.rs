@@ -26,6 +26,9 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// Time that a run waits for an able worker when all its workers are unable or in quarantine.
 const HOPE: Micros = Micros::from_secs(5);
 
+/// Time without an able worker after which the user is told that the run waits for one.
+const TELL_AFTER: Micros = Micros::from_secs(1);
+
 impl Actor {
     /// Starts a local worker on the run's terms, or on the hub's if there is no run.
     pub(super) fn add_child(&mut self) -> Result<u32, LaunchError> {
@@ -204,23 +207,54 @@ impl Actor {
         }
     }
 
-    /// Ends local workers that have hung for longer than the run's timeout, so that others take their places.
+    /// Ends workers that have hung for longer than the run's timeout: local ones are replaced, others are disconnected and
+    /// may come back, so that their slots are tried again.
     pub(super) fn end_hung(&mut self) {
         let now = self.now();
         let Some(run) = self.run.as_ref().filter(|run| !run.is_over()) else { return };
         let Some(patience) = run.worker_terms.hung_timeout else { return };
-        let of_child = |id: &u32| self.peers.get(id).and_then(|peer| peer.child);
-        let overdue = self.hung.iter().filter(|(_, since)| now.since(**since) >= patience);
-        let overdue: Vec<(u32, u32)> = overdue.filter_map(|(id, _)| Some((*id, of_child(id)?))).collect();
-        for (id, child) in overdue {
-            self.hung.remove(&id);
-            if child == IN_PROCESS {
-                self.notice(1, format!("the in-process worker hangs for {patience}: another one takes its place"));
-                self.end_in_process();
-            } else if self.children.may_end(child) {
-                self.notice(1, format!("worker {id} hangs for {patience}: it is ended"));
-                self.children.kill(child);
+        let overdue = self.hung.extract_if(.., |_, since| now.since(*since) >= patience);
+        for (id, _) in overdue.collect::<Vec<_>>() {
+            let Some(peer) = self.peers.get(&id) else { continue };
+            match peer.child {
+                Some(IN_PROCESS) => {
+                    self.notice(1, format!("the in-process worker hangs for {patience}: another one takes its place"));
+                    self.end_in_process();
+                }
+                Some(child) if self.children.may_end(child) => {
+                    self.notice(1, format!("worker {id} hangs for {patience}: it is ended"));
+                    self.children.kill(child);
+                }
+                Some(_) => {}
+                None => {
+                    peer.link.hang_up();
+                    self.notice(1, format!("worker {id} hangs for {patience}: it is disconnected"));
+                }
             }
+        }
+    }
+
+    /// Ends a run whose own worker hangs: its thread cannot be ended, nor replaced without the learner.
+    pub(super) fn end_hung_run(&mut self) {
+        let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
+        run.record_own_failures();
+        if let Some(reason) = run.own_hang() {
+            self.end_run(RunEnd::Failed(reason));
+        }
+    }
+
+    /// Tells the user once that the run waits for workers, unless they come at once.
+    pub(super) fn tell_of_waiting(&mut self) {
+        let now = self.now();
+        let run = self.run.as_ref().filter(|run| !self.starts_worker_for(run));
+        let Some(waiting) = run.and_then(|run| run.state.waiting(now)) else {
+            self.waiting_since = None;
+            return;
+        };
+        let (since, is_told) = *self.waiting_since.get_or_insert((now, false));
+        if !is_told && now.since(since) >= TELL_AFTER {
+            self.waiting_since = Some((since, true));
+            self.notice(1, format!("the run is {waiting}"));
         }
     }
 
@@ -247,11 +281,17 @@ impl Actor {
         }
     }
 
+    /// True if a local worker is on its way.
+    fn starts_worker_for(&self, run: &Run) -> bool {
+        let is_connected = |child: &u32| self.peers.values().any(|peer| peer.child == Some(*child));
+        self.children.awaits_any()
+            || !self.children.staying().iter().all(is_connected)
+            || run.samples_in_process() && !is_connected(&IN_PROCESS)
+    }
+
     fn why_hopeless(&self) -> Option<String> {
         let run = self.run.as_ref().filter(|run| !run.is_over() && self.listener.is_none())?;
-        let is_connected = |child: &u32| self.peers.values().any(|peer| peer.child == Some(*child));
-        let starts_any = self.children.awaits_any() || !self.children.staying().iter().all(is_connected);
-        if starts_any || run.samples_in_process() && !is_connected(&IN_PROCESS) {
+        if self.starts_worker_for(run) {
             return None;
         }
         let mut reasons = Vec::new();

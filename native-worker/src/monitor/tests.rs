@@ -73,7 +73,7 @@ fn an_episode_of_cart_pole_comes_back_picture_by_picture() {
     let (mut reward, mut terminated, mut truncated) = ([0.0], [false], [false]);
     while !terminated[0] {
         let out = StepOut { rewards: &mut reward, terminateds: &mut terminated, truncateds: &mut truncated };
-        let moments = Moments { streams: Streams::new(1, Purpose::EnvStep), lanes: &[Moment::default()] };
+        let moments = Moments { streams: Streams::new(1, Purpose::EnvStep), lanes: &[Moment::default()], mark: None };
         VectorEnv::step(&mut env, &[1], moments, &mut obs, out).unwrap();
         assert!(monitor.records(0) && VectorEnv::render_at(&env, 0, &mut frame));
         monitor.frame(0, &frame).unwrap();

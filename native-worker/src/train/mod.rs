@@ -8,6 +8,7 @@ mod local;
 mod metrics;
 mod outcome;
 mod output;
+mod own_sampler;
 mod read_metrics;
 mod request;
 mod rows;
@@ -21,6 +22,7 @@ pub use evaluation::EvaluationMetrics;
 pub(crate) use found::{FoundRun, found_runs};
 pub use metrics::IterationMetrics;
 pub use outcome::{Failures, FragmentFailed, Summary};
+pub(crate) use own_sampler::{OwnSampler, Watchdog};
 pub use read_metrics::ReadMetrics;
 pub use request::{RunRequest, RunRequestError};
 pub use rollmesh_core::{

@@ -76,6 +76,9 @@ pub struct Summary {
     pub end: RunEnd,
 }
 
+/// Number of latest failures that are kept.
+const MAX_FAILURES: usize = 16;
+
 /// Fragments that failed on workers since the run was started or resumed. Transient failures were re-granted and have left
 /// no trace in the rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -103,21 +106,35 @@ pub struct FragmentFailed {
     pub message: String,
 }
 
-impl Failures {
-    pub(super) fn of(group: &LeaseGroup) -> Self {
-        let (count, latest) = group.failures();
-        let failed = |(worker, failure): &(WorkerId, FragmentFailure)| FragmentFailed {
+impl FragmentFailed {
+    fn of(worker: WorkerId, failure: &FragmentFailure) -> Self {
+        Self {
             worker: worker.0,
             kind: failure.kind.name(),
             slot: failure.slot.map(|slot| slot.0),
             episode: failure.episode,
             t: failure.t,
             message: failure.message().into(),
-        };
-        Self { count, latest: latest.map(failed).collect() }
+        }
+    }
+}
+
+impl Failures {
+    pub(super) fn of(group: &LeaseGroup) -> Self {
+        let (count, latest) = group.failures();
+        Self { count, latest: latest.map(|(worker, failure)| FragmentFailed::of(*worker, failure)).collect() }
     }
 
-    fn is_empty(&self) -> bool {
+    /// Adds a failure of the worker of this process.
+    pub(crate) fn add(&mut self, failure: FragmentFailure) {
+        self.count += 1;
+        if self.latest.len() == MAX_FAILURES {
+            self.latest.remove(0);
+        }
+        self.latest.push(FragmentFailed::of(WorkerId(0), &failure));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }
 }

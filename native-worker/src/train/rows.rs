@@ -11,9 +11,10 @@ use rollmesh_core::{
     filter::FilterKind,
     ids::PolicyId,
     time::Micros,
-    worker::{RolloutConfig, RolloutWorker, WorkerAnswer, WorkerCommand, WorkerMetrics},
+    worker::{RolloutConfig, RolloutWorker, SampleFault, WorkerAnswer, WorkerCommand, WorkerMetrics},
 };
 
+use super::own_sampler::OwnSampler;
 use crate::{
     learner::LearnError,
     worker_group::{ForEachWorker, GroupError, SyncFilters, SyncWeights, WorkerGroup},
@@ -25,7 +26,7 @@ const SPAN: Micros = Micros(50_000);
 /// The workers that sample or read, and learn.
 pub(super) enum Rows {
     /// One worker does both.
-    Alone(Box<RolloutWorker>),
+    Alone(Box<OwnSampler>),
     /// The local worker of a group learns from what the remote workers sample or read; without these, it does both.
     Group(Box<WorkerGroup>),
 }
@@ -34,7 +35,7 @@ impl Rows {
     /// Returns the worker whose policies learn.
     pub(super) fn learner(&mut self) -> Result<&mut RolloutWorker, LearnError> {
         match self {
-            Self::Alone(worker) => Ok(worker),
+            Self::Alone(own) => Ok(&mut own.worker),
             Self::Group(group) => group.local_worker().ok_or_else(|| failed(GroupError::NoLocalWorker("learning"))),
         }
     }
@@ -53,9 +54,13 @@ impl Rows {
     ) -> Result<Option<Vec<AnyBatch>>, LearnError> {
         let is_interrupted = || is_interrupted.load(Ordering::Relaxed);
         match self {
-            Self::Alone(worker) => {
+            Self::Alone(own) => {
                 while !is_interrupted() {
-                    if let Some(batch) = worker.sample_within(SPAN)? {
+                    let sampled = own.sample(|worker| worker.sample_within(SPAN)).map_err(|fault| match fault {
+                        SampleFault::Fatal(fatal) => LearnError::Rows(fatal.explain(own.worker.creation_args())),
+                        SampleFault::Other(error) => error.into(),
+                    })?;
+                    if let Some(batch) = sampled {
                         return Ok(Some(vec![batch]));
                     }
                 }
@@ -68,7 +73,7 @@ impl Rows {
     /// Returns what all workers have reported since the last call.
     pub(super) fn metrics(&mut self) -> Result<Vec<WorkerMetrics>, LearnError> {
         match self {
-            Self::Alone(worker) => Ok(vec![worker.metrics()]),
+            Self::Alone(own) => Ok(vec![own.worker.metrics()]),
             Self::Group(group) => {
                 let answers = group.foreach_worker(WorkerCommand::Metrics).map_err(failed)?.into_iter();
                 Ok(answers
@@ -164,7 +169,7 @@ impl Rows {
     pub(super) fn stop(&mut self) {
         match self {
             // The run is over: there is no caller to report a failure to.
-            Self::Alone(worker) => _ = worker.stop(),
+            Self::Alone(own) => _ = own.worker.stop(),
             Self::Group(group) => group.stop(),
         }
     }

@@ -31,6 +31,8 @@ use crate::{
 const SILENCE_LIMIT: Duration = Duration::from_secs(20);
 /// After a connection broke, frames that have arrived before are read for this long.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Time for the rollout thread to end after the connection was lost; then its environments hang, and it is abandoned.
+const END_DEADLINE: Duration = Duration::from_secs(4);
 /// Time for a worker that was asked to leave to finish its lease.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(10);
 /// The reason that a worker gives when it was asked to leave.
@@ -251,11 +253,18 @@ async fn serve(
         lost = carry(socket, from_hub, to_hub, (wish, changes)) => lost,
         lost = overdue => lost,
     };
-    // The thread sees that its channels are closed and ends within a slice, unless an environment hangs: a worker that was
-    // asked to leave does not wait for it.
+    // The thread sees that its channels are closed and ends within a slice, unless an environment hangs: another connection
+    // gets another thread.
+    let has_lost = lost.is_some();
+    let hangs = async {
+        tokio::select! {
+            () = async { asked(&mut leave).await; sleep(LAST_WORDS).await } => {}
+            () = sleep(END_DEADLINE), if has_lost => {}
+        }
+    };
     let ended = tokio::select! {
         ended = ended => ended,
-        () = async { asked(&mut leave).await; sleep(LAST_WORDS).await } => {
+        () = hangs => {
             let lost = lost.unwrap_or_else(|| "the connection was lost".into());
             return SessionEnd::Lost { reason: format!("{lost}; its environments hang"), was_ready: false };
         }

@@ -68,6 +68,7 @@ async fn the_status_has_this_shape() {
         "error": null,
         "failures": 0,
         "last_failure": null,
+        "waiting": null,
         "num_workers": 0,
         "num_local_workers": 0,
         "num_worker_restarts": 0,

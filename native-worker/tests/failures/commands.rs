@@ -29,7 +29,7 @@ fn env(fault: &str) -> &'static str {
 }
 
 /// A step that differs from call to call.
-fn any_step() -> u32 {
+pub(crate) fn any_step() -> u32 {
     use std::hash::{BuildHasher as _, RandomState};
 
     let step = (RandomState::new().hash_one(STEP) % 60) as u32;
@@ -55,10 +55,7 @@ pub(crate) async fn every_command_says_what_failed_and_where() {
                 let (workers, config) = (workers.to_string(), config.to_string());
                 let sample = ["sample", "--env", env(fault), "--env-config", &config, "--num-workers", &workers];
                 let ended = run(&[&sample[..], &["--num-envs", "4", "--env-steps", "4000"]].concat()).await;
-                // Without leases the environments are stepped as one, and nothing says which of them panicked.
-                let is_located = fault != "panic" || workers != "0";
-                let texts = [message, &slot, &place];
-                assert_failed(&ended, &texts[..if is_located { 3 } else { 1 }], AT_ONCE);
+                assert_failed(&ended, &[env(fault), &slot, &place, message], AT_ONCE);
             }
             let ended = evaluate(fault, &json!({ "kind": fault, "step": step, "all": true }), "20").await;
             assert_failed(&ended, &[message], AT_ONCE);
@@ -83,6 +80,24 @@ pub(crate) async fn transient_failures_leave_no_trace_in_samples() {
         let once = rig.path("once");
         assert_eq!(sample(json!({ "kind": fault, "once": once })).await, calm, "{fault}");
         assert!(once.exists(), "{fault} has not happened");
+    }
+}
+
+pub(crate) async fn ledger_of_sample_balances_after_failures() {
+    let fails = json!({ "kind": "error" });
+    for (config, code) in [(json!({ "kind": "error", "every": 200, "once": "/" }), 0), (fails, 1)] {
+        for workers in ["0", "2"] {
+            let (rig, config) = (Rig::new(), config.to_string());
+            let run_dir = rig.path("run").display().to_string();
+            let args = ["sample", "--run-dir", &run_dir, "--num-workers", workers, "--no-dashboard", "--num-envs", "4"];
+            let args = [&args[..], &["--env", "Faulty-v0", "--env-config", &config, "--env-steps", "4000"]].concat();
+            let (finished, _) = run(&[&args[..], &["--rollout-fragment-length", "16"]].concat()).await;
+            assert_eq!(finished.status.code(), Some(code), "{}", finished.stderr);
+            rig.check_ledger();
+            let failures = &rig.summary()["failures"];
+            assert!(failures["count"].as_u64() > Some(1), "{failures}");
+            assert!(rig.ledger().expired.refused > 0, "{:?}", rig.ledger());
+        }
     }
 }
 

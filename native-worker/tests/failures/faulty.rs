@@ -1,6 +1,10 @@
 //! Environments and callbacks that fail where their settings say.
 
-use std::{fs::OpenOptions, path::PathBuf};
+use std::{
+    fs::OpenOptions,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
 
 use rollmesh::Registry;
 use rollmesh_core::{
@@ -12,7 +16,9 @@ use rollmesh_core::{
         multi_agent::{AgentRows, Turn},
     },
     ids::{AgentId, SlotId},
+    policy::{ActionInput, ActionOutput, Policy, PolicyContext, PolicyError, PolicySpec, RandomPolicy},
     space::Space,
+    weights::Weights,
 };
 
 use crate::moving::Walk;
@@ -42,17 +48,20 @@ pub(crate) fn registry() -> Registry {
         .with_multi_agent_env(MultiAgentSpec::new("FaultyPair-v0", |context| {
             Ok(Box::new(FaultyPair(Faulty::new(context)?)))
         }))
+        .with_policy(PolicySpec::new("failing", |context| Ok(Box::new(FaultyPolicy::new(context, false)?))))
+        .with_policy(PolicySpec::new("panicking", |context| Ok(Box::new(FaultyPolicy::new(context, true)?))))
         .with_callbacks("failing", |_| Ok(Box::new(Failing)))
         .with_callbacks("panicking", |_| Ok(Box::new(Panicking)))
 }
 
-/// Counts its steps and its actions. `kind` says how it fails, a process that exits in each episode; with a file `once`, only the process that creates it does;
-/// with `every`, every slot also fails at random, in one of `every` steps on average. `step` is another one than [`STEP`]; with
+/// Counts its steps and its actions. `kind` says how it fails, a process that exits in each episode; with a file `once`, only
+/// the process that creates it does; with a file `host`, the process that creates it does in each episode; with `every`, every slot also fails at random, in one of `every` steps on average. `step` is another one than [`STEP`]; with
 /// `all`, all slots fail at it; with a file `armed`, they do while there is that file.
 #[derive(Clone)]
 struct Faulty {
     kind: String,
     once: Option<PathBuf>,
+    host: Option<PathBuf>,
     every: Option<u32>,
     armed: Option<PathBuf>,
     step: u32,
@@ -64,7 +73,7 @@ struct Faulty {
 }
 
 impl Faulty {
-    const SETTINGS: &[&str] = &["kind", "once", "every", "step", "all", "armed"];
+    const SETTINGS: &[&str] = &["kind", "once", "host", "every", "step", "all", "armed"];
 
     fn new(context: &EnvContext) -> Result<Self, EnvError> {
         let setting = |name| context.config.get::<String>(name).map_err(EnvError::Config);
@@ -73,6 +82,7 @@ impl Faulty {
         Ok(Self {
             kind: setting("kind")?.unwrap_or_default(),
             once: setting("once")?.map(PathBuf::from),
+            host: setting("host")?.map(PathBuf::from),
             every: number("every")?,
             armed: setting("armed")?.map(PathBuf::from),
             step: number("step")?.unwrap_or(STEP),
@@ -85,19 +95,29 @@ impl Faulty {
 
     /// Whether it fails in this step.
     fn fails(&self) -> bool {
-        let in_each_episode = ["exit", "abort", "length"].contains(&&*self.kind);
+        let in_each_episode = ["exit", "abort", "length"].contains(&&*self.kind) || self.host.is_some();
         let at = if in_each_episode { self.t == self.step % EPISODE } else { self.steps == self.step };
         let is_due = self.is_it && at && self.armed.as_ref().is_none_or(|path| path.exists());
         let is_first =
             || self.once.as_ref().is_none_or(|path| OpenOptions::new().write(true).create_new(true).open(path).is_ok());
         let has_bad_luck = || self.every.is_some_and(|every| random().is_multiple_of(every));
-        is_due && is_first() || has_bad_luck()
+        is_due && is_first() && self.host.as_deref().is_none_or(is_host) || has_bad_luck()
     }
 
     fn show(&self, obs: &mut [f32]) {
         obs[0] = self.t as f32 / EPISODE as f32;
         obs[1] = self.sum as f32 / EPISODE as f32;
     }
+}
+
+/// True in the process that has created this file.
+fn is_host(path: &Path) -> bool {
+    let id = std::process::id().to_string();
+    // Another process may find it before it has its content.
+    if let Ok(mut file) = OpenOptions::new().write(true).create_new(true).open(path) {
+        file.write_all(id.as_bytes()).unwrap();
+    }
+    std::fs::read_to_string(path).is_ok_and(|host| host == id)
 }
 
 /// A number that differs from call to call, and from process to process.
@@ -243,5 +263,40 @@ impl Callbacks for Panicking {
     fn on_episode_step(&mut self, hook: &mut EpisodeHook<'_>) -> Result<(), CallbackError> {
         assert!(!is_due(hook), "no ink");
         Ok(())
+    }
+}
+
+/// A policy that fails at a step of the slot.
+struct FaultyPolicy {
+    random: RandomPolicy,
+    panics: bool,
+}
+
+impl FaultyPolicy {
+    fn new(context: &PolicyContext, panics: bool) -> Result<Self, PolicyError> {
+        Ok(Self { random: RandomPolicy::for_space(&context.spaces.action, context.seed)?, panics })
+    }
+}
+
+impl Policy for FaultyPolicy {
+    fn compute_actions(&mut self, input: ActionInput<'_>, out: ActionOutput<'_>) -> Result<(), PolicyError> {
+        let is_due = input.moments.iter().any(|at| (at.slot, at.episode, at.t) == (SlotId(SLOT), 2, 5));
+        assert!(!is_due || !self.panics, "no clue");
+        if is_due {
+            return Err(PolicyError::Failed("no idea".into()));
+        }
+        self.random.compute_actions(input, out)
+    }
+
+    fn compute_values(&mut self, obs: RowsRef<'_>, state: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
+        self.random.compute_values(obs, state, values)
+    }
+
+    fn weights(&self) -> &Weights {
+        self.random.weights()
+    }
+
+    fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
+        self.random.set_weights(weights)
     }
 }

@@ -3,6 +3,8 @@
 //! This program is also the one that the tests run: `rollmesh` with an environment that fails.
 
 #[cfg(target_os = "linux")]
+mod alone;
+#[cfg(target_os = "linux")]
 mod commands;
 #[cfg(target_os = "linux")]
 mod faulty;
@@ -13,6 +15,8 @@ mod runs;
 #[cfg(target_os = "linux")]
 #[path = "../support/mod.rs"]
 mod support;
+#[cfg(target_os = "linux")]
+mod waiting;
 
 #[cfg(not(target_os = "linux"))]
 fn main() {}
@@ -35,10 +39,17 @@ fn main() -> std::process::ExitCode {
             [$($((stringify!($name), || Box::pin($module::$name()))),*),*]
         };
     }
-    let tests: [(&str, Test); 16] = tests! {
+    let tests: [(&str, Test); 26] = tests! {
+        alone:
+        transient_failure_leaves_no_trace_without_leases,
+        frequent_transient_failures_without_leases_end_neither_run_nor_sample,
+        failures_in_a_row_end_a_run_without_leases,
+        step_that_hangs_without_leases_ends_run_with_its_place,
+        failing_policy_and_callback_end_every_run,;
         commands:
         every_command_says_what_failed_and_where,
         transient_failures_leave_no_trace_in_samples,
+        ledger_of_sample_balances_after_failures,
         evaluation_that_hangs_ends_after_its_timeout,
         environment_without_picture_is_told_once,;
         moving:
@@ -49,12 +60,17 @@ fn main() -> std::process::ExitCode {
         runs:
         environment_that_always_fails_ends_run_with_its_place,
         transient_failure_leaves_no_trace_in_weights,
+        failures_of_one_worker_leave_no_trace_in_weights,
         frequent_transient_failures_do_not_end_run,
         step_that_hangs_ends_run_with_its_slot,
         environment_that_ends_its_worker_ends_run_with_its_slot,
         environment_that_ends_its_worker_once_leaves_no_trace_in_weights,
         failures_of_other_user_code_end_run,
         environment_that_is_restarted_goes_on,;
+        waiting:
+        run_without_workers_waits_and_says_so,
+        failures_are_in_the_status,
+        only_remote_worker_that_hangs_ends_run_with_its_slot,;
     };
     let trial = |(name, test): (&str, Test)| {
         Trial::test(name, move || {

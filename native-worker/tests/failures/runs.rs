@@ -151,6 +151,24 @@ pub(crate) async fn transient_failure_leaves_no_trace_in_weights() {
     }
 }
 
+/// The environment fails in every episode of a slot, on one worker only.
+pub(crate) async fn failures_of_one_worker_leave_no_trace_in_weights() {
+    let calm = Rig::new();
+    calm.train(0, &json!({}), &[]).await;
+    for fault in ["error", "panic", "nan"] {
+        let rig = Rig::new();
+        let (finished, _) = rig.train(2, &json!({ "kind": fault, "host": rig.path("host") }), &[]).await;
+        assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+        rig.check_ledger();
+        assert_eq!(rig.summary()["weights_hash"], calm.summary()["weights_hash"], "{fault}");
+        assert!(rig.path("host").exists(), "{fault}");
+        // None if the other worker was granted the fragment, too, and was faster.
+        let summary = rig.summary();
+        let latest = summary["failures"]["latest"].as_array().cloned().unwrap_or_default();
+        assert!(latest.iter().all(|failure| failure["worker"] == latest[0]["worker"]), "{summary}");
+    }
+}
+
 /// One in 200 steps fails, in any slot: most leases of several slots, and some of one slot.
 pub(crate) async fn frequent_transient_failures_do_not_end_run() {
     let calm = Rig::new();

@@ -20,7 +20,7 @@ fn step(env: &mut dyn AnyVectorEnv, actions: &[i64], t: u32, row: usize) -> Step
     let lanes = actions.len();
     let moments: Vec<Moment> =
         (0..lanes as u32).map(|slot| Moment { slot: SlotId(slot), t, ..Moment::default() }).collect();
-    let moments = Moments { streams: Streams::new(1, Purpose::EnvStep), lanes: &moments };
+    let moments = Moments { streams: Streams::new(1, Purpose::EnvStep), lanes: &moments, mark: None };
     let (mut obs, mut rewards) = (vec![0.0; lanes * row], vec![0.0; lanes]);
     let (mut terminateds, mut truncateds) = (vec![false; lanes], vec![false; lanes]);
     let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };
@@ -108,7 +108,8 @@ fn episodes_survive_the_process_of_other_environments() {
             (0..3).for_each(|t| _ = step(bad.as_mut(), &[0], t, 1));
             let (mut obs, mut reward, mut terminated, mut truncated) = ([0.0], [0.0], [false], [false]);
             let out = StepOut { rewards: &mut reward, terminateds: &mut terminated, truncateds: &mut truncated };
-            let moments = Moments { streams: Streams::new(1, Purpose::EnvStep), lanes: &[Moment::default()] };
+            let moments =
+                Moments { streams: Streams::new(1, Purpose::EnvStep), lanes: &[Moment::default()], mark: None };
             let died = bad.step(RowsRef::I64(&[0]), moments, RowsMut::F32(&mut obs), out).unwrap_err();
             assert!(died.to_string().contains("its Python process was ended by signal 6"), "{died}");
         }

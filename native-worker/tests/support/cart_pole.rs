@@ -55,7 +55,7 @@ impl Game {
         let (mut reward, mut terminated, mut truncated) = ([0.0], [false], [false]);
         let out = StepOut { rewards: &mut reward, terminateds: &mut terminated, truncateds: &mut truncated };
         let streams = Streams::new(self.seed, Purpose::EnvStep);
-        self.env.step(&[action], Moments { streams, lanes: &[self.next] }, &mut self.obs, out).unwrap();
+        self.env.step(&[action], Moments { streams, lanes: &[self.next], mark: None }, &mut self.obs, out).unwrap();
         self.next.t += 1;
         let truncated = self.next.t == LIMIT;
         if terminated[0] || truncated {

@@ -116,7 +116,7 @@ impl Lanes {
 
     fn step(&mut self, actions: &[Value]) -> Result<(), Fault> {
         let moments = vec![Moment::default(); self.rewards.len()];
-        let moments = Moments { streams: Streams::new(0, Purpose::EnvStep), lanes: &moments };
+        let moments = Moments { streams: Streams::new(0, Purpose::EnvStep), lanes: &moments, mark: None };
         let out = StepOut {
             rewards: &mut self.rewards,
             terminateds: &mut self.terminateds,

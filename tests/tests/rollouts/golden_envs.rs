@@ -135,7 +135,7 @@ impl Probe {
 
     fn step(&mut self, actions: &[f64]) {
         let moments = vec![Moment::default(); self.lanes()];
-        let moments = Moments { streams: Streams::new(0, Purpose::EnvStep), lanes: &moments };
+        let moments = Moments { streams: Streams::new(0, Purpose::EnvStep), lanes: &moments, mark: None };
         let Self { env, rewards, terminateds, truncateds, .. } = self;
         let out = StepOut { rewards, terminateds, truncateds };
         let integers: Vec<i64> = actions.iter().map(|x| *x as i64).collect();

@@ -265,6 +265,9 @@ impl State {
         if all_unable {
             return Some("No worker can run this. The run ends unless one that can comes soon.".into());
         }
+        if !run.waiting.is_empty() {
+            return Some(format!("The run is {}.", run.waiting));
+        }
         (run.failures > 0).then(|| format!("Fragments have failed: {}. The last: {}.", run.failures, run.last_failure))
     }
 

@@ -175,6 +175,18 @@ fn page_tells_what_failed_on_workers() {
 }
 
 #[test]
+fn page_tells_what_run_waits_for() {
+    let status = RunStatus {
+        run: 1,
+        phase: Phase::Running as u8,
+        waiting: "waiting for workers: none is connected".into(),
+        ..RunStatus::default()
+    };
+    let state = after([Event::Started { token: true }, welcome(), Event::Received(Message::RunStatus(status))]);
+    assert_eq!(state.workers_hint().as_deref(), Some("The run is waiting for workers: none is connected."));
+}
+
+#[test]
 fn tab_shows_why_it_is_unable_and_stays() {
     let mut state = online();
     state.tab = TabWorker::Joining(TabJob::Sample);

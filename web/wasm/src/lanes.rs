@@ -97,7 +97,7 @@ impl LanesHandle {
         let mut obs = columns::zeros(*observation_type, observation.shape(), lanes)?;
         let (mut rewards, mut terminateds, mut truncateds) = (vec![0.0; lanes], vec![false; lanes], vec![false; lanes]);
         let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };
-        let moments = Moments { streams: self.env_step, lanes: &self.moments };
+        let moments = Moments { streams: self.env_step, lanes: &self.moments, mark: None };
         let stepped = self.env.step(columns::rows(&actions)?, moments, columns::rows_mut(&mut obs)?, out);
         stepped.map_err(|error| self.located(None, error))?;
         let ends = Array::new();

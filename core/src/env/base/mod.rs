@@ -15,7 +15,9 @@ pub use process::ProcessEnd;
 pub(super) use process::last_words;
 pub use recorded::Recorded;
 
-use super::{AnyVectorEnv, EnvContext, EnvError, EnvSpaces, EnvState, Frame, MultiAgentEnv, multi_agent::Turn};
+use super::{
+    AnyVectorEnv, EnvContext, EnvError, EnvSpaces, EnvState, Frame, MultiAgentEnv, StepMark, multi_agent::Turn,
+};
 use crate::{ids::AgentId, prelude::*};
 
 /// Validates a sub-environment after it was made, and rejects it with an error.
@@ -116,6 +118,9 @@ pub trait BaseEnv: Send {
     fn made_again(&mut self, _env: usize) -> Option<(SubEnv<'_>, EnvContext)> {
         None
     }
+
+    /// Sets where the beginning of each step and reset is recorded, if they are taken in this process.
+    fn mark_with(&mut self, _mark: &StepMark) {}
 
     /// Sets a function that validates every sub-environment made from now on; a rejected one counts as failed.
     fn validate_with(&mut self, _validate: ValidateEnv) {}

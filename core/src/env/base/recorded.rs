@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     env::{
-        EnvContext, EnvError, EnvSpaces, Frame, SnapshotReader,
+        EnvContext, EnvError, EnvSpaces, Frame, SnapshotReader, StepMark,
         action_log::{obs_hash, split_hash},
         multi_agent::{AgentRows, Roster, Turn},
     },
@@ -179,6 +179,10 @@ impl BaseEnv for Recorded {
 
     fn made_again(&mut self, env: usize) -> Option<(SubEnv<'_>, EnvContext)> {
         self.env.made_again(env)
+    }
+
+    fn mark_with(&mut self, mark: &StepMark) {
+        self.env.mark_with(mark);
     }
 
     fn validate_with(&mut self, validate: ValidateEnv) {

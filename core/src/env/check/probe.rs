@@ -125,7 +125,7 @@ impl Probe {
         self.rewards.fill(if self.ones { 1.0 } else { 0.5 });
         self.terminateds.fill(self.ones);
         self.truncateds.fill(self.ones);
-        let moments = Moments { streams: Streams::new(self.seed, Purpose::EnvStep), lanes: &self.moments };
+        let moments = Moments { streams: Streams::new(self.seed, Purpose::EnvStep), lanes: &self.moments, mark: None };
         let out = StepOut {
             rewards: &mut self.rewards,
             terminateds: &mut self.terminateds,

@@ -107,7 +107,7 @@ pub struct Transition<const S: usize> {
 /// }
 /// let (mut rewards, mut terminateds, mut truncateds) = ([0.0; 2], [false; 2], [false; 2]);
 /// let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };
-/// let moments = Moments { streams: Streams::new(1, Purpose::EnvStep), lanes: &[Moment::default(); 2] };
+/// let moments = Moments { streams: Streams::new(1, Purpose::EnvStep), lanes: &[Moment::default(); 2], mark: None };
 /// env.step(&[0, 1], moments, &mut obs, out)?;
 /// assert_eq!(obs, [-0.25, -0.25, 0.25, 0.25]);
 /// # Ok::<(), rollmesh_core::env::EnvError>(())

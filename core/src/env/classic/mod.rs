@@ -14,7 +14,7 @@
 //! env.set_state(0, [std::f64::consts::PI, 0.0])?; // hanging down
 //! let (mut obs, mut rewards, mut terminateds, mut truncateds) = ([0.0; 3], [0.0], [false], [false]);
 //! let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };
-//! let moments = Moments { streams: Streams::new(1, Purpose::EnvStep), lanes: &[Moment::default()] };
+//! let moments = Moments { streams: Streams::new(1, Purpose::EnvStep), lanes: &[Moment::default()], mark: None };
 //! env.step(&[2.0], moments, &mut obs, out)?;
 //! assert!((env.state(0).expect("lane 0")[1] - 0.3).abs() < 1e-12); // 6 rad/s² for 50 ms
 //! # Ok::<(), rollmesh_core::env::EnvError>(())

@@ -76,7 +76,8 @@ fn step<D: Dynamics<S, O>, const S: usize, const O: usize>(
     actions: &[D::Act],
 ) -> Result<(), EnvError> {
     let lanes = env.num_envs();
-    let moments = Moments { streams: Streams::new(0, Purpose::EnvStep), lanes: &vec![Moment::default(); lanes] };
+    let moments =
+        Moments { streams: Streams::new(0, Purpose::EnvStep), lanes: &vec![Moment::default(); lanes], mark: None };
     let (mut obs, mut rewards) = (vec![0.0; lanes * O], vec![0.0; lanes]);
     let (mut terminateds, mut truncateds) = (vec![false; lanes], vec![true; lanes]);
     let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };
@@ -159,7 +160,7 @@ fn a_cart_pole_without_velocities_moves_as_one_with_them() {
             stateless.snapshot_at(0, &mut bytes);
             cart.restore_at(0, &bytes, &mut whole).unwrap();
             stateless.restore_at(0, &bytes, &mut part).unwrap();
-            let moments = Moments { streams, lanes: &[Moment::default()] };
+            let moments = Moments { streams, lanes: &[Moment::default()], mark: None };
             let actions = [i64::from((t + episode) % 3 == 0)];
             let [first, second] = &mut terminateds;
             let (mut rewards, mut truncateds) = ([0.0], [true]);

@@ -95,7 +95,7 @@ impl MultiAgentEnv for MultiAgentCartPole {
             self.actions[lane] = discrete_action(actions, agent, 2, hint)?;
         }
         // Steps of a pole use no random numbers.
-        let moments = Moments { streams: Streams::new(0, Purpose::EnvStep), lanes: &[] };
+        let moments = Moments { streams: Streams::new(0, Purpose::EnvStep), lanes: &[], mark: None };
         let out = StepOut {
             rewards: &mut self.rewards,
             terminateds: &mut self.terminateds,
@@ -188,7 +188,7 @@ mod tests {
                 env.agents.iter().map(|agent| actions.row_of::<i64>(agent).map_or(0, |row| row[0])).collect();
             turn.clear();
             env.step(&actions, &mut random, &mut turn).unwrap();
-            let moments = Moments { streams: Streams::new(0, Purpose::EnvStep), lanes: &[] };
+            let moments = Moments { streams: Streams::new(0, Purpose::EnvStep), lanes: &[], mark: None };
             let out = StepOut { rewards: &mut rewards, terminateds: &mut fallen, truncateds: &mut cut };
             alone.step(&taken, moments, &mut obs, out).unwrap();
             for (lane, agent) in env.agents.iter().enumerate() {

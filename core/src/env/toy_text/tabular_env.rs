@@ -153,7 +153,7 @@ mod tests {
         let lanes = env.num_envs();
         let moments: Vec<_> =
             (0..lanes as u32).map(|slot| Moment { slot: SlotId(slot), episode: 0, t, agent: 0 }).collect();
-        let moments = Moments { streams: Streams::new(5, Purpose::EnvStep), lanes: &moments };
+        let moments = Moments { streams: Streams::new(5, Purpose::EnvStep), lanes: &moments, mark: None };
         let (mut obs, mut rewards) = (vec![0; lanes], vec![0.0; lanes]);
         let (mut terminateds, mut truncateds) = (vec![false; lanes], vec![true; lanes]);
         let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };

@@ -4,11 +4,12 @@ use super::RunLoop;
 use crate::{
     batch::{OBS, SlotFragment},
     column::Column,
-    group::IdleReason,
+    group::{IdleReason, WorkerStatus},
     prelude::*,
     protocol::{
-        FailureKind, Phase,
+        FailureKind, Phase, WorkerState,
         message::{EnvTrace, LedgerReport, RunStatus},
+        printable,
     },
     time::Micros,
 };
@@ -45,7 +46,29 @@ impl RunLoop {
             run_dir: self.run_dir.clone(),
             failures: self.group.failures().0,
             last_failure: self.last_failure().unwrap_or_default(),
+            waiting: self.waiting(now).unwrap_or_default(),
         }
+    }
+
+    /// Returns what the run waits for, if no worker can sample for it now.
+    #[must_use]
+    pub fn waiting(&self, now: Micros) -> Option<String> {
+        let is_running = self.phase == Phase::Running && !self.is_local();
+        let mut workers = self.group.workers(now).filter(|_| is_running);
+        let Some(first) = workers.next() else {
+            return is_running.then(|| "waiting for workers: none is connected".into());
+        };
+        let can_sample = |worker: &WorkerStatus<'_>| {
+            matches!(worker.state, WorkerState::Unanswered | WorkerState::Idle | WorkerState::Sampling)
+        };
+        let others = workers.try_fold(1, |count, worker| (!can_sample(&worker)).then_some(count + 1));
+        let count = others.filter(|_| !can_sample(&first))?;
+        let reason = first.idle.map_or_else(|| "it is leaving".into(), |reason| reason.to_string());
+        let reason = printable(&reason);
+        Some(format!(
+            "waiting for workers: none of the {count} that are connected can go on, worker {}: {reason}",
+            first.worker
+        ))
     }
 
     /// Returns the latest failure, where it happened, and on which worker.
@@ -58,17 +81,7 @@ impl RunLoop {
     /// Returns why no worker can make the rows of this run, if that is known.
     #[must_use]
     pub fn fatal_failure(&self) -> Option<String> {
-        let fatal = self.group.fatal_failure()?;
-        let rollout = &self.config.rollout;
-        let is_of_env = matches!(
-            fatal.failure.kind,
-            FailureKind::Env | FailureKind::Panic | FailureKind::Invalid | FailureKind::Hang
-        );
-        let advice = match is_of_env && !rollout.restart_failed_sub_environments {
-            true => "; fix the environment, or set restart_failed_sub_environments to drop such episodes",
-            false => "",
-        };
-        Some(format!("{}, {fatal}{advice}", self.config.env()))
+        Some(self.group.fatal_failure()?.explain(&self.config.rollout))
     }
 
     /// Returns the text of why a worker makes no rows, with details that the group does not know.

@@ -18,7 +18,7 @@ use self::{
 use super::{Budget, SampleError, SamplerHost, SamplerInput, SamplerOptions, SlotState, rows::RowBuffer};
 use crate::{
     batch::AnyBatch,
-    env::{BaseEnv, EnvActions, EnvError, News, SubEnv, for_each_sub_env, multi_agent::Turn},
+    env::{BaseEnv, EnvActions, EnvError, Moment, News, StepMark, SubEnv, for_each_sub_env, multi_agent::Turn},
     episode::{Losses, Quarantined, RolloutMetrics},
     ids::SlotId,
     prelude::*,
@@ -125,11 +125,12 @@ impl Episodic {
     ///
     /// # Errors
     /// [`EnvError::WrongLength`] unless there is one slot per environment, and at least one.
-    pub fn new(options: SamplerOptions, env: Box<dyn BaseEnv>) -> Result<Self, SampleError> {
+    pub fn new(options: SamplerOptions, mut env: Box<dyn BaseEnv>) -> Result<Self, SampleError> {
         let (wanted, found) = (env.num_envs(), options.slots.len());
         if wanted == 0 || wanted != found {
             return Err(EnvError::WrongLength { what: "slots", wanted: wanted.max(1), found }.into());
         }
+        options.mark.iter().for_each(|mark| env.mark_with(mark));
         let slots = options.slots.iter().enumerate();
         Ok(Self {
             lanes: slots.map(|(env, (slot, episode))| Lane::new(env, *slot, *episode)).collect(),
@@ -326,6 +327,8 @@ impl Episodic {
     }
 
     fn process(&mut self, news: &mut News, host: &mut SamplerHost<'_>) -> Result<(), SampleError> {
+        // A round without news, while others drive the environments, is progress, too.
+        self.options.mark.iter().for_each(StepMark::beat);
         let (lanes, mut round) = self.parts(host);
         let num_envs = lanes.len();
         for entry in news.entries_mut() {
@@ -335,7 +338,22 @@ impl Episodic {
         lanes.iter_mut().try_for_each(|lane| lane.cut_if_full(&mut round))
     }
 
+    fn saved(&self, lane: &Lane) -> SavedLane {
+        let ((slot, next, steps), state) = (lane.next(), lane.encode_state(self.env.as_ref()));
+        let can_continue = |state: &Vec<u8>| {
+            let known = agent_env(state, slot).is_some_and(|(_, env)| !env.is_empty());
+            known && state.len() <= SlotState::MAX_BYTES
+        };
+        (slot, next, steps, state.filter(can_continue))
+    }
+
     fn infer(&mut self, host: &mut SamplerHost<'_>) -> Result<(), SampleError> {
+        let moment = |lane: &Lane| {
+            let ((slot, ..), (episode, t)) = (lane.next(), lane.position());
+            Moment { slot, episode, t, agent: 0 }
+        };
+        let only = if let [lane] = &self.lanes[..] { Some(moment(lane)) } else { None };
+        self.options.mark.iter().for_each(|mark| mark.at_all(only.as_slice()));
         let (lanes, mut round) = self.parts(host);
         lanes.iter_mut().try_for_each(|lane| lane.queue(&mut round))?;
         self.inference.run(&mut self.lanes, host, self.options.explore)
@@ -441,17 +459,13 @@ impl SamplerInput for Episodic {
     /// For each slot the number of its next episode, its steps, and the open episode if that can be restored: between two
     /// fragments, in an environment with a snapshot or recorded actions.
     fn state(&self) -> Vec<u8> {
-        let saved = |lane: &Lane| {
-            let ((slot, next, steps), state) = (lane.next(), lane.encode_state(self.env.as_ref()));
-            let can_continue = |state: &Vec<u8>| {
-                let known = agent_env(state, slot).is_some_and(|(_, env)| !env.is_empty());
-                known && state.len() <= SlotState::MAX_BYTES
-            };
-            (slot, next, steps, state.filter(can_continue))
-        };
-        let lanes: Vec<_> = self.lanes.iter().map(saved).collect();
+        let lanes: Vec<_> = self.lanes.iter().map(|lane| self.saved(lane)).collect();
         // Writing into growing memory cannot fail.
         postcard::to_allocvec(&lanes).unwrap_or_default()
+    }
+
+    fn is_resumable(&self) -> bool {
+        self.lanes.iter().all(|lane| !lane.has_episode() || self.saved(lane).3.is_some())
     }
 
     /// Quarantined environments are retried.
@@ -472,6 +486,8 @@ impl SamplerInput for Episodic {
             }
         }
         self.stale_news = true;
+        // A panic may have left rows of agents that have not acted.
+        self.inference.clear();
         for (env, lane) in self.lanes.iter_mut().enumerate() {
             if let Some((_, episode, steps, saved)) = next.iter().find(|(slot, ..)| *slot == lane.next().0) {
                 lane.begin_at(*episode, *steps, saved.clone(), &mut self.losses);

@@ -348,6 +348,7 @@ impl<O: RowElement> Collector for Lockstep<O> {
     }
 
     fn action_request(&mut self) -> (ActionInput<'_>, ActionOutput<'_>) {
+        self.lanes.mark_all();
         let arena = &mut self.arena;
         let (n, Shapes { obs, action, dist_inputs }) = (arena.lanes, arena.shapes);
         let (row, width) = (self.done * n, obs.elements());

@@ -90,6 +90,7 @@ impl RolloutWorkerBuilder {
             q_models: self.q_model.into_iter().map(|model| (PolicyId::DEFAULT, model)).collect(),
             legacy_estimators: BTreeMap::new(),
             clock: self.clock,
+            mark: self.mark,
             host: self.host,
             shell: self.shell,
             registry: self.registry,

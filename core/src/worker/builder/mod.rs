@@ -31,7 +31,7 @@ pub(super) use workshop::{Recipe, Workshop};
 use super::{Registry, RolloutConfig, SetupError, WorkerPlace, rollout::PoliciesToTrain};
 use crate::{
     callbacks::{Callbacks, ObservationFn, PolicyMappingFn},
-    env::{EnvFactory, MultiAgentFactory},
+    env::{EnvFactory, MultiAgentFactory, StepMark},
     estimate::QModel,
     ids::PolicyId,
     kernels::Kernels,
@@ -98,6 +98,7 @@ pub struct RolloutWorkerBuilder {
     place: WorkerPlace,
     kernels: Kernels,
     clock: Clock,
+    mark: StepMark,
     env: Option<EnvSource>,
     validate_env: Option<ValidateEnv>,
     policies: BTreeMap<PolicyId, NewPolicy>,
@@ -122,6 +123,7 @@ impl RolloutWorkerBuilder {
             place: WorkerPlace::LOCAL,
             kernels: Kernels::PORTABLE,
             clock: Arc::new(|| Micros(0)),
+            mark: StepMark::default(),
             env: None,
             validate_env: None,
             policies: BTreeMap::new(),

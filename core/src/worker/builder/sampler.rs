@@ -153,7 +153,8 @@ impl RolloutWorkerBuilder {
         };
         let each = lanes.max(self.config.num_envs);
         let slots = (0..lanes).filter_map(|index| self.place.slot(each, index)).map(|slot| (slot, 0)).collect();
-        let options = SamplerOptions { single_agent, slots, ..self.sampler_options(limit, made.clip_rewards) };
+        let mark = Some(self.mark.clone());
+        let options = SamplerOptions { single_agent, slots, mark, ..self.sampler_options(limit, made.clip_rewards) };
         let length = options.fragment_length;
         Ok(match made.envs {
             Envs::None => Source::None,

@@ -12,6 +12,7 @@ mod lock;
 mod making;
 mod metrics;
 mod policies;
+mod retry;
 mod sample;
 mod sgd;
 mod state;
@@ -29,6 +30,7 @@ mod tests;
 
 pub use iterate::Samples;
 pub use metrics::{OffPolicyEstimate, WorkerMetrics, WorkerWarning};
+pub use retry::{Retries, SampleFault};
 pub use sgd::{SgdOptions, TrainInfo};
 pub use state::WorkerStateError;
 pub use train::PoliciesToTrain;
@@ -42,7 +44,7 @@ use super::{
 use crate::{
     batch::AnyBatch,
     callbacks::{CallbackList, ObservationFn, PolicyMappingFn, WorkerInfo},
-    env::EnvContext,
+    env::{EnvContext, StepMark},
     episode::{GlobalVars, Quarantined},
     estimate::{LegacyStepEstimator, QModel},
     ids::PolicyId,
@@ -93,6 +95,7 @@ pub(in crate::worker) struct Parts {
     pub(in crate::worker) q_models: BTreeMap<PolicyId, Box<dyn QModel>>,
     pub(in crate::worker) legacy_estimators: BTreeMap<(PolicyId, InputEvaluation), LegacyStepEstimator>,
     pub(in crate::worker) clock: Clock,
+    pub(in crate::worker) mark: StepMark,
     pub(in crate::worker) host: Option<Box<dyn HostFacts>>,
     pub(in crate::worker) shell: Option<Box<dyn Shell>>,
 }

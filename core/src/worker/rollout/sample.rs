@@ -184,6 +184,7 @@ impl RolloutWorker {
         let mut steps = self.read.iter().map(count).sum::<usize>();
         while steps < wanted && self.read.len() < most {
             let Some(batch) = self.next_batch(budget)? else { return Ok(None) };
+            self.parts.mark.beat();
             steps += count(&batch);
             let making = self.making.get_or_insert_default();
             making.empty = if batch.agent_steps() == 0 { making.empty + 1 } else { 0 };

@@ -1,5 +1,6 @@
 //! Errors of a lease on a worker.
 
+use super::Start;
 use crate::{
     env::{EnvError, ProcessEnd},
     ids::{LeaseId, SlotId, WeightsVersion},
@@ -93,6 +94,22 @@ impl RunnerError {
     /// Returns true if the replay of an open episode ended in another state.
     pub(super) fn is_replay_mismatch(&self) -> bool {
         matches!(self, Self::Env(EnvError::NotReplayed { .. }))
+    }
+
+    /// Returns the error of slots that were stepped together as a failure; `place` returns the episode and step of a lane.
+    pub(super) fn of_slots(self, starts: &[Start], place: impl Fn(usize) -> Option<(u32, u32)>) -> FragmentFailure {
+        let kind = self.failure_kind();
+        let (lane, error) = match self {
+            Self::Env(error) => {
+                let (lane, error) = error.split_lane();
+                (lane, error.to_string())
+            }
+            error => (None, error.to_string()),
+        };
+        let known = lane.and_then(|lane| Some((starts.get(lane)?.0, place(lane)?)));
+        let place = known
+            .map_or_else(String::new, |(slot, (episode, t))| format!("slot {slot}, episode {episode}, step {t}: "));
+        FragmentFailure::new(kind, None, (0, 0), &format!("{place}{error}, but none of them alone"))
     }
 
     /// Returns the kind of failure of a fragment.

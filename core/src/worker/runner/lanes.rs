@@ -52,11 +52,11 @@ impl Lanes {
         }
     }
 
-    /// Returns the episode and step at which the only slot failed.
-    pub(super) fn failed_at(&self) -> (u32, u32) {
+    /// Returns the episode and step at which a slot failed.
+    pub(super) fn failed_at(&self, lane: usize) -> (u32, u32) {
         match self {
-            Self::Lockstep(lanes) => lanes.failed_at(0),
-            Self::Agents(lanes) => lanes.failed_at(),
+            Self::Lockstep(lanes) => lanes.failed_at(lane),
+            Self::Agents(lanes) => lanes.failed_at(lane),
         }
     }
 }

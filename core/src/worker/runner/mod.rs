@@ -77,8 +77,8 @@ struct Running {
     env_steps: u64,
     /// The unfinished sets in order; the first one is in progress.
     open: VecDeque<SlotSet>,
-    /// The error with which slots failed together, until one of them fails on its own.
-    unexplained: Option<RunnerError>,
+    /// The failure of slots together, until one of them fails on its own.
+    unexplained: Option<FragmentFailure>,
 }
 
 /// Takes the lanes of these slots if they are at the positions where the slots continue, so that nothing has to be restored.
@@ -261,8 +261,11 @@ impl SlotRunner {
             return Advance::Working { lease, env_steps };
         };
         let [(slot, state)] = &starts[..] else {
+            running.unexplained = Some(error.of_slots(&starts, |lane| match &stage {
+                Stage::Open(lanes) => Some(lanes.failed_at(lane)),
+                Stage::Closed { .. } | Stage::Opening(_) => None,
+            }));
             drop(stage);
-            running.unexplained = Some(error);
             let mut open: VecDeque<SlotSet> =
                 starts.into_iter().map(|start| self.set(vec![start], None, fragment)).collect();
             if let Some(running) = &mut self.lease {
@@ -277,7 +280,7 @@ impl SlotRunner {
             return Advance::Working { lease, env_steps };
         }
         let (kind, at) = match (&stage, state) {
-            (Stage::Open(lanes), _) => (error.failure_kind(), lanes.failed_at()),
+            (Stage::Open(lanes), _) => (error.failure_kind(), lanes.failed_at(0)),
             (_, Some(state)) => {
                 let kind = Some(error.failure_kind()).filter(|kind| *kind != FailureKind::Env);
                 (kind.unwrap_or(FailureKind::Restore), position_in(state, *slot).unwrap_or_default())
@@ -292,8 +295,7 @@ impl SlotRunner {
     fn finish(&mut self, fragments: Vec<SlotFragment>) -> Advance {
         let Some(mut running) = self.lease.take() else { return Advance::Idle };
         let lease = running.id;
-        if let Some(error) = running.unexplained.take() {
-            let failure = FragmentFailure::new(error.failure_kind(), None, (0, 0), &error.to_string());
+        if let Some(failure) = running.unexplained.take() {
             let env_steps = running.env_steps;
             self.lease = Some(running);
             return Advance::Failed { lease, env_steps, failure };

@@ -84,8 +84,10 @@ fn table(hub: &Control) -> String {
     } else {
         let phase = hub.phase().name();
         let mut run = format!("{} · {phase} · {} with {}, seed {}", status.run, status.env, status.algo, status.seed);
-        if !status.error.is_empty() {
-            run += &format!(" · {}", printable(&status.error));
+        for text in [&status.waiting, &status.error] {
+            if !text.is_empty() {
+                run += &format!(" · {}", printable(text));
+            }
         }
         let target = number(status.stop_return).map_or_else(String::new, |target| format!(" of {target}"));
         let mean = number(status.episode_return_mean).map_or_else(|| "-".into(), |mean| format!("{mean:.1}"));
@@ -173,6 +175,7 @@ fn object(hub: &Control) -> Value {
         "stop_return": number(status.stop_return),
         "steps_per_s": number(status.steps_per_s),
         "wall_s": status.wall_ms as f64 / 1e3,
+        "waiting": Some(&status.waiting).filter(|waiting| !waiting.is_empty()),
         "error": Some(&status.error).filter(|error| !error.is_empty()),
         "failures": status.failures,
         "last_failure": Some(&status.last_failure).filter(|failure| !failure.is_empty()),

@@ -1,15 +1,25 @@
 //! Sampling with a worker in this process.
 
-use std::time::{Duration, Instant};
+use std::{
+    process, thread,
+    time::{Duration, Instant},
+};
 
-use rollmesh_core::worker::{RolloutWorker, config::FragmentLength};
+use rollmesh_core::worker::{RolloutWorker, SampleFault, config::FragmentLength};
 
 use super::summary::{Speed, Tally};
-use crate::cli::{exit::Failure, signals::Interruption};
+use crate::{
+    cli::{exit::Failure, signals::Interruption},
+    train::{Failures, OwnSampler, Watchdog},
+};
+
+/// Interval at which a worker's progress is checked.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A worker, and the time that it has spent sampling.
 pub(super) struct Alone {
-    worker: RolloutWorker,
+    own: OwnSampler,
+    failures: Failures,
     plain: Option<Plain>,
     sampling: Duration,
 }
@@ -21,10 +31,34 @@ struct Plain {
     left: u64,
 }
 
+impl Plain {
+    fn next_steps(&self) -> u32 {
+        self.left.min(self.length.into()) as u32
+    }
+}
+
 impl Alone {
     /// Samples with the worker's settings.
     pub(super) fn new(worker: RolloutWorker) -> Self {
-        Self { worker, plain: None, sampling: Duration::ZERO }
+        let (own, failures) = (OwnSampler::new(worker), Failures::default());
+        Self { own, failures, plain: None, sampling: Duration::ZERO }
+    }
+
+    /// Ends the program, with an error, if the worker makes no progress for so many seconds: its thread cannot be ended.
+    pub(super) fn watch(&mut self, patience_s: f64) {
+        let rollout = self.own.worker.creation_args().clone();
+        let mut dog = Watchdog::new(self.own.watch(), &rollout, patience_s);
+        let watch = move || {
+            loop {
+                thread::sleep(LOOK);
+                if let Some(fatal) = dog.check() {
+                    Failure::Other(fatal.explain(&rollout)).report();
+                    process::exit(1);
+                }
+            }
+        };
+        // Without a thread a hung step ends with the program.
+        let _ = thread::Builder::new().name("watchdog".into()).spawn(watch);
     }
 
     /// Samples `left` steps of each environment.
@@ -37,33 +71,49 @@ impl Alone {
 
     /// Samples next and passes the result on; false if there is no more.
     pub(super) fn next(&mut self, tally: &mut Tally, interruption: &Interruption) -> Result<bool, Failure> {
-        let start = Instant::now();
-        let Some(plain) = &mut self.plain else {
-            let sampled = self.worker.sample();
+        let (start, steps) = (Instant::now(), self.plain.as_ref().map(Plain::next_steps));
+        let Some(steps) = steps else {
+            let sampled = self.own.sample(|worker| worker.sample().map(Some));
             self.sampling += start.elapsed();
-            tally.metrics(self.worker.metrics());
+            self.tell_failures(tally);
+            tally.metrics(self.own.worker.metrics());
             return match sampled {
                 // The clients' environment was stopped by the interruption.
                 Err(_) if interruption.is_noticed() => Ok(false),
-                sampled => {
-                    tally.batch(&sampled.map_err(Failure::other)?).map_err(Failure::other)?;
-                    Ok(true)
-                }
+                sampled => match sampled.map_err(|fault| self.failed(&fault))? {
+                    Some(batch) => tally.batch(&batch).map(|()| true).map_err(Failure::other),
+                    None => Ok(false),
+                },
             };
         };
-        let steps = plain.left.min(plain.length.into()) as u32;
         if steps == 0 {
             return Ok(false);
         }
-        plain.left -= u64::from(steps);
-        let fragments = self.worker.sample_fragments(steps).map_err(Failure::other)?;
+        let sampled = self.own.sample(|worker| worker.sample_fragments(steps).map(Some));
         self.sampling += start.elapsed();
+        self.tell_failures(tally);
+        let fragments = sampled.map_err(|fault| self.failed(&fault))?.unwrap_or_default();
+        self.plain.iter_mut().for_each(|plain| plain.left -= u64::from(steps));
         tally.fragments(&fragments).map_err(Failure::other)?;
         Ok(true)
     }
 
+    fn tell_failures(&mut self, tally: &mut Tally) {
+        for failure in self.own.watch().take_failures() {
+            tally.failure(&failure);
+            self.failures.add(failure);
+        }
+    }
+
+    fn failed(&self, fault: &SampleFault) -> Failure {
+        match fault {
+            SampleFault::Fatal(fatal) => Failure::other(fatal.explain(self.own.worker.creation_args())),
+            SampleFault::Other(error) => Failure::other(error),
+        }
+    }
+
     pub(super) fn finish(mut self, env_steps: u64) -> Result<Speed, Failure> {
-        self.worker.stop().map_err(Failure::other)?;
-        Ok(Speed { env_steps, time: self.sampling, workers: None })
+        self.own.worker.stop().map_err(Failure::other)?;
+        Ok(Speed { env_steps, time: self.sampling, workers: None, failures: self.failures })
     }
 }

@@ -49,7 +49,8 @@ pub(super) fn new_run(args: &SampleArgs, config: RolloutConfig, registry: &Regis
                        --mode or the filter out";
         return Err(Failure::usage(message));
     }
-    let mut run = RunConfig { mode, num_workers: args.num_workers.unwrap_or(0), ..run_of(config) };
+    let (num_workers, hung_worker_timeout_s) = (args.num_workers.unwrap_or(0), args.hung_worker_timeout);
+    let mut run = RunConfig { mode, num_workers, hung_worker_timeout_s, ..run_of(config) };
     run.stop.env_steps = Wanted::of(&run, registry)?.rounded(args.env_steps.unwrap_or(SampleArgs::ENV_STEPS));
     run.checkpoint_interval = args.checkpoint_interval.unwrap_or(run.checkpoint_interval);
     if args.device != DeviceSpec::Cpu {
@@ -117,7 +118,7 @@ pub(super) fn run(
         if let Some(error) = summary.end.error() {
             return Err(Failure::Other(error));
         }
-        let summary = lock(&tally).summary(Speed::of_workers(run.num_workers, &measured));
+        let summary = lock(&tally).summary(Speed::of_workers(run.num_workers, &measured, summary.failures));
         report(args, &summary, run.stop.env_steps, request.run_dir.as_deref())
     })
 }

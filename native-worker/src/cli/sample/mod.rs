@@ -115,6 +115,9 @@ pub(super) struct SampleArgs {
     /// Save a checkpoint of the run every so many iterations, and every ten seconds in any case [default: 100]
     #[arg(long, value_name = "N")]
     checkpoint_interval: Option<u64>,
+    /// End a worker, and start another one, once it has hung for so long; without workers end with an error. 0 for never
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    hung_worker_timeout: f64,
     /// With workers, serve no dashboard
     #[arg(long)]
     no_dashboard: bool,
@@ -252,6 +255,7 @@ fn alone(
     let progress = Progress::new(goal, "env steps", !args.json);
     clients.iter().for_each(|clients| clients.print_above(&progress));
     let mut source = if is_plain { Alone::plain(worker, each)? } else { Alone::new(worker) };
+    source.watch(args.hung_worker_timeout);
     let hasher = match is_plain {
         _ if !args.is_hashed() => Hasher::None,
         true => Hasher::Rollout(Box::default()),

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cli::{data::numbers::about_reading, log::Log, meter::Measured},
     learner::LearnError,
-    train::ReadMetrics,
+    train::{Failures, ReadMetrics},
 };
 
 /// The printed summary.
@@ -34,6 +34,9 @@ pub(super) struct Summary {
     episode_length: Option<Spread>,
     policies: BTreeMap<PolicyId, PolicySummary>,
     custom_metrics: BTreeMap<String, Spread>,
+    /// Failures that were retried.
+    #[serde(skip_serializing_if = "Failures::is_empty")]
+    failures: Failures,
     #[serde(flatten)]
     read: ReadMetrics,
     /// In this process without hashing; with workers, of the hub from the first batch to the last, including hashing.
@@ -136,6 +139,11 @@ impl Tally {
 
     pub(super) fn env_steps(&self) -> u64 {
         self.counts.env_steps
+    }
+
+    /// Logs a failure that was retried.
+    pub(super) fn failure(&mut self, failure: &impl std::fmt::Display) {
+        self.log.failure(failure);
     }
 
     /// Adds what a worker of this process reports besides batches, also before an error.
@@ -243,6 +251,7 @@ impl Tally {
             read: self.read.clone(),
             steps_per_s: speed.env_steps as f64 / speed.time.as_secs_f64().max(1e-9),
             workers: speed.workers,
+            failures: speed.failures,
             hash: match &self.hasher {
                 Hasher::Rollout(hasher) => Hash::Rollout(Some(hasher.finish().to_string())),
                 Hasher::Batch(hasher) => Hash::Batch(hasher.finish().to_string()),
@@ -258,14 +267,15 @@ pub(super) struct Speed {
     pub(super) env_steps: u64,
     pub(super) time: Duration,
     pub(super) workers: Option<WorkerCosts>,
+    pub(super) failures: Failures,
 }
 
 impl Speed {
     /// Returns that of a run with workers.
-    pub(super) fn of_workers(num_workers: u32, measured: &Measured) -> Self {
+    pub(super) fn of_workers(num_workers: u32, measured: &Measured, failures: Failures) -> Self {
         let Measured { env_steps, time, bytes_per_step, hub_cpu_ns_per_step, worker_cpu_ns_per_step } = *measured;
         let workers = WorkerCosts { num_workers, bytes_per_step, hub_cpu_ns_per_step, worker_cpu_ns_per_step };
-        Self { env_steps, time, workers: Some(workers) }
+        Self { env_steps, time, workers: Some(workers), failures }
     }
 }
 
@@ -313,6 +323,9 @@ impl Summary {
         }
         for (name, value) in &self.custom_metrics {
             println!("metric {name}: {}", numbers(Some(*value)));
+        }
+        if let Some(last) = self.failures.latest.last() {
+            println!("failures        {}, the last: {}", self.failures.count, last.message);
         }
         about_reading(&self.read).iter().for_each(|line| println!("{line}"));
         println!("steps/s         {:.0}", self.steps_per_s);

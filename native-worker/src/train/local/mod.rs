@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     RunRequestError,
+    own_sampler::{OwnSampler, SampleWatch},
     read_metrics::ReadMetrics,
     rows::{Rows, joined},
 };
@@ -103,7 +104,7 @@ impl LocalWorker {
     /// Returns a worker that samples or reads itself, also as a rank of a data-parallel run.
     pub(crate) fn new(worker: RolloutWorker, ranks: Option<DataParallelConfig>) -> Self {
         let config = worker.creation_args().clone();
-        Self::of(Rows::Alone(Box::new(worker)), config, ranks)
+        Self::of(Rows::Alone(Box::new(OwnSampler::new(worker))), config, ranks)
     }
 
     /// Returns the local worker of a group, for which the remote workers sample or read.
@@ -120,7 +121,7 @@ impl LocalWorker {
 
     fn of(rows: Rows, config: RolloutConfig, ranks: Option<DataParallelConfig>) -> Self {
         let can_be_resumed = match &rows {
-            Rows::Alone(worker) => config.input.is_sampler() || worker.input_position().is_some(),
+            Rows::Alone(own) => config.input.is_sampler() || own.worker.input_position().is_some(),
             Rows::Group(_) => true,
         };
         Self {
@@ -149,6 +150,14 @@ impl LocalWorker {
     /// Returns the flag that, once set, keeps iterations from being completed.
     pub(crate) fn interruption(&self) -> Arc<AtomicBool> {
         self.is_interrupted.clone()
+    }
+
+    /// Returns what can be seen of its sampling, if it samples itself.
+    pub(crate) fn watch(&self) -> Option<SampleWatch> {
+        match &self.rows {
+            Rows::Alone(own) => Some(own.watch()),
+            Rows::Group(_) => None,
+        }
     }
 
     /// Returns the ids of all policies, sorted.

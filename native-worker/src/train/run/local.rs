@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use rollmesh_core::time::Micros;
 
 use super::{
-    super::{consumer::Consumer, local::Iterated, metrics::IterationMetrics},
+    super::{consumer::Consumer, local::Iterated, metrics::IterationMetrics, own_sampler::Watchdog},
     Run,
 };
 
@@ -43,6 +43,19 @@ impl Run {
         self.state.count_disturbances(disturbances);
         self.read = read;
         (warnings, self.handle_update(learned, now))
+    }
+
+    /// Records the failures of the run's own worker.
+    pub(crate) fn record_own_failures(&mut self) {
+        let failures = self.watchdog.as_ref().map_or_else(Vec::new, |dog| dog.watch().take_failures());
+        failures.into_iter().for_each(|failure| self.state.group.record_failure(failure));
+    }
+
+    /// Returns the error of a run whose own worker hangs.
+    pub(crate) fn own_hang(&mut self) -> Option<String> {
+        let fatal = self.watchdog.as_mut().and_then(Watchdog::check)?;
+        self.state.group.record_failure(fatal.failure.clone());
+        Some(fatal.explain(&self.config().rollout))
     }
 
     /// Interrupts the current batch of the run's own worker if the run's time limit is over.

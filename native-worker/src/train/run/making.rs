@@ -9,6 +9,7 @@ use super::{
         evaluation::{EvaluationLine, EvaluationMetrics, RunEvaluation},
         local::LocalWorker,
         output::{OutputPlace, RunOutput},
+        own_sampler::Watchdog,
         read_metrics::ReadMetrics,
         request::Prepared,
         run_dir::{NO_ALGORITHM, RunDir, RunDirError, output_series},
@@ -268,11 +269,13 @@ impl Run {
         };
         let gamma = gamma_of(worker.postprocessing());
         let evaluation = RunEvaluation::of(&request).filter(|_| rank == 0);
+        let (rollout, patience_s) = (&request.config.rollout, request.config.hung_worker_timeout_s);
+        let watchdog = worker.watch().map(|watch| Watchdog::new(watch, rollout, patience_s));
         let consumer = Consumer::Local(LearnerThread::spawn(worker)?, interruption);
         let mut run = Self::with(place, request, state, consumer, gamma)?;
         run.worker_terms.num_workers = 0;
         run.warnings.extend(warning.map(String::from));
-        Ok(Self { evaluation, read, ..run })
+        Ok(Self { evaluation, watchdog, read, ..run })
     }
 
     /// Like [`prepared`](Self::prepared), over leases and without a learner.
@@ -336,6 +339,7 @@ impl Run {
             evaluations: Vec::new(),
             evaluation: None,
             evaluated: None,
+            watchdog: None,
             read: ReadMetrics::default(),
             #[cfg(test)]
             false_ledger: None,

@@ -28,6 +28,7 @@ use super::{
     evaluation::{EvaluationMetrics, RunEvaluation},
     metrics::IterationMetrics,
     output::OutputPlace,
+    own_sampler::Watchdog,
     read_metrics::ReadMetrics,
     run_dir::RunDirError,
     saving::{RunFiles, Snapshot},
@@ -133,6 +134,8 @@ pub(crate) struct Run {
     evaluation: Option<RunEvaluation>,
     /// The result of its latest evaluation.
     evaluated: Option<EvaluationMetrics>,
+    /// Watches the run's own worker, if it samples itself.
+    watchdog: Option<Watchdog>,
     /// What reading has reported so far.
     read: ReadMetrics,
     /// An unbalanced ledger, to test its consequences.
@@ -270,6 +273,7 @@ impl Run {
     pub(crate) fn end(&mut self, end: RunEnd, unaudited: u64, now: Micros) -> (Summary, Vec<String>) {
         let end = self.check_ledger().map_or_else(RunEnd::Unbalanced, |()| end);
         self.interrupt();
+        self.record_own_failures();
         let (ended, mut faults) = self.finish_saving(now);
         self.consumer = None;
         if let Some(evaluation) = self.evaluation.take() {

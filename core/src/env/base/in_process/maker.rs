@@ -130,7 +130,7 @@ impl Made {
                 let out = StepOut { rewards: &mut reward, terminateds: &mut terminated, truncateds: &mut truncated };
                 let len = observation.shape().elements();
                 let row = turn.obs_mut().row_mut(&AgentId::SINGLE, *observation_type, len);
-                env.step(action, Moments { streams, lanes: &[moment] }, row, out)?;
+                env.step(action, Moments { streams, lanes: &[moment], mark: None }, row, out)?;
                 turn.reward(&AgentId::SINGLE, reward[0]);
                 if terminated[0] {
                     turn.terminate(&AgentId::SINGLE);

@@ -11,7 +11,7 @@ use self::{
 };
 use super::{BaseEnv, EnvActions, Health, News, Reset, SubEnv, ValidateEnv};
 use crate::{
-    env::{EnvContext, EnvError, EnvSpaces, Frame, multi_agent::Turn},
+    env::{EnvContext, EnvError, EnvSpaces, Frame, StepMark, multi_agent::Turn},
     ids::AgentId,
     prelude::*,
     rng::{Purpose, Streams},
@@ -65,6 +65,7 @@ pub struct InProcess {
     env_step: Streams,
     restart_failed: bool,
     health: Health,
+    mark: StepMark,
     /// Validates restarted ones.
     validate: Option<ValidateEnv>,
     stopped: bool,
@@ -98,6 +99,7 @@ impl InProcess {
             reset: Streams::new(seed, Purpose::Reset),
             env_step: Streams::new(seed, Purpose::EnvStep),
             restart_failed: false,
+            mark: StepMark::default(),
             validate: None,
             stopped: false,
         })
@@ -157,6 +159,8 @@ impl InProcess {
     fn begin(&mut self, env: usize, turn: &mut Turn) -> Result<Reset, EnvError> {
         let made = if self.subs[env].made.is_none() { self.make_again(env) } else { Ok(()) };
         // The episode's number is used up in any case.
+        let EnvStart { slot, episode, .. } = self.subs[env].start;
+        self.mark.at(slot, episode, 0);
         let reset = self.subs[env].reset(env, self.reset, &mut self.spaces, turn);
         match made.and(reset) {
             Ok(()) => Ok(Reset::Done),
@@ -282,6 +286,7 @@ impl BaseEnv for InProcess {
         for EnvActions { env, actions } in actions {
             let env = *env;
             let sub = &mut self.subs[env];
+            sub.mark(&self.mark);
             match sub.step(env, actions, self.env_step, &mut self.spaces) {
                 Ok(()) => {
                     sub.phase = Phase::News;
@@ -367,6 +372,10 @@ impl BaseEnv for InProcess {
         let sub = self.subs.get_mut(env)?;
         let made = sub.made.as_mut()?;
         core::mem::take(&mut sub.is_new).then(|| (made.sub_env(), sub.start.context.clone()))
+    }
+
+    fn mark_with(&mut self, mark: &StepMark) {
+        self.mark = mark.clone();
     }
 
     fn validate_with(&mut self, validate: ValidateEnv) {

@@ -3,7 +3,7 @@
 use super::maker::{EnvStart, Made, Spaces};
 use crate::{
     env::{
-        EnvError, EnvState, Moment, SnapshotReader,
+        EnvError, EnvState, Moment, SnapshotReader, StepMark,
         action_log::{MAX_BYTES, obs_hash, split_hash},
         base::{
             replay,
@@ -101,6 +101,12 @@ impl Sub {
             return Err(EnvError::Failed("a reset brought a reward or an end, it brings observations only".into()));
         }
         self.inspect(env, spaces, turn)
+    }
+
+    /// Records the beginning of its next step.
+    pub(super) fn mark(&self, mark: &StepMark) {
+        let Moment { slot, episode, t, .. } = self.moment;
+        mark.at(slot, episode, t);
     }
 
     /// Takes one step and stores its result in `self.turn`.

@@ -129,6 +129,10 @@ impl Lane {
         matches!(self.phase, Phase::New | Phase::Waiting)
     }
 
+    pub(super) fn has_episode(&self) -> bool {
+        matches!(self.phase, Phase::Waiting | Phase::Running)
+    }
+
     pub(super) fn is_lost(&self) -> bool {
         self.phase == Phase::Lost
     }
@@ -363,6 +367,8 @@ impl Lane {
         call: impl FnOnce(&mut dyn Callbacks, &mut EpisodeHook<'_>) -> Result<(), CallbackError>,
     ) -> Result<(), SampleError> {
         let SamplerHost { worker, policies, callbacks, .. } = &mut *round.host;
+        let (episode, t) = self.position();
+        round.options.mark.iter().for_each(|mark| mark.at(self.slot, episode, t));
         let mut hook = EpisodeHook { worker, env: &mut *round.env, policies, episode: &mut self.episode, turn };
         Ok(call(&mut **callbacks, &mut hook)?)
     }

@@ -1,0 +1,138 @@
+//! Runs without leases: `sample` without workers, and `train` with a worker of its own.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::{
+    commands::any_step,
+    faulty::{EPISODE, SLOT, STEP},
+    runs::{AT_ONCE, Rig, assert_failed, run},
+    support::{self, process::Finished},
+};
+
+type Ended = (Finished, Duration);
+
+/// Trains with a run's own worker: recorded episodes are not leased.
+async fn train(rig: &Rig, config: &Value, more: &[&str]) -> Ended {
+    let recorded = format!("monitor_path={}", rig.path("episodes").display());
+    rig.train(0, config, &[&["--set", &recorded], more].concat()).await
+}
+
+/// Samples in the program's process, as one environment of several lanes or, recorded, one after the other.
+async fn sample(rig: &Rig, is_recorded: bool, config: &Value, more: &[&str]) -> Ended {
+    let (config, recorded) = (config.to_string(), rig.path("samples").display().to_string());
+    let args = ["sample", "--json", "--env", "Faulty-v0", "--env-config", &config, "--num-envs", "4"];
+    let args = [&args[..], &["--rollout-fragment-length", "16", "--env-steps", "640"], more].concat();
+    let recorded = ["--monitor-path", &recorded];
+    run(&[&args[..], if is_recorded { &recorded } else { &[] }].concat()).await
+}
+
+fn succeeded((finished, _): Ended) -> Value {
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    support::json(&finished.stdout)
+}
+
+/// Where a step of the slot is, as messages say it.
+fn place(step: u32) -> String {
+    format!("Faulty-v0, slot {SLOT}, episode {}, step {}: ", step / EPISODE, step % EPISODE)
+}
+
+fn assert_one_failure(failures: &Value) {
+    assert_eq!(failures["count"], 1, "{failures}");
+    let latest = &failures["latest"][0];
+    let found = ["slot", "episode", "t"].map(|name| &latest[name]);
+    assert_eq!(found, [&json!(SLOT), &json!(STEP / EPISODE), &json!(STEP % EPISODE)], "{failures}");
+}
+
+pub(crate) async fn transient_failure_leaves_no_trace_without_leases() {
+    let calm = Rig::new();
+    assert_eq!(train(&calm, &json!({}), &[]).await.0.status.code(), Some(0));
+    assert!(calm.summary().get("failures").is_none());
+    let calm = calm.summary()["weights_hash"].clone();
+    for fault in ["error", "panic", "nan"] {
+        let rig = Rig::new();
+        let (finished, _) = train(&rig, &json!({ "kind": fault, "once": rig.path("once") }), &[]).await;
+        assert_eq!(finished.status.code(), Some(0), "{fault}: {}", finished.stderr);
+        assert!(finished.stderr.contains("a fragment failed on worker 0: slot 1, "), "{}", finished.stderr);
+        assert_eq!(rig.summary()["weights_hash"], calm, "{fault}");
+        assert_one_failure(&rig.summary()["failures"]);
+        rig.check_ledger();
+    }
+    for (is_recorded, hash) in [(false, "rollout_hash"), (true, "batch_hash")] {
+        let calm = succeeded(sample(&Rig::new(), is_recorded, &json!({}), &[]).await);
+        for fault in ["error", "panic", "nan"] {
+            let rig = Rig::new();
+            let config = json!({ "kind": fault, "once": rig.path("once") });
+            let summary = succeeded(sample(&rig, is_recorded, &config, &[]).await);
+            for name in [hash, "env_steps", "episodes", "episode_return_mean"] {
+                assert_eq!(summary[name], calm[name], "{fault}: {summary}");
+            }
+            assert_one_failure(&summary["failures"]);
+        }
+    }
+}
+
+/// One step in a thousand fails, in any slot, and its message is another one each time.
+pub(crate) async fn frequent_transient_failures_without_leases_end_neither_run_nor_sample() {
+    let calm = Rig::new();
+    train(&calm, &json!({}), &["--set", "train_batch_size=320"]).await;
+    let (rig, config) = (Rig::new(), json!({ "kind": "error", "every": 1_000, "once": "/" }));
+    let (finished, _) = train(&rig, &config, &["--set", "train_batch_size=320"]).await;
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    assert_eq!(rig.summary()["weights_hash"], calm.summary()["weights_hash"]);
+    let calm = succeeded(sample(&rig, false, &json!({}), &[]).await);
+    assert_eq!(succeeded(sample(&rig, false, &config, &[]).await)["rollout_hash"], calm["rollout_hash"]);
+}
+
+pub(crate) async fn failures_in_a_row_end_a_run_without_leases() {
+    let (again, five) = ("it failed again in the same way", "5 attempts at this fragment have failed in a row");
+    for (config, text, count) in
+        [(json!({ "kind": "error" }), again, 2), (json!({ "kind": "error", "every": 1, "once": "/" }), five, 5)]
+    {
+        let rig = Rig::new();
+        assert_failed(&train(&rig, &config, &[]).await, &["Faulty-v0, slot ", text, "fix the environment"], AT_ONCE);
+        assert_eq!(rig.summary()["failures"]["count"], count, "{}", rig.summary());
+        rig.check_ledger();
+        for is_recorded in [false, true] {
+            assert_failed(&sample(&rig, is_recorded, &config, &[]).await, &["Faulty-v0, slot ", text], AT_ONCE);
+        }
+    }
+}
+
+pub(crate) async fn step_that_hangs_without_leases_ends_run_with_its_place() {
+    for step in [STEP, any_step()] {
+        let (rig, config) = (Rig::new(), json!({ "kind": "hang", "step": step }));
+        let (place, deadline) = (place(step), ["--hung-worker-timeout", "1"]);
+        let texts = [&*place, "no progress for 1000.000 ms"];
+        let within = Duration::from_secs(1 + 5);
+        let ended = train(&rig, &config, &deadline).await;
+        assert_failed(&ended, &texts, within);
+        rig.check_ledger();
+        assert_eq!(rig.summary()["failures"]["latest"][0]["kind"], "hang", "{}", rig.summary());
+        for is_recorded in [false, true] {
+            assert_failed(&sample(&rig, is_recorded, &config, &deadline).await, &texts, within);
+        }
+    }
+}
+
+pub(crate) async fn failing_policy_and_callback_end_every_run() {
+    for (policy, message) in [("failing", "the policy failed: no idea"), ("panicking", "panicked: no clue")] {
+        for workers in ["0", "2"] {
+            let ended = sample(&Rig::new(), false, &json!({}), &["--policy", policy, "--num-workers", workers]).await;
+            let at = if workers == "0" { "slots that were stepped together" } else { "slot 1, episode 2, step 5" };
+            assert_failed(&ended, &["Faulty-v0, ", at, message, "it failed again in the same way"], AT_ONCE);
+        }
+    }
+    for (name, message) in [("failing", "on_episode_step failed: no paper"), ("panicking", "panicked: no ink")] {
+        let texts = ["Faulty-v0, slot 1, episode 2, step 5: ", message, "it failed again in the same way"];
+        let rig = Rig::new();
+        assert_failed(&train(&rig, &json!({}), &["--callbacks", name]).await, &texts, AT_ONCE);
+        rig.check_ledger();
+        let callbacks = format!("callbacks=[\"{name}\"]");
+        for workers in ["0", "2"] {
+            let ended = sample(&rig, false, &json!({}), &["--set", &callbacks, "--num-workers", workers]).await;
+            assert_failed(&ended, &texts, AT_ONCE);
+        }
+    }
+}
