@@ -7,7 +7,7 @@ use crate::{
     group::{IdleReason, WorkerStatus},
     prelude::*,
     protocol::{
-        FailureKind, Phase, WorkerState,
+        Phase, WorkerState,
         message::{EnvTrace, LedgerReport, RunStatus},
         printable,
     },
