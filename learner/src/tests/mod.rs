@@ -1,5 +1,6 @@
 //! Promises of all algorithms and models.
 
+mod golden;
 mod gradients;
 mod imitation;
 mod inline_run;
@@ -9,6 +10,7 @@ mod policy;
 mod same_weights;
 mod sequences;
 mod stale;
+mod torch;
 mod traffic_grid;
 mod updates;
 mod worker;

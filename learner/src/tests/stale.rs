@@ -2,96 +2,24 @@
 
 use candle_core::Device;
 use rollmesh_core::{
-    batch::{
-        ACTION_LOGP, ACTIONS, ADVANTAGES, BatchParts, OBS, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS, UNROLL_ID,
-        VALUE_TARGETS, VF_PREDS, WEIGHTS_VERSION, state_in,
-    },
-    column::{Column, ColumnData, ColumnName, RowShape},
-    config::Config,
+    batch::{ACTION_LOGP, ADVANTAGES, OBS, REWARDS, SampleBatch, TERMINATEDS, VALUE_TARGETS, WEIGHTS_VERSION},
+    column::ColumnData,
     ids::{PolicyId, WeightsVersion},
     kernels::Kernels,
     policy::Gradients,
     postprocess::{AdvantageConfig, discounted_returns, gae},
-    space::Space,
-    weights::{Tensor, Weights},
     worker::{PolicyConfig, RolloutConfig, RolloutWorker},
 };
-use serde_json::Value;
 
-use super::super::{
-    columns::Columns,
-    stale::{Current, Lags, Targets},
-    test_support::*,
-    *,
+use super::{
+    super::{
+        columns::Columns,
+        stale::{Current, Lags, Targets},
+        test_support::*,
+        *,
+    },
+    golden,
 };
-
-/// What `tests/peers/stale_batches.py` has had PyTorch compute.
-const GOLDEN: &str = include_str!("../../../tests/golden/stale_batches.json");
-
-fn floats(value: &Value) -> Vec<f32> {
-    value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
-}
-
-fn integers(value: &Value) -> Vec<i64> {
-    floats(value).into_iter().map(|number| number as i64).collect()
-}
-
-fn flags(value: &Value) -> Vec<bool> {
-    value.as_array().unwrap().iter().map(|flag| flag.as_bool().unwrap()).collect()
-}
-
-fn rows_of<T: rollmesh_core::column::Element>(values: Vec<T>, width: usize) -> Column
-where
-    ColumnData<T>: Into<Column>,
-{
-    ColumnData::new(values, RowShape::vector(width as u32)).unwrap().into()
-}
-
-/// A case's space, batch and weights.
-fn read(case: &Value, version: u64) -> (Space, SampleBatch, Weights) {
-    let columns = &case["columns"];
-    let (space, actions) = if let Some(len) = case["space"]["len"].as_u64() {
-        let bounds = vec![9.0; len as usize];
-        let low: Vec<f32> = bounds.iter().map(|bound: &f32| -bound).collect();
-        (Space::vector(&low, &bounds), rows_of(floats(&columns["actions"]), len as usize))
-    } else {
-        let nvec: Vec<u32> = integers(&case["space"]["nvec"]).into_iter().map(|n| n as u32).collect();
-        let actions = rows_of(integers(&columns["actions"]), nvec.len());
-        (if let [n] = nvec[..] { Space::Discrete { n } } else { Space::MultiDiscrete { nvec } }, actions)
-    };
-    let mut parts = BatchParts {
-        columns: vec![
-            (OBS.name().into(), rows_of(floats(&columns["obs"]), 3)),
-            (ACTIONS.name().into(), actions),
-            (TERMINATEDS.name().into(), ColumnData::scalars(flags(&columns["terminateds"])).into()),
-            (TRUNCATEDS.name().into(), ColumnData::scalars(flags(&columns["truncateds"])).into()),
-        ],
-        ..BatchParts::default()
-    };
-    for key in [REWARDS, VF_PREDS, ACTION_LOGP, ADVANTAGES, VALUE_TARGETS] {
-        parts.columns.push((key.name().into(), ColumnData::scalars(floats(&columns[key.name()])).into()));
-    }
-    for key in [UNROLL_ID, WEIGHTS_VERSION] {
-        parts.columns.push((key.name().into(), ColumnData::scalars(integers(&columns[key.name()])).into()));
-    }
-    if !case["seq_lens"].is_null() {
-        let lens = integers(&case["seq_lens"]).into_iter().map(|len| len as i32).collect();
-        parts.seq_lens = Some(ColumnData::scalars(lens));
-        let states = [0, 1].map(|i| -> (ColumnName, Column) {
-            let name = state_in(i);
-            let states = rows_of(floats(&columns[name.as_str()]), 4);
-            (name, states)
-        });
-        parts.columns.extend(states);
-    }
-    let tensor = |tensor: &Value| Tensor {
-        name: tensor["name"].as_str().unwrap().into(),
-        shape: integers(&tensor["shape"]).into_iter().map(|dim| dim as u32).collect(),
-        values: floats(&tensor["values"]),
-    };
-    let tensors = case["weights"].as_array().unwrap().iter().map(tensor).collect();
-    (space, SampleBatch::from_parts(parts).unwrap(), Weights::new(WeightsVersion(version), tensors).unwrap())
-}
 
 #[track_caller]
 fn close(what: &str, got: &[f32], want: &[f32]) {
@@ -101,26 +29,11 @@ fn close(what: &str, got: &[f32], want: &[f32]) {
 
 #[test]
 fn gradients_of_stale_batches_are_those_of_pytorch() {
-    let golden: Value = serde_json::from_str(GOLDEN).unwrap();
-    for case in golden["cases"].as_array().unwrap() {
-        let name = case["name"].as_str().unwrap();
-        let (space, batch, weights) = read(case, golden["version"].as_u64().unwrap());
-        let settings: Config = golden["settings"].to_string().parse().unwrap();
-        let algorithm = match case["algorithm"].as_str().unwrap() {
-            "ppo" => AlgorithmConfig::ppo(&settings.with("clip_param", golden["clip_param"].clone()).unwrap()),
-            _ => AlgorithmConfig::a2c(&settings),
-        };
-        let mut learner =
-            new_learner(algorithm.unwrap(), &spaces(3, space), 1, &weights, Device::Cpu, Kernels::PORTABLE).unwrap();
-        let (Gradients(gradients), stats) = learner.compute_gradients(&batch).unwrap();
-        let number = |name: &str| case[name].as_f64().unwrap() as f32;
-        close(name, &[stats.policy_loss as f32, stats.vf_loss as f32], &[number("policy_loss"), number("vf_loss")]);
-        for tensor in gradients.tensors() {
-            close(&format!("{name}: {}", tensor.name), &tensor.values, &floats(&case["gradients"][&tensor.name]));
-        }
+    for case in golden::cases(include_str!("../../../tests/golden/stale_batches.json")) {
+        let stats = case.check_gradients(&mut case.learner());
         // Five rows of version 3, four of 5, three of 6 and six of the learner's 7.
-        assert_eq!((stats.lag_mean, stats.lag_max), ((5 * 4 + 4 * 2 + 3) as f64 / 18.0, 4.0), "{name}");
-        assert!(stats.logp_gap < 1e-5, "{name}: rows of older weights are no gap, {}", stats.logp_gap);
+        assert_eq!((stats.lag_mean, stats.lag_max), ((5 * 4 + 4 * 2 + 3) as f64 / 18.0, 4.0), "{}", case.name());
+        assert!(stats.logp_gap < 1e-5, "{}: stale rows are not part of the gap, {}", case.name(), stats.logp_gap);
     }
 }
 

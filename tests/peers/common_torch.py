@@ -1,0 +1,206 @@
+"""What the scripts for PyTorch share: models, distributions, losses and golden cases, in 64-bit floats.
+
+Activations, recurrent cells, convolutions, distributions and divergences are PyTorch's own; names, shapes and the padding of
+convolutions are rollmesh's.
+"""
+
+import json
+
+import torch
+from torch.distributions import Bernoulli, Categorical, Normal, kl_divergence
+from torch.nn import functional
+
+torch.set_default_dtype(torch.float64)
+
+ACTIVATIONS = {
+    "linear": lambda x: x, "tanh": torch.tanh, "relu": torch.relu, "silu": functional.silu, "gelu": functional.gelu,
+    "elu": functional.elu,
+}
+MODEL_DEFAULTS = {
+    "fcnet_hiddens": [], "fcnet_activation": "tanh", "post_fcnet_hiddens": [], "post_fcnet_activation": "relu",
+    "conv_filters": [], "conv_activation": "relu", "vf_share_layers": False, "use_lstm": False, "use_gru": False,
+    "free_log_std": False,
+}
+
+
+def f32(tensor):
+    """Rounds to 32 bits, as columns and weights have them."""
+    return tensor.float().double()
+
+
+def as_list(tensor):
+    """Flattens to numbers of 9 significant digits, which restore 32-bit floats exactly."""
+    tensor = tensor.detach().flatten()
+    return [float(f"{x:.9g}") if tensor.is_floating_point() else x for x in tensor.tolist()]
+
+
+class Model:
+    """The networks of a `model_config`. The first forward pass draws each weight where it is needed."""
+
+    def __init__(self, config, obs_shape, space):
+        self.config, self.obs_shape, self.space, self.weights = config, obs_shape, space, {}
+        vars(self).update(MODEL_DEFAULTS, **config)
+
+    def tensor(self, name, *shape):
+        if name not in self.weights:
+            self.weights[name] = f32(torch.randn(shape) * (0.3 if len(shape) == 1 else 0.6)).requires_grad_()
+        return self.weights[name]
+
+    def forward(self, obs, lens=None, states=None):
+        """Returns the distributions' inputs and the values of rows, which are sequences of these lengths."""
+        is_recurrent = self.use_lstm or self.use_gru
+        is_shared = self.vf_share_layers or is_recurrent
+        outputs = inputs_len(self.space) // (2 if self.free_log_std else 1)
+        shared = self.hidden("encoder", obs)[0] if is_shared else None
+        shared = self.memory(shared, lens, states) if is_recurrent else shared
+        heads = []
+        for network, width in [("policy", outputs), ("value", 1)]:
+            x, number = (shared, 0) if is_shared else self.hidden(network, obs)
+            heads.append(self.dense(f"{network}.{number}", x, width, "linear"))
+        inputs, values = heads
+        if self.free_log_std:
+            inputs = torch.cat([inputs, self.tensor("policy.log_std", outputs).expand(len(obs), -1)], 1)
+        return inputs, values[:, 0]
+
+    def hidden(self, network, x):
+        """Returns the outputs of the last hidden layer and the number of dense layers."""
+        if self.conv_filters:
+            x = x.view(-1, *self.obs_shape)
+            for i, (filters, kernel, stride) in enumerate(self.conv_filters):
+                is_last = i + 1 == len(self.conv_filters)
+                x = self.convolution(f"{network}_conv.{i}", x, filters, kernel, stride, not is_last)
+            x = x.flatten(1)
+        layers = [(width, self.fcnet_activation) for width in self.fcnet_hiddens]
+        layers += [(width, self.post_fcnet_activation) for width in self.post_fcnet_hiddens]
+        for i, (width, activation) in enumerate(layers):
+            x = self.dense(f"{network}.{i}", x, width, activation)
+        return x, len(layers)
+
+    def dense(self, name, x, outputs, activation):
+        sums = x @ self.tensor(f"{name}.weight", x.shape[1], outputs) + self.tensor(f"{name}.bias", outputs)
+        return ACTIVATIONS[activation](sums)
+
+    def convolution(self, name, images, filters, kernel, stride, is_padded):
+        """Channels are the last dimension, before and after."""
+        weight = self.tensor(f"{name}.weight", *kernel, images.shape[3], filters)
+        bias = self.tensor(f"{name}.bias", filters)
+        padding = []
+        # `pad` takes the last side first: the width.
+        for side in [1, 0]:
+            size = images.shape[1 + side]
+            places = -(-size // stride[side])
+            missing = max((places - 1) * stride[side] + kernel[side] - size, 0) if is_padded else 0
+            padding += [missing // 2, missing - missing // 2]
+        x = functional.pad(images.permute(0, 3, 1, 2), padding)
+        x = functional.conv2d(x, weight.permute(3, 2, 0, 1), bias, stride)
+        return ACTIVATIONS[self.conv_activation](x).permute(0, 2, 3, 1)
+
+    def memory(self, x, lens, states):
+        """Returns the hidden state after each row. An LSTM's cells follow the hidden state in `states`."""
+        name, cells, gates = ("lstm", self.lstm_cell_size, 4) if self.use_lstm else ("gru", self.gru_cell_size, 3)
+        weights = [self.tensor(f"{name}.weight_ih", x.shape[1], gates * cells).t()]
+        weights.append(self.tensor(f"{name}.weight_hh", cells, gates * cells).t())
+        if self.use_lstm:
+            bias = self.tensor("lstm.bias", gates * cells)
+            weights += [bias, torch.zeros_like(bias)]
+        else:
+            weights += [self.tensor(f"gru.{bias}", gates * cells) for bias in ["bias_ih", "bias_hh"]]
+        hidden = []
+        for rows, state in zip(x.split(lens), states):
+            state = state.view(1, -1).split(cells, 1)
+            for row in rows.split(1):
+                if self.use_lstm:
+                    state = torch.lstm_cell(row, state, *weights)
+                else:
+                    state = [torch.gru_cell(row, state[0], *weights)]
+                hidden.append(state[0])
+        return torch.cat(hidden)
+
+    def state_columns(self, states):
+        """States of sequences as the columns of a batch."""
+        parts = states.chunk(2, 1) if self.use_lstm else [states]
+        return {f"state_in_{i}": part for i, part in enumerate(parts)}
+
+
+def inputs_len(space):
+    """Numbers that the distribution of a space takes: `nvec` values, `binary` choices or `len` real numbers."""
+    return sum(space["nvec"]) if "nvec" in space else space["binary"] if "binary" in space else 2 * space["len"]
+
+
+def distributions(space, inputs):
+    """One distribution per component of an action."""
+    if "nvec" in space:
+        return [Categorical(logits=part) for part in inputs.split(space["nvec"], 1)]
+    if "binary" in space:
+        return [Bernoulli(logits=logit) for logit in inputs.unbind(1)]
+    means, log_stds = (part.unbind(1) for part in inputs.chunk(2, 1))
+    return [Normal(mean, log_std.exp()) for mean, log_std in zip(means, log_stds)]
+
+
+def sample(parts):
+    return f32(torch.stack([part.sample().double() for part in parts], 1))
+
+
+def logp_of(parts, actions):
+    return sum(part.log_prob(action) for part, action in zip(parts, actions.unbind(1)))
+
+
+def entropy_of(parts):
+    return sum(part.entropy() for part in parts).mean()
+
+
+def policy_gradient_loss(settings, parts, values, rows):
+    """Returns the loss of `pg` or `a2c`, and what it consists of."""
+    policy_loss = -(logp_of(parts, rows["actions"]) * rows["advantages"]).mean()
+    vf_loss = ((values - rows["value_targets"]) ** 2).mean() if settings["use_critic"] else torch.zeros(())
+    losses = {"policy_loss": policy_loss, "vf_loss": vf_loss, "entropy": entropy_of(parts)}
+    return actor_critic_loss(settings, losses), losses
+
+
+def ppo_loss(settings, parts, values, rows):
+    """Returns the loss of `ppo`, and what it consists of. `old` are the distributions that divergences start from."""
+    ratio = (logp_of(parts, rows["actions"]) - rows["action_logp"]).exp()
+    advantages = (rows["advantages"] - rows["advantages"].mean()) / (rows["advantages"].std(unbiased=False) + 1e-8)
+    clip = settings["clip_param"] * settings.get("annealing", 1)
+    policy_loss = -torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages).mean()
+    vf_loss = torch.zeros(())
+    if settings["use_critic"]:
+        errors = (values - rows["value_targets"]) ** 2
+        if settings.get("vf_clip_range"):
+            moved = (values - rows["vf_preds"]).clamp(-settings["vf_clip_range"], settings["vf_clip_range"])
+            errors = torch.max(errors, (rows["vf_preds"] + moved - rows["value_targets"]) ** 2)
+        vf_loss = errors.mean()
+    losses = {"policy_loss": policy_loss, "vf_loss": vf_loss, "entropy": entropy_of(parts)}
+    loss = actor_critic_loss(settings, losses)
+    if "old" in rows:
+        losses["kl"] = sum(kl_divergence(old, now) for old, now in zip(rows["old"], parts)).mean()
+        losses["clip_fraction"] = ((ratio - 1).abs() > clip).double().mean()
+        loss = loss + settings.get("kl_coeff", 0) * losses["kl"]
+    return loss, losses
+
+
+def actor_critic_loss(settings, losses):
+    loss = losses["policy_loss"] + settings["vf_loss_coeff"] * losses["vf_loss"]
+    return loss - settings["entropy_coeff"] * losses["entropy"]
+
+
+def golden_case(name, algorithm, settings, model, columns, lens, losses, **more):
+    """A case for learner/src/tests/golden.rs, with the gradients that `backward` has left at the weights."""
+    columns = {name: column if isinstance(column, list) else as_list(column) for name, column in columns.items()}
+    if "len" not in model.space:
+        columns["actions"] = [int(action) for action in columns["actions"]]
+    return {
+        "name": name, "algorithm": algorithm, "settings": settings, "model": model.config, "space": model.space,
+        "obs_shape": model.obs_shape, "columns": columns, "seq_lens": lens,
+        "weights": [{"name": n, "shape": list(w.shape), "values": as_list(w)} for n, w in model.weights.items()],
+        "losses": {name: float(loss) for name, loss in losses.items()},
+        "gradients": {n: as_list(w.grad) for n, w in model.weights.items()},
+        **more,
+    }
+
+
+def write(script, cases):
+    """Prints cases, one a line."""
+    print(f'{{"made_by": "tests/peers/{script} with torch {torch.__version__.split("+")[0]}", "cases": [')
+    print(",\n".join(json.dumps(case) for case in cases))
+    print("]}")
