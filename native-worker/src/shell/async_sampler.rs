@@ -69,7 +69,8 @@ pub struct AsyncSampler {
     extra_batches: Vec<AnyBatch>,
     metrics: Vec<RolloutMetrics>,
     losses: Losses,
-    state: Vec<u8>,
+    /// The state after the latest item that was taken, and whether it continues all open episodes.
+    state: (Vec<u8>, bool),
 }
 
 /// Where the sampler is.
@@ -100,7 +101,7 @@ impl AsyncSampler {
         }
         let sampler = Self {
             known: Known::of(&mut sampling)?,
-            state: sampling.sampler.state(),
+            state: (sampling.sampler.state(), sampling.sampler.is_resumable()),
             place: Place::Here(Box::new(Engine::new(sampling))),
             interrupt: Arc::default(),
             waiting: VecDeque::new(),
@@ -264,7 +265,11 @@ impl SamplerInput for AsyncSampler {
     }
 
     fn state(&self) -> Vec<u8> {
-        self.state.clone()
+        self.state.0.clone()
+    }
+
+    fn is_resumable(&self) -> bool {
+        self.state.1
     }
 
     fn set_state(&mut self, state: &[u8]) -> Result<(), SampleError> {
@@ -280,7 +285,7 @@ impl SamplerInput for AsyncSampler {
         engine.sampling.sampler.set_state(state)?;
         engine.ahead.clear();
         let lost_now = engine.sampling.sampler.losses();
-        self.state = engine.sampling.sampler.state();
+        self.state = (engine.sampling.sampler.state(), engine.sampling.sampler.is_resumable());
         for item in self.waiting.drain(..) {
             self.losses.add(item.losses);
             match item.batch {

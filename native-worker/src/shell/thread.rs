@@ -39,8 +39,8 @@ pub(super) struct Item {
     pub(super) seen: Seen,
     /// Number of the latest change that had been applied.
     pub(super) change: u64,
-    /// The sampler's state after it.
-    pub(super) state: Vec<u8>,
+    /// The sampler's state after it, and whether that continues all open episodes.
+    pub(super) state: (Vec<u8>, bool),
 }
 
 type Seen = Vec<(PolicyId, Filter)>;
@@ -113,7 +113,7 @@ impl Engine {
         }
         let sampler = self.sampling.sampler.as_mut();
         let (mut extra_batches, metrics) = (sampler.extra_batches(), sampler.metrics());
-        let (mut losses, state) = (sampler.losses(), sampler.state());
+        let (mut losses, state) = (sampler.losses(), (sampler.state(), sampler.is_resumable()));
         if self.sampling.discard_batches {
             extra_batches.clear();
             batch = batch.map(|batch| {

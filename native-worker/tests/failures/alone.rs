@@ -19,13 +19,28 @@ async fn train(rig: &Rig, config: &Value, more: &[&str]) -> Ended {
     rig.train(0, config, &[&["--set", &recorded], more].concat()).await
 }
 
-/// Samples in the program's process, as one environment of several lanes or, recorded, one after the other.
-async fn sample(rig: &Rig, is_recorded: bool, config: &Value, more: &[&str]) -> Ended {
-    let (config, recorded) = (config.to_string(), rig.path("samples").display().to_string());
+/// How a worker samples.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    /// All environments are lanes of one.
+    Lanes,
+    /// Each environment by itself.
+    Recorded,
+    /// On a thread of its own.
+    Ahead,
+}
+
+/// Samples in the program's process.
+async fn sample(rig: &Rig, how: How, config: &Value, more: &[&str]) -> Ended {
+    let (config, episodes) = (config.to_string(), rig.path("samples").display().to_string());
     let args = ["sample", "--json", "--env", "Faulty-v0", "--env-config", &config, "--num-envs", "4"];
     let args = [&args[..], &["--rollout-fragment-length", "16", "--env-steps", "640"], more].concat();
-    let recorded = ["--monitor-path", &recorded];
-    run(&[&args[..], if is_recorded { &recorded } else { &[] }].concat()).await
+    let how: &[&str] = match how {
+        How::Lanes => &[],
+        How::Recorded => &["--monitor-path", &episodes],
+        How::Ahead => &["--set", "sample_async=true"],
+    };
+    run(&[&args[..], how].concat()).await
 }
 
 fn succeeded((finished, _): Ended) -> Value {
@@ -59,14 +74,14 @@ pub(crate) async fn transient_failure_leaves_no_trace_without_leases() {
         assert_one_failure(&rig.summary()["failures"]);
         rig.check_ledger();
     }
-    for (is_recorded, hash) in [(false, "rollout_hash"), (true, "batch_hash")] {
-        let calm = succeeded(sample(&Rig::new(), is_recorded, &json!({}), &[]).await);
+    for (how, hash) in [(How::Lanes, "rollout_hash"), (How::Recorded, "batch_hash"), (How::Ahead, "batch_hash")] {
+        let calm = succeeded(sample(&Rig::new(), how, &json!({}), &[]).await);
         for fault in ["error", "panic", "nan"] {
             let rig = Rig::new();
             let config = json!({ "kind": fault, "once": rig.path("once") });
-            let summary = succeeded(sample(&rig, is_recorded, &config, &[]).await);
+            let summary = succeeded(sample(&rig, how, &config, &[]).await);
             for name in [hash, "env_steps", "episodes", "episode_return_mean"] {
-                assert_eq!(summary[name], calm[name], "{fault}: {summary}");
+                assert_eq!(summary[name], calm[name], "{how:?}, {fault}: {summary}");
             }
             assert_one_failure(&summary["failures"]);
         }
@@ -81,8 +96,8 @@ pub(crate) async fn frequent_transient_failures_without_leases_end_neither_run_n
     let (finished, _) = train(&rig, &config, &["--set", "train_batch_size=320"]).await;
     assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
     assert_eq!(rig.summary()["weights_hash"], calm.summary()["weights_hash"]);
-    let calm = succeeded(sample(&rig, false, &json!({}), &[]).await);
-    assert_eq!(succeeded(sample(&rig, false, &config, &[]).await)["rollout_hash"], calm["rollout_hash"]);
+    let calm = succeeded(sample(&rig, How::Lanes, &json!({}), &[]).await);
+    assert_eq!(succeeded(sample(&rig, How::Lanes, &config, &[]).await)["rollout_hash"], calm["rollout_hash"]);
 }
 
 pub(crate) async fn failures_in_a_row_end_a_run_without_leases() {
@@ -94,8 +109,8 @@ pub(crate) async fn failures_in_a_row_end_a_run_without_leases() {
         assert_failed(&train(&rig, &config, &[]).await, &["Faulty-v0, slot ", text, "fix the environment"], AT_ONCE);
         assert_eq!(rig.summary()["failures"]["count"], count, "{}", rig.summary());
         rig.check_ledger();
-        for is_recorded in [false, true] {
-            assert_failed(&sample(&rig, is_recorded, &config, &[]).await, &["Faulty-v0, slot ", text], AT_ONCE);
+        for how in [How::Lanes, How::Recorded, How::Ahead] {
+            assert_failed(&sample(&rig, how, &config, &[]).await, &["Faulty-v0, slot ", text], AT_ONCE);
         }
     }
 }
@@ -110,8 +125,8 @@ pub(crate) async fn step_that_hangs_without_leases_ends_run_with_its_place() {
         assert_failed(&ended, &texts, within);
         rig.check_ledger();
         assert_eq!(rig.summary()["failures"]["latest"][0]["kind"], "hang", "{}", rig.summary());
-        for is_recorded in [false, true] {
-            assert_failed(&sample(&rig, is_recorded, &config, &deadline).await, &texts, within);
+        for how in [How::Lanes, How::Recorded, How::Ahead] {
+            assert_failed(&sample(&rig, how, &config, &deadline).await, &texts, within);
         }
     }
 }
@@ -119,7 +134,8 @@ pub(crate) async fn step_that_hangs_without_leases_ends_run_with_its_place() {
 pub(crate) async fn failing_policy_and_callback_end_every_run() {
     for (policy, message) in [("failing", "the policy failed: no idea"), ("panicking", "panicked: no clue")] {
         for workers in ["0", "2"] {
-            let ended = sample(&Rig::new(), false, &json!({}), &["--policy", policy, "--num-workers", workers]).await;
+            let ended =
+                sample(&Rig::new(), How::Lanes, &json!({}), &["--policy", policy, "--num-workers", workers]).await;
             let at = if workers == "0" { "slots that were stepped together" } else { "slot 1, episode 2, step 5" };
             assert_failed(&ended, &["Faulty-v0, ", at, message, "it failed again in the same way"], AT_ONCE);
         }
@@ -131,7 +147,7 @@ pub(crate) async fn failing_policy_and_callback_end_every_run() {
         rig.check_ledger();
         let callbacks = format!("callbacks=[\"{name}\"]");
         for workers in ["0", "2"] {
-            let ended = sample(&rig, false, &json!({}), &["--set", &callbacks, "--num-workers", workers]).await;
+            let ended = sample(&rig, How::Lanes, &json!({}), &["--set", &callbacks, "--num-workers", workers]).await;
             assert_failed(&ended, &texts, AT_ONCE);
         }
     }

@@ -114,6 +114,24 @@ fn a_panic_is_a_failure_and_the_environment_is_not_called_again() {
 }
 
 #[test]
+fn environment_that_panicked_is_made_again_for_its_next_episode() {
+    let mut registry = EnvRegistry::default();
+    let made = AtomicU32::new(0);
+    registry.register(EnvSpec::new("Bomb", move |_, _| {
+        let panics_in = if made.fetch_add(1, SeqCst) == 0 { "reset" } else { "nowhere" };
+        Box::new(Vectorized::new(vec![Bomb { steps: 0, panics_in, calls: Arc::default() }]))
+    }));
+    let context = EnvContext::new(HomeIndex { worker_index: 1, vector_index: 0 });
+    let mut env = guarded(&registry).spec("Bomb").unwrap().make(&[context], Kernels::PORTABLE).unwrap();
+    let mut rng = Streams::new(1, Purpose::Reset).at(SlotId(0), 0, 0, 0);
+    let mut obs = [0i64];
+    let error = env.reset_at(0, &mut rng, RowsMut::I64(&mut obs)).unwrap_err();
+    assert_eq!(error.to_string(), "the environment failed: panicked: boom in reset");
+    assert_eq!(env.restore_at(0, &[3], RowsMut::I64(&mut obs)), Ok(()));
+    assert_eq!(obs, [3]);
+}
+
+#[test]
 fn a_snapshot_that_panics_is_empty() {
     let (env, _) = bomb("snapshot");
     let mut snapshot = vec![7];
