@@ -9,8 +9,7 @@
 //! - [`limits`]: memory limits of readers.
 //!
 //! Readers do not trust their input: they check sizes before they allocate memory, and never execute code from a file.
-//! Reading uses at most four times the memory of the content and a fixed part, see [`limits`]. A damaged file gives a typed
-//! error.
+//! Reading uses at most the declared buffer and a few MiB, see [`limits`]. A damaged file gives a typed error.
 //!
 //! The host, see `rollmesh::offline`, decides which files a name means, decodes ahead in threads, and names the files that
 //! it writes; this crate does none of these.
@@ -42,7 +41,7 @@ pub mod d4rl;
 #[cfg(any(feature = "hdf5", feature = "parquet"))]
 pub mod dataset;
 #[cfg(feature = "hdf5")]
-pub mod hdf5;
+mod hdf5;
 pub mod json;
 pub mod limits;
 mod lz4;
@@ -56,6 +55,8 @@ mod source;
 pub mod survey;
 mod usual;
 
+#[cfg(feature = "hdf5")]
+pub use hdf5::Hdf5Error;
 pub use lz4::Lz4Error;
 pub use pickle::PickleError;
 pub use prepared::{Preparation, PreparedInput};
