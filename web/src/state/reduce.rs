@@ -13,7 +13,8 @@ use rollmesh_core::{
 };
 
 use super::{
-    Action, Connection, Effect, Event, Level, RunSchema, Source, State, TabJob, TabRun, TabStatus, TabWorker, Toast,
+    Action, ChartView, Connection, Effect, Event, Level, RunSchema, Source, State, TabJob, TabRun, TabStatus,
+    TabWorker, Toast, chart_view::CHART,
 };
 
 /// Toasts on the page at a time; older ones make room.
@@ -37,9 +38,15 @@ pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
             let reason = format!("The hub sent something that this page cannot read ({error}). Reload the page.");
             refuse(state, reason, vec![Effect::Disconnect])
         }
-        Event::Linked(texts) => {
+        Event::Linked(mut texts) => {
+            state.charts = ChartView::of_texts(&texts);
+            texts.retain(|name, _| !name.starts_with(CHART));
             state.linked = texts;
             vec![]
+        }
+        Event::Charts(change) => {
+            state.charts.change(change);
+            vec![Effect::ShowLink(state.link())]
         }
         // What is late is of a trainer that was ended.
         Event::Trainer(_) | Event::Trained { .. } | Event::TrainerFailed(_) if !state.is_tab() => vec![],
@@ -173,7 +180,10 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
         Message::WorkerGone(gone) => {
             state.workers.remove(&gone.worker);
         }
-        Message::Evaluation(point) => state.evaluations.push(evaluated(point)),
+        Message::Evaluation(point) => {
+            let wall_ms = state.curves.wall_ms_at(point.iteration);
+            state.evaluations.push(Iteration { wall_ms, ..evaluated(point) });
+        }
         Message::EvaluationTrace(trace) => state.evaluation_trace = Some(Arc::new(trace)),
         Message::EnvTrace(trace) => state.trace = Some(Arc::new(trace)),
         Message::Notice(notice) => {
@@ -262,7 +272,7 @@ fn begin_tab_run(state: &mut State, settings: &Config) -> Option<Effect> {
     let schema = state.schema.as_ref().filter(|_| state.is_tab())?;
     state.tab_run = TabRun { settings: schema.values(settings), weights_hash: None };
     state.linked = state.tab_run.link();
-    Some(Effect::ShowLink(state.linked.clone()))
+    Some(Effect::ShowLink(state.link()))
 }
 
 fn hear_reply(state: &mut State, reply: Reply) -> Vec<Effect> {

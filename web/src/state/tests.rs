@@ -15,7 +15,7 @@ use rollmesh_core::{
 
 use super::{
     Action, Connection, Effect, Event, FileStatus, Level, OpenedFile, Source, State, TabJob, TabStatus, TabWorker,
-    Texts, evaluator, reduce,
+    Texts, ViewChange, XAxis, evaluator, reduce,
 };
 
 fn welcome() -> Event {
@@ -479,6 +479,31 @@ fn a_run_in_this_tab_has_a_link_and_ends_with_a_hash_and_its_proof() {
     let schema = state.schema.take().expect("a schema");
     assert_eq!(schema.settings(&schema.first_texts(&state.linked)), Ok(settings));
     assert_eq!(schema.first_texts(&Texts::new())["stop.episode_return_mean"], "475.0");
+}
+
+#[test]
+fn view_of_the_charts_is_in_the_link_beside_the_settings_and_comes_from_there() {
+    let texts = |all: &[(&str, &str)]| -> Texts {
+        all.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+    };
+    let mut state = after([Event::Linked(texts(&[("seed", "3"), ("chart.x", "time"), ("chart.window", "2..4")]))]);
+    assert_eq!(state.linked, texts(&[("seed", "3")]), "the form of a run has no such settings");
+    assert_eq!((state.charts.x, state.charts.window), (XAxis::Time, Some((2.0, 4.0))));
+    let effects = reduce(&mut state, Event::Charts(ViewChange::Smoothing(50)));
+    let link = [("seed", "3"), ("chart.x", "time"), ("chart.window", "2..4"), ("chart.smoothing", "50")];
+    assert_eq!(effects, [Effect::ShowLink(texts(&link))]);
+    let effects = reduce(&mut state, Event::Charts(ViewChange::Axis(XAxis::Steps)));
+    assert_eq!(effects, [Effect::ShowLink(texts(&[("seed", "3"), ("chart.smoothing", "50")]))]);
+}
+
+#[test]
+fn evaluation_has_the_wall_time_of_its_iteration() {
+    let mut state = online();
+    let point = Iteration { run: 1, iteration: 2, env_steps: 200, wall_ms: 1_500, ..Iteration::default() };
+    reduce(&mut state, Event::Received(Message::Iteration(point)));
+    let point = EvaluationPoint { run: 1, iteration: 2, env_steps: 200, ..EvaluationPoint::default() };
+    reduce(&mut state, Event::Received(Message::Evaluation(point)));
+    assert_eq!(state.evaluations.last().map(|point| point.wall_ms), Some(1_500));
 }
 
 #[test]

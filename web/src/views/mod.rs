@@ -2,6 +2,7 @@
 
 mod action_button;
 mod banner;
+mod chart_tools;
 mod controls;
 mod curves;
 mod data_file;
@@ -34,7 +35,7 @@ use self::{
     toasts::Toasts,
     workers::Workers,
 };
-use crate::{shell::Store, state::State, theme::Theme};
+use crate::{chart::Mark, shell::Store, state::State, theme::Theme};
 
 /// The whole page.
 #[component]
@@ -42,6 +43,7 @@ pub(crate) fn App() -> impl IntoView {
     provide_context(Theme::start());
     let store = Store::start();
     provide_context(store);
+    provide_context(Mark(RwSignal::new(None)));
     let is_tab = store.select(State::is_tab);
     let is_new = store.select(|state| state.is_tab() && state.run.is_none());
     view! {
