@@ -113,6 +113,7 @@ messages! {
     LedgerReport(LedgerReport),
     RunSchema(RunSchema),
     RunList(RunList),
+    NamedMetrics(NamedMetrics),
     Pause(Request),
     Resume(Request),
     Stop(Request),
@@ -144,6 +145,8 @@ messages! {
     AskCancel(AskCancel),
     Asked(Asked),
     RemoveRun(RemoveRun),
+    RunHistoryRequest(RunHistoryRequest),
+    RunHistory(RunHistory),
 }
 
 impl Message {

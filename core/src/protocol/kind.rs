@@ -68,6 +68,8 @@ wire_enum! {
         RunSchema = 0x27,
         /// Hub to dashboard: the hub's runs.
         RunList = 0x28,
+        /// Hub to dashboard: further metrics of an iteration, by name.
+        NamedMetrics = 0x29,
         /// Operator to hub: pause the run.
         Pause = 0x30,
         /// Operator to hub: resume the run.
@@ -131,6 +133,10 @@ wire_enum! {
         Asked = 0x59,
         /// Operator to hub: remove a run from the queue.
         RemoveRun = 0x60,
+        /// Dashboard to hub: requests the curves and settings of a run.
+        RunHistoryRequest = 0x61,
+        /// Hub to dashboard: the curves and settings of a run.
+        RunHistory = 0x62,
     }
 }
 
@@ -158,19 +164,19 @@ impl Kind {
             Self::CallProgress | Self::CallCancel | Self::WorkerGone | Self::Iteration | Self::Evaluation => 256,
             Self::Pause | Self::Resume | Self::Stop | Self::AddWorker | Self::WorkerTokenRequest => 256,
             Self::RemoveWorker | Self::Watch | Self::WorkerToken | Self::StartEpisode | Self::AbandonEpisode => 256,
-            Self::Scale | Self::Drain | Self::Checkpoint | Self::RemoveRun => 256,
+            Self::Scale | Self::Drain | Self::Checkpoint | Self::RemoveRun | Self::RunHistoryRequest => 256,
             Self::ManageTokens | Self::NewToken | Self::AskCancel => 256,
             Self::TokenRows => 32 * KIB,
             Self::Hello => PRE_AUTH_FRAME_BYTES - super::HEADER_BYTES as u32,
             Self::Welcome | Self::Refused | Self::Goodbye | Self::LeaseRefused | Self::Reply | Self::Notice => 4 * KIB,
-            Self::WorkerRow | Self::EpisodeReply | Self::RunAnswer => 4 * KIB,
+            Self::WorkerRow | Self::EpisodeReply | Self::RunAnswer | Self::NamedMetrics => 4 * KIB,
             Self::RunStatus => 8 * KIB,
             Self::LedgerReport => 16 * KIB,
             Self::RunStart | Self::StartRun => RunConfig::MAX_WIRE_BYTES as u32 + 16,
             Self::EnvTrace | Self::EvaluationTrace | Self::RunSchema | Self::RunList | Self::Spaces | Self::Actions => {
                 CHUNK_BYTES - super::HEADER_BYTES as u32
             }
-            Self::GetAction | Self::LogAction | Self::LogReturns | Self::EndEpisode => {
+            Self::GetAction | Self::LogAction | Self::LogReturns | Self::EndEpisode | Self::RunHistory => {
                 CHUNK_BYTES - super::HEADER_BYTES as u32
             }
             Self::Chunk => MAX_FRAME_BYTES - super::HEADER_BYTES as u32,

@@ -103,7 +103,8 @@ const fn route(kind: Kind) -> (Roles, Roles) {
         | Kind::Checkpoint
         | Kind::ManageTokens
         | Kind::RemoveRun => (OPERATOR, NONE),
-        Kind::Reply | Kind::WorkerToken | Kind::TokenRows | Kind::NewToken => (NONE, OPERATOR),
+        Kind::RunHistoryRequest => (DASHBOARDS, NONE),
+        Kind::WorkerToken | Kind::TokenRows | Kind::NewToken => (NONE, OPERATOR),
         Kind::RunStatus
         | Kind::Iteration
         | Kind::WorkerRow
@@ -113,6 +114,9 @@ const fn route(kind: Kind) -> (Roles, Roles) {
         | Kind::LedgerReport
         | Kind::RunSchema
         | Kind::RunList
+        | Kind::NamedMetrics
+        | Kind::RunHistory
+        | Kind::Reply
         | Kind::Evaluation
         | Kind::EvaluationTrace => (NONE, DASHBOARDS),
         Kind::StartEpisode
@@ -163,6 +167,7 @@ Notice             from ----  to VO--
 LedgerReport       from ----  to VO--
 RunSchema          from ----  to VO--
 RunList            from ----  to VO--
+NamedMetrics       from ----  to VO--
 Pause              from -O--  to ----
 Resume             from -O--  to ----
 Stop               from -O--  to ----
@@ -171,7 +176,7 @@ RemoveWorker       from -O--  to ----
 StartRun           from -O--  to ----
 Watch              from -O--  to ----
 WorkerTokenRequest from -O--  to ----
-Reply              from ----  to -O--
+Reply              from ----  to VO--
 WorkerToken        from ----  to -O--
 Scale              from -O--  to ----
 Drain              from -O--  to ----
@@ -194,6 +199,8 @@ Ask                from --W-  to ----
 AskCancel          from --W-  to ----
 Asked              from ----  to --W-
 RemoveRun          from -O--  to ----
+RunHistoryRequest  from VO--  to ----
+RunHistory         from ----  to VO--
 ";
 
     #[test]

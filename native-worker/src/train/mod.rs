@@ -20,6 +20,7 @@ pub(crate) use consumer::{Consuming, Update};
 pub use evaluation::EvaluationMetrics;
 pub(crate) use found::{FoundRun, found_runs};
 pub use metrics::IterationMetrics;
+pub(crate) use metrics::push_thinned;
 pub use outcome::{Failures, FragmentFailed, Summary};
 pub use read_metrics::ReadMetrics;
 pub use request::{RunRequest, RunRequestError};

@@ -26,6 +26,10 @@ use crate::{
 
 /// Variables of the style sheet with the colours of lines: the current run's, evaluations', and those of compared runs.
 const COLOURS: [&str; 7] = ["--accent", "--good", "--series-1", "--series-2", "--series-3", "--series-4", "--series-5"];
+/// The metrics between which four fifths of the latest returns are.
+pub(crate) const BAND: [&str; 2] = ["episode_return_p10", "episode_return_p90"];
+/// Colours of the current run and its evaluations.
+const OWN: usize = 2;
 /// Height of the title of a saved picture, and its pixels per pixel of the page.
 const TITLE: f64 = 28.0;
 const SAVED_RATIO: f64 = 2.0;
@@ -55,15 +59,35 @@ impl Curve {
     /// Its lines; the first one is that of the current run.
     fn series(&self, state: &State) -> Vec<Series> {
         let view = state.charts;
-        let mut own = Series::of_run("this run".into(), 0, &state.curves, &self.metric, &view);
-        if !self.is_main {
-            return vec![own];
+        let mut all = vec![Series::of_run("this run".into(), 0, &state.curves, &self.metric, &view)];
+        if self.is_main {
+            all[0].band = band(state, &view);
+            let exact = ChartView { smoothing: 0, ..view };
+            let evaluations = Series::of_run("evaluations".into(), 1, &state.evaluations, &self.metric, &exact);
+            all.extend(Some(evaluations).filter(|line| !line.points.is_empty()).map(Series::with_dots));
         }
-        own.band = band(state, &view);
-        let exact = ChartView { smoothing: 0, ..view };
-        let evaluations = Series::of_run("evaluations".into(), 1, &state.evaluations, &self.metric, &exact);
-        let evaluations = Series { has_dots: true, ..evaluations };
-        [own].into_iter().chain(Some(evaluations).filter(|series| !series.points.is_empty())).collect()
+        let groups =
+            state.run_groups().into_iter().filter(|group| !matches!(group[..], [run] if state.is_current(run)));
+        all.extend(
+            groups.enumerate().map(|(index, group)| self.group(state, &group, OWN + index % (COLOURS.len() - OWN))),
+        );
+        all
+    }
+
+    /// The line of compared runs that differ in their seeds.
+    fn group(&self, state: &State, group: &[u32], colour: usize) -> Series {
+        let line = |run: &u32| {
+            let curves = state.curves_of(*run)?;
+            Some(Series::of_run(format!("run {run}"), colour, curves, &self.metric, &state.charts))
+        };
+        let mut lines: Vec<Series> = group.iter().filter_map(line).collect();
+        match lines.len() {
+            1 => lines.remove(0),
+            _ => {
+                let runs: Vec<String> = group.iter().map(u32::to_string).collect();
+                Series::of_seeds(format!("median of runs {}", runs.join(", ")), colour, &lines)
+            }
+        }
     }
 
     fn plot<'a>(&self, state: &State, series: &'a [Series]) -> Plot<'a> {
@@ -81,7 +105,7 @@ impl Curve {
 
 /// Where the middle four fifths of the latest returns are.
 fn band(state: &State, view: &ChartView) -> Vec<Band> {
-    let [low, high] = ["episode_return_p10", "episode_return_p90"].map(|name| Metric::Named(name.into()));
+    let [low, high] = BAND.map(|name| Metric::Named(name.into()));
     let sides = points(&state.curves, &low, view).into_iter().zip(points(&state.curves, &high, view));
     sides.map(|((x, low), (_, high))| Band { x, low, high }).collect()
 }
@@ -99,7 +123,7 @@ pub(crate) fn Chart(
     let canvas = Canvas::new(node);
     let shown = store.select(|state| {
         let goal = state.run.as_ref().map(|run| run.stop_return.to_bits());
-        (state.curves.revision(), state.evaluations.revision(), goal, state.charts)
+        (state.curves.revision(), state.evaluations.revision(), state.comparison.revision(), goal, state.charts)
     });
     let gesture = RwSignal::new(Gesture::default());
     let has_focus = StoredValue::new(false);

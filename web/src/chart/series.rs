@@ -44,6 +44,11 @@ impl Series {
         Self { name, colour, points, band, ..Self::default() }
     }
 
+    /// The same line with a dot at each point.
+    pub(crate) fn with_dots(self) -> Self {
+        Self { has_dots: true, ..self }
+    }
+
     /// The point that is nearest to an x.
     pub(crate) fn nearest(&self, x: f64) -> Option<Point> {
         nearest(&self.points, x).map(|index| self.points[index])

@@ -24,8 +24,12 @@ impl State {
         let header =
             ["run", "kind", "iteration", "env_steps", "wall_s"].into_iter().chain(fields).chain(names.iter().copied());
         let mut text = header.map(quoted).collect::<Vec<_>>().join(",") + "\n";
-        text += &lines("training", &self.curves, &names);
-        text + &lines("evaluation", &self.evaluations, &names)
+        let others = self.other_runs().map(|run| (&run.curves, &run.evaluations));
+        for (curves, evaluations) in [(&self.curves, &self.evaluations)].into_iter().chain(others) {
+            text += &lines("training", curves, &names);
+            text += &lines("evaluation", evaluations, &names);
+        }
+        text
     }
 }
 
@@ -55,6 +59,8 @@ fn quoted(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rollmesh_core::protocol::message::NamedMetrics;
+
     use super::*;
 
     #[test]
@@ -70,7 +76,7 @@ mod tests {
         };
         state.curves.push(point(1, f32::NAN));
         state.curves.push(point(2, 20.1));
-        state.curves.add_named(3, 2, [("=SUM(A1)".into(), 0.5)]);
+        state.curves.add_named(&NamedMetrics::new(3, 2, [("=SUM(A1)".into(), 0.5)]));
         state.evaluations.push(point(2, 30.0));
         let wanted = "run,kind,iteration,env_steps,wall_s,episode_return_mean,episode_len_mean,steps_per_s,policy_loss,vf_loss,entropy,kl,\"'=SUM(A1)\"
 3,training,1,100,1.5,,0,0,0,0,0,0,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rollmesh_core::protocol::message::Iteration;
+use rollmesh_core::protocol::message::{Iteration, NamedMetrics};
 
 /// Points kept. A chart has fewer columns than this on any screen.
 const MAX_POINTS: usize = 1 << 15;
@@ -62,17 +62,17 @@ impl Curves {
         self.named.keys().map(String::as_str)
     }
 
-    /// Adds metrics with names to the newest point, if that is of this iteration.
-    pub fn add_named(&mut self, run: u32, iteration: u64, values: impl IntoIterator<Item = (String, f32)>) {
-        if self.run != run || self.last().is_none_or(|last| last.iteration != iteration) {
-            return;
-        }
-        for (name, value) in values {
-            if self.named.len() < MAX_NAMED || self.named.contains_key(&name) {
-                let column = self.named.entry(name).or_default();
-                column.resize(self.points.len() - 1, f32::NAN);
-                column.push(value);
+    /// Adds metrics with names to the point of their iteration, if it is here.
+    pub fn add_named(&mut self, metrics: &NamedMetrics) {
+        let found = self.points.binary_search_by_key(&metrics.iteration, |point| point.iteration);
+        let Some(index) = found.ok().filter(|_| self.run == metrics.run) else { return };
+        for (name, value) in metrics.iter() {
+            if self.named.len() == MAX_NAMED && !self.named.contains_key(name) {
+                continue;
             }
+            let column = self.named.entry(name.to_owned()).or_default();
+            column.resize(column.len().max(index + 1), f32::NAN);
+            column[index] = value;
         }
         self.revision += 1;
     }
@@ -160,22 +160,21 @@ mod tests {
     }
 
     #[test]
-    fn metrics_with_names_are_of_the_newest_point_and_missing_ones_are_nan() {
+    fn metrics_with_names_are_of_the_point_of_their_iteration_and_missing_ones_are_nan() {
         let lag = Metric::Named("lag_mean".into());
         let mut curves = Curves::default();
         curves.push(Iteration { wall_ms: 70, ..point(1) });
         curves.push(point(2));
-        curves.add_named(0, 2, [("lag_mean".into(), 0.5)]);
-        curves.add_named(0, 1, [("lag_mean".into(), 9.0)]);
-        curves.add_named(1, 2, [("lag_mean".into(), 9.0)]);
         curves.push(point(3));
+        let named = |run, iteration, value| NamedMetrics::new(run, iteration, [("lag_mean".into(), value)]);
+        [named(0, 2, 0.5), named(0, 9, 7.0), named(1, 2, 7.0)].iter().for_each(|metrics| curves.add_named(metrics));
         let values: Vec<f64> = curves.values(&lag).collect();
         assert!(matches!(values[..], [a, 0.5, b] if a.is_nan() && b.is_nan()), "{values:?}");
         assert!(curves.names().eq(["lag_mean"]));
         assert_eq!([0, 1, 9].map(|iteration| curves.wall_ms_at(iteration)), [0, 70, 0]);
         for iteration in 4..=MAX_POINTS as u64 + 9 {
             curves.push(point(iteration));
-            curves.add_named(0, iteration, [("lag_mean".into(), iteration as f32)]);
+            curves.add_named(&named(0, iteration, iteration as f64));
         }
         let (last, value) = (curves.last().map(|point| point.iteration as f64), curves.values(&lag).last());
         assert_eq!(value, last, "names keep their points when these are thinned out");

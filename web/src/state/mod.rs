@@ -4,6 +4,7 @@
 //! No web types in here, so all of it is tested natively.
 
 mod chart_view;
+mod comparison;
 mod connection;
 mod csv;
 mod curves;
@@ -31,6 +32,7 @@ use rollmesh_core::{
 
 pub use self::{
     chart_view::{ChartView, ViewChange, XAxis},
+    comparison::{Comparison, Differences},
     connection::Connection,
     curves::{Curves, Metric},
     evaluate_form::{FormError, evaluable_envs, evaluator},
@@ -65,6 +67,8 @@ pub struct State {
     pub ledger: Option<LedgerReport>,
     /// How the charts are looked at.
     pub charts: ChartView,
+    /// Other runs that are shown in them.
+    pub comparison: Comparison,
     /// The iterations so far.
     pub curves: Curves,
     /// The evaluations beside the run so far: their points have returns and lengths alone.
@@ -301,7 +305,7 @@ impl State {
     /// The texts of a link that restores the settings that the form begins with and the view of the charts.
     #[must_use]
     pub fn link(&self) -> Texts {
-        self.linked.clone().into_iter().chain(self.charts.texts()).collect()
+        self.linked.clone().into_iter().chain(self.charts.texts()).chain(self.comparison.texts()).collect()
     }
 
     /// What the page is to the hub, as far as it knows.

@@ -6,7 +6,8 @@ use rollmesh_core::{
         Message, Phase, RefusalCode, Role, Token, TokenAction, TokenHash, WorkerState,
         message::{
             EnvTrace, EvaluationPoint, Iteration, LedgerReport, ManageTokens, NewToken, Notice, Refused, Reply,
-            Request, RunList, RunSchema, RunStatus, StartRun, Welcome, WorkerGone, WorkerRow, WorkerToken,
+            Request, RunHistory, RunHistoryRequest, RunList, RunRow, RunSchema, RunStatus, StartRun, Welcome,
+            WorkerGone, WorkerRow, WorkerToken,
         },
     },
     run::schema::{json_schema, object_schema},
@@ -14,8 +15,8 @@ use rollmesh_core::{
 };
 
 use super::{
-    Action, Connection, Effect, Event, FileStatus, Level, OpenedFile, Source, State, TabJob, TabStatus, TabWorker,
-    Texts, ViewChange, XAxis, evaluator, reduce,
+    Action, Connection, Differences, Effect, Event, FileStatus, Level, OpenedFile, Source, State, TabJob, TabStatus,
+    TabWorker, Texts, ViewChange, XAxis, evaluator, reduce,
 };
 
 fn welcome() -> Event {
@@ -494,6 +495,80 @@ fn view_of_the_charts_is_in_the_link_beside_the_settings_and_comes_from_there() 
     assert_eq!(effects, [Effect::ShowLink(texts(&link))]);
     let effects = reduce(&mut state, Event::Charts(ViewChange::Axis(XAxis::Steps)));
     assert_eq!(effects, [Effect::ShowLink(texts(&[("seed", "3"), ("chart.smoothing", "50")]))]);
+}
+
+fn listed(runs: &[u32]) -> Event {
+    let runs = runs.iter().map(|run| RunRow { run: *run, ..RunRow::default() }).collect();
+    Event::Received(Message::RunList(RunList { may_wait: true, runs }))
+}
+
+fn history(request: u32, run: u32, config: &str) -> Event {
+    let iterations = vec![Iteration { run, iteration: 1, env_steps: 100, wall_ms: 5, ..Iteration::default() }];
+    let evaluations = vec![EvaluationPoint { run, iteration: 1, env_steps: 100, ..EvaluationPoint::default() }];
+    Event::Received(Message::RunHistory(RunHistory { request, run, config: config.into(), iterations, evaluations }))
+}
+
+fn asked(request: u32, run: u32) -> Effect {
+    send(Message::RunHistoryRequest(RunHistoryRequest { request, run }))
+}
+
+#[test]
+fn runs_are_compared_with_the_current_one_in_groups_of_seeds_and_by_settings() {
+    let mut state = online();
+    reduce(&mut state, status(3, Phase::Running));
+    reduce(&mut state, listed(&[1, 2, 3]));
+    reduce(&mut state, iteration(3, 7));
+    let link = |runs: &str| Effect::ShowLink([("chart.runs".to_owned(), runs.to_owned())].into());
+    let effects = reduce(&mut state, Event::Act(Action::Compare { run: 1 }));
+    assert_eq!(effects, [asked(1, 1), asked(2, 3), link("1")], "the current run for its settings");
+    let effects = reduce(&mut state, Event::Act(Action::Compare { run: 2 }));
+    assert_eq!(effects, [asked(3, 2), link("1,2")]);
+    let config = |seed, lr| format!(r#"{{"seed": {seed}, "policy_config": {{"lr": {lr}}}, "env": "E"}}"#);
+    for (request, run, config) in [(1, 1, config(1, 0.5)), (2, 3, config(3, 0.1)), (3, 2, config(2, 0.5))] {
+        assert_eq!(reduce(&mut state, history(request, run, &config)), []);
+    }
+    assert_eq!(state.run_groups(), [vec![1, 2], vec![3]]);
+    let iterations = |run| state.curves_of(run).map(|curves| curves.points()[0].iteration);
+    assert_eq!([1, 3, 4].map(iterations), [Some(1), Some(7), None], "the current run's own curves are newer");
+    let Differences { runs, rows } = state.differences();
+    let row = |path: &str, values: [&str; 3]| (path.to_owned(), values.map(str::to_owned).to_vec());
+    assert_eq!(runs, [1, 2, 3]);
+    assert_eq!(rows, [row("policy_config.lr", ["0.5", "0.5", "0.1"]), row("seed", ["1", "2", "3"])]);
+    assert!(state.csv().contains("\n1,evaluation,1,100,0.005,"));
+
+    assert_eq!(reduce(&mut state, Event::Act(Action::Compare { run: 2 })), [link("1")]);
+    assert_eq!(state.run_groups(), [vec![1], vec![3]]);
+    reduce(&mut state, Event::Act(Action::Compare { run: 1 }));
+    assert_eq!((state.run_groups(), state.differences()), (vec![], Differences::default()));
+}
+
+#[test]
+fn compared_runs_are_asked_for_again_after_a_reconnect_and_when_the_current_one_is_over() {
+    let runs: Texts = [("chart.runs".to_owned(), "1,2".to_owned())].into();
+    let mut state = after([Event::Linked(runs), Event::Started { token: true }, welcome()]);
+    assert_eq!(reduce(&mut state, listed(&[1, 2])), [asked(1, 1), asked(2, 2)], "a link restores them");
+    assert_eq!(reduce(&mut state, status(2, Phase::Running)), []);
+    let effects = reduce(&mut state, reply(1, "the hub has no run 1 that has begun"));
+    assert!(matches!(effects[..], [Effect::ExpireToast { .. }]), "{effects:?}");
+    assert!(!state.comparison.has(1));
+    reduce(&mut state, history(2, 2, "{}"));
+    reduce(&mut state, listed(&[1, 2, 3]));
+    assert_eq!(reduce(&mut state, status(3, Phase::Running)), [asked(3, 2), asked(4, 3)], "run 2 went on meanwhile");
+    reduce(&mut state, Event::Closed { random: 0 });
+    assert_eq!(state.toasts.len(), 1, "unanswered ones need no notice");
+    reduce(&mut state, welcome());
+    assert_eq!(reduce(&mut state, listed(&[1, 2, 3])), [asked(5, 2)]);
+}
+
+#[test]
+fn viewer_may_compare_runs_but_only_so_many() {
+    let mut state = online();
+    state.is_viewer = true;
+    let many: Vec<u32> = (1..=20).collect();
+    reduce(&mut state, listed(&many));
+    many.iter().for_each(|run| drop(reduce(&mut state, Event::Act(Action::Compare { run: *run }))));
+    assert!(state.comparison.has(16) && !state.comparison.has(17));
+    assert_eq!(state.obstacle(&Action::Compare { run: 17 }), Some("Sixteen runs are compared already."));
 }
 
 #[test]

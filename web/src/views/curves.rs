@@ -5,8 +5,9 @@ use rollmesh_core::protocol::message::Iteration;
 
 use super::chart_tools::ChartTools;
 use crate::{
-    chart::{Chart, Curve},
+    chart::{BAND, Chart, Curve},
     format,
+    shell::Store,
     state::Metric,
 };
 
@@ -36,6 +37,39 @@ pub(crate) fn ReturnCurve() -> impl IntoView {
             <ChartTools/>
             <Chart curve=curve/>
         </section>
+    }
+}
+
+/// The metrics that only some runs have, once they are asked for.
+#[component]
+pub(crate) fn MoreCurves() -> impl IntoView {
+    let store = expect_context::<Store>();
+    let names = store.select(|state| {
+        state.curves.names().filter(|name| !BAND.contains(name)).map(str::to_owned).collect::<Vec<_>>()
+    });
+    let is_open = RwSignal::new(false);
+    let curve = |name: String| Curve {
+        id: format!("chart-{name}"),
+        title: name.clone(),
+        metric: Metric::Named(name),
+        format: format::short,
+        from_zero: true,
+        is_main: false,
+    };
+    view! {
+        <Show when=move || !names.with(Vec::is_empty)>
+            <details
+                class="card late more-curves"
+                on:toggle=move |event| is_open.set(event_target::<web_sys::Element>(&event).has_attribute("open"))
+            >
+                <summary data-testid="more-curves">{move || format!("More metrics ({})", names.with(Vec::len))}</summary>
+                <div class="charts">
+                    <For each=move || if is_open.get() { names.get() } else { vec![] } key=String::clone let:name>
+                        <Chart curve=curve(name)/>
+                    </For>
+                </div>
+            </details>
+        </Show>
     }
 }
 

@@ -3,6 +3,7 @@
 mod action_button;
 mod banner;
 mod chart_tools;
+mod comparison;
 mod controls;
 mod curves;
 mod data_file;
@@ -23,8 +24,9 @@ use leptos::prelude::*;
 
 use self::{
     banner::Banner,
+    comparison::Comparison,
     controls::Controls,
-    curves::{ReturnCurve, SmallCurves},
+    curves::{MoreCurves, ReturnCurve, SmallCurves},
     data_file::DataFile,
     header::Header,
     key_numbers::KeyNumbers,
@@ -54,7 +56,9 @@ pub(crate) fn App() -> impl IntoView {
             <div class="columns">
                 <div class="column-wide">
                     <ReturnCurve/>
+                    <Comparison/>
                     <SmallCurves/>
+                    <MoreCurves/>
                     <Show when=move || !is_tab.get()>
                         <Workers/>
                     </Show>
