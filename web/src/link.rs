@@ -1,4 +1,4 @@
-//! Links to settings: the page's fragment has them by path, as `#env=CartPole-v1&seed=3`.
+//! Links to settings and views: the page's fragment has them by name, as `#env=CartPole-v1&seed=3&chart.x=time`.
 
 use leptos::prelude::window;
 use wasm_bindgen::JsValue;
@@ -6,7 +6,7 @@ use web_sys::UrlSearchParams;
 
 use crate::state::Texts;
 
-/// The settings that the page's address restores; none for an address without any.
+/// The texts that the page's address restores; none for an address without any.
 pub(crate) fn read() -> Option<Texts> {
     let hash = window().location().hash().ok()?;
     let pairs = UrlSearchParams::new_with_str(hash.strip_prefix('#')?).ok()?;
@@ -16,11 +16,10 @@ pub(crate) fn read() -> Option<Texts> {
     (!texts.is_empty()).then_some(texts)
 }
 
-/// Lets the page's address restore these settings, without another entry in the history.
-pub(crate) fn show(settings: &Texts) {
+/// Lets the page's address restore these texts, without another entry in the history.
+pub(crate) fn show(texts: &Texts) {
     let encoded = |text: &str| String::from(js_sys::encode_uri_component(text));
-    let pairs: Vec<String> =
-        settings.iter().map(|(path, text)| format!("{}={}", encoded(path), encoded(text))).collect();
+    let pairs: Vec<String> = texts.iter().map(|(path, text)| format!("{}={}", encoded(path), encoded(text))).collect();
     let location = window().location();
     let (Ok(path), Ok(search), Ok(history)) = (location.pathname(), location.search(), window().history()) else {
         return;

@@ -13,12 +13,14 @@ use crate::{
     data_file::DataFile,
     link,
     socket::Socket,
-    state::{Action, Effect, Event, State, reduce},
+    state::{Action, Effect, Event, State, Texts, reduce},
     tab_worker::TabWorkerHandle,
     token,
     trainer::Trainer,
 };
 
+/// The page's address follows the charts this late: browsers forbid changing it with every move of a finger.
+const LINK_DELAY: Duration = Duration::from_millis(300);
 /// While the page is hidden there are no frames; then events wait this long.
 const HIDDEN_FRAME: Duration = Duration::from_millis(250);
 
@@ -38,6 +40,7 @@ struct Shell {
     tab_worker: RefCell<Option<TabWorkerHandle>>,
     trainer: RefCell<Option<Trainer>>,
     data_file: RefCell<Option<DataFile>>,
+    link: RefCell<Option<Texts>>,
 }
 
 impl Store {
@@ -46,8 +49,8 @@ impl Store {
         let store = Self { state: RwSignal::default(), shell: StoredValue::new_local(Rc::default()) };
         let found = token::take();
         store.shell.with_value(|shell| shell.token.set(found));
-        if let Some(settings) = link::read() {
-            store.dispatch(Event::Linked(settings));
+        if let Some(texts) = link::read() {
+            store.dispatch(Event::Linked(texts));
         }
         store.dispatch(Event::Started { token: found.is_some() });
         store.listen();
@@ -154,7 +157,11 @@ impl Store {
                     trainer.save(file);
                 }
             }
-            Effect::ShowLink(settings) => link::show(&settings),
+            Effect::ShowLink(texts) => {
+                if shell.link.replace(Some(texts)).is_none() {
+                    set_timeout(move || shell.link.take().iter().for_each(link::show), LINK_DELAY);
+                }
+            }
             Effect::CloseFile => drop(shell.data_file.take()),
             Effect::ExpireToast { id, delay } => self.later(delay, Event::ToastGone(id)),
         }
@@ -177,8 +184,8 @@ impl Store {
         let _ = window_event_listener(leptos::ev::hashchange, move |_| {
             if let Some(token) = token::take_from_url() {
                 self.use_token(token);
-            } else if let Some(settings) = link::read() {
-                self.dispatch(Event::Linked(settings));
+            } else if let Some(texts) = link::read() {
+                self.dispatch(Event::Linked(texts));
             }
         });
     }

@@ -2,13 +2,12 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use js_sys::{Array, Reflect, Uint8Array};
-use leptos::prelude::document;
+use js_sys::{Reflect, Uint8Array};
 use rollmesh_core::protocol::Message;
 use wasm_bindgen::{JsCast as _, JsValue, prelude::Closure};
-use web_sys::{Blob, ErrorEvent, HtmlElement, MessageEvent, Url, Worker};
+use web_sys::{ErrorEvent, MessageEvent, Worker};
 
-use crate::{shell::Store, state::Event, tab_worker::spawn};
+use crate::{save, shell::Store, state::Event, tab_worker::spawn};
 
 /// Built beside the page from `web/wasm`.
 const SCRIPT: &str = "./rollmesh_trainer_loader.js";
@@ -88,21 +87,9 @@ fn read(data: &JsValue) -> Option<Event> {
     let field = |name: &str| Reflect::get(data, &name.into()).unwrap_or(JsValue::UNDEFINED);
     if let Ok(bytes) = field("bytes").dyn_into::<Uint8Array>() {
         // A browser that does not save says so by itself.
-        let _ = offer(&bytes, &field("name").as_string()?);
+        let _ = save::bytes(&bytes, &field("name").as_string()?);
         return None;
     }
     let run = field("run").as_f64()? as u32;
     Some(Event::Trained { run, weights_hash: field("weights_hash").as_string()? })
-}
-
-/// Lets the browser save bytes as a file.
-fn offer(bytes: &Uint8Array, name: &str) -> Result<(), JsValue> {
-    let blob = Blob::new_with_u8_array_sequence(&Array::of1(bytes))?;
-    let url = Url::create_object_url_with_blob(&blob)?;
-    let link: HtmlElement = document().create_element("a")?.unchecked_into();
-    link.set_attribute("href", &url)?;
-    link.set_attribute("download", name)?;
-    link.click();
-    // The download has begun with the click.
-    Url::revoke_object_url(&url)
 }

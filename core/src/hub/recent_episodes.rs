@@ -59,6 +59,18 @@ impl RecentEpisodes {
         self.mean(|episode| episode.episode_return)
     }
 
+    /// Returns a quantile of their returns, linear between ranks, `None` before the first.
+    #[must_use]
+    pub fn return_quantile(&self, part: f64) -> Option<f64> {
+        let mut returns: Vec<f64> = self.recent.iter().map(|episode| episode.episode_return).collect();
+        returns.sort_by(f64::total_cmp);
+        let last = returns.len().checked_sub(1)?;
+        let rank = part * last as f64;
+        let below = (rank as usize).min(last);
+        let (low, high) = (returns[below], returns[(below + 1).min(last)]);
+        Some(low + (rank - below as f64) * (high - low))
+    }
+
     /// Returns their mean length in env steps, `None` before the first.
     #[must_use]
     pub fn len_mean(&self) -> Option<f64> {
@@ -114,6 +126,14 @@ mod tests {
         episodes.count(&[batch(60..200), batch(200..290)]);
         assert_eq!(episodes.finished(), 290);
         assert!(episodes.recent().map(|episode| episode.episode).eq(190..290));
+    }
+
+    #[test]
+    fn quantiles_lie_between_the_ranks_of_the_returns() {
+        let part = |returns: &[f64], part| episodes(returns.iter().copied()).return_quantile(part);
+        assert_eq!(part(&[], 0.5), None);
+        assert_eq!([0.0, 0.1, 0.9, 1.0].map(|it| part(&[7.0], it)), [Some(7.0); 4]);
+        assert_eq!([0.0, 0.25, 0.5, 1.0].map(|it| part(&[30.0, 10.0, 20.0], it)), [10.0, 15.0, 20.0, 30.0].map(Some));
     }
 
     #[test]

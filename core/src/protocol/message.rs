@@ -496,6 +496,48 @@ pub struct Iteration {
     pub kl: f32,
 }
 
+/// Further metrics of one iteration, by name: those of the learner, of policies and of callbacks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NamedMetrics {
+    /// Number of the run.
+    pub run: u32,
+    /// Number of the iteration.
+    pub iteration: u64,
+    /// The names, joined by newlines.
+    pub names: String,
+    /// A value for each name.
+    pub values: Vec<f32>,
+}
+
+impl NamedMetrics {
+    /// Maximum number of metrics.
+    pub const MAX: usize = 48;
+    /// Maximum length of a name in bytes.
+    pub const MAX_NAME: usize = 64;
+
+    /// Takes the first [`MAX`](Self::MAX) metrics that have a value and a valid name.
+    #[must_use]
+    pub fn new(run: u32, iteration: u64, metrics: impl IntoIterator<Item = (String, f64)>) -> Self {
+        let mut all = Self { run, iteration, ..Self::default() };
+        let is_valid = |(name, value): &(String, f64)| {
+            value.is_finite() && !name.is_empty() && name.len() <= Self::MAX_NAME && !name.contains('\n')
+        };
+        for (name, value) in metrics.into_iter().filter(is_valid).take(Self::MAX) {
+            if !all.values.is_empty() {
+                all.names.push('\n');
+            }
+            all.names.push_str(&name);
+            all.values.push(value as f32);
+        }
+        all
+    }
+
+    /// Iterates over names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, f32)> {
+        self.names.split('\n').zip(self.values.iter().copied())
+    }
+}
+
 /// The metrics of one evaluation. Missing values are NaN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationPoint {
@@ -622,6 +664,37 @@ pub struct RemoveRun {
     pub request: u32,
     /// The run's number.
     pub run: u32,
+}
+
+/// Requests the curves and settings of a run that has begun. Answered with [`RunHistory`], or with [`Reply`] and a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunHistoryRequest {
+    /// Chosen by the sender; the answer carries it.
+    pub request: u32,
+    /// The run's number.
+    pub run: u32,
+}
+
+/// The curves and settings of a run, for comparison with others.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunHistory {
+    /// The request's number.
+    pub request: u32,
+    /// The run's number.
+    pub run: u32,
+    /// Its description, as in [`RunStart`].
+    pub config: String,
+    /// Its iterations, at most [`MAX_ITERATIONS`](Self::MAX_ITERATIONS) of them.
+    pub iterations: Vec<Iteration>,
+    /// Its evaluations, at most [`MAX_EVALUATIONS`](Self::MAX_EVALUATIONS) of them.
+    pub evaluations: Vec<EvaluationPoint>,
+}
+
+impl RunHistory {
+    /// Maximum number of iterations, so that a message is not too large.
+    pub const MAX_ITERATIONS: usize = 2048;
+    /// Maximum number of evaluations.
+    pub const MAX_EVALUATIONS: usize = 512;
 }
 
 /// Begins a run, or queues it behind the active one, if the hub has a queue. The [`RunList`] before the reply includes it.

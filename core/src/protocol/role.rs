@@ -112,6 +112,7 @@ Notice             from ----  to VO--
 LedgerReport       from ----  to VO--
 RunSchema          from ----  to VO--
 RunList            from ----  to VO--
+NamedMetrics       from ----  to VO--
 Pause              from -O--  to ----
 Resume             from -O--  to ----
 Stop               from -O--  to ----
@@ -120,7 +121,7 @@ RemoveWorker       from -O--  to ----
 StartRun           from -O--  to ----
 Watch              from -O--  to ----
 WorkerTokenRequest from -O--  to ----
-Reply              from ----  to -O--
+Reply              from ----  to VO--
 WorkerToken        from ----  to -O--
 Scale              from -O--  to ----
 Drain              from -O--  to ----
@@ -143,6 +144,8 @@ Ask                from --W-  to ----
 AskCancel          from --W-  to ----
 Asked              from ----  to --W-
 RemoveRun          from -O--  to ----
+RunHistoryRequest  from VO--  to ----
+RunHistory         from ----  to VO--
 ";
 
     #[test]

@@ -132,6 +132,8 @@ messages! {
     RunSchema(RunSchema) = 0x27, from NONE to DASHBOARDS, at most IN_FRAME;
     /// Hub to dashboard: the hub's runs.
     RunList(RunList) = 0x28, from NONE to DASHBOARDS, at most IN_FRAME;
+    /// Hub to dashboard: further metrics of an iteration, by name.
+    NamedMetrics(NamedMetrics) = 0x29, from NONE to DASHBOARDS, at most 4 * KIB;
     /// Operator to hub: pause the run.
     Pause(Request) = 0x30, from OPERATOR to NONE, at most SMALL;
     /// Operator to hub: resume the run.
@@ -148,8 +150,8 @@ messages! {
     Watch(Watch) = 0x36, from OPERATOR to NONE, at most SMALL;
     /// Operator to hub: request a token with which a tab can join as worker.
     WorkerTokenRequest(Request) = 0x37, from OPERATOR to NONE, at most SMALL;
-    /// Hub to operator: whether a request was executed, or why not.
-    Reply(Reply) = 0x38, from NONE to OPERATOR, at most 4 * KIB;
+    /// Hub to dashboard: whether a request was executed, or why not.
+    Reply(Reply) = 0x38, from NONE to DASHBOARDS, at most 4 * KIB;
     /// Hub to operator: the requested worker token.
     WorkerToken(WorkerToken) = 0x39, from NONE to OPERATOR, at most SMALL;
     /// Operator to hub: set the number of local workers.
@@ -195,4 +197,8 @@ messages! {
     Asked(Asked) = 0x59, from NONE to WORKER, at most ASK;
     /// Operator to hub: remove a run from the queue.
     RemoveRun(RemoveRun) = 0x60, from OPERATOR to NONE, at most SMALL;
+    /// Dashboard to hub: requests the curves and settings of a run.
+    RunHistoryRequest(RunHistoryRequest) = 0x61, from DASHBOARDS to NONE, at most SMALL;
+    /// Hub to dashboard: the curves and settings of a run.
+    RunHistory(RunHistory) = 0x62, from NONE to DASHBOARDS, at most IN_FRAME;
 }

@@ -87,6 +87,7 @@ impl Actor {
             Message::RemoveRun(RemoveRun { request, run }) => {
                 self.reply(peer, Kind::RemoveRun, request, |hub| hub.remove_run(run));
             }
+            Message::RunHistoryRequest(asked) => self.answer_history(peer, asked),
             Message::Scale(Scale { request, num_workers }) => {
                 self.reply(peer, Kind::Scale, request, |hub| hub.scale(num_workers));
             }
@@ -135,21 +136,21 @@ impl Actor {
         self.answer_request(peer, request, done);
     }
 
-    /// Sends an operator the result of its command: the number of the run that it started, or 0.
+    /// Sends a dashboard the result of its request: the number of the run that it started, or 0.
     pub(super) fn answer_request(&self, peer: u32, request: u32, done: Result<u32, String>) {
         let (run, error) = done.map_or_else(|error| (0, error), |run| (run, String::new()));
         // An error may contain what a peer sent: a character has at most four bytes, a reply 4 KiB.
         let error = error.chars().take(1_000).collect();
-        self.answer_operator(peer, &Message::Reply(Reply { request, error, run }));
+        self.answer_dashboard(peer, &Message::Reply(Reply { request, error, run }));
     }
 
-    /// Answers an operator. Answers are never dropped, so an operator that does not read them is expelled.
-    pub(super) fn answer_operator(&self, peer: u32, message: &Message) {
+    /// Answers a dashboard. Answers are never dropped, so a dashboard that does not read them is expelled.
+    pub(super) fn answer_dashboard(&self, peer: u32, message: &Message) {
         let Some(peer) = self.peers.get(&peer) else { return };
         if peer.link.queued_bytes() > MAX_BACKLOG_BYTES {
             return peer.link.expel("it takes no answers");
         }
-        // Answers are small.
+        // Answers fit into their messages.
         let _ = peer.link.send(message);
     }
 
@@ -251,6 +252,6 @@ impl Actor {
         };
         let done = matches!(message, Message::WorkerToken(_));
         self.remember(&Record::Command { peer, kind: Kind::WorkerTokenRequest, done });
-        self.answer_operator(peer, &message);
+        self.answer_dashboard(peer, &message);
     }
 }

@@ -7,7 +7,9 @@ use rollmesh_core::{
     ids::WorkerId,
     protocol::{
         Frame, Message, Phase, Role, WorkerState,
-        message::{EnvTrace, LedgerReport, Notice, RunSchema, RunStatus, WorkerGone, WorkerRow},
+        message::{
+            EnvTrace, EvaluationPoint, Iteration, LedgerReport, Notice, RunSchema, RunStatus, WorkerGone, WorkerRow,
+        },
     },
 };
 
@@ -16,7 +18,10 @@ use super::{
     in_process::IN_PROCESS,
     limits::{MAX_BACKLOG_BYTES, STATE_BACKLOG_BYTES},
 };
-use crate::learner::run_schema;
+use crate::{
+    learner::run_schema,
+    train::{IterationMetrics, push_thinned},
+};
 
 /// Maximum number of points kept for dashboards that connect later; when it is reached, every second one is dropped.
 const MAX_POINTS: usize = 4096;
@@ -30,9 +35,11 @@ pub(super) struct Dashboard {
     rows: BTreeMap<u32, WorkerRow>,
     ledger: LedgerReport,
     pub(super) trace: Option<EnvTrace>,
-    pub(super) points: Points,
+    pub(super) points: Points<Iteration>,
+    /// The metrics with names of the same iterations.
+    named: Points<()>,
     /// The curve of the run's evaluations.
-    pub(super) evaluations: Points,
+    pub(super) evaluations: Points<EvaluationPoint>,
     /// The trace of the latest evaluated episode, and whether it still has to be sent to dashboards.
     pub(super) evaluation_trace: Option<Frame>,
     pub(super) is_trace_new: bool,
@@ -40,41 +47,56 @@ pub(super) struct Dashboard {
 
 /// The points of a curve of the run.
 #[derive(Default)]
-pub(super) struct Points {
+pub(super) struct Points<P> {
     /// Encoded once, for all dashboards.
-    all: Vec<Frame>,
+    all: Vec<(P, Frame)>,
     /// Number of points that all dashboards have been sent.
     sent: usize,
 }
 
-impl Points {
-    pub(super) fn push(&mut self, point: &Message) {
-        if self.all.len() == MAX_POINTS {
-            let mut index = 0;
-            self.all.retain(|_| {
-                index += 1;
-                index % 2 == 1
-            });
-            self.sent = self.all.len();
-        }
+impl<P: Copy> Points<P> {
+    pub(super) fn push(&mut self, point: P, message: &Message) {
         // A point is small.
-        self.all.extend(Frame::new(point));
+        let Ok(frame) = Frame::new(message) else { return };
+        if push_thinned(&mut self.all, (point, frame), MAX_POINTS) {
+            self.sent = self.all.len() - 1;
+        }
+    }
+
+    fn frames(&self) -> impl Iterator<Item = Frame> {
+        self.all.iter().map(|(_, frame)| frame.clone())
     }
 
     /// Returns the points that have not been sent yet.
     fn take_fresh(&mut self) -> Vec<Frame> {
-        let fresh = self.all.get(self.sent..).unwrap_or_default().to_vec();
+        let fresh = self.frames().skip(self.sent).collect();
         self.sent = self.all.len();
         fresh
+    }
+
+    /// Returns every n-th point, the latest one among them, so that there are at most `most`.
+    pub(super) fn at_most(&self, most: usize) -> Vec<P> {
+        let every = self.all.len().div_ceil(most).max(1);
+        let mut points: Vec<P> = self.all.iter().rev().step_by(every).map(|(point, _)| *point).collect();
+        points.reverse();
+        points
     }
 }
 
 impl Dashboard {
     pub(super) fn begin_run(&mut self) {
         self.points = Points::default();
+        self.named = Points::default();
         self.evaluations = Points::default();
         self.evaluation_trace = None;
         self.trace = None;
+    }
+
+    /// Adds an iteration to the curves.
+    pub(super) fn add_iteration(&mut self, run: u32, metrics: &IterationMetrics) {
+        let point = metrics.point(run);
+        self.points.push(point, &Message::Iteration(point));
+        self.named.push((), &Message::NamedMetrics(metrics.named(run)));
     }
 
     pub(super) fn forget_worker(&mut self, worker: u32) {
@@ -109,9 +131,9 @@ impl Actor {
             .into_iter()
             .chain(rows)
             .for_each(|message| _ = peer.link.send(&message));
-        let Dashboard { points, evaluations, evaluation_trace, .. } = &self.dashboard;
-        let frames = points.all.iter().chain(&evaluations.all).chain(evaluation_trace);
-        frames.for_each(|frame| peer.link.send_frame(frame.clone()));
+        let Dashboard { points, named, evaluations, evaluation_trace, .. } = &self.dashboard;
+        let frames = points.frames().chain(named.frames()).chain(evaluations.frames()).chain(evaluation_trace.clone());
+        frames.for_each(|frame| peer.link.send_frame(frame));
         let _ = peer.link.send(&Message::LedgerReport(self.dashboard.ledger.clone()));
     }
 
@@ -150,8 +172,8 @@ impl Actor {
         }
         news.extend(self.dashboard.trace.take().map(Message::EnvTrace));
         news.iter().for_each(|message| self.broadcast(message));
-        let Dashboard { points, evaluations, .. } = &mut self.dashboard;
-        let fresh = [points.take_fresh(), evaluations.take_fresh()].concat();
+        let Dashboard { points, named, evaluations, .. } = &mut self.dashboard;
+        let fresh = [points.take_fresh(), named.take_fresh(), evaluations.take_fresh()].concat();
         fresh.iter().for_each(|point| self.broadcast_frame(point, false));
         let is_new = std::mem::take(&mut self.dashboard.is_trace_new);
         if let Some(trace) = self.dashboard.evaluation_trace.clone().filter(|_| is_new) {

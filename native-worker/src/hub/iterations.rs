@@ -109,11 +109,10 @@ impl Actor {
             }
             Update::Failed(error) => return self.end_run(RunEnd::Failed(error)),
         };
-        let point = run.point(&metrics);
         let news = run.write_metrics(&metrics);
         // A rollback to this point keeps that metrics line.
         run.keep_for_undoing(now);
-        self.dashboard.points.push(&Message::Iteration(point));
+        self.dashboard.add_iteration(run.state.number(), &metrics);
         self.note_lines(news);
         warnings.into_iter().for_each(|warning| self.notice(1, warning));
         if let Some(run) = &mut self.run {
@@ -167,7 +166,8 @@ impl Actor {
         };
         let news = run.write_evaluation(&evaluated);
         let fault = evaluated.fault.clone();
-        self.dashboard.evaluations.push(&Message::Evaluation(evaluated.metrics.point(number)));
+        let point = evaluated.metrics.point(number);
+        self.dashboard.evaluations.push(point, &Message::Evaluation(point));
         self.dashboard.evaluation_trace =
             evaluated.env_trace(number).and_then(|trace| Frame::new(&Message::EvaluationTrace(trace)).ok());
         self.dashboard.is_trace_new = true;

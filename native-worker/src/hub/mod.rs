@@ -22,6 +22,7 @@ mod dashboard;
 mod departure;
 mod door;
 mod gate;
+mod history;
 mod in_process;
 mod iterations;
 mod limits;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use rollmesh_core::{
     protocol::{
         Message, Phase,
-        message::{RunList, RunRow},
+        message::{RunHistory, RunList, RunRow},
     },
     run::RunConfig,
     time::Micros,
@@ -23,7 +23,14 @@ const MAX_PAST: usize = 64;
 #[derive(Default)]
 pub(super) struct Queue {
     waiting: VecDeque<Waiting>,
-    past: VecDeque<RunRow>,
+    past: VecDeque<PastRun>,
+}
+
+/// A run that is over.
+struct PastRun {
+    row: RunRow,
+    /// `None` if it could not begin.
+    history: Option<RunHistory>,
 }
 
 /// A waiting run; its number is assigned already.
@@ -46,17 +53,22 @@ impl Waiting {
 }
 
 impl Queue {
-    fn remember(&mut self, row: RunRow) {
+    fn remember(&mut self, row: RunRow, history: Option<RunHistory>) {
         if self.past.len() == MAX_PAST {
             self.past.pop_front();
         }
-        self.past.push_back(row);
+        self.past.push_back(PastRun { row, history });
+    }
+
+    /// Returns the curves and settings of a past run.
+    pub(super) fn history(&self, number: u32) -> Option<&RunHistory> {
+        self.past.iter().filter_map(|run| run.history.as_ref()).find(|history| history.run == number)
     }
 
     /// Returns the rows of all runs but the current one.
     fn rows(&self) -> impl Iterator<Item = RunRow> {
         let waiting = self.waiting.iter().zip(1..).map(|(run, place)| RunRow { place, ..run.row() });
-        self.past.iter().cloned().chain(waiting)
+        self.past.iter().map(|run| run.row.clone()).chain(waiting)
     }
 }
 
@@ -108,7 +120,7 @@ impl Actor {
             let (number, row) = (waiting.number, waiting.row());
             if let Err(error) = self.begin_from_page(Some(number), waiting.config) {
                 self.notice(2, format!("run {number} could not begin: {error}"));
-                self.queue.remember(RunRow { phase: Phase::Failed.to_wire(), error, ..row });
+                self.queue.remember(RunRow { phase: Phase::Failed.to_wire(), error, ..row }, None);
             }
         }
     }
@@ -119,7 +131,8 @@ impl Actor {
         if let Some(run) = &self.run {
             let status = run.state.status(now);
             let (env_steps, episode_return_mean) = (status.env_steps, status.episode_return_mean);
-            self.queue.remember(RunRow { env_steps, episode_return_mean, ..row_of(run, now) });
+            let row = RunRow { env_steps, episode_return_mean, ..row_of(run, now) };
+            self.queue.remember(row, self.current_history());
         }
     }
 

@@ -70,9 +70,9 @@ impl Actor {
         self.roll_back_before = None;
         self.dashboard.begin_run();
         self.hung.clear();
-        history.into_iter().for_each(|point| self.dashboard.points.push(&Message::Iteration(point)));
+        history.iter().for_each(|metrics| self.dashboard.add_iteration(number, metrics));
         self.evaluate_again(&evaluations);
-        evaluations.into_iter().for_each(|point| self.dashboard.evaluations.push(&Message::Evaluation(point)));
+        evaluations.into_iter().for_each(|point| self.dashboard.evaluations.push(point, &Message::Evaluation(point)));
         let workers: Vec<u32> = self.peers.iter().filter(|(_, peer)| peer.is_worker()).map(|(&id, _)| id).collect();
         for id in workers {
             self.bring_into_run(id);

@@ -13,7 +13,7 @@ impl Actor {
         let answer = self.do_with_tokens(wish);
         self.remember(&Record::Command { peer, kind: Kind::ManageTokens, done: answer.is_ok() });
         let answer = answer.unwrap_or_else(|error| Message::Reply(Reply { request, error, run: 0 }));
-        self.answer_operator(peer, &answer);
+        self.answer_dashboard(peer, &answer);
         // Peers with a token that is no longer valid are expelled at once, including the operator itself.
         self.expel_invalid();
     }

@@ -2,8 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use rollmesh_core::{episode::Spread, hub::RunLoop, ids::PolicyId, policy::LearnInfo, time::Micros};
+use rollmesh_core::{
+    episode::Spread,
+    hub::RunLoop,
+    ids::PolicyId,
+    policy::LearnInfo,
+    protocol::message::{Iteration, NamedMetrics},
+    time::Micros,
+};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::learner::UpdateStats;
 
@@ -17,6 +25,12 @@ pub struct IterationMetrics {
     pub env_steps: u64,
     /// Mean return of the last 100 finished episodes; `None` before the first, as for the next one.
     pub episode_return_mean: Option<f64>,
+    /// The return that a tenth of them are below.
+    #[serde(default)]
+    pub episode_return_p10: Option<f64>,
+    /// The return that a tenth of them are above.
+    #[serde(default)]
+    pub episode_return_p90: Option<f64>,
     /// Their mean length in env steps.
     pub episode_len_mean: Option<f64>,
     /// Env steps of this iteration per second.
@@ -49,6 +63,8 @@ impl IterationMetrics {
             iteration: run.iteration(),
             env_steps: run.env_steps(),
             episode_return_mean: episodes.return_mean(),
+            episode_return_p10: episodes.return_quantile(0.1),
+            episode_return_p90: episodes.return_quantile(0.9),
             episode_len_mean: episodes.len_mean(),
             steps_per_s: run.steps_per_s(),
             wall_s: run.elapsed(now).as_secs_f64(),
@@ -58,5 +74,105 @@ impl IterationMetrics {
             custom_metrics,
             custom: BTreeMap::new(),
         }
+    }
+
+    /// Returns a point for dashboards.
+    pub(crate) fn point(&self, run: u32) -> Iteration {
+        Iteration {
+            run,
+            iteration: self.iteration,
+            env_steps: self.env_steps,
+            wall_ms: (self.wall_s * 1e3) as u64,
+            episode_return_mean: self.episode_return_mean.map_or(f32::NAN, |mean| mean as f32),
+            episode_len_mean: self.episode_len_mean.map_or(f32::NAN, |mean| mean as f32),
+            steps_per_s: self.steps_per_s as f32,
+            policy_loss: self.stats.policy_loss as f32,
+            vf_loss: self.stats.vf_loss as f32,
+            entropy: self.stats.entropy as f32,
+            kl: self.stats.kl as f32,
+        }
+    }
+
+    /// Returns what a [`point`](Self::point) lacks, by name.
+    pub(crate) fn named(&self, run: u32) -> NamedMetrics {
+        let mut all = Vec::new();
+        // The metrics are a struct of numbers and maps with names as keys.
+        collect("", &serde_json::to_value(self).unwrap_or_default(), &mut all);
+        let others = all.into_iter().filter(|(name, _)| !IN_POINT.contains(&&**name));
+        NamedMetrics::new(run, self.iteration, others)
+    }
+}
+
+/// The metrics that a point has.
+const IN_POINT: [&str; 10] = [
+    "iteration",
+    "env_steps",
+    "wall_s",
+    "episode_return_mean",
+    "episode_len_mean",
+    "steps_per_s",
+    "policy_loss",
+    "vf_loss",
+    "entropy",
+    "kl",
+];
+
+/// Collects the numbers of an object, with the names of the objects around them.
+fn collect(name: &str, value: &Value, all: &mut Vec<(String, f64)>) {
+    match value {
+        Value::Object(object) => {
+            for (inner, value) in object {
+                let name = if name.is_empty() { inner.clone() } else { format!("{name}/{inner}") };
+                collect(&name, value, all);
+            }
+        }
+        number => all.extend(number.as_f64().map(|number| (name.to_owned(), number))),
+    }
+}
+
+/// Adds a point to a curve of at most `most` points: when it is full, every second one is dropped. Returns whether it was.
+pub(crate) fn push_thinned<P>(curve: &mut Vec<P>, point: P, most: usize) -> bool {
+    let is_full = curve.len() >= most;
+    if is_full {
+        let mut index = 0;
+        curve.retain(|_| {
+            index += 1;
+            index % 2 == 1
+        });
+    }
+    curve.push(point);
+    is_full
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn named_metrics_are_what_a_point_lacks() {
+        let line = json!({
+            "iteration": 3, "env_steps": 24, "episode_return_mean": 2.0, "episode_return_p10": 1.0, "episode_return_p90": null,
+            "episode_len_mean": 5.0, "steps_per_s": 1.0, "wall_s": 1.5, "policy_loss": 0.0, "vf_loss": 0.0, "entropy": 0.0,
+            "kl": 0.0, "clip_fraction": 0.25, "explained_variance": 0.0, "grad_norm": 0.5, "logp_gap": 0.0,
+            "learning_rate": 0.001, "policy_reward_mean": {"a": 4.0},
+            "custom_metrics": {"fuel": {"min": 1.0, "mean": 2.0, "max": 3.0}}, "custom": {"x": 9.0},
+        });
+        let metrics: IterationMetrics = serde_json::from_value(line).expect("a line of metrics.jsonl");
+        assert_eq!((metrics.point(7).run, metrics.point(7).wall_ms), (7, 1_500));
+        let named = metrics.named(7);
+        let all: BTreeMap<&str, f32> = named.iter().collect();
+        assert_eq!((named.run, named.iteration, all["episode_return_p10"], all["clip_fraction"]), (7, 3, 1.0, 0.25));
+        assert_eq!((all["policy_reward_mean/a"], all["custom_metrics/fuel/mean"], all["custom/x"]), (4.0, 2.0, 9.0));
+        assert!(!all.contains_key("episode_return_p90"), "it is null");
+        assert!(IN_POINT.iter().all(|name| !all.contains_key(name)));
+    }
+
+    #[test]
+    fn full_curve_loses_every_second_point_and_keeps_the_newest() {
+        let mut curve = Vec::new();
+        let thinned = (0..5).map(|point| push_thinned(&mut curve, point, 4)).collect::<Vec<_>>();
+        assert_eq!((curve, thinned), (vec![0, 2, 4], vec![false, false, false, false, true]));
     }
 }

@@ -3,7 +3,7 @@
 use rollmesh::{
     Registry,
     hub::{Hub, HubConfig},
-    train::{RunEnd, RunRequest, SavedRun},
+    train::{RunConfig, RunEnd, RunRequest, SavedRun},
 };
 use rollmesh_core::{
     config::Config,
@@ -11,7 +11,7 @@ use rollmesh_core::{
     group::SamplingMode,
     protocol::{
         Message, Phase,
-        message::{RemoveWorker, Request, RunStatus, StartRun, Watch},
+        message::{RemoveWorker, Request, RunHistoryRequest, RunStatus, StartRun, Watch},
     },
     time::Micros,
 };
@@ -107,6 +107,33 @@ async fn an_operator_starts_a_run() {
     assert_eq!(start(&mut operator, &settings()).await, "");
     let again = hub.status("another run", |status| status.run == 2 && status.phase == Phase::Finished.to_wire()).await;
     assert_eq!(again.env_steps, status.env_steps);
+    compare(&hub, &status).await;
+}
+
+/// Past runs can be compared, also by a viewer; what a run learned is there, and with which settings.
+async fn compare(hub: &TestHub, first: &RunStatus) {
+    let mut viewer = hub.viewer().await;
+    let mut histories = Vec::new();
+    for run in [1, 2] {
+        viewer.say(&Message::RunHistoryRequest(RunHistoryRequest { request: 40 + run, run })).await;
+        let history = viewer.wait_for(|message| match message {
+            Message::RunHistory(history) if history.request == 40 + run => Some(history.clone()),
+            _ => None,
+        });
+        histories.push(history.await);
+    }
+    let [past, current] = &histories[..] else { panic!("two answers") };
+    assert_eq!((past.run, current.run, &past.config), (1, 2, &current.config));
+    let config = RunConfig::from_wire(&past.config).expect("it is what workers get");
+    assert_eq!((config.rollout.seed, config.stop.env_steps), (3, 100));
+    let last = past.iterations.last().expect("an iteration");
+    assert_eq!((past.iterations.len() as u64, last.env_steps, last.run), (first.iteration, first.env_steps, 1));
+    viewer.say(&Message::RunHistoryRequest(RunHistoryRequest { request: 50, run: 3 })).await;
+    let refused = viewer.wait_for(|message| match message {
+        Message::Reply(reply) if reply.request == 50 => Some(reply.error.clone()),
+        _ => None,
+    });
+    assert_eq!(refused.await, "the hub has no run 3 that has begun");
 }
 
 #[tokio::test]

@@ -38,9 +38,9 @@ async fn a_run_is_evaluated_before_everybodys_eyes() {
     page.assert_quiet_console().await;
 }
 
-/// Points of the curve, which is not there before the first.
+/// Points of the line, which is not there before the first.
 async fn points(page: &Dashboard) -> u64 {
-    let points = page.attribute("chart-evaluation", "data-points").await;
+    let points = page.attribute("legend-evaluations", "data-points").await;
     points.and_then(|points| points.parse().ok()).unwrap_or(0)
 }
 

@@ -7,6 +7,7 @@ mod attack;
 mod browser;
 #[path = "../../../native-worker/tests/support/cases.rs"]
 mod cases;
+mod charts;
 mod clients;
 mod dashboard;
 mod data_files;

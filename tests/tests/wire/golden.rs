@@ -9,7 +9,8 @@ use rollmesh_core::{
     filter::Filter,
     group::{Expired, Ledger, Rejected, Uninvited},
     ids::{PolicyId, WeightsVersion},
-    protocol::{FailureKind, Inability, InabilityKind, Kind, Message, Role, Token, allow, expect, message::*},
+    protocol::{FailureKind, Frame, Inability, InabilityKind, Kind, Message, Role, Token, allow, expect, message::*},
+    run::RunConfig,
     weights::{Tensor, Weights},
     worker::{
         CommandError, CommandErrorKind, NamedFn, PolicyConfig, PolicyRoles, SgdOptions, TrainedPolicies, WorkerAnswer,
@@ -376,6 +377,54 @@ fn settings_of_a_run() {
     assert_bytes(&Message::RunList(RunList { may_wait: true, runs: vec![row] }), list);
     assert_bytes(&Message::RemoveRun(RemoveRun { request: 1, run: 300 }), "524d010060000000 01 ac02");
     assert_bytes(&Message::RunSchema(RunSchema { schema: "{}".into() }), "524d010027000000 02 7b7d");
+}
+
+#[test]
+fn what_runs_are_compared_by() {
+    let metrics = [("a/b", 1.5), ("c\nd", 2.0), ("nan", f64::NAN), ("e", -2.0)];
+    let metrics = NamedMetrics::new(1, 300, metrics.map(|(name, value)| (name.to_owned(), value)));
+    assert_eq!(metrics.iter().collect::<Vec<_>>(), [("a/b", 1.5), ("e", -2.0)], "others cannot be sent");
+    let golden = "524d010029000000 01 ac02 05 612f620a65 02 0000c03f 000000c0";
+    assert_bytes(&Message::NamedMetrics(metrics), golden);
+    let request = RunHistoryRequest { request: 1, run: 300 };
+    assert_bytes(&Message::RunHistoryRequest(request), "524d010061000000 01 ac02");
+    let history = RunHistory {
+        request: 1,
+        run: 300,
+        config: "{}".into(),
+        iterations: vec![Iteration { run: 300, iteration: 2, env_steps: 7, wall_ms: 9, ..Iteration::default() }],
+        evaluations: vec![EvaluationPoint { run: 300, iteration: 2, env_steps: 7, episodes: 1, ..Default::default() }],
+    };
+    let (seven, four) = ("00000000".repeat(7), "00000000".repeat(4));
+    let golden = format!("524d010062000000 01 ac02 02 7b7d 01 ac02 02 07 09 {seven} 01 ac02 02 07 01 00 {four}");
+    assert_bytes(&Message::RunHistory(history), &golden);
+}
+
+#[test]
+fn largest_history_and_largest_metrics_fit_into_their_messages() {
+    let max = u64::MAX;
+    let iteration = Iteration { run: u32::MAX, iteration: max, env_steps: max, wall_ms: max, ..Iteration::default() };
+    let evaluation = EvaluationPoint {
+        run: u32::MAX,
+        iteration: max,
+        env_steps: max,
+        episodes: u32::MAX,
+        unfinished: u32::MAX,
+        ..EvaluationPoint::default()
+    };
+    let history = Message::RunHistory(RunHistory {
+        request: u32::MAX,
+        run: u32::MAX,
+        config: "x".repeat(RunConfig::MAX_WIRE_BYTES),
+        iterations: vec![iteration; RunHistory::MAX_ITERATIONS],
+        evaluations: vec![evaluation; RunHistory::MAX_EVALUATIONS],
+    });
+    let name = |number| format!("{number:0width$}", width = NamedMetrics::MAX_NAME);
+    let metrics = NamedMetrics::new(u32::MAX, max, (0..100).map(|number| (name(number), 1.0)));
+    assert_eq!(metrics.values.len(), NamedMetrics::MAX);
+    for message in [history, Message::NamedMetrics(metrics)] {
+        assert!(Frame::new(&message).is_ok(), "{:?}", message.kind());
+    }
 }
 
 #[test]

@@ -219,6 +219,15 @@ fn small_messages() -> Vec<Message> {
             runs: vec![RunRow { run: RUN, place: 2, env: "e".into(), ..RunRow::default() }],
         }),
         Message::RemoveRun(RemoveRun { request: 7, run: RUN }),
+        Message::RunHistoryRequest(RunHistoryRequest { request: 7, run: RUN }),
+        Message::RunHistory(RunHistory {
+            run: RUN,
+            config: "{}".into(),
+            iterations: vec![Iteration { run: RUN, iteration: 300, ..Iteration::default() }],
+            evaluations: vec![EvaluationPoint { run: RUN, ..EvaluationPoint::default() }],
+            ..RunHistory::default()
+        }),
+        Message::NamedMetrics(NamedMetrics::new(RUN, 300, [("lag_mean".into(), 0.5)])),
         Message::WorkerToken(WorkerToken { request: 7, token: Token::new([7; 32]) }),
         Message::StartEpisode(StartEpisode { episode: 300, training: true }),
         Message::AbandonEpisode(AbandonEpisode { episode: 300 }),

@@ -1,5 +1,8 @@
 //! Axes: from data to pixels, and where the ticks go.
 
+/// Values needed before outliers are told from the rest.
+const FEWEST_TO_FENCE: usize = 20;
+
 /// Maps a range of values to a range of pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scale {
@@ -7,38 +10,86 @@ pub(crate) struct Scale {
     pub(crate) values: (f64, f64),
     /// Pixels at the two ends; the first may be the larger, as on a y axis.
     pub(crate) pixels: (f64, f64),
+    /// Whether equal ratios have equal lengths; then values are positive.
+    pub(crate) is_log: bool,
 }
 
 impl Scale {
     /// Pixel of a value.
     #[must_use]
     pub(crate) fn pixel(&self, value: f64) -> f64 {
-        let (low, high) = self.values;
-        self.pixels.0 + (value - low) / (high - low) * (self.pixels.1 - self.pixels.0)
+        let (low, high) = (self.forth(self.values.0), self.forth(self.values.1));
+        self.pixels.0 + (self.forth(value) - low) / (high - low) * (self.pixels.1 - self.pixels.0)
     }
 
     /// Value at a pixel.
     #[must_use]
     pub(crate) fn value(&self, pixel: f64) -> f64 {
+        let (low, high) = (self.forth(self.values.0), self.forth(self.values.1));
+        let place = low + self.fraction(pixel) * (high - low);
+        if self.is_log { place.exp() } else { place }
+    }
+
+    /// Part of the length up to a pixel.
+    #[must_use]
+    pub(crate) fn fraction(&self, pixel: f64) -> f64 {
+        (pixel - self.pixels.0) / (self.pixels.1 - self.pixels.0)
+    }
+
+    fn forth(&self, value: f64) -> f64 {
+        if self.is_log { value.ln() } else { value }
+    }
+
+    /// Round values within the range, at most about `most` of them.
+    #[must_use]
+    pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
         let (low, high) = self.values;
-        low + (pixel - self.pixels.0) / (self.pixels.1 - self.pixels.0) * (high - low)
+        if self.is_log && high / low >= 10.0 { log_ticks(low, high, most) } else { ticks((low, high), most) }
     }
 }
 
-/// A range that holds all finite values, with a little air and never empty.
+/// A range that holds the finite values, with a little air and never empty. A few outliers, such as the first losses of a
+/// run, are left out: they would flatten the rest.
 #[must_use]
 pub(crate) fn range(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
+    let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+    let fence = fence(&mut values);
+    let within = values.into_iter().filter(|value| (fence.0..=fence.1).contains(value));
     let widen = |range: Option<(f64, f64)>, value: f64| match range {
         None => Some((value, value)),
         Some((low, high)) => Some((low.min(value), high.max(value))),
     };
-    let (low, high) = values.into_iter().filter(|value| value.is_finite()).fold(None, widen)?;
+    let (low, high) = within.fold(None, widen)?;
     let air = match high - low {
         spread if spread > 0.0 => spread * 0.06,
         _ if low == 0.0 => 1.0,
         _ => low.abs() * 0.1,
     };
     Some((low - air, high + air))
+}
+
+/// A range with positive ends that holds the positive values.
+#[must_use]
+pub(crate) fn log_range(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
+    let values = values.into_iter().filter(|value| *value > 0.0 && value.is_finite());
+    let (low, high) = values.fold(None, |range: Option<(f64, f64)>, value| {
+        Some(range.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
+    })?;
+    Some((low / 1.2, high * 1.2))
+}
+
+/// What is further from the middle nine tenths than twice their spread is an outlier.
+fn fence(values: &mut [f64]) -> (f64, f64) {
+    const ALL: (f64, f64) = (f64::NEG_INFINITY, f64::INFINITY);
+    if values.len() < FEWEST_TO_FENCE {
+        return ALL;
+    }
+    let rank = values.len() / 20;
+    let last = values.len() - 1;
+    let low = *values.select_nth_unstable_by(rank, f64::total_cmp).1;
+    let high = *values.select_nth_unstable_by(last - rank, f64::total_cmp).1;
+    let reach = 2.0 * (high - low);
+    if reach > 0.0 { (low - reach, high + reach) } else { ALL }
 }
 
 /// Round values within a range, a step of 1, 2 or 5 times a power of ten apart, at most `most` of them.
@@ -50,7 +101,7 @@ pub(crate) fn ticks((low, high): (f64, f64), most: usize) -> Vec<f64> {
     }
     let first = (low / step).ceil();
     let last = (high / step).floor();
-    // Counting in steps, not adding them up: 0.1 + 0.2 is no tick that anybody wants to read.
+    // Counting in steps, not adding them up: 0.1 + 0.2 is no round number.
     (0..=(last - first).max(0.0) as u32).map(|index| (first + f64::from(index)) * step).collect()
 }
 
@@ -61,16 +112,29 @@ fn tick_step(spread: f64, most: usize) -> f64 {
     nice.into_iter().find(|step| *step >= least * (1.0 - 1e-9)).unwrap_or(power * 10.0)
 }
 
+/// Powers of ten, and with room enough their double and fivefold.
+fn log_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
+    let (first, last) = (low.log10().floor() as i32, high.log10().floor() as i32);
+    let decades = (last - first + 1) as usize;
+    let factors: &[f64] = if decades * 3 <= most { &[1.0, 2.0, 5.0] } else { &[1.0] };
+    let powers = (first..=last).step_by(decades.div_ceil(most.max(1)));
+    let all = powers.flat_map(|power| factors.iter().map(move |factor| factor * 10_f64.powi(power)));
+    all.filter(|value| (low..=high).contains(value)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn values_and_pixels_lead_to_each_other() {
-        let scale = Scale { values: (-1.0, 3.0), pixels: (200.0, 0.0) };
+        let scale = Scale { values: (-1.0, 3.0), pixels: (200.0, 0.0), is_log: false };
         assert_eq!(scale.pixel(-1.0), 200.0);
         assert_eq!(scale.pixel(1.0), 100.0);
         assert_eq!(scale.value(scale.pixel(2.5)), 2.5);
+        let scale = Scale { values: (1.0, 100.0), pixels: (0.0, 200.0), is_log: true };
+        assert_eq!((scale.pixel(10.0), scale.fraction(50.0)), (100.0, 0.25));
+        assert!((scale.value(100.0) - 10.0).abs() < 1e-9);
     }
 
     #[test]
@@ -87,6 +151,15 @@ mod tests {
     }
 
     #[test]
+    fn ticks_of_a_logarithmic_axis_are_powers_of_ten_or_between_them() {
+        let ticks = |values, most| Scale { values, pixels: (0.0, 1.0), is_log: true }.ticks(most);
+        assert_eq!(ticks((0.5, 2_000.0), 5), [1.0, 10.0, 100.0, 1_000.0]);
+        assert_eq!(ticks((3.0, 60.0), 6), [5.0, 10.0, 20.0, 50.0]);
+        assert_eq!(ticks((3.0, 9.0), 3), [4.0, 6.0, 8.0], "less than a decade");
+        assert!(ticks((1e-9, 1e9), 4).len() <= 5);
+    }
+
+    #[test]
     fn no_ticks_for_an_empty_or_broken_range() {
         assert_eq!(ticks((1.0, 1.0), 5), [] as [f64; 0]);
         assert_eq!(ticks((0.0, f64::NAN), 5), [] as [f64; 0]);
@@ -99,5 +172,18 @@ mod tests {
         assert!(low < 2.0 && high > 4.0);
         assert_eq!(range([0.0]), Some((-1.0, 1.0)));
         assert_eq!(range([5.0]), Some((4.5, 5.5)));
+        assert_eq!(log_range([-1.0, 0.0]), None);
+        assert!(log_range([0.0, 3.0]).is_some_and(|(low, high)| low > 0.0 && low < 3.0 && high > 3.0));
+    }
+
+    #[test]
+    fn first_values_far_off_do_not_flatten_the_rest_but_a_rise_is_shown_whole() {
+        let rest = (0..100).map(|i| f64::from(i % 10));
+        let (_, high) = range([1e6, 1e5].into_iter().chain(rest)).expect("values");
+        assert!(high < 20.0, "{high}");
+        let (low, high) = range((0..100).map(f64::from)).expect("values");
+        assert!(low < 0.0 && high > 99.0);
+        let spike = range((0..100).map(|i| if i == 50 { 7.0 } else { 0.0 })).expect("values");
+        assert!(spike.1 > 7.0, "values that are all equal otherwise hide nothing");
     }
 }

@@ -1,15 +1,30 @@
 //! The iterations of a run, bounded.
 
-use rollmesh_core::protocol::message::Iteration;
+use std::collections::BTreeMap;
+
+use rollmesh_core::protocol::message::{Iteration, NamedMetrics};
 
 /// Points kept. A chart has fewer columns than this on any screen.
 const MAX_POINTS: usize = 1 << 15;
+/// Metrics with names that are kept of a run.
+const MAX_NAMED: usize = 64;
+
+/// A number of each iteration.
+#[derive(Clone, Debug)]
+pub enum Metric {
+    /// One that every iteration has.
+    Field(fn(&Iteration) -> f32),
+    /// One that only some runs have, by its name.
+    Named(String),
+}
 
 /// The iterations of one run in order, thinned out when there are too many.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Curves {
     run: u32,
     points: Vec<Iteration>,
+    /// Values by name, one for each point; NaN where there is none.
+    named: BTreeMap<String, Vec<f32>>,
     revision: u64,
 }
 
@@ -30,6 +45,43 @@ impl Curves {
     #[must_use]
     pub fn last(&self) -> Option<&Iteration> {
         self.points.last()
+    }
+
+    /// The values of a metric, one for each point; NaN where there is none.
+    pub fn values(&self, metric: &Metric) -> impl Iterator<Item = f64> {
+        let named = if let Metric::Named(name) = metric { self.named.get(name) } else { None };
+        let value = move |(index, point): (usize, &Iteration)| match metric {
+            Metric::Field(value) => value(point),
+            Metric::Named(_) => named.and_then(|values| values.get(index)).copied().unwrap_or(f32::NAN),
+        };
+        self.points.iter().enumerate().map(value).map(f64::from)
+    }
+
+    /// Names of the metrics that only some runs have.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.named.keys().map(String::as_str)
+    }
+
+    /// Adds metrics with names to the point of their iteration, if it is here.
+    pub fn add_named(&mut self, metrics: &NamedMetrics) {
+        let found = self.points.binary_search_by_key(&metrics.iteration, |point| point.iteration);
+        let Some(index) = found.ok().filter(|_| self.run == metrics.run) else { return };
+        for (name, value) in metrics.iter() {
+            if self.named.len() == MAX_NAMED && !self.named.contains_key(name) {
+                continue;
+            }
+            let column = self.named.entry(name.to_owned()).or_default();
+            column.resize(column.len().max(index + 1), f32::NAN);
+            column[index] = value;
+        }
+        self.revision += 1;
+    }
+
+    /// The wall time after this iteration in milliseconds; 0 before the first.
+    #[must_use]
+    pub fn wall_ms_at(&self, iteration: u64) -> u64 {
+        let after = self.points.partition_point(|point| point.iteration <= iteration);
+        after.checked_sub(1).map_or(0, |index| self.points[index].wall_ms)
     }
 
     /// Turns to a run; the points of another one are forgotten.
@@ -58,17 +110,23 @@ impl Curves {
     pub fn clear(&mut self) {
         if !self.points.is_empty() {
             self.points.clear();
+            self.named.clear();
             self.revision += 1;
         }
     }
 
     fn halve(&mut self) {
-        let mut index = 0;
-        self.points.retain(|_| {
-            index += 1;
-            index % 2 == 1
-        });
+        keep_every_second(&mut self.points);
+        self.named.values_mut().for_each(keep_every_second);
     }
+}
+
+fn keep_every_second<T>(all: &mut Vec<T>) {
+    let mut index = 0;
+    all.retain(|_| {
+        index += 1;
+        index % 2 == 1
+    });
 }
 
 #[cfg(test)]
@@ -99,6 +157,27 @@ mod tests {
         assert_eq!(curves.points(), [Iteration { run: 2, ..point(1) }]);
         curves.begin(3);
         assert_eq!(curves.points(), []);
+    }
+
+    #[test]
+    fn metrics_with_names_are_of_the_point_of_their_iteration_and_missing_ones_are_nan() {
+        let lag = Metric::Named("lag_mean".into());
+        let mut curves = Curves::default();
+        curves.push(Iteration { wall_ms: 70, ..point(1) });
+        curves.push(point(2));
+        curves.push(point(3));
+        let named = |run, iteration, value| NamedMetrics::new(run, iteration, [("lag_mean".into(), value)]);
+        [named(0, 2, 0.5), named(0, 9, 7.0), named(1, 2, 7.0)].iter().for_each(|metrics| curves.add_named(metrics));
+        let values: Vec<f64> = curves.values(&lag).collect();
+        assert!(matches!(values[..], [a, 0.5, b] if a.is_nan() && b.is_nan()), "{values:?}");
+        assert!(curves.names().eq(["lag_mean"]));
+        assert_eq!([0, 1, 9].map(|iteration| curves.wall_ms_at(iteration)), [0, 70, 0]);
+        for iteration in 4..=MAX_POINTS as u64 + 9 {
+            curves.push(point(iteration));
+            curves.add_named(&named(0, iteration, iteration as f64));
+        }
+        let (last, value) = (curves.last().map(|point| point.iteration as f64), curves.values(&lag).last());
+        assert_eq!(value, last, "names keep their points when these are thinned out");
     }
 
     #[test]

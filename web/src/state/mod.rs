@@ -3,7 +3,10 @@
 //! [`reduce`] takes an event and returns effects; sockets, timers and the Web Worker are the shell's.
 //! No web types in here, so all of it is tested natively.
 
+mod chart_view;
+mod comparison;
 mod connection;
+mod csv;
 mod curves;
 mod evaluate_form;
 mod form;
@@ -28,8 +31,10 @@ use rollmesh_core::{
 };
 
 pub use self::{
+    chart_view::{ChartView, ViewChange, XAxis},
+    comparison::{Comparison, Differences},
     connection::Connection,
-    curves::Curves,
+    curves::{Curves, Metric},
     evaluate_form::{FormError, evaluable_envs, evaluator},
     form::{Field, RunSchema, Texts},
     opened_file::{FileStatus, OpenedFile},
@@ -60,6 +65,10 @@ pub struct State {
     pub runs: RunList,
     /// Its books by reason; none before the hub said anything.
     pub ledger: Option<LedgerReport>,
+    /// How the charts are looked at.
+    pub charts: ChartView,
+    /// Other runs that are shown in them.
+    pub comparison: Comparison,
     /// The iterations so far.
     pub curves: Curves,
     /// The evaluations beside the run so far: their points have returns and lengths alone.
@@ -127,8 +136,10 @@ pub enum Event {
     RetryDue,
     /// The hub sent something that cannot be read.
     Unreadable(String),
-    /// The page was opened with a link to these settings, by path.
+    /// The page was opened with a link to these settings, by path, and to this view of the charts.
     Linked(Texts),
+    /// The person looks at the charts in another way.
+    Charts(ViewChange),
     /// The trainer of this tab sent a message, as a hub would.
     Trainer(Message),
     /// The run of this number in this tab has ended, with weights of this hash.
@@ -189,7 +200,7 @@ pub enum Effect {
         /// Its name.
         file: &'static str,
     },
-    /// Let the page's address restore these settings.
+    /// Let the page's address restore these settings, and the view of the charts.
     ShowLink(Texts),
     /// Read the file no further.
     CloseFile,
@@ -292,6 +303,12 @@ impl State {
     fn watched_of(&self, trace: &Arc<EnvTrace>) -> Option<Watched> {
         let run = self.run.as_ref()?;
         (run.run == trace.run).then(|| Watched { env: run.env.clone(), trace: trace.clone() })
+    }
+
+    /// The texts of a link that restores the settings that the form begins with and the view of the charts.
+    #[must_use]
+    pub fn link(&self) -> Texts {
+        self.linked.clone().into_iter().chain(self.charts.texts()).chain(self.comparison.texts()).collect()
     }
 
     /// What the page is to the hub, as far as it knows.

@@ -12,6 +12,8 @@ impl State {
             // These ask for nothing.
             Action::Leave => return (self.tab == TabWorker::Out).then_some("This tab does nothing for the hub."),
             Action::Save { .. } => return self.saving_obstacle(),
+            Action::Compare { run } if self.comparison.has(*run) => return None,
+            Action::Compare { .. } if self.comparison.is_full() => return Some("Sixteen runs are compared already."),
             _ => {}
         }
         if let Some(obstacle) = self.listener_obstacle(action) {
@@ -50,6 +52,7 @@ impl State {
                 _,
                 Action::Start(_) | Action::Pause | Action::Resume | Action::Stop | Action::Drain | Action::Watch { .. },
             ) if self.is_tab() => None,
+            (Connection::Online { .. }, Action::Compare { .. }) => None,
             (Connection::Online { .. }, _) if self.is_viewer => {
                 Some("This page has a viewer's token, which shows everything and changes nothing.")
             }

@@ -13,7 +13,8 @@ use rollmesh_core::{
 };
 
 use super::{
-    Action, Connection, Effect, Event, Level, RunSchema, Source, State, TabJob, TabRun, TabStatus, TabWorker, Toast,
+    Action, ChartView, Comparison, Connection, Curves, Effect, Event, Level, RunSchema, Source, State, TabJob, TabRun,
+    TabStatus, TabWorker, Toast, chart_view::CHART,
 };
 
 /// Toasts on the page at a time; older ones make room.
@@ -37,9 +38,16 @@ pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
             let reason = format!("The hub sent something that this page cannot read ({error}). Reload the page.");
             refuse(state, reason, vec![Effect::Disconnect])
         }
-        Event::Linked(texts) => {
+        Event::Linked(mut texts) => {
+            state.charts = ChartView::of_texts(&texts);
+            state.comparison = Comparison::of_texts(&texts);
+            texts.retain(|name, _| !name.starts_with(CHART));
             state.linked = texts;
-            vec![]
+            ask_for_runs(state)
+        }
+        Event::Charts(change) => {
+            state.charts.change(change);
+            vec![Effect::ShowLink(state.link())]
         }
         // What is late is of a trainer that was ended.
         Event::Trainer(_) | Event::Trained { .. } | Event::TrainerFailed(_) if !state.is_tab() => vec![],
@@ -115,6 +123,7 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             state.runs = RunList::default();
             state.ledger = None;
             state.curves.clear();
+            state.comparison.forget_all();
             state.workers.clear();
             state.trace = None;
             state.evaluations.clear();
@@ -144,36 +153,69 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             // The tab has left before it was there.
             name.map(|name| Effect::Send(Box::new(state.requests.revoke(name)))).into_iter().collect()
         }
+        Message::RunHistory(history) => {
+            if state.requests.answer(history.request).is_some() {
+                state.comparison.add(history);
+            }
+            vec![]
+        }
         message => show(state, message),
     }
+}
+
+/// Asks the hub for the runs that are compared and not here yet.
+fn ask_for_runs(state: &mut State) -> Vec<Effect> {
+    if !state.is_online() {
+        return vec![];
+    }
+    let actions = state.runs_to_ask_for().into_iter().map(|run| Action::Compare { run });
+    let new: Vec<Action> = actions.filter(|action| !state.requests.is_waiting(action)).collect();
+    new.into_iter()
+        .filter_map(|action| state.requests.ask(action))
+        .map(|message| Effect::Send(Box::new(message)))
+        .collect()
 }
 
 /// Applies a message that only carries something to look at.
 fn show(state: &mut State, message: Message) -> Vec<Effect> {
     match message {
         Message::RunStatus(status) => {
-            if state.run.as_ref().is_some_and(|run| run.run != status.run) {
+            let before = state.run.as_ref().map(|run| run.run);
+            let is_new = before != Some(status.run);
+            if let Some(run) = before.filter(|_| is_new) {
                 state.trace = None;
                 state.evaluation_trace = None;
+                // Its curves went on since the hub was asked for them.
+                state.comparison.forget(run);
             }
             state.curves.begin(status.run);
             state.evaluations.begin(status.run);
             state.run = Some(status);
+            if is_new {
+                return ask_for_runs(state);
+            }
         }
         Message::RunSchema(message::RunSchema { schema }) => match RunSchema::parse(&schema) {
             Ok(schema) => state.schema = Some(Arc::new(schema)),
             Err(error) => return toast(state, Level::Error, format!("The settings of runs cannot be read: {error}")),
         },
-        Message::RunList(runs) => state.runs = runs,
+        Message::RunList(runs) => {
+            state.runs = runs;
+            return ask_for_runs(state);
+        }
         Message::LedgerReport(ledger) => state.ledger = Some(ledger),
         Message::Iteration(iteration) => state.curves.push(iteration),
+        Message::NamedMetrics(metrics) => state.curves.add_named(&metrics),
         Message::WorkerRow(row) => {
             state.workers.insert(row.worker, row);
         }
         Message::WorkerGone(gone) => {
             state.workers.remove(&gone.worker);
         }
-        Message::Evaluation(point) => state.evaluations.push(evaluated(point)),
+        Message::Evaluation(point) => {
+            let point = evaluated(point, &state.curves);
+            state.evaluations.push(point);
+        }
         Message::EvaluationTrace(trace) => state.evaluation_trace = Some(Arc::new(trace)),
         Message::EnvTrace(trace) => state.trace = Some(Arc::new(trace)),
         Message::Notice(notice) => {
@@ -190,10 +232,11 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
     vec![]
 }
 
-/// An evaluation as a point of curves.
-fn evaluated(point: EvaluationPoint) -> Iteration {
+/// An evaluation as a point of curves, at the wall time of its iteration.
+pub(super) fn evaluated(point: EvaluationPoint, curves: &Curves) -> Iteration {
     let EvaluationPoint { run, iteration, env_steps, episode_return_mean, episode_len_mean, .. } = point;
-    Iteration { run, iteration, env_steps, episode_return_mean, episode_len_mean, ..Iteration::default() }
+    let wall_ms = curves.wall_ms_at(iteration);
+    Iteration { run, iteration, env_steps, wall_ms, episode_return_mean, episode_len_mean, ..Iteration::default() }
 }
 
 fn refuse(state: &mut State, reason: String, mut effects: Vec<Effect>) -> Vec<Effect> {
@@ -231,7 +274,8 @@ fn give_up_requests(state: &mut State) -> Vec<Effect> {
             format!("Not confirmed: the hub went away. {}, as far as is known.", action.failed()),
         )
     };
-    given_up.into_iter().flat_map(say).collect()
+    // Runs are compared again as soon as a hub is there.
+    given_up.into_iter().filter(|action| !matches!(action, Action::Compare { .. })).flat_map(say).collect()
 }
 
 fn act(state: &mut State, action: Action) -> Vec<Effect> {
@@ -247,6 +291,11 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
             return [Effect::StopTab].into_iter().chain(revoke_unused(state)).collect();
         }
         Action::Save { file } => return vec![Effect::Save { file }],
+        Action::Compare { run } => {
+            state.comparison.toggle(run);
+            let link = Effect::ShowLink(state.link());
+            return ask_for_runs(state).into_iter().chain([link]).collect();
+        }
         Action::Join => state.tab = TabWorker::Joining(TabJob::Sample),
         Action::Evaluate(ref evaluator) => state.tab = TabWorker::Joining(TabJob::Evaluate(evaluator.clone())),
         _ => {}
@@ -262,7 +311,7 @@ fn begin_tab_run(state: &mut State, settings: &Config) -> Option<Effect> {
     let schema = state.schema.as_ref().filter(|_| state.is_tab())?;
     state.tab_run = TabRun { settings: schema.values(settings), weights_hash: None };
     state.linked = state.tab_run.link();
-    Some(Effect::ShowLink(state.linked.clone()))
+    Some(Effect::ShowLink(state.link()))
 }
 
 fn hear_reply(state: &mut State, reply: Reply) -> Vec<Effect> {
@@ -273,6 +322,9 @@ fn hear_reply(state: &mut State, reply: Reply) -> Vec<Effect> {
         return begun.into_iter().chain(told).collect();
     }
     let failed = action.failed();
+    if let Action::Compare { run } = action {
+        state.comparison.give_up(run);
+    }
     if action.into_job().is_some() {
         state.tab = TabWorker::Out;
     }

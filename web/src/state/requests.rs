@@ -38,6 +38,11 @@ pub enum Action {
         /// The run's number.
         run: u32,
     },
+    /// Show the curves and settings of another run beside the current one's, or no longer.
+    Compare {
+        /// The run's number.
+        run: u32,
+    },
     /// Show the environment of another slot.
     Watch {
         /// The slot.
@@ -71,6 +76,7 @@ impl Action {
             Self::AddWorker => "No worker was added".into(),
             Self::RemoveWorker { worker } => format!("Worker {worker} was not removed"),
             Self::RemoveRun { run } => format!("Run {run} was not removed"),
+            Self::Compare { run } => format!("Run {run} cannot be compared"),
             Self::Watch { slot } => format!("Slot {slot} cannot be shown"),
             Self::Save { file } => format!("{file} was not saved"),
             Self::Start(_) => "The run was not started".into(),
@@ -136,6 +142,7 @@ impl Requests {
                 Message::RemoveWorker(message::RemoveWorker { request, worker: *worker })
             }
             Action::RemoveRun { run } => Message::RemoveRun(message::RemoveRun { request, run: *run }),
+            Action::Compare { run } => Message::RunHistoryRequest(message::RunHistoryRequest { request, run: *run }),
             Action::Watch { slot } => Message::Watch(message::Watch { request, slot: *slot }),
             Action::Start(settings) => Message::StartRun(StartRun { request, settings: settings.to_string() }),
             Action::Join => Message::WorkerTokenRequest(Request { request }),

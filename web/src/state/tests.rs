@@ -6,7 +6,8 @@ use rollmesh_core::{
         Message, Phase, RefusalCode, Role, Token, TokenAction, TokenHash, WorkerState,
         message::{
             EnvTrace, EvaluationPoint, Iteration, LedgerReport, ManageTokens, NewToken, Notice, Refused, Reply,
-            Request, RunList, RunSchema, RunStatus, StartRun, Welcome, WorkerGone, WorkerRow, WorkerToken,
+            Request, RunHistory, RunHistoryRequest, RunList, RunRow, RunSchema, RunStatus, StartRun, Welcome,
+            WorkerGone, WorkerRow, WorkerToken,
         },
     },
     run::schema::{json_schema, object_schema},
@@ -14,8 +15,8 @@ use rollmesh_core::{
 };
 
 use super::{
-    Action, Connection, Effect, Event, FileStatus, Level, OpenedFile, Source, State, TabJob, TabStatus, TabWorker,
-    Texts, evaluator, reduce,
+    Action, Connection, Differences, Effect, Event, FileStatus, Level, OpenedFile, Source, State, TabJob, TabStatus,
+    TabWorker, Texts, ViewChange, XAxis, evaluator, reduce,
 };
 
 fn welcome() -> Event {
@@ -491,6 +492,105 @@ fn a_run_in_this_tab_has_a_link_and_ends_with_a_hash_and_its_proof() {
     let schema = state.schema.take().expect("a schema");
     assert_eq!(schema.settings(&schema.first_texts(&state.linked)), Ok(settings));
     assert_eq!(schema.first_texts(&Texts::new())["stop.episode_return_mean"], "475.0");
+}
+
+#[test]
+fn view_of_the_charts_is_in_the_link_beside_the_settings_and_comes_from_there() {
+    let texts = |all: &[(&str, &str)]| -> Texts {
+        all.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+    };
+    let mut state = after([Event::Linked(texts(&[("seed", "3"), ("chart.x", "time"), ("chart.window", "2..4")]))]);
+    assert_eq!(state.linked, texts(&[("seed", "3")]), "the form of a run has no such settings");
+    assert_eq!((state.charts.x, state.charts.window), (XAxis::Time, Some((2.0, 4.0))));
+    let effects = reduce(&mut state, Event::Charts(ViewChange::Smoothing(50)));
+    let link = [("seed", "3"), ("chart.x", "time"), ("chart.window", "2..4"), ("chart.smoothing", "50")];
+    assert_eq!(effects, [Effect::ShowLink(texts(&link))]);
+    let effects = reduce(&mut state, Event::Charts(ViewChange::Axis(XAxis::Steps)));
+    assert_eq!(effects, [Effect::ShowLink(texts(&[("seed", "3"), ("chart.smoothing", "50")]))]);
+}
+
+fn listed(runs: &[u32]) -> Event {
+    let runs = runs.iter().map(|run| RunRow { run: *run, ..RunRow::default() }).collect();
+    Event::Received(Message::RunList(RunList { may_wait: true, runs }))
+}
+
+fn history(request: u32, run: u32, config: &str) -> Event {
+    let iterations = vec![Iteration { run, iteration: 1, env_steps: 100, wall_ms: 5, ..Iteration::default() }];
+    let evaluations = vec![EvaluationPoint { run, iteration: 1, env_steps: 100, ..EvaluationPoint::default() }];
+    Event::Received(Message::RunHistory(RunHistory { request, run, config: config.into(), iterations, evaluations }))
+}
+
+fn asked(request: u32, run: u32) -> Effect {
+    send(Message::RunHistoryRequest(RunHistoryRequest { request, run }))
+}
+
+#[test]
+fn runs_are_compared_with_the_current_one_in_groups_of_seeds_and_by_settings() {
+    let mut state = online();
+    reduce(&mut state, status(3, Phase::Running));
+    reduce(&mut state, listed(&[1, 2, 3]));
+    reduce(&mut state, iteration(3, 7));
+    let link = |runs: &str| Effect::ShowLink([("chart.runs".to_owned(), runs.to_owned())].into());
+    let effects = reduce(&mut state, Event::Act(Action::Compare { run: 1 }));
+    assert_eq!(effects, [asked(1, 1), asked(2, 3), link("1")], "the current run for its settings");
+    let effects = reduce(&mut state, Event::Act(Action::Compare { run: 2 }));
+    assert_eq!(effects, [asked(3, 2), link("1,2")]);
+    let config = |seed, lr| format!(r#"{{"seed": {seed}, "policy_config": {{"lr": {lr}}}, "env": "E"}}"#);
+    for (request, run, config) in [(1, 1, config(1, 0.5)), (2, 3, config(3, 0.1)), (3, 2, config(2, 0.5))] {
+        assert_eq!(reduce(&mut state, history(request, run, &config)), []);
+    }
+    assert_eq!(state.run_groups(), [vec![1, 2], vec![3]]);
+    let iterations = |run| state.curves_of(run).map(|curves| curves.points()[0].iteration);
+    assert_eq!([1, 3, 4].map(iterations), [Some(1), Some(7), None], "the current run's own curves are newer");
+    let Differences { runs, rows } = state.differences();
+    let row = |path: &str, values: [&str; 3]| (path.to_owned(), values.map(str::to_owned).to_vec());
+    assert_eq!(runs, [1, 2, 3]);
+    assert_eq!(rows, [row("policy_config.lr", ["0.5", "0.5", "0.1"]), row("seed", ["1", "2", "3"])]);
+    assert!(state.csv().contains("\n1,evaluation,1,100,0.005,"));
+
+    assert_eq!(reduce(&mut state, Event::Act(Action::Compare { run: 2 })), [link("1")]);
+    assert_eq!(state.run_groups(), [vec![1], vec![3]]);
+    reduce(&mut state, Event::Act(Action::Compare { run: 1 }));
+    assert_eq!((state.run_groups(), state.differences()), (vec![], Differences::default()));
+}
+
+#[test]
+fn compared_runs_are_asked_for_again_after_a_reconnect_and_when_the_current_one_is_over() {
+    let runs: Texts = [("chart.runs".to_owned(), "1,2".to_owned())].into();
+    let mut state = after([Event::Linked(runs), Event::Started { token: true }, welcome()]);
+    assert_eq!(reduce(&mut state, listed(&[1, 2])), [asked(1, 1), asked(2, 2)], "a link restores them");
+    assert_eq!(reduce(&mut state, status(2, Phase::Running)), []);
+    let effects = reduce(&mut state, reply(1, "the hub has no run 1 that has begun"));
+    assert!(matches!(effects[..], [Effect::ExpireToast { .. }]), "{effects:?}");
+    assert!(!state.comparison.has(1));
+    reduce(&mut state, history(2, 2, "{}"));
+    reduce(&mut state, listed(&[1, 2, 3]));
+    assert_eq!(reduce(&mut state, status(3, Phase::Running)), [asked(3, 2), asked(4, 3)], "run 2 went on meanwhile");
+    reduce(&mut state, Event::Closed { random: 0 });
+    assert_eq!(state.toasts.len(), 1, "unanswered ones need no notice");
+    reduce(&mut state, welcome());
+    assert_eq!(reduce(&mut state, listed(&[1, 2, 3])), [asked(5, 2)]);
+}
+
+#[test]
+fn viewer_may_compare_runs_but_only_so_many() {
+    let mut state = online();
+    state.is_viewer = true;
+    let many: Vec<u32> = (1..=20).collect();
+    reduce(&mut state, listed(&many));
+    many.iter().for_each(|run| drop(reduce(&mut state, Event::Act(Action::Compare { run: *run }))));
+    assert!(state.comparison.has(16) && !state.comparison.has(17));
+    assert_eq!(state.obstacle(&Action::Compare { run: 17 }), Some("Sixteen runs are compared already."));
+}
+
+#[test]
+fn evaluation_has_the_wall_time_of_its_iteration() {
+    let mut state = online();
+    let point = Iteration { run: 1, iteration: 2, env_steps: 200, wall_ms: 1_500, ..Iteration::default() };
+    reduce(&mut state, Event::Received(Message::Iteration(point)));
+    let point = EvaluationPoint { run: 1, iteration: 2, env_steps: 200, ..EvaluationPoint::default() };
+    reduce(&mut state, Event::Received(Message::Evaluation(point)));
+    assert_eq!(state.evaluations.last().map(|point| point.wall_ms), Some(1_500));
 }
 
 #[test]

@@ -1,69 +1,92 @@
 //! The charts.
 
 use leptos::prelude::*;
+use rollmesh_core::protocol::message::Iteration;
 
+use super::chart_tools::ChartTools;
 use crate::{
-    chart::{Chart, Curve},
+    chart::{BAND, Chart, Curve},
     format,
     shell::Store,
+    state::Metric,
 };
 
-const RETURN: Curve = Curve {
-    title: "Mean return",
-    id: "chart-return",
-    of: |state| &state.curves,
-    value: |iteration| iteration.episode_return_mean,
-    format: format::mean,
-    from_zero: true,
-    is_main: true,
-};
-
-const EVALUATION: Curve = Curve {
-    title: "Mean return of evaluations",
-    id: "chart-evaluation",
-    of: |state| &state.evaluations,
-    is_main: false,
-    ..RETURN
-};
-
-const SMALL: [Curve; 6] = [
-    small("Steps per second", "chart-steps-per-s", true, |iteration| iteration.steps_per_s),
-    small("Episode length", "chart-episode-len", true, |iteration| iteration.episode_len_mean),
-    small("Policy loss", "chart-policy-loss", false, |iteration| iteration.policy_loss),
-    small("Value loss", "chart-vf-loss", true, |iteration| iteration.vf_loss),
-    small("Entropy", "chart-entropy", true, |iteration| iteration.entropy),
-    small("KL divergence", "chart-kl", true, |iteration| iteration.kl),
+/// The curves that every run has beside its return.
+const SMALL: [(&str, &str, bool, fn(&Iteration) -> f32); 6] = [
+    ("Steps per second", "chart-steps-per-s", true, |iteration| iteration.steps_per_s),
+    ("Episode length", "chart-episode-len", true, |iteration| iteration.episode_len_mean),
+    ("Policy loss", "chart-policy-loss", false, |iteration| iteration.policy_loss),
+    ("Value loss", "chart-vf-loss", true, |iteration| iteration.vf_loss),
+    ("Entropy", "chart-entropy", true, |iteration| iteration.entropy),
+    ("KL divergence", "chart-kl", true, |iteration| iteration.kl),
 ];
-
-const fn small(
-    title: &'static str,
-    id: &'static str,
-    from_zero: bool,
-    value: fn(&rollmesh_core::protocol::message::Iteration) -> f32,
-) -> Curve {
-    Curve { title, id, of: |state| &state.curves, value, format: format::short, from_zero, is_main: false }
-}
 
 /// The curve that one looks at first.
 #[component]
 pub(crate) fn ReturnCurve() -> impl IntoView {
-    let is_evaluated = expect_context::<Store>().select(|state| !state.evaluations.points().is_empty());
+    let curve = Curve {
+        title: "Mean return".into(),
+        id: "chart-return".into(),
+        metric: Metric::Field(|iteration| iteration.episode_return_mean),
+        format: format::mean,
+        from_zero: true,
+        is_main: true,
+    };
     view! {
         <section class="card" aria-label="Return">
-            <Chart curve=RETURN/>
-            <Show when=move || is_evaluated.get()>
-                <Chart curve=EVALUATION/>
-            </Show>
+            <ChartTools/>
+            <Chart curve=curve/>
         </section>
+    }
+}
+
+/// The metrics that only some runs have, once they are asked for.
+#[component]
+pub(crate) fn MoreCurves() -> impl IntoView {
+    let store = expect_context::<Store>();
+    let names = store.select(|state| {
+        state.curves.names().filter(|name| !BAND.contains(name)).map(str::to_owned).collect::<Vec<_>>()
+    });
+    let is_open = RwSignal::new(false);
+    let curve = |name: String| Curve {
+        id: format!("chart-{name}"),
+        title: name.clone(),
+        metric: Metric::Named(name),
+        format: format::short,
+        from_zero: true,
+        is_main: false,
+    };
+    view! {
+        <Show when=move || !names.with(Vec::is_empty)>
+            <details
+                class="card late more-curves"
+                on:toggle=move |event| is_open.set(event_target::<web_sys::Element>(&event).has_attribute("open"))
+            >
+                <summary data-testid="more-curves">{move || format!("More metrics ({})", names.with(Vec::len))}</summary>
+                <div class="charts">
+                    <For each=move || if is_open.get() { names.get() } else { vec![] } key=String::clone let:name>
+                        <Chart curve=curve(name)/>
+                    </For>
+                </div>
+            </details>
+        </Show>
     }
 }
 
 /// Everything else that tells how learning goes.
 #[component]
 pub(crate) fn SmallCurves() -> impl IntoView {
+    let curve = |(title, id, from_zero, value): (&str, &str, _, _)| Curve {
+        title: title.into(),
+        id: id.into(),
+        metric: Metric::Field(value),
+        format: format::short,
+        from_zero,
+        is_main: false,
+    };
     view! {
         <section class="card charts late" aria-label="More curves">
-            {SMALL.into_iter().map(|curve| view! { <Chart curve=curve/> }).collect_view()}
+            {SMALL.map(|small| view! { <Chart curve=curve(small)/> })}
         </section>
     }
 }

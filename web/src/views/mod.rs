@@ -2,6 +2,8 @@
 
 mod action_button;
 mod banner;
+mod chart_tools;
+mod comparison;
 mod controls;
 mod curves;
 mod data_file;
@@ -22,8 +24,9 @@ use leptos::prelude::*;
 
 use self::{
     banner::Banner,
+    comparison::Comparison,
     controls::Controls,
-    curves::{ReturnCurve, SmallCurves},
+    curves::{MoreCurves, ReturnCurve, SmallCurves},
     data_file::DataFile,
     header::Header,
     key_numbers::KeyNumbers,
@@ -34,7 +37,7 @@ use self::{
     toasts::Toasts,
     workers::Workers,
 };
-use crate::{shell::Store, state::State, theme::Theme};
+use crate::{chart::Mark, shell::Store, state::State, theme::Theme};
 
 /// The whole page.
 #[component]
@@ -42,6 +45,7 @@ pub(crate) fn App() -> impl IntoView {
     provide_context(Theme::start());
     let store = Store::start();
     provide_context(store);
+    provide_context(Mark(RwSignal::new(None)));
     let is_tab = store.select(State::is_tab);
     let is_new = store.select(|state| state.is_tab() && state.run.is_none());
     view! {
@@ -52,7 +56,9 @@ pub(crate) fn App() -> impl IntoView {
             <div class="columns">
                 <div class="column-wide">
                     <ReturnCurve/>
+                    <Comparison/>
                     <SmallCurves/>
+                    <MoreCurves/>
                     <Show when=move || !is_tab.get()>
                         <Workers/>
                     </Show>

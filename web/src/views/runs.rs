@@ -15,19 +15,23 @@ pub(crate) fn Runs() -> impl IntoView {
     let store = expect_context::<Store>();
     // NaN is unequal to itself: only what is shown counts.
     let rows = store.select(|state: &State| {
-        let shown = |row: &RunRow| (row.run, row.place, row.env.clone(), row.seed, row.phase, row.error.clone());
+        let shown = |row: &RunRow| {
+            let is_comparable = row.place == 0 && !state.is_current(row.run);
+            (row.run, row.place, row.env.clone(), row.seed, row.phase, row.error.clone(), is_comparable)
+        };
         state.runs.runs.iter().rev().map(shown).collect::<Vec<_>>()
     });
     view! {
         <Show when=move || rows.with(|rows| rows.len() > 1)>
             <ul class="runs" data-testid="runs" aria-label="Runs of the hub">
-                {move || rows.get().into_iter().map(|(run, place, env, seed, phase, error)| {
+                {move || rows.get().into_iter().map(|(run, place, env, seed, phase, error, is_comparable)| {
                     let state = match place {
                         0 => Phase::try_from(phase).unwrap_or(Phase::Idle).name().to_owned(),
                         place => format!("waits, place {place}"),
                     };
                     view! {
                         <li data-testid=format!("run-{run}") title=error>
+                            {is_comparable.then(|| view! { <Compare run=run/> })}
                             <span class="run-name">{format!("{run}  {env}, seed {seed}")}</span>
                             <span class="detail">{state}</span>
                             {(place > 0).then(|| view! {
@@ -45,5 +49,27 @@ pub(crate) fn Runs() -> impl IntoView {
                 }).collect_view()}
             </ul>
         </Show>
+    }
+}
+
+/// Shows the curves of another run, or no longer.
+#[component]
+fn Compare(
+    /// The run.
+    run: u32,
+) -> impl IntoView {
+    let store = expect_context::<Store>();
+    let is_compared = store.select(move |state| state.comparison.has(run));
+    let obstacle = store.select(move |state| state.obstacle(&Action::Compare { run }));
+    view! {
+        <input
+            type="checkbox"
+            data-testid=format!("compare-{run}")
+            aria-label=format!("Compare run {run}")
+            title=move || obstacle.get().unwrap_or("Show its curves and settings, too")
+            prop:checked=is_compared
+            disabled=move || obstacle.get().is_some()
+            on:change=move |_| store.act(Action::Compare { run })
+        />
     }
 }

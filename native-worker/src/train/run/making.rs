@@ -8,6 +8,7 @@ use super::{
         consumer::Consumer,
         evaluation::{EvaluationLine, EvaluationMetrics, RunEvaluation},
         local::LocalWorker,
+        metrics::push_thinned,
         output::{OutputPlace, RunOutput},
         own_sampler::Watchdog,
         read_metrics::ReadMetrics,
@@ -33,6 +34,8 @@ use rollmesh_core::{
 
 /// A directory's name that fits into a status together with everything else.
 const MAX_RUN_DIR_BYTES: usize = 1_024;
+/// Maximum number of iterations of earlier processes that dashboards are shown.
+const MAX_HISTORY: usize = 4_096;
 
 /// The hub's part in creating a run.
 #[derive(Clone, Copy)]
@@ -204,7 +207,7 @@ impl Run {
             if let Err(error) = files.write_ledger(run.state.group.ledger()) {
                 run.warnings.push(format!("ledger.json could not be written: {error}"));
             }
-            run.history = files.dir.metrics().map(|metrics| run.point(&metrics)).collect();
+            files.dir.metrics().for_each(|metrics| _ = push_thinned(&mut run.history, metrics, MAX_HISTORY));
             let number = place.number;
             let evaluated = |line: EvaluationLine<EvaluationMetrics>| line.evaluation.point(number);
             run.evaluations = files.dir.metrics().map(evaluated).collect();

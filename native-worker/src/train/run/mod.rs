@@ -13,7 +13,7 @@ use rollmesh_core::{
     batch::SlotFragment,
     group::UnbalancedLedger,
     hub::{BatchWork, RunEnd, RunLoop, RunLoopError, TrainBatchError},
-    protocol::message::{EnvTrace, EvaluationPoint, Iteration},
+    protocol::message::{EnvTrace, EvaluationPoint},
     run::RunConfig,
     time::Micros,
 };
@@ -126,8 +126,8 @@ pub(crate) struct Run {
     snapshots: BTreeMap<u64, Snapshot>,
     /// Warnings about its start for users.
     pub(crate) warnings: Vec<String>,
-    /// Points of earlier processes for dashboards, until the hub takes them.
-    pub(crate) history: Vec<Iteration>,
+    /// Metrics of earlier processes for dashboards, thinned out, until the hub takes them.
+    pub(crate) history: Vec<IterationMetrics>,
     /// Evaluations of earlier processes.
     pub(crate) evaluations: Vec<EvaluationPoint>,
     /// `None` if it is not evaluated, or is over.
@@ -318,23 +318,6 @@ impl Run {
             }
         }
         (summary, faults)
-    }
-
-    /// Returns a point for dashboards.
-    pub(crate) fn point(&self, metrics: &IterationMetrics) -> Iteration {
-        Iteration {
-            run: self.state.number(),
-            iteration: metrics.iteration,
-            env_steps: metrics.env_steps,
-            wall_ms: (metrics.wall_s * 1e3) as u64,
-            episode_return_mean: metrics.episode_return_mean.map_or(f32::NAN, |mean| mean as f32),
-            episode_len_mean: metrics.episode_len_mean.map_or(f32::NAN, |mean| mean as f32),
-            steps_per_s: metrics.steps_per_s as f32,
-            policy_loss: metrics.stats.policy_loss as f32,
-            vf_loss: metrics.stats.vf_loss as f32,
-            entropy: metrics.stats.entropy as f32,
-            kl: metrics.stats.kl as f32,
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use rollmesh_core::{
     kernels::Kernels,
     protocol::{
         Message, Phase,
-        message::{self, Notice, Reply, Request, StartRun, Watch},
+        message::{self, NamedMetrics, Notice, Reply, Request, StartRun, Watch},
     },
     run::RunConfig,
     time::Micros,
@@ -132,7 +132,14 @@ impl TabHub {
             Ok(InlineWork::Sampled) => {}
             Ok(InlineWork::Learned(point)) => {
                 self.has_new_trace |= !run.trace().dones.is_empty();
+                let quantiles = [("episode_return_p10", 0.1), ("episode_return_p90", 0.9)];
+                let episodes = run.state().episodes();
+                let named = quantiles
+                    .into_iter()
+                    .filter_map(|(name, part)| Some((name.into(), episodes.return_quantile(part)?)));
+                let named = NamedMetrics::new(point.run, point.iteration, named);
                 self.send(Message::Iteration(*point));
+                self.send(Message::NamedMetrics(named));
             }
             // The status says what has failed.
             Ok(InlineWork::Paused | InlineWork::Over) | Err(_) => self.is_idle = true,

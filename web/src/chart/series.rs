@@ -1,0 +1,188 @@
+//! The lines of a chart: of one run, smoothed, or of several runs with different seeds as their median.
+
+use super::decimate::Point;
+use crate::state::{ChartView, Curves, Metric};
+
+/// A range of y at an x.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Band {
+    pub(crate) x: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+/// A line of a chart, in data space.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Series {
+    /// What it is, for the legend.
+    pub(crate) name: String,
+    /// Which of the palette's colours it has.
+    pub(crate) colour: usize,
+    /// The line, ascending in x.
+    pub(crate) points: Vec<Point>,
+    /// The values of which the line is the moving average; empty without one.
+    pub(crate) raw: Vec<Point>,
+    /// The spread around the line; empty without one.
+    pub(crate) band: Vec<Band>,
+    /// Whether each point has a dot.
+    pub(crate) has_dots: bool,
+}
+
+impl Series {
+    /// The line of one run.
+    pub(crate) fn of_run(name: String, colour: usize, curves: &Curves, metric: &Metric, view: &ChartView) -> Self {
+        let raw = points(curves, metric, view);
+        if view.smoothing == 0 {
+            return Self { name, colour, points: raw, ..Self::default() };
+        }
+        Self { name, colour, points: smoothed(&raw, view.smoothing), raw, ..Self::default() }
+    }
+
+    /// The median of several runs, with the range of their middle half.
+    pub(crate) fn of_seeds(name: String, colour: usize, runs: &[Self]) -> Self {
+        let (points, band) = median(runs);
+        Self { name, colour, points, band, ..Self::default() }
+    }
+
+    /// The same line with a dot at each point.
+    pub(crate) fn with_dots(self) -> Self {
+        Self { has_dots: true, ..self }
+    }
+
+    /// The point that is nearest to an x.
+    pub(crate) fn nearest(&self, x: f64) -> Option<Point> {
+        nearest(&self.points, x).map(|index| self.points[index])
+    }
+}
+
+/// The values of a metric at their places on the axes; one that a logarithmic y axis cannot show is a gap.
+pub(crate) fn points(curves: &Curves, metric: &Metric, view: &ChartView) -> Vec<Point> {
+    let point = |(point, value): (&_, f64)| {
+        let is_shown = !view.log_y || value > 0.0;
+        (view.x.place(point), if is_shown { value } else { f64::NAN })
+    };
+    let all = curves.points().iter().zip(curves.values(metric)).map(point);
+    all.filter(|(x, _)| !view.log_x || *x > 0.0).collect()
+}
+
+/// The range of x of everything.
+pub(crate) fn whole(series: &[Series], is_log: bool) -> Option<(f64, f64)> {
+    let ends = series.iter().filter_map(|series| Some((series.points.first()?.0, series.points.last()?.0)));
+    let (first, last) = ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
+    Some(if is_log { (first, last.max(first * 1.01)) } else { (0.0, last.max(1.0)) })
+}
+
+/// Index of the point that is nearest to an x.
+pub(crate) fn nearest(points: &[Point], x: f64) -> Option<usize> {
+    let after = points.partition_point(|point| point.0 < x);
+    let candidates = after.saturating_sub(1)..points.len().min(after + 1);
+    candidates.min_by(|a, b| (points[*a].0 - x).abs().total_cmp(&(points[*b].0 - x).abs()))
+}
+
+/// The exponential moving average, in which the past has this weight in percent. The first values count fully: without
+/// that correction the line would begin at zero.
+fn smoothed(points: &[Point], percent: u8) -> Vec<Point> {
+    let weight = f64::from(percent) / 100.0;
+    let (mut sum, mut total) = (0.0, 0.0);
+    let average = |&(x, y): &Point| {
+        if !y.is_finite() {
+            return (x, f64::NAN);
+        }
+        sum = sum * weight + y * (1.0 - weight);
+        total = total * weight + 1.0 - weight;
+        (x, sum / total)
+    };
+    points.iter().map(average).collect()
+}
+
+/// The medians and quartiles of lines at the places of the longest one.
+fn median(runs: &[Series]) -> (Vec<Point>, Vec<Band>) {
+    let Some(longest) = runs.iter().max_by_key(|run| run.points.len()) else { return Default::default() };
+    let at = |&(x, _): &Point| {
+        let mut values: Vec<f64> = runs.iter().filter_map(|run| value_at(&run.points, x)).collect();
+        values.sort_by(f64::total_cmp);
+        let [low, middle, high] = [0.25, 0.5, 0.75].map(|part| quantile(&values, part));
+        ((x, middle), Band { x, low, high })
+    };
+    longest.points.iter().map(at).unzip()
+}
+
+/// The value of a line at an x, linear between points; none beyond its ends and at gaps.
+fn value_at(points: &[Point], x: f64) -> Option<f64> {
+    let after = points.partition_point(|point| point.0 < x);
+    let next = points.get(after)?;
+    let value = match after.checked_sub(1).map(|before| points[before]) {
+        _ if next.0 == x => next.1,
+        None => return None,
+        Some(before) => before.1 + (x - before.0) / (next.0 - before.0) * (next.1 - before.1),
+    };
+    value.is_finite().then_some(value)
+}
+
+/// A quantile of ascending values, linear between ranks; NaN without a value.
+fn quantile(values: &[f64], part: f64) -> f64 {
+    let Some(last) = values.len().checked_sub(1) else { return f64::NAN };
+    let rank = part * last as f64;
+    let (low, high) = (values[rank.floor() as usize], values[rank.ceil() as usize]);
+    low + rank.fract() * (high - low)
+}
+
+#[cfg(test)]
+mod tests {
+    use rollmesh_core::protocol::message::Iteration;
+
+    use super::*;
+
+    fn line(points: &[Point]) -> Series {
+        Series { points: points.to_vec(), ..Series::default() }
+    }
+
+    #[test]
+    fn the_nearest_point_is_found_on_either_side() {
+        let points = [(0.0, 0.0), (10.0, 0.0), (30.0, 0.0)];
+        let all = [-5.0, 4.0, 6.0, 19.0, 21.0, 99.0].map(|x| nearest(&points, x));
+        assert_eq!(all, [0, 0, 1, 1, 2, 2].map(Some));
+        assert_eq!(nearest(&[], 1.0), None);
+    }
+
+    #[test]
+    fn smoothing_starts_at_the_first_value_follows_the_rest_and_keeps_gaps() {
+        let points = [(0.0, 10.0), (1.0, f64::NAN), (2.0, 20.0), (3.0, 20.0)];
+        let smooth = smoothed(&points, 50);
+        assert_eq!(smooth[0], (0.0, 10.0));
+        assert!(smooth[1].1.is_nan());
+        assert!((smooth[2].1 - (10.0 * 0.25 + 20.0 * 0.5) / 0.75).abs() < 1e-9);
+        assert!(smooth[3].1 > smooth[2].1 && smooth[3].1 < 20.0);
+    }
+
+    #[test]
+    fn seeds_have_a_median_and_the_range_of_their_middle_half() {
+        let runs = [10.0, 20.0, 40.0].map(|y| line(&[(0.0, y), (100.0, y)]));
+        let seeds = Series::of_seeds(String::new(), 1, &runs);
+        assert_eq!(seeds.points, [(0.0, 20.0), (100.0, 20.0)]);
+        assert_eq!(seeds.band[0], Band { x: 0.0, low: 15.0, high: 30.0 });
+    }
+
+    #[test]
+    fn seeds_of_other_lengths_count_where_they_have_values() {
+        let runs = [line(&[(0.0, 0.0), (10.0, 10.0), (20.0, 20.0)]), line(&[(5.0, 7.0), (15.0, 17.0)])];
+        let seeds = Series::of_seeds(String::new(), 1, &runs);
+        assert_eq!(seeds.points, [(0.0, 0.0), (10.0, 11.0), (20.0, 20.0)]);
+        assert_eq!(median(&[]), (vec![], vec![]));
+    }
+
+    #[test]
+    fn logarithmic_axes_leave_out_what_they_cannot_show() {
+        let mut curves = Curves::default();
+        for (iteration, value) in [(1, 5.0), (2, -1.0)] {
+            let env_steps = (iteration - 1) * 100;
+            curves.push(Iteration { iteration, env_steps, episode_return_mean: value, ..Iteration::default() });
+        }
+        let metric = Metric::Field(|point| point.episode_return_mean);
+        let view = ChartView { log_x: true, log_y: true, ..ChartView::default() };
+        assert!(matches!(points(&curves, &metric, &view)[..], [(100.0, y)] if y.is_nan()));
+        assert_eq!(points(&curves, &metric, &ChartView::default()), [(0.0, 5.0), (100.0, -1.0)]);
+        assert_eq!(whole(&[line(&[(3.0, 1.0), (9.0, 1.0)]), line(&[])], true), Some((3.0, 9.0)));
+        assert_eq!(whole(&[line(&[])], false), None);
+    }
+}

@@ -1,0 +1,234 @@
+//! How the charts are looked at: one view for all of them, so that they show the same part of a run.
+
+use rollmesh_core::protocol::message::Iteration;
+
+use super::Texts;
+
+/// Names of a link's parts that belong to the charts begin with this; no setting does.
+pub(super) const CHART: &str = "chart.";
+/// No window is narrower than this part of everything.
+const NARROWEST: f64 = 1e-4;
+/// Highest weight of the past in percent: a point then counts a twentieth.
+const MAX_SMOOTHING: u8 = 95;
+
+/// What the x axis counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum XAxis {
+    /// Env steps that the learner has used.
+    #[default]
+    Steps,
+    /// Seconds of wall time, without pauses.
+    Time,
+    /// Iterations.
+    Iteration,
+}
+
+impl XAxis {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Steps, Self::Time, Self::Iteration];
+
+    /// Its name in links and in the choice.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Steps => "steps",
+            Self::Time => "time",
+            Self::Iteration => "iteration",
+        }
+    }
+
+    /// Returns the axis of a name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|axis| axis.name() == name)
+    }
+
+    /// Where a point is.
+    #[must_use]
+    pub fn place(self, point: &Iteration) -> f64 {
+        match self {
+            Self::Steps => point.env_steps as f64,
+            Self::Time => point.wall_ms as f64 / 1e3,
+            Self::Iteration => point.iteration as f64,
+        }
+    }
+}
+
+/// How the charts are looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ChartView {
+    /// The x axis.
+    pub x: XAxis,
+    /// The shown range of x; `None` for everything, which grows with the run.
+    pub window: Option<(f64, f64)>,
+    /// Weight of the past in the moving average, in percent; 0 shows the values themselves.
+    pub smoothing: u8,
+    /// Whether x has a logarithmic scale.
+    pub log_x: bool,
+    /// Whether y has a logarithmic scale.
+    pub log_y: bool,
+}
+
+/// A change of the view.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ViewChange {
+    /// Another x axis; it shows everything.
+    Axis(XAxis),
+    /// Another weight of the past, in percent.
+    Smoothing(u8),
+    /// A logarithmic or linear x axis.
+    LogX(bool),
+    /// A logarithmic or linear y axis.
+    LogY(bool),
+    /// A part of what is shown now, as fractions of its width; beyond 0 and 1 is what is not shown now.
+    Part {
+        /// The range of x of everything.
+        whole: (f64, f64),
+        /// The fractions.
+        part: (f64, f64),
+    },
+    /// Everything.
+    Whole,
+}
+
+impl ChartView {
+    /// Applies a change.
+    pub fn change(&mut self, change: ViewChange) {
+        match change {
+            ViewChange::Axis(x) => (self.x, self.window) = (x, None),
+            ViewChange::Smoothing(percent) => self.smoothing = percent.min(MAX_SMOOTHING),
+            ViewChange::LogX(is_log) => self.log_x = is_log,
+            ViewChange::LogY(is_log) => self.log_y = is_log,
+            ViewChange::Part { whole, part } => self.window = self.part(whole, part),
+            ViewChange::Whole => self.window = None,
+        }
+    }
+
+    fn part(&self, whole: (f64, f64), (from, to): (f64, f64)) -> Option<(f64, f64)> {
+        // On a logarithmic axis equal ratios have equal widths.
+        let (forth, back): (fn(f64) -> f64, fn(f64) -> f64) = match self.log_x {
+            true => (|x| x.max(f64::MIN_POSITIVE).ln(), f64::exp),
+            false => (|x| x, |x| x),
+        };
+        let both = |(low, high), map: fn(f64) -> f64| (map(low), map(high));
+        let shown = both(self.window.unwrap_or(whole), forth);
+        let (low, high) = both(whole, forth);
+        let (from, to) = (from.min(to), from.max(to));
+        let (spread, all) = (shown.1 - shown.0, high - low);
+        let width = ((to - from) * spread).max(all * NARROWEST);
+        if !width.is_finite() || width >= all {
+            return None;
+        }
+        let start = (shown.0 + from * spread).clamp(low, high - width);
+        Some(both((start, start + width), back))
+    }
+
+    /// Returns the texts of a link that restores it; the defaults have none.
+    #[must_use]
+    pub fn texts(&self) -> Texts {
+        let mut texts = Texts::new();
+        let mut add = |name: &str, text: String| texts.insert(format!("{CHART}{name}"), text);
+        if self.x != XAxis::default() {
+            add("x", self.x.name().into());
+        }
+        if let Some((low, high)) = self.window {
+            add("window", format!("{low}..{high}"));
+        }
+        if self.smoothing > 0 {
+            add("smoothing", self.smoothing.to_string());
+        }
+        if self.log_x || self.log_y {
+            add(
+                "log",
+                [(self.log_x, "x"), (self.log_y, "y")].map(|(is_log, name)| if is_log { name } else { "" }).concat(),
+            );
+        }
+        texts
+    }
+
+    /// Reads the texts of a link; one that makes no sense is left out.
+    #[must_use]
+    pub fn of_texts(texts: &Texts) -> Self {
+        let text = |name: &str| texts.get(&format!("{CHART}{name}")).map_or("", String::as_str);
+        let window = text("window").split_once("..").and_then(|(low, high)| {
+            let window: (f64, f64) = (low.parse().ok()?, high.parse().ok()?);
+            (window.0 < window.1 && window.0.is_finite() && window.1.is_finite()).then_some(window)
+        });
+        Self {
+            x: XAxis::named(text("x")).unwrap_or_default(),
+            window,
+            smoothing: text("smoothing").parse().map_or(0, |percent: u8| percent.min(MAX_SMOOTHING)),
+            log_x: text("log").contains('x'),
+            log_y: text("log").contains('y'),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: (f64, f64) = (0.0, 1_000.0);
+
+    fn shown(parts: impl IntoIterator<Item = (f64, f64)>) -> Option<(f64, f64)> {
+        let mut view = ChartView::default();
+        parts.into_iter().for_each(|part| view.change(ViewChange::Part { whole: WHOLE, part }));
+        view.window
+    }
+
+    #[test]
+    fn selecting_zooms_and_zooming_out_far_enough_shows_everything() {
+        assert_eq!(shown([(0.2, 0.4)]), Some((200.0, 400.0)));
+        assert_eq!(shown([(0.4, 0.2)]), Some((200.0, 400.0)), "from right to left");
+        assert_eq!(shown([(0.2, 0.4), (0.5, 1.0)]), Some((300.0, 400.0)));
+        assert_eq!(shown([(0.2, 0.4), (-10.0, 11.0)]), None);
+    }
+
+    #[test]
+    fn panning_keeps_the_width_and_stops_at_the_ends() {
+        assert_eq!(shown([(0.2, 0.4), (1.0, 2.0)]), Some((400.0, 600.0)));
+        assert_eq!(shown([(0.2, 0.4), (-9.0, -8.0)]), Some((0.0, 200.0)));
+        assert_eq!(shown([(0.2, 0.4), (9.0, 10.0)]), Some((800.0, 1_000.0)));
+        assert_eq!(shown([(1.0, 2.0)]), None, "everything is shown: there is nothing beside it");
+    }
+
+    #[test]
+    fn window_is_never_empty_and_whole_shows_everything() {
+        let (low, high) = shown([(0.5, 0.5)]).expect("a window");
+        assert!(high > low && high - low < 1.0);
+        let mut view = ChartView { window: Some((1.0, 2.0)), ..ChartView::default() };
+        view.change(ViewChange::Whole);
+        assert_eq!(view.window, None);
+        view.change(ViewChange::Part { whole: (0.0, f64::NAN), part: (0.1, 0.2) });
+        assert_eq!(view.window, None);
+    }
+
+    #[test]
+    fn logarithmic_axis_is_split_by_ratios() {
+        let mut view = ChartView { log_x: true, ..ChartView::default() };
+        view.change(ViewChange::Part { whole: (1.0, 10_000.0), part: (0.5, 1.0) });
+        let (low, high) = view.window.expect("a window");
+        assert!((low - 100.0).abs() < 1e-6 && (high - 10_000.0).abs() < 1e-6, "{low}..{high}");
+    }
+
+    #[test]
+    fn another_axis_shows_everything_and_points_have_a_place_on_each() {
+        let mut view = ChartView { window: Some((1.0, 2.0)), ..ChartView::default() };
+        view.change(ViewChange::Axis(XAxis::Time));
+        assert_eq!((view.x, view.window), (XAxis::Time, None));
+        let point = Iteration { iteration: 3, env_steps: 600, wall_ms: 1_500, ..Iteration::default() };
+        assert_eq!(XAxis::ALL.map(|axis| axis.place(&point)), [600.0, 1.5, 3.0]);
+    }
+
+    #[test]
+    fn link_restores_the_view_and_nonsense_is_left_out() {
+        let view =
+            ChartView { x: XAxis::Iteration, window: Some((12.5, 80.0)), smoothing: 60, log_x: false, log_y: true };
+        assert_eq!(view.texts()["chart.window"], "12.5..80");
+        assert_eq!(ChartView::of_texts(&view.texts()), view);
+        assert_eq!(ChartView::default().texts(), Texts::new());
+        let texts = [("chart.x", "moons"), ("chart.window", "9..1"), ("chart.smoothing", "200")];
+        let read = ChartView::of_texts(&texts.map(|(name, text)| (name.to_owned(), text.to_owned())).into());
+        assert_eq!(read, ChartView { smoothing: MAX_SMOOTHING, ..ChartView::default() });
+    }
+}

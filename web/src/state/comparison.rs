@@ -1,0 +1,202 @@
+//! Other runs of the hub, whose curves and settings are shown beside the current run's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rollmesh_core::protocol::message::RunHistory;
+use serde_json::Value;
+
+use super::{Curves, State, Texts, chart_view::CHART, form::shown, reduce::evaluated};
+
+/// Runs that can be compared at a time.
+pub(super) const MAX_COMPARED: usize = 16;
+/// The setting in which runs of one group differ.
+const SEED: &str = "seed";
+
+/// The runs that are compared.
+#[derive(Clone, Debug, Default)]
+pub struct Comparison {
+    wanted: BTreeSet<u32>,
+    known: BTreeMap<u32, ComparedRun>,
+    revision: u64,
+}
+
+/// A run, as the hub knows it.
+#[derive(Clone, Debug, Default)]
+pub struct ComparedRun {
+    /// Its settings, all of them.
+    settings: Value,
+    /// All of them but the seed: equal for runs of one group.
+    group: Value,
+    /// Its iterations.
+    pub curves: Curves,
+    /// Its evaluations.
+    pub evaluations: Curves,
+}
+
+/// The settings in which runs differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Differences {
+    /// The runs.
+    pub runs: Vec<u32>,
+    /// Settings by path, with a value for each run; empty where it has none.
+    pub rows: Vec<(String, Vec<String>)>,
+}
+
+impl Comparison {
+    /// Reads the texts of a link.
+    pub(super) fn of_texts(texts: &Texts) -> Self {
+        let runs = texts.get(&name()).map_or("", String::as_str).split(',');
+        let wanted = runs.filter_map(|run| run.parse().ok()).take(MAX_COMPARED).collect();
+        Self { wanted, ..Self::default() }
+    }
+
+    /// Returns the texts of a link that restores it.
+    pub(super) fn texts(&self) -> Texts {
+        let runs: Vec<String> = self.wanted.iter().map(u32::to_string).collect();
+        if runs.is_empty() { Texts::new() } else { [(name(), runs.join(","))].into() }
+    }
+
+    /// Changes whenever what is shown does.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Is this run compared?
+    #[must_use]
+    pub fn has(&self, run: u32) -> bool {
+        self.wanted.contains(&run)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.wanted.len() >= MAX_COMPARED
+    }
+
+    /// Compares a run, or no longer.
+    pub(super) fn toggle(&mut self, run: u32) {
+        if !self.wanted.remove(&run) {
+            self.wanted.insert(run);
+        }
+        self.revision += 1;
+    }
+
+    /// A run cannot be compared.
+    pub(super) fn give_up(&mut self, run: u32) {
+        self.wanted.remove(&run);
+        self.revision += 1;
+    }
+
+    /// Forgets what the hub has sent of a run, since that has changed.
+    pub(super) fn forget(&mut self, run: u32) {
+        self.known.remove(&run);
+        self.revision += 1;
+    }
+
+    /// Forgets what the hub has sent: another one may answer.
+    pub(super) fn forget_all(&mut self) {
+        self.known.clear();
+        self.revision += 1;
+    }
+
+    pub(super) fn add(&mut self, history: RunHistory) {
+        // A hub sends an object; anything else is shown as no settings.
+        let settings: Value = serde_json::from_str(&history.config).unwrap_or_default();
+        let mut group = settings.clone();
+        group.as_object_mut().map(|settings| settings.remove(SEED));
+        let mut run = ComparedRun { settings, group, ..ComparedRun::default() };
+        history.iterations.into_iter().for_each(|point| run.curves.push(point));
+        for point in history.evaluations {
+            let point = evaluated(point, &run.curves);
+            run.evaluations.push(point);
+        }
+        self.known.insert(history.run, run);
+        self.revision += 1;
+    }
+}
+
+fn name() -> String {
+    format!("{CHART}runs")
+}
+
+impl State {
+    fn current_run(&self) -> Option<u32> {
+        self.run.as_ref().map(|run| run.run).filter(|run| *run > 0)
+    }
+
+    /// The runs that the hub has to be asked for: those that are compared, and the current one for its settings.
+    pub(super) fn runs_to_ask_for(&self) -> Vec<u32> {
+        let Comparison { wanted, known, .. } = &self.comparison;
+        let has_begun = |run: &u32| self.runs.runs.iter().any(|row| row.run == *run && row.place == 0);
+        let current = self.current_run().filter(|_| !wanted.is_empty());
+        let runs: BTreeSet<u32> = wanted.iter().copied().chain(current).collect();
+        runs.into_iter().filter(|run| !known.contains_key(run)).filter(has_begun).collect()
+    }
+
+    /// The runs that are shown, in groups that differ in nothing but the seed.
+    #[must_use]
+    pub fn run_groups(&self) -> Vec<Vec<u32>> {
+        let mut groups: Vec<(&Value, Vec<u32>)> = Vec::new();
+        for (run, compared) in self.shown_runs() {
+            match groups.iter_mut().find(|(group, _)| **group == compared.group) {
+                Some((_, runs)) => runs.push(run),
+                None => groups.push((&compared.group, vec![run])),
+            }
+        }
+        groups.into_iter().map(|(_, runs)| runs).collect()
+    }
+
+    /// The iterations of a run that is shown.
+    #[must_use]
+    pub fn curves_of(&self, run: u32) -> Option<&Curves> {
+        if self.current_run() == Some(run) {
+            return Some(&self.curves);
+        }
+        self.comparison.known.get(&run).map(|compared| &compared.curves)
+    }
+
+    /// The number of the current run, if one is there; it is drawn by itself.
+    #[must_use]
+    pub fn is_current(&self, run: u32) -> bool {
+        self.current_run() == Some(run)
+    }
+
+    /// The settings in which the runs that are shown differ, side by side; none of a run alone.
+    #[must_use]
+    pub fn differences(&self) -> Differences {
+        let mut all: BTreeMap<String, BTreeMap<u32, String>> = BTreeMap::new();
+        for (run, compared) in self.shown_runs() {
+            for (path, text) in leaves("", &compared.settings) {
+                all.entry(path).or_default().insert(run, text);
+            }
+        }
+        let runs: Vec<u32> = self.shown_runs().map(|(run, _)| run).collect();
+        let row = |(path, values): (String, BTreeMap<u32, String>)| {
+            let texts: Vec<String> = runs.iter().map(|run| values.get(run).cloned().unwrap_or_default()).collect();
+            texts.windows(2).any(|pair| pair[0] != pair[1]).then_some((path, texts))
+        };
+        let rows = all.into_iter().filter_map(row).collect();
+        Differences { runs, rows }
+    }
+
+    /// The compared runs beside the current one.
+    pub(super) fn other_runs(&self) -> impl Iterator<Item = &ComparedRun> {
+        self.shown_runs().filter(|(run, _)| !self.is_current(*run)).map(|(_, compared)| compared)
+    }
+
+    fn shown_runs(&self) -> impl Iterator<Item = (u32, &ComparedRun)> {
+        let Comparison { wanted, known, .. } = &self.comparison;
+        let is_shown = |run: u32| wanted.contains(&run) || (self.is_current(run) && !wanted.is_empty());
+        known.iter().map(|(run, compared)| (*run, compared)).filter(move |(run, _)| is_shown(*run))
+    }
+}
+
+/// The values within an object, by path.
+fn leaves(path: &str, value: &Value) -> Vec<(String, String)> {
+    match value.as_object().filter(|object| !object.is_empty()) {
+        Some(object) => {
+            let inner = |name: &String| if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            object.iter().flat_map(|(name, value)| leaves(&inner(name), value)).collect()
+        }
+        None => vec![(path.to_owned(), shown(value))],
+    }
+}

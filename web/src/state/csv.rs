@@ -1,0 +1,88 @@
+//! The points of the charts as a table.
+
+use rollmesh_core::protocol::message::Iteration;
+
+use super::{Curves, Metric, State};
+
+/// The numbers that every iteration has, by name.
+const FIELDS: [(&str, fn(&Iteration) -> f32); 7] = [
+    ("episode_return_mean", |point| point.episode_return_mean),
+    ("episode_len_mean", |point| point.episode_len_mean),
+    ("steps_per_s", |point| point.steps_per_s),
+    ("policy_loss", |point| point.policy_loss),
+    ("vf_loss", |point| point.vf_loss),
+    ("entropy", |point| point.entropy),
+    ("kl", |point| point.kl),
+];
+
+impl State {
+    /// Everything that the charts show, with a line per iteration and evaluation. What does not exist is an empty cell.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let names: Vec<&str> = self.curves.names().collect();
+        let fields = FIELDS.map(|(name, _)| name);
+        let header =
+            ["run", "kind", "iteration", "env_steps", "wall_s"].into_iter().chain(fields).chain(names.iter().copied());
+        let mut text = header.map(quoted).collect::<Vec<_>>().join(",") + "\n";
+        let others = self.other_runs().map(|run| (&run.curves, &run.evaluations));
+        for (curves, evaluations) in [(&self.curves, &self.evaluations)].into_iter().chain(others) {
+            text += &lines("training", curves, &names);
+            text += &lines("evaluation", evaluations, &names);
+        }
+        text
+    }
+}
+
+fn lines(kind: &str, curves: &Curves, names: &[&str]) -> String {
+    let fields = FIELDS.into_iter().map(|(_, value)| Metric::Field(value));
+    let metrics = fields.chain(names.iter().map(|name| Metric::Named((*name).to_owned())));
+    let mut columns: Vec<_> = metrics.map(|metric| curves.values(&metric).collect::<Vec<_>>().into_iter()).collect();
+    let line = |point: &Iteration| {
+        let Iteration { run, iteration, env_steps, wall_ms, .. } = point;
+        let values = columns.iter_mut().map(|column| cell(column.next().unwrap_or(f64::NAN)));
+        let values: Vec<String> = values.collect();
+        format!("{run},{kind},{iteration},{env_steps},{},{}\n", *wall_ms as f64 / 1e3, values.join(","))
+    };
+    curves.points().iter().map(line).collect()
+}
+
+/// The shortest text of the 32-bit number.
+fn cell(value: f64) -> String {
+    if value.is_finite() { (value as f32).to_string() } else { String::new() }
+}
+
+/// A name as spreadsheets read it: as text, even if a user's name looks like a formula.
+fn quoted(name: &str) -> String {
+    let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "_-./ ".contains(c)) && !name.starts_with('-');
+    if is_plain { name.into() } else { format!("\"'{}\"", name.replace('"', "\"\"")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollmesh_core::protocol::message::NamedMetrics;
+
+    use super::*;
+
+    #[test]
+    fn table_has_iterations_evaluations_and_metrics_with_names() {
+        let mut state = State::default();
+        let point = |iteration, episode_return_mean| Iteration {
+            run: 3,
+            iteration,
+            env_steps: iteration * 100,
+            wall_ms: 1_500,
+            episode_return_mean,
+            ..Iteration::default()
+        };
+        state.curves.push(point(1, f32::NAN));
+        state.curves.push(point(2, 20.1));
+        state.curves.add_named(&NamedMetrics::new(3, 2, [("=SUM(A1)".into(), 0.5)]));
+        state.evaluations.push(point(2, 30.0));
+        let wanted = "run,kind,iteration,env_steps,wall_s,episode_return_mean,episode_len_mean,steps_per_s,policy_loss,vf_loss,entropy,kl,\"'=SUM(A1)\"
+3,training,1,100,1.5,,0,0,0,0,0,0,
+3,training,2,200,1.5,20.1,0,0,0,0,0,0,0.5
+3,evaluation,2,200,1.5,30,0,0,0,0,0,0,
+";
+        assert_eq!(state.csv(), wanted);
+    }
+}
