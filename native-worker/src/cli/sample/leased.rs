@@ -66,7 +66,8 @@ pub(super) fn new_run(args: &SampleArgs, config: RolloutConfig, registry: &Regis
 pub(super) fn saved_run(args: &SampleArgs, dir: &Path, registry: &Registry) -> Result<Task, Failure> {
     let saved = SavedRun::load_sampling(dir).map_err(Failure::usage)?;
     let mut run = saved.config().clone();
-    run.num_workers = args.num_workers.or(args.remote_only.then_some(0)).unwrap_or(run.num_workers);
+    let stored = if args.remote_only { 0 } else { run.num_workers };
+    run.num_workers = args.num_workers.unwrap_or(stored);
     run.checkpoint_interval = args.checkpoint_interval.unwrap_or(run.checkpoint_interval);
     if let Some(env_steps) = args.env_steps {
         run.stop.env_steps = Wanted::of(&run, registry)?.rounded(env_steps);

@@ -2,6 +2,19 @@
 
 use std::{collections::BTreeMap, fs::File, path::Path, time::Duration};
 
+use rollmesh_core::{
+    env::EnvState,
+    group::GroupState,
+    hub::{BatchConsumer, RunLoop, RunLoopConfig, RunProgress},
+    ids::LeaseId,
+    kernels::Kernels,
+    run::RunConfig,
+    sampler::FragmentLayout,
+    time::Micros,
+    weights::Weights,
+    worker::{LearningParts, Registry},
+};
+
 use super::{
     super::{
         RunRequest,
@@ -19,18 +32,6 @@ use super::{
     RolledBack, Run, StartError, Taker, Task, Work, WorkerTerms,
 };
 use crate::learner::{LearnerThread, LearningStart, filter_of, gamma_of};
-use rollmesh_core::{
-    env::EnvState,
-    group::GroupState,
-    hub::{BatchConsumer, RunLoop, RunLoopConfig, RunProgress},
-    ids::LeaseId,
-    kernels::Kernels,
-    run::RunConfig,
-    sampler::FragmentLayout,
-    time::Micros,
-    weights::Weights,
-    worker::{LearningParts, Registry},
-};
 
 /// A directory's name that fits into a status together with everything else.
 const MAX_RUN_DIR_BYTES: usize = 1_024;
