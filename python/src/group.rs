@@ -10,7 +10,6 @@ use rollmesh_core::{
     episode::GlobalVars,
     group::SamplingMode,
     ids::{PolicyId, WorkerId},
-    time::Micros,
 };
 
 use crate::{
