@@ -39,6 +39,7 @@ pub mod hash;
 pub mod hub;
 pub mod ids;
 pub mod lease;
+mod lists;
 pub mod policy;
 pub mod postprocess;
 pub mod preprocess;

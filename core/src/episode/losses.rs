@@ -1,5 +1,7 @@
 //! Losses of a sampler.
 
+use serde::{Deserialize, Serialize};
+
 use crate::prelude::*;
 
 /// What a sampler has lost. Steps are counted since the last time the losses were taken.
@@ -21,7 +23,7 @@ pub struct Losses {
 }
 
 /// A sub-environment that has failed repeatedly and is not stepped any more.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quarantined {
     /// Index of the sub-environment.
     pub env: usize,

@@ -1,13 +1,17 @@
 //! Metrics of an episode.
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::{
     batch::EpisodeMetrics,
+    column::{LittleEndian, append_le},
     ids::{AgentId, PolicyId},
+    lists::Bytes,
     prelude::*,
 };
 
 /// A finished episode, or one that was lost to a failed environment.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RolloutMetrics {
     /// See [`Episode::id`](super::Episode::id).
     pub episode_id: i64,
@@ -24,8 +28,10 @@ pub struct RolloutMetrics {
     /// The user's metrics.
     pub custom_metrics: BTreeMap<String, f64>,
     /// The user's lists of numbers.
+    #[serde(with = "byte_strings")]
     pub hist_data: BTreeMap<String, Vec<f64>>,
     /// The user's media, such as pictures.
+    #[serde(with = "byte_strings")]
     pub media: BTreeMap<String, Vec<u8>>,
     /// Why the episode was lost, if it was. Its rows are then in no batch, and it counts in no mean.
     #[doc(alias = "episode_faulty")]
@@ -57,7 +63,7 @@ impl RolloutMetrics {
 }
 
 /// Where a sampler's time is spent: means over its iterations, in milliseconds. All 0 without a clock.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SamplerPerf {
     /// Iterations: steps of all sub-environments that were ready.
     pub iterations: u64,
@@ -76,4 +82,27 @@ pub struct SamplerPerf {
     /// Rendering.
     #[doc(alias = "mean_env_render_ms")]
     pub env_render_ms: f64,
+}
+
+/// Lists of numbers by name; in a binary format each is a byte string, in little-endian order.
+mod byte_strings {
+    use super::*;
+
+    pub(super) fn serialize<T: LittleEndian, S: Serializer>(
+        lists: &BTreeMap<String, Vec<T>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(lists.iter().map(|(name, numbers)| {
+            let mut bytes = Vec::new();
+            append_le(&mut bytes, numbers);
+            (name, Bytes(bytes.into()))
+        }))
+    }
+
+    pub(super) fn deserialize<'de, T: LittleEndian, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<String, Vec<T>>, D::Error> {
+        let lists = BTreeMap::<String, &[u8]>::deserialize(deserializer)?;
+        Ok(lists.into_iter().map(|(name, bytes)| (name, T::read_le(bytes))).collect())
+    }
 }

@@ -46,10 +46,12 @@ pub use legacy::LegacyStepEstimator;
 pub use log::{EpisodeLog, LoggedEpisodes};
 pub use model::{QModel, Transitions};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{batch::BatchError, column::RowShape, math, prelude::*};
 
 /// The estimate from one episode, or from one row of a bandit's log.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// The discounted return of the policy that acted.
     pub v_behavior: f64,

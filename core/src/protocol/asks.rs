@@ -13,7 +13,7 @@ pub struct Ask {
     /// Name of the worker that evaluates.
     pub name: String,
     /// The request, as in [`Call`](super::message::Call): an evaluation, or the end of all evaluations.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub body: Vec<u8>,
 }
 
@@ -32,6 +32,6 @@ pub struct Asked {
     /// Wire form of [`AskOutcome`](super::AskOutcome).
     pub outcome: u8,
     /// The worker's answer or error, as in [`CallResult`](super::message::CallResult); else empty.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub body: Vec<u8>,
 }

@@ -33,7 +33,7 @@ pub struct GetAction {
     /// The episode.
     pub episode: u32,
     /// Rows of observations.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub observations: Vec<u8>,
 }
 
@@ -43,10 +43,10 @@ pub struct LogAction {
     /// The episode.
     pub episode: u32,
     /// Rows of observations.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub observations: Vec<u8>,
     /// Rows of the actions taken by the same agents.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub actions: Vec<u8>,
 }
 
@@ -56,10 +56,10 @@ pub struct LogReturns {
     /// The episode.
     pub episode: u32,
     /// For each agent its number, its reward as a 64-bit float, and a byte: 1 if it has terminated, 2 if it was truncated.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub returns: Vec<u8>,
     /// For each agent that has an info: its number, the info's length in four bytes, and the info.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub infos: Vec<u8>,
 }
 
@@ -71,7 +71,7 @@ pub struct EndEpisode {
     /// Whether it ends for another reason than a terminal state.
     pub truncated: bool,
     /// Rows of the last observations.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub observations: Vec<u8>,
 }
 
@@ -88,7 +88,7 @@ pub struct Actions {
     /// The episode.
     pub episode: u32,
     /// Rows of the actions to take.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub actions: Vec<u8>,
 }
 

@@ -81,7 +81,7 @@ pub struct Chunk {
     /// Offset of this part. Parts are sent in order.
     pub offset: u32,
     /// The bytes.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub data: Vec<u8>,
 }
 
@@ -142,7 +142,7 @@ pub struct WeightsUpdate {
     /// Dimensions of all tensors, one after the other.
     pub dims: Vec<u32>,
     /// Values of all tensors, little-endian 32-bit floats, one after the other.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub values: Vec<u8>,
 }
 
@@ -176,7 +176,7 @@ pub struct LeaseGrant {
     /// End of each slot's state within `states`, ascending.
     pub state_ends: Vec<u32>,
     /// States of the slots, one after the other.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub states: Vec<u8>,
 }
 
@@ -254,17 +254,17 @@ pub struct FragmentUpload {
     /// Wire form of each cut's reason.
     pub cut_reasons: Vec<u8>,
     /// Returns of the finished episodes, little-endian 64-bit floats. Their numbers and lengths follow from the cuts.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub episode_returns: Vec<u8>,
     /// Columns over all rows of all slots, little-endian, one after the other; then the cuts' bootstrap values
     /// (32-bit floats), then their final observations, in the wire type of the column `obs`; then, of a recurrent policy,
     /// each state at the starts of all sequences (32-bit floats). Where sequences start follows from the cuts.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub data: Vec<u8>,
     /// End of each slot's state within `states`, ascending.
     pub state_ends: Vec<u32>,
     /// States of the slots after their last row, one after the other.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub states: Vec<u8>,
 }
 
@@ -285,7 +285,7 @@ pub struct AgentUpload {
     pub batch_ends: Vec<u32>,
     /// Rows of the slots, one after the other, each as [`codec::encode_multi_agent`](crate::batch::codec::encode_multi_agent)
     /// writes it.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub batches: Vec<u8>,
     /// Number of finished episodes of each slot.
     pub episodes: Vec<u32>,
@@ -294,7 +294,7 @@ pub struct AgentUpload {
     /// Lengths of the finished episodes in env steps.
     pub episode_lens: Vec<u32>,
     /// Returns of the finished episodes, little-endian 64-bit floats: sums over all agents.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub episode_returns: Vec<u8>,
     /// Number of custom metrics of each finished episode.
     pub metrics: Vec<u32>,
@@ -303,12 +303,12 @@ pub struct AgentUpload {
     /// Names of the custom metrics, one after the other; those of an episode ascend.
     pub metric_names: String,
     /// Values of the custom metrics, little-endian 64-bit floats.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub metric_values: Vec<u8>,
     /// End of each slot's state within `states`, ascending.
     pub state_ends: Vec<u32>,
     /// States of the slots after their last row, one after the other.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub states: Vec<u8>,
 }
 
@@ -345,7 +345,7 @@ pub struct Call {
     /// Id of the call, chosen by the hub.
     pub call: u64,
     /// The command.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub body: Vec<u8>,
 }
 
@@ -357,7 +357,7 @@ pub struct CallResult {
     /// Whether it succeeded. If not, `body` is the error.
     pub ok: bool,
     /// The answer, or the error.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub body: Vec<u8>,
 }
 
@@ -565,10 +565,10 @@ pub struct EnvTrace {
     /// Elements of an observation.
     pub obs_len: u32,
     /// Observations, little-endian 32-bit floats, row after row.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub obs: Vec<u8>,
     /// One byte a row: 1 if the episode ended in this step.
-    #[serde(with = "super::bytes")]
+    #[serde(with = "crate::lists::bytes")]
     pub dones: Vec<u8>,
 }
 

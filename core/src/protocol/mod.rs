@@ -16,7 +16,6 @@
 //! ```
 
 mod asks;
-mod bytes;
 mod codec;
 mod control;
 pub mod convert;

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Why a worker could not execute a command, in a serialisable form.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct CommandError {
     /// The kind of error.

@@ -1,19 +1,23 @@
 //! Metrics of a worker's episodes.
 
+use serde::{Deserialize, Serialize};
+
 use super::{RolloutWorker, Source};
 use crate::{
     episode::{EpisodeSummary, Losses, Quarantined, RolloutMetrics},
     estimate::Sample,
     ids::PolicyId,
+    lists::AtMost,
     prelude::*,
     sampler::{BatchMode, SamplerInput as _},
     worker::config::InputEvaluation,
 };
 
 /// Metrics since the last call of [`RolloutWorker::metrics`].
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerMetrics {
     /// Finished episodes.
+    #[serde(with = "AtMost::<{ 2 * WorkerMetrics::MOST }>")]
     pub episodes: Vec<RolloutMetrics>,
     /// Env steps that were taken and are in no sample, see [`Losses`]; includes samples that callbacks or an output
     /// rejected.
@@ -30,18 +34,21 @@ pub struct WorkerMetrics {
     pub corrupt_lines: u64,
     /// Sub-environments that failed too often and are quarantined now, while the others continue. They are retried when the
     /// worker's state is [restored](RolloutWorker::restore), or when a callback restarts them.
+    #[serde(with = "AtMost::<{ 2 * WorkerMetrics::MOST }>")]
     pub quarantined: Vec<Quarantined>,
     /// Off-policy estimates from the episodes that were read.
+    #[serde(with = "AtMost::<{ 2 * WorkerMetrics::MOST }>")]
     pub estimates: Vec<OffPolicyEstimate>,
     /// Episodes and estimates that were dropped: the oldest ones, beyond [`MOST`](Self::MOST) of each. On the wire also
     /// those beyond the limit of a message, and names of an episode's custom metrics beyond 4,096.
     pub forgotten: u64,
     /// Hints at possible mistakes, each given once.
+    #[serde(with = "AtMost::<{ 2 * WorkerMetrics::MOST }>")]
     pub warnings: Vec<WorkerWarning>,
 }
 
 /// A hint at a possible mistake.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum WorkerWarning {
     /// The sampler returned a batch of very many rows. As in RLlib, that is more than 1000 and ten fragments, or 5000 with
     /// complete episodes.
@@ -95,7 +102,7 @@ impl WorkerMetrics {
 }
 
 /// An off-policy estimate from one episode.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OffPolicyEstimate {
     /// The policy.
     pub policy: PolicyId,

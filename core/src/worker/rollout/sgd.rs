@@ -1,10 +1,13 @@
 //! Sampling and learning in minibatches in one call.
 
+use serde::{Deserialize, Serialize};
+
 use super::RolloutWorker;
 use crate::{
     batch::{AnyBatch, BatchError, SampleBatch, SliceBy},
     column::{Column, ColumnData},
     ids::{PolicyId, SlotId},
+    lists::AtMost,
     math,
     policy::LearnInfo,
     prelude::*,
@@ -13,7 +16,7 @@ use crate::{
 };
 
 /// Settings of [`RolloutWorker::sample_and_learn`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SgdOptions {
     /// Passes over the sample, at least one.
     pub num_sgd_iter: u32,
@@ -21,6 +24,7 @@ pub struct SgdOptions {
     #[doc(alias = "sgd_minibatch_size")]
     pub minibatch_size: usize,
     /// Columns with one number per row that are standardised to mean 0 and deviation 1 over the whole sample.
+    #[serde(with = "AtMost::<256>")]
     pub standardize_fields: Vec<String>,
 }
 

@@ -3,9 +3,9 @@
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use serde::{Deserialize, Serialize};
 
-use super::parts::{AtMost, Bytes};
 use crate::{
     evaluation::{EvalOutcome, EvalWorkerError, Evaluation, Frames},
+    lists::{Bytes, List},
     prelude::*,
     worker::CommandError,
 };
@@ -17,10 +17,10 @@ const BLOCK_BYTES: usize = 16 << 20;
 const MAX_BLOCKS: usize = MAX_PICTURE_BYTES / BLOCK_BYTES;
 
 /// An [`EvalOutcome`] on the wire.
-pub(super) type OutcomeForm<'a> = Result<EvaluationForm<'a>, EvalWorkerError>;
+pub(in crate::worker::command) type OutcomeForm<'a> = Result<EvaluationForm<'a>, EvalWorkerError>;
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct EvaluationForm<'a> {
+pub(in crate::worker::command) struct EvaluationForm<'a> {
     found: Cow<'a, Evaluation>,
     #[serde(borrow)]
     pictures: Option<PicturesForm<'a>>,
@@ -34,7 +34,7 @@ struct PicturesForm<'a> {
     is_cut: bool,
     bytes: u64,
     #[serde(borrow)]
-    blocks: AtMost<Bytes<'a>, MAX_BLOCKS>,
+    blocks: List<Bytes<'a>, MAX_BLOCKS>,
 }
 
 pub(super) fn write_outcome(outcome: &EvalOutcome) -> OutcomeForm<'_> {

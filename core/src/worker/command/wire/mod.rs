@@ -1,12 +1,16 @@
 //! Encodes commands, answers and errors with postcard, from forms whose decoded size is bounded by that of their bytes.
 //!
-//! The forms' variants are numbered by their order, and fields have no numbers: new content comes last, in a new variant.
+//! Variants are numbered by their order, and fields have no numbers: new content comes last, in a new variant.
 
-mod answer;
-mod command;
 mod evaluation;
+mod forms;
 mod metrics;
-mod parts;
+mod wire_form;
+
+pub(super) use {
+    forms::{Form, Json, Wire},
+    wire_form::{first, wire_form},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -18,19 +22,8 @@ use crate::{
     protocol::{Kind, Message, message},
 };
 
-/// Most JSON in one body, over all its texts: decoded values take much more memory than their text.
-const MAX_JSON_BYTES: usize = 2 << 20;
-/// Most policies in a body.
-const MAX_POLICIES: usize = 4_096;
-
-#[derive(Serialize, Deserialize)]
-struct ErrorForm<'a> {
-    kind: CommandErrorKind,
-    message: &'a str,
-}
-
 /// Encodes a form.
-fn write(form: &impl Serialize) -> Result<Vec<u8>, CommandError> {
+pub(super) fn write(form: &impl Serialize) -> Result<Vec<u8>, CommandError> {
     // Memory grows as needed, and all lengths are known.
     postcard::to_allocvec(form).map_err(|why| match why {
         postcard::Error::SerdeSerCustom => {
@@ -41,7 +34,7 @@ fn write(form: &impl Serialize) -> Result<Vec<u8>, CommandError> {
 }
 
 /// Decodes a form, and rejects trailing bytes.
-fn read<'a, F: Deserialize<'a>>(what: &str, bytes: &'a [u8]) -> Result<F, CommandError> {
+pub(super) fn read<'a, F: Deserialize<'a>>(what: &str, bytes: &'a [u8]) -> Result<F, CommandError> {
     match postcard::take_from_bytes(bytes) {
         Ok((form, [])) => Ok(form),
         Ok((_, rest)) => Err(CommandError::malformed(what, format_args!("{} bytes follow it", rest.len()))),
@@ -74,7 +67,7 @@ impl WorkerCommand {
     /// # Errors
     /// [`CommandErrorKind::TooLarge`] above the message limit.
     pub fn encode(&self) -> Result<Vec<u8>, CommandError> {
-        let bytes = command::write(self)?;
+        let bytes = self.write_form()?;
         let most = content_cap(Kind::Call);
         if bytes.len() > most { Err(too_large("a command", bytes.len(), most)) } else { Ok(bytes) }
     }
@@ -84,7 +77,7 @@ impl WorkerCommand {
     /// # Errors
     /// [`CommandErrorKind::Malformed`].
     pub fn decode(bytes: &[u8]) -> Result<Self, CommandError> {
-        command::read(bytes)
+        Self::read_form("a command", bytes)
     }
 
     /// Encodes a call with the command. The same bytes can be sent to many workers, with an id for each.
@@ -103,7 +96,7 @@ impl WorkerAnswer {
     /// [`CommandErrorKind::TooLarge`] above the message limit. Metrics are truncated to fit, and what is missing is counted,
     /// since the worker has already dropped it. Pictures of an evaluation are truncated, too, and marked as such.
     pub fn encode(&self) -> Result<Vec<u8>, CommandError> {
-        let bytes = answer::write(self)?;
+        let bytes = self.write_form()?;
         let most = content_cap(Kind::CallResult);
         if bytes.len() <= most {
             return Ok(bytes);
@@ -126,7 +119,7 @@ impl WorkerAnswer {
     /// # Errors
     /// [`CommandErrorKind::Malformed`].
     pub fn decode(bytes: &[u8]) -> Result<Self, CommandError> {
-        answer::read(bytes)
+        Self::read_form("an answer", bytes)
     }
 
     /// Encodes the result of a call. An answer that cannot be sent becomes an error.
@@ -154,15 +147,13 @@ impl CommandError {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         // A number and a text can always be encoded.
-        write(&ErrorForm { kind: self.kind, message: &self.message }).unwrap_or_default()
+        write(self).unwrap_or_default()
     }
 
     /// Decodes an untrusted error; bytes that do not decode become an error that says so.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Self {
-        match read::<ErrorForm<'_>>("the worker's error", bytes) {
-            Ok(form) => Self::new(form.kind, form.message),
-            Err(error) => error,
-        }
+        let error = read::<Self>("the worker's error", bytes);
+        error.map_or_else(|error| error, |error| Self::new(error.kind, error.message))
     }
 }
