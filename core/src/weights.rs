@@ -16,13 +16,15 @@ mod file;
 
 pub use file::WeightsFileError;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     ids::{PolicyId, WeightsVersion},
     prelude::*,
 };
 
 /// One named tensor of 32-bit floats, row-major.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tensor {
     /// Name within the policy, for example `policy.0.weight`.
     pub name: String,

@@ -32,6 +32,7 @@ pub use batch::BatchHasher;
 
 use core::fmt;
 
+use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
 use crate::{
@@ -74,6 +75,27 @@ pub fn bytes_hash(bytes: &[u8]) -> Hash128 {
     let mut hasher = XxHash3_128::new();
     hasher.write(bytes);
     finish(&hasher)
+}
+
+/// Encodes `form` behind `head`, and appends the [hash](bytes_hash) of both.
+pub(crate) fn seal(head: Vec<u8>, form: &impl Serialize) -> Vec<u8> {
+    // Writing into growing memory fails only on sequences of unknown length.
+    let mut bytes = postcard::to_extend(form, head).expect("lengths are known");
+    let hash = bytes_hash(&bytes);
+    bytes.extend_from_slice(&hash.0);
+    bytes
+}
+
+/// Decodes what was [sealed](seal) behind a head of this length; `None` for damaged bytes.
+pub(crate) fn unseal<'a, T: Deserialize<'a>>(bytes: &'a [u8], head: usize) -> Option<T> {
+    let (content, hash) = bytes.split_last_chunk()?;
+    if bytes_hash(content).0 != *hash {
+        return None;
+    }
+    match postcard::take_from_bytes(content.get(head..)?) {
+        Ok((form, [])) => Some(form),
+        _ => None,
+    }
 }
 
 /// Hashes weights: the tensors in order of their names, for each the length of its name, its element type (1: 32-bit floats,

@@ -2,11 +2,12 @@
 
 use super::{
     Policy, PolicyError,
-    stash::{Reader, Stash, StashError, Stashed},
+    stash::{Stash, StashError, Stashed},
 };
 use crate::{
     filter::Filter,
     ids::WeightsVersion,
+    lists::{Bytes, List},
     prelude::*,
     preprocess::Preprocessor,
     weights::{Tensor, Weights},
@@ -145,35 +146,20 @@ impl PolicyState {
     /// Version of the encoding, its first byte.
     pub const VERSION: u8 = 1;
 
-    /// As bytes, everything little-endian: the format's version, the weights' version (64 bits) and number of tensors
-    /// (32); of each tensor the lengths of its name and shape (32 each), both, and its values; the length of the filter
-    /// (32), the filter, and the rest is the policy's extra state. Keeps every bit.
+    /// Most tensors that are read, more than any policy has: empty ones take more memory than bytes.
+    const MAX_TENSORS: usize = 1 << 20;
+
+    /// As bytes: the format's version, and in postcard's encoding the weights' version and tensors, the filter and the
+    /// policy's extra state. Keeps every bit.
     ///
     /// # Errors
     /// [`StashError::TooLarge`] above [`Stashed::MAX_BYTES`].
     pub fn encode(&self) -> Result<Vec<u8>, StashError> {
-        let (tensors, filter) = (self.weights.tensors(), self.filter.encode());
-        let sizes = tensors.iter().map(|t| 8 + t.name.len() + 4 * (t.shape.len() + t.values.len()));
-        let total = 17 + sizes.sum::<usize>() + filter.len() + self.extra.len();
-        if total > Stashed::MAX_BYTES {
-            return Err(StashError::TooLarge(total));
-        }
-        let mut bytes = Vec::with_capacity(total);
-        let length = |bytes: &mut Vec<u8>, len: usize| bytes.extend_from_slice(&(len as u32).to_le_bytes());
-        bytes.push(Self::VERSION);
-        bytes.extend_from_slice(&self.weights.version().0.to_le_bytes());
-        length(&mut bytes, tensors.len());
-        for tensor in tensors {
-            length(&mut bytes, tensor.name.len());
-            length(&mut bytes, tensor.shape.len());
-            bytes.extend_from_slice(tensor.name.as_bytes());
-            tensor.shape.iter().for_each(|dim| bytes.extend_from_slice(&dim.to_le_bytes()));
-            tensor.values.iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
-        }
-        length(&mut bytes, filter.len());
-        bytes.extend_from_slice(&filter);
-        bytes.extend_from_slice(&self.extra);
-        Ok(bytes)
+        let (version, tensors) = (self.weights.version().0, self.weights.tensors());
+        let form = (version, tensors, Bytes(self.filter.encode().into()), Bytes((&self.extra).into()));
+        // Writing into growing memory fails only on sequences of unknown length.
+        let bytes = postcard::to_extend(&form, vec![Self::VERSION]).expect("lengths are known");
+        if bytes.len() > Stashed::MAX_BYTES { Err(StashError::TooLarge(bytes.len())) } else { Ok(bytes) }
     }
 
     /// From bytes, which may come from anybody. Memory grows with the bytes that are there, not with what they claim.
@@ -184,38 +170,21 @@ impl PolicyState {
         if bytes.len() > Stashed::MAX_BYTES {
             return Err(StashError::TooLarge(bytes.len()));
         }
-        let (&version, body) = bytes.split_first().ok_or(StashError::Damaged)?;
-        if version != Self::VERSION {
-            return Err(StashError::Version(version));
+        match bytes.split_first() {
+            Some((&Self::VERSION, body)) => Self::read(body).ok_or(StashError::Damaged),
+            Some((&version, _)) => Err(StashError::Version(version)),
+            None => Err(StashError::Damaged),
         }
-        Self::read(Reader(body)).ok_or(StashError::Damaged)
     }
 
-    fn read(mut reader: Reader<'_>) -> Option<Self> {
-        let (version, count) = (reader.u64()?, reader.u32()?);
-        let mut tensors = Vec::new();
-        for _ in 0..count {
-            tensors.push(read_tensor(&mut reader)?);
-        }
-        let weights = Weights::new(WeightsVersion(version), tensors).ok()?;
-        let filter_len = reader.u32()?;
-        let filter = Filter::decode(reader.take(filter_len as usize)?).ok()?;
-        Some(Self { weights, filter, extra: reader.0.to_vec() })
+    fn read(body: &[u8]) -> Option<Self> {
+        type Form<'a> = (u64, List<Tensor, { PolicyState::MAX_TENSORS }>, Bytes<'a>, Bytes<'a>);
+        let ((version, tensors, filter, extra), []) = postcard::take_from_bytes::<Form<'_>>(body).ok()? else {
+            return None;
+        };
+        let weights = Weights::new(WeightsVersion(version), tensors.0).ok()?;
+        Some(Self { weights, filter: Filter::decode(&filter.0).ok()?, extra: extra.0.into_owned() })
     }
-}
-
-fn read_tensor(reader: &mut Reader<'_>) -> Option<Tensor> {
-    let (name_len, rank) = (reader.u32()?, reader.u32()?);
-    let name = reader.text(name_len)?.to_owned();
-    let dims = reader.take((rank as usize).checked_mul(4)?)?;
-    let shape: Vec<u32> = dims.as_chunks().0.iter().map(|dim| u32::from_le_bytes(*dim)).collect();
-    // Without elements the other dimensions may be of any size.
-    let bytes = match shape.contains(&0) {
-        true => 0,
-        false => shape.iter().try_fold(4usize, |bytes, &dim| bytes.checked_mul(dim as usize))?,
-    };
-    let values = reader.take(bytes)?.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
-    Some(Tensor { name, shape, values })
 }
 
 #[cfg(test)]

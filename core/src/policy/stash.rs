@@ -1,7 +1,13 @@
 //! Policies put aside as bytes.
 
+use serde::{Deserialize, Serialize};
+
 use super::{PolicyError, PolicyId};
-use crate::{hash::bytes_hash, prelude::*};
+use crate::{
+    hash::{seal, unseal},
+    lists::bytes,
+    prelude::*,
+};
 
 /// Something that a [`PolicyMap`](super::PolicyMap) can put aside as bytes and have again.
 pub trait Stash {
@@ -51,17 +57,16 @@ pub enum StashError {
     Policy(#[from] PolicyError),
 }
 
-/// Length of the hash at the end.
-const HASH_BYTES: usize = 16;
-
 /// What is put into a [`PolicyStore`](super::PolicyStore): whose it is, what it is, and its state.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stashed<'a> {
     /// Whose state it is.
     pub id: PolicyId,
     /// See [`Stash::spec`].
+    #[serde(borrow)]
     pub spec: Cow<'a, str>,
     /// See [`Stash::stash`].
+    #[serde(borrow, serialize_with = "bytes::serialize")]
     pub state: Cow<'a, [u8]>,
 }
 
@@ -79,25 +84,13 @@ impl<'a> Stashed<'a> {
         Ok(Self { id: id.clone(), spec: item.spec().into(), state: item.stash()?.into() })
     }
 
-    /// As bytes: the version, the lengths of id and specification (32 bits, little-endian), both, the state, and the
-    /// [hash](bytes_hash) of all that.
+    /// As bytes: the version, the fields in postcard's encoding, and the [hash](crate::hash::bytes_hash) of all that.
     ///
     /// # Errors
     /// [`StashError::TooLarge`].
     pub fn encode(&self) -> Result<Vec<u8>, StashError> {
-        let id = self.id.as_str();
-        let parts = [id.as_bytes(), self.spec.as_bytes(), &self.state];
-        let total: usize = 1 + 8 + parts.iter().map(|part| part.len()).sum::<usize>() + HASH_BYTES;
-        if total > Self::MAX_BYTES {
-            return Err(StashError::TooLarge(total));
-        }
-        let mut bytes = Vec::with_capacity(total);
-        bytes.push(Self::VERSION);
-        bytes.extend_from_slice(&(id.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(&(self.spec.len() as u32).to_le_bytes());
-        parts.iter().for_each(|part| bytes.extend_from_slice(part));
-        bytes.extend_from_slice(&bytes_hash(&bytes).0);
-        Ok(bytes)
+        let bytes = seal(vec![Self::VERSION], self);
+        if bytes.len() > Self::MAX_BYTES { Err(StashError::TooLarge(bytes.len())) } else { Ok(bytes) }
     }
 
     /// From bytes, which may come from anybody. Takes no memory but for the id.
@@ -109,7 +102,7 @@ impl<'a> Stashed<'a> {
             return Err(StashError::TooLarge(bytes.len()));
         }
         match bytes.first() {
-            Some(&Self::VERSION) => Self::read(bytes).ok_or(StashError::Damaged),
+            Some(&Self::VERSION) => unseal(bytes, 1).ok_or(StashError::Damaged),
             Some(&version) => Err(StashError::Version(version)),
             None => Err(StashError::Damaged),
         }
@@ -123,52 +116,19 @@ impl<'a> Stashed<'a> {
         let stashed = Self::decode(bytes)?;
         if stashed.id == *id { Ok(stashed) } else { Err(StashError::OtherPolicy(stashed.id)) }
     }
-
-    fn read(bytes: &'a [u8]) -> Option<Self> {
-        let (body, hash) = bytes.split_last_chunk::<HASH_BYTES>()?;
-        if bytes_hash(body).0 != *hash {
-            return None;
-        }
-        let mut reader = Reader(body.get(1..)?);
-        let (id_len, spec_len) = (reader.u32()?, reader.u32()?);
-        let (id, spec) = (reader.text(id_len)?, reader.text(spec_len)?);
-        Some(Self { id: PolicyId::new(id.to_owned()), spec: spec.into(), state: reader.0.into() })
-    }
-}
-
-/// Takes bytes off the front, if they are there.
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
-
-impl<'a> Reader<'a> {
-    pub(super) fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
-        let (first, rest) = self.0.split_at_checked(bytes)?;
-        self.0 = rest;
-        Some(first)
-    }
-
-    pub(super) fn u32(&mut self) -> Option<u32> {
-        self.take(4)?.try_into().ok().map(u32::from_le_bytes)
-    }
-
-    pub(super) fn u64(&mut self) -> Option<u64> {
-        self.take(8)?.try_into().ok().map(u64::from_le_bytes)
-    }
-
-    pub(super) fn text(&mut self, bytes: u32) -> Option<&'a str> {
-        str::from_utf8(self.take(bytes as usize)?).ok()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::bytes_hash;
 
     #[test]
     fn damage_is_found_and_named() {
         let id = PolicyId::new("p");
         let stashed = Stashed { id: id.clone(), spec: "s".into(), state: (&[7, 8][..]).into() };
         let bytes = stashed.encode().unwrap();
-        assert_eq!(bytes[..13], [1, 1, 0, 0, 0, 1, 0, 0, 0, b'p', b's', 7, 8]);
+        assert_eq!(bytes[..8], [1, 1, b'p', 1, b's', 2, 7, 8]);
         assert_eq!(Stashed::decode_of(&id, &bytes), Ok(stashed));
         for at in 1..bytes.len() {
             let mut damaged = bytes.clone();
@@ -184,14 +144,13 @@ mod tests {
 
     #[test]
     fn lengths_that_lie_are_damage() {
-        // With a hash that fits, as only somebody who means harm would write it.
-        for (id, spec) in [(u32::MAX, u32::MAX), (0, u32::MAX), (5, 0), (1, 4)] {
+        // With a hash that fits, as only an attacker would write it.
+        for lengths in [&[0xff, 0xff, 0xff, 0xff, 0x0f][..], &[0, 0x80, 0x80, 0x04], &[5], &[1, b'a', 4]] {
             let mut bytes = vec![Stashed::VERSION];
-            bytes.extend_from_slice(&id.to_le_bytes());
-            bytes.extend_from_slice(&spec.to_le_bytes());
-            bytes.extend_from_slice(b"abcd");
+            bytes.extend_from_slice(lengths);
+            bytes.extend_from_slice(b"abc");
             bytes.extend_from_slice(&bytes_hash(&bytes).0);
-            assert_eq!(Stashed::decode(&bytes), Err(StashError::Damaged), "{id} {spec}");
+            assert_eq!(Stashed::decode(&bytes), Err(StashError::Damaged), "{lengths:?}");
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{PoliciesToTrain, RolloutWorker, Source, policies::put_state};
 use crate::{
     callbacks::Callbacks as _,
     episode::GlobalVars,
-    hash::bytes_hash,
+    hash::{seal, unseal},
     ids::PolicyId,
     policy::{PolicyEntry, PolicyState, Stash as _, StashError},
     prelude::*,
@@ -41,9 +41,8 @@ pub enum WorkerStateError {
     },
 }
 
-const MAGIC: &[u8; 4] = b"RMWS";
+const MAGIC: &[u8] = b"RMWS";
 const FORMAT_VERSION: u8 = 1;
-const HASH_BYTES: usize = 16;
 
 /// The serialised fields.
 #[derive(Serialize, Deserialize)]
@@ -118,13 +117,7 @@ impl RolloutWorker {
             learned: self.learned,
             sampler: self.sampler_bytes(),
         };
-        let mut head = MAGIC.to_vec();
-        head.push(FORMAT_VERSION);
-        // Writing into growing memory cannot fail.
-        let mut bytes = postcard::to_extend(&state, head).map_err(|_| WorkerStateError::NotAState)?;
-        let hash = bytes_hash(&bytes).0;
-        bytes.extend_from_slice(&hash);
-        Ok(bytes)
+        Ok(seal([MAGIC, &[FORMAT_VERSION][..]].concat(), &state))
     }
 
     /// Restores a [saved](Self::save) state. Policies that do not exist are created, if their class is registered; policies
@@ -294,14 +287,7 @@ fn decode(bytes: &[u8]) -> Result<State, WorkerStateError> {
     if version != FORMAT_VERSION {
         return Err(WorkerStateError::Version(version));
     }
-    let (content, hash) = bytes.split_last_chunk::<HASH_BYTES>().ok_or(WorkerStateError::Damaged)?;
-    if bytes_hash(content).0 != *hash {
-        return Err(WorkerStateError::Damaged);
-    }
-    let body = content.get(MAGIC.len() + 1..).ok_or(WorkerStateError::Damaged)?;
-    match postcard::take_from_bytes::<State>(body) {
-        // Each policy occurs once, in the order in which they are written.
-        Ok((state, [])) if state.policies.is_sorted_by(|a, b| a.id < b.id) => Ok(state),
-        _ => Err(WorkerStateError::Damaged),
-    }
+    let state = unseal::<State>(bytes, MAGIC.len() + 1);
+    // Each policy occurs once, in the order in which they are written.
+    state.filter(|state| state.policies.is_sorted_by(|a, b| a.id < b.id)).ok_or(WorkerStateError::Damaged)
 }
