@@ -1,5 +1,7 @@
 //! What several learners agree by: sums over all of them, in one order.
 
+use serde::{Deserialize, Serialize};
+
 use crate::prelude::*;
 
 /// A group of processes that learn together, each of them a rank from 0, with the same policies and rows of its own.
@@ -38,8 +40,9 @@ pub trait AllReduce: Send {
     fn give_up(&mut self, reason: &str);
 }
 
-/// Why a group is over.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why a group is over. The order is part of the protocol between ranks; the variant that is never sent
+/// comes last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum AllReduceError {
     /// A rank does not answer any more: its process has ended, hangs, or cannot be reached.
     #[error("rank {rank} is lost: {reason}; start all ranks again, from what rank 0 has saved")]
@@ -89,6 +92,7 @@ pub enum AllReduceError {
         reason: String,
     },
     /// More is to be sent than a message takes.
+    #[serde(skip)]
     #[error("'{step}' has {bytes} bytes, and a message takes {limit}")]
     TooLarge {
         /// What the call is for.

@@ -1,5 +1,7 @@
 //! Joining workers for data-parallel learning.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{hash::Hash128, ids::PolicyId, prelude::*, protocol::Token, time::Micros};
 
 /// Settings of a worker for data-parallel learning.
@@ -62,22 +64,10 @@ pub struct JoiningPolicy {
     pub settings: Hash128,
 }
 
-/// Why a worker could not join the other ranks.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why a worker could not join the other ranks. The order is part of the protocol between ranks; variants that are never
+/// sent come last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum DataParallelError {
-    /// The program has no sockets.
-    #[error(
-        "data parallelism needs sockets, which the core has not: set up the worker with the `rollmesh` crate's shell"
-    )]
-    NoShell,
-    /// The world size is 0 or too large.
-    #[error("there are {found} ranks; it must be 1 to {most}")]
-    WorldSize {
-        /// The given world size.
-        found: u32,
-        /// The largest one.
-        most: u32,
-    },
     /// The rank is not below the world size.
     #[error("there is no rank {rank} of {world_size}: they count from 0")]
     Rank {
@@ -85,50 +75,6 @@ pub enum DataParallelError {
         rank: u32,
         /// Number of ranks.
         world_size: u32,
-    },
-    /// No policy is trained.
-    #[error("no policy is trained, so there are no gradients to share; see policies_to_train")]
-    NothingTrained,
-    /// The address cannot be parsed.
-    #[error("'{url}' is no address for ranks: {reason}; write HOST:PORT, for example 127.0.0.1:29500")]
-    Address {
-        /// The given address.
-        url: String,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The address is not a loopback address.
-    #[error("{0} can be reached from other machines, and ranks do not speak TLS; take 127.0.0.1 and an SSH tunnel")]
-    NotLoopback(String),
-    /// Rank 0 cannot listen.
-    #[error("rank 0 cannot listen on {address}: {reason}; choose another port, or end the rank 0 that has it")]
-    Listen {
-        /// The address.
-        address: String,
-        /// The system's error.
-        reason: String,
-    },
-    /// Rank 0 cannot be reached.
-    #[error("no rank 0 listened on {address} for {seconds} s: {reason}; start it with the same address")]
-    Unreachable {
-        /// The address.
-        address: String,
-        /// How long it was tried, in seconds.
-        seconds: u64,
-        /// The system's error.
-        reason: String,
-    },
-    /// Some ranks have not joined in time.
-    #[error("rank {missing} has not come to {address} within {seconds} s{hint}; start every rank from 0 to the last")]
-    Missing {
-        /// The missing ranks, separated by commas.
-        missing: String,
-        /// The address.
-        address: String,
-        /// The timeout in seconds.
-        seconds: u64,
-        /// A hint at the cause.
-        hint: &'static str,
     },
     /// Ranks use different protocol versions.
     #[error(
@@ -173,5 +119,71 @@ pub enum DataParallelError {
         rank: u32,
         /// What was observed.
         reason: String,
+    },
+    /// The program has no sockets.
+    #[serde(skip)]
+    #[error(
+        "data parallelism needs sockets, which the core has not: set up the worker with the `rollmesh` crate's shell"
+    )]
+    NoShell,
+    /// The world size is 0 or too large.
+    #[serde(skip)]
+    #[error("there are {found} ranks; it must be 1 to {most}")]
+    WorldSize {
+        /// The given world size.
+        found: u32,
+        /// The largest one.
+        most: u32,
+    },
+    /// No policy is trained.
+    #[serde(skip)]
+    #[error("no policy is trained, so there are no gradients to share; see policies_to_train")]
+    NothingTrained,
+    /// The address cannot be parsed.
+    #[serde(skip)]
+    #[error("'{url}' is no address for ranks: {reason}; write HOST:PORT, for example 127.0.0.1:29500")]
+    Address {
+        /// The given address.
+        url: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The address is not a loopback address.
+    #[serde(skip)]
+    #[error("{0} can be reached from other machines, and ranks do not speak TLS; take 127.0.0.1 and an SSH tunnel")]
+    NotLoopback(String),
+    /// Rank 0 cannot listen.
+    #[serde(skip)]
+    #[error("rank 0 cannot listen on {address}: {reason}; choose another port, or end the rank 0 that has it")]
+    Listen {
+        /// The address.
+        address: String,
+        /// The system's error.
+        reason: String,
+    },
+    /// Rank 0 cannot be reached.
+    #[serde(skip)]
+    #[error("no rank 0 listened on {address} for {seconds} s: {reason}; start it with the same address")]
+    Unreachable {
+        /// The address.
+        address: String,
+        /// How long it was tried, in seconds.
+        seconds: u64,
+        /// The system's error.
+        reason: String,
+    },
+    /// Some ranks have not joined in time.
+    #[serde(skip)]
+    #[error("rank {missing} has not come to {address} within {seconds} s{hint}; start every rank from 0 to the last")]
+    Missing {
+        /// The missing ranks, separated by commas.
+        missing: String,
+        /// The address.
+        address: String,
+        /// The timeout in seconds.
+        seconds: u64,
+        /// A hint at the cause.
+        #[serde(skip)]
+        hint: &'static str,
     },
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 
 use rollmesh_core::{policy::AllReduceError, worker::DataParallelError};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Maximum size of a piece of a message in bytes.
 pub(super) const PIECE_BYTES: usize = 256 << 10;
@@ -10,17 +11,19 @@ pub(super) const PIECE_BYTES: usize = 256 << 10;
 const TEXT_BYTES: usize = 1 << 10;
 /// Maximum size of a call's step name in bytes.
 const STEP_BYTES: usize = 256;
+/// Maximum size of what comes with a text in bytes.
+const NUMBERS_BYTES: usize = 32;
 const HEADER_BYTES: usize = 5;
 
 /// The operation of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Action {
-    Reduce = 0,
-    Gather = 1,
+    Reduce,
+    Gather,
 }
 
 /// Announces a call, or a result of unknown length.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Begin {
     /// The number of the call, from 0.
     pub(super) number: u64,
@@ -60,10 +63,9 @@ impl Frame {
         let length = u32::from_le_bytes(length) as usize;
         let most = match kind {
             0 | 1 | 6 => 0,
-            2 => 9 + TEXT_BYTES,
-            3 => 25 + STEP_BYTES,
+            2 | 5 => NUMBERS_BYTES + TEXT_BYTES,
+            3 => NUMBERS_BYTES + STEP_BYTES,
             4 => PIECE_BYTES,
-            5 => 5 + TEXT_BYTES,
             _ => return Err(FrameError::Bad("a frame of an unknown kind")),
         };
         if length > most {
@@ -74,10 +76,12 @@ impl Frame {
         let frame = match kind {
             0 => Some(Self::Alive),
             1 => Some(Self::Welcome),
-            2 => refusal(&payload).map(Self::Refused),
-            3 => begin(&payload).map(Self::Begin),
+            2 => decode(&payload).map(|error| Self::Refused(with_reason(error, printable))),
+            3 => decode::<Begin>(&payload)
+                .filter(|begin| begin.weight.is_finite() && begin.weight >= 0.0)
+                .map(|begin| Self::Begin(Begin { step: printable(&begin.step), ..begin })),
             4 => return Ok(Self::Data(payload)),
-            5 => over(&payload).map(Self::Over),
+            5 => decode(&payload).map(|error| Self::Over(over_with_reason(error, printable))),
             _ => Some(Self::Leave),
         };
         frame.ok_or(FrameError::Bad("a frame without meaning"))
@@ -85,45 +89,28 @@ impl Frame {
 
     /// Writes the frame with a single call.
     pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
-        let mut bytes = vec![0; HEADER_BYTES];
-        bytes[0] = match self {
-            Self::Alive => 0,
-            Self::Welcome => 1,
-            Self::Refused(error) => {
-                let (kind, numbers, text) = of_refusal(error);
-                bytes.push(kind);
-                numbers.iter().for_each(|number| bytes.extend(number.to_le_bytes()));
-                bytes.extend(cut(&text, TEXT_BYTES).as_bytes());
-                2
-            }
-            Self::Begin(Begin { number, action, weight, bytes: length, step }) => {
-                bytes.extend(number.to_le_bytes());
-                bytes.push(*action as u8);
-                bytes.extend(weight.to_le_bytes());
-                bytes.extend(length.to_le_bytes());
-                bytes.extend(cut(step, STEP_BYTES).as_bytes());
-                3
-            }
+        let text = |text: &str| cut(text, TEXT_BYTES).to_owned();
+        let (kind, payload) = match self {
+            Self::Alive => (0, Vec::new()),
+            Self::Welcome => (1, Vec::new()),
+            Self::Refused(error) => (2, encode(&with_reason(error.clone(), text))?),
+            Self::Begin(begin) => (3, encode(begin)?),
             Self::Data(data) => return to.write_all(&piece(data.len(), |bytes| bytes.copy_from_slice(data))),
-            Self::Over(error) => {
-                let (kind, rank, text) = of_over(error);
-                bytes.push(kind);
-                bytes.extend(rank.to_le_bytes());
-                bytes.extend(cut(&text, TEXT_BYTES).as_bytes());
-                5
-            }
-            Self::Leave => 6,
+            Self::Over(error) => (5, encode(&over_with_reason(error.clone(), text))?),
+            Self::Leave => (6, Vec::new()),
         };
-        let length = (bytes.len() - HEADER_BYTES) as u32;
-        bytes[1..HEADER_BYTES].copy_from_slice(&length.to_le_bytes());
-        to.write_all(&bytes)
+        to.write_all(&framed(kind, payload.len(), |bytes| bytes.copy_from_slice(&payload)))
     }
 }
 
 /// Returns a frame with a piece of a message; `write` fills in its payload.
 pub(super) fn piece(length: usize, write: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    framed(4, length, write)
+}
+
+fn framed(kind: u8, length: usize, write: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_BYTES + length];
-    bytes[0] = 4;
+    bytes[0] = kind;
     bytes[1..HEADER_BYTES].copy_from_slice(&(length as u32).to_le_bytes());
     write(&mut bytes[HEADER_BYTES..]);
     bytes
@@ -142,82 +129,46 @@ fn cut(text: &str, most: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// Converts a peer's text, replacing control characters so that it is safe for a terminal.
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+/// Returns a peer's text without control characters, so that it is safe for a terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-fn begin(payload: &[u8]) -> Option<Begin> {
-    let (number, rest) = payload.split_first_chunk()?;
-    let (action, rest) = rest.split_first()?;
-    let (weight, rest) = rest.split_first_chunk()?;
-    let (bytes, step) = rest.split_first_chunk()?;
-    let action = match action {
-        0 => Action::Reduce,
-        1 => Action::Gather,
-        _ => return None,
-    };
-    let weight = Some(f64::from_le_bytes(*weight)).filter(|weight| weight.is_finite() && *weight >= 0.0)?;
-    let (number, bytes) = (u64::from_le_bytes(*number), u64::from_le_bytes(*bytes));
-    Some(Begin { number, action, weight, bytes, step: text(step) })
+fn encode(payload: &impl Serialize) -> io::Result<Vec<u8>> {
+    postcard::to_allocvec(payload).map_err(io::Error::other)
 }
 
-fn of_over(error: &AllReduceError) -> (u8, u32, String) {
-    match error {
-        AllReduceError::Lost { rank, reason } => (1, *rank, reason.clone()),
-        AllReduceError::GaveUp { rank, reason } => (2, *rank, reason.clone()),
-        AllReduceError::Left { rank } => (3, *rank, String::new()),
-        AllReduceError::OutOfStep { rank, reason } => (4, *rank, reason.clone()),
-        AllReduceError::Diverged { rank } => (5, *rank, String::new()),
-        AllReduceError::Protocol { rank, reason } => (6, *rank, reason.clone()),
-        // It is sent as a rank's reason for giving up.
-        AllReduceError::TooLarge { .. } => (2, 0, error.to_string()),
+fn decode<T: DeserializeOwned>(payload: &[u8]) -> Option<T> {
+    match postcard::take_from_bytes(payload) {
+        Ok((read, [])) => Some(read),
+        _ => None,
     }
 }
 
-fn over(payload: &[u8]) -> Option<AllReduceError> {
-    let (kind, rest) = payload.split_first()?;
-    let (rank, reason) = rest.split_first_chunk()?;
-    let (rank, reason) = (u32::from_le_bytes(*rank), text(reason));
-    Some(match kind {
-        1 => AllReduceError::Lost { rank, reason },
-        2 => AllReduceError::GaveUp { rank, reason },
-        3 => AllReduceError::Left { rank },
-        4 => AllReduceError::OutOfStep { rank, reason },
-        5 => AllReduceError::Diverged { rank },
-        6 => AllReduceError::Protocol { rank, reason },
-        _ => return None,
-    })
-}
-
-fn of_refusal(error: &DataParallelError) -> (u8, [u32; 2], String) {
-    match error {
-        DataParallelError::Version { rank, found, .. } => (1, [*rank, (*found).into()], String::new()),
-        DataParallelError::Token => (2, [0, 0], String::new()),
-        DataParallelError::OtherWorldSize { rank, found, wanted } => (3, [*rank, *found], wanted.to_string()),
-        DataParallelError::Duplicate(rank) => (4, [*rank, 0], String::new()),
-        DataParallelError::Policies { rank, reason } => (5, [*rank, 0], reason.clone()),
-        DataParallelError::Rank { rank, world_size } => (6, [*rank, *world_size], String::new()),
-        DataParallelError::Lost { rank, reason } => (7, [*rank, 0], reason.clone()),
-        other => (7, [0, 0], other.to_string()),
+/// Changes an error's reason. One that is never sent becomes the loss of rank 0, for its reason.
+fn with_reason(mut error: DataParallelError, change: impl Fn(&str) -> String) -> DataParallelError {
+    use DataParallelError as Error;
+    match &mut error {
+        Error::Policies { reason, .. } | Error::Lost { reason, .. } => *reason = change(reason),
+        Error::Rank { .. } | Error::Version { .. } | Error::Token => {}
+        Error::OtherWorldSize { .. } | Error::Duplicate(_) => {}
+        unsent => return Error::Lost { rank: 0, reason: change(&unsent.to_string()) },
     }
+    error
 }
 
-fn refusal(payload: &[u8]) -> Option<DataParallelError> {
-    let (kind, rest) = payload.split_first()?;
-    let (a, rest) = rest.split_first_chunk()?;
-    let (b, reason) = rest.split_first_chunk()?;
-    let (a, b, reason) = (u32::from_le_bytes(*a), u32::from_le_bytes(*b), text(reason));
-    Some(match kind {
-        1 => DataParallelError::Version { rank: a, found: u16::try_from(b).ok()?, wanted: super::VERSION },
-        2 => DataParallelError::Token,
-        3 => DataParallelError::OtherWorldSize { rank: a, found: b, wanted: reason.parse().ok()? },
-        4 => DataParallelError::Duplicate(a),
-        5 => DataParallelError::Policies { rank: a, reason },
-        6 => DataParallelError::Rank { rank: a, world_size: b },
-        7 => DataParallelError::Lost { rank: a, reason },
-        _ => return None,
-    })
+/// Does the same for a group's end. What is never sent becomes rank 0's reason for giving up.
+fn over_with_reason(mut error: AllReduceError, change: impl Fn(&str) -> String) -> AllReduceError {
+    use AllReduceError as Error;
+    match &mut error {
+        Error::Lost { reason, .. }
+        | Error::GaveUp { reason, .. }
+        | Error::OutOfStep { reason, .. }
+        | Error::Protocol { reason, .. } => *reason = change(reason),
+        Error::Left { .. } | Error::Diverged { .. } => {}
+        Error::TooLarge { .. } => return Error::GaveUp { rank: 0, reason: change(&error.to_string()) },
+    }
+    error
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub use group::TcpAllReduce;
 use std::time::Duration;
 
 /// Version of the protocol between ranks.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// Interval between heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(500);
