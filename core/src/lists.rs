@@ -1,4 +1,13 @@
 //! Lists with a maximum length and byte strings, for postcard.
+//!
+//! ```
+//! use rollmesh_core::worker::WorkerCommand;
+//!
+//! // A request for the weights of 60,000 policies, all without a name; a command names at most 4,096.
+//! let mut bytes = vec![6, 1, 0xe0, 0xd4, 0x03];
+//! bytes.resize(bytes.len() + 60_000, 0);
+//! assert!(WorkerCommand::decode(&bytes).is_err());
+//! ```
 
 use core::{fmt, marker::PhantomData};
 
@@ -17,7 +26,9 @@ pub(crate) struct Bytes<'a>(#[serde(borrow, serialize_with = "bytes::serialize")
 /// Serde's functions for a field that is a byte string: otherwise serde would pass a `Vec<u8>` to postcard element by
 /// element.
 pub(crate) mod bytes {
-    use super::*;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use crate::prelude::*;
 
     pub(crate) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(bytes)

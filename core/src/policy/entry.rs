@@ -146,8 +146,8 @@ impl PolicyState {
     /// Version of the encoding, its first byte.
     pub const VERSION: u8 = 1;
 
-    /// Most tensors that are read.
-    const MAX_TENSORS: usize = 65_536;
+    /// Most tensors that are read, more than any policy has: empty ones take more memory than bytes.
+    const MAX_TENSORS: usize = 1 << 20;
 
     /// As bytes: the format's version, and in postcard's encoding the weights' version and tensors, the filter and the
     /// policy's extra state. Keeps every bit.
