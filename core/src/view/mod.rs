@@ -40,6 +40,9 @@ mod rows;
 mod sequences;
 mod series;
 mod shift;
+mod single_step;
+#[cfg(test)]
+mod single_step_tests;
 
 pub(crate) use collector::CollectorState;
 pub use collector::{AgentCollector, TrajectoryStart};
@@ -48,6 +51,7 @@ pub use rows::Row;
 pub(crate) use rows::{Buffer, Values};
 pub use sequences::{SequenceError, SequenceIds, Sequences, add_time_dimension, chop_into_sequences, sequence_lengths};
 pub use shift::{Shift, ShiftError};
+pub use single_step::{StepIndex, single_step_input};
 
 use crate::{
     batch::{BatchError, SampleBatch},
@@ -139,6 +143,27 @@ pub enum ViewError {
         view: String,
         /// The data column.
         data_col: String,
+    },
+    /// The row does not exist.
+    #[error("there is no row {row} in a batch of {steps}")]
+    NoSuchStep {
+        /// The row.
+        row: usize,
+        /// Rows of the batch.
+        steps: usize,
+    },
+    /// A view reaches back to a step that is in no column of the batch.
+    #[error(
+        "view '{view}' needs '{data_col}' of {before} steps before the one asked for, which the batch does not hold; \
+         use the `next` that build_for_training gives, or add a view of those steps"
+    )]
+    NotInBatch {
+        /// The view.
+        view: String,
+        /// The data column.
+        data_col: String,
+        /// How many steps before the requested step it lies.
+        before: u32,
     },
     /// Rows without elements cannot be collected.
     #[error("column '{name}' has rows without elements, which cannot be collected; leave it out")]
