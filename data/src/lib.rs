@@ -42,7 +42,7 @@ pub mod d4rl;
 #[cfg(any(feature = "hdf5", feature = "parquet"))]
 pub mod dataset;
 #[cfg(feature = "hdf5")]
-pub mod hdf5;
+mod hdf5;
 pub mod json;
 pub mod limits;
 mod lz4;
@@ -56,6 +56,8 @@ mod source;
 pub mod survey;
 mod usual;
 
+#[cfg(feature = "hdf5")]
+pub use hdf5::Hdf5Error;
 pub use lz4::Lz4Error;
 pub use pickle::PickleError;
 pub use prepared::{Preparation, PreparedInput};

@@ -30,7 +30,7 @@ use rollmesh_core::column::{Column, DType};
 
 use super::{
     dataset::{DatasetError, Summary, SummaryBuilder, cast},
-    hdf5::{Dataset, Hdf5File, Node},
+    hdf5::{self, Array, Hdf5Error},
     source::{FileSource, Source},
 };
 
@@ -46,7 +46,7 @@ const NEXT_OBSERVATIONS: &str = "next_observations";
 /// An open data set.
 pub struct D4rlFile {
     rows: u64,
-    columns: Vec<(String, Dataset)>,
+    columns: Vec<(String, Array)>,
     /// Arrays with another number of rows, which are not columns.
     left_out: Vec<String>,
     buffer: usize,
@@ -60,20 +60,21 @@ impl D4rlFile {
     /// [`DatasetError::MissingColumn`], [`DatasetError::LengthMismatch`], and others.
     pub fn open(source: impl Source + 'static, buffer: usize) -> Result<Self, DatasetError> {
         // The buffer holds arrays, columns, and stored and decoded chunks at the same time, so none of them may fill it.
-        let file = Hdf5File::open(source, buffer / 2)?;
-        let root = file.root()?;
-        let mut columns = datasets(&root, "")?;
+        let file = hdf5::open(source, buffer / 2)?;
+        let root = file.root();
+        let mut columns = hdf5::arrays(&root, &file, buffer / 2)?;
         for name in [OBSERVATIONS, ACTIONS, REWARDS, TERMINALS] {
             if !columns.iter().any(|(column, _)| column == name) {
                 return Err(DatasetError::MissingColumn(name.to_string()));
             }
         }
-        if let Some((_, infos)) = root.links()?.into_iter().find(|(name, _)| name == "infos") {
-            let infos = infos.open()?;
-            columns.extend(if infos.is_dataset() { Vec::new() } else { datasets(&infos, "infos.")? });
+        let groups = root.iter_groups().map_err(Hdf5Error::from)?;
+        for (_, infos) in groups.filter(|(name, _)| name == "infos") {
+            let infos = hdf5::arrays(&infos, &file, buffer / 2)?;
+            columns.extend(infos.into_iter().map(|(name, array)| (format!("infos.{name}"), array)));
         }
         let rows = columns.iter().find(|(name, _)| name == OBSERVATIONS).map_or(0, |(_, column)| column.rows());
-        let fits = |name: &str, column: &Dataset| {
+        let fits = |name: &str, column: &Array| {
             let known = [OBSERVATIONS, ACTIONS, REWARDS, TERMINALS, TIMEOUTS, NEXT_OBSERVATIONS].contains(&name);
             match (column.rows() == rows, known) {
                 (true, _) => Ok(true),
@@ -160,8 +161,8 @@ impl D4rlFile {
 
     /// Returns the number of rows to read at once: a quarter of the buffer, in whole chunks if possible.
     fn window(&self) -> u64 {
-        let row: usize = self.columns.iter().map(|(_, column)| column.row_bytes() + 1).sum();
-        let rows = (self.buffer / 4 / row.max(1)).max(1) as u64;
+        let row: u64 = self.columns.iter().map(|(_, column)| column.row_bytes() + 1).sum();
+        let rows = (self.buffer as u64 / 4 / row.max(1)).max(1);
         let chunk = self.columns.iter().map(|(_, column)| column.chunk_rows()).max().unwrap_or(1).max(1);
         if rows > chunk { rows - rows % chunk } else { rows }
     }
@@ -174,16 +175,4 @@ impl D4rlFile {
         let column = cast(name, &self.read(name, rows)?, DType::Bool)?;
         Ok(column.typed::<bool>().map(|data| data.values().to_vec()).unwrap_or_default())
     }
-}
-
-/// Returns the data sets directly in a group, without scalars and data sets that cannot be columns.
-fn datasets(group: &Node, prefix: &str) -> Result<Vec<(String, Dataset)>, DatasetError> {
-    let mut columns = Vec::new();
-    for (name, link) in group.links()? {
-        let node = link.open()?;
-        if node.is_dataset() {
-            columns.push((format!("{prefix}{name}"), node.dataset(&name)?));
-        }
-    }
-    Ok(columns)
 }

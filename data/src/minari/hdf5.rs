@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use hdf5_pure::{AttrValue, File, Group};
 use rollmesh_core::column::Column;
 
 use super::{
     super::{
         dataset::DatasetError,
-        hdf5::{Attribute, Hdf5File, Link, Node},
+        hdf5::{self, Array, Hdf5Error},
         source::FileSource,
     },
     MinariEpisode,
@@ -15,9 +16,13 @@ use super::{
 
 /// Maximum nesting of groups; Minari's files do not exceed it.
 const MAX_DEPTH: usize = 16;
+/// Maximum number of groups of an episode. In a damaged file a group may contain the one that it is in.
+const MAX_GROUPS: usize = 10_000;
 
 pub(super) struct Episodes {
-    episodes: Vec<(u64, Link)>,
+    file: File,
+    episodes: Vec<(u64, Group)>,
+    buffer: usize,
 }
 
 impl Episodes {
@@ -25,39 +30,37 @@ impl Episodes {
         let path = data.join("main_data.hdf5");
         let source = FileSource::open(&path);
         let source = source.map_err(|source| DatasetError::Io { path: path.display().to_string(), source })?;
-        let root = Hdf5File::open(source, buffer / 2)?.root()?;
+        let file = hdf5::open(source, buffer / 2)?;
         let mut episodes = Vec::new();
-        for (name, link) in root.links()? {
+        for (name, group) in file.root().iter_groups().map_err(Hdf5Error::from)? {
             if let Some(id) = name.strip_prefix("episode_").and_then(|id| id.parse().ok()) {
-                episodes.push((id, link));
+                episodes.push((id, group));
             }
         }
         episodes.sort_by_key(|(id, _)| *id);
-        Ok(Self { episodes })
+        Ok(Self { file, episodes, buffer })
     }
 
     pub(super) fn len(&self) -> usize {
         self.episodes.len()
     }
 
-    pub(super) fn read(&self, place: usize, buffer: usize) -> Result<Option<MinariEpisode>, DatasetError> {
-        let Some((id, link)) = self.episodes.get(place) else { return Ok(None) };
-        let group = link.open()?;
-        let id = group
-            .attributes()?
-            .into_iter()
-            .find_map(|(name, value)| match value {
-                Attribute::Int(id) if name == "id" => Some(id),
-                _ => None,
-            })
-            .unwrap_or_else(|| i64::try_from(*id).unwrap_or(i64::MAX));
-        let mut left = buffer as u64 / 2;
+    pub(super) fn read(&self, place: usize) -> Result<Option<MinariEpisode>, DatasetError> {
+        let Some((id, group)) = self.episodes.get(place) else { return Ok(None) };
+        let attributes = group.attrs().map_err(Hdf5Error::from)?;
+        let id =
+            attributes.get("id").and_then(AttrValue::as_i64).unwrap_or_else(|| i64::try_from(*id).unwrap_or(i64::MAX));
+        let mut rest = Rest { bytes: self.buffer as u64 / 2, groups: MAX_GROUPS };
+        let arrays = hdf5::arrays(group, &self.file, self.buffer / 2)?;
+        let groups: Vec<(String, Group)> = group.iter_groups().map_err(Hdf5Error::from)?.collect();
         let mut parts = |name: &str| {
             let mut columns = Vec::new();
-            match group.links()?.into_iter().find(|(link, _)| link == name) {
-                Some((_, link)) => collect(String::new(), &link.open()?, 0, buffer, &mut left, &mut columns)?,
-                None if name == "infos" => {}
-                None => return Err(DatasetError::MissingColumn(name.to_string())),
+            if let Some((_, array)) = arrays.iter().find(|(array, _)| array == name) {
+                columns.push((String::new(), self.column(array, &mut rest)?));
+            } else if let Some((_, group)) = groups.iter().find(|(group, _)| group == name) {
+                self.collect("", group, 1, &mut rest, &mut columns)?;
+            } else if name != "infos" {
+                return Err(DatasetError::MissingColumn(name.to_string()));
             }
             Ok(columns)
         };
@@ -69,32 +72,45 @@ impl Episodes {
         let (rewards, terminations, truncations) = (one("rewards")?, one("terminations")?, one("truncations")?);
         Ok(Some(MinariEpisode { id, observations, actions, rewards, terminations, truncations, infos }))
     }
+
+    /// Reads a whole array.
+    fn column(&self, array: &Array, rest: &mut Rest) -> Result<Column, DatasetError> {
+        let bytes = array.row_bytes().saturating_mul(array.rows());
+        let left = rest.bytes.checked_sub(bytes);
+        rest.bytes = left.ok_or(DatasetError::TooLarge { what: "an episode", bytes, buffer: self.buffer })?;
+        Ok(array.read_rows(0..array.rows())?)
+    }
+
+    /// Reads all arrays below a group, with dotted names.
+    fn collect(
+        &self,
+        name: &str,
+        group: &Group,
+        depth: usize,
+        rest: &mut Rest,
+        columns: &mut Vec<(String, Column)>,
+    ) -> Result<(), DatasetError> {
+        rest.groups = rest.groups.saturating_sub(1);
+        if depth > MAX_DEPTH || rest.groups == 0 {
+            return Err(DatasetError::Corrupt("groups without end".to_string()));
+        }
+        let part_name = |part: &str| {
+            // The parts of tuples.
+            let part = part.strip_prefix("_index_").unwrap_or(part);
+            if name.is_empty() { part.to_string() } else { format!("{name}.{part}") }
+        };
+        for (part, array) in hdf5::arrays(group, &self.file, self.buffer / 2)? {
+            columns.push((part_name(&part), self.column(&array, rest)?));
+        }
+        for (part, group) in group.iter_groups().map_err(Hdf5Error::from)? {
+            self.collect(&part_name(&part), &group, depth + 1, rest, columns)?;
+        }
+        Ok(())
+    }
 }
 
-/// Collects all data sets below a node, with dotted names.
-fn collect(
-    name: String,
-    node: &Node,
-    depth: usize,
-    buffer: usize,
-    left: &mut u64,
-    columns: &mut Vec<(String, Column)>,
-) -> Result<(), DatasetError> {
-    if node.is_dataset() {
-        let dataset = node.dataset(&name)?;
-        let bytes = (dataset.row_bytes() as u64).saturating_mul(dataset.rows());
-        *left = left.checked_sub(bytes).ok_or(DatasetError::TooLarge { what: "an episode", bytes, buffer })?;
-        columns.push((name, dataset.read_rows(0..dataset.rows())?));
-        return Ok(());
-    }
-    if depth >= MAX_DEPTH {
-        return Err(DatasetError::Corrupt("groups without end".to_string()));
-    }
-    for (part, link) in node.links()? {
-        // The parts of tuples.
-        let part = part.strip_prefix("_index_").unwrap_or(&part);
-        let name = if name.is_empty() { part.to_string() } else { format!("{name}.{part}") };
-        collect(name, &link.open()?, depth + 1, buffer, left, columns)?;
-    }
-    Ok(())
+/// What may still be read of an episode.
+struct Rest {
+    bytes: u64,
+    groups: usize,
 }

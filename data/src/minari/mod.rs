@@ -121,7 +121,7 @@ impl MinariDataset {
     pub fn episode(&self, place: usize) -> Result<Option<MinariEpisode>, DatasetError> {
         let episode = match &self.storage {
             #[cfg(feature = "hdf5")]
-            Storage::Hdf5(episodes) => episodes.read(place, self.buffer)?,
+            Storage::Hdf5(episodes) => episodes.read(place)?,
             #[cfg(feature = "parquet")]
             Storage::Tables(episodes) => episodes.read(place, self.buffer)?,
         };

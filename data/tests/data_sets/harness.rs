@@ -39,8 +39,9 @@ pub(crate) fn damage(most: usize) -> impl Strategy<Value = Damage> {
         .prop_map(|(changes, cut)| Damage { changes, cut })
 }
 
-/// What tables and buffers of decoders of Parquet, zip archives and lines of JSON take, whatever they decode.
-pub(crate) const LARGE: u64 = 1 << 20;
+/// Memory that tables and buffers of Parquet's decoders take, whatever they decode, with a page of the buffer's size and its
+/// columns.
+pub(crate) const LARGE: u64 = 4 << 20;
 
 /// Says nothing of panics in crates from elsewhere, which readers catch: the symbols of a stack take far more memory than what is
 /// read.
