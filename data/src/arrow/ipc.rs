@@ -4,13 +4,10 @@ use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::{reader::StreamDecoder, root_as_message};
 
-use super::{super::dataset::DatasetError, corrupt, fields, guarded};
+use super::{super::dataset::DatasetError, corrupt, guarded};
 
 /// Marker at the start of a message.
 const CONTINUATION: [u8; 4] = [0xff; 4];
-
-/// Memory that the fields of any schema may use, in bytes.
-const SCHEMA: u64 = 32 << 10;
 
 /// The record batches of a file or stream in memory.
 pub(crate) struct IpcBatches {
@@ -60,12 +57,6 @@ fn message(bytes: &[u8]) -> Result<Option<usize>, DatasetError> {
     }
     let message = bytes.get(head..).and_then(|rest| rest.get(..len)).ok_or_else(early)?;
     let message = root_as_message(message).map_err(corrupt)?;
-    if let Some(schema) = message.header_as_schema() {
-        let (taken, limit) = (fields::memory(schema), SCHEMA.max(bytes.len() as u64));
-        if taken > limit {
-            return Err(DatasetError::Contents { bytes: taken, limit });
-        }
-    }
     let body = message.bodyLength();
     for rows in [
         message.header_as_record_batch(),

@@ -4,12 +4,10 @@
 //! are binary, JSON is text with `content` = `json`. Files of other programs can be read if the rows have one shape: lists
 //! of any kind, integers and floats of any width, texts; parts of structs get dotted names.
 
-mod fields;
 mod ipc;
 mod read;
 mod write;
 
-pub(super) use fields::schema_memory;
 pub(super) use ipc::IpcBatches;
 pub(super) use read::columns;
 pub(super) use write::{array, data_type, field};

@@ -66,17 +66,6 @@ pub enum DatasetError {
         /// The declared buffer.
         buffer: usize,
     },
-    /// The description of a Parquet or Arrow file's columns needs more memory than their content.
-    #[error(
-        "its table of contents would take {bytes} bytes of memory, {limit} are allowed for a file of this size: write it with \
-         fewer columns or larger row groups"
-    )]
-    Contents {
-        /// The required memory in bytes.
-        bytes: u64,
-        /// The limit.
-        limit: u64,
-    },
     /// An HDF5 file could not be read.
     #[cfg(feature = "hdf5")]
     #[error(transparent)]

@@ -8,10 +8,7 @@ use parquet::{
     arrow::arrow_reader::{
         ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
     },
-    file::{
-        metadata::{ColumnChunkMetaData, ParquetStatisticsPolicy, RowGroupMetaData},
-        reader::Length as _,
-    },
+    file::metadata::{ColumnChunkMetaData, ParquetStatisticsPolicy, RowGroupMetaData},
 };
 
 use super::{
@@ -20,13 +17,12 @@ use super::{
         dataset::DatasetError,
         source::{FileSource, Source},
     },
+    claims,
     pages::Checked,
 };
 
 /// Maximum number of rows of a record batch.
 const MAX_ROWS: usize = 1 << 16;
-/// Memory in bytes that the numbers of a record batch may use even for a small file.
-const ROOM: u64 = 512 << 10;
 
 /// An open file.
 pub(crate) struct ParquetFile {
@@ -64,8 +60,7 @@ impl ParquetFile {
         (self.next_group, self.reader) = (0, None);
     }
 
-    /// Returns the next rows: at most an eighth of the buffer and at most what the file could hold as plain numbers, but at
-    /// least one.
+    /// Returns the next rows: at most an eighth of the buffer, but at least one.
     pub(crate) fn next(&mut self) -> Result<Option<RecordBatch>, DatasetError> {
         loop {
             // A reader that panicked is not used again.
@@ -73,31 +68,21 @@ impl ParquetFile {
                 && let Some(batch) = guarded(|| reader.next())?
             {
                 self.reader = Some(reader);
-                return batch.map(Some).map_err(corrupt);
+                return batch.map(Some).map_err(|error| self.source.failed(error));
             }
             let Some(group) = self.metadata.metadata().row_groups().get(self.next_group) else { return Ok(None) };
-            self.check(group)?;
+            if group.columns().iter().any(|column| claims::is_left_out(column.compression())) {
+                return Err(super::NO_ZSTD);
+            }
             let most = self.rows_at_once(group)?;
             let (source, metadata) = (self.source.clone(), self.metadata.clone());
             let reader = guarded(|| {
                 let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(source, metadata);
                 builder.with_row_groups(vec![self.next_group]).with_batch_size(most).build()
             })?;
-            self.reader = Some(reader.map_err(corrupt)?);
+            self.reader = Some(reader.map_err(|error| self.source.failed(error))?);
             self.next_group += 1;
         }
-    }
-
-    /// Checks that the columns of a row group have their declared content in separate pages, since reading holds all of
-    /// them. Returns the size of the decompressed ones.
-    fn check(&self, group: &RowGroupMetaData) -> Result<u64, DatasetError> {
-        let (mut left, mut held) = (self.source.len(), 0);
-        for column in group.columns() {
-            let chunk = self.source.check(column)?;
-            left = left.checked_sub(chunk.bytes).ok_or_else(|| corrupt("columns that share their pages"))?;
-            held += chunk.held;
-        }
-        Ok(held)
     }
 
     /// Returns the number of rows of a record batch. The crate allocates memory for this number even if there are fewer
@@ -116,17 +101,11 @@ impl ParquetFile {
         let of_file = bytes.max(plain).div_ceil(rows.max(1));
         let of_values: u64 = widths.sum();
         let of_schema = fields_width(self.schema().fields(), false);
-        let room = self.source.len().max(ROOM);
-        if of_schema > room {
-            // A row can be that long only if one exists.
-            let groups = self.metadata.metadata().row_groups();
-            let held: u64 = groups.iter().map(|group| self.check(group)).sum::<Result<_, _>>()?;
-            if of_schema > held {
-                return Err(corrupt("lists that are longer than everything that is in it"));
-            }
+        let of_row = of_values.max(of_schema);
+        if of_row > self.buffer as u64 {
+            return Err(DatasetError::TooLarge { what: "a row", bytes: of_row, buffer: self.buffer });
         }
-        let of_buffer = self.buffer as u64 / 8 / of_file.max(of_schema).max(1);
-        let rows = of_buffer.min(room / of_values.max(of_schema).max(1));
+        let rows = self.buffer as u64 / 8 / of_file.max(of_row).max(1);
         Ok(usize::try_from(rows).unwrap_or(MAX_ROWS).clamp(1, MAX_ROWS))
     }
 }

@@ -35,15 +35,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod content;
+mod claims;
 mod file;
-mod footer;
 mod pages;
 mod pieces;
 mod plan;
 mod read;
 mod table;
-mod thrift;
 mod write;
 
 pub(super) use file::ParquetFile;

@@ -1,143 +1,100 @@
-//! Checks that pages match their headers, before the crate allocates memory for them.
+//! Gives the parquet crate a source's bytes, and refuses parts that exceed the declared buffer before the crate allocates
+//! memory for them.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use parquet::{
-    basic::Compression,
     errors::ParquetError,
-    file::{
-        metadata::ColumnChunkMetaData,
-        reader::{ChunkReader, Length},
-    },
+    file::reader::{ChunkReader, Length},
 };
 
 use super::{
     super::{dataset::DatasetError, source::Source},
-    content::{is_open_ended, may_hold},
-    footer,
-    thrift::{PageHeader, page_header},
+    claims::{self, PageClaim},
 };
 
-/// A page may declare this multiple of its own size without a check.
-const PLAUSIBLE: u64 = 2;
-
-/// Memory that the table of contents of any file may use, in bytes.
+/// Bytes that are read at once in headers of pages.
+const WINDOW: u64 = 512;
+/// Size of the table of contents that is read with any buffer, in bytes.
 const CONTENTS: u64 = 512 << 10;
+/// The crate's objects take up to this multiple of a table of contents: a column's chunk has 30 bytes, and 450 as an object.
+const CONTENTS_FACTOR: u64 = 32;
+/// Length of the end of a file: the size of the table of contents and the signature.
+const END: u64 = 8;
 
-/// The size of a column's chunk.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Chunk {
-    /// In the file.
-    pub(super) bytes: u64,
-    /// After decompression.
-    pub(super) held: u64,
-}
-
-/// A source for the parquet crate that checks each range before it allocates memory.
+/// A source for the parquet crate.
 #[derive(Clone)]
 pub(super) struct Checked {
     source: Arc<dyn Source>,
     buffer: usize,
+    /// Size of a page that exceeds the buffer; 0 for none. The crate reports errors of its source as texts.
+    excess: Arc<AtomicU64>,
 }
 
 impl Checked {
     pub(super) fn new(source: Arc<dyn Source>, buffer: usize) -> Self {
-        Self { source, buffer }
+        Self { source, buffer, excess: Arc::default() }
     }
 
-    fn bytes(&self, start: u64, len: usize) -> io::Result<Vec<u8>> {
-        let end = start.checked_add(len as u64);
+    fn bytes(&self, start: u64, len: u64) -> io::Result<Vec<u8>> {
+        let end = start.checked_add(len);
         if end.is_none_or(|end| end > self.source.size()) {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "an address beyond the end"));
         }
-        if len > self.buffer {
-            let problem = format!("{len} bytes are read at once, the buffer is {}: declare a larger one", self.buffer);
-            return Err(io::Error::other(problem));
+        if len > self.buffer as u64 {
+            return Err(self.exceeded(len));
         }
-        let mut bytes = vec![0; len];
+        let mut bytes = vec![0; len as usize];
         self.source.read_at(start, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Checks that the table of contents at the end is valid, and that its objects need at most half of the file's size in
-    /// memory.
+    fn exceeded(&self, bytes: u64) -> io::Error {
+        self.excess.store(bytes, Ordering::Relaxed);
+        io::Error::other("a page exceeds the buffer")
+    }
+
+    /// Returns the crate's error as an error of the file.
+    pub(super) fn failed(&self, error: impl std::fmt::Display) -> DatasetError {
+        match self.excess.swap(0, Ordering::Relaxed) {
+            0 => DatasetError::Corrupt(error.to_string()),
+            bytes => DatasetError::TooLarge { what: "a page", bytes, buffer: self.buffer },
+        }
+    }
+
+    /// Checks the table of contents at the end.
     pub(super) fn check_contents(&self) -> Result<(), DatasetError> {
         let corrupt = || DatasetError::Corrupt("its table of contents".to_string());
-        let size = self.source.size();
-        let end = size.checked_sub(8).ok_or_else(corrupt)?;
-        let tail = self.bytes(end, 8).map_err(|_| corrupt())?;
-        let len = tail.first_chunk().map_or(0, |len| u32::from_le_bytes(*len));
-        let start = end.checked_sub(u64::from(len)).ok_or_else(corrupt)?;
-        let contents = self.bytes(start, len as usize).map_err(|error| DatasetError::Corrupt(error.to_string()))?;
-        let bytes = footer::memory(&contents).ok_or_else(corrupt)?;
-        let limit = CONTENTS.max(size / 2);
-        if bytes > limit {
-            return Err(DatasetError::Contents { bytes, limit });
-        }
-        if bytes > CONTENTS.max(self.buffer as u64) {
+        let end = self.source.size().checked_sub(END).ok_or_else(corrupt)?;
+        let tail = self.bytes(end, END).map_err(|_| corrupt())?;
+        let len = tail.first_chunk().map_or(0, |len| u64::from(u32::from_le_bytes(*len)));
+        let start = end.checked_sub(len).ok_or_else(corrupt)?;
+        if len > CONTENTS.max(self.buffer as u64 / CONTENTS_FACTOR) {
+            let bytes = len * CONTENTS_FACTOR;
             return Err(DatasetError::TooLarge { what: "its table of contents", bytes, buffer: self.buffer });
         }
-        Ok(())
+        let contents = self.bytes(start, len).map_err(|error| self.failed(error))?;
+        if claims::is_sound(&contents) { Ok(()) } else { Err(corrupt()) }
     }
 
-    /// Checks that the pages of a chunk are within the file, match their headers, and fit into the buffer after
-    /// decompression.
-    pub(super) fn check(&self, chunk: &ColumnChunkMetaData) -> Result<Chunk, DatasetError> {
-        let corrupt = |what: &str| DatasetError::Corrupt(format!("{what} of column '{}'", chunk.column_path()));
-        let first = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
-        let (start, len) = (u64::try_from(first), u64::try_from(chunk.compressed_size()));
-        let (Ok(mut at), Ok(len)) = (start, len) else { return Err(corrupt("the place of the pages")) };
-        let end = at.checked_add(len).filter(|end| *end <= self.source.size());
-        let end = end.ok_or_else(|| corrupt("the place of the pages"))?;
-        if chunk.data_page_offset() < 0 || chunk.num_values() < 0 {
-            return Err(corrupt("the place of the pages"));
+    /// Checks the header of a page.
+    fn check_page(&self, header: &[u8]) -> io::Result<()> {
+        let PageClaim { bytes, dictionary_values } = PageClaim::new(header);
+        // Every value of a dictionary has at least one byte.
+        if dictionary_values > bytes {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the number of values in a dictionary"));
         }
-        let (mut largest, mut held) = (0, 0);
-        while at < end {
-            let header = self.header(at, end - at).ok_or_else(|| corrupt("the header of a page"))?;
-            let sizes = (u64::try_from(header.uncompressed), u64::try_from(header.compressed));
-            let (Ok(uncompressed), Ok(compressed)) = sizes else { return Err(corrupt("the size of a page")) };
-            // Every value of a dictionary has at least one byte.
-            if header.dictionary_values < 0 || header.dictionary_values as u64 > uncompressed {
-                return Err(corrupt("the number of values in a dictionary"));
-            }
-            if uncompressed > self.buffer as u64 {
-                return Err(DatasetError::TooLarge { what: "a page", bytes: uncompressed, buffer: self.buffer });
-            }
-            (largest, held) = (largest.max(uncompressed), held + uncompressed);
-            at += header.bytes as u64;
-            let next = at.checked_add(compressed).filter(|next| *next <= end);
-            let next = next.ok_or_else(|| corrupt("the size of a page"))?;
-            let codec = chunk.compression();
-            if matches!(codec, Compression::ZSTD(_)) && !cfg!(feature = "zstd") {
-                return Err(super::NO_ZSTD);
-            }
-            if !header.is_stored && (is_open_ended(codec) || uncompressed / PLAUSIBLE > compressed) {
-                let page = self.bytes(at, compressed as usize).map_err(|_| corrupt("a page"))?;
-                // In the second version, levels are outside the compressed data.
-                let levels = usize::try_from(header.levels).ok();
-                let levels = levels.filter(|levels| *levels <= page.len() && *levels as u64 <= uncompressed);
-                let levels = levels.ok_or_else(|| corrupt("the levels of a page"))?;
-                let held = uncompressed as usize - levels;
-                if held > 0 && !may_hold(codec, page.get(levels..).unwrap_or_default(), held) {
-                    return Err(corrupt("the size of a page"));
-                }
-            }
-            at = next;
+        match u64::try_from(bytes) {
+            Ok(bytes) if bytes > self.buffer as u64 => Err(self.exceeded(bytes)),
+            _ => Ok(()),
         }
-        // A value is always within one page.
-        match u64::try_from(chunk.column_descr().type_length()) {
-            Ok(width) if width > largest && chunk.num_values() > 0 => Err(corrupt("the width of the values")),
-            _ => Ok(Chunk { bytes: len, held }),
-        }
-    }
-
-    /// Returns the header of the page at a position, with at most `left` bytes until its end.
-    fn header(&self, at: u64, left: u64) -> Option<PageHeader> {
-        let read = |most: u64| self.bytes(at, left.min(most) as usize).ok();
-        // Statistics can be long.
-        page_header(&read(512)?).or_else(|| page_header(&read((64 << 10).min(self.buffer as u64))?))
     }
 }
 
@@ -151,17 +108,18 @@ impl ChunkReader for Checked {
     type T = Reader;
 
     fn get_read(&self, start: u64) -> parquet::errors::Result<Reader> {
-        Ok(Reader { checked: self.clone(), at: start, window: Vec::new(), used: 0 })
+        Ok(Reader { checked: self.clone(), start, at: start, window: Vec::new(), used: 0 })
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
-        Ok(self.bytes(start, length).map_err(|error| ParquetError::General(error.to_string()))?.into())
+        Ok(self.bytes(start, length as u64).map_err(|error| ParquetError::General(error.to_string()))?.into())
     }
 }
 
-/// Reads sequentially from a position, some bytes ahead.
+/// Reads sequentially from a position, some bytes ahead: the header of a page, or the end of the file.
 pub(super) struct Reader {
     checked: Checked,
+    start: u64,
     at: u64,
     window: Vec<u8>,
     used: usize,
@@ -170,9 +128,13 @@ pub(super) struct Reader {
 impl io::Read for Reader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.used == self.window.len() {
-            let left = self.checked.source.size().saturating_sub(self.at).min(512) as usize;
-            self.window = self.checked.bytes(self.at, left)?;
-            (self.used, self.at) = (0, self.at + left as u64);
+            let left = self.checked.source.size().saturating_sub(self.at);
+            self.window = self.checked.bytes(self.at, left.min(WINDOW))?;
+            if self.at == self.start && left > END {
+                self.checked.check_page(&self.window)?;
+            }
+            self.used = 0;
+            self.at += self.window.len() as u64;
         }
         let rest = self.window.get(self.used..).unwrap_or_default();
         let len = rest.len().min(out.len());
