@@ -3,6 +3,10 @@
 //!
 //! It supports protocols 0 to 5; arrays of NumPy 1 and 2 in either order of rows and bytes; scalars; lists, tuples and
 //! dicts.
+//!
+//! No crate does this: `serde-pickle` 1.2 knows the names of sets and byte arrays only, drops the arguments of every other
+//! call, and so loses the elements of an array; it also copies a pickle's bytes and does not limit the number of objects.
+//! The crates that keep calls are parts of machine-learning frameworks, or unmaintained.
 
 mod arrays;
 mod machine;
