@@ -28,7 +28,10 @@ pub enum Hdf5Error {
     #[error("this is no HDF5 file")]
     NotHdf5,
     /// The file is damaged, incomplete, or could not be read.
-    #[error("the file is damaged, or in a form of HDF5 that is not read here: {0}")]
+    #[error(
+        "the file is damaged, or in a form of HDF5 that is not read here, for which `h5repack --low=0 --high=0` or h5py's \
+         libver=\"earliest\" help: {0}"
+    )]
     File(hdf5_pure::Error),
     /// An array's metadata contradict the file.
     #[error("the file is damaged: {0}")]

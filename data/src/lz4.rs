@@ -42,7 +42,7 @@ pub(crate) fn decompress(frame: &[u8], limit: usize) -> Result<Vec<u8>, Lz4Error
         return Err(Lz4Error::NoFrame);
     }
     let mut content = Vec::with_capacity(frame.len().min(limit));
-    let mut room = FrameDecoder::new(Unread(frame)).take(limit as u64 + 1);
+    let mut room = FrameDecoder::new(Unread(frame)).take((limit as u64).saturating_add(1));
     match room.read_to_end(&mut content) {
         Ok(len) if len > limit => Err(Lz4Error::TooLarge { limit }),
         Ok(_) => Ok(content),
@@ -84,7 +84,9 @@ mod tests {
         for content in
             [vec![], vec![7], vec![0; 100_000], noise(70_000), noise(BLOCK + 1), [vec![1; BLOCK], noise(9)].concat()]
         {
-            assert!(decompress(&packed(&content), content.len()).unwrap() == content, "{} bytes", content.len());
+            for limit in [content.len(), usize::MAX] {
+                assert!(decompress(&packed(&content), limit).unwrap() == content, "{} bytes", content.len());
+            }
         }
     }
 

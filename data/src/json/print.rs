@@ -2,9 +2,6 @@
 
 use rollmesh_core::column::{ColumnData, Element};
 
-/// Number of repeated bytes of a value before a longer repetition is searched for.
-const REPEATED: usize = 16;
-
 /// Writes rows as nested lists.
 pub(super) fn list<T: Written>(data: &ColumnData<T>, out: &mut Vec<u8>) {
     let (values, shape) = (data.values(), data.shape());
@@ -38,25 +35,7 @@ fn listed<I>(items: impl Iterator<Item = I>, out: &mut Vec<u8>, write: impl Fn(I
 }
 
 fn flat<T: Written>(values: &[T], out: &mut Vec<u8>) {
-    out.push(b'[');
-    let (mut rest, mut last, mut same) = (values, None, 0);
-    while let [value, after @ ..] = rest {
-        let start = out.len();
-        value.write(out);
-        out.extend_from_slice(b", ");
-        same = if last == Some(value.bits()) { same + out.len() - start } else { 0 };
-        (last, rest) = (Some(value.bits()), after);
-        if same >= REPEATED {
-            // Repeated values, which many columns have, are copied.
-            let more = after.iter().take_while(|next| Some(next.bits()) == last).count();
-            let again = out.get(start..).unwrap_or_default().repeat(more);
-            out.extend_from_slice(&again);
-            (rest, same) = (after.get(more..).unwrap_or_default(), 0);
-        }
-    }
-    // Removes the comma and space after the last value.
-    out.truncate(out.len() - if values.is_empty() { 0 } else { 2 });
-    out.push(b']');
+    listed(values.iter(), out, |value, out| value.write(out));
 }
 
 /// An element that is written to JSON in Python's format.
@@ -66,9 +45,6 @@ pub(super) trait Written: Element {
 
     /// Appends the element.
     fn write(self, out: &mut Vec<u8>);
-
-    /// Returns the bits of the element; elements with the same bits have the same text.
-    fn bits(self) -> u64;
 }
 
 impl Written for f64 {
@@ -86,11 +62,6 @@ impl Written for f64 {
             });
         }
     }
-
-    #[inline]
-    fn bits(self) -> u64 {
-        self.to_bits()
-    }
 }
 
 impl Written for f32 {
@@ -101,11 +72,6 @@ impl Written for f32 {
     fn write(self, out: &mut Vec<u8>) {
         f64::from(self).write(out);
     }
-
-    #[inline]
-    fn bits(self) -> u64 {
-        self.to_bits().into()
-    }
 }
 
 impl Written for bool {
@@ -114,11 +80,6 @@ impl Written for bool {
     #[inline]
     fn write(self, out: &mut Vec<u8>) {
         out.extend_from_slice(if self { b"true" } else { b"false" });
-    }
-
-    #[inline]
-    fn bits(self) -> u64 {
-        self.into()
     }
 }
 
@@ -130,11 +91,6 @@ macro_rules! written {
             #[inline]
             fn write(self, out: &mut Vec<u8>) {
                 out.extend_from_slice(itoa::Buffer::new().format(self).as_bytes());
-            }
-
-            #[inline]
-            fn bits(self) -> u64 {
-                i64::from(self) as u64
             }
         })+
     };
