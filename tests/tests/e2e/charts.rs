@@ -1,6 +1,9 @@
 //! The charts as tools: zooming, other axes, links, and runs that are compared.
 
-use fantoccini::Locator;
+use fantoccini::{
+    Locator,
+    actions::{InputSource as _, MOUSE_BUTTON_LEFT, MouseActions, PointerAction},
+};
 
 use super::{
     browser::{DESKTOP, PHONE},
@@ -41,7 +44,23 @@ async fn charts_are_zoomed_and_runs_are_compared() {
     let canvas = page.browser.client.find(Locator::Css(&canvas())).await.expect("the chart is there");
     canvas.send_keys("0").await.expect("it takes keys");
     page.wait_for("chart-whole", "disabled", "").await;
+    drag(&page).await;
     page.assert_quiet_console().await;
+}
+
+/// A mouse zooms into the part that it drags over, and a double click shows everything.
+async fn drag(page: &Dashboard) {
+    let canvas = page.browser.client.find(Locator::Css(&canvas())).await.expect("the chart is there");
+    let to = |x| PointerAction::MoveToElement { element: canvas.clone(), duration: None, x, y: 0.0 };
+    let (down, up) =
+        (PointerAction::Down { button: MOUSE_BUTTON_LEFT }, PointerAction::Up { button: MOUSE_BUTTON_LEFT });
+    let mouse = || MouseActions::new("mouse".into());
+    let dragged = mouse().then(to(-100.0)).then(down.clone()).then(to(100.0)).then(up.clone());
+    page.browser.client.perform_actions(dragged).await.expect("there is a mouse");
+    page.wait("a part is shown", async || page.attribute("chart-whole", "disabled").await.is_none()).await;
+    let clicked = mouse().then(down.clone()).then(up.clone()).then(down).then(up);
+    page.browser.client.perform_actions(clicked).await.expect("there is a mouse");
+    page.wait_for("chart-whole", "disabled", "").await;
 }
 
 async fn learn(page: &Dashboard, seed: &str, num_envs: &str) {

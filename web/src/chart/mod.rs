@@ -4,6 +4,7 @@ mod canvas;
 mod decimate;
 mod draw;
 mod gesture;
+mod plot;
 mod scale;
 mod series;
 
@@ -11,104 +12,32 @@ use leptos::{ev, html, prelude::*};
 use wasm_bindgen::{JsCast as _, JsValue};
 use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement};
 
-pub(crate) use self::canvas::{Canvas, style_value};
+pub(crate) use self::{
+    canvas::{Canvas, style_value},
+    plot::{BAND, Curve},
+};
 use self::{
-    draw::{Axes, Palette, Plot, draw},
+    draw::{COLOURS, Pointed, draw},
     gesture::{Gesture, Part},
-    series::{Band, Series, nearest, points, whole},
+    plot::Plot,
+    series::nearest,
 };
 use crate::{
     format, save,
     shell::Store,
-    state::{ChartView, Event, Metric, State, ViewChange},
+    state::{Event, ViewChange, XAxis},
     theme::Theme,
 };
 
-/// Variables of the style sheet with the colours of lines: the current run's, evaluations', and those of compared runs.
-const COLOURS: [&str; 7] = ["--accent", "--good", "--series-1", "--series-2", "--series-3", "--series-4", "--series-5"];
-/// The metrics between which four fifths of the latest returns are.
-pub(crate) const BAND: [&str; 2] = ["episode_return_p10", "episode_return_p90"];
-/// Colours of the current run and its evaluations.
-const OWN: usize = 2;
 /// Height of the title of a saved picture, and its pixels per pixel of the page.
 const TITLE: f64 = 28.0;
 const SAVED_RATIO: f64 = 2.0;
-
-/// What a chart shows.
-#[derive(Clone, Debug)]
-pub(crate) struct Curve {
-    /// Name for people.
-    pub(crate) title: String,
-    /// Name for tests and files: `chart-…`.
-    pub(crate) id: String,
-    /// The number of each iteration.
-    pub(crate) metric: Metric,
-    /// The value as text.
-    pub(crate) format: fn(f64) -> String,
-    /// Does the y axis begin at zero?
-    pub(crate) from_zero: bool,
-    /// Is it the big chart, with evaluations, and the return at which the run is solved?
-    pub(crate) is_main: bool,
-}
+const KEYS: &str =
+    "Arrow keys read single points; plus and minus zoom, Shift with arrow keys pans, 0 shows everything.";
 
 /// The place on the x axis that is marked in all charts. Given to all views as a context.
 #[derive(Clone, Copy)]
 pub(crate) struct Mark(pub(crate) RwSignal<Option<f64>>);
-
-impl Curve {
-    /// Its lines; the first one is that of the current run.
-    fn series(&self, state: &State) -> Vec<Series> {
-        let view = state.charts;
-        let mut all = vec![Series::of_run("this run".into(), 0, &state.curves, &self.metric, &view)];
-        if self.is_main {
-            all[0].band = band(state, &view);
-            let exact = ChartView { smoothing: 0, ..view };
-            let evaluations = Series::of_run("evaluations".into(), 1, &state.evaluations, &self.metric, &exact);
-            all.extend(Some(evaluations).filter(|line| !line.points.is_empty()).map(Series::with_dots));
-        }
-        let groups =
-            state.run_groups().into_iter().filter(|group| !matches!(group[..], [run] if state.is_current(run)));
-        all.extend(
-            groups.enumerate().map(|(index, group)| self.group(state, &group, OWN + index % (COLOURS.len() - OWN))),
-        );
-        all
-    }
-
-    /// The line of compared runs that differ in their seeds.
-    fn group(&self, state: &State, group: &[u32], colour: usize) -> Series {
-        let line = |run: &u32| {
-            let curves = state.curves_of(*run)?;
-            Some(Series::of_run(format!("run {run}"), colour, curves, &self.metric, &state.charts))
-        };
-        let mut lines: Vec<Series> = group.iter().filter_map(line).collect();
-        match lines.len() {
-            1 => lines.remove(0),
-            _ => {
-                let runs: Vec<String> = group.iter().map(u32::to_string).collect();
-                Series::of_seeds(format!("median of runs {}", runs.join(", ")), colour, &lines)
-            }
-        }
-    }
-
-    fn plot<'a>(&self, state: &State, series: &'a [Series]) -> Plot<'a> {
-        let goal = state.run.as_ref().filter(|_| self.is_main).map(|run| f64::from(run.stop_return));
-        Plot {
-            series,
-            view: state.charts,
-            goal: goal.filter(|goal| goal.is_finite() && *goal != 0.0),
-            from_zero: self.from_zero,
-            marked: None,
-            selected: None,
-        }
-    }
-}
-
-/// Where the middle four fifths of the latest returns are.
-fn band(state: &State, view: &ChartView) -> Vec<Band> {
-    let [low, high] = BAND.map(|name| Metric::Named(name.into()));
-    let sides = points(&state.curves, &low, view).into_iter().zip(points(&state.curves, &high, view));
-    sides.map(|((x, low), (_, high))| Band { x, low, high }).collect()
-}
 
 /// The lines of one metric, with the value under the pointer (or the arrow keys) in its caption.
 #[component]
@@ -119,28 +48,35 @@ pub(crate) fn Chart(
     let store = expect_context::<Store>();
     let theme = expect_context::<Theme>();
     let Mark(mark) = expect_context::<Mark>();
+    let Curve { title, id, is_main, format, .. } = curve.clone();
     let node = NodeRef::<html::Canvas>::new();
     let canvas = Canvas::new(node);
-    let shown = store.select(|state| {
+    let revision = store.select(|state| {
         let goal = state.run.as_ref().map(|run| run.stop_return.to_bits());
-        (state.curves.revision(), state.evaluations.revision(), state.comparison.revision(), goal, state.charts)
+        let others = (state.evaluations.revision(), state.comparison.revision());
+        (state.curves.revision(), others, goal, state.charts)
     });
+    // Computed once for all that show it. Many numbers, and NaN among them: comparing would not pay.
+    let plot = Memo::new_with_compare(
+        move |_| {
+            // Read, not only tracked: a memo that was never read follows nothing.
+            revision.with(|_| ());
+            store.peek(|state| curve.plot(state, COLOURS.len()))
+        },
+        |_, _| true,
+    );
     let gesture = RwSignal::new(Gesture::default());
     let has_focus = StoredValue::new(false);
-    let curve = StoredValue::new(curve);
-    let Curve { title, id, is_main, .. } = curve.get_value();
 
     let redraw = move || {
         canvas.draw(|context, size| {
+            let pointed = Pointed { marked: mark.get_untracked(), selected: gesture.with_untracked(Gesture::selected) };
             context.clear_rect(0.0, 0.0, size.0, size.1);
-            let selected = gesture.with_untracked(Gesture::selected);
-            curve.with_value(|curve| {
-                store.peek(|state| paint(context, size, curve, state, mark.get_untracked(), selected))
-            })
+            plot.with_untracked(|plot| draw(context, size, plot, pointed))
         });
     };
     Effect::new(move |_| {
-        shown.track();
+        plot.track();
         mark.track();
         gesture.track();
         theme.is_dark();
@@ -148,32 +84,19 @@ pub(crate) fn Chart(
         canvas.schedule(redraw);
     });
 
-    // The axes as they are drawn now, and the range of x of everything.
     let axes = move || {
         let (width, height) = canvas.size_now();
-        curve.with_value(|curve| {
-            store.peek(|state| {
-                let series = curve.series(state);
-                Some((curve.plot(state, &series).axes(width, height)?, whole(&series, state.charts.log_x)?))
-            })
-        })
+        plot.with_untracked(|plot| plot.axes(width, height))
     };
     let show = move |part: Option<Part>| {
-        if let (Some(part), Some((_, whole))) = (part, axes()) {
-            store.dispatch(Event::Charts(ViewChange::Part { whole, part }));
+        if let Some((part, axes)) = part.zip(axes()) {
+            store.dispatch(Event::Charts(ViewChange::Part { whole: axes.whole, part }));
         }
     };
-    let place = move |x: i32| axes().map(|(Axes { x: scale, .. }, _)| scale.fraction(f64::from(x)));
-    let places =
-        move || curve.with_value(|curve| store.peek(|state| points(&state.curves, &curve.metric, &state.charts)));
-
-    let mark_nearest = move |x: i32| {
-        let places = places();
-        let index = axes().and_then(|(axes, _)| nearest(&places, axes.x.value(f64::from(x))));
-        mark.set(index.map(|index| places[index].0));
-    };
+    let show_all = move || store.dispatch(Event::Charts(ViewChange::Whole));
+    let fraction = move |x: i32| axes().map(|axes| axes.x.fraction(f64::from(x)));
     let on_down = move |event: ev::PointerEvent| {
-        let Some(at) = place(event.offset_x()).filter(|_| event.button() == 0) else { return };
+        let Some(at) = fraction(event.offset_x()).filter(|_| event.button() == 0) else { return };
         let selects = event.pointer_type() == "mouse" && !event.shift_key();
         gesture.update(|gesture| gesture.down(event.pointer_id(), at, selects));
         if let Some(canvas) = node.get_untracked() {
@@ -182,95 +105,75 @@ pub(crate) fn Chart(
         }
     };
     let on_move = move |event: ev::PointerEvent| {
-        mark_nearest(event.offset_x());
-        if let Some(at) = place(event.offset_x()) {
-            let moved = gesture.try_update(|gesture| gesture.moved(event.pointer_id(), at));
-            show(moved.flatten());
-        }
+        let Some(axes) = axes() else { return };
+        let pixel = f64::from(event.offset_x());
+        mark.set(plot.with_untracked(|plot| plot.nearest_own(axes.x.value(pixel))));
+        let moved = gesture.try_update(|gesture| gesture.moved(event.pointer_id(), axes.x.fraction(pixel)));
+        show(moved.flatten());
     };
     let on_up = move |event: ev::PointerEvent| {
         show(gesture.try_update(|gesture| gesture.up(event.pointer_id())).flatten());
     };
-    let on_cancel = move |event: ev::PointerEvent| gesture.update(|gesture| gesture.cancel(event.pointer_id()));
     let on_wheel = move |event: ev::WheelEvent| {
         // Otherwise the wheel scrolls the page.
         if has_focus.get_value() || event.ctrl_key() || event.meta_key() {
             event.prevent_default();
-            show(place(event.offset_x()).map(|at| gesture::zoom(at, -event.delta_y().signum())));
+            show(fraction(event.offset_x()).map(|at| gesture::zoom(at, -event.delta_y().signum())));
         }
     };
     let on_key = move |event: ev::KeyboardEvent| {
-        let scale = axes().map(|(axes, _)| axes.x);
-        let at = scale.zip(mark.get_untracked()).map_or(0.5, |(scale, mark)| scale.fraction(scale.pixel(mark)));
+        let marked = mark.get_untracked();
+        let at = axes().zip(marked).map_or(0.5, |(axes, marked)| axes.x.fraction(axes.x.pixel(marked)));
         let part = gesture::key(&event.key(), event.shift_key(), at.clamp(0.0, 1.0));
-        let places = places();
-        let marked = mark.get_untracked().and_then(|x| nearest(&places, x));
-        let last = places.len().checked_sub(1);
         if event.key() == "0" {
-            store.dispatch(Event::Charts(ViewChange::Whole));
+            show_all();
         } else if part.is_some() {
             show(part);
-        } else if let Some(moved) = last.and_then(|last| moved(&event.key(), marked, last)) {
-            mark.set(moved.map(|index| places[index].0));
+        } else if let Some(moved) = plot.with_untracked(|plot| moved(&event.key(), marked, plot)) {
+            mark.set(moved);
         } else {
             return;
         }
         event.prevent_default();
     };
 
-    let legend = Memo::new(move |_| {
-        shown.track();
+    let value = Memo::new(move |_| {
         let mark = mark.get();
-        curve.with_value(|curve| {
-            store.peek(|state| curve.series(state).iter().map(|line| entry(line, mark)).collect::<Vec<_>>())
-        })
+        plot.with(|plot| format(plot.series.first().map_or(f64::NAN, |line| line.value(mark))))
     });
-    let own = Memo::new(move |_| {
-        shown.track();
+    let caption = move || mark.get().map(|x| place(plot.with(|plot| plot.view.x), x));
+    let legend = move || {
         let mark = mark.get();
-        curve.with_value(|curve| {
-            store.peek(|state| {
-                let places = points(&state.curves, &curve.metric, &state.charts);
-                let index = mark.and_then(|mark| nearest(&places, mark));
-                let value = index.map_or_else(|| places.last(), |index| places.get(index))?.1;
-                // A logarithmic axis leaves out the first points.
-                let skipped = state.curves.points().len() - places.len();
-                let at = index.and_then(|index| state.curves.points().get(index + skipped));
-                Some((value, at.map(|point| (point.env_steps, point.iteration))))
-            })
+        plot.with(|plot| {
+            let entry = |line: &series::Series| (line.name.clone(), line.colour, line.points.len(), line.value(mark));
+            plot.series.iter().map(entry).collect::<Vec<_>>()
         })
-    });
-    let value =
-        move || own.get().map_or_else(|| "–".into(), |(value, _)| curve.with_value(|curve| (curve.format)(value)));
-    let caption = move || match own.get() {
-        Some((_, Some((steps, iteration)))) => format!("at {} steps, iteration {iteration}", format::count(steps)),
-        _ => String::new(),
     };
+    let has_legend = Memo::new(move |_| is_main && plot.with(|plot| plot.series.len() > 1));
+    let has_points = move || plot.with(|plot| plot.axes(1.0, 1.0).is_some());
     let count = move || {
-        shown.track();
+        plot.track();
         store.peek(|state| state.curves.points().len())
     };
-    let has_points = move || legend.with(|lines| lines.iter().any(|line| line.value.is_finite()));
-    let save = move |_| {
-        let saved = curve.with_value(|curve| store.peek(|state| save_picture(curve, state, canvas.size_now())));
-        if let Err(error) = saved {
-            leptos::logging::warn!("the chart was not saved: {error:?}");
+    let save = {
+        let (title, file) = (title.clone(), format!("{id}.png"));
+        move |_| {
+            let run = store.peek(|state| state.run.as_ref().map(|run| format!(" – {}, seed {}", run.env, run.seed)));
+            let title = format!("{title}{}", run.unwrap_or_default());
+            let saved = plot.with_untracked(|plot| save_picture(plot, canvas.size_now(), &title, &file));
+            if let Err(error) = saved {
+                leptos::logging::warn!("the chart was not saved: {error:?}");
+            }
         }
     };
-
     let label = {
         let title = title.clone();
-        move || {
-            format!(
-                "{title}, now {}. Arrow keys read single points; plus and minus zoom, Shift with arrow keys pans, 0 shows everything.",
-                value()
-            )
-        }
+        move || format!("{title}, now {}. {KEYS}", value.get())
     };
     view! {
         <figure class="chart" class:chart-tall=is_main data-testid=id.clone() data-points=count>
             <figcaption>
-                <span class="chart-title">{title.clone()}</span>
+                <span class="chart-title" title=title.clone()>{title.clone()}</span>
                 <span class="chart-place">{caption}</span>
                 <output class="chart-value" data-testid=format!("{id}-value")>{value}</output>
                 <button
@@ -293,9 +196,9 @@ pub(crate) fn Chart(
                     on:pointerdown=on_down
                     on:pointermove=on_move
                     on:pointerup=on_up
-                    on:pointercancel=on_cancel
+                    on:pointercancel=move |event| gesture.update(|gesture| gesture.cancel(event.pointer_id()))
                     on:pointerleave=move |_| mark.set(None)
-                    on:dblclick=move |_| store.dispatch(Event::Charts(ViewChange::Whole))
+                    on:dblclick=move |_| show_all()
                     on:wheel=on_wheel
                     on:focus=move |_| has_focus.set_value(true)
                     on:blur=move |_| {
@@ -306,12 +209,12 @@ pub(crate) fn Chart(
                 ></canvas>
                 <p class="chart-empty" hidden=has_points>"No data yet"</p>
             </div>
-            <Show when=move || is_main && legend.with(|lines| lines.len() > 1)>
+            <Show when=move || has_legend.get()>
                 <ul class="legend" aria-label="Lines">
-                    {move || legend.get().into_iter().map(|line| view! {
-                        <li data-testid=format!("legend-{}", line.name) data-points=line.points>
-                            <span class="swatch" style=format!("background: var({})", COLOURS[line.colour % COLOURS.len()])></span>
-                            {format!("{} {}", line.name, format::mean(line.value))}
+                    {move || legend().into_iter().map(|(name, colour, points, value)| view! {
+                        <li data-testid=format!("legend-{name}") data-points=points>
+                            <span class="swatch" style:background=format!("var({})", COLOURS[colour % COLOURS.len()])></span>
+                            {format!("{name} {}", format(value))}
                         </li>
                     }).collect_view()}
                 </ul>
@@ -320,44 +223,8 @@ pub(crate) fn Chart(
     }
 }
 
-/// A line of the legend.
-#[derive(Clone, Debug)]
-struct Entry {
-    name: String,
-    colour: usize,
-    points: usize,
-    value: f64,
-}
-
-/// NaN is unequal to itself: only what is shown counts.
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        let Self { name, colour, points, value } = self;
-        (name, *colour, *points, value.to_bits()) == (&other.name, other.colour, other.points, other.value.to_bits())
-    }
-}
-
-/// The value is the one at the mark, or the last one.
-fn entry(line: &Series, mark: Option<f64>) -> Entry {
-    let point = mark.map_or_else(|| line.points.last().copied(), |mark| line.nearest(mark));
-    let value = point.map_or(f64::NAN, |(_, value)| value);
-    Entry { name: line.name.clone(), colour: line.colour, points: line.points.len(), value }
-}
-
-fn paint(
-    context: &CanvasRenderingContext2d,
-    size: (f64, f64),
-    curve: &Curve,
-    state: &State,
-    marked: Option<f64>,
-    selected: Option<Part>,
-) -> Result<(), JsValue> {
-    let series = curve.series(state);
-    draw(context, size, &Plot { marked, selected, ..curve.plot(state, &series) }, &palette())
-}
-
-/// Saves the chart as it is looked at, with its title.
-fn save_picture(curve: &Curve, state: &State, (width, height): (f64, f64)) -> Result<(), JsValue> {
+/// Saves a chart as it is looked at, with a title.
+fn save_picture(plot: &Plot, (width, height): (f64, f64), title: &str, file: &str) -> Result<(), JsValue> {
     let canvas: HtmlCanvasElement = document().create_element("canvas")?.unchecked_into();
     canvas.set_width((width * SAVED_RATIO) as u32);
     canvas.set_height(((height + TITLE) * SAVED_RATIO) as u32);
@@ -368,47 +235,56 @@ fn save_picture(curve: &Curve, state: &State, (width, height): (f64, f64)) -> Re
     context.fill_rect(0.0, 0.0, width, height + TITLE);
     context.set_fill_style_str(&style_value("--ink"));
     context.set_font("600 13px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif");
-    let run = state.run.as_ref().map_or_else(String::new, |run| format!(" – {}, seed {}", run.env, run.seed));
-    context.fill_text(&format!("{}{run}", curve.title), 8.0, 19.0)?;
+    context.fill_text(title, 8.0, 19.0)?;
     context.translate(0.0, TITLE)?;
-    paint(&context, (width, height), curve, state, None, None)?;
-    save::picture(&canvas, &format!("{}.png", curve.id))
+    draw(&context, (width, height), plot, Pointed::default())?;
+    save::picture(&canvas, file)
 }
 
-/// Where a key takes the mark among the points up to `last`; none if the key means nothing here.
-fn moved(key: &str, marked: Option<usize>, last: usize) -> Option<Option<usize>> {
-    let now = marked.unwrap_or(last);
-    match key {
-        "ArrowLeft" => Some(Some(now.saturating_sub(1))),
-        "ArrowRight" => Some(Some((now + 1).min(last))),
-        "Home" => Some(Some(0)),
-        "End" => Some(Some(last)),
-        "Escape" => Some(None),
-        _ => None,
+/// A place on the x axis, as text.
+fn place(axis: XAxis, x: f64) -> String {
+    match axis {
+        XAxis::Steps => format!("at {} steps", format::count(x as u64)),
+        XAxis::Time => format!("after {}", format::duration((x * 1e3) as u64)),
+        XAxis::Iteration => format!("at iteration {}", format::count(x as u64)),
     }
 }
 
-fn palette() -> Palette {
-    Palette {
-        ink: style_value("--ink"),
-        muted: style_value("--muted"),
-        line: style_value("--line"),
-        accent_soft: style_value("--accent-soft"),
-        goal: style_value("--good"),
-        series: COLOURS.map(style_value).to_vec(),
-    }
+/// Where a key takes the mark on the current run's line; none if the key means nothing here.
+fn moved(key: &str, marked: Option<f64>, plot: &Plot) -> Option<Option<f64>> {
+    let points = plot.series.first()?.exact();
+    let last = points.len().checked_sub(1)?;
+    let now = marked.and_then(|x| nearest(points, x)).unwrap_or(last);
+    let index = match key {
+        "ArrowLeft" => now.saturating_sub(1),
+        "ArrowRight" => (now + 1).min(last),
+        "Home" => 0,
+        "End" => last,
+        "Escape" => return Some(None),
+        _ => return None,
+    };
+    Some(Some(points[index].0))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{series::Series, *};
 
     #[test]
     fn keys_move_the_mark_and_keep_it_on_the_curve() {
-        let all = ["ArrowLeft", "ArrowRight", "Home", "End", "Escape"].map(|key| moved(key, Some(4), 4));
-        assert_eq!(all, [Some(3), Some(4), Some(0), Some(4), None].map(Some));
-        assert_eq!(moved("ArrowLeft", None, 4), Some(Some(3)));
-        assert_eq!(moved("ArrowLeft", Some(0), 4), Some(Some(0)));
-        assert_eq!(moved("Tab", Some(1), 4), None);
+        let line = Series { points: [1.0, 2.0, 4.0].map(|x| (x, 0.0)).to_vec(), ..Series::default() };
+        let plot = Plot { series: vec![line], ..Plot::default() };
+        let all = ["ArrowLeft", "ArrowRight", "Home", "End", "Escape"].map(|key| moved(key, Some(4.0), &plot));
+        assert_eq!(all, [Some(2.0), Some(4.0), Some(1.0), Some(4.0), None].map(Some));
+        assert_eq!(moved("ArrowLeft", None, &plot), Some(Some(2.0)));
+        assert_eq!(moved("ArrowLeft", Some(1.0), &plot), Some(Some(1.0)));
+        assert_eq!((moved("Tab", Some(1.0), &plot), moved("Home", None, &Plot::default())), (None, None));
+    }
+
+    #[test]
+    fn place_is_told_in_the_units_of_its_axis() {
+        let all =
+            [(XAxis::Steps, 12_288.0), (XAxis::Time, 75.5), (XAxis::Iteration, 6.0)].map(|(axis, x)| place(axis, x));
+        assert_eq!(all, ["at 12,288 steps", "after 1:15", "at iteration 6"]);
     }
 }

@@ -49,9 +49,16 @@ impl Series {
         Self { has_dots: true, ..self }
     }
 
-    /// The point that is nearest to an x.
-    pub(crate) fn nearest(&self, x: f64) -> Option<Point> {
-        nearest(&self.points, x).map(|index| self.points[index])
+    /// The values themselves, also if the line is their moving average.
+    pub(crate) fn exact(&self) -> &[Point] {
+        if self.raw.is_empty() { &self.points } else { &self.raw }
+    }
+
+    /// The value at a place, or the last one.
+    pub(crate) fn value(&self, place: Option<f64>) -> f64 {
+        let points = self.exact();
+        let index = place.map_or_else(|| points.len().checked_sub(1), |x| nearest(points, x));
+        index.map_or(f64::NAN, |index| points[index].1)
     }
 }
 
@@ -63,13 +70,6 @@ pub(crate) fn points(curves: &Curves, metric: &Metric, view: &ChartView) -> Vec<
     };
     let all = curves.points().iter().zip(curves.values(metric)).map(point);
     all.filter(|(x, _)| !view.log_x || *x > 0.0).collect()
-}
-
-/// The range of x of everything.
-pub(crate) fn whole(series: &[Series], is_log: bool) -> Option<(f64, f64)> {
-    let ends = series.iter().filter_map(|series| Some((series.points.first()?.0, series.points.last()?.0)));
-    let (first, last) = ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
-    Some(if is_log { (first, last.max(first * 1.01)) } else { (0.0, last.max(1.0)) })
 }
 
 /// Index of the point that is nearest to an x.
@@ -182,7 +182,5 @@ mod tests {
         let view = ChartView { log_x: true, log_y: true, ..ChartView::default() };
         assert!(matches!(points(&curves, &metric, &view)[..], [(100.0, y)] if y.is_nan()));
         assert_eq!(points(&curves, &metric, &ChartView::default()), [(0.0, 5.0), (100.0, -1.0)]);
-        assert_eq!(whole(&[line(&[(3.0, 1.0), (9.0, 1.0)]), line(&[])], true), Some((3.0, 9.0)));
-        assert_eq!(whole(&[line(&[])], false), None);
     }
 }
