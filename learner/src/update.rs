@@ -58,7 +58,7 @@ impl Learner {
     /// A learner of a model that starts from these weights. The seed is the run's; the kernels change no bit.
     ///
     /// # Errors
-    /// [`LearnError::Config`] for settings out of range, [`LearnError::Policy`] for spaces that are no single arrays and for a
+    /// [`LearnError::Config`] for settings out of range, [`LearnError::Policy`] for invalid spaces and for a
     /// model with layers that do not fit each other, [`LearnError::Model`] for weights of another model and for a model that
     /// does not fit the spaces.
     pub fn new(

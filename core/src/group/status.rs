@@ -89,7 +89,7 @@ impl TooFewSlots {
     /// Returns `None` if these slots are enough.
     #[must_use]
     pub fn check(slots: u32, workers: u32, slots_per_worker: u32) -> Option<Self> {
-        let few = Self { slots, workers, slots_per_worker };
+        let few = Self { slots, workers, slots_per_worker: slots_per_worker.max(1) };
         (u64::from(slots) < few.wanted()).then_some(few)
     }
 
@@ -103,7 +103,7 @@ impl fmt::Display for TooFewSlots {
         let Self { slots, workers, slots_per_worker } = self;
         write!(
             f,
-            "the run has {slots} slots for {workers} workers that could have {slots_per_worker} each; raise num_slots to {}",
+            "the run has {slots} slots for {workers} workers that could have {slots_per_worker} each; raise num_slots to {}, or use fewer workers",
             self.wanted()
         )
     }

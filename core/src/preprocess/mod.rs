@@ -202,7 +202,9 @@ impl Preprocessor {
     /// [`PreprocessError::Rows`] for a row that cannot be an observation of the space.
     pub fn transform_row<T: Scalar>(&self, row: &[T], out: &mut [f32]) -> Result<(), PreprocessError> {
         self.check_output(out.len())?;
-        if !self.space.contains_row(row)? {
+        // The last observation of an episode may be out of the bounds of its boxes.
+        let is_joined = matches!(self.stages, Stages::Parts(_));
+        if !self.space.contains_row(row)? && !(is_joined && self.space.contains_beyond_bounds(row)) {
             return Err(self.bad_obs(format!("{} values of {}", row.len(), T::DTYPE)));
         }
         self.write_row(row, out)

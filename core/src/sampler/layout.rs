@@ -6,6 +6,7 @@ use crate::{
     env::EnvSpaces,
     ids::PolicyId,
     prelude::*,
+    view::ViewRequirements,
 };
 
 /// Layout of the rows of a run's fragments: observations as the environment returns them, actions as the policy chooses
@@ -43,8 +44,8 @@ pub struct AgentLayout {
     pub spaces: EnvSpaces,
     /// The recurrent states of the policy.
     pub recurrent: RecurrentShape,
-    /// Names of columns whose content the policy's views define, such as a window of observations.
-    pub viewed: Vec<String>,
+    /// What the policy views: columns of these names are what it sees of their data, such as a window of observations.
+    pub views: ViewRequirements,
     /// Whether rows have advantages and value targets.
     pub has_advantages: bool,
     /// Whether rows have no other columns than these: neither the policy nor callbacks add any.

@@ -28,11 +28,18 @@ impl Space {
     /// [`PointError::WrongType`] for rows of a type that the space does not [accept](Self::takes_rows_of).
     pub fn contains_row<T: Scalar>(&self, row: &[T]) -> Result<bool, PointError> {
         self.check_type(T::DTYPE)?;
-        Ok(self.holds(row))
+        Ok(self.holds(row, true))
     }
 
-    fn holds<T: Scalar>(&self, row: &[T]) -> bool {
+    /// Returns true for a row of the space whose boxes may be out of their bounds, such as the last one of an episode.
+    pub(crate) fn contains_beyond_bounds<T: Scalar>(&self, row: &[T]) -> bool {
+        self.takes_rows_of(T::DTYPE) && self.holds(row, false)
+    }
+
+    /// `bounded` is false to ignore the bounds of boxes.
+    fn holds<T: Scalar>(&self, row: &[T], bounded: bool) -> bool {
         match self {
+            Self::Box(space) if !bounded => row.len() == space.elements(),
             Self::Box(space) => match space.uniform_bounds() {
                 Some((low, high)) => row.len() == space.elements() && row.iter().all(|x| x.within(low, high)),
                 None => {
@@ -43,20 +50,21 @@ impl Space {
             Self::Discrete { n } => matches!(row, [x] if below(*x, *n)),
             Self::MultiDiscrete { nvec } => row.len() == nvec.len() && row.iter().zip(nvec).all(|(x, n)| below(*x, *n)),
             Self::MultiBinary { n } => row.len() as u64 == u64::from(*n) && row.iter().all(|x| below(*x, 2)),
-            Self::Tuple(parts) => hold_parts(parts.iter(), row),
-            Self::Dict(parts) => hold_parts(parts.values(), row),
+            Self::Tuple(parts) => hold_parts(parts.iter(), row, bounded),
+            Self::Dict(parts) => hold_parts(parts.values(), row, bounded),
         }
     }
 
     /// Returns true for these elements of a joined row. The bounds of numbers are rounded like the numbers.
-    fn holds_part<T: Scalar>(&self, part: &[T]) -> bool {
+    fn holds_part<T: Scalar>(&self, part: &[T], bounded: bool) -> bool {
+        let is_whole = || part.iter().all(|x| x.to_f64() as i64 as f64 == x.to_f64());
         match self {
-            Self::Box(space) => part
-                .iter()
-                .zip(space.bounds())
-                .all(|(x, (low, high))| *x >= T::from_f64(low) && *x <= T::from_f64(high)),
-            Self::Tuple(_) | Self::Dict(_) => self.holds(part),
-            _ => self.holds(part) && part.iter().all(|x| x.to_f64() as i64 as f64 == x.to_f64()),
+            Self::Box(space) => {
+                let within = |(x, (low, high)): (&T, _)| *x >= T::from_f64(low) && *x <= T::from_f64(high);
+                (space.dtype().is_float() || is_whole()) && (!bounded || part.iter().zip(space.bounds()).all(within))
+            }
+            Self::Tuple(_) | Self::Dict(_) => self.holds(part, bounded),
+            _ => self.holds(part, bounded) && is_whole(),
         }
     }
 
@@ -117,11 +125,11 @@ const fn counts_to(dtype: DType, n: u32) -> bool {
     }
 }
 
-fn hold_parts<'a, T: Scalar>(mut parts: impl Iterator<Item = &'a Space>, row: &[T]) -> bool {
+fn hold_parts<'a, T: Scalar>(mut parts: impl Iterator<Item = &'a Space>, row: &[T], bounded: bool) -> bool {
     let mut rest = row;
     let all = parts.all(|part| {
         let own = rest.split_off(..part.shape().elements());
-        own.is_some_and(|own| part.holds_part(own))
+        own.is_some_and(|own| part.holds_part(own, bounded))
     });
     all && rest.is_empty()
 }
@@ -191,6 +199,9 @@ mod tests {
         ] {
             assert_eq!(space.contains_row(row), Ok(is_in), "{row:?}");
         }
+        assert!(
+            space.contains_beyond_bounds(&[2.0f32, 1.5, 1.0]) && !space.contains_beyond_bounds(&[3.0f32, 0.5, 1.0])
+        );
         assert_eq!(space.first_outside(&[2.0f32, 0.5, 1.0, 2.0, 1.5, 1.0]), Ok(Some(1)));
         assert!(matches!(space.contains_row(&[0i64, 0, 0]), Err(PointError::WrongType { .. })));
         // A float32 may exceed the bound that it was rounded from.

@@ -73,7 +73,7 @@ fn fill_parts<'a, T: Scalar>(parts: impl Iterator<Item = &'a Space>, rng: &mut R
 }
 
 fn fill_box<T: Scalar>(space: &BoxSpace, rng: &mut Rng, row: &mut [T]) {
-    let whole = !matches!(T::DTYPE, DType::F32 | DType::F64);
+    let whole = !space.dtype().is_float();
     for (x, (low, high)) in row.iter_mut().zip(space.bounds()) {
         let sample = match (low.is_finite(), high.is_finite()) {
             (true, true) if whole => integer(rng, low, high),

@@ -4,7 +4,10 @@ use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Shift, series::suffix};
+use super::{
+    Shift,
+    series::{suffix, window},
+};
 use crate::{
     batch::{NEW_OBS, OBS, SampleBatch, state_out},
     column::{DType, RowShape},
@@ -74,12 +77,11 @@ impl ViewRequirement {
         Self { used_for_compute_actions: false, ..self }
     }
 
-    /// Returns whether a view with this name is the column of that name, row by row.
-    pub(crate) fn is_column(&self, view: &str) -> bool {
-        self.data_col(view) == view
-            && self.shift == Shift::NONE
-            && self.batch_repeat_value == NonZeroU32::MIN
-            && self.used_for_training
+    /// Returns the shape of the view's rows in a batch for training, over data with rows of this shape; `None` if the learner
+    /// does not get the view, or one row of it stands for several steps.
+    pub(crate) fn training_shape(&self, data: RowShape) -> Option<RowShape> {
+        let is_row_by_row = self.used_for_training && self.batch_repeat_value == NonZeroU32::MIN;
+        window(&self.shift, data).filter(|_| is_row_by_row)
     }
 
     /// Returns the data column of a view with this name.

@@ -41,7 +41,7 @@ impl Callbacks for Counting {
     }
 }
 
-/// Observes a dict of a number and a side, the number walks to this side.
+/// Observes a dict of a number and a side. The number walks to this side, at last out of its bounds.
 struct Sides(f32);
 
 impl Env for Sides {
@@ -49,7 +49,7 @@ impl Env for Sides {
     type Act = i64;
 
     fn observation_space(&self) -> Space {
-        let parts = [("side", Space::Discrete { n: 3 }), ("place", Space::vector(&[-9.0], &[9.0]))];
+        let parts = [("side", Space::Discrete { n: 3 }), ("place", Space::vector(&[-3.0], &[3.0]))];
         Space::dict(parts).unwrap()
     }
 

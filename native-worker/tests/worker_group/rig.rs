@@ -72,7 +72,7 @@ pub(crate) fn registry() -> Registry {
         .with_policy_fn("id", |id, _policy, _arguments| Ok(Config::new().with("id", id)?))
 }
 
-/// Observes a dict of a number and a side, the number walks to this side.
+/// Observes a dict of a number and a side. The number walks to this side, at last out of its bounds.
 struct Sides(f32);
 
 impl Env for Sides {
@@ -80,7 +80,7 @@ impl Env for Sides {
     type Act = i64;
 
     fn observation_space(&self) -> Space {
-        let parts = [("side", Space::Discrete { n: 3 }), ("place", Space::vector(&[-9.0], &[9.0]))];
+        let parts = [("side", Space::Discrete { n: 3 }), ("place", Space::vector(&[-3.0], &[3.0]))];
         Space::dict(parts).unwrap()
     }
 

@@ -576,7 +576,7 @@ fn slots_are_spread_over_all_workers_and_the_rest_hear_that_there_are_too_few() 
     assert_eq!(shares(&mut nine, &workers[..8]), [1; 8]);
     let few = TooFewSlots { slots: 8, workers: 9, slots_per_worker: 1 };
     assert_eq!(events(&mut nine), [GroupEvent::TooFewSlots(few)], "once");
-    let text = "no free slot: the run has 8 slots for 9 workers that could have 1 each; raise num_slots to 9";
+    let text = "no free slot: the run has 8 slots for 9 workers that could have 1 each; raise num_slots to 9, or use fewer workers";
     assert_eq!((idle_text(&nine, workers[8]), idle(&nine, A)), (text.into(), None));
     nine.pause();
     assert_eq!(idle_text(&nine, workers[8]), "the run is paused");

@@ -268,9 +268,6 @@ impl State {
             self.workers.values().filter(|row| states.iter().any(|state| row.state == state.to_wire())).count()
         };
         let workers = number_in(&[WorkerState::Idle, WorkerState::Sampling]) as u32;
-        if let Some(few) = TooFewSlots::check(run.num_slots, workers, run.slots_per_worker) {
-            return Some(format!("Slots, not workers, are the limit: {few}."));
-        }
         let unable = number_in(&[WorkerState::Unable]);
         let all_unable = unable > 0 && unable == self.workers.len();
         if all_unable {
@@ -279,7 +276,11 @@ impl State {
         if !run.waiting.is_empty() {
             return Some(format!("The run is {}.", run.waiting));
         }
-        (run.failures > 0).then(|| format!("Fragments have failed: {}. The last: {}.", run.failures, run.last_failure))
+        if run.failures > 0 {
+            return Some(format!("Fragments have failed: {}. The last: {}.", run.failures, run.last_failure));
+        }
+        let few = TooFewSlots::check(run.num_slots, workers, run.slots_per_worker)?;
+        Some(format!("Slots, not workers, are the limit: {few}."))
     }
 
     /// Workers beside the hub that are to stay, oldest first.

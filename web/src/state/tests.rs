@@ -149,7 +149,7 @@ fn page_hints_at_too_few_slots_and_at_workers_that_are_all_unable() {
         "a slot for each that is able"
     );
     reduce(&mut state, worker_in(3, WorkerState::Idle, "no free slot"));
-    let hint = "Slots, not workers, are the limit: the run has 1 slots for 2 workers that could have 1 each; raise num_slots to 2.";
+    let hint = "Slots, not workers, are the limit: the run has 1 slots for 2 workers that could have 1 each; raise num_slots to 2, or use fewer workers.";
     assert_eq!(state.workers_hint().as_deref(), Some(hint));
     for worker in [1, 3] {
         reduce(&mut state, Event::Received(Message::WorkerGone(WorkerGone { worker })));

@@ -21,7 +21,7 @@ pub(in crate::env) fn check_spaces(agent: &AgentId, spaces: &EnvSpaces) -> Resul
     check("action", &spaces.action)
 }
 
-/// Checks an observation. A terminal one may be out of the bounds of a box, as Gymnasium's CartPole shows.
+/// Checks an observation. A terminal one may be out of the bounds of its boxes, as Gymnasium's CartPole shows.
 pub(in crate::env) fn check_obs(spaces: &EnvSpaces, row: RowsRef<'_>, terminal: bool) -> Result<(), String> {
     let EnvSpaces { observation: space, observation_type: wanted, .. } = spaces;
     let (found, len) = (row.dtype(), row.len());
@@ -36,7 +36,7 @@ pub(in crate::env) fn check_obs(spaces: &EnvSpaces, row: RowsRef<'_>, terminal: 
     }
     match rows::contains(space, row) {
         Ok(true) => Ok(()),
-        Ok(false) if terminal && matches!(space, Space::Box(_)) => Ok(()),
+        Ok(false) if terminal && rows::contains_beyond_bounds(space, row) => Ok(()),
         Ok(false) => Err(format!("{} is not in {space}", rows::describe(row))),
         Err(error) => Err(format!("is of a kind that cannot be handed over: {error}")),
     }

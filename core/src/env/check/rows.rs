@@ -50,6 +50,10 @@ macro_rules! rows {
             match row { $(RowsRef::$variant(row) => space.contains_row(row)),+ }
         }
 
+        pub(in crate::env) fn contains_beyond_bounds(space: &Space, row: RowsRef<'_>) -> bool {
+            match row { $(RowsRef::$variant(row) => space.contains_beyond_bounds(row)),+ }
+        }
+
         pub(super) fn sample(space: &Space, rng: &mut Rng, row: RowsMut<'_>) -> Result<(), PointError> {
             match row { $(RowsMut::$variant(row) => space.sample_row(rng, row)),+ }
         }

@@ -4,8 +4,7 @@ use crate::{
     env::RowsRef,
     policy::PolicyError,
     prelude::*,
-    preprocess::{PreprocessError, Preprocessor},
-    space::{Scalar, Space},
+    space::{Scalar, Space, SpaceError},
 };
 
 /// Turns observations of one space into what a model takes: rows of 32-bit floats.
@@ -25,8 +24,8 @@ use crate::{
 pub struct ObsEncoder {
     space: Space,
     len: usize,
-    /// For spaces with parts that are no vectors.
-    one_hot: Option<Preprocessor>,
+    /// Whether rows are vectors already.
+    is_plain: bool,
 }
 
 #[allow(clippy::len_without_is_empty)]
@@ -34,19 +33,17 @@ impl ObsEncoder {
     /// The encoder for a space.
     ///
     /// # Errors
-    /// [`PolicyError::Unsupported`] for invalid spaces.
+    /// [`PolicyError::Unsupported`] for invalid spaces, and for those whose vectors would be too long.
     pub fn for_space(space: &Space) -> Result<Self, PolicyError> {
         let unsupported =
             |found: String| PolicyError::Unsupported { wanted: "observations of a valid space".into(), found };
         space.validate().map_err(|error| unsupported(error.to_string()))?;
-        let (len, one_hot) = match space {
-            Space::Box(_) | Space::MultiBinary { .. } => (space.shape().elements(), None),
-            Space::Discrete { .. } | Space::MultiDiscrete { .. } | Space::Tuple(_) | Space::Dict(_) => {
-                let one_hot = Preprocessor::for_space(space).map_err(|error| unsupported(error.to_string()))?;
-                (one_hot.output_len(), Some(one_hot))
-            }
-        };
-        Ok(Self { space: space.clone(), len, one_hot })
+        let elements = space.flat_dim();
+        if elements > Space::MAX_ELEMENTS {
+            return Err(unsupported(SpaceError::TooLarge { elements }.to_string()));
+        }
+        let is_plain = matches!(space, Space::Box(_) | Space::MultiBinary { .. });
+        Ok(Self { space: space.clone(), len: elements as usize, is_plain })
     }
 
     /// Elements of an encoded observation; at least one.
@@ -73,7 +70,7 @@ impl ObsEncoder {
             });
         }
         match obs {
-            RowsRef::F32(values) if self.one_hot.is_none() => return Ok(values),
+            RowsRef::F32(values) if self.is_plain => return Ok(values),
             RowsRef::F32(values) => self.write(values, scratch),
             RowsRef::F64(values) => self.write(values, scratch),
             RowsRef::I32(values) => self.write(values, scratch),
@@ -86,19 +83,52 @@ impl ObsEncoder {
 
     fn write<T: Scalar>(&self, values: &[T], scratch: &mut Vec<f32>) -> Result<(), PolicyError> {
         scratch.clear();
-        let Some(one_hot) = &self.one_hot else {
+        if self.is_plain {
             scratch.extend(values.iter().map(|x| x.to_f64() as f32));
             return Ok(());
-        };
-        let elements = self.space.shape().elements().max(1);
-        scratch.resize((values.len() / elements).saturating_mul(self.len), 0.0);
-        let rows = values.chunks_exact(elements).zip(scratch.chunks_exact_mut(self.len.max(1)));
-        let outside = |error: PreprocessError| PolicyError::Unsupported {
-            wanted: format!("observations of {}", self.space),
-            found: error.to_string(),
-        };
-        rows.into_iter().try_for_each(|(row, out)| one_hot.transform_row(row, out).map_err(outside))
+        }
+        let unsupported =
+            |found: String| PolicyError::Unsupported { wanted: format!("observations of {}", self.space), found };
+        self.space.check_type(T::DTYPE).map_err(|error| unsupported(error.to_string()))?;
+        let mut rest = values;
+        while !rest.is_empty() {
+            push(&self.space, &mut rest, scratch).map_err(|Outside(text)| unsupported(text))?;
+        }
+        Ok(())
     }
+}
+
+/// A discrete element that is not in its space.
+struct Outside(String);
+
+/// Moves a row from the front of `rest` to the end of `out`: discrete elements as one-hot vectors, all others as they are.
+fn push<T: Scalar>(space: &Space, rest: &mut &[T], out: &mut Vec<f32>) -> Result<(), Outside> {
+    match space {
+        Space::Tuple(parts) => parts.iter().try_for_each(|part| push(part, rest, out)),
+        Space::Dict(parts) => parts.values().try_for_each(|part| push(part, rest, out)),
+        _ => {
+            let row = rest.split_off(..space.shape().elements()).unwrap_or_default();
+            match space {
+                Space::Discrete { n } => push_one_hot(space, row, &[*n], out),
+                Space::MultiDiscrete { nvec } => push_one_hot(space, row, nvec, out),
+                _ => {
+                    out.extend(row.iter().map(|x| x.to_f64() as f32));
+                    Ok(())
+                }
+            }
+        }
+    }
+}
+
+fn push_one_hot<T: Scalar>(space: &Space, row: &[T], nvec: &[u32], out: &mut Vec<f32>) -> Result<(), Outside> {
+    for (x, n) in row.iter().zip(nvec) {
+        let (number, begin) = (x.to_f64(), out.len());
+        let hot = Some(number as u32).filter(|hot| hot < n && f64::from(*hot) == number);
+        let hot = hot.ok_or_else(|| Outside(format!("bad observation: {number} outside of {space}")))?;
+        out.resize(begin + *n as usize, 0.0);
+        out[begin + hot as usize] = 1.0;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -138,7 +168,10 @@ mod tests {
         let space = Space::dict(spaces).unwrap();
         let encoded = encode(&space, RowsRef::F32(&[4.5, 1.0, 0.5, 0.0]), 2).unwrap();
         assert_eq!(encoded, [4.5, 0.0, 1.0, 0.5, 1.0, 0.0]);
+        // Those of boxes stay what they are, also out of their bounds: normalised ones are.
+        assert_eq!(encode(&space, RowsRef::F32(&[-1.5, 0.0]), 1).unwrap(), [-1.5, 1.0, 0.0]);
         assert!(encode(&space, RowsRef::F32(&[4.5, 2.0]), 1).is_err());
+        assert!(encode(&space, RowsRef::F32(&[4.5, 0.5]), 1).is_err());
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::{
     run::{RolloutConfig, RunConfig},
     sampler::{AgentLayout, BatchMode, CountStepsBy, FragmentLayout, RecurrentShape},
     space::Space,
+    view::ViewRequirement,
 };
 
 /// A column that fragments must have.
@@ -43,6 +44,15 @@ impl ColumnLimit {
             Space::Box(_) | Space::Tuple(_) | Space::Dict(_) => Vec::new(),
         };
         Self { name, dtype, shape: space.shape(), ranges }
+    }
+
+    /// Makes it the column that a view of its name shows of the data; false if an upload cannot be expected to have it.
+    fn show(&mut self, view: &ViewRequirement, data: &[Self]) -> bool {
+        let source = data.iter().find(|column| column.name == view.data_col(self.name));
+        let shown = source.and_then(|column| Some((column, view.training_shape(column.shape)?)));
+        let Some((column, shape)) = shown else { return false };
+        *self = Self { name: self.name, shape, ..column.clone() };
+        true
     }
 
     /// Returns the most bytes that a row takes on the wire.
@@ -116,10 +126,11 @@ impl FragmentLimits {
             FragmentLayout::Lane { spaces, recurrent } => (columns(spaces), recurrent.clone(), None),
             FragmentLayout::Agents(policies) => {
                 let limit = |(id, layout): (&PolicyId, &AgentLayout)| {
-                    let AgentLayout { spaces, recurrent, viewed, has_advantages, is_exact, agents } = layout;
+                    let AgentLayout { spaces, recurrent, views, has_advantages, is_exact, agents } = layout;
                     let mut columns = columns(spaces);
                     columns.push(ColumnLimit::of_space(NEW_OBS.name(), spaces.observation_type, &spaces.observation));
-                    columns.retain(|column| viewed.iter().all(|view| *view != column.name));
+                    let data = columns.clone();
+                    columns.retain_mut(|column| views.get(column.name).is_none_or(|view| column.show(view, &data)));
                     columns.extend([EPS_ID, UNROLL_ID, T, AGENT_INDEX].map(ColumnLimit::scalar));
                     if *has_advantages {
                         columns.extend([ADVANTAGES, VALUE_TARGETS].map(ColumnLimit::scalar));

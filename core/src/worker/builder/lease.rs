@@ -240,12 +240,10 @@ impl RolloutWorkerBuilder {
             let (entry, recipe) = workshop.make(&id, NewPolicy::from(&run.policy(&id)), known)?;
             let spaces = workshop.acting_spaces(&id, &recipe.spaces)?;
             let postprocessing = entry.policy.postprocessing();
-            let views = entry.policy.view_requirements().into_iter();
-            let viewed = views.filter(|(view, requirement)| !requirement.is_column(view)).map(|(view, _)| view);
             let layout = AgentLayout {
                 spaces,
                 recurrent: RecurrentShape::of(entry.policy.as_ref()),
-                viewed: viewed.collect(),
+                views: entry.policy.view_requirements(),
                 has_advantages: matches!(postprocessing, Postprocessing::Advantages(_)),
                 is_exact: self.config.callbacks.is_empty()
                     && postprocessing != Postprocessing::Custom
