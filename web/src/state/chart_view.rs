@@ -6,6 +6,9 @@ use super::Texts;
 
 /// Names of a link's parts that belong to the charts begin with this; no setting does.
 pub(super) const CHART: &str = "chart.";
+/// Maps a number to another one.
+type Map = fn(f64) -> f64;
+
 /// No window is narrower than this part of everything.
 const NARROWEST: f64 = 1e-4;
 /// Highest weight of the past in percent: a point then counts a twentieth.
@@ -106,11 +109,11 @@ impl ChartView {
 
     fn part(&self, whole: (f64, f64), (from, to): (f64, f64)) -> Option<(f64, f64)> {
         // On a logarithmic axis equal ratios have equal widths.
-        let (forth, back): (fn(f64) -> f64, fn(f64) -> f64) = match self.log_x {
+        let (forth, back): (Map, Map) = match self.log_x {
             true => (|x| x.max(f64::MIN_POSITIVE).ln(), f64::exp),
             false => (|x| x, |x| x),
         };
-        let both = |(low, high), map: fn(f64) -> f64| (map(low), map(high));
+        let both = |(low, high), map: Map| (map(low), map(high));
         let shown = both(self.window.unwrap_or(whole), forth);
         let (low, high) = both(whole, forth);
         let (from, to) = (from.min(to), from.max(to));

@@ -2,10 +2,10 @@
 
 use rollmesh_core::protocol::message::Iteration;
 
-use super::{Curves, Metric, State};
+use super::{Curves, FieldValue, Metric, State};
 
 /// The numbers that every iteration has, by name.
-const FIELDS: [(&str, fn(&Iteration) -> f32); 7] = [
+const FIELDS: [(&str, FieldValue); 7] = [
     ("episode_return_mean", |point| point.episode_return_mean),
     ("episode_len_mean", |point| point.episode_len_mean),
     ("steps_per_s", |point| point.steps_per_s),

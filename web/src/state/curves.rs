@@ -9,11 +9,14 @@ const MAX_POINTS: usize = 1 << 15;
 /// Metrics with names that are kept of a run.
 const MAX_NAMED: usize = 64;
 
+/// Returns a number that every iteration has.
+pub type FieldValue = fn(&Iteration) -> f32;
+
 /// A number of each iteration.
 #[derive(Clone, Debug)]
 pub enum Metric {
     /// One that every iteration has.
-    Field(fn(&Iteration) -> f32),
+    Field(FieldValue),
     /// One that only some runs have, by its name.
     Named(String),
 }

@@ -34,7 +34,7 @@ pub use self::{
     chart_view::{ChartView, ViewChange, XAxis},
     comparison::{Comparison, Differences},
     connection::Connection,
-    curves::{Curves, Metric},
+    curves::{Curves, FieldValue, Metric},
     evaluate_form::{FormError, evaluable_envs, evaluator},
     form::{Field, RunSchema, Texts},
     opened_file::{FileStatus, OpenedFile},

@@ -1,18 +1,17 @@
 //! The charts.
 
 use leptos::prelude::*;
-use rollmesh_core::protocol::message::Iteration;
 
 use super::chart_tools::ChartTools;
 use crate::{
     chart::{BAND, Chart, Curve},
     format,
     shell::Store,
-    state::Metric,
+    state::{FieldValue, Metric},
 };
 
 /// The curves that every run has beside its return.
-const SMALL: [(&str, &str, bool, fn(&Iteration) -> f32); 6] = [
+const SMALL: [(&str, &str, bool, FieldValue); 6] = [
     ("Steps per second", "chart-steps-per-s", true, |iteration| iteration.steps_per_s),
     ("Episode length", "chart-episode-len", true, |iteration| iteration.episode_len_mean),
     ("Policy loss", "chart-policy-loss", false, |iteration| iteration.policy_loss),
