@@ -16,6 +16,8 @@ const SEED: &str = "seed";
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
     wanted: BTreeSet<u32>,
+    /// Those that the hub has refused to tell about.
+    refused: BTreeSet<u32>,
     known: BTreeMap<u32, ComparedRun>,
     revision: u64,
 }
@@ -76,25 +78,29 @@ impl Comparison {
     pub(super) fn toggle(&mut self, run: u32) {
         if !self.wanted.remove(&run) {
             self.wanted.insert(run);
+            self.refused.remove(&run);
         }
         self.revision += 1;
     }
 
-    /// A run cannot be compared.
+    /// A run cannot be compared; the hub is not asked for it again.
     pub(super) fn give_up(&mut self, run: u32) {
         self.wanted.remove(&run);
+        self.refused.insert(run);
         self.revision += 1;
     }
 
     /// Forgets what the hub has sent of a run, since that has changed.
     pub(super) fn forget(&mut self, run: u32) {
         self.known.remove(&run);
+        self.refused.remove(&run);
         self.revision += 1;
     }
 
     /// Forgets what the hub has sent: another one may answer.
     pub(super) fn forget_all(&mut self) {
         self.known.clear();
+        self.refused.clear();
         self.revision += 1;
     }
 
@@ -123,13 +129,13 @@ impl State {
         self.run.as_ref().map(|run| run.run).filter(|run| *run > 0)
     }
 
-    /// The runs that the hub has to be asked for: those that are compared, and the current one for its settings.
-    pub(super) fn runs_to_ask_for(&self) -> Vec<u32> {
-        let Comparison { wanted, known, .. } = &self.comparison;
+    /// The next run that the hub has to be asked for: of those that are compared, and the current one for its settings.
+    pub(super) fn run_to_ask_for(&self) -> Option<u32> {
+        let Comparison { wanted, refused, known, .. } = &self.comparison;
         let has_begun = |run: &u32| self.runs.runs.iter().any(|row| row.run == *run && row.place == 0);
         let current = self.current_run().filter(|_| !wanted.is_empty());
         let runs: BTreeSet<u32> = wanted.iter().copied().chain(current).collect();
-        runs.into_iter().filter(|run| !known.contains_key(run)).filter(has_begun).collect()
+        runs.into_iter().filter(|run| !known.contains_key(run) && !refused.contains(run)).find(has_begun)
     }
 
     /// The runs that are shown, in groups that differ in nothing but the seed.

@@ -43,7 +43,7 @@ pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
             state.comparison = Comparison::of_texts(&texts);
             texts.retain(|name, _| !name.starts_with(CHART));
             state.linked = texts;
-            ask_for_runs(state)
+            ask_for_run(state).into_iter().collect()
         }
         Event::Charts(change) => {
             state.charts.change(change);
@@ -157,23 +157,20 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             if state.requests.answer(history.request).is_some() {
                 state.comparison.add(history);
             }
-            vec![]
+            ask_for_run(state).into_iter().collect()
         }
         message => show(state, message),
     }
 }
 
-/// Asks the hub for the runs that are compared and not here yet.
-fn ask_for_runs(state: &mut State) -> Vec<Effect> {
-    if !state.is_online() {
-        return vec![];
+/// Asks the hub for a run that is compared and not here yet. One at a time, since their curves are large: the next one follows
+/// the answer.
+fn ask_for_run(state: &mut State) -> Option<Effect> {
+    if !state.is_online() || state.requests.is_waiting_for_history() {
+        return None;
     }
-    let actions = state.runs_to_ask_for().into_iter().map(|run| Action::Compare { run });
-    let new: Vec<Action> = actions.filter(|action| !state.requests.is_waiting(action)).collect();
-    new.into_iter()
-        .filter_map(|action| state.requests.ask(action))
-        .map(|message| Effect::Send(Box::new(message)))
-        .collect()
+    let action = Action::Compare { run: state.run_to_ask_for()? };
+    state.requests.ask(action).map(|message| Effect::Send(Box::new(message)))
 }
 
 /// Applies a message that only carries something to look at.
@@ -192,7 +189,7 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
             state.evaluations.begin(status.run);
             state.run = Some(status);
             if is_new {
-                return ask_for_runs(state);
+                return ask_for_run(state).into_iter().collect();
             }
         }
         Message::RunSchema(message::RunSchema { schema }) => match RunSchema::parse(&schema) {
@@ -201,7 +198,7 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
         },
         Message::RunList(runs) => {
             state.runs = runs;
-            return ask_for_runs(state);
+            return ask_for_run(state).into_iter().collect();
         }
         Message::LedgerReport(ledger) => state.ledger = Some(ledger),
         Message::Iteration(iteration) => state.curves.push(iteration),
@@ -294,7 +291,7 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Compare { run } => {
             state.comparison.toggle(run);
             let link = Effect::ShowLink(state.link());
-            return ask_for_runs(state).into_iter().chain([link]).collect();
+            return ask_for_run(state).into_iter().chain([link]).collect();
         }
         Action::Join => state.tab = TabWorker::Joining(TabJob::Sample),
         Action::Evaluate(ref evaluator) => state.tab = TabWorker::Joining(TabJob::Evaluate(evaluator.clone())),
@@ -322,13 +319,16 @@ fn hear_reply(state: &mut State, reply: Reply) -> Vec<Effect> {
         return begun.into_iter().chain(told).collect();
     }
     let failed = action.failed();
+    let mut effects = vec![];
     if let Action::Compare { run } = action {
         state.comparison.give_up(run);
+        effects.extend(ask_for_run(state));
     }
     if action.into_job().is_some() {
         state.tab = TabWorker::Out;
     }
-    toast(state, Level::Error, format!("{failed}: {}", reply.error))
+    effects.extend(toast(state, Level::Error, format!("{failed}: {}", reply.error)));
+    effects
 }
 
 fn hear_tab(state: &mut State, status: TabStatus) -> Vec<Effect> {

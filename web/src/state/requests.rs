@@ -121,6 +121,11 @@ impl Requests {
         self.waiting.iter().any(|(_, waiting)| waiting == action)
     }
 
+    /// Is a run's history on its way?
+    pub(super) fn is_waiting_for_history(&self) -> bool {
+        self.waiting.iter().any(|(_, waiting)| matches!(waiting, Action::Compare { .. }))
+    }
+
     /// The message that makes a token invalid. Nobody waits for its answer: one that is gone already is as good.
     pub(super) fn revoke(&mut self, token: TokenId) -> Message {
         self.last = self.last.wrapping_add(1);

@@ -532,13 +532,13 @@ fn runs_are_compared_with_the_current_one_in_groups_of_seeds_and_by_settings() {
     reduce(&mut state, iteration(3, 7));
     let link = |runs: &str| Effect::ShowLink([("chart.runs".to_owned(), runs.to_owned())].into());
     let effects = reduce(&mut state, Event::Act(Action::Compare { run: 1 }));
-    assert_eq!(effects, [asked(1, 1), asked(2, 3), link("1")], "the current run for its settings");
+    assert_eq!(effects, [asked(1, 1), link("1")]);
     let effects = reduce(&mut state, Event::Act(Action::Compare { run: 2 }));
-    assert_eq!(effects, [asked(3, 2), link("1,2")]);
+    assert_eq!(effects, [link("1,2")], "one is asked for at a time");
     let config = |seed, lr| format!(r#"{{"seed": {seed}, "policy_config": {{"lr": {lr}}}, "env": "E"}}"#);
-    for (request, run, config) in [(1, 1, config(1, 0.5)), (2, 3, config(3, 0.1)), (3, 2, config(2, 0.5))] {
-        assert_eq!(reduce(&mut state, history(request, run, &config)), []);
-    }
+    assert_eq!(reduce(&mut state, history(1, 1, &config(1, 0.5))), [asked(2, 2)]);
+    assert_eq!(reduce(&mut state, history(2, 2, &config(2, 0.5))), [asked(3, 3)], "the current run for its settings");
+    assert_eq!(reduce(&mut state, history(3, 3, &config(3, 0.1))), []);
     assert_eq!(state.run_groups(), [vec![1, 2], vec![3]]);
     let iterations = |run| state.curves_of(run).map(|curves| curves.points()[0].iteration);
     assert_eq!([1, 3, 4].map(iterations), [Some(1), Some(7), None], "the current run's own curves are newer");
@@ -558,18 +558,34 @@ fn runs_are_compared_with_the_current_one_in_groups_of_seeds_and_by_settings() {
 fn compared_runs_are_asked_for_again_after_a_reconnect_and_when_the_current_one_is_over() {
     let runs: Texts = [("chart.runs".to_owned(), "1,2".to_owned())].into();
     let mut state = after([Event::Linked(runs), Event::Started { token: true }, welcome()]);
-    assert_eq!(reduce(&mut state, listed(&[1, 2])), [asked(1, 1), asked(2, 2)], "a link restores them");
+    assert_eq!(reduce(&mut state, listed(&[1, 2])), [asked(1, 1)], "a link restores them");
+    assert_eq!(reduce(&mut state, listed(&[1, 2])), [], "one is asked for at a time");
     assert_eq!(reduce(&mut state, status(2, Phase::Running)), []);
     let effects = reduce(&mut state, reply(1, "the hub has no run 1 that has begun"));
-    assert!(matches!(effects[..], [Effect::ExpireToast { .. }]), "{effects:?}");
+    assert!(matches!(&effects[..], [ask, Effect::ExpireToast { .. }] if *ask == asked(2, 2)), "{effects:?}");
     assert!(!state.comparison.has(1));
     reduce(&mut state, history(2, 2, "{}"));
     reduce(&mut state, listed(&[1, 2, 3]));
-    assert_eq!(reduce(&mut state, status(3, Phase::Running)), [asked(3, 2), asked(4, 3)], "run 2 went on meanwhile");
+    assert_eq!(reduce(&mut state, status(3, Phase::Running)), [asked(3, 2)], "run 2 went on meanwhile");
     reduce(&mut state, Event::Closed { random: 0 });
     assert_eq!(state.toasts.len(), 1, "unanswered ones need no notice");
     reduce(&mut state, welcome());
-    assert_eq!(reduce(&mut state, listed(&[1, 2, 3])), [asked(5, 2)]);
+    assert_eq!(reduce(&mut state, listed(&[1, 2, 3])), [asked(4, 2)]);
+}
+
+#[test]
+fn run_that_the_hub_refused_is_asked_for_again_only_if_the_person_compares_it_again() {
+    let mut state = online();
+    reduce(&mut state, listed(&[1, 2]));
+    let compare = || Event::Act(Action::Compare { run: 2 });
+    let link = Effect::ShowLink([("chart.runs".to_owned(), "2".to_owned())].into());
+    assert_eq!(reduce(&mut state, compare()), [asked(1, 1), link.clone()], "the current run first");
+    let effects = reduce(&mut state, reply(1, "it is too large"));
+    assert!(matches!(&effects[..], [ask, Effect::ExpireToast { .. }] if *ask == asked(2, 2)), "{effects:?}");
+    let effects = reduce(&mut state, reply(2, "it is too large"));
+    assert!(matches!(effects[..], [Effect::ExpireToast { .. }]), "{effects:?}");
+    assert_eq!(reduce(&mut state, listed(&[1, 2])), []);
+    assert_eq!(reduce(&mut state, compare()), [asked(3, 2), link]);
 }
 
 #[test]
