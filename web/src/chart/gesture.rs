@@ -80,9 +80,14 @@ impl Gesture {
 }
 
 /// Zooms around a place, by a number of notches; negative ones zoom out.
-pub(crate) fn zoom(at: f64, notches: f64) -> Part {
+fn zoom(at: f64, notches: f64) -> Part {
     let factor = ZOOM.powf(notches);
     (at - at * factor, at + (1.0 - at) * factor)
+}
+
+/// What a turn of the wheel shows; none if it turns sideways.
+pub(crate) fn wheel(at: f64, delta_y: f64) -> Option<Part> {
+    (delta_y != 0.0).then(|| zoom(at, -delta_y.signum()))
 }
 
 /// What a key shows, with the place that it zooms around; none if it means nothing here. `0` is not among them.
@@ -141,6 +146,8 @@ mod tests {
     fn zooming_keeps_its_place_and_keys_zoom_and_pan() {
         let (low, high) = zoom(0.25, 1.0);
         assert!((low - 0.05).abs() < 1e-9 && (high - 0.85).abs() < 1e-9);
+        assert_eq!(wheel(0.25, -3.0), Some(zoom(0.25, 1.0)));
+        assert_eq!([wheel(0.25, 0.0), wheel(0.25, -0.0)], [None, None], "it turns sideways");
         assert!(key("-", false, 0.5).is_some_and(|(low, high)| low < 0.0 && high > 1.0));
         assert_eq!(key("ArrowRight", true, 0.5), Some((0.25, 1.25)));
         assert_eq!(key("ArrowRight", false, 0.5), None);

@@ -115,13 +115,18 @@ pub(crate) fn Chart(
         show(gesture.try_update(|gesture| gesture.up(event.pointer_id())).flatten());
     };
     let on_wheel = move |event: ev::WheelEvent| {
+        let part = fraction(event.offset_x()).and_then(|at| gesture::wheel(at, event.delta_y()));
         // Otherwise the wheel scrolls the page.
-        if has_focus.get_value() || event.ctrl_key() || event.meta_key() {
+        if part.is_some() && (has_focus.get_value() || event.ctrl_key() || event.meta_key()) {
             event.prevent_default();
-            show(fraction(event.offset_x()).map(|at| gesture::zoom(at, -event.delta_y().signum())));
+            show(part);
         }
     };
     let on_key = move |event: ev::KeyboardEvent| {
+        // The browser's own keys, such as those that zoom the page.
+        if event.ctrl_key() || event.meta_key() || event.alt_key() {
+            return;
+        }
         let marked = mark.get_untracked();
         let at = axes().zip(marked).map_or(0.5, |(axes, marked)| axes.x.fraction(axes.x.pixel(marked)));
         let part = gesture::key(&event.key(), event.shift_key(), at.clamp(0.0, 1.0));

@@ -79,7 +79,7 @@ pub enum ViewChange {
     Axis(XAxis),
     /// Another weight of the past, in percent.
     Smoothing(u8),
-    /// A logarithmic or linear x axis.
+    /// A logarithmic or linear x axis; it shows everything, since a window from 0 has no place on a logarithmic one.
     LogX(bool),
     /// A logarithmic or linear y axis.
     LogY(bool),
@@ -100,7 +100,7 @@ impl ChartView {
         match change {
             ViewChange::Axis(x) => (self.x, self.window) = (x, None),
             ViewChange::Smoothing(percent) => self.smoothing = percent.min(MAX_SMOOTHING),
-            ViewChange::LogX(is_log) => self.log_x = is_log,
+            ViewChange::LogX(is_log) => (self.log_x, self.window) = (is_log, None),
             ViewChange::LogY(is_log) => self.log_y = is_log,
             ViewChange::Part { whole, part } => self.window = self.part(whole, part),
             ViewChange::Whole => self.window = None,
@@ -219,6 +219,9 @@ mod tests {
         let mut view = ChartView { window: Some((1.0, 2.0)), ..ChartView::default() };
         view.change(ViewChange::Axis(XAxis::Time));
         assert_eq!((view.x, view.window), (XAxis::Time, None));
+        view.window = Some((0.0, 2.0));
+        view.change(ViewChange::LogX(true));
+        assert_eq!((view.log_x, view.window), (true, None));
         let point = Iteration { iteration: 3, env_steps: 600, wall_ms: 1_500, ..Iteration::default() };
         assert_eq!(XAxis::ALL.map(|axis| axis.place(&point)), [600.0, 1.5, 3.0]);
     }
