@@ -98,6 +98,8 @@ impl IterationMetrics {
         let mut all = Vec::new();
         // The metrics are a struct of numbers and maps with names as keys.
         collect("", &serde_json::to_value(self).unwrap_or_default(), &mut all);
+        // The message has room for a limited number: the learner's metrics precede those of policies and callbacks.
+        all.sort_by_key(|(name, _)| name.contains('/'));
         let others = all.into_iter().filter(|(name, _)| !IN_POINT.contains(&&**name));
         NamedMetrics::new(run, self.iteration, others)
     }
@@ -150,8 +152,7 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn named_metrics_are_what_a_point_lacks() {
+    fn metrics() -> IterationMetrics {
         let line = json!({
             "iteration": 3, "env_steps": 24, "episode_return_mean": 2.0, "episode_return_p10": 1.0, "episode_return_p90": null,
             "episode_len_mean": 5.0, "steps_per_s": 1.0, "wall_s": 1.5, "policy_loss": 0.0, "vf_loss": 0.0, "entropy": 0.0,
@@ -159,7 +160,12 @@ mod tests {
             "learning_rate": 0.001, "policy_reward_mean": {"a": 4.0},
             "custom_metrics": {"fuel": {"min": 1.0, "mean": 2.0, "max": 3.0}}, "custom": {"x": 9.0},
         });
-        let metrics: IterationMetrics = serde_json::from_value(line).expect("a line of metrics.jsonl");
+        serde_json::from_value(line).expect("a line of metrics.jsonl")
+    }
+
+    #[test]
+    fn named_metrics_are_what_a_point_lacks() {
+        let metrics = metrics();
         assert_eq!((metrics.point(7).run, metrics.point(7).wall_ms), (7, 1_500));
         let named = metrics.named(7);
         let all: BTreeMap<&str, f32> = named.iter().collect();
@@ -167,6 +173,17 @@ mod tests {
         assert_eq!((all["policy_reward_mean/a"], all["custom_metrics/fuel/mean"], all["custom/x"]), (4.0, 2.0, 9.0));
         assert!(!all.contains_key("episode_return_p90"), "it is null");
         assert!(IN_POINT.iter().all(|name| !all.contains_key(name)));
+    }
+
+    #[test]
+    fn callbacks_with_many_metrics_leave_room_for_those_of_the_learner() {
+        let custom = (0..100).map(|number| (format!("x{number}"), 1.0)).collect();
+        let named = IterationMetrics { custom, ..metrics() }.named(7);
+        let names: Vec<&str> = named.iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), NamedMetrics::MAX);
+        assert!(
+            ["clip_fraction", "episode_return_p10", "grad_norm", "logp_gap"].iter().all(|name| names.contains(name))
+        );
     }
 
     #[test]
