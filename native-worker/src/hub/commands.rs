@@ -4,7 +4,7 @@ use rollmesh_core::{
     hub::{UploadFault, WorkerUpload},
     ids::{LeaseId, WorkerId},
     protocol::{
-        Kind, Message, Role,
+        Frame, Kind, Message, Role,
         message::{RemoveRun, RemoveWorker, Reply, Scale, Watch, WorkerToken},
         printable,
     },
@@ -144,14 +144,20 @@ impl Actor {
         self.answer_dashboard(peer, &Message::Reply(Reply { request, error, run }));
     }
 
-    /// Answers a dashboard. Answers are never dropped, so a dashboard that does not read them is expelled.
+    /// Answers a dashboard with a message that fits, as answers do.
     pub(super) fn answer_dashboard(&self, peer: u32, message: &Message) {
+        if let Ok(frame) = Frame::new(message) {
+            self.answer_with_frame(peer, frame);
+        }
+    }
+
+    /// Answers a dashboard. Answers are never dropped, so a dashboard that does not read them is expelled.
+    pub(super) fn answer_with_frame(&self, peer: u32, frame: Frame) {
         let Some(peer) = self.peers.get(&peer) else { return };
         if peer.link.queued_bytes() > MAX_BACKLOG_BYTES {
             return peer.link.expel("it takes no answers");
         }
-        // Answers fit into their messages.
-        let _ = peer.link.send(message);
+        peer.link.send_frame(frame);
     }
 
     fn pause(&mut self) -> Result<(), String> {
