@@ -8,7 +8,8 @@ use rollmesh_core::{
     protocol::{
         Frame, Message, Phase, Role, WorkerState,
         message::{
-            EnvTrace, EvaluationPoint, Iteration, LedgerReport, Notice, RunSchema, RunStatus, WorkerGone, WorkerRow,
+            EnvTrace, EvaluationPoint, Iteration, LedgerReport, NamedMetrics, Notice, RunSchema, RunStatus, WorkerGone,
+            WorkerRow,
         },
     },
 };
@@ -25,6 +26,9 @@ use crate::{
 
 /// Maximum number of points kept for dashboards that connect later; when it is reached, every second one is dropped.
 const MAX_POINTS: usize = 4096;
+/// Maximum number of bytes of metrics with names that a new dashboard is sent. With [`MAX_POINTS`] of both other curves and an
+/// answer it stays below [`MAX_BACKLOG_BYTES`], beyond which the dashboard would be disconnected.
+const MAX_NAMED_BYTES: usize = MAX_BACKLOG_BYTES / 4;
 
 /// The state that was sent last, so that only changes are sent.
 #[derive(Default)]
@@ -36,8 +40,8 @@ pub(super) struct Dashboard {
     ledger: LedgerReport,
     pub(super) trace: Option<EnvTrace>,
     pub(super) points: Points<Iteration>,
-    /// The metrics with names of the same iterations.
-    named: Points<()>,
+    /// The metrics with names of the same iterations; of each, the size of its message in bytes.
+    named: Points<usize>,
     /// The curve of the run's evaluations.
     pub(super) evaluations: Points<EvaluationPoint>,
     /// The trace of the latest evaluated episode, and whether it still has to be sent to dashboards.
@@ -76,10 +80,15 @@ impl<P: Copy> Points<P> {
 
     /// Returns every n-th point, the latest one among them, so that there are at most `most`.
     pub(super) fn at_most(&self, most: usize) -> Vec<P> {
-        let every = self.all.len().div_ceil(most).max(1);
-        let mut points: Vec<P> = self.all.iter().rev().step_by(every).map(|(point, _)| *point).collect();
-        points.reverse();
-        points
+        self.every_nth(most).map(|(point, _)| *point).collect()
+    }
+
+    /// The same with the points' frames. At least one, if there is a point.
+    fn every_nth(&self, most: usize) -> impl Iterator<Item = &(P, Frame)> {
+        let len = self.all.len();
+        let every = len.div_ceil(most.max(1)).max(1);
+        // The latest one has the index `len - 1`.
+        self.all.iter().skip((len + every - 1) % every).step_by(every)
     }
 }
 
@@ -96,7 +105,19 @@ impl Dashboard {
     pub(super) fn add_iteration(&mut self, run: u32, metrics: &IterationMetrics) {
         let point = metrics.point(run);
         self.points.push(point, &Message::Iteration(point));
-        self.named.push((), &Message::NamedMetrics(metrics.named(run)));
+        self.add_named(metrics.named(run));
+    }
+
+    fn add_named(&mut self, metrics: NamedMetrics) {
+        let message = Message::NamedMetrics(metrics);
+        self.named.push(message.encode().len(), &message);
+    }
+
+    /// Returns the curves for a new dashboard. Metrics with names follow the iterations that they belong to.
+    fn curves(&self) -> impl Iterator<Item = Frame> {
+        let largest = self.named.all.iter().map(|(bytes, _)| *bytes).max().unwrap_or(1);
+        let named = self.named.every_nth(MAX_NAMED_BYTES / largest).map(|(_, frame)| frame.clone());
+        self.points.frames().chain(named).chain(self.evaluations.frames())
     }
 
     pub(super) fn forget_worker(&mut self, worker: u32) {
@@ -131,8 +152,7 @@ impl Actor {
             .into_iter()
             .chain(rows)
             .for_each(|message| _ = peer.link.send(&message));
-        let Dashboard { points, named, evaluations, evaluation_trace, .. } = &self.dashboard;
-        let frames = points.frames().chain(named.frames()).chain(evaluations.frames()).chain(evaluation_trace.clone());
+        let frames = self.dashboard.curves().chain(self.dashboard.evaluation_trace.clone());
         frames.for_each(|frame| peer.link.send_frame(frame));
         let _ = peer.link.send(&Message::LedgerReport(self.dashboard.ledger.clone()));
     }
@@ -303,4 +323,52 @@ impl Actor {
 
 fn is_dashboard(peer: &Peer) -> bool {
     matches!(peer.role, Role::Viewer | Role::Operator)
+}
+
+#[cfg(test)]
+mod tests {
+    use rollmesh_core::protocol::{Kind, Outbox, message::RunHistory};
+
+    use super::*;
+
+    #[test]
+    fn new_dashboard_has_room_for_the_curves_of_a_long_run_and_an_answer() {
+        let name = |number| format!("custom/{number:0width$}", width = NamedMetrics::MAX_NAME - "custom/".len());
+        let mut dashboard = Dashboard::default();
+        let last = MAX_POINTS as u64;
+        for iteration in 1..=last {
+            let (run, env_steps) = (1_000, iteration * 1_000_000);
+            let point = Iteration { run, iteration, env_steps, wall_ms: env_steps, ..Iteration::default() };
+            dashboard.points.push(point, &Message::Iteration(point));
+            dashboard.add_named(NamedMetrics::new(run, iteration, (0..100).map(|number| (name(number), 1.0))));
+            let point = EvaluationPoint { run, iteration, env_steps, ..EvaluationPoint::default() };
+            dashboard.evaluations.push(point, &Message::Evaluation(point));
+        }
+        let mut outbox = Outbox::default();
+        dashboard.curves().for_each(|frame| outbox.push_frame(frame));
+        let answer = Kind::RunHistory.body_cap() as usize;
+        assert!(outbox.queued_bytes() + answer < MAX_BACKLOG_BYTES, "{} bytes", outbox.queued_bytes());
+
+        let named: Vec<Frame> = dashboard.curves().filter(|frame| frame.kind() == Kind::NamedMetrics).collect();
+        let newest = NamedMetrics::new(1_000, last, (0..100).map(|number| (name(number), 1.0)));
+        assert!(named.len() > 64, "{} iterations have metrics with names", named.len());
+        assert_eq!(named.last(), Frame::new(&Message::NamedMetrics(newest)).ok().as_ref());
+    }
+
+    #[test]
+    fn few_points_are_sent_without_gaps_and_thinned_ones_end_with_the_latest() {
+        let mut dashboard = Dashboard::default();
+        for iteration in 1..=7 {
+            let point = Iteration { iteration, ..Iteration::default() };
+            dashboard.points.push(point, &Message::Iteration(point));
+            dashboard.add_named(NamedMetrics::new(0, iteration, [("lag_mean".into(), 0.5)]));
+        }
+        assert_eq!(dashboard.curves().count(), 14);
+        let at_most = |most| dashboard.points.at_most(most).iter().map(|point| point.iteration).collect::<Vec<_>>();
+        assert_eq!(
+            [at_most(RunHistory::MAX_ITERATIONS), at_most(3), at_most(1)],
+            [(1..=7).collect(), vec![1, 4, 7], vec![7]]
+        );
+        assert_eq!(Dashboard::default().curves().count(), 0);
+    }
 }

@@ -62,14 +62,17 @@ impl Series {
     }
 }
 
-/// The values of a metric at their places on the axes; one that a logarithmic y axis cannot show is a gap.
+/// The values of a metric at their places on the axes; one that a logarithmic y axis cannot show is a gap. A metric with a
+/// name has points only where it is known, without gaps: the hub sends those of every n-th iteration of the past.
 pub(crate) fn points(curves: &Curves, metric: &Metric, view: &ChartView) -> Vec<Point> {
+    let is_named = matches!(metric, Metric::Named(_));
+    let values = curves.points().iter().zip(curves.values(metric));
+    let known = values.filter(|(_, value)| !is_named || !value.is_nan());
     let point = |(point, value): (&_, f64)| {
         let is_shown = !view.log_y || value > 0.0;
         (view.x.place(point), if is_shown { value } else { f64::NAN })
     };
-    let all = curves.points().iter().zip(curves.values(metric)).map(point);
-    all.filter(|(x, _)| !view.log_x || *x > 0.0).collect()
+    known.map(point).filter(|(x, _)| !view.log_x || *x > 0.0).collect()
 }
 
 /// Index of the point that is nearest to an x.
@@ -129,7 +132,7 @@ fn quantile(values: &[f64], part: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use rollmesh_core::protocol::message::Iteration;
+    use rollmesh_core::protocol::message::{Iteration, NamedMetrics};
 
     use super::*;
 
@@ -169,6 +172,19 @@ mod tests {
         let seeds = Series::of_seeds(String::new(), 1, &runs);
         assert_eq!(seeds.points, [(0.0, 0.0), (10.0, 11.0), (20.0, 20.0)]);
         assert_eq!(median(&[]), (vec![], vec![]));
+    }
+
+    #[test]
+    fn line_of_a_metric_with_a_name_connects_the_iterations_that_have_it() {
+        let mut curves = Curves::default();
+        for iteration in 1..=3 {
+            curves.push(Iteration { iteration, env_steps: iteration * 100, ..Iteration::default() });
+        }
+        for (iteration, value) in [(1, 5.0), (3, 7.0)] {
+            curves.add_named(&NamedMetrics::new(0, iteration, [("lag".into(), value)]));
+        }
+        let lag = Metric::Named("lag".into());
+        assert_eq!(points(&curves, &lag, &ChartView::default()), [(100.0, 5.0), (300.0, 7.0)]);
     }
 
     #[test]
