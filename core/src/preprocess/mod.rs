@@ -204,7 +204,7 @@ impl Preprocessor {
         self.check_output(out.len())?;
         // The last observation of an episode may be out of the bounds of its boxes.
         let is_joined = matches!(self.stages, Stages::Parts(_));
-        if !self.space.contains_row(row)? && !(is_joined && self.space.contains_beyond_bounds(row)) {
+        if !(self.space.contains_row(row)? || is_joined && self.space.contains_beyond_bounds(row)) {
             return Err(self.bad_obs(format!("{} values of {}", row.len(), T::DTYPE)));
         }
         self.write_row(row, out)
