@@ -33,7 +33,7 @@ fn sampling_ends_with_the_thread_that_drives() {
         assert_eq!(single(&mut worker).len(), 40, "what was said is sampled");
         for _ in 0..2 {
             let error = worker.sample().unwrap_err().to_string();
-            let text = format!("the environment failed: nobody drives the external environment any more: {why}");
+            let text = format!("no client drives the external environment: {why}");
             assert_eq!(error, text);
         }
         let episodes = worker.metrics().episodes;
