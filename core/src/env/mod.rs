@@ -177,6 +177,9 @@ pub struct Step {
 /// Errors of environments.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvError {
+    /// No client drives the external environment, for this reason.
+    #[error("no client drives the external environment: {0}")]
+    Undriven(String),
     /// The action is not in the action space.
     #[error("lane {lane}: action {action} is not in the action space")]
     InvalidAction {

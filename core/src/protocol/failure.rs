@@ -138,9 +138,13 @@ impl FatalFailure {
             self.failure.kind,
             FailureKind::Env | FailureKind::Panic | FailureKind::Invalid | FailureKind::Hang
         );
-        let advice = match is_of_env && !rollout.restart_failed_sub_environments {
-            true => "; fix the environment, or set restart_failed_sub_environments to drop such episodes",
-            false => "",
+        // Only an environment in a process of its own can be stopped in the middle of a step.
+        let advice = if self.failure.kind == FailureKind::Hang && !rollout.remote_worker_envs {
+            "; fix the environment, or set remote_worker_envs and restart_failed_sub_environments to drop such episodes"
+        } else if is_of_env && !rollout.restart_failed_sub_environments {
+            "; fix the environment, or set restart_failed_sub_environments to drop such episodes"
+        } else {
+            ""
         };
         format!("{}, {self}{advice}", rollout.env.as_deref().unwrap_or_default())
     }

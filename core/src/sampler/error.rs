@@ -134,7 +134,8 @@ impl SampleError {
     pub(crate) fn located(self, lanes: usize, place: impl Fn(usize) -> Option<(SlotId, (u32, u32))>) -> Self {
         let Self::Env(error) = self else { return self };
         let (lane, source) = error.split_lane();
-        let is_only = lanes == 1 && !matches!(source, EnvError::AllGivenUp { .. } | EnvError::Stopped);
+        let is_of_all = matches!(source, EnvError::AllGivenUp { .. } | EnvError::Stopped | EnvError::Undriven(_));
+        let is_only = lanes == 1 && !is_of_all;
         let lane = lane.or_else(|| is_only.then_some(0));
         match lane.and_then(place) {
             Some((slot, (episode, t))) => Self::EnvAt { slot, episode, t, source },

@@ -1,6 +1,6 @@
 //! Interfaces of inputs and outputs.
 
-use super::{Budget, Interrupt, Position, SampleError};
+use super::{Budget, Interrupt, Position, SampleError, episodic::Output};
 use crate::{
     batch::AnyBatch,
     callbacks::{Callbacks, ObservationFn, PolicyMappingFn, WorkerInfo},
@@ -110,6 +110,28 @@ pub trait InputReader: Send {
     }
 }
 
+/// A point between two batches of a sampler, to which it can return.
+#[derive(Clone, Debug, Default)]
+pub struct ResumePoint {
+    /// The sampler's [state](SamplerInput::state).
+    pub state: Vec<u8>,
+    /// Whether the state continues all open episodes, so that the same batches follow.
+    pub continues_episodes: bool,
+    /// Batches and metrics that are ready.
+    pub(crate) outputs: VecDeque<Output>,
+}
+
+impl ResumePoint {
+    /// Returns the env steps and the agent steps of the batches that are ready.
+    #[must_use]
+    pub fn ready_steps(&self) -> (u64, u64) {
+        self.outputs.iter().fold((0, 0), |(env_steps, agent_steps), output| match output {
+            Output::Batch(_, batch) => (env_steps + batch.env_steps() as u64, agent_steps + batch.agent_steps() as u64),
+            Output::Metrics(_) => (env_steps, agent_steps),
+        })
+    }
+}
+
 /// An [`InputReader`] that steps environments.
 pub trait SamplerInput: Send {
     /// Returns the next batch, see [`InputReader::next`].
@@ -160,9 +182,17 @@ pub trait SamplerInput: Send {
         Vec::new()
     }
 
-    /// Returns whether its [`state`](Self::state) now continues all open episodes, so that the next batch can be made again.
-    fn is_resumable(&self) -> bool {
-        false
+    /// Returns its [`state`](Self::state) with all that [`resume`](Self::resume) needs to return the same next batches again.
+    fn resume_point(&self) -> ResumePoint {
+        ResumePoint { state: self.state(), ..ResumePoint::default() }
+    }
+
+    /// Returns to a [point](Self::resume_point) of the same sampler. Batches that were ready there are ready again.
+    ///
+    /// # Errors
+    /// As [`set_state`](Self::set_state).
+    fn resume(&mut self, point: &ResumePoint) -> Result<(), SampleError> {
+        self.set_state(&point.state)
     }
 
     /// Restores a [`state`](Self::state), as far as the slots are the same; other slots are ignored.

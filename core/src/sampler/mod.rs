@@ -57,7 +57,7 @@ pub use drive::{DriveError, drive, drive_entry};
 pub use episodic::{Episodic, Progress};
 pub(crate) use episodic::{agent_env, agent_position};
 pub use error::SampleError;
-pub use input::{InputReader, IoContext, NoopOutput, OutputWriter, SamplerHost, SamplerInput};
+pub use input::{InputReader, IoContext, NoopOutput, OutputWriter, ResumePoint, SamplerHost, SamplerInput};
 pub use interrupt::Interrupt;
 pub use lanes::{LaneStart, Lanes};
 pub use layout::{AgentLayout, FragmentLayout};

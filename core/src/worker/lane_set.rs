@@ -71,10 +71,9 @@ impl LaneSet {
         self.collector.lanes().moments().iter().map(|moment| moment.slot)
     }
 
-    /// Returns a slot's state between two fragments, if it has a lane here.
-    pub(super) fn state(&self, slot: SlotId) -> Option<SlotState> {
-        let lane = self.slots().position(|s| s == slot)?;
-        Some(self.collector.state(lane, self.env.as_ref()))
+    /// Returns a lane's state between two fragments.
+    pub(super) fn state(&self, lane: usize) -> SlotState {
+        self.collector.state(lane, self.env.as_ref())
     }
 
     /// Returns how open episodes of the environment move.

@@ -12,7 +12,8 @@ use crate::{
     postprocess::{Finisher, PostprocessError},
     prelude::*,
     sampler::{
-        Budget, DriveError, Interrupt, LaneStart, SampleError, SamplerHost, SamplerInput, SamplerOptions, SlotState,
+        Budget, DriveError, Interrupt, LaneStart, ResumePoint, SampleError, SamplerHost, SamplerInput, SamplerOptions,
+        SlotState,
     },
     time::Micros,
     worker::SetupError,
@@ -33,6 +34,9 @@ pub(super) struct LockstepSampler {
     perf: SamplerPerf,
     /// The fragment in progress between two calls.
     open: Option<Open>,
+    /// The lanes' positions before the fragment `started`. The buffer is reused.
+    starts: Vec<Start>,
+    started: Option<FragmentNo>,
     losses: Losses,
     /// Whether a fragment failed in the middle.
     lost: bool,
@@ -45,8 +49,6 @@ struct Open {
     steps: u32,
     /// Time spent on it so far.
     took: Micros,
-    /// The lanes' positions when it began, if it may be interrupted between calls.
-    starts: Vec<Start>,
 }
 
 /// A lane's position between two fragments.
@@ -55,6 +57,8 @@ struct Start {
     lane: LaneStart,
     /// See [`Collector::seen`](crate::sampler::Collector::seen).
     seen: Vec<f64>,
+    /// Env steps of the slot.
+    steps: u64,
 }
 
 impl LockstepSampler {
@@ -78,6 +82,8 @@ impl LockstepSampler {
             episodes: Vec::new(),
             perf: SamplerPerf::default(),
             open: None,
+            starts: Vec::new(),
+            started: None,
             losses: Losses::default(),
             lost: false,
             stopped: false,
@@ -155,19 +161,64 @@ impl LockstepSampler {
         if self.lost {
             self.begin_again()?;
         }
-        let starts = if may_rest { self.starts() } else { Vec::new() };
+        if may_rest && self.started != Some(self.next) {
+            self.keep_starts();
+        }
         self.lanes.begin(self.next, entry.policy.weights().version(), steps);
         self.next.0 += 1;
-        Ok(Open { steps, took: Micros(0), starts })
+        Ok(Open { steps, took: Micros(0) })
+    }
+
+    /// Records the lanes' positions before the next fragment, or before the one in progress between two calls, and returns
+    /// its number for [`return_to`](Self::return_to). `None` if open episodes cannot be restored.
+    pub(super) fn savepoint(&mut self) -> Option<FragmentNo> {
+        if !self.can_continue() {
+            return None;
+        }
+        if self.open.is_none() {
+            self.keep_starts();
+        }
+        self.started
+    }
+
+    /// Returns to the latest [savepoint](Self::savepoint) if it is before this fragment; else returns false.
+    ///
+    /// # Errors
+    /// Errors of the environment, which refuses a state of its own.
+    pub(super) fn return_to(&mut self, fragment: FragmentNo) -> Result<bool, EnvError> {
+        if self.started != Some(fragment) {
+            return Ok(false);
+        }
+        if self.open.take().is_some() {
+            self.count_lost();
+        }
+        let starts = core::mem::take(&mut self.starts);
+        let reopened = self.reopen(&starts);
+        starts.iter().for_each(|start| self.finisher.set_steps(start.lane.slot, start.steps));
+        self.starts = starts;
+        reopened?;
+        (self.next, self.lost) = (fragment, false);
+        Ok(true)
+    }
+
+    fn keep_starts(&mut self) {
+        let mut starts = core::mem::take(&mut self.starts);
+        starts.clear();
+        starts.extend(self.positions());
+        (self.starts, self.started) = (starts, Some(self.next));
     }
 
     /// Returns the lanes' positions between two fragments.
-    fn starts(&self) -> Vec<Start> {
-        let start = |(lane, slot)| Start {
-            lane: LaneStart { slot, state: self.lanes.state(slot) },
+    fn positions(&self) -> impl Iterator<Item = Start> {
+        self.lanes.slots().enumerate().map(|(lane, slot)| Start {
+            lane: LaneStart { slot, state: Some(self.lanes.state(lane)) },
             seen: self.lanes.seen(lane),
-        };
-        self.lanes.slots().enumerate().map(start).collect()
+            steps: self.finisher.steps(slot),
+        })
+    }
+
+    fn can_continue(&self) -> bool {
+        !self.lost && self.lanes.env_state() != EnvState::Opaque
     }
 
     /// Continues from there. After an error, also for statistics that no filter can have made, the lanes are unchanged,
@@ -178,14 +229,6 @@ impl LockstepSampler {
         let mut seen = starts.iter().map(|start| &start.seen).enumerate();
         let wrong = seen.find(|(lane, seen)| !self.lanes.set_seen(*lane, seen));
         wrong.map_or(Ok(()), |(_, seen)| Err(EnvError::BadSnapshot(size_of_val(&**seen))))
-    }
-
-    /// Returns to where the fragment in progress began.
-    fn rewind(&mut self) -> Result<(), EnvError> {
-        let Some(open) = self.open.take() else { return Ok(()) };
-        self.count_lost();
-        self.next.0 -= 1;
-        self.reopen(&open.starts)
     }
 
     fn count_lost(&mut self) {
@@ -209,7 +252,7 @@ impl LockstepSampler {
         };
         let starts: Vec<LaneStart> = self.lanes.moments().iter().map(next).collect();
         self.lanes.reopen(&starts)?;
-        self.lost = false;
+        (self.lost, self.started) = (false, None);
         Ok(())
     }
 
@@ -313,20 +356,19 @@ impl SamplerInput for LockstepSampler {
 
     /// Returns the state at the beginning of the fragment in progress.
     fn state(&self) -> Vec<u8> {
-        let (next, starts) = match &self.open {
-            Some(open) => (self.next.0 - 1, open.starts.clone()),
-            None => (self.next.0, self.starts()),
+        let state = |Start { lane: LaneStart { slot, state }, seen, steps }| {
+            Some(LaneState { slot, steps, state: state?.encode(), seen })
         };
-        let state = |Start { lane: LaneStart { slot, state }, seen }| {
-            Some(LaneState { slot, steps: self.finisher.steps(slot), state: state?.encode(), seen })
+        let (next, states): (u64, Vec<LaneState>) = match &self.open {
+            Some(_) => (self.next.0 - 1, self.starts.iter().cloned().filter_map(state).collect()),
+            None => (self.next.0, self.positions().filter_map(state).collect()),
         };
-        let states: Vec<LaneState> = starts.into_iter().filter_map(state).collect();
         // Writing into growing memory cannot fail.
         postcard::to_allocvec(&(next, states)).unwrap_or_default()
     }
 
-    fn is_resumable(&self) -> bool {
-        !self.lost && self.lanes.env_state() != EnvState::Opaque
+    fn resume_point(&self) -> ResumePoint {
+        ResumePoint { state: self.state(), continues_episodes: self.can_continue(), ..ResumePoint::default() }
     }
 
     fn set_state(&mut self, state: &[u8]) -> Result<(), SampleError> {
@@ -339,11 +381,14 @@ impl SamplerInput for LockstepSampler {
         if next > u64::MAX / 2 || states.iter().any(|state| state.steps > u64::MAX / 2) {
             return Err(damaged());
         }
-        self.rewind()?;
-        let before = self.starts();
+        if let Some(started) = self.started.filter(|_| self.open.is_some()) {
+            self.return_to(started)?;
+        }
+        let before: Vec<Start> = self.positions().collect();
         let mut starts = before.clone();
+        let by_slot: BTreeMap<SlotId, &LaneState> = states.iter().map(|state| (state.slot, state)).collect();
         for start in &mut starts {
-            if let Some(found) = states.iter().find(|state| state.slot == start.lane.slot) {
+            if let Some(found) = by_slot.get(&start.lane.slot) {
                 start.lane.state = Some(SlotState::decode(&found.state).map_err(|_| damaged())?);
                 start.seen.clone_from(&found.seen);
             }
@@ -353,7 +398,7 @@ impl SamplerInput for LockstepSampler {
             self.reopen(&before)?;
             return Err(error.into());
         }
-        (self.next, self.lost) = (FragmentNo(next), false);
+        (self.next, self.lost, self.started) = (FragmentNo(next), false, None);
         for LaneState { slot, steps, .. } in states {
             self.finisher.set_steps(slot, steps);
         }

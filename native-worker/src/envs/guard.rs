@@ -18,7 +18,8 @@ use rollmesh_core::{
 };
 
 /// Returns a registry with the same environments, whose panics become [`EnvError::Failed`], including panics while they are
-/// made. An environment that has panicked is made again for its next reset or restoration.
+/// made. An environment that has panicked is dropped and created anew for its next reset or restoration: what callbacks or
+/// [`foreach_env`](rollmesh_core::worker::RolloutWorker::foreach_env) have changed in it is lost.
 ///
 /// ```
 /// use rollmesh::envs::guarded;
@@ -56,8 +57,8 @@ pub fn guarded(registry: &EnvRegistry) -> EnvRegistry {
     all
 }
 
-/// Wraps an environment so that its panics become [`EnvError::Failed`]. After the first panic it is dropped and never called
-/// again.
+/// Wraps an environment so that its panics become [`EnvError::Failed`]. After the first panic it is dropped, and every later
+/// call returns the same error; only environments of a [`guarded`] registry are created anew.
 ///
 /// Functions that downcast it, see [`AnyVectorEnv::as_any`], still find its type.
 ///
@@ -86,11 +87,11 @@ fn agents(env: Guarded<Box<dyn MultiAgentEnv>>) -> Result<Box<dyn MultiAgentEnv>
     Ok(Box::new(Agents { env, agents }))
 }
 
-/// An environment until its first panic, which may leave it in an inconsistent state.
+/// An environment that is dropped at its first panic, which may leave it in an inconsistent state.
 struct Guarded<E> {
     env: Option<E>,
     panic: OnceCell<EnvError>,
-    /// Makes it again.
+    /// Creates it anew.
     maker: Option<Maker<E>>,
 }
 
@@ -106,7 +107,7 @@ impl<E> Guarded<E> {
         Ok(Self { env: Some(env), panic: OnceCell::new(), maker: Some(maker) })
     }
 
-    /// Begins an episode: like [`call`](Self::call), and makes the environment again first if it has panicked.
+    /// Begins an episode: like [`call`](Self::call), and creates the environment anew first if it has panicked.
     fn begin<T>(&mut self, begin: impl FnOnce(&mut E) -> Result<T, EnvError>) -> Result<T, EnvError> {
         if let (Some(_), Some(maker)) = (self.panic.get(), &self.maker) {
             let env = caught(maker)?;

@@ -79,7 +79,7 @@ impl BaseEnv for Sampled {
                 break;
             }
             if let Some(why) = &state.undriven {
-                return Err(EnvError::Failed(format!("nobody drives the external environment any more: {why}")));
+                return Err(EnvError::Undriven(why.clone()));
             }
             let Some(left) = SLICE.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) else { return Ok(()) };
             let waited = self.shared.said.wait_timeout(state, left);

@@ -15,7 +15,7 @@ use rollmesh_core::{
     callbacks::CallbackList,
     env::SubEnv,
     episode::{Losses, RolloutMetrics},
-    sampler::{Budget, Interrupt, SampleError, SamplerHost, SamplerInput},
+    sampler::{Budget, Interrupt, ResumePoint, SampleError, SamplerHost, SamplerInput},
     worker::{AsyncSampling, MovedSampler},
 };
 
@@ -69,8 +69,8 @@ pub struct AsyncSampler {
     extra_batches: Vec<AnyBatch>,
     metrics: Vec<RolloutMetrics>,
     losses: Losses,
-    /// The state after the latest item that was taken, and whether it continues all open episodes.
-    state: (Vec<u8>, bool),
+    /// Where the sampler was after the latest item that was taken.
+    point: ResumePoint,
 }
 
 /// Where the sampler is.
@@ -101,7 +101,7 @@ impl AsyncSampler {
         }
         let sampler = Self {
             known: Known::of(&mut sampling)?,
-            state: (sampling.sampler.state(), sampling.sampler.is_resumable()),
+            point: sampling.sampler.resume_point(),
             place: Place::Here(Box::new(Engine::new(sampling))),
             interrupt: Arc::default(),
             waiting: VecDeque::new(),
@@ -206,6 +206,37 @@ impl AsyncSampler {
             Place::Dead(_) | Place::Stopped | Place::Away { .. } => Ok(()),
         }
     }
+
+    /// Moves the sampler to another place, and drops what it has made ahead.
+    fn restart(
+        &mut self,
+        move_to: impl FnOnce(&mut dyn SamplerInput) -> Result<(), SampleError>,
+    ) -> Result<(), SampleError> {
+        let Some(engine) = self.call_back() else {
+            return Err(match &self.place {
+                Place::Dead(why) => SampleError::Died(why.clone()),
+                _ => SampleError::Stopped,
+            });
+        };
+        move_to(engine.sampling.sampler.as_mut())?;
+        engine.ahead.clear();
+        let lost_now = engine.sampling.sampler.losses();
+        self.point = engine.sampling.sampler.resume_point();
+        self.extra_batches.clear();
+        for item in self.waiting.drain(..) {
+            self.losses.add(item.losses);
+            match item.batch {
+                Ok(batch) => {
+                    self.losses.env_steps += batch.env_steps() as u64;
+                    self.losses.agent_steps += batch.agent_steps() as u64;
+                }
+                Err(_) => self.failed = true,
+            }
+        }
+        self.losses.add(lost_now);
+        self.known.forget_filters();
+        Ok(())
+    }
 }
 
 impl SamplerInput for AsyncSampler {
@@ -236,7 +267,7 @@ impl SamplerInput for AsyncSampler {
         self.extra_batches.extend(item.extra_batches);
         self.metrics.extend(item.metrics);
         self.losses.add(item.losses);
-        self.state = item.state;
+        self.point = item.point;
         self.known.absorb(host, &item.seen, item.change)?;
         item.batch.map(Some)
     }
@@ -265,40 +296,19 @@ impl SamplerInput for AsyncSampler {
     }
 
     fn state(&self) -> Vec<u8> {
-        self.state.0.clone()
+        self.point.state.clone()
     }
 
-    fn is_resumable(&self) -> bool {
-        self.state.1
+    fn resume_point(&self) -> ResumePoint {
+        self.point.clone()
+    }
+
+    fn resume(&mut self, point: &ResumePoint) -> Result<(), SampleError> {
+        self.restart(|sampler| sampler.resume(point))
     }
 
     fn set_state(&mut self, state: &[u8]) -> Result<(), SampleError> {
-        if state.is_empty() {
-            return Ok(());
-        }
-        let Some(engine) = self.call_back() else {
-            return Err(match &self.place {
-                Place::Dead(why) => SampleError::Died(why.clone()),
-                _ => SampleError::Stopped,
-            });
-        };
-        engine.sampling.sampler.set_state(state)?;
-        engine.ahead.clear();
-        let lost_now = engine.sampling.sampler.losses();
-        self.state = (engine.sampling.sampler.state(), engine.sampling.sampler.is_resumable());
-        for item in self.waiting.drain(..) {
-            self.losses.add(item.losses);
-            match item.batch {
-                Ok(batch) => {
-                    self.losses.env_steps += batch.env_steps() as u64;
-                    self.losses.agent_steps += batch.agent_steps() as u64;
-                }
-                Err(_) => self.failed = true,
-            }
-        }
-        self.losses.add(lost_now);
-        self.known.forget_filters();
-        Ok(())
+        if state.is_empty() { Ok(()) } else { self.restart(|sampler| sampler.set_state(state)) }
     }
 
     fn stop(&mut self) -> Result<(), SampleError> {

@@ -11,7 +11,7 @@ use rollmesh_core::{
     filter::Filter,
     ids::PolicyId,
     policy::{PolicyEntry, PolicyMapError},
-    sampler::{Interrupt, SampleError, SamplerHost},
+    sampler::{Interrupt, ResumePoint, SampleError, SamplerHost},
     worker::AsyncSampling,
 };
 
@@ -39,8 +39,8 @@ pub(super) struct Item {
     pub(super) seen: Seen,
     /// Number of the latest change that had been applied.
     pub(super) change: u64,
-    /// The sampler's state after it, and whether that continues all open episodes.
-    pub(super) state: (Vec<u8>, bool),
+    /// Where the sampler is after it.
+    pub(super) point: ResumePoint,
 }
 
 type Seen = Vec<(PolicyId, Filter)>;
@@ -113,7 +113,7 @@ impl Engine {
         }
         let sampler = self.sampling.sampler.as_mut();
         let (mut extra_batches, metrics) = (sampler.extra_batches(), sampler.metrics());
-        let (mut losses, state) = (sampler.losses(), (sampler.state(), sampler.is_resumable()));
+        let (mut losses, point) = (sampler.losses(), sampler.resume_point());
         if self.sampling.discard_batches {
             extra_batches.clear();
             batch = batch.map(|batch| {
@@ -122,7 +122,7 @@ impl Engine {
                 SampleBatch::new().into()
             });
         }
-        Item { batch, extra_batches, metrics, losses, seen, change: self.change, state }
+        Item { batch, extra_batches, metrics, losses, seen, change: self.change, point }
     }
 
     fn sample(&mut self, interrupt: &Interrupt) -> Result<AnyBatch, SampleError> {

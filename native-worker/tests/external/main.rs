@@ -26,7 +26,9 @@ use rollmesh_core::{
     sampler::BatchMode,
     space::Space,
     weights::Weights,
-    worker::{NewPolicy, Registry, RolloutConfig, RolloutError, RolloutWorker, WorkerPlace, config::FragmentLength},
+    worker::{
+        NewPolicy, Registry, Retries, RolloutConfig, RolloutError, RolloutWorker, WorkerPlace, config::FragmentLength,
+    },
 };
 
 fn episodes(worker: &mut RolloutWorker) -> Vec<RolloutMetrics> {

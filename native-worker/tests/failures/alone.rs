@@ -88,6 +88,28 @@ pub(crate) async fn transient_failure_leaves_no_trace_without_leases() {
     }
 }
 
+/// Counted by agent steps, a sample leaves fragments of the same round for the next one.
+pub(crate) async fn retry_keeps_fragments_that_wait_for_the_next_sample() {
+    let args = "sample --json --env FaultyPair-v0 --num-envs 10 --rollout-fragment-length 5 --env-steps 640";
+    let counted = ["--set", "count_steps_by=agent_steps"];
+    for how in [&counted[..], &[&counted[..], &["--set", "sample_async=true"]].concat()] {
+        let mut calm = None;
+        for fault in ["none", "error", "panic"] {
+            let rig = Rig::new();
+            let config = json!({ "kind": fault, "once": rig.path("once") }).to_string();
+            let args: Vec<&str> = args.split(' ').chain(["--env-config", &config]).chain(how.iter().copied()).collect();
+            let summary = succeeded(run(&args).await);
+            let calm = calm.get_or_insert_with(|| summary.clone());
+            for name in ["batch_hash", "env_steps", "episodes", "episode_return_mean"] {
+                assert_eq!(summary[name], calm[name], "{how:?}, {fault}: {summary}");
+            }
+            if fault != "none" {
+                assert_one_failure(&summary["failures"]);
+            }
+        }
+    }
+}
+
 /// One step in a thousand fails, in any slot, and its message is another one each time.
 pub(crate) async fn frequent_transient_failures_without_leases_end_neither_run_nor_sample() {
     let calm = Rig::new();

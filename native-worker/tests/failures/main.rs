@@ -39,9 +39,10 @@ fn main() -> std::process::ExitCode {
             [$($((stringify!($name), || Box::pin($module::$name()))),*),*]
         };
     }
-    let tests: [(&str, Test); 26] = tests! {
+    let tests: [(&str, Test); 27] = tests! {
         alone:
         transient_failure_leaves_no_trace_without_leases,
+        retry_keeps_fragments_that_wait_for_the_next_sample,
         frequent_transient_failures_without_leases_end_neither_run_nor_sample,
         failures_in_a_row_end_a_run_without_leases,
         step_that_hangs_without_leases_ends_run_with_its_place,

@@ -15,7 +15,7 @@ use self::{
     lane::{Lane, Round},
     perf::{Stopwatch, lap},
 };
-use super::{Budget, SampleError, SamplerHost, SamplerInput, SamplerOptions, SlotState, rows::RowBuffer};
+use super::{Budget, ResumePoint, SampleError, SamplerHost, SamplerInput, SamplerOptions, SlotState, rows::RowBuffer};
 use crate::{
     batch::AnyBatch,
     env::{BaseEnv, EnvActions, EnvError, Moment, News, StepMark, SubEnv, for_each_sub_env, multi_agent::Turn},
@@ -104,8 +104,8 @@ pub struct Episodic {
 }
 
 /// An output, in order.
-#[derive(Debug)]
-enum Output {
+#[derive(Clone, Debug)]
+pub(crate) enum Output {
     Metrics(Box<RolloutMetrics>),
     /// A batch, with the index of its environment.
     Batch(usize, AnyBatch),
@@ -459,13 +459,24 @@ impl SamplerInput for Episodic {
     /// For each slot the number of its next episode, its steps, and the open episode if that can be restored: between two
     /// fragments, in an environment with a snapshot or recorded actions.
     fn state(&self) -> Vec<u8> {
-        let lanes: Vec<_> = self.lanes.iter().map(|lane| self.saved(lane)).collect();
-        // Writing into growing memory cannot fail.
-        postcard::to_allocvec(&lanes).unwrap_or_default()
+        self.resume_point().state
     }
 
-    fn is_resumable(&self) -> bool {
-        self.lanes.iter().all(|lane| !lane.has_episode() || self.saved(lane).3.is_some())
+    fn resume_point(&self) -> ResumePoint {
+        let saved: Vec<SavedLane> = self.lanes.iter().map(|lane| self.saved(lane)).collect();
+        let mut lanes = self.lanes.iter().zip(&saved);
+        ResumePoint {
+            continues_episodes: lanes.all(|(lane, (.., state))| !lane.has_episode() || state.is_some()),
+            // Writing into growing memory cannot fail.
+            state: postcard::to_allocvec(&saved).unwrap_or_default(),
+            outputs: self.outputs.clone(),
+        }
+    }
+
+    fn resume(&mut self, point: &ResumePoint) -> Result<(), SampleError> {
+        self.set_state(&point.state)?;
+        self.outputs.clone_from(&point.outputs);
+        Ok(())
     }
 
     /// Quarantined environments are retried.
@@ -485,6 +496,7 @@ impl SamplerInput for Episodic {
                 self.losses.agent_steps += batch.agent_steps() as u64;
             }
         }
+        self.extra_batches.clear();
         self.stale_news = true;
         // A panic may have left rows of agents that have not acted.
         self.inference.clear();

@@ -13,6 +13,8 @@ pub(super) struct Making {
     /// Weights of policies whose weights have changed since the sample began: those that it began with, or, while it is
     /// being continued, the new ones.
     acting: BTreeMap<PolicyId, Weights>,
+    /// Whether the policies have the weights that the sample began with.
+    is_exchanged: bool,
     /// Progress of the run that policies are notified of once it is complete.
     pub(super) news: Vec<(GlobalVars, Option<Vec<PolicyId>>)>,
 }
@@ -63,7 +65,13 @@ impl RolloutWorker {
             exchanged = core::mem::replace(&mut exchanged, Ok(())).and(exchange);
             succeeded
         });
+        making.is_exchanged = !making.is_exchanged;
         exchanged
+    }
+
+    /// Swaps the new weights back after a panic in the middle of a call.
+    pub(super) fn restore_weights(&mut self) -> Result<(), RolloutError> {
+        if self.making.as_ref().is_some_and(|making| making.is_exchanged) { self.exchange_weights() } else { Ok(()) }
     }
 
     /// Ends a sample that is complete or lost, and applies what was deferred until then.

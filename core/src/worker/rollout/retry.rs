@@ -1,12 +1,13 @@
 //! Retries of samples that fail, in runs without leases.
 
-use super::{RolloutWorker, Source};
+use super::{RolloutWorker, Source, WorkerMetrics};
 use crate::{
     env::{EnvError, StepMark},
-    filter::FilterKind,
+    filter::{Filter, FilterKind},
+    ids::{FragmentNo, PolicyId},
     prelude::*,
     protocol::{FailureKind, FatalFailure, FragmentFailure, MAX_ATTEMPTS},
-    sampler::{SampleError, SamplerInput as _},
+    sampler::{ResumePoint, SampleError},
     worker::{
         Guard, RolloutError, RunnerError,
         command::{PanicWords, guarded},
@@ -37,13 +38,24 @@ pub enum SampleFault {
 }
 
 /// The beginning of a sample.
+#[derive(Default)]
 struct Start {
-    /// `None` if the open episodes cannot be restored.
-    sampler: Option<Vec<u8>>,
-    /// The whole worker, if sampling changes it: a filter counts the rows that it has seen.
-    worker: Option<Vec<u8>>,
+    sampler: SamplerStart,
+    /// The policies' filters, which count the rows that they have seen.
+    filters: BTreeMap<PolicyId, Filter>,
     /// Number of unread episodes.
     episodes: usize,
+}
+
+/// Where the sampler returns to.
+#[derive(Default)]
+enum SamplerStart {
+    /// Before this fragment.
+    Lockstep(FragmentNo),
+    Reader(ResumePoint),
+    /// Its open episodes cannot be restored.
+    #[default]
+    Unknown,
 }
 
 /// An attempt's error.
@@ -78,7 +90,12 @@ impl Retries {
     ) -> Result<Option<T>, SampleFault> {
         loop {
             if self.start.is_none() {
-                self.start = Some(worker.sample_start()?);
+                self.start = match guarded(self.guard, || worker.sample_start().map_err(Fault::Error)) {
+                    Ok(start) => Some(start),
+                    Err(Fault::Error(error)) => return Err(error.into()),
+                    // A snapshot has panicked, so this sample cannot be retried.
+                    Err(Fault::Panic(_)) => Some(Start::default()),
+                };
             }
             let fault = match guarded(self.guard, || sample(worker).map_err(Fault::Error)) {
                 Ok(None) => return Ok(None),
@@ -96,7 +113,10 @@ impl Retries {
             self.attempts += 1;
             let is_repeated = self.last.as_ref() == Some(&failure);
             let retried = match &self.start {
-                Some(start) if !is_repeated && self.attempts < MAX_ATTEMPTS => worker.return_to(start),
+                Some(start) if !is_repeated && self.attempts < MAX_ATTEMPTS => {
+                    let returned = guarded(self.guard, || worker.return_to(start).map_err(Fault::Error));
+                    returned.unwrap_or(false)
+                }
                 _ => false,
             };
             if !retried {
@@ -115,27 +135,49 @@ impl RolloutWorker {
     }
 
     fn sample_start(&mut self) -> Result<Start, RolloutError> {
-        let can_return = match &self.parts.opened.source {
-            Source::Lockstep(sampler) => sampler.is_resumable(),
-            Source::Reader(sampler) => sampler.is_resumable() && !self.parts.opened.offline,
-            Source::None | Source::Input(_) => false,
+        let sampler = match &mut self.parts.opened.source {
+            Source::Lockstep(sampler) => sampler.savepoint().map_or(SamplerStart::Unknown, SamplerStart::Lockstep),
+            Source::Reader(sampler) if !self.parts.opened.offline => match sampler.resume_point() {
+                point if point.continues_episodes => SamplerStart::Reader(point),
+                _ => SamplerStart::Unknown,
+            },
+            Source::Reader(_) | Source::None | Source::Input(_) => SamplerStart::Unknown,
         };
+        let can_return = !matches!(sampler, SamplerStart::Unknown);
         let has_filter = self.parts.config.observation_filter != FilterKind::NoFilter;
-        Ok(Start {
-            sampler: if can_return { Some(self.sampler_state()?) } else { None },
-            worker: if can_return && has_filter { Some(self.save()?) } else { None },
-            episodes: self.metrics.episodes.len(),
-        })
+        let filters = if can_return && has_filter { self.filters(false)? } else { BTreeMap::new() };
+        Ok(Start { sampler, filters, episodes: self.metrics.episodes.len() })
     }
 
     /// Returns to the beginning of a sample that has failed; false if that is impossible.
-    fn return_to(&mut self, Start { sampler, worker, episodes }: &Start) -> bool {
-        let Some(sampler) = sampler else { return false };
+    fn return_to(&mut self, Start { sampler, filters, episodes }: &Start) -> Result<bool, RolloutError> {
+        self.restore_weights()?;
         // Its episodes will end again.
         self.collect_metrics();
         self.metrics.episodes.truncate(*episodes);
-        let restored = worker.as_ref().map_or(Ok(()), |worker| self.restore(worker));
-        restored.and_then(|()| self.set_sampler_state(sampler)).is_ok()
+        let returned = match (sampler, &mut self.parts.opened.source) {
+            (SamplerStart::Lockstep(fragment), Source::Lockstep(sampler)) => {
+                sampler.return_to(*fragment).map_err(SampleError::from)?
+            }
+            (SamplerStart::Reader(point), Source::Reader(sampler)) => {
+                sampler.resume(point)?;
+                true
+            }
+            _ => return Ok(false),
+        };
+        self.give_up_sample()?;
+        if let SamplerStart::Reader(point) = sampler {
+            // Batches that were ready at the beginning are ready again, so they are not lost.
+            self.collect_metrics();
+            let (env_steps, agent_steps) = point.ready_steps();
+            let WorkerMetrics { discarded_env_steps, discarded_agent_steps, .. } = &mut self.metrics;
+            *discarded_env_steps = discarded_env_steps.saturating_sub(env_steps);
+            *discarded_agent_steps = discarded_agent_steps.saturating_sub(agent_steps);
+        }
+        for (id, filter) in filters {
+            self.parts.policies.get_mut(id)?.filter.clone_from(filter);
+        }
+        Ok(returned)
     }
 }
 

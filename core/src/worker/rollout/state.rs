@@ -247,7 +247,7 @@ impl RolloutWorker {
     }
 
     /// Drops what was read for a sample in progress.
-    fn give_up_sample(&mut self) -> Result<(), RolloutError> {
+    pub(super) fn give_up_sample(&mut self) -> Result<(), RolloutError> {
         for batch in core::mem::take(&mut self.read) {
             self.discard(batch.env_steps(), batch.agent_steps());
         }

@@ -77,9 +77,9 @@ pub(super) fn fragile(broken: Arc<AtomicBool>, index: u32) -> EnvSpec {
 }
 
 /// Returns whether a step fails, given the environment's index and the number of the step in its episode.
-type Fails = dyn Fn(u32, u32) -> bool + Send + Sync;
+pub(super) type Fails = dyn Fn(u32, u32) -> bool + Send + Sync;
 
-fn faulty(length: u32, fails: Arc<Fails>) -> EnvSpec {
+pub(super) fn faulty(length: u32, fails: Arc<Fails>) -> EnvSpec {
     EnvSpec::new("Failing", move |contexts, _| {
         let counter = |context: &EnvContext| Failing {
             counter: Counter { length, reward: 100.0, t: 0 },

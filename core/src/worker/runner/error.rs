@@ -141,6 +141,8 @@ fn kind_of(error: &EnvError) -> FailureKind {
         | EnvError::UnknownAgent { .. } => FailureKind::Invalid,
         EnvError::BadSnapshot(_) | EnvError::NotReplayed { .. } => FailureKind::Restore,
         EnvError::Process { end: ProcessEnd::Overdue { .. }, .. } => FailureKind::Hang,
+        // No retry brings a client back.
+        EnvError::Undriven(_) => FailureKind::Fragment,
         _ => FailureKind::Env,
     }
 }

@@ -9,6 +9,7 @@ mod learn;
 mod methods;
 mod metrics;
 mod policies;
+mod retry;
 mod sample;
 mod state;
 mod weights;
