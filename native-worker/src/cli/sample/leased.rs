@@ -49,10 +49,9 @@ pub(super) fn new_run(args: &SampleArgs, config: RolloutConfig, registry: &Regis
                        --mode or the filter out";
         return Err(Failure::usage(message));
     }
-    let (num_workers, hung_worker_timeout_s) = (args.num_workers.unwrap_or(0), args.hung_worker_timeout);
-    let mut run = RunConfig { mode, num_workers, hung_worker_timeout_s, ..run_of(config) };
+    let mut run = RunConfig { mode, num_workers: args.num_workers.unwrap_or(0), ..run_of(config) };
     run.stop.env_steps = Wanted::of(&run, registry)?.rounded(args.env_steps.unwrap_or(SampleArgs::ENV_STEPS));
-    run.checkpoint_interval = args.checkpoint_interval.unwrap_or(run.checkpoint_interval);
+    args.set_intervals(&mut run);
     if args.device != DeviceSpec::Cpu {
         run.device_rows = true;
         run.host.worker = Some(WorkerSpec { device: Some(args.device.to_string()), ..WorkerSpec::default() });
@@ -68,7 +67,7 @@ pub(super) fn saved_run(args: &SampleArgs, dir: &Path, registry: &Registry) -> R
     let mut run = saved.config().clone();
     let stored = if args.remote_only { 0 } else { run.num_workers };
     run.num_workers = args.num_workers.unwrap_or(stored);
-    run.checkpoint_interval = args.checkpoint_interval.unwrap_or(run.checkpoint_interval);
+    args.set_intervals(&mut run);
     if let Some(env_steps) = args.env_steps {
         run.stop.env_steps = Wanted::of(&run, registry)?.rounded(env_steps);
     }
