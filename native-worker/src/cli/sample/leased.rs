@@ -163,16 +163,18 @@ fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
 }
 
 impl TakeRows for Rows {
-    fn take(&mut self, fragments: &[SlotFragment]) -> Result<Vec<u64>, LearnError> {
+    fn take(&mut self, fragments: &[SlotFragment]) -> Result<Option<Vec<u64>>, LearnError> {
         let mut tally = lock(&self.tally);
         let wanted = self.wanted.of_each(fragments, tally.env_steps());
-        if wanted.iter().all(|rows| *rows == 0) {
-            return Ok(wanted);
+        if fragments.iter().zip(&wanted).all(|(fragment, rows)| fragment.env_steps() == *rows) {
+            tally.fragments(fragments)?;
+            return Ok(None);
         }
-        let cut: Vec<SlotFragment> =
-            fragments.iter().zip(&wanted).map(|(fragment, rows)| first_rows(fragment.clone(), *rows)).collect();
-        tally.fragments(&cut)?;
-        Ok(wanted)
+        if wanted.iter().any(|rows| *rows > 0) {
+            let cut = fragments.iter().zip(&wanted).map(|(fragment, rows)| first_rows(fragment.clone(), *rows));
+            tally.fragments(&cut.collect::<Vec<SlotFragment>>())?;
+        }
+        Ok(Some(wanted))
     }
 
     fn state(&mut self) -> Result<Vec<u8>, LearnError> {

@@ -337,6 +337,7 @@ impl Run {
             consumer: Some(consumer),
             files: None,
             old_output: None,
+            is_last_batch_cut: false,
             snapshots: BTreeMap::new(),
             warnings,
             history: Vec::new(),
