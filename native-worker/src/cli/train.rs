@@ -395,7 +395,7 @@ fn go_on(args: &TrainArgs, dir: &Path) -> Result<Task, Failure> {
     let saved = saved.with_request(request).map_err(Failure::usage)?;
     saved.notices().iter().for_each(|notice| eprintln!("{notice}"));
     if !args.json {
-        eprintln!("going on after iteration {}, {} env steps", saved.iteration(), saved.env_steps());
+        eprintln!("resuming after iteration {}, {} env steps", saved.iteration(), saved.env_steps());
     }
     Ok(Task::Resume(Box::new(saved)))
 }

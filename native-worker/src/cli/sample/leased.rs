@@ -76,7 +76,7 @@ pub(super) fn saved_run(args: &SampleArgs, dir: &Path, registry: &Registry) -> R
     let saved = saved.with_request(request).map_err(Failure::usage)?;
     saved.notices().iter().for_each(|notice| eprintln!("{notice}"));
     if !args.json {
-        eprintln!("going on after iteration {}, {} env steps", saved.iteration(), saved.env_steps());
+        eprintln!("resuming after iteration {}, {} env steps", saved.iteration(), saved.env_steps());
     }
     Ok(Task::Resume(Box::new(saved)))
 }

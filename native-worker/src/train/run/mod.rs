@@ -168,7 +168,7 @@ pub(crate) enum StartError {
     Thread(#[from] io::Error),
     #[error(transparent)]
     RunDir(#[from] RunDirError),
-    #[error("what is sampled cannot be kept: {0}")]
+    #[error("the output cannot be opened: {0}")]
     Output(#[from] OfflineError),
     #[error(transparent)]
     Learning(#[from] LearningStartError),
@@ -176,7 +176,7 @@ pub(crate) enum StartError {
     Loop(#[from] RunLoopError),
     #[error(transparent)]
     Launch(LaunchError),
-    #[error("another run is going on; stop it first")]
+    #[error("another run is in progress; stop it first")]
     Busy,
     #[error("the hub has stopped")]
     HubGone,
