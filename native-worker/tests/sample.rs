@@ -69,6 +69,7 @@ async fn workers_make_the_rows_of_this_process() {
     for workers in ["1", "2", "3"] {
         let summary = sample(&["--env-steps", "10000", "--num-workers", workers]).await;
         assert_eq!((&summary["rollout_hash"], &summary["env_steps"]), (&SHORT_HASH.into(), &10_048.into()));
+        assert!(summary["steps_per_s"].as_f64() > Some(0.0), "its only iteration counts: {summary}");
         let here = sample(&["--env-steps", "10000"]).await;
         for key in ["episodes", "episode_return_mean"] {
             assert_eq!(summary[key], here[key], "{key}: the last fragments are longer than the rows that are wanted");
@@ -398,7 +399,11 @@ async fn a_million_steps_have_the_known_hash() {
 
 #[tokio::test]
 async fn wrong_usage_ends_with_2() {
-    let cases: [(&[&str], &str); 3] = [
+    let cases: [(&[&str], &str); 7] = [
+        (&["--hung-worker-timeout", "nan"], "it must be finite and at least 0"),
+        (&["--hung-worker-timeout", "inf"], "it must be finite and at least 0"),
+        (&["--hung-worker-timeout=-1"], "it must be finite and at least 0"),
+        (&["--num-workers", "1", "--checkpoint-interval", "5"], "--checkpoint-interval needs a directory"),
         (&["--env", "CartPole-v9"], "there is no environment 'CartPole-v9'; known are: Acrobot-v1, CartPole-v0"),
         (&["--num-envs", "0"], "num_envs"),
         (&["--policy", "wise"], "there is no kind of policy 'wise'; known are: a2c, bc, marwil, net, pg, ppo, random"),

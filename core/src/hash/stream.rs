@@ -11,6 +11,8 @@ const STRIPE: usize = 64;
 const STRIPES_PER_BLOCK: u64 = 16;
 /// Longer inputs are hashed by stripes.
 const LONGEST_SHORT: u64 = 240;
+/// The longest part of the input that is added at once, in bytes: it bounds the memory of the hash.
+const LONGEST_PART: usize = 1_024;
 
 const PRIME32_1: u64 = 0x9E37_79B1;
 const PRIME64_1: u64 = 0x9E37_79B1_85EB_CA87;
@@ -60,6 +62,10 @@ impl Default for StreamHasher {
 impl StreamHasher {
     /// Adds bytes to the input.
     pub(super) fn write(&mut self, bytes: &[u8]) {
+        bytes.chunks(LONGEST_PART).for_each(|part| self.write_part(part));
+    }
+
+    fn write_part(&mut self, bytes: &[u8]) {
         let is_kept = if self.length > LONGEST_SHORT { STRIPE } else { 0 };
         let hashed = self.length.saturating_sub((self.tail.len().saturating_sub(is_kept)) as u64);
         self.length += bytes.len() as u64;
@@ -162,6 +168,17 @@ mod tests {
                 hasher = postcard::from_bytes(&saved).unwrap();
             }
             assert_eq!(hasher.finish(), whole, "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn memory_does_not_grow_with_input() {
+        let mut hasher = StreamHasher::default();
+        for length in [1, 100, 5_000, 1_000_000] {
+            hasher.write(&input(length));
+            let longest = LONGEST_SHORT as usize + LONGEST_PART;
+            // A vector that grows has at most twice the capacity that it needs.
+            assert!(hasher.tail.capacity() <= 2 * longest, "{length}: {}", hasher.tail.capacity());
         }
     }
 

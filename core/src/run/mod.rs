@@ -83,8 +83,8 @@ pub struct RunConfig {
     pub evaluation: EvaluationConfig,
     /// Iterations between two checkpoints; a run with a directory also saves one every ten seconds.
     pub checkpoint_interval: u64,
-    /// Seconds after which the hub ends and replaces a hung local worker; 0 for never. They count from the expiry of its
-    /// lease.
+    /// Seconds without progress, over leases after the expiry of the lease, at which a local worker is killed and replaced, a
+    /// remote one is disconnected, and a run that samples by itself ends; 0 for never.
     pub hung_worker_timeout_s: f64,
     /// Settings of the machine that starts the run. They are never read from the wire.
     #[serde(default, skip_serializing_if = "HostConfig::is_default")]

@@ -134,6 +134,9 @@ pub(super) async fn run(
     };
     // Errors at the end were sent before the summary.
     std::iter::from_fn(|| hub.take_notice()).for_each(show);
+    // The status after the last iterations may have been published together with the summary.
+    meter.at(summary.env_steps, hub).await;
+    progress.at(summary.env_steps);
     progress.finish();
     let measured = meter.finish(hub).await;
     Ok((summary, measured))

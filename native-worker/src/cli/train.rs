@@ -61,7 +61,7 @@ const RUNS: &str = "runs";
                         With --input this process reads, or --workers N do; every update takes --train-batch-size rows, and\n\
                         the return is that of the policy's own episodes, played with its most likely actions.")]
 pub(super) struct TrainArgs {
-    /// Go on with the run in this directory, from its newest checkpoint, with the same bits as if it had never ended; one that
+    /// Resume the run in this directory from its newest checkpoint, with the same bits as if it had never ended; one that
     /// learns from files reads on where it was. Of the run's settings --max-env-steps, --stop-return, --checkpoint-interval,
     /// --hung-worker-timeout and when it is evaluated may be others
     #[arg(long, value_name = "DIR", conflicts_with_all = ["run_dir", "input"])]
@@ -395,7 +395,7 @@ fn go_on(args: &TrainArgs, dir: &Path) -> Result<Task, Failure> {
     let saved = saved.with_request(request).map_err(Failure::usage)?;
     saved.notices().iter().for_each(|notice| eprintln!("{notice}"));
     if !args.json {
-        eprintln!("going on after iteration {}, {} env steps", saved.iteration(), saved.env_steps());
+        eprintln!("resuming after iteration {}, {} env steps", saved.iteration(), saved.env_steps());
     }
     Ok(Task::Resume(Box::new(saved)))
 }

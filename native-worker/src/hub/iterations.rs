@@ -100,7 +100,7 @@ impl Actor {
         let (warnings, metrics) = match update {
             Update::Learned(learned) => (Vec::new(), run.handle_update(learned, now)),
             Update::Iterated(iterated) => run.handle_iterated(*iterated, now),
-            Update::Taken => (Vec::new(), run.handle_taken(now)),
+            Update::Taken { is_cut } => (Vec::new(), run.handle_taken(is_cut, now)),
             Update::Unwanted => {
                 run.state.forget_batch();
                 let asked = if run.state.is_draining() { RunEnd::Drained } else { RunEnd::Stopped };

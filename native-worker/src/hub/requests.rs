@@ -16,7 +16,7 @@ impl Hub {
     /// Starts a run and its local workers. The receiver gets the summary when the run is over.
     ///
     /// # Errors
-    /// [`StartRunError`] when the configuration cannot be run or another run is going on.
+    /// [`StartRunError`] when the configuration cannot be run or another run is in progress.
     pub async fn train(&self, request: impl Into<RunRequest>) -> Result<oneshot::Receiver<Summary>, StartRunError> {
         self.start_run(Task::Begin(Box::new(request.into())), Work::Learn, false).await
     }
@@ -24,7 +24,7 @@ impl Hub {
     /// Resumes a run bit-identically, as if it had never ended; otherwise like [`train`](Self::train).
     ///
     /// # Errors
-    /// [`StartRunError`] when the run cannot be resumed or another run is going on.
+    /// [`StartRunError`] when the run cannot be resumed or another run is in progress.
     #[doc(alias = "restore")]
     pub async fn resume(&self, saved: SavedRun) -> Result<oneshot::Receiver<Summary>, StartRunError> {
         self.start_run(Task::Resume(Box::new(saved)), Work::Learn, false).await
@@ -73,7 +73,7 @@ impl Hub {
     /// ```
     ///
     /// # Errors
-    /// [`StartRunError`] when the configuration cannot be run or another run is going on.
+    /// [`StartRunError`] when the configuration cannot be run or another run is in progress.
     #[doc(alias = "synchronous_parallel_sample")]
     pub async fn sample(&self, request: impl Into<RunRequest>) -> Result<Sampling, StartRunError> {
         // The caller has the rows.

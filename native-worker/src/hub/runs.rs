@@ -237,13 +237,13 @@ impl Actor {
         }
     }
 
-    /// Stops the run on request: after the update that is being computed if the run can be resumed from there, or at once on
-    /// a second request.
+    /// Stops the run on request: after the update that is being computed if the run can be resumed from there, after the
+    /// rows that are being taken, or at once on a second request.
     pub(super) fn stop_run(&mut self) {
         let has_to_tell = self.run.as_ref().is_some_and(Run::has_ranks);
         let may_wait = !self.is_stopping && (self.update.is_some() || has_to_tell);
         self.run.iter().for_each(Run::interrupt);
-        if may_wait && self.run.as_ref().is_some_and(|run| run.has_files() || run.is_local()) {
+        if may_wait && self.run.as_ref().is_some_and(|run| run.has_files() || run.is_local() || run.takes_rows()) {
             self.is_stopping = true;
             // The run's own worker may wait for something that never comes.
             if let Some(run) = self.run.as_ref().filter(|run| run.is_local()) {

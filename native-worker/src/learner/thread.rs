@@ -18,6 +18,7 @@ type UpdateResult = Result<Learned, LearnError>;
 #[derive(Debug)]
 pub(crate) struct LearnerThread<L = Learners> {
     jobs: mpsc::UnboundedSender<Job<L>>,
+    thread: thread::JoinHandle<()>,
 }
 
 /// A job for the learner; returns false if the learner must not be used afterwards.
@@ -30,14 +31,21 @@ impl<L: Send + 'static> LearnerThread<L> {
     /// When the system refuses a thread.
     pub(crate) fn spawn(mut learners: L) -> io::Result<Self> {
         let (jobs, mut queue) = mpsc::unbounded_channel::<Job<L>>();
-        thread::Builder::new().name("learner".into()).spawn(move || {
+        let thread = thread::Builder::new().name("learner".into()).spawn(move || {
             while let Some(job) = queue.blocking_recv() {
                 if !job(&mut learners) {
                     return;
                 }
             }
         })?;
-        Ok(Self { jobs })
+        Ok(Self { jobs, thread })
+    }
+
+    /// Waits for the pending jobs, and ends the thread.
+    pub(crate) fn finish(self) {
+        drop(self.jobs);
+        // Jobs report their panics themselves.
+        let _ = self.thread.join();
     }
 
     /// Runs a job on the learner after all earlier ones. Returns [`LearnError::Panicked`] if it panicked; later jobs get no

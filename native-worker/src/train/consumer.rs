@@ -30,8 +30,8 @@ pub(crate) enum Consumer {
 
 /// Takes the rows of a run without a learner.
 pub(crate) trait TakeRows: Send {
-    /// Takes an iteration, and returns how many of the first rows of each fragment the run wants.
-    fn take(&mut self, fragments: &[SlotFragment]) -> Result<Vec<u64>, LearnError>;
+    /// Takes an iteration, and returns how many of the first rows of each fragment the run wants; `None` for all rows.
+    fn take(&mut self, fragments: &[SlotFragment]) -> Result<Option<Vec<u64>>, LearnError>;
 
     /// Returns what the rows so far have added up to, for a checkpoint.
     fn state(&mut self) -> Result<Vec<u8>, LearnError>;
@@ -52,8 +52,8 @@ pub(crate) enum Update {
     Learned(Learned),
     /// New weights, from a batch that the run's own worker made.
     Iterated(Box<Iterated>),
-    /// The caller has taken it.
-    Taken,
+    /// It was taken, as a whole or only the first rows of its fragments.
+    Taken { is_cut: bool },
     /// The caller has dropped its receiver.
     Unwanted,
     /// The learner failed, or the rows could not be written to the run's output.
@@ -64,6 +64,13 @@ pub(crate) enum Update {
 pub(crate) type Consuming = Pin<Box<dyn Future<Output = Update> + Send>>;
 
 impl Consumer {
+    /// Ends the consumer. If rows are taken, this waits until the submitted batch was taken and written as a whole.
+    pub(super) fn finish(self) {
+        if let Self::Rows { thread, .. } = self {
+            thread.finish();
+        }
+    }
+
     /// Passes a batch to the run's consumer.
     pub(super) fn submit(&self, work: BatchWork, results: Results) -> Consuming {
         match (self, work) {
@@ -98,19 +105,20 @@ impl Consumer {
                 let output = output.clone();
                 let taken = thread.ask(move |rows| {
                     let wanted = rows.take(&fragments)?;
-                    let written = output.map_or(Ok(()), |output| output.write(&fragments, Some(&wanted)));
-                    written.map_err(|error| LearnError::Rows(error.to_string()))
+                    let written = output.map_or(Ok(()), |output| output.write(&fragments, wanted.as_deref()));
+                    written.map_err(|error| LearnError::Rows(error.to_string()))?;
+                    Ok(wanted.is_some())
                 });
                 Box::pin(async {
                     let taken = taken.await.unwrap_or(Err(LearnError::Gone));
-                    taken.map_or_else(|error| Update::Failed(error.to_string()), |()| Update::Taken)
+                    taken.map_or_else(|error| Update::Failed(error.to_string()), |is_cut| Update::Taken { is_cut })
                 })
             }
             (Self::Caller(batches), BatchWork::HandOver(fragments)) => {
                 let batches = batches.clone();
                 Box::pin(async move {
                     match batches.send(fragments).await {
-                        Ok(()) => Update::Taken,
+                        Ok(()) => Update::Taken { is_cut: false },
                         Err(_) => Update::Unwanted,
                     }
                 })

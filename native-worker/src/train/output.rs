@@ -43,12 +43,19 @@ pub(super) struct OutputPlace {
     at: SeriesPlace,
     /// Env steps in the files, by slot.
     steps: Vec<u64>,
+    /// The iteration after which the files end.
+    iteration: u64,
 }
 
 impl OutputPlace {
     /// Returns the start of a series.
     pub(super) fn start_of(series: String) -> Self {
-        Self { series, at: SeriesPlace::default(), steps: Vec::new() }
+        Self { series, at: SeriesPlace::default(), steps: Vec::new(), iteration: 0 }
+    }
+
+    /// Returns the iteration after which the files end.
+    pub(super) fn iteration(&self) -> u64 {
+        self.iteration
     }
 
     /// False if the name could refer to files that do not belong to an output.
@@ -68,7 +75,7 @@ impl RunOutput {
     /// Continues at a position; rows after it are removed, and will be recomputed. The result is false if the files are
     /// shorter than that.
     pub(super) fn reopen(directory: &Path, place: OutputPlace, num_slots: u32) -> Result<(Self, bool), OfflineError> {
-        let OutputPlace { series, at, steps } = place;
+        let OutputPlace { series, at, steps, iteration: _ } = place;
         let (writer, is_whole) = JsonWriter::in_series(directory, JsonWriterOptions::default(), &series, at)?;
         let mut derived = Derived::default();
         (0..num_slots).map(SlotId).zip(steps).for_each(|(slot, steps)| derived.set_steps(slot, steps));
@@ -81,8 +88,8 @@ impl RunOutput {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes an iteration, of each fragment the first `wanted` rows; all rows if there are several agents. Blocks on the
-    /// disk.
+    /// Writes an iteration, of each fragment the first `wanted` rows; all rows if that is `None` or if there are several
+    /// agents. Blocks on the disk.
     pub(super) fn write(&self, fragments: &[SlotFragment], wanted: Option<&[u64]>) -> Result<(), OfflineError> {
         let mut open = self.open();
         let Open { writer: Some(writer), derived } = &mut *open else { return Ok(()) };
@@ -92,21 +99,19 @@ impl RunOutput {
         }
         // Columns derived from the next row need the whole fragment, so it is cut afterwards.
         let rows = SampleBatch::from_fragments(fragments, derived)?;
-        let is_cut =
-            |wanted: &&[u64]| fragments.iter().zip(*wanted).any(|(fragment, rows)| fragment.env_steps() > *rows);
-        let rows = match wanted.filter(is_cut) {
+        let rows = match wanted {
             None => rows,
             Some(wanted) => first_rows(&rows, fragments, wanted)?,
         };
         if rows.is_empty() { Ok(()) } else { writer.append(&rows.into()) }
     }
 
-    /// Returns the position, while nothing is being written.
-    pub(super) fn place(&self) -> Option<OutputPlace> {
+    /// Returns the position after an iteration, while nothing is being written.
+    pub(super) fn place(&self, iteration: u64) -> Option<OutputPlace> {
         let open = self.open();
         let at = open.writer.as_ref()?.place();
         let steps = (0..self.num_slots).map(|slot| open.derived.steps(SlotId(slot))).collect();
-        Some(OutputPlace { series: self.series().into(), at, steps })
+        Some(OutputPlace { series: self.series().into(), at, steps, iteration })
     }
 
     /// Returns the prefix of the file names.

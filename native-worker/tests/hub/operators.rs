@@ -60,7 +60,7 @@ async fn an_operator_controls_a_run() {
     hub.status("more steps", |status| status.env_steps > later.env_steps + 1_000).await;
 
     let answer = start(&mut operator, &settings()).await;
-    assert_eq!(answer, "another run is going on; stop it first");
+    assert_eq!(answer, "another run is in progress; stop it first");
     assert_eq!(operator.ask(|request| Message::Stop(Request { request })).await, "");
     assert_eq!(end(run).await.end, RunEnd::Stopped);
     let answer = operator.ask(|request| Message::Resume(Request { request })).await;

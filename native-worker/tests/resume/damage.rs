@@ -28,7 +28,7 @@ async fn a_damaged_checkpoint_gives_way_to_the_one_before() {
     fs::write(newest.join("group.bin"), b"").unwrap();
     let end = rig.go_on().finish_with(0).await;
     assert!(end.stderr.contains("group.bin has 0 bytes"), "{}", end.stderr);
-    assert!(end.stderr.contains(&format!("going on after iteration {older},")), "{}", end.stderr);
+    assert!(end.stderr.contains(&format!("resuming after iteration {older},")), "{}", end.stderr);
     assert_eq!(rig.outcome(), undisturbed(120).await);
 }
 

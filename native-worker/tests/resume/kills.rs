@@ -199,6 +199,6 @@ async fn an_interrupted_run_goes_on_where_it_was() {
     assert!(rig.regenerated() <= 3 * 192, "no more than what was being made: {}", rig.regenerated());
     // Nothing is left to do, and nothing changes.
     let end = rig.go_on().finish_with(0).await;
-    assert!(end.stderr.contains("going on after iteration 120, 23040 env steps"), "{}", end.stderr);
+    assert!(end.stderr.contains("resuming after iteration 120, 23040 env steps"), "{}", end.stderr);
     assert_eq!(rig.outcome(), calm);
 }

@@ -55,11 +55,11 @@ async fn an_output_that_is_gone_or_forgotten_is_told() {
         rig.go_on_with(&[flags, &["--max-env-steps", &env_steps]].concat()).finish_with(0).await.stderr
     };
     let told = until(25, &[]).await;
-    assert!(told.contains("the run was begun with --output; without it nothing more is kept"), "{told}");
+    assert!(told.contains("the run was begun with --output: without it, no more rows are written"), "{told}");
     assert_eq!(lines(&output), all);
-    // Where it was left it goes on.
+    // It continues where it ended, and lacks the rows of the run without it.
     let told = until(30, &flags).await;
-    assert!(!told.contains("output"), "{told}");
+    assert!(told.contains("the output lacks the rows of iterations 21 to 25,"), "{told}");
     let more = lines(&output);
     assert_eq!((more.len(), &more[..20]), (25, &all[..]));
 

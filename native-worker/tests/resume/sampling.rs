@@ -1,6 +1,11 @@
 //! Runs without a learner are killed and interrupted; resumed, they leave the rows, the hash and the summary of a calm run.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde_json::Value;
 
@@ -45,19 +50,33 @@ impl Sampling {
         self.text(run, "metrics.jsonl").matches('\n').count()
     }
 
-    fn process(&self, run: &str, args: &[&str]) -> Process {
-        let output = self.path(run, "output").display().to_string();
-        let usual = ["sample", "--json", "--checkpoint-interval", "7", "--output", &output];
-        Process::start(usual.iter().chain(args))
+    /// Begins the run, or resumes it.
+    fn start(&self, run: &str, workers: &str, env_steps: u64) -> Process {
+        let [dir, output] = ["", "output"].map(|file| self.path(run, file).display().to_string());
+        let (env_steps, flags) = (env_steps.to_string(), ["--checkpoint-interval", "7", "--output", &output]);
+        let args = [&["sample", "--json", "--num-workers", workers, "--env-steps", &env_steps], &flags[..]].concat();
+        match self.path(run, "config.toml").exists() {
+            true => Process::start(args.iter().chain(&["--resume", &dir])),
+            false => Process::start(args.iter().chain(&["--run-dir", &dir]).chain(self.flags)),
+        }
     }
 
-    /// Begins the run, or resumes it.
-    fn start(&self, run: &str, workers: &str) -> Process {
-        let dir = self.path(run, "").display().to_string();
-        match self.path(run, "config.toml").exists() {
-            true => self.process(run, &["--num-workers", workers, "--resume", &dir]),
-            false => self.process(run, &[&["--num-workers", workers, "--run-dir", &dir], self.flags].concat()),
+    /// Interrupts a run, whose own end is far away, in every way. Returns the env steps with which it may end.
+    async fn interrupt(&self, run: &str, state: &mut u64) -> u64 {
+        for (workers, signal) in [("2", Signal::KILL), ("0", Signal::TERM), ("2", Signal::INT), ("0", Signal::KILL)] {
+            let process = self.start(run, workers, 1_000_000_000_000);
+            let target = self.iterations(run) + 1 + random(state) as usize % 40;
+            until("some iterations", || self.iterations(run) >= target).await;
+            tokio::time::sleep(Duration::from_micros(random(state) % 10_000)).await;
+            process.signal(signal);
+            let end = process.finish().await;
+            let code = if signal == Signal::KILL { None } else { Some(3) };
+            assert_eq!(end.status.code(), code, "{:?}, {signal:?}: {}", self.flags, end.stderr);
         }
+        let metrics = self.text(run, "metrics.jsonl");
+        let done = metrics.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).last();
+        // The last fragments are longer than the rows that are wanted.
+        done.unwrap()["env_steps"].as_u64().unwrap() + 1_270
     }
 
     fn left(&self, run: &str, end: &Finished) -> Left {
@@ -69,20 +88,36 @@ impl Sampling {
             }
             object
         };
-        let mut files: Vec<PathBuf> =
-            fs::read_dir(self.path(run, "output")).unwrap().map(|file| file.unwrap().path()).collect();
-        files.sort();
         Left {
             printed: timeless(&end.stdout),
             metrics: self.text(run, "metrics.jsonl").lines().map(timeless).collect(),
             summary: timeless(&self.text(run, "summary.json")),
-            output: files.iter().map(|file| fs::read_to_string(file).unwrap()).collect(),
+            output: text_of(&self.path(run, "output")),
         }
     }
 }
 
-/// The last fragments are longer than the rows that are wanted.
-const CART_POLE: &[&str] = &["--num-envs", "4", "--rollout-fragment-length", "16", "--env-steps", "12790"];
+/// The files in a directory, one after the other.
+fn text_of(directory: &Path) -> String {
+    let mut files: Vec<PathBuf> = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    files.iter().map(|file| fs::read_to_string(file).unwrap()).collect()
+}
+
+/// Returns the number of rows in a text of whole lines, each of which is there once.
+fn num_rows(text: &str) -> usize {
+    assert!(text.ends_with('\n'), "the last line is whole");
+    let mut seen = BTreeSet::new();
+    for batch in text.lines().map(json) {
+        let [episodes, steps] = ["eps_id", "t"].map(|column| batch[column].as_array().unwrap().clone());
+        for place in episodes.iter().zip(&steps).map(|(episode, t)| (episode.as_u64().unwrap(), t.as_u64().unwrap())) {
+            assert!(seen.insert(place), "{place:?} is there twice");
+        }
+    }
+    seen.len()
+}
+
+const CART_POLE: &[&str] = &["--num-envs", "4", "--rollout-fragment-length", "16"];
 const FILTERED: &[&str] = &[
     "--env",
     "Pendulum-v1",
@@ -90,61 +125,114 @@ const FILTERED: &[&str] = &[
     "4",
     "--rollout-fragment-length",
     "16",
-    "--env-steps",
-    "6400",
     "--observation-filter",
     "MeanStdFilter",
 ];
-const GAME: &[&str] =
-    &["--env", "MultiAgentCartPole-v1", "--num-envs", "3", "--rollout-fragment-length", "16", "--env-steps", "4800"];
+const GAME: &[&str] = &["--env", "MultiAgentCartPole-v1", "--num-envs", "3", "--rollout-fragment-length", "16"];
+const ASYNC: &[&str] = &["--num-envs", "4", "--rollout-fragment-length", "16", "--mode", "async"];
 
 #[tokio::test]
 async fn interrupted_sampling_ends_with_same_rows_hash_and_summary() {
     let mut state = seed();
-    for (flags, iterations) in [(CART_POLE, 200), (FILTERED, 100), (GAME, 100)] {
+    for flags in [CART_POLE, FILTERED, GAME] {
         let sampling = Sampling::new(flags);
-        let end = sampling.start("calm", "2").finish_with(0).await;
-        let calm = sampling.left("calm", &end);
-        assert_eq!((calm.metrics.len(), calm.printed["rollout_hash"].is_string()), (iterations, true), "{flags:?}");
         for round in 0..if is_long() { 10 } else { 1 } {
-            let run = format!("run-{round}");
-            for (workers, signal) in [("2", Signal::KILL), ("0", Signal::TERM), ("2", Signal::INT), ("0", Signal::KILL)]
-            {
-                let process = sampling.start(&run, workers);
-                let done = sampling.iterations(&run);
-                let target = done + 1 + random(&mut state) as usize % (iterations / 5);
-                until("some iterations", || sampling.iterations(&run) >= target).await;
-                tokio::time::sleep(Duration::from_micros(random(&mut state) % 10_000)).await;
-                process.signal(signal);
-                let end = process.finish().await;
-                let code = if signal == Signal::KILL { None } else { Some(3) };
-                assert_eq!(end.status.code(), code, "{flags:?}, {signal:?}: {}", end.stderr);
-            }
-            let end = sampling.start(&run, "2").finish_with(0).await;
-            assert!(end.stderr.is_empty() || !end.stderr.contains("lacks"), "{}", end.stderr);
-            assert_eq!(sampling.left(&run, &end), calm, "{flags:?}");
-            let end = sampling.start(&run, "0").finish_with(0).await;
+            let [run, calm] = ["run", "calm"].map(|name| format!("{name}-{round}"));
+            let env_steps = sampling.interrupt(&run, &mut state).await;
+            let end = sampling.start(&run, "2", env_steps).finish_with(0).await;
+            assert!(!end.stderr.contains("lacks"), "{}", end.stderr);
+            let left = sampling.left(&run, &end);
+            let end = sampling.start(&calm, "2", env_steps).finish_with(0).await;
+            let calm = sampling.left(&calm, &end);
+            assert!(calm.printed["rollout_hash"].is_string());
+            assert_eq!(left, calm, "{flags:?}");
+            let end = sampling.start(&run, "0", env_steps).finish_with(0).await;
             assert_eq!(sampling.left(&run, &end), calm, "{flags:?}: resumed at its end");
         }
     }
 }
 
+/// Which rows they are depends on timing.
 #[tokio::test]
-async fn finished_sampling_goes_on_with_more_env_steps() {
-    let sampling = Sampling::new(CART_POLE);
-    sampling.start("short", "0").finish_with(0).await;
-    let [short, long] = ["short", "long"].map(|run| sampling.path(run, "").display().to_string());
-    let resume = ["--resume", &short, "--env-steps", "15000"];
-    let longer = sampling.process("short", &resume).finish_with(0).await;
-    let begin = [&CART_POLE[..4], &["--env-steps", "15000", "--run-dir", &long]].concat();
-    let long = sampling.process("long", &begin).finish_with(0).await;
-    assert_eq!(sampling.left("short", &longer), sampling.left("long", &long));
+async fn interrupted_asynchronous_sampling_writes_each_row_once() {
+    let sampling = Sampling::new(ASYNC);
+    let env_steps = sampling.interrupt("run", &mut seed()).await;
+    let end = sampling.start("run", "2", env_steps).finish_with(0).await;
+    let Left { printed, output, .. } = sampling.left("run", &end);
+    let rounded = env_steps.div_ceil(4) * 4;
+    assert_eq!((&printed["env_steps"], num_rows(&output) as u64), (&rounded.into(), rounded));
+}
+
+/// Also the rows that are being written at that time.
+#[tokio::test]
+async fn interrupted_sampling_without_directory_counts_rows_of_its_output() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = directory.path().display().to_string();
+    let args = ["sample", "--json", "--num-workers", "1", "--env-steps", "1000000000000", "--output", &output];
+    let process = Process::start(args);
+    until("rows", || !text_of(directory.path()).is_empty()).await;
+    process.signal(Signal::INT);
+    let printed = json(&process.finish_with(3).await.stdout);
+    assert_eq!(printed["env_steps"], num_rows(&text_of(directory.path())));
+}
+
+/// Where only the first rows of the last fragments were taken, they are sampled once more.
+#[tokio::test]
+async fn finished_sampling_resumes_with_more_env_steps() {
+    for (flags, few, many) in [(CART_POLE, 1_270, 1_500), (GAME, 100, 500)] {
+        let sampling = Sampling::new(flags);
+        sampling.start("short", "0", few).finish_with(0).await;
+        let longer = sampling.start("short", "0", many).finish_with(0).await;
+        let long = sampling.start("long", "0", many).finish_with(0).await;
+        assert_eq!(sampling.left("short", &longer), sampling.left("long", &long), "{flags:?}");
+    }
+}
+
+#[tokio::test]
+async fn changes_of_resumed_sampling_are_kept() {
+    let sampling = Sampling::new(GAME);
+    sampling.start("run", "0", 100).finish_with(0).await;
+    let dir = sampling.path("run", "").display().to_string();
+    let flags = ["--no-dashboard", "--hung-worker-timeout", "7", "--checkpoint-interval", "9"];
+    let end = Process::start(["sample", "--resume", &dir].iter().chain(&flags)).finish_with(0).await;
+    let after = "resuming after iteration 3, 144 env steps";
+    assert!(end.stderr.contains(after), "all rows of the last iteration were taken: {}", end.stderr);
+    let config = sampling.text("run", "config.toml");
+    assert!(config.contains("hung_worker_timeout_s = 7.0") && config.contains("checkpoint_interval = 9"), "{config}");
+}
+
+#[tokio::test]
+async fn rows_sampled_without_output_are_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let [run, output] = ["run", "output"].map(|name| directory.path().join(name).display().to_string());
+    let sample = async |iterations: u64, flags: &[&str]| {
+        let env_steps = (64 * iterations).to_string();
+        let args = ["sample", "--no-dashboard", "--env-steps", &env_steps];
+        Process::start(args.iter().chain(flags)).finish_with(0).await.stderr
+    };
+    sample(3, &[CART_POLE, &["--run-dir", &run]].concat()).await;
+    let (without, with) = (["--resume", &run], ["--resume", &run, "--output", &output]);
+    let gap =
+        |range: &str| format!("the output lacks the rows of iterations {range}, which were sampled without --output");
+    for (iterations, flags, message) in [
+        (5, &with[..], gap("1 to 3")),
+        (7, &with, String::new()),
+        (8, &without, "the run was begun with --output: without it, no more rows are written".into()),
+        (10, &without, "the run was begun with --output".into()),
+        (11, &with, gap("8 to 10")),
+        (12, &with, String::new()),
+    ] {
+        let stderr = sample(iterations, flags).await;
+        assert!(stderr.contains(&message), "{iterations}: {stderr}");
+        assert_eq!(stderr.contains("lacks"), message.contains("lacks"), "{iterations}: {stderr}");
+    }
+    assert_eq!(num_rows(&text_of(Path::new(&output))), 64 * (2 + 2 + 1 + 1));
 }
 
 #[tokio::test]
 async fn wrong_way_to_resume_is_refused_by_name() {
-    let sampling = Sampling::new(&["--num-envs", "2", "--rollout-fragment-length", "8", "--env-steps", "64"]);
-    sampling.start("run", "0").finish_with(0).await;
+    let sampling = Sampling::new(&["--num-envs", "2", "--rollout-fragment-length", "8"]);
+    sampling.start("run", "0", 64).finish_with(0).await;
     let dir = sampling.path("run", "").display().to_string();
     let learned = sampling.path("learned", "").display().to_string();
     let train = ["train", "--workers", "0", "--max-env-steps", "512", "--run-dir", &learned];

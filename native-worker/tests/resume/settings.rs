@@ -54,7 +54,7 @@ async fn a_run_that_goes_on_elsewhere_is_left_alone() {
     let process = rig.begin();
     until("some iterations", || rig.iterations() > 3).await;
     let end = rig.go_on().finish_with(2).await;
-    assert!(end.stderr.contains("is going on in another process: stop that first"), "{}", end.stderr);
+    assert!(end.stderr.contains("is in progress in another process: stop that first"), "{}", end.stderr);
     process.signal(Signal::INT);
     process.finish_with(3).await;
 }

@@ -115,7 +115,8 @@ const RUN: &[Setting] = &[
     row(
         "hung_worker_timeout_s",
         &[Kind::NOT_NEGATIVE],
-        "Seconds after the expiry of its lease at which a hung local worker is replaced; 0 for never.",
+        "Seconds without progress, over leases after the expiry of the lease, at which a local worker is killed and \
+         replaced, a remote one is disconnected, and a run that samples by itself ends; 0 for never.",
     ),
 ];
 

@@ -49,10 +49,9 @@ pub(super) fn new_run(args: &SampleArgs, config: RolloutConfig, registry: &Regis
                        --mode or the filter out";
         return Err(Failure::usage(message));
     }
-    let (num_workers, hung_worker_timeout_s) = (args.num_workers.unwrap_or(0), args.hung_worker_timeout);
-    let mut run = RunConfig { mode, num_workers, hung_worker_timeout_s, ..run_of(config) };
+    let mut run = RunConfig { mode, num_workers: args.num_workers.unwrap_or(0), ..run_of(config) };
     run.stop.env_steps = Wanted::of(&run, registry)?.rounded(args.env_steps.unwrap_or(SampleArgs::ENV_STEPS));
-    run.checkpoint_interval = args.checkpoint_interval.unwrap_or(run.checkpoint_interval);
+    args.set_intervals(&mut run);
     if args.device != DeviceSpec::Cpu {
         run.device_rows = true;
         run.host.worker = Some(WorkerSpec { device: Some(args.device.to_string()), ..WorkerSpec::default() });
@@ -68,7 +67,7 @@ pub(super) fn saved_run(args: &SampleArgs, dir: &Path, registry: &Registry) -> R
     let mut run = saved.config().clone();
     let stored = if args.remote_only { 0 } else { run.num_workers };
     run.num_workers = args.num_workers.unwrap_or(stored);
-    run.checkpoint_interval = args.checkpoint_interval.unwrap_or(run.checkpoint_interval);
+    args.set_intervals(&mut run);
     if let Some(env_steps) = args.env_steps {
         run.stop.env_steps = Wanted::of(&run, registry)?.rounded(env_steps);
     }
@@ -77,7 +76,7 @@ pub(super) fn saved_run(args: &SampleArgs, dir: &Path, registry: &Registry) -> R
     let saved = saved.with_request(request).map_err(Failure::usage)?;
     saved.notices().iter().for_each(|notice| eprintln!("{notice}"));
     if !args.json {
-        eprintln!("going on after iteration {}, {} env steps", saved.iteration(), saved.env_steps());
+        eprintln!("resuming after iteration {}, {} env steps", saved.iteration(), saved.env_steps());
     }
     Ok(Task::Resume(Box::new(saved)))
 }
@@ -164,16 +163,18 @@ fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
 }
 
 impl TakeRows for Rows {
-    fn take(&mut self, fragments: &[SlotFragment]) -> Result<Vec<u64>, LearnError> {
+    fn take(&mut self, fragments: &[SlotFragment]) -> Result<Option<Vec<u64>>, LearnError> {
         let mut tally = lock(&self.tally);
         let wanted = self.wanted.of_each(fragments, tally.env_steps());
-        if wanted.iter().all(|rows| *rows == 0) {
-            return Ok(wanted);
+        if fragments.iter().zip(&wanted).all(|(fragment, rows)| fragment.env_steps() == *rows) {
+            tally.fragments(fragments)?;
+            return Ok(None);
         }
-        let cut: Vec<SlotFragment> =
-            fragments.iter().zip(&wanted).map(|(fragment, rows)| first_rows(fragment.clone(), *rows)).collect();
-        tally.fragments(&cut)?;
-        Ok(wanted)
+        if wanted.iter().any(|rows| *rows > 0) {
+            let cut = fragments.iter().zip(&wanted).map(|(fragment, rows)| first_rows(fragment.clone(), *rows));
+            tally.fragments(&cut.collect::<Vec<SlotFragment>>())?;
+        }
+        Ok(Some(wanted))
     }
 
     fn state(&mut self) -> Result<Vec<u8>, LearnError> {

@@ -112,12 +112,14 @@ pub(super) struct SampleArgs {
     /// interrupted. With the run's --output every row is there once. Settings of the rows cannot be changed
     #[arg(long, value_name = "DIR", conflicts_with_all = SampleArgs::OF_ROWS)]
     resume: Option<PathBuf>,
-    /// Save a checkpoint of the run every so many iterations, and every ten seconds in any case [default: 100]
+    /// Save a checkpoint of the run every so many iterations, and every ten seconds in any case [default: 100, or that of
+    /// the resumed run]
     #[arg(long, value_name = "N")]
     checkpoint_interval: Option<u64>,
     /// End a worker, and start another one, once it has hung for so long; without workers end with an error. 0 for never
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
-    hung_worker_timeout: f64,
+    /// [default: 60, or that of the resumed run]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    hung_worker_timeout: Option<f64>,
     /// With workers, serve no dashboard
     #[arg(long)]
     no_dashboard: bool,
@@ -177,6 +179,12 @@ impl SampleArgs {
         Ok(worker)
     }
 
+    /// Changes the settings of a run over leases that a resumed run may change, too.
+    fn set_intervals(&self, run: &mut RunConfig) {
+        run.checkpoint_interval = self.checkpoint_interval.unwrap_or(run.checkpoint_interval);
+        run.hung_worker_timeout_s = self.hung_worker_timeout.unwrap_or(run.hung_worker_timeout_s);
+    }
+
     /// Only the kernels' rows have bits that a hash can promise.
     fn is_hashed(&self) -> bool {
         !self.no_hash && self.device == DeviceSpec::Cpu
@@ -198,7 +206,16 @@ impl SampleArgs {
     }
 }
 
+/// Parses a number of seconds.
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    if seconds.is_finite() && seconds >= 0.0 { Ok(seconds) } else { Err("it must be finite and at least 0".into()) }
+}
+
 pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    if args.checkpoint_interval.is_some() && args.run_dir.is_none() && args.resume.is_none() {
+        return Err(Failure::usage("--checkpoint-interval needs a directory for the checkpoints: add --run-dir"));
+    }
     args.python.install(args.flags.env.as_deref());
     if let Some(dir) = &args.resume {
         let log = Log::new(&args.flags.settings()?).map_err(Failure::usage)?;
@@ -255,7 +272,7 @@ fn alone(
     let progress = Progress::new(goal, "env steps", !args.json);
     clients.iter().for_each(|clients| clients.print_above(&progress));
     let mut source = if is_plain { Alone::plain(worker, each)? } else { Alone::new(worker) };
-    source.watch(args.hung_worker_timeout);
+    source.watch(args.hung_worker_timeout.unwrap_or(RunConfig::default().hung_worker_timeout_s));
     let hasher = match is_plain {
         _ if !args.is_hashed() => Hasher::None,
         true => Hasher::Rollout(Box::default()),

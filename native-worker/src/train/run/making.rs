@@ -155,16 +155,32 @@ impl Run {
         let (prepared, taker) = place.prepare(&request, work)?;
         let kept = saved.as_ref().map_or((0, 0), |saved| (saved.progress.metrics_bytes, saved.progress.journal_bytes));
         let slots = request.config.num_slots();
-        let mut warning = None;
+        let mut warnings = Vec::new();
+        let (iteration, ended) = (
+            saved.as_ref().map_or(0, |saved| saved.policy.iteration),
+            output.as_ref().map_or(0, OutputPlace::iteration),
+        );
         let (output, old_output) = match (request.leased_output(&prepared), output) {
             (None, old) => {
-                warning = old.as_ref().map(|_| "the run was begun with --output; without it nothing more is kept");
+                if old.is_some() {
+                    warnings.push("the run was begun with --output: without it, no more rows are written".into());
+                }
                 (None, old)
             }
-            (Some(dir), None) => (Some(RunOutput::create(dir, slots)?), None),
-            (Some(dir), Some(at)) => {
-                let (output, is_whole) = RunOutput::reopen(dir, at, slots)?;
-                warning = (!is_whole).then_some("the output lacks rows from before the checkpoint");
+            (Some(dir), old) => {
+                let (output, is_whole) = match old {
+                    None => (RunOutput::create(dir, slots)?, true),
+                    Some(place) => RunOutput::reopen(dir, place, slots)?,
+                };
+                if !is_whole {
+                    warnings.push("the output lacks rows from before the checkpoint".into());
+                }
+                if ended < iteration {
+                    let first = ended + 1;
+                    warnings.push(format!(
+                        "the output lacks the rows of iterations {first} to {iteration}, which were sampled without --output"
+                    ));
+                }
                 (Some(output), None)
             }
         };
@@ -190,9 +206,10 @@ impl Run {
         };
         run.old_output = old_output;
         if run.is_local() && request.output.is_some() {
-            warning = Some("the output goes on in new files, and rows from after the checkpoint are in it twice");
+            warnings
+                .push("the output continues in new files, and rows from after the checkpoint are in it twice".into());
         }
-        run.warnings.extend(warning.map(String::from));
+        run.warnings.extend(warnings);
         let group = &mut run.state.group;
         if directory.is_none() {
             group.count_regenerated(regenerated);
@@ -337,6 +354,7 @@ impl Run {
             consumer: Some(consumer),
             files: None,
             old_output: None,
+            is_last_batch_cut: false,
             snapshots: BTreeMap::new(),
             warnings,
             history: Vec::new(),

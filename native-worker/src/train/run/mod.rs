@@ -122,6 +122,8 @@ pub(crate) struct Run {
     files: Option<RunFiles>,
     /// The end of an output of earlier processes, to which this one adds nothing.
     old_output: Option<OutputPlace>,
+    /// True if only the first rows of the last batch's fragments were taken.
+    is_last_batch_cut: bool,
     /// Snapshots after the iterations to which it may have to roll back.
     snapshots: BTreeMap<u64, Snapshot>,
     /// Warnings about its start for users.
@@ -166,7 +168,7 @@ pub(crate) enum StartError {
     Thread(#[from] io::Error),
     #[error(transparent)]
     RunDir(#[from] RunDirError),
-    #[error("what is sampled cannot be kept: {0}")]
+    #[error("the output cannot be opened: {0}")]
     Output(#[from] OfflineError),
     #[error(transparent)]
     Learning(#[from] LearningStartError),
@@ -174,7 +176,7 @@ pub(crate) enum StartError {
     Loop(#[from] RunLoopError),
     #[error(transparent)]
     Launch(LaunchError),
-    #[error("another run is going on; stop it first")]
+    #[error("another run is in progress; stop it first")]
     Busy,
     #[error("the hub has stopped")]
     HubGone,
@@ -188,6 +190,11 @@ impl Run {
     /// Returns the settings of the run.
     pub(crate) fn config(&self) -> &RunConfig {
         self.state.config()
+    }
+
+    /// True if its rows are taken in this process.
+    pub(crate) fn takes_rows(&self) -> bool {
+        matches!(self.consumer, Some(Consumer::Rows { .. }))
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -226,8 +233,9 @@ impl Run {
         }
     }
 
-    /// Counts a batch that the caller has taken.
-    pub(crate) fn handle_taken(&mut self, now: Micros) -> IterationMetrics {
+    /// Counts a batch that was taken, as a whole or only the first rows of its fragments.
+    pub(crate) fn handle_taken(&mut self, is_cut: bool, now: Micros) -> IterationMetrics {
+        self.is_last_batch_cut = is_cut;
         self.state.handle_taken(now);
         IterationMetrics::new(&self.state, UpdateStats::default(), now)
     }
@@ -275,7 +283,7 @@ impl Run {
         self.interrupt();
         self.record_own_failures();
         let (ended, mut faults) = self.finish_saving(now);
-        self.consumer = None;
+        self.consumer.take().into_iter().for_each(Consumer::finish);
         if let Some(evaluation) = self.evaluation.take() {
             evaluation.end();
         }

@@ -26,12 +26,11 @@ impl Run {
     }
 
     /// Returns the run after its last update. `None` while the next update is being computed, if a caller takes the rows, and
-    /// once more rows were sampled than a run without a learner wants: of the last fragments only the first rows are taken,
-    /// and a process that resumes the run with more env steps needs all of them.
+    /// if only the first rows of the last batch were taken: a process that resumes the run with more env steps needs all of
+    /// them.
     fn snapshot(&self, now: Micros) -> Option<Snapshot> {
         self.files.as_ref()?;
-        let has_surplus = self.state.is_sampling_only() && self.state.env_steps() > self.config().stop.env_steps;
-        if has_surplus { None } else { self.take_snapshot(now) }
+        if self.is_last_batch_cut { None } else { self.take_snapshot(now) }
     }
 
     /// Records that the learner has used divergent rows. A resuming process has to know that, so a checkpoint is written

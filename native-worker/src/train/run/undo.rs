@@ -83,7 +83,8 @@ impl Run {
         let mut progress = progress(bytes, self.state.elapsed(now), self.state.episodes());
         progress.tainted = self.state.is_tainted();
         progress.world_size = self.request.world_size();
-        progress.output = self.output().map_or_else(|| self.old_output.clone(), RunOutput::place);
+        let place = |output: &RunOutput| output.place(self.state.iteration());
+        progress.output = self.output().map_or_else(|| self.old_output.clone(), place);
         let is_between = !self.state.is_consuming() && self.check_ledger().is_ok();
         Some(Snapshot {
             learner: is_between.then(learner).flatten()?,

@@ -33,7 +33,7 @@ use crate::checkpoint::{
 /// use rollmesh::train::SavedRun;
 ///
 /// let saved = SavedRun::load("runs/first")?;
-/// println!("going on after iteration {}", saved.iteration());
+/// println!("resuming after iteration {}", saved.iteration());
 /// let summary = hub.resume(saved).await?.await?;
 /// # Ok(())
 /// # }
@@ -70,7 +70,7 @@ pub enum ResumeError {
     #[error("the run in {0} learns: resume it with `rollmesh train --resume {0}`")]
     Learns(PathBuf),
     /// Another process holds the directory.
-    #[error("the run in {0} is going on in another process: stop that first")]
+    #[error("the run in {0} is in progress in another process: stop that first")]
     Busy(PathBuf),
     /// The operating system reported an error.
     #[error("{path}: {source}")]
@@ -117,7 +117,7 @@ pub enum ResumeError {
     },
     /// The settings contradict those of the run.
     #[error(
-        "the run in {dir} cannot go on with other settings: {differences}; leave these flags out, or begin another run"
+        "the run in {dir} cannot be resumed with other settings: {differences}; leave these flags out, or begin another run"
     )]
     Contradiction {
         /// The run.

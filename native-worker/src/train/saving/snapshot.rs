@@ -275,7 +275,8 @@ pub(super) mod tests {
         assert_eq!(error(&later), "run/run.json: it has format 2, this version reads 1");
         let elsewhere = |files: &mut Files| {
             let mut run: serde_json::Value = serde_json::from_slice(&files[RUN]).unwrap();
-            run["output"] = serde_json::json!({"series": "../x", "at": {"file": 0, "bytes": 1}, "steps": []});
+            run["output"] =
+                serde_json::json!({"series": "../x", "at": {"file": 0, "bytes": 1}, "steps": [], "iteration": 0});
             files.insert(RUN.into(), serde_json::to_vec(&run).unwrap());
         };
         assert_eq!(error(&elsewhere), "run/run.json: its output has no name of files");
