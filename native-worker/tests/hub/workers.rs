@@ -233,9 +233,14 @@ async fn worker_without_a_slot_shows_why_it_idles() {
     }
     let mut viewer = hub.viewer().await;
     let run = hub.train_with(small(0, u64::MAX), |config| config.rollout.num_envs = 2).await;
-    let few = "the run has 2 slots for 3 workers; raise num_slots or num_envs_per_worker";
-    hub.notice(&format!("some workers get no slot: {few}")).await;
-    let no_slot = format!("no free slot: {few}");
+    let few = |workers: u32| {
+        let wanted = 2 * workers;
+        format!(
+            "the run has 2 slots for {workers} workers that could have 2 each; raise num_slots to {wanted}, or use fewer workers"
+        )
+    };
+    hub.notice(&format!("slots, not workers, are the limit: {}", few(2))).await;
+    let no_slot = format!("no free slot: {}", few(3));
     let is_idle = |row: &WorkerRow| row.reason == no_slot && row.state == WorkerState::Idle.to_wire();
     let idle = viewer.wait_for(|message| match message {
         Message::WorkerRow(row) if is_idle(row) => Some(row.worker),
