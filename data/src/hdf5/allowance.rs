@@ -118,12 +118,14 @@ mod tests {
     fn reading_on_and_on_ends_even_if_errors_are_ignored() {
         let source = SourceBytes(vec![7; 100]);
         let times = |times: u64| {
-            let read = || (0..times).for_each(|_| drop(source.read_at(0, &mut [0; 100])));
-            reading(100, || Ok(read()))
+            reading(100, || {
+                (0..times).for_each(|_| drop(source.read_at(0, &mut [0; 100])));
+                Ok(())
+            })
         };
         assert!(times(TIMES + FEW / 100).is_ok());
         assert!(matches!(times(TIMES + FEW / 100 + 1), Err(Hdf5Error::Corrupt(_))));
-        let more = || listing(1 << 20, 100, || Ok::<_, Hdf5Error>(drop(source.read_at(0, &mut vec![0; 1 << 17]))));
-        assert!(matches!(more(), Err(Hdf5Error::Tables(_))));
+        let more = listing(1 << 20, 100, || source.read_at(0, &mut vec![0; 1 << 17]).map_err(|_| Hdf5Error::NotHdf5));
+        assert!(matches!(more, Err(Hdf5Error::Tables(_))));
     }
 }
