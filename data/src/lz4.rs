@@ -12,8 +12,8 @@ pub enum Lz4Error {
     /// The bytes do not begin with a frame.
     #[error("it is no LZ4 frame")]
     NoFrame,
-    /// The frame ends early.
-    #[error("the LZ4 frame is cut short")]
+    /// The frame ends early, or has an empty block or other bytes behind it.
+    #[error("the LZ4 frame is cut short, or followed by other bytes")]
     Short,
     /// The frame is damaged, or uses an unsupported part of the format; this is the decoder's error.
     #[error("the LZ4 frame cannot be decoded: {0}")]
@@ -45,10 +45,19 @@ pub(crate) fn decompress(frame: &[u8], limit: usize) -> Result<Vec<u8>, Lz4Error
     let mut room = FrameDecoder::new(Unread(frame)).take((limit as u64).saturating_add(1));
     match room.read_to_end(&mut content) {
         Ok(len) if len > limit => Err(Lz4Error::TooLarge { limit }),
+        Ok(_) if !is_at_end(room.get_mut()) => Err(Lz4Error::Short),
         Ok(_) => Ok(content),
         Err(error) if error.kind() == io::ErrorKind::WriteZero => Err(Lz4Error::Short),
         Err(error) => Err(Lz4Error::Damaged(error.to_string())),
     }
+}
+
+/// Returns whether all bytes were used, and a frame's end was the last of them. The decoder also stops at an empty block: only
+/// after an end, it takes the bytes that begin a frame for that, and otherwise for the size of a block, which is too large.
+fn is_at_end(decoder: &mut FrameDecoder<Unread<'_>>) -> bool {
+    let is_used = decoder.get_ref().0.is_empty();
+    *decoder.get_mut() = Unread(&MAGIC);
+    is_used && decoder.read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WriteZero)
 }
 
 /// Appends a frame with this content: independent blocks, the content's length, and no checksums except the header's.
@@ -88,6 +97,17 @@ mod tests {
                 assert!(decompress(&packed(&content), limit).unwrap() == content, "{} bytes", content.len());
             }
         }
+    }
+
+    #[test]
+    fn an_empty_block_or_bytes_after_the_end_are_no_end() {
+        let frame = packed(b"some text, some text, some text");
+        let end = frame.len() - 4;
+        let empty = 0x8000_0000u32.to_le_bytes();
+        for cut in [[&frame[..end], &empty].concat(), [&frame[..end], &empty, &frame[end..]].concat()] {
+            assert_eq!(decompress(&cut, 99), Err(Lz4Error::Short));
+        }
+        assert_eq!(decompress(&[&frame[..], &frame].concat(), 99), Err(Lz4Error::Short));
     }
 
     /// As `lz4.frame` writes by default, and with all checksums.

@@ -59,6 +59,11 @@ impl D4rlFile {
     /// # Errors
     /// [`DatasetError::MissingColumn`], [`DatasetError::LengthMismatch`], and others.
     pub fn open(source: impl Source + 'static, buffer: usize) -> Result<Self, DatasetError> {
+        let size = source.size();
+        hdf5::listing(size, buffer / 2, || Self::list(source, buffer))
+    }
+
+    fn list(source: impl Source + 'static, buffer: usize) -> Result<Self, DatasetError> {
         // The buffer holds arrays, columns, and stored and decoded chunks at the same time, so none of them may fill it.
         let file = hdf5::open(source, buffer / 2)?;
         let root = file.root();

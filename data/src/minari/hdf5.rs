@@ -8,8 +8,8 @@ use rollmesh_core::column::Column;
 use super::{
     super::{
         dataset::DatasetError,
-        hdf5::{self, Array, Hdf5Error},
-        source::FileSource,
+        hdf5::{self, Array, Hdf5Error, Member},
+        source::{FileSource, Source as _},
     },
     MinariEpisode,
 };
@@ -30,6 +30,10 @@ impl Episodes {
         let path = data.join("main_data.hdf5");
         let source = FileSource::open(&path);
         let source = source.map_err(|source| DatasetError::Io { path: path.display().to_string(), source })?;
+        hdf5::listing(source.size(), buffer / 2, || Self::list(source, buffer))
+    }
+
+    fn list(source: FileSource, buffer: usize) -> Result<Self, DatasetError> {
         let file = hdf5::open(source, buffer / 2)?;
         let mut episodes = Vec::new();
         for (name, group) in file.root().iter_groups().map_err(Hdf5Error::from)? {
@@ -47,20 +51,21 @@ impl Episodes {
 
     pub(super) fn read(&self, place: usize) -> Result<Option<MinariEpisode>, DatasetError> {
         let Some((id, group)) = self.episodes.get(place) else { return Ok(None) };
+        hdf5::listing(self.file.file_size(), self.buffer / 2, || self.episode(*id, group).map(Some))
+    }
+
+    fn episode(&self, id: u64, group: &Group) -> Result<MinariEpisode, DatasetError> {
         let attributes = group.attrs().map_err(Hdf5Error::from)?;
         let id =
-            attributes.get("id").and_then(AttrValue::as_i64).unwrap_or_else(|| i64::try_from(*id).unwrap_or(i64::MAX));
+            attributes.get("id").and_then(AttrValue::as_i64).unwrap_or_else(|| i64::try_from(id).unwrap_or(i64::MAX));
         let mut rest = Rest { bytes: self.buffer as u64 / 2, groups: MAX_GROUPS };
-        let arrays = hdf5::arrays(group, &self.file, self.buffer / 2)?;
-        let groups: Vec<(String, Group)> = group.iter_groups().map_err(Hdf5Error::from)?.collect();
         let mut parts = |name: &str| {
             let mut columns = Vec::new();
-            if let Some((_, array)) = arrays.iter().find(|(array, _)| array == name) {
-                columns.push((String::new(), self.column(array, &mut rest)?));
-            } else if let Some((_, group)) = groups.iter().find(|(group, _)| group == name) {
-                self.collect("", group, 1, &mut rest, &mut columns)?;
-            } else if name != "infos" {
-                return Err(DatasetError::MissingColumn(name.to_string()));
+            match hdf5::member(group, name, &self.file, self.buffer / 2)? {
+                Some(Member::Array(array)) => columns.push((String::new(), self.column(&array, &mut rest)?)),
+                Some(Member::Group(group)) => self.collect("", &group, 1, &mut rest, &mut columns)?,
+                None if name == "infos" => {}
+                None => return Err(DatasetError::MissingColumn(name.to_string())),
             }
             Ok(columns)
         };
@@ -70,7 +75,7 @@ impl Episodes {
             column.ok_or_else(|| DatasetError::MissingColumn(name.to_string()))
         };
         let (rewards, terminations, truncations) = (one("rewards")?, one("terminations")?, one("truncations")?);
-        Ok(Some(MinariEpisode { id, observations, actions, rewards, terminations, truncations, infos }))
+        Ok(MinariEpisode { id, observations, actions, rewards, terminations, truncations, infos })
     }
 
     /// Reads a whole array.

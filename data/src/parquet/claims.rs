@@ -13,30 +13,87 @@ const MAX_DEPTH: usize = 64;
 /// the size of the table of contents.
 const MAX_PATHS: u64 = 32;
 
-/// What the header of a page claims; 0 for missing parts.
+/// What the header of a page claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PageClaim {
+    pub(super) is_dictionary: bool,
     /// Size of the decompressed page.
     pub(super) bytes: i32,
+    /// Size of the page in the file.
+    pub(super) stored: i32,
     /// Number of values of a dictionary.
     pub(super) dictionary_values: i32,
+    /// Size of what precedes the compressed part, and whether there is no compressed part: both in the second version.
+    pub(super) levels: i32,
+    pub(super) is_plain: bool,
 }
 
 impl PageClaim {
-    /// Reads the header of a page, as far as the bytes go: statistics, which may be long, come after the sizes.
-    pub(super) fn new(header: &[u8]) -> Self {
+    /// Reads the header of a page, to its end: the last value of a field counts. Returns its length, too. The crate believes
+    /// the types of the fields that it knows, so another type is an error, and so is a list, which it reads in its own way.
+    pub(super) fn new(header: &[u8]) -> Option<(Self, usize)> {
+        let mut rest = header;
         let mut claim = Self::default();
-        let mut page = protocol(header);
-        // The crate reports an invalid header.
-        let _ = fields(&mut page, |page, field, kind| match (field, kind) {
-            (2, TType::I32) => page.read_i32().map(|bytes| claim.bytes = bytes),
-            (7, TType::Struct) => fields(page, |page, field, kind| match (field, kind) {
-                (1, TType::I32) => page.read_i32().map(|values| claim.dictionary_values = values),
-                _ => page.skip(kind),
+        fields(&mut protocol(&mut rest, header.len()), |page, field, kind| match field {
+            1 => number(page, kind).map(|kind| claim.is_dictionary = kind == 2),
+            2 => number(page, kind).map(|bytes| claim.bytes = bytes),
+            3 => number(page, kind).map(|stored| claim.stored = stored),
+            4 => number(page, kind).map(drop),
+            5 => inner(page, kind, |page, field, kind| match field {
+                1..=4 => number(page, kind).map(drop),
+                _ => skip(page, kind, 0),
             }),
-            _ => page.skip(kind),
-        });
-        claim
+            7 => inner(page, kind, |page, field, kind| match field {
+                1 => number(page, kind).map(|values| claim.dictionary_values = values),
+                2 => number(page, kind).map(drop),
+                3 => flag(page, kind).map(drop),
+                _ => skip(page, kind, 0),
+            }),
+            8 => {
+                let mut lengths = [0; 2];
+                claim.is_plain = false;
+                inner(page, kind, |page, field, kind| match field {
+                    5 | 6 => number(page, kind).map(|length| lengths[usize::from(field == 6)] = length),
+                    1..=4 => number(page, kind).map(drop),
+                    7 => flag(page, kind).map(|is_compressed| claim.is_plain = !is_compressed),
+                    _ => skip(page, kind, 0),
+                })?;
+                claim.levels = lengths.iter().fold(0, |sum, length| sum.saturating_add(*length));
+                Ok(())
+            }
+            _ => skip(page, kind, 0),
+        })
+        .ok()?;
+        let is_sound = [claim.bytes, claim.stored, claim.dictionary_values, claim.levels].iter().all(|size| *size >= 0)
+            // Every value of a dictionary has at least one byte.
+            && claim.dictionary_values <= claim.bytes
+            && claim.levels <= claim.bytes;
+        is_sound.then_some((claim, header.len() - rest.len()))
+    }
+}
+
+fn number(protocol: &mut Protocol<'_, '_>, kind: TType) -> thrift::Result<i32> {
+    if kind == TType::I32 { protocol.read_i32() } else { Err("a field of another type".into()) }
+}
+
+fn flag(protocol: &mut Protocol<'_, '_>, kind: TType) -> thrift::Result<bool> {
+    if kind == TType::Bool { protocol.read_bool() } else { Err("a field of another type".into()) }
+}
+
+fn inner(
+    protocol: &mut Protocol<'_, '_>,
+    kind: TType,
+    read: impl FnMut(&mut Protocol<'_, '_>, i16, TType) -> thrift::Result<()>,
+) -> thrift::Result<()> {
+    if kind == TType::Struct { fields(protocol, read) } else { Err("a field of another type".into()) }
+}
+
+/// Skips a field of a page's header that the crate skips, too.
+fn skip(protocol: &mut Protocol<'_, '_>, kind: TType, depth: usize) -> thrift::Result<()> {
+    match kind {
+        TType::Struct if depth < MAX_DEPTH => fields(protocol, |page, _, kind| skip(page, kind, depth + 1)),
+        TType::Struct | TType::List | TType::Set | TType::Map => Err("a field without end".into()),
+        kind => protocol.skip(kind),
     }
 }
 
@@ -44,7 +101,8 @@ impl PageClaim {
 /// nested too deeply.
 pub(super) fn is_sound(contents: &[u8]) -> bool {
     let mut is_sound = true;
-    let mut table = protocol(contents);
+    let mut rest = contents;
+    let mut table = protocol(&mut rest, contents.len());
     let read = fields(&mut table, |table, field, kind| match (field, kind) {
         (2, TType::List) => schema(table, contents.len() as u64).map(|schema| is_sound &= schema),
         _ => table.skip(kind),
@@ -52,18 +110,18 @@ pub(super) fn is_sound(contents: &[u8]) -> bool {
     read.is_ok() && is_sound
 }
 
-type Protocol<'a> = TCompactInputProtocol<&'a [u8]>;
+type Protocol<'a, 'b> = TCompactInputProtocol<&'a mut &'b [u8]>;
 
 /// Returns a reader that allocates no more for a text than there is.
-fn protocol(bytes: &[u8]) -> Protocol<'_> {
-    let limits = TConfiguration::builder().max_string_size(Some(bytes.len())).build();
+fn protocol<'a, 'b>(bytes: &'a mut &'b [u8], len: usize) -> Protocol<'a, 'b> {
+    let limits = TConfiguration::builder().max_string_size(Some(len)).build();
     TCompactInputProtocol::with_config(bytes, limits.unwrap_or_default())
 }
 
 /// Reads a struct: calls `read` for each field with its number and kind.
 fn fields(
-    protocol: &mut Protocol<'_>,
-    mut read: impl FnMut(&mut Protocol<'_>, i16, TType) -> thrift::Result<()>,
+    protocol: &mut Protocol<'_, '_>,
+    mut read: impl FnMut(&mut Protocol<'_, '_>, i16, TType) -> thrift::Result<()>,
 ) -> thrift::Result<()> {
     protocol.read_struct_begin()?;
     loop {
@@ -84,7 +142,7 @@ struct Open {
 }
 
 /// Reads the elements of a schema, in which each group is followed by its members, and checks them.
-fn schema(table: &mut Protocol<'_>, contents: u64) -> thrift::Result<bool> {
+fn schema(table: &mut Protocol<'_, '_>, contents: u64) -> thrift::Result<bool> {
     let list = table.read_list_begin()?;
     let mut is_sound = list.element_type == TType::Struct;
     let mut open: Vec<Open> = Vec::new();
@@ -161,11 +219,34 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_pages_are_read_as_far_as_they_go() {
+    fn headers_of_pages_are_read_to_their_end() {
         // Type 2, 64 bytes, compressed 32, a dictionary of 8 values.
         let header = [0x15, 4, 0x15, 128, 1, 0x15, 64, 0x4c, 0x15, 16, 0x15, 0, 0, 0];
-        assert_eq!(PageClaim::new(&header), PageClaim { bytes: 64, dictionary_values: 8 });
-        assert_eq!(PageClaim::new(&header[..6]), PageClaim { bytes: 64, dictionary_values: 0 });
-        assert_eq!(PageClaim::new(&[]), PageClaim::default());
+        let claim =
+            PageClaim { is_dictionary: true, bytes: 64, stored: 32, dictionary_values: 8, ..PageClaim::default() };
+        let with = |fields: &[u8]| PageClaim::new(&[&header[..13], fields, &[0, 9, 9]].concat());
+        assert_eq!(with(&[]), Some((claim, 14)));
+        assert!((0..14).all(|len| PageClaim::new(&header[..len]).is_none()));
+        // An unknown text, and the second field again: it has the long form of a number.
+        assert_eq!(with(&[0x28, 3, b'a', b'b', b'c']), Some((claim, 19)));
+        assert_eq!(with(&[0x05, 4, 128, 2]), Some((PageClaim { bytes: 128, ..claim }, 18)));
+        // The second field as a number of 64 bits, a list, fewer bytes than values, fewer than none.
+        for fields in [&[0x06, 4, 128, 2][..], &[0x29, 0x11, 1], &[0x05, 4, 14], &[0x05, 4, 1]] {
+            assert_eq!(with(fields), None, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn the_second_version_has_levels_and_may_be_plain() {
+        // Type 3, 64 bytes, compressed 32; lengths of levels 3 and 4, not compressed.
+        let head = [0x15, 6, 0x15, 128, 1, 0x15, 64, 0x5c];
+        let claim = PageClaim { bytes: 64, stored: 32, levels: 7, ..PageClaim::default() };
+        let with = |fields: &[u8]| PageClaim::new(&[&head[..], fields, &[0, 0]].concat()).map(|(claim, _)| claim);
+        assert_eq!(with(&[0x55, 6, 0x15, 8, 0x12]), Some(PageClaim { is_plain: true, ..claim }));
+        assert_eq!(with(&[0x55, 6, 0x15, 8, 0x11]), Some(claim));
+        // The same struct again, which says nothing of compression.
+        let again = [&[0x55, 6, 0x15, 8, 0x12, 0, 0x0c, 16][..], &[0x55, 6, 0x15, 8]].concat();
+        assert_eq!(with(&again), Some(claim));
+        assert_eq!(with(&[0x55, 126, 0x15, 8]), None, "levels larger than the page");
     }
 }

@@ -74,8 +74,9 @@ impl ParquetFile {
             if group.columns().iter().any(|column| claims::is_left_out(column.compression())) {
                 return Err(super::NO_ZSTD);
             }
+            let source = guarded(|| self.source.of_group(group))??;
             let most = self.rows_at_once(group)?;
-            let (source, metadata) = (self.source.clone(), self.metadata.clone());
+            let metadata = self.metadata.clone();
             let reader = guarded(|| {
                 let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(source, metadata);
                 builder.with_row_groups(vec![self.next_group]).with_batch_size(most).build()

@@ -2,17 +2,24 @@
 //! memory for them.
 
 use std::{
-    io,
+    collections::HashMap,
+    io::{self, Read},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use bytes::Bytes;
+use flate2::bufread::MultiGzDecoder;
+use lz4_flex::frame::FrameDecoder;
 use parquet::{
+    basic::Compression,
     errors::ParquetError,
-    file::reader::{ChunkReader, Length},
+    file::{
+        metadata::RowGroupMetaData,
+        reader::{ChunkReader, Length},
+    },
 };
 
 use super::{
@@ -22,6 +29,8 @@ use super::{
 
 /// Bytes that are read at once in headers of pages.
 const WINDOW: u64 = 512;
+/// Maximum size of a page's header, whose statistics may be long.
+const HEADER: u64 = 64 << 10;
 /// Size of the table of contents that is read with any buffer, in bytes.
 const CONTENTS: u64 = 512 << 10;
 /// The crate's objects take up to this multiple of a table of contents: a column's chunk has 30 bytes, and 450 as an object.
@@ -34,13 +43,51 @@ const END: u64 = 8;
 pub(super) struct Checked {
     source: Arc<dyn Source>,
     buffer: usize,
-    /// Size of a page that exceeds the buffer; 0 for none. The crate reports errors of its source as texts.
+    /// Size of pages that exceed the buffer; 0 for none. The crate reports errors of its source as texts.
     excess: Arc<AtomicU64>,
+    /// The row group that is read; none while the table of contents is read.
+    group: Option<Arc<Mutex<Group>>>,
+}
+
+/// The columns of a row group, in the order of their places.
+struct Group {
+    columns: Vec<Column>,
+    /// Pages whose headers were read, by their places.
+    pages: HashMap<u64, (Compression, PageClaim)>,
+    /// Size of the last pages of all columns.
+    held: u64,
+}
+
+struct Column {
+    start: u64,
+    end: u64,
+    codec: Compression,
+    /// Sizes of the dictionary and of the last page, which are in memory together.
+    dictionary: u64,
+    page: u64,
 }
 
 impl Checked {
     pub(super) fn new(source: Arc<dyn Source>, buffer: usize) -> Self {
-        Self { source, buffer, excess: Arc::default() }
+        Self { source, buffer, excess: Arc::default(), group: None }
+    }
+
+    /// Returns the source for the pages of a row group: its columns share no bytes.
+    pub(super) fn of_group(&self, group: &RowGroupMetaData) -> Result<Self, DatasetError> {
+        let mut columns = Vec::with_capacity(group.num_columns());
+        for column in group.columns() {
+            let (start, len) = column.byte_range();
+            let end = start.saturating_add(len);
+            columns.push(Column { start, end, codec: column.compression(), dictionary: 0, page: 0 });
+        }
+        columns.sort_by_key(|column| (column.start, column.end));
+        let ends = columns.iter().map(|column| column.end);
+        let limits = columns.iter().skip(1).map(|next| next.start).chain([self.source.size()]);
+        if ends.zip(limits).any(|(end, limit)| end > limit) {
+            return Err(DatasetError::Corrupt("the places of its columns".to_string()));
+        }
+        let group = Group { columns, pages: HashMap::new(), held: 0 };
+        Ok(Self { group: Some(Arc::new(Mutex::new(group))), ..self.clone() })
     }
 
     fn bytes(&self, start: u64, len: u64) -> io::Result<Vec<u8>> {
@@ -58,14 +105,14 @@ impl Checked {
 
     fn exceeded(&self, bytes: u64) -> io::Error {
         self.excess.store(bytes, Ordering::Relaxed);
-        io::Error::other("a page exceeds the buffer")
+        io::Error::other("pages exceed the buffer")
     }
 
     /// Returns the crate's error as an error of the file.
     pub(super) fn failed(&self, error: impl std::fmt::Display) -> DatasetError {
         match self.excess.swap(0, Ordering::Relaxed) {
             0 => DatasetError::Corrupt(error.to_string()),
-            bytes => DatasetError::TooLarge { what: "a page", bytes, buffer: self.buffer },
+            bytes => DatasetError::TooLarge { what: "the pages that are read together", bytes, buffer: self.buffer },
         }
     }
 
@@ -84,18 +131,57 @@ impl Checked {
         if claims::is_sound(&contents) { Ok(()) } else { Err(corrupt()) }
     }
 
-    /// Checks the header of a page.
-    fn check_page(&self, header: &[u8]) -> io::Result<()> {
-        let PageClaim { bytes, dictionary_values } = PageClaim::new(header);
-        // Every value of a dictionary has at least one byte.
-        if dictionary_values > bytes {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the number of values in a dictionary"));
+    /// Returns the bytes from a position on: the header of a page, which is checked.
+    fn header(&self, group: &Mutex<Group>, at: u64) -> io::Result<Vec<u8>> {
+        let left = self.source.size().saturating_sub(at).min(self.buffer as u64);
+        for most in [WINDOW, HEADER] {
+            let bytes = self.bytes(at, left.min(most))?;
+            if let Some((claim, len)) = PageClaim::new(&bytes) {
+                return self.admit(group, at, len as u64, claim).map(|()| bytes);
+            }
         }
-        match u64::try_from(bytes) {
-            Ok(bytes) if bytes > self.buffer as u64 => Err(self.exceeded(bytes)),
-            _ => Ok(()),
-        }
+        Err(damaged("the header of a page"))
     }
+
+    /// Takes a page into account, with its header of this length.
+    fn admit(&self, group: &Mutex<Group>, at: u64, len: u64, claim: PageClaim) -> io::Result<()> {
+        let mut group = group.lock().unwrap_or_else(PoisonError::into_inner);
+        let group = &mut *group;
+        let column = group.columns.iter_mut().find(|column| (column.start..column.end).contains(&at));
+        let column = column.ok_or_else(|| damaged("the place of a page"))?;
+        let bytes = u64::try_from(claim.bytes.max(claim.stored)).unwrap_or(u64::MAX);
+        let held = if claim.is_dictionary { &mut column.dictionary } else { &mut column.page };
+        group.held = group.held - std::mem::replace(held, bytes) + bytes;
+        if group.held > self.buffer as u64 {
+            return Err(self.exceeded(group.held));
+        }
+        group.pages.insert(at + len, (column.codec, claim));
+        Ok(())
+    }
+
+    /// Checks that a page decompresses to no more than its header claims. The crate checks it afterwards for two codecs.
+    fn check_page(&self, group: &Mutex<Group>, at: u64, page: &[u8]) -> io::Result<()> {
+        let claim = group.lock().unwrap_or_else(PoisonError::into_inner).pages.remove(&at);
+        let (codec, claim) = claim.ok_or_else(|| damaged("a page without a header"))?;
+        let content = page.get(claim.levels as usize..).unwrap_or_default();
+        let limit = (claim.bytes - claim.levels) as u64;
+        let is_larger = !claim.is_plain
+            && match codec {
+                Compression::GZIP(_) => exceeds(MultiGzDecoder::new(content), limit),
+                Compression::LZ4 => exceeds(FrameDecoder::new(content), limit),
+                _ => false,
+            };
+        if is_larger { Err(damaged("the size of a page")) } else { Ok(()) }
+    }
+}
+
+fn damaged(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// Returns whether there are more bytes than `limit`, without keeping them. An error before is the crate's error, too.
+fn exceeds(content: impl Read, limit: u64) -> bool {
+    io::copy(&mut content.take(limit + 1), &mut io::sink()).is_ok_and(|bytes| bytes > limit)
 }
 
 impl Length for Checked {
@@ -112,7 +198,11 @@ impl ChunkReader for Checked {
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
-        Ok(self.bytes(start, length as u64).map_err(|error| ParquetError::General(error.to_string()))?.into())
+        let bytes = self.bytes(start, length as u64).and_then(|bytes| {
+            let check = self.group.as_ref().map_or(Ok(()), |group| self.check_page(group, start, &bytes));
+            check.map(|()| bytes)
+        });
+        Ok(bytes.map_err(|error| ParquetError::General(error.to_string()))?.into())
     }
 }
 
@@ -129,10 +219,10 @@ impl io::Read for Reader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.used == self.window.len() {
             let left = self.checked.source.size().saturating_sub(self.at);
-            self.window = self.checked.bytes(self.at, left.min(WINDOW))?;
-            if self.at == self.start && left > END {
-                self.checked.check_page(&self.window)?;
-            }
+            self.window = match &self.checked.group {
+                Some(group) if self.at == self.start => self.checked.header(group, self.at)?,
+                _ => self.checked.bytes(self.at, left.min(WINDOW))?,
+            };
             self.used = 0;
             self.at += self.window.len() as u64;
         }
@@ -143,5 +233,18 @@ impl io::Read for Reader {
         }
         self.used += len;
         Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_are_measured_to_the_limit() {
+        let mut frame = Vec::new();
+        crate::lz4::compress(&[7; 100_000], &mut frame);
+        let exceeds = |limit| exceeds(FrameDecoder::new(&*frame), limit);
+        assert!(exceeds(10) && exceeds(99_999) && !exceeds(100_000));
     }
 }

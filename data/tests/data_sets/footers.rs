@@ -85,23 +85,28 @@ fn element(name: &str, children: u32) -> Vec<u8> {
     }
 }
 
-/// A chunk without pages.
-fn chunk() -> Vec<u8> {
+/// A chunk with pages of so many bytes, or without any.
+fn chunk(bytes: u32) -> Vec<u8> {
     let data = Struct::default().number(1, I32, 1).list(2, I32, &[]).list(3, BINARY, &[]).number(4, I32, 0);
-    let data = data.number(5, I64, 0).number(6, I64, 0).number(7, I64, 0).number(9, I64, 4);
+    let data = data.number(5, I64, 0).number(6, I64, bytes).number(7, I64, bytes).number(9, I64, 4);
     Struct::default().number(2, I64, 4).inner(3, data).end()
 }
 
-/// A file of nothing but a table of contents.
-fn file(elements: &[Vec<u8>], groups: usize, pairs: &[(&str, &str)]) -> Vec<u8> {
+/// A file of nothing but a table of contents, whose columns have so many bytes at the same place.
+fn file_of(elements: &[Vec<u8>], groups: usize, pairs: &[(&str, &str)], bytes: u32) -> Vec<u8> {
     let leaves = elements.iter().filter(|element| element.starts_with(&[0x15, 2])).count();
-    let group = Struct::default().list(1, STRUCT, &vec![chunk(); leaves]).number(2, I64, 0).number(3, I64, 0).end();
+    let group =
+        Struct::default().list(1, STRUCT, &vec![chunk(bytes); leaves]).number(2, I64, 0).number(3, I64, 0).end();
     let pairs: Vec<Vec<u8>> =
         pairs.iter().map(|(key, value)| Struct::default().text(1, key).text(2, value).end()).collect();
     let table = Struct::default().number(1, I32, 1).list(2, STRUCT, elements).number(3, I64, 0);
     let table = table.list(4, STRUCT, &vec![group; groups]).list(5, STRUCT, &pairs).end();
     let len = (table.len() as u32).to_le_bytes();
     [&b"PAR1"[..], &table, &len, b"PAR1"].concat()
+}
+
+fn file(elements: &[Vec<u8>], groups: usize, pairs: &[(&str, &str)]) -> Vec<u8> {
+    file_of(elements, groups, pairs, 0)
 }
 
 /// Reads a file, which takes no more memory than any may; gives what is wrong with it.
@@ -164,6 +169,18 @@ fn wide_files_and_files_of_many_groups_are_read() {
         });
         assert_eq!(read, rows);
     }
+}
+
+#[test]
+fn columns_share_no_pages_and_their_pages_fit_into_the_buffer_together() {
+    let elements = [element("root", 2), element("a", 0), element("b", 0)];
+    for bytes in [10, 1 << 20] {
+        let error = refused("shared pages", file_of(&elements, 1, &[], bytes)).unwrap();
+        assert!(error.to_string().contains("the places of its columns"), "{error}");
+    }
+    // Each of 200 columns has a dictionary of 16,000 bytes and a page of 6,000.
+    let error = refused("pages", written(200, 4000, 4000)).unwrap();
+    assert!(error.to_string().contains("the pages that are read together"), "{error}");
 }
 
 /// Rows of a column of lists of fixed size, of which only the first one is there: all others are filled by who reads them.

@@ -5,6 +5,7 @@ mod d4rl;
 mod damage;
 mod footers;
 mod harness;
+mod hdf5;
 mod memory;
 mod minari;
 mod pages;

@@ -14,26 +14,27 @@ use rollmesh_data::{
     parquet::ParquetStream,
 };
 
-/// Rows of files, all in one page of two megabytes per column.
+/// Rows of most files, all in one page of two megabytes per column.
 const ROWS: usize = 1 << 18;
 
 const BUFFER: usize = 8 << 20;
 
 /// One number over and over, which compresses to a fraction, and nulls in pages of the second version.
-fn file(compression: Compression, version: WriterVersion) -> Vec<u8> {
-    let same: ArrayRef = Arc::new(Int64Array::from_value(7, ROWS));
-    let counted: ArrayRef = Arc::new(Float32Array::from_iter((0..ROWS).map(|row| Some((row % 16) as f32))));
-    let rows = RecordBatch::try_from_iter_with_nullable([("same", same, true), ("counted", counted, false)]).unwrap();
+fn file(compression: Compression, version: WriterVersion, rows: usize) -> Vec<u8> {
+    let same: ArrayRef = Arc::new(Int64Array::from_value(7, rows));
+    let counted: ArrayRef = Arc::new(Float32Array::from_iter((0..rows).map(|row| Some((row % 16) as f32))));
+    let table = RecordBatch::try_from_iter_with_nullable([("same", same, true), ("counted", counted, false)]).unwrap();
     let properties = WriterProperties::builder()
         .set_compression(compression)
         .set_writer_version(version)
         .set_dictionary_enabled(false)
         .set_encoding(parquet::basic::Encoding::PLAIN)
-        .set_data_page_size_limit(4 << 20)
-        .set_data_page_row_count_limit(ROWS)
+        .set_data_page_size_limit(16 * rows)
+        .set_write_batch_size(rows)
+        .set_data_page_row_count_limit(rows)
         .build();
-    let mut writer = ArrowWriter::try_new(Vec::new(), rows.schema(), Some(properties)).unwrap();
-    writer.write(&rows).unwrap();
+    let mut writer = ArrowWriter::try_new(Vec::new(), table.schema(), Some(properties)).unwrap();
+    writer.write(&table).unwrap();
     writer.into_inner().unwrap()
 }
 
@@ -79,7 +80,7 @@ fn what_pages_claim_costs_no_more_than_the_buffer() {
     let (gzip, zstd) = (Compression::GZIP(GzipLevel::default()), Compression::ZSTD(ZstdLevel::default()));
     for compression in [Compression::SNAPPY, gzip, zstd, Compression::LZ4_RAW, Compression::LZ4] {
         for (version, kind) in [(WriterVersion::PARQUET_1_0, 0), (WriterVersion::PARQUET_2_0, 3)] {
-            let good = file(compression, version);
+            let good = file(compression, version, ROWS);
             assert_eq!(read(good.clone()).unwrap(), (7 * ROWS as i64, 7.5 * ROWS as f32), "{compression} {version:?}");
             // Much more than there is, and less than there is.
             for bytes in [60 << 20, 1000] {
@@ -95,4 +96,14 @@ fn what_pages_claim_costs_no_more_than_the_buffer() {
             }
         }
     }
+}
+
+/// The crate decompresses such pages as a whole before it compares them with their headers.
+#[test]
+fn pages_that_decompress_to_more_than_they_claim_are_not_decompressed() {
+    let gzip = Compression::GZIP(GzipLevel::default());
+    let bad = claiming(&file(gzip, WriterVersion::PARQUET_2_0, 6 * ROWS), 3, 1000);
+    let len = bad.len() as u64;
+    let memory = allocation_counter::measure(|| assert!(read(bad).is_err()));
+    assert!(memory.bytes_max <= 4 * len + BUFFER as u64, "{} bytes", memory.bytes_max);
 }

@@ -1,25 +1,27 @@
 //! Reads arrays of HDF5 files by ranges of rows, as columns. The crate `hdf5-pure` decodes the format from any [`Source`],
 //! without C, so that a page can read a dropped file.
 //!
-//! This module bounds the memory for a file whose metadata is wrong, which the crate believes: a chunk or a range of rows that
-//! exceeds the declared buffer is an error before it is decoded, and the chunks of an array must fit into the file, and the
-//! array into its chunks.
+//! This module bounds the memory for a file whose metadata is wrong, which the crate believes: a chunk, a list of chunks or a
+//! range of rows that exceeds the declared buffer is an error before it is decoded, the chunks of an array must fit into the
+//! file, and the array into its chunks. Each call of the crate may read a limited number of bytes, see [`listing`].
+
+mod allowance;
 
 use std::ops::Range;
 
 use half::f16;
-use hdf5_pure::{
-    ChunkCacheConfig, Datatype, DatatypeByteOrder, File, FileAccessProperties, FormatError, Group, MetadataCacheConfig,
-};
+use hdf5_pure::{ChunkCacheConfig, Datatype, DatatypeByteOrder, File, FileAccessProperties, FormatError, Group};
 use rollmesh_core::column::{BytesColumn, BytesKind, Column, ColumnData, ColumnError, DType, RowShape};
+
+pub(crate) use allowance::listing;
+use allowance::{SourceBytes, reading};
 
 use crate::Source;
 
-/// Memory for metadata that the crate would otherwise read again, in bytes.
-const METADATA_CACHE: usize = 256 << 10;
-
-/// Texts that are read at once. Texts in a heap have any length, so their sum is checked after each group of this size.
+/// Texts that are read at once. Texts in a heap have any length, so their sum is checked before each group of this size.
 const TEXTS_AT_ONCE: u64 = 64;
+/// Memory for an entry of a list of chunks.
+const CHUNK_ENTRY: u64 = 128;
 
 /// Why an HDF5 file could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +38,14 @@ pub enum Hdf5Error {
     /// An array's metadata contradict the file.
     #[error("the file is damaged: {0}")]
     Corrupt(&'static str),
+    /// The tables of groups and arrays exceed their part of the declared buffer.
+    #[error("the tables of its groups and arrays take more than {0} bytes: declare a larger buffer")]
+    Tables(u64),
+    /// A group contains a soft link.
+    #[error(
+        "it has a group with soft links, which are not read here: write a hard link instead, in h5py f[\"name\"] = f[\"/array\"]"
+    )]
+    SoftLinks,
     /// The elements of an array cannot be in a column.
     #[error("{0} is not read here: write arrays of numbers, truth values or texts")]
     Unsupported(String),
@@ -55,34 +65,38 @@ impl From<hdf5_pure::Error> for Hdf5Error {
     fn from(error: hdf5_pure::Error) -> Self {
         match error {
             hdf5_pure::Error::Format(FormatError::SignatureNotFound) => Self::NotHdf5,
+            // The crate takes soft links in groups of the old form for hard ones, whose address is undefined.
+            hdf5_pure::Error::Format(FormatError::OffsetOverflow { offset: u64::MAX, .. }) => Self::SoftLinks,
             error => Self::File(error),
         }
     }
 }
 
-/// Gives the crate a source's bytes.
-struct SourceBytes<S>(S);
-
-impl<S: Source> hdf5_pure::Source for SourceBytes<S> {
-    fn len(&self) -> u64 {
-        self.0.size()
-    }
-
-    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), FormatError> {
-        self.0.read_at(offset, out).map_err(|error| FormatError::Source(error.to_string()))
-    }
-}
-
-/// Opens a file. Its arrays keep decoded chunks of at most an eighth of the buffer together, if there are eight of them.
+/// Opens a file, within a [`listing`]. Its arrays keep decoded chunks of at most an eighth of the buffer together, if there are
+/// eight of them. There is no cache of metadata, so that all that is read is counted.
 pub(crate) fn open(source: impl Source + 'static, buffer: usize) -> Result<File, Hdf5Error> {
     let chunks = ChunkCacheConfig::new().with_max_bytes(buffer / 64);
-    let properties = FileAccessProperties::new()
-        .with_metadata_cache(MetadataCacheConfig::new(METADATA_CACHE.min(buffer)))
-        .with_chunk_cache(chunks);
+    let properties = FileAccessProperties::new().with_chunk_cache(chunks);
     Ok(File::from_source_with_options(SourceBytes(source), properties)?)
 }
 
-/// Returns the arrays directly in a group, by their names.
+/// A member of a group.
+pub(crate) enum Member {
+    Array(Box<Array>),
+    Group(Group),
+}
+
+/// Returns the member of a group with this name, within a [`listing`]; none if there is none.
+pub(crate) fn member(group: &Group, name: &str, file: &File, buffer: usize) -> Result<Option<Member>, Hdf5Error> {
+    match group.dataset(name) {
+        Ok(dataset) => Ok(Some(Member::Array(Box::new(Array::new(dataset, file.file_size(), buffer)?)))),
+        Err(hdf5_pure::Error::NotADataset(_)) => Ok(Some(Member::Group(group.group(name)?))),
+        Err(hdf5_pure::Error::Format(FormatError::PathNotFound(_))) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns the arrays directly in a group, by their names, within a [`listing`].
 pub(crate) fn arrays(group: &Group, file: &File, buffer: usize) -> Result<Vec<(String, Array)>, Hdf5Error> {
     let named = |(name, dataset)| Array::new(dataset, file.file_size(), buffer).map(|array| (name, array));
     group.iter_datasets()?.map(named).collect()
@@ -99,6 +113,7 @@ pub(crate) struct Array {
     row_bytes: u64,
     /// Maximum size of a range of rows in bytes.
     buffer: usize,
+    file_size: u64,
 }
 
 /// How elements are stored, as far as their column depends on it.
@@ -116,7 +131,10 @@ enum Stored {
     /// Integers that fit into 64 bits with a sign.
     I64,
     U64,
-    Text,
+    /// Texts; whether they are in a heap, where they have any length.
+    Text {
+        in_heap: bool,
+    },
 }
 
 impl Stored {
@@ -142,7 +160,8 @@ impl Stored {
                 Self::Bool
             }
             Datatype::Enumeration { base_type, .. } => Self::new(base_type)?,
-            Datatype::String { .. } | Datatype::VariableLength { is_string: true, .. } => Self::Text,
+            Datatype::String { .. } => Self::Text { in_heap: false },
+            Datatype::VariableLength { is_string: true, .. } => Self::Text { in_heap: true },
             _ => return None,
         })
     }
@@ -156,7 +175,7 @@ impl Stored {
             Self::U8 => DType::U8,
             Self::I32 => DType::I32,
             Self::I64 | Self::U64 => DType::I64,
-            Self::Text => return None,
+            Self::Text { .. } => return None,
         })
     }
 }
@@ -177,11 +196,17 @@ impl Array {
         let row_bytes = elements.saturating_mul(stored.max(in_memory));
         let chunk = dataset.chunk_shape()?;
         let chunk_rows = chunk.as_ref().and_then(|dims| dims.first().copied()).unwrap_or(1);
-        let array = Self { dataset, element, shape, rows, chunk_rows, row_bytes, buffer };
+        let array = Self { dataset, element, shape, rows, chunk_rows, row_bytes, buffer, file_size };
         let mut held = file_size;
-        if let Some(dims) = chunk {
-            let bytes = dims.iter().fold(stored, |bytes, dim| bytes.saturating_mul(*dim));
+        if let Some(chunk) = chunk {
+            let bytes = chunk.iter().fold(stored, |bytes, dim| bytes.saturating_mul(*dim));
             array.fits("a chunk", bytes)?;
+            let along = dims.iter().zip(&chunk).map(|(all, one)| all.div_ceil((*one).max(1)));
+            let count = along.fold(1u64, u64::saturating_mul);
+            if count > file_size {
+                return Err(Hdf5Error::Corrupt("an array has more chunks than the file has bytes"));
+            }
+            array.fits("a list of chunks", count.saturating_mul(CHUNK_ENTRY))?;
             let chunks = array.dataset.chunks()?;
             if chunks.iter().fold(0u64, |sum, chunk| sum.saturating_add(chunk.storage_size)) > file_size {
                 return Err(Hdf5Error::Corrupt("the chunks of an array are larger than the file"));
@@ -216,6 +241,10 @@ impl Array {
     /// Reads the existing rows in `range`. Integers of fewer than 32 bits, except bytes, are widened to 32-bit signed ones,
     /// unsigned ones of 32 and 64 bits to 64-bit signed ones, and half floats to floats.
     pub(crate) fn read_rows(&self, range: Range<u64>) -> Result<Column, Hdf5Error> {
+        reading(self.file_size, || self.rows_in(range))
+    }
+
+    fn rows_in(&self, range: Range<u64>) -> Result<Column, Hdf5Error> {
         let end = range.end.min(self.rows);
         let start = range.start.min(end);
         let rows = end - start;
@@ -241,25 +270,38 @@ impl Array {
                 let values = values.ok_or_else(|| Hdf5Error::Unsupported("an integer above 2^63 - 1".to_string()))?;
                 ColumnData::new(values, shape).map(Column::from)
             }
-            Stored::Text => return self.texts(start..end),
+            Stored::Text { in_heap } => return self.texts(start..end, in_heap),
         };
         column.map_err(|_| Hdf5Error::Corrupt("rows that are not whole"))
     }
 
-    fn texts(&self, range: Range<u64>) -> Result<Column, Hdf5Error> {
+    fn texts(&self, range: Range<u64>, in_heap: bool) -> Result<Column, Hdf5Error> {
         if self.shape != RowShape::SCALAR {
             return Err(Hdf5Error::Unsupported("an array of texts per row".to_string()));
         }
         let (mut bytes, mut lengths) = (Vec::new(), Vec::new());
         for start in range.clone().step_by(TEXTS_AT_ONCE as usize) {
-            for text in self.dataset.read_string_rows(start, TEXTS_AT_ONCE.min(range.end - start))? {
+            let rows = TEXTS_AT_ONCE.min(range.end - start);
+            let texts = reading(self.file_size, || {
+                let more = if in_heap { self.heap_bytes(start, rows)? } else { 0 };
+                self.fits("a range of texts", more.saturating_add(bytes.len() as u64))?;
+                Ok(self.dataset.read_string_rows(start, rows)?)
+            })?;
+            for text in texts {
                 lengths.push(text.len() as u32);
                 bytes.extend_from_slice(text.as_bytes());
             }
-            self.fits("a range of texts", bytes.len() as u64)?;
         }
         let column = BytesColumn::from_lengths(BytesKind::Bytes, bytes, &lengths);
         column.map(Column::from).map_err(|_| Hdf5Error::Corrupt("texts of wrong lengths"))
+    }
+
+    /// Returns the length of texts in a heap. A row begins with its text's length; many may share one text.
+    fn heap_bytes(&self, start: u64, rows: u64) -> Result<u64, Hdf5Error> {
+        let references = self.dataset.read_raw_rows(start, rows)?;
+        let size = (references.len() / rows as usize).max(1);
+        let lengths = references.chunks_exact(size).filter_map(<[u8]>::first_chunk);
+        Ok(lengths.map(|length| u64::from(u32::from_le_bytes(*length))).sum())
     }
 }
 
