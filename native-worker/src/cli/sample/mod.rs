@@ -272,7 +272,7 @@ fn alone(
     let progress = Progress::new(goal, "env steps", !args.json);
     clients.iter().for_each(|clients| clients.print_above(&progress));
     let mut source = if is_plain { Alone::plain(worker, each)? } else { Alone::new(worker) };
-    source.watch(args.hung_worker_timeout.unwrap_or(RunConfig::default().hung_worker_timeout_s));
+    source.watch(args.hung_worker_timeout.unwrap_or_else(|| RunConfig::default().hung_worker_timeout_s));
     let hasher = match is_plain {
         _ if !args.is_hashed() => Hasher::None,
         true => Hasher::Rollout(Box::default()),
