@@ -96,7 +96,8 @@ pub(crate) async fn ledger_of_sample_balances_after_failures() {
             rig.check_ledger();
             let failures = &rig.summary()["failures"];
             assert!(failures["count"].as_u64() > Some(1), "{failures}");
-            assert!(rig.ledger().expired.refused > 0, "{:?}", rig.ledger());
+            // Slots that fail together are sampled again one by one, and one that then succeeds costs no lease.
+            assert!(code == 0 || rig.ledger().expired.refused > 0, "{:?}", rig.ledger());
         }
     }
 }
