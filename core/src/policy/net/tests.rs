@@ -425,9 +425,9 @@ fn observations_of_all_spaces_are_taken() {
 #[test]
 fn what_no_model_can_be_is_refused() {
     let error = |spaces: EnvSpaces, model| ModelSpec::for_spaces(&spaces, &model).unwrap_err().to_string();
+    let found = error(spaces(Space::Discrete { n: 0 }, floats(1)), model(&[4], None));
+    assert!(found.starts_with("the policy takes observations of a valid space"), "{found}");
     let tuple = Space::tuple([Space::Discrete { n: 2 }]).unwrap();
-    let found = error(spaces(tuple.clone(), floats(1)), model(&[4], None));
-    assert!(found.starts_with("the policy takes observations of a single array; preprocess others first"), "{found}");
     let found =
         NetPolicy::for_context(&PolicyContext::new(spaces(floats(1), tuple), 0, Kernels::PORTABLE)).unwrap_err();
     assert!(found.to_string().starts_with("the policy takes actions of a single array, not Tuple"), "{found}");
