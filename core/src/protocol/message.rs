@@ -685,8 +685,10 @@ pub struct RunHistory {
     /// Its description, as in [`RunStart`].
     pub config: String,
     /// Its iterations, at most [`MAX_ITERATIONS`](Self::MAX_ITERATIONS) of them.
+    #[serde(with = "crate::lists::AtMost::<{ RunHistory::MAX_ITERATIONS }>")]
     pub iterations: Vec<Iteration>,
     /// Its evaluations, at most [`MAX_EVALUATIONS`](Self::MAX_EVALUATIONS) of them.
+    #[serde(with = "crate::lists::AtMost::<{ RunHistory::MAX_EVALUATIONS }>")]
     pub evaluations: Vec<EvaluationPoint>,
 }
 

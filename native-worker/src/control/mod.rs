@@ -10,7 +10,7 @@
 //! let mut hub = Control::connect(&ControlConfig::from_env("ws://127.0.0.1:7878")?).await?;
 //! hub.scale(4).await?;
 //! hub.until("four local workers", |hub| hub.local_workers().count() == 4).await?;
-//! assert!(hub.ledger().balances());
+//! assert!(hub.ledger().ledger.balances());
 //! # Ok(())
 //! # }
 //! ```
