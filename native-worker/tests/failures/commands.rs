@@ -29,7 +29,7 @@ fn env(fault: &str) -> &'static str {
 }
 
 /// A step that differs from call to call. It is no episode's last one, whose observation may be out of bounds.
-fn any_step() -> u32 {
+pub(crate) fn any_step() -> u32 {
     use std::hash::{BuildHasher as _, RandomState};
 
     let random = (RandomState::new().hash_one(STEP) % 54) as u32;
