@@ -74,7 +74,7 @@ impl Sampling {
             assert_eq!(end.status.code(), code, "{:?}, {signal:?}: {}", self.flags, end.stderr);
         }
         let metrics = self.text(run, "metrics.jsonl");
-        let done = metrics.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).last();
+        let done = metrics.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).next_back();
         // The last fragments are longer than the rows that are wanted.
         done.unwrap()["env_steps"].as_u64().unwrap() + 1_270
     }
