@@ -115,6 +115,12 @@ impl Frame {
     pub fn kind(&self) -> Kind {
         self.kind
     }
+
+    /// Returns the message's length in bytes, header included.
+    #[must_use]
+    pub fn num_bytes(&self) -> usize {
+        self.body.len()
+    }
 }
 
 /// A large message of which some chunks were sent.

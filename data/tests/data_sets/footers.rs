@@ -85,14 +85,14 @@ fn element(name: &str, children: u32) -> Vec<u8> {
     }
 }
 
-/// A chunk with pages of so many bytes, or without any.
+/// A column chunk whose pages have this many bytes, or which has none.
 fn chunk(bytes: u32) -> Vec<u8> {
     let data = Struct::default().number(1, I32, 1).list(2, I32, &[]).list(3, BINARY, &[]).number(4, I32, 0);
     let data = data.number(5, I64, 0).number(6, I64, bytes).number(7, I64, bytes).number(9, I64, 4);
     Struct::default().number(2, I64, 4).inner(3, data).end()
 }
 
-/// A file of nothing but a table of contents, whose columns have so many bytes at the same place.
+/// A file with a footer and no pages, whose columns all claim this many bytes at the same offset.
 fn file_of(elements: &[Vec<u8>], groups: usize, pairs: &[(&str, &str)], bytes: u32) -> Vec<u8> {
     let leaves = elements.iter().filter(|element| element.starts_with(&[0x15, 2])).count();
     let group =

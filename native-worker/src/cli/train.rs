@@ -121,7 +121,7 @@ pub(super) struct TrainArgs {
     /// Where the run writes its files; by default a new directory in runs/
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
-    /// Save a checkpoint every so many iterations, and every ten seconds in any case [default: 100]
+    /// Save a checkpoint every N iterations, and every ten seconds in any case [default: 100]
     #[arg(long, value_name = "N")]
     pub(super) checkpoint_interval: Option<u64>,
     /// End a local worker, and start another one, once it has hung for so long after its lease expired; 0 for never

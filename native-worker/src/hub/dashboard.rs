@@ -40,8 +40,8 @@ pub(super) struct Dashboard {
     ledger: LedgerReport,
     pub(super) trace: Option<EnvTrace>,
     pub(super) points: Points<Iteration>,
-    /// The metrics with names of the same iterations; of each, the size of its message in bytes.
-    named: Points<usize>,
+    /// The metrics with names of the same iterations.
+    named: Points<()>,
     /// The curve of the run's evaluations.
     pub(super) evaluations: Points<EvaluationPoint>,
     /// The trace of the latest evaluated episode, and whether it still has to be sent to dashboards.
@@ -109,13 +109,12 @@ impl Dashboard {
     }
 
     fn add_named(&mut self, metrics: NamedMetrics) {
-        let message = Message::NamedMetrics(metrics);
-        self.named.push(message.encode().len(), &message);
+        self.named.push((), &Message::NamedMetrics(metrics));
     }
 
     /// Returns the curves for a new dashboard. Metrics with names follow the iterations that they belong to.
     fn curves(&self) -> impl Iterator<Item = Frame> {
-        let largest = self.named.all.iter().map(|(bytes, _)| *bytes).max().unwrap_or(1);
+        let largest = self.named.frames().map(|frame| frame.num_bytes()).max().unwrap_or(1);
         let named = self.named.every_nth(MAX_NAMED_BYTES / largest).map(|(_, frame)| frame.clone());
         self.points.frames().chain(named).chain(self.evaluations.frames())
     }

@@ -180,7 +180,7 @@ fn limits_of_connections() -> Vec<Limit> {
             "counted",
         ),
         limit("waiting_lines", MAX_WAITING_BYTES as u64, "bytes for a file on a full disk", "lost and counted"),
-        limit("offences", u64::from(MAX_OFFENCES), "answers of a worker that nobody asked for", "closed"),
+        limit("offences", u64::from(MAX_OFFENCES), "answers of a worker without a request", "closed"),
     ]
 }
 

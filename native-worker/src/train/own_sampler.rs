@@ -99,7 +99,7 @@ impl Watchdog {
         &self.watch
     }
 
-    /// Returns the failure of a worker that hangs. To be called every now and then.
+    /// Returns the failure of a worker that hangs. Progress is what changed since the last call: call it periodically.
     pub(crate) fn check(&mut self) -> Option<FatalFailure> {
         let beats = self.watch.mark.beats();
         if !self.watch.shared.is_sampling.load(Ordering::Relaxed) || beats != self.beats {

@@ -101,7 +101,9 @@ impl RolloutWorker {
 
     fn acting_spaces(&self, id: &PolicyId) -> Result<EnvSpaces, RolloutError> {
         let recipe = self.parts.recipes.get(id);
-        let recipe = recipe.ok_or(RolloutError::NoEstimate("nobody has said what the policy observes and does"))?;
+        let recipe = recipe.ok_or(RolloutError::NoEstimate(
+            "the policy has no spaces: add it with those of its observations and actions",
+        ))?;
         Ok(self.parts.workshop.acting_spaces(id, &recipe.spaces)?)
     }
 

@@ -44,7 +44,7 @@ impl Alone {
         Self { own, failures, plain: None, sampling: Duration::ZERO }
     }
 
-    /// Ends the program, with an error, if the worker makes no progress for so many seconds: its thread cannot be ended.
+    /// Ends the program, with an error, if the worker makes no progress for `patience_s` seconds: its thread cannot be ended. 0 for never.
     pub(super) fn watch(&mut self, patience_s: f64) {
         let rollout = self.own.worker.creation_args().clone();
         let mut dog = Watchdog::new(self.own.watch(), &rollout, patience_s);

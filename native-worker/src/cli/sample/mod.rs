@@ -112,7 +112,7 @@ pub(super) struct SampleArgs {
     /// interrupted. With the run's --output every row is there once. Settings of the rows cannot be changed
     #[arg(long, value_name = "DIR", conflicts_with_all = SampleArgs::OF_ROWS)]
     resume: Option<PathBuf>,
-    /// Save a checkpoint of the run every so many iterations, and every ten seconds in any case [default: 100, or that of
+    /// Save a checkpoint of the run every N iterations, and every ten seconds in any case [default: 100, or that of
     /// the resumed run]
     #[arg(long, value_name = "N")]
     checkpoint_interval: Option<u64>,
