@@ -1,11 +1,9 @@
 //! The flags of `rollmesh train` for its input and its evaluation.
 
-use std::num::NonZeroU32;
-
 use clap::Args;
 use rollmesh_core::{config::Config, worker::InputSource};
 
-use super::exit::Failure;
+use super::{evaluation::EvaluationFlags, exit::Failure};
 
 /// What a run learns from, and how it is evaluated.
 #[derive(Args, Clone, Debug)]
@@ -28,23 +26,8 @@ pub(super) struct FileFlags {
     /// Rows of the input per update, or env steps of a run that samples by itself what cannot be leased [default: 2000]
     #[arg(long, value_name = "N")]
     pub(super) train_batch_size: Option<u32>,
-    /// Play the policy's own episodes after every N updates, with its most likely actions, in a process of their own; a run
-    /// with --input waits for that, and is evaluated at its end, too [default: never; with --input and a stop return 10]
-    #[arg(long, value_name = "N")]
-    pub(super) evaluation_interval: Option<u64>,
-    /// Episodes to play then; 0 for none [default: 20]
-    #[arg(long, value_name = "M")]
-    pub(super) evaluation_episodes: Option<u32>,
-    /// Give an evaluation up after this many seconds without progress [default: 600]
-    #[arg(long, value_name = "S")]
-    pub(super) evaluation_timeout: Option<NonZeroU32>,
-    /// Truncate an evaluation episode after N env steps, if the environment does not end it before [default: never;
-    /// with --input 100000]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) evaluation_horizon: Option<u32>,
-    /// Write the first episode of each evaluation as a GIF into the run's directory, below gifs
-    #[arg(long)]
-    pub(super) evaluation_render: bool,
+    #[command(flatten)]
+    pub(super) evaluation: EvaluationFlags,
 }
 
 impl FileFlags {

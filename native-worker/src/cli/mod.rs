@@ -8,6 +8,7 @@ mod demo;
 mod documented;
 mod envs;
 mod evaluate;
+mod evaluation;
 #[cfg(unix)]
 mod evaluator;
 mod exit;
@@ -19,6 +20,7 @@ mod log;
 mod meter;
 mod mode;
 mod ope;
+mod pipe;
 mod policies;
 mod python;
 mod ranks;
@@ -120,7 +122,7 @@ enum Command {
 /// Runs the command line of a program with this registry.
 ///
 /// Exit codes: 0 the command reached its goal, 2 wrong usage or configuration, 3 a run ended without reaching its stop
-/// return, 1 anything else.
+/// return, 1 anything else. A program whose output is read no longer (`rollmesh schema | head`) ends silently with 141.
 #[must_use]
 pub fn main_with(registry: Registry) -> ExitCode {
     main_with_args(registry, std::env::args_os())
@@ -129,6 +131,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
 /// Like [`main_with`], with these arguments, of which the first one is the program's name.
 #[must_use]
 pub fn main_with_args<T: Into<OsString> + Clone>(registry: Registry, args: impl IntoIterator<Item = T>) -> ExitCode {
+    pipe::end_when_closed();
     let registry = native(registry);
     let result = match Cli::parse_from(args).command {
         Command::Demo(args) => demo::run(&args, &registry),
