@@ -9,7 +9,7 @@ use clap::Args;
 use rollmesh_core::{
     config::Config,
     filter::FilterKind,
-    run::RunConfig,
+    run::{RunConfig, RunConfigError},
     worker::{Registry, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, config::LogLevel},
 };
 use serde::de::DeserializeOwned;
@@ -77,11 +77,17 @@ impl WorkerFlags {
     /// Returns the file's settings, or the defaults, overridden by the flags.
     pub(super) fn settings(&self) -> Result<RolloutConfig, Failure> {
         let mut config = match &self.config {
-            // The file may describe a whole run, whose worker is used.
-            Some(path) => match (read(path), read::<RunConfig>(path)) {
-                (Err(_), Ok(run)) => run.worker_config(),
-                (config, _) => config?,
-            },
+            Some(path) => {
+                let settings: Config = read(path)?;
+                // The file may describe a whole run, whose worker is used.
+                let config = match RolloutConfig::of_settings(&settings) {
+                    Err(RunConfigError::NotOfWorkers(_)) => {
+                        RunConfig::of_settings(&settings).map(|run| run.worker_config())
+                    }
+                    config => config,
+                };
+                config.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
+            }
             None => RolloutConfig::default(),
         };
         config.env = self.env.clone().or(config.env).or_else(|| Some("CartPole-v1".into()));
@@ -107,7 +113,7 @@ impl WorkerFlags {
         }
         let settings = Config::of(&config).map_err(Failure::usage)?;
         let settings = self.set.iter().fold(settings, |all, (path, value)| all.with_at(path, value.clone()));
-        settings.parse().map_err(|error| Failure::usage(format!("--set: {error}")))
+        RolloutConfig::of_settings(&settings).map_err(|error| Failure::usage(format!("--set: {error}")))
     }
 
     /// Builds the worker of these settings.
