@@ -55,12 +55,7 @@ pub const PRESETS: &[Preset] = &[
             }
         }"#,
     },
-    Preset {
-        env: Some("External-v0"),
-        algorithm: None,
-        reads_input: false,
-        settings: r#"{"num_workers": 0}"#,
-    },
+    Preset { env: Some("External-v0"), algorithm: None, reads_input: false, settings: r#"{"num_workers": 0}"# },
     Preset {
         env: None,
         algorithm: None,

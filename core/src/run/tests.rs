@@ -150,14 +150,26 @@ fn host_settings_do_not_travel() {
     let arrived = RunConfig::from_wire(&run.to_wire()).unwrap();
     assert_eq!(RunConfig { num_slots: None, preset: "auto".into(), ..arrived }, RunConfig::new("CartPole-v1"));
     for (settings, name) in [
-        (r#"{"output": "/etc"}"#, "output"),
+        (r#"{"log_dir": "logs"}"#, "log_dir"),
         (r#"{"host": {"device": "cuda:1"}}"#, "host.device"),
         (r#"{"host": {"worker": {}}}"#, "host.worker"),
-        (r#"{"monitor_path": "x"}"#, "monitor_path"),
         (r#"{"extra_environs": {"LD_PRELOAD": "x"}}"#, "extra_environs"),
     ] {
         assert_eq!(RunConfig::from_wire(settings).unwrap_err(), RunConfigError::HostSetting(name));
         assert_eq!(RunConfig::of_wire_settings(settings).unwrap_err(), RunConfigError::HostSetting(name));
+    }
+    for (name, is_name) in
+        [("rows", true), ("a.b-c_9", true), ("/etc", false), ("..", false), (".ssh", false), ("a/b", false)]
+    {
+        let settings = format!(r#"{{"output": "{name}"}}"#);
+        assert_eq!(RunConfig::from_wire(&settings).unwrap_err(), RunConfigError::HostSetting("output"));
+        let read = RunConfig::of_wire_settings(&settings);
+        assert_eq!(read.is_ok(), is_name, "{read:?}");
+        let mut worker = RolloutConfig { output: Some(name.into()), ..RolloutConfig::default() };
+        let placed = worker.place_outputs("/data");
+        assert_eq!(placed, read.map(drop));
+        let wanted = if is_name { format!("/data/{name}") } else { name.into() };
+        assert_eq!(worker.output, Some(wanted));
     }
     assert!(RunConfig::from_wire("[]").is_err() && RunConfig::from_wire(&" ".repeat(50_000)).is_err());
 }

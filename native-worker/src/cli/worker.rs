@@ -1,9 +1,9 @@
 //! `rollmesh worker`: a worker for a hub.
 
-use std::{io::Read as _, process::ExitCode};
+use std::{io::Read as _, path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use rollmesh_core::protocol::Token;
+use rollmesh_core::{protocol::Token, worker::HostSettings};
 use tokio::sync::watch;
 
 use super::{exit::Failure, python::PythonFlags, runtime, security::TrustFlags, signals, spare_memory};
@@ -35,6 +35,10 @@ pub(super) struct WorkerArgs {
     /// Instantiation of the hot loops; has no influence on the rows
     #[arg(long, value_enum, default_value_t)]
     kernels: KernelChoice,
+    /// Directory below which a worker group may name outputs of its workers (output, monitor_path); without it they may
+    /// write nothing
+    #[arg(long, value_name = "DIR")]
+    data_root: Option<PathBuf>,
     #[command(flatten)]
     trust: TrustFlags,
     #[command(flatten)]
@@ -74,7 +78,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
         name: args.name.clone(),
         device: args.device.to_string(),
         kernels: args.kernels.table().map_err(Failure::usage)?,
-        takes_host_settings: args.until_stdin_closes,
+        host_settings: host_settings(args)?,
         evaluating: None,
     };
     let runtime = runtime(1)?;
@@ -105,4 +109,14 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// A hub that started this process decides for its machine; any other only names outputs.
+fn host_settings(args: &WorkerArgs) -> Result<HostSettings, Failure> {
+    if args.until_stdin_closes {
+        return Ok(HostSettings::Taken);
+    }
+    let Some(root) = &args.data_root else { return Ok(HostSettings::Refused) };
+    let root = root.to_str().ok_or_else(|| Failure::usage("--data-root: the path is no UTF-8"))?;
+    Ok(HostSettings::Below(root.into()))
 }

@@ -15,6 +15,7 @@ use rollmesh_core::{
     evaluation::{EvalOutcome, EvalWorkerError, Evaluates, EvaluationRequest, Ticket, check_name},
     run::RunConfig,
     weights::Weights,
+    worker::HostSettings,
 };
 use tokio::runtime::Runtime;
 
@@ -140,7 +141,7 @@ impl Host {
             name: name.into(),
             device: self.device.clone(),
             kernels: kernels::AUTO,
-            takes_host_settings: false,
+            host_settings: HostSettings::Refused,
             evaluating: Some(evaluating),
         };
         let (stays, leave) = tokio::sync::watch::channel(false);

@@ -2,7 +2,10 @@
 
 use std::mem;
 
-use rollmesh_core::protocol::{Role, TokenGrant, TokenId, WorkerState};
+use rollmesh_core::{
+    protocol::{Role, TokenGrant, TokenId, WorkerState},
+    worker::HostSettings,
+};
 use tokio::{sync::watch, task::AbortHandle};
 
 use super::{
@@ -80,7 +83,7 @@ impl Actor {
             name: "in-process".into(),
             device: device.to_string(),
             kernels: self.kernels,
-            takes_host_settings: true,
+            host_settings: HostSettings::Taken,
             evaluating: None,
         };
         let events = self.children.events.clone();

@@ -79,6 +79,9 @@ impl Actor {
     /// Returns the run's number.
     pub(super) fn start_from_page(&mut self, settings: &str) -> Result<u32, String> {
         let config = RunConfig::of_wire_settings(settings).map_err(|error| error.to_string())?;
+        if let (Some(output), None) = (&config.rollout.output, &self.runs_dir) {
+            return Err(format!("output is \"{output}\": this hub has no directory for runs, which would hold it"));
+        }
         if !self.lets_runs_wait() || self.is_free() && self.queue.waiting.is_empty() {
             self.begin_from_page(None, config)?;
             return Ok(self.run.as_ref().map_or(0, |run| run.state.number()));
@@ -101,7 +104,10 @@ impl Actor {
 
     fn begin_from_page(&mut self, number: Option<u32>, config: RunConfig) -> Result<(), String> {
         let run_dir = self.runs_dir.as_deref().map(|runs| new_run_dir(runs, config.env(), config.rollout.seed));
-        let task = Task::Begin(Box::new(RunRequest { run_dir, ..config.into() }));
+        let request = RunRequest::from(config);
+        // From another machine comes its name below the run's directory.
+        let output = request.output.iter().zip(&run_dir).map(|(name, run_dir)| run_dir.join(name)).next();
+        let task = Task::Begin(Box::new(RunRequest { run_dir, output, ..request }));
         self.start_run(number, task, Work::Learn).map_err(|error| error.to_string())?;
         self.begin_first_iteration();
         Ok(())

@@ -13,7 +13,7 @@ use rollmesh_core::{
     evaluation::Evaluates,
     kernels::Kernels,
     protocol::{RefusalCode, Role, Token, handshake::Identity, reconnect_delay},
-    worker::{Registry, SessionState, WorkerSession, core_fingerprint},
+    worker::{HostSettings, Registry, SessionState, WorkerSession, core_fingerprint},
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -57,8 +57,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) name: String,
     pub(crate) device: String,
     pub(crate) kernels: Kernels,
-    /// Whether the hub may name files and environment variables of this machine: it is the process that started this one.
-    pub(crate) takes_host_settings: bool,
+    /// What becomes of the hub's settings that name files and environment variables of this machine.
+    pub(crate) host_settings: HostSettings,
     /// The evaluator, if it evaluates under its name instead of sampling.
     pub(crate) evaluating: Option<Evaluating>,
 }
@@ -145,14 +145,14 @@ pub(crate) async fn run(
             Ok(socket) => {
                 // Environments need not be `Send`: the session is created on the thread that uses it.
                 let (registry, kernels, evaluating) = (registry.clone(), config.kernels, config.evaluating.clone());
-                let takes_host_settings = config.takes_host_settings;
+                let host_settings = config.host_settings.clone();
                 let changes = evaluating.as_ref().map(|evaluating| evaluating.changes.clone());
                 let joined = evaluating.as_ref().map(|evaluating| evaluating.joined.clone());
                 let session = move || {
                     let session = WorkerSession::new(identity, registry.clone(), kernels)
                         .with_workers(move || native_builder(registry.clone()).kernels(kernels))
-                        .with_guard(catch_panics);
-                    let session = if takes_host_settings { session.with_host_settings() } else { session };
+                        .with_guard(catch_panics)
+                        .with_host_settings(host_settings);
                     match evaluating {
                         Some(evaluating) => session.with_evaluator((evaluating.evaluator)()),
                         None => session,

@@ -189,6 +189,29 @@ pub(super) fn refuse_host_settings(settings: &Config) -> Result<(), RunConfigErr
     found.map_or(Ok(()), |setting| Err(RunConfigError::HostSetting(setting.path)))
 }
 
+/// The settings that are names of directories when they come from another machine.
+const OUTPUTS: [&str; 2] = ["output", "monitor_path"];
+
+/// Checks that no setting belongs to one machine, except outputs, which must be names.
+pub(super) fn refuse_paths(settings: &Config) -> Result<(), RunConfigError> {
+    for path in OUTPUTS {
+        let Ok(Some(name)) = settings.get::<String>(path) else { continue };
+        if !is_output_name(&name) {
+            let allowed = "at most 64 letters, digits, '.', '_' and '-', the first no '.': the name of a directory below \
+                           that of the run or the worker";
+            return Err(RunConfigError::range(path, shown(&json!(name)), allowed));
+        }
+    }
+    refuse_host_settings(&settings.clone().without(&OUTPUTS))
+}
+
+/// Returns whether a text names a directory below a data root: it contains no path.
+#[must_use]
+pub fn is_output_name(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=64).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(is_plain)
+}
+
 /// Returns the first selected row whose setting differs from its default.
 fn changed(settings: &Config, is_meant: impl Fn(&Setting) -> bool) -> Option<&'static Setting> {
     let (defaults, settings) = (Defaults::new(), json!(settings));

@@ -62,5 +62,13 @@ impl WorkerSetup {
         found.map_err(|why| CommandError::malformed("the settings are wrong", why))
     }
 
+    /// Puts the outputs, which the settings name, below a directory of the worker's machine.
+    ///
+    /// # Errors
+    /// [`CommandErrorKind::Malformed`], which names an output that is no name, or another setting that belongs to one machine.
+    pub fn place_outputs(&mut self, root: &str) -> Result<(), CommandError> {
+        self.config.place_outputs(root).map_err(|why| CommandError::malformed("the settings are wrong", why))
+    }
+
     const MAX_CONFIG_BYTES: usize = Kind::WorkerSetup.body_cap() as usize - 64;
 }
