@@ -84,18 +84,18 @@ enum Command {
     Stop(control::StopArgs),
     /// Manage a hub's tokens: list, create, revoke and rotate
     Tokens(control::TokensArgs),
-    /// Step environments with a policy in this process, and say how fast and with which hash
+    /// Sample rollouts, and report their throughput and hash
     Sample(Box<sample::SampleArgs>),
-    /// Play episodes with the policy of a checkpoint, and say how good it is
+    /// Play episodes with the policy of a checkpoint, and report its returns
     Evaluate(evaluate::EvaluateArgs),
     /// Host, ask and list evaluation workers with names
     #[cfg(unix)]
     Evaluator(evaluator::EvaluatorArgs),
     /// Set the weights of a run from a file
     Weights(weights::WeightsArgs),
-    /// Look at logged experience, and bring it into other forms
+    /// Inspect, validate and convert logged experience
     Data(data::DataArgs),
-    /// Say how good a policy would have been in the episodes that another one has played
+    /// Estimate a policy's value from logged episodes (off-policy evaluation)
     Ope(ope::OpeArgs),
     /// List the environments that this program knows
     Envs(envs::EnvsArgs),

@@ -25,23 +25,30 @@ pub(super) struct WorkerArgs {
     /// Address of the hub, ws://HOST:PORT or wss://HOST:PORT
     #[arg(long, value_name = "URL", value_parser = is_hub_url)]
     hub: String,
-    /// Name in the hub's table; printable ASCII, at most 64 characters
+    /// Name in the hub's table
+    ///
+    /// Printable ASCII, at most 64 characters
     #[arg(long, default_value = "worker")]
     name: String,
-    /// Where policies act: cpu, cuda:N or metal. A GPU's rows have other bits than a CPU's: only runs with device_rows = true
-    /// take such a worker
+    /// Where policies act
+    ///
+    /// cpu, cuda:N or metal. A GPU's rows have other bits than a CPU's: only runs with device_rows = true take such a
+    /// worker
     #[arg(long, default_value = "cpu")]
     device: DeviceSpec,
-    /// Instantiation of the hot loops; has no influence on the rows
+    /// Instantiation of the hot loops
+    ///
+    /// Has no influence on the rows
     #[arg(long, value_enum, default_value_t)]
     kernels: KernelChoice,
-    /// Directory below which a worker group may name outputs of its workers (output, monitor_path); without it they may
-    /// write nothing
+    /// Directory below which a hub may name outputs
+    ///
+    /// Outputs of a worker group's workers (output, monitor_path); without it they may write nothing
     #[arg(long, value_name = "DIR")]
     data_root: Option<PathBuf>,
     #[command(flatten)]
     trust: TrustFlags,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Python environments")]
     python: PythonFlags,
     /// End when standard input does, as the hub's own workers do
     #[arg(long, hide = true)]

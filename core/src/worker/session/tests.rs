@@ -650,12 +650,14 @@ fn called_worker_takes_settings_of_its_machine_only_from_the_process_that_starte
     let mut hub = Hub::new();
     hub.session = hub.session.with_host_settings(HostSettings::Taken);
     assert_eq!(answer(&mut hub, &log_dir), Ok(WorkerAnswer::Done));
-    let mut hub = Hub::new();
-    hub.session = hub.session.with_host_settings(HostSettings::Below("/tmp/nowhere".into()));
-    let error = answer(&mut hub, &with(|config| config.output = Some("../rows".into()))).unwrap_err();
+    let below_root = |config: &RolloutConfig| {
+        let mut hub = Hub::new();
+        hub.session = hub.session.with_host_settings(HostSettings::Below("/tmp/nowhere".into()));
+        answer(&mut hub, config)
+    };
+    let error = below_root(&with(|config| config.output = Some("../rows".into()))).unwrap_err();
     assert!(error.message.contains("output is \"../rows\"; it must be at most 64 letters"), "{error}");
-    let named = with(|config| config.monitor_path = Some("films".into()));
-    assert_eq!(answer(&mut hub, &named), Ok(WorkerAnswer::Done));
+    assert_eq!(below_root(&with(|config| config.monitor_path = Some("films".into()))), Ok(WorkerAnswer::Done));
 }
 
 #[test]
