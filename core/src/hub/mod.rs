@@ -42,11 +42,13 @@
 //!
 //! Not here yet: peers, tokens, audits and roll-backs, which the native hub still decides.
 
+mod course;
 mod recent_episodes;
 mod run_end;
 mod run_loop;
 mod stopwatch;
 
+pub use course::{RunCourse, RunFacts, RunStep};
 pub use recent_episodes::RecentEpisodes;
 pub use run_end::RunEnd;
 pub use run_loop::{

@@ -64,9 +64,7 @@ impl Actor {
             }
             Message::RunAnswer(answer) => {
                 let now = self.now();
-                if self.run.as_mut().is_some_and(|run| run.state.handle_answer(WorkerId(peer), &answer, now)) {
-                    self.begin_first_iteration();
-                } else {
+                if !self.run.as_mut().is_some_and(|run| run.state.handle_answer(WorkerId(peer), &answer, now)) {
                     self.blame(peer);
                 }
             }

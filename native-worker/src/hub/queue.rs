@@ -102,27 +102,25 @@ impl Actor {
     fn begin_from_page(&mut self, number: Option<u32>, config: RunConfig) -> Result<(), String> {
         let run_dir = self.runs_dir.as_deref().map(|runs| new_run_dir(runs, config.env(), config.rollout.seed));
         let task = Task::Begin(Box::new(RunRequest { run_dir, ..config.into() }));
-        self.start_run(number, task, Work::Learn).map_err(|error| error.to_string())?;
-        self.begin_first_iteration();
-        Ok(())
+        self.start_run(number, task, Work::Learn).map_err(|error| error.to_string())
     }
 
     /// True if a run can begin: none is going on, and the previous one is completely finished.
     fn is_free(&self) -> bool {
-        let is_over = self.run.as_ref().is_none_or(Run::is_over);
-        is_over && self.update.is_none() && self.finishing.is_none() && self.roll_back_before.is_none()
+        self.run.as_ref().is_none_or(Run::is_over)
     }
 
-    /// Begins the run that has waited longest, if possible. A run that cannot begin does not block the others.
-    pub(super) fn begin_next_run(&mut self) {
+    /// Begins the run that has waited longest, if possible, and returns whether one has begun. A run that cannot begin does not
+    /// block the others.
+    pub(super) fn begin_next_run(&mut self) -> bool {
         while !self.is_leaving && self.is_free() {
-            let Some(waiting) = self.queue.waiting.pop_front() else { return };
+            let Some(waiting) = self.queue.waiting.pop_front() else { return false };
             let (number, row) = (waiting.number, waiting.row());
-            if let Err(error) = self.begin_from_page(Some(number), waiting.config) {
-                self.notice(2, format!("run {number} could not begin: {error}"));
-                self.queue.remember(RunRow { phase: Phase::Failed.to_wire(), error, ..row }, None);
-            }
+            let Err(error) = self.begin_from_page(Some(number), waiting.config) else { return true };
+            self.notice(2, format!("run {number} could not begin: {error}"));
+            self.queue.remember(RunRow { phase: Phase::Failed.to_wire(), error, ..row }, None);
         }
+        false
     }
 
     /// Moves the current run, which is over, to the past runs.

@@ -18,6 +18,7 @@ use rollmesh_core::{
     weights::Weights,
 };
 
+pub(crate) use self::audits::replay;
 pub use self::audits::Watched;
 use self::{
     hub::Hub,
