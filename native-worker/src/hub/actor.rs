@@ -9,7 +9,7 @@ use std::{
 };
 
 use rollmesh_core::{
-    hub::RunCourse,
+    hub::{NoticeRate, Offences, RunCourse, RunQueue},
     ids::{LeaseId, WeightsVersion},
     kernels::Kernels,
     protocol::{Message, Role, TokenId, handshake::PeerService, message::RunStatus},
@@ -37,9 +37,7 @@ use super::{
     departure::Departure,
     in_process::InProcess,
     link::{CloseReason, PeerLink},
-    notices::{Loud, Offences},
     peer::Knock,
-    queue::Queue,
     room::Reserved,
 };
 use crate::{
@@ -173,7 +171,7 @@ pub(super) struct Actor {
     pub(super) next_peer: u32,
     pub(super) run: Option<Run>,
     pub(super) next_run: u32,
-    pub(super) queue: Queue,
+    pub(super) queue: RunQueue,
     pub(super) next_lease: LeaseId,
     /// Decides which step of the run comes next.
     pub(super) course: RunCourse,
@@ -206,9 +204,9 @@ pub(super) struct Actor {
     status: watch::Sender<RunStatus>,
     pub(super) notices: mpsc::Sender<HubNotice>,
     /// Rate limit for notices about unauthenticated and misbehaving peers, and the count of those left out.
-    pub(super) loud: Loud,
+    pub(super) loud: NoticeRate,
     /// Rate limit for notices about peers that connect and disconnect.
-    pub(super) comings: Loud,
+    pub(super) comings: NoticeRate,
     pub(super) audit: Audit,
     epoch: Instant,
 }
@@ -242,7 +240,7 @@ impl Actor {
             next_peer: 1,
             run: None,
             next_run: 1,
-            queue: Queue::default(),
+            queue: RunQueue::default(),
             next_lease: LeaseId(1),
             course: RunCourse::default(),
             drained: Vec::new(),
@@ -261,8 +259,8 @@ impl Actor {
             listener: None,
             status,
             notices,
-            loud: Loud::default(),
-            comings: Loud::default(),
+            loud: NoticeRate::default(),
+            comings: NoticeRate::default(),
             audit,
             epoch: Instant::now(),
         }

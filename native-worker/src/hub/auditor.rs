@@ -159,8 +159,7 @@ impl Actor {
             peer.child.is_none() && (is_asked_for || peer.kind == "browser" || self.distrust.distrust_remote);
         // A checkpoint keeps quarantines longer than this process lives: no later connection may inherit them.
         let of_connection = u64::from(self.life) << 32 | u64::from(id);
-        let of_token = u64::from(peer.token.0);
-        is_untrusted.then_some(Party(if self.tokens.is_shared(peer.token) { of_connection } else { of_token }))
+        is_untrusted.then(|| self.tokens.principal(peer.token, of_connection))
     }
 
     /// Submits all audits that the group asks for.
@@ -219,7 +218,7 @@ impl Actor {
             }
         }
         // Revokes the principal's token also if its worker has disconnected already.
-        if let Some(token) = self.tokens.of_party(conviction.party)
+        if let Some(token) = self.tokens.of_principal(conviction.party)
             && self.tokens.revoke(token).is_ok()
         {
             self.remember(&Record::TokenRevoked { token });
