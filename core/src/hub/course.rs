@@ -1,12 +1,10 @@
 //! The course of a run: which step comes next, and how requests to stop, to drain or to roll back take effect.
 
+#[cfg(test)]
+mod tests;
+
 use super::{RunEnd, RunLoop};
-use crate::{
-    group::WorkerState,
-    ids::FragmentNo,
-    prelude::*,
-    time::Micros,
-};
+use crate::{group::WorkerState, ids::FragmentNo, time::Micros};
 
 /// Decides which step of a run comes next, without I/O. One per hub: requests outlive the run that they were made for if that
 /// run is rolled back.
@@ -198,12 +196,11 @@ impl RunCourse {
             self.draining_until = None;
             self.finish(run.end_reached(now).unwrap_or(asked), now);
         }
-        if !run.has_begun() {
-            self.begin_first(run, facts, now)
-        } else {
-            self.follow_batch(run, facts, now)
-        }
-        .or_else(|| self.finished(facts, now))
+        let next = match run.has_begun() {
+            true => self.follow_batch(run, facts, now),
+            false => self.begin_first(run, facts, now),
+        };
+        next.or_else(|| self.finished(facts, now))
     }
 
     /// Returns when to ask for steps again if nothing happens before.

@@ -62,8 +62,8 @@ pub use notices::{NoticeRate, Offences};
 pub use recent_episodes::RecentEpisodes;
 pub use run_end::RunEnd;
 pub use run_loop::{
-    BatchConsumer, BatchWork, RunLoop, RunLoopConfig, RunLoopError, RunProgress, SyncError, TrainBatchError,
-    UploadFault, WorkerUpload,
+    BatchConsumer, BatchWork, DecodedUpload, Observed, RunLoop, RunLoopConfig, RunLoopError, RunProgress, SyncError,
+    TrainBatchError, TrainRows, UploadDecoder, UploadFault, WorkerUpload,
 };
 pub use run_queue::{RunQueue, WaitingRun};
 pub use stopwatch::Stopwatch;

@@ -12,7 +12,7 @@ use rollmesh_core::{
     hub::{NoticeRate, Offences, RunCourse, RunQueue},
     ids::{LeaseId, WeightsVersion},
     kernels::Kernels,
-    protocol::{Message, Role, TokenId, handshake::PeerService, message::RunStatus},
+    protocol::{Role, TokenId, handshake::PeerService, message::RunStatus},
     time::Micros,
     weights::Weights,
     worker::Registry,
@@ -39,6 +39,7 @@ use super::{
     link::{CloseReason, PeerLink},
     peer::Knock,
     room::Reserved,
+    socket::Received,
 };
 use crate::{
     checkpoint::PolicyCheckpoint,
@@ -60,9 +61,9 @@ pub(super) enum Event {
     /// A record for the audit log.
     Remember(Record),
     /// A peer sent a message that its role allows.
-    Message {
+    Received {
         peer: u32,
-        message: Box<Message>,
+        received: Box<Received>,
         /// The memory reserved for the message, if it came in parts.
         room: Option<Reserved>,
     },
@@ -345,8 +346,11 @@ impl Actor {
                 self.notice_offence(format!("a connection was refused: {reason}"));
             }
             Event::Remember(record) => self.remember(&record),
-            Event::Message { peer, message, room } => {
-                self.handle_message(peer, *message);
+            Event::Received { peer, received, room } => {
+                // A peer that was expelled after it had sent this is ignored.
+                if self.peers.contains_key(&peer) {
+                    self.handle_received(peer, *received);
+                }
                 drop(room);
             }
             Event::Left { peer, departure } => self.forget(peer, &departure),

@@ -79,10 +79,13 @@ impl Actor {
         record.iter().for_each(|record| self.remember(record));
         let Some(peer) = self.peers.get(&worker.0) else { return };
         let message = match command {
-            GroupCommand::Grant { lease, .. } => match &mut self.run {
-                Some(run) => run.state.grant(worker, lease),
-                None => return,
-            },
+            GroupCommand::Grant { lease, .. } => {
+                let Some(run) = &mut self.run else { return };
+                let id = lease.id;
+                let message = run.state.grant(worker, lease);
+                run.state.decoder(id).into_iter().for_each(|decoder| peer.link.note_lease(decoder));
+                message
+            }
             GroupCommand::Revoke { lease, .. } => Message::Revoke(Revoke { lease: lease.0 }),
             GroupCommand::Dismiss { .. } => return self.dismiss(worker.0),
         };
@@ -97,7 +100,7 @@ impl Actor {
         let now = self.now();
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
         let (warnings, metrics) = match update {
-            Update::Learned(learned) => (Vec::new(), run.handle_update(learned, now)),
+            Update::Learned(learned, observed) => (Vec::new(), run.handle_update(learned, observed, now)),
             Update::Iterated(iterated) => run.handle_iterated(*iterated, now),
             Update::Taken { is_cut } => (Vec::new(), run.handle_taken(is_cut, now)),
             Update::Unwanted => {

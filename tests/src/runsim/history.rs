@@ -1,6 +1,8 @@
 //! The events of a simulated run, and the rules that they have to keep.
 
-use rollmesh_core::{hub::RunEnd, time::Micros};
+use std::collections::BTreeSet;
+
+use rollmesh_core::{group::Party, hub::RunEnd, time::Micros};
 
 use super::{Request, RunReport, RunScenario};
 use crate::fake_rows::calm_batches;
@@ -24,7 +26,10 @@ pub enum RunEvent {
     /// An iteration began.
     Began,
     /// A lease was granted.
-    Granted,
+    Granted {
+        /// The worker's principal, if it is untrusted.
+        principal: Option<Party>,
+    },
     /// The learner took a batch.
     Batch {
         /// Its number, from 0.
@@ -47,6 +52,8 @@ pub enum RunEvent {
     },
     /// A principal failed an audit.
     Convicted {
+        /// The principal.
+        principal: Party,
         /// The first batch with rows that may be false, if there is one.
         first: Option<u64>,
     },
@@ -87,6 +94,8 @@ struct Model {
     /// The first batch that must not stay.
     doubt: Option<u64>,
     restarts: u64,
+    /// Principals that failed an audit.
+    convicted: BTreeSet<Party>,
     ended: Option<RunEnd>,
 }
 
@@ -138,7 +147,8 @@ impl RunRules<'_> {
                 must(!scenario.stepwise || std::mem::take(&mut model.may_step), "the program has not asked for it")?;
                 model.is_open = true;
             }
-            RunEvent::Granted => {
+            RunEvent::Granted { principal } => {
+                must(principal.is_none_or(|it| !model.convicted.contains(&it)), "the worker's token is revoked")?;
                 must(model.is_open, "no iteration is open")?;
                 must(!model.is_paused && model.draining_since.is_none(), "the run is paused or draining")?;
             }
@@ -155,7 +165,10 @@ impl RunRules<'_> {
                 must(!model.is_open && !model.is_consuming, "the next iteration has begun")?;
                 must(iteration == model.counted, "the checkpoint has other batches")?;
             }
-            RunEvent::Convicted { first } => model.doubt = model.doubt.into_iter().chain(first).min(),
+            RunEvent::Convicted { principal, first } => {
+                model.convicted.insert(principal);
+                model.doubt = model.doubt.into_iter().chain(first).min();
+            }
             RunEvent::RolledBack { before, to } => {
                 must(model.doubt.take() == Some(before), "it is another batch that is in doubt")?;
                 must(to <= before, "the batch in doubt stays")?;
@@ -164,7 +177,8 @@ impl RunRules<'_> {
             }
             RunEvent::Restarted { to } => {
                 must(to <= model.counted, "there was no such batch")?;
-                *model = Model { restarts: model.restarts + 1, ..Model::default() };
+                let (restarts, convicted) = (model.restarts + 1, std::mem::take(&mut model.convicted));
+                *model = Model { restarts, convicted, ..Model::default() };
                 model.go_back(to);
             }
             RunEvent::Ended(ref end) => {

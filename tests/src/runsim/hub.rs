@@ -5,16 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use rollmesh_core::{
     batch::SlotFragment,
     group::{AuditPolicy, AuditTask, GroupCommand, GroupState, Party, Verdict},
-    hub::{BatchConsumer, BatchWork, RunCourse, RunEnd, RunFacts, RunLoop, RunLoopConfig, RunProgress, RunStep},
+    hub::{
+        BatchConsumer, BatchWork, HubTokens, Observed, RunCourse, RunEnd, RunFacts, RunLoop, RunLoopConfig,
+        RunProgress, RunStep,
+    },
     ids::{LeaseId, WeightsVersion, WorkerId},
     policy::Postprocessing,
-    protocol::Phase,
+    protocol::{Phase, Role, Token, TokenGrant, TokenId},
     run::RunConfig,
     time::Micros,
     worker::{Registry, RolloutWorkerBuilder},
 };
 
-use super::{Event, Plant, Request, RunEvent, RunScenario, RunSim};
+use super::{Event, Plant, Request, RunEvent, RunScenario, RunSim, RunWorker, workers::SimWorker};
 use crate::{
     fake_worker::{Said, Told},
     simnet::replay,
@@ -37,8 +40,10 @@ pub(super) struct SimHub {
     checkpoints: BTreeMap<u64, (Snapshot, Micros)>,
     /// Audits that are going on.
     num_unaudited: u64,
-    /// Places of workers that failed an audit: their tokens are revoked.
-    expelled: BTreeSet<usize>,
+    /// Outlives the hub's process.
+    tokens: HubTokens,
+    /// The token of each place of the scenario.
+    token_of: Vec<TokenId>,
     evaluating_until: Micros,
     is_done: bool,
     pub(super) rollbacks: u64,
@@ -66,9 +71,24 @@ fn parts(scenario: &RunScenario) -> RunLoopConfig {
     RunLoopConfig { pace, consumer, ..RunLoopConfig::sampling(1, config, &parts).expect("weights") }
 }
 
+/// The number of the token that several workers have.
+const SHARED: usize = 0;
+
+fn token(number: usize) -> Token {
+    Token::new([number as u8; 32])
+}
+
+fn add_token(tokens: &mut HubTokens, place: usize, worker: &RunWorker) -> TokenId {
+    let token = token(if worker.shares_token { SHARED } else { place + 1 });
+    tokens.add(&token, TokenGrant { role: Role::Worker, child: None, expires: None })
+}
+
 impl SimHub {
     pub(super) fn new(scenario: &RunScenario) -> Self {
-        let parts = parts(scenario);
+        let (parts, mut tokens) = (parts(scenario), HubTokens::default());
+        let places = scenario.workers.iter().enumerate();
+        let token_of = places.map(|(place, worker)| add_token(&mut tokens, place, worker)).collect();
+        tokens.share(&token(SHARED));
         let mut hub = Self {
             run: RunLoop::new(parts.clone(), Micros(0)).expect("slots"),
             parts,
@@ -78,7 +98,8 @@ impl SimHub {
             snapshots: BTreeMap::new(),
             checkpoints: BTreeMap::new(),
             num_unaudited: 0,
-            expelled: BTreeSet::new(),
+            token_of,
+            tokens,
             evaluating_until: Micros(0),
             is_done: false,
             rollbacks: 0,
@@ -100,8 +121,13 @@ impl SimHub {
         self.is_done
     }
 
-    pub(super) fn is_expelled(&self, place: usize) -> bool {
-        self.expelled.contains(&place)
+    /// Returns whether the token of a worker is valid.
+    pub(super) fn admits(&self, place: usize) -> bool {
+        self.tokens.table().is_valid(self.token_of[place], 0)
+    }
+
+    pub(super) fn principal(&self, place: usize, connection: u64) -> Party {
+        self.tokens.principal(self.token_of[place], connection)
     }
 
     /// Keeps a snapshot if untrusted workers may commit fragments, and those from before batches in doubt.
@@ -114,8 +140,7 @@ impl SimHub {
             self.snapshots.insert(iteration, (self.snapshot(), now + Micros::from_millis(save_ms)));
         }
         let newest_before = |batch: u64| self.snapshots.range(..=batch).next_back().map(|(iteration, _)| *iteration);
-        let mut kept: BTreeSet<u64> =
-            self.run.group.doubtful().filter_map(|batch| newest_before(batch.0)).collect();
+        let mut kept: BTreeSet<u64> = self.run.group.doubtful().filter_map(|batch| newest_before(batch.0)).collect();
         kept.insert(iteration);
         self.snapshots.retain(|iteration, _| kept.contains(iteration));
     }
@@ -128,9 +153,9 @@ impl SimHub {
     /// Restarts the run from a snapshot, or from its beginning.
     fn restart(&mut self, from: Option<Snapshot>, scenario: &RunScenario, now: Micros) -> u64 {
         self.life += 1;
-        let (iteration, group) = from.as_ref().map_or((0, None), |from| {
-            (from.iteration, Some(GroupState::decode(&from.group).expect("what was saved")))
-        });
+        let (iteration, group) = from
+            .as_ref()
+            .map_or((0, None), |from| (from.iteration, Some(GroupState::decode(&from.group).expect("what was saved"))));
         let parts = RunLoopConfig {
             number: self.life + 1,
             first_lease: LeaseId(u64::from(self.life) << 40),
@@ -236,7 +261,8 @@ impl RunSim {
         while let Some(command) = self.hub.run.group.poll_command() {
             match command {
                 GroupCommand::Grant { worker, lease } => {
-                    self.note(RunEvent::Granted);
+                    let principal = self.principal(worker);
+                    self.note(RunEvent::Granted { principal });
                     let _ = self.hub.run.grant(worker, lease.clone());
                     self.send_to_worker(worker, Told::Grant(lease));
                 }
@@ -252,9 +278,9 @@ impl RunSim {
         }
         match self.hub.run.poll_batch() {
             None => {}
-            Some(Ok(BatchWork::Learn { fragments, .. })) => {
+            Some(Ok(BatchWork::Learn(rows))) => {
                 self.note(RunEvent::Batch { number: self.hub.batches.len() as u64 });
-                self.hub.batches.push(fragments);
+                self.hub.batches.push(rows.fragments().to_vec());
                 let took = Micros::from_millis(self.scenario.learner_ms);
                 self.after(took, Event::Learned { life: self.hub.life });
             }
@@ -265,7 +291,7 @@ impl RunSim {
     pub(super) fn learned(&mut self) {
         let SimHub { run, course, .. } = &mut self.hub;
         let version = WeightsVersion(run.weights().version().0 + 1);
-        run.handle_learned(run.weights().with_version(version), self.now);
+        run.handle_learned(run.weights().with_version(version), Observed::default(), self.now);
         let iteration = run.iteration();
         course.handle_counted();
         self.note(RunEvent::Counted { iteration });
@@ -334,14 +360,19 @@ impl RunSim {
 
     fn convict_liars(&mut self) {
         while let Some(conviction) = self.hub.run.group.poll_conviction() {
-            let Party(place) = conviction.party;
-            self.hub.expelled.insert(place as usize);
+            let principal = conviction.party;
+            let keeps = self.scenario.plant == Some(Plant::KeepTokens);
+            let revoked = self.hub.tokens.of_principal(principal).filter(|_| !keeps);
+            revoked.into_iter().for_each(|token| _ = self.hub.tokens.revoke(token));
             for worker in conviction.workers {
-                self.workers.remove(&worker);
                 self.hub.run.group.handle_left(worker, self.now);
+                if let Some(SimWorker { place, .. }) = self.workers.remove(&worker) {
+                    // It does not know yet that it is not wanted any more.
+                    self.after(Micros::from_secs(1), Event::Join(place));
+                }
             }
             let first = conviction.first_doubtful.map(|first| first.0);
-            self.note(RunEvent::Convicted { first });
+            self.note(RunEvent::Convicted { principal, first });
             if let Some(first) = conviction.first_doubtful {
                 self.hub.course.roll_back(first);
             }

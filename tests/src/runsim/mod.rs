@@ -33,14 +33,28 @@ const TOO_LATE: Micros = Micros::from_secs(3_600);
 /// An event of the simulation. Those of a run carry its `life`: how often the hub has restarted the run, or itself, before.
 #[derive(Debug)]
 enum Event {
-    ToHub { from: WorkerId, life: u32, said: Said },
-    ToWorker { to: WorkerId, life: u32, told: Told },
+    ToHub {
+        from: WorkerId,
+        life: u32,
+        said: Said,
+    },
+    ToWorker {
+        to: WorkerId,
+        life: u32,
+        told: Told,
+    },
     Tick(WorkerId),
     /// The worker at this place of the scenario connects.
     Join(usize),
     Lost(WorkerId),
-    Learned { life: u32 },
-    Audited { life: u32, task: Box<AuditTask>, verdict: Verdict },
+    Learned {
+        life: u32,
+    },
+    Audited {
+        life: u32,
+        task: Box<AuditTask>,
+        verdict: Verdict,
+    },
     /// Nothing but time has passed.
     Wake,
     Ask(Request),

@@ -26,6 +26,8 @@ pub struct RunWorker {
     pub us_per_step: u64,
     /// False fragments among its own, per thousand; `None` for a trusted worker.
     pub lies: Option<u64>,
+    /// Whether it presents the token that all workers may have.
+    pub shares_token: bool,
 }
 
 /// A fault that a test plants in the shell of the simulated hub, to show that the checker finds it.
@@ -39,6 +41,8 @@ pub enum Plant {
     ForgetAudits,
     /// Audits find nothing.
     BlindAudits,
+    /// The token of a principal that failed an audit stays valid.
+    KeepTokens,
     /// A paused run is not told so.
     IgnorePause,
     /// The next iteration begins before the checkpoint is taken.
@@ -55,11 +59,12 @@ pub enum Plant {
 
 impl Plant {
     /// Every kind.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::IgnoreRollBack,
         Self::RollBackTooLittle,
         Self::ForgetAudits,
         Self::BlindAudits,
+        Self::KeepTokens,
         Self::IgnorePause,
         Self::SaveLate,
         Self::ForgetTurns,
@@ -125,10 +130,13 @@ impl RunScenario {
         let (lost, delay_ms, fault_every_ms) = (sometimes(50), sometimes(200), sometimes(1_500));
         let (pace_ms, evaluation_every) = (sometimes(100), sometimes(4));
         // The first worker is honest and trusted.
-        let mut workers = vec![RunWorker { us_per_step: 10u64.pow(dice.between(1, 3) as u32), lies: None }];
+        let mut workers =
+            vec![RunWorker { us_per_step: 10u64.pow(dice.between(1, 3) as u32), lies: None, shares_token: true }];
         for _ in 0..dice.between(0, 3) {
             let lies = dice.chance(500).then(|| dice.one_of(&[0, 50, 400]));
-            workers.push(RunWorker { us_per_step: 10u64.pow(dice.between(1, 4) as u32), lies });
+            // A liar that shares its token is another principal with every connection.
+            let shares_token = lies.unwrap_or(0) == 0 && dice.chance(500);
+            workers.push(RunWorker { us_per_step: 10u64.pow(dice.between(1, 4) as u32), lies, shares_token });
         }
         let mut requests: Vec<(Micros, Request)> = Vec::new();
         for _ in 0..dice.between(0, 2) {

@@ -28,7 +28,7 @@ pub(super) struct SimWorker {
 
 impl RunSim {
     pub(super) fn join(&mut self, place: usize) {
-        if self.hub.is_expelled(place) {
+        if !self.hub.admits(place) {
             return;
         }
         let id = WorkerId(self.next_worker);
@@ -43,15 +43,22 @@ impl RunSim {
     pub(super) fn bring_into_run(&mut self, id: WorkerId) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         (worker.machine, worker.life) = (FakeWorker::new(self.scenario.length, true), self.hub.life);
-        let (place, answer) = (worker.place, worker.machine.answer());
-        if self.scenario.workers[place].lies.is_some() {
-            self.hub.run.group.distrust(id, Party(place as u64));
+        let answer = worker.machine.answer();
+        if let Some(principal) = self.principal(id) {
+            self.hub.run.group.distrust(id, principal);
             self.hub.keep_snapshot(self.now, self.scenario.save_ms);
         }
         self.hub.run.group.handle_joined(id, WorkerProfile::NATIVE, self.now);
         // A worker that does not answer is lost sooner or later; its answer is not.
         let delay = self.delay();
         self.after(delay, Event::ToHub { from: id, life: self.hub.life, said: answer });
+    }
+
+    /// Returns the principal of an untrusted worker.
+    pub(super) fn principal(&self, id: WorkerId) -> Option<Party> {
+        let place = self.workers.get(&id)?.place;
+        let is_untrusted = self.scenario.workers[place].lies.is_some();
+        is_untrusted.then(|| self.hub.principal(place, 1 << 32 | u64::from(id.0)))
     }
 
     pub(super) fn worker_hears(&mut self, to: WorkerId, life: u32, told: Told) {

@@ -18,8 +18,8 @@ use rollmesh_core::{
     weights::Weights,
 };
 
-pub(crate) use self::audits::replay;
 pub use self::audits::Watched;
+pub(crate) use self::audits::replay;
 use self::{
     hub::Hub,
     workers::{Process, Who},

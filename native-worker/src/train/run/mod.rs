@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, io};
 use rollmesh_core::{
     batch::SlotFragment,
     group::UnbalancedLedger,
-    hub::{BatchWork, RunEnd, RunFacts, RunLoop, RunLoopError, TrainBatchError},
+    hub::{BatchWork, Observed, RunEnd, RunFacts, RunLoop, RunLoopError, TrainBatchError},
     protocol::message::{EnvTrace, EvaluationPoint},
     run::RunConfig,
     time::Micros,
@@ -227,16 +227,17 @@ impl Run {
             Err(error) => return Some(Err(error)),
         };
         let trace = match &work {
-            BatchWork::Learn { fragments, .. } | BatchWork::HandOver(fragments) => self.state.trace(fragments),
+            BatchWork::Learn(rows) => self.state.trace(rows.fragments()),
+            BatchWork::HandOver(fragments) => self.state.trace(fragments),
             BatchWork::Iterate => self.state.trace(&[]),
         };
         Some(Ok(Submitted { update: consumer.submit(work, results_before(&self.state)), trace }))
     }
 
     /// Applies the learner's result for the batch.
-    pub(crate) fn handle_update(&mut self, learned: Learned, now: Micros) -> IterationMetrics {
+    pub(crate) fn handle_update(&mut self, learned: Learned, observed: Observed, now: Micros) -> IterationMetrics {
         let Learned { weights, infos, added } = learned;
-        self.state.handle_learned(weights, now);
+        self.state.handle_learned(weights, observed, now);
         let stats = UpdateStats::mean_of(infos.values());
         IterationMetrics {
             policies: if self.state.has_one_policy() { BTreeMap::new() } else { infos },

@@ -41,7 +41,6 @@ fn checker_finds_every_fault_that_is_planted() {
             scenario.plant = Some(plant);
             run(&scenario).1.is_err()
         };
-        let found = (0..200).filter(|&seed| is_found(seed)).count();
-        assert!(found > 0, "{plant:?} is never found");
+        assert!((0..200).any(is_found), "{plant:?} is never found");
     }
 }
