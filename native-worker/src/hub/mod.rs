@@ -45,7 +45,6 @@ mod start;
 mod tls;
 mod token_file;
 mod tokens;
-mod turns;
 
 use std::net::SocketAddr;
 

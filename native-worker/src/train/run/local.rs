@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use rollmesh_core::time::Micros;
+use rollmesh_core::{hub::Observed, time::Micros};
 
 use super::{
     super::{consumer::Consumer, local::Iterated, metrics::IterationMetrics, own_sampler::Watchdog},
@@ -42,7 +42,7 @@ impl Run {
         self.state.handle_iterated(env_steps, episodes);
         self.state.count_disturbances(disturbances);
         self.read = read;
-        (warnings, self.handle_update(learned, now))
+        (warnings, self.handle_update(learned, Observed::default(), now))
     }
 
     /// Records the failures of the run's own worker.

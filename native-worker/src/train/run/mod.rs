@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, io};
 use rollmesh_core::{
     batch::SlotFragment,
     group::UnbalancedLedger,
-    hub::{BatchWork, RunEnd, RunLoop, RunLoopError, TrainBatchError},
+    hub::{BatchWork, Observed, RunEnd, RunFacts, RunLoop, RunLoopError, TrainBatchError},
     protocol::message::{EnvTrace, EvaluationPoint},
     run::RunConfig,
     time::Micros,
@@ -193,12 +193,24 @@ impl Run {
     }
 
     /// True if its rows are taken in this process.
-    pub(crate) fn takes_rows(&self) -> bool {
+    fn takes_rows(&self) -> bool {
         matches!(self.consumer, Some(Consumer::Rows { .. }))
     }
 
     pub(crate) fn is_over(&self) -> bool {
         self.state.is_over()
+    }
+
+    /// Returns what decides about the course of the run; its auditor adds what it knows.
+    pub(crate) fn facts(&self, now: Micros) -> RunFacts {
+        RunFacts {
+            num_workers: self.worker_terms.num_workers,
+            keeps_last_batch: self.has_files() || self.takes_rows(),
+            has_ranks: self.has_ranks(),
+            has_ranks_to_tell: self.has_ranks_to_tell(),
+            awaits_evaluation: self.awaits_evaluation(now),
+            ..RunFacts::default()
+        }
     }
 
     /// True if its batches were for a caller that has dropped its receiver.
@@ -215,16 +227,17 @@ impl Run {
             Err(error) => return Some(Err(error)),
         };
         let trace = match &work {
-            BatchWork::Learn { fragments, .. } | BatchWork::HandOver(fragments) => self.state.trace(fragments),
+            BatchWork::Learn(rows) => self.state.trace(rows.fragments()),
+            BatchWork::HandOver(fragments) => self.state.trace(fragments),
             BatchWork::Iterate => self.state.trace(&[]),
         };
         Some(Ok(Submitted { update: consumer.submit(work, results_before(&self.state)), trace }))
     }
 
     /// Applies the learner's result for the batch.
-    pub(crate) fn handle_update(&mut self, learned: Learned, now: Micros) -> IterationMetrics {
+    pub(crate) fn handle_update(&mut self, learned: Learned, observed: Observed, now: Micros) -> IterationMetrics {
         let Learned { weights, infos, added } = learned;
-        self.state.handle_learned(weights, now);
+        self.state.handle_learned(weights, observed, now);
         let stats = UpdateStats::mean_of(infos.values());
         IterationMetrics {
             policies: if self.state.has_one_policy() { BTreeMap::new() } else { infos },
