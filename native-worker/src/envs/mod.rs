@@ -10,6 +10,4 @@ pub use guard::{guard, guard_multi_agent, guarded};
 pub(crate) use python::{ALLOW_VARIABLE, INTERPRETER_VARIABLE};
 pub use python::{PythonPermission, PythonSettings};
 #[cfg(unix)]
-pub(crate) use remote::process::last_lines;
-#[cfg(unix)]
-pub use remote::{RemoteBaseEnv, remote_env};
+pub use remote::RemoteBaseEnv;

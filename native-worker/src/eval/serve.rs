@@ -21,12 +21,12 @@ use tokio::runtime::Runtime;
 use super::{
     EvalHub, EvalWorker,
     names::{Address, EvalNames, Founding, Name},
-    pipe::{read_json, write_json},
     supervisor::Shared,
     there::ANSWER,
 };
 use crate::{
     Registry,
+    child::{read_json, write_json},
     control::{HubUrl, HubUrlError, Trust},
     hub::{Hub, HubConfig},
     kernels,

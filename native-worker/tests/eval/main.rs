@@ -29,7 +29,7 @@ fn main() -> std::process::ExitCode {
         return code;
     }
     names::be_one_who_forgot();
-    rollmesh::eval::eval_process(lab::registry);
+    rollmesh::child_process(lab::registry);
     names::be_somebody_else();
     let tests: [(&str, fn()); 32] = [
         (

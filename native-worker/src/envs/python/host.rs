@@ -90,7 +90,7 @@ impl Host {
                 command.env(name, value);
             }
         }
-        Process::start(&mut command)
+        Process::start(command)
     }
 
     /// Sends a request and waits for the answer, which `take` decodes. If the process fails, it is ended.
