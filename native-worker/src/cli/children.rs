@@ -2,10 +2,10 @@
 
 use std::{ffi::OsString, process::ExitCode};
 
-use crate::{Registry, child};
+use crate::{Registry, child, program::serve_children};
 
-/// Runs this program as a child process, if it was started as one by itself: as the process of a sub-environment or of an
-/// evaluation, or as a named evaluation worker. Then it serves the registry's environments and policies and does not return.
+/// Runs this program as a child process, if it was started as one by itself: as the process of a sub-environment, of an
+/// evaluation or of a reader of files, or as a named evaluation worker. Then it serves the registry's environments and policies and does not return.
 /// [`main_with`](crate::main_with) calls it; other programs call it first in `main`.
 ///
 /// ```no_run
@@ -26,6 +26,7 @@ use crate::{Registry, child};
 /// ```
 pub fn child_process(registry: impl FnOnce() -> Registry) {
     child::bind_to_parent();
+    serve_children();
     let command = std::env::args_os().nth(1);
     if command.as_ref().is_some_and(is_command)
         && let Ok(code) = serve(command.as_ref(), registry())
@@ -37,15 +38,17 @@ pub fn child_process(registry: impl FnOnce() -> Registry) {
 /// Runs a hidden command to its end, or returns the registry for another command.
 pub(super) fn serve(command: Option<&OsString>, registry: Registry) -> Result<ExitCode, Registry> {
     child::bind_to_parent();
+    serve_children();
     let Some(command) = command.filter(|command| is_command(command)).and_then(|command| command.to_str()) else {
         return Err(registry);
     };
     #[cfg(unix)]
     {
-        use crate::{envs::remote, eval};
+        use crate::{envs::remote, eval, offline};
         let served = match command {
             remote::COMMAND => remote::serve(&crate::native(registry)),
             eval::ENGINE_COMMAND => eval::serve_engine(&crate::native(registry)),
+            offline::COMMAND => offline::serve(),
             eval::WORKER_COMMAND => return Ok(eval::serve_worker()),
             _ => return Err(registry),
         };
@@ -64,7 +67,12 @@ pub(super) fn serve(command: Option<&OsString>, registry: Registry) -> Result<Ex
 /// Whether this is a hidden command of a process that this program has started.
 fn is_command(command: &OsString) -> bool {
     #[cfg(unix)]
-    let commands = [crate::envs::remote::COMMAND, crate::eval::ENGINE_COMMAND, crate::eval::WORKER_COMMAND];
+    let commands = [
+        crate::envs::remote::COMMAND,
+        crate::eval::ENGINE_COMMAND,
+        crate::eval::WORKER_COMMAND,
+        crate::offline::COMMAND,
+    ];
     #[cfg(not(unix))]
     let commands: [&str; 0] = [];
     commands.iter().any(|known| command == known && child::is_child(known))

@@ -14,7 +14,7 @@ pub(super) struct FileFlags {
     /// JSON object, {"NAME": PROBABILITY}; may be given several times
     #[arg(long, value_name = "DATA", num_args = 1..)]
     pub(super) input: Vec<String>,
-    /// Settings of the input, as a JSON object: shuffle_buffer_size, buffer_size, read_all_files,
+    /// Settings of the input, as a JSON object: shuffle_buffer_size, buffer_size, memory_limit, read_all_files,
     /// actions_in_input_normalized, …
     #[arg(long, value_name = "JSON", requires = "input")]
     pub(super) input_config: Option<Config>,

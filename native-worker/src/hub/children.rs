@@ -35,7 +35,7 @@ const MAX_FAILED_STARTS: u32 = 5;
 const FREE_FAILED_STARTS: u32 = 2;
 /// Time for a process on this machine to connect before it is killed. A launcher for other machines has its own deadline,
 /// since a scheduler may queue its workers.
-const STARTING: Duration = Duration::from_secs(30);
+const STARTING: Duration = Duration::from_secs(60);
 /// Time for a dismissed child to exit by itself before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
 
@@ -220,7 +220,7 @@ impl Children {
         let pid = worker.pid();
         let (kill, killed) = oneshot::channel();
         let (starting, started) = oneshot::channel();
-        tokio::spawn(watch(number, worker, (killed, started), self.events.clone()));
+        tokio::spawn(watch(number, worker, (killed, started), pid.map(|_| STARTING), self.events.clone()));
         let id = TokenHash::of(&token).id();
         let running = Running {
             terms: terms.clone(),
@@ -422,19 +422,20 @@ async fn watch(
     number: u32,
     mut worker: Box<dyn LaunchedWorker>,
     (killed, started): (oneshot::Receiver<()>, oneshot::Receiver<()>),
+    limit: Option<Duration>,
     events: mpsc::Sender<Event>,
 ) {
-    let is_here = worker.pid().is_some();
     let overdue = async {
-        if timeout(STARTING, started).await.is_ok() || !is_here {
-            pending().await
+        match limit {
+            Some(limit) if timeout(limit, started).await.is_err() => limit.as_secs(),
+            _ => pending().await,
         }
     };
     let end = tokio::select! {
         end = worker.ended() => Ok(end),
         // The sender is dropped when the hub stops: its children end with it.
         _ = killed => Err(None),
-        () = overdue => Err(Some(format!("it was killed, since it had not connected after {} s", STARTING.as_secs()))),
+        seconds = overdue => Err(Some(format!("it was killed, since it had not connected after {seconds} s"))),
     };
     let end = match end {
         Ok(end) => end,

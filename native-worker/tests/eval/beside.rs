@@ -46,7 +46,7 @@ pub(crate) fn be_another_program() -> Option<ExitCode> {
     }
 }
 
-fn program(dir: &Path, name: &str) -> PathBuf {
+pub(crate) fn program(dir: &Path, name: &str) -> PathBuf {
     let program = dir.join(name);
     symlink(env::current_exe().unwrap(), &program).unwrap();
     program
