@@ -2,7 +2,7 @@
 
 #[cfg(unix)]
 use std::{fs::File, os::fd::OwnedFd};
-use std::{io, process, thread, time::Duration};
+use std::{io, process, sync::mpsc, thread, time::Duration};
 
 #[cfg(unix)]
 use rustix::{
@@ -62,7 +62,9 @@ pub(crate) fn end_with_pipe(pipe: OwnedFd, grace: Duration) -> io::Result<()> {
 
 /// Ends this process when the parent has ended.
 fn watch(wait: impl FnOnce() + Send + 'static, grace: Duration) -> io::Result<()> {
+    let (begin, begun) = mpsc::channel();
     let watch = move || {
+        let _ = begin.send(());
         wait();
         thread::sleep(grace);
         #[cfg(unix)]
@@ -72,6 +74,8 @@ fn watch(wait: impl FnOnce() + Send + 'static, grace: Duration) -> io::Result<()
         process::exit(1);
     };
     thread::Builder::new().name("lifeline".into()).spawn(watch)?;
+    // A thread takes memory while it begins, which the caller may limit now.
+    let _ = begun.recv();
     // From here on the pipe ends the process, and its child processes with it. If it is stopped, the signal continues it.
     #[cfg(target_os = "linux")]
     notify_of_parents_end(Signal::CONT);

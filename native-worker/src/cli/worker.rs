@@ -10,10 +10,9 @@ use super::{exit::Failure, python::PythonFlags, runtime, security::TrustFlags, s
 use crate::{
     Registry,
     child::{ConfineFlags, end_with_parent},
-    hub::TOKEN_VARIABLE,
     kernels::KernelChoice,
     learner::DeviceSpec,
-    net::is_hub_url,
+    net::{TOKEN_VARIABLE, is_hub_url},
     registry::acting_on,
     worker::{self, WorkerConfig, WorkerEnd},
 };
@@ -97,6 +96,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
             Err(Failure::usage(format!("the hub refused this worker: {reason}")))
         }
         WorkerEnd::Untrusted(reason) => Err(Failure::usage(reason)),
+        WorkerEnd::Failed(reason) => Err(Failure::other(reason)),
         WorkerEnd::Closed(reason) => {
             eprintln!("{reason}");
             Ok(ExitCode::SUCCESS)

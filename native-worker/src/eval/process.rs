@@ -36,11 +36,10 @@ use crate::{
         self, Child, ConfineFlags, Confinement, LastWords, Pipes, check_is_not_one, end_with_pipe, read_frame,
         read_json, take_stdio, write_frame, write_json,
     },
-    envs::python,
+    envs::{catch_panics, python},
     kernels,
     launch::{Grant, Inventory},
     registry::{acting_on, device_of},
-    worker_group::catch_panics,
 };
 
 /// The hidden command that runs the process of an evaluation.

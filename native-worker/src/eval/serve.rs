@@ -151,9 +151,10 @@ impl Host {
             });
             let _ = failed.send(Err(match end.await {
                 WorkerEnd::NameTaken(name) => EvalWorkerError::NameTaken(name),
-                WorkerEnd::Refused(reason) | WorkerEnd::Untrusted(reason) | WorkerEnd::Closed(reason) => {
-                    EvalWorkerError::io(reason)
-                }
+                WorkerEnd::Refused(reason)
+                | WorkerEnd::Untrusted(reason)
+                | WorkerEnd::Closed(reason)
+                | WorkerEnd::Failed(reason) => EvalWorkerError::io(reason),
             }));
             drop(stays);
         });

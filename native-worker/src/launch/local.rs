@@ -17,7 +17,7 @@ use tokio::{
 use super::{Grant, Inventory, LaunchError, LaunchOrder, LaunchedEnd, LaunchedWorker, Launcher};
 use crate::{
     child::{Confinement, LastWords, kill_group, spawn_in_runtime},
-    hub::TOKEN_VARIABLE,
+    net::TOKEN_VARIABLE,
 };
 
 /// How long to wait for a killed process.

@@ -228,7 +228,7 @@ pub(crate) fn registry() -> Registry {
             other => Err(CallbackError::new("licensed", format!("{other:?}"))),
         })
         .with_init_fn("hang", |config| {
-            if let Ok(Some(file)) = config.get("pid") {
+            if let Ok(Some(file)) = config.get::<PathBuf>("pid") {
                 hang(&file);
             }
             Ok(())

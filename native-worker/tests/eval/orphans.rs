@@ -23,8 +23,8 @@ use super::{
 /// Parent and child, the command, and what the settings say besides the environment that hangs.
 const CASES: [(&str, &str, &str); 5] = [
     ("hub and worker", "train", "num_workers = 1"),
-    ("worker and sub-environment", "train", "num_workers = 1\nremote_worker_envs = true"),
-    ("program and sub-environment", "sample", "remote_worker_envs = true"),
+    ("worker and sub-environment", "train", "num_workers = 1\nnum_envs = 2\nremote_worker_envs = true"),
+    ("program and sub-environment", "sample", "num_envs = 2\nremote_worker_envs = true"),
     ("hub and evaluation", "train", "num_workers = 0\nevaluation.interval = 1\nenv_config.only_in = 'eval-engine'"),
     (
         "hub and evaluation that has no thread yet",

@@ -21,7 +21,7 @@ use crate::{
         process::{End, Process},
         wire::{Reply, Request},
     },
-    hub::TOKEN_VARIABLE,
+    net::TOKEN_VARIABLE,
 };
 
 const SCRIPT: &str = include_str!("host.py");
