@@ -78,9 +78,14 @@ impl Lab {
 /// Tells the numbers of this process, and of one that it has started, and hangs.
 fn hang(file: &Path) {
     let mut child = process::Command::new("sleep").arg("1000").spawn().unwrap();
-    fs::write(file.with_extension("tmp"), format!("{} {}", process::id(), child.id())).unwrap();
-    fs::rename(file.with_extension("tmp"), file).unwrap();
+    tell(file, &format!("{} {}", process::id(), child.id()));
     let _ = child.wait();
+}
+
+/// Writes the file as a whole.
+fn tell(file: &Path, text: &str) {
+    fs::write(file.with_extension("tmp"), text).unwrap();
+    fs::rename(file.with_extension("tmp"), file).unwrap();
 }
 
 impl Env for Lab {
@@ -228,10 +233,13 @@ pub(crate) fn registry() -> Registry {
             other => Err(CallbackError::new("licensed", format!("{other:?}"))),
         })
         .with_init_fn("hang", |config| {
+            // A child process of its own would go on: only a thread that watches kills the group.
             if let Ok(Some(file)) = config.get::<PathBuf>("pid") {
-                hang(&file);
+                tell(&file, &process::id().to_string());
             }
-            Ok(())
+            loop {
+                thread::park();
+            }
         })
         .with_init_fn("fail", |_| Err(CallbackError::new("fail", "no device")))
 }

@@ -42,7 +42,7 @@ os.rename(os.environ['HANGING'] + '.tmp', os.environ['HANGING'])
 time.sleep(1000)
 ";
 
-/// Each child hangs, and all but the Python host have a child process of their own. It is stopped, too, in every other case.
+/// Each child hangs, most with a child process of their own. It is stopped, too, in every other case.
 pub(crate) fn no_child_outlives_a_parent_that_is_killed_even_hung_or_stopped() {
     let dir = tempfile::tempdir().unwrap();
     let lab_program = program(dir.path(), "lab");
