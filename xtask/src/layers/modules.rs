@@ -77,7 +77,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
 }
 
 /// Path of a submodule of the module in `file`, without extension.
-pub(super) fn submodule(file: &Path, name: &str) -> PathBuf {
+fn submodule(file: &Path, name: &str) -> PathBuf {
     let is_folder = file.file_stem().is_some_and(|stem| stem == "mod" || stem == "lib");
     let folder = if is_folder { file.parent().map(Path::to_path_buf) } else { Some(file.with_extension("")) };
     folder.unwrap_or_default().join(name)
