@@ -15,7 +15,8 @@ use super::{exit::Failure, host, runtime, security::SecurityFlags};
 use crate::{
     Registry,
     external::{ExternalMultiAgentEnv, agents_of, episode_timeout},
-    hub::{Hub, HubConfig, TOKEN_VARIABLE},
+    hub::{Hub, HubConfig},
+    net::TOKEN_VARIABLE,
     progress::{Printer, Progress},
 };
 

@@ -18,7 +18,7 @@ pub(super) struct FileFlags {
     pub(super) input: Vec<String>,
     /// Settings of the input
     ///
-    /// shuffle_buffer_size, buffer_size, read_all_files, actions_in_input_normalized, …
+    /// shuffle_buffer_size, buffer_size, memory_limit, read_all_files, actions_in_input_normalized, …
     #[arg(long, hide_short_help = true, value_name = "JSON", requires = "input")]
     pub(super) input_config: Option<Config>,
     /// Settings of the algorithm over its defaults

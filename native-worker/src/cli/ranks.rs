@@ -4,7 +4,7 @@ use clap::Args;
 use rollmesh_core::{protocol::Token, worker::DataParallelConfig};
 
 use super::exit::Failure;
-use crate::{data_parallel::resolve, hub::TOKEN_VARIABLE};
+use crate::{data_parallel::resolve, net::TOKEN_VARIABLE};
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct RankFlags {

@@ -1,6 +1,6 @@
 //! `rollmesh worker`: a worker for a hub.
 
-use std::{io::Read as _, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use rollmesh_core::{protocol::Token, worker::HostSettings};
@@ -9,11 +9,10 @@ use tokio::sync::watch;
 use super::{exit::Failure, python::PythonFlags, runtime, security::TrustFlags, signals, spare_memory};
 use crate::{
     Registry,
-    hub::TOKEN_VARIABLE,
+    child::{ConfineFlags, end_with_parent},
     kernels::KernelChoice,
-    launch::ConfineFlags,
     learner::DeviceSpec,
-    net::is_hub_url,
+    net::{TOKEN_VARIABLE, is_hub_url},
     registry::acting_on,
     worker::{self, WorkerConfig, WorkerEnd},
 };
@@ -60,21 +59,18 @@ pub(super) struct WorkerArgs {
 pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     spare_memory();
     args.python.install(None);
-    // Before any other thread is started.
+    if args.until_stdin_closes {
+        end_with_parent().map_err(|error| {
+            Failure::other(format!("this worker could not end with its hub, so it does not start: {error}"))
+        })?;
+    }
+    // Before any thread that works is started.
     args.confine.apply().map_err(Failure::other)?;
     let text = std::env::var(TOKEN_VARIABLE).map_err(|_| {
         Failure::usage(format!("{TOKEN_VARIABLE} is not set; the hub prints the command with its token"))
     })?;
     let token = Token::from_hex(text.trim()).map_err(|error| Failure::usage(format!("{TOKEN_VARIABLE}: {error}")))?;
     let registry = acting_on(registry, args.device).map_err(Failure::usage)?;
-    if args.until_stdin_closes {
-        std::thread::spawn(|| {
-            let mut rest = Vec::new();
-            // An error ends it as well.
-            let _ = std::io::stdin().read_to_end(&mut rest);
-            std::process::exit(0);
-        });
-    }
     let trust = args.trust.trust();
     trust.check(&args.hub).map_err(Failure::usage)?;
     let config = WorkerConfig {
@@ -111,6 +107,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
             Err(Failure::usage(format!("the hub refused this worker: {reason}")))
         }
         WorkerEnd::Untrusted(reason) => Err(Failure::usage(reason)),
+        WorkerEnd::Failed(reason) => Err(Failure::other(reason)),
         WorkerEnd::Closed(reason) => {
             eprintln!("{reason}");
             Ok(ExitCode::SUCCESS)

@@ -41,7 +41,8 @@ pub(super) struct SpecFlags {
     resources: Vec<(String, u32)>,
 }
 
-fn memory(text: &str) -> Result<u64, BadAmount> {
+/// Reads an amount of memory.
+pub(super) fn memory(text: &str) -> Result<u64, BadAmount> {
     WorkerSpec::parse_memory(text)
 }
 

@@ -22,12 +22,12 @@ use tokio::runtime::Runtime;
 use super::{
     EvalHub, EvalWorker,
     names::{Address, EvalNames, Founding, Name},
-    pipe::{read_json, write_json},
     supervisor::Shared,
     there::ANSWER,
 };
 use crate::{
     Registry,
+    child::{read_json, write_json},
     control::{HubUrl, HubUrlError, Trust},
     hub::{Hub, HubConfig},
     kernels,
@@ -152,9 +152,10 @@ impl Host {
             });
             let _ = failed.send(Err(match end.await {
                 WorkerEnd::NameTaken(name) => EvalWorkerError::NameTaken(name),
-                WorkerEnd::Refused(reason) | WorkerEnd::Untrusted(reason) | WorkerEnd::Closed(reason) => {
-                    EvalWorkerError::io(reason)
-                }
+                WorkerEnd::Refused(reason)
+                | WorkerEnd::Untrusted(reason)
+                | WorkerEnd::Closed(reason)
+                | WorkerEnd::Failed(reason) => EvalWorkerError::io(reason),
             }));
             drop(stays);
         });

@@ -100,8 +100,10 @@ impl Actor {
 
     pub(super) fn handle_in_process_end(&mut self, end: &WorkerEnd) {
         self.end_in_process();
-        if let WorkerEnd::Refused(reason) = end {
-            self.notice(1, format!("the hub refused the in-process worker: {reason}"));
+        match end {
+            WorkerEnd::Refused(reason) => self.notice(1, format!("the hub refused the in-process worker: {reason}")),
+            WorkerEnd::Failed(reason) => self.notice(1, format!("the in-process worker cannot work: {reason}")),
+            WorkerEnd::Untrusted(_) | WorkerEnd::Closed(_) | WorkerEnd::NameTaken(_) => {}
         }
     }
 }
