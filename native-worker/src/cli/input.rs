@@ -1,11 +1,9 @@
 //! The flags of `rollmesh train` for its input and its evaluation.
 
-use std::num::NonZeroU32;
-
 use clap::Args;
 use rollmesh_core::{config::Config, worker::InputSource};
 
-use super::exit::Failure;
+use super::{evaluation::EvaluationFlags, exit::Failure};
 
 /// What a run learns from, and how it is evaluated.
 #[derive(Args, Clone, Debug)]
@@ -36,30 +34,8 @@ pub(super) struct FileFlags {
     /// Or env steps of a run that samples by itself what cannot be leased
     #[arg(long, hide_short_help = true, value_name = "N")]
     pub(super) train_batch_size: Option<u32>,
-    /// Evaluate the policy after every N updates
-    ///
-    /// With its most likely actions, in a separate process. A run with --input waits for that, and is evaluated at its
-    /// end, too [default: never; with --input and a stop return 10]
-    #[arg(long, value_name = "N")]
-    pub(super) evaluation_interval: Option<u64>,
-    /// Episodes of an evaluation; 0 for none [default: 20]
-    #[arg(long, hide_short_help = true, value_name = "M")]
-    pub(super) evaluation_episodes: Option<u32>,
-    /// Seconds without progress after which it is given up
-    ///
-    /// [default: 600]
-    #[arg(long, hide_short_help = true, value_name = "S")]
-    pub(super) evaluation_timeout: Option<NonZeroU32>,
-    /// Env steps after which its episodes are truncated
-    ///
-    /// [default: never; with --input 100000]
-    #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) evaluation_horizon: Option<u32>,
-    /// Write its first episode as a GIF
-    ///
-    /// Into the run's directory, below gifs
-    #[arg(long, hide_short_help = true)]
-    pub(super) evaluation_render: bool,
+    #[command(flatten)]
+    pub(super) evaluation: EvaluationFlags,
 }
 
 impl FileFlags {

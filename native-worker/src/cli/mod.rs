@@ -9,6 +9,7 @@ mod demo;
 mod documented;
 mod envs;
 mod evaluate;
+mod evaluation;
 #[cfg(unix)]
 mod evaluator;
 mod exit;
@@ -20,6 +21,7 @@ mod log;
 mod meter;
 mod mode;
 mod ope;
+mod pipe;
 mod policies;
 mod python;
 mod ranks;
@@ -110,7 +112,7 @@ enum Command {
 /// Runs the command line of a program with this registry.
 ///
 /// Exit codes: 0 the command reached its goal, 2 wrong usage or configuration, 3 a run ended without reaching its stop
-/// return, 1 anything else.
+/// return, 1 anything else. A program whose output is read no longer (`rollmesh schema | head`) ends silently with 141.
 #[must_use]
 pub fn main_with(registry: Registry) -> ExitCode {
     main_with_args(registry, std::env::args_os())
@@ -124,6 +126,7 @@ pub fn main_with_args<T: Into<OsString> + Clone>(registry: Registry, args: impl 
         Ok(code) => return code,
         Err(registry) => native(registry),
     };
+    pipe::end_when_closed();
     let result = match Cli::parse_from(args).command {
         Command::Demo(args) => demo::run(&args, &registry),
         Command::Train(args) => train::run(&args, &registry),

@@ -24,6 +24,7 @@ use tokio::{
 
 use super::{
     data::numbers::about_reading,
+    evaluation,
     exit::Failure,
     external, host,
     input::FileFlags,
@@ -236,7 +237,7 @@ impl TrainArgs {
             self.extra_environ.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let worker = Some(self.worker_spec.spec()).filter(|spec| !spec.is_default());
         let FileFlags { input_config, callbacks, .. } = &self.files;
-        let flags: [(&str, Option<Value>); 26] = [
+        let flags: [(&str, Option<Value>); 21] = [
             ("env", given(&self.env)?),
             ("env_config", given(&self.env_config)?),
             ("algorithm", given(&self.algo)?),
@@ -252,11 +253,6 @@ impl TrainArgs {
             ("checkpoint_interval", given(&self.checkpoint_interval)?),
             ("hung_worker_timeout_s", finite("--hung-worker-timeout", self.hung_worker_timeout)?),
             ("host.device", given(&self.device.map(|device| device.to_string()))?),
-            ("evaluation.interval", given(&self.files.evaluation_interval)?),
-            ("evaluation.episodes", given(&self.files.evaluation_episodes)?),
-            ("evaluation.timeout_s", given(&self.files.evaluation_timeout)?),
-            ("evaluation.horizon", given(&self.files.evaluation_horizon)?),
-            ("evaluation.render", given(&Some(true).filter(|_| self.files.evaluation_render))?),
             ("input", given(&self.files.source()?)?),
             ("io_config", given(input_config)?),
             ("callbacks", given(&Some(callbacks).filter(|names| !names.is_empty()))?),
@@ -277,15 +273,9 @@ impl TrainArgs {
         Ok(self.set.iter().fold(settings, |settings, (path, value)| settings.with_at(path, value.clone())))
     }
 
-    /// Adds the flags for the sampling mode.
+    /// Adds the flags for evaluations and the sampling mode.
     fn with_mode(&self, mut config: RunConfig) -> Result<RunConfig, Failure> {
-        let FileFlags { evaluation_episodes, evaluation_timeout, evaluation_render, .. } = &self.files;
-        let speaks_of_it =
-            evaluation_episodes.is_some_and(|n| n > 0) || evaluation_timeout.is_some() || *evaluation_render;
-        if speaks_of_it && config.evaluation.interval == 0 && !config.reads_input() {
-            let flags = "--evaluation-episodes, --evaluation-timeout and --evaluation-render";
-            return Err(Failure::usage(format!("{flags} are of no use without --evaluation-interval: say how often")));
-        }
+        self.files.evaluation.set(&mut config)?;
         config.mode = self.mode.mode()?.unwrap_or(config.mode);
         config.check().map_err(Failure::usage)?;
         Ok(config)
@@ -449,11 +439,8 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
     };
     println!("{} with {}, seed {}: {end}", summary.env, summary.algo, summary.seed);
     println!("mean return   {mean} (last 100 episodes)");
-    if let Some(own) = &summary.evaluation {
-        let number = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |number| format!("{number:.2}"));
-        let spread = format!("from {} to {}", number(own.episode_return_min), number(own.episode_return_max));
-        let when = format!("{} episodes after update {}, most likely actions", own.episodes, own.iteration);
-        println!("evaluation    {} ({spread}, {when})", number(own.episode_return_mean));
+    if let Some(found) = &summary.evaluation {
+        println!("evaluation    {}", evaluation::line_of(found));
     }
     println!("env steps     {} in {} updates, {:.1} s", summary.env_steps, summary.iterations, summary.wall_s);
     println!("weights hash  {}", summary.weights_hash);

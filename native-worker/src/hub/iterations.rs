@@ -148,8 +148,11 @@ impl Actor {
         self.run.iter().for_each(|run| run.interrupt_if_late(self.now()));
     }
 
-    /// Reports the result of an evaluation. Errors are logged and have no other effect.
+    /// Reports the result of an evaluation, and episodes that could not be recorded. Errors are logged and have no other effect.
     pub(super) fn hear_evaluation(&mut self) {
+        while let Some(fault) = self.run.as_ref().and_then(Run::poll_recording) {
+            self.notice(1, fault);
+        }
         let Some(run) = self.run.as_mut() else { return };
         let number = run.state.number();
         let evaluated = match run.poll_evaluation(&self.program) {

@@ -4,7 +4,9 @@ use std::{
     any::Any,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::mpsc as std_mpsc,
     thread,
+    time::Duration,
 };
 
 use tokio::sync::{mpsc, oneshot};
@@ -16,6 +18,8 @@ use super::{LearnError, Learners};
 pub(crate) struct LearnerThread<L = Learners> {
     jobs: mpsc::UnboundedSender<Job<L>>,
     thread: thread::JoinHandle<()>,
+    /// Disconnected once the thread has dropped all that it owns.
+    ended: std_mpsc::Receiver<()>,
 }
 
 /// A job for the learner; returns false if the learner must not be used afterwards.
@@ -28,14 +32,17 @@ impl<L: Send + 'static> LearnerThread<L> {
     /// When the system refuses a thread.
     pub(crate) fn spawn(mut learners: L) -> io::Result<Self> {
         let (jobs, mut queue) = mpsc::unbounded_channel::<Job<L>>();
+        let (end, ended) = std_mpsc::channel();
         let thread = thread::Builder::new().name("learner".into()).spawn(move || {
             while let Some(job) = queue.blocking_recv() {
                 if !job(&mut learners) {
-                    return;
+                    break;
                 }
             }
+            drop(learners);
+            drop(end);
         })?;
-        Ok(Self { jobs, thread })
+        Ok(Self { jobs, thread, ended })
     }
 
     /// Waits for the pending jobs, and ends the thread.
@@ -43,6 +50,13 @@ impl<L: Send + 'static> LearnerThread<L> {
         drop(self.jobs);
         // Jobs report their panics themselves.
         let _ = self.thread.join();
+    }
+
+    /// Does the same for jobs that may hang: after `patience` the thread is left to itself.
+    pub(crate) fn finish_within(self, patience: Duration) {
+        drop(self.jobs);
+        // The thread drops its end of the channel last.
+        let _ = self.ended.recv_timeout(patience);
     }
 
     /// Runs a job on the learner after all earlier ones. Returns [`LearnError::Panicked`] if it panicked; later jobs get no

@@ -5,6 +5,7 @@ use std::{
     future::ready,
     pin::Pin,
     sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 
 use rollmesh_core::{
@@ -18,6 +19,9 @@ use super::{
     output::RunOutput,
 };
 use crate::learner::{LearnError, Learned, LearnerThread, Results};
+
+/// How long the end of a run waits for the end of its own worker.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Consumes the batches of a run, one after the other.
 pub(crate) enum Consumer {
@@ -67,10 +71,13 @@ pub(crate) enum Update {
 pub(crate) type Consuming = Pin<Box<dyn Future<Output = Update> + Send>>;
 
 impl Consumer {
-    /// Ends the consumer. If rows are taken, this waits until the submitted batch was taken and written as a whole.
+    /// Ends the consumer. If rows are taken, this waits until the submitted batch was taken and written as a whole; if the
+    /// run's own worker samples, until it has recorded the end of its open episodes, unless it hangs.
     pub(super) fn finish(self) {
-        if let Self::Rows { thread, .. } = self {
-            thread.finish();
+        match self {
+            Self::Rows { thread, .. } => thread.finish(),
+            Self::Local(worker, _) => worker.finish_within(PATIENCE),
+            Self::Learner { .. } | Self::Caller(_) => {}
         }
     }
 

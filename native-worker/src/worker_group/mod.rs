@@ -46,6 +46,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod alone;
 mod ask;
 mod asynchronous;
 mod builder;
@@ -114,6 +115,8 @@ pub struct WorkerGroup {
     config: RolloutConfig,
     factory: Factory,
     local: Option<RolloutWorker>,
+    /// True once the local worker has sampled.
+    is_local_warm: bool,
     manager: CallManager<Request, TaskAnswer>,
     members: BTreeMap<WorkerId, Member>,
     news: mpsc::Receiver<News>,
@@ -160,6 +163,7 @@ impl WorkerGroup {
             config,
             factory,
             local: None,
+            is_local_warm: false,
             members: BTreeMap::new(),
             news,
             news_sender,

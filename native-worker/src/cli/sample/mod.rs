@@ -24,6 +24,7 @@ use self::{
     summary::{Hasher, Summary, Tally},
 };
 use super::{
+    evaluation::EvaluationFlags,
     exit::Failure,
     external::{Clients, ListenFlags},
     log::Log,
@@ -144,6 +145,8 @@ pub(super) struct SampleArgs {
     /// With workers, serve no dashboard
     #[arg(long)]
     no_dashboard: bool,
+    #[command(flatten)]
+    evaluation: EvaluationFlags,
     #[command(flatten, next_help_heading = "Sampling mode")]
     mode: ModeFlags,
     #[command(flatten, next_help_heading = "Python environments")]
@@ -252,7 +255,6 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
         && args.flags.set.is_empty()
         && args.checkpoint.is_none()
         && !args.deterministic
-        && config.monitor_path.is_none()
         && config.observation_filter == FilterKind::NoFilter;
     let has_workers = args.num_workers.is_some_and(|workers| workers > 0) || args.remote_only;
     if has_workers || args.run_dir.is_some() || args.has_leasable_filter(&config, registry) {
@@ -277,8 +279,11 @@ fn alone(
     if args.mode.mode()?.is_some_and(|mode| !mode.is_synchronous()) {
         return Err(Failure::usage("--mode is for workers, of whom one may be faster than another: add --num-workers"));
     }
-    // Outputs contain batches, not raw rows.
-    let is_plain = is_plain && config.output.is_none();
+    if args.evaluation.are_given() {
+        return Err(Failure::usage("evaluations are of runs, and this is none: add --run-dir or --num-workers"));
+    }
+    // Outputs contain batches, not raw rows, and recorded episodes are sampled one by one.
+    let is_plain = is_plain && config.output.is_none() && config.monitor_path.is_none();
     let config = if is_plain { config.raw() } else { config };
     let log = Log::new(&config).map_err(Failure::usage)?;
     let env_steps = args.env_steps.unwrap_or(SampleArgs::ENV_STEPS);

@@ -38,9 +38,10 @@ impl Run {
 
     /// Handles a batch that the run's own worker has made and learned from; also returns warnings for the user.
     pub(crate) fn handle_iterated(&mut self, iterated: Iterated, now: Micros) -> (Vec<String>, IterationMetrics) {
-        let Iterated { env_steps, episodes, read, warnings, disturbances, learned } = iterated;
+        let Iterated { env_steps, episodes, read, warnings, disturbances, abandoned, learned } = iterated;
         self.state.handle_iterated(env_steps, episodes);
         self.state.count_disturbances(disturbances);
+        self.state.group.count_abandoned(abandoned);
         self.read = read;
         (warnings, self.handle_update(learned, Observed::default(), now))
     }

@@ -30,6 +30,7 @@ use super::{
     output::OutputPlace,
     own_sampler::Watchdog,
     read_metrics::ReadMetrics,
+    recording::Recording,
     run_dir::RunDirError,
     saving::{RunFiles, Snapshot},
 };
@@ -37,6 +38,7 @@ use crate::{
     launch::{LaunchError, WorkerSpec},
     learner::{LearnError, Learned, LearningStartError, UpdateStats, results_before},
     lines::LineNews,
+    monitor::MonitorError,
     offline::OfflineError,
     worker_group::WorkerGroup,
 };
@@ -138,6 +140,8 @@ pub(crate) struct Run {
     evaluated: Option<EvaluationMetrics>,
     /// Watches the run's own worker, if it samples itself.
     watchdog: Option<Watchdog>,
+    /// Records the episodes of a run over leases, if it is to.
+    recording: Option<Recording>,
     /// What reading has reported so far.
     read: ReadMetrics,
     /// An unbalanced ledger, to test its consequences.
@@ -170,6 +174,8 @@ pub(crate) enum StartError {
     RunDir(#[from] RunDirError),
     #[error("the output cannot be opened: {0}")]
     Output(#[from] OfflineError),
+    #[error("monitor_path: {0}")]
+    Monitor(#[from] MonitorError),
     #[error(transparent)]
     Learning(#[from] LearningStartError),
     #[error(transparent)]
@@ -226,11 +232,15 @@ impl Run {
             Ok(work) => work,
             Err(error) => return Some(Err(error)),
         };
-        let trace = match &work {
-            BatchWork::Learn(rows) => self.state.trace(rows.fragments()),
-            BatchWork::HandOver(fragments) => self.state.trace(fragments),
-            BatchWork::Iterate => self.state.trace(&[]),
+        let fragments = match &work {
+            BatchWork::Learn(rows) => rows.fragments(),
+            BatchWork::HandOver(fragments) => &fragments[..],
+            BatchWork::Iterate => &[],
         };
+        let trace = self.state.trace(fragments);
+        if let Some(recording) = &mut self.recording {
+            recording.add(fragments, |version| self.state.weights_of(version));
+        }
         Some(Ok(Submitted { update: consumer.submit(work, results_before(&self.state)), trace }))
     }
 
@@ -272,6 +282,11 @@ impl Run {
         self.files.as_mut().map_or_else(Vec::new, |files| files.dir.retry())
     }
 
+    /// Returns why an episode was not recorded, once for each reason.
+    pub(crate) fn poll_recording(&self) -> Option<String> {
+        self.recording.as_ref()?.poll_fault()
+    }
+
     /// Returns an error if an env step was lost or counted twice.
     pub(crate) fn check_ledger(&self) -> Result<(), UnbalancedLedger> {
         #[cfg(test)]
@@ -300,6 +315,7 @@ impl Run {
         if let Some(evaluation) = self.evaluation.take() {
             evaluation.end();
         }
+        faults.extend(self.recording.take().into_iter().flat_map(Recording::finish));
         self.state.end(&end, now);
         let state = &self.state;
         let causes = state.not_reproducible();
