@@ -18,8 +18,8 @@ ACTIVATIONS = {
 }
 MODEL_DEFAULTS = {
     "fcnet_hiddens": [], "fcnet_activation": "tanh", "post_fcnet_hiddens": [], "post_fcnet_activation": "relu",
-    "conv_filters": [], "conv_activation": "relu", "vf_share_layers": False, "use_lstm": False, "use_gru": False,
-    "free_log_std": False,
+    "fcnet_use_layernorm": False, "conv_filters": [], "conv_activation": "relu", "vf_share_layers": False,
+    "use_lstm": False, "use_gru": False, "free_log_std": False,
 }
 
 
@@ -73,12 +73,20 @@ class Model:
         layers = [(width, self.fcnet_activation) for width in self.fcnet_hiddens]
         layers += [(width, self.post_fcnet_activation) for width in self.post_fcnet_hiddens]
         for i, (width, activation) in enumerate(layers):
-            x = self.dense(f"{network}.{i}", x, width, activation)
+            if self.fcnet_use_layernorm:
+                x = self.dense(f"{network}.{i}", x, width, "linear")
+                x = ACTIVATIONS[activation](self.layer_norm(f"{network}_norm.{i}", x))
+            else:
+                x = self.dense(f"{network}.{i}", x, width, activation)
         return x, len(layers)
 
     def dense(self, name, x, outputs, activation):
         sums = x @ self.tensor(f"{name}.weight", x.shape[1], outputs) + self.tensor(f"{name}.bias", outputs)
         return ACTIVATIONS[activation](sums)
+
+    def layer_norm(self, name, x):
+        width = x.shape[1:]
+        return functional.layer_norm(x, width, self.tensor(f"{name}.weight", *width), self.tensor(f"{name}.bias", *width))
 
     def convolution(self, name, images, filters, kernel, stride, is_padded):
         """Channels are the last dimension, before and after."""

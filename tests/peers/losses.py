@@ -150,6 +150,7 @@ ALGORITHMS = [
     case("marwil in steps", "marwil", steps=True),
 ]
 SHARED = {**PERCEPTRON, "vf_share_layers": True}
+NORMALISED = {"fcnet_hiddens": [18, 5], "fcnet_use_layernorm": True}
 FILTERS = [[3, [3, 2], [2, 1]], [2, [2, 2], [1, 2]]]
 IMAGES = {"fcnet_hiddens": [4], "conv_filters": FILTERS}
 MODELS = [
@@ -158,6 +159,9 @@ MODELS = [
     case("vf_share_layers", config=SHARED),
     case("post_fcnet_hiddens", config={**PERCEPTRON, "post_fcnet_hiddens": [5, 3], "post_fcnet_activation": "elu"}),
     case("post_fcnet_hiddens of a shared trunk", config={**SHARED, "post_fcnet_hiddens": [3]}),
+    case("fcnet_use_layernorm", config={**NORMALISED, "post_fcnet_hiddens": [3]}),
+    case("fcnet_use_layernorm of a shared trunk", config={**NORMALISED, "vf_share_layers": True}),
+    case("fcnet_use_layernorm in steps", config=NORMALISED, steps=True),
     case("conv_filters", config=IMAGES, obs_shape=(5, 4, 2)),
     case("conv_filters of a shared trunk", config={**IMAGES, **SHARED, "conv_activation": "silu"}, obs_shape=(5, 4, 2)),
     case("LSTM", config={**PERCEPTRON, "use_lstm": True, "lstm_cell_size": 3}),

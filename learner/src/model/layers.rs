@@ -102,6 +102,9 @@ impl Layer {
                 let x = ops::linear(x, weight_ih, bias_ih, self.kernels)?;
                 ops::gru(&x, weight_hh, bias_hh, &memory.states, &memory.steps, self.kernels)
             }
+            (LayerKind::LayerNorm { activation }, [weight, bias], _) => {
+                ops::activate(&ops::layer_norm(x, weight, bias)?, *activation, self.kernels)
+            }
             (LayerKind::FreeLogStd, [log_std], _) => Tensor::cat(&[x, &ops::repeat(log_std, x.dim(0)?)?], 1),
             (LayerKind::Lstm { .. } | LayerKind::Gru { .. }, _, None) => {
                 candle_core::bail!("a recurrent model needs sequences")

@@ -267,6 +267,7 @@ mod tests {
         let others = [
             r#"{"fcnet_hiddens": [64, 64]}"#,
             r#"{"fcnet_hiddens": [20], "post_fcnet_hiddens": [8], "vf_share_layers": true}"#,
+            r#"{"fcnet_hiddens": [40, 17], "fcnet_use_layernorm": true}"#,
             r#"{"fcnet_hiddens": [12], "conv_filters": [[5, 3, 2], [16, 2, 1]], "weights_initializer": "orthogonal"}"#,
             r#"{"fcnet_hiddens": [12], "conv_filters": [[16, 3, 1]], "conv_activation": "gelu", "vf_share_layers": true}"#,
         ];

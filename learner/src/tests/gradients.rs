@@ -115,6 +115,7 @@ fn layers_of_every_kind() {
         r#"{"fcnet_hiddens": [4], "conv_filters": [[3, [2, 1], 1], [2, [2, 1], 1]], "conv_activation": "silu"}"#,
         r#"{"fcnet_hiddens": [3], "conv_filters": [[2, [2, 1], 1]], "use_lstm": true, "lstm_cell_size": 4}"#,
         r#"{"fcnet_hiddens": [3], "use_gru": true, "gru_cell_size": 4}"#,
+        r#"{"fcnet_hiddens": [5, 3], "fcnet_use_layernorm": true}"#,
     ];
     for model in activations.iter().map(String::as_str).chain(others) {
         let spec = ModelSpec::new(&serde_json::from_str(model).unwrap(), &[3, 1, 1], 3).unwrap();

@@ -128,6 +128,7 @@ fn steps_in_lockstep_allocate_nothing_whatever_they_go_through() {
         ("CartPole-v1", r#"{"use_lstm": true}"#),
         ("CartPole-v1", r#"{"use_gru": true}"#),
         ("Pendulum-v1", r#"{"free_log_std": true, "vf_share_layers": true}"#),
+        ("CartPole-v1", r#"{"fcnet_use_layernorm": true}"#),
     ] {
         let policy = net(serde_json::from_str(model).expect("a model"));
         assert_eq!(of_lockstep(env, &plain, |spaces| policy(spaces).into()), 0, "{env} {model}");

@@ -82,6 +82,7 @@ export type Activation = "tanh" | "relu" | "silu" | "gelu" | "elu" | "linear";
 export interface ModelConfig {
   fcnet_hiddens?: number[];
   fcnet_activation?: Activation;
+  fcnet_use_layernorm?: boolean;
   /** Each `[filters, kernel, stride]`, with `[height, width]` or one number for both; `"auto"` by the size of the images. */
   conv_filters?: [number, number | [number, number], number | [number, number]][] | "auto" | null;
   conv_activation?: Activation;

@@ -294,6 +294,38 @@ proptest! {
 }
 
 #[test]
+fn every_tile_normalises_rows_alike() {
+    for (width, rows) in [(1, 1), (5, 7), (16, 66), (40, 19)] {
+        let numbers =
+            |len: usize| -> vec::Vec<f32> { (0..len).map(|i| ((i * 37 % 101) as f32 - 50.0) / 25.0).collect() };
+        let (weight, bias, obs) = (numbers(width), numbers(width + 1)[1..].to_vec(), numbers(rows * width));
+        let norm = || Layer::Norm(LayerNorm::new(&weight, &bias), Activation::Tanh);
+        let head = || Layer::Dense(Dense::pack(&[&numbers(width)], &[0.5]), Activation::Linear);
+        let nets = Networks { trunk: vec![norm()], policy: vec![norm(), head()], value: vec![head()] };
+        let told = |forward: fn(&Networks, Input<'_>, &mut Room, Output<'_>)| {
+            let (mut values, mut dist_inputs) = (vec![9.0; rows], vec![9.0; rows]);
+            let out = Output { dist_inputs: &mut dist_inputs, values: &mut values, state: &mut [] };
+            forward(&nets, Input { obs: &obs, state: &[] }, &mut Room::default(), out);
+            (bits(&values), bits(&dist_inputs))
+        };
+        let normal = |x: &[f32]| {
+            let mut y = vec![9.0; x.len()];
+            layer_norm(x, &weight, &bias, &mut y);
+            Activation::Tanh.apply(&mut y);
+            y
+        };
+        let sums = |x: &[f32]| -> vec::Vec<f32> {
+            let sum = |row: &[f32]| row.iter().zip(numbers(width)).fold(0.5, |sum, (x, w)| sum + w * x);
+            x.chunks(width).map(sum).collect()
+        };
+        let features = normal(&obs);
+        let expected = (bits(&sums(&features)), bits(&sums(&normal(&features))));
+        assert_eq!(told(forward::<4, 8>), expected, "{width}");
+        assert_eq!(told(forward::<16, 16>), expected, "{width}");
+    }
+}
+
+#[test]
 fn appended_numbers_stand_behind_every_row() {
     let head = || Plain { weights: vec![vec![1.0, -1.0], vec![0.5, 2.0]], bias: vec![0.25, 0.0] };
     let policy = vec![Layer::Dense(head().packed(), Activation::Linear), Layer::Append(2, vec![7.0, 8.0, 9.0])];

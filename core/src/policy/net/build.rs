@@ -33,7 +33,13 @@ pub(super) fn model(
         let fcnet = model.fcnet_hiddens.iter().map(|width| (*width, model.fcnet_activation));
         let post = model.post_fcnet_hiddens.iter().map(|width| (*width, model.post_fcnet_activation));
         for (i, (width, activation)) in fcnet.chain(post).enumerate() {
-            stack.push(format!("{network}.{i}"), LayerKind::Dense { outputs: width as usize, activation });
+            let (name, outputs) = (format!("{network}.{i}"), width as usize);
+            if model.fcnet_use_layernorm {
+                stack.push(name, LayerKind::Dense { outputs, activation: Activation::Linear });
+                stack.push(format!("{network}_norm.{i}"), LayerKind::LayerNorm { activation });
+            } else {
+                stack.push(name, LayerKind::Dense { outputs, activation });
+            }
         }
         stack
     };
@@ -56,7 +62,7 @@ pub(super) fn model(
     }
     let head = |network: &str, outputs: usize| {
         let mut stack = if is_shared { Stack { layers: Vec::new(), outputs: trunk.outputs } } else { hidden(network) };
-        let number = stack.layers.len().saturating_sub(if is_shared { 0 } else { convolutions.len() });
+        let number = if is_shared { 0 } else { model.fcnet_hiddens.len() + model.post_fcnet_hiddens.len() };
         stack.push(format!("{network}.{number}"), LayerKind::Dense { outputs, activation: Activation::Linear });
         stack
     };

@@ -36,6 +36,8 @@ pub struct ModelConfig {
     /// What the outputs of each hidden layer go through.
     #[serde(with = "activation")]
     pub fcnet_activation: Activation,
+    /// Whether each hidden layer's outputs are normalised before its activation.
+    pub fcnet_use_layernorm: bool,
     /// Convolutions of images, observations in boxes of three dimensions: height, width and channels. With `None` images are
     /// vectors.
     pub conv_filters: Option<ConvFilters>,
@@ -72,6 +74,7 @@ impl Default for ModelConfig {
         Self {
             fcnet_hiddens: vec![64, 64],
             fcnet_activation: Activation::Tanh,
+            fcnet_use_layernorm: false,
             conv_filters: None,
             conv_activation: Activation::Relu,
             post_fcnet_hiddens: Vec::new(),

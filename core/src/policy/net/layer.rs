@@ -34,6 +34,12 @@ pub enum LayerKind {
         /// What the sums go through.
         activation: Activation,
     },
+    /// Layer normalisation (Ba, Kiros and Hinton: "Layer normalization", 2016) with PyTorch's epsilon, 1e-5. Tensors `weight`
+    /// and `bias` `[inputs]`.
+    LayerNorm {
+        /// What the results go through.
+        activation: Activation,
+    },
     /// Long short-term memory (Hochreiter and Schmidhuber: "Long short-term memory", 1997). Tensors `weight_ih` `[inputs, 4
     /// cells]`, `weight_hh` `[cells, 4 cells]` and `bias` `[4 cells]` with the gates in the order input, forget, cell, output,
     /// as PyTorch has them.
@@ -74,6 +80,7 @@ pub(in crate::policy) enum Init {
         number: u32,
     },
     Zeros,
+    Ones,
     /// Ones for the second of four gates, the one that forgets, which so begins open (Jozefowicz, Zaremba and Sutskever: "An
     /// empirical exploration of recurrent network architectures", 2015).
     ForgetGates,
@@ -87,6 +94,7 @@ impl LayerSpec {
             LayerKind::Dense { outputs, .. } => outputs,
             LayerKind::Conv { shape, .. } => shape.outputs(),
             LayerKind::Lstm { cells } | LayerKind::Gru { cells } => cells,
+            LayerKind::LayerNorm { .. } => self.inputs,
             LayerKind::FreeLogStd => self.inputs.saturating_mul(2),
         }
     }
@@ -95,7 +103,9 @@ impl LayerSpec {
     #[must_use]
     pub fn activation(&self) -> Activation {
         match self.kind {
-            LayerKind::Dense { activation, .. } | LayerKind::Conv { activation, .. } => activation,
+            LayerKind::Dense { activation, .. }
+            | LayerKind::Conv { activation, .. }
+            | LayerKind::LayerNorm { activation } => activation,
             _ => Activation::Linear,
         }
     }
@@ -109,7 +119,7 @@ impl LayerSpec {
         }
     }
 
-    /// Its weights, without biases; saturated where there are too many.
+    /// Its weights between inputs and outputs; saturated where there are too many.
     pub(in crate::policy) fn num_weights(&self) -> usize {
         let product = |sizes: &[usize]| sizes.iter().fold(1usize, |product, size| product.saturating_mul(*size));
         match self.kind {
@@ -119,7 +129,7 @@ impl LayerSpec {
             }
             LayerKind::Lstm { cells } => product(&[self.inputs.saturating_add(cells), 4, cells]),
             LayerKind::Gru { cells } => product(&[self.inputs.saturating_add(cells), 3, cells]),
-            LayerKind::FreeLogStd => 0,
+            LayerKind::LayerNorm { .. } | LayerKind::FreeLogStd => 0,
         }
     }
 
@@ -150,6 +160,9 @@ impl LayerSpec {
                     tensor("weight", &[height, width, shape.input[2], filters], init),
                     tensor("bias", &[filters], Init::Zeros),
                 ]
+            }
+            LayerKind::LayerNorm { .. } => {
+                vec![tensor("weight", &[inputs], Init::Ones), tensor("bias", &[inputs], Init::Zeros)]
             }
             LayerKind::Lstm { cells } => vec![
                 tensor("weight_ih", &[inputs, 4 * cells], drawn(inputs, 4 * cells, 0)),

@@ -6,7 +6,7 @@ use super::{LayerKind, LayerSpec, ModelSpec};
 use crate::{
     kernels::{
         Networks,
-        nets::{Conv, Dense, Layer, Memory, MemoryKind},
+        nets::{Conv, Dense, Layer, LayerNorm, Memory, MemoryKind},
     },
     prelude::*,
     weights::{Tensor, Weights, WeightsError},
@@ -20,8 +20,12 @@ pub(super) fn pack(spec: &ModelSpec, weights: &Weights) -> Result<Networks, Weig
     let pack = |layers: &[LayerSpec]| -> Result<Vec<Layer>, WeightsError> {
         let layers = layers.iter().map(|layer| {
             let Tensors { matrices, bias } = Tensors::find(layer, weights)?;
-            if let LayerKind::FreeLogStd = layer.kind {
-                return Ok(Layer::Append(layer.inputs, bias.into_owned()));
+            match layer.kind {
+                LayerKind::FreeLogStd => return Ok(Layer::Append(layer.inputs, bias.into_owned())),
+                LayerKind::LayerNorm { activation } => {
+                    return Ok(Layer::Norm(LayerNorm::new(&matrices.concat(), &bias), activation));
+                }
+                _ => {}
             }
             let dense = Dense::pack(&slices(&matrices), &bias);
             Ok(match layer.kind {

@@ -21,7 +21,7 @@ use crate::{
 /// - with shared layers: `encoder_conv.{i}`, `encoder.{i}`, `lstm` or `gru` if there is one, and the heads `policy.0` and
 ///   `value.0`;
 ///
-/// and `policy` for a free `log_std`.
+/// `{network}_norm.{i}` after a hidden layer that is normalised, and `policy` for a free `log_std`.
 ///
 /// ```
 /// use rollmesh_core::policy::{ModelConfig, ModelSpec};

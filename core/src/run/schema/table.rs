@@ -126,6 +126,7 @@ const POLICIES: &[Setting] = &[
     row("model_config", &[Group], "Settings of the networks."),
     row("model_config.fcnet_hiddens", &[List(&WIDTH)], "Widths of the hidden layers, after the convolutions."),
     row("model_config.fcnet_activation", &[ACTIVATIONS], "What the outputs of each hidden layer go through."),
+    row("model_config.fcnet_use_layernorm", &[Flag], "Whether hidden layers are normalised before their activation."),
     row(
         "model_config.conv_filters",
         &[Null, Choice(&["auto"]), List(&List(&OneOf(&[EXTENT, List(&EXTENT)])))],
