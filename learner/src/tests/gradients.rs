@@ -95,6 +95,12 @@ fn binary_actions() {
 }
 
 #[test]
+fn compound_actions() {
+    let action = Space::Tuple(vec![Space::Discrete { n: 2 }, floats(2)]);
+    check(ppo(), action, &weights(3, &[4], 6), [0.7, 0.3, 0.2]);
+}
+
+#[test]
 fn continuous_actions() {
     check(a2c(), floats(2), &weights(3, &[4], 4), [0.7, 0.3, 0.0]);
     check(ppo(), floats(2), &weights(3, &[4], 4), [0.7, 0.3, 0.2]);

@@ -46,6 +46,8 @@ pub enum LayerKind {
     Lstm {
         /// Cells, and numbers of a hidden state.
         cells: usize,
+        /// What it takes besides its inputs, after them.
+        previous: PreviousInputs,
     },
     /// Gated recurrent units (Cho et al.: "Learning phrase representations using RNN encoder-decoder", 2014), as PyTorch has
     /// them. Tensors `weight_ih` `[inputs, 3 cells]`, `weight_hh` `[cells, 3 cells]`, `bias_ih` and `bias_hh` `[3 cells]` with
@@ -53,10 +55,30 @@ pub enum LayerKind {
     Gru {
         /// Cells, and numbers of a hidden state.
         cells: usize,
+        /// What it takes besides its inputs, after them.
+        previous: PreviousInputs,
     },
     /// The inputs, and after them the logarithms of standard deviations that do not depend on them: one for each input. Tensor
     /// `log_std` `[inputs]`.
     FreeLogStd,
+}
+
+/// What a memory sees of the previous step: numbers that stand at the end of its states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PreviousInputs {
+    /// Numbers of the encoded action; 0 if the memory does not see it.
+    pub action_len: usize,
+    /// Whether it sees the reward.
+    pub reward: bool,
+}
+
+impl PreviousInputs {
+    /// All numbers.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "it is a number of inputs")]
+    pub const fn len(self) -> usize {
+        self.action_len.saturating_add(self.reward as usize)
+    }
 }
 
 /// A tensor of a layer, and from where its first values come.
@@ -93,7 +115,7 @@ impl LayerSpec {
         match self.kind {
             LayerKind::Dense { outputs, .. } => outputs,
             LayerKind::Conv { shape, .. } => shape.outputs(),
-            LayerKind::Lstm { cells } | LayerKind::Gru { cells } => cells,
+            LayerKind::Lstm { cells, .. } | LayerKind::Gru { cells, .. } => cells,
             LayerKind::LayerNorm { .. } => self.inputs,
             LayerKind::FreeLogStd => self.inputs.saturating_mul(2),
         }
@@ -111,11 +133,23 @@ impl LayerSpec {
     }
 
     /// Lengths of its states.
-    pub(super) fn state_lens(&self) -> Vec<usize> {
-        match self.kind {
-            LayerKind::Lstm { cells } => vec![cells; 2],
-            LayerKind::Gru { cells } => vec![cells],
+    #[must_use]
+    pub fn state_lens(&self) -> Vec<usize> {
+        let mut lens = match self.kind {
+            LayerKind::Lstm { cells, .. } => vec![cells; 2],
+            LayerKind::Gru { cells, .. } => vec![cells],
             _ => Vec::new(),
+        };
+        lens.extend(Some(self.previous().len()).filter(|len| *len > 0));
+        lens
+    }
+
+    /// What it sees of the previous step.
+    #[must_use]
+    pub fn previous(&self) -> PreviousInputs {
+        match self.kind {
+            LayerKind::Lstm { previous, .. } | LayerKind::Gru { previous, .. } => previous,
+            _ => PreviousInputs::default(),
         }
     }
 
@@ -127,8 +161,12 @@ impl LayerSpec {
             LayerKind::Conv { shape, .. } => {
                 product(&[shape.kernel[0], shape.kernel[1], shape.input[2], shape.filters])
             }
-            LayerKind::Lstm { cells } => product(&[self.inputs.saturating_add(cells), 4, cells]),
-            LayerKind::Gru { cells } => product(&[self.inputs.saturating_add(cells), 3, cells]),
+            LayerKind::Lstm { cells, previous } => {
+                product(&[self.inputs.saturating_add(previous.len()).saturating_add(cells), 4, cells])
+            }
+            LayerKind::Gru { cells, previous } => {
+                product(&[self.inputs.saturating_add(previous.len()).saturating_add(cells), 3, cells])
+            }
             LayerKind::LayerNorm { .. } | LayerKind::FreeLogStd => 0,
         }
     }
@@ -146,7 +184,7 @@ impl LayerSpec {
             init,
         };
         let drawn = |rows, columns, number| Init::Drawn { rows, columns, fans: [rows, columns], number };
-        let inputs = self.inputs;
+        let inputs = self.inputs + self.previous().len();
         match self.kind {
             LayerKind::Dense { outputs, .. } => vec![
                 tensor("weight", &[inputs, outputs], drawn(inputs, outputs, 0)),
@@ -164,12 +202,12 @@ impl LayerSpec {
             LayerKind::LayerNorm { .. } => {
                 vec![tensor("weight", &[inputs], Init::Ones), tensor("bias", &[inputs], Init::Zeros)]
             }
-            LayerKind::Lstm { cells } => vec![
+            LayerKind::Lstm { cells, .. } => vec![
                 tensor("weight_ih", &[inputs, 4 * cells], drawn(inputs, 4 * cells, 0)),
                 tensor("weight_hh", &[cells, 4 * cells], drawn(cells, 4 * cells, 1)),
                 tensor("bias", &[4 * cells], Init::ForgetGates),
             ],
-            LayerKind::Gru { cells } => vec![
+            LayerKind::Gru { cells, .. } => vec![
                 tensor("weight_ih", &[inputs, 3 * cells], drawn(inputs, 3 * cells, 0)),
                 tensor("weight_hh", &[cells, 3 * cells], drawn(cells, 3 * cells, 1)),
                 tensor("bias_ih", &[3 * cells], Init::Zeros),

@@ -30,8 +30,8 @@ pub(super) fn pack(spec: &ModelSpec, weights: &Weights) -> Result<Networks, Weig
             let dense = Dense::pack(&slices(&matrices), &bias);
             Ok(match layer.kind {
                 LayerKind::Conv { shape, activation } => Layer::Conv(Conv::new(shape, dense), activation),
-                LayerKind::Lstm { .. } => Layer::Memory(Memory::new(MemoryKind::Lstm, dense)),
-                LayerKind::Gru { .. } => Layer::Memory(Memory::new(MemoryKind::Gru, dense)),
+                LayerKind::Lstm { .. } => Layer::Memory(Memory::new(MemoryKind::Lstm, dense, layer.previous().len())),
+                LayerKind::Gru { .. } => Layer::Memory(Memory::new(MemoryKind::Gru, dense, layer.previous().len())),
                 _ => Layer::Dense(dense, layer.activation()),
             })
         });
@@ -64,7 +64,7 @@ struct Tensors<'a> {
 impl<'a> Tensors<'a> {
     fn find(layer: &LayerSpec, weights: &'a Weights) -> Result<Self, WeightsError> {
         let mut tensors = find(layer, weights)?;
-        if let (LayerKind::Gru { cells }, &[input, hidden, input_bias, hidden_bias]) = (layer.kind, &tensors[..]) {
+        if let (LayerKind::Gru { cells, .. }, &[input, hidden, input_bias, hidden_bias]) = (layer.kind, &tensors[..]) {
             return Ok(Self::gru(cells, [input, hidden], [input_bias, hidden_bias]));
         }
         let bias = tensors.pop().unwrap_or_default();

@@ -1,5 +1,8 @@
 //! Policies of all models and spaces.
 
+mod choices;
+mod custom;
+
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
@@ -432,10 +435,6 @@ fn what_no_model_can_be_is_refused() {
     let error = |spaces: EnvSpaces, model| ModelSpec::for_spaces(&spaces, &model).unwrap_err().to_string();
     let found = error(spaces(Space::Discrete { n: 0 }, floats(1)), model(&[4], None));
     assert!(found.starts_with("the policy takes observations of a valid space"), "{found}");
-    let tuple = Space::tuple([Space::Discrete { n: 2 }]).unwrap();
-    let found =
-        NetPolicy::for_context(&PolicyContext::new(spaces(floats(1), tuple), 0, Kernels::PORTABLE)).unwrap_err();
-    assert!(found.to_string().starts_with("the policy takes actions of a single array, not Tuple"), "{found}");
     let unbounded = Space::uniform(DType::I64, RowShape::SCALAR, 0.0, f64::INFINITY);
     assert!(error(spaces(floats(1), unbounded), model(&[4], None)).starts_with("the policy takes actions"));
     let found = error(spaces(floats(1), floats(1)), model(&[4, 0], None));
