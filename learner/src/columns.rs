@@ -95,8 +95,8 @@ impl<'a> Columns<'a> {
         Ok(encoder.encode(rows(OBS.name(), &column)?, self.len, &mut Vec::new())?.to_vec())
     }
 
-    /// What a model sees of the steps before the rows: in each sequence, given by its first row and length, after the row of
-    /// `first` come the steps themselves.
+    /// Encodes the step before each row, for models that take it. Sequences are given by their first row and length; `first` has
+    /// the step before each of them.
     pub(super) fn previous(
         &self,
         step: &PreviousStep,

@@ -34,10 +34,10 @@ pub enum OldPolicy {
 /// Rows that go through the model together where no gradient is wanted.
 const PIECE: usize = 512;
 
-/// What makes numbers for a model of observations and of previous steps.
+/// Encoders of observations and of previous steps for a model.
 pub(super) struct Encoders {
     pub(super) obs: ObsEncoder,
-    /// If the model sees them.
+    /// `None` for a model that takes no previous steps.
     pub(super) previous: Option<PreviousStep>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Rows {
     pub(super) advantages: Tensor,
     pub(super) critic: Option<Critic>,
     pub(super) old: Option<Old>,
-    /// What the model sees of the steps before the rows, `[rows, numbers]`, if it does.
+    /// The step before each row, encoded, `[rows, numbers]`, for a model that takes it.
     pub(super) previous: Option<Tensor>,
     /// For recurrent models, whose rows stand in the order that it says.
     pub(super) memory: Option<Memory>,
@@ -98,7 +98,7 @@ struct Sequences {
     spans: Vec<(usize, usize)>,
     /// `[sequences, states]`.
     states: Tensor,
-    /// What the model sees of the steps before the rows of the batch, if it does.
+    /// The step before each row of the batch, encoded, for a model that takes it.
     previous: Option<Tensor>,
 }
 

@@ -168,8 +168,8 @@ pub trait Policy: Send {
         &[]
     }
 
-    /// What writes each step's action and reward to the end of the recurrent states after it, for a policy that sees them
-    /// there in the next step; none by default. A sampler does so after the environment's step.
+    /// Returns the writer of previous steps, for a policy whose recurrent states end with the action and the reward of the
+    /// previous step; `None` by default. Samplers write them after the environment's step.
     fn previous_step(&self) -> Option<&PreviousStep> {
         None
     }

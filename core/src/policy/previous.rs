@@ -6,8 +6,9 @@ use crate::{env::RowsRef, prelude::*, space::Space};
 /// Writes the step before the next one to the end of a policy's recurrent states, where a model with
 /// `lstm_use_prev_action` or `lstm_use_prev_reward` finds it: first the action, encoded as observations are, then the reward.
 ///
-/// Before an episode's first step there are zeros. A policy writes the action that it chooses, and a reward of 0. What
-/// steps the environment writes the reward, see [`Policy::previous_step`](super::Policy::previous_step).
+/// Before an episode's first step there are zeros. [`compute_actions`](super::Policy::compute_actions) writes the chosen action
+/// and a reward of 0. After the environment's step, the sampler writes the action that was taken and its reward; so does a
+/// caller that steps an environment without a sampler.
 ///
 /// ```
 /// use rollmesh_core::{

@@ -23,12 +23,12 @@ pub(super) struct Memory {
     pub(super) steps: Steps,
     /// States before the first steps, `[sequences, states]`: hidden states, then an LSTM's cells.
     pub(super) states: Tensor,
-    /// What the model sees of the steps before the rows, `[rows, numbers]`.
+    /// The memory's inputs from the step before each row, `[rows, numbers]`.
     pub(super) previous: Option<Tensor>,
 }
 
 impl Memory {
-    /// A memory's inputs: `x` `[rows, inputs]`, and what it sees of the steps before.
+    /// All inputs of a memory: `x` `[rows, inputs]`, and those from the steps before.
     fn seen(&self, x: &Tensor) -> candle_core::Result<Tensor> {
         self.previous.as_ref().map_or_else(|| Ok(x.clone()), |previous| Tensor::cat(&[x, previous], 1))
     }

@@ -10,7 +10,7 @@ use crate::{
 /// Shows which actions are possible: observations are dicts of an `action_mask`, with a 1 for each value of a discrete action
 /// (or of each component of one) that is possible and else a 0, and of the environment's `observations`.
 ///
-/// The built-in networks choose only actions that the mask allows, see [`MaskedObs`](crate::policy::MaskedObs).
+/// The built-in networks choose only actions that such a mask allows.
 ///
 /// ```
 /// use rollmesh_core::env::{

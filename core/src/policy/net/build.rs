@@ -107,7 +107,7 @@ impl Stack {
     }
 }
 
-/// What the memory sees of the previous step.
+/// The memory's inputs from the previous step.
 fn previous(model: &ModelConfig, action_len: usize) -> PreviousInputs {
     PreviousInputs {
         action_len: if model.lstm_use_prev_action { action_len } else { 0 },

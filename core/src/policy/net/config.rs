@@ -33,7 +33,7 @@ use crate::{
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
     /// Hidden layers of the user's own, instead of those that the following settings describe: a description, or the name
-    /// of a registered one. What a memory sees besides, first weights and standard deviations are as the settings say.
+    /// of a registered one. Inputs from the previous step, first weights and standard deviations follow the settings below.
     pub custom_model: Option<CustomModel>,
     /// Widths of the hidden layers, after the convolutions if there are any.
     pub fcnet_hiddens: Vec<u32>,

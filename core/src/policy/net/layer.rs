@@ -46,7 +46,7 @@ pub enum LayerKind {
     Lstm {
         /// Cells, and numbers of a hidden state.
         cells: usize,
-        /// What it takes besides its inputs, after them.
+        /// Inputs from the previous step, after the others.
         previous: PreviousInputs,
     },
     /// Gated recurrent units (Cho et al.: "Learning phrase representations using RNN encoder-decoder", 2014), as PyTorch has
@@ -55,7 +55,7 @@ pub enum LayerKind {
     Gru {
         /// Cells, and numbers of a hidden state.
         cells: usize,
-        /// What it takes besides its inputs, after them.
+        /// Inputs from the previous step, after the others.
         previous: PreviousInputs,
     },
     /// The inputs, and after them the logarithms of standard deviations that do not depend on them: one for each input. Tensor
@@ -63,12 +63,12 @@ pub enum LayerKind {
     FreeLogStd,
 }
 
-/// What a memory sees of the previous step: numbers that stand at the end of its states.
+/// Inputs of a memory from the previous step, which stand at the end of its states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PreviousInputs {
-    /// Numbers of the encoded action; 0 if the memory does not see it.
+    /// Numbers of the encoded action; 0 without it.
     pub action_len: usize,
-    /// Whether it sees the reward.
+    /// Whether the reward is one of them.
     pub reward: bool,
 }
 
@@ -144,7 +144,7 @@ impl LayerSpec {
         lens
     }
 
-    /// What it sees of the previous step.
+    /// Returns its inputs from the previous step.
     #[must_use]
     pub fn previous(&self) -> PreviousInputs {
         match self.kind {

@@ -46,9 +46,9 @@ use crate::{
 /// ones that are built on it.
 ///
 /// Actions are drawn from the [`ActionDistribution`](crate::distribution::ActionDistribution) of the space: of a box of
-/// floats unbounded ones, see [`action`](crate::action); the parts of tuples and dicts independently of each other, joined to
-/// one row. If observations have an [action mask](MaskedObs), only actions that it allows are chosen. States are the LSTM's, hidden one first, and zero at the start
-/// of an episode.
+/// floats unbounded ones, see [`action`](crate::action); of tuples and dicts each part independently, joined to one row. If
+/// observations have an [action mask](MaskedObs), only actions that it allows are chosen. States are the memory's, hidden
+/// ones first, and what it sees of the [previous step](PreviousStep) last; they are zero at the start of an episode.
 ///
 /// Rows do not depend on each other, and sums have one order: the same bits on every target, and from every table of
 /// kernels. [Another `Forward`](Self::with_forward), on a GPU for example, gives other bits. If there are [statistics among the weights](crate::filter::FILTER_PREFIX), observations are normalised

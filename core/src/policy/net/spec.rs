@@ -86,8 +86,8 @@ impl ModelSpec {
         Self { mask_len, ..spec }.checked()
     }
 
-    /// Builds the model for observations of a shape and a policy network with `dist_inputs_len` outputs. As many numbers are
-    /// what it sees of a previous action, if it does, which is right for actions of one-hot vectors.
+    /// Builds the model for observations of a shape and a policy network with `dist_inputs_len` outputs. With
+    /// `lstm_use_prev_action` an encoded action has as many numbers, as one-hot vectors have.
     ///
     /// # Errors
     /// [`PolicyError::Unsupported`] for convolutions without an image or larger than it, or as [`check`](Self::check).
@@ -194,14 +194,14 @@ impl ModelSpec {
         Ok(init::first_weights(self, seed))
     }
 
-    /// What its memory sees of the previous step.
+    /// Returns the memory's inputs from the previous step.
     #[must_use]
     pub fn previous(&self) -> PreviousInputs {
         self.trunk.last().map(LayerSpec::previous).unwrap_or_default()
     }
 
-    /// Lengths of the recurrent states: the hidden state, of an LSTM the cells, and what it sees of the previous step, if
-    /// it does.
+    /// Lengths of the recurrent states: the hidden state, of an LSTM the cells, and the inputs from the previous step if there
+    /// are some.
     #[must_use]
     pub fn state_lens(&self) -> Vec<usize> {
         self.trunk.last().map(LayerSpec::state_lens).unwrap_or_default()
