@@ -63,6 +63,7 @@ pub(crate) const STEPS: &[Step] = &[
         suites::npm_bundlers,
     )),
     long(step("pettingzoo", "games of PettingZoo", &["fetch", "python"], suites::pettingzoo)),
+    long(step("onnx", "policies in ONNX Runtime", &["fetch", "python"], suites::onnx)),
     long(step("wheel-torch", "the Python package with PyTorch", &["binary", "maturin"], suites::wheel_torch)),
     // Long, because other features make most dependencies others.
     long(step("no-parquet", "clippy, the program without Parquet", &["fetch"], checks::no_parquet)),

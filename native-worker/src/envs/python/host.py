@@ -177,7 +177,8 @@ class FlatObservation:
 
 
 class JoinedAction:
-    """A Dict or Tuple of integers as one MultiDiscrete, or of boxes of one element type as one Box."""
+    """A Dict or Tuple of integers as one MultiDiscrete, of boxes of one element type as one Box, and else as a tuple of its
+    innermost parts in rows of floats."""
 
     def __init__(self, space):
         self.space = space
@@ -200,7 +201,7 @@ class JoinedAction:
         }
         if all(type(part) in sizes for part in parts):
             return "<i8", {"type": "multi_discrete", "nvec": [n for part in parts for n in sizes[type(part)](part)]}
-        raise Refused("an action of parts has to be all integers, or all boxes of one element type")
+        return "<f4", {"type": "tuple", "spaces": [kind_of(part).form(part) for part in parts]}
 
     @classmethod
     def form(cls, space):
@@ -209,7 +210,7 @@ class JoinedAction:
     def take(self, rows, lane):
         row, actions, at = rows[lane], [], 0
         for kind, length in zip(self.kinds, self.lengths):
-            actions.append(kind.take(row[at : at + length].reshape((1, *kind.shape)), 0))
+            actions.append(kind.take(row[at : at + length].astype(kind.dtype).reshape((1, *kind.shape)), 0))
             at += length
         actions = iter(actions)
 
