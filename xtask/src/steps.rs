@@ -62,7 +62,12 @@ pub(crate) const STEPS: &[Step] = &[
         &["wasm-target", "wasm-bindgen"],
         suites::npm_bundlers,
     )),
-    long(step("pettingzoo", "games of PettingZoo", &["fetch", "python"], suites::pettingzoo)),
+    long(step(
+        "python-packages",
+        "environments of Box2D, ALE and PettingZoo",
+        &["fetch", "python"],
+        suites::python_packages,
+    )),
     long(step("wheel-torch", "the Python package with PyTorch", &["binary", "maturin"], suites::wheel_torch)),
     // Long, because other features make most dependencies others.
     long(step("no-parquet", "clippy, the program without Parquet", &["fetch"], checks::no_parquet)),

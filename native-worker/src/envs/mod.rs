@@ -7,7 +7,7 @@ pub(crate) mod remote;
 
 pub(crate) use guard::words;
 pub use guard::{guard, guard_multi_agent, guarded};
-pub(crate) use python::{ALLOW_VARIABLE, INTERPRETER_VARIABLE};
+pub(crate) use python::{ALLOW_VARIABLE, INTERPRETER_VARIABLE, PROCESSES_VARIABLE};
 pub use python::{PythonPermission, PythonSettings};
 #[cfg(unix)]
 pub(crate) use remote::process::last_lines;
