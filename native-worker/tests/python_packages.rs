@@ -44,7 +44,7 @@ async fn weights_are_the_same_for_any_workers_and_whichever_dies() {
     let atari = r#"{"frameskip": 4, "obs_type": "ram"}"#;
     let cases: [(&str, &[&str]); 4] = [
         ("gym:LunarLander-v3", &["--python-processes", "2"]),
-        ("gym:ale_py:ALE/Breakout-v5", &["--env-config", atari]),
+        ("gym:ALE/Breakout-v5", &["--env-config", atari]),
         ("pettingzoo:classic/rps_v2", &[]),
         ("pettingzoo:classic/tictactoe_v3", &[]),
     ];

@@ -5,11 +5,13 @@ mod algorithm;
 mod batch;
 mod column;
 mod failure;
+mod functions;
 mod group;
 mod lanes;
 mod offline;
 mod owned;
 mod policy;
+mod python_policy;
 mod worker;
 
 use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode};
