@@ -69,6 +69,7 @@ pub(crate) const STEPS: &[Step] = &[
         suites::python_packages,
     )),
     long(step("wheel-torch", "the Python package with PyTorch", &["binary", "maturin"], suites::wheel_torch)),
+    long(step("wheel-ray", "the Python package with RLlib", &["binary", "maturin"], suites::wheel_ray)),
     // Long, because other features make most dependencies others.
     long(step("no-parquet", "clippy, the program without Parquet", &["fetch"], checks::no_parquet)),
     long(step("cuda", "the program for NVIDIA's GPUs, compiled without one", &["fetch", "python"], cuda::check)),

@@ -211,6 +211,15 @@ pub(crate) fn wheel_torch(job: &Job) -> Result<()> {
     job.run_tests(tests.current_dir(target()))
 }
 
+/// The Python package with Ray's RLlib.
+pub(crate) fn wheel_ray(job: &Job) -> Result<()> {
+    let python = artifacts::wheel_environment(job)?;
+    tools::pip_install(job, &python, &["torch", "ray[rllib]"])?;
+    let mut tests = command(python);
+    tests.arg("-P").arg(root().join("python/tests/long_ray.py"));
+    job.run_tests(tests.current_dir(target()))
+}
+
 /// The wasm module in a Web Worker of headless Chromium.
 pub(crate) fn chromium(job: &Job) -> Result<()> {
     let mut tests = wasm_tests()?;
