@@ -119,7 +119,7 @@ class Hooks:
     def __init__(self, callbacks: Callbacks) -> None:
         self.callbacks = callbacks
         own = type(callbacks)
-        self.hooks = [name for name in _HOOKS if getattr(own, name, None) not in (None, getattr(Callbacks, name))]
+        self.hooks = {name for name in _HOOKS if getattr(own, name, None) not in (None, getattr(Callbacks, name))}
 
     def episode(self, name: str, about: str, worker: str, rows: list, outcomes: str, error: str | None) -> str:
         episode = Episode(json.loads(about), rows, json.loads(outcomes))

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.columns import Columns
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
@@ -36,6 +37,13 @@ class EnvRunner(SingleAgentEnvRunner):
     called.
     """
 
+    def __init__(self, *, config: AlgorithmConfig, **kwargs: Any) -> None:
+        # By whether they explore, sample whole episodes, and act at random; and the number of the weights that they act with.
+        self._workers: dict[tuple[bool, bool, bool], RolloutWorker] = {}
+        self._acting: dict[tuple[bool, bool, bool], int] = {}
+        self._made, self._weights = 0, 0
+        super().__init__(config=config, **kwargs)
+
     def make_env(self) -> None:
         config = self.config
         if not isinstance(config.env, str):
@@ -48,9 +56,6 @@ class EnvRunner(SingleAgentEnvRunner):
         self.env = make_vec(config.env, 1, **config.env_config)
         self.num_envs = config.num_envs_per_env_runner
         self._needs_initial_reset = True
-        self._workers: dict[tuple[bool, bool, bool], RolloutWorker] = {}
-        self._acting: dict[tuple[bool, bool, bool], int] = {}
-        self._made, self._weights = 0, 0
 
     def set_state(self, state: dict[str, Any]) -> None:
         super().set_state(state)

@@ -54,8 +54,9 @@ pub(crate) fn call<R>(hook: &str, f: impl FnOnce(Python<'_>) -> PyResult<R>) -> 
 
 /// Formats an exception in one line, with its place.
 fn described(py: Python<'_>, error: &PyErr) -> String {
-    let described =
-        py.import("rollmesh._functions").and_then(|module| module.getattr("described")?.call1((error.value(py),)));
+    // With its traceback.
+    let value = error.clone_ref(py).into_value(py);
+    let described = py.import("rollmesh._functions").and_then(|module| module.call_method1("described", (value,)));
     described.and_then(|text| text.extract()).unwrap_or_else(|_| error.to_string())
 }
 

@@ -6,7 +6,7 @@ use pyo3::{prelude::*, pybacked::PyBackedBytes, types::PyBytes};
 use rollmesh_core::{
     batch::SampleBatch,
     callbacks::CallbackError,
-    column::{Column, append_le},
+    column::{Column, DType, append_le},
     env::{EnvSpaces, RowElement as _, RowsRef},
     episode::{Episode, OtherAgent},
     policy::{ActionInput, ActionOutput, LearnInfo, Policy, PolicyContext, PolicyError, Postprocessing},

@@ -102,7 +102,7 @@ class Functions(unittest.TestCase):
             with RolloutWorker("CartPole-v1", num_envs=2, rollout_fragment_length=100, callbacks=callbacks) as worker:
                 batch = worker.sample()
                 np.testing.assert_array_equal(batch["double"], 2 * batch["rewards"])
-                self.assertGreater(worker.get_metrics()["summary"]["custom_metrics"]["widest_mean"], 0.2)
+                self.assertGreater(worker.get_metrics()["summary"]["custom_metrics"]["widest"]["max"], 0.2)
 
     def test_observations_are_those_of_an_observation_function(self):
         def upside_down(agent_obs, worker, episode):
