@@ -1,10 +1,10 @@
 //! The flags for Python environments on this machine.
 
-use std::path::PathBuf;
+use std::{num::NonZeroUsize, path::PathBuf};
 
 use clap::Args;
 
-use crate::envs::{ALLOW_VARIABLE, INTERPRETER_VARIABLE, PythonPermission, PythonSettings};
+use crate::envs::{ALLOW_VARIABLE, INTERPRETER_VARIABLE, PROCESSES_VARIABLE, PythonPermission, PythonSettings};
 
 /// The flags of commands that may run environments.
 #[derive(Args, Clone, Debug)]
@@ -20,19 +20,23 @@ pub(super) struct PythonFlags {
     /// [default: that of the active virtual environment, else python3]
     #[arg(long, hide_short_help = true, value_name = "PATH", env = INTERPRETER_VARIABLE, hide_env = true)]
     python: Option<PathBuf>,
+    /// Processes that step the Python environments of each worker, all at the same time [default: 1]
+    #[arg(long, value_name = "N", env = PROCESSES_VARIABLE, hide_env = true)]
+    python_processes: Option<NonZeroUsize>,
 }
 
 impl PythonFlags {
     /// Installs the settings in this process; `env` is the environment that this command line names.
     pub(super) fn install(&self, env: Option<&str>) {
-        PythonSettings { allowed: self.allow_python.clone().unwrap_or_default(), interpreter: self.python.clone() }
-            .install();
+        let allowed = self.allow_python.clone().unwrap_or_default();
+        PythonSettings { allowed, interpreter: self.python.clone(), processes: self.python_processes }.install();
         env.into_iter().for_each(allow);
     }
 }
 
 /// Allows an environment that this command line names.
 pub(super) fn allow(env: &str) {
-    let PythonSettings { allowed, interpreter } = PythonSettings::of_process();
-    PythonSettings { allowed: allowed.and(PythonPermission::exactly(env)), interpreter }.install();
+    let settings = PythonSettings::of_process();
+    let allowed = settings.allowed.clone().and(PythonPermission::exactly(env));
+    PythonSettings { allowed, ..settings }.install();
 }

@@ -35,6 +35,11 @@ pub(super) struct SecurityFlags {
     /// HOST or HOST:PORT; may be given several times [default: its addresses]
     #[arg(long, hide_short_help = true, value_name = "HOST")]
     public_host: Vec<String>,
+    /// Let pages of this origin show the dashboard in a frame
+    ///
+    /// A notebook's for example, `http://localhost:8888`; may be given several times [default: none]
+    #[arg(long, hide_short_help = true, value_name = "ORIGIN")]
+    allow_frame: Vec<String>,
     /// Tokens that outlive the hub, see `rollmesh tokens`
     #[arg(long, hide_short_help = true, value_name = "FILE")]
     tokens: Option<PathBuf>,
@@ -76,6 +81,7 @@ impl SecurityFlags {
             tls,
             allow_unencrypted: self.i_know_this_is_not_encrypted,
             hosts: self.public_host.clone(),
+            frame_origins: self.allow_frame.clone(),
             token_file: self.tokens.clone(),
             run_tokens: run_dir.map(|directory| directory.join("hub_tokens.json")),
             audit_log: Some(audit_log),

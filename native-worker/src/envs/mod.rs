@@ -7,7 +7,7 @@ pub(crate) mod remote;
 
 pub(crate) use guard::{catch_panics, words};
 pub use guard::{guard, guard_multi_agent, guarded};
-pub(crate) use python::{ALLOW_VARIABLE, INTERPRETER_VARIABLE};
+pub(crate) use python::{ALLOW_VARIABLE, INTERPRETER_VARIABLE, PROCESSES_VARIABLE};
 pub use python::{PythonPermission, PythonSettings};
 #[cfg(unix)]
 pub use remote::RemoteBaseEnv;

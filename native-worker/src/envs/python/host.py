@@ -257,6 +257,9 @@ def factory_of(name, config):
         if kind == "gym":
             error = gymnasium.error
             missing = (ImportError, error.UnregisteredEnv, error.DependencyNotInstalled)
+            if rest.startswith("ALE/"):
+                # Registers them.
+                importlib.import_module("ale_py")
             return lambda: gymnasium.make(rest, **{"disable_env_checker": True, **config}), missing, here
         module, _, factory = rest.partition(":")
         if kind == "pettingzoo" and not factory:
