@@ -272,7 +272,13 @@ async fn setting_of_sample_is_given_by_its_path_and_refused_by_name() {
     Process::start(args).finish_with(0).await;
     assert!(!text_of(&directory.path().join("rows")).is_empty(), "rows are kept where a setting says so, too");
     let unknown = Process::start(["sample", "--env-steps", "100", "--set", "model_confg.use_lstm=true"]);
-    assert!(unknown.finish_with(2).await.stderr.contains("unknown field `model_confg`"));
+    assert!(
+        unknown
+            .finish_with(2)
+            .await
+            .stderr
+            .contains("--set: model_confg: there is no such setting; did you mean model_config?")
+    );
 }
 
 #[tokio::test]
@@ -562,8 +568,11 @@ async fn settings_that_make_no_sense_end_with_2() {
         path.display().to_string()
     };
     let cases = [
-        (file("a.json", r#"{"num_env": 1}"#), "unknown field `num_env`, expected one of `env`"),
-        (file("b.toml", "rollout_fragment_length = \"much\""), "a number of steps or \"auto\""),
+        (file("a.json", r#"{"num_env": 1}"#), "num_env: there is no such setting; did you mean num_envs?"),
+        (
+            file("b.toml", "rollout_fragment_length = \"much\""),
+            "rollout_fragment_length is \"much\"; it must be from 1 to",
+        ),
         (file("c.txt", "{}"), "must end in .json or .toml"),
         (file("d.json", r#"{"env_config": {"gravity": 1}}"#), "there is no setting 'gravity'; known are: none"),
         (

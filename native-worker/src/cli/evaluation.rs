@@ -10,22 +10,29 @@ use crate::train::{EvaluationMetrics, RunConfig};
 /// When and how a run is evaluated.
 #[derive(Args, Clone, Debug)]
 pub(super) struct EvaluationFlags {
-    /// Play the policy's own episodes after every N iterations, with its most likely actions, in a process of their own; a
-    /// run with --input waits for that, and is evaluated at its end, too [default: never; with --input and a stop return 10]
+    /// Evaluate the policy after every N updates
+    ///
+    /// With its most likely actions, in a separate process. A run with --input waits for that, and is evaluated at its
+    /// end, too [default: never; with --input and a stop return 10]
     #[arg(long, value_name = "N")]
     pub(super) evaluation_interval: Option<u64>,
-    /// Episodes to play then; 0 for none [default: 20]
-    #[arg(long, value_name = "M")]
+    /// Episodes of an evaluation; 0 for none [default: 20]
+    #[arg(long, hide_short_help = true, value_name = "M")]
     pub(super) evaluation_episodes: Option<u32>,
-    /// Give an evaluation up after this many seconds without progress [default: 600]
-    #[arg(long, value_name = "S")]
+    /// Seconds without progress after which it is given up
+    ///
+    /// [default: 600]
+    #[arg(long, hide_short_help = true, value_name = "S")]
     evaluation_timeout: Option<NonZeroU32>,
-    /// Truncate an evaluation episode after N env steps, if the environment does not end it before [default: never;
-    /// with --input 100000]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Env steps after which its episodes are truncated
+    ///
+    /// [default: never; with --input 100000]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) evaluation_horizon: Option<u32>,
-    /// Write the first episode of each evaluation as a GIF into the run's directory, below gifs
-    #[arg(long)]
+    /// Write its first episode as a GIF
+    ///
+    /// Into the run's directory, below gifs
+    #[arg(long, hide_short_help = true)]
     evaluation_render: bool,
 }
 

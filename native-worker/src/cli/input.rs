@@ -8,23 +8,31 @@ use super::{evaluation::EvaluationFlags, exit::Failure};
 /// What a run learns from, and how it is evaluated.
 #[derive(Args, Clone, Debug)]
 pub(super) struct FileFlags {
-    /// Learn from logged experience instead of sampling: files, folders, patterns, data sets by their ids, or a mixture as a
-    /// JSON object, {"NAME": PROBABILITY}; may be given several times
+    /// Learn from logged data instead of sampling
+    ///
+    /// Files, directories, patterns, data sets by their ids, or a mixture as a JSON object, {"NAME": PROBABILITY}; may
+    /// be given several times
     #[arg(long, value_name = "DATA", num_args = 1..)]
     pub(super) input: Vec<String>,
-    /// Settings of the input, as a JSON object: shuffle_buffer_size, buffer_size, read_all_files,
-    /// actions_in_input_normalized, …
-    #[arg(long, value_name = "JSON", requires = "input")]
+    /// Settings of the input
+    ///
+    /// shuffle_buffer_size, buffer_size, memory_limit, read_all_files, actions_in_input_normalized, …
+    #[arg(long, hide_short_help = true, value_name = "JSON", requires = "input")]
     pub(super) input_config: Option<Config>,
-    /// Settings of the algorithm over the usual ones, as a JSON object: lr, gamma, clip_param, num_epochs, minibatch_size, … of
-    /// ppo, lr, beta, minibatch_size, … of bc and marwil
+    /// Settings of the algorithm over its defaults
+    ///
+    /// lr, gamma, clip_param, num_epochs, minibatch_size, … of ppo; lr, beta, minibatch_size, … of bc and marwil
     #[arg(long, value_name = "JSON")]
     pub(super) policy_config: Option<Config>,
-    /// Registered callbacks of the program; may be given several times
-    #[arg(long, value_name = "NAME")]
+    /// Registered callbacks of the program
+    ///
+    /// May be given several times
+    #[arg(long, hide_short_help = true, value_name = "NAME")]
     pub(super) callbacks: Vec<String>,
-    /// Rows of the input per update, or env steps of a run that samples by itself what cannot be leased [default: 2000]
-    #[arg(long, value_name = "N")]
+    /// Rows of the input per update [default: 2000]
+    ///
+    /// Or env steps of a run that samples by itself what cannot be leased
+    #[arg(long, hide_short_help = true, value_name = "N")]
     pub(super) train_batch_size: Option<u32>,
     #[command(flatten)]
     pub(super) evaluation: EvaluationFlags,

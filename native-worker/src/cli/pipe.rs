@@ -20,8 +20,8 @@ pub(super) fn end_when_closed() {
     }));
 }
 
-/// The standard library panics with this text and the system's error.
+/// The standard library panics with this text and the system's error. Diagnostics on a closed standard error do not end a run.
 fn is_closed_pipe(info: &PanicHookInfo<'_>) -> bool {
     let text = info.payload().downcast_ref::<String>();
-    text.is_some_and(|text| text.starts_with("failed printing to std") && text.contains("Broken pipe"))
+    text.is_some_and(|text| text.starts_with("failed printing to stdout") && text.contains("Broken pipe"))
 }

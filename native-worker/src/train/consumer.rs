@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use rollmesh_core::{batch::SlotFragment, hub::BatchWork};
+use rollmesh_core::{
+    batch::SlotFragment,
+    hub::{BatchWork, Observed},
+};
 use tokio::sync::mpsc;
 
 use super::{
@@ -52,8 +55,8 @@ impl fmt::Debug for dyn TakeRows {
 
 /// What came of a batch.
 pub(crate) enum Update {
-    /// New weights.
-    Learned(Learned),
+    /// New weights, and what the run's filter has seen.
+    Learned(Learned, Observed),
     /// New weights, from a batch that the run's own worker made.
     Iterated(Box<Iterated>),
     /// It was taken, as a whole or only the first rows of its fragments.
@@ -81,11 +84,16 @@ impl Consumer {
     /// Passes a batch to the run's consumer.
     pub(super) fn submit(&self, work: BatchWork, results: Results) -> Consuming {
         match (self, work) {
-            (Self::Learner { thread, output }, BatchWork::Learn { batch, fragments }) => {
-                let update = thread.submit(batch, results);
+            (Self::Learner { thread, output }, BatchWork::Learn(rows)) => {
                 // Written while the learner learns, on a thread that may block.
-                let writing =
-                    output.clone().map(|output| tokio::task::spawn_blocking(move || output.write(&fragments, None)));
+                let writing = output.clone().map(|output| {
+                    let fragments = rows.fragments().to_vec();
+                    tokio::task::spawn_blocking(move || output.write(&fragments, None))
+                });
+                let update = thread.ask(move |learners| {
+                    let (batch, observed) = rows.join().map_err(|error| LearnError::Rows(error.to_string()))?;
+                    Ok(Update::Learned(learners.learn(batch, results)?, observed))
+                });
                 Box::pin(async move {
                     let update = update.await;
                     if let Some(writing) = writing {
@@ -95,7 +103,7 @@ impl Consumer {
                             Err(error) => return Update::Failed(error.to_string()),
                         }
                     }
-                    update.map_or_else(|error| Update::Failed(error.to_string()), Update::Learned)
+                    update.unwrap_or(Err(LearnError::Gone)).unwrap_or_else(|error| Update::Failed(error.to_string()))
                 })
             }
             (Self::Local(worker, _), BatchWork::Iterate) => {

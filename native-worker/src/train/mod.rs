@@ -22,7 +22,6 @@ pub(crate) use consumer::{Consuming, TakeRows, Update};
 pub use evaluation::EvaluationMetrics;
 pub(crate) use found::{FoundRun, found_runs};
 pub use metrics::IterationMetrics;
-pub(crate) use metrics::push_thinned;
 pub use outcome::{Failures, FragmentFailed, Summary};
 pub(crate) use own_sampler::{OwnSampler, SampleWatch, Watchdog};
 pub use read_metrics::ReadMetrics;

@@ -16,7 +16,7 @@ use rollmesh_core::{
     worker::{Retries, RolloutConfig, RolloutError, RolloutWorker, SampleFault},
 };
 
-use crate::worker_group::catch_panics;
+use crate::envs::catch_panics;
 
 /// A worker with its retries.
 pub(crate) struct OwnSampler {

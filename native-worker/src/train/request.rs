@@ -21,11 +21,11 @@ use rollmesh_core::{
 use super::local::{self, LocalWorker};
 use crate::{
     NativeWorker as _,
-    hub::TOKEN_VARIABLE,
     learner::{
         AlgorithmSettingsError, DeviceError, DeviceSpec, LearnError, algorithm, register_learning_policies_on,
         written_out,
     },
+    net::TOKEN_VARIABLE,
     registry::{acting_on, device_of},
     worker_group::{FailureSettings, GroupError, Placement, WorkerGroup},
 };

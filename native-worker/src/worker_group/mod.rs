@@ -96,8 +96,6 @@ pub use task::{
     in_process_with_id,
 };
 
-pub(crate) use self::{builder::native_builder, thread::catch_panics};
-
 use self::{builder::Plan, hub_thread::HubThread, members::Member, sampling::Samples, state::Synced, thread::Factory};
 use crate::hub::WorkerNews;
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use rollmesh_core::time::Micros;
+use rollmesh_core::{hub::Observed, time::Micros};
 
 use super::{
     super::{consumer::Consumer, local::Iterated, metrics::IterationMetrics, own_sampler::Watchdog},
@@ -43,7 +43,7 @@ impl Run {
         self.state.count_disturbances(disturbances);
         self.state.group.count_abandoned(abandoned);
         self.read = read;
-        (warnings, self.handle_update(learned, now))
+        (warnings, self.handle_update(learned, Observed::default(), now))
     }
 
     /// Records the failures of the run's own worker.

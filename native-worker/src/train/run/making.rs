@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs::File, path::Path, time::Duration};
 use rollmesh_core::{
     env::EnvState,
     group::GroupState,
-    hub::{BatchConsumer, RunLoop, RunLoopConfig, RunProgress},
+    hub::{BatchConsumer, RunLoop, RunLoopConfig, RunProgress, push_thinned},
     ids::LeaseId,
     kernels::Kernels,
     run::RunConfig,
@@ -21,7 +21,6 @@ use super::{
         consumer::Consumer,
         evaluation::{EvaluationLine, EvaluationMetrics, RunEvaluation},
         local::LocalWorker,
-        metrics::push_thinned,
         output::{OutputPlace, RunOutput},
         own_sampler::Watchdog,
         read_metrics::ReadMetrics,

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, io};
 use rollmesh_core::{
     batch::SlotFragment,
     group::UnbalancedLedger,
-    hub::{BatchWork, RunEnd, RunLoop, RunLoopError, TrainBatchError},
+    hub::{BatchWork, Observed, RunEnd, RunFacts, RunLoop, RunLoopError, TrainBatchError},
     protocol::message::{EnvTrace, EvaluationPoint},
     run::RunConfig,
     time::Micros,
@@ -199,12 +199,24 @@ impl Run {
     }
 
     /// True if its rows are taken in this process.
-    pub(crate) fn takes_rows(&self) -> bool {
+    fn takes_rows(&self) -> bool {
         matches!(self.consumer, Some(Consumer::Rows { .. }))
     }
 
     pub(crate) fn is_over(&self) -> bool {
         self.state.is_over()
+    }
+
+    /// Returns what decides about the course of the run; its auditor adds what it knows.
+    pub(crate) fn facts(&self, now: Micros) -> RunFacts {
+        RunFacts {
+            num_workers: self.worker_terms.num_workers,
+            keeps_last_batch: self.has_files() || self.takes_rows(),
+            has_ranks: self.has_ranks(),
+            has_ranks_to_tell: self.has_ranks_to_tell(),
+            awaits_evaluation: self.awaits_evaluation(now),
+            ..RunFacts::default()
+        }
     }
 
     /// True if its batches were for a caller that has dropped its receiver.
@@ -221,7 +233,8 @@ impl Run {
             Err(error) => return Some(Err(error)),
         };
         let fragments = match &work {
-            BatchWork::Learn { fragments, .. } | BatchWork::HandOver(fragments) => &fragments[..],
+            BatchWork::Learn(rows) => rows.fragments(),
+            BatchWork::HandOver(fragments) => &fragments[..],
             BatchWork::Iterate => &[],
         };
         let trace = self.state.trace(fragments);
@@ -232,9 +245,9 @@ impl Run {
     }
 
     /// Applies the learner's result for the batch.
-    pub(crate) fn handle_update(&mut self, learned: Learned, now: Micros) -> IterationMetrics {
+    pub(crate) fn handle_update(&mut self, learned: Learned, observed: Observed, now: Micros) -> IterationMetrics {
         let Learned { weights, infos, added } = learned;
-        self.state.handle_learned(weights, now);
+        self.state.handle_learned(weights, observed, now);
         let stats = UpdateStats::mean_of(infos.values());
         IterationMetrics {
             policies: if self.state.has_one_policy() { BTreeMap::new() } else { infos },
