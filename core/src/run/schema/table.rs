@@ -281,9 +281,12 @@ const HOST: &[Setting] = &[
     row("output", &[Null, Text], "Registered output or directory that batches are written to.").host(),
     row("log_dir", &[Null, Text], "Directory for outputs that name none.").host(),
     row("log_level", &[Choice(&["ERROR", "WARN", "INFO", "DEBUG"])], "What is logged."),
-    row("monitor_path", &[Null, Text], "Directory in which episodes are recorded.")
-        .host()
-        .fixed("episodes of leases are not recorded: use `rollmesh evaluate`"),
+    row(
+        "monitor_path",
+        &[Null, Text],
+        "Directory in which episodes are recorded: a GIF and a line of statistics each.",
+    )
+    .host(),
     row("extra_environs", &[Object], "Environment variables of child processes.").host(),
     row("host", &[Group], "What belongs to the machine on which the run is started."),
     row("host.device", &[Text], "Where the learner computes: cpu, cuda:N or metal.").host(),
