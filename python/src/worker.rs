@@ -38,7 +38,7 @@ pub(crate) struct Worker {
 
 /// Settings as JSON, with RLlib's defaults for what they leave out.
 pub(crate) fn rollout_config(config: &Bound<'_, PyDict>) -> PyResult<RolloutConfig> {
-    Ok(serde_json::from_str(&column::to_json(config)?).map_err(Failure::from)?)
+    Ok(column::to_json(config)?.parse::<RolloutConfig>().map_err(Failure::from)?)
 }
 
 fn lock(ready: &Mutex<Option<AnyBatch>>) -> MutexGuard<'_, Option<AnyBatch>> {

@@ -62,6 +62,7 @@ pub(crate) const STEPS: &[Step] = &[
         &["wasm-target", "wasm-bindgen"],
         suites::npm_bundlers,
     )),
+    long(step("onnx", "policies in ONNX Runtime", &["fetch", "python"], suites::onnx)),
     long(step(
         "python-packages",
         "environments of Box2D, ALE and PettingZoo",

@@ -193,6 +193,15 @@ pub(crate) fn python_packages(job: &Job) -> Result<()> {
     job.run_tests(cargo().args(["test", "--locked", "--test", "python_packages"]).env("VIRTUAL_ENV", folder))
 }
 
+/// Policies as ONNX files, in ONNX Runtime.
+pub(crate) fn onnx(job: &Job) -> Result<()> {
+    let folder = target().join("xtask/onnx");
+    let python = tools::virtual_env(job, &folder)?;
+    tools::pip_install(job, &python, &["onnxruntime"])?;
+    // Of all default members, so that nothing is compiled again with other features.
+    job.run_tests(cargo().args(["test", "--locked", "--test", "onnx"]).env("VIRTUAL_ENV", folder))
+}
+
 /// The Python package in a fresh virtual environment; the examples of its documents among its tests.
 pub(crate) fn wheel(job: &Job) -> Result<()> {
     let python = artifacts::wheel_environment(job)?;

@@ -9,12 +9,16 @@ use crate::envs::{ALLOW_VARIABLE, INTERPRETER_VARIABLE, PROCESSES_VARIABLE, Pyth
 /// The flags of commands that may run environments.
 #[derive(Args, Clone, Debug)]
 pub(super) struct PythonFlags {
-    /// Python environments that may run on this machine, whatever run, file or hub names them, separated by commas and with *
-    /// for any characters but a colon: 'gym:*,py:my_package.*' [default: what --env names, if this command has it]
-    #[arg(long, value_name = "PATTERNS", env = ALLOW_VARIABLE, hide_env = true)]
+    /// Python environments that may run on this machine
+    ///
+    /// Whatever run, file or hub names them. Separated by commas, with * for any characters but a colon:
+    /// 'gym:*,py:my_package.*' [default: what --env names, if this command has it]
+    #[arg(long, hide_short_help = true, value_name = "PATTERNS", env = ALLOW_VARIABLE, hide_env = true)]
     allow_python: Option<PythonPermission>,
-    /// Interpreter of Python environments [default: that of the active virtual environment, else python3]
-    #[arg(long, value_name = "PATH", env = INTERPRETER_VARIABLE, hide_env = true)]
+    /// Interpreter of Python environments
+    ///
+    /// [default: that of the active virtual environment, else python3]
+    #[arg(long, hide_short_help = true, value_name = "PATH", env = INTERPRETER_VARIABLE, hide_env = true)]
     python: Option<PathBuf>,
     /// Processes that step the Python environments of each worker, all at the same time [default: 1]
     #[arg(long, value_name = "N", env = PROCESSES_VARIABLE, hide_env = true)]

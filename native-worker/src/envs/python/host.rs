@@ -21,7 +21,7 @@ use crate::{
         process::{End, Process},
         wire::{Reply, Request},
     },
-    hub::TOKEN_VARIABLE,
+    net::TOKEN_VARIABLE,
 };
 
 const SCRIPT: &str = include_str!("host.py");
@@ -99,7 +99,7 @@ impl Host {
                 command.env(name, value);
             }
         }
-        Process::start(&mut command)
+        Process::start(command)
     }
 
     /// Sends a request and waits for the answer, which `take` decodes. If the process fails, it is ended.

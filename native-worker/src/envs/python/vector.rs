@@ -198,6 +198,12 @@ impl PythonEnvs {
         check_rows("actions", "action elements", (found, rows * len), (actions.dtype(), actions.len()))?;
         let outside = match space {
             Space::Box(_) => actions.first_not_finite().map(|element| element / len.max(1)),
+            Space::Tuple(_) | Space::Dict(_) => match actions {
+                RowsRef::F32(values) => {
+                    values.chunks_exact(len.max(1)).position(|row| !space.contains_beyond_bounds(row))
+                }
+                _ => None,
+            },
             space => first_outside(space, actions).map_err(|error| EnvError::Failed(error.to_string()))?,
         };
         outside.map_or(Ok(()), |lane| {
