@@ -1,7 +1,7 @@
 """How fast environments of Gymnasium step in host processes, beside a bare Python loop and Gymnasium's vector environments.
 
-Run with `python hosts.py [ENV] [ROUNDS]` on Linux. The cases take turns, so that other programs on the machine slow all of them; the
-best round counts. The time of processors, of all processes together, depends less on other programs.
+Run with `python hosts.py [ENV] [ROUNDS]` on Linux. The cases take turns, so that other programs on the machine slow all of
+them; the best round counts. The time of processors, of all processes together, depends less on other programs.
 """
 
 import os

@@ -47,7 +47,7 @@ class EnvRunner(SingleAgentEnvRunner):
     def make_env(self) -> None:
         config = self.config
         if not isinstance(config.env, str):
-            raise _native.ConfigError("the environment has to be a name of rollmesh, such as 'CartPole-v1' or 'gym:CartPole-v1'")
+            raise _native.ConfigError("env has to be a name of rollmesh, such as 'CartPole-v1' or 'gym:CartPole-v1'")
         if config._env_to_module_connector or config._module_to_env_connector:
             raise _native.ConfigError("connectors of env runners are not called in Rust: use those of the learner")
         if self.env is not None:
@@ -150,7 +150,8 @@ class EnvRunner(SingleAgentEnvRunner):
             )
         activation = _ACTIVATIONS[activations.pop()] if activations else "linear"
         if activation != "linear" and len(others) != len(layers) - 1:
-            raise _native.PolicyError(f"the module has {len(layers)} layers and {len(others)} activations, not one after each but the last")
+            numbers = f"{len(layers)} layers and {len(others)} activations"
+            raise _native.PolicyError(f"the module has {numbers}, not one after each layer but the last")
         return layers, activation
 
     def _model(self) -> dict[str, Any]:
