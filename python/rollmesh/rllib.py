@@ -32,9 +32,9 @@ _GAP = 1e-3
 class EnvRunner(SingleAgentEnvRunner):
     """Samples for an algorithm of RLlib's new API stack: `config.env_runners(env_runner_cls=EnvRunner)`.
 
-    The environment is one of rollmesh, by its name; `gym:ID` is one of Gymnasium. The module is that of PPO, APPO or IMPALA
-    with dense layers, without connectors of your own. Of the callbacks, `on_episode_end` and those of whole samples are
-    called.
+    The environment is one of rollmesh, by its name; `gym:ID` is one of Gymnasium. The module is like PPO's, an encoder and
+    a head of dense layers, without connectors of your own. Of the callbacks, `on_episode_end` and those of whole samples
+    are called.
     """
 
     def __init__(self, *, config: AlgorithmConfig, **kwargs: Any) -> None:
