@@ -22,13 +22,14 @@ use rollmesh_core::{
     run::RunConfig,
     sampler::position_in,
     weights::Weights,
-    worker::{Registry, SlotRunner},
+    worker::{Registry, RolloutWorkerBuilder, SlotRunner},
 };
 
 use super::run::{Run, RunPlace, StartError};
 use crate::{
+    NativeWorker as _,
+    envs::catch_panics,
     monitor::{Monitor, MonitorError, MonitorOptions, Schedule},
-    worker_group::{catch_panics, native_builder},
 };
 
 /// The slot whose episodes are recorded.
@@ -218,7 +219,7 @@ impl Recorder {
         let mut runner = match self.runner.take() {
             Some(runner) => runner,
             None => {
-                let builder = native_builder(self.registry.clone()).kernels(self.kernels);
+                let builder = RolloutWorkerBuilder::new(self.registry.clone()).native().kernels(self.kernels);
                 let mut runner = SlotRunner::new(&self.run, builder).map_err(|error| not_drawn(&error))?;
                 runner.set_guard(catch_panics);
                 runner
