@@ -18,9 +18,11 @@ use hyper::{
     header::{self, HeaderValue},
 };
 
+use rollmesh_core::hash::bytes_hash;
+
 use super::{
     HubError,
-    compressed::{CompressedFiles, accepts_gzip, tag_of},
+    compressed::{CompressedFiles, accepts_gzip},
 };
 
 /// A complete HTTP response.
@@ -30,8 +32,8 @@ pub(super) type Answer = Response<Full<Bytes>>;
 #[cfg(not(feature = "embed"))]
 const USUAL_DIRECTORY: &str = "dist";
 
-/// Hexadecimal digits of a hash in a file's name, as trunk writes it without leading zeros.
-const HASH_DIGITS: std::ops::RangeInclusive<usize> = 12..=16;
+/// Hexadecimal digits of a hash in a file's name, which trunk writes without leading zeros. Shorter ones may be times.
+const HASH_DIGITS: std::ops::RangeInclusive<usize> = 15..=16;
 
 /// The files of a page.
 pub(super) struct Assets {
@@ -95,7 +97,7 @@ impl Assets {
         let (compressed, accepts_gzip) = (self.compressed.clone(), accepts_gzip(request));
         let raw = file.clone();
         let packed = tokio::task::spawn_blocking(move || {
-            let tag = tag_of(&raw);
+            let tag = bytes_hash(&raw);
             (tag, (compresses && accepts_gzip).then(|| compressed.gzip(tag, &raw)).flatten())
         });
         // Fails only while the runtime is shut down.

@@ -8,7 +8,7 @@ use std::{
 
 use flate2::{Compression, write::GzEncoder};
 use hyper::{HeaderMap, body::Bytes, header};
-use rollmesh_core::hash::{Hash128, bytes_hash};
+use rollmesh_core::hash::Hash128;
 
 /// Larger files are sent as they are, and no more than this is kept of all compressed ones.
 const MAX_BYTES: usize = 32 << 20;
@@ -20,13 +20,13 @@ const MIN_BYTES: usize = 1 << 10;
 pub(super) struct CompressedFiles(Mutex<BTreeMap<Hash128, Bytes>>);
 
 impl CompressedFiles {
-    /// Returns the file compressed; `None` if its size makes that pointless. The first call for a file takes about 20 ms per
+    /// Returns the file with that hash compressed; `None` if its size makes that pointless. The first call for a file takes about 20 ms per
     /// megabyte.
-    pub(super) fn gzip(&self, tag: Hash128, file: &[u8]) -> Option<Bytes> {
+    pub(super) fn gzip(&self, hash: Hash128, file: &[u8]) -> Option<Bytes> {
         if !(MIN_BYTES..=MAX_BYTES).contains(&file.len()) {
             return None;
         }
-        if let Some(known) = self.files().get(&tag) {
+        if let Some(known) = self.files().get(&hash) {
             return Some(known.clone());
         }
         // Without the lock: another request for the same file compresses it as well, to the same bytes.
@@ -37,7 +37,7 @@ impl CompressedFiles {
         if files.values().map(Bytes::len).sum::<usize>() + packed.len() > MAX_BYTES {
             files.clear();
         }
-        files.insert(tag, packed.clone());
+        files.insert(hash, packed.clone());
         Some(packed)
     }
 
@@ -45,11 +45,6 @@ impl CompressedFiles {
         // No code panics while holding the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Returns the hash of a file, which is its entity tag between quotes.
-pub(super) fn tag_of(file: &[u8]) -> Hash128 {
-    bytes_hash(file)
 }
 
 /// Whether the client takes gzip.
@@ -73,6 +68,7 @@ mod tests {
     use std::io::Read as _;
 
     use hyper::header::HeaderValue;
+    use rollmesh_core::hash::bytes_hash;
 
     use super::*;
 
@@ -102,16 +98,16 @@ mod tests {
     fn files_are_compressed_once_and_forgotten_above_the_limit() {
         let files = CompressedFiles::default();
         let text = b"rollmesh ".repeat(1_000);
-        let packed = files.gzip(tag_of(&text), &text).expect("long enough");
+        let packed = files.gzip(bytes_hash(&text), &text).expect("long enough");
         let mut unpacked = Vec::new();
         flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut unpacked).expect("gzip");
         assert_eq!(unpacked, text);
-        assert_eq!(files.gzip(tag_of(&text), &text).expect("known").as_ptr(), packed.as_ptr());
-        assert_eq!(files.gzip(tag_of(b"short"), b"short"), None);
+        assert_eq!(files.gzip(bytes_hash(&text), &text).expect("known").as_ptr(), packed.as_ptr());
+        assert_eq!(files.gzip(bytes_hash(b"short"), b"short"), None);
 
-        files.files().insert(tag_of(b"large"), vec![0; MAX_BYTES].into());
+        files.files().insert(bytes_hash(b"large"), vec![0; MAX_BYTES].into());
         let other = b"other ".repeat(1_000);
-        files.gzip(tag_of(&other), &other).expect("long enough");
+        files.gzip(bytes_hash(&other), &other).expect("long enough");
         assert_eq!(files.files().len(), 1);
     }
 }
