@@ -1,19 +1,18 @@
 //! `rollmesh worker`: a worker for a hub.
 
-use std::{io::Read as _, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use rollmesh_core::protocol::Token;
+use rollmesh_core::{protocol::Token, worker::HostSettings};
 use tokio::sync::watch;
 
 use super::{exit::Failure, python::PythonFlags, runtime, security::TrustFlags, signals, spare_memory};
 use crate::{
     Registry,
-    hub::TOKEN_VARIABLE,
+    child::{ConfineFlags, end_with_parent},
     kernels::KernelChoice,
-    launch::ConfineFlags,
     learner::DeviceSpec,
-    net::is_hub_url,
+    net::{TOKEN_VARIABLE, is_hub_url},
     registry::acting_on,
     worker::{self, WorkerConfig, WorkerEnd},
 };
@@ -25,19 +24,30 @@ pub(super) struct WorkerArgs {
     /// Address of the hub, ws://HOST:PORT or wss://HOST:PORT
     #[arg(long, value_name = "URL", value_parser = is_hub_url)]
     hub: String,
-    /// Name in the hub's table; printable ASCII, at most 64 characters
+    /// Name in the hub's table
+    ///
+    /// Printable ASCII, at most 64 characters
     #[arg(long, default_value = "worker")]
     name: String,
-    /// Where policies act: cpu, cuda:N or metal. A GPU's rows have other bits than a CPU's: only runs with device_rows = true
-    /// take such a worker
+    /// Where policies act
+    ///
+    /// cpu, cuda:N or metal. A GPU's rows have other bits than a CPU's: only runs with device_rows = true take such a
+    /// worker
     #[arg(long, default_value = "cpu")]
     device: DeviceSpec,
-    /// Instantiation of the hot loops; has no influence on the rows
+    /// Instantiation of the hot loops
+    ///
+    /// Has no influence on the rows
     #[arg(long, value_enum, default_value_t)]
     kernels: KernelChoice,
+    /// Directory below which a hub may name outputs
+    ///
+    /// Outputs of a worker group's workers (output, monitor_path); without it they may write nothing
+    #[arg(long, value_name = "DIR")]
+    data_root: Option<PathBuf>,
     #[command(flatten)]
     trust: TrustFlags,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Python environments")]
     python: PythonFlags,
     /// End when standard input does, as the hub's own workers do
     #[arg(long, hide = true)]
@@ -49,21 +59,18 @@ pub(super) struct WorkerArgs {
 pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     spare_memory();
     args.python.install(None);
-    // Before any other thread is started.
+    if args.until_stdin_closes {
+        end_with_parent().map_err(|error| {
+            Failure::other(format!("this worker could not end with its hub, so it does not start: {error}"))
+        })?;
+    }
+    // Before any thread that works is started.
     args.confine.apply().map_err(Failure::other)?;
     let text = std::env::var(TOKEN_VARIABLE).map_err(|_| {
         Failure::usage(format!("{TOKEN_VARIABLE} is not set; the hub prints the command with its token"))
     })?;
     let token = Token::from_hex(text.trim()).map_err(|error| Failure::usage(format!("{TOKEN_VARIABLE}: {error}")))?;
     let registry = acting_on(registry, args.device).map_err(Failure::usage)?;
-    if args.until_stdin_closes {
-        std::thread::spawn(|| {
-            let mut rest = Vec::new();
-            // An error ends it as well.
-            let _ = std::io::stdin().read_to_end(&mut rest);
-            std::process::exit(0);
-        });
-    }
     let trust = args.trust.trust();
     trust.check(&args.hub).map_err(Failure::usage)?;
     let config = WorkerConfig {
@@ -74,7 +81,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
         name: args.name.clone(),
         device: args.device.to_string(),
         kernels: args.kernels.table().map_err(Failure::usage)?,
-        takes_host_settings: args.until_stdin_closes,
+        host_settings: host_settings(args)?,
         evaluating: None,
     };
     let runtime = runtime(1)?;
@@ -100,9 +107,20 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
             Err(Failure::usage(format!("the hub refused this worker: {reason}")))
         }
         WorkerEnd::Untrusted(reason) => Err(Failure::usage(reason)),
+        WorkerEnd::Failed(reason) => Err(Failure::other(reason)),
         WorkerEnd::Closed(reason) => {
             eprintln!("{reason}");
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// A hub that started this process decides for its machine; any other only names outputs.
+fn host_settings(args: &WorkerArgs) -> Result<HostSettings, Failure> {
+    if args.until_stdin_closes {
+        return Ok(HostSettings::Taken);
+    }
+    let Some(root) = &args.data_root else { return Ok(HostSettings::Refused) };
+    let root = root.to_str().ok_or_else(|| Failure::usage("--data-root: the path is no UTF-8"))?;
+    Ok(HostSettings::Below(root.into()))
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, net::SocketAddr};
 
 use rollmesh_core::{
+    hub::Offences,
     ids::WorkerId,
     protocol::{
         INITIAL_CREDIT, Message, RefusalCode, Role,
@@ -18,7 +19,6 @@ use super::{
     departure::Departure,
     limits::MAX_PEERS,
     link::{CloseReason, PeerLink},
-    notices::Offences,
     peer::{Admission, Knock},
     token_file,
 };

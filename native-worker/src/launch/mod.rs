@@ -23,11 +23,8 @@
 //! # Ok::<(), LaunchError>(())
 //! ```
 
-mod confine;
 mod inventory;
 mod local;
-#[cfg(unix)]
-mod stdio;
 
 #[cfg(unix)]
 use std::os::unix::process::ExitStatusExt as _;
@@ -37,14 +34,9 @@ use rollmesh_core::protocol::Token;
 #[cfg(unix)]
 use rustix::process::Signal;
 
-#[cfg(unix)]
-pub(crate) use confine::limit_memory;
-pub(crate) use confine::{ConfineFlags, Confinement};
 pub use inventory::{Grant, Inventory};
 pub use local::LocalLauncher;
 pub use rollmesh_core::worker::{BadAmount, WorkerSpec};
-#[cfg(unix)]
-pub(crate) use stdio::take_stdio;
 
 /// Starts workers in a place of its choice.
 ///

@@ -8,6 +8,7 @@ use rollmesh_core::{
     column::ColumnError,
     env::EnvError,
     policy::PolicyError,
+    run::RunConfigError,
     sampler::SampleError,
     weights::WeightsFileError,
     worker::{RolloutError, SetupError},
@@ -169,5 +170,6 @@ of_kind!(
     ColumnError: "batch",
     PolicyError: "policy",
     WeightsFileError: "policy",
+    RunConfigError: "config",
     serde_json::Error: "config",
 );

@@ -7,9 +7,9 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 /// The environment variable that lists a program's visible GPUs.
-pub(super) const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+pub(crate) const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
-/// What a launcher tells a worker's process of its grant.
+/// What a process is told of its grant.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConfineFlags {
     /// Run on these CPUs only
@@ -55,6 +55,8 @@ impl Confinement<'_> {
         if self.memory.is_some() {
             // The allocator reserves a GiB of addresses, which must not count as data before it is used.
             variables.push(("MIMALLOC_ARENA_EAGER_COMMIT", "0".into()));
+            // A process that cannot get memory hangs in Rust's backtrace, instead of ending with a message.
+            variables.push(("RUST_BACKTRACE", "0".into()));
         }
         variables
     }
