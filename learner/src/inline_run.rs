@@ -173,7 +173,19 @@ impl InlineRun {
         if let Some(work) = batch {
             return self.learn(work?, now);
         }
-        match self.runner.advance(max_vector_steps) {
+        let mut advance = self.runner.advance(max_vector_steps);
+        while let Advance::Failed { lease, failure, .. } = advance {
+            self.state.group.handle_failed(WORKER, lease, failure, now);
+            if let Some(failure) = self.state.fatal_failure() {
+                return Err(InlineRunError::Failed(failure));
+            }
+            // A lease whose last fragment has failed is over for the group, which grants the next one: it ends here, too.
+            advance = self.runner.advance(0);
+            if matches!(advance, Advance::Idle) {
+                return Ok(InlineWork::Sampled);
+            }
+        }
+        match advance {
             Advance::Idle if self.state.is_drained() => {
                 let end = self.state.end_reached(now).unwrap_or(RunEnd::Drained);
                 self.end(end, now);
@@ -182,14 +194,11 @@ impl InlineRun {
             Advance::Idle => return Ok(InlineWork::Paused),
             Advance::Working { lease, env_steps } => self.state.group.handle_progress(WORKER, lease, env_steps, now),
             Advance::Part { lease, fragments, .. } | Advance::Done { lease, fragments } => {
-                self.state.group.handle_fragments(WORKER, lease, fragments, now);
-            }
-            Advance::Failed { lease, failure, .. } => {
-                self.state.group.handle_failed(WORKER, lease, failure, now);
-                if let Some(failure) = self.state.fatal_failure() {
-                    return Err(InlineRunError::Failed(failure));
+                if !fragments.is_empty() {
+                    self.state.group.handle_fragments(WORKER, lease, fragments, now);
                 }
             }
+            Advance::Failed { .. } => {}
         }
         Ok(InlineWork::Sampled)
     }

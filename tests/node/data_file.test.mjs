@@ -1,6 +1,6 @@
 // Files of logged experience, read piece by piece, are what the binary says they are.
 //
-// ROLLMESH_WASM names the module made by `wasm-bindgen --target nodejs`, ROLLMESH_BIN the binary.
+// ROLLMESH_WASM names the folder of the modules made by `wasm-bindgen --target nodejs`, ROLLMESH_BIN the binary.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { openAsBlob, readFileSync } from "node:fs";
@@ -8,16 +8,17 @@ import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { test } from "node:test";
 
-const { DataHandle } = createRequire(import.meta.url)(process.env.ROLLMESH_WASM);
+const modules = (name) => createRequire(import.meta.url)(`${process.env.ROLLMESH_WASM}/${name}.js`);
+const { BatchHandle } = modules("rollmesh_wasm"), { DataHandle } = modules("rollmesh_reader");
 
 const golden = (name) => fileURLToPath(new URL(`../golden/conformance/data/${name}`, import.meta.url));
 
 /** Everything in a file that comes in pieces of `size` bytes. */
 function read(bytes, size = bytes.length, longestLine) {
-  const data = new DataHandle(longestLine);
+  const data = new DataHandle(10, longestLine);
   const batches = [];
   const take = () => {
-    for (let batch; (batch = data.next()?.toObject()); ) batches.push(batch);
+    for (let bytes; (bytes = data.next()); ) batches.push(BatchHandle.decode(bytes).toObject());
   };
   for (let at = 0; at < bytes.length; at += size) {
     data.push(bytes.subarray(at, at + size));
@@ -60,18 +61,18 @@ for (const name of ["single_plain", "single_lz4_all", "multi_compressed", "multi
 }
 
 test("columns are typed arrays", async () => {
-  const data = new DataHandle();
+  const data = new DataHandle(10);
   const file = await openAsBlob(golden("single_lz4_all.json"));
   for await (const piece of file.stream()) data.push(piece);
   data.finish();
-  const { rows, columns } = data.next().toObject().policies.default_policy;
+  const { rows, columns } = BatchHandle.decode(data.next()).toObject().policies.default_policy;
   assert.equal(columns.obs.data.length, rows * columns.obs.shape.reduce((a, b) => a * b, 1));
   assert.equal(columns.obs.data.constructor.name, "Float32Array");
 });
 
 test("another format is named with what to do", () => {
   const bytes = readFileSync(golden("pendulum_small_contiguous.hdf5"));
-  assert.throws(() => new DataHandle().push(bytes), /this is an HDF5 file.*rollmesh data convert/);
+  assert.throws(() => new DataHandle(10).push(bytes), /this is an HDF5 file.*rollmesh data convert/);
 });
 
 test("lines without end are passed over and not held", () => {

@@ -1,6 +1,6 @@
 // The wasm module in Node makes the same bits as the command line.
 //
-// ROLLMESH_WASM names the module made by `wasm-bindgen --target nodejs`, ROLLMESH_BIN the binary `rollmesh`.
+// ROLLMESH_WASM names the folder of the modules made by `wasm-bindgen --target nodejs`, ROLLMESH_BIN the binary `rollmesh`.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -9,7 +9,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
 
-const wasm = createRequire(import.meta.url)(process.env.ROLLMESH_WASM);
+const wasm = createRequire(import.meta.url)(`${process.env.ROLLMESH_WASM}/rollmesh_wasm.js`);
 
 const rollout = (env, hidden, num_envs, seed, steps) => wasm.rollout_hash(JSON.stringify({
   env, num_envs, seed, ...(hidden ? { model_config: { fcnet_hiddens: hidden } } : { policies: { default_policy: { policy: "random" } } }),

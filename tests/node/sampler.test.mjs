@@ -1,12 +1,12 @@
 // A sampler that is given a little time now and then makes the batches of one that is not interrupted.
 //
-// ROLLMESH_WASM names the module made by `wasm-bindgen --target nodejs`.
+// ROLLMESH_WASM names the folder of the modules made by `wasm-bindgen --target nodejs`.
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 
-const { WorkerHandle } = createRequire(import.meta.url)(process.env.ROLLMESH_WASM);
+const { WorkerHandle } = createRequire(import.meta.url)(`${process.env.ROLLMESH_WASM}/rollmesh_wasm.js`);
 
 const config = { env: "CartPole-v1", num_envs: 4, rollout_fragment_length: 100, seed: 3 };
 

@@ -12,9 +12,11 @@ const stage = resolve(process.argv[2]), out = join(stage, "package"), wasm = joi
 for (const name of readdirSync(join(here, "src"))) copyFileSync(join(here, "src", name), join(stage, "src", name));
 copyFileSync(join(root, "examples/external/rollmesh_client.js"), join(stage, "src/rollmesh_client.js"));
 copyFileSync(join(here, "tsconfig.json"), join(stage, "tsconfig.json"));
-const inlined = readFileSync(join(wasm, "rollmesh_wasm_bg.wasm")).toString("base64");
-writeFileSync(join(wasm, "inline.js"), `export const wasm = "${inlined}";\n`);
-writeFileSync(join(wasm, "inline.d.ts"), "export const wasm: string;\n");
+for (const module of ["rollmesh_wasm", "rollmesh_reader", "rollmesh_trainer"]) {
+  const inlined = readFileSync(join(wasm, `${module}_bg.wasm`)).toString("base64");
+  writeFileSync(join(wasm, `${module}_inline.js`), `export const wasm = "${inlined}";\n`);
+  writeFileSync(join(wasm, `${module}_inline.d.ts`), "export const wasm: string;\n");
+}
 
 rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });

@@ -1,84 +1,83 @@
-//! Reads a file of logged experience in slices, between which the page stays responsive.
+//! The Web Worker that reads a file of logged experience, and what it posts.
 
-use std::{cell::Cell, rc::Rc, sync::Arc};
-
-use js_sys::Uint8Array;
-use rollmesh_data::{limits::LONGEST_LINE, survey::Inspection};
-use wasm_bindgen::JsValue;
-use wasm_bindgen_futures::{JsFuture, spawn_local};
-use web_sys::File;
+use js_sys::Reflect;
+use wasm_bindgen::{JsCast as _, JsValue, prelude::Closure};
+use web_sys::{ErrorEvent, File, MessageEvent, Worker};
 
 use crate::{
     shell::Store,
-    state::{Event, FileStatus, OpenedFile},
+    state::{Event, FileReport, FileStatus, OpenedFile},
+    tab_worker::spawn,
 };
 
-/// Bytes of a slice: some milliseconds of work.
-const SLICE: u64 = 1 << 20;
-/// Places that are named of each problem, and bins of a histogram.
-const PLACES: usize = 5;
-const BINS: u32 = 16;
+/// Beside the page; it loads the module that reads.
+const SCRIPT: &str = "./reader.js";
 
 /// A file that is being read. Dropping it ends that.
 pub(crate) struct DataFile {
-    is_wanted: Rc<Cell<bool>>,
+    /// None in a browser without module workers, which is told.
+    worker: Option<Worker>,
+    _on_message: Closure<dyn FnMut(MessageEvent)>,
+    _on_error: Closure<dyn FnMut(ErrorEvent)>,
 }
 
 impl DataFile {
-    /// Begins to read. The store hears how it goes.
-    pub(crate) fn start(store: Store, file: File) -> Self {
-        let is_wanted = Rc::new(Cell::new(true));
-        spawn_local(read(store, file, is_wanted.clone()));
-        Self { is_wanted }
+    /// Begins to read. The store is notified of the progress.
+    pub(crate) fn start(store: Store, file: &File) -> Self {
+        let (name, bytes) = (file.name(), file.size() as u64);
+        let opened = OpenedFile { name, bytes, ..OpenedFile::default() };
+        let fail = {
+            let opened = opened.clone();
+            move |reason: String| {
+                store.dispatch(Event::FileRead(OpenedFile { status: FileStatus::Failed(reason), ..opened.clone() }));
+            }
+        };
+        let failed = fail.clone();
+        let on_message = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
+            match read(&event.data(), opened.clone()) {
+                Ok(opened) => store.dispatch(Event::FileRead(opened)),
+                Err(reason) => failed(reason),
+            }
+        });
+        let failed = fail.clone();
+        let on_error = Closure::<dyn FnMut(ErrorEvent)>::new(move |event: ErrorEvent| {
+            let message = event.message();
+            failed(if message.is_empty() { format!("{SCRIPT} could not be loaded") } else { message });
+        });
+        let worker = spawn(SCRIPT, "rollmesh reader").ok();
+        match &worker {
+            Some(worker) => {
+                worker.set_onmessage(Some(on_message.as_ref().unchecked_ref()));
+                worker.set_onerror(Some(on_error.as_ref().unchecked_ref()));
+                // Files can be posted.
+                let _ = worker.post_message(file);
+            }
+            None => fail("this browser does not start module workers".into()),
+        }
+        Self { worker, _on_message: on_message, _on_error: on_error }
     }
 }
 
 impl Drop for DataFile {
     fn drop(&mut self) {
-        self.is_wanted.set(false);
-    }
-}
-
-async fn read(store: Store, file: File, is_wanted: Rc<Cell<bool>>) {
-    let bytes = file.size() as u64;
-    let mut inspection = Inspection::new(LONGEST_LINE, PLACES);
-    let mut read = 0;
-    loop {
-        let status = match slice(&file, read..(read + SLICE).min(bytes)).await {
-            _ if !is_wanted.get() => return,
-            Ok(piece) => {
-                read += piece.len() as u64;
-                take(&mut inspection, &piece, read == bytes)
-            }
-            // It was changed or removed since it was chosen.
-            Err(_) => FileStatus::Failed("the browser cannot read it any more; choose it again".into()),
-        };
-        let found = Arc::new(inspection.found(BINS));
-        store.dispatch(Event::FileRead(OpenedFile { name: file.name(), bytes, read, found, status: status.clone() }));
-        if status != FileStatus::Reading {
-            return;
+        if let Some(worker) = &self.worker {
+            worker.set_onmessage(None);
+            worker.set_onerror(None);
+            worker.terminate();
         }
     }
 }
 
-/// Looks at everything in a piece.
-fn take(inspection: &mut Inspection, piece: &[u8], is_last: bool) -> FileStatus {
-    if let Err(other) = inspection.push(piece) {
-        return FileStatus::Failed(other.to_string());
-    }
-    if is_last {
-        inspection.finish();
-    }
-    while inspection.next_batch().is_some() {}
-    match inspection.gave_up() {
-        Some(reason) => FileStatus::Failed(reason.into()),
-        None if is_last => FileStatus::Read,
+/// Reads what the Web Worker has posted.
+fn read(data: &JsValue, file: OpenedFile) -> Result<OpenedFile, String> {
+    let field = |name: &str| Reflect::get(data, &name.into()).unwrap_or(JsValue::UNDEFINED);
+    let report = field("report").as_string().unwrap_or_default();
+    let report: FileReport = serde_json::from_str(&report).map_err(|error| error.to_string())?;
+    let read = field("read").as_f64().unwrap_or_default() as u64;
+    let status = match field("error").as_string().or_else(|| report.gave_up.clone()) {
+        Some(reason) => FileStatus::Failed(reason),
+        None if read == file.bytes => FileStatus::Read,
         None => FileStatus::Reading,
-    }
-}
-
-async fn slice(file: &File, bytes: std::ops::Range<u64>) -> Result<Vec<u8>, JsValue> {
-    let blob = file.slice_with_f64_and_f64(bytes.start as f64, bytes.end as f64)?;
-    let buffer = JsFuture::from(blob.array_buffer()).await?;
-    Ok(Uint8Array::new(&buffer).to_vec())
+    };
+    Ok(OpenedFile { read, report: report.into(), status, ..file })
 }

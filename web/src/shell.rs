@@ -100,7 +100,7 @@ impl Store {
 
     /// The person chose or dropped a file, to be seen in place of one that is open.
     pub(crate) fn open_file(self, file: web_sys::File) {
-        self.shell.with_value(|shell| *shell.data_file.borrow_mut() = Some(DataFile::start(self, file)));
+        self.shell.with_value(|shell| *shell.data_file.borrow_mut() = Some(DataFile::start(self, &file)));
     }
 
     fn flush(self) {

@@ -2,10 +2,7 @@
 
 use js_sys::{Object, Reflect};
 use leptos::prelude::document;
-use rollmesh_core::{
-    config::{Config, ConfigError},
-    protocol::Token,
-};
+use rollmesh_core::protocol::Token;
 use wasm_bindgen::{JsCast as _, JsValue, prelude::Closure};
 use web_sys::{ErrorEvent, MessageEvent, Url, Worker, WorkerOptions, WorkerType};
 
@@ -28,10 +25,7 @@ pub(crate) struct TabWorkerHandle {
 impl TabWorkerHandle {
     /// Starts the Web Worker with a token for its job.
     pub(crate) fn start(store: Store, job: &TabJob, token: Token) -> Option<Self> {
-        let Ok(task) = task(job, token) else {
-            store.dispatch(ended("what it is made of cannot be told".into()));
-            return None;
-        };
+        let task = task(job, token);
         let Ok(worker) = spawn(SCRIPT, "rollmesh worker") else {
             store.dispatch(ended("this browser does not start module workers".into()));
             return None;
@@ -75,10 +69,10 @@ pub(crate) fn spawn(script: &str, name: &str) -> Result<Worker, JsValue> {
     Worker::new_with_options(&url.href(), &options)
 }
 
-fn task(job: &TabJob, token: Token) -> Result<JsValue, ConfigError> {
+fn task(job: &TabJob, token: Token) -> JsValue {
     let (name, run) = match job {
         TabJob::Sample => ("browser tab".to_owned(), None),
-        TabJob::Evaluate(evaluator) => (evaluator.name.clone(), Some(Config::of(&evaluator.run)?.to_string())),
+        TabJob::Evaluate(evaluator) => (evaluator.name.clone(), Some(evaluator.run.to_string())),
     };
     let task = Object::new();
     let fields = [("url", Some(hub_url())), ("token", Some(token.to_hex())), ("name", Some(name)), ("run", run)];
@@ -86,7 +80,7 @@ fn task(job: &TabJob, token: Token) -> Result<JsValue, ConfigError> {
         // A fresh object takes any property.
         let _ = Reflect::set(&task, &name.into(), &value.into());
     }
-    Ok(task.into())
+    task.into()
 }
 
 fn status(data: &JsValue) -> TabStatus {

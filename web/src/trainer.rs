@@ -9,8 +9,8 @@ use web_sys::{ErrorEvent, MessageEvent, Worker};
 
 use crate::{save, shell::Store, state::Event, tab_worker::spawn};
 
-/// Built beside the page from `web/wasm`.
-const SCRIPT: &str = "./rollmesh_trainer_loader.js";
+/// Beside the page; it loads the module that `web/wasm` has.
+const SCRIPT: &str = "./trainer.js";
 
 /// A running trainer. Dropping it ends it, with its run.
 pub(crate) struct Trainer {

@@ -66,20 +66,25 @@ pub(crate) fn dist_path() -> PathBuf {
     target().join("dist").join(binary_name())
 }
 
-/// The wasm module for Node; returns the file to load.
-pub(crate) fn node_module(job: &Job) -> Result<PathBuf> {
-    wasm_crate(job, &["--lib"])?;
+/// The wasm modules for Node; returns the folder that they are in.
+pub(crate) fn node_modules(job: &Job) -> Result<PathBuf> {
+    let modules = ["rollmesh_wasm", "rollmesh_reader"];
+    wasm_modules(job, &modules)?;
     let folder = target().join("xtask/node");
-    bindings(job, "nodejs", "rollmesh_wasm", &folder)?;
-    Ok(folder.join("rollmesh_wasm.js"))
+    for module in modules {
+        bindings(job, "nodejs", module, &folder)?;
+    }
+    Ok(folder)
 }
 
 /// The npm package, packed. Returns the folder in which it is, with what its tests need.
 pub(crate) fn npm_package(job: &Job) -> Result<PathBuf> {
-    wasm_crate(job, &["--lib", "--bin", "rollmesh_worker"])?;
-    let stage = target().join("xtask/npm");
-    for module in ["rollmesh_wasm", "rollmesh_worker"] {
-        bindings(job, "web", module, &stage.join("src/wasm"))?;
+    let modules = ["rollmesh_wasm", "rollmesh_reader", "rollmesh_trainer", "rollmesh_worker"];
+    wasm_modules(job, &modules)?;
+    let (stage, folder) = (target().join("xtask/npm"), target().join("xtask/npm/src/wasm"));
+    for module in modules {
+        bindings(job, "web", module, &folder)?;
+        shrink(job, &folder.join(format!("{module}_bg.wasm")))?;
     }
     let manifest = root().join("web/npm/package.json");
     fs::copy(&manifest, stage.join("package.json")).with_context(|| format!("cannot copy {}", manifest.display()))?;
@@ -127,11 +132,16 @@ pub(crate) fn wheel_environment(job: &Job) -> Result<PathBuf> {
     Ok(python)
 }
 
-/// The crate for JavaScript, for the browser.
-fn wasm_crate(job: &Job, targets: &[&str]) -> Result<()> {
+/// These modules of the crate for JavaScript, for the browser.
+fn wasm_modules(job: &Job, modules: &[&str]) -> Result<()> {
     let mut build = toolchain::cargo_for(WASM)?;
     build.args(["build", "--locked", "--profile", "wasm", "--target", WASM, "--package", "rollmesh-wasm"]);
-    job.run(build.args(targets))
+    job.run(build.args(modules.iter().flat_map(|module| ["--bin", module])))
+}
+
+/// Optimises a module for size, as trunk does for the page.
+fn shrink(job: &Job, module: &Path) -> Result<()> {
+    job.run(command("wasm-opt").args(["-Oz", "--output"]).arg(module).arg(module))
 }
 
 /// What JavaScript imports of a wasm module of that crate.

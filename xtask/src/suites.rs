@@ -128,11 +128,11 @@ pub(crate) fn figures(job: &Job) -> Result<()> {
 
 /// The wasm module in Node against the binary.
 pub(crate) fn node(job: &Job) -> Result<()> {
-    let module = artifacts::node_module(job)?;
+    let modules = artifacts::node_modules(job)?;
     let mut node = command("node");
     let tests = ["rollout_hash", "sampler", "data_file"].map(|name| format!("tests/node/{name}.test.mjs"));
     node.args(["--test", "--test-reporter=tap"]).args(tests);
-    job.run_tests(node.env("ROLLMESH_WASM", module).env("ROLLMESH_BIN", artifacts::binary_path()))?;
+    job.run_tests(node.env("ROLLMESH_WASM", modules).env("ROLLMESH_BIN", artifacts::binary_path()))?;
     // Leases of every kind: their fragments are in Rust's hands alone.
     job.run_tests(wasm_tests()?.args(["--test", "same_bits"]))
 }
@@ -148,7 +148,8 @@ fn wasm_tests() -> Result<Command> {
 /// The npm package, installed from the packed file, in Node; the examples of its README among its tests.
 pub(crate) fn npm(job: &Job) -> Result<()> {
     let project = artifacts::npm_project(job, "project", &[])?;
-    let tests = ["package", "readme", "worker", "batch", "policy", "env", "vector_env", "data_file", "hub"];
+    let tests =
+        ["package", "readme", "worker", "batch", "policy", "env", "vector_env", "data_file", "algorithm", "hub"];
     let tests = tests.map(|name| format!("test/{name}.test.mjs"));
     let mut node = command("node");
     node.args(["--experimental-websocket", "--test", "--test-reporter=tap"]).args(tests).current_dir(project);

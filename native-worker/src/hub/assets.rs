@@ -1,20 +1,29 @@
 //! Serves the page's files: from a directory, else embedded in the program, else a page that explains how to build them.
+//!
+//! Clients that accept it get them compressed. Files with a hash in their names never change, so browsers keep them; of the
+//! others they ask whether the file has changed.
 
 #[cfg(feature = "embed")]
 use std::borrow::Cow;
 use std::{
     fs, io,
     path::{Component, Path, PathBuf},
+    sync::Arc,
 };
 
 use http_body_util::Full;
 use hyper::{
-    Response, StatusCode,
+    HeaderMap, Response, StatusCode,
     body::Bytes,
     header::{self, HeaderValue},
 };
 
-use super::HubError;
+use rollmesh_core::hash::bytes_hash;
+
+use super::{
+    HubError,
+    compressed::{CompressedFiles, accepts_gzip},
+};
 
 /// A complete HTTP response.
 pub(super) type Answer = Response<Full<Bytes>>;
@@ -23,7 +32,16 @@ pub(super) type Answer = Response<Full<Bytes>>;
 #[cfg(not(feature = "embed"))]
 const USUAL_DIRECTORY: &str = "dist";
 
-pub(super) enum Assets {
+/// Hexadecimal digits of a hash in a file's name, which trunk writes without leading zeros. Shorter ones may be times.
+const HASH_DIGITS: std::ops::RangeInclusive<usize> = 15..=16;
+
+/// The files of a page.
+pub(super) struct Assets {
+    source: Source,
+    compressed: Arc<CompressedFiles>,
+}
+
+enum Source {
     Directory(PathBuf),
     #[cfg(feature = "embed")]
     Embedded,
@@ -40,16 +58,81 @@ struct Embedded;
 impl Assets {
     pub(super) fn find(dashboard: bool, directory: Option<&Path>) -> Result<Self, HubError> {
         let holds_page = |directory: &Path| directory.join("index.html").is_file();
-        Ok(match directory {
-            Some(directory) if !dashboard && directory.is_dir() => Self::Directory(directory.to_owned()),
+        let source = match directory {
+            Some(directory) if !dashboard && directory.is_dir() => Source::Directory(directory.to_owned()),
             Some(directory) if !dashboard => return Err(HubError::NoDirectory(directory.to_owned())),
-            None if !dashboard => Self::Off,
-            Some(directory) if holds_page(directory) => Self::Directory(directory.to_owned()),
+            None if !dashboard => Source::Off,
+            Some(directory) if holds_page(directory) => Source::Directory(directory.to_owned()),
             Some(directory) => return Err(HubError::NoAssets(directory.to_owned())),
-            None => Self::usual(),
-        })
+            None => Source::usual(),
+        };
+        Ok(Self { source, compressed: Arc::default() })
     }
 
+    /// Answers a request for a path that has these headers.
+    pub(super) async fn answer(&self, path: &str, headers: &HeaderMap) -> Answer {
+        let path = match path.trim_start_matches('/') {
+            "" => "index.html",
+            path => path,
+        };
+        let file = match &self.source {
+            Source::Off => return text(StatusCode::NOT_FOUND, "This hub has no dashboard.\n"),
+            Source::Missing => return answer(StatusCode::OK, HTML, HOW_TO_BUILD.into()),
+            #[cfg(feature = "embed")]
+            Source::Embedded => Embedded::get(path).map(|file| match file.data {
+                Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+                Cow::Owned(bytes) => bytes.into(),
+            }),
+            Source::Directory(directory) => read_plain(directory, path).await,
+        };
+        match file {
+            Some(file) => self.content(path, file, headers).await,
+            None => text(StatusCode::NOT_FOUND, "There is no such file.\n"),
+        }
+    }
+
+    /// Answers with a file, compressed if the client takes that, or that the client has it already.
+    async fn content(&self, path: &str, file: Bytes, request: &HeaderMap) -> Answer {
+        let (kind, compresses) = kind_of(path);
+        let (compressed, accepts_gzip) = (self.compressed.clone(), accepts_gzip(request));
+        let raw = file.clone();
+        let packed = tokio::task::spawn_blocking(move || {
+            let tag = bytes_hash(&raw);
+            (tag, (compresses && accepts_gzip).then(|| compressed.gzip(tag, &raw)).flatten())
+        });
+        // Fails only while the runtime is shut down.
+        let Ok((tag, packed)) = packed.await else {
+            return text(StatusCode::NOT_FOUND, "This hub is shutting down.\n");
+        };
+        let tag = format!("\"{tag}\"");
+        let is_known = request.get_all(header::IF_NONE_MATCH).iter().any(|known| {
+            known.to_str().is_ok_and(|known| known.split(',').any(|known| known.trim().trim_start_matches("W/") == tag))
+        });
+        let is_packed = packed.is_some();
+        let mut answer = match packed {
+            _ if is_known => answer(StatusCode::NOT_MODIFIED, kind, Bytes::new()),
+            packed => answer(StatusCode::OK, kind, packed.unwrap_or(file)),
+        };
+        let headers = answer.headers_mut();
+        if is_packed && !is_known {
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        if compresses {
+            headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+        }
+        if has_hash(path) {
+            let forever = HeaderValue::from_static("public, max-age=31536000, immutable");
+            headers.insert(header::CACHE_CONTROL, forever);
+        }
+        // Weak: it is the same for both forms of the file.
+        if let Ok(tag) = HeaderValue::try_from(format!("W/{tag}")) {
+            headers.insert(header::ETAG, tag);
+        }
+        answer
+    }
+}
+
+impl Source {
     /// Prefers the embedded page: a page in the current directory would receive the operator's token, so it must not win.
     #[cfg(feature = "embed")]
     fn usual() -> Self {
@@ -61,36 +144,17 @@ impl Assets {
         let directory = PathBuf::from(USUAL_DIRECTORY);
         if directory.join("index.html").is_file() { Self::Directory(directory) } else { Self::Missing }
     }
+}
 
-    pub(super) async fn answer(&self, path: &str) -> Answer {
-        let path = match path.trim_start_matches('/') {
-            "" => "index.html",
-            path => path,
-        };
-        match self {
-            Self::Off => text(StatusCode::NOT_FOUND, "This hub has no dashboard.\n"),
-            Self::Missing => content("index.html", HOW_TO_BUILD.into()),
-            #[cfg(feature = "embed")]
-            Self::Embedded => Embedded::get(path).map_or_else(not_found, |file| match file.data {
-                Cow::Borrowed(bytes) => content(path, Bytes::from_static(bytes)),
-                Cow::Owned(bytes) => content(path, bytes.into()),
-            }),
-            Self::Directory(directory) => {
-                // Only plain names below the directory; hidden files, such as `.git`, are not served.
-                let is_plain =
-                    |part| matches!(part, Component::Normal(name) if !name.as_encoded_bytes().starts_with(b"."));
-                if !Path::new(path).components().all(is_plain) {
-                    return not_found();
-                }
-                let (directory, file) = (directory.clone(), directory.join(path));
-                let read = tokio::task::spawn_blocking(move || read_within(&directory, &file));
-                match read.await {
-                    Ok(Ok(bytes)) => content(path, bytes.into()),
-                    _ => not_found(),
-                }
-            }
-        }
+/// Reads a file below the directory. Its path consists of plain names; hidden files, such as `.git`, are not served.
+async fn read_plain(directory: &Path, path: &str) -> Option<Bytes> {
+    let is_plain = |part| matches!(part, Component::Normal(name) if !name.as_encoded_bytes().starts_with(b"."));
+    if !Path::new(path).components().all(is_plain) {
+        return None;
     }
+    let (directory, file) = (directory.to_owned(), directory.join(path));
+    let read = tokio::task::spawn_blocking(move || read_within(&directory, &file));
+    Some(read.await.ok()?.ok()?.into())
 }
 
 /// Reads a regular file inside the directory, following symbolic links that stay inside it; hidden files are refused.
@@ -104,18 +168,27 @@ fn read_within(directory: &Path, file: &Path) -> io::Result<Vec<u8>> {
     fs::read(file)
 }
 
-fn content(path: &str, bytes: Bytes) -> Answer {
-    let kind = match Path::new(path).extension().and_then(|extension| extension.to_str()) {
-        Some("html") => "text/html; charset=utf-8",
-        Some("js") => "text/javascript; charset=utf-8",
-        Some("css") => "text/css; charset=utf-8",
-        Some("wasm") => "application/wasm",
-        Some("svg") => "image/svg+xml",
-        Some("png") => "image/png",
-        Some("json") => "application/json",
-        _ => "application/octet-stream",
-    };
-    answer(StatusCode::OK, kind, bytes)
+const HTML: &str = "text/html; charset=utf-8";
+
+/// Returns a file's content type, and whether files of it become smaller when they are compressed.
+fn kind_of(path: &str) -> (&'static str, bool) {
+    match Path::new(path).extension().and_then(|extension| extension.to_str()) {
+        Some("html") => (HTML, true),
+        Some("js") => ("text/javascript; charset=utf-8", true),
+        Some("css") => ("text/css; charset=utf-8", true),
+        Some("wasm") => ("application/wasm", true),
+        Some("svg") => ("image/svg+xml", true),
+        Some("json") => ("application/json", true),
+        Some("png") => ("image/png", false),
+        _ => ("application/octet-stream", false),
+    }
+}
+
+/// Whether the file's name has a hash of its content in it, as in `rollmesh-web-87e6ec63ca331b3b_bg.wasm`.
+fn has_hash(path: &str) -> bool {
+    let stem = Path::new(path).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    let last = stem.trim_end_matches("_bg").rsplit_once('-').map_or("", |(_, last)| last);
+    HASH_DIGITS.contains(&last.len()) && last.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Returns a plain-text response for people.
@@ -128,10 +201,6 @@ fn answer(status: StatusCode, kind: &'static str, bytes: Bytes) -> Answer {
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     answer
-}
-
-fn not_found() -> Answer {
-    text(StatusCode::NOT_FOUND, "There is no such file.\n")
 }
 
 const HOW_TO_BUILD: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>rollmesh</title>\

@@ -17,6 +17,7 @@ mod checkpoints;
 mod children;
 mod client;
 mod commands;
+mod compressed;
 mod config;
 mod dashboard;
 mod departure;

@@ -176,12 +176,11 @@ impl Visit<'_> {
             if let Some(pass) = &*self.pass() {
                 pass.ask();
             }
-            self.shared.assets.answer(request.uri().path()).await
+            self.shared.assets.answer(request.uri().path(), request.headers()).await
         };
         let headers = [
             (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
             (header::REFERRER_POLICY, "no-referrer"),
-            (header::CACHE_CONTROL, "no-cache"),
             (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
             (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
         ];
@@ -189,6 +188,8 @@ impl Visit<'_> {
             // One request per connection, so that a finished one does not keep its place.
             answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
+        let no_cache = HeaderValue::from_static("no-cache");
+        answer.headers_mut().entry(header::CACHE_CONTROL).or_insert(no_cache);
         let policy = content_security_policy(&names, frame_origins);
         answer.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
         for (name, value) in headers {

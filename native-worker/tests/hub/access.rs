@@ -77,6 +77,50 @@ async fn foreign_pages_and_names_are_turned_away_before_anything_else() {
 }
 
 #[tokio::test]
+async fn the_page_is_sent_compressed_and_kept_where_names_have_hashes() {
+    let hub = TestHub::start().await;
+    let address = hub.hub.address();
+    let page = hub.assets.path().join("page");
+    let script = "export const rollmesh = 1;\n".repeat(200);
+    for name in ["page-87e6ec63ca331b3b.js", "worker.js"] {
+        std::fs::write(page.join(name), &script).unwrap();
+    }
+    let ask = async |path: &str, headers: &str| {
+        let answer = http(address, &get(path, &format!("Host: {address}\r\n{headers}"))).await;
+        assert_has_security_headers(&answer);
+        answer
+    };
+    let header = |answer: &str, name: &str| {
+        let line = answer.lines().find(|line| line.to_lowercase().starts_with(&format!("{name}:")));
+        line.map(|line| line[name.len() + 1..].trim().to_owned())
+    };
+    const GZIP: &str = "Accept-Encoding: gzip, br\r\n";
+
+    let hashed = ask("/page-87e6ec63ca331b3b.js", GZIP).await;
+    assert_eq!(header(&hashed, "content-encoding").as_deref(), Some("gzip"));
+    assert_eq!(header(&hashed, "vary").as_deref(), Some("accept-encoding"));
+    assert_eq!(header(&hashed, "cache-control").as_deref(), Some("public, max-age=31536000, immutable"));
+    assert_eq!(header(&hashed, "content-type").as_deref(), Some("text/javascript; charset=utf-8"));
+    let sent: usize = header(&hashed, "content-length").unwrap().parse().unwrap();
+    assert!(sent < script.len() / 10, "{sent} of {} bytes", script.len());
+
+    // Without the header nothing is compressed; other names are asked for again, and not sent again.
+    let other = ask("/worker.js", "").await;
+    assert!(other.ends_with(&script));
+    assert_eq!(
+        (header(&other, "content-encoding"), header(&other, "cache-control").as_deref()),
+        (None, Some("no-cache"))
+    );
+    let tag = header(&other, "etag").unwrap();
+    let known = ask("/worker.js", &format!("{GZIP}If-None-Match: \"other\", {tag}\r\n")).await;
+    assert!(known.starts_with("HTTP/1.1 304 ") && known.ends_with("\r\n\r\n"), "{known}");
+    assert_eq!(header(&known, "etag"), Some(tag.clone()));
+    std::fs::write(page.join("worker.js"), "changed").unwrap();
+    let changed = ask("/worker.js", &format!("{GZIP}If-None-Match: {tag}\r\n")).await;
+    assert!(changed.starts_with("HTTP/1.1 200 ") && changed.ends_with("changed"), "{changed}");
+}
+
+#[tokio::test]
 async fn page_is_shown_in_frames_of_allowed_origins_only() {
     let frame_origins = vec!["http://localhost:8888".to_owned(), "https://notebook.example".to_owned()];
     let hub = TestHub::start_watchful(SecurityConfig { frame_origins, ..SecurityConfig::default() }).await;

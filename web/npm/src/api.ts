@@ -1,4 +1,5 @@
 /// <reference lib="esnext.disposable" preserve="true" />
+export { Algorithm, type TrainConfig, type TrainResult } from "./algorithm.js";
 export { type AnyBatch, MultiAgentBatch, type MultiAgentBatchObject, type Row, SampleBatch, type SampleBatchObject, batchHash } from "./batch.js";
 export { CanvasRenderer } from "./canvas.js";
 export { type ColumnReport, DataFile, type DataReport, type PolicyReport, type Spread } from "./data_file.js";
@@ -9,7 +10,7 @@ export {
 } from "./env.js";
 export { type ErrorDetails, type ErrorKind, RollmeshError } from "./error.js";
 export { Client as ExternalEnv, Episode as ExternalEpisode, EpisodeError, HubError } from "./rollmesh_client.js";
-export { type JoinOptions, Worker, type WorkerStatus } from "./hub_worker.js";
+export { EvalWorker, type EvalOptions, type JoinOptions, Worker, type WorkerStatus } from "./hub_worker.js";
 export { type ActOptions, type Actions, Policy, PolicyMap, type PolicyOptions } from "./policy.js";
 export { type Episode, type Metrics, RolloutWorker, type WorkerEnv, coreFingerprint, rolloutHash } from "./rollout_worker.js";
 export type * from "./types.js";

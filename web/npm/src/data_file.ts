@@ -1,6 +1,10 @@
 import { type AnyBatch, wrapBatch } from "./batch.js";
-import { Freeable, Handle, engine } from "./engine.js";
-import type { DataHandle } from "./wasm/rollmesh_wasm.js";
+import { Freeable, Handle, engine, reader } from "./engine.js";
+import { RollmeshError } from "./error.js";
+import type { DataHandle } from "./wasm/rollmesh_reader.js";
+
+/** Places that are named of each problem. */
+const PLACES = 10;
 
 /** What is in a file and what is wrong with it, with the names that `rollmesh data inspect --json` has. */
 export interface DataReport {
@@ -54,11 +58,18 @@ export interface ColumnReport extends Spread {
 export class DataFile extends Freeable {
   readonly #handle: Handle<DataHandle>;
 
-  /** A line, and what is compressed in it, may have so many bytes each (64 MiB by default); longer ones are skipped. */
-  constructor({ longestLine }: { longestLine?: number } = {}) {
+  private constructor(raw: DataHandle) {
     super();
-    const { DataHandle } = engine();
-    this.#handle = new Handle("DataFile", new DataHandle(longestLine));
+    this.#handle = new Handle("DataFile", raw);
+  }
+
+  /**
+   * Opens a file whose pieces are pushed; the first call loads the wasm module that reads. A line, and what is compressed in it,
+   * may have `longestLine` bytes each (64 MiB by default); longer ones are skipped.
+   */
+  static async open({ longestLine }: { longestLine?: number } = {}): Promise<DataFile> {
+    const { DataHandle } = await reader();
+    return new DataFile(new DataHandle(PLACES, longestLine));
   }
 
   /** All batches of a stream of pieces. What is in it says {@link report} then. */
@@ -77,7 +88,12 @@ export class DataFile extends Freeable {
    * @throws {RollmeshError} of kind `data` if the file is of another format, with its name and what to do
    */
   push(piece: Uint8Array): void {
-    this.#handle.raw.push(piece);
+    const { raw } = this.#handle;
+    try {
+      raw.push(piece);
+    } catch (cause) {
+      throw new RollmeshError("data", cause instanceof Error ? cause.message : String(cause));
+    }
   }
 
   /** No other piece comes: the last line needs no end. */
@@ -87,8 +103,8 @@ export class DataFile extends Freeable {
 
   /** The next batch; `undefined` until another piece comes, and after the last one. */
   next(): AnyBatch | undefined {
-    const raw = this.#handle.raw.next();
-    return raw && wrapBatch(raw);
+    const bytes = this.#handle.raw.next();
+    return bytes && wrapBatch(engine().BatchHandle.decode(bytes));
   }
 
   /** What was found so far. */

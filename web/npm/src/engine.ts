@@ -6,32 +6,68 @@ const SIMD = Uint8Array.of(
   0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11,
 );
 
-let loading: Promise<void> | undefined;
-let isLoaded = false;
+type Source = () => Promise<BufferSource | Response>;
 
-/** Loads the wasm module, once. */
-export function load(source: () => Promise<BufferSource | Response>): Promise<void> {
-  loading ??= start(source).catch((error: unknown) => {
-    loading = undefined;
-    throw error;
-  });
-  return loading;
+/** Where the wasm modules come from: the one that samples and acts, and those that are loaded when they are needed. */
+export interface Sources {
+  wasm: Source;
+  reader: Source;
+  trainer: Source;
 }
 
-async function start(source: () => Promise<BufferSource | Response>): Promise<void> {
+let sources: Sources | undefined;
+let isLoaded = false;
+
+/** Loads the wasm module that samples and acts, once. */
+export async function load(from: Sources): Promise<void> {
+  sources ??= from;
+  await loadWasm();
+}
+
+const loadWasm = once(async ({ wasm: source }) => {
   if (!WebAssembly.validate(SIMD)) {
     throw new RollmeshError("unsupported", "rollmesh needs WebAssembly with SIMD, which browsers have since 2023 and Node since version 16");
   }
   await wasm.default({ module_or_path: await source() });
   wasm.useErrorClass(RollmeshError);
   isLoaded = true;
-}
+});
 
-/** The wasm module. */
+/** Loads the module that reads files of logged experience, once. */
+export const reader = once(async ({ reader: source }) => {
+  const module = await import("./wasm/rollmesh_reader.js");
+  await module.default({ module_or_path: await source() });
+  return module;
+});
+
+/** Loads the hub and the learner, once. */
+export const trainer = once(async ({ trainer: source }) => {
+  const module = await import("./wasm/rollmesh_trainer.js");
+  await module.default({ module_or_path: await source() });
+  module.useErrorClass(RollmeshError);
+  return module;
+});
+
+/** The wasm module that samples and acts. */
 export function engine(): typeof wasm {
-  if (!isLoaded) throw new RollmeshError("not_loaded", "the wasm module is not loaded: `await init()` first");
+  if (!isLoaded) throw notLoaded();
   return wasm;
 }
+
+/** Loads at the first call; a failure is forgotten, so that a later call tries again. */
+function once<Loaded>(start: (sources: Sources) => Promise<Loaded>): () => Promise<Loaded> {
+  let loading: Promise<Loaded> | undefined;
+  return () => {
+    if (!sources) return Promise.reject(notLoaded());
+    loading ??= start(sources).catch((error: unknown) => {
+      loading = undefined;
+      throw error;
+    });
+    return loading;
+  };
+}
+
+const notLoaded = () => new RollmeshError("not_loaded", "the wasm module is not loaded: `await init()` first");
 
 /** Something in wasm memory, until it is freed. */
 export class Handle<Raw extends { free(): void }> {

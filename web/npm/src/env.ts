@@ -1,7 +1,7 @@
 import { engine } from "./engine.js";
 import { RollmeshError } from "./error.js";
 import { elements } from "./rows.js";
-import { AgentsAdapter, SingleAdapter } from "./env_adapter.js";
+import { AgentsAdapter, type Draw, SingleAdapter } from "./env_adapter.js";
 import type { Picture, Rows, Space, Spaces } from "./types.js";
 
 /** Place and settings of an environment. */
@@ -80,8 +80,27 @@ export interface EnvInfo {
   agents?: Record<string, Spaces>;
 }
 
+/** A wasm module that makes environments by name. */
+interface EnvModule {
+  registerEnv(name: string, create: (context: string) => unknown, maxEpisodeSteps: number | undefined, hasAgents: boolean): void;
+  envRandom: Draw;
+}
+
+/** What registers each environment of this page in a module. */
+const registered = new Map<string, (module: EnvModule) => void>();
+
+/** Registers all environments in JavaScript in another module. */
+export function registerAll(module: EnvModule): void {
+  for (const register of registered.values()) register(module);
+}
+
+function register(name: string, register: (module: EnvModule) => void): void {
+  register(engine());
+  registered.set(name, register);
+}
+
 /**
- * Makes an environment known by name to workers and {@link VectorEnv}s that are made from now on. It takes the place of one that
+ * Makes an environment known by name to workers, {@link VectorEnv}s and algorithms that are made from now on. It takes the place of one that
  * was registered under the name before.
  *
  * Observations and actions are of box, discrete, multi_discrete and multi_binary spaces, boxes of observations with elements of
@@ -90,16 +109,20 @@ export interface EnvInfo {
  * @throws {RollmeshError} of kind `config` for the name of a built-in environment
  */
 export function registerEnv(name: string, create: (context: EnvContext) => Env, { maxEpisodeSteps }: EnvOptions = {}): void {
-  const adapter = (context: string) => new SingleAdapter(create(JSON.parse(context) as EnvContext));
-  engine().registerEnv(name, adapter, maxEpisodeSteps, false);
+  register(name, (module) => {
+    const adapter = (context: string) => new SingleAdapter(create(JSON.parse(context) as EnvContext), module.envRandom);
+    module.registerEnv(name, adapter, maxEpisodeSteps, false);
+  });
 }
 
 /** As {@link registerEnv}, of an environment with several agents, which workers sample. */
 export function registerMultiAgentEnv(
   name: string, create: (context: EnvContext) => MultiAgentEnv, { maxEpisodeSteps }: EnvOptions = {},
 ): void {
-  const adapter = (context: string) => new AgentsAdapter(create(JSON.parse(context) as EnvContext));
-  engine().registerEnv(name, adapter, maxEpisodeSteps, true);
+  register(name, (module) => {
+    const adapter = (context: string) => new AgentsAdapter(create(JSON.parse(context) as EnvContext), module.envRandom);
+    module.registerEnv(name, adapter, maxEpisodeSteps, true);
+  });
 }
 
 /** All environments that are registered, built-in ones and JavaScript's. */

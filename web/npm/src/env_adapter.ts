@@ -1,17 +1,20 @@
-import { engine } from "./engine.js";
 import { RollmeshError } from "./error.js";
 import { elements } from "./rows.js";
-import type { Env, EnvAction, MultiAgentEnv } from "./env.js";
+import type { Env, EnvAction, MultiAgentEnv, Random } from "./env.js";
 import type { Picture, Space } from "./types.js";
 
 /** Element types of boxes, as the wasm module has rows for them. */
 const BOX_TYPES = { observationSpace: ["float32", "float64", "uint8"], actionSpace: ["float32"] } as const;
 
-/** Draws for the environment that is being reset or stepped. */
-function random(): number {
-  const drawn = engine().envRandom();
-  if (drawn === undefined) throw new RollmeshError("environment", "random is for the calls of reset and step that it was given to");
-  return drawn;
+/** Draws for the environment that is being reset or stepped by a wasm module; nothing at other times. */
+export type Draw = () => number | undefined;
+
+function drawing(draw: Draw): Random {
+  return () => {
+    const drawn = draw();
+    if (drawn === undefined) throw new RollmeshError("environment", "random is for the calls of reset and step that it was given to");
+    return drawn;
+  };
 }
 
 /** An environment with one agent, as the wasm module calls it: its answers are flags, a reward and an observation. */
@@ -19,23 +22,25 @@ export class SingleAdapter {
   readonly #env: Env;
   readonly #observations: Space;
   readonly #actions: Space;
+  readonly #random: Random;
   readonly spaces: string;
 
-  constructor(env: Env) {
+  constructor(env: Env, draw: Draw) {
     object(env, "the factory");
     this.#env = env;
+    this.#random = drawing(draw);
     this.#observations = checkedSpace(env.observationSpace, "observationSpace");
     this.#actions = checkedSpace(env.actionSpace, "actionSpace");
     this.spaces = JSON.stringify([{ agent: 0, observation: this.#observations, action: this.#actions }]);
   }
 
   reset(): Float64Array {
-    return this.#answer("reset", 0, 0, calling("reset", () => this.#env.reset(random)));
+    return this.#answer("reset", 0, 0, calling("reset", () => this.#env.reset(this.#random)));
   }
 
   step(actions: Float64Array): Float64Array {
     const action = toAction(actions, this.#actions);
-    const step = object(calling("step", () => this.#env.step(action, random)), "step");
+    const step = object(calling("step", () => this.#env.step(action, this.#random)), "step");
     const flags = flag(step.terminated, "terminated") | (flag(step.truncated, "truncated") << 1);
     return this.#answer("step", flags, finite(step.reward, "reward"), step.observation);
   }
@@ -68,11 +73,13 @@ interface AgentSpaces {
 export class AgentsAdapter {
   readonly #env: MultiAgentEnv;
   readonly #agents: AgentSpaces[];
+  readonly #random: Random;
   readonly spaces: string;
 
-  constructor(env: MultiAgentEnv) {
+  constructor(env: MultiAgentEnv, draw: Draw) {
     object(env, "the factory");
     this.#env = env;
+    this.#random = drawing(draw);
     if (!Array.isArray(env.agents)) throw fault("agents", "agents is no list of names");
     this.#agents = env.agents.map((name) => ({
       name: String(name),
@@ -83,7 +90,7 @@ export class AgentsAdapter {
   }
 
   reset(): Float64Array {
-    return this.#answer("reset", { observations: calling("reset", () => this.#env.reset(random)) });
+    return this.#answer("reset", { observations: calling("reset", () => this.#env.reset(this.#random)) });
   }
 
   step(actions: Float64Array): Float64Array {
@@ -94,7 +101,7 @@ export class AgentsAdapter {
       byAgent[name] = toAction(actions.subarray(at + 1, end), action);
       at = end;
     }
-    return this.#answer("step", object(calling("step", () => this.#env.step(byAgent, random)), "step"));
+    return this.#answer("step", object(calling("step", () => this.#env.step(byAgent, this.#random)), "step"));
   }
 
   render(): { width: number; height: number; rgb: Uint8Array } | undefined {

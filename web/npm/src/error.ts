@@ -8,13 +8,14 @@
  * - `policy`: a policy, or its weights do not fit;
  * - `batch`: a batch or a column;
  * - `sample`, `worker`: sampling, or the worker's state;
+ * - `learner`: learning from a batch;
  * - `data`: a file of logged experience;
- * - `busy`: an environment has used the worker that was stepping it;
+ * - `busy`: an environment has used the worker that was stepping it, or an algorithm is training or over;
  * - `freed`: an object was used after its `free`;
  * - `hub`: a hub has refused this page or ended its work.
  */
 export type ErrorKind =
-  | "not_loaded" | "unsupported" | "config" | "environment" | "policy" | "batch" | "sample" | "worker" | "data" | "busy"
+  | "not_loaded" | "unsupported" | "config" | "environment" | "policy" | "batch" | "sample" | "worker" | "learner" | "data" | "busy"
   | "freed" | "hub";
 
 /** Where something has failed, as far as that is known. */

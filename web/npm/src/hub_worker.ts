@@ -1,6 +1,7 @@
 import { Freeable } from "./engine.js";
 import { RollmeshError } from "./error.js";
 import { spawn } from "./spawn.js";
+import type { RolloutConfig } from "./types.js";
 
 /** Which hub to work for. */
 export interface JoinOptions {
@@ -16,7 +17,7 @@ export interface JoinOptions {
 
 /** How the work goes. */
 export interface WorkerStatus {
-  state: "starting" | "connecting" | "waiting" | "idle" | "unable" | "sampling" | "ended";
+  state: "starting" | "connecting" | "waiting" | "idle" | "unable" | "sampling" | "evaluating" | "ended";
   /** Why this tab is unable to run the hub's run, or why the work has ended. */
   reason: string;
   /** The id that the hub gave, 0 before. */
@@ -24,8 +25,18 @@ export interface WorkerStatus {
   /** Env steps and leases done, over all connections. */
   envSteps: number;
   fragments: number;
+  /** Evaluations that came to a result. */
+  evaluations: number;
   weightsVersion: number;
   stepsPerSecond: number;
+}
+
+/** What an evaluation worker evaluates, and the name by which programs find it at the hub. */
+export interface EvalOptions extends JoinOptions {
+  /** Up to 64 of a-z, A-Z, 0-9, `_`, `-` and `.`. */
+  name: string;
+  /** The settings of a run: environment, model, seed. Weights come from programs that ask. */
+  run: RolloutConfig & { evaluation?: Record<string, unknown> };
 }
 
 /** What the Web Worker posts. */
@@ -35,25 +46,22 @@ interface Posted {
   worker: number;
   env_steps: number;
   fragments: number;
+  evaluations: number;
   weights_version: number;
   steps_per_s: number;
 }
 
-/**
- * This tab as a worker of a hub's run or of a `WorkerGroup`: a Web Worker that gets leases, or commands, like any other worker,
- * and connects again when its connection breaks. It knows the built-in environments alone.
- */
-export class Worker extends Freeable {
+/** A Web Worker that works for a hub, and connects again when its connection breaks. It knows the built-in environments alone. */
+class TabWorker extends Freeable {
   readonly #thread: globalThis.Worker;
   #status: WorkerStatus = {
-    state: "starting", reason: "", worker: 0, envSteps: 0, fragments: 0, weightsVersion: 0, stepsPerSecond: 0,
+    state: "starting", reason: "", worker: 0, envSteps: 0, fragments: 0, evaluations: 0, weightsVersion: 0, stepsPerSecond: 0,
   };
   #end: (reason: RollmeshError) => void = () => {};
   /** Resolves when the work is over and another connection would not help, with the reason: the hub's, or that it was freed. */
   readonly ended: Promise<RollmeshError>;
 
-  /** Joins a hub. */
-  constructor({ url, token, name = "tab", onStatus }: JoinOptions) {
+  protected constructor({ url, token, name = "tab", onStatus }: JoinOptions, run?: EvalOptions["run"]) {
     super();
     if (!/^[0-9a-f]{64}$/i.test(token)) throw new RollmeshError("config", "a token has 64 hexadecimal digits", { field: "token" });
     if (typeof globalThis.Worker === "undefined") throw new RollmeshError("unsupported", "there are no Web Workers here: natively `rollmesh worker` does this work");
@@ -61,13 +69,14 @@ export class Worker extends Freeable {
     this.#thread = spawn();
     this.#thread.onmessage = ({ data }: MessageEvent<Posted>) => {
       if (data.state === "ready") {
-        this.#thread.postMessage({ url: `${url.replace(/\/(ws)?$/, "")}/ws`, token, name });
+        const task = { url: `${url.replace(/\/(ws)?$/, "")}/ws`, token, name };
+        this.#thread.postMessage(run ? { ...task, run: JSON.stringify({ preset: "none", ...run }) } : task);
         return;
       }
-      const { env_steps: envSteps, fragments, weights_version: weightsVersion, steps_per_s: stepsPerSecond, worker } = data;
+      const { env_steps: envSteps, fragments, evaluations, weights_version: weightsVersion, steps_per_s: stepsPerSecond, worker } = data;
       const { state, reason } = data;
       this.#status = state === "ended" ? { ...this.#status, state, reason }
-        : { state, reason, worker, envSteps, fragments, weightsVersion, stepsPerSecond };
+        : { state, reason, worker, envSteps, fragments, evaluations, weightsVersion, stepsPerSecond };
       onStatus?.(this.#status);
       if (state === "ended") this.#over(reason);
     };
@@ -88,5 +97,21 @@ export class Worker extends Freeable {
     this.#thread.terminate();
     this.#status = { ...this.#status, state: "ended", reason };
     this.#end(new RollmeshError("hub", reason));
+  }
+}
+
+/** This tab as a worker of a hub's run or of a `WorkerGroup`: it gets leases, or commands, like any other worker. */
+export class Worker extends TabWorker {
+  /** Joins a hub. */
+  constructor(options: JoinOptions) {
+    super(options);
+  }
+}
+
+/** This tab as an evaluation worker: programs find it at the hub by its name, and ask how good their weights are. */
+export class EvalWorker extends TabWorker {
+  /** Joins a hub. */
+  constructor({ run, ...options }: EvalOptions) {
+    super(options, run);
   }
 }

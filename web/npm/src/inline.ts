@@ -1,9 +1,14 @@
 import { load } from "./engine.js";
-import { wasm } from "./wasm/inline.js";
 
 export * from "./api.js";
 
+const unpack = ({ wasm }: { wasm: string }) => Uint8Array.from(atob(wasm), (char) => char.charCodeAt(0));
+
 /** Loads the wasm module, once. Everything else of this package needs that. */
 export function init(): Promise<void> {
-  return load(() => Promise.resolve(Uint8Array.from(atob(wasm), (char) => char.charCodeAt(0))));
+  return load({
+    wasm: async () => unpack(await import("./wasm/rollmesh_wasm_inline.js")),
+    reader: async () => unpack(await import("./wasm/rollmesh_reader_inline.js")),
+    trainer: async () => unpack(await import("./wasm/rollmesh_trainer_inline.js")),
+  });
 }

@@ -4,7 +4,9 @@ import { load } from "./engine.js";
 
 export * from "./api.js";
 
+const read = (name: string) => async () => new Uint8Array(await readFile(new URL(`./wasm/${name}_bg.wasm`, import.meta.url)));
+
 /** Loads the wasm module, once. Everything else of this package needs that. */
 export function init(): Promise<void> {
-  return load(async () => new Uint8Array(await readFile(new URL("./wasm/rollmesh_wasm_bg.wasm", import.meta.url))));
+  return load({ wasm: read("rollmesh_wasm"), reader: read("rollmesh_reader"), trainer: read("rollmesh_trainer") });
 }

@@ -9,11 +9,13 @@ import { test } from "node:test";
 const project = join(dirname(fileURLToPath(import.meta.url)), "..");
 const source = join(project, "source");
 mkdirSync(source, { recursive: true });
-writeFileSync(join(source, "main.js"), `import { RolloutWorker, Worker, init } from "rollmesh";
+writeFileSync(join(source, "main.js"), `import { Algorithm, RolloutWorker, Worker, init } from "rollmesh";
 await init();
 const batch = new RolloutWorker({ env: "CartPole-v1", rollout_fragment_length: 20 }).sample();
 globalThis.join = (url, token) => new Worker({ url, token });
-console.log(batch.envSteps, batch.single().columns.includes("obs"));
+const algorithm = await Algorithm.create({ env: "CartPole-v1", num_slots: 2, rollout_fragment_length: 16, stop: { env_steps: 32 } });
+const { iteration } = await algorithm.train();
+console.log(batch.envSteps, batch.single().columns.includes("obs"), iteration);
 `);
 writeFileSync(join(source, "index.html"), '<!doctype html><script type="module" src="main.js"></script>');
 writeFileSync(join(source, "fetch.mjs"), `import { readFile } from "node:fs/promises";
@@ -24,10 +26,10 @@ globalThis.fetch = async (url) => new Response(await readFile(new URL(url)), { h
 function check(folder, entry) {
   const all = readdirSync(folder, { recursive: true });
   const count = (extension) => all.filter((name) => name.endsWith(extension)).length;
-  assert.equal(count(".wasm"), 2, all.join());
+  assert.equal(count(".wasm"), 4, all.join());
   assert.ok(count(".js") + count(".mjs") >= 2, all.join());
   const preload = ["--import", join(source, "fetch.mjs")];
-  assert.equal(execFileSync(process.execPath, [...preload, join(folder, entry(all))], { encoding: "utf8" }), "20 true\n");
+  assert.equal(execFileSync(process.execPath, [...preload, join(folder, entry(all))], { encoding: "utf8" }), "20 true 1\n");
 }
 
 test("vite", async () => {

@@ -18,7 +18,7 @@ async function* pieces(bytes, size) {
 
 for (const name of ["single_lz4_all.json", "multi_plain.json"]) {
   test(`${name} is read as the program reads it`, async () => {
-    const file = new DataFile(), batches = [];
+    const file = await DataFile.open(), batches = [];
     for await (const batch of file.batches(pieces(readFileSync(golden(name)), 1000))) batches.push(batch);
     const { gave_up, problems, ...found } = file.report();
     const { files, bytes, left_out, ...wanted } = rollmesh("data", "inspect", golden(name), "--json");
@@ -29,7 +29,8 @@ for (const name of ["single_lz4_all.json", "multi_plain.json"]) {
   });
 }
 
-test("another format is named with what to do", () => {
+test("another format is named with what to do", async () => {
   const bytes = readFileSync(golden("pendulum_small_contiguous.hdf5"));
-  assert.throws(() => new DataFile().push(bytes), { kind: "data", message: /this is an HDF5 file.*rollmesh data convert/ });
+  const file = await DataFile.open();
+  assert.throws(() => file.push(bytes), { kind: "data", message: /this is an HDF5 file.*rollmesh data convert/ });
 });

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { test } from "node:test";
 
-import { ExternalEnv, RollmeshError, Worker } from "rollmesh";
+import { EvalWorker, ExternalEnv, RollmeshError, Worker } from "rollmesh";
 
 const token = "ab".repeat(32);
 
@@ -41,12 +41,28 @@ test("a worker posts its task when the Web Worker is ready, and hears how it goe
   thread.say({ state: "ready" });
   assert.deepEqual(thread.posted, [{ url: "wss://hub.example.org/ws", token, name: "mine" }]);
   thread.say({ state: "sampling", reason: "", worker: 3, env_steps: 640, fragments: 2, evaluations: 0, weights_version: 5, steps_per_s: 9.5 });
-  const status = { state: "sampling", reason: "", worker: 3, envSteps: 640, fragments: 2, weightsVersion: 5, stepsPerSecond: 9.5 };
+  const status = { state: "sampling", reason: "", worker: 3, envSteps: 640, fragments: 2, evaluations: 0, weightsVersion: 5, stepsPerSecond: 9.5 };
   assert.deepEqual([worker.status, heard], [status, [status]]);
   thread.say({ state: "ended", reason: "the run is over" });
   const reason = await worker.ended;
   assert.ok(reason instanceof RollmeshError && reason.kind === "hub" && reason.message === "the run is over");
   assert.ok(thread.isOver && worker.status.state === "ended" && worker.status.envSteps === 640);
+});
+
+test("an evaluation worker posts the settings of what it evaluates", async (t) => {
+  globalThis.Worker = Thread;
+  t.after(() => delete globalThis.Worker);
+  const run = { env: "CartPole-v1", model_config: { fcnet_hiddens: [16] }, evaluation: { num_envs: 4 } };
+  const worker = new EvalWorker({ url: "wss://hub.example.org", token, name: "judge", run });
+  const thread = Thread.last;
+  thread.say({ state: "ready" });
+  const [{ run: posted, ...task }] = thread.posted;
+  assert.deepEqual(task, { url: "wss://hub.example.org/ws", token, name: "judge" });
+  assert.deepEqual(JSON.parse(posted), { preset: "none", ...run });
+  thread.say({ state: "evaluating", reason: "", worker: 4, env_steps: 200, fragments: 0, evaluations: 1, weights_version: 0, steps_per_s: 9.5 });
+  assert.deepEqual([worker.status.state, worker.status.evaluations], ["evaluating", 1]);
+  worker.free();
+  assert.match((await worker.ended).message, /freed/);
 });
 
 const needs = { timeout: 30_000, skip: !globalThis.WebSocket && "this Node has no WebSocket" };

@@ -1,10 +1,7 @@
 //! The form that makes this tab an evaluation worker.
 
-use rollmesh_core::{
-    env::EnvRegistry,
-    evaluation::check_name,
-    run::{EvaluationConfig, RunConfig},
-};
+use rollmesh_core::{config::Config, evaluation::check_name, run::EvaluationConfig};
+use serde_json::json;
 
 use super::TabEvaluator;
 
@@ -48,32 +45,30 @@ pub fn evaluator(env: &str, [name, envs, seed, hidden]: [&str; 4]) -> Result<Tab
     let seed = whole(seed).ok_or(error("Seed", "a whole number from 0"))?;
     let widths: Option<Vec<u32>> = hidden.split_whitespace().map(|width| in_range(width, 1, 1 << 16)).collect();
     let widths = widths.ok_or(error("Hidden layers", "whole numbers from 1, with spaces between them"))?;
-    let mut run = RunConfig::new(env).seed(seed).fcnet_hiddens(&widths);
-    run.evaluation.num_envs = num_envs;
-    Ok(TabEvaluator { name: name.into(), run: Box::new(run) })
-}
-
-/// Names of all environments in which a tab can evaluate, sorted.
-#[must_use]
-pub fn evaluable_envs(envs: &EnvRegistry) -> Vec<String> {
-    let single = envs.iter().map(|spec| spec.name.clone());
-    let mut names: Vec<String> = single.chain(envs.iter_multi_agent().map(|spec| spec.name.clone())).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
+    let settings = [
+        ("env", json!(env)),
+        ("preset", json!("none")),
+        ("seed", json!(seed)),
+        ("model_config.fcnet_hiddens", json!(widths)),
+        ("evaluation.num_envs", json!(num_envs)),
+    ];
+    let run = settings.into_iter().fold(Config::new(), |run, (path, value)| run.with_at(path, value));
+    Ok(TabEvaluator { name: name.into(), env: env.into(), run })
 }
 
 #[cfg(test)]
 mod tests {
-    use rollmesh_core::{eval_worker::EvalMakers, kernels::Kernels, worker::Registry};
+    use rollmesh_core::{eval_worker::EvalMakers, kernels::Kernels, run::RunConfig, worker::Registry};
 
     use super::*;
 
     #[test]
     fn typed_fields_become_an_evaluator_that_can_be_made() {
         let found = evaluator("CartPole-v1", [" judge ", "4", "7", "32 16"]).expect("valid");
-        let TabEvaluator { name, run } = found;
-        assert_eq!((name.as_str(), run.evaluation.num_envs, run.rollout.seed), ("judge", 4, 7));
+        let TabEvaluator { name, env, run } = found;
+        let run = RunConfig::of_wire_settings(&run.to_string()).expect("settings");
+        assert_eq!((name.as_str(), env.as_str(), run.env()), ("judge", "CartPole-v1", "CartPole-v1"));
+        assert_eq!((run.evaluation.num_envs, run.rollout.seed), (4, 7));
         assert_eq!(run.rollout.model_config.to_string(), r#"{"fcnet_hiddens":[32,16]}"#);
         let makers = EvalMakers::of_run(&run, &Registry::builtin(), Kernels::PORTABLE).expect("known names");
         assert!(makers.evaluator().is_ok());
@@ -86,13 +81,5 @@ mod tests {
         assert_eq!(field(["judge", "0", "0", ""]), "Envs");
         assert_eq!(field(["judge", "1", "-1", ""]), "Seed");
         assert_eq!(field(["judge", "1", "0", "64, x"]), "Hidden layers");
-    }
-
-    #[test]
-    fn environments_of_all_kinds_are_offered() {
-        let envs = evaluable_envs(&EnvRegistry::builtin());
-        assert!(envs.is_sorted() && envs.iter().any(|name| name == "CartPole-v1"));
-        let builtin = EnvRegistry::builtin();
-        assert!(builtin.iter_multi_agent().all(|spec| envs.contains(&spec.name)) && envs.len() > builtin.iter().len());
     }
 }

@@ -79,6 +79,13 @@ impl RunSchema {
         FREQUENT.contains(&&*field.path) && (field.path != NUM_SLOTS || !has_workers())
     }
 
+    /// The names of all environments.
+    #[must_use]
+    pub fn envs(&self) -> Vec<String> {
+        let env = self.fields.iter().find(|field| field.path == "env");
+        env.into_iter().flat_map(|env| &env.choices).map(|(name, _)| name.clone()).collect()
+    }
+
     /// All other fields by section, those of the chosen algorithm first.
     #[must_use]
     pub fn sections(&self, texts: &Texts) -> Vec<(String, Vec<Field>)> {
@@ -160,7 +167,7 @@ impl RunSchema {
     /// The settings of all fields that are not empty.
     ///
     /// # Errors
-    /// Names the setting that a hub would refuse, in the hub's words.
+    /// They are longer than a hub reads. What is wrong with a setting, the hub or the trainer replies.
     pub fn settings(&self, texts: &Texts) -> Result<Config, String> {
         let own = self.of_algorithm(texts);
         let mut settings = Config::new();
@@ -169,8 +176,10 @@ impl RunSchema {
                 settings = settings.with_at(&field.path, field.value(text));
             }
         }
-        RunConfig::of_wire_settings(&settings.to_string()).map_err(|error| error.to_string())?;
-        Ok(settings)
+        match (settings.to_string().len(), RunConfig::MAX_WIRE_BYTES) {
+            (bytes, most) if bytes > most => Err(format!("the settings have {bytes} bytes; at most {most} are read")),
+            _ => Ok(settings),
+        }
     }
 }
 
@@ -258,6 +267,11 @@ mod tests {
     }
 
     #[test]
+    fn environments_of_the_schema_are_offered() {
+        assert_eq!(schema().envs(), ["Acrobot-v1", "CartPole-v1", "Pendulum-v1"]);
+    }
+
+    #[test]
     fn only_changed_fields_are_sent() {
         assert_eq!(settings(&[("seed", ""), ("num_envs", " ")]).unwrap(), "{}");
         let typed = [
@@ -290,13 +304,9 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_those_of_the_hub() {
-        let error = |path, text| settings(&[(path, text)]).unwrap_err();
-        assert_eq!(error("num_workers", "65"), "num_workers is 65; it must be at most 64");
-        assert_eq!(error("num_envs", "many"), "num_envs is \"many\"; it must be from 1 to 65536");
-        assert_eq!(error("stop.env_steps", "0"), "stop.env_steps is 0; it must be at least 1");
-        let both = settings(&[("mode", "asynchronous"), ("mode.deadline.after", "1")]).unwrap_err();
-        assert!(both.contains("an object with one setting"), "{both}");
+    fn settings_that_no_hub_reads_are_not_sent() {
+        let error = settings(&[("policy_mapping_fn", &"x".repeat(RunConfig::MAX_WIRE_BYTES))]).unwrap_err();
+        assert!(error.starts_with("the settings have ") && error.ends_with(" are read"), "{error}");
     }
 
     #[test]

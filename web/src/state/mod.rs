@@ -35,9 +35,9 @@ pub use self::{
     comparison::{Comparison, Differences},
     connection::Connection,
     curves::{Curves, FieldValue, Metric},
-    evaluate_form::{FormError, evaluable_envs, evaluator},
+    evaluate_form::{FormError, evaluator},
     form::{Field, RunSchema, Texts},
-    opened_file::{FileStatus, OpenedFile},
+    opened_file::{Bin, ColumnReport, FileReport, FileStatus, OpenedFile, PolicyReport, Problem, Spread},
     reduce::reduce,
     requests::{Action, Requests},
     tab_run::TabRun,
@@ -57,6 +57,8 @@ pub struct State {
     pub tab_run: TabRun,
     /// What the form of a run begins with: the settings of the link that the page was opened with.
     pub linked: Texts,
+    /// Why the run of the form was not started, until another one is.
+    pub start_error: Option<String>,
     /// The settings that a run may have; `None` before the hub or the trainer sent them.
     pub schema: Option<Arc<RunSchema>>,
     /// The hub's run; none before the hub said anything.

@@ -294,6 +294,7 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
             return ask_for_run(state).into_iter().chain([link]).collect();
         }
         Action::Join => state.tab = TabWorker::Joining(TabJob::Sample),
+        Action::Start(_) => state.start_error = None,
         Action::Evaluate(ref evaluator) => state.tab = TabWorker::Joining(TabJob::Evaluate(evaluator.clone())),
         _ => {}
     }
@@ -317,6 +318,10 @@ fn hear_reply(state: &mut State, reply: Reply) -> Vec<Effect> {
         let begun = if let Action::Start(settings) = &action { begin_tab_run(state, settings) } else { None };
         let told = action.done().map(|text| toast(state, Level::Info, text.into())).unwrap_or_default();
         return begun.into_iter().chain(told).collect();
+    }
+    if matches!(action, Action::Start(_)) {
+        state.start_error = Some(reply.error);
+        return vec![];
     }
     let failed = action.failed();
     let mut effects = vec![];

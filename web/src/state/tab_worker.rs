@@ -1,6 +1,6 @@
 //! This tab at work for the hub.
 
-use rollmesh_core::run::RunConfig;
+use rollmesh_core::config::Config;
 
 /// What this tab does for the hub.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,8 +28,10 @@ pub enum TabJob {
 pub struct TabEvaluator {
     /// The name by which it is found at the hub.
     pub name: String,
-    /// The run whose policy it evaluates.
-    pub run: Box<RunConfig>,
+    /// The environment in which it evaluates.
+    pub env: String,
+    /// The settings of the run whose policy it evaluates.
+    pub run: Config,
 }
 
 impl TabWorker {

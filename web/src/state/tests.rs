@@ -495,6 +495,19 @@ fn a_run_in_this_tab_has_a_link_and_ends_with_a_hash_and_its_proof() {
 }
 
 #[test]
+fn refused_start_is_explained_in_the_form_until_another_one() {
+    let mut state = after([Event::Started { token: false }, trainer(schema())]);
+    let start = || Event::Act(Action::Start(Config::new().with_at("num_slots", 0.into())));
+    reduce(&mut state, start());
+    let refusal = Reply { request: 1, error: "num_slots is 0".into(), run: 0 };
+    assert_eq!(reduce(&mut state, trainer(Message::Reply(refusal))), []);
+    assert_eq!(state.start_error.as_deref(), Some("num_slots is 0"));
+    assert!(state.toasts.is_empty());
+    reduce(&mut state, start());
+    assert_eq!(state.start_error, None);
+}
+
+#[test]
 fn view_of_the_charts_is_in_the_link_beside_the_settings_and_comes_from_there() {
     let texts = |all: &[(&str, &str)]| -> Texts {
         all.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
@@ -643,8 +656,7 @@ fn a_trace_is_shown_as_the_environment_of_its_own_run_only() {
 #[test]
 fn a_file_is_on_the_page_until_it_is_closed_whatever_the_hub_does() {
     let file = |read, status: FileStatus| {
-        let (name, found) = ("logged.json".to_owned(), Default::default());
-        Event::FileRead(OpenedFile { name, bytes: 100, read, found, status })
+        Event::FileRead(OpenedFile { name: "logged.json".into(), bytes: 100, read, status, ..OpenedFile::default() })
     };
     let mut state = after([Event::Started { token: false }, file(40, FileStatus::Reading)]);
     assert_eq!(state.file.as_ref().map(OpenedFile::say).as_deref(), Some("Reading"));

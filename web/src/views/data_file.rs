@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use leptos::{ev::DragEvent, html, prelude::*};
-use rollmesh_data::survey::{ColumnSurvey, PolicyReport, Problem, Spread};
 
 use crate::{
     format,
     shell::Store,
-    state::{Event, FileStatus, OpenedFile},
+    state::{ColumnReport, Event, FileStatus, OpenedFile, PolicyReport, Problem, Spread},
 };
 
 /// Choose a file or drop one anywhere on the page; see what is in it.
@@ -114,26 +113,26 @@ fn Opened(
     file: OpenedFile,
 ) -> impl IntoView {
     let said = file.say();
-    let OpenedFile { name, bytes, read, found, status } = file;
+    let OpenedFile { name, bytes, read, report, status } = file;
     let (state, class) = match &status {
         FileStatus::Reading => ("reading", "hint"),
         FileStatus::Read => ("read", "hint"),
         FileStatus::Failed(_) => ("failed", "field-error"),
     };
     let has_failed = state == "failed";
-    let several = found.report.policies.len() > 1;
+    let several = report.policies.len() > 1;
     view! {
         <p class="file-name"><b data-testid="data-name">{name}</b>" "<span class="detail">{size(bytes)}</span></p>
         <p class=class role="status" data-testid="data-status" data-status=state>{said}</p>
         <progress max=bytes.to_string() value=read.to_string() aria-label="Read" hidden={state != "reading"}></progress>
         <dl class="lines" hidden=has_failed>
-            <Line id="data-batches" name="Batches" value=format::count(found.report.batches)/>
-            <Line id="data-env-steps" name="Env steps" value=format::count(found.report.env_steps)/>
+            <Line id="data-batches" name="Batches" value=format::count(report.batches)/>
+            <Line id="data-env-steps" name="Env steps" value=format::count(report.env_steps)/>
         </dl>
-        {found.report.policies.iter().map(|(id, policy)| view! {
+        {report.policies.iter().map(|(id, policy)| view! {
             <Policy id=several.then(|| id.clone()) policy=policy.clone()/>
         }).collect_view()}
-        <Problems found=found.problems.clone()/>
+        <Problems found=report.problems.clone()/>
     }
 }
 
@@ -183,11 +182,11 @@ fn Column(
     /// Its name.
     name: String,
     /// What is in it.
-    column: ColumnSurvey,
+    column: ColumnReport,
 ) -> impl IntoView {
-    let ColumnSurvey { kinds, values, .. } = column;
-    let number = |number: f64| if values.count > 0 { format::short(number) } else { "–".into() };
-    let odd = match values.not_finite {
+    let ColumnReport { kinds, not_finite, min, max, mean } = column;
+    let number = |number: Option<f64>| number.map_or_else(|| "–".into(), format::short);
+    let odd = match not_finite {
         0 => String::new(),
         n => format!(" ({} not finite)", format::count(n)),
     };
@@ -195,9 +194,9 @@ fn Column(
         <tr>
             <td class="name" title=name.clone()>{name.clone()}</td>
             <td>{kinds.join(" or ")}</td>
-            <td class="right">{number(values.min)}</td>
-            <td class="right">{number(values.mean)}</td>
-            <td class="right">{number(values.max) + &odd}</td>
+            <td class="right">{number(min)}</td>
+            <td class="right">{number(mean)}</td>
+            <td class="right">{number(max) + &odd}</td>
         </tr>
     }
 }
@@ -211,7 +210,7 @@ fn Histogram(
     let most = policy.histogram.iter().map(|bin| bin.count).max().unwrap_or(0);
     let all_equal = policy.returns.min == policy.returns.max;
     let range = |from: f64, to: f64| match all_equal {
-        true => format::short(policy.returns.min),
+        true => policy.returns.min.map_or_else(String::new, format::short),
         false => format!("{} to {}", format::short(from), format::short(to)),
     };
     view! {
@@ -274,8 +273,10 @@ fn Line(
 }
 
 fn said(spread: &Spread) -> String {
-    let [mean, min, max] = [spread.mean, spread.min, spread.max].map(format::short);
-    if spread.count > 0 { format!("{mean} ({min} to {max})") } else { "–".into() }
+    match [spread.mean, spread.min, spread.max].map(|number| number.map(format::short)) {
+        [Some(mean), Some(min), Some(max)] => format!("{mean} ({min} to {max})"),
+        _ => "–".into(),
+    }
 }
 
 fn size(bytes: u64) -> String {

@@ -1,11 +1,10 @@
 //! The form that makes this tab an evaluation worker.
 
 use leptos::{html, prelude::*};
-use rollmesh_web_registry::registry;
 
 use crate::{
     shell::Store,
-    state::{Action, State, evaluable_envs, evaluator},
+    state::{Action, RunSchema, State, evaluator},
 };
 
 /// The environment that is offered first.
@@ -26,6 +25,7 @@ pub(crate) fn EvaluateForm() -> impl IntoView {
     let fields: [NodeRef<html::Input>; 4] = std::array::from_fn(|_| NodeRef::new());
     let error = RwSignal::new(None::<String>);
     let obstacle = store.select(obstacle);
+    let envs = store.select(|state| state.schema.as_deref().map(RunSchema::envs).unwrap_or_default());
     let submit = move |event: leptos::ev::SubmitEvent| {
         event.prevent_default();
         let env = env.get_untracked().map(|select| select.value()).unwrap_or_default();
@@ -48,7 +48,7 @@ pub(crate) fn EvaluateForm() -> impl IntoView {
                 <label class="field">
                     "Environment"
                     <select node_ref=env data-testid="evaluate-env">
-                        {evaluable_envs(&registry().envs).into_iter().map(|name| view! {
+                        {move || envs.get().into_iter().map(|name| view! {
                             <option selected=name == ENV>{name.clone()}</option>
                         }).collect_view()}
                     </select>

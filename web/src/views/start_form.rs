@@ -24,22 +24,24 @@ pub(crate) fn StartRunForm() -> impl IntoView {
     move || form.get().map(|(schema, linked)| view! { <SettingsForm schema linked/> })
 }
 
-/// Shows a field for each setting, and what is wrong with one before the hub has to.
+/// Shows a field for each setting, and what is wrong with one.
 #[component]
 fn SettingsForm(schema: Arc<RunSchema>, linked: Texts) -> impl IntoView {
     let store = expect_context::<Store>();
     let texts = RwSignal::new(schema.first_texts(&linked));
-    let error = RwSignal::new(None::<String>);
+    let own_error = RwSignal::new(None::<String>);
+    let refusal = store.select(|state| state.start_error.clone());
+    let error = Memo::new(move |_| own_error.get().or_else(|| refusal.get()));
     let form = Form { schema: schema.clone(), texts };
     let read = schema.clone();
     let submit = move |event: leptos::ev::SubmitEvent| {
         event.prevent_default();
         match texts.with_untracked(|texts| read.settings(texts)) {
             Ok(settings) => {
-                error.set(None);
+                own_error.set(None);
                 store.act(Action::Start(settings));
             }
-            Err(wrong) => error.set(Some(wrong)),
+            Err(wrong) => own_error.set(Some(wrong)),
         }
     };
     let (frequent, others) = (form.clone(), form);

@@ -67,7 +67,7 @@ fn Evaluating(
 ) -> impl IntoView {
     view! {
         <p class="hint">
-            "This tab evaluates as " <b data-testid="tab-name">{evaluator.name}</b> " in " {evaluator.run.env().to_owned()}
+            "This tab evaluates as " <b data-testid="tab-name">{evaluator.name}</b> " in " {evaluator.env}
             " for whoever asks the hub for that name. What is asked of it ends with the tab."
         </p>
         <dl class="lines">

@@ -2,7 +2,7 @@
 
 use js_sys::{Int32Array, Object};
 use rollmesh_core::{
-    batch::{AnyBatch, BatchError, BatchParts, EpisodeKey, MultiAgentBatch, SampleBatch, SliceBy},
+    batch::{AnyBatch, BatchError, BatchParts, EpisodeKey, MultiAgentBatch, SampleBatch, SliceBy, codec},
     column::{ColumnData, ColumnName},
     hash::BatchHasher,
     ids::{PolicyId, SlotId},
@@ -47,6 +47,11 @@ impl BatchHandle {
 
 #[wasm_bindgen]
 impl BatchHandle {
+    /// A batch in the core's encoding.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Failure> {
+        Ok(Self::of(codec::decode_any(bytes)?)?)
+    }
+
     /// Columns by name, all with equally many rows, and the lengths of sequences.
     #[wasm_bindgen(js_name = ofColumns)]
     pub fn of_columns(names: Vec<String>, columns: Vec<JsValue>, seq_lens: Option<Vec<i32>>) -> Result<Self, Failure> {

@@ -4,7 +4,7 @@ use std::{cell::RefCell, fmt::Display};
 
 use js_sys::{Array, Function, Object, Reflect};
 use rollmesh_core::{
-    batch::BatchError,
+    batch::{BatchError, codec::CodecError},
     column::ColumnError,
     env::EnvError,
     policy::PolicyError,
@@ -164,4 +164,12 @@ macro_rules! of_kind {
     };
 }
 
-of_kind!(BatchError: "batch", ColumnError: "batch", PolicyError: "policy", WeightsFileError: "policy", RunConfigError: "config", serde_json::Error: "config");
+of_kind!(
+    BatchError: "batch",
+    CodecError: "batch",
+    ColumnError: "batch",
+    PolicyError: "policy",
+    WeightsFileError: "policy",
+    RunConfigError: "config",
+    serde_json::Error: "config",
+);

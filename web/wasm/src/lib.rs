@@ -5,7 +5,6 @@
 
 mod batch;
 mod columns;
-mod data;
 mod envs;
 mod failure;
 mod lanes;
@@ -14,7 +13,6 @@ mod policy;
 mod worker;
 
 pub use batch::{BatchHandle, batch_hash};
-pub use data::DataHandle;
 pub use envs::{env_random, register_env};
 pub use failure::{Failure, use_error_class};
 pub use lanes::LanesHandle;

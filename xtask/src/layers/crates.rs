@@ -13,7 +13,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("learner", &["rollmesh-core"]),
     ("data", &["rollmesh-core"]),
     ("native-worker", &["rollmesh-core", "rollmesh-learner", "rollmesh-data"]),
-    ("web", &["rollmesh-core", "rollmesh-data", "rollmesh-web-registry"]),
+    ("web", &["rollmesh-core", "rollmesh-data"]),
     ("web/registry", &["rollmesh-core"]),
     ("web/wasm", &["rollmesh-core", "rollmesh-data", "rollmesh-learner", "rollmesh-web-registry"]),
     ("python", &["rollmesh-core", "rollmesh-data", "rollmesh"]),

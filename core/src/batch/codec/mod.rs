@@ -40,8 +40,8 @@
 mod read;
 mod write;
 
-pub use read::{CodecError, decode, decode_multi_agent};
-pub use write::{encode, encode_multi_agent};
+pub use read::{CodecError, decode, decode_any, decode_multi_agent};
+pub use write::{encode, encode_any, encode_multi_agent};
 
 use crate::column::{BytesKind, ColumnType, DType};
 

@@ -1,7 +1,7 @@
 //! Decodes batches.
 
 use super::{
-    super::{BatchError, BatchParts, MultiAgentBatch, SampleBatch},
+    super::{AnyBatch, BatchError, BatchParts, MultiAgentBatch, SampleBatch},
     ALL_FLAGS, HAS_GRAD_UPDATES, HAS_MAX_SEQ_LEN, IS_TRAINING, MAGIC, MULTI, SINGLE, TIME_MAJOR, TYPES, VERSION,
     ZERO_PADDED,
 };
@@ -89,6 +89,17 @@ pub fn decode_multi_agent(bytes: &[u8]) -> Result<MultiAgentBatch, CodecError> {
     }
     input.end()?;
     Ok(MultiAgentBatch::new(policy_batches, env_steps))
+}
+
+/// Decodes a batch of either kind.
+///
+/// # Errors
+/// [`CodecError`] if the bytes are not exactly one batch.
+pub fn decode_any(bytes: &[u8]) -> Result<AnyBatch, CodecError> {
+    match decode(bytes) {
+        Err(CodecError::Kind { found: MULTI, .. }) => decode_multi_agent(bytes).map(AnyBatch::Multi),
+        single => single.map(AnyBatch::Single),
+    }
 }
 
 /// The bytes that remain to be read.

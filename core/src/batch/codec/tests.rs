@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::{super::test_support::*, *};
 use crate::{
-    batch::{BatchError, MultiAgentBatch, SampleBatch},
+    batch::{AnyBatch, BatchError, MultiAgentBatch, SampleBatch},
     column::{BytesColumn, Column, ColumnData, Granularity, RowShape},
     ids::PolicyId,
     prelude::*,
@@ -45,6 +45,9 @@ fn everything_comes_back_bit_for_bit() {
         assert!(decoded.same_bits(batch), "{batch:#}\n{decoded:#}");
     }
     assert_eq!(decode_multi_agent(&encode_multi_agent(&multi())).unwrap(), multi());
+    for batch in [AnyBatch::Single(rows(&[1, 2])), AnyBatch::Multi(multi())] {
+        assert_eq!(decode_any(&encode_any(&batch)).unwrap(), batch);
+    }
 }
 
 /// Checks that the format does not change, so that later versions can read existing files.

@@ -1,7 +1,7 @@
 //! Encodes batches.
 
 use super::{
-    super::{MultiAgentBatch, SampleBatch},
+    super::{AnyBatch, MultiAgentBatch, SampleBatch},
     HAS_GRAD_UPDATES, HAS_MAX_SEQ_LEN, IS_TRAINING, MAGIC, MULTI, SINGLE, TIME_MAJOR, TYPES, VERSION, ZERO_PADDED,
 };
 use crate::{
@@ -35,6 +35,15 @@ pub fn encode_multi_agent(batch: &MultiAgentBatch) -> Vec<u8> {
     }
     debug_assert!(out.0.is_empty(), "{} bytes too many", out.0.len());
     bytes
+}
+
+/// Encodes a batch of either kind.
+#[must_use]
+pub fn encode_any(batch: &AnyBatch) -> Vec<u8> {
+    match batch {
+        AnyBatch::Single(batch) => encode(batch),
+        AnyBatch::Multi(batch) => encode_multi_agent(batch),
+    }
 }
 
 /// Bytes before the first part.

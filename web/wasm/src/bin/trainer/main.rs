@@ -1,10 +1,20 @@
-//! The Web Worker in which a page without a hub trains.
+//! The hub and the learner: for JavaScript, and as the Web Worker in which a page without a hub trains.
 //!
-//! To the page it is a hub: the page posts an operator's requests as frames of the protocol, and the Web Worker posts replies
+//! To that page it is a hub: the page posts an operator's requests as frames of the protocol, and the Web Worker posts replies
 //! and reports as such frames. Two things have no message in the protocol: the hash of a run's weights when the run has
 //! ended, and a file of the policy, for which the page posts the file's name. Both are objects with named fields. A text from the
 //! Web Worker is the reason why it has failed.
 
+mod algorithm;
+#[allow(dead_code, reason = "the module that samples uses the rest")]
+#[path = "../../columns.rs"]
+mod columns;
+#[allow(dead_code, reason = "the module that samples uses the rest")]
+#[path = "../../envs/mod.rs"]
+mod envs;
+#[allow(dead_code, reason = "the module that samples uses the rest")]
+#[path = "../../failure.rs"]
+mod failure;
 #[path = "../worker/scope.rs"]
 mod scope;
 #[path = "../worker/slices.rs"]
@@ -18,6 +28,11 @@ use rollmesh_core::{protocol::Message, time::Micros};
 use wasm_bindgen::prelude::*;
 use web_sys::MessageEvent;
 
+pub use self::{
+    algorithm::AlgorithmHandle,
+    envs::{env_random, register_env},
+    failure::{Failure, use_error_class},
+};
 use self::{
     scope::{now, scope},
     slices::Slices,
@@ -33,6 +48,12 @@ struct Trainer {
 }
 
 fn main() {
+    console_error_panic_hook::set_once();
+}
+
+/// Makes this Web Worker the hub of its page.
+#[wasm_bindgen]
+pub fn serve() {
     panic::set_hook(Box::new(|panic| {
         post(&panic.to_string().into());
         console_error_panic_hook::hook(panic);

@@ -19,7 +19,7 @@ pub(crate) struct Task {
     pub(crate) token: Token,
     /// Name for people, and of the evaluation worker if it is to be one.
     pub(crate) name: String,
-    /// The run whose policy that evaluates; without it the tab samples for the hub's run.
+    /// The run whose policy that evaluates, of which the page posts the settings; without it the tab samples for the hub's run.
     pub(crate) run: Option<RunConfig>,
 }
 
@@ -29,7 +29,7 @@ impl Task {
         let field = |name: &str| Reflect::get(data, &name.into()).ok().and_then(|value| value.as_string());
         let text = |name: &str| field(name).ok_or_else(|| format!("the page's task has no '{name}'"));
         let wrong = |name: &str, error: &dyn Display| format!("the page's task has a wrong '{name}': {error}");
-        let run = field("run").map(|run| serde_json::from_str(&run)).transpose();
+        let run = field("run").map(|run| RunConfig::of_wire_settings(&run)).transpose();
         Ok(Self {
             url: text("url")?,
             token: Token::from_hex(&text("token")?).map_err(|error| wrong("token", &error))?,

@@ -1,0 +1,76 @@
+// Runs learn what the program learns, in environments of the core and of JavaScript.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { join } from "node:path";
+import { test } from "node:test";
+
+import { Algorithm, VectorEnv, init, registerEnv } from "rollmesh";
+
+import { corridor, folder } from "./support.mjs";
+
+await init();
+
+const config = { env: "CartPole-v1", num_slots: 8, seed: 3, rollout_fragment_length: 64, model_config: { fcnet_hiddens: [16] }, stop: { env_steps: 1024 } };
+
+test("a run learns the weights of the program", async (t) => {
+  const algorithm = await Algorithm.create(config), results = [];
+  for await (const result of algorithm.results()) results.push(result);
+  assert.deepEqual(results.map(({ iteration, envSteps }) => [iteration, envSteps]), [[1, 512], [2, 1024]]);
+  assert.ok(results.every(({ policyLoss, entropy }) => Number.isFinite(policyLoss) && entropy > 0));
+  const run = join(folder(t), "run");
+  const sets = ["env=CartPole-v1", "num_slots=8", "seed=3", "rollout_fragment_length=64", "model_config.fcnet_hiddens=[16]", "stop.env_steps=1024"];
+  const args = ["train", "--workers", "0", "--run-dir", run, "--json", ...sets.flatMap((set) => ["--set", set])];
+  const printed = execFileSync(process.env.ROLLMESH_BIN, args, { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
+  assert.equal(algorithm.weightsHash, JSON.parse(printed.trim().split("\n").at(-1)).weights_hash);
+  await assert.rejects(algorithm.train(), { kind: "busy", message: /the run is over/ });
+});
+
+test("what a run has learned plays", async () => {
+  const algorithm = await Algorithm.create(config);
+  await algorithm.train();
+  const policy = algorithm.policy(), env = new VectorEnv("CartPole-v1", { numEnvs: 2, seed: 1 });
+  const { actions } = policy.computeActions(env.reset(), { deterministic: true });
+  assert.equal(actions.length, 2);
+  assert.equal(JSON.parse(algorithm.policyJson).weights_hash, algorithm.weightsHash);
+  assert.deepEqual(policy.weights, algorithm.weights);
+  algorithm.free();
+  assert.throws(() => algorithm.weights, { kind: "freed" });
+});
+
+test("a run learns in an environment of JavaScript", async () => {
+  registerEnv("Corridor-v0", () => corridor(), { maxEpisodeSteps: 50 });
+  const algorithm = await Algorithm.create({ ...config, env: "Corridor-v0", stop: { env_steps: 4096 } });
+  let last;
+  for await (const result of algorithm.results()) last = result;
+  assert.equal(last.envSteps, 4096);
+  assert.ok(last.episodeReturnMean > 0);
+});
+
+test("the event loop turns while a run learns, and only one call trains", async () => {
+  const algorithm = await Algorithm.create({ ...config, rollout_fragment_length: 2000, stop: { env_steps: 16_000 } });
+  let turns = 0;
+  const timer = setInterval(() => turns++);
+  const training = algorithm.train();
+  await assert.rejects(algorithm.train(), { kind: "busy", message: /await/ });
+  await training;
+  clearInterval(timer);
+  assert.ok(turns > 0);
+});
+
+test("mistakes say what to change", async () => {
+  for (const [changes, message] of [
+    [{ env: "Nowhere-v0" }, /Nowhere-v0/],
+    [{ num_slots: 0 }, /num_slots/],
+    [{ algorithm: "bc" }, /logged experience/],
+    [{ host: { device: "cuda" } }, /host/],
+  ]) {
+    await assert.rejects(Algorithm.create({ ...config, ...changes }), { name: "RollmeshError", kind: "config", message });
+  }
+});
+
+test("an environment that throws ends the run with what it said", async () => {
+  registerEnv("Broken-v0", () => corridor({ step() { throw new Error("the door is shut"); } }));
+  const algorithm = await Algorithm.create({ ...config, env: "Broken-v0" });
+  await assert.rejects(async () => { for (;;) await algorithm.train(); }, { name: "RollmeshError", kind: "sample", message: /the door is shut/ });
+  assert.ok(algorithm.isOver);
+});
