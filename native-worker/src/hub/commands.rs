@@ -22,11 +22,16 @@ use crate::train::MAX_LOCAL_WORKERS;
 impl Actor {
     fn handle_upload(&mut self, peer: u32, upload: WorkerUpload) {
         let (now, lease) = (self.now(), upload.lease().0);
+        if let Some(run) = &self.run {
+            self.dashboard.fragment.note_upload(peer, &upload, run.state.watched_slot);
+        }
         let fault = self.run.as_mut().and_then(|run| run.state.handle_upload(WorkerId(peer), upload, now).err());
         self.note_first_delivery(peer);
         if let Some(fault) = fault {
             self.remember(&Record::UploadRejected { worker: peer, lease, why: fault.to_string() });
-            self.notice_offence(format!("an upload of worker {peer} was not accepted: {fault}"));
+            let text = format!("an upload of worker {peer} was not accepted: {fault}");
+            self.log(peer, 2, &text);
+            self.notice_offence(text);
             if matches!(fault, UploadFault::Unknown) {
                 self.blame(peer);
             }
@@ -88,6 +93,12 @@ impl Actor {
                 self.reply(peer, Kind::RemoveRun, request, |hub| hub.remove_run(run));
             }
             Message::RunHistoryRequest(asked) => self.answer_history(peer, asked),
+            Message::SavedRunsRequest(asked) => self.list_saved_runs(peer, asked.request),
+            Message::SavedRunRequest(asked) => self.answer_saved_run(peer, asked),
+            Message::ResumeRun(asked) => self.resume_saved_run(peer, asked),
+            Message::DeleteRun(asked) => self.delete_saved_run(peer, asked),
+            Message::FragmentRequest(asked) => self.answer_fragment(peer, asked),
+            Message::HostReport(report) => self.handle_host_report(peer, report),
             Message::Scale(Scale { request, num_workers }) => {
                 self.reply(peer, Kind::Scale, request, |hub| hub.scale(num_workers));
             }
@@ -123,7 +134,7 @@ impl Actor {
     }
 
     /// Like [`reply`](Self::reply), with the number of a run.
-    fn reply_with_run(
+    pub(super) fn reply_with_run(
         &mut self,
         peer: u32,
         kind: Kind,

@@ -8,6 +8,7 @@ use super::{
     audit::Record,
     departure::Departure,
     limits::{MAX_LOUD_NOTICES, MAX_OFFENCES},
+    monitoring::HUB,
 };
 use crate::{lines::LineNews, train::Run};
 
@@ -92,6 +93,7 @@ impl Actor {
     /// Sends a notice to dashboards and the terminal.
     pub(super) fn notice(&mut self, level: u8, text: String) {
         self.broadcast_notice(level, &text);
+        self.log(HUB, level, &text);
         // Notices that the program does not read are dropped.
         let _ = self.notices.try_send(HubNotice { level, text });
     }

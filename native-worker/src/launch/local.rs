@@ -9,6 +9,7 @@ use std::{
 };
 
 use tokio::{
+    io::AsyncRead,
     process::{Child, ChildStdin, Command},
     time::timeout,
 };
@@ -73,7 +74,7 @@ impl Launcher for LocalLauncher {
             .env(TOKEN_VARIABLE, order.token.to_hex())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .kill_on_drop(true);
         let oom_kills = oom_kills();
         let mut child =
@@ -96,6 +97,10 @@ struct LocalWorker {
 impl LaunchedWorker for LocalWorker {
     fn pid(&self) -> Option<u32> {
         self.child.id()
+    }
+
+    fn take_log(&mut self) -> Option<Box<dyn AsyncRead + Send + Unpin>> {
+        self.child.stderr.take().map(|log| Box::new(log) as _)
     }
 
     fn kill(&mut self) {

@@ -9,11 +9,15 @@ mod connection;
 mod csv;
 mod curves;
 mod evaluate_form;
+mod families;
 mod form;
+mod fragment;
+mod monitoring;
 mod obstacle;
 mod opened_file;
 mod reduce;
 mod requests;
+mod saved_runs;
 mod tab_run;
 mod tab_worker;
 #[cfg(test)]
@@ -25,7 +29,7 @@ use rollmesh_core::{
     group::TooFewSlots,
     protocol::{
         Message, Phase, Role, Token, TokenId, WorkerState,
-        message::{EnvTrace, LedgerReport, RunList, RunStatus, WorkerRow},
+        message::{EnvTrace, LedgerReport, RunList, RunStatus, SavedRuns, WorkerRow},
     },
     time::Micros,
 };
@@ -36,10 +40,14 @@ pub use self::{
     connection::Connection,
     curves::{Curves, FieldValue, Metric},
     evaluate_form::{FormError, evaluable_envs, evaluator},
+    families::{Family, families},
     form::{Field, RunSchema, Texts},
+    fragment::{Bar, Fragment, FragmentColumn},
+    monitoring::{HUB, Log, Monitoring, WORKER_RATE},
     opened_file::{FileStatus, OpenedFile},
     reduce::reduce,
     requests::{Action, Requests},
+    saved_runs::can_resume,
     tab_run::TabRun,
     tab_worker::{TabEvaluator, TabJob, TabStatus, TabWorker},
 };
@@ -57,12 +65,20 @@ pub struct State {
     pub tab_run: TabRun,
     /// What the form of a run begins with: the settings of the link that the page was opened with.
     pub linked: Texts,
+    /// Changes whenever the form begins anew.
+    pub form_revision: u32,
     /// The settings that a run may have; `None` before the hub or the trainer sent them.
     pub schema: Option<Arc<RunSchema>>,
     /// The hub's run; none before the hub said anything.
     pub run: Option<RunStatus>,
     /// All runs of the hub by number, and whether another one may wait.
     pub runs: RunList,
+    /// The runs in the hub's directory, once they were asked for.
+    pub saved: Option<SavedRuns>,
+    /// What hosts and workers have reported.
+    pub monitoring: Monitoring,
+    /// The fragment that was asked for last.
+    pub fragment: Option<Fragment>,
     /// Its books by reason; none before the hub said anything.
     pub ledger: Option<LedgerReport>,
     /// How the charts are looked at.
@@ -202,6 +218,8 @@ pub enum Effect {
     },
     /// Let the page's address restore these settings, and the view of the charts.
     ShowLink(Texts),
+    /// Bring the form of a run into view.
+    ShowForm,
     /// Read the file no further.
     CloseFile,
     /// Come back with [`Event::ToastGone`].
