@@ -101,16 +101,16 @@ impl Actor {
 #[cfg(test)]
 mod tests {
     use rollmesh_core::{
-        batch::{Cut, CutReason, SampleBatch},
-        column::Column,
+        batch::{Cut, CutReason, REWARDS, SampleBatch},
+        column::ColumnData,
         ids::SlotId,
     };
 
     use super::*;
 
     fn fragment(rows: usize) -> SlotFragment {
-        let column = Column::from(vec![0.5_f32; rows]);
-        let rows = SampleBatch::new().with_column("rewards", column).expect("one column");
+        let rewards = ColumnData::scalars(vec![0.5_f32; rows]);
+        let rows = SampleBatch::new().with(REWARDS, rewards).expect("one column");
         let cuts = vec![Cut { end: 2, reason: CutReason::Terminated, bootstrap_value: 0.0 }];
         SlotFragment { slot: SlotId(4), rows, cuts, ..SlotFragment::default() }
     }

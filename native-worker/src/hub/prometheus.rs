@@ -3,7 +3,10 @@
 use std::fmt::{Display, Write as _};
 
 use hyper::header::{self, HeaderMap};
-use rollmesh_core::protocol::{Phase, Role, Token, WorkerState};
+use rollmesh_core::protocol::{
+    Phase, Role, Token, WorkerState,
+    message::{HostReport, WorkerRow},
+};
 
 use super::{actor::Actor, token_file};
 
@@ -105,8 +108,7 @@ impl Actor {
             let count = rows.iter().filter(|row| row.state == state.to_wire()).count();
             text.sample("rollmesh_workers", &[("state", state.name())], count);
         }
-        type Number = fn(&rollmesh_core::protocol::message::WorkerRow) -> f64;
-        let families: [(&str, &str, Number); 3] = [
+        let families: [(&str, &str, fn(&WorkerRow) -> f64); 3] = [
             ("rollmesh_worker_env_steps_total", "Env steps that were committed from the worker.", |row| {
                 row.env_steps as f64
             }),
@@ -125,8 +127,7 @@ impl Actor {
     }
 
     fn add_hosts(&self, text: &mut Exposition) {
-        type Number = fn(&rollmesh_core::protocol::message::HostReport) -> f64;
-        let families: [(&str, &str, Number); 3] = [
+        let families: [(&str, &str, fn(&HostReport) -> f64); 3] = [
             ("rollmesh_host_cpu_ratio", "Load of all CPUs of the host.", |host| f64::from(host.cpu_percent) / 100.0),
             ("rollmesh_host_memory_used_bytes", "Used memory of the host.", |host| host.memory_used as f64),
             ("rollmesh_host_memory_bytes", "Memory of the host.", |host| host.memory_total as f64),

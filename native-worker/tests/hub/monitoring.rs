@@ -69,14 +69,17 @@ async fn operators_see_hosts_logs_and_the_latest_fragment() {
     let own = host(&mut operator, |report| report.worker == 0).await;
     assert!(own.memory_total > 0 && own.version.starts_with("rollmesh "), "{own:?}");
     let _run = hub.train(small(1, 1_000_000_000)).await;
-    let of_worker = host(&mut operator, |report| report.worker != 0).await;
+    // In any order.
+    let (mut of_worker, mut log) = (None, None);
+    while of_worker.is_none() || log.is_none() {
+        match operator.hear().await.expect("the hub goes on") {
+            Message::HostReport(report) if report.worker != 0 => of_worker = Some(report),
+            Message::WorkerLog(lines) if lines.worker != 0 => log = log.or(Some(lines)),
+            _ => {}
+        }
+    }
+    let (of_worker, log): (HostReport, WorkerLog) = of_worker.zip(log).expect("both have come");
     assert_eq!((of_worker.host, of_worker.memory_total), (own.host, 0), "the hub measures its own machine");
-    let log: WorkerLog = operator
-        .wait_for(|message| match message {
-            Message::WorkerLog(log) if log.worker == of_worker.worker => Some(log.clone()),
-            _ => None,
-        })
-        .await;
     assert!(log.first == 0 && log.lines[0].text.contains("joined: local-1"), "{log:?}");
 
     hub.status("an iteration", |status| status.iteration > 0).await;

@@ -122,6 +122,9 @@ impl RunSchema {
     /// Is this text another one than what the empty field stands for?
     #[must_use]
     pub fn is_changed(&self, path: &str, text: &str, texts: &Texts) -> bool {
+        if path == GOAL {
+            return text.trim() != self.goal(texts);
+        }
         let own = || self.of_algorithm(texts).into_iter().find(|field| field.path == path);
         let field = self.fields.iter().find(|field| field.path == path).cloned().or_else(own);
         let text = text.trim();
@@ -129,11 +132,16 @@ impl RunSchema {
         !text.is_empty() && empty.is_none_or(|empty| empty != text)
     }
 
-    /// Environments with the algorithms that have a preset for them.
+    /// Environments with the algorithms that have a preset for them, as far as the hub has both.
     #[must_use]
     pub fn presets(&self) -> Vec<(String, String)> {
         let presets = self.schema["x-presets"].as_array().into_iter().flatten();
-        presets.map(|preset| (shown(&preset["env"]), shown(&preset["algorithm"]))).collect()
+        let has = |path: &str, word: &str| {
+            let field = self.fields.iter().find(|field| field.path == path);
+            field.is_some_and(|field| field.choices.iter().any(|(choice, _)| choice == word))
+        };
+        let preset = |preset: &Value| (shown(&preset["env"]), shown(&preset["algorithm"]));
+        presets.map(preset).filter(|(env, algorithm)| has("env", env) && has("algorithm", algorithm)).collect()
     }
 
     /// The field that an error is about: errors begin with its path.
@@ -176,8 +184,12 @@ impl RunSchema {
 
     /// Sets the return at which the chosen environment counts as solved, if there is one.
     pub fn set_goal(&self, texts: &mut Texts) {
-        let goal = self.schema["x-goals"].get(self.chosen("env", texts)).map(shown).unwrap_or_default();
+        let goal = self.goal(texts);
         texts.insert(GOAL.into(), goal);
+    }
+
+    fn goal(&self, texts: &Texts) -> String {
+        self.schema["x-goals"].get(self.chosen("env", texts)).map(shown).unwrap_or_default()
     }
 
     /// The settings of all fields that are not empty.
@@ -377,11 +389,12 @@ mod tests {
             all().filter(|field| field.matches("DISCOUNT gamma")).map(|field| field.path).collect();
         assert_eq!(found, ["policy_config.gamma"]);
         let typed =
-            texts(&[("seed", "3"), ("num_envs", "8"), ("clip_actions", "true"), ("policy_config.gamma", "0.98")]);
+            texts(&[("seed", "3"), ("num_envs", "8"), ("clip_actions", "true"), ("policy_config.gamma", "0.98"), (GOAL, "475.0")]);
         let changed: Vec<&String> =
             typed.keys().filter(|path| schema.is_changed(path, &typed[*path], &typed)).collect();
         assert_eq!(changed, ["clip_actions", "seed"], "the others are the defaults");
-        assert!(schema.presets().contains(&("CartPole-v1".into(), "ppo".into())));
+        assert!(schema.presets().contains(&("Pendulum-v1".into(), "ppo".into())));
+        assert!(schema.presets().iter().all(|(env, algorithm)| env != "FrozenLake-v1" && algorithm != "a2c"));
         let wrong = texts(&[("stop.env_steps", "0")]);
         let error = schema.settings(&wrong).expect_err("it is out of range");
         assert_eq!(schema.field_of(&error, &wrong).as_deref(), Some("stop.env_steps"));

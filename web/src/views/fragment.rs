@@ -46,6 +46,7 @@ fn Shown(
         report.weights_version
     );
     let cuts = fragment.cuts();
+    let is_whole = cuts.is_empty();
     let columns = fragment.columns.clone();
     let first = columns.iter().position(|column| column.name.ends_with("rewards")).unwrap_or(0);
     let chosen = RwSignal::new(first);
@@ -56,7 +57,7 @@ fn Shown(
     };
     view! {
         <p data-testid="fragment-what">{what}</p>
-        <ul class="cuts" aria-label="Cuts" data-testid="fragment-cuts" hidden=cuts.is_empty()>
+        <ul class="cuts" aria-label="Cuts" data-testid="fragment-cuts" hidden=is_whole>
             {cuts.into_iter().map(|cut| view! { <li>{cut}</li> }).collect_view()}
         </ul>
         <label class="inline-field">

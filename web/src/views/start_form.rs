@@ -106,6 +106,7 @@ fn SettingsForm(schema: Arc<RunSchema>, linked: Texts) -> impl IntoView {
 fn Tools(form: Form) -> impl IntoView {
     let Form { schema, texts, search, only_changed, .. } = form.clone();
     let presets = schema.presets();
+    let has_none = presets.is_empty();
     let choices = presets.clone();
     let use_preset = {
         let form = form.clone();
@@ -135,7 +136,7 @@ fn Tools(form: Form) -> impl IntoView {
                     on:input=move |event| search.set(event_target_value(&event))
                 />
             </label>
-            <label class="field" hidden=presets.is_empty()>
+            <label class="field" hidden=has_none>
                 "Preset"
                 <select data-testid="start-preset" on:change=use_preset>
                     <option value="">"choose…"</option>

@@ -29,8 +29,10 @@ pub(crate) fn Toasts() -> impl IntoView {
         }
     };
     view! {
-        <div class="toasts" role="log" aria-live="polite" aria-label="Messages">
-            <For each=move || toasts.get() key=|toast| toast.id children=item/>
-        </div>
+        <section aria-label="Messages">
+            <div class="toasts" role="log" aria-live="polite" aria-label="Messages">
+                <For each=move || toasts.get() key=|toast| toast.id children=item/>
+            </div>
+        </section>
     }
 }
