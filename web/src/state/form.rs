@@ -388,8 +388,13 @@ mod tests {
         let found: Vec<String> =
             all().filter(|field| field.matches("DISCOUNT gamma")).map(|field| field.path).collect();
         assert_eq!(found, ["policy_config.gamma"]);
-        let typed =
-            texts(&[("seed", "3"), ("num_envs", "8"), ("clip_actions", "true"), ("policy_config.gamma", "0.98"), (GOAL, "475.0")]);
+        let typed = texts(&[
+            ("seed", "3"),
+            ("num_envs", "8"),
+            ("clip_actions", "true"),
+            ("policy_config.gamma", "0.98"),
+            (GOAL, "475.0"),
+        ]);
         let changed: Vec<&String> =
             typed.keys().filter(|path| schema.is_changed(path, &typed[*path], &typed)).collect();
         assert_eq!(changed, ["clip_actions", "seed"], "the others are the defaults");
