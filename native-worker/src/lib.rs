@@ -23,6 +23,7 @@ pub mod kernels;
 pub mod launch;
 pub mod learner;
 mod lines;
+mod machine;
 pub mod monitor;
 mod net;
 pub mod offline;

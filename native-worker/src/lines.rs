@@ -85,6 +85,9 @@ pub(crate) enum LineNews {
     /// A line could not be serialised: it is lost.
     #[error("a line of {file} cannot be written as JSON: {error}")]
     NoJson { file: &'static str, error: serde_json::Error },
+    /// A file for another program could not be written; the run goes on without it.
+    #[error("{file} could not be written, and gets no more of this run: {error}")]
+    Abandoned { file: &'static str, error: io::Error },
     /// All queued lines have been written.
     #[error("{file} is written again, nothing of it is lost: there is room again")]
     Whole { file: &'static str },
@@ -99,7 +102,7 @@ impl LineNews {
         match self {
             Self::Waiting { .. } | Self::Losing { .. } | Self::NoJson { .. } => 2,
             Self::Whole { .. } => 0,
-            Self::Gap { .. } => 1,
+            Self::Gap { .. } | Self::Abandoned { .. } => 1,
         }
     }
 }

@@ -76,6 +76,46 @@ async fn undisturbed(env_steps: u32) -> String {
 }
 
 #[tokio::test]
+async fn metrics_are_written_for_tensorboard_and_mlflow_by_setting() {
+    let setup = Setup::new(1, 12, 2_000);
+    let store = setup.directory.path().join("mlruns");
+    let mlflow = format!("host.mlflow={}", store.display());
+    let setup = setup.with(&["--set", "host.tensorboard=true", "--set", &mlflow]);
+    setup.start().finish_with(0).await;
+    let events: Vec<_> = std::fs::read_dir(setup.run_dir().join("tensorboard")).unwrap().collect();
+    let events = std::fs::read(events[0].as_ref().unwrap().path()).unwrap();
+    assert!(events.windows(11).any(|bytes| bytes == b"steps_per_s"), "{} bytes", events.len());
+    let experiment = std::fs::read_dir(&store).unwrap().next().unwrap().unwrap().path();
+    let run =
+        std::fs::read_dir(&experiment).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_dir()).unwrap();
+    let iterations = setup.file("metrics.jsonl").lines().count();
+    assert_eq!(read(&run.join("metrics/env_steps")).lines().count(), iterations);
+    assert!(read(&run.join("meta.yaml")).contains("status: 3\n") && read(&run.join("params/seed")) == "1");
+}
+
+#[tokio::test]
+async fn report_is_one_file_about_runs() {
+    let (first, mut second) = (Setup::new(1, 12, 2_000), Setup::new(1, 12, 2_000));
+    let seed = second.args.iter().position(|arg| arg == "--seed").unwrap();
+    second.args[seed + 1] = "2".into();
+    for setup in [&first, &second] {
+        setup.start().finish_with(0).await;
+    }
+    let file = first.directory.path().join("report.html");
+    let dirs = [first.run_dir(), second.run_dir()].map(|dir| dir.display().to_string());
+    let output = file.display().to_string();
+    Process::start(["report", &dirs[0], &dirs[1], "--output", &output]).finish_with(0).await;
+    let report = read(&file);
+    assert!(
+        report.contains("<title>rollmesh: 2 runs</title>") && report.contains("class=\"band"),
+        "one group of seeds"
+    );
+    assert!(report.contains(&first.weights_hash()) && report.contains(&second.weights_hash()));
+    assert!(!report.contains("http") && !report.contains("src="), "it loads nothing else");
+    Process::start(["report", &output]).finish_with(2).await;
+}
+
+#[tokio::test]
 async fn the_number_of_workers_does_not_show_in_the_weights() {
     let one = undisturbed(2_000).await;
     for (workers, num_envs_per_worker) in [(2, 6), (3, 4), (4, 3)] {

@@ -162,6 +162,8 @@ impl Store {
                     set_timeout(move || shell.link.take().iter().for_each(link::show), LINK_DELAY);
                 }
             }
+            // The form is made anew with this frame.
+            Effect::ShowForm => request_animation_frame(show_form),
             Effect::CloseFile => drop(shell.data_file.take()),
             Effect::ExpireToast { id, delay } => self.later(delay, Event::ToastGone(id)),
         }
@@ -189,4 +191,14 @@ impl Store {
             }
         });
     }
+}
+
+/// Scrolls to the form of a run, and opens what it is folded in.
+fn show_form() {
+    let Ok(Some(form)) = document().query_selector(".start-form") else { return };
+    if let Ok(Some(folded)) = form.closest("details") {
+        // A browser that cannot open it shows it folded.
+        let _ = folded.set_attribute("open", "");
+    }
+    form.scroll_into_view();
 }

@@ -55,7 +55,8 @@ pub(crate) const STEPS: &[Step] = &[
     step("page", "dashboard", &["fetch", "wasm-target", "wasm-bindgen", "wasm-opt", "trunk"], artifacts::page),
     step("chromium", "Chromium and its driver", &[], chromium::ensure),
     step("wasm-chromium", "wasm in Chromium", &["wasm-target", "wasm-bindgen", "chromium"], suites::chromium),
-    step("e2e", "the page end to end in Chromium", &["binary", "page", "chromium"], suites::e2e),
+    step("axe", "axe-core", &[], tools::axe),
+    step("e2e", "the page end to end in Chromium", &["binary", "page", "chromium", "axe"], suites::e2e),
     long(step(
         "npm-bundlers",
         "the npm package through bundlers",

@@ -245,5 +245,6 @@ pub(crate) fn e2e(job: &Job) -> Result<()> {
     let mut tests = cargo();
     tests.args(["test", "--locked", "--test", "e2e"]);
     tests.env("ROLLMESH_BIN", artifacts::binary_path()).env("ROLLMESH_DIST", artifacts::page_path());
+    tests.env("ROLLMESH_AXE", tools::axe_path());
     job.run_tests(Chromium::locate()?.export(&mut tests))
 }

@@ -16,6 +16,7 @@ use crate::{
 
 const TRUNK: &str = "0.21.14";
 const BINARYEN: &str = "132.0.0";
+const AXE: &str = "4.14.1";
 
 /// The version of the wasm-bindgen command must be the library's to the digit, so the lock file is where it is pinned.
 fn wasm_bindgen_version() -> Result<String> {
@@ -94,9 +95,24 @@ fn answers_version(binary: &str, version: &str) -> bool {
 
 /// wasm-opt, from the npm package of its makers: what distributions have is too old.
 pub(crate) fn wasm_opt(job: &Job) -> Result<()> {
-    job.note(BINARYEN);
+    npm_tool(job, "binaryen", BINARYEN)
+}
+
+/// axe-core, which finds parts of a page that people with disabilities cannot use.
+pub(crate) fn axe(job: &Job) -> Result<()> {
+    npm_tool(job, "axe-core", AXE)
+}
+
+/// The script of axe-core.
+pub(crate) fn axe_path() -> PathBuf {
+    tools().join("npm/node_modules/axe-core/axe.min.js")
+}
+
+/// Installs a package of the npm registry in this version.
+fn npm_tool(job: &Job, name: &str, version: &str) -> Result<()> {
+    job.note(version);
     let folder = tools().join("npm");
-    if npm_version(&folder.join("node_modules/binaryen")).as_deref() == Some(BINARYEN) {
+    if npm_version(&folder.join("node_modules").join(name)).as_deref() == Some(version) {
         return Ok(());
     }
     if find("npm").is_none() {
@@ -104,9 +120,9 @@ pub(crate) fn wasm_opt(job: &Job) -> Result<()> {
     }
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mut install = command("npm");
-    install.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&folder).arg(format!("binaryen@{BINARYEN}"));
+    install.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&folder).arg(format!("{name}@{version}"));
     job.run(&mut install)
-        .with_context(|| format!("binaryen {BINARYEN} could not be installed; this needs the npm registry"))
+        .with_context(|| format!("{name} {version} could not be installed; this needs the npm registry"))
 }
 
 fn npm_version(package: &Path) -> Option<String> {

@@ -137,6 +137,20 @@ impl Column {
         by_type!(self, data => data.shape(), _data => RowShape::SCALAR, data => data.shape())
     }
 
+    /// Returns all elements as numbers, `true` as 1; `None` for bytes and for compressed rows.
+    #[must_use]
+    pub fn numbers(&self) -> Option<Vec<f64>> {
+        Some(match self {
+            Self::F32(data) => data.values().iter().map(|x| f64::from(*x)).collect(),
+            Self::F64(data) => data.values().to_vec(),
+            Self::I32(data) => data.values().iter().map(|x| f64::from(*x)).collect(),
+            Self::I64(data) => data.values().iter().map(|x| *x as f64).collect(),
+            Self::U8(data) => data.values().iter().map(|x| f64::from(*x)).collect(),
+            Self::Bool(data) => data.values().iter().map(|x| f64::from(u8::from(*x))).collect(),
+            Self::Bytes(_) | Self::Compressed(_) => return None,
+        })
+    }
+
     /// Returns the content type, compressed or not.
     #[must_use]
     pub fn column_type(&self) -> ColumnType {

@@ -10,6 +10,8 @@ pub use super::control::{LedgerReport, Scale};
 pub use super::external::{
     AbandonEpisode, Actions, EndEpisode, EpisodeReply, GetAction, LogAction, LogReturns, Spaces, StartEpisode,
 };
+pub use super::monitoring::{FragmentReport, GpuReport, HostReport, LogLine, WorkerLog};
+pub use super::saved_runs::{SavedRunRequest, SavedRunRow, SavedRuns};
 
 use super::Token;
 use crate::prelude::*;

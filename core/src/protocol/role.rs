@@ -146,6 +146,15 @@ Asked              from ----  to --W-
 RemoveRun          from -O--  to ----
 RunHistoryRequest  from VO--  to ----
 RunHistory         from ----  to VO--
+SavedRunsRequest   from VO--  to ----
+SavedRuns          from ----  to VO--
+SavedRunRequest    from VO--  to ----
+ResumeRun          from -O--  to ----
+DeleteRun          from -O--  to ----
+HostReport         from --W-  to VO--
+WorkerLog          from ----  to -O--
+FragmentRequest    from VO--  to ----
+FragmentReport     from ----  to VO--
 ";
 
     #[test]

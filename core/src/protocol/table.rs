@@ -201,4 +201,22 @@ messages! {
     RunHistoryRequest(RunHistoryRequest) = 0x61, from DASHBOARDS to NONE, at most SMALL;
     /// Hub to dashboard: the curves and settings of a run.
     RunHistory(RunHistory) = 0x62, from NONE to DASHBOARDS, at most IN_FRAME;
+    /// Dashboard to hub: requests the runs below the hub's directory of runs.
+    SavedRunsRequest(Request) = 0x63, from DASHBOARDS to NONE, at most SMALL;
+    /// Hub to dashboard: those runs.
+    SavedRuns(SavedRuns) = 0x64, from NONE to DASHBOARDS, at most IN_FRAME;
+    /// Dashboard to hub: requests the curves and settings of one of them.
+    SavedRunRequest(SavedRunRequest) = 0x65, from DASHBOARDS to NONE, at most KIB;
+    /// Operator to hub: resume one of them.
+    ResumeRun(SavedRunRequest) = 0x66, from OPERATOR to NONE, at most KIB;
+    /// Operator to hub: delete one of them with its files.
+    DeleteRun(SavedRunRequest) = 0x67, from OPERATOR to NONE, at most KIB;
+    /// Worker to hub, and hub to dashboard: a host, and how busy it is.
+    HostReport(HostReport) = 0x68, from WORKER to DASHBOARDS, at most 8 * KIB;
+    /// Hub to operator: new lines of a worker's log.
+    WorkerLog(WorkerLog) = 0x69, from NONE to OPERATOR, at most 64 * KIB;
+    /// Dashboard to hub: requests the latest fragment of the watched slot.
+    FragmentRequest(Request) = 0x6a, from DASHBOARDS to NONE, at most SMALL;
+    /// Hub to dashboard: that fragment.
+    FragmentReport(FragmentReport) = 0x6b, from NONE to DASHBOARDS, at most IN_FRAME;
 }

@@ -121,11 +121,23 @@ pub struct HostConfig {
     pub evaluator: WorkerSpec,
     /// Whether that process runs with a lower priority than other programs; alongside a run it always does.
     pub evaluator_is_nice: bool,
+    /// Whether the metrics are also written as event files of TensorBoard, in the run's directory.
+    pub tensorboard: bool,
+    /// Directory of an MLflow store to which the metrics are also written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mlflow: Option<String>,
 }
 
 impl Default for HostConfig {
     fn default() -> Self {
-        Self { device: "cpu".into(), worker: None, evaluator: WorkerSpec::default(), evaluator_is_nice: false }
+        Self {
+            device: "cpu".into(),
+            worker: None,
+            evaluator: WorkerSpec::default(),
+            evaluator_is_nice: false,
+            tensorboard: false,
+            mlflow: None,
+        }
     }
 }
 

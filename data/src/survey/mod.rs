@@ -21,7 +21,7 @@ pub use self::{
     check::{At, Check, NO_BATCHES, Problem, Problems},
     histogram::Bin,
     inspection::{Found, Inspection, OtherFormat},
-    steps::{Spread, Steps, numbers},
+    steps::{Spread, Steps},
 };
 
 /// A summary of batches: counts, the types and values of columns, the returns and lengths of episodes. Its memory does not
@@ -181,7 +181,7 @@ impl Survey {
                     known.kinds.push(kind);
                 }
                 known.rows += column.rows() as u64;
-                numbers(column).unwrap_or_default().into_iter().for_each(|number| known.values.add(number));
+                column.numbers().unwrap_or_default().into_iter().for_each(|number| known.values.add(number));
             }
             policy.episodes.add(&rows, gaps);
         }

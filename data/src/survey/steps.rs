@@ -6,20 +6,6 @@ use rollmesh_core::{
 };
 use serde::Serialize;
 
-/// Returns all elements of a column; none for a column without numbers.
-#[must_use]
-pub fn numbers(column: &Column) -> Option<Vec<f64>> {
-    Some(match column {
-        Column::F32(data) => data.values().iter().map(|x| f64::from(*x)).collect(),
-        Column::F64(data) => data.values().to_vec(),
-        Column::I32(data) => data.values().iter().map(|x| f64::from(*x)).collect(),
-        Column::I64(data) => data.values().iter().map(|x| *x as f64).collect(),
-        Column::U8(data) => data.values().iter().map(|x| f64::from(*x)).collect(),
-        Column::Bool(data) => data.values().iter().map(|x| f64::from(u8::from(*x))).collect(),
-        Column::Bytes(_) | Column::Compressed(_) => return None,
-    })
-}
-
 /// Returns one integer per row; none if the column is missing or has another type.
 fn integers(batch: &SampleBatch, name: &str) -> Option<Vec<i64>> {
     let column = batch.column(name)?;
@@ -28,13 +14,13 @@ fn integers(batch: &SampleBatch, name: &str) -> Option<Vec<i64>> {
     }
     match column {
         Column::I64(data) => Some(data.values().to_vec()),
-        other => Some(numbers(other)?.into_iter().map(|x| x as i64).collect()),
+        other => Some(other.numbers()?.into_iter().map(|x| x as i64).collect()),
     }
 }
 
 fn flags(batch: &SampleBatch, name: &str) -> Option<Vec<bool>> {
     let column = batch.column(name)?;
-    let numbers = numbers(column).filter(|numbers| numbers.len() == column.rows());
+    let numbers = column.numbers().filter(|numbers| numbers.len() == column.rows());
     numbers.map(|numbers| numbers.into_iter().map(|x| x != 0.0).collect())
 }
 

@@ -27,6 +27,7 @@ mod python;
 mod ranks;
 #[cfg(test)]
 mod reference;
+mod report;
 mod sample;
 mod schema;
 mod security;
@@ -67,6 +68,8 @@ enum Command {
     Start(control::StartArgs),
     /// List the runs of a hub, or those in a directory
     Runs(control::RunsArgs),
+    /// Write an HTML file about runs: curves, settings, seeds
+    Report(report::ReportArgs),
     /// Show a hub's run, how fast it is, and its ledger
     Status(control::StatusArgs),
     /// List the workers of a hub
@@ -134,6 +137,7 @@ pub fn main_with_args<T: Into<OsString> + Clone>(registry: Registry, args: impl 
         Command::Worker(args) => worker::run(&args, &registry),
         Command::Start(args) => args.run(),
         Command::Runs(args) => args.run(),
+        Command::Report(args) => args.run(),
         Command::Status(args) => args.run(),
         Command::Workers(args) => args.run(),
         Command::Scale(args) => args.run(),

@@ -12,7 +12,11 @@ use rollmesh_core::{
     hub::{NoticeRate, Offences, RunCourse, RunQueue},
     ids::{LeaseId, WeightsVersion},
     kernels::Kernels,
-    protocol::{Role, TokenId, handshake::PeerService, message::RunStatus},
+    protocol::{
+        Message, Role, Token, TokenId,
+        handshake::PeerService,
+        message::{HostReport, RunStatus},
+    },
     time::Micros,
     weights::Weights,
     worker::Registry,
@@ -37,8 +41,10 @@ use super::{
     departure::Departure,
     in_process::InProcess,
     link::{CloseReason, PeerLink},
+    monitoring::{HUB, Monitoring},
     peer::Knock,
     room::Reserved,
+    saved_runs::Finding,
     socket::Received,
 };
 use crate::{
@@ -73,6 +79,14 @@ pub(super) enum Event {
     ChildExited { number: u32, end: LaunchedEnd },
     /// A local worker has been disconnected for some time.
     ChildSilent { number: u32 },
+    /// A local worker wrote a line to its standard error.
+    ChildSaid { number: u32, line: String },
+    /// The hub measured the load of its machine.
+    Measured(HostReport),
+    /// A thread has read files for a request.
+    FilesRead(Finding),
+    /// A request for metrics, with its token; the answer is `None` if that is not valid.
+    Metrics { token: Token, reply: oneshot::Sender<Option<String>> },
     /// A message of the in-process worker for the user.
     InProcessSaid(String),
     /// The in-process worker ended.
@@ -173,6 +187,8 @@ pub(super) struct Actor {
     pub(super) run: Option<Run>,
     pub(super) next_run: u32,
     pub(super) queue: RunQueue,
+    /// Number of requests for which files are being read.
+    pub(super) num_reading: usize,
     pub(super) next_lease: LeaseId,
     /// Decides which step of the run comes next.
     pub(super) course: RunCourse,
@@ -194,6 +210,7 @@ pub(super) struct Actor {
     /// Number of local workers that ended unexpectedly and were replaced.
     pub(super) num_worker_restarts: u64,
     pub(super) dashboard: Dashboard,
+    pub(super) monitoring: Monitoring,
     /// Hung workers, and since when.
     pub(super) hung: BTreeMap<u32, Micros>,
     /// Since when no worker has been able to continue the run.
@@ -242,6 +259,7 @@ impl Actor {
             run: None,
             next_run: 1,
             queue: RunQueue::default(),
+            num_reading: 0,
             next_lease: LeaseId(1),
             course: RunCourse::default(),
             drained: Vec::new(),
@@ -254,6 +272,7 @@ impl Actor {
             done: None,
             num_worker_restarts: 0,
             dashboard: Dashboard::default(),
+            monitoring: Monitoring::default(),
             hung: BTreeMap::new(),
             hopeless_since: None,
             waiting_since: None,
@@ -356,6 +375,11 @@ impl Actor {
             Event::Left { peer, departure } => self.forget(peer, &departure),
             Event::ChildExited { number, end } => self.handle_child_exit(number, &end),
             Event::ChildSilent { number } => self.handle_silent_child(number),
+            Event::ChildSaid { number, line } => self.log_child(number, &line),
+            Event::Measured(report) => self.handle_host_report(HUB, report),
+            Event::FilesRead(finding) => self.handle_finding(finding),
+            // The connection may have ended.
+            Event::Metrics { token, reply } => _ = reply.send(self.metrics_for(&token)),
             Event::InProcessSaid(line) => self.notice(1, format!("in-process worker: {line}")),
             Event::InProcessEnded(end) => self.handle_in_process_end(&end),
             Event::ReplaceChild { number } => self.replace_awaited(number),

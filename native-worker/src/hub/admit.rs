@@ -106,7 +106,9 @@ impl Actor {
             }
             Role::Worker if newcomer.service == PeerService::Asks => {}
             Role::Worker => {
-                self.notice_coming(format!("worker {id} joined: {name} ({kind}, {device})"));
+                let text = format!("worker {id} joined: {name} ({kind}, {device})");
+                self.log(id, 0, &text);
+                self.notice_coming(text);
                 self.tell(joined);
                 self.bring_into_run(id);
             }
@@ -117,6 +119,7 @@ impl Actor {
 
     pub(super) fn forget(&mut self, id: u32, departure: &Departure) {
         let Some(peer) = self.peers.remove(&id) else { return };
+        self.monitoring.forget_host(id);
         let Departure { reason, is_fault, denied, .. } = departure;
         if let Some(kind) = *denied {
             self.remember(&Record::Denied { peer: id, role: peer.role, kind });
@@ -150,7 +153,9 @@ impl Actor {
                 self.look_after(child);
             }
             self.tell(WorkerNews::Left { peer: id, reason: reason.clone() });
-            self.notice_leave(*is_fault, format!("worker {id} left: {reason}"));
+            let text = format!("worker {id} left: {reason}");
+            self.log(id, u8::from(*is_fault), &text);
+            self.notice_leave(*is_fault, text);
             self.broadcast_gone(id);
         } else if peer.role == Role::Client {
             self.notice_leave(*is_fault, format!("client {id} left: {reason}"));

@@ -196,7 +196,8 @@ pub(super) fn text(status: StatusCode, text: &'static str) -> Answer {
     answer(status, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
 }
 
-fn answer(status: StatusCode, kind: &'static str, bytes: Bytes) -> Answer {
+/// Returns a response with content of this media type.
+pub(super) fn answer(status: StatusCode, kind: &'static str, bytes: Bytes) -> Answer {
     let mut answer = Response::new(Full::new(bytes));
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));

@@ -12,6 +12,7 @@ use std::{
 
 use rollmesh_core::protocol::{Token, TokenHash, TokenId};
 use tokio::{
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader},
     sync::{mpsc, oneshot},
     time::{sleep, timeout},
 };
@@ -36,6 +37,10 @@ const FREE_FAILED_STARTS: u32 = 2;
 /// Time for a process on this machine to connect before it is killed. A launcher for other machines has its own deadline,
 /// since a scheduler may queue its workers.
 const STARTING: Duration = Duration::from_secs(60);
+/// Maximum length of a line of a child's log in bytes; a longer one is several, …
+const MAX_LINE_BYTES: u64 = 1 << 10;
+/// … and maximum number of lines per second.
+const MAX_LINES_PER_S: u32 = 50;
 /// Time for a dismissed child to exit by itself before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
 
@@ -216,7 +221,10 @@ impl Children {
         let token = random_token().map_err(|error| LaunchError::Failed(format!("there is no token: {error}")))?;
         let (way, spec, environs) = (self.way.arguments(), &terms.spec, &terms.environs);
         let order = LaunchOrder { number, way: &way, token: &token, spec, environs };
-        let worker = terms.launcher.launch(&order)?;
+        let mut worker = terms.launcher.launch(&order)?;
+        if let Some(log) = worker.take_log() {
+            tokio::spawn(forward_lines(number, log, self.events.clone()));
+        }
         let pid = worker.pid();
         let (kill, killed) = oneshot::channel();
         let (starting, started) = oneshot::channel();
@@ -415,6 +423,30 @@ impl Children {
 /// Returns the delay after this many consecutive failures (exponential backoff).
 fn pause_after(failed_starts: u32) -> Duration {
     Duration::from_millis(100 << failed_starts.min(MAX_FAILED_STARTS))
+}
+
+/// Forwards what a child writes to its standard error, line by line, within limits: the rest is read and dropped, so that the
+/// child never waits for a reader.
+async fn forward_lines(number: u32, log: Box<dyn AsyncRead + Send + Unpin>, events: mpsc::Sender<Event>) {
+    let mut log = BufReader::new(log);
+    let (mut second, mut lines) = (Instant::now(), 0);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match (&mut log).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        if second.elapsed() >= Duration::from_secs(1) {
+            (second, lines) = (Instant::now(), 0);
+        }
+        lines += 1;
+        let text = String::from_utf8_lossy(&line);
+        if lines <= MAX_LINES_PER_S && !text.trim().is_empty() {
+            // A busy hub drops lines instead of holding up the child.
+            let _ = events.try_send(Event::ChildSaid { number, line: text.trim_end().into() });
+        }
+    }
 }
 
 /// Waits for a child's exit, or kills it: on request, or because it does not connect.

@@ -2,7 +2,7 @@
 
 use rollmesh_core::{
     hub::{RunLoop, UploadFault},
-    ids::{LeaseId, WorkerId},
+    ids::{FragmentNo, LeaseId, SlotId, WorkerId},
     protocol::{
         Frame, Kind, Message, Role,
         message::{RemoveRun, RemoveWorker, Reply, Scale, Watch, WorkerToken},
@@ -26,11 +26,20 @@ impl Actor {
         match received {
             Received::Message(message) => self.handle_message(peer, message),
             Received::Upload(upload) => {
+                self.note_fragments(peer, upload.fragments());
                 self.handle_upload(peer, upload.lease(), |run, now| run.handle_upload(WorkerId(peer), upload, now));
             }
             Received::Decoded(upload) => {
+                self.note_fragments(peer, upload.fragments());
                 self.handle_upload(peer, upload.lease(), |run, now| run.handle_decoded(WorkerId(peer), upload, now));
             }
+        }
+    }
+
+    /// Records which worker has uploaded fragments of the watched slot.
+    fn note_fragments(&mut self, peer: u32, fragments: impl Iterator<Item = (SlotId, FragmentNo)>) {
+        if let Some(run) = &self.run {
+            self.dashboard.fragment.note_upload(peer, fragments, SlotId(run.state.watched_slot));
         }
     }
 
@@ -45,7 +54,9 @@ impl Actor {
         self.note_first_delivery(peer);
         if let Some(fault) = fault {
             self.remember(&Record::UploadRejected { worker: peer, lease, why: fault.to_string() });
-            self.notice_offence(format!("an upload of worker {peer} was not accepted: {fault}"));
+            let text = format!("an upload of worker {peer} was not accepted: {fault}");
+            self.log(peer, 2, &text);
+            self.notice_offence(text);
             if matches!(fault, UploadFault::Unknown) {
                 self.blame(peer);
             }
@@ -99,6 +110,12 @@ impl Actor {
                 self.reply(peer, Kind::RemoveRun, request, |hub| hub.remove_run(run));
             }
             Message::RunHistoryRequest(asked) => self.answer_history(peer, asked),
+            Message::SavedRunsRequest(asked) => self.list_saved_runs(peer, asked.request),
+            Message::SavedRunRequest(asked) => self.answer_saved_run(peer, asked),
+            Message::ResumeRun(asked) => self.resume_saved_run(peer, asked),
+            Message::DeleteRun(asked) => self.delete_saved_run(peer, asked),
+            Message::FragmentRequest(asked) => self.answer_fragment(peer, asked),
+            Message::HostReport(report) => self.handle_host_report(peer, report),
             Message::Scale(Scale { request, num_workers }) => {
                 self.reply(peer, Kind::Scale, request, |hub| hub.scale(num_workers));
             }
@@ -134,7 +151,7 @@ impl Actor {
     }
 
     /// Like [`reply`](Self::reply), with the number of a run.
-    fn reply_with_run(
+    pub(super) fn reply_with_run(
         &mut self,
         peer: u32,
         kind: Kind,

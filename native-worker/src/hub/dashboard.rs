@@ -17,6 +17,7 @@ use rollmesh_core::{
 
 use super::{
     actor::{Actor, Peer},
+    fragment::WatchedFragment,
     in_process::IN_PROCESS,
     limits::{MAX_BACKLOG_BYTES, STATE_BACKLOG_BYTES},
 };
@@ -43,6 +44,7 @@ pub(super) struct Dashboard {
     /// The trace of the latest evaluated episode, and whether it still has to be sent to dashboards.
     pub(super) evaluation_trace: Option<Frame>,
     pub(super) is_trace_new: bool,
+    pub(super) fragment: WatchedFragment,
 }
 
 impl Dashboard {
@@ -52,6 +54,7 @@ impl Dashboard {
         self.evaluations = Curve::default();
         self.evaluation_trace = None;
         self.trace = None;
+        self.fragment = WatchedFragment::default();
     }
 
     /// Adds an iteration to the curves.
@@ -106,6 +109,8 @@ impl Actor {
             .for_each(|message| _ = peer.link.send(&message));
         let frames = self.dashboard.curves().chain(self.dashboard.evaluation_trace.clone());
         frames.for_each(|frame| peer.link.send_frame(frame));
+        self.show_monitoring(id);
+        let Some(peer) = self.peers.get(&id) else { return };
         let _ = peer.link.send(&Message::LedgerReport(self.dashboard.ledger.clone()));
     }
 
@@ -151,6 +156,7 @@ impl Actor {
         if let Some(trace) = self.dashboard.evaluation_trace.clone().filter(|_| is_new) {
             self.broadcast_frame(&trace, true);
         }
+        self.refresh_monitoring();
         self.catch_up();
     }
 
@@ -162,7 +168,7 @@ impl Actor {
         self.broadcast(&Message::WorkerGone(WorkerGone { worker }));
     }
 
-    fn broadcast(&mut self, message: &Message) {
+    pub(super) fn broadcast(&mut self, message: &Message) {
         if !self.peers.values().any(|peer| is_dashboard(peer) && peer.is_up_to_date) {
             return;
         }
@@ -174,6 +180,7 @@ impl Actor {
                 | Message::WorkerRow(_)
                 | Message::EnvTrace(_)
                 | Message::LedgerReport(_)
+                | Message::HostReport(_)
         );
         // A message that is too large for dashboards is dropped.
         if let Ok(frame) = Frame::new(message) {
@@ -205,7 +212,8 @@ impl Actor {
             return;
         }
         let ledger = Message::LedgerReport(self.dashboard.ledger.clone());
-        let news: Vec<Message> = status.into_iter().chain(rows).chain([runs, ledger]).collect();
+        let hosts = self.monitoring.hosts().cloned().map(Message::HostReport);
+        let news: Vec<Message> = status.into_iter().chain(rows).chain([runs, ledger]).chain(hosts).collect();
         for peer in behind {
             peer.has_missed = false;
             // All of these are small.
@@ -220,7 +228,7 @@ impl Actor {
         }
     }
 
-    fn worker_rows(&self) -> Vec<WorkerRow> {
+    pub(super) fn worker_rows(&self) -> Vec<WorkerRow> {
         let now = self.now();
         let in_group: BTreeMap<u32, WorkerStatus<'_>> = self
             .run

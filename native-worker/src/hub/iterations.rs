@@ -24,6 +24,7 @@ impl Actor {
         while let Some(event) = self.run.as_mut().and_then(|run| run.state.group.poll_event()) {
             self.note_health(&event);
             let text = event.to_string();
+            self.log_event(&event, &text);
             // Workers can cause these as often as they like.
             let is_cheap = matches!(
                 event,
@@ -56,8 +57,9 @@ impl Actor {
         self.note_lines(news);
         match batch {
             None => {}
-            Some(Ok(Submitted { update, trace })) => {
+            Some(Ok(Submitted { update, trace, watched })) => {
                 self.update = Some(update);
+                self.dashboard.fragment.take(watched);
                 self.dashboard.trace = Some(trace);
             }
             Some(Err(error)) => return self.end_run(RunEnd::Failed(error.to_string())),

@@ -1,6 +1,6 @@
 //! Notices for users, and records for the audit log.
 
-use super::{HubNotice, actor::Actor, audit::Record, departure::Departure};
+use super::{HubNotice, actor::Actor, audit::Record, departure::Departure, monitoring::HUB};
 use crate::{lines::LineNews, train::Run};
 
 impl Actor {
@@ -39,6 +39,7 @@ impl Actor {
     /// Sends a notice to dashboards and the terminal.
     pub(super) fn notice(&mut self, level: u8, text: String) {
         self.broadcast_notice(level, &text);
+        self.log(HUB, level, &text);
         // Notices that the program does not read are dropped.
         let _ = self.notices.try_send(HubNotice { level, text });
     }

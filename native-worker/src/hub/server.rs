@@ -20,7 +20,7 @@ use rollmesh_core::protocol::MAX_FRAME_BYTES;
 use tokio::{
     net::{TcpListener, TcpStream},
     runtime::Handle,
-    sync::mpsc,
+    sync::{mpsc, oneshot},
     time::{Instant, sleep, timeout, timeout_at},
 };
 use tokio_rustls::TlsAcceptor;
@@ -35,7 +35,7 @@ use tokio_tungstenite::{
 use super::{
     access::Names,
     actor::Event,
-    assets::{Answer, Assets, text},
+    assets::{self, Answer, Assets, text},
     audit::Record,
     client::Clients,
     gate::{Gate, Pass},
@@ -47,6 +47,7 @@ use super::{
     movable::{Movable, Order},
     pace::Pace,
     peer::{self, Doorstep},
+    prometheus,
     room::Room,
 };
 use crate::net::Io;
@@ -172,6 +173,8 @@ impl Visit<'_> {
             text(StatusCode::METHOD_NOT_ALLOWED, "There is nothing here but files to get.\n")
         } else if request.uri().path() == "/ws" {
             self.socket(request)
+        } else if request.uri().path() == "/metrics" {
+            self.metrics(request.headers()).await
         } else {
             if let Some(pass) = &*self.pass() {
                 pass.ask();
@@ -196,6 +199,31 @@ impl Visit<'_> {
             answer.headers_mut().insert(name, HeaderValue::from_static(value));
         }
         Ok(answer)
+    }
+
+    /// Answers with the hub's numbers for Prometheus, if the request has the token of a viewer or an operator.
+    async fn metrics(&self, headers: &HeaderMap) -> Answer {
+        if let Some(pass) = &*self.pass() {
+            pass.ask();
+        }
+        let (reply, answer) = oneshot::channel();
+        let known = match prometheus::bearer(headers) {
+            Some(token) if self.shared.events.send(Event::Metrics { token, reply }).await.is_ok() => answer.await.ok(),
+            _ => Some(None),
+        };
+        match known {
+            Some(Some(metrics)) => assets::answer(StatusCode::OK, prometheus::CONTENT_TYPE, metrics.into()),
+            Some(None) => {
+                self.shared.remember(Record::Refused { from: self.from, why: "token" });
+                // Delays the answer, to slow down guessing of tokens.
+                sleep(self.shared.gate.fail(self.from.ip())).await;
+                text(
+                    StatusCode::UNAUTHORIZED,
+                    "Metrics need a token: Authorization: Bearer TOKEN, of a viewer or an operator.\n",
+                )
+            }
+            None => text(StatusCode::SERVICE_UNAVAILABLE, "The hub is shutting down.\n"),
+        }
     }
 
     fn pass(&self) -> MutexGuard<'_, Option<Pass>> {

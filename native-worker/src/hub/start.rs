@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{
     Distrust, Hub, HubConfig, HubError, HubNotice, SecurityConfig, access,
-    actor::Actor,
+    actor::{Actor, Event},
     assets,
     audit::{Audit, Record},
     children::{Children, Way},
@@ -28,6 +28,7 @@ use crate::{
     kernels::AUTO,
     launch::{Launcher, LocalLauncher, WorkerSpec},
     lines::LineNews,
+    machine::{Machine, REPORT_INTERVAL},
     net::{Fingerprint, Trust},
 };
 
@@ -134,6 +135,9 @@ impl Hub {
             room: room::Room::default(),
             inside: tokio::runtime::Handle::current(),
         };
+        if config.dashboard {
+            tokio::spawn(measure(events.clone()));
+        }
         let door = door::Door::open(listener, server).map_err(failed)?;
         Ok(Self {
             address,
@@ -174,6 +178,18 @@ fn way_here(address: SocketAddr, fingerprint: Option<Fingerprint>) -> Way {
         url: format!("{scheme}://{}", SocketAddr::new(host, address.port())),
         trust: Trust { ca: None, fingerprint, allow_unencrypted: fingerprint.is_none() },
         kernels: None,
+    }
+}
+
+/// Measures this machine for dashboards until the hub stops.
+async fn measure(events: mpsc::Sender<Event>) {
+    let mut machine = Machine::default();
+    let mut ticks = tokio::time::interval(REPORT_INTERVAL);
+    loop {
+        ticks.tick().await;
+        if events.send(Event::Measured(machine.report().await)).await.is_err() {
+            return;
+        }
     }
 }
 

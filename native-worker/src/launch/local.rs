@@ -8,8 +8,9 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt as _;
 use tokio::{
-    io::AsyncReadExt as _,
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
     process::{Child, ChildStderr, ChildStdin},
     time::timeout,
 };
@@ -24,6 +25,8 @@ use crate::{
 const KILLED: Duration = Duration::from_secs(3);
 /// How long to read the standard error of a process that has ended: its child processes may keep it open.
 const LAST_READ: Duration = Duration::from_millis(100);
+/// Room for the log of a worker until it is read.
+const LOG_BYTES: usize = 16 << 10;
 
 /// Starts workers as child processes: the current executable, or another program that begins with
 /// [`main_with`](crate::main_with).
@@ -80,7 +83,7 @@ impl Launcher for LocalLauncher {
         // Taken out, since waiting for the child would close it, which the child takes for the end of the hub.
         let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
         let words = LastWords::default();
-        Ok(Box::new(LocalWorker { child, _stdin: stdin, stderr, words, is_killed: false, oom_kills, grant }))
+        Ok(Box::new(LocalWorker { child, _stdin: stdin, stderr, words, log: None, is_killed: false, oom_kills, grant }))
     }
 }
 
@@ -90,6 +93,8 @@ struct LocalWorker {
     /// `None` once it has been read to its end.
     stderr: Option<ChildStderr>,
     words: LastWords,
+    /// Where the standard error is copied to.
+    log: Option<DuplexStream>,
     is_killed: bool,
     /// [`oom_kills`] when it was started.
     oom_kills: Option<u64>,
@@ -102,12 +107,16 @@ impl LocalWorker {
         loop {
             tokio::select! {
                 status = self.child.wait() => {
-                    let rest = async { while self.stderr.is_some() { read(&mut self.stderr, &mut self.words).await } };
+                    let rest = async {
+                        while self.stderr.is_some() {
+                            read(&mut self.stderr, &mut self.words, &mut self.log).await;
+                        }
+                    };
                     // What has been read is kept in any case.
                     let _ = timeout(LAST_READ, rest).await;
                     return status;
                 }
-                () = read(&mut self.stderr, &mut self.words), if self.stderr.is_some() => {}
+                () = read(&mut self.stderr, &mut self.words, &mut self.log), if self.stderr.is_some() => {}
             }
         }
     }
@@ -127,12 +136,19 @@ impl LocalWorker {
     }
 }
 
-/// Reads the next part of a standard error.
-async fn read(stderr: &mut Option<ChildStderr>, words: &mut LastWords) {
+/// Reads the next part of a standard error, and copies it to the log as far as there is room: the process never waits for the
+/// log's reader.
+async fn read(stderr: &mut Option<ChildStderr>, words: &mut LastWords, log: &mut Option<DuplexStream>) {
     let Some(open) = stderr else { return };
     let mut bytes = [0; 4096];
     match open.read(&mut bytes).await {
-        Ok(read @ 1..) => words.push(bytes.get(..read).unwrap_or_default()),
+        Ok(read @ 1..) => {
+            let bytes = bytes.get(..read).unwrap_or_default();
+            words.push(bytes);
+            if let Some(log) = log {
+                let _ = log.write(bytes).now_or_never();
+            }
+        }
         Ok(_) | Err(_) => *stderr = None,
     }
 }
@@ -140,6 +156,12 @@ async fn read(stderr: &mut Option<ChildStderr>, words: &mut LastWords) {
 impl LaunchedWorker for LocalWorker {
     fn pid(&self) -> Option<u32> {
         self.child.id()
+    }
+
+    fn take_log(&mut self) -> Option<Box<dyn AsyncRead + Send + Unpin>> {
+        let (log, reader) = duplex(LOG_BYTES);
+        self.log = Some(log);
+        Some(Box::new(reader))
     }
 
     fn kill(&mut self) {

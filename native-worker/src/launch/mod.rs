@@ -33,6 +33,7 @@ use std::{collections::BTreeMap, fmt, io, path::PathBuf, pin::Pin, process::Exit
 use rollmesh_core::protocol::Token;
 #[cfg(unix)]
 use rustix::process::Signal;
+use tokio::io::AsyncRead;
 
 pub use inventory::{Grant, Inventory};
 pub use local::LocalLauncher;
@@ -70,6 +71,12 @@ pub struct LaunchOrder<'a> {
 pub trait LaunchedWorker: Send {
     /// Returns its process id, if it runs on this machine.
     fn pid(&self) -> Option<u32>;
+
+    /// Returns what it writes to its standard error, once; `None` if the launcher does not have it. The caller reads it to the
+    /// end: otherwise the worker waits when the pipe is full.
+    fn take_log(&mut self) -> Option<Box<dyn AsyncRead + Send + Unpin>> {
+        None
+    }
 
     /// Ends it at once, without its cooperation.
     fn kill(&mut self);

@@ -56,7 +56,8 @@ fn is_run(dir: &Path) -> bool {
 }
 
 impl FoundRun {
-    fn of(dir: &Path) -> Self {
+    /// Returns the run in this directory; one with damaged files has its error.
+    pub(crate) fn of(dir: &Path) -> Self {
         let damaged = |error| Self { state: "damaged".into(), error: Some(error), ..Self::default() };
         let found = Self::read(dir).unwrap_or_else(damaged);
         Self { dir: Some(dir.display().to_string()), ..found }

@@ -95,9 +95,7 @@ impl IterationMetrics {
 
     /// Returns what a [`point`](Self::point) lacks, by name.
     pub(crate) fn named(&self, run: u32) -> NamedMetrics {
-        let mut all = Vec::new();
-        // The metrics are a struct of numbers and maps with names as keys.
-        collect("", &serde_json::to_value(self).unwrap_or_default(), &mut all);
+        let mut all = numbers_of(self);
         // The message has room for a limited number: the learner's metrics precede those of policies and callbacks.
         all.sort_by_key(|(name, _)| name.contains('/'));
         let others = all.into_iter().filter(|(name, _)| !IN_POINT.contains(&&**name));
@@ -118,6 +116,14 @@ const IN_POINT: [&str; 10] = [
     "entropy",
     "kl",
 ];
+
+/// Returns the numbers of metrics by name, those of inner objects as `outer/inner`.
+pub(super) fn numbers_of(metrics: &impl Serialize) -> Vec<(String, f64)> {
+    let mut all = Vec::new();
+    // Metrics are structs of numbers and maps with names as keys.
+    collect("", &serde_json::to_value(metrics).unwrap_or_default(), &mut all);
+    all
+}
 
 /// Collects the numbers of an object, with the names of the objects around them.
 fn collect(name: &str, value: &Value, all: &mut Vec<(String, f64)>) {

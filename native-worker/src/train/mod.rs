@@ -15,7 +15,9 @@ mod request;
 mod rows;
 mod run;
 mod run_dir;
+mod saved_curves;
 mod saving;
+mod trackers;
 
 pub use algorithm::{Algorithm, AlgorithmError};
 pub(crate) use consumer::{Consuming, TakeRows, Update};
@@ -32,5 +34,6 @@ pub use rollmesh_core::{
 };
 pub(crate) use run::{Run, RunPlace, StartError, Submitted, Taker, Task, Undone, Work, WorkerTerms};
 pub(crate) use run_dir::{RunDir, new_run_dir};
+pub(crate) use saved_curves::SavedCurves;
 pub use saving::{Difference, Differences, ResumeError, SavedRun};
-pub(crate) use saving::{SaveReport, set_weights};
+pub(crate) use saving::{SaveReport, delete_run, set_weights};

@@ -15,7 +15,12 @@ use rollmesh_core::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::saving::{ResumeError, lock};
+use super::{
+    EvaluationMetrics, IterationMetrics,
+    evaluation::EvaluationLine,
+    saving::{ResumeError, lock},
+    trackers::Trackers,
+};
 use crate::{
     checkpoint::{PolicyCheckpoint, replace},
     lines::{Backlog, LineFile, LineNews},
@@ -40,6 +45,8 @@ pub(crate) struct RunDir {
     metrics: Lines,
     /// `None` if the run needs no journal.
     journal: Option<Lines>,
+    /// What the metrics are written to for other programs.
+    trackers: Trackers,
     /// The configuration's text in the directory.
     config: String,
     /// Keeps other processes out.
@@ -184,8 +191,9 @@ impl RunDir {
             let bytes = weights.to_safetensors().map_err(io::Error::other);
             bytes.and_then(|bytes| replace(&at(INIT_WEIGHTS), &bytes)).map_err(failed(at(INIT_WEIGHTS)))?;
         }
-        let config = write_config(path, config)?;
-        Ok(Self { path: path.into(), metrics, journal, config, _lock: lock })
+        let trackers = Trackers::open(path, config).map_err(failed(path.to_owned()))?;
+        let text = write_config(path, config)?;
+        Ok(Self { path: path.into(), metrics, journal, trackers, config: text, _lock: lock })
     }
 
     /// Continues with this many bytes of `metrics.jsonl` and of the journal; lines behind them are cut off, and will be
@@ -209,7 +217,8 @@ impl RunDir {
             journal = Some(lines);
             cut.short.extend(behind.short);
         }
-        Ok((Self { path: path.into(), metrics, journal, config: text, _lock: lock }, cut))
+        let trackers = Trackers::open(path, config).map_err(failed(path.to_owned()))?;
+        Ok((Self { path: path.into(), metrics, journal, trackers, config: text, _lock: lock }, cut))
     }
 
     /// Records the prefix of the run's output files, before there are any.
@@ -234,8 +243,14 @@ impl RunDir {
     }
 
     /// Adds a line to `metrics.jsonl`. If it cannot be written now, it is queued.
-    pub(crate) fn add_metrics(&mut self, line: &impl Serialize) -> Option<LineNews> {
-        self.metrics.add(line)
+    pub(crate) fn add_metrics(&mut self, metrics: &IterationMetrics) -> Vec<LineNews> {
+        self.metrics.add(metrics).into_iter().chain(self.trackers.add(metrics)).collect()
+    }
+
+    /// Adds a line about an evaluation, in the same way.
+    pub(crate) fn add_evaluation(&mut self, evaluation: &EvaluationMetrics) -> Vec<LineNews> {
+        let line = self.metrics.add(&EvaluationLine { evaluation });
+        line.into_iter().chain(self.trackers.add_evaluation(evaluation)).collect()
     }
 
     /// Adds a line to the journal, if there is one, like [`add_metrics`](Self::add_metrics).
@@ -251,9 +266,11 @@ impl RunDir {
     /// Retries for the last time. Returns how many lines are missing in the files, and messages about those still queued.
     pub(crate) fn finish(&mut self) -> (u64, Vec<String>) {
         let _ = self.retry();
+        let abandoned = self.trackers.finish();
         let waiting = self.lines().filter(|lines| lines.backlog.waiting_bytes() > 0);
         let faults = waiting.map(|lines| format!("{} lacks its last lines: there was no room for them", lines.name));
-        (self.lines().map(|lines| lines.backlog.missing()).sum(), faults.collect())
+        let faults = faults.chain(abandoned.iter().map(ToString::to_string)).collect();
+        (self.lines().map(|lines| lines.backlog.missing()).sum(), faults)
     }
 
     fn lines(&self) -> impl Iterator<Item = &Lines> {
@@ -377,7 +394,7 @@ mod tests {
         let config = RunConfig { mode, ..RunConfig::new("CartPole-v1") };
         let mut dir = RunDir::create(&path, &config, None).unwrap();
         assert_eq!(dir.share_lines().unwrap().len(), 2);
-        assert!(dir.add_metrics(&1).is_none() && dir.add_to_journal(&22).is_none());
+        assert!(dir.metrics.add(&1).is_none() && dir.add_to_journal(&22).is_none());
         assert_eq!(dir.bytes(), (2, 3));
         let full = File::options().append(true).open("/dev/full").unwrap();
         if let Some(journal) = &mut dir.journal {

@@ -1,6 +1,7 @@
 //! A worker's socket and its rollout thread.
 
 use std::{
+    convert::Infallible,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -12,17 +13,18 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::{
     evaluation::Evaluates,
     kernels::Kernels,
-    protocol::{RefusalCode, Role, Token, handshake::Identity, reconnect_delay},
+    protocol::{Message, RefusalCode, Role, Token, handshake::Identity, reconnect_delay},
     worker::{HostSettings, Registry, RolloutWorkerBuilder, SessionState, WorkerSession, core_fingerprint},
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    time::{sleep, timeout},
+    time::{interval, sleep, timeout},
 };
 use tokio_tungstenite::tungstenite::{Bytes, Message as Frame};
 
 use crate::{
     envs::{catch_panics, words},
+    machine::{Machine, REPORT_INTERVAL},
     net::{ConnectError, HubSocket, Trust, bytes_of, connect},
     shell::NativeWorker as _,
 };
@@ -123,6 +125,8 @@ enum Incoming {
     Leave,
     /// There may be something to send.
     Wake,
+    /// A report about this machine, to be sent once the hub has admitted the worker.
+    Report(Bytes),
 }
 
 /// Works for a hub until it says goodbye, reconnecting as needed, or until `leave` is true and the current lease is done.
@@ -165,7 +169,9 @@ pub(crate) async fn run(
                     }
                 };
                 let heard = tells(say.clone(), joined);
-                match serve(session, heard, socket, &mut resume, (leave.clone(), changes)).await {
+                // The hub measures its own machine.
+                let measures = !config.takes_host_settings;
+                match serve(session, heard, socket, &mut resume, (leave.clone(), changes, measures)).await {
                     // A worker that was admitted before reconnects to a restarted hub.
                     SessionEnd::Final(end) if config.evaluating.is_some() && resume.is_some() => {
                         end.reason().to_owned()
@@ -235,7 +241,7 @@ async fn serve(
     heard: impl FnMut(&WorkerSession) + Send + 'static,
     socket: HubSocket,
     resume: &mut Option<[u8; 16]>,
-    (mut leave, changes): (watch::Receiver<bool>, Option<watch::Receiver<()>>),
+    (mut leave, changes, measures): (watch::Receiver<bool>, Option<watch::Receiver<()>>, bool),
 ) -> SessionEnd {
     let (from_hub, incoming) = mpsc::channel::<Incoming>(QUEUED_FRAMES);
     let (outgoing, to_hub) = mpsc::channel::<Bytes>(QUEUED_FRAMES);
@@ -260,8 +266,10 @@ async fn serve(
         sleep(LEAVE_DEADLINE).await;
         Some(format!("its lease was not done within {} s", LEAVE_DEADLINE.as_secs()))
     };
+    let reports = from_hub.clone();
     let lost = tokio::select! {
         lost = carry(socket, from_hub, to_hub, (wish, changes)) => lost,
+        never = report(reports, measures) => match never {},
         lost = overdue => lost,
     };
     // The thread sees that its channels are closed and ends within a slice, unless an environment hangs: another connection
@@ -307,6 +315,20 @@ async fn serve(
             reason: lost.unwrap_or_else(|| "the connection was lost".into()),
             was_ready: state == SessionState::Ready,
         },
+    }
+}
+
+/// Passes on this machine's names, and unless the hub knows it its load, again and again.
+async fn report(incoming: mpsc::Sender<Incoming>, measures: bool) -> Infallible {
+    let mut machine = Machine::default();
+    let mut ticks = interval(REPORT_INTERVAL);
+    loop {
+        ticks.tick().await;
+        let report = if measures { machine.report().await } else { Machine::names() };
+        let sent = incoming.send(Incoming::Report(Message::HostReport(report).encode().into())).await;
+        if !measures || sent.is_err() {
+            return std::future::pending().await;
+        }
     }
 }
 
@@ -385,8 +407,8 @@ fn work(
     outgoing: &mpsc::Sender<Bytes>,
 ) -> (SessionState, Option<[u8; 16]>) {
     let epoch = Instant::now();
-    let mut steps = 1;
-    while exchange(&mut session, &mut incoming, outgoing, &mut heard) {
+    let (mut steps, mut report) = (1, None);
+    while exchange(&mut session, &mut incoming, outgoing, &mut heard, &mut report) {
         if session.has_work() {
             let began = epoch.elapsed();
             session.work(steps, began.into());
@@ -407,8 +429,13 @@ fn exchange(
     incoming: &mut mpsc::Receiver<Incoming>,
     outgoing: &mpsc::Sender<Bytes>,
     heard: &mut impl FnMut(&WorkerSession),
+    report: &mut Option<Bytes>,
 ) -> bool {
     loop {
+        if let Some(frame) = report.take_if(|_| *session.state() == SessionState::Ready) {
+            // If the connection is lost, the next frame of the session finds that, too.
+            let _ = outgoing.blocking_send(frame);
+        }
         while let Some(frame) = session.poll_frame() {
             if outgoing.blocking_send(frame).is_err() {
                 // The connection is lost. Its last frames may contain a goodbye.
@@ -436,6 +463,7 @@ fn exchange(
             }
             Some(Incoming::Leave) => session.leave_when_done(ASKED_TO_LEAVE),
             Some(Incoming::Wake) => {}
+            Some(Incoming::Report(frame)) => *report = Some(frame),
             None => return false,
         }
     }
@@ -466,7 +494,8 @@ mod tests {
             }
         };
         let end =
-            timeout(Duration::from_secs(60), serve(hangs, |_| (), socket.unwrap(), &mut None, (leave, None))).await;
+            timeout(Duration::from_secs(60), serve(hangs, |_| (), socket.unwrap(), &mut None, (leave, None, false)))
+                .await;
         let Ok(SessionEnd::Lost { reason, was_ready: false }) = end else { panic!("it waits for ever") };
         assert!(reason.ends_with("; its environments hang"), "{reason}");
     }

@@ -12,10 +12,12 @@ mod liars;
 mod lies_at_the_end;
 mod lies_found_later;
 mod matrix;
+mod monitoring;
 mod operators;
 mod peers;
 mod replacing;
 mod sampling;
+mod saved_runs;
 #[path = "../support/mod.rs"]
 mod support;
 mod workers;

@@ -125,7 +125,10 @@ impl Dashboard {
     }
 
     pub(crate) async fn click_at(&self, selector: &str) {
+        // The driver takes what lies below the header for visible.
+        let scroll = "document.querySelector(arguments[0])?.scrollIntoView({ block: 'nearest' })";
         let try_it = async || {
+            self.run(scroll, vec![json!(selector)]).await;
             let found = self.browser.client.find(Locator::Css(selector)).await;
             let Ok(element) = found else { return false };
             // It may be replaced in this moment, or still be covered: then there is another try.

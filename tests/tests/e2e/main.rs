@@ -18,8 +18,10 @@ mod evaluations;
 mod front;
 mod group;
 mod matrix;
+mod monitoring;
 mod program;
 mod runs;
+mod saved_runs;
 mod tab_training;
 mod training;
 

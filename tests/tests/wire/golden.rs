@@ -401,6 +401,66 @@ fn what_runs_are_compared_by() {
 }
 
 #[test]
+fn saved_runs() {
+    let asked = || SavedRunRequest { request: 1, id: "ab".into() };
+    assert_bytes(&Message::SavedRunsRequest(Request { request: 1 }), "524d010063000000 01");
+    assert_bytes(&Message::SavedRunRequest(asked()), "524d010065000000 01 02 6162");
+    assert_bytes(&Message::ResumeRun(asked()), "524d010066000000 01 02 6162");
+    assert_bytes(&Message::DeleteRun(asked()), "524d010067000000 01 02 6162");
+    let row = SavedRunRow {
+        id: "i".into(),
+        state: "s".into(),
+        env: "e".into(),
+        algo: "a".into(),
+        seed: 300,
+        env_steps: 2,
+        episode_return_mean: 1.5,
+        error: "x".into(),
+    };
+    let golden = "524d010064000000 01 ac02 01 01 69 01 73 01 65 01 61 ac02 02 0000c03f 01 78";
+    assert_bytes(&Message::SavedRuns(SavedRuns { request: 1, left_out: 300, runs: vec![row] }), golden);
+}
+
+#[test]
+fn hosts_logs_and_fragments() {
+    let gpu = GpuReport { name: "g".into(), percent: 1.5, memory_used: 2, memory_total: 3 };
+    let host = HostReport {
+        worker: 1,
+        host: "h".into(),
+        version: "v".into(),
+        cpus: 2,
+        cpu_percent: 1.5,
+        memory_used: 300,
+        memory_total: 4,
+        process_memory: 5,
+        gpus: vec![gpu],
+    };
+    let golden = "524d010068000000 01 01 68 01 76 02 0000c03f ac02 04 05 01 01 67 0000c03f 02 03";
+    assert_bytes(&Message::HostReport(host), golden);
+    let lines = vec![LogLine { seconds: 300, level: 2, text: "x".into() }];
+    assert_bytes(
+        &Message::WorkerLog(WorkerLog { worker: 3, first: 300, lines }),
+        "524d010069000000 03 ac02 01 ac02 02 01 78",
+    );
+    assert_bytes(&Message::FragmentRequest(Request { request: 1 }), "524d01006a000000 01");
+    let fragment = FragmentReport {
+        request: 1,
+        run: 2,
+        slot: 3,
+        fragment: 300,
+        worker: 4,
+        weights_version: 5,
+        rows: 6,
+        by_policy: true,
+        batch: vec![7],
+        cut_ends: vec![8],
+        cut_reasons: vec![1],
+    };
+    let golden = "524d01006b000000 01 02 03 ac02 04 05 06 01 01 07 01 08 01 01";
+    assert_bytes(&Message::FragmentReport(fragment), golden);
+}
+
+#[test]
 fn largest_history_and_largest_metrics_fit_into_their_messages() {
     let max = u64::MAX;
     let iteration = Iteration { run: u32::MAX, iteration: max, env_steps: max, wall_ms: max, ..Iteration::default() };

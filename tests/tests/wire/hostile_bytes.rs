@@ -227,6 +227,27 @@ fn small_messages() -> Vec<Message> {
             evaluations: vec![EvaluationPoint { run: RUN, ..EvaluationPoint::default() }],
             ..RunHistory::default()
         }),
+        Message::SavedRunsRequest(request()),
+        Message::SavedRuns(SavedRuns {
+            request: 7,
+            left_out: 300,
+            runs: vec![SavedRunRow { id: "a".into(), ..SavedRunRow::default() }],
+        }),
+        Message::SavedRunRequest(SavedRunRequest { request: 7, id: "a".into() }),
+        Message::ResumeRun(SavedRunRequest { request: 7, id: "a".into() }),
+        Message::DeleteRun(SavedRunRequest { request: 7, id: "a".into() }),
+        Message::HostReport(HostReport {
+            host: "h".into(),
+            gpus: vec![GpuReport { name: "g".into(), ..GpuReport::default() }],
+            ..HostReport::default()
+        }),
+        Message::WorkerLog(WorkerLog {
+            worker: 3,
+            first: 300,
+            lines: vec![LogLine { text: "a".into(), ..LogLine::default() }],
+        }),
+        Message::FragmentRequest(request()),
+        Message::FragmentReport(FragmentReport { batch: vec![7], cut_ends: vec![1], ..FragmentReport::default() }),
         Message::NamedMetrics(NamedMetrics::new(RUN, 300, [("lag_mean".into(), 0.5)])),
         Message::WorkerToken(WorkerToken { request: 7, token: Token::new([7; 32]) }),
         Message::StartEpisode(StartEpisode { episode: 300, training: true }),

@@ -8,6 +8,8 @@ mod plot;
 mod scale;
 mod series;
 
+use std::collections::BTreeSet;
+
 use leptos::{ev, html, prelude::*};
 use wasm_bindgen::{JsCast as _, JsValue};
 use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement};
@@ -49,6 +51,8 @@ pub(crate) fn Chart(
     let theme = expect_context::<Theme>();
     let Mark(mark) = expect_context::<Mark>();
     let Curve { title, id, is_main, format, .. } = curve.clone();
+    let has_lines = !curve.lines.is_empty();
+    let hidden = RwSignal::new(BTreeSet::<String>::new());
     let node = NodeRef::<html::Canvas>::new();
     let canvas = Canvas::new(node);
     let revision = store.select(|state| {
@@ -61,7 +65,8 @@ pub(crate) fn Chart(
         move |_| {
             // Read, not only tracked: a memo that was never read follows nothing.
             revision.with(|_| ());
-            store.peek(|state| curve.plot(state, COLOURS.len()))
+            let plot = store.peek(|state| curve.plot(state, COLOURS.len()));
+            hidden.with(|hidden| plot.without(hidden))
         },
         |_, _| true,
     );
@@ -147,14 +152,11 @@ pub(crate) fn Chart(
         plot.with(|plot| format(plot.series.first().map_or(f64::NAN, |line| line.value(mark))))
     });
     let caption = move || mark.get().map(|x| place(plot.with(|plot| plot.view.x), x));
-    let legend = move || {
-        let mark = mark.get();
-        plot.with(|plot| {
-            let entry = |line: &series::Series| (line.name.clone(), line.colour, line.points.len(), line.value(mark));
-            plot.series.iter().map(entry).collect::<Vec<_>>()
-        })
-    };
-    let has_legend = Memo::new(move |_| is_main && plot.with(|plot| plot.series.len() > 1));
+    let legend = Memo::new(move |_| {
+        let entry = |(line, _): (&series::Series, bool)| (line.name.clone(), line.colour);
+        plot.with(|plot| plot.lines().into_iter().map(entry).collect::<Vec<_>>())
+    });
+    let has_legend = Memo::new(move |_| (is_main || has_lines) && legend.with(|lines| lines.len() > 1));
     let has_points = move || plot.with(|plot| plot.axes(1.0, 1.0).is_some());
     let count = move || {
         plot.track();
@@ -216,15 +218,64 @@ pub(crate) fn Chart(
             </div>
             <Show when=move || has_legend.get()>
                 <ul class="legend" aria-label="Lines">
-                    {move || legend().into_iter().map(|(name, colour, points, value)| view! {
-                        <li data-testid=format!("legend-{name}") data-points=points>
-                            <span class="swatch" style:background=format!("var({})", COLOURS[colour % COLOURS.len()])></span>
-                            {format!("{name} {}", format(value))}
-                        </li>
-                    }).collect_view()}
+                    <For each=move || legend.get() key=Clone::clone let:entry>
+                        <LegendEntry entry plot hidden format/>
+                    </For>
                 </ul>
             </Show>
         </figure>
+    }
+}
+
+/// A line's colour, name and value; pressing it hides the line or shows it again.
+#[component]
+fn LegendEntry(
+    /// Its name and colour.
+    entry: (String, usize),
+    /// The lines.
+    plot: Memo<Plot>,
+    /// Names of hidden lines.
+    hidden: RwSignal<BTreeSet<String>>,
+    /// The value as text.
+    format: fn(f64) -> String,
+) -> impl IntoView {
+    let Mark(mark) = expect_context::<Mark>();
+    let (name, colour) = entry;
+    let (of_points, of_value, toggled, pressed) = (name.clone(), name.clone(), name.clone(), name.clone());
+    let points = move || {
+        plot.with(|plot| {
+            plot.lines().into_iter().find(|(line, _)| line.name == of_points).map(|(line, _)| line.points.len())
+        })
+    };
+    let value = move || {
+        let mark = mark.get();
+        plot.with(|plot| {
+            plot.lines()
+                .into_iter()
+                .find(|(line, _)| line.name == of_value)
+                .map_or(f64::NAN, |(line, _)| line.value(mark))
+        })
+    };
+    let toggle = move |_| {
+        hidden.update(|hidden| {
+            if !hidden.remove(&toggled) {
+                hidden.insert(toggled.clone());
+            }
+        });
+    };
+    view! {
+        <li data-testid=format!("legend-{name}") data-points=points>
+            <button
+                type="button"
+                class="legend-entry"
+                aria-pressed=move || (!hidden.with(|hidden| hidden.contains(&pressed))).to_string()
+                title="Hide or show this line"
+                on:click=toggle
+            >
+                <span class="swatch" style:background=format!("var({})", COLOURS[colour % COLOURS.len()])></span>
+                {name.clone()}" "{move || format(value())}
+            </button>
+        </li>
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a chart shows of the state, and where it goes.
 
+use std::collections::BTreeSet;
+
 use super::{
     scale::{Scale, log_range, range, ticks},
     series::{Band, Series, nearest, points},
@@ -28,6 +30,8 @@ pub(crate) struct Curve {
     pub(crate) id: String,
     /// The number of each iteration.
     pub(crate) metric: Metric,
+    /// Lines with names instead of that of the metric: of policies, agents or workers.
+    pub(crate) lines: Vec<(String, Metric)>,
     /// The value as text.
     pub(crate) format: fn(f64) -> String,
     /// Does the y axis begin at zero?
@@ -41,6 +45,8 @@ pub(crate) struct Curve {
 pub(super) struct Plot {
     /// The lines; the first one is that of the current run.
     pub(super) series: Vec<Series>,
+    /// Lines that the person has hidden.
+    pub(super) hidden: Vec<Series>,
     /// How they are looked at.
     pub(super) view: ChartView,
     /// A value to reach.
@@ -61,6 +67,13 @@ impl Curve {
     /// What it shows of the state, with lines of this many colours.
     pub(super) fn plot(&self, state: &State, colours: usize) -> Plot {
         let view = state.charts;
+        if !self.lines.is_empty() {
+            let line = |(index, (name, metric)): (usize, &(String, Metric))| {
+                Series::of_run(name.clone(), index % colours, &state.curves, metric, &view)
+            };
+            let series = placed(self.lines.iter().enumerate().map(line).collect());
+            return Plot { series, view, from_zero: self.from_zero, ..Plot::default() };
+        }
         let mut series = vec![Series::of_run("this run".into(), 0, &state.curves, &self.metric, &view)];
         if self.is_main {
             series[0].band = band(state, &view);
@@ -74,7 +87,7 @@ impl Curve {
         series.extend(groups.enumerate().map(|(index, group)| self.group(state, &group, colour(index))));
         let goal = state.run.as_ref().filter(|_| self.is_main).map(|run| f64::from(run.stop_return));
         let goal = goal.filter(|goal| goal.is_finite() && *goal != 0.0);
-        Plot { series, view, goal, from_zero: self.from_zero }
+        Plot { series: placed(series), hidden: Vec::new(), view, goal, from_zero: self.from_zero }
     }
 
     /// The line of compared runs that differ in their seeds.
@@ -92,6 +105,12 @@ impl Curve {
     }
 }
 
+/// Numbers lines in their order.
+fn placed(mut series: Vec<Series>) -> Vec<Series> {
+    series.iter_mut().enumerate().for_each(|(place, line)| line.place = place);
+    series
+}
+
 /// Where the middle four fifths of the latest returns are.
 fn band(state: &State, view: &ChartView) -> Vec<Band> {
     let [low, high] = BAND.map(|name| points(&state.curves, &Metric::Named(name.into()), view));
@@ -99,6 +118,20 @@ fn band(state: &State, view: &ChartView) -> Vec<Band> {
 }
 
 impl Plot {
+    /// The same without the lines of these names.
+    pub(super) fn without(mut self, names: &BTreeSet<String>) -> Self {
+        (self.hidden, self.series) = self.series.into_iter().partition(|line| names.contains(&line.name));
+        self
+    }
+
+    /// All lines in their order, and whether each is shown.
+    pub(super) fn lines(&self) -> Vec<(&Series, bool)> {
+        let shown = self.series.iter().map(|line| (line, true));
+        let mut lines: Vec<_> = shown.chain(self.hidden.iter().map(|line| (line, false))).collect();
+        lines.sort_by_key(|(line, _)| line.place);
+        lines
+    }
+
     /// The place of the current run's point that is nearest to an x.
     pub(super) fn nearest_own(&self, x: f64) -> Option<f64> {
         let points = self.series.first()?.exact();
@@ -171,7 +204,7 @@ mod tests {
 
     fn axes(points: &[Point], goal: Option<f64>, from_zero: bool, view: ChartView) -> Option<Axes> {
         let series = vec![Series { points: points.to_vec(), ..Series::default() }];
-        Plot { series, view, goal, from_zero }.axes(600.0, 200.0)
+        Plot { series, view, goal, from_zero, ..Plot::default() }.axes(600.0, 200.0)
     }
 
     #[test]
@@ -182,6 +215,21 @@ mod tests {
         assert_eq!(axes.y.values.0, 0.0);
         assert!(axes.y.values.1 > 475.0);
         assert!(axes.y.pixel(475.0) < axes.y.pixel(60.0));
+    }
+
+    #[test]
+    fn hidden_lines_keep_their_place_in_the_legend_and_none_in_the_axes() {
+        let line = |place: usize, name: &str, y| Series {
+            place,
+            name: name.into(),
+            points: vec![(1.0, y)],
+            ..Series::default()
+        };
+        let plot = Plot { series: vec![line(0, "a", 1.0), line(1, "b", 900.0), line(2, "c", 2.0)], ..Plot::default() };
+        let plot = plot.without(&["b".to_owned()].into());
+        let legend: Vec<_> = plot.lines().into_iter().map(|(line, is_shown)| (&*line.name, is_shown)).collect();
+        assert_eq!(legend, [("a", true), ("b", false), ("c", true)]);
+        assert!(plot.axes(600.0, 200.0).expect("points").y.values.1 < 10.0);
     }
 
     #[test]

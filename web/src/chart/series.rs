@@ -16,6 +16,8 @@ pub(crate) struct Band {
 pub(crate) struct Series {
     /// What it is, for the legend.
     pub(crate) name: String,
+    /// Its place in the legend.
+    pub(crate) place: usize,
     /// Which of the palette's colours it has.
     pub(crate) colour: usize,
     /// The line, ascending in x.

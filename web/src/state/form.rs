@@ -129,6 +129,46 @@ impl RunSchema {
         value.map_or_else(|| field.default.clone(), shown)
     }
 
+    /// The texts of settings: what the form holds to start the same run.
+    #[must_use]
+    pub fn texts_of(&self, settings: &Config) -> Texts {
+        self.values(settings).into_iter().map(|(path, value)| (path, shown(&value))).collect()
+    }
+
+    /// Is this text another one than what the empty field stands for?
+    #[must_use]
+    pub fn is_changed(&self, path: &str, text: &str, texts: &Texts) -> bool {
+        if path == GOAL {
+            return text.trim() != self.goal(texts);
+        }
+        let own = || self.of_algorithm(texts).into_iter().find(|field| field.path == path);
+        let field = self.fields.iter().find(|field| field.path == path).cloned().or_else(own);
+        let text = text.trim();
+        let empty = field.map(|field| if field.is_choice { field.default } else { self.placeholder(&field, texts) });
+        !text.is_empty() && empty.is_none_or(|empty| empty != text)
+    }
+
+    /// Environments with the algorithms that have a preset for them, as far as the hub has both.
+    #[must_use]
+    pub fn presets(&self) -> Vec<(String, String)> {
+        let presets = self.schema["x-presets"].as_array().into_iter().flatten();
+        let has = |path: &str, word: &str| {
+            let field = self.fields.iter().find(|field| field.path == path);
+            field.is_some_and(|field| field.choices.iter().any(|(choice, _)| choice == word))
+        };
+        let preset = |preset: &Value| (shown(&preset["env"]), shown(&preset["algorithm"]));
+        presets.map(preset).filter(|(env, algorithm)| has("env", env) && has("algorithm", algorithm)).collect()
+    }
+
+    /// The field that an error is about: errors begin with its path.
+    #[must_use]
+    pub fn field_of(&self, error: &str, texts: &Texts) -> Option<String> {
+        let own = self.of_algorithm(texts);
+        let paths = self.fields.iter().chain(&own).map(|field| &field.path);
+        let named = |path: &&String| error.strip_prefix(&***path).is_some_and(|rest| rest.starts_with([' ', ':']));
+        paths.filter(named).max_by_key(|path| path.len()).cloned()
+    }
+
     /// What the form begins with: the settings of a link, and the goal of their environment unless they have one.
     #[must_use]
     pub fn first_texts(&self, linked: &Texts) -> Texts {
@@ -160,8 +200,12 @@ impl RunSchema {
 
     /// Sets the return at which the chosen environment counts as solved, if there is one.
     pub fn set_goal(&self, texts: &mut Texts) {
-        let goal = self.schema["x-goals"].get(self.chosen("env", texts)).map(shown).unwrap_or_default();
+        let goal = self.goal(texts);
         texts.insert(GOAL.into(), goal);
+    }
+
+    fn goal(&self, texts: &Texts) -> String {
+        self.schema["x-goals"].get(self.chosen("env", texts)).map(shown).unwrap_or_default()
     }
 
     /// The settings of all fields that are not empty.
@@ -184,6 +228,13 @@ impl RunSchema {
 }
 
 impl Field {
+    /// Does the field match each word of a search, in its name or in what it does?
+    #[must_use]
+    pub fn matches(&self, search: &str) -> bool {
+        let text = format!("{} {} {}", self.path, self.section, self.help).to_lowercase();
+        search.to_lowercase().split_whitespace().all(|word| text.contains(word))
+    }
+
     /// The value that a text stands for. Numbers may have separators between their digits.
     fn value(&self, text: &str) -> Value {
         let choice = self.choices.iter().find(|(word, _)| word == text).map(|(_, value)| value.clone());
@@ -347,6 +398,31 @@ mod tests {
         let values = schema().values(&settings);
         let shown = values.iter().map(|(path, value)| (path.clone(), shown(value))).collect::<Texts>();
         assert_eq!(shown, texts(&typed));
+    }
+
+    #[test]
+    fn fields_are_found_and_changed_and_wrong_ones_are_told() {
+        let schema = schema();
+        let all = || schema.sections(&Texts::new()).into_iter().flat_map(|(_, fields)| fields);
+        let found: Vec<String> =
+            all().filter(|field| field.matches("DISCOUNT gamma")).map(|field| field.path).collect();
+        assert_eq!(found, ["policy_config.gamma"]);
+        let typed = texts(&[
+            ("seed", "3"),
+            ("num_envs", "8"),
+            ("clip_actions", "true"),
+            ("policy_config.gamma", "0.98"),
+            (GOAL, "475.0"),
+        ]);
+        let changed: Vec<&String> =
+            typed.keys().filter(|path| schema.is_changed(path, &typed[*path], &typed)).collect();
+        assert_eq!(changed, ["clip_actions", "seed"], "the others are the defaults");
+        assert!(schema.presets().contains(&("Pendulum-v1".into(), "ppo".into())));
+        assert!(schema.presets().iter().all(|(env, algorithm)| env != "FrozenLake-v1" && algorithm != "a2c"));
+        let wrong = texts(&[("stop.env_steps", "0")]);
+        let error = schema.settings(&wrong).expect_err("it is out of range");
+        assert_eq!(schema.field_of(&error, &wrong).as_deref(), Some("stop.env_steps"));
+        assert_eq!(schema.field_of("the run has no such thing", &wrong), None);
     }
 
     #[test]

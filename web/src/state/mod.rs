@@ -9,11 +9,15 @@ mod connection;
 mod csv;
 mod curves;
 mod evaluate_form;
+mod families;
 mod form;
+mod fragment;
+mod monitoring;
 mod obstacle;
 mod opened_file;
 mod reduce;
 mod requests;
+mod saved_runs;
 mod tab_run;
 mod tab_worker;
 #[cfg(test)]
@@ -25,7 +29,7 @@ use rollmesh_core::{
     group::TooFewSlots,
     protocol::{
         Message, Phase, Role, Token, TokenId, WorkerState,
-        message::{EnvTrace, LedgerReport, RunList, RunStatus, WorkerRow},
+        message::{EnvTrace, LedgerReport, RunList, RunStatus, SavedRuns, WorkerRow},
     },
     time::Micros,
 };
@@ -35,11 +39,15 @@ pub use self::{
     comparison::{Comparison, Differences},
     connection::Connection,
     curves::{Curves, FieldValue, Metric},
-    evaluate_form::{FormError, evaluator},
+    evaluate_form::{FormError, evaluable_envs, evaluator},
+    families::{Family, families},
     form::{Field, RunSchema, Texts},
+    fragment::{Bar, Fragment, FragmentColumn},
+    monitoring::{HUB, Log, Monitoring, WORKER_RATE},
     opened_file::{Bin, ColumnReport, FileReport, FileStatus, OpenedFile, PolicyReport, Problem, Spread},
     reduce::reduce,
     requests::{Action, Requests},
+    saved_runs::can_resume,
     tab_run::TabRun,
     tab_worker::{TabEvaluator, TabJob, TabStatus, TabWorker},
 };
@@ -59,12 +67,20 @@ pub struct State {
     pub linked: Texts,
     /// Why the run of the form was not started, until another one is.
     pub start_error: Option<String>,
+    /// Changes whenever the form begins anew.
+    pub form_revision: u32,
     /// The settings that a run may have; `None` before the hub or the trainer sent them.
     pub schema: Option<Arc<RunSchema>>,
     /// The hub's run; none before the hub said anything.
     pub run: Option<RunStatus>,
     /// All runs of the hub by number, and whether another one may wait.
     pub runs: RunList,
+    /// The runs in the hub's directory, once they were asked for.
+    pub saved: Option<SavedRuns>,
+    /// What hosts and workers have reported.
+    pub monitoring: Monitoring,
+    /// The fragment that was asked for last.
+    pub fragment: Option<Fragment>,
     /// Its books by reason; none before the hub said anything.
     pub ledger: Option<LedgerReport>,
     /// How the charts are looked at.
@@ -204,6 +220,8 @@ pub enum Effect {
     },
     /// Let the page's address restore these settings, and the view of the charts.
     ShowLink(Texts),
+    /// Bring the form of a run into view.
+    ShowForm,
     /// Read the file no further.
     CloseFile,
     /// Come back with [`Event::ToastGone`].

@@ -13,8 +13,8 @@ use rollmesh_core::{
 };
 
 use super::{
-    Action, ChartView, Comparison, Connection, Curves, Effect, Event, Level, RunSchema, Source, State, TabJob, TabRun,
-    TabStatus, TabWorker, Toast, chart_view::CHART,
+    Action, ChartView, Comparison, Connection, Curves, Effect, Event, Fragment, Level, Monitoring, RunSchema, Source,
+    State, TabJob, TabRun, TabStatus, TabWorker, Toast, chart_view::CHART,
 };
 
 /// Toasts on the page at a time; older ones make room.
@@ -121,6 +121,9 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             state.schema = None;
             state.run = None;
             state.runs = RunList::default();
+            state.saved = None;
+            state.monitoring = Monitoring::default();
+            state.fragment = None;
             state.ledger = None;
             state.curves.clear();
             state.comparison.forget_all();
@@ -154,10 +157,34 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             name.map(|name| Effect::Send(Box::new(state.requests.revoke(name)))).into_iter().collect()
         }
         Message::RunHistory(history) => {
-            if state.requests.answer(history.request).is_some() {
-                state.comparison.add(history);
+            let effects = match state.requests.answer(history.request) {
+                Some(Action::Clone { run }) => state.clone_settings(&format!("run {run}"), &history),
+                Some(Action::CloneSaved { id }) => state.clone_settings(&id, &history),
+                Some(_) => {
+                    state.comparison.add(history);
+                    vec![]
+                }
+                None => vec![],
+            };
+            effects.into_iter().chain(ask_for_run(state)).collect()
+        }
+        Message::SavedRuns(runs) => {
+            if state.requests.answer(runs.request).is_some() {
+                state.saved = Some(runs);
             }
-            ask_for_run(state).into_iter().collect()
+            vec![]
+        }
+        Message::FragmentReport(report) => {
+            if state.requests.answer(report.request).is_none() {
+                return vec![];
+            }
+            match Fragment::read(report) {
+                Ok(fragment) => {
+                    state.fragment = Some(fragment);
+                    vec![]
+                }
+                Err(error) => toast(state, Level::Error, format!("The fragment cannot be read: {error}")),
+            }
         }
         message => show(state, message),
     }
@@ -173,6 +200,13 @@ fn ask_for_run(state: &mut State) -> Option<Effect> {
     state.requests.ask(action).map(|message| Effect::Send(Box::new(message)))
 }
 
+fn list_saved(state: &mut State) -> Option<Effect> {
+    if !state.is_online() || state.requests.is_waiting(&Action::ListSaved) {
+        return None;
+    }
+    state.requests.ask(Action::ListSaved).map(|message| Effect::Send(Box::new(message)))
+}
+
 /// Applies a message that only carries something to look at.
 fn show(state: &mut State, message: Message) -> Vec<Effect> {
     match message {
@@ -182,6 +216,7 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
             if let Some(run) = before.filter(|_| is_new) {
                 state.trace = None;
                 state.evaluation_trace = None;
+                state.fragment = None;
                 // Its curves went on since the hub was asked for them.
                 state.comparison.forget(run);
             }
@@ -201,14 +236,27 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
             return ask_for_run(state).into_iter().collect();
         }
         Message::LedgerReport(ledger) => state.ledger = Some(ledger),
-        Message::Iteration(iteration) => state.curves.push(iteration),
+        Message::Iteration(iteration) => {
+            state.curves.push(iteration);
+            let (run, number) = (iteration.run, iteration.iteration);
+            // How fast the workers are now is no news about iterations of the past, which a new page is sent.
+            let is_latest = state.run.as_ref().is_some_and(|status| (status.run, status.iteration) == (run, number));
+            if is_latest && !state.workers.is_empty() {
+                let rates = state.rates_at(run, number);
+                state.curves.add_named(&rates);
+            }
+        }
         Message::NamedMetrics(metrics) => state.curves.add_named(&metrics),
         Message::WorkerRow(row) => {
+            state.monitoring.add_rate(row.worker, row.steps_per_s);
             state.workers.insert(row.worker, row);
         }
         Message::WorkerGone(gone) => {
             state.workers.remove(&gone.worker);
+            state.monitoring.forget_worker(gone.worker);
         }
+        Message::HostReport(report) => state.monitoring.add_host(report),
+        Message::WorkerLog(log) => state.monitoring.add_log(log),
         Message::Evaluation(point) => {
             let point = evaluated(point, &state.curves);
             state.evaluations.push(point);
@@ -272,7 +320,9 @@ fn give_up_requests(state: &mut State) -> Vec<Effect> {
         )
     };
     // Runs are compared again as soon as a hub is there.
-    given_up.into_iter().filter(|action| !matches!(action, Action::Compare { .. })).flat_map(say).collect()
+    let is_command =
+        |action: &Action| !matches!(action, Action::Compare { .. } | Action::ListSaved | Action::ShowFragment);
+    given_up.into_iter().filter(is_command).flat_map(say).collect()
 }
 
 fn act(state: &mut State, action: Action) -> Vec<Effect> {
@@ -315,9 +365,14 @@ fn begin_tab_run(state: &mut State, settings: &Config) -> Option<Effect> {
 fn hear_reply(state: &mut State, reply: Reply) -> Vec<Effect> {
     let Some(action) = state.requests.answer(reply.request) else { return vec![] };
     if reply.error.is_empty() {
-        let begun = if let Action::Start(settings) = &action { begin_tab_run(state, settings) } else { None };
+        let next = match &action {
+            Action::Start(settings) => begin_tab_run(state, settings),
+            // The list has changed.
+            Action::ResumeSaved { .. } | Action::DeleteSaved { .. } => list_saved(state),
+            _ => None,
+        };
         let told = action.done().map(|text| toast(state, Level::Info, text.into())).unwrap_or_default();
-        return begun.into_iter().chain(told).collect();
+        return next.into_iter().chain(told).collect();
     }
     if matches!(action, Action::Start(_)) {
         state.start_error = Some(reply.error);
@@ -363,7 +418,7 @@ fn revoke_unused(state: &mut State) -> Option<Effect> {
 }
 
 /// Shows a text unless it is the one shown last.
-fn toast(state: &mut State, level: Level, text: String) -> Vec<Effect> {
+pub(super) fn toast(state: &mut State, level: Level, text: String) -> Vec<Effect> {
     if state.toasts.last().is_some_and(|last| last.text == text) {
         return vec![];
     }

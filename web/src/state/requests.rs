@@ -4,7 +4,7 @@ use rollmesh_core::{
     config::Config,
     protocol::{
         Message, Role, TokenAction, TokenId,
-        message::{self, ManageTokens, Request, StartRun},
+        message::{self, ManageTokens, Request, SavedRunRequest, StartRun},
     },
 };
 
@@ -53,6 +53,30 @@ pub enum Action {
         /// Its name.
         file: &'static str,
     },
+    /// List the runs in the hub's directory.
+    ListSaved,
+    /// Resume a run of these by its id.
+    ResumeSaved {
+        /// The run's id.
+        id: String,
+    },
+    /// Delete a run of these with its files.
+    DeleteSaved {
+        /// The run's id.
+        id: String,
+    },
+    /// Let the form begin with the settings of a run of the hub.
+    Clone {
+        /// The run's number.
+        run: u32,
+    },
+    /// Let the form begin with the settings of a run in the hub's directory.
+    CloneSaved {
+        /// The run's id.
+        id: String,
+    },
+    /// Show the latest fragment of the watched slot.
+    ShowFragment,
     /// Begin a run with these settings.
     Start(Config),
     /// Let this tab work for the run.
@@ -79,6 +103,12 @@ impl Action {
             Self::Compare { run } => format!("Run {run} cannot be compared"),
             Self::Watch { slot } => format!("Slot {slot} cannot be shown"),
             Self::Save { file } => format!("{file} was not saved"),
+            Self::ListSaved => "The runs in the hub's directory are not known".into(),
+            Self::ResumeSaved { id } => format!("{id} was not resumed"),
+            Self::DeleteSaved { id } => format!("{id} was not deleted"),
+            Self::Clone { run } => format!("Run {run} was not cloned"),
+            Self::CloneSaved { id } => format!("{id} was not cloned"),
+            Self::ShowFragment => "No fragment can be shown".into(),
             Self::Start(_) => "The run was not started".into(),
             Self::Join => "This tab did not join".into(),
             Self::Evaluate(_) => "This tab does not evaluate".into(),
@@ -147,7 +177,14 @@ impl Requests {
                 Message::RemoveWorker(message::RemoveWorker { request, worker: *worker })
             }
             Action::RemoveRun { run } => Message::RemoveRun(message::RemoveRun { request, run: *run }),
-            Action::Compare { run } => Message::RunHistoryRequest(message::RunHistoryRequest { request, run: *run }),
+            Action::Compare { run } | Action::Clone { run } => {
+                Message::RunHistoryRequest(message::RunHistoryRequest { request, run: *run })
+            }
+            Action::ListSaved => Message::SavedRunsRequest(Request { request }),
+            Action::ResumeSaved { id } => Message::ResumeRun(SavedRunRequest { request, id: id.clone() }),
+            Action::DeleteSaved { id } => Message::DeleteRun(SavedRunRequest { request, id: id.clone() }),
+            Action::CloneSaved { id } => Message::SavedRunRequest(SavedRunRequest { request, id: id.clone() }),
+            Action::ShowFragment => Message::FragmentRequest(Request { request }),
             Action::Watch { slot } => Message::Watch(message::Watch { request, slot: *slot }),
             Action::Start(settings) => Message::StartRun(StartRun { request, settings: settings.to_string() }),
             Action::Join => Message::WorkerTokenRequest(Request { request }),

@@ -3,7 +3,7 @@
 use leptos::prelude::*;
 use rollmesh_core::protocol::Phase;
 
-use super::{action_button::ActionButton, runs::Runs, start_form::StartRunForm};
+use super::{action_button::ActionButton, runs::Runs, saved_runs::SavedRuns, start_form::StartRunForm};
 use crate::{
     shell::Store,
     state::{Action, State},
@@ -44,6 +44,7 @@ pub(crate) fn Controls() -> impl IntoView {
                 "Files on the hub: " {run_dir}
             </p>
             <Runs/>
+            <SavedRuns/>
             <Show when=move || can_start.get()>
                 <StartRunForm/>
             </Show>

@@ -7,7 +7,7 @@ use crate::{
     chart::{BAND, Chart, Curve},
     format,
     shell::Store,
-    state::{FieldValue, Metric},
+    state::{Family, FieldValue, Metric, families},
 };
 
 /// The curves that every run has beside its return.
@@ -27,6 +27,7 @@ pub(crate) fn ReturnCurve() -> impl IntoView {
         title: "Mean return".into(),
         id: "chart-return".into(),
         metric: Metric::Field(|iteration| iteration.episode_return_mean),
+        lines: Vec::new(),
         format: format::mean,
         from_zero: true,
         is_main: true,
@@ -43,28 +44,32 @@ pub(crate) fn ReturnCurve() -> impl IntoView {
 #[component]
 pub(crate) fn MoreCurves() -> impl IntoView {
     let store = expect_context::<Store>();
-    let names = store.select(|state| {
-        state.curves.names().filter(|name| !BAND.contains(name)).map(str::to_owned).collect::<Vec<_>>()
-    });
+    let all = store.select(|state| families(state.curves.names().filter(|name| !BAND.contains(name))));
     let is_open = RwSignal::new(false);
-    let curve = |name: String| Curve {
-        id: format!("chart-{name}"),
-        title: name.clone(),
-        metric: Metric::Named(name),
+    let curve = |Family { title, lines }: Family| Curve {
+        id: format!("chart-{title}"),
+        metric: Metric::Named(lines.first().map(|(_, name)| name.clone()).unwrap_or_default()),
+        // One line alone is compared with other runs.
+        lines: if lines.len() > 1 {
+            lines.into_iter().map(|(line, name)| (line, Metric::Named(name))).collect()
+        } else {
+            vec![]
+        },
+        title,
         format: format::short,
         from_zero: true,
         is_main: false,
     };
     view! {
-        <Show when=move || !names.with(Vec::is_empty)>
+        <Show when=move || !all.with(Vec::is_empty)>
             <details
                 class="card late more-curves"
                 on:toggle=move |event| is_open.set(event_target::<web_sys::Element>(&event).has_attribute("open"))
             >
-                <summary data-testid="more-curves">{move || format!("More metrics ({})", names.with(Vec::len))}</summary>
+                <summary data-testid="more-curves">{move || format!("More metrics ({})", all.with(Vec::len))}</summary>
                 <div class="charts">
-                    <For each=move || if is_open.get() { names.get() } else { vec![] } key=String::clone let:name>
-                        <Chart curve=curve(name)/>
+                    <For each=move || if is_open.get() { all.get() } else { vec![] } key=Family::clone let:family>
+                        <Chart curve=curve(family)/>
                     </For>
                 </div>
             </details>
@@ -79,6 +84,7 @@ pub(crate) fn SmallCurves() -> impl IntoView {
         title: title.into(),
         id: id.into(),
         metric: Metric::Field(value),
+        lines: Vec::new(),
         format: format::short,
         from_zero,
         is_main: false,

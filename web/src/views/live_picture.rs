@@ -100,7 +100,7 @@ pub(crate) fn LivePicture(
                 role="img"
                 data-testid="live-canvas"
                 data-row=move || shown.with(|frame| frame.as_ref().map(|frame| frame.row))
-                aria-label=move || kind.get().map(Kind::label)
+                aria-label=move || kind.get().map_or("The live environment, without a picture", Kind::label)
             ></canvas>
             <p class="chart-empty" data-testid="live-empty" hidden=move || shown.with(Option::is_some)>{empty}</p>
         </div>

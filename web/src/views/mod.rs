@@ -8,13 +8,17 @@ mod controls;
 mod curves;
 mod data_file;
 mod evaluate_form;
+mod fragment;
 mod header;
 mod key_numbers;
 mod ledger;
 mod live;
 mod live_picture;
+mod logs;
 mod runs;
+mod saved_runs;
 mod start_form;
+mod system;
 mod tab_run;
 mod this_tab;
 mod toasts;
@@ -28,16 +32,24 @@ use self::{
     controls::Controls,
     curves::{MoreCurves, ReturnCurve, SmallCurves},
     data_file::DataFile,
+    fragment::LatestFragment,
     header::Header,
     key_numbers::KeyNumbers,
     ledger::Ledger,
     live::Live,
+    logs::{Logs, ShownLog},
+    system::System,
     tab_run::TabResult,
     this_tab::ThisTab,
     toasts::Toasts,
     workers::Workers,
 };
-use crate::{chart::Mark, shell::Store, state::State, theme::Theme};
+use crate::{
+    chart::Mark,
+    shell::Store,
+    state::{HUB, State},
+    theme::Theme,
+};
 
 /// The whole page.
 #[component]
@@ -46,6 +58,7 @@ pub(crate) fn App() -> impl IntoView {
     let store = Store::start();
     provide_context(store);
     provide_context(Mark(RwSignal::new(None)));
+    provide_context(ShownLog(RwSignal::new(HUB)));
     let is_tab = store.select(State::is_tab);
     let is_new = store.select(|state| state.is_tab() && state.run.is_none());
     view! {
@@ -61,6 +74,8 @@ pub(crate) fn App() -> impl IntoView {
                     <MoreCurves/>
                     <Show when=move || !is_tab.get()>
                         <Workers/>
+                        <Logs/>
+                        <LatestFragment/>
                     </Show>
                     <DataFile/>
                 </div>
@@ -71,6 +86,9 @@ pub(crate) fn App() -> impl IntoView {
                         <TabResult/>
                     </Show>
                     <Ledger/>
+                    <Show when=move || !is_tab.get()>
+                        <System/>
+                    </Show>
                 </div>
             </div>
         </main>

@@ -9,7 +9,7 @@ use crate::{
     state::{Action, State},
 };
 
-/// A list of the runs, newest first; nothing where there is one at most.
+/// A list of the runs, newest first.
 #[component]
 pub(crate) fn Runs() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -22,7 +22,7 @@ pub(crate) fn Runs() -> impl IntoView {
         state.runs.runs.iter().rev().map(shown).collect::<Vec<_>>()
     });
     view! {
-        <Show when=move || rows.with(|rows| rows.len() > 1)>
+        <Show when=move || rows.with(|rows| !rows.is_empty())>
             <ul class="runs" data-testid="runs" aria-label="Runs of the hub">
                 {move || rows.get().into_iter().map(|(run, place, env, seed, phase, error, is_comparable)| {
                     let state = match place {
@@ -34,6 +34,16 @@ pub(crate) fn Runs() -> impl IntoView {
                             {is_comparable.then(|| view! { <Compare run=run/> })}
                             <span class="run-name">{format!("{run}  {env}, seed {seed}")}</span>
                             <span class="detail">{state}</span>
+                            {(place == 0).then(|| view! {
+                                <ActionButton
+                                    action=Action::Clone { run }
+                                    id="clone-run"
+                                    class="button small"
+                                    label=format!("Clone run {run}")
+                                >
+                                    "Clone"
+                                </ActionButton>
+                            })}
                             {(place > 0).then(|| view! {
                                 <ActionButton
                                     action=Action::RemoveRun { run }

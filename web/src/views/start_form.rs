@@ -14,14 +14,51 @@ use crate::{
 struct Form {
     schema: Arc<RunSchema>,
     texts: RwSignal<Texts>,
+    /// Words that a field must have to be shown.
+    search: RwSignal<String>,
+    /// Are only fields shown that were changed?
+    only_changed: RwSignal<bool>,
+    /// What a hub would refuse.
+    error: Memo<Option<String>>,
+}
+
+impl Form {
+    fn is_changed(&self, path: &str) -> bool {
+        self.texts.with(|texts| texts.get(path).is_some_and(|text| self.schema.is_changed(path, text, texts)))
+    }
+
+    /// The paths of all fields that were changed.
+    fn changed(&self) -> Vec<String> {
+        self.texts.with(|texts| {
+            let changed = texts.iter().filter(|(path, text)| self.schema.is_changed(path, text, texts));
+            changed.map(|(path, _)| path.clone()).collect()
+        })
+    }
+
+    fn is_shown(&self, field: &Field) -> bool {
+        self.search.with(|search| field.matches(search)) && (!self.only_changed.get() || self.is_changed(&field.path))
+    }
+
+    fn is_filtered(&self) -> bool {
+        self.only_changed.get() || self.search.with(|search| !search.trim().is_empty())
+    }
+
+    fn set(&self, path: &str, text: String) {
+        self.texts.update(|texts| {
+            texts.insert(path.to_owned(), text);
+            if path == "env" {
+                self.schema.set_goal(texts);
+            }
+        });
+    }
 }
 
 /// Asks for a run, once the hub or the trainer has told its settings.
 #[component]
 pub(crate) fn StartRunForm() -> impl IntoView {
     let store = expect_context::<Store>();
-    let form = store.select(|state| Some((state.schema.clone()?, state.linked.clone())));
-    move || form.get().map(|(schema, linked)| view! { <SettingsForm schema linked/> })
+    let form = store.select(|state| Some((state.schema.clone()?, state.linked.clone(), state.form_revision)));
+    move || form.get().map(|(schema, linked, _)| view! { <SettingsForm schema linked/> })
 }
 
 /// Shows a field for each setting, and what is wrong with one.
@@ -29,69 +66,158 @@ pub(crate) fn StartRunForm() -> impl IntoView {
 fn SettingsForm(schema: Arc<RunSchema>, linked: Texts) -> impl IntoView {
     let store = expect_context::<Store>();
     let texts = RwSignal::new(schema.first_texts(&linked));
-    let own_error = RwSignal::new(None::<String>);
+    let checked = schema.clone();
+    let error = Memo::new(move |_| texts.with(|texts| checked.settings(texts).err()));
     let refusal = store.select(|state| state.start_error.clone());
-    let error = Memo::new(move |_| own_error.get().or_else(|| refusal.get()));
-    let form = Form { schema: schema.clone(), texts };
+    let shown_error = Memo::new(move |_| error.get().or_else(|| refusal.get()));
+    let (search, only_changed) = (RwSignal::new(String::new()), RwSignal::new(false));
+    let form = Form { schema: schema.clone(), texts, search, only_changed, error };
     let read = schema.clone();
     let submit = move |event: leptos::ev::SubmitEvent| {
         event.prevent_default();
-        match texts.with_untracked(|texts| read.settings(texts)) {
-            Ok(settings) => {
-                own_error.set(None);
-                store.act(Action::Start(settings));
-            }
-            Err(wrong) => own_error.set(Some(wrong)),
+        // What is wrong is shown already.
+        if let Ok(settings) = texts.with_untracked(|texts| read.settings(texts)) {
+            store.act(Action::Start(settings));
         }
     };
-    let (frequent, others) = (form.clone(), form);
     let sections = Memo::new(move |_| texts.with(|texts| schema.sections(texts)));
+    let (frequent, others) = (form.clone(), form.clone());
+    let is_filtered = form.clone();
     view! {
         <form class="start-form" data-testid="start-form" on:submit=submit>
+            <Tools form=form.clone()/>
             {frequent.schema.clone().frequent().map(|field| view! {
                 <SettingField field=field.clone() form=frequent.clone()/>
             }).collect_view()}
-            <details class="more">
+            <details class="more" prop:open=move || is_filtered.is_filtered()>
                 <summary data-testid="start-more">"All settings"</summary>
                 {move || sections.get().into_iter().map(|(title, fields)| view! {
-                    <fieldset class="settings">
-                        <legend>{title}</legend>
-                        {fields.into_iter().map(|field| view! {
-                            <SettingField field form=others.clone()/>
-                        }).collect_view()}
-                    </fieldset>
+                    <Section title fields form=others.clone()/>
                 }).collect_view()}
             </details>
-            <p class="field-error" role="alert" data-testid="start-error" hidden=move || error.with(Option::is_none)>
-                {error}
+            <p class="field-error" role="alert" data-testid="start-error" hidden=move || shown_error.with(Option::is_none)>
+                {shown_error}
             </p>
             <button type="submit" class="button primary" data-testid="start-run">"Start run"</button>
         </form>
     }
 }
 
+/// Search, presets, and what was changed.
+#[component]
+fn Tools(form: Form) -> impl IntoView {
+    let Form { schema, texts, search, only_changed, .. } = form.clone();
+    let presets = schema.presets();
+    let has_none = presets.is_empty();
+    let choices = presets.clone();
+    let use_preset = {
+        let form = form.clone();
+        move |event: leptos::ev::Event| {
+            let index = event_target_value(&event).parse::<usize>().ok();
+            let Some((env, algorithm)) = index.and_then(|index| choices.get(index)) else { return };
+            // A preset holds for fields that are empty.
+            texts.update(|texts| texts.retain(|path, _| path == "seed"));
+            form.set("algorithm", algorithm.clone());
+            form.set("env", env.clone());
+        }
+    };
+    let changed = {
+        let form = form.clone();
+        Memo::new(move |_| form.changed().len())
+    };
+    let reset = move |_| texts.set(schema.first_texts(&Texts::new()));
+    view! {
+        <div class="form-tools" role="group" aria-label="Find settings">
+            <label class="field">
+                "Search settings"
+                <input
+                    type="search"
+                    autocomplete="off"
+                    data-testid="start-search"
+                    placeholder="name or what it does"
+                    on:input=move |event| search.set(event_target_value(&event))
+                />
+            </label>
+            <label class="field" hidden=has_none>
+                "Preset"
+                <select data-testid="start-preset" on:change=use_preset>
+                    <option value="">"choose…"</option>
+                    {presets.into_iter().enumerate().map(|(index, (env, algorithm))| view! {
+                        <option value=index.to_string()>{format!("{env} with {algorithm}")}</option>
+                    }).collect_view()}
+                </select>
+            </label>
+            <label class="inline-field">
+                <input
+                    type="checkbox"
+                    data-testid="start-only-changed"
+                    prop:checked=only_changed
+                    on:change=move |event| only_changed.set(event_target_checked(&event))
+                />
+                <span data-testid="start-changed">{move || format!("Only the {} changed", changed.get())}</span>
+            </label>
+            <button type="button" class="button small" data-testid="start-reset" disabled=move || changed.get() == 0 on:click=reset>
+                "Reset all"
+            </button>
+        </div>
+    }
+}
+
+/// The fields of a section; nothing if none of them is shown.
+#[component]
+fn Section(title: String, fields: Vec<Field>, form: Form) -> impl IntoView {
+    let shown = form.clone();
+    let all = fields.clone();
+    view! {
+        <fieldset class="settings" hidden=move || !all.iter().any(|field| shown.is_shown(field))>
+            <legend>{title}</legend>
+            {fields.into_iter().map(|field| view! { <SettingField field form=form.clone()/> }).collect_view()}
+        </fieldset>
+    }
+}
+
 /// A setting: empty for its default, which it shows.
 #[component]
 fn SettingField(field: Field, form: Form) -> impl IntoView {
-    let Form { schema, texts } = form;
     let (id, path, help) = (format!("start-{}", field.path), field.path.clone(), field.help.clone());
+    let texts = form.texts;
     let named = path.clone();
     let value = move || texts.with(|texts| texts.get(&named).cloned().unwrap_or_default());
-    let goals = schema.clone();
-    let enter = move |event: leptos::ev::Event| {
-        texts.update(|texts| {
-            texts.insert(path.clone(), event_target_value(&event));
-            if path == "env" {
-                goals.set_goal(texts);
-            }
-        });
+    let is_wrong = {
+        let (form, path) = (form.clone(), path.clone());
+        Memo::new(move |_| {
+            let error = form.error.get()?;
+            Some(form.texts.with(|texts| form.schema.field_of(&error, texts)).as_ref() == Some(&path))
+        })
+    };
+    let is_invalid = move || (is_wrong.get() == Some(true)).then_some("true");
+    let is_changed = {
+        let (form, path) = (form.clone(), path.clone());
+        Memo::new(move |_| form.is_changed(&path))
+    };
+    let hidden = {
+        let (form, field) = (form.clone(), field.clone());
+        move || !form.is_shown(&field)
+    };
+    let enter = {
+        let (form, path) = (form.clone(), path.clone());
+        move |event: leptos::ev::Event| form.set(&path, event_target_value(&event))
+    };
+    let reset = {
+        let (form, path) = (form.clone(), path.clone());
+        move |_| form.set(&path, String::new())
     };
     let input = if field.is_choice {
         let (default, choices) = (field.default.clone(), field.choices.clone());
         let others = choices.into_iter().map(|(word, _)| word).filter(|word| *word != field.default);
-        let chosen = untrack(value);
+        // The default's own word is the empty choice.
+        let shown = {
+            let default = default.clone();
+            move || Some(value()).filter(|text| *text != default).unwrap_or_default()
+        };
+        let chosen = untrack(shown.clone());
         view! {
-            <select data-testid=id on:change=enter>
+            <select data-testid=id aria-invalid=is_invalid prop:value=shown on:change=enter>
                 <option value="">{default}</option>
                 {others.map(|word| view! { <option selected=word == chosen>{word.clone()}</option> }).collect_view()}
             </select>
@@ -99,21 +225,43 @@ fn SettingField(field: Field, form: Form) -> impl IntoView {
         .into_any()
     } else {
         let placeholder = {
-            let field = field.clone();
-            move || texts.with(|texts| schema.placeholder(&field, texts))
+            let (field, form) = (field.clone(), form.clone());
+            move || texts.with(|texts| form.schema.placeholder(&field, texts))
         };
         view! {
-            <input type="text" autocomplete="off" data-testid=id placeholder=placeholder prop:value=value on:input=enter/>
+            <input
+                type="text"
+                autocomplete="off"
+                data-testid=id
+                aria-invalid=is_invalid
+                placeholder=placeholder
+                prop:value=value
+                on:input=enter
+            />
         }
         .into_any()
     };
     // Long names may break after a dot or an underscore.
     let name = field.path.replace('.', ".\u{200b}").replace('_', "_\u{200b}");
+    let label = format!("Reset {path}");
     view! {
-        <label class="field">
-            {name}
-            {input}
-            <span class="hint">{help}</span>
-        </label>
+        <div class="setting" data-changed=move || is_changed.get().to_string() hidden=hidden>
+            <label class="field">
+                <span class="field-name">{name}</span>
+                {input}
+                <span class="hint">{help}</span>
+            </label>
+            <button
+                type="button"
+                class="button icon small"
+                data-testid=format!("start-reset-{path}")
+                aria-label=label.clone()
+                title=label
+                hidden=move || !is_changed.get()
+                on:click=reset
+            >
+                "↺"
+            </button>
+        </div>
     }
 }

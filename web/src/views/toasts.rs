@@ -14,7 +14,7 @@ pub(crate) fn Toasts() -> impl IntoView {
     let toasts = store.select(|state| state.toasts.clone());
     let item = move |toast: Toast| {
         view! {
-            <li class="toast" data-testid="toast" data-level=toast.level.class()>
+            <div class="toast" data-testid="toast" data-level=toast.level.class()>
                 <p>{toast.text}</p>
                 <button
                     type="button"
@@ -25,12 +25,14 @@ pub(crate) fn Toasts() -> impl IntoView {
                 >
                     "×"
                 </button>
-            </li>
+            </div>
         }
     };
     view! {
-        <ul class="toasts" role="log" aria-live="polite" aria-label="Messages">
-            <For each=move || toasts.get() key=|toast| toast.id children=item/>
-        </ul>
+        <section aria-label="Messages">
+            <div class="toasts" role="log" aria-live="polite" aria-label="Messages">
+                <For each=move || toasts.get() key=|toast| toast.id children=item/>
+            </div>
+        </section>
     }
 }

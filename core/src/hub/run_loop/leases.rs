@@ -3,7 +3,7 @@
 use super::RunLoop;
 use crate::{
     batch::SlotFragment,
-    ids::{LeaseId, WorkerId},
+    ids::{FragmentNo, LeaseId, SlotId, WorkerId},
     lease::Lease,
     prelude::*,
     protocol::{
@@ -47,6 +47,15 @@ impl WorkerUpload {
 }
 
 impl WorkerUpload {
+    /// Returns the fragments that the worker says it holds.
+    pub fn fragments(&self) -> impl Iterator<Item = (SlotId, FragmentNo)> {
+        let (slots, fragment) = match self {
+            Self::Lanes(upload) => (&upload.slots, upload.fragment),
+            Self::Agents(upload) => (&upload.slots, upload.fragment),
+        };
+        slots.iter().map(move |slot| (SlotId(*slot), FragmentNo(fragment)))
+    }
+
     /// Returns true if it refers to states that only the run's group knows.
     #[must_use]
     pub fn has_deltas(&self) -> bool {
@@ -94,6 +103,11 @@ impl UploadDecoder {
 }
 
 impl DecodedUpload {
+    /// Returns its fragments; none if it is invalid.
+    pub fn fragments(&self) -> impl Iterator<Item = (SlotId, FragmentNo)> {
+        self.fragments.iter().flatten().map(|fragment| (fragment.slot, fragment.fragment))
+    }
+
     /// Returns the lease that it is for.
     #[must_use]
     pub fn lease(&self) -> LeaseId {

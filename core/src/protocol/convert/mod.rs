@@ -28,6 +28,7 @@ pub use elements::ValueFault;
 pub use fragment::slot_fragments;
 pub use lease::{LeaseGrantError, lease, lease_grant};
 pub use limits::FragmentLimits;
+pub(super) use pieces::WireCut;
 pub use upload::{EncodeError, fragment_upload};
 pub use upload_error::{CutFault, EpisodeFault, UploadError};
 pub use weights::{WeightsUpdateError, readable_weights_update, weights, weights_frame, weights_in, weights_update};

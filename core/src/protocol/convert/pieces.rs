@@ -8,7 +8,7 @@ use crate::{
 
 wire_enum! {
     /// [`CutReason`] on the wire.
-    "reason for a cut" pub(super) WireCut {
+    "reason for a cut" pub(in crate::protocol) WireCut {
         /// The episode terminated.
         Terminated = 0,
         /// The episode was truncated.

@@ -303,4 +303,7 @@ const HOST: &[Setting] = &[
     row("host.evaluator.memory", &[Null, Kind::WHOLE], "Bytes that it may take for data; null for no limit.").host(),
     row("host.evaluator.resources", &[Object], "Amount of each declared resource.").host(),
     row("host.evaluator_is_nice", &[Flag], "Whether that process has a lower priority than other programs.").host(),
+    row("host.tensorboard", &[Flag], "Whether metrics are also written for TensorBoard, in the run's directory.")
+        .host(),
+    row("host.mlflow", &[Null, Text], "Directory of an MLflow store that metrics are also written to.").host(),
 ];

@@ -55,6 +55,8 @@ fn full() -> Vec<Value> {
             worker: Some(worker.clone()),
             evaluator: worker.clone(),
             evaluator_is_nice: true,
+            tensorboard: true,
+            mlflow: Some("mlruns".into()),
         },
     };
     modes.into_iter().map(|mode| json!(full(mode))).collect()

@@ -6,7 +6,7 @@ use rollmesh_core::{
     batch::{AnyBatch, SampleBatch},
     column::DType,
 };
-use rollmesh_data::{dataset::beyond_32_bits, survey::numbers};
+use rollmesh_data::dataset::beyond_32_bits;
 
 use crate::cli::exit::Failure;
 
@@ -54,7 +54,7 @@ pub(super) fn digits(before: &AnyBatch, after: &AnyBatch, losses: &mut Losses) -
             let now = after.policy_batch(&id).and_then(|rows| rows.column(name));
             let Some(now) = now.filter(|now| now.column_type() != column.column_type()) else { continue };
             let plain = column.decompress().map_err(Failure::other)?;
-            let (Some(was), Some(is)) = (numbers(&plain), numbers(now)) else { continue };
+            let (Some(was), Some(is)) = (plain.numbers(), now.numbers()) else { continue };
             if was.iter().zip(&is).any(|(was, is)| was.is_finite() && was != is) {
                 losses.insert(match now.dtype() {
                     Some(DType::F32) => beyond_32_bits(name),

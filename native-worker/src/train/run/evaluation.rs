@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use rollmesh_core::time::Micros;
 
 use super::{
-    super::evaluation::{Candidate, Evaluated, EvaluationLine},
+    super::evaluation::{Candidate, Evaluated},
     Run,
 };
 use crate::{eval::EvalWorkerError, lines::LineNews};
@@ -47,10 +47,9 @@ impl Run {
     }
 
     /// Keeps the result, and writes a line of metrics, if the run has files.
-    pub(crate) fn write_evaluation(&mut self, evaluated: &Evaluated) -> Option<LineNews> {
+    pub(crate) fn write_evaluation(&mut self, evaluated: &Evaluated) -> Vec<LineNews> {
         self.state.handle_evaluated(evaluated.metrics.episode_return_mean);
         self.evaluated = Some(evaluated.metrics.clone());
-        let line = EvaluationLine { evaluation: &evaluated.metrics };
-        self.files.as_mut()?.dir.add_metrics(&line)
+        self.files.as_mut().map_or_else(Vec::new, |files| files.dir.add_evaluation(&evaluated.metrics))
     }
 }

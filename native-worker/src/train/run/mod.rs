@@ -154,6 +154,8 @@ pub(crate) struct Submitted {
     pub(crate) update: Consuming,
     /// What the watched slot observed.
     pub(crate) trace: EnvTrace,
+    /// The fragment of the watched slot, if the batch has one.
+    pub(crate) watched: Option<SlotFragment>,
 }
 
 /// Why a run could not begin.
@@ -241,7 +243,9 @@ impl Run {
         if let Some(recording) = &mut self.recording {
             recording.add(fragments, |version| self.state.weights_of(version));
         }
-        Some(Ok(Submitted { update: consumer.submit(work, results_before(&self.state)), trace }))
+        // The rows are shared, not copied.
+        let watched = fragments.iter().rfind(|fragment| fragment.slot.0 == self.state.watched_slot).cloned();
+        Some(Ok(Submitted { update: consumer.submit(work, results_before(&self.state)), trace, watched }))
     }
 
     /// Applies the learner's result for the batch.
@@ -273,8 +277,8 @@ impl Run {
     }
 
     /// Writes a line of metrics, if the run has files.
-    pub(crate) fn write_metrics(&mut self, metrics: &IterationMetrics) -> Option<LineNews> {
-        self.files.as_mut()?.dir.add_metrics(metrics)
+    pub(crate) fn write_metrics(&mut self, metrics: &IterationMetrics) -> Vec<LineNews> {
+        self.files.as_mut().map_or_else(Vec::new, |files| files.dir.add_metrics(metrics))
     }
 
     /// Retries lines that could not be written.

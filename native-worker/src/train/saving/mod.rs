@@ -8,7 +8,6 @@ mod set_weights;
 mod snapshot;
 
 pub(crate) use self::saver::SaveReport;
-pub(crate) use self::set_weights::set_weights;
 pub use self::{
     differences::{Difference, Differences},
     saved_run::{ResumeError, SavedRun},
@@ -18,3 +17,4 @@ pub(super) use self::{
     saved_run::{Saved, lock, read_config},
     snapshot::{Snapshot, progress},
 };
+pub(crate) use self::{saved_run::delete_run, set_weights::set_weights};

@@ -347,6 +347,16 @@ fn differences(stored: &RunConfig, other: &RunConfig, path: &Path) -> Result<Opt
     between(stored, other).map_err(|error| ResumeError::Config { path: path.into(), reason: error.to_string() })
 }
 
+/// Deletes a run with all its files, unless a process runs it.
+///
+/// # Errors
+/// [`ResumeError`] names the path.
+pub(crate) fn delete_run(dir: &Path) -> Result<(), ResumeError> {
+    check_is_run(dir)?;
+    let _lock = lock(dir)?;
+    fs::remove_dir_all(dir).map_err(|source| ResumeError::Io { path: dir.into(), source })
+}
+
 /// Locks a run's directory for this process. The lock is released when the file is dropped, however the process ends.
 pub(in super::super) fn lock(dir: &Path) -> Result<File, ResumeError> {
     let path = dir.join("lock");

@@ -1,0 +1,129 @@
+//! Bodies that describe hosts, workers and fragments for dashboards, as they are on the wire.
+
+use serde::{Deserialize, Serialize};
+
+use super::convert::WireCut;
+use crate::{
+    batch::{Cut, CutReason},
+    prelude::*,
+};
+
+/// A worker's host and version, and how busy the host is. A worker sends it when it is admitted; one on another machine than
+/// the hub's repeats it. The hub forwards it to dashboards, and adds a report about itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostReport {
+    /// The worker's id, set by the hub; 0 for the hub itself.
+    pub worker: u32,
+    /// Name of the host.
+    pub host: String,
+    /// Name and version of the program.
+    pub version: String,
+    /// Number of CPUs; 0 if unknown, as for the numbers below.
+    pub cpus: u32,
+    /// Load of all CPUs together in percent; NaN if it is not measured.
+    pub cpu_percent: f32,
+    /// Used memory in bytes.
+    pub memory_used: u64,
+    /// Memory of the host in bytes; 0 if it is not measured.
+    pub memory_total: u64,
+    /// Memory of the process in bytes.
+    pub process_memory: u64,
+    /// The GPUs, at most [`MAX_GPUS`](Self::MAX_GPUS) of them.
+    #[serde(with = "crate::lists::AtMost::<{ HostReport::MAX_GPUS }>")]
+    pub gpus: Vec<GpuReport>,
+}
+
+impl HostReport {
+    /// Maximum number of GPUs.
+    pub const MAX_GPUS: usize = 16;
+    /// Maximum length of a text in characters.
+    pub const MAX_CHARS: usize = 40;
+}
+
+/// How busy a GPU is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GpuReport {
+    /// Its name.
+    pub name: String,
+    /// Its load in percent.
+    pub percent: f32,
+    /// Used memory in bytes.
+    pub memory_used: u64,
+    /// Its memory in bytes.
+    pub memory_total: u64,
+}
+
+/// New lines of a worker's log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerLog {
+    /// The worker's id.
+    pub worker: u32,
+    /// Number of the first line within the worker's log, from 0.
+    pub first: u64,
+    /// The lines, at most [`MAX_LINES`](Self::MAX_LINES) of them.
+    #[serde(with = "crate::lists::AtMost::<{ WorkerLog::MAX_LINES }>")]
+    pub lines: Vec<LogLine>,
+}
+
+impl WorkerLog {
+    /// Maximum number of lines of a message.
+    pub const MAX_LINES: usize = 64;
+    /// Maximum length of a line in characters.
+    pub const MAX_CHARS: usize = 200;
+}
+
+/// A line of a worker's log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLine {
+    /// When it was written, in seconds since 1970.
+    pub seconds: u64,
+    /// 0 information, 1 warning, 2 error.
+    pub level: u8,
+    /// The text.
+    pub text: String,
+}
+
+/// The latest fragment of the watched slot, as the learner gets it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FragmentReport {
+    /// The request's number.
+    pub request: u32,
+    /// Number of the run.
+    pub run: u32,
+    /// The slot.
+    pub slot: u32,
+    /// Number of the fragment.
+    pub fragment: u64,
+    /// The worker that made it; 0 if that is unknown.
+    pub worker: u32,
+    /// Version of the weights that chose the actions.
+    pub weights_version: u64,
+    /// Number of its rows; `batch` may have fewer.
+    pub rows: u32,
+    /// Whether the rows are by policy.
+    pub by_policy: bool,
+    /// The rows, as [`codec::encode`](crate::batch::codec::encode) writes them, or
+    /// [`encode_multi_agent`](crate::batch::codec::encode_multi_agent) if they are by policy.
+    #[serde(with = "crate::lists::bytes")]
+    pub batch: Vec<u8>,
+    /// End of each cut within the rows; none if the rows are by policy.
+    pub cut_ends: Vec<u32>,
+    /// Wire form of each cut's reason.
+    pub cut_reasons: Vec<u8>,
+}
+
+impl FragmentReport {
+    /// Sets the cuts.
+    #[must_use]
+    pub fn with_cuts(mut self, cuts: &[Cut]) -> Self {
+        self.cut_ends = cuts.iter().map(|cut| cut.end).collect();
+        self.cut_reasons = cuts.iter().map(|cut| WireCut::from(cut.reason).to_wire()).collect();
+        self
+    }
+
+    /// Iterates over the ends of the cuts and their reasons; `None` for a reason that this version does not know.
+    pub fn cuts(&self) -> impl Iterator<Item = (u32, Option<CutReason>)> {
+        let reason = |&reason| WireCut::try_from(reason).ok().map(CutReason::from);
+        self.cut_ends.iter().copied().zip(self.cut_reasons.iter().map(reason))
+    }
+}

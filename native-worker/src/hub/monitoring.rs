@@ -1,0 +1,209 @@
+//! Hosts for dashboards, and the logs of workers for operators: bounded, and sent as they change.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use rollmesh_core::{
+    group::GroupEvent,
+    ids::WorkerId,
+    protocol::{
+        Frame, Message, Role,
+        message::{HostReport, LogLine, WorkerLog},
+        printable,
+    },
+};
+
+use super::{actor::Actor, limits::STATE_BACKLOG_BYTES};
+
+/// Maximum number of lines that are kept of a worker, …
+const MAX_LINES: usize = 200;
+/// … of logs, …
+const MAX_LOGS: usize = 256;
+/// … and of bytes that a new operator is sent.
+const MAX_SNAPSHOT_BYTES: usize = 64 << 10;
+/// The log of the hub itself.
+pub(super) const HUB: u32 = 0;
+
+/// What hosts and workers have reported.
+#[derive(Default)]
+pub(super) struct Monitoring {
+    hosts: BTreeMap<u32, HostReport>,
+    /// Those that dashboards have not been sent.
+    fresh_hosts: BTreeSet<u32>,
+    logs: BTreeMap<u32, Log>,
+}
+
+/// The latest lines of a worker.
+#[derive(Default)]
+struct Log {
+    lines: VecDeque<LogLine>,
+    /// Number of the first line that is kept.
+    first: u64,
+    /// Number of the first line that operators have not been sent.
+    unsent: u64,
+}
+
+impl Log {
+    fn add(&mut self, line: LogLine) {
+        if self.lines.len() == MAX_LINES {
+            self.lines.pop_front();
+            self.first += 1;
+        }
+        self.lines.push_back(line);
+    }
+
+    /// Returns the latest lines from this number on, as many as a message has room for.
+    fn since(&self, worker: u32, number: u64) -> Option<WorkerLog> {
+        let end = self.first + self.lines.len() as u64;
+        let first = number.max(self.first).max(end.saturating_sub(WorkerLog::MAX_LINES as u64));
+        let lines: Vec<LogLine> = self.lines.iter().skip((first - self.first) as usize).cloned().collect();
+        (!lines.is_empty()).then_some(WorkerLog { worker, first, lines })
+    }
+}
+
+impl Monitoring {
+    fn log(&mut self, worker: u32, level: u8, text: &str) {
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let text = printable(text).chars().take(WorkerLog::MAX_CHARS).collect();
+        self.logs.entry(worker).or_default().add(LogLine { seconds, level, text });
+        // The oldest worker's log makes room; the hub's own stays.
+        if self.logs.len() > MAX_LOGS
+            && let Some(&oldest) = self.logs.keys().find(|&&id| id != HUB)
+        {
+            self.logs.remove(&oldest);
+        }
+    }
+
+    pub(super) fn hosts(&self) -> impl Iterator<Item = &HostReport> {
+        self.hosts.values()
+    }
+
+    pub(super) fn forget_host(&mut self, worker: u32) {
+        self.hosts.remove(&worker);
+    }
+
+    /// Returns the logs for a new operator, those of the newest workers first, within a limit of bytes.
+    fn snapshot(&self) -> Vec<Frame> {
+        let mut left = MAX_SNAPSHOT_BYTES;
+        let logs = self.logs.iter().rev().filter_map(|(&worker, log)| log.since(worker, 0));
+        let frames = logs.filter_map(|log| Frame::new(&Message::WorkerLog(log)).ok());
+        let fits = |frame: &Frame| {
+            let rest = left.checked_sub(frame.num_bytes());
+            left = rest.unwrap_or(left);
+            rest.is_some()
+        };
+        frames.filter(fits).collect()
+    }
+
+    fn take_fresh(&mut self) -> Vec<Frame> {
+        let fresh = self.logs.iter_mut().filter_map(|(&worker, log)| {
+            let lines = log.since(worker, log.unsent);
+            log.unsent = log.first + log.lines.len() as u64;
+            Frame::new(&Message::WorkerLog(lines?)).ok()
+        });
+        fresh.collect()
+    }
+}
+
+impl Actor {
+    /// Adds a line to the log of a worker.
+    pub(super) fn log(&mut self, worker: u32, level: u8, text: &str) {
+        self.monitoring.log(worker, level, text);
+    }
+
+    /// Adds a line of a local worker's standard error to its log; before it connects, to the hub's.
+    pub(super) fn log_child(&mut self, child: u32, line: &str) {
+        match self.children.peer_of(child) {
+            Some(worker) => self.log(worker, 0, line),
+            None => self.log(HUB, 1, &format!("local worker {child}: {line}")),
+        }
+    }
+
+    /// Adds an event of the group to the log of its worker.
+    pub(super) fn log_event(&mut self, event: &GroupEvent, text: &str) {
+        if let Some(WorkerId(worker)) = worker_of(event) {
+            self.log(worker, 1, text);
+        }
+    }
+
+    /// Stores a report of a worker, or of the hub itself; dashboards get the latest one.
+    pub(super) fn handle_host_report(&mut self, worker: u32, report: HostReport) {
+        let text = |text: &str| printable(text).chars().take(HostReport::MAX_CHARS).collect();
+        let mut report = HostReport { worker, host: text(&report.host), version: text(&report.version), ..report };
+        report.gpus.iter_mut().for_each(|gpu| gpu.name = text(&gpu.name));
+        self.monitoring.hosts.insert(worker, report);
+        self.monitoring.fresh_hosts.insert(worker);
+    }
+
+    /// Sends a new dashboard the hosts, and an operator the logs.
+    pub(super) fn show_monitoring(&self, id: u32) {
+        let Some(peer) = self.peers.get(&id) else { return };
+        // All of these are small.
+        self.monitoring.hosts().for_each(|report| _ = peer.link.send(&Message::HostReport(report.clone())));
+        if peer.role == Role::Operator {
+            self.monitoring.snapshot().into_iter().for_each(|frame| peer.link.send_frame(frame));
+        }
+    }
+
+    /// Sends dashboards new reports, and operators the new lines of all logs. A slow consumer misses lines, which it sees by
+    /// their numbers.
+    pub(super) fn refresh_monitoring(&mut self) {
+        for worker in std::mem::take(&mut self.monitoring.fresh_hosts) {
+            if let Some(report) = self.monitoring.hosts.get(&worker).cloned() {
+                self.broadcast(&Message::HostReport(report));
+            }
+        }
+        let fresh = self.monitoring.take_fresh();
+        for peer in self.peers.values().filter(|peer| peer.role == Role::Operator && peer.is_up_to_date) {
+            if peer.link.queued_bytes() <= STATE_BACKLOG_BYTES {
+                fresh.iter().for_each(|frame| peer.link.send_frame(frame.clone()));
+            }
+        }
+    }
+}
+
+/// Returns the worker that an event is about.
+fn worker_of(event: &GroupEvent) -> Option<WorkerId> {
+    match event {
+        GroupEvent::LeaseExpired { worker, .. }
+        | GroupEvent::WorkerUnable { worker, .. }
+        | GroupEvent::WorkerHung { worker, .. }
+        | GroupEvent::WorkerRecovered { worker }
+        | GroupEvent::LeaseHedged { worker, .. }
+        | GroupEvent::FragmentsRejected { worker, .. }
+        | GroupEvent::ReplayMismatch { worker, .. }
+        | GroupEvent::FragmentFailed { worker, .. }
+        | GroupEvent::WorkerQuarantined { worker, .. } => Some(*worker),
+        GroupEvent::AuditMismatch { second, .. } => Some(*second),
+        GroupEvent::AllUnable { .. } | GroupEvent::TooFewSlots(_) | GroupEvent::FragmentsDropped { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_are_bounded_and_lines_are_sent_once() {
+        let mut all = Monitoring::default();
+        for number in 0..MAX_LINES + 5 {
+            all.log(3, 0, &format!("line {number}\n{}", "x".repeat(1_000)));
+        }
+        let log = &all.logs[&3];
+        assert_eq!((log.lines.len(), log.first), (MAX_LINES, 5));
+        assert!(log.lines[0].text.starts_with("line 5 x") && log.lines[0].text.len() == WorkerLog::MAX_CHARS);
+        let newest = log.since(3, 0).expect("lines");
+        assert_eq!((newest.lines.len(), newest.first), (WorkerLog::MAX_LINES, 5 + 200 - 64));
+        assert_eq!((all.take_fresh().len(), all.take_fresh().len()), (1, 0));
+        all.log(3, 1, "more");
+        assert_eq!(all.take_fresh().len(), 1);
+        for worker in 0..2 * MAX_LOGS as u32 {
+            all.log(worker, 0, &"y".repeat(1_000));
+        }
+        assert!(all.logs.len() <= MAX_LOGS && all.logs.contains_key(&HUB));
+        let bytes: usize = all.snapshot().iter().map(Frame::num_bytes).sum();
+        assert!((MAX_SNAPSHOT_BYTES / 2..=MAX_SNAPSHOT_BYTES).contains(&bytes), "{bytes} bytes");
+    }
+}

@@ -1,0 +1,80 @@
+//! Reads the curves and settings of a run from its directory, which is not changed.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufRead as _, BufReader},
+    path::{Path, PathBuf},
+};
+
+use rollmesh_core::{protocol::message::RunHistory, run::RunConfig};
+use serde_json::Value;
+
+use super::{
+    IterationMetrics, evaluation::EvaluationLine, evaluation::EvaluationMetrics, metrics::push_thinned,
+    saving::read_config,
+};
+
+/// The curves and settings of a run.
+#[derive(Debug)]
+pub(crate) struct SavedCurves {
+    pub(crate) config: RunConfig,
+    /// Its iterations, thinned out.
+    pub(crate) iterations: Vec<IterationMetrics>,
+    pub(crate) evaluations: Vec<EvaluationMetrics>,
+    /// `summary.json`; `None` while the run is in progress, and after an interruption.
+    pub(crate) summary: Option<Value>,
+}
+
+/// Why the files of a run cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {reason}; name a directory that `rollmesh train` has written", path.display())]
+pub(crate) struct SavedCurvesError {
+    path: PathBuf,
+    reason: String,
+}
+
+impl SavedCurves {
+    /// Reads a run's directory. Lines of `metrics.jsonl` that cannot be read, such as an incomplete last one, are skipped.
+    ///
+    /// # Errors
+    /// [`SavedCurvesError`] names the file.
+    pub(crate) fn read(dir: &Path) -> Result<Self, SavedCurvesError> {
+        let failed = |name: &str, reason: String| SavedCurvesError { path: dir.join(name), reason };
+        let config = fs::read_to_string(dir.join("config.toml")).map_err(|error| error.to_string());
+        let config = config.and_then(|text| read_config(&text)).map_err(|reason| failed("config.toml", reason))?;
+        let summary = match fs::read(dir.join("summary.json")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            read => Some(read.and_then(|bytes| Ok(serde_json::from_slice(&bytes)?))),
+        };
+        let summary = summary.transpose().map_err(|error| failed("summary.json", error.to_string()))?;
+        let mut curves = Self { config, iterations: Vec::new(), evaluations: Vec::new(), summary };
+        match File::open(dir.join("metrics.jsonl")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            file => curves.read_lines(file).map_err(|error| failed("metrics.jsonl", error.to_string()))?,
+        }
+        Ok(curves)
+    }
+
+    fn read_lines(&mut self, file: io::Result<File>) -> io::Result<()> {
+        for line in BufReader::new(file?).lines() {
+            let line = line?;
+            if let Ok(metrics) = serde_json::from_str(&line) {
+                push_thinned(&mut self.iterations, metrics, RunHistory::MAX_ITERATIONS);
+            } else if let Ok(EvaluationLine { evaluation }) = serde_json::from_str(&line) {
+                push_thinned(&mut self.evaluations, evaluation, RunHistory::MAX_EVALUATIONS);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns them as a hub sends them, under the number 0, which no run of a hub has.
+    pub(crate) fn history(&self) -> RunHistory {
+        RunHistory {
+            request: 0,
+            run: 0,
+            config: self.config.to_wire(),
+            iterations: self.iterations.iter().map(|metrics| metrics.point(0)).collect(),
+            evaluations: self.evaluations.iter().map(|metrics| metrics.point(0)).collect(),
+        }
+    }
+}

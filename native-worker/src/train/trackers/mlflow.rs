@@ -1,0 +1,183 @@
+//! MLflow's store of files: a directory per experiment, and in it one per run with a file per metric and per parameter.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use rollmesh_core::run::RunConfig;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::checkpoint::replace;
+
+/// The experiment of all runs of this program. Ids are numbers that MLflow draws at random.
+const EXPERIMENT: &str = "726871767265736834";
+const EXPERIMENT_NAME: &str = "rollmesh";
+/// Values of `status`.
+const RUNNING: u8 = 1;
+const FINISHED: u8 = 3;
+/// Maximum length of a parameter's value in MLflow.
+const MAX_PARAM_CHARS: usize = 6_000;
+
+/// A run in a store.
+#[derive(Debug)]
+pub(super) struct MlflowRun {
+    dir: PathBuf,
+    id: String,
+    name: String,
+    began_ms: u128,
+}
+
+impl MlflowRun {
+    /// Creates the run in the store, or continues it: its id follows from the run's directory.
+    pub(super) fn open(store: &Path, run_dir: &Path, config: &RunConfig) -> io::Result<Self> {
+        let run_dir = run_dir.canonicalize()?;
+        let name = run_dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let hash = Sha256::digest(run_dir.as_os_str().as_encoded_bytes());
+        let id: String = hash[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        let experiment = store.join(EXPERIMENT);
+        let run = Self { dir: experiment.join(&id), id, name, began_ms: now_ms() };
+        for folder in ["metrics", "params", "tags", "artifacts"] {
+            fs::create_dir_all(run.dir.join(folder))?;
+        }
+        let experiment_meta = experiment.join("meta.yaml");
+        if !experiment_meta.exists() {
+            let now = run.began_ms.to_string();
+            replace(
+                &experiment_meta,
+                yaml(&[
+                    ("artifact_location", quoted(&uri(&experiment)?)),
+                    ("creation_time", now.clone()),
+                    ("experiment_id", format!("'{EXPERIMENT}'")),
+                    ("last_update_time", now),
+                    ("lifecycle_stage", "active".into()),
+                    ("name", EXPERIMENT_NAME.into()),
+                ])
+                .as_bytes(),
+            )?;
+        }
+        run.write_meta(None)?;
+        fs::write(run.dir.join("tags/mlflow.runName"), &run.name)?;
+        // A configuration that was checked can be written.
+        let settings = config.settings().map(|settings| json!(settings)).unwrap_or_default();
+        run.write_params("", &settings)?;
+        Ok(run)
+    }
+
+    /// Appends a line to the file of each metric: time, value, step.
+    pub(super) fn add(&mut self, step: u64, numbers: &[(String, f64)]) -> io::Result<()> {
+        let now = now_ms();
+        for (name, value) in numbers {
+            let path = self.dir.join("metrics").join(file_name(name));
+            if let Some(folder) = path.parent().filter(|_| name.contains('/')) {
+                fs::create_dir_all(folder)?;
+            }
+            let mut file = File::options().create(true).append(true).open(path)?;
+            writeln!(file, "{now} {value} {step}")?;
+        }
+        Ok(())
+    }
+
+    /// Marks the run as ended.
+    pub(super) fn finish(self) -> io::Result<()> {
+        self.write_meta(Some(FINISHED))
+    }
+
+    fn write_meta(&self, ended: Option<u8>) -> io::Result<()> {
+        let Self { id, name, began_ms, .. } = self;
+        let end = ended.map_or_else(|| "null".into(), |_| now_ms().to_string());
+        let meta = yaml(&[
+            ("artifact_uri", quoted(&uri(&self.dir.join("artifacts"))?)),
+            ("end_time", end),
+            ("entry_point_name", "''".into()),
+            ("experiment_id", format!("'{EXPERIMENT}'")),
+            ("lifecycle_stage", "active".into()),
+            ("run_id", quoted(id)),
+            ("run_name", quoted(name)),
+            ("run_uuid", quoted(id)),
+            ("source_name", "''".into()),
+            ("source_type", "4".into()),
+            ("source_version", "''".into()),
+            ("start_time", began_ms.to_string()),
+            ("status", ended.unwrap_or(RUNNING).to_string()),
+            ("tags", "[]".into()),
+            ("user_id", "''".into()),
+        ]);
+        replace(&self.dir.join("meta.yaml"), meta.as_bytes())
+    }
+
+    fn write_params(&self, path: &str, value: &Value) -> io::Result<()> {
+        match value {
+            Value::Object(entries) if !entries.is_empty() => entries.iter().try_for_each(|(name, value)| {
+                let inner = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                self.write_params(&inner, value)
+            }),
+            Value::Null => Ok(()),
+            other => {
+                let text = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
+                let text: String = text.chars().take(MAX_PARAM_CHARS).collect();
+                fs::write(self.dir.join("params").join(file_name(path).replace('/', "_")), text)
+            }
+        }
+    }
+}
+
+/// Returns a name that MLflow accepts: letters, digits, and a few signs. No part is one that leads out of the directory.
+fn file_name(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "_-. /".contains(c) { c } else { '_' };
+    let parts = name.split('/').map(|part| if matches!(part, "" | "." | "..") { "_".into() } else { part.to_owned() });
+    parts.collect::<Vec<_>>().join("/").chars().map(plain).collect()
+}
+
+fn yaml(entries: &[(&str, String)]) -> String {
+    entries.iter().map(|(name, value)| format!("{name}: {value}\n")).collect()
+}
+
+/// Returns a text as a YAML string, which JSON's strings are, too.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// Returns a directory as a `file` URI.
+fn uri(dir: &Path) -> io::Result<String> {
+    let dir = std::path::absolute(dir)?;
+    Ok(format!("file://{}", dir.display().to_string().replace('%', "%25").replace(' ', "%20")))
+}
+
+fn now_ms() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_has_metrics_parameters_and_an_end_and_is_continued() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, run_dir) = (dir.path().join("mlruns"), dir.path().join("first"));
+        fs::create_dir(&run_dir).unwrap();
+        let config = RunConfig::new("CartPole-v1").seed(7);
+        let mut run = MlflowRun::open(&store, &run_dir, &config).unwrap();
+        run.add(64, &[("policies/a/entropy".into(), 0.5), ("odd:../name".into(), 1.0)]).unwrap();
+        let folder = run.dir.clone();
+        run.finish().unwrap();
+        let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+        assert!(read("metrics/policies/a/entropy").ends_with(" 0.5 64\n"));
+        assert!(read("metrics/odd_../name").ends_with(" 1 64\n"));
+        assert_eq!(
+            (read("params/seed"), read("params/env"), read("tags/mlflow.runName")),
+            ("7".into(), "CartPole-v1".into(), "first".into())
+        );
+        let meta = read("meta.yaml");
+        assert!(meta.contains("status: 3\n") && !meta.contains("end_time: null"), "{meta}");
+        assert!(fs::read_to_string(store.join(EXPERIMENT).join("meta.yaml")).unwrap().contains("name: rollmesh\n"));
+        let mut again = MlflowRun::open(&store, &run_dir, &config).unwrap();
+        assert!(read("meta.yaml").contains("status: 1\n"));
+        again.add(128, &[("policies/a/entropy".into(), 0.25)]).unwrap();
+        assert_eq!(read("metrics/policies/a/entropy").lines().count(), 2);
+    }
+}

@@ -1,0 +1,102 @@
+//! Hosts, logs, rates of workers and fragments on the page, and the page for people with disabilities.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::{
+    browser::{DESKTOP, PHONE},
+    built,
+    dashboard::Dashboard,
+    program::Program,
+};
+
+const RATES: &str = "chart-steps_per_s_of_workers";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_have_hosts_logs_and_rates_and_a_fragment_is_shown() {
+    let page = Dashboard::start().await;
+    let hub = Program::start("hub", [""; 0]);
+    page.go_to(hub.url()).await;
+    page.wait_for("connection", "data-state", "online").await;
+    start(&page).await;
+
+    let has = async |id: &str, text: &str| page.text(id).await.is_some_and(|found| found.contains(text));
+    page.wait("the worker's host is named", async || has("worker-host", "rollmesh ").await).await;
+    page.wait("all are on one host", async || page.text("system-count").await.as_deref() == Some("1")).await;
+    page.wait("it is measured", async || has("system", "Memory").await).await;
+    page.click("worker-log").await;
+    page.wait("the log has its beginning", async || has("log-lines", "joined: local-").await).await;
+
+    page.click("more-curves").await;
+    let lines = async || page.run("return document.querySelectorAll(arguments[0]).length", vec![json!(legend())]).await;
+    page.wait("both workers are lines", async || lines().await == 2).await;
+    page.click_at(&legend()).await;
+    let pressed = "return document.querySelector(arguments[0])?.getAttribute('aria-pressed')";
+    page.wait("a line is hidden", async || page.run(pressed, vec![json!(legend())]).await == "false").await;
+    let has_line =
+        "return document.querySelector(\"[data-testid='worker-sparkline'] path\").getAttribute('d').length > 10";
+    page.wait("rates are drawn", async || page.run(has_line, vec![]).await == true).await;
+
+    page.click("fragment-show").await;
+    page.wait("a fragment is shown", async || has("fragment-what", "rows, made by worker ").await).await;
+    page.choose("fragment-column", "action_logp").await;
+    let bars = "return document.querySelectorAll(\"[data-testid='fragment-histogram'] tbody tr\").length";
+    page.wait("it has a distribution", async || page.run(bars, vec![]).await == 12).await;
+    assert!(has("fragment-cuts", "after row ").await && has("fragment-rows", "obs").await);
+    page.assert_quiet_console().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_view_can_be_used_by_people_with_disabilities() {
+    let page = Dashboard::start().await;
+    let hub = Program::start("hub", [""; 0]);
+    page.go_to(hub.url()).await;
+    page.wait_for("connection", "data-state", "online").await;
+    assert_accessible(&page, "a hub without a run").await;
+    start(&page).await;
+    for folded in ["more-curves", "saved-runs", "start-another"] {
+        page.click(folded).await;
+    }
+    page.click("start-more").await;
+    page.click("fragment-show").await;
+    page.wait("a fragment is shown", async || page.text("fragment-what").await.is_some()).await;
+    page.click("stop").await;
+    for theme in ["light", "dark"] {
+        page.browser.prefer_colours(theme).await;
+        for (screen, size) in [("desktop", DESKTOP), ("phone", PHONE)] {
+            page.browser.emulate(size).await;
+            assert_accessible(&page, &format!("{theme} on a {screen}")).await;
+            let width = "return document.documentElement.scrollWidth <= window.innerWidth";
+            assert_eq!(page.run(width, vec![]).await, true, "nothing is wider than a {screen}");
+            page.browser.screenshot(&format!("views-{theme}-{screen}"), size).await;
+        }
+    }
+}
+
+/// Asks axe-core, in the page.
+async fn assert_accessible(page: &Dashboard, what: &str) {
+    let axe = fs::read_to_string(built("ROLLMESH_AXE")).expect("the script of axe-core");
+    page.run(&format!("{axe}; return true"), vec![]).await;
+    let ask = "const done = arguments[0];
+        axe.run(document, { resultTypes: ['violations'] }).then(
+            found => done(found.violations.map(v => `${v.id}: ${v.help}: ${v.nodes.map(n => n.html).join(' ')}`)),
+            error => done([String(error)]),
+        )";
+    let found = page.browser.client.execute_async(ask, vec![]).await.expect("axe answers");
+    assert_eq!(found, Value::Array(vec![]), "{what}");
+}
+
+fn legend() -> String {
+    format!("[data-testid='{RATES}'] .legend-entry")
+}
+
+async fn start(page: &Dashboard) {
+    for (field, text) in [("num_workers", "2"), ("stop.episode_return_mean", "1000"), ("stop.env_steps", "1000000000")]
+    {
+        page.fill(&format!("start-{field}"), text).await;
+    }
+    page.click("start-run").await;
+    page.wait_for_phase("running").await;
+    page.wait_for_more("kpi-env-steps", 0).await;
+}

@@ -1,0 +1,129 @@
+//! A fragment of the watched slot: its columns, their distributions, and its rows.
+
+use std::sync::Arc;
+
+use rollmesh_core::{
+    batch::{AnyBatch, CutReason, SampleBatch, codec},
+    column::Column,
+    protocol::message::FragmentReport,
+};
+
+/// Bins of a histogram, …
+const BINS: usize = 12;
+/// … rows that are shown, …
+const MAX_ROWS: usize = 20;
+/// … and elements of a cell.
+const MAX_ELEMENTS: usize = 4;
+
+/// A fragment as the hub has sent it.
+#[derive(Clone, Debug)]
+pub struct Fragment {
+    /// Where it is from.
+    pub report: Arc<FragmentReport>,
+    /// Its columns; those of several policies have the policy's id before their names.
+    pub columns: Arc<Vec<FragmentColumn>>,
+}
+
+/// A column of a fragment.
+#[derive(Clone, Debug)]
+pub struct FragmentColumn {
+    /// Its name.
+    pub name: String,
+    /// Its type, like `float32 (4)`.
+    pub kind: String,
+    /// Its finite elements; none of texts.
+    pub numbers: Vec<f64>,
+    /// Elements of a row.
+    elements: usize,
+}
+
+// Every report is another one.
+impl PartialEq for Fragment {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.report, &other.report)
+    }
+}
+
+/// A bar of a histogram.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bar {
+    /// Its lower bound.
+    pub from: f64,
+    /// Its upper bound.
+    pub to: f64,
+    /// Number of elements in it.
+    pub count: usize,
+}
+
+impl Fragment {
+    /// Reads a report.
+    ///
+    /// # Errors
+    /// The rows cannot be decoded; the text says why.
+    pub fn read(report: FragmentReport) -> Result<Self, String> {
+        let failed = |error: codec::CodecError| error.to_string();
+        let batch = match report.by_policy {
+            true => AnyBatch::Multi(codec::decode_multi_agent(&report.batch).map_err(failed)?),
+            false => AnyBatch::Single(codec::decode(&report.batch).map_err(failed)?),
+        };
+        let mut columns = Vec::new();
+        for (id, mut rows) in batch.as_multi_agent().policy_batches {
+            rows.decompress_if_needed().map_err(|error| error.to_string())?;
+            let prefix = if report.by_policy { format!("{id}/") } else { String::new() };
+            columns.extend(columns_of(&prefix, &rows));
+        }
+        Ok(Self { report: Arc::new(report), columns: Arc::new(columns) })
+    }
+
+    /// Why it was cut where: a line for each cut.
+    #[must_use]
+    pub fn cuts(&self) -> Vec<String> {
+        let why = |reason| match reason {
+            Some(CutReason::Terminated) => "the episode terminated",
+            Some(CutReason::Truncated) => "the episode was truncated",
+            Some(CutReason::FragmentEnd) => "the fragment is full, the episode continues",
+            None => "for a reason that this page does not know",
+        };
+        self.report.cuts().map(|(end, reason)| format!("after row {end}: {}", why(reason))).collect()
+    }
+}
+
+impl FragmentColumn {
+    /// How the elements are distributed; nothing without numbers.
+    #[must_use]
+    pub fn histogram(&self) -> Vec<Bar> {
+        let finite = || self.numbers.iter().copied().filter(|number| number.is_finite());
+        let (Some(low), Some(high)) = (finite().reduce(f64::min), finite().reduce(f64::max)) else { return vec![] };
+        if low == high {
+            return vec![Bar { from: low, to: high, count: finite().count() }];
+        }
+        let width = (high - low) / BINS as f64;
+        let edge = |bin: usize| low + width * bin as f64;
+        let mut bars: Vec<Bar> = (0..BINS).map(|bin| Bar { from: edge(bin), to: edge(bin + 1), count: 0 }).collect();
+        finite().for_each(|number| bars[(((number - low) / width) as usize).min(BINS - 1)].count += 1);
+        bars
+    }
+
+    /// The first rows as text.
+    #[must_use]
+    pub fn rows(&self) -> Vec<String> {
+        let row = |elements: &[f64]| {
+            let shown: Vec<String> = elements.iter().take(MAX_ELEMENTS).map(|n| crate::format::short(*n)).collect();
+            shown.join(" ") + if elements.len() > MAX_ELEMENTS { " …" } else { "" }
+        };
+        self.numbers.chunks(self.elements.max(1)).take(MAX_ROWS).map(row).collect()
+    }
+}
+
+fn columns_of(prefix: &str, rows: &SampleBatch) -> Vec<FragmentColumn> {
+    let column = |(name, column): (&str, &Column)| {
+        let numbers = column.numbers().unwrap_or_default();
+        let elements = column.shape().elements();
+        let kind = match column.shape().dims() {
+            [] => column.column_type().to_string(),
+            _ => format!("{} {}", column.column_type(), column.shape()),
+        };
+        FragmentColumn { name: format!("{prefix}{name}"), kind, numbers, elements }
+    };
+    rows.iter().map(column).collect()
+}

@@ -1,0 +1,187 @@
+//! Hosts, the logs of workers, and how fast workers have been lately; all bounded.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rollmesh_core::protocol::message::{HostReport, LogLine, NamedMetrics, WorkerLog, WorkerRow};
+
+use super::State;
+
+/// Lines kept of each log, …
+const MAX_LINES: usize = 200;
+/// … logs, …
+const MAX_LOGS: usize = 256;
+/// … and rates of each worker.
+const MAX_RATES: usize = 60;
+/// Workers whose rates are curves.
+const MAX_CURVES: usize = 16;
+/// Beginning of the names of these curves.
+pub const WORKER_RATE: &str = "steps_per_s_of_workers";
+/// The log of the hub itself.
+pub const HUB: u32 = 0;
+
+/// The latest lines of a log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    lines: VecDeque<LogLine>,
+    /// Number of the line after the last one.
+    next: u64,
+    /// Number of lines that did not arrive.
+    pub missed: u64,
+}
+
+impl Log {
+    /// The lines, oldest first.
+    pub fn lines(&self) -> impl DoubleEndedIterator<Item = &LogLine> {
+        self.lines.iter()
+    }
+
+    /// The lines with their numbers, oldest first.
+    pub fn numbered(&self) -> impl DoubleEndedIterator<Item = (u64, &LogLine)> {
+        let first = self.next - self.lines.len() as u64;
+        self.lines.iter().enumerate().map(move |(index, line)| (first + index as u64, line))
+    }
+
+    fn add(&mut self, log: WorkerLog) {
+        if !self.lines.is_empty() {
+            self.missed += log.first.saturating_sub(self.next);
+        }
+        // Lines that are here already are repetitions.
+        let known = self.next.saturating_sub(log.first) as usize;
+        self.next = self.next.max(log.first + log.lines.len() as u64);
+        self.lines.extend(log.lines.into_iter().skip(known));
+        let over = self.lines.len().saturating_sub(MAX_LINES);
+        self.lines.drain(..over);
+    }
+}
+
+/// What hosts and workers have reported.
+#[derive(Clone, Debug, Default)]
+pub struct Monitoring {
+    hosts: BTreeMap<u32, HostReport>,
+    logs: BTreeMap<u32, Log>,
+    rates: BTreeMap<u32, VecDeque<f32>>,
+}
+
+impl Monitoring {
+    pub(super) fn add_host(&mut self, report: HostReport) {
+        self.hosts.insert(report.worker, report);
+    }
+
+    pub(super) fn add_log(&mut self, log: WorkerLog) {
+        self.logs.entry(log.worker).or_default().add(log);
+        while self.logs.len() > MAX_LOGS
+            && let Some(&oldest) = self.logs.keys().find(|&&worker| worker != HUB)
+        {
+            self.logs.remove(&oldest);
+        }
+    }
+
+    pub(super) fn add_rate(&mut self, worker: u32, steps_per_s: f32) {
+        let rates = self.rates.entry(worker).or_default();
+        if rates.len() == MAX_RATES {
+            rates.pop_front();
+        }
+        rates.push_back(steps_per_s);
+    }
+
+    pub(super) fn forget_worker(&mut self, worker: u32) {
+        self.hosts.remove(&worker);
+        self.rates.remove(&worker);
+    }
+
+    /// The report of a worker, or of the hub.
+    #[must_use]
+    pub fn host(&self, worker: u32) -> Option<&HostReport> {
+        self.hosts.get(&worker)
+    }
+
+    /// Workers with a log; 0 is the hub.
+    pub fn logs(&self) -> impl Iterator<Item = u32> {
+        self.logs.keys().copied()
+    }
+
+    /// The log of a worker.
+    #[must_use]
+    pub fn log(&self, worker: u32) -> Option<&Log> {
+        self.logs.get(&worker)
+    }
+
+    /// The latest line about a worker that is a warning or an error.
+    #[must_use]
+    pub fn last_error(&self, worker: u32) -> Option<&LogLine> {
+        self.logs.get(&worker)?.lines().rev().find(|line| line.level > 0)
+    }
+
+    /// The latest rates of a worker, oldest first.
+    pub fn rates(&self, worker: u32) -> impl ExactSizeIterator<Item = f32> + Clone {
+        static NONE: VecDeque<f32> = VecDeque::new();
+        self.rates.get(&worker).unwrap_or(&NONE).iter().copied()
+    }
+
+    /// Hosts by name, the busiest report of each: workers on the hub's host do not measure it again.
+    #[must_use]
+    pub fn hosts(&self) -> Vec<(HostReport, usize)> {
+        let mut hosts: BTreeMap<&str, (HostReport, usize)> = BTreeMap::new();
+        for report in self.hosts.values() {
+            let (shown, processes) = hosts.entry(&report.host).or_insert_with(|| (report.clone(), 0));
+            *processes += 1;
+            if shown.memory_total == 0 {
+                *shown = report.clone();
+            }
+        }
+        hosts.into_values().collect()
+    }
+}
+
+impl State {
+    /// The rates of the workers now, as metrics of an iteration.
+    pub(super) fn rates_at(&self, run: u32, iteration: u64) -> NamedMetrics {
+        let rate = |(id, row): (&u32, &WorkerRow)| (format!("{WORKER_RATE}/{id}"), f64::from(row.steps_per_s));
+        NamedMetrics::new(run, iteration, self.workers.iter().take(MAX_CURVES).map(rate))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(worker: u32, first: u64, texts: &[&str]) -> WorkerLog {
+        let line = |text: &&str| LogLine { text: (*text).into(), level: u8::from(text.starts_with('!')), seconds: 0 };
+        WorkerLog { worker, first, lines: texts.iter().map(line).collect() }
+    }
+
+    #[test]
+    fn logs_skip_repetitions_count_gaps_and_stay_bounded() {
+        let mut all = Monitoring::default();
+        all.add_log(log(3, 5, &["a", "!b"]));
+        all.add_log(log(3, 6, &["!b", "c"]));
+        all.add_log(log(3, 10, &["d"]));
+        let shown = all.log(3).expect("a log");
+        assert_eq!(shown.lines().map(|line| &*line.text).collect::<Vec<_>>(), ["a", "!b", "c", "d"]);
+        assert_eq!((shown.missed, &*all.last_error(3).expect("a warning").text), (2, "!b"));
+        (0..500).for_each(|number| all.add_log(log(3, 11 + number, &["x"])));
+        assert_eq!(all.log(3).map(|log| log.lines().count()), Some(MAX_LINES));
+        (0..500).for_each(|worker| all.add_log(log(worker, 0, &["x"])));
+        assert!(all.logs().count() == MAX_LOGS && all.log(HUB).is_some());
+        assert_eq!(all.last_error(7), None);
+    }
+
+    #[test]
+    fn workers_on_one_host_are_one_host() {
+        let mut all = Monitoring::default();
+        let report = |worker, host: &str, memory_total| HostReport {
+            worker,
+            host: host.into(),
+            memory_total,
+            ..HostReport::default()
+        };
+        [report(0, "a", 8), report(1, "a", 0), report(2, "b", 0), report(3, "b", 4)]
+            .into_iter()
+            .for_each(|r| all.add_host(r));
+        let hosts = all.hosts();
+        let shown: Vec<_> = hosts.iter().map(|(host, count)| (&*host.host, host.memory_total, *count)).collect();
+        assert_eq!(shown, [("a", 8, 2), ("b", 4, 2)]);
+        all.forget_worker(3);
+        assert_eq!(all.hosts().len(), 2);
+    }
+}

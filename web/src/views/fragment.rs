@@ -1,0 +1,124 @@
+//! The latest fragment of the watched slot, as the learner gets it.
+
+use leptos::prelude::*;
+
+use super::action_button::ActionButton;
+use crate::{
+    format,
+    shell::Store,
+    state::{Action, Fragment, FragmentColumn, State},
+};
+
+/// Its columns, the distribution of one of them, its first rows, and why it was cut.
+#[component]
+pub(crate) fn LatestFragment() -> impl IntoView {
+    let store = expect_context::<Store>();
+    let fragment = store.select(|state: &State| state.fragment.clone());
+    let slot = store.select(|state| state.run.as_ref().map_or(0, |run| run.watched_slot));
+    view! {
+        <section class="card late" aria-labelledby="fragment-title" data-testid="fragment">
+            <div class="card-head">
+                <h2 id="fragment-title">"Batches"</h2>
+                <ActionButton action=Action::ShowFragment id="fragment-show" class="button small">
+                    {move || format!("Latest fragment of slot {}", slot.get())}
+                </ActionButton>
+            </div>
+            {move || match fragment.get() {
+                Some(fragment) => view! { <Shown fragment/> }.into_any(),
+                None => view! { <p class="empty">"The slot is the one of the live environment."</p> }.into_any(),
+            }}
+        </section>
+    }
+}
+
+#[component]
+fn Shown(
+    /// What is shown.
+    fragment: Fragment,
+) -> impl IntoView {
+    let report = fragment.report.clone();
+    let maker = if report.worker == 0 { "an unknown worker".into() } else { format!("worker {}", report.worker) };
+    let what = format!(
+        "Fragment {} of slot {}: {} rows, made by {maker} with version {} of the weights",
+        report.fragment,
+        report.slot,
+        format::count(report.rows.into()),
+        report.weights_version
+    );
+    let cuts = fragment.cuts();
+    let is_whole = cuts.is_empty();
+    let columns = fragment.columns.clone();
+    let first = columns.iter().position(|column| column.name.ends_with("rewards")).unwrap_or(0);
+    let chosen = RwSignal::new(first);
+    let (names, bars) = (columns.clone(), columns.clone());
+    let histogram = move || bars.get(chosen.get()).map(FragmentColumn::histogram).unwrap_or_default();
+    let choose = move |event: leptos::ev::Event| {
+        event_target_value(&event).parse().into_iter().for_each(|index| chosen.set(index));
+    };
+    view! {
+        <p data-testid="fragment-what">{what}</p>
+        <ul class="cuts" aria-label="Cuts" data-testid="fragment-cuts" hidden=is_whole>
+            {cuts.into_iter().map(|cut| view! { <li>{cut}</li> }).collect_view()}
+        </ul>
+        <label class="inline-field">
+            "Distribution of"
+            <select data-testid="fragment-column" on:change=choose>
+                {names.iter().enumerate().map(|(index, column)| view! {
+                    <option value=index.to_string() selected=index == first>{column.name.clone()}</option>
+                }).collect_view()}
+            </select>
+        </label>
+        <table class="histogram" data-testid="fragment-histogram">
+            <caption class="hidden">"Elements of the column by value"</caption>
+            <thead class="hidden"><tr><th scope="col">"Value"</th><th scope="col">"Share"</th><th scope="col">"Elements"</th></tr></thead>
+            <tbody>
+                {move || {
+                    let bars = histogram();
+                    let most = bars.iter().map(|bar| bar.count).max().unwrap_or(0);
+                    bars.into_iter().map(|bar| view! {
+                        <tr>
+                            <th scope="row" class="right">{format!("{} to {}", format::short(bar.from), format::short(bar.to))}</th>
+                            <td><progress max=most.to_string() value=bar.count.to_string() aria-hidden="true"></progress></td>
+                            <td class="right">{format::count(bar.count as u64)}</td>
+                        </tr>
+                    }).collect_view()
+                }}
+            </tbody>
+        </table>
+        <Rows columns=columns.to_vec()/>
+    }
+}
+
+/// The first rows, a column below the other's type.
+#[component]
+fn Rows(
+    /// What is shown.
+    columns: Vec<FragmentColumn>,
+) -> impl IntoView {
+    let cells: Vec<Vec<String>> = columns.iter().map(FragmentColumn::rows).collect();
+    let rows = cells.iter().map(Vec::len).max().unwrap_or(0);
+    view! {
+        <div class="table-box rows-box" tabindex="0" role="group" aria-label="First rows, scrollable">
+            <table data-testid="fragment-rows">
+                <thead>
+                    <tr>
+                        <th scope="col">"Row"</th>
+                        {columns.into_iter().map(|column| view! {
+                            <th scope="col">{column.name} <span class="reason">{column.kind}</span></th>
+                        }).collect_view()}
+                    </tr>
+                </thead>
+                <tbody>
+                    {(0..rows).map(|row| view! {
+                        <tr>
+                            <th scope="row">{row}</th>
+                            {cells.iter().map(|column| view! {
+                                <td class="number">{column.get(row).cloned().unwrap_or_default()}</td>
+                            }).collect_view()}
+                        </tr>
+                    }).collect_view()}
+                </tbody>
+            </table>
+        </div>
+    }
+}

@@ -1,0 +1,94 @@
+//! The logs of workers and of the hub, for operators.
+
+use leptos::prelude::*;
+use rollmesh_core::protocol::message::LogLine;
+
+use crate::{
+    shell::Store,
+    state::{HUB, Log},
+};
+
+/// Lines that are shown at a time.
+const SHOWN: usize = 100;
+
+/// The worker whose log is shown; 0 for the hub. Given to all views as a context.
+#[derive(Clone, Copy)]
+pub(crate) struct ShownLog(pub(crate) RwSignal<u32>);
+
+/// The latest lines of a log, the newest first.
+#[component]
+pub(crate) fn Logs() -> impl IntoView {
+    let store = expect_context::<Store>();
+    let ShownLog(shown) = expect_context::<ShownLog>();
+    let is_viewer = store.select(|state| state.is_viewer);
+    let all = store.select(|state| state.monitoring.logs().collect::<Vec<_>>());
+    let lines = store.select(move |state| state.monitoring.log(shown.get()).map(newest).unwrap_or_default());
+    let missed = store.select(move |state| state.monitoring.log(shown.get()).map_or(0, |log| log.missed));
+    let choose = move |event: leptos::ev::Event| {
+        event_target_value(&event).parse().into_iter().for_each(|worker| shown.set(worker));
+    };
+    view! {
+        <section class="card late" id="log" aria-labelledby="log-title" hidden=move || is_viewer.get()>
+            <div class="card-head">
+                <h2 id="log-title">"Log"</h2>
+                <label class="inline-field">
+                    "Of"
+                    <select data-testid="log-of" prop:value=move || shown.get().to_string() on:change=choose>
+                        <For each=move || all.get() key=|worker| *worker let:worker>
+                            <option value=worker.to_string() selected=move || shown.get() == worker>{name(worker)}</option>
+                        </For>
+                    </select>
+                </label>
+            </div>
+            <ol class="log" tabindex="0" aria-label="Lines, newest first" data-testid="log-lines">
+                <For each=move || lines.get() key=Clone::clone let:line>
+                    <li data-level=line.1.level.to_string()>
+                        <time>{time(line.1.seconds)}</time>
+                        {line.1.text.clone()}
+                    </li>
+                </For>
+            </ol>
+            <p class="empty" hidden=move || lines.with(|lines| !lines.is_empty())>"Nothing was logged yet."</p>
+            <p class="hint" hidden=move || missed.get() == 0>
+                {move || format!("{} lines did not arrive.", missed.get())}
+            </p>
+        </section>
+    }
+}
+
+/// Scrolls to the log.
+pub(crate) fn scroll_into_view() {
+    if let Some(card) = document().get_element_by_id("log") {
+        card.scroll_into_view();
+    }
+}
+
+/// The newest lines, each with its number, which tells equal lines apart.
+fn newest(log: &Log) -> Vec<(u64, Line)> {
+    log.numbered().rev().take(SHOWN).map(|(number, line)| (number, Line::of(line))).collect()
+}
+
+/// A line as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Line {
+    seconds: u64,
+    level: u8,
+    text: String,
+}
+
+impl Line {
+    fn of(line: &LogLine) -> Self {
+        Self { seconds: line.seconds, level: line.level, text: line.text.clone() }
+    }
+}
+
+fn name(worker: u32) -> String {
+    if worker == HUB { "the hub".into() } else { format!("worker {worker}") }
+}
+
+/// The time of day in the person's time zone.
+fn time(seconds: u64) -> String {
+    let date = js_sys::Date::new(&(seconds as f64 * 1e3).into());
+    let two = |number: u32| format!("{number:02}");
+    [date.get_hours(), date.get_minutes(), date.get_seconds()].map(two).join(":")
+}
