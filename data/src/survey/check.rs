@@ -165,7 +165,7 @@ impl Check {
                 .add("columns that change their type or shape", || format!("{at}: '{name}' is {kind}, was {known}"));
         }
         let width = column.shape().elements().max(1);
-        let Some(values) = numbers(column) else { return };
+        let Some(values) = column.numbers() else { return };
         let mut last = None;
         for row in values.iter().enumerate().filter(|(_, x)| !x.is_finite()).map(|(i, _)| i / width) {
             if last != Some(row) {

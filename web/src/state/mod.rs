@@ -39,7 +39,7 @@ pub use self::{
     comparison::{Comparison, Differences},
     connection::Connection,
     curves::{Curves, FieldValue, Metric},
-    evaluate_form::{FormError, evaluable_envs, evaluator},
+    evaluate_form::{FormError, evaluator},
     families::{Family, families},
     form::{Field, RunSchema, Texts},
     fragment::{Bar, Fragment, FragmentColumn},
