@@ -102,6 +102,12 @@ impl Tokens {
         was_there
     }
 
+    /// Lets one of the hub's own tokens be valid until it is revoked.
+    pub(super) fn keep(&mut self, id: TokenId) {
+        self.own.keep(id);
+        self.join();
+    }
+
     /// Creates a token that expires after `seconds`, or never; it is stored in the token file if there is one.
     pub(super) fn create(&mut self, role: Role, seconds: Option<u64>) -> Result<(Token, TokenGrant), TokenFileError> {
         let made = match &mut self.file {

@@ -6,7 +6,7 @@ use rollmesh_core::{
     ids::WorkerId,
     protocol::{
         INITIAL_CREDIT, Message, RefusalCode, Role,
-        handshake::{Accepted, PeerService, busy, check_hello, name_taken},
+        handshake::{Accepted, PeerService, busy, check_hello, name_taken, no_token},
         message::{Refused, Welcome},
     },
 };
@@ -31,6 +31,8 @@ impl Actor {
             let (tokens, now) = (self.tokens.table(), token_file::now());
             check_hello(&knock.hello, tokens, now, self.fingerprint).and_then(|accepted| match accepted.role {
                 Role::Worker if self.is_leaving => Err(busy("the hub is about to end")),
+                // The token is worth nothing to another process.
+                Role::Worker if !self.launchers.may_join(accepted.token, accepted.resume) => Err(no_token()),
                 Role::Worker if accepted.service == PeerService::Evaluates && !self.may_have_name(&accepted) => {
                     Err(name_taken(&accepted.name))
                 }
@@ -63,6 +65,9 @@ impl Actor {
         let Accepted { protocol, role, token, child, resume, kind, name, device, service } = accepted;
         self.remember(&Record::Admitted { from, peer, role, token, kind: kind.clone(), name: name.clone() });
         let resume_id = resume.unwrap_or_else(random_id);
+        if self.launchers.joined(token, resume_id) {
+            self.tokens.keep(token);
+        }
         let server = concat!("rollmesh ", env!("CARGO_PKG_VERSION")).into();
         let welcome = Welcome { protocol, peer, resume_id, credit: INITIAL_CREDIT, server };
         // Queued before the actor registers the peer, so that nothing can be sent before the welcome. It is small.
@@ -76,6 +81,8 @@ impl Actor {
             kind,
             name,
             device,
+            host: String::new(),
+            launcher: self.launchers.name(token).unwrap_or_default(),
             child,
             service,
             is_spare,
@@ -110,6 +117,7 @@ impl Actor {
                 self.tell(joined);
                 self.bring_into_run(id);
             }
+            Role::Launcher => self.notice_coming(format!("launcher {id} joined: {name} ({kind})")),
             // The client's socket task sends it what it needs to know.
             Role::Client => self.notice_coming(format!("client {id} joined: {name} ({kind})")),
         }
@@ -152,6 +160,9 @@ impl Actor {
             self.tell(WorkerNews::Left { peer: id, reason: reason.clone() });
             self.notice_leave(*is_fault, format!("worker {id} left: {reason}"));
             self.broadcast_gone(id);
+        } else if peer.role == Role::Launcher {
+            self.launchers.handle_lost(id);
+            self.notice_leave(*is_fault, format!("launcher {id} left: {reason}"));
         } else if peer.role == Role::Client {
             self.notice_leave(*is_fault, format!("client {id} left: {reason}"));
         } else if *is_fault {

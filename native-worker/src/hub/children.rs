@@ -269,6 +269,11 @@ impl Children {
         self.running.contains_key(&number)
     }
 
+    /// True for a child that is no process of this machine.
+    pub(super) fn is_elsewhere(&self, number: u32) -> bool {
+        self.running.get(&number).is_some_and(|child| child.pid.is_none())
+    }
+
     /// True if the child will be replaced, or was dismissed.
     pub(super) fn may_end(&self, number: u32) -> bool {
         let more = self.replaced < self.replacement.max;
@@ -361,12 +366,13 @@ impl Children {
     /// Handles the exit of a child and decides what follows.
     pub(super) fn handle_exit(&mut self, number: u32) -> Option<Exit> {
         let child = self.running.remove(&number)?;
-        let Running { terms, token, began, is_useful, crashed_at_work, dismissed, when_gone, .. } = child;
+        let Running { terms, token, peer, began, is_useful, crashed_at_work, dismissed, when_gone, .. } = child;
         when_gone.into_iter().for_each(|reply| reply(()));
         if dismissed || self.spare.take_if(|spare| *spare == number).is_some() {
             return Some(Exit { token, terms, ended: Ended::AsWished });
         }
-        let failed = !is_useful && began.elapsed() < SHORT_LIFE;
+        // One that never connected has failed however long that took, in the queue of a cluster for example.
+        let failed = !is_useful && (peer.is_none() || began.elapsed() < SHORT_LIFE);
         if crashed_at_work {
             // A crash at work is no failed start and never leads to giving up.
             self.crashes = if failed { self.crashes.saturating_add(1).min(MAX_FAILED_STARTS) } else { 0 };

@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 /// The environment variable that lists a program's visible GPUs.
 pub(super) const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
+/// The environment variable of a process with limited memory: its allocator reserves a GiB of addresses, which must not count as
+/// data before it is used.
+pub(super) const LATE_COMMIT: (&str, &str) = ("MIMALLOC_ARENA_EAGER_COMMIT", "0");
+
 /// What a launcher tells a worker's process of its grant.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConfineFlags {
@@ -53,8 +57,7 @@ impl Confinement<'_> {
             variables.push((VISIBLE_DEVICES, gpus.join(",")));
         }
         if self.memory.is_some() {
-            // The allocator reserves a GiB of addresses, which must not count as data before it is used.
-            variables.push(("MIMALLOC_ARENA_EAGER_COMMIT", "0".into()));
+            variables.push((LATE_COMMIT.0, LATE_COMMIT.1.into()));
         }
         variables
     }

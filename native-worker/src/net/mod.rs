@@ -6,7 +6,7 @@ mod trust;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub(crate) use connect::{ConnectError, HubSocket, bytes_of, connect, is_hub_url};
+pub(crate) use connect::{ConnectError, HubSocket, bytes_of, connect, is_hub_url, is_on_loopback};
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use trust::Trust;
 

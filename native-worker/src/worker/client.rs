@@ -153,6 +153,7 @@ pub(crate) async fn run(
                         .with_workers(move || native_builder(registry.clone()).kernels(kernels))
                         .with_guard(catch_panics);
                     let session = if takes_host_settings { session.with_host_settings() } else { session };
+                    let session = session.with_host(&gethostname::gethostname().to_string_lossy());
                     match evaluating {
                         Some(evaluating) => session.with_evaluator((evaluating.evaluator)()),
                         None => session,

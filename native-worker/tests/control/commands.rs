@@ -71,6 +71,7 @@ async fn the_status_has_this_shape() {
         "waiting": null,
         "num_workers": 0,
         "num_local_workers": 0,
+        "hosts": {},
         "num_worker_restarts": 0,
         "unhealthy_workers": [],
         "idle_workers": [],
@@ -99,7 +100,7 @@ async fn the_status_has_this_shape() {
     assert!(text.contains("CartPole-v1 with ppo, seed 1") && text.contains("ledger      granted "), "{text}");
     assert!(!text.contains("IS NOT"), "{text}");
     let text = hub.succeed(&["workers"]).await;
-    assert!(text.starts_with("id  kind    name     where") && text.lines().count() == 2, "{text}");
+    assert!(text.starts_with("id  kind    name     host") && text.lines().count() == 2, "{text}");
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 mod commands;
+mod launch;
 mod mistakes;
 mod queue;
 mod signals;

@@ -125,6 +125,7 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             state.curves.clear();
             state.comparison.forget_all();
             state.workers.clear();
+            state.places.clear();
             state.trace = None;
             state.evaluations.clear();
             state.evaluation_trace = None;
@@ -206,8 +207,12 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
         Message::WorkerRow(row) => {
             state.workers.insert(row.worker, row);
         }
+        Message::WorkerPlace(place) => {
+            state.places.insert(place.worker, place);
+        }
         Message::WorkerGone(gone) => {
             state.workers.remove(&gone.worker);
+            state.places.remove(&gone.worker);
         }
         Message::Evaluation(point) => {
             let point = evaluated(point, &state.curves);

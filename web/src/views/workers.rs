@@ -29,6 +29,7 @@ pub(crate) fn Workers() -> impl IntoView {
                             <th scope="col">"Id"</th>
                             <th scope="col">"Kind"</th>
                             <th scope="col">"Name"</th>
+                            <th scope="col">"Host"</th>
                             <th scope="col">"State"</th>
                             <th scope="col" class="right">"Slots"</th>
                             <th scope="col" class="right">"Env steps"</th>
@@ -56,6 +57,7 @@ fn Row(id: u32) -> impl IntoView {
     let row = store.select(move |state| state.workers.get(&id).cloned().unwrap_or_default());
     let is_this_tab = store.select(move |state| is_this_tab(state, id));
     let reason = store.select(move |state| state.reason(id));
+    let place = store.select(move |state| state.places.get(&id).cloned().unwrap_or_default());
     let text = move |show: fn(&WorkerRow) -> String| move || row.with(show);
     let state = move || row.with(|row| state_name(row.state));
     view! {
@@ -65,6 +67,9 @@ fn Row(id: u32) -> impl IntoView {
             <td class="name" title=text(|row| format!("{} on {}", row.name, row.device))>
                 {text(|row| row.name.clone())}
                 {move || is_this_tab.get().then(|| view! { <span class="tag" data-testid="worker-this-tab">"this tab"</span> })}
+            </td>
+            <td data-testid="worker-host" title=move || place.with(|place| place.launcher.clone())>
+                {move || place.with(|place| place.host.clone())}
             </td>
             <td>
                 <span class="state" data-tone=move || row.with(|row| state_tone(row.state))>{state}</span>
