@@ -48,6 +48,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("clients", "clients in Rust, Python and Node against the program", &["fetch", "python"], suites::clients),
     step("gymnasium", "Gymnasium in a virtual environment", &["python"], tools::gymnasium),
     step("python-envs", "environments of Python", &["fetch", "gymnasium"], suites::python_envs),
+    step("manifests", "manifests by the schemas of Kubernetes", &["python"], suites::manifests),
     step("maturin", "maturin in a virtual environment", &["python"], tools::maturin),
     step("wheel", "the Python package in a fresh virtual environment", &["binary", "maturin"], suites::wheel),
     step("wasm-opt", "wasm-opt", &[], tools::wasm_opt),
@@ -63,6 +64,7 @@ pub(crate) const STEPS: &[Step] = &[
         suites::npm_bundlers,
     )),
     long(step("pettingzoo", "games of PettingZoo", &["fetch", "python"], suites::pettingzoo)),
+    long(step("wheel-ray", "workers on a local Ray", &["binary", "maturin"], suites::wheel_ray)),
     long(step("wheel-torch", "the Python package with PyTorch", &["binary", "maturin"], suites::wheel_torch)),
     // Long, because other features make most dependencies others.
     long(step("no-parquet", "clippy, the program without Parquet", &["fetch"], checks::no_parquet)),

@@ -67,7 +67,7 @@ pub struct WorkerHost {
 
 /// Where a worker runs, for dashboards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorkerPlace {
+pub struct WorkerLocation {
     /// The worker's id.
     pub worker: u32,
     /// The name of its machine, as the worker has reported it; empty if it has not.

@@ -10,7 +10,7 @@ pub use super::control::{LedgerReport, Scale};
 pub use super::external::{
     AbandonEpisode, Actions, EndEpisode, EpisodeReply, GetAction, LogAction, LogReturns, Spaces, StartEpisode,
 };
-pub use super::launcher::{EndWorker, LaunchWorker, LauncherReady, WorkerEnded, WorkerHost, WorkerPlace};
+pub use super::launcher::{EndWorker, LaunchWorker, LauncherReady, WorkerEnded, WorkerHost, WorkerLocation};
 
 use super::Token;
 use crate::prelude::*;

@@ -118,7 +118,7 @@ LedgerReport       from -----  to VO---
 RunSchema          from -----  to VO---
 RunList            from -----  to VO---
 NamedMetrics       from -----  to VO---
-WorkerPlace        from -----  to VO---
+WorkerLocation     from -----  to VO---
 Pause              from -O---  to -----
 Resume             from -O---  to -----
 Stop               from -O---  to -----

@@ -135,7 +135,7 @@ messages! {
     /// Hub to dashboard: further metrics of an iteration, by name.
     NamedMetrics(NamedMetrics) = 0x29, from NONE to DASHBOARDS, at most 4 * KIB;
     /// Hub to dashboard: where a worker runs.
-    WorkerPlace(WorkerPlace) = 0x2a, from NONE to DASHBOARDS, at most SMALL;
+    WorkerLocation(WorkerLocation) = 0x2a, from NONE to DASHBOARDS, at most SMALL;
     /// Operator to hub: pause the run.
     Pause(Request) = 0x30, from OPERATOR to NONE, at most SMALL;
     /// Operator to hub: resume the run.

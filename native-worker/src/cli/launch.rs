@@ -1,6 +1,6 @@
 //! `rollmesh launch`: starts and ends workers for a hub, on other machines or in a cluster.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{io::Read as _, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use rollmesh_core::protocol::{handshake::shortened, message::LauncherReady};
@@ -63,6 +63,9 @@ pub(super) struct LaunchArgs {
     /// Seconds in which a worker has to join the hub; its token is valid for so long [default: 600, with --slurm a day]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=i64::from(LauncherReady::MAX_TOKEN_SECONDS)))]
     join_seconds: Option<u32>,
+    /// End when standard input does
+    #[arg(long, hide = true)]
+    until_stdin_closes: bool,
     #[command(flatten)]
     trust: TrustFlags,
 }
@@ -148,6 +151,14 @@ pub(super) fn run(args: &LaunchArgs) -> Result<ExitCode, Failure> {
     runtime(1)?.block_on(async {
         let mut endings = signals::Endings::listen();
         let (leave, wish) = watch::channel(false);
+        if args.until_stdin_closes {
+            let leave = leave.clone();
+            std::thread::spawn(move || {
+                // An error ends it as well.
+                let _ = std::io::stdin().read_to_end(&mut Vec::new());
+                leave.send_replace(true);
+            });
+        }
         let notice = async {
             endings.first().await;
             eprintln!("ending with all workers; a second signal ends at once");

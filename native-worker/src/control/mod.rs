@@ -28,7 +28,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::protocol::{
     Inbox, Message, Phase, RefusalCode, Role, Token, WorkerState,
     handshake::{self, HandshakeError, Identity},
-    message::{Goodbye, LedgerReport, RunRow, RunStatus, WorkerPlace, WorkerRow},
+    message::{Goodbye, LedgerReport, RunRow, RunStatus, WorkerLocation, WorkerRow},
 };
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_tungstenite::tungstenite::Message as Frame;
@@ -82,7 +82,7 @@ pub struct Control {
     status: RunStatus,
     ledger: LedgerReport,
     workers: BTreeMap<u32, WorkerRow>,
-    places: BTreeMap<u32, WorkerPlace>,
+    places: BTreeMap<u32, WorkerLocation>,
     runs: Vec<RunRow>,
     last_request: u32,
 }
@@ -159,7 +159,7 @@ impl Control {
 
     /// Returns where a worker runs; empty texts if that is not known.
     #[must_use]
-    pub fn place(&self, worker: u32) -> WorkerPlace {
+    pub fn place(&self, worker: u32) -> WorkerLocation {
         self.places.get(&worker).cloned().unwrap_or_default()
     }
 
@@ -191,7 +191,7 @@ impl Control {
             Message::LedgerReport(ledger) => self.ledger = ledger.clone(),
             Message::RunList(list) => self.runs.clone_from(&list.runs),
             Message::WorkerRow(row) => _ = self.workers.insert(row.worker, row.clone()),
-            Message::WorkerPlace(place) => _ = self.places.insert(place.worker, place.clone()),
+            Message::WorkerLocation(place) => _ = self.places.insert(place.worker, place.clone()),
             Message::WorkerGone(gone) => {
                 self.workers.remove(&gone.worker);
                 self.places.remove(&gone.worker);

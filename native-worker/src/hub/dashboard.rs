@@ -9,7 +9,7 @@ use rollmesh_core::{
         Frame, Message, Phase, Role, WorkerState,
         message::{
             EnvTrace, EvaluationPoint, Iteration, LedgerReport, NamedMetrics, Notice, RunSchema, RunStatus, WorkerGone,
-            WorkerPlace, WorkerRow,
+            WorkerLocation, WorkerRow,
         },
     },
 };
@@ -37,7 +37,7 @@ pub(super) struct Dashboard {
     /// The encoded list as it was sent.
     runs: Vec<u8>,
     rows: BTreeMap<u32, WorkerRow>,
-    places: BTreeMap<u32, WorkerPlace>,
+    places: BTreeMap<u32, WorkerLocation>,
     ledger: LedgerReport,
     pub(super) trace: Option<EnvTrace>,
     pub(super) points: Points<Iteration>,
@@ -127,7 +127,7 @@ impl Dashboard {
 
     /// Returns the messages about all workers.
     fn worker_messages(&self) -> impl Iterator<Item = Message> {
-        let places = self.places.values().cloned().map(Message::WorkerPlace);
+        let places = self.places.values().cloned().map(Message::WorkerLocation);
         places.chain(self.rows.values().cloned().map(Message::WorkerRow))
     }
 }
@@ -188,7 +188,7 @@ impl Actor {
         for place in self.worker_places() {
             if self.dashboard.places.get(&place.worker) != Some(&place) {
                 self.dashboard.places.insert(place.worker, place.clone());
-                news.push(Message::WorkerPlace(place));
+                news.push(Message::WorkerLocation(place));
             }
         }
         for row in self.worker_rows() {
@@ -232,7 +232,7 @@ impl Actor {
             Message::RunStatus(_)
                 | Message::RunList(_)
                 | Message::WorkerRow(_)
-                | Message::WorkerPlace(_)
+                | Message::WorkerLocation(_)
                 | Message::EnvTrace(_)
                 | Message::LedgerReport(_)
         );
@@ -282,9 +282,9 @@ impl Actor {
     }
 
     /// Returns where workers run, as far as that is known.
-    fn worker_places(&self) -> Vec<WorkerPlace> {
+    fn worker_places(&self) -> Vec<WorkerLocation> {
         let is_known = |peer: &Peer| peer.is_worker() && !(peer.host.is_empty() && peer.launcher.is_empty());
-        let place = |(&worker, peer): (&u32, &Peer)| WorkerPlace {
+        let place = |(&worker, peer): (&u32, &Peer)| WorkerLocation {
             worker,
             host: peer.host.clone(),
             launcher: peer.launcher.clone(),

@@ -20,7 +20,7 @@ impl Actor {
         if let Some(older) = self.launchers.handle_ready((id, key, &peer.link), ready) {
             older.expel("a newer connection has its token and name");
         }
-        self.notice(0, text);
+        self.notice_coming(text);
     }
 
     /// Removes launchers that did not return, and those whose token is no longer valid.

@@ -14,11 +14,12 @@ use rollmesh_core::protocol::{
 };
 use tokio::{sync::oneshot, time::timeout};
 
-use super::link::{CloseReason, PeerLink};
+use super::{
+    limits::LAUNCHER_ABSENCE,
+    link::{CloseReason, PeerLink},
+};
 use crate::launch::{LaunchError, LaunchOrder, LaunchedEnd, LaunchedWorker, Launcher};
 
-/// Time for a launcher to return after it has lost its connection.
-const ABSENCE: Duration = Duration::from_secs(30);
 /// Time for a launcher to report the end of a worker that it was told to end.
 const KILLED: Duration = Duration::from_secs(20);
 
@@ -27,7 +28,7 @@ const KILLED: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug)]
 pub(super) struct Launchers {
     here: Arc<dyn Launcher>,
-    elsewhere: Arc<Mutex<Elsewhere>>,
+    elsewhere: Arc<Mutex<RemoteLaunchers>>,
 }
 
 /// Identifies a launcher over its connections.
@@ -38,17 +39,17 @@ pub(super) struct LauncherKey {
 }
 
 #[derive(Debug)]
-struct Elsewhere {
+struct RemoteLaunchers {
     /// Distinguishes the workers of this hub from those of earlier hubs.
     life: u32,
-    launchers: BTreeMap<LauncherKey, Remote>,
+    launchers: BTreeMap<LauncherKey, RemoteLauncher>,
     /// Workers that are being started or running, by id.
-    workers: BTreeMap<u64, Placed>,
+    workers: BTreeMap<u64, PlacedWorker>,
 }
 
 /// A connected launcher, or one that is expected back.
 #[derive(Debug)]
-struct Remote {
+struct RemoteLauncher {
     peer: u32,
     link: PeerLink,
     capacity: usize,
@@ -58,7 +59,7 @@ struct Remote {
 
 /// A worker of a connected launcher.
 #[derive(Debug)]
-struct Placed {
+struct PlacedWorker {
     by: LauncherKey,
     token: TokenId,
     /// The resume id that was given to the one worker that its token admits; `None` before it has joined.
@@ -68,11 +69,11 @@ struct Placed {
 
 impl Launchers {
     pub(super) fn new(here: Arc<dyn Launcher>, life: u32) -> Self {
-        let elsewhere = Elsewhere { life, launchers: BTreeMap::new(), workers: BTreeMap::new() };
+        let elsewhere = RemoteLaunchers { life, launchers: BTreeMap::new(), workers: BTreeMap::new() };
         Self { here, elsewhere: Arc::new(Mutex::new(elsewhere)) }
     }
 
-    fn elsewhere(&self) -> MutexGuard<'_, Elsewhere> {
+    fn elsewhere(&self) -> MutexGuard<'_, RemoteLaunchers> {
         lock(&self.elsewhere)
     }
 
@@ -88,7 +89,7 @@ impl Launchers {
         for id in running.iter().filter(|id| elsewhere.workers.get(id).is_none_or(|worker| worker.by != key)) {
             let _ = link.send(&Message::EndWorker(EndWorker { worker: *id }));
         }
-        let remote = Remote {
+        let remote = RemoteLauncher {
             peer,
             link: link.clone(),
             capacity: ready.capacity.min(LauncherReady::MAX_WORKERS as u32) as usize,
@@ -122,8 +123,8 @@ impl Launchers {
 
     /// Returns the launchers that are absent for too long or whose token is not valid any more.
     pub(super) fn over(&self, is_valid: impl Fn(TokenId) -> bool) -> Vec<LauncherKey> {
-        let is_over = |(key, launcher): &(&LauncherKey, &Remote)| {
-            launcher.absent_since.is_some_and(|since| since.elapsed() >= ABSENCE) || !is_valid(key.token)
+        let is_over = |(key, launcher): &(&LauncherKey, &RemoteLauncher)| {
+            launcher.absent_since.is_some_and(|since| since.elapsed() >= LAUNCHER_ABSENCE) || !is_valid(key.token)
         };
         self.elsewhere().launchers.iter().filter(is_over).map(|(key, _)| key.clone()).collect()
     }
@@ -204,12 +205,12 @@ impl Launcher for Launchers {
         }
         let (end, ended) = oneshot::channel();
         let token = TokenHash::of(order.token).id();
-        elsewhere.workers.insert(worker, Placed { by, token, session: None, end });
+        elsewhere.workers.insert(worker, PlacedWorker { by, token, session: None, end });
         Ok(Box::new(WorkerElsewhere { worker, elsewhere: self.elsewhere.clone(), ended, is_killed: false }))
     }
 }
 
-impl Elsewhere {
+impl RemoteLaunchers {
     /// Returns the launcher with the most free places.
     fn roomiest(&self) -> Result<LauncherKey, LaunchError> {
         let mut taken = BTreeMap::<&LauncherKey, usize>::new();
@@ -224,7 +225,7 @@ impl Elsewhere {
         }
     }
 
-    fn placed(&self, token: TokenId) -> Option<&Placed> {
+    fn placed(&self, token: TokenId) -> Option<&PlacedWorker> {
         self.workers.values().find(|worker| worker.token == token)
     }
 
@@ -235,7 +236,7 @@ impl Elsewhere {
         }
     }
 
-    fn end_where(&mut self, is_over: impl Fn(u64, &Placed) -> bool, status: &str) {
+    fn end_where(&mut self, is_over: impl Fn(u64, &PlacedWorker) -> bool, status: &str) {
         let over = self.workers.iter().filter(|(id, worker)| is_over(**id, worker));
         let over: Vec<u64> = over.map(|(&id, _)| id).collect();
         over.into_iter().for_each(|id| self.end(id, LaunchedEnd::plain(status)));
@@ -250,7 +251,7 @@ impl Elsewhere {
     }
 }
 
-fn lock(elsewhere: &Mutex<Elsewhere>) -> MutexGuard<'_, Elsewhere> {
+fn lock(elsewhere: &Mutex<RemoteLaunchers>) -> MutexGuard<'_, RemoteLaunchers> {
     // No code panics while holding the lock.
     elsewhere.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -258,7 +259,7 @@ fn lock(elsewhere: &Mutex<Elsewhere>) -> MutexGuard<'_, Elsewhere> {
 /// The hub's handle of a worker that a connected launcher has started.
 struct WorkerElsewhere {
     worker: u64,
-    elsewhere: Arc<Mutex<Elsewhere>>,
+    elsewhere: Arc<Mutex<RemoteLaunchers>>,
     ended: oneshot::Receiver<LaunchedEnd>,
     is_killed: bool,
 }

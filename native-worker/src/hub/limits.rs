@@ -74,6 +74,8 @@ pub(super) const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 pub(super) const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// … and the silence after which a peer counts as disconnected.
 pub(super) const SILENCE_LIMIT: Duration = Duration::from_secs(15);
+/// Time for a launcher to return after it has lost its connection; then its workers are removed.
+pub(super) const LAUNCHER_ABSENCE: Duration = Duration::from_secs(30);
 /// Maximum number of tokens of the hub and its files.
 pub(super) const MAX_TOKENS: usize = 1024;
 /// Maximum number of tokens requested by pages; when it is exceeded, the oldest is revoked.
@@ -164,6 +166,7 @@ fn limits_of_connections() -> Vec<Limit> {
         limit("write_deadline", ms(WRITE_DEADLINE), "ms", "closed with code 1008"),
         limit("ping_interval", ms(PING_INTERVAL), "ms", "a ping is sent"),
         limit("silence", ms(SILENCE_LIMIT), "ms", "closed"),
+        limit("launcher_absence", ms(LAUNCHER_ABSENCE), "ms", "its workers are removed"),
         limit(
             "loud_notices",
             MAX_LOUD_NOTICES.into(),

@@ -38,7 +38,7 @@ pub(crate) struct Template {
 
 /// A worker to start.
 #[derive(Clone, Debug)]
-pub(crate) struct Start {
+pub(crate) struct StartOrder {
     pub(crate) name: String,
     /// The token as text. A secret, which must not be among a command's arguments.
     pub(crate) token: String,
@@ -49,7 +49,7 @@ pub(crate) struct Start {
 
 /// The command that is a worker.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct StartCommand {
     pub(crate) command: Command,
     /// What it reads from standard input.
     pub(crate) input: String,
@@ -101,14 +101,14 @@ impl Template {
     ///
     /// # Errors
     /// [`CannotProvide`].
-    pub(crate) fn command(&self, start: &Start) -> Result<Started, CannotProvide> {
+    pub(crate) fn command(&self, start: &StartOrder) -> Result<StartCommand, CannotProvide> {
         self.engine.check(&start.spec)?;
         let input = format!("{}\n", start.token);
         let started = match &self.engine {
             Engine::Here => {
                 let mut command = Command::new(&self.program);
                 command.args(self.worker(start)).args(READS_TOKEN).envs(start.spec.memory.map(|_| LATE_COMMIT));
-                Started { command, input }
+                StartCommand { command, input }
             }
             Engine::Ssh(_) => {
                 let mut command = Command::new("ssh");
@@ -119,13 +119,13 @@ impl Template {
                 let limited =
                     start.spec.memory.map_or_else(String::new, |_| format!("env {}={} ", LATE_COMMIT.0, LATE_COMMIT.1));
                 command.args(["--", host, &(limited + &self.line(start, &READS_TOKEN))]);
-                Started { command, input }
+                StartCommand { command, input }
             }
             Engine::Srun => {
                 let mut command = Command::new("srun");
                 command.args(["--ntasks=1", "--nodes=1"]).args(slurm_options(start)).args(&self.options);
                 command.arg(&self.program).args(self.worker(start)).args(READS_TOKEN);
-                Started { command, input }
+                StartCommand { command, input }
             }
             Engine::Sbatch => {
                 let mut command = Command::new("sbatch");
@@ -133,19 +133,19 @@ impl Template {
                 command.args(slurm_options(start)).args(&self.options);
                 // The environment of the job is that of sbatch.
                 command.arg(format!("--wrap=exec {}", self.line(start, &[]))).env(TOKEN_VARIABLE, &start.token);
-                Started { command, input: String::new() }
+                StartCommand { command, input: String::new() }
             }
             Engine::Custom(words) => {
                 let mut command = Command::new(words.first().map_or("", String::as_str));
                 command.args(words.iter().skip(1)).envs(self.variables(start));
-                Started { command, input }
+                StartCommand { command, input }
             }
         };
         Ok(started)
     }
 
     /// Returns the arguments of the program that make it a worker.
-    fn worker(&self, start: &Start) -> Vec<String> {
+    fn worker(&self, start: &StartOrder) -> Vec<String> {
         let mut arguments = vec!["worker".to_owned()];
         arguments.extend(self.way.iter().cloned());
         arguments.extend(["--name".into(), start.name.clone()]);
@@ -157,13 +157,13 @@ impl Template {
     }
 
     /// Returns the same as a line for a shell.
-    fn line(&self, start: &Start, more: &[&str]) -> String {
+    fn line(&self, start: &StartOrder, more: &[&str]) -> String {
         let words = std::iter::once(self.program.clone()).chain(self.worker(start));
         words.chain(more.iter().map(|&word| word.into())).map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
     }
 
     /// Returns what a command of the user's gets to know, besides the token on its standard input.
-    fn variables(&self, start: &Start) -> BTreeMap<&'static str, String> {
+    fn variables(&self, start: &StartOrder) -> BTreeMap<&'static str, String> {
         let spec = serde_json::to_string(&start.spec).unwrap_or_default();
         let worker = serde_json::to_string(&self.worker(start)).unwrap_or_default();
         BTreeMap::from([
@@ -178,7 +178,7 @@ impl Template {
 const READS_TOKEN: [&str; 3] = ["--token-file", "-", "--until-stdin-closes"];
 
 /// Returns what `srun` and `sbatch` reserve for a worker.
-fn slurm_options(start: &Start) -> Vec<String> {
+fn slurm_options(start: &StartOrder) -> Vec<String> {
     let WorkerSpec { cpus, gpus, memory, .. } = &start.spec;
     let mut options = vec![format!("--job-name={}", start.name)];
     if *cpus > 0 {
@@ -215,7 +215,7 @@ mod tests {
     fn words(engine: Engine, spec: WorkerSpec) -> Result<Vec<String>, CannotProvide> {
         let way = vec!["--hub".into(), "ws://h:1".into()];
         let template = Template { engine, program: "my rollmesh".into(), way, options: vec!["-v".into()] };
-        let start = Start { name: "n-7".into(), token: "secret".into(), spec, host: Some("desk".into()) };
+        let start = StartOrder { name: "n-7".into(), token: "secret".into(), spec, host: Some("desk".into()) };
         let started = template.command(&start)?;
         let command = started.command.as_std();
         let words = std::iter::once(command.get_program()).chain(command.get_args());

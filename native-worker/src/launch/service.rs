@@ -28,7 +28,7 @@ use tokio_tungstenite::tungstenite::Message as Frame;
 
 use super::{
     LaunchedEnd,
-    engine::{Engine, Start, Template, cancel},
+    engine::{Engine, StartOrder, Template, cancel},
     supervised::Supervised,
 };
 use crate::net::{ConnectError, HubSocket, Trust, bytes_of, connect};
@@ -74,7 +74,7 @@ pub(crate) enum LauncherEnd {
 
 /// A machine, or whatever else an engine starts workers on.
 #[derive(Debug)]
-struct Machine {
+struct LaunchMachine {
     /// The machine's name, if the engine has several.
     host: Option<String>,
     running: u32,
@@ -83,7 +83,7 @@ struct Machine {
 
 /// A worker whose command runs.
 #[derive(Debug)]
-struct Running {
+struct LaunchedCommand {
     /// The index of its machine.
     machine: usize,
     /// Ends it when this is dropped; `None` once it was told to end.
@@ -92,8 +92,8 @@ struct Running {
 
 struct LaunchService {
     config: LauncherConfig,
-    machines: Vec<Machine>,
-    workers: BTreeMap<u64, Running>,
+    machines: Vec<LaunchMachine>,
+    workers: BTreeMap<u64, LaunchedCommand>,
     ended: mpsc::Sender<(WorkerEnded, Duration)>,
 }
 
@@ -104,13 +104,13 @@ pub(crate) async fn serve(config: LauncherConfig, mut leave: watch::Receiver<boo
         Engine::Ssh(hosts) => hosts.iter().cloned().map(Some).collect(),
         _ => vec![None],
     };
-    let machines = hosts.into_iter().map(|host| Machine { host, running: 0, failed_at: None }).collect();
+    let machines = hosts.into_iter().map(|host| LaunchMachine { host, running: 0, failed_at: None }).collect();
     let mut service = LaunchService { config, machines, workers: BTreeMap::new(), ended };
     let mut failures = 0;
     let end = loop {
         let reason = match service.session(&mut ends, &mut leave, &say).await {
             Ok(_) if *leave.borrow() => break LauncherEnd::Asked,
-            Ok(Lost { reason, was_ready }) => {
+            Ok(LostSession { reason, was_ready }) => {
                 failures = if was_ready { 0 } else { failures };
                 reason
             }
@@ -129,7 +129,7 @@ pub(crate) async fn serve(config: LauncherConfig, mut leave: watch::Receiver<boo
 }
 
 /// Why a session ended that may be opened again.
-struct Lost {
+struct LostSession {
     reason: String,
     was_ready: bool,
 }
@@ -144,9 +144,9 @@ impl LaunchService {
         ends: &mut mpsc::Receiver<(WorkerEnded, Duration)>,
         leave: &mut watch::Receiver<bool>,
         say: &impl Fn(&str),
-    ) -> Result<Lost, String> {
+    ) -> Result<LostSession, String> {
         let hub = self.config.hub.clone();
-        let lost = |reason: String| Ok(Lost { reason, was_ready: false });
+        let lost = |reason: String| Ok(LostSession { reason, was_ready: false });
         let mut socket = match connect(&hub, &self.config.trust).await {
             Ok(socket) => socket,
             Err(error @ ConnectError::UnknownIssuer) => {
@@ -188,7 +188,7 @@ impl LaunchService {
             let _ = send(&mut socket, &Message::Goodbye(Goodbye { reason: "it was asked to leave".into() })).await;
             let _ = timeout(LAST_WORDS, socket.close(None)).await;
         }
-        Ok(Lost { reason: lost.err().unwrap_or_default(), was_ready: true })
+        Ok(LostSession { reason: lost.err().unwrap_or_default(), was_ready: true })
     }
 
     /// Exchanges messages until the connection is lost.
@@ -251,12 +251,15 @@ impl LaunchService {
         if self.workers.contains_key(&order.worker) {
             return Ok(());
         }
-        let in_doubt = |machine: &Machine| machine.failed_at.is_some_and(|at| at.elapsed() < DOUBT);
+        let in_doubt = |machine: &LaunchMachine| machine.failed_at.is_some_and(|at| at.elapsed() < DOUBT);
         let free = self.machines.iter().enumerate().filter(|(_, machine)| machine.running < self.config.capacity);
         let best = free.min_by_key(|(_, machine)| (in_doubt(machine), machine.running));
         let (index, host) = best.map(|(index, machine)| (index, machine.host.clone())).ok_or("all places are taken")?;
-        let prefix = host.as_deref().unwrap_or_else(|| self.config.template.engine.name());
-        let start = Start { name: name_of(prefix, order.number), token: order.token.to_hex(), spec, host };
+        let prefix = host.as_deref().unwrap_or(match &self.config.template.engine {
+            Engine::Custom(_) => &self.config.name,
+            engine => engine.name(),
+        });
+        let start = StartOrder { name: name_of(prefix, order.number), token: order.token.to_hex(), spec, host };
         let (keeps, stop) = oneshot::channel();
         let (template, ended, worker) = (self.config.template.clone(), self.ended.clone(), order.worker);
         tokio::spawn(async move {
@@ -267,7 +270,7 @@ impl LaunchService {
             let _ = ended.send((WorkerEnded { worker, status, is_crash }, began.elapsed())).await;
         });
         self.machines[index].running += 1;
-        self.workers.insert(worker, Running { machine: index, keeps: Some(keeps) });
+        self.workers.insert(worker, LaunchedCommand { machine: index, keeps: Some(keeps) });
         Ok(())
     }
 
@@ -300,7 +303,7 @@ fn name_of(prefix: &str, number: u32) -> String {
 }
 
 /// Runs a worker until it ends, or `stop` is dropped.
-async fn run(template: &Template, start: &Start, stop: oneshot::Receiver<()>) -> LaunchedEnd {
+async fn run(template: &Template, start: &StartOrder, stop: oneshot::Receiver<()>) -> LaunchedEnd {
     let started = match template.command(start) {
         Ok(started) => started,
         Err(error) => return LaunchedEnd::plain(error.to_string()),

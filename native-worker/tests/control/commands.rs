@@ -84,11 +84,26 @@ async fn the_status_has_this_shape() {
     let running = hub.until_status("an episode", |status| status["episodes"] != 0).await;
     let mut expected = shape(&idle);
     expected["stop_return"] = "null".into();
+    // The workers by machine.
+    expected["hosts"] = shape(&running["hosts"]);
     assert_eq!(shape(&running), expected);
     assert_eq!((&running["run"], &running["phase"], &running["num_slots"]), (&1.into(), &"running".into(), &4.into()));
     assert_eq!(running["env"], "CartPole-v1");
     let worker = hub.workers().await.remove(0);
-    let names = ["worker", "kind", "name", "device", "local", "state", "reason", "slots", "env_steps", "steps_per_s"];
+    let names = [
+        "worker",
+        "kind",
+        "name",
+        "host",
+        "launcher",
+        "device",
+        "local",
+        "state",
+        "reason",
+        "slots",
+        "env_steps",
+        "steps_per_s",
+    ];
     let mut expected: Vec<&str> = names.into_iter().chain(["weights_lag"]).collect();
     let mut found = keys(&worker);
     expected.sort_unstable();

@@ -82,7 +82,7 @@ impl HubProcess {
     }
 
     /// Waits until this many workers are connected, and returns their rows.
-    async fn until_workers(&self, number: usize) -> Vec<Value> {
+    pub(super) async fn until_workers(&self, number: usize) -> Vec<Value> {
         soon("the workers", async {
             loop {
                 let workers = self.workers().await;
@@ -205,7 +205,7 @@ async fn slurm_runs_workers_in_steps_and_in_jobs() {
         hub.until_workers(0).await;
         until("the end of the workers", || processes([&url, "worker"]).is_empty()).await;
         // Jobs of a launcher that ends are cancelled.
-        hub.succeed(&["scale", "1"]).await;
+        hub.succeed(&["scale", "1", "--no-wait"]).await;
         hub.until_workers(1).await;
         launcher.signal(Signal::TERM);
         launcher.finish_with(0).await;
@@ -230,7 +230,7 @@ async fn own_command_gets_the_workers_arguments_and_its_token_on_standard_input(
     hub.process.line("launcher mine has places").await;
     hub.succeed(&["scale", "1"]).await;
     let workers = hub.until_workers(1).await;
-    assert!(workers[0]["launcher"] == "mine" && names(&workers)[0].starts_with("custom-"), "{workers:?}");
+    assert!(workers[0]["launcher"] == "mine" && names(&workers)[0].starts_with("mine-"), "{workers:?}");
 }
 
 #[tokio::test]
@@ -240,7 +240,7 @@ async fn launcher_with_another_roles_token_is_refused() {
         let refused = launch(&hub, token, &["--here"], |_| {}).finish_with(2).await;
         assert!(refused.stderr.contains("`rollmesh tokens create --role launcher` makes one"), "{}", refused.stderr);
     }
-    let usage = launch(&hub, &hub.invitation.worker_token, &["--hosts", "-oProxyCommand=x"], |_| {});
+    let usage = launch(&hub, &hub.invitation.worker_token, &["--hosts=-oProxyCommand=x"], |_| {});
     assert!(usage.finish_with(2).await.stderr.contains("expected names of machines"));
 }
 

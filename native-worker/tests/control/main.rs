@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 mod commands;
+mod deploy;
 mod launch;
 mod mistakes;
 mod queue;

@@ -164,7 +164,7 @@ fn messages() -> Vec<Message> {
         }),
         Message::RunStatus(RunStatus { env: "CartPole-v1".into(), error: "none".into(), ..RunStatus::default() }),
         Message::WorkerRow(WorkerRow { name: "worker".into(), ..WorkerRow::default() }),
-        Message::WorkerPlace(WorkerPlace { worker: 1, host: "node-7".into(), launcher: "slurm".into() }),
+        Message::WorkerLocation(WorkerLocation { worker: 1, host: "node-7".into(), launcher: "slurm".into() }),
         Message::LedgerReport(LedgerReport { num_worker_restarts: 300, ..LedgerReport::default() }),
         Message::Scale(Scale { request: 1, num_workers: 4 }),
         Message::Reply(Reply { request: 1, error: "no".into(), run: 0 }),

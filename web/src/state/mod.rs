@@ -25,7 +25,7 @@ use rollmesh_core::{
     group::TooFewSlots,
     protocol::{
         Message, Phase, Role, Token, TokenId, WorkerState,
-        message::{EnvTrace, LedgerReport, RunList, RunStatus, WorkerPlace, WorkerRow},
+        message::{EnvTrace, LedgerReport, RunList, RunStatus, WorkerLocation, WorkerRow},
     },
     time::Micros,
 };
@@ -78,7 +78,7 @@ pub struct State {
     /// The workers by id.
     pub workers: BTreeMap<u32, WorkerRow>,
     /// Where workers run, by id.
-    pub places: BTreeMap<u32, WorkerPlace>,
+    pub places: BTreeMap<u32, WorkerLocation>,
     /// The latest fragment of the watched slot.
     pub trace: Option<Arc<EnvTrace>>,
     /// This tab at work for the hub.

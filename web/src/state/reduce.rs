@@ -207,7 +207,7 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
         Message::WorkerRow(row) => {
             state.workers.insert(row.worker, row);
         }
-        Message::WorkerPlace(place) => {
+        Message::WorkerLocation(place) => {
             state.places.insert(place.worker, place);
         }
         Message::WorkerGone(gone) => {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use rollmesh_core::protocol::message::{WorkerPlace, WorkerRow};
+use rollmesh_core::protocol::message::{WorkerLocation, WorkerRow};
 use serde_json::{Value, json};
 
 use super::{Target, print, run_command, state_name};
@@ -55,7 +55,7 @@ fn array(hub: &Control) -> Value {
 }
 
 /// Returns what has started a worker: the hub, one of its launchers, or neither.
-fn place(row: &WorkerRow, place: &WorkerPlace) -> String {
+fn place(row: &WorkerRow, place: &WorkerLocation) -> String {
     match (row.local, place.launcher.is_empty()) {
         (true, true) => "local".into(),
         (true, false) => printable(&place.launcher),
