@@ -50,8 +50,8 @@ pub(super) struct LaunchArgs {
     /// Most workers at the same time, with --hosts on each machine [default: 8, in a cluster 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=LauncherReady::MAX_WORKERS as i64))]
     capacity: Option<u32>,
-    /// Name in the hub's tables; of two launchers with one token and name the newer one serves [default: the engine's name and
-    /// this machine's]
+    /// Name in the hub's tables; a second launcher with the same token and name waits for the first one's end [default: the
+    /// engine's name and this machine's]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// The program on the workers' machines [default: rollmesh; here, this one]

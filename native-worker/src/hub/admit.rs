@@ -16,6 +16,7 @@ use super::{
     audit::Record,
     calls::WorkerNews,
     departure::Departure,
+    launchers::LauncherKey,
     limits::MAX_PEERS,
     link::{CloseReason, PeerLink},
     notices::Offences,
@@ -33,6 +34,9 @@ impl Actor {
                 Role::Worker if self.is_leaving => Err(busy("the hub is about to end")),
                 // The token is worth nothing to another process.
                 Role::Worker if !self.launchers.may_join(accepted.token, accepted.resume) => Err(no_token()),
+                Role::Launcher if self.launchers.is_present(&LauncherKey::of(&accepted)) => {
+                    Err(busy("a launcher with this token and name is connected; give this one another --name"))
+                }
                 Role::Worker if accepted.service == PeerService::Evaluates && !self.may_have_name(&accepted) => {
                     Err(name_taken(&accepted.name))
                 }

@@ -9,6 +9,7 @@ use std::{
 
 use rollmesh_core::protocol::{
     Message, TokenHash, TokenId,
+    handshake::Accepted,
     message::{EndWorker, LaunchWorker, LauncherReady, WorkerEnded},
     printable,
 };
@@ -36,6 +37,12 @@ pub(super) struct Launchers {
 pub(super) struct LauncherKey {
     pub(super) token: TokenId,
     pub(super) name: String,
+}
+
+impl LauncherKey {
+    pub(super) fn of(accepted: &Accepted) -> Self {
+        Self { token: accepted.token, name: accepted.name.clone() }
+    }
 }
 
 #[derive(Debug)]
@@ -127,6 +134,11 @@ impl Launchers {
             launcher.absent_since.is_some_and(|since| since.elapsed() >= LAUNCHER_ABSENCE) || !is_valid(key.token)
         };
         self.elsewhere().launchers.iter().filter(is_over).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// True if the launcher is connected.
+    pub(super) fn is_present(&self, key: &LauncherKey) -> bool {
+        self.elsewhere().launchers.get(key).is_some_and(|launcher| launcher.absent_since.is_none())
     }
 
     /// Returns the launcher of this connection.

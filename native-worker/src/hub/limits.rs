@@ -75,7 +75,7 @@ pub(super) const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// … and the silence after which a peer counts as disconnected.
 pub(super) const SILENCE_LIMIT: Duration = Duration::from_secs(15);
 /// Time for a launcher to return after it has lost its connection; then its workers are removed.
-pub(super) const LAUNCHER_ABSENCE: Duration = Duration::from_secs(30);
+pub(crate) const LAUNCHER_ABSENCE: Duration = Duration::from_secs(30);
 /// Maximum number of tokens of the hub and its files.
 pub(super) const MAX_TOKENS: usize = 1024;
 /// Maximum number of tokens requested by pages; when it is exceeded, the oldest is revoked.

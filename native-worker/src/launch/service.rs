@@ -1,7 +1,8 @@
 //! A launcher as a program: it connects to a hub, and starts and ends workers for it from a [template](Template).
 //!
 //! The hub owns all decisions: how many workers there are, and which are replaced. This side owns the processes, and their
-//! restarts by nothing else. If the connection is lost, workers continue, and the hub hears which are left when it is back.
+//! restarts by nothing else. If the connection is lost, workers continue for as long as the hub expects their launcher back, and
+//! the hub hears which are left when it is.
 
 use std::{
     collections::BTreeMap,
@@ -31,6 +32,7 @@ use super::{
     engine::{Engine, StartOrder, Template, cancel},
     supervised::Supervised,
 };
+use crate::hub::LAUNCHER_ABSENCE;
 use crate::net::{ConnectError, HubSocket, Trust, bytes_of, connect};
 
 /// A hub pings every five seconds; after this time without a frame it counts as disconnected.
@@ -106,16 +108,22 @@ pub(crate) async fn serve(config: LauncherConfig, mut leave: watch::Receiver<boo
     };
     let machines = hosts.into_iter().map(|host| LaunchMachine { host, running: 0, failed_at: None }).collect();
     let mut service = LaunchService { config, machines, workers: BTreeMap::new(), ended };
-    let mut failures = 0;
+    let (mut failures, mut lost_at) = (0, Instant::now());
     let end = loop {
         let reason = match service.session(&mut ends, &mut leave, &say).await {
             Ok(_) if *leave.borrow() => break LauncherEnd::Asked,
             Ok(LostSession { reason, was_ready }) => {
-                failures = if was_ready { 0 } else { failures };
+                if was_ready {
+                    (failures, lost_at) = (0, Instant::now());
+                }
                 reason
             }
             Err(reason) => break LauncherEnd::Refused(reason),
         };
+        if lost_at.elapsed() >= LAUNCHER_ABSENCE {
+            // The hub has given them up by now, or will never be back.
+            service.tell_all_to_end();
+        }
         failures += 1;
         let pause = Duration::from(reconnect_delay(failures, getrandom::u32().unwrap_or(u32::MAX / 2)));
         say(&format!("{reason}; trying again in {:.1} s", pause.as_secs_f64()));
@@ -226,7 +234,11 @@ impl LaunchService {
                             send(socket, &Message::WorkerEnded(ended)).await?;
                         }
                     },
-                    Message::Goodbye(goodbye) => return Err(printable(&goodbye.reason)),
+                    Message::Goodbye(goodbye) => {
+                        // Their tokens are worth nothing any more.
+                        self.tell_all_to_end();
+                        return Err(printable(&goodbye.reason));
+                    }
                     // The inbox lets no other kind through but a second answer to the handshake.
                     _ => {}
                 },
@@ -280,6 +292,10 @@ impl LaunchService {
         let machine = &mut self.machines[running.machine];
         machine.running -= 1;
         machine.failed_at = (life < SHORT_LIFE && running.keeps.is_some()).then(Instant::now);
+    }
+
+    fn tell_all_to_end(&mut self) {
+        self.workers.values_mut().for_each(|worker| worker.keeps = None);
     }
 
     /// Ends all workers, and waits for them.

@@ -276,3 +276,70 @@ async fn processes_of_a_machine_are_restarted_and_end_with_their_supervisor() {
     let refused = start(&"0".repeat(64)).finish_with(2).await;
     assert!(refused.stderr.contains("the hub refused this worker"), "{}", refused.stderr);
 }
+
+#[tokio::test]
+async fn launcher_ends_its_workers_when_its_hub_ends_and_serves_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens.json").display().to_string();
+    let mut hub = HubProcess::start_with(&["--tokens", &tokens]).await;
+    let (url, token) = (format!("ws://{}", hub.invitation.address), hub.launcher_token().await);
+    let mut launcher = launch(&hub, &token, &["--here"], |_| {});
+    hub.process.line("launcher l has places").await;
+    hub.succeed(&["scale", "1"]).await;
+    // Another one may be on its way.
+    hub.succeed(&["scale", "2", "--no-wait"]).await;
+    hub.process.signal(Signal::TERM);
+    hub.process.finish_with(0).await;
+    until("the end of the workers", || processes([&url, "here-"]).is_empty()).await;
+    let address = hub.invitation.address.clone();
+    let mut process = Process::start(["hub", "--listen", &address, "--tokens", &tokens]);
+    let invitation = process.invitation().await;
+    let mut hub = HubProcess { process, invitation };
+    launcher.line("serving the hub").await;
+    hub.process.line("launcher l has places").await;
+    hub.succeed(&["scale", "2"]).await;
+    let workers = hub.until_workers(2).await;
+    assert!(workers.iter().all(|worker| worker["launcher"] == "l"), "{workers:?}");
+}
+
+/// The hash of the weights of a run with two local workers, of whichever kind; `disturb` is called in the middle of it.
+async fn weights_hash(hub: &HubProcess, runs: &Path, disturb: impl FnOnce()) -> Value {
+    let settings = ["env=CartPole-v1", "seed=1", "num_workers=2", "num_envs=4", "stop.env_steps=20000"];
+    let settings = settings.into_iter().flat_map(|setting| ["--set", setting]);
+    hub.succeed(&["start"].into_iter().chain(settings).collect::<Vec<_>>()).await;
+    hub.until_status("some iterations", |status| status["iteration"].as_u64() > Some(4)).await;
+    disturb();
+    hub.until_status("the end", |status| status["phase"] == "finished").await;
+    let ledger = hub.status().await["ledger"].clone();
+    assert_eq!(ledger["balances"], true, "{ledger}");
+    let run = fs::read_dir(runs).unwrap().next().expect("a run").unwrap().path();
+    until("its summary", || run.join("summary.json").exists()).await;
+    let summary = fs::read_to_string(run.join("summary.json")).unwrap();
+    serde_json::from_str::<Value>(&summary).unwrap()["weights_hash"].clone()
+}
+
+#[tokio::test]
+async fn killed_workers_of_a_launcher_change_no_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = ["calm", "disturbed"].map(|name| folder.path().join(name));
+    let start = |runs: &Path| {
+        let runs = runs.display().to_string();
+        async move { HubProcess::start_with(&["--runs-dir", &runs]).await }
+    };
+    let calm = weights_hash(&start(&runs[0]).await, &runs[0], || {}).await;
+
+    let mut hub = start(&runs[1]).await;
+    let (url, token) = (format!("ws://{}", hub.invitation.address), hub.launcher_token().await);
+    let fakes = Fakes::new();
+    let _launcher = fakes.launch(&hub, &token, &["--hosts", "desk,lab", "--program", PROGRAM]);
+    hub.process.line("launcher l has places").await;
+    let kill_one = || kill(processes([&url, "desk-"]).into_iter().find(|pid| is_program(*pid)).expect("a worker"));
+    let disturbed = weights_hash(&hub, &runs[1], kill_one).await;
+    assert_eq!(disturbed, calm);
+    assert!(hub.status().await["num_worker_restarts"].as_u64() >= Some(1));
+}
+
+/// True for a process of the program under test, not of `ssh` or a shell.
+fn is_program(pid: u32) -> bool {
+    fs::read_link(Path::new("/proc").join(pid.to_string()).join("exe")).is_ok_and(|exe| exe == Path::new(PROGRAM))
+}

@@ -139,14 +139,18 @@ async fn launcher_that_returns_says_which_workers_are_left() {
     assert_eq!(scale(&mut operator, 2).await, "");
     let (kept, lost) = (order(&mut launcher).await, order(&mut launcher).await);
     let (_worker, _) = join(&hub, kept.token, [0; 16]).await.unwrap();
-    // Of another connection with its token and name, the newer one is the launcher.
+    // While it is connected, there is no other one with its token and name.
+    let mut second = hub.connect().await;
+    second.say(&Message::Hello(hello(Role::Launcher, token))).await;
+    assert_eq!(second.refusal().await.map(|refused| refused.code), Some(RefusalCode::Busy.to_wire()));
+    drop(launcher);
+    hub.notice("left: ").await;
     let mut newer = Client::join(hub.hub.address(), Role::Launcher, token).await;
     let unknown = 7;
     newer.say(&Message::LauncherReady(LauncherReady { running: vec![kept.worker, unknown], ..READY })).await;
     assert_eq!(told_to_end(&mut newer).await, unknown);
     let replacement = order(&mut newer).await;
     assert!(![kept.number, lost.number].contains(&replacement.number));
-    assert!(launcher.close_code().await.is_some());
     hub.hub.shutdown().await;
 }
 
