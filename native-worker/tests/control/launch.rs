@@ -304,7 +304,7 @@ async fn launcher_ends_its_workers_when_its_hub_ends_and_serves_the_next_one() {
 
 /// The hash of the weights of a run with two local workers, of whichever kind; `disturb` is called in the middle of it.
 async fn weights_hash(hub: &HubProcess, runs: &Path, disturb: impl FnOnce()) -> Value {
-    let settings = ["env=CartPole-v1", "seed=1", "num_workers=2", "num_envs=4", "stop.env_steps=20000"];
+    let settings = ["env=CartPole-v1", "seed=1", "num_workers=2", "num_envs=4", "stop.env_steps=8000"];
     let settings = settings.into_iter().flat_map(|setting| ["--set", setting]);
     hub.succeed(&["start"].into_iter().chain(settings).collect::<Vec<_>>()).await;
     hub.until_status("some iterations", |status| status["iteration"].as_u64() > Some(4)).await;
