@@ -3,13 +3,15 @@
 use std::borrow::Cow;
 
 use rollmesh_core::{
-    batch::{ACTIONS, BatchError, OBS, SampleBatch},
+    batch::{ACTIONS, BatchError, OBS, REWARDS, SampleBatch},
     column::{Column, ColumnError},
     env::RowsRef,
-    policy::ObsEncoder,
+    policy::{ObsEncoder, PreviousStep},
 };
 
-use super::error::LearnError;
+use candle_core::{Device, Tensor};
+
+use super::{dist::ActionHead, error::LearnError};
 
 /// A train batch, read without the zeros that its sequences may be padded with.
 pub(super) struct Columns<'a> {
@@ -90,42 +92,54 @@ impl<'a> Columns<'a> {
     /// Observations as the acting policy sees them.
     pub(super) fn obs(&self, encoder: &ObsEncoder) -> Result<Vec<f32>, LearnError> {
         let column = self.steps_of(OBS.name())?;
-        let rows = match column.as_ref() {
-            Column::F32(data) => RowsRef::F32(data.values()),
-            Column::F64(data) => RowsRef::F64(data.values()),
-            Column::I32(data) => RowsRef::I32(data.values()),
-            Column::I64(data) => RowsRef::I64(data.values()),
-            Column::U8(data) => RowsRef::U8(data.values()),
-            Column::Bool(data) => RowsRef::Bool(data.values()),
-            other => RowsRef::F32(none(OBS.name(), other)?),
-        };
-        Ok(encoder.encode(rows, self.len, &mut Vec::new())?.to_vec())
+        Ok(encoder.encode(rows(OBS.name(), &column)?, self.len, &mut Vec::new())?.to_vec())
     }
 
-    /// Of actions of components with a first value and so many each, the numbers of their values.
-    pub(super) fn categorical_actions(
+    /// Encodes the step before each row, for models that take it. Sequences are given by their first row and length; `first` has
+    /// the step before each of them.
+    pub(super) fn previous(
         &self,
-        components: impl ExactSizeIterator<Item = (i64, u32)> + Clone,
-    ) -> Result<Vec<u32>, LearnError> {
-        let column = self.actions(components.len())?;
-        let values = integers(ACTIONS.name(), &column)?;
-        let component = |(action, (first, n)): (i64, (i64, u32))| {
-            let index = action.checked_sub(first).and_then(|index| u32::try_from(index).ok()).filter(|&i| i < n);
-            let last = first.saturating_add(n.into()).saturating_sub(1);
-            index.ok_or(LearnError::Action { action, first, last })
-        };
-        values.into_iter().zip(components.cycle()).map(component).collect()
+        step: &PreviousStep,
+        sequences: &[(usize, usize)],
+        first: &[f32],
+    ) -> Result<Vec<f32>, LearnError> {
+        let (actions, rewards) = (self.steps_of(ACTIONS.name())?, self.floats(REWARDS.name(), 1)?);
+        let (actions, len) = (rows(ACTIONS.name(), &actions)?, actions.shape().elements());
+        let (mut previous, mut scratch) = (Vec::with_capacity(self.len * step.len()), Vec::new());
+        for (&(start, steps), first) in sequences.iter().zip(first.chunks_exact(step.len())) {
+            previous.extend_from_slice(first);
+            for row in start..start + steps.saturating_sub(1) {
+                let end = previous.len();
+                previous.resize(end + step.len(), 0.0);
+                step.write(actions.part(row * len..(row + 1) * len), rewards[row], &mut previous[end..], &mut scratch)?;
+            }
+        }
+        Ok(previous)
     }
 
-    /// Actions of this many numbers.
-    pub(super) fn continuous_actions(&self, len: usize) -> Result<Vec<f32>, LearnError> {
-        numbers(ACTIONS.name(), self.actions(len)?.as_ref())
-    }
-
-    fn actions(&self, width: usize) -> Result<Cow<'a, Column>, LearnError> {
-        let column = self.steps_of(ACTIONS.name())?;
-        check_width(ACTIONS.name(), column.shape().elements(), width)?;
-        Ok(column)
+    /// Actions `[rows, components]`: floats, or the numbers of their values. If they have parts, all are floats.
+    pub(super) fn actions(&self, head: &ActionHead, device: &Device) -> Result<Tensor, LearnError> {
+        let (column, len) = (self.steps_of(ACTIONS.name())?, head.action_len());
+        check_width(ACTIONS.name(), column.shape().elements(), len)?;
+        let (name, shape) = (ACTIONS.name(), (self.len, len));
+        let mut components = Vec::with_capacity(len);
+        add_components(head, &mut components);
+        Ok(match head {
+            ActionHead::Gaussian(_) => Tensor::from_vec(numbers(name, &column)?, shape, device)?,
+            ActionHead::Categorical(_) | ActionHead::Bernoulli(_) => {
+                let values = integers(name, &column)?.into_iter().zip(components.into_iter().flatten().cycle());
+                let indices = values.map(|(action, values)| index_of(action, values)).collect::<Result<Vec<_>, _>>()?;
+                Tensor::from_vec(indices, shape, device)?
+            }
+            ActionHead::Joined(_) => {
+                let number = |(x, values): (f32, Option<(i64, u32)>)| match values {
+                    None => Ok(x),
+                    Some(values) => index_of(x as i64, values).map(|index| index as f32),
+                };
+                let numbers = numbers(name, &column)?.into_iter().zip(components.into_iter().cycle()).map(number);
+                Tensor::from_vec(numbers.collect::<Result<Vec<_>, _>>()?, shape, device)?
+            }
+        })
     }
 
     fn column(&self, name: &str) -> Result<&'a Column, LearnError> {
@@ -141,12 +155,44 @@ impl<'a> Columns<'a> {
     }
 }
 
+/// Adds each component of an action: its first value and how many there are, or `None` for a float.
+fn add_components(head: &ActionHead, components: &mut Vec<Option<(i64, u32)>>) {
+    match head {
+        ActionHead::Categorical(of) => {
+            components.extend(of.low().iter().copied().zip(of.nvec().iter().copied()).map(Some));
+        }
+        ActionHead::Bernoulli(len) => components.extend(std::iter::repeat_n(Some((0, 2)), *len)),
+        ActionHead::Gaussian(len) => components.extend(std::iter::repeat_n(None, *len)),
+        ActionHead::Joined(parts) => parts.iter().for_each(|part| add_components(part, components)),
+    }
+}
+
+/// The number of an action's value among those of its component.
+fn index_of(action: i64, (first, n): (i64, u32)) -> Result<u32, LearnError> {
+    let index = action.checked_sub(first).and_then(|index| u32::try_from(index).ok()).filter(|&i| i < n);
+    let last = first.saturating_add(n.into()).saturating_sub(1);
+    index.ok_or(LearnError::Action { action, first, last })
+}
+
 fn of_column(name: &str, source: ColumnError) -> BatchError {
     BatchError::Column { name: name.to_owned(), source }
 }
 
 fn check_width(name: &str, found: usize, wanted: usize) -> Result<(), LearnError> {
     if found == wanted { Ok(()) } else { Err(LearnError::Width { column: name.to_owned(), found, wanted }) }
+}
+
+/// The numbers of a column.
+fn rows<'a>(name: &str, column: &'a Column) -> Result<RowsRef<'a>, LearnError> {
+    Ok(match column {
+        Column::F32(data) => RowsRef::F32(data.values()),
+        Column::F64(data) => RowsRef::F64(data.values()),
+        Column::I32(data) => RowsRef::I32(data.values()),
+        Column::I64(data) => RowsRef::I64(data.values()),
+        Column::U8(data) => RowsRef::U8(data.values()),
+        Column::Bool(data) => RowsRef::Bool(data.values()),
+        other => RowsRef::F32(none(name, other)?),
+    })
 }
 
 fn numbers(name: &str, column: &Column) -> Result<Vec<f32>, LearnError> {

@@ -1,8 +1,10 @@
 //! Distributions of actions on the learner's device: what [`rollmesh_core::distribution`] draws from, with gradients.
 
+use std::ops::Range;
+
 use candle_core::{D, DType, Tensor};
 use rollmesh_core::{
-    distribution::{ActionDistribution, Distribution as _, MultiCategorical},
+    distribution::{ActionDistribution, Distribution as _, DistributionError, MultiCategorical},
     policy::PolicyError,
     space::Space,
 };
@@ -21,24 +23,44 @@ pub(super) enum ActionHead {
     Bernoulli(usize),
     /// Vectors of so many floats.
     Gaussian(usize),
+    /// The parts of a tuple or a dict, one after the other.
+    Joined(Vec<Self>),
 }
 
 impl ActionHead {
     /// The head for a space.
     ///
     /// # Errors
-    /// [`PolicyError::Unsupported`] for tuples and dicts, and for spaces without distribution.
+    /// [`PolicyError::Unsupported`] for spaces without distribution.
     pub(super) fn for_space(space: &Space) -> Result<Self, PolicyError> {
-        let unsupported = |found| PolicyError::Unsupported { wanted: "actions of a single array".into(), found };
-        match ActionDistribution::for_space(space).map_err(|error| unsupported(error.to_string()))? {
-            ActionDistribution::Categorical(of) => {
-                let one = MultiCategorical::new([of.input_len() as u32]);
-                Ok(Self::Categorical(one.map_err(|error| unsupported(error.to_string()))?))
+        let head = ActionDistribution::for_space(space).and_then(Self::of);
+        head.map_err(|error| PolicyError::Unsupported {
+            wanted: "actions to choose from".into(),
+            found: error.to_string(),
+        })
+    }
+
+    fn of(distribution: ActionDistribution) -> Result<Self, DistributionError> {
+        Ok(match distribution {
+            ActionDistribution::Categorical(of) => Self::Categorical(MultiCategorical::new([of.input_len() as u32])?),
+            ActionDistribution::MultiCategorical { distribution: of, .. } => Self::Categorical(of),
+            ActionDistribution::DiagGaussian { distribution: of, .. } => Self::Gaussian(of.action_len()),
+            ActionDistribution::Bernoulli(of) => Self::Bernoulli(of.action_len()),
+            ActionDistribution::Tuple(parts) => {
+                Self::Joined(parts.into_iter().map(Self::of).collect::<Result<_, _>>()?)
             }
-            ActionDistribution::MultiCategorical { distribution: of, .. } => Ok(Self::Categorical(of)),
-            ActionDistribution::DiagGaussian { distribution: of, .. } => Ok(Self::Gaussian(of.action_len())),
-            ActionDistribution::Bernoulli(of) => Ok(Self::Bernoulli(of.action_len())),
-            ActionDistribution::Tuple(_) | ActionDistribution::Dict(_) => Err(unsupported(space.to_string())),
+            ActionDistribution::Dict(parts) => {
+                Self::Joined(parts.into_values().map(Self::of).collect::<Result<_, _>>()?)
+            }
+        })
+    }
+
+    /// Components of an action.
+    pub(super) fn action_len(&self) -> usize {
+        match self {
+            Self::Categorical(of) => of.action_len(),
+            Self::Bernoulli(len) | Self::Gaussian(len) => *len,
+            Self::Joined(parts) => parts.iter().map(Self::action_len).sum(),
         }
     }
 
@@ -48,6 +70,7 @@ impl ActionHead {
             Self::Categorical(of) => of.input_len(),
             Self::Bernoulli(len) => *len,
             Self::Gaussian(len) => len.saturating_mul(2),
+            Self::Joined(parts) => parts.iter().map(Self::input_len).sum(),
         }
     }
 
@@ -76,6 +99,16 @@ impl ActionHead {
                 let part = |start| inputs.narrow(1, start, *len)?.contiguous();
                 Ok(Dist::Gaussian { mean: part(0)?, log_std: part(*len)? })
             }
+            Self::Joined(parts) => {
+                let (mut start, mut first) = (0, 0);
+                let parts = parts.iter().map(|part| {
+                    let dist = part.dist(&inputs.narrow(1, start, part.input_len())?)?;
+                    let components = first..first + part.action_len();
+                    (start, first) = (start + part.input_len(), components.end);
+                    Ok((components, dist))
+                });
+                Ok(Dist::Joined(parts.collect::<candle_core::Result<_>>()?))
+            }
         }
     }
 }
@@ -86,10 +119,12 @@ pub(super) enum Dist {
     Categorical(Vec<Tensor>),
     /// Both `[rows, components]`.
     Gaussian { mean: Tensor, log_std: Tensor },
+    /// Independent parts, each of these components of the actions.
+    Joined(Vec<(Range<usize>, Self)>),
 }
 
 impl Dist {
-    /// Log-probabilities (densities) of actions `[rows, components]`, u32 or f32.
+    /// Log-probabilities (densities) of actions `[rows, components]`, u32 or f32; f32 if they have parts.
     pub(super) fn logp(&self, actions: &Tensor) -> candle_core::Result<Tensor> {
         match self {
             Self::Categorical(parts) => sum(parts.iter().enumerate().map(|(i, logp_all)| {
@@ -100,6 +135,10 @@ impl Dist {
                 let z = ((actions - mean)? * exp(&log_std.neg()?)?)?;
                 sum_last(&z.sqr()?.affine(-0.5, -HALF_LOG_TAU)?.sub(log_std)?)
             }
+            Self::Joined(parts) => sum(parts.iter().map(|(components, part)| {
+                let actions = actions.narrow(1, components.start, components.len())?.contiguous()?;
+                part.logp(&if matches!(part, Self::Categorical(_)) { actions.to_dtype(DType::U32)? } else { actions })
+            })),
         }
     }
 
@@ -110,16 +149,26 @@ impl Dist {
                 sum(parts.iter().map(|logp_all| sum_last(&(exp(logp_all)? * logp_all)?)?.neg()))
             }
             Self::Gaussian { log_std, .. } => sum_last(&log_std.affine(1.0, 0.5 + HALF_LOG_TAU)?),
+            Self::Joined(parts) => sum(parts.iter().map(|(_, part)| part.entropy())),
         }
     }
 
     /// Mean log standard deviations over components; none for what has no such.
     pub(super) fn mean_log_std(&self) -> candle_core::Result<Option<Tensor>> {
+        let mut log_stds = Vec::new();
+        self.add_log_stds(&mut log_stds);
+        if log_stds.is_empty() {
+            return Ok(None);
+        }
+        let log_std = Tensor::cat(&log_stds, 1)?;
+        sum_last(&log_std)?.affine(1.0 / log_std.dim(1)?.max(1) as f64, 0.0).map(Some)
+    }
+
+    fn add_log_stds(&self, log_stds: &mut Vec<Tensor>) {
         match self {
-            Self::Categorical(_) => Ok(None),
-            Self::Gaussian { log_std, .. } => {
-                sum_last(log_std)?.affine(1.0 / log_std.dim(1)?.max(1) as f64, 0.0).map(Some)
-            }
+            Self::Categorical(_) => {}
+            Self::Gaussian { log_std, .. } => log_stds.push(log_std.clone()),
+            Self::Joined(parts) => parts.iter().for_each(|(_, part)| part.add_log_stds(log_stds)),
         }
     }
 
@@ -136,6 +185,9 @@ impl Dist {
                 let squares = (exp(&log_ratio.affine(2.0, 0.0)?)? + z.sqr()?)?;
                 sum_last(&squares.affine(0.5, -0.5)?.sub(&log_ratio)?)
             }
+            (Self::Joined(parts), Self::Joined(others)) => {
+                sum(parts.iter().zip(others).map(|((_, part), (_, other))| part.kl(other)))
+            }
             _ => candle_core::bail!("distributions of different kinds do not diverge"),
         }
     }
@@ -145,10 +197,18 @@ impl Dist {
         self.map(|tensor| Ok(tensor.detach()))
     }
 
-    pub(super) fn map(&self, mut f: impl FnMut(&Tensor) -> candle_core::Result<Tensor>) -> candle_core::Result<Self> {
+    pub(super) fn map(&self, f: impl Fn(&Tensor) -> candle_core::Result<Tensor>) -> candle_core::Result<Self> {
+        self.map_by(&f)
+    }
+
+    fn map_by(&self, f: &dyn Fn(&Tensor) -> candle_core::Result<Tensor>) -> candle_core::Result<Self> {
         Ok(match self {
             Self::Categorical(parts) => Self::Categorical(parts.iter().map(f).collect::<candle_core::Result<_>>()?),
             Self::Gaussian { mean, log_std } => Self::Gaussian { mean: f(mean)?, log_std: f(log_std)? },
+            Self::Joined(parts) => {
+                let parts = parts.iter().map(|(components, part)| Ok((components.clone(), part.map_by(f)?)));
+                Self::Joined(parts.collect::<candle_core::Result<_>>()?)
+            }
         })
     }
 }
@@ -163,7 +223,11 @@ fn sum(mut parts: impl Iterator<Item = candle_core::Result<Tensor>>) -> candle_c
 #[cfg(test)]
 mod tests {
     use candle_core::Device;
-    use rollmesh_core::distribution::{Bernoulli, DiagGaussian, Distribution};
+    use rollmesh_core::{
+        column::{DType as CoreType, RowShape},
+        distribution::{Bernoulli, DiagGaussian, Distribution},
+        space::Point,
+    };
 
     use super::*;
 
@@ -206,6 +270,20 @@ mod tests {
     }
 
     #[test]
+    fn parts_are_as_the_core_has_them() {
+        let parts = [Space::vector(&[-1.0], &[1.0]), Space::Discrete { n: 3 }, Space::MultiBinary { n: 1 }];
+        let space = Space::Tuple(parts.to_vec());
+        let (core, head) = (ActionDistribution::for_space(&space).unwrap(), ActionHead::for_space(&space).unwrap());
+        assert_eq!((head.input_len(), head.action_len()), (6, 3));
+        let (dist, other) = (head.dist(&row(&INPUTS)).unwrap(), head.dist(&row(&OTHERS)).unwrap());
+        let action = Point::Tuple(vec![vec![0.7f32].into(), Point::from(2), Point::U8(vec![1])]);
+        close(&dist.logp(&row(&[0.7f32, 2.0, 1.0])).unwrap(), core.logp(&INPUTS, &action).unwrap());
+        close(&dist.entropy().unwrap(), core.entropy(&INPUTS).unwrap());
+        close(&dist.kl(&other).unwrap(), core.kl(&INPUTS, &OTHERS).unwrap());
+        close(&dist.mean_log_std().unwrap().unwrap(), INPUTS[1]);
+    }
+
+    #[test]
     fn spaces_have_heads() {
         let head = |space: &Space| ActionHead::for_space(space).unwrap();
         assert_eq!(head(&Space::Discrete { n: 3 }), ActionHead::Categorical(MultiCategorical::new([3]).unwrap()));
@@ -213,7 +291,11 @@ mod tests {
         assert_eq!(head(&Space::MultiDiscrete { nvec: vec![2, 4] }), ActionHead::Categorical(of));
         assert_eq!(head(&Space::MultiBinary { n: 2 }), ActionHead::Bernoulli(2));
         assert_eq!(head(&Space::vector(&[-1.0, 0.0], &[1.0, 9.0])), ActionHead::Gaussian(2));
-        let error = ActionHead::for_space(&Space::Tuple(vec![Space::Discrete { n: 3 }])).unwrap_err().to_string();
-        assert!(error.starts_with("the policy takes actions of a single array, not Tuple("), "{error}");
+        let parts = vec![Space::Discrete { n: 3 }, Space::Tuple(vec![Space::MultiBinary { n: 2 }])];
+        let joined = ActionHead::Joined(vec![ActionHead::Bernoulli(2)]);
+        assert_eq!(head(&Space::Tuple(parts)), ActionHead::Joined(vec![head(&Space::Discrete { n: 3 }), joined]));
+        let endless = Space::uniform(CoreType::I64, RowShape::vector(1), 0.0, f64::INFINITY);
+        let error = ActionHead::for_space(&endless).unwrap_err().to_string();
+        assert!(error.starts_with("the policy takes actions to choose from, not there is no distribution"), "{error}");
     }
 }

@@ -216,10 +216,11 @@ impl InlineRun {
     }
 
     fn learn(&mut self, work: BatchWork, now: Micros) -> Result<InlineWork, InlineRunError> {
-        let BatchWork::Learn { batch, fragments } = work else { return Ok(InlineWork::Paused) };
-        self.trace = self.state.trace(&fragments);
+        let BatchWork::Learn(rows) = work else { return Ok(InlineWork::Paused) };
+        self.trace = self.state.trace(rows.fragments());
+        let (batch, observed) = rows.join()?;
         let learned = self.learners.learn(batch, results_before(&self.state))?;
-        self.state.handle_learned(learned.weights, now);
+        self.state.handle_learned(learned.weights, observed, now);
         let stats = UpdateStats::mean_of(learned.infos.values());
         let point = self.point(&stats, now);
         match self.state.end_reached(now) {

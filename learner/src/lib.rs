@@ -26,6 +26,7 @@ mod inline_run;
 mod learners;
 mod learning_start;
 mod model;
+mod onnx;
 mod ops;
 mod optimizer;
 mod policy;
@@ -56,6 +57,7 @@ pub use learning_start::{
     AlgorithmSettingsError, LearningStart, LearningStartError, filter_of, results_before, written_out,
 };
 pub use model::ModelError;
+pub use onnx::{OnnxError, to_onnx};
 pub use policy::{LearningPolicy, register_learning_policies, register_learning_policies_on};
 pub use policy_file::{PolicyFile, gamma_of};
 pub use rows::OldPolicy;

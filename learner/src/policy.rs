@@ -9,7 +9,7 @@ use rollmesh_core::{
     kernels::Kernels,
     policy::{
         ActionInput, ActionOutput, AllReduce, Gradients, LearnInfo, NetPolicy, Policy, PolicyContext, PolicyError,
-        PolicyRegistry, PolicySpec, Postprocessing,
+        PolicyRegistry, PolicySpec, Postprocessing, PreviousStep,
     },
     view::ViewRequirements,
     weights::Weights,
@@ -140,6 +140,10 @@ impl Policy for LearningPolicy {
 
     fn state_lens(&self) -> &[usize] {
         self.acting.state_lens()
+    }
+
+    fn previous_step(&self) -> Option<&PreviousStep> {
+        self.acting.previous_step()
     }
 
     fn initial_state(&self, state: &mut [f32]) {

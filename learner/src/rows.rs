@@ -4,7 +4,7 @@ use candle_core::{DType, Device, Result, Tensor};
 use rollmesh_core::{
     batch::{ACTION_DIST_INPUTS, ACTION_LOGP, ADVANTAGES, SampleBatch, VALUE_TARGETS, VF_PREDS, state_in},
     ids::WeightsVersion,
-    policy::ObsEncoder,
+    policy::{ObsEncoder, PreviousStep},
     postprocess::AdvantageConfig,
     rng::Rng,
 };
@@ -12,7 +12,7 @@ use rollmesh_core::{
 use super::{
     algorithm::Needs,
     columns::Columns,
-    dist::{ActionHead, Dist},
+    dist::Dist,
     error::LearnError,
     model::{ActorCritic, Memory},
     ops::Steps,
@@ -34,6 +34,13 @@ pub enum OldPolicy {
 /// Rows that go through the model together where no gradient is wanted.
 const PIECE: usize = 512;
 
+/// Encoders of observations and of previous steps for a model.
+pub(super) struct Encoders {
+    pub(super) obs: ObsEncoder,
+    /// `None` for a model that takes no previous steps.
+    pub(super) previous: Option<PreviousStep>,
+}
+
 /// Rows of a train batch, column by column.
 pub(super) struct Rows {
     /// `[rows, obs]`.
@@ -44,6 +51,8 @@ pub(super) struct Rows {
     pub(super) advantages: Tensor,
     pub(super) critic: Option<Critic>,
     pub(super) old: Option<Old>,
+    /// The step before each row, encoded, `[rows, numbers]`, for a model that takes it.
+    pub(super) previous: Option<Tensor>,
     /// For recurrent models, whose rows stand in the order that it says.
     pub(super) memory: Option<Memory>,
     /// What advantages are normalised by, where other ranks have more rows of the minibatch.
@@ -89,6 +98,8 @@ struct Sequences {
     spans: Vec<(usize, usize)>,
     /// `[sequences, states]`.
     states: Tensor,
+    /// The step before each row of the batch, encoded, for a model that takes it.
+    previous: Option<Tensor>,
 }
 
 impl TrainRows {
@@ -96,7 +107,7 @@ impl TrainRows {
     pub(super) fn new(
         batch: &SampleBatch,
         model: &ActorCritic,
-        encoder: &ObsEncoder,
+        encoders: &Encoders,
         reading: &Reading,
         device: &Device,
     ) -> std::result::Result<Self, LearnError> {
@@ -107,17 +118,8 @@ impl TrainRows {
         let column = |name: &str| -> std::result::Result<_, LearnError> {
             Ok(Tensor::from_vec(columns.floats(name, 1)?, n, device)?)
         };
-        let obs = Tensor::from_vec(columns.obs(encoder)?, (n, encoder.len()), device)?;
-        let actions = match model.head() {
-            ActionHead::Categorical(of) => {
-                let values = of.low().iter().copied().zip(of.nvec().iter().copied());
-                Tensor::from_vec(columns.categorical_actions(values)?, (n, of.nvec().len()), device)?
-            }
-            ActionHead::Bernoulli(len) => {
-                Tensor::from_vec(columns.categorical_actions(std::iter::repeat_n((0, 2), *len))?, (n, *len), device)?
-            }
-            ActionHead::Gaussian(len) => Tensor::from_vec(columns.continuous_actions(*len)?, (n, *len), device)?,
-        };
+        let obs = Tensor::from_vec(columns.obs(&encoders.obs)?, (n, encoders.obs.len()), device)?;
+        let actions = columns.actions(model.head(), device)?;
         let advantages = match needs {
             Needs { logged: true, critic: false, .. } => Tensor::zeros(n, DType::F32, device)?,
             _ => column(ADVANTAGES.name())?,
@@ -127,8 +129,10 @@ impl TrainRows {
         };
         let critic = (needs.critic && !needs.logged).then(critic).transpose()?;
         let state_lens = Some(model.state_lens()).filter(|lens| !lens.is_empty());
-        let sequences = state_lens.map(|lens| Sequences::new(&columns, lens, device)).transpose()?;
-        let rows = Rows { obs, actions, advantages, critic, old: None, memory: None, normal: None };
+        let sequences =
+            state_lens.map(|lens| Sequences::new(&columns, lens, encoders.previous.as_ref(), device)).transpose()?;
+        let previous = sequences.as_ref().and_then(|sequences| sequences.previous.clone());
+        let rows = Rows { obs, actions, advantages, critic, old: None, previous, memory: None, normal: None };
         let mut train_rows = Self { rows, len: n, sequences, logp_gap: 0.0, lag: lags.stats() };
         if needs.critic && needs.logged {
             let (value_targets, vf_preds) = (train_rows.rows.advantages.clone(), train_rows.outputs(model)?.1);
@@ -248,7 +252,7 @@ impl TrainRows {
             let (chosen, lens): (Vec<u32>, Vec<usize>) =
                 sequences.sorted(units).into_iter().map(|(i, (_, len))| (i, len)).unzip();
             let states = sequences.states.index_select(&Tensor::new(chosen, device)?, 0)?;
-            rows.memory = Some(Memory { steps: Steps::of_lengths(&lens), states });
+            rows.memory = Some(Memory { steps: Steps::of_lengths(&lens), states, previous: rows.previous.take() });
         }
         Ok(rows)
     }
@@ -271,7 +275,12 @@ impl TrainRows {
 }
 
 impl Sequences {
-    fn new(columns: &Columns<'_>, state_lens: &[usize], device: &Device) -> std::result::Result<Self, LearnError> {
+    fn new(
+        columns: &Columns<'_>,
+        state_lens: &[usize],
+        previous: Option<&PreviousStep>,
+        device: &Device,
+    ) -> std::result::Result<Self, LearnError> {
         let mut start = 0;
         let lens = columns.seq_lens()?.into_iter();
         let span = |len| {
@@ -279,12 +288,19 @@ impl Sequences {
             (start - len, len)
         };
         let spans: Vec<_> = lens.map(span).collect();
+        let values = |i: usize, len: usize| columns.states(state_in(i).as_str(), len);
+        let own_lens = &state_lens[..state_lens.len() - usize::from(previous.is_some())];
         let state = |(i, &len): (usize, &usize)| -> std::result::Result<_, LearnError> {
-            Ok(Tensor::from_vec(columns.states(state_in(i).as_str(), len)?, (spans.len(), len), device)?)
+            Ok(Tensor::from_vec(values(i, len)?, (spans.len(), len), device)?)
         };
-        let states = state_lens.iter().enumerate().map(state).collect::<std::result::Result<Vec<_>, _>>()?;
+        let states = own_lens.iter().enumerate().map(state).collect::<std::result::Result<Vec<_>, _>>()?;
         let states = Tensor::cat(&states, 1)?;
-        Ok(Self { spans, states })
+        // The last state is the step before a sequence.
+        let previous = previous.map(|step| -> std::result::Result<_, LearnError> {
+            let steps = columns.previous(step, &spans, &values(own_lens.len(), step.len())?)?;
+            Ok(Tensor::from_vec(steps, (columns.len(), step.len()), device)?)
+        });
+        Ok(Self { previous: previous.transpose()?, spans, states })
     }
 
     /// The longest first, with their numbers; equally long ones stay in order.
@@ -334,6 +350,7 @@ impl Rows {
             advantages: f(&self.advantages)?,
             critic: self.critic.as_ref().map(critic).transpose()?,
             old: self.old.as_ref().map(old).transpose()?,
+            previous: self.previous.as_ref().map(&f).transpose()?,
             memory: None,
             normal: None,
         })

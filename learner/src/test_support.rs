@@ -7,7 +7,7 @@ use rollmesh_core::{
     env::EnvSpaces,
     ids::{SlotId, WeightsVersion},
     kernels::{Kernels, nets::Activation},
-    policy::{LayerKind, LayerSpec, ModelSpec, WeightsInitializer},
+    policy::{LayerKind, LayerSpec, ModelSpec, PreviousInputs, WeightsInitializer},
     rng::{Purpose, Rng, Streams},
     space::Space,
     weights::{Tensor, Weights},
@@ -85,11 +85,15 @@ pub(crate) fn spec_of(weights: &Weights) -> ModelSpec {
     };
     let mut trunk = network("encoder", Activation::Tanh);
     if let Some([inputs, gates]) = shape("lstm.weight_ih".into()) {
-        trunk.push(LayerSpec { name: "lstm".into(), inputs, kind: LayerKind::Lstm { cells: gates / 4 } });
+        trunk.push(LayerSpec {
+            name: "lstm".into(),
+            inputs,
+            kind: LayerKind::Lstm { cells: gates / 4, previous: PreviousInputs::default() },
+        });
     }
     let (policy, value) = (network("policy", Activation::Linear), network("value", Activation::Linear));
     let obs_len = trunk.first().unwrap_or(&policy[0]).inputs;
-    ModelSpec { obs_len, trunk, policy, value, initializer: WeightsInitializer::GlorotUniform }
+    ModelSpec { obs_len, mask_len: 0, trunk, policy, value, initializer: WeightsInitializer::GlorotUniform }
 }
 
 /// A learner of [`weights`] or [`lstm_weights`].
@@ -159,6 +163,12 @@ pub(crate) fn batch(action: &Space) -> SampleBatch {
         Space::Discrete { n } => integers(&[*n]),
         Space::MultiDiscrete { nvec } => integers(nvec),
         Space::MultiBinary { n } => integers(&vec![2; *n as usize]),
+        // One of two values and two floats.
+        Space::Tuple(_) => {
+            let floats = wave(ROWS * 2, 1.1);
+            let row = |(i, floats): (usize, &[f32])| [(i * 7 % 2) as f32, floats[0], floats[1]];
+            rows_of(floats.chunks(2).enumerate().flat_map(row).collect(), 3)
+        }
         other => rows_of(wave(ROWS * other.shape().elements(), 1.1), other.shape().elements() as u32),
     };
     let parts = BatchParts {

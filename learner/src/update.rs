@@ -6,7 +6,7 @@ use rollmesh_core::{
     env::EnvSpaces,
     ids::{SlotId, WeightsVersion},
     kernels::Kernels,
-    policy::{AllReduce, ModelSpec, ObsEncoder},
+    policy::{AllReduce, ModelSpec, ObsEncoder, PreviousStep},
     rng::{Purpose, Streams},
     weights::{Weights, WeightsError},
 };
@@ -19,7 +19,7 @@ use super::{
     model::{ActorCritic, ModelError},
     optimizer::Optimizer,
     ranks::{Joined, Ranks},
-    rows::{Minibatches, OldPolicy, Reading, Rows, TrainRows},
+    rows::{Encoders, Minibatches, OldPolicy, Reading, Rows, TrainRows},
     stats::{Sums, UpdateStats},
 };
 
@@ -40,7 +40,7 @@ pub struct Learner {
     old_policy: OldPolicy,
     /// Of what shuffles.
     pub(super) seed: u64,
-    encoder: ObsEncoder,
+    encoders: Encoders,
     pub(super) model: ActorCritic,
     pub(super) optimizer: Optimizer,
     /// The last published weights.
@@ -72,11 +72,12 @@ impl Learner {
     ) -> Result<Self, LearnError> {
         let algorithm = algorithm.into();
         algorithm.validate()?;
-        let encoder = ObsEncoder::for_space(&spaces.observation)?;
         spec.check()?;
+        let encoder = ObsEncoder::for_space(&spaces.observation)?;
+        let previous = PreviousStep::of(spec, &spaces.action)?;
         let model = ActorCritic::new(ActionHead::for_space(&spaces.action)?, spec, initial, &device, kernels)?;
-        if spec.obs_len != encoder.len() {
-            let (found, wanted) = (spec.obs_len, encoder.len());
+        if spec.mask_len + spec.obs_len != encoder.len() {
+            let (found, wanted) = (spec.mask_len + spec.obs_len, encoder.len());
             return Err(ModelError::Layout(format!("they take {found} numbers, an observation has {wanted}")).into());
         }
         let optimizer = Optimizer::new(model.vars(), &algorithm.objective().common())?;
@@ -90,7 +91,7 @@ impl Learner {
             skipped_in_a_row: 0,
             algorithm,
             device,
-            encoder,
+            encoders: Encoders { obs: encoder, previous },
             model,
             optimizer,
         })
@@ -267,7 +268,7 @@ impl Learner {
             advantages: self.algorithm.advantages(),
             version: self.weights.version(),
         };
-        TrainRows::new(batch, &self.model, &self.encoder, &reading, &self.device)
+        TrainRows::new(batch, &self.model, &self.encoders, &reading, &self.device)
     }
 
     pub(super) fn refresh(&mut self) -> Result<(), LearnError> {

@@ -17,12 +17,14 @@ use rollmesh_core::{
 use rollmesh_learner::{DeviceSpec, forward_on, register_learning_policies, register_learning_policies_on};
 
 const ROWS: usize = 300;
-const MODELS: [&str; 6] = [
+const MODELS: [&str; 8] = [
     r#"{"fcnet_hiddens": [64, 64]}"#,
     r#"{"fcnet_hiddens": []}"#,
     r#"{"fcnet_hiddens": [32], "use_lstm": true, "lstm_cell_size": 16}"#,
     r#"{"fcnet_hiddens": [], "use_lstm": true, "lstm_cell_size": 8}"#,
     r#"{"fcnet_hiddens": [16], "use_gru": true, "gru_cell_size": 8, "fcnet_activation": "relu"}"#,
+    r#"{"fcnet_hiddens": [16], "use_gru": true, "gru_cell_size": 8, "lstm_use_prev_action": true, "lstm_use_prev_reward": true}"#,
+    r#"{"fcnet_hiddens": [32, 24], "fcnet_use_layernorm": true}"#,
     r#"{"fcnet_hiddens": [16], "vf_share_layers": true, "post_fcnet_hiddens": [8], "fcnet_activation": "gelu"}"#,
 ];
 

@@ -11,6 +11,7 @@
 #![warn(missing_docs)]
 
 pub mod checkpoint;
+mod child;
 mod cli;
 pub mod control;
 pub mod data_parallel;
@@ -35,7 +36,7 @@ pub mod train;
 mod worker;
 pub mod worker_group;
 
-pub use cli::{main_with, main_with_args};
+pub use cli::{child_process, main_with, main_with_args};
 pub use program::{program, set_program};
 pub use registry::native;
 /// The named parts of a program: environments, policies and everything else that users' crates register.

@@ -185,19 +185,21 @@ fn groups_of_threads_and_of_processes_learn_the_same() {
 
 #[test]
 fn group_of_workers_that_connect_learns_the_same() {
-    let run = || RunConfig::default().stop_after(320);
-    let over = |group| Algorithm::over(group, run(), &Registry::builtin()).unwrap();
-    let mut remote = group("ppo", Placement::Remote);
-    let (url, token) = (remote.worker_url().unwrap(), remote.worker_token().unwrap().to_hex());
-    let start = || {
-        let mut worker = Command::new(env!("CARGO_BIN_EXE_rollmesh"));
-        worker.args(["worker", "--hub", &url]).env("ROLLMESH_TOKEN", &token).stderr(Stdio::null()).spawn().unwrap()
-    };
-    let workers = [start(), start()];
-    assert!(remote.wait_for_workers(2, Duration::from_secs(60)).unwrap());
-    assert_eq!(all_steps(over(remote)), all_steps(over(group("ppo", Placement::Threads))));
-    for mut worker in workers {
-        assert!(worker.wait().unwrap().success());
+    for algorithm in ON_POLICY {
+        let run = || RunConfig::default().stop_after(320);
+        let over = |group| Algorithm::over(group, run(), &Registry::builtin()).unwrap();
+        let mut remote = group(algorithm, Placement::Remote);
+        let (url, token) = (remote.worker_url().unwrap(), remote.worker_token().unwrap().to_hex());
+        let start = || {
+            let mut worker = Command::new(env!("CARGO_BIN_EXE_rollmesh"));
+            worker.args(["worker", "--hub", &url]).env("ROLLMESH_TOKEN", &token).stderr(Stdio::null()).spawn().unwrap()
+        };
+        let workers = [start(), start()];
+        assert!(remote.wait_for_workers(2, Duration::from_secs(60)).unwrap());
+        assert_eq!(all_steps(over(remote)), all_steps(over(group(algorithm, Placement::Threads))), "{algorithm}");
+        for mut worker in workers {
+            assert!(worker.wait().unwrap().success());
+        }
     }
 }
 
@@ -243,6 +245,42 @@ fn steps_read_what_was_logged() {
     let losses: Vec<f64> = (0..3).map(|_| algorithm.step().unwrap().unwrap().stats.policy_loss).collect();
     assert!(losses[2] < losses[0], "{losses:?}");
     algorithm.stop().unwrap();
+}
+
+/// Two policies learn from files and from a mixture of them, read by this process or by two workers.
+#[test]
+fn two_policies_learn_from_files_and_mixtures_with_and_without_workers() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let run = |args: &[&str]| runtime.block_on(async { Process::start(args).finish_with(0).await }).stdout;
+    let players = ["--env", "RockPaperScissors-v0", "--set", "policy_mapping_fn=agent_id"];
+    let policies = |kind: &str| ["0", "1"].map(|id| format!("policies.{id}.policy={kind}"));
+    for (name, seed) in [("one", "1"), ("two", "2")] {
+        // Its rows have the advantages that MARWIL needs.
+        let [first, second] = policies("ppo");
+        let sample = ["sample", "--json", "--num-envs", "2", "--env-steps", "400", "--seed", seed];
+        let sample = [&sample[..], &["--rollout-fragment-length", "8"]].concat();
+        run(&[&sample[..], &players, &["--set", &first, "--set", &second, "--output", &path(name)]].concat());
+    }
+    let mixture = json!({ path("one"): 0.5, path("two"): 0.5 }).to_string();
+    for (kind, input) in ["bc", "marwil"].into_iter().flat_map(|kind| [(kind, path("one")), (kind, mixture.clone())]) {
+        for workers in ["0", "2"] {
+            let [first, second] = policies(kind);
+            let hashes = |rows: &str| {
+                let train = ["train", "--json", "--workers", workers, "--input", &input, "--train-batch-size", "40"];
+                let ends = ["--max-env-steps", rows, "--evaluation-episodes", "1", "--hidden", "8"];
+                let learning = ["--set", &first, "--set", &second, "--run-dir", &path("run")];
+                let summary = support::json(&run(&[&train[..], &players, &ends, &learning].concat()));
+                assert!(fs::remove_dir_all(path("run")).is_ok() && summary["evaluation"]["episodes"] == 1, "{summary}");
+                summary["policies"].clone()
+            };
+            let (once, later, again) = (hashes("40"), hashes("200"), hashes("200"));
+            let about = format!("{kind} over {input} with {workers} workers");
+            assert!(["0", "1"].iter().all(|id| later[*id].is_string() && once[*id] != later[*id]), "{about}: {later}");
+            assert_eq!(later, again, "{about}");
+        }
+    }
 }
 
 #[test]

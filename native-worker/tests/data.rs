@@ -94,6 +94,25 @@ async fn people_see_numbers_whole_and_nothing_that_is_empty() {
 }
 
 #[tokio::test]
+async fn file_that_takes_too_much_memory_to_read_is_named_with_the_limit() {
+    let folder = Folder::new();
+    let inputs = ["pendulum_random_d4rl.hdf5", "minari_cartpole_hdf5", "minari_cartpole_parquet"].map(golden);
+    for input in &inputs {
+        let end = Process::start(["data", "inspect", input, "--memory-limit", "1MiB"]).finish_with(1).await;
+        let words =
+            "reading it takes more than 1048576 bytes of memory: raise memory_limit (--memory-limit) if you trust";
+        assert!(end.stderr.contains(input) && end.stderr.contains(words), "{}", end.stderr);
+        let whole = data(&["inspect", input, "--memory-limit", "1GiB"], 0).await;
+        assert_eq!(whole, data(&["inspect", input], 0).await);
+    }
+    let (run, config) = (folder.path("run"), r#"{"memory_limit": 1048576}"#);
+    let train = ["train", "--env", "CartPole-v1", "--algo", "bc", "--max-env-steps", "100", "--no-dashboard"];
+    let input = ["--input", &inputs[2], "--input-config", config, "--run-dir", &run];
+    let end = Process::start(train.into_iter().chain(input)).finish_with(1).await;
+    assert!(end.stderr.contains("takes more than 1048576 bytes of memory"), "{}", end.stderr);
+}
+
+#[tokio::test]
 async fn conversions_lose_nothing_or_say_what() {
     let folder = Folder::new();
     let samples = sampled(&folder, "samples", "1").await;

@@ -272,7 +272,13 @@ async fn setting_of_sample_is_given_by_its_path_and_refused_by_name() {
     Process::start(args).finish_with(0).await;
     assert!(!text_of(&directory.path().join("rows")).is_empty(), "rows are kept where a setting says so, too");
     let unknown = Process::start(["sample", "--env-steps", "100", "--set", "model_confg.use_lstm=true"]);
-    assert!(unknown.finish_with(2).await.stderr.contains("unknown field `model_confg`"));
+    assert!(
+        unknown
+            .finish_with(2)
+            .await
+            .stderr
+            .contains("--set: model_confg: there is no such setting; did you mean model_config?")
+    );
 }
 
 #[tokio::test]
@@ -491,6 +497,49 @@ async fn episodes_are_recorded_and_logged() {
 }
 
 #[tokio::test]
+async fn episodes_of_workers_are_recorded_without_trace_in_the_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let sample = async |env: &str, more: &[&str]| {
+        let flags = ["sample", "--json", "--num-workers", "2", "--num-envs", "8", "--env-steps", "3200", "--env", env];
+        let end =
+            Process::start(flags.iter().chain(&["--rollout-fragment-length", "50"]).chain(more)).finish_with(0).await;
+        json(&end.stdout)["rollout_hash"].clone()
+    };
+    for env in ["CartPole-v1", "MultiAgentCartPole-v1", "FrozenLake-v1"] {
+        let episodes = directory.path().join(env);
+        assert_eq!(sample(env, &["--monitor-path", episodes.to_str().unwrap()]).await, sample(env, &[]).await, "{env}");
+        let text = std::fs::read_to_string(episodes.join("stats.jsonl")).unwrap();
+        let first = json(text.lines().next().unwrap());
+        assert_eq!((&first["episode"], &first["complete"]), (&1.into(), &true.into()), "{env}");
+        assert_eq!((&first["frames"], &first["file"]), (&first["length"], &"episode-1-1.gif".into()), "{env}");
+    }
+}
+
+#[tokio::test]
+async fn run_without_learner_is_evaluated_with_pictures() {
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = directory.path().join("run");
+    let evaluated = ["--evaluation-interval", "2", "--evaluation-episodes", "2", "--evaluation-render"];
+    let settings = ["sample", "--json", "--env-steps", "1000000000", "--num-envs", "2", "--hidden", "8", "--run-dir"];
+    let run = Process::start([&settings[..], &[run_dir.to_str().unwrap()], &evaluated].concat());
+    let evaluations = || {
+        let text = std::fs::read_to_string(run_dir.join("metrics.jsonl")).unwrap_or_default();
+        text.lines().map(json).filter_map(|line| line.get("evaluation").cloned()).collect::<Vec<Value>>()
+    };
+    until("two evaluations", || evaluations().len() >= 2).await;
+    run.signal(Signal::INT);
+    let summary = json(&run.finish_with(3).await.stdout);
+    assert_eq!(summary["evaluation"], *evaluations().last().unwrap());
+    for evaluation in evaluations() {
+        assert_eq!(evaluation["episodes"], 2);
+        let gif = std::fs::read(run_dir.join(evaluation["gif"].as_str().unwrap())).unwrap();
+        assert!(gif.starts_with(b"GIF89a"));
+    }
+    let alone = Process::start(["sample", "--evaluation-interval", "1"]).finish_with(2).await;
+    assert!(alone.stderr.contains("add --run-dir or --num-workers"), "{}", alone.stderr);
+}
+
+#[tokio::test]
 async fn samples_are_written_and_read_again() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
@@ -519,8 +568,11 @@ async fn settings_that_make_no_sense_end_with_2() {
         path.display().to_string()
     };
     let cases = [
-        (file("a.json", r#"{"num_env": 1}"#), "unknown field `num_env`, expected one of `env`"),
-        (file("b.toml", "rollout_fragment_length = \"much\""), "a number of steps or \"auto\""),
+        (file("a.json", r#"{"num_env": 1}"#), "num_env: there is no such setting; did you mean num_envs?"),
+        (
+            file("b.toml", "rollout_fragment_length = \"much\""),
+            "rollout_fragment_length is \"much\"; it must be from 1 to",
+        ),
         (file("c.txt", "{}"), "must end in .json or .toml"),
         (file("d.json", r#"{"env_config": {"gravity": 1}}"#), "there is no setting 'gravity'; known are: none"),
         (

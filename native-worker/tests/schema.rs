@@ -1,6 +1,10 @@
 //! `rollmesh schema`.
+#![cfg(unix)]
 
-use std::process::Command;
+use std::{
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    process::{Command, Stdio},
+};
 
 /// After a change of a setting: `rollmesh schema > native-worker/tests/golden/schema.json`.
 #[test]
@@ -12,4 +16,16 @@ fn schema_command_prints_the_golden_schema() {
         assert_eq!(found, wanted, "line {}", at + 1);
     }
     assert_eq!(printed.lines().count(), golden.lines().count());
+}
+
+#[test]
+fn commands_end_silently_when_their_output_is_closed() {
+    for command in [&["schema"][..], &["hub", "--print-limits"], &["envs", "--json"], &["policies"]] {
+        let (output, reader) = UnixStream::pair().unwrap();
+        drop(reader);
+        let mut program = Command::new(env!("CARGO_BIN_EXE_rollmesh"));
+        let program = program.args(command).stdout(Stdio::from(OwnedFd::from(output))).stderr(Stdio::piped());
+        let end = program.output().unwrap();
+        assert_eq!((end.status.code(), String::from_utf8_lossy(&end.stderr).as_ref()), (Some(141), ""), "{command:?}");
+    }
 }

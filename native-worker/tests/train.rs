@@ -480,7 +480,49 @@ async fn a_run_that_goes_on_is_evaluated_where_it_was_saved() {
     assert_eq!(evaluations(&setup).iter().filter(|evaluation| is_of_then(evaluation)).count(), 1);
 }
 
-/// Pictures of episodes are made where they are sampled, and leases send none.
+/// Returns the lines of statistics in a directory of recordings.
+fn recorded(dir: &Path) -> Vec<Value> {
+    read(&dir.join("stats.jsonl")).lines().map(json).collect()
+}
+
+#[tokio::test]
+async fn episodes_of_leases_are_recorded_and_leave_no_trace_in_the_weights() {
+    let calm = undisturbed(6_000).await;
+    let directory = tempfile::tempdir().unwrap();
+    let episodes = directory.path().join("episodes");
+    let monitor = format!("monitor_path={}", episodes.display());
+    let setup = Setup::new(2, 6, 6_000).with(&["--set", &monitor]);
+    setup.start().finish_with(0).await;
+    assert_eq!(setup.weights_hash(), calm);
+    let lines = recorded(&episodes);
+    assert_eq!(lines.iter().map(|line| &line["episode"]).take(2).collect::<Vec<_>>(), [1, 8]);
+    for line in &lines {
+        assert_eq!((&line["worker"], &line["env"], &line["faulty"]), (&1.into(), &0.into(), &Value::Null), "{line}");
+        let picture = std::fs::read(episodes.join(line["file"].as_str().unwrap())).unwrap();
+        assert!(picture.starts_with(b"GIF89a"), "{line}");
+        if line["complete"] == true {
+            assert_eq!(
+                (&line["frames"], &line["episode_return"].as_f64()),
+                (&line["length"], &line["length"].as_f64())
+            );
+        }
+    }
+
+    // A resumed run goes on, and another one does not overwrite the recordings.
+    let run_dir = setup.run_dir().display().to_string();
+    Process::start(["train", "--resume", &run_dir, "--max-env-steps", "12000"]).finish_with(0).await;
+    let more = recorded(&episodes);
+    assert_eq!(more[..lines.len()], lines, "what was recorded stays");
+    let complete = more.iter().filter(|line| line["complete"] == true).map(|line| line["episode"].as_u64().unwrap());
+    let mut numbers: Vec<u64> = complete.collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), more.iter().filter(|line| line["complete"] == true).count(), "each of them once");
+    let second = Setup::new(2, 6, 2_000).with(&["--set", &monitor]).start().finish_with(2).await;
+    assert!(second.stderr.contains("holds the recordings of another run: name another directory"), "{}", second.stderr);
+}
+
+/// What cannot be leased stays in the run's own process.
 #[tokio::test]
 async fn what_cannot_be_leased_is_sampled_by_the_runs_own_worker() {
     let directory = tempfile::tempdir().unwrap();
@@ -503,8 +545,6 @@ async fn what_cannot_be_leased_is_sampled_by_the_runs_own_worker() {
     );
     std::fs::write(&config, settings).unwrap();
     let train = ["train", "--json", "--no-dashboard", "--config", &config];
-    let refused = Process::start(train.iter().chain(&["--workers", "1"])).finish_with(2).await;
-    assert!(refused.stderr.contains("monitor_path: episodes of leases are not recorded"), "{}", refused.stderr);
     let calm = at("calm");
     let more = ["--max-env-steps", "1024", "--run-dir", &calm, "--output", &kept];
     let end = Process::start(train.iter().chain(&more)).finish_with(0).await;

@@ -24,6 +24,7 @@ from ._native import (
 if TYPE_CHECKING:
     from ._algorithm import Algorithm, EvalWorker
     from ._batch import MultiAgentBatch, SampleBatch, batch_hash, concat_samples
+    from ._functions import Callbacks
     from ._offline import JsonWriter, ParquetWriter, Reader, estimate
     from ._policy import Policy
     from ._program import allow_python
@@ -38,6 +39,7 @@ _MODULES = {
     "SampleBatch": "_batch",
     "batch_hash": "_batch",
     "concat_samples": "_batch",
+    "Callbacks": "_functions",
     "JsonWriter": "_offline",
     "ParquetWriter": "_offline",
     "Reader": "_offline",
@@ -54,6 +56,7 @@ __all__ = [
     "Algorithm",
     "AlgorithmError",
     "BatchError",
+    "Callbacks",
     "ClosedError",
     "ConfigError",
     "EnvError",

@@ -6,8 +6,18 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from . import _native, _program
+from ._functions import named
 from ._policy import Policy, Weights, of_policies, to_policies
 from ._worker import RolloutWorker, settings
+
+
+def without_functions(owner: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings without Python functions, which runs and evaluations in other processes cannot call."""
+    settings, functions = named(settings)
+    if functions:
+        names = ", ".join(name.split(":")[1] for _, name, _ in functions)
+        raise _native.ConfigError(f"{owner} cannot call {names}: RolloutWorker and WorkerGroup call Python functions")
+    return settings
 
 
 class Algorithm:
@@ -27,7 +37,7 @@ class Algorithm:
         **more: Any,
     ) -> None:
         _program.prepare(env)
-        self._algorithm = _native.Algorithm(settings(env, config, more), None if run_dir is None else os.fspath(run_dir))
+        self._algorithm = _native.Algorithm(without_functions("Algorithm", settings(env, config, more)), None if run_dir is None else os.fspath(run_dir))
         self._calls: Counter[str] = Counter()
 
     @classmethod
@@ -95,7 +105,7 @@ class EvalWorker:
         **more: Any,
     ) -> None:
         _program.prepare(env)
-        self._worker = _native.Evaluations(settings(env, config, more), name)
+        self._worker = _native.Evaluations(without_functions("EvalWorker", settings(env, config, more)), name)
 
     @classmethod
     def from_name(cls, name: str) -> Self:

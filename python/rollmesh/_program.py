@@ -31,13 +31,20 @@ def find() -> str | None:
     return next((place for place in places if os.path.isfile(place)), None) or shutil.which(NAME)
 
 
-def allow_python(patterns: str | Iterable[str], python: str | os.PathLike[str] = sys.executable) -> None:
+def allow_python(
+    patterns: str | Iterable[str],
+    python: str | os.PathLike[str] = sys.executable,
+    processes: int | None = None,
+) -> None:
     """Allows Python environments on this machine, in addition to earlier ones, and sets the interpreter of all.
+
+    `processes` is how many processes step the environments of a worker; a call without it leaves the number, at first 1.
 
     Patterns are names with `*` for any characters but a colon: `"gym:*"`, `"py:my_package.*"`. A constructor allows the
     environment of its argument `env`, and nothing that a mapping of settings or a checkpoint names.
     """
-    _native.allow_python(patterns if isinstance(patterns, str) else ",".join(patterns), os.fspath(python))
+    names = patterns if isinstance(patterns, str) else ",".join(patterns)
+    _native.allow_python(names, os.fspath(python), processes)
 
 
 def prepare(env: object = None) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 
 from . import _native, _program
 from ._batch import MultiAgentBatch, SampleBatch, of_native
+from ._functions import named
 from ._policy import Policy, Weights, of_policies, to_policies
 
 Batch = SampleBatch | MultiAgentBatch
@@ -22,12 +23,15 @@ def settings(env: Any, config: Mapping[str, Any] | None, more: Mapping[str, Any]
 class RolloutWorker:
     """Steps environments with policies and returns the experience as batches.
 
-    The settings are those of `RolloutConfig` under RLlib's names, as keyword arguments or as a mapping.
+    The settings are those of `RolloutConfig` under RLlib's names, as keyword arguments or as a mapping. `policy_mapping_fn`,
+    `observation_fn`, `callbacks` and the `policy` of an entry of `policies` may be functions and classes instead of names.
     """
 
     def __init__(self, env: str | Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None, **more: Any):
         _program.prepare(env)
-        self._worker = _native.Worker(settings(env, config, more))
+        all_, functions = named(settings(env, config, more))
+        self._worker = _native.Worker(all_, functions)
+        self._reproducible = not functions
         self._calls: Counter[str] = Counter()
 
     def sample(self) -> Batch:
@@ -53,6 +57,11 @@ class RolloutWorker:
     @property
     def config(self) -> dict[str, Any]:
         return self._worker.config()
+
+    @property
+    def reproducible(self) -> bool:
+        """False if the rows depend on Python functions, which may depend on anything."""
+        return self._reproducible
 
     @property
     def num_envs(self) -> int:
@@ -146,9 +155,13 @@ class WorkerGroup:
         **more: Any,
     ) -> None:
         _program.prepare(env)
-        all_ = settings(env, config, more)
+        all_, functions = named(settings(env, config, more))
+        if functions and placement != "threads":
+            names = ", ".join(name.split(":")[1] for _, name, _ in functions)
+            raise _native.ConfigError(f"{names} can be called in this process only: set placement to 'threads'")
         own = {name: all_.pop(name) for name in self._SETTINGS if name in all_}
-        self._group = _native.Group(all_, num_workers, local_worker, placement, own)
+        self._group = _native.Group(all_, num_workers, local_worker, {**own, "placement": placement}, functions)
+        self._reproducible = not functions
         self._calls: Counter[str] = Counter()
 
     def sample(self) -> list[Batch]:
@@ -222,6 +235,11 @@ class WorkerGroup:
 
     def num_healthy_remote_workers(self) -> int:
         return len(self.healthy_worker_ids())
+
+    @property
+    def reproducible(self) -> bool:
+        """False if the rows depend on Python functions, which may depend on anything."""
+        return self._reproducible
 
     @property
     def worker_pids(self) -> list[int]:

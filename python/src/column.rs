@@ -147,6 +147,13 @@ pub(crate) fn to_json(value: &Bound<'_, PyDict>) -> PyResult<String> {
     value.py().import("json")?.call_method1("dumps", (value,))?.extract()
 }
 
+/// Rows of these elements.
+pub(crate) fn of_rows(values: RowsRef<'_>, shape: RowShape) -> Result<Column, ColumnError> {
+    by_dtype!(values.dtype(), Of => {
+        Ok(Column::from_typed(ColumnData::new(Of::rows(values).unwrap_or_default().to_vec(), shape)?))
+    })
+}
+
 /// Rows of zeros.
 pub(crate) fn zeros(dtype: DType, shape: RowShape, rows: usize) -> Result<Column, ColumnError> {
     let elements = shape.elements() * rows;

@@ -16,6 +16,7 @@ use crate::{
     batch::Batch,
     column,
     failure::{Failure, Kind},
+    functions::{self, Function},
     owned::Owned,
     policy::{self, Acted, Tensors},
     worker::{handles, rollout_config, summary_json},
@@ -84,16 +85,17 @@ fn sampling_mode(settings: &Bound<'_, PyDict>) -> PyResult<SamplingMode> {
 #[pymethods]
 impl Group {
     #[new]
-    #[pyo3(signature = (config, num_workers, local_worker, placement, settings))]
     fn new(
         py: Python<'_>,
         config: &Bound<'_, PyDict>,
         num_workers: u32,
         local_worker: bool,
-        placement: &str,
         settings: &Bound<'_, PyDict>,
+        functions: Vec<Function>,
     ) -> PyResult<Self> {
-        let placement = match placement {
+        let mut placement = "threads".to_owned();
+        read(settings, "placement", &mut placement)?;
+        let placement = match &*placement {
             "threads" => Placement::Threads,
             "processes" => Placement::Processes(None),
             "remote" => Placement::Remote,
@@ -103,6 +105,7 @@ impl Group {
             }
         };
         let mut builder = WorkerGroup::builder(rollout_config(config)?)
+            .registry(functions::registry(functions)?)
             .num_workers(num_workers)
             .local_worker(local_worker)
             .placement(placement)

@@ -5,14 +5,16 @@ mod algorithm;
 mod batch;
 mod column;
 mod failure;
+mod functions;
 mod group;
 mod lanes;
 mod offline;
 mod owned;
 mod policy;
+mod python_policy;
 mod worker;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode};
 
 use pyo3::prelude::*;
 use rollmesh::{
@@ -40,23 +42,25 @@ fn set_program(program: PathBuf) -> bool {
     rollmesh::set_program(program)
 }
 
-/// Lets the Python environments of these patterns run on this machine as well, all of them by this interpreter.
+/// Lets the Python environments of these patterns run on this machine as well, all of them by this interpreter and in this many
+/// processes per worker.
 #[pyfunction]
-fn allow_python(patterns: &str, python: PathBuf) -> PyResult<()> {
+fn allow_python(patterns: &str, python: PathBuf, processes: Option<NonZeroUsize>) -> PyResult<()> {
     let more = patterns.parse().map_err(|error: String| Failure::new(Kind::Config, error))?;
-    let allowed = PythonSettings::of_process().allowed.and(more);
-    PythonSettings { allowed, interpreter: Some(python) }.install();
+    let settings = PythonSettings::of_process();
+    let allowed = settings.allowed.and(more);
+    PythonSettings { allowed, interpreter: Some(python), processes: processes.or(settings.processes) }.install();
     Ok(())
 }
 
 /// Lets exactly this environment run, if there is one, and sets the interpreter unless there is one.
 #[pyfunction]
 fn allow_env(name: Option<&str>, python: Option<PathBuf>) {
-    let PythonSettings { mut allowed, interpreter } = PythonSettings::of_process();
-    if let Some(name) = name.filter(|name| !allowed.allows(name)) {
-        allowed = allowed.and(PythonPermission::exactly(name));
+    let mut settings = PythonSettings::of_process();
+    if let Some(name) = name.filter(|name| !settings.allowed.allows(name)) {
+        settings.allowed = settings.allowed.and(PythonPermission::exactly(name));
     }
-    PythonSettings { allowed, interpreter: interpreter.or(python) }.install();
+    PythonSettings { interpreter: settings.interpreter.clone().or(python), ..settings }.install();
 }
 
 #[pymodule]

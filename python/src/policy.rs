@@ -42,14 +42,27 @@ pub(crate) fn spaces_json(spaces: &EnvSpaces) -> Value {
     })
 }
 
-pub(crate) fn of_weights(py: Python<'_>, weights: &BTreeMap<PolicyId, Weights>) -> Vec<(String, Tensors)> {
+pub(crate) fn tensors_of(py: Python<'_>, weights: &Weights) -> Tensors {
     let bytes = |values: &[f32]| {
         let mut bytes = Vec::with_capacity(size_of_val(values));
         append_le(&mut bytes, values);
         PyBackedBytes::from(PyBytes::new(py, &bytes))
     };
     let tensor = |tensor: &Tensor| (tensor.name.clone(), tensor.shape.clone(), bytes(&tensor.values));
-    weights.iter().map(|(id, weights)| (id.to_string(), weights.tensors().iter().map(tensor).collect())).collect()
+    weights.tensors().iter().map(tensor).collect()
+}
+
+pub(crate) fn weights_of(tensors: Tensors) -> Result<Weights, Failure> {
+    let tensor = |(name, shape, bytes): (String, Vec<u32>, PyBackedBytes)| Tensor {
+        name,
+        shape,
+        values: column::floats(&bytes),
+    };
+    Ok(Weights::new(WeightsVersion(0), tensors.into_iter().map(tensor).collect())?)
+}
+
+pub(crate) fn of_weights(py: Python<'_>, weights: &BTreeMap<PolicyId, Weights>) -> Vec<(String, Tensors)> {
+    weights.iter().map(|(id, weights)| (id.to_string(), tensors_of(py, weights))).collect()
 }
 
 pub(crate) fn to_weights(
@@ -57,15 +70,7 @@ pub(crate) fn to_weights(
     weights: Vec<(String, Tensors)>,
 ) -> Result<BTreeMap<PolicyId, Weights>, Failure> {
     py.detach(|| {
-        let tensor = |(name, shape, bytes): (String, Vec<u32>, PyBackedBytes)| Tensor {
-            name,
-            shape,
-            values: column::floats(&bytes),
-        };
-        let weights = weights.into_iter().map(|(id, tensors)| {
-            let tensors = tensors.into_iter().map(tensor).collect();
-            Ok((PolicyId::new(id), Weights::new(WeightsVersion(0), tensors)?))
-        });
+        let weights = weights.into_iter().map(|(id, tensors)| Ok((PolicyId::new(id), weights_of(tensors)?)));
         weights.collect()
     })
 }

@@ -6,7 +6,7 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict},
 };
-use rollmesh::{NativeWorker as _, Registry, native};
+use rollmesh::{NativeWorker as _, native};
 use rollmesh_core::{
     batch::AnyBatch,
     episode::{EpisodeSummary, GlobalVars},
@@ -20,6 +20,7 @@ use crate::{
     batch::Batch,
     column,
     failure::Failure,
+    functions::{self, Function},
     owned::Owned,
     policy::{self, Acted, Tensors},
 };
@@ -37,7 +38,7 @@ pub(crate) struct Worker {
 
 /// Settings as JSON, with RLlib's defaults for what they leave out.
 pub(crate) fn rollout_config(config: &Bound<'_, PyDict>) -> PyResult<RolloutConfig> {
-    Ok(serde_json::from_str(&column::to_json(config)?).map_err(Failure::from)?)
+    Ok(column::to_json(config)?.parse::<RolloutConfig>().map_err(Failure::from)?)
 }
 
 fn lock(ready: &Mutex<Option<AnyBatch>>) -> MutexGuard<'_, Option<AnyBatch>> {
@@ -47,9 +48,9 @@ fn lock(ready: &Mutex<Option<AnyBatch>>) -> MutexGuard<'_, Option<AnyBatch>> {
 #[pymethods]
 impl Worker {
     #[new]
-    fn new(py: Python<'_>, config: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let config = rollout_config(config)?;
-        let make = move || RolloutWorkerBuilder::new(native(Registry::builtin())).config(config).native().build();
+    fn new(py: Python<'_>, config: &Bound<'_, PyDict>, functions: Vec<Function>) -> PyResult<Self> {
+        let (config, registry) = (rollout_config(config)?, native(functions::registry(functions)?));
+        let make = move || RolloutWorkerBuilder::new(registry).config(config).native().build();
         Ok(Self { worker: Owned::new(py, "RolloutWorker", make)?, ready: Arc::default() })
     }
 

@@ -61,6 +61,15 @@ class Workers(unittest.TestCase):
         with RolloutWorker("gym:CartPole-v1", num_envs=2, rollout_fragment_length=20) as worker:
             self.assertEqual(worker.sample()["obs"].shape, (40, 4))
 
+    def test_several_processes_step_environments_to_the_same_rows(self):
+        def sample(processes: int) -> rollmesh.SampleBatch:
+            rollmesh.allow_python("gym:CartPole-v1", processes=processes)
+            with RolloutWorker("gym:CartPole-v1", num_envs=5, rollout_fragment_length=30, seed=4) as worker:
+                return worker.sample()
+
+        self.addCleanup(sample, 1)
+        self.assertEqual(sample(3), sample(1))
+
     def test_settings_and_checkpoints_allow_no_environments_of_python(self):
         with self.assertRaisesRegex(rollmesh.Error, "'py:subprocess:Popen' may not run"):
             RolloutWorker({"env": "py:subprocess:Popen"})

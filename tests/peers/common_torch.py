@@ -18,7 +18,8 @@ ACTIVATIONS = {
 }
 MODEL_DEFAULTS = {
     "fcnet_hiddens": [], "fcnet_activation": "tanh", "post_fcnet_hiddens": [], "post_fcnet_activation": "relu",
-    "conv_filters": [], "conv_activation": "relu", "vf_share_layers": False, "use_lstm": False, "use_gru": False,
+    "fcnet_use_layernorm": False, "conv_filters": [], "conv_activation": "relu", "vf_share_layers": False,
+    "use_lstm": False, "use_gru": False, "lstm_use_prev_action": False, "lstm_use_prev_reward": False,
     "free_log_std": False,
 }
 
@@ -35,10 +36,13 @@ def as_list(tensor):
 
 
 class Model:
-    """The networks of a `model_config`. The first forward pass draws each weight where it is needed."""
+    """The networks of a `model_config`. The first forward pass draws each weight where it is needed.
 
-    def __init__(self, config, obs_shape, space):
-        self.config, self.obs_shape, self.space, self.weights = config, obs_shape, space, {}
+    Observations begin with `mask_len` numbers that say which actions may be chosen.
+    """
+
+    def __init__(self, config, obs_shape, space, mask_len=0):
+        self.config, self.obs_shape, self.space, self.mask_len, self.weights = config, obs_shape, space, mask_len, {}
         vars(self).update(MODEL_DEFAULTS, **config)
 
     def tensor(self, name, *shape):
@@ -46,13 +50,19 @@ class Model:
             self.weights[name] = f32(torch.randn(shape) * (0.3 if len(shape) == 1 else 0.6)).requires_grad_()
         return self.weights[name]
 
-    def forward(self, obs, lens=None, states=None):
-        """Returns the distributions' inputs and the values of rows, which are sequences of these lengths."""
+    def forward(self, obs, lens=None, states=None, previous=None):
+        """Returns the distributions' inputs and the values of rows, which are sequences of these lengths.
+
+        `previous` is what a memory sees of the steps before the rows.
+        """
+        mask, obs = obs[:, :self.mask_len], obs[:, self.mask_len:]
         is_recurrent = self.use_lstm or self.use_gru
         is_shared = self.vf_share_layers or is_recurrent
         outputs = inputs_len(self.space) // (2 if self.free_log_std else 1)
         shared = self.hidden("encoder", obs)[0] if is_shared else None
-        shared = self.memory(shared, lens, states) if is_recurrent else shared
+        if is_recurrent:
+            seen = shared if previous is None else torch.cat([shared, previous], 1)
+            shared = self.memory(seen, lens, states)
         heads = []
         for network, width in [("policy", outputs), ("value", 1)]:
             x, number = (shared, 0) if is_shared else self.hidden(network, obs)
@@ -60,6 +70,8 @@ class Model:
         inputs, values = heads
         if self.free_log_std:
             inputs = torch.cat([inputs, self.tensor("policy.log_std", outputs).expand(len(obs), -1)], 1)
+        if self.mask_len:
+            inputs = torch.where(mask != 0, inputs, f32(torch.tensor(-1e30)))
         return inputs, values[:, 0]
 
     def hidden(self, network, x):
@@ -73,12 +85,20 @@ class Model:
         layers = [(width, self.fcnet_activation) for width in self.fcnet_hiddens]
         layers += [(width, self.post_fcnet_activation) for width in self.post_fcnet_hiddens]
         for i, (width, activation) in enumerate(layers):
-            x = self.dense(f"{network}.{i}", x, width, activation)
+            if self.fcnet_use_layernorm:
+                x = self.dense(f"{network}.{i}", x, width, "linear")
+                x = ACTIVATIONS[activation](self.layer_norm(f"{network}_norm.{i}", x))
+            else:
+                x = self.dense(f"{network}.{i}", x, width, activation)
         return x, len(layers)
 
     def dense(self, name, x, outputs, activation):
         sums = x @ self.tensor(f"{name}.weight", x.shape[1], outputs) + self.tensor(f"{name}.bias", outputs)
         return ACTIVATIONS[activation](sums)
+
+    def layer_norm(self, name, x):
+        width = x.shape[1:]
+        return functional.layer_norm(x, width, self.tensor(f"{name}.weight", *width), self.tensor(f"{name}.bias", *width))
 
     def convolution(self, name, images, filters, kernel, stride, is_padded):
         """Channels are the last dimension, before and after."""
@@ -123,12 +143,17 @@ class Model:
 
 
 def inputs_len(space):
-    """Numbers that the distribution of a space takes: `nvec` values, `binary` choices or `len` real numbers."""
+    """Numbers that the distribution of a space takes: `nvec` values, `binary` choices or `len` real numbers, or all of `parts`."""
+    if "parts" in space:
+        return sum(inputs_len(part) for part in space["parts"])
     return sum(space["nvec"]) if "nvec" in space else space["binary"] if "binary" in space else 2 * space["len"]
 
 
 def distributions(space, inputs):
     """One distribution per component of an action."""
+    if "parts" in space:
+        inputs = inputs.split([inputs_len(part) for part in space["parts"]], 1)
+        return [component for part, own in zip(space["parts"], inputs) for component in distributions(part, own)]
     if "nvec" in space:
         return [Categorical(logits=part) for part in inputs.split(space["nvec"], 1)]
     if "binary" in space:
@@ -187,11 +212,11 @@ def actor_critic_loss(settings, losses):
 def golden_case(name, algorithm, settings, model, columns, lens, losses, **more):
     """A case for learner/src/tests/golden.rs, with the gradients that `backward` has left at the weights."""
     columns = {name: column if isinstance(column, list) else as_list(column) for name, column in columns.items()}
-    if "len" not in model.space:
+    if "nvec" in model.space or "binary" in model.space:
         columns["actions"] = [int(action) for action in columns["actions"]]
     return {
         "name": name, "algorithm": algorithm, "settings": settings, "model": model.config, "space": model.space,
-        "obs_shape": model.obs_shape, "columns": columns, "seq_lens": lens,
+        "obs_shape": model.obs_shape, "mask_len": model.mask_len, "columns": columns, "seq_lens": lens,
         "weights": [{"name": n, "shape": list(w.shape), "values": as_list(w)} for n, w in model.weights.items()],
         "losses": {name: float(loss) for name, loss in losses.items()},
         "gradients": {n: as_list(w.grad) for n, w in model.weights.items()},

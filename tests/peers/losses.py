@@ -6,6 +6,7 @@ usage: python losses.py > tests/golden/losses.json
 from zlib import crc32
 
 import torch
+from torch.nn import functional
 
 from common_torch import (
     ACTIVATIONS, Model, as_list, distributions, entropy_of, f32, golden_case, inputs_len, logp_of, policy_gradient_loss,
@@ -43,7 +44,7 @@ def imitation_loss(settings, parts, values, rows):
     """Returns the loss of `bc` or `marwil`, and what it consists of. Advantages of the batch are returns."""
     logp = logp_of(parts, rows["actions"])
     if settings["bc_logstd_coeff"]:
-        log_stds = [part.scale.log() for part in parts]
+        log_stds = [part.scale.log() for part in parts if hasattr(part, "scale")]
         logp = logp + settings["bc_logstd_coeff"] * sum(log_stds) / len(log_stds)
     vf_loss, weights = torch.zeros(()), 1
     if settings["beta"]:
@@ -65,15 +66,34 @@ LOSSES = {
 }
 
 
-def case(name, algorithm="ppo", config=PERCEPTRON, space=DISCRETE, obs_shape=(3,), env_steps=0, steps=False, **own):
+def previous_steps(model, actions, rewards, first):
+    """What a memory sees of the steps before the rows: `first` before a sequence, then its own actions and rewards."""
+    nvec = model.space.get("nvec")
+    encoded = [functional.one_hot(a.long(), n) for a, n in zip(actions.unbind(1), nvec)] if nvec else [actions]
+    steps = (encoded if model.lstm_use_prev_action else []) + ([rewards[:, None]] if model.lstm_use_prev_reward else [])
+    if not steps:
+        return torch.zeros(ROWS, 0)
+    sequences = torch.cat(steps, 1).split(LENS)
+    return torch.cat([torch.cat([before[None], steps[:-1]]) for before, steps in zip(first, sequences)])
+
+
+def case(
+    name, algorithm="ppo", config=PERCEPTRON, space=DISCRETE, obs_shape=(3,), mask_len=0, env_steps=0, steps=False, **own
+):
     torch.manual_seed(crc32(name.encode()))
     settings = {**SETTINGS[algorithm], **own, **(STEPS if steps else {})}
-    model = Model(config, list(obs_shape), space)
+    model = Model(config, list(obs_shape), space, mask_len)
     is_recurrent = model.use_lstm or model.use_gru
     obs = f32(torch.randn(ROWS, torch.Size(obs_shape).numel()))
     cells = 2 * model.lstm_cell_size if model.use_lstm else model.gru_cell_size if model.use_gru else 0
     states = f32(torch.randn(len(LENS), cells) * 0.5)
-    inputs, values = (tensor.detach() for tensor in model.forward(obs, LENS, states))
+    if mask_len:
+        obs = torch.cat([(torch.arange(ROWS * mask_len).view(ROWS, mask_len) % 3 != 0).double(), obs], 1)
+    seen_len = (inputs_len(space) // (2 if "len" in space else 1) if model.lstm_use_prev_action else 0)
+    first = f32(torch.randn(len(LENS), seen_len + model.lstm_use_prev_reward) * 0.5)
+    rewards = f32(torch.randn(ROWS)) if first.numel() else torch.zeros(ROWS)
+    previous = previous_steps(model, torch.zeros(ROWS, len(space.get("nvec", [0, 0]))), rewards, first)
+    inputs, values = (tensor.detach() for tensor in model.forward(obs, LENS, states, previous))
 
     acting = f32(inputs + 0.4 * torch.randn(ROWS, inputs_len(space)))
     old = distributions(space, acting)
@@ -83,15 +103,18 @@ def case(name, algorithm="ppo", config=PERCEPTRON, space=DISCRETE, obs_shape=(3,
         "vf_preds": f32(values + 0.5 * torch.randn(ROWS)), "value_targets": f32(values + torch.randn(ROWS)),
         "advantages": f32(torch.randn(ROWS)),
     }
+    previous = previous_steps(model, actions, rewards, first)
     columns = {"obs": obs, "actions": actions, **{column: rows[column] for column in COLUMNS[algorithm]}}
     if is_recurrent:
         columns.update(model.state_columns(states))
+    if first.numel():
+        columns.update({f"state_in_{2 if model.use_lstm else 1}": first, "rewards": rewards})
     now = dict(settings)
     if settings.get("anneal_over_env_steps"):
         now["annealing"] = 1 - env_steps / settings["anneal_over_env_steps"] * (1 - settings["anneal_to"])
 
     def backward():
-        inputs, values = model.forward(obs, LENS, states)
+        inputs, values = model.forward(obs, LENS, states, previous)
         loss, losses = LOSSES[algorithm](now, distributions(space, inputs), values, {**rows, "old": old})
         for weight in model.weights.values():
             # Not None: AdamW does not even decay weights without a gradient.
@@ -150,6 +173,7 @@ ALGORITHMS = [
     case("marwil in steps", "marwil", steps=True),
 ]
 SHARED = {**PERCEPTRON, "vf_share_layers": True}
+NORMALISED = {"fcnet_hiddens": [18, 5], "fcnet_use_layernorm": True}
 FILTERS = [[3, [3, 2], [2, 1]], [2, [2, 2], [1, 2]]]
 IMAGES = {"fcnet_hiddens": [4], "conv_filters": FILTERS}
 MODELS = [
@@ -158,17 +182,30 @@ MODELS = [
     case("vf_share_layers", config=SHARED),
     case("post_fcnet_hiddens", config={**PERCEPTRON, "post_fcnet_hiddens": [5, 3], "post_fcnet_activation": "elu"}),
     case("post_fcnet_hiddens of a shared trunk", config={**SHARED, "post_fcnet_hiddens": [3]}),
+    case("fcnet_use_layernorm", config={**NORMALISED, "post_fcnet_hiddens": [3]}),
+    case("fcnet_use_layernorm of a shared trunk", config={**NORMALISED, "vf_share_layers": True}),
+    case("fcnet_use_layernorm in steps", config=NORMALISED, steps=True),
     case("conv_filters", config=IMAGES, obs_shape=(5, 4, 2)),
     case("conv_filters of a shared trunk", config={**IMAGES, **SHARED, "conv_activation": "silu"}, obs_shape=(5, 4, 2)),
     case("LSTM", config={**PERCEPTRON, "use_lstm": True, "lstm_cell_size": 3}),
     case("LSTM without layers before it", config={"fcnet_hiddens": [], "use_lstm": True, "lstm_cell_size": 3}),
     case("GRU", config={**PERCEPTRON, "use_gru": True, "gru_cell_size": 3}, space=CONTINUOUS),
     case("GRU after convolutions", config={**IMAGES, "use_gru": True, "gru_cell_size": 3}, obs_shape=(5, 4, 2)),
+    case("LSTM that sees the previous step", config={
+        "fcnet_hiddens": [2], "use_lstm": True, "lstm_cell_size": 3, "lstm_use_prev_action": True,
+        "lstm_use_prev_reward": True}),
+    case("GRU that sees the previous action", space=CONTINUOUS, config={
+        "fcnet_hiddens": [2], "use_gru": True, "gru_cell_size": 3, "lstm_use_prev_action": True}),
     case("free_log_std", config={**PERCEPTRON, "free_log_std": True}, space=CONTINUOUS),
     case("free_log_std with an LSTM", config={"fcnet_hiddens": [2], "use_lstm": True, "lstm_cell_size": 2,
                                               "free_log_std": True}, space=CONTINUOUS),
     case("several discrete actions", space={"nvec": [2, 3]}),
     case("binary actions", space={"binary": 3}),
     case("continuous actions", space=CONTINUOUS),
+    case("compound actions", space={"parts": [{"nvec": [3]}, {"len": 1}, {"binary": 2}]}),
+    case("compound actions by bc with bc_logstd_coeff", "bc", space={"parts": [{"len": 1}, {"nvec": [2, 2]}]},
+         bc_logstd_coeff=0.6),
+    case("action masks", mask_len=3),
+    case("action masks of several discrete actions", space={"nvec": [3, 3]}, mask_len=6),
 ]
 write("losses.py", ALGORITHMS + MODELS)

@@ -4,6 +4,7 @@ pub mod conformance;
 pub mod fake_rows;
 pub mod fake_worker;
 pub mod history;
+pub mod runsim;
 pub mod scenario;
 pub mod simnet;
 

@@ -63,9 +63,16 @@ pub(crate) const STEPS: &[Step] = &[
         &["wasm-target", "wasm-bindgen"],
         suites::npm_bundlers,
     )),
-    long(step("pettingzoo", "games of PettingZoo", &["fetch", "python"], suites::pettingzoo)),
-    long(step("wheel-ray", "workers on a local Ray", &["binary", "maturin"], suites::wheel_ray)),
+    long(step("onnx", "policies in ONNX Runtime", &["fetch", "python"], suites::onnx)),
+    long(step(
+        "python-packages",
+        "environments of Box2D, ALE and PettingZoo",
+        &["fetch", "python"],
+        suites::python_packages,
+    )),
+    long(step("wheel-launcher", "workers on a local Ray", &["binary", "maturin"], suites::wheel_launcher)),
     long(step("wheel-torch", "the Python package with PyTorch", &["binary", "maturin"], suites::wheel_torch)),
+    long(step("wheel-ray", "the Python package with RLlib", &["binary", "maturin"], suites::wheel_ray)),
     // Long, because other features make most dependencies others.
     long(step("no-parquet", "clippy, the program without Parquet", &["fetch"], checks::no_parquet)),
     long(step("cuda", "the program for NVIDIA's GPUs, compiled without one", &["fetch", "python"], cuda::check)),

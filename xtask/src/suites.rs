@@ -182,14 +182,24 @@ pub(crate) fn python_envs(job: &Job) -> Result<()> {
     job.run_tests(cargo().args(["test", "--locked", "--test", "python"]).env("VIRTUAL_ENV", tools::gymnasium_env()))
 }
 
-/// Games of PettingZoo itself, and what its classic ones are drawn with.
-pub(crate) fn pettingzoo(job: &Job) -> Result<()> {
-    let folder = target().join("xtask/pettingzoo");
+/// Environments of packages that take minutes to install.
+pub(crate) fn python_packages(job: &Job) -> Result<()> {
+    let folder = target().join("xtask/python-packages");
     let python = tools::virtual_env(job, &folder)?;
     tools::pip_install(job, &python, &tools::GYMNASIUM)?;
-    tools::pip_install(job, &python, &["pettingzoo", "pygame"])?;
+    // PettingZoo's classic games are drawn with pygame.
+    tools::pip_install(job, &python, &["box2d", "ale-py", "pettingzoo", "pygame"])?;
     // Of all default members, so that nothing is compiled again with other features.
-    job.run_tests(cargo().args(["test", "--locked", "--test", "pettingzoo"]).env("VIRTUAL_ENV", folder))
+    job.run_tests(cargo().args(["test", "--locked", "--test", "python_packages"]).env("VIRTUAL_ENV", folder))
+}
+
+/// Policies as ONNX files, in ONNX Runtime.
+pub(crate) fn onnx(job: &Job) -> Result<()> {
+    let folder = target().join("xtask/onnx");
+    let python = tools::virtual_env(job, &folder)?;
+    tools::pip_install(job, &python, &["onnxruntime"])?;
+    // Of all default members, so that nothing is compiled again with other features.
+    job.run_tests(cargo().args(["test", "--locked", "--test", "onnx"]).env("VIRTUAL_ENV", folder))
 }
 
 /// The Python package in a fresh virtual environment; the examples of its documents among its tests.
@@ -210,12 +220,21 @@ pub(crate) fn wheel_torch(job: &Job) -> Result<()> {
     job.run_tests(tests.current_dir(target()))
 }
 
-/// Workers on a local Ray.
+/// The Python package with Ray's RLlib.
 pub(crate) fn wheel_ray(job: &Job) -> Result<()> {
+    let python = artifacts::wheel_environment(job)?;
+    tools::pip_install(job, &python, &["torch", "ray[rllib]"])?;
+    let mut tests = command(python);
+    tests.arg("-P").arg(root().join("python/tests/long_ray.py"));
+    job.run_tests(tests.current_dir(target()))
+}
+
+/// Workers on a local Ray.
+pub(crate) fn wheel_launcher(job: &Job) -> Result<()> {
     let python = artifacts::wheel_environment(job)?;
     tools::pip_install(job, &python, &["ray[default]"])?;
     let mut tests = command(python);
-    tests.arg("-P").arg(root().join("python/tests/long_ray.py")).env("ROLLMESH_BIN", artifacts::binary_path());
+    tests.arg("-P").arg(root().join("python/tests/long_launcher.py")).env("ROLLMESH_BIN", artifacts::binary_path());
     job.run_tests(tests.current_dir(target()))
 }
 

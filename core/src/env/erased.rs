@@ -1,5 +1,7 @@
 //! Type-erased environments, as samplers see them: one match per batch.
 
+use core::ops::Range;
+
 use super::{EnvError, EnvState, Frame, Moments, Rng, StepOut, VectorEnv};
 use crate::{
     column::{DType, Element},
@@ -34,10 +36,22 @@ macro_rules! rows {
             pub fn len(&self) -> usize {
                 match self { $(Self::$variant(values) => values.len()),+ }
             }
+
+            /// Returns a range of the elements, empty if out of range.
+            #[must_use]
+            pub fn part(self, range: Range<usize>) -> Self {
+                match self { $(Self::$variant(values) => Self::$variant(values.get(range).unwrap_or_default())),+ }
+            }
         }
 
         #[allow(clippy::len_without_is_empty)]
         impl RowsMut<'_> {
+            /// Returns the rows as they are now.
+            #[must_use]
+            pub fn as_rows(&self) -> RowsRef<'_> {
+                match self { $(Self::$variant(values) => RowsRef::$variant(values)),+ }
+            }
+
             /// Returns the element type.
             #[must_use]
             pub fn dtype(&self) -> DType {

@@ -88,6 +88,8 @@ fn first_impossible<A: Scalar>(space: &Space, len: usize, actions: &[A]) -> Opti
     match space {
         Space::Box(_) => within(f64::NEG_INFINITY, f64::INFINITY),
         space @ Space::Discrete { n } if space.takes_rows_of(A::DTYPE) => within(0.0, f64::from(*n) - 1.0),
+        Space::Tuple(_) | Space::Dict(_) => within(f64::NEG_INFINITY, f64::INFINITY)
+            .or_else(|| actions.chunks_exact(len).position(|row| !space.contains_beyond_bounds(row))),
         space => actions.chunks_exact(len).position(|row| !space.contains_row(row).unwrap_or(false)),
     }
 }

@@ -56,6 +56,12 @@ impl FrozenStat {
         self.config
     }
 
+    /// Returns what is divided by after the mean is subtracted, one number for each element.
+    #[must_use]
+    pub fn denominators(&self) -> &[f64] {
+        &self.stat.denominators
+    }
+
     /// Normalises whole rows in place, with the same bits as a [`MeanStdFilter`](super::MeanStdFilter) with these
     /// statistics. While the statistics have no rows, it leaves the rows unchanged.
     ///

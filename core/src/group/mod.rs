@@ -248,6 +248,12 @@ impl LeaseGroup {
         &self.ledger
     }
 
+    /// Returns the state after a slot's last committed fragment; `None` before the first one.
+    #[must_use]
+    pub fn state_of(&self, slot: SlotId) -> Option<&[u8]> {
+        self.slots.get(slot)?.state().map(Vec::as_slice)
+    }
+
     /// Returns the state that a slot's fragment begins with; `None` for the first one, and for one that is not kept any
     /// more.
     #[must_use]

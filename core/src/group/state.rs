@@ -207,6 +207,11 @@ impl LeaseGroup {
     pub fn count_regenerated(&mut self, env_steps: u64) {
         self.ledger.regenerated = self.ledger.regenerated.saturating_add(env_steps);
     }
+
+    /// Counts open episodes that were abandoned without a lease, by the run's own worker.
+    pub fn count_abandoned(&mut self, episodes: u64) {
+        self.ledger.abandoned_episodes = self.ledger.abandoned_episodes.saturating_add(episodes);
+    }
 }
 
 #[cfg(test)]

@@ -40,17 +40,31 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Not here yet: peers, tokens, audits and roll-backs, which the native hub still decides.
+//! [`RunCourse`] says which step of a run comes next: the next iteration, a checkpoint, a rollback, the end. The other types are
+//! parts of a hub that outlive a run: its [tokens](HubTokens), its [queue](RunQueue), its [curves](Curve) for dashboards, and
+//! limits on what peers make it [say](NoticeRate) and [take](Offences).
+//!
+//! Not here yet: peers and their messages, which the native hub still handles.
 
+mod course;
+mod curve;
+mod notices;
 mod recent_episodes;
 mod run_end;
 mod run_loop;
+mod run_queue;
 mod stopwatch;
+mod tokens;
 
+pub use course::{RunCourse, RunFacts, RunStep};
+pub use curve::{Curve, push_thinned};
+pub use notices::{NoticeRate, Offences};
 pub use recent_episodes::RecentEpisodes;
 pub use run_end::RunEnd;
 pub use run_loop::{
-    BatchConsumer, BatchWork, RunLoop, RunLoopConfig, RunLoopError, RunProgress, SyncError, TrainBatchError,
-    UploadFault, WorkerUpload,
+    BatchConsumer, BatchWork, DecodedUpload, Observed, RunLoop, RunLoopConfig, RunLoopError, RunProgress, SyncError,
+    TrainBatchError, TrainRows, UploadDecoder, UploadFault, WorkerUpload,
 };
+pub use run_queue::{RunQueue, WaitingRun};
 pub use stopwatch::Stopwatch;
+pub use tokens::{HubTokens, TokensFull};

@@ -43,6 +43,7 @@ fn first_tensor(
     let TensorSpec { name, shape, init } = tensor;
     let values = match init {
         Init::Zeros => vec![0.0; shape.iter().product()],
+        Init::Ones => vec![1.0; shape.iter().product()],
         Init::ForgetGates => {
             let len = shape.iter().product();
             // The second of four gates is the one that forgets.

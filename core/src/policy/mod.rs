@@ -49,6 +49,7 @@ mod learn;
 mod map;
 mod net;
 mod normalizer;
+mod previous;
 mod random;
 mod registry;
 mod stash;
@@ -63,9 +64,11 @@ pub use judge::{Judge, JudgeError};
 pub use learn::{Gradients, LearnInfo, Postprocessing};
 pub use map::{PolicyMap, PolicyMapError, PolicyMapLimits, UnknownPolicy};
 pub use net::{
-    AutoFilters, ConvFilter, ConvFilters, Extent, Forward, ForwardFactory, Input, LayerKind, LayerSpec, ModelConfig,
-    ModelSpec, NetPolicy, ObsEncoder, Output, WeightsInitializer,
+    AutoFilters, ConvFilter, ConvFilters, CustomModel, Extent, Forward, ForwardFactory, Input, LayerDescription,
+    LayerKind, LayerSpec, MASKED_LOGIT, MaskedObs, ModelConfig, ModelDescription, ModelRegistry, ModelSpec, NetPolicy,
+    ObsEncoder, Output, PreviousInputs, WeightsInitializer,
 };
+pub use previous::PreviousStep;
 pub use random::RandomPolicy;
 pub use registry::{PolicyContext, PolicyFactory, PolicyRegistry, PolicySpec, UnknownPolicyKind};
 pub use stash::{Stash, StashError, Stashed};
@@ -163,6 +166,12 @@ pub trait Policy: Send {
     #[doc(alias = "get_initial_state")]
     fn state_lens(&self) -> &[usize] {
         &[]
+    }
+
+    /// Returns the writer of previous steps, for a policy whose recurrent states end with the action and the reward of the
+    /// previous step; `None` by default. Samplers write them after the environment's step.
+    fn previous_step(&self) -> Option<&PreviousStep> {
+        None
     }
 
     /// Writes the states at the start of an episode, all of them one after the other. They come filled with zeros.

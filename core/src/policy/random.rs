@@ -28,27 +28,14 @@ impl RandomPolicy {
         Self::uniform(Space::Discrete { n: num_actions }, -math::log(num_actions as f32), seed)
     }
 
-    /// A policy for any bounded space that is not compound.
+    /// A policy for any bounded space.
     ///
     /// # Errors
     /// [`PolicyError::Unsupported`] where there is no equal probability: there are no actions, a bound is infinite or so
-    /// far away that the density is 0 in 32 bits, or the space has parts.
+    /// far away that the density is 0 in 32 bits.
     pub fn for_space(space: &Space, seed: u64) -> Result<Self, PolicyError> {
         let unsupported = |wanted: &str| PolicyError::Unsupported { wanted: wanted.into(), found: space.to_string() };
-        let log = |x: f64| math::log(x as f32);
-        let logp = match space {
-            Space::Discrete { n } => -log(f64::from(*n)),
-            Space::MultiDiscrete { nvec } => -nvec.iter().map(|&n| log(f64::from(n))).sum::<f32>(),
-            Space::MultiBinary { n } => -log(2.0) * *n as f32,
-            // Integers include both ends.
-            Space::Box(space) if space.is_bounded() => {
-                let more = if space.dtype().is_float() { 0.0 } else { 1.0 };
-                // A component without width has one value, which is no choice.
-                let widths = space.bounds().map(|(low, high)| high - low + more).filter(|width| *width > 0.0);
-                -widths.map(log).sum::<f32>()
-            }
-            _ => return Err(unsupported("bounded actions")),
-        };
+        let logp = logp(space).ok_or_else(|| unsupported("bounded actions"))?;
         if !logp.is_finite() {
             return Err(unsupported("at least one action, of finite density"));
         }
@@ -72,6 +59,26 @@ impl RandomPolicy {
         }
         Ok(())
     }
+}
+
+/// The log-probability of each action of a space, or its density; `None` for unbounded ones.
+fn logp(space: &Space) -> Option<f32> {
+    let log = |x: f64| math::log(x as f32);
+    Some(match space {
+        Space::Discrete { n } => -log(f64::from(*n)),
+        Space::MultiDiscrete { nvec } => -nvec.iter().map(|&n| log(f64::from(n))).sum::<f32>(),
+        Space::MultiBinary { n } => -log(2.0) * *n as f32,
+        Space::Box(space) if space.is_bounded() => {
+            // Integers include both ends.
+            let more = if space.dtype().is_float() { 0.0 } else { 1.0 };
+            // A component without width has one value, which is no choice.
+            let widths = space.bounds().map(|(low, high)| high - low + more).filter(|width| *width > 0.0);
+            -widths.map(log).sum::<f32>()
+        }
+        Space::Box(_) => return None,
+        Space::Tuple(parts) => parts.iter().map(logp).sum::<Option<f32>>()?,
+        Space::Dict(parts) => parts.values().map(logp).sum::<Option<f32>>()?,
+    })
 }
 
 impl Policy for RandomPolicy {

@@ -1,6 +1,6 @@
 //! Policies by name. Only names and settings travel between processes.
 
-use super::{ForwardFactory, NetPolicy, Policy, PolicyError, RandomPolicy};
+use super::{ForwardFactory, ModelDescription, ModelRegistry, NetPolicy, Policy, PolicyError, RandomPolicy};
 use crate::{config::Config, env::EnvSpaces, ids::PolicyId, kernels::Kernels, prelude::*};
 
 /// What a policy is told when it is made.
@@ -19,6 +19,8 @@ pub struct PolicyContext {
     pub kernels: Kernels,
     /// What computes the outputs of its networks, if not the kernels. A [`NetPolicy`] follows it.
     pub forward: Option<ForwardFactory>,
+    /// Models of the user's own by name, for the setting `custom_model`.
+    pub models: ModelRegistry,
     /// Index of its worker, 0 for the local one.
     pub worker_index: u32,
     /// Workers of the run, without the local one.
@@ -39,6 +41,7 @@ impl PolicyContext {
             seed,
             kernels,
             forward: None,
+            models: ModelRegistry::default(),
             worker_index: 0,
             num_workers: 0,
             whole_batches: false,
@@ -156,6 +159,7 @@ pub struct UnknownPolicyKind {
 pub struct PolicyRegistry {
     specs: BTreeMap<String, PolicySpec>,
     forward: Option<ForwardFactory>,
+    models: ModelRegistry,
 }
 
 impl PolicyRegistry {
@@ -204,7 +208,19 @@ impl PolicyRegistry {
             None => spec.clone(),
         };
         let specs = self.specs.iter().map(|(name, spec)| (name.clone(), acting(spec))).collect();
-        Self { specs, forward: self.forward.clone() }
+        Self { specs, forward: self.forward.clone(), models: self.models.clone() }
+    }
+
+    /// Adds a model, for policies with its name as `custom_model` in their `model`; one of the same name is replaced.
+    #[doc(alias = "register_custom_model")]
+    pub fn register_model(&mut self, name: impl Into<String>, description: ModelDescription) {
+        self.models.register(name, description);
+    }
+
+    /// The models of [`register_model`](Self::register_model).
+    #[must_use]
+    pub fn models(&self) -> &ModelRegistry {
+        &self.models
     }
 
     /// Lets the policies that workers make act by this instead of the kernels: their rows then have other bits, and only runs

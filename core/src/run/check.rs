@@ -1,7 +1,13 @@
 //! Finds invalid numbers and combinations before anything is created.
 
 use super::{RunConfig, RunConfigError, schema};
-use crate::{config::ConfigError, filter::FilterKind, ids::SlotId, policy::ModelConfig, prelude::*};
+use crate::{
+    config::ConfigError,
+    filter::FilterKind,
+    ids::SlotId,
+    policy::{CustomModel, LayerDescription, ModelConfig},
+    prelude::*,
+};
 
 /// Maximum number of local workers at the start of a run.
 pub const MAX_LOCAL_WORKERS: u32 = 64;
@@ -116,6 +122,15 @@ impl RunConfig {
             }
             if let Some(width) = widths.iter().find(|width| !(1..=Self::MAX_HIDDEN).contains(*width)) {
                 return Err(RunConfigError::range(path, width, format!("from 1 to {}", Self::MAX_HIDDEN)));
+            }
+        }
+        if let Some(CustomModel::Described(custom)) = model.custom_model {
+            let (path, layers) = ("model_config.custom_model", [custom.trunk, custom.policy, custom.value].concat());
+            if layers.len() > Self::MAX_LAYERS {
+                return Err(RunConfigError::range(path, layers.len(), format!("at most {} layers", Self::MAX_LAYERS)));
+            }
+            if let Some(size) = layers.iter().map(LayerDescription::size).find(|size| *size > Self::MAX_HIDDEN) {
+                return Err(RunConfigError::range(path, size, format!("layers of at most {}", Self::MAX_HIDDEN)));
             }
         }
         Ok(())

@@ -13,6 +13,9 @@ pub enum RunConfigError {
         /// The most similar known name, as a question; or empty.
         hint: String,
     },
+    /// The setting belongs to a run, and was given for a worker alone.
+    #[error("{0} is a setting of a run, not of a worker: leave it out, or use `rollmesh train`")]
+    NotOfWorkers(String),
     /// The setting has the wrong type or form.
     #[error("{path}: {reason}")]
     Malformed {

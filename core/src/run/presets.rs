@@ -1,31 +1,52 @@
-//! Lists settings that are known to work, by environment and algorithm.
+//! Lists settings that are known to work, by environment, algorithm and source of rows.
 
+use super::RunConfig;
 use crate::config::Config;
 
-/// Environment, algorithm, and settings over the defaults, as JSON. docs/how-to/train.md lists the returns that they reach,
-/// and `cargo xtask test learning` checks the goals.
+/// Settings over the defaults for some runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// The environment of these runs; none for any.
+    pub env: Option<&'static str>,
+    /// Their algorithm; none for any.
+    pub algorithm: Option<&'static str>,
+    /// Whether they read their rows from files instead of sampling them.
+    pub reads_input: bool,
+    /// The settings, as JSON.
+    settings: &'static str,
+}
+
+/// All presets. Of several that apply to a run, the later ones override the earlier ones.
+///
+/// docs/how-to/train.md lists the returns that they reach, and `cargo xtask test learning` checks the goals.
 ///
 /// Pendulum: gamma, lambda, learning rate and epochs of RL Baselines3 Zoo (hyperparams/ppo.yml).
 ///
 /// Stateless CartPole: the LSTM with gamma 0.99 of RLlib's stateless_cartpole_ppo.py, the initial learning rate of RL
 /// Baselines3 Zoo (hyperparams/ppo_lstm.yml, CartPoleNoVel-v1). Policy and value share the LSTM, and value losses are around
 /// 100: with a weight of 0.5 they would dominate the clipped gradient.
-const PRESETS: &[(&str, &str, &str)] = &[
-    (
-        "Pendulum-v1",
-        "ppo",
-        r#"{
+///
+/// External-v0: clients drive its episodes, so workers in other processes cannot sample it.
+///
+/// MARWIL weights actions by their advantages, which the reader computes.
+pub const PRESETS: &[Preset] = &[
+    Preset {
+        env: Some("Pendulum-v1"),
+        algorithm: Some("ppo"),
+        reads_input: false,
+        settings: r#"{
             "rollout_fragment_length": 128,
             "policy_config": {
                 "gamma": 0.9, "lambda": 0.95, "lr": 0.001, "num_epochs": 10, "minibatch_size": 128,
                 "anneal_over_env_steps": 0
             }
         }"#,
-    ),
-    (
-        "StatelessCartPole-v1",
-        "ppo",
-        r#"{
+    },
+    Preset {
+        env: Some("StatelessCartPole-v1"),
+        algorithm: Some("ppo"),
+        reads_input: false,
+        settings: r#"{
             "rollout_fragment_length": 128,
             "model_config": {"fcnet_hiddens": [64], "use_lstm": true, "lstm_cell_size": 64, "max_seq_len": 32},
             "policy_config": {
@@ -33,40 +54,42 @@ const PRESETS: &[(&str, &str, &str)] = &[
                 "vf_loss_coeff": 0.001, "anneal_over_env_steps": 0
             }
         }"#,
-    ),
+    },
+    Preset { env: Some("External-v0"), algorithm: None, reads_input: false, settings: r#"{"num_workers": 0}"# },
+    Preset {
+        env: None,
+        algorithm: None,
+        reads_input: true,
+        settings: r#"{
+            "algorithm": "bc", "num_workers": 0, "num_envs": 1, "rollout_fragment_length": "auto",
+            "train_batch_size": 2000, "evaluation": {"horizon": 100000}
+        }"#,
+    },
+    Preset {
+        env: None,
+        algorithm: Some("marwil"),
+        reads_input: true,
+        settings: r#"{"io_config": {"postprocess_inputs": true}}"#,
+    },
 ];
 
-/// Settings over the defaults for a run that trains from files.
-const FROM_FILES: &str = r#"{
-    "algorithm": "bc", "num_workers": 0, "num_envs": 1, "rollout_fragment_length": "auto", "train_batch_size": 2000,
-    "evaluation": {"horizon": 100000}
-}"#;
-
-/// MARWIL weights actions by their advantages, which the reader computes.
-const MARWIL: &str = r#"{"io_config": {"postprocess_inputs": true}}"#;
-
-/// Returns the preset of a run that trains from files with an algorithm.
-#[must_use]
-pub fn from_files(algorithm: Option<&str>) -> Config {
-    let own = if algorithm == Some("marwil") { MARWIL } else { "{}" };
-    let [usual, own] = [FROM_FILES, own].map(|text| text.parse().unwrap_or_default());
-    Config::merged(&usual, &own)
-}
-
-/// The environment whose episodes clients drive. Workers in other processes cannot sample it, whatever the algorithm is.
-const EXTERNAL: (&str, &str) = ("External-v0", r#"{"num_workers": 0}"#);
-
-/// Returns the preset of an environment and an algorithm: settings over the defaults; empty if there is none.
-#[must_use]
-pub fn of(env: &str, algorithm: Option<&str>) -> Config {
-    if env == EXTERNAL.0 {
-        return EXTERNAL.1.parse().unwrap_or_default();
+impl Preset {
+    /// Returns the settings over the defaults.
+    #[must_use]
+    pub fn settings(&self) -> Config {
+        self.settings.parse().unwrap_or_default()
     }
-    let found = PRESETS.iter().find(|(name, algo, _)| *name == env && Some(*algo) == algorithm);
-    found.and_then(|(_, _, settings)| settings.parse().ok()).unwrap_or_default()
+
+    fn applies_to(&self, run: &RunConfig) -> bool {
+        self.env.is_none_or(|env| env == run.env())
+            && self.algorithm.is_none_or(|algorithm| Some(algorithm) == run.algorithm.as_deref())
+            && self.reads_input == run.reads_input()
+    }
 }
 
-/// Iterates over all presets: environment, algorithm and settings.
-pub fn all() -> impl Iterator<Item = (&'static str, &'static str, Config)> {
-    PRESETS.iter().map(|(env, algorithm, _)| (*env, *algorithm, of(env, Some(algorithm))))
+/// Returns the settings of all presets that apply to a run; empty if there is none.
+#[must_use]
+pub fn of(run: &RunConfig) -> Config {
+    let presets = PRESETS.iter().filter(|preset| preset.applies_to(run));
+    presets.fold(Config::new(), |settings, preset| settings.merged(&preset.settings()))
 }

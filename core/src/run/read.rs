@@ -1,8 +1,11 @@
 //! Reads settings into a description; errors name the path of the invalid setting.
 
+use core::str::FromStr;
+
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{RunConfig, RunConfigError, presets, schema};
+use super::{RolloutConfig, RunConfig, RunConfigError, presets, schema};
 use crate::{config::Config, prelude::*};
 
 /// Alternative names of settings.
@@ -18,14 +21,11 @@ impl RunConfig {
         let settings = renamed(settings);
         let usual = settings_of(&Self::default())?;
         schema::check(&settings)?;
-        let said = parsed(&usual.merged(&settings))?;
+        let said: Self = parsed(&usual.merged(&settings))?;
         if said.preset == "none" {
             return said.checked();
         }
-        let algorithm = said.algorithm.as_deref();
-        let preset =
-            if said.reads_input() { presets::from_files(algorithm) } else { presets::of(said.env(), algorithm) };
-        parsed(&usual.merged(&preset).merged(&settings))?.checked()
+        parsed::<Self>(&usual.merged(&presets::of(&said)).merged(&settings))?.checked()
     }
 
     /// Returns these settings overridden by others; presets do not apply.
@@ -35,7 +35,7 @@ impl RunConfig {
     pub fn merged(&self, settings: &Config) -> Result<Self, RunConfigError> {
         let settings = renamed(settings);
         schema::check(&settings)?;
-        parsed(&settings_of(self)?.merged(&settings))?.checked()
+        parsed::<Self>(&settings_of(self)?.merged(&settings))?.checked()
     }
 
     /// Returns all settings.
@@ -51,7 +51,39 @@ impl RunConfig {
     }
 }
 
-fn settings_of(config: &RunConfig) -> Result<Config, RunConfigError> {
+impl RolloutConfig {
+    /// Reads the settings of a worker over the defaults.
+    ///
+    /// # Errors
+    /// [`RunConfigError`] names the path of a setting that does not exist, is malformed, is out of its range, or belongs to
+    /// a run instead of a worker.
+    pub fn of_settings(settings: &Config) -> Result<Self, RunConfigError> {
+        let settings = renamed(settings);
+        schema::check(&settings)?;
+        match setting_of_run(&settings)? {
+            Some(path) => Err(RunConfigError::NotOfWorkers(path.into())),
+            None => parsed::<Self>(&settings_of(&Self::default())?.merged(&settings)),
+        }
+    }
+}
+
+impl FromStr for RolloutConfig {
+    type Err = RunConfigError;
+
+    /// Reads the settings of a worker, a JSON object; see [`of_settings`](Self::of_settings).
+    fn from_str(text: &str) -> Result<Self, RunConfigError> {
+        let settings: Config = text.parse().map_err(|error| RunConfigError::malformed("settings", error))?;
+        Self::of_settings(&settings)
+    }
+}
+
+/// Returns the first setting that a worker has not.
+fn setting_of_run(settings: &Config) -> Result<Option<&str>, RunConfigError> {
+    let known = settings_of(&RolloutConfig::default())?;
+    Ok(settings.names().find(|name| known.names().all(|known| known != *name)))
+}
+
+fn settings_of(config: &impl Serialize) -> Result<Config, RunConfigError> {
     Config::of(config).map_err(|error| RunConfigError::malformed("settings", error))
 }
 
@@ -63,13 +95,13 @@ fn renamed(settings: &Config) -> Config {
 }
 
 /// Reads a whole description; an error names the first setting that cannot be read on its own.
-fn parsed(settings: &Config) -> Result<RunConfig, RunConfigError> {
-    let read = |settings: &Config| settings.parse::<RunConfig>();
+fn parsed<T: Default + Serialize + DeserializeOwned>(settings: &Config) -> Result<T, RunConfigError> {
+    let read = |settings: &Config| settings.parse::<T>();
     let error = match read(settings) {
         Ok(config) => return Ok(config),
         Err(error) => error,
     };
-    let usual = settings_of(&RunConfig::default())?;
+    let usual = settings_of(&T::default())?;
     for name in settings.names() {
         let Ok(Some(value)) = settings.get::<Value>(name) else { continue };
         let Ok(alone) = usual.clone().without(&[name]).with(name, value) else { continue };

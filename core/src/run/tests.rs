@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::*;
+use super::{presets::PRESETS, *};
 use crate::{config::Config, prelude::*, time::Micros};
 
 fn read(text: &str) -> Result<RunConfig, RunConfigError> {
@@ -64,13 +64,35 @@ fn presets_stand_between_defaults_and_settings() {
 fn presets_parse_and_are_in_the_schema() {
     let schema = schema::json_schema(&BTreeMap::new(), &[]);
     let shown = schema["x-presets"].as_array().unwrap();
-    assert_eq!(shown.len(), presets::all().count());
-    for ((env, algorithm, settings), shown) in presets::all().zip(shown) {
-        assert!(!settings.is_empty(), "the preset of {env} under {algorithm} is no JSON object");
-        assert_eq!(*shown, json!({"env": env, "algorithm": algorithm, "settings": settings}));
-        let asked = Config::new().with_at("env", json!(env)).with_at("algorithm", json!(algorithm));
+    assert_eq!(shown.len(), PRESETS.len());
+    for (preset, shown) in PRESETS.iter().zip(shown) {
+        let (settings, input) = (preset.settings(), if preset.reads_input { "samples" } else { "sampler" });
+        assert!(!settings.is_empty(), "{preset:?} is no JSON object");
+        assert_eq!((&shown["env"], &shown["settings"]), (&json!(preset.env), &json!(settings)));
+        let asked = Config::new().with_at("input", json!(input));
+        let asked = [("env", preset.env), ("algorithm", preset.algorithm)]
+            .iter()
+            .fold(asked, |asked, (name, value)| value.map_or(asked.clone(), |value| asked.with_at(name, json!(value))));
         let run = RunConfig::of_settings(&asked).unwrap();
-        assert_eq!(run, RunConfig::default().merged(&asked.merged(&settings)).unwrap(), "{env}");
+        let with_preset = RunConfig::default().merged(&presets::of(&run).merged(&asked)).unwrap();
+        assert_eq!((&run, settings.merged(&presets::of(&run))), (&with_preset, presets::of(&run)), "{preset:?}");
+    }
+}
+
+#[test]
+fn settings_of_a_worker_are_checked_like_those_of_a_run() {
+    let read = |settings: &str| RolloutConfig::of_settings(&settings.parse().unwrap());
+    assert_eq!(read(r#"{"num_envs_per_worker": 3}"#).unwrap(), RolloutConfig::default().num_envs(3));
+    for (settings, error) in [
+        (r#"{"num_envs": 0}"#, "num_envs is 0; it must be from 1 to 65536"),
+        (r#"{"num_env": 1}"#, "num_env: there is no such setting; did you mean num_envs?"),
+        (r#"{"model_config": {"use_lstm": 1}}"#, "model_config.use_lstm is 1; it must be true or false"),
+        (
+            r#"{"stop": {"env_steps": 9}}"#,
+            "stop is a setting of a run, not of a worker: leave it out, or use `rollmesh train`",
+        ),
+    ] {
+        assert_eq!(read(settings).unwrap_err().to_string(), error);
     }
 }
 
@@ -128,14 +150,26 @@ fn host_settings_do_not_travel() {
     let arrived = RunConfig::from_wire(&run.to_wire()).unwrap();
     assert_eq!(RunConfig { num_slots: None, preset: "auto".into(), ..arrived }, RunConfig::new("CartPole-v1"));
     for (settings, name) in [
-        (r#"{"output": "/etc"}"#, "output"),
+        (r#"{"log_dir": "logs"}"#, "log_dir"),
         (r#"{"host": {"device": "cuda:1"}}"#, "host.device"),
         (r#"{"host": {"worker": {}}}"#, "host.worker"),
-        (r#"{"monitor_path": "x"}"#, "monitor_path"),
         (r#"{"extra_environs": {"LD_PRELOAD": "x"}}"#, "extra_environs"),
     ] {
         assert_eq!(RunConfig::from_wire(settings).unwrap_err(), RunConfigError::HostSetting(name));
         assert_eq!(RunConfig::of_wire_settings(settings).unwrap_err(), RunConfigError::HostSetting(name));
+    }
+    for (name, is_name) in
+        [("rows", true), ("a.b-c_9", true), ("/etc", false), ("..", false), (".ssh", false), ("a/b", false)]
+    {
+        let settings = format!(r#"{{"output": "{name}"}}"#);
+        assert_eq!(RunConfig::from_wire(&settings).unwrap_err(), RunConfigError::HostSetting("output"));
+        let read = RunConfig::of_wire_settings(&settings);
+        assert_eq!(read.is_ok(), is_name, "{read:?}");
+        let mut worker = RolloutConfig { output: Some(name.into()), ..RolloutConfig::default() };
+        let placed = worker.place_outputs("/data");
+        assert_eq!(placed, read.map(drop));
+        let wanted = if is_name { format!("/data/{name}") } else { name.into() };
+        assert_eq!(worker.output, Some(wanted));
     }
     assert!(RunConfig::from_wire("[]").is_err() && RunConfig::from_wire(&" ".repeat(50_000)).is_err());
 }

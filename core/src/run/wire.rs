@@ -43,23 +43,45 @@ impl RunConfig {
         Self::of_settings(&settings.map_err(|error| RunConfigError::malformed("settings", error))?)
     }
 
-    /// Reads an operator's settings, over the defaults and the preset.
+    /// Reads an operator's settings, over the defaults and the preset. An output has a name instead of a path, for a directory
+    /// within that of the run.
     ///
     /// # Errors
     /// The errors of [`from_wire`](Self::from_wire).
     pub fn of_wire_settings(text: &str) -> Result<Self, RunConfigError> {
-        let run = Self::of_settings(&settings_of(text)?)?;
+        let settings = config_of(text)?;
+        schema::refuse_paths(&settings)?;
+        let run = Self::of_settings(&settings)?;
         run.check_leased().map(|()| run)
+    }
+}
+
+impl RolloutConfig {
+    /// Puts the outputs, which settings from another machine name, below a directory of this machine.
+    ///
+    /// # Errors
+    /// [`RunConfigError::Range`] for an output that is no [name](schema::is_output_name), and
+    /// [`RunConfigError::HostSetting`] for any other setting that belongs to one machine.
+    pub fn place_outputs(&mut self, root: &str) -> Result<(), RunConfigError> {
+        schema::refuse_paths(&Config::of(self).map_err(|error| RunConfigError::malformed("settings", error))?)?;
+        for name in [&mut self.output, &mut self.monitor_path].into_iter().flatten() {
+            *name = format!("{root}/{name}");
+        }
+        Ok(())
     }
 }
 
 /// Reads settings from the wire, which must not belong to one machine.
 fn settings_of(text: &str) -> Result<Config, RunConfigError> {
+    let settings = config_of(text)?;
+    schema::refuse_host_settings(&settings)?;
+    Ok(settings)
+}
+
+fn config_of(text: &str) -> Result<Config, RunConfigError> {
     let max = RunConfig::MAX_WIRE_BYTES;
     if text.len() > max {
         return Err(RunConfigError::malformed("settings", format!("{} bytes; at most {max} are read", text.len())));
     }
-    let settings = text.parse().map_err(|error: ConfigError| RunConfigError::malformed("settings", error))?;
-    schema::refuse_host_settings(&settings)?;
-    Ok(settings)
+    text.parse().map_err(|error: ConfigError| RunConfigError::malformed("settings", error))
 }

@@ -1,8 +1,10 @@
 //! Interfaces of inputs and outputs.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Budget, Interrupt, Position, SampleError, episodic::Output};
 use crate::{
-    batch::AnyBatch,
+    batch::{AnyBatch, codec},
     callbacks::{Callbacks, ObservationFn, PolicyMappingFn, WorkerInfo},
     config::Config,
     env::SubEnv,
@@ -115,13 +117,57 @@ pub trait InputReader: Send {
 pub struct ResumePoint {
     /// The sampler's [state](SamplerInput::state).
     pub state: Vec<u8>,
-    /// Whether the state continues all open episodes, so that the same batches follow.
-    pub continues_episodes: bool,
+    /// Number of open episodes that the state does not continue: after a return their slots begin the next ones. If it is 0,
+    /// the same batches follow; `None` for a sampler that cannot return.
+    pub lost_episodes: Option<u64>,
     /// Batches and metrics that are ready.
     pub(crate) outputs: VecDeque<Output>,
 }
 
+/// A ready output as bytes.
+#[derive(Serialize, Deserialize)]
+enum OutputBytes {
+    Metrics(Box<RolloutMetrics>),
+    Single(usize, Vec<u8>),
+    Multi(usize, Vec<u8>),
+}
+
 impl ResumePoint {
+    /// Returns the state with the outputs that are ready, for [`SamplerInput::set_state`].
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        if self.outputs.is_empty() {
+            return self.state.clone();
+        }
+        let bytes = |output: &Output| match output {
+            Output::Metrics(metrics) => OutputBytes::Metrics(metrics.clone()),
+            Output::Batch(env, AnyBatch::Single(batch)) => OutputBytes::Single(*env, codec::encode(batch)),
+            Output::Batch(env, AnyBatch::Multi(batch)) => OutputBytes::Multi(*env, codec::encode_multi_agent(batch)),
+        };
+        let outputs: Vec<OutputBytes> = self.outputs.iter().map(bytes).collect();
+        // Writing into growing memory cannot fail.
+        postcard::to_extend(&outputs, self.state.clone()).unwrap_or_default()
+    }
+
+    /// Reads the outputs that follow a state of `num_envs` environments; `None` for invalid bytes.
+    pub(crate) fn read_outputs(bytes: &[u8], num_envs: usize) -> Option<VecDeque<Output>> {
+        if bytes.is_empty() {
+            return Some(VecDeque::new());
+        }
+        let (outputs, rest): (Vec<OutputBytes>, &[u8]) = postcard::take_from_bytes(bytes).ok()?;
+        let of_env = |env: usize| Some(env).filter(|env| *env < num_envs);
+        let read = |output| {
+            Some(match output {
+                OutputBytes::Metrics(metrics) => Output::Metrics(metrics),
+                OutputBytes::Single(env, batch) => Output::Batch(of_env(env)?, codec::decode(&batch).ok()?.into()),
+                OutputBytes::Multi(env, batch) => {
+                    Output::Batch(of_env(env)?, codec::decode_multi_agent(&batch).ok()?.into())
+                }
+            })
+        };
+        outputs.into_iter().map(read).collect::<Option<_>>().filter(|_| rest.is_empty())
+    }
+
     /// Returns the env steps and the agent steps of the batches that are ready.
     #[must_use]
     pub fn ready_steps(&self) -> (u64, u64) {
@@ -177,7 +223,7 @@ pub trait SamplerInput: Send {
         self.sub_environments().into_iter().for_each(f);
     }
 
-    /// Returns the state of its slots, as opaque bytes. Empty if only new episodes can begin.
+    /// Returns the state of its slots, and the batches that are ready, as opaque bytes. Empty if only new episodes can begin.
     fn state(&self) -> Vec<u8> {
         Vec::new()
     }

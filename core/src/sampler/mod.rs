@@ -80,7 +80,8 @@ use crate::{
 };
 
 /// Returns the number of the open episode in a slot's state, and its env steps; `None` for invalid bytes.
-pub(crate) fn position_in(state: &[u8], slot: SlotId) -> Option<(u32, u32)> {
+#[must_use]
+pub fn position_in(state: &[u8], slot: SlotId) -> Option<(u32, u32)> {
     agent_position(state, slot).or_else(|| SlotState::decode(state).ok().map(|state| (state.episode, state.t)))
 }
 

@@ -65,9 +65,7 @@ macro_rules! buffers {
 
             /// Returns a range of the elements, empty if out of range.
             pub(crate) fn part(&self, range: Range<usize>) -> RowsRef<'_> {
-                match self {
-                    $(Self::$variant(values) => RowElement::erase_rows(values.get(range).unwrap_or_default())),+
-                }
+                self.all().part(range)
             }
 
             /// Returns a mutable range of the elements, empty if out of range.

@@ -10,7 +10,7 @@ use crate::{
     },
     column::{Column, ColumnData, ColumnName, RowShape},
     env::RowsRef,
-    policy::Policy,
+    policy::{Policy, PreviousStep},
     prelude::*,
     view::{AgentCollector, Row, Shift, ViewError, ViewRequirement, ViewRequirements},
 };
@@ -77,6 +77,7 @@ pub(super) struct Wants {
     views: ViewRequirements,
     recurrent: RecurrentShape,
     state_names: Vec<ColumnName>,
+    previous: Option<PreviousStep>,
     dist_inputs: usize,
 }
 
@@ -98,7 +99,7 @@ impl Wants {
             views.insert(name.as_str().to_string(), hidden.only_for_training());
         }
         views.extend(own);
-        Self { views, recurrent, state_names, dist_inputs }
+        Self { views, recurrent, state_names, previous: policy.previous_step().cloned(), dist_inputs }
     }
 
     pub(super) fn views(&self) -> &ViewRequirements {
@@ -107,6 +108,11 @@ impl Wants {
 
     pub(super) fn dist_inputs(&self) -> usize {
         self.dist_inputs
+    }
+
+    /// Returns what writes each step to the recurrent states, if the policy sees it.
+    pub(super) fn previous(&self) -> Option<&PreviousStep> {
+        self.previous.as_ref()
     }
 
     pub(super) fn recurrent(&self) -> &RecurrentShape {

@@ -31,8 +31,10 @@ impl Space {
         Ok(self.holds(row, true))
     }
 
-    /// Returns true for a row of the space whose boxes may be out of their bounds, such as the last one of an episode.
-    pub(crate) fn contains_beyond_bounds<T: Scalar>(&self, row: &[T]) -> bool {
+    /// Returns true for a row of the space whose boxes may be out of their bounds, such as an action that the environment
+    /// clips or the last observation of an episode.
+    #[must_use]
+    pub fn contains_beyond_bounds<T: Scalar>(&self, row: &[T]) -> bool {
         self.takes_rows_of(T::DTYPE) && self.holds(row, false)
     }
 

@@ -1,6 +1,6 @@
 //! Slots whose environments have several agents, or whose steps call user code, with their sampler.
 
-use super::builder::LeaseHost;
+use super::{builder::LeaseHost, runner::ShowEnv};
 use crate::{
     batch::{AnyBatch, MultiAgentBatch, SlotFragment},
     callbacks::Callbacks as _,
@@ -94,6 +94,15 @@ impl AgentLanes {
         // The first observations of an episode that begins outside of the worker are part of the slot's state.
         self.sampler.begin_episodes(&mut host.lend())?;
         Ok((steps, Some(self.take(host)?)))
+    }
+
+    /// Shows the environment of the first slot, in an episode that has begun.
+    pub(super) fn show(&mut self, host: &mut LeaseHost, show: &mut ShowEnv<'_>) -> Result<(), SampleError> {
+        host.info.worker_index = self.home;
+        self.sampler.begin_episodes(&mut host.lend())?;
+        let position = self.sampler.position(0).unwrap_or_default();
+        show(position, &mut |frame| self.sampler.try_render(0, frame));
+        Ok(())
     }
 
     fn collect(&mut self) -> Result<(), SampleError> {

@@ -201,6 +201,20 @@ impl LockstepSampler {
         Ok(true)
     }
 
+    /// Abandons the fragment in progress, and with it the open episodes: every lane begins its next one. Returns their
+    /// number.
+    pub(super) fn abandon(&mut self) -> u64 {
+        self.open = None;
+        if !core::mem::replace(&mut self.lost, true) {
+            self.count_lost();
+        }
+        self.open_episodes()
+    }
+
+    fn open_episodes(&self) -> u64 {
+        self.lanes.moments().iter().filter(|moment| moment.t > 0).count() as u64
+    }
+
     fn keep_starts(&mut self) {
         let mut starts = core::mem::take(&mut self.starts);
         starts.clear();
@@ -368,7 +382,8 @@ impl SamplerInput for LockstepSampler {
     }
 
     fn resume_point(&self) -> ResumePoint {
-        ResumePoint { state: self.state(), continues_episodes: self.can_continue(), ..ResumePoint::default() }
+        let lost = if self.can_continue() { 0 } else { self.open_episodes() };
+        ResumePoint { state: self.state(), lost_episodes: Some(lost), ..ResumePoint::default() }
     }
 
     fn set_state(&mut self, state: &[u8]) -> Result<(), SampleError> {

@@ -55,5 +55,5 @@ pub use rollout::{
     OffPolicyEstimate, PoliciesToTrain, Retries, RolloutWorker, SampleFault, Samples, SgdOptions, TrainInfo,
     WorkerMetrics, WorkerStateError, WorkerWarning,
 };
-pub use runner::{Advance, RunnerError, SlotRunner};
-pub use session::{SessionCounters, SessionState, WorkerSession};
+pub use runner::{Advance, RunnerError, ShowEnv, SlotRunner};
+pub use session::{HostSettings, SessionCounters, SessionState, WorkerSession};

@@ -8,7 +8,7 @@ use rollmesh_core::{
     callbacks::{CallbackError, Callbacks, EpisodeHook},
     column::ColumnData,
     config::Config,
-    env::{Env, EnvError, EnvSpec, Rng, RowsMut, RowsRef, Step, Vectorized},
+    env::{Env, EnvError, EnvSpec, Rng, RowsMut, RowsRef, Step, Vectorized, wrappers::ActionMasked},
     episode::{Episode, OtherAgent},
     filter::FilterKind,
     hash::RolloutHasher,
@@ -67,6 +67,32 @@ impl Env for Sides {
         self.0 += action[0] as f32 - 1.0;
         obs.copy_from_slice(&[self.0, action[0] as f32]);
         Ok(Step { reward: 1.0, terminated: self.0.abs() > 3.0, truncated: false })
+    }
+}
+
+/// The same walk, with actions of two parts: a side, and a length that is rewarded.
+struct Strides(Sides);
+
+impl Env for Strides {
+    type Obs = f32;
+    type Act = f32;
+
+    fn observation_space(&self) -> Space {
+        self.0.observation_space()
+    }
+
+    fn action_space(&self) -> Space {
+        Space::dict([("side", self.0.action_space()), ("length", Space::vector(&[0.0], &[2.0]))]).unwrap()
+    }
+
+    fn reset(&mut self, rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        self.0.reset(rng, obs)
+    }
+
+    fn step(&mut self, action: &[f32], rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
+        let [length, side] = action else { return Err(EnvError::Failed(format!("{action:?} has not two parts"))) };
+        let step = self.0.step(&[*side as i64], rng, obs)?;
+        Ok(Step { reward: step.reward + f64::from(*length), ..step })
     }
 }
 
@@ -136,6 +162,18 @@ fn registry() -> Registry {
         .with_env(EnvSpec::new("Sides-v0", |contexts, _| {
             Box::new(Vectorized::new(contexts.iter().map(|_| Sides(0.0)).collect()))
         }))
+        .with_env(EnvSpec::new("Strides-v0", |contexts, _| {
+            Box::new(Vectorized::new(contexts.iter().map(|_| Strides(Sides(0.0))).collect()))
+        }))
+        .with_env(EnvSpec::new("MaskedSides-v0", |contexts, _| {
+            // No step towards the middle is possible.
+            let mask = |sides: &Sides, mask: &mut [f32]| {
+                let open = if sides.0 > 0.0 { [0.0, 1.0, 1.0] } else { [1.0, 1.0, 0.0] };
+                mask.copy_from_slice(&open);
+            };
+            let masked = |_| ActionMasked::new(Sides(0.0), mask).expect("discrete actions");
+            Box::new(Vectorized::new(contexts.iter().map(masked).collect()))
+        }))
         .with_callbacks("counting", |_| Ok(Box::new(Counting)))
         .with_policy_mapping_fn("cars_and_lights", |agent, _, _, _| {
             PolicyId::new(if agent.starts_with("car") { "car" } else { "light" })
@@ -159,6 +197,11 @@ fn configs() -> Vec<RunConfig> {
     let mut with_memory = config("MultiAgentCartPole-v1");
     with_memory.rollout.model_config =
         r#"{"use_lstm": true, "lstm_cell_size": 4, "fcnet_hiddens": [4]}"#.parse().unwrap();
+    let mut with_previous_step = with_memory.clone();
+    with_previous_step.rollout.model_config =
+        r#"{"use_gru": true, "gru_cell_size": 4, "fcnet_hiddens": [4], "lstm_use_prev_action": true, "lstm_use_prev_reward": true}"#
+            .parse()
+            .unwrap();
     let with = |mut run: RunConfig, settings: &str| {
         let settings: Config = settings.parse().unwrap();
         run = run.merged(&settings).unwrap_or_else(|error| panic!("{}: {error}", run.env()));
@@ -170,6 +213,7 @@ fn configs() -> Vec<RunConfig> {
         mapped,
         with(with_memory.clone(), r#"{"batch_mode": "complete_episodes", "count_steps_by": "agent_steps"}"#),
         with_memory,
+        with_previous_step,
         with(config("CartPole-v1"), r#"{"batch_mode": "complete_episodes"}"#),
         with(config("RockPaperScissors-v0"), r#"{"batch_mode": "complete_episodes", "horizon": 3}"#),
         with(config("MultiAgentTrafficGrid-v0").env_config(traffic()), r#"{"count_steps_by": "agent_steps"}"#),
@@ -190,6 +234,8 @@ fn configs() -> Vec<RunConfig> {
         config("TwoStepGame-v0"),
         // Observations of parts, in rows of floats.
         config("Sides-v0"),
+        config("Strides-v0"),
+        config("MaskedSides-v0"),
         with(config("MultiAgentCartPole-v1"), r#"{"observation_fn": "tilted"}"#),
         // A policy that sees earlier rows and postprocesses its trajectories.
         with(config("CartPole-v1"), r#"{"policies": {"default_policy": {"policy": "backward"}}}"#),

@@ -94,6 +94,7 @@ pub(super) mod test_support {
             advantages: column(&[3.0, 1.0]),
             critic: Some(Critic { value_targets: column(&[1.0, 2.0]), vf_preds: column(&[0.0, 0.0]) }),
             old: Some(Old { logp: column(&[0.5f32.ln(); 2]), dist: dist(&matrix(&[1.0; 4])) }),
+            previous: None,
             memory: None,
             normal: None,
         }

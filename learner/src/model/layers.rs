@@ -95,12 +95,15 @@ impl Layer {
                 ops::activate(&ops::convolution(x, weight, bias, shape, self.kernels)?, *activation, self.kernels)
             }
             (LayerKind::Lstm { .. }, [weight_ih, weight_hh, bias], Some(memory)) => {
-                let x = ops::linear(x, weight_ih, bias, self.kernels)?;
+                let x = ops::linear(&memory.seen(x)?, weight_ih, bias, self.kernels)?;
                 ops::lstm(&x, weight_hh, &memory.states, &memory.steps, self.kernels)
             }
             (LayerKind::Gru { .. }, [weight_ih, weight_hh, bias_ih, bias_hh], Some(memory)) => {
-                let x = ops::linear(x, weight_ih, bias_ih, self.kernels)?;
+                let x = ops::linear(&memory.seen(x)?, weight_ih, bias_ih, self.kernels)?;
                 ops::gru(&x, weight_hh, bias_hh, &memory.states, &memory.steps, self.kernels)
+            }
+            (LayerKind::LayerNorm { activation }, [weight, bias], _) => {
+                ops::activate(&ops::layer_norm(x, weight, bias)?, *activation, self.kernels)
             }
             (LayerKind::FreeLogStd, [log_std], _) => Tensor::cat(&[x, &ops::repeat(log_std, x.dim(0)?)?], 1),
             (LayerKind::Lstm { .. } | LayerKind::Gru { .. }, _, None) => {
@@ -117,25 +120,37 @@ impl Layer {
         // The sigmoid, as far from overflow as tanh is.
         let open = |x: &Tensor| tanh(&x.affine(0.5, 0.0)?)?.affine(0.5, 0.5);
         let part = |sums: &Tensor, cells: usize, k: usize| sums.narrow(1, k * cells, cells)?.contiguous();
+        // The states end with what the layer sees of the previous step. The caller writes that of this step.
+        let seen = |x: &Tensor, own: usize, previous: usize| match previous {
+            0 => Ok(x.clone()),
+            len => Tensor::cat(&[x, &before.narrow(1, own, len)?], 1),
+        };
+        let after = |parts: &[&Tensor], previous: usize| match previous {
+            0 => Tensor::cat(parts, 1),
+            len => Tensor::cat(parts, 1)?.pad_with_zeros(1, 0, len),
+        };
         match (&self.kind, &self.vars[..]) {
-            (&LayerKind::Lstm { cells }, [weight_ih, weight_hh, bias]) => {
+            (&LayerKind::Lstm { cells, previous }, [weight_ih, weight_hh, bias]) => {
                 let gate = |sums: &Tensor, k: usize| part(sums, cells, k);
                 let (hidden, cell) = (gate(before, 0)?, gate(before, 1)?);
-                let sums = (ops::linear(x, weight_ih, bias, kernels)? + hidden.matmul(weight_hh)?)?;
+                let x = seen(x, 2 * cells, previous.len())?;
+                let sums = (ops::linear(&x, weight_ih, bias, kernels)? + hidden.matmul(weight_hh)?)?;
                 let open = |k: usize| open(&gate(&sums, k)?);
                 let cell = ((open(1)? * cell)? + (open(0)? * tanh(&gate(&sums, 2)?)?)?)?;
                 let hidden = (open(3)? * tanh(&cell)?)?;
-                let after = Tensor::cat(&[&hidden, &cell], 1)?;
+                let after = after(&[&hidden, &cell], previous.len())?;
                 Ok((hidden, after))
             }
-            (&LayerKind::Gru { cells }, [weight_ih, weight_hh, bias_ih, bias_hh]) => {
+            (&LayerKind::Gru { cells, previous }, [weight_ih, weight_hh, bias_ih, bias_hh]) => {
                 let gate = |sums: &Tensor, k: usize| part(sums, cells, k);
-                let from_x = ops::linear(x, weight_ih, bias_ih, kernels)?;
+                let (x, before) = (seen(x, cells, previous.len())?, &gate(before, 0)?);
+                let from_x = ops::linear(&x, weight_ih, bias_ih, kernels)?;
                 let from_hidden = ops::linear(before, weight_hh, bias_hh, kernels)?;
                 let open = |k: usize| open(&(gate(&from_x, k)? + gate(&from_hidden, k)?)?);
                 let candidate = tanh(&(gate(&from_x, 2)? + (open(0)? * gate(&from_hidden, 2)?)?)?)?;
                 let hidden = (&candidate + (open(1)? * (before - &candidate)?)?)?;
-                Ok((hidden.clone(), hidden))
+                let after = after(&[&hidden], previous.len())?;
+                Ok((hidden, after))
             }
             (kind, vars) => candle_core::bail!("{} tensors for a step of {kind:?}", vars.len()),
         }

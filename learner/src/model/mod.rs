@@ -6,7 +6,7 @@ use candle_core::{Device, Tensor, Var};
 use rollmesh_core::{
     ids::WeightsVersion,
     kernels::Kernels,
-    policy::{LayerKind, ModelSpec},
+    policy::{LayerKind, MASKED_LOGIT, ModelSpec},
     weights::{self, Weights, WeightsError},
 };
 
@@ -23,6 +23,15 @@ pub(super) struct Memory {
     pub(super) steps: Steps,
     /// States before the first steps, `[sequences, states]`: hidden states, then an LSTM's cells.
     pub(super) states: Tensor,
+    /// The memory's inputs from the step before each row, `[rows, numbers]`.
+    pub(super) previous: Option<Tensor>,
+}
+
+impl Memory {
+    /// All inputs of a memory: `x` `[rows, inputs]`, and those from the steps before.
+    fn seen(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+        self.previous.as_ref().map_or_else(|| Ok(x.clone()), |previous| Tensor::cat(&[x, previous], 1))
+    }
 }
 
 /// Why weights do not make a model, or a model no weights.
@@ -47,6 +56,8 @@ pub(super) struct ActorCritic {
     policy: Network,
     value: Network,
     state_lens: Vec<usize>,
+    /// Numbers of the action mask that a train batch's observations begin with.
+    mask_len: usize,
     /// Everything that is trained, in a fixed order.
     variables: Vec<(String, Var)>,
 }
@@ -81,7 +92,15 @@ impl ActorCritic {
             let (found, wanted) = (spec.dist_inputs_len(), head.input_len());
             return Err(ModelError::Layout(format!("the policy has {found} outputs, its actions take {wanted}")));
         }
-        Ok(Self { head, trunk, policy, value, state_lens: spec.state_lens(), variables: variables.taken })
+        Ok(Self {
+            head,
+            trunk,
+            policy,
+            value,
+            state_lens: spec.state_lens(),
+            mask_len: spec.mask_len,
+            variables: variables.taken,
+        })
     }
 
     /// Checks that weights have the same names and shapes.
@@ -158,14 +177,23 @@ impl ActorCritic {
         Ok(Weights::new(version, tensors.collect::<Result<_, ModelError>>()?)?)
     }
 
-    /// Parameters of the distributions of actions, `[rows, inputs]`, and values, `[rows]`, of observations `[rows, obs]`.
-    /// A recurrent model needs the memory.
+    /// Parameters of the distributions of actions, `[rows, inputs]`, and values, `[rows]`, of observations `[rows, obs]`
+    /// that begin with their action masks, if they have some: actions whose number there is 0 are excluded. A recurrent model needs the memory.
     ///
     /// # Errors
     /// When the observations have another shape or the device fails.
     pub(super) fn forward(&self, obs: &Tensor, memory: Option<&Memory>) -> candle_core::Result<(Tensor, Tensor)> {
-        let features = self.trunk.forward(obs, memory)?;
-        Ok((self.policy.forward(&features, None)?, self.value.forward(&features, None)?.flatten_all()?))
+        let (mask, obs) = match self.mask_len {
+            0 => (None, obs.clone()),
+            len => (Some(obs.narrow(1, 0, len)?.ne(0.0f32)?), obs.narrow(1, len, obs.dim(1)? - len)?.contiguous()?),
+        };
+        let features = self.trunk.forward(&obs, memory)?;
+        let inputs = self.policy.forward(&features, None)?;
+        let inputs = match mask {
+            None => inputs,
+            Some(mask) => mask.where_cond(&inputs, &inputs.zeros_like()?.affine(0.0, MASKED_LOGIT.into())?)?,
+        };
+        Ok((inputs, self.value.forward(&features, None)?.flatten_all()?))
     }
 
     /// What the heads see, without gradients, of single steps with observations `[rows, obs]`, and the states after them,
@@ -267,6 +295,7 @@ mod tests {
         let others = [
             r#"{"fcnet_hiddens": [64, 64]}"#,
             r#"{"fcnet_hiddens": [20], "post_fcnet_hiddens": [8], "vf_share_layers": true}"#,
+            r#"{"fcnet_hiddens": [40, 17], "fcnet_use_layernorm": true}"#,
             r#"{"fcnet_hiddens": [12], "conv_filters": [[5, 3, 2], [16, 2, 1]], "weights_initializer": "orthogonal"}"#,
             r#"{"fcnet_hiddens": [12], "conv_filters": [[16, 3, 1]], "conv_activation": "gelu", "vf_share_layers": true}"#,
         ];

@@ -8,6 +8,7 @@
 
 mod convolution;
 mod gru;
+mod layer_norm;
 mod lstm;
 mod matrix;
 mod sums;
@@ -19,6 +20,7 @@ use self::matrix::{Matrix, product};
 pub(super) use self::{
     convolution::convolution,
     gru::gru,
+    layer_norm::layer_norm,
     lstm::{Steps, lstm},
     sums::{exp, log_softmax, mean_all, sum_all, sum_last},
 };

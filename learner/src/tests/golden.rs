@@ -43,17 +43,18 @@ impl GoldenCase {
     }
 
     fn spaces(&self) -> EnvSpaces {
-        let space = &self.0["space"];
-        let action = if let Some(len) = space["len"].as_u64() {
-            Space::vector(&vec![-9.0; len as usize], &vec![9.0; len as usize])
-        } else if let Some(n) = space["binary"].as_u64() {
-            Space::MultiBinary { n: n as u32 }
-        } else {
-            let nvec: Vec<u32> = numbers(&space["nvec"]);
-            if let [n] = nvec[..] { Space::Discrete { n } } else { Space::MultiDiscrete { nvec } }
-        };
+        let action = space(&self.0["space"]);
         let shape = RowShape::new(&numbers::<u32>(&self.0["obs_shape"])).unwrap();
-        EnvSpaces { observation: Space::uniform(DType::F32, shape, -9.0, 9.0), ..spaces(1, action) }
+        let seen = Space::uniform(DType::F32, shape, -9.0, 9.0);
+        let observation = match self.mask_len() {
+            0 => seen,
+            n => Space::dict([("action_mask", Space::MultiBinary { n: n as u32 }), ("obs", seen)]).unwrap(),
+        };
+        EnvSpaces { observation, ..spaces(1, action) }
+    }
+
+    fn mask_len(&self) -> usize {
+        self.0["mask_len"].as_u64().unwrap_or(0) as usize
     }
 
     fn weights(&self) -> Weights {
@@ -68,7 +69,7 @@ impl GoldenCase {
 
     pub(super) fn batch(&self) -> SampleBatch {
         let columns = self.0["columns"].as_object().unwrap();
-        let obs_len: usize = numbers::<usize>(&self.0["obs_shape"]).iter().product();
+        let obs_len = numbers::<usize>(&self.0["obs_shape"]).iter().product::<usize>() + self.mask_len();
         let rows = columns["obs"].as_array().unwrap().len() / obs_len;
         let seq_lens = self.0["seq_lens"].as_array().map(|_| numbers::<i32>(&self.0["seq_lens"]));
         let column = |(name, values): (&String, &Value)| {
@@ -117,6 +118,21 @@ impl GoldenCase {
             assert!(gap <= 1e-5 * largest + 1e-6, "{}, {name}: {found:?}, not {wanted:?}", self.name());
         }
     }
+}
+
+/// A space of actions as the scripts write it.
+fn space(space: &Value) -> Space {
+    if let Some(parts) = space["parts"].as_array() {
+        return Space::Tuple(parts.iter().map(self::space).collect());
+    }
+    if let Some(len) = space["len"].as_u64() {
+        return Space::vector(&vec![-9.0; len as usize], &vec![9.0; len as usize]);
+    }
+    if let Some(n) = space["binary"].as_u64() {
+        return Space::MultiBinary { n: n as u32 };
+    }
+    let nvec: Vec<u32> = numbers(&space["nvec"]);
+    if let [n] = nvec[..] { Space::Discrete { n } } else { Space::MultiDiscrete { nvec } }
 }
 
 fn column_of<T: Element + serde::de::DeserializeOwned>(values: &Value, rows: usize) -> Column

@@ -95,6 +95,12 @@ fn binary_actions() {
 }
 
 #[test]
+fn compound_actions() {
+    let action = Space::Tuple(vec![Space::Discrete { n: 2 }, floats(2)]);
+    check(ppo(), action, &weights(3, &[4], 6), [0.7, 0.3, 0.2]);
+}
+
+#[test]
 fn continuous_actions() {
     check(a2c(), floats(2), &weights(3, &[4], 4), [0.7, 0.3, 0.0]);
     check(ppo(), floats(2), &weights(3, &[4], 4), [0.7, 0.3, 0.2]);
@@ -115,6 +121,7 @@ fn layers_of_every_kind() {
         r#"{"fcnet_hiddens": [4], "conv_filters": [[3, [2, 1], 1], [2, [2, 1], 1]], "conv_activation": "silu"}"#,
         r#"{"fcnet_hiddens": [3], "conv_filters": [[2, [2, 1], 1]], "use_lstm": true, "lstm_cell_size": 4}"#,
         r#"{"fcnet_hiddens": [3], "use_gru": true, "gru_cell_size": 4}"#,
+        r#"{"fcnet_hiddens": [5, 3], "fcnet_use_layernorm": true}"#,
     ];
     for model in activations.iter().map(String::as_str).chain(others) {
         let spec = ModelSpec::new(&serde_json::from_str(model).unwrap(), &[3, 1, 1], 3).unwrap();

@@ -9,6 +9,7 @@ mod learning;
 mod policy;
 mod same_weights;
 mod sequences;
+mod spaces;
 mod stale;
 mod torch;
 mod traffic_grid;

@@ -19,7 +19,7 @@ use rollmesh_core::{
 };
 
 use super::{CheckpointError, Disk, MANIFEST, Storage as _, newest, read, weights_file};
-use crate::learner::PolicyFile;
+use crate::learner::{OnnxError, PolicyFile, to_onnx};
 
 /// The file that describes the policy, except its weights.
 pub(crate) const POLICY_FILE: &str = "policy.json";
@@ -290,6 +290,24 @@ impl PolicyCheckpoint {
         spaces.action =
             ActionTransform::for_space(&spaces.action, normalize_actions, false).policy_space(&spaces.action);
         NetPolicy::new(&spaces, &self.model, self.weights.clone(), seed, kernels)
+    }
+
+    /// Encodes the policy as an ONNX file, see [`to_onnx`](crate::learner::to_onnx).
+    ///
+    /// # Errors
+    /// As [`policy`](Self::policy), and [`PolicyError::Unsupported`] for a run of several policies.
+    pub fn to_onnx(&self, envs: &EnvRegistry) -> Result<Vec<u8>, PolicyError> {
+        if self.policies != [PolicyId::DEFAULT] {
+            let ids = self.policies.iter().map(PolicyId::as_str).collect::<Vec<_>>().join(", ");
+            let wanted = "a run of one policy for ONNX".into();
+            return Err(PolicyError::Unsupported { wanted, found: format!("one of {ids}") });
+        }
+        let policy = self.policy(envs, Kernels::PORTABLE)?;
+        to_onnx(policy.spec(), &self.weights).map_err(|error| match error {
+            OnnxError::Policy(error) => error,
+            OnnxError::Weights(error) => error.into(),
+            OnnxError::Filter(error) => error.into(),
+        })
     }
 
     /// Returns its spaces.

@@ -60,12 +60,25 @@ fn every_command_in_the_documents_is_one() {
 }
 
 #[test]
+fn short_help_of_every_command_fits_a_screen() {
+    let mut todo = vec![Cli::command()];
+    while let Some(mut command) = todo.pop() {
+        let help = command.render_help().to_string();
+        let lines = help.lines().count();
+        assert!(lines <= 60, "`{} -h` has {lines} lines:\n{help}", command.get_name());
+        todo.extend(command.get_subcommands().cloned());
+    }
+}
+
+#[test]
 fn every_example_of_the_help_is_one() {
     let mut found = 0;
     let mut todo = vec![Cli::command()];
     while let Some(command) = todo.pop() {
-        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-        found += help.lines().map(|line| check(command.get_name(), line)).sum::<usize>();
+        let helps = [command.get_after_help(), command.get_after_long_help()];
+        let helps: Vec<String> = helps.into_iter().flatten().map(ToString::to_string).collect();
+        let lines = helps.iter().flat_map(|help| help.lines());
+        found += lines.map(|line| check(command.get_name(), line)).sum::<usize>();
         todo.extend(command.get_subcommands().cloned());
     }
     assert!(found > 20, "{found} examples");

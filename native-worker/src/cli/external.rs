@@ -15,7 +15,8 @@ use super::{exit::Failure, host, runtime, security::SecurityFlags};
 use crate::{
     Registry,
     external::{ExternalMultiAgentEnv, agents_of, episode_timeout},
-    hub::{Hub, HubConfig, TOKEN_VARIABLE},
+    hub::{Hub, HubConfig},
+    net::TOKEN_VARIABLE,
     progress::{Printer, Progress},
 };
 
@@ -27,17 +28,22 @@ const MAX_PAGES: usize = 8;
 /// The flags that every command has whose episodes may be driven by clients.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ListenFlags {
-    /// Where to listen: with External-v0 for clients that drive its episodes, games and simulators; else for workers. Beyond
-    /// this machine with --tls-cert or --tls-self-signed
+    /// Address for workers, or for clients of External-v0
+    ///
+    /// Games and simulators drive the episodes of External-v0. Beyond this machine with --tls-cert or --tls-self-signed
     #[arg(long, value_name = "ADDRESS")]
     pub(super) listen: Option<SocketAddr>,
-    /// Let pages of this origin connect too, for example `https://game.example`; may be given several times
-    #[arg(long, value_name = "ORIGIN", requires = "listen")]
+    /// Let pages of this origin connect, too
+    ///
+    /// For example `https://game.example`; may be given several times
+    #[arg(long, hide_short_help = true, value_name = "ORIGIN", requires = "listen")]
     allow_origin: Vec<String>,
-    /// Serve the files of this directory at the address, for example a page with a game [default: none]
-    #[arg(long, value_name = "DIR", requires = "listen")]
+    /// Serve the files of this directory at the address
+    ///
+    /// For example a page with a game
+    #[arg(long, hide_short_help = true, value_name = "DIR", requires = "listen")]
     pub(super) assets: Option<PathBuf>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Security")]
     pub(super) security: SecurityFlags,
 }
 

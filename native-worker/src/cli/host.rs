@@ -13,7 +13,8 @@ use super::{
 };
 use crate::{
     Registry,
-    hub::{Hub, HubConfig, HubNotice, SecurityConfig, StartRunError, TOKEN_VARIABLE},
+    hub::{Hub, HubConfig, HubNotice, SecurityConfig, StartRunError},
+    net::TOKEN_VARIABLE,
     progress::Progress,
     train::{Summary, Task, Work},
 };

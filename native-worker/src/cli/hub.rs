@@ -23,15 +23,16 @@ pub(super) struct HubArgs {
     /// Directory of the dashboard's files
     #[arg(long, value_name = "DIR")]
     assets: Option<PathBuf>,
-    /// Directory of the runs that the page starts, each in a new one; `rollmesh train --resume` goes on with them
-    /// [default: runs in the state directory]
+    /// Directory of the runs, each in a new one
+    ///
+    /// `rollmesh train --resume` continues them [default: runs in the state directory]
     #[arg(long, value_name = "DIR")]
     runs_dir: Option<PathBuf>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Resources of local workers")]
     workers: SpecFlags,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Security")]
     security: SecurityFlags,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Python environments")]
     python: PythonFlags,
     /// Print all limits of a hub, and end
     #[arg(long)]

@@ -42,25 +42,34 @@ pub(super) struct LaunchArgs {
     /// Address of the hub for the workers [default: that of --hub]
     #[arg(long, value_name = "URL", value_parser = is_hub_url)]
     worker_hub: Option<String>,
-    /// File that holds the token, instead of the environment variable ROLLMESH_TOKEN; - is the first line of standard input
+    /// File that holds the token, instead of the environment variable ROLLMESH_TOKEN
+    ///
+    /// - is the first line of standard input
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineFlags,
-    /// Most workers at the same time, with --hosts on each machine [default: 8, in a cluster 64]
+    /// Most workers at the same time [default: 8, in a cluster 64]
+    ///
+    /// With --hosts on each machine
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=LauncherReady::MAX_WORKERS as i64))]
     capacity: Option<u32>,
-    /// Name in the hub's tables; a second launcher with the same token and name waits for the first one's end [default: the
-    /// engine's name and this machine's]
+    /// Name in the hub's tables [default: the engine's name and this machine's]
+    ///
+    /// A second launcher with the same token and name waits for the first one's end
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// The program on the workers' machines [default: rollmesh; here, this one]
     #[arg(long, value_name = "PROGRAM")]
     program: Option<String>,
-    /// A further argument of ssh, srun or sbatch, like --option=--partition=cpu; may be given several times
+    /// A further argument of ssh, srun or sbatch, like --option=--partition=cpu
+    ///
+    /// May be given several times
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     option: Vec<String>,
-    /// Seconds in which a worker has to join the hub; its token is valid for so long [default: 600, with --slurm a day]
+    /// Seconds in which a worker has to join the hub [default: 600, with --slurm a day]
+    ///
+    /// Its token is valid for so long
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=i64::from(LauncherReady::MAX_TOKEN_SECONDS)))]
     join_seconds: Option<u32>,
     /// End when standard input does

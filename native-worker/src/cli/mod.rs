@@ -1,5 +1,6 @@
 //! The command line. Each command has a module; this one dispatches to it and converts its result to an exit code.
 
+mod children;
 mod control;
 mod cpu_time;
 mod data;
@@ -8,6 +9,7 @@ mod demo;
 mod documented;
 mod envs;
 mod evaluate;
+mod evaluation;
 #[cfg(unix)]
 mod evaluator;
 mod exit;
@@ -20,6 +22,7 @@ mod log;
 mod meter;
 mod mode;
 mod ope;
+mod pipe;
 mod policies;
 mod processes;
 mod python;
@@ -42,6 +45,7 @@ use std::{ffi::OsString, process::ExitCode};
 use clap::{Parser, Subcommand};
 
 use crate::{Registry, native};
+pub use children::child_process;
 use exit::Failure;
 
 #[derive(Parser)]
@@ -88,18 +92,18 @@ enum Command {
     Stop(control::StopArgs),
     /// Manage a hub's tokens: list, create, revoke and rotate
     Tokens(control::TokensArgs),
-    /// Step environments with a policy in this process, and say how fast and with which hash
+    /// Sample rollouts, and report their throughput and hash
     Sample(Box<sample::SampleArgs>),
-    /// Play episodes with the policy of a checkpoint, and say how good it is
+    /// Play episodes with the policy of a checkpoint, and report its returns
     Evaluate(evaluate::EvaluateArgs),
     /// Host, ask and list evaluation workers with names
     #[cfg(unix)]
     Evaluator(evaluator::EvaluatorArgs),
     /// Set the weights of a run from a file
     Weights(weights::WeightsArgs),
-    /// Look at logged experience, and bring it into other forms
+    /// Inspect, validate and convert logged experience
     Data(data::DataArgs),
-    /// Say how good a policy would have been in the episodes that another one has played
+    /// Estimate a policy's value from logged episodes (off-policy evaluation)
     Ope(ope::OpeArgs),
     /// List the environments that this program knows
     Envs(envs::EnvsArgs),
@@ -107,24 +111,12 @@ enum Command {
     Policies(policies::PoliciesArgs),
     /// Print the JSON Schema of a run's settings, with defaults, ranges and help
     Schema,
-    /// Be the process of a sub-environment
-    #[cfg(unix)]
-    #[command(name = crate::envs::remote::COMMAND, hide = true)]
-    RemoteEnv,
-    /// Be the process of an evaluation
-    #[cfg(unix)]
-    #[command(name = crate::eval::ENGINE_COMMAND, hide = true)]
-    EvalEngine,
-    /// Be an evaluation worker with a name
-    #[cfg(unix)]
-    #[command(name = crate::eval::WORKER_COMMAND, hide = true)]
-    EvalWorker,
 }
 
 /// Runs the command line of a program with this registry.
 ///
 /// Exit codes: 0 the command reached its goal, 2 wrong usage or configuration, 3 a run ended without reaching its stop
-/// return, 1 anything else.
+/// return, 1 anything else. A program whose output is read no longer (`rollmesh schema | head`) ends silently with 141.
 #[must_use]
 pub fn main_with(registry: Registry) -> ExitCode {
     main_with_args(registry, std::env::args_os())
@@ -133,7 +125,12 @@ pub fn main_with(registry: Registry) -> ExitCode {
 /// Like [`main_with`], with these arguments, of which the first one is the program's name.
 #[must_use]
 pub fn main_with_args<T: Into<OsString> + Clone>(registry: Registry, args: impl IntoIterator<Item = T>) -> ExitCode {
-    let registry = native(registry);
+    let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
+    let registry = match children::serve(args.get(1), registry) {
+        Ok(code) => return code,
+        Err(registry) => native(registry),
+    };
+    pipe::end_when_closed();
     let result = match Cli::parse_from(args).command {
         Command::Demo(args) => demo::run(&args, &registry),
         Command::Train(args) => train::run(&args, &registry),
@@ -161,12 +158,6 @@ pub fn main_with_args<T: Into<OsString> + Clone>(registry: Registry, args: impl 
         Command::Envs(args) => envs::run(&args, &registry),
         Command::Policies(args) => policies::run(&args, &registry),
         Command::Schema => schema::run(&registry),
-        #[cfg(unix)]
-        Command::RemoteEnv => Ok(crate::envs::remote::serve(&registry)),
-        #[cfg(unix)]
-        Command::EvalEngine => Ok(crate::eval::serve_engine(&registry)),
-        #[cfg(unix)]
-        Command::EvalWorker => Ok(crate::eval::serve_worker()),
     };
     match result {
         Ok(code) => code,

@@ -10,14 +10,18 @@ pub(super) struct ModeFlags {
     /// Which fragments make a batch [default: sync]
     #[arg(long, value_enum, value_name = "MODE")]
     mode: Option<Mode>,
-    /// How many versions the weights of a batch's rows may be behind the newest, 0 by nature with --mode sync
-    #[arg(long, value_name = "VERSIONS", default_value_t = 1)]
+    /// Versions by which weights may be behind the newest
+    ///
+    /// Of the rows of a batch; always 0 with --mode sync
+    #[arg(long, hide_short_help = true, value_name = "VERSIONS", default_value_t = 1)]
     max_staleness: u64,
-    /// Env steps of a batch with --mode async, rounded up to whole fragments [default: a fragment of every environment]
-    #[arg(long, value_name = "N")]
+    /// Env steps of a batch with --mode async
+    ///
+    /// Rounded up to whole fragments [default: a fragment of every environment]
+    #[arg(long, hide_short_help = true, value_name = "N")]
     batch_env_steps: Option<u64>,
-    /// Milliseconds from the begin of an iteration to its batch, with --mode deadline
-    #[arg(long, value_name = "MS", default_value_t = 1_000)]
+    /// Milliseconds of an iteration with --mode deadline
+    #[arg(long, hide_short_help = true, value_name = "MS", default_value_t = 1_000)]
     deadline_ms: u64,
 }
 

@@ -2,13 +2,13 @@
 
 use std::{
     num::NonZeroU32,
-    process::ExitCode,
+    process::{Command, ExitCode},
     time::{Duration, Instant},
 };
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use rollmesh_core::protocol::Token;
-use tokio::{process::Command, sync::watch, time::sleep};
+use tokio::{sync::watch, time::sleep};
 
 use super::{
     exit::Failure,

@@ -4,19 +4,21 @@ use clap::Args;
 use rollmesh_core::{protocol::Token, worker::DataParallelConfig};
 
 use super::exit::Failure;
-use crate::{data_parallel::resolve, hub::TOKEN_VARIABLE};
+use crate::{data_parallel::resolve, net::TOKEN_VARIABLE};
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct RankFlags {
-    /// Learn together with other processes: where rank 0 listens, and all others connect to. All need the same token, in
-    /// the environment variable ROLLMESH_TOKEN, and all are resumed together [default: learn alone]
-    #[arg(long, value_name = "HOST:PORT", requires_all = ["rank", "world_size"])]
+    /// Learn together with other processes
+    ///
+    /// Where rank 0 listens and all others connect. All need the same token in the environment variable ROLLMESH_TOKEN,
+    /// and all are resumed together [default: learn alone]
+    #[arg(long, hide_short_help = true, value_name = "HOST:PORT", requires_all = ["rank", "world_size"])]
     data_parallel: Option<String>,
-    /// Which of them this one is, from 0
-    #[arg(long, value_name = "R", requires = "data_parallel")]
+    /// Rank of this process, from 0
+    #[arg(long, hide_short_help = true, value_name = "R", requires = "data_parallel")]
     rank: Option<u32>,
-    /// How many they are
-    #[arg(long, value_name = "N", requires = "data_parallel")]
+    /// Number of ranks
+    #[arg(long, hide_short_help = true, value_name = "N", requires = "data_parallel")]
     world_size: Option<u32>,
 }
 

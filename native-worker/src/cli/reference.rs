@@ -127,9 +127,11 @@ fn text<'a>(schema: &'a Value, key: &str) -> &'a str {
 fn presets(schema: &Value) -> String {
     let presets = schema["x-presets"].as_array().expect("a list of presets").iter();
     let row = |preset: &Value| {
-        format!("| {} | {} | `{}` |\n", text(preset, "env"), text(preset, "algorithm"), preset["settings"])
+        let [env, algorithm] = ["env", "algorithm"].map(|key| preset[key].as_str().unwrap_or("any"));
+        let rows = if preset["reads_input"] == true { "read from files" } else { "sampled" };
+        format!("| {env} | {algorithm} | {rows} | `{}` |\n", preset["settings"])
     };
-    let head = "| environment | algorithm | settings |\n|---|---|---|\n".to_owned();
+    let head = "| environment | algorithm | rows | settings |\n|---|---|---|---|\n".to_owned();
     presets.map(row).fold(head, |table, row| table + &row)
 }
 

@@ -14,40 +14,53 @@ use crate::{
 /// The flags of every command that runs a hub.
 #[derive(Args, Clone, Debug)]
 pub(super) struct SecurityFlags {
-    /// Certificate for wss and https, a PEM file with its chain; needed to listen beyond this machine
-    #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "tls_self_signed")]
+    /// Certificate for wss and https, a PEM file with its chain
+    ///
+    /// A hub that listens beyond this machine needs one
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "tls_key", conflicts_with = "tls_self_signed")]
     tls_cert: Option<PathBuf>,
     /// Key of the certificate, a PEM file
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Make a certificate, once, and keep it in the state directory; workers need its fingerprint
-    #[arg(long)]
+    /// Make a certificate, and keep it in the state directory
+    ///
+    /// Workers need its fingerprint, which the hub prints
+    #[arg(long, hide_short_help = true)]
     tls_self_signed: bool,
     /// Listen beyond this machine without encryption: everybody on the way can read tokens and data
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     i_know_this_is_not_encrypted: bool,
-    /// Name by which others reach this hub, HOST or HOST:PORT; may be given several times [default: its addresses alone]
-    #[arg(long, value_name = "HOST")]
+    /// Name by which others reach this hub
+    ///
+    /// HOST or HOST:PORT; may be given several times [default: its addresses]
+    #[arg(long, hide_short_help = true, value_name = "HOST")]
     public_host: Vec<String>,
-    /// Tokens that outlive the hub, see `rollmesh tokens` [default: none]
-    #[arg(long, value_name = "FILE")]
+    /// Let pages of this origin show the dashboard in a frame
+    ///
+    /// A notebook's for example, `http://localhost:8888`; may be given several times [default: none]
+    #[arg(long, hide_short_help = true, value_name = "ORIGIN")]
+    allow_frame: Vec<String>,
+    /// Tokens that outlive the hub, see `rollmesh tokens`
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
     tokens: Option<PathBuf>,
-    /// Where to keep the audit log, lines of JSON [default: audit.jsonl in the run or state directory]; that of leases is
-    /// beside it
-    #[arg(long, value_name = "FILE")]
+    /// Audit log, lines of JSON
+    ///
+    /// That of leases is in the same directory [default: audit.jsonl in the run or state directory]
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
     audit_log: Option<PathBuf>,
-    /// Share of the fragments of workers that are not trusted that the hub makes again, to see whether they are what they
-    /// should be. Browser tabs are not trusted
-    #[arg(long, value_name = "SHARE", default_value_t = AuditPolicy::DEFAULT_SHARE)]
+    /// Share of untrusted fragments that are recomputed
+    ///
+    /// The hub compares them with what untrusted workers have sent. Browser tabs are not trusted
+    #[arg(long, hide_short_help = true, value_name = "SHARE", default_value_t = AuditPolicy::DEFAULT_SHARE)]
     audit_share: f64,
     /// Trust no worker but the hub's own
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     distrust_workers: bool,
     /// What becomes of a run in which somebody has lied
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, hide_short_help = true, value_enum, default_value_t)]
     on_liar: OnLiar,
     /// Directory for the certificate and the audit log [default: rollmesh in $XDG_STATE_HOME or ~/.local/state]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, hide_short_help = true, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
 
@@ -68,6 +81,7 @@ impl SecurityFlags {
             tls,
             allow_unencrypted: self.i_know_this_is_not_encrypted,
             hosts: self.public_host.clone(),
+            frame_origins: self.allow_frame.clone(),
             token_file: self.tokens.clone(),
             run_tokens: run_dir.map(|directory| directory.join("hub_tokens.json")),
             audit_log: Some(audit_log),

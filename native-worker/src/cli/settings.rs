@@ -9,7 +9,7 @@ use clap::Args;
 use rollmesh_core::{
     config::Config,
     filter::FilterKind,
-    run::RunConfig,
+    run::{RunConfig, RunConfigError},
     worker::{Registry, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, config::LogLevel},
 };
 use serde::de::DeserializeOwned;
@@ -20,42 +20,51 @@ use crate::{NativeWorker as _, kernels::KernelChoice};
 /// The flags that every command with a worker in this process has.
 #[derive(Args, Clone, Debug)]
 pub(super) struct WorkerFlags {
-    /// Settings of the worker, a JSON object or TOML by the file's ending; flags override it
+    /// Settings of the worker as TOML or JSON; flags override them
+    ///
+    /// By the ending of the file's name. The file may describe a whole run
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// Environment, see `rollmesh envs` [default: the file's, else CartPole-v1]
+    /// Environment, see `rollmesh envs` [default: CartPole-v1]
     #[arg(long)]
     pub(super) env: Option<String>,
-    /// Settings of the environment, over the file's [default: {}]
+    /// Settings of the environment, over the file's
     #[arg(long, value_name = "JSON")]
     pub(super) env_config: Option<Config>,
-    /// Any setting of the worker by its path, as JSON or text: --set model_config.use_lstm=true; may be given several times.
-    /// `rollmesh schema` lists all settings
+    /// Any setting by its path, see `rollmesh schema`
+    ///
+    /// The value is JSON or text: --set model_config.use_lstm=true; may be given several times
     #[arg(long, value_name = "PATH=VALUE", value_parser = setting)]
     pub(super) set: Vec<(String, serde_json::Value)>,
-    /// Seed of everything random [default: the file's, else 0]
+    /// Seed of everything random [default: 0]
     #[arg(long)]
     pub(super) seed: Option<u64>,
-    /// Kind of every policy, see `rollmesh policies`; `mlp` is another name of `net` [default: the file's, else net]
+    /// Kind of every policy, see `rollmesh policies`
+    ///
+    /// `mlp` is another name of `net` [default: the file's, else net]
     #[arg(long, value_name = "KIND")]
     pub(super) policy: Option<String>,
-    /// Normalisation of observations: NoFilter, MeanStdFilter or ConcurrentMeanStdFilter [default: the file's, else NoFilter]
+    /// NoFilter or MeanStdFilter [default: NoFilter]
+    ///
+    /// Or ConcurrentMeanStdFilter
     #[arg(long, value_name = "FILTER", value_parser = by_name::<FilterKind>)]
     pub(super) observation_filter: Option<FilterKind>,
-    /// Record episodes in this directory, as GIFs and numbers [default: the file's, else none]
+    /// Record episodes here, as GIFs and numbers
     #[arg(long, value_name = "DIR")]
     pub(super) monitor_path: Option<String>,
-    /// Write what is sampled into this directory, as RLlib's JSON [default: the file's, else none]
+    /// Write the sampled rows here, as RLlib's JSON
     #[arg(long, value_name = "DIR")]
     pub(super) output: Option<String>,
-    /// Directory for logs, and for outputs that name none [default: the file's, else none]
-    #[arg(long, value_name = "DIR")]
+    /// Directory for logs, and for outputs that name none
+    #[arg(long, hide_short_help = true, value_name = "DIR")]
     pub(super) log_dir: Option<String>,
-    /// What is logged: ERROR, WARN, INFO or DEBUG [default: the file's, else WARN]
-    #[arg(long, value_name = "LEVEL", value_parser = by_name::<LogLevel>)]
+    /// ERROR, WARN, INFO or DEBUG [default: WARN]
+    #[arg(long, hide_short_help = true, value_name = "LEVEL", value_parser = by_name::<LogLevel>)]
     pub(super) log_level: Option<LogLevel>,
-    /// Instantiation of the hot loops; has no influence on the rows
-    #[arg(long, value_enum, default_value_t)]
+    /// Instantiation of the hot loops
+    ///
+    /// Has no influence on the rows
+    #[arg(long, hide_short_help = true, value_enum, default_value_t)]
     pub(super) kernels: KernelChoice,
 }
 
@@ -77,11 +86,17 @@ impl WorkerFlags {
     /// Returns the file's settings, or the defaults, overridden by the flags.
     pub(super) fn settings(&self) -> Result<RolloutConfig, Failure> {
         let mut config = match &self.config {
-            // The file may describe a whole run, whose worker is used.
-            Some(path) => match (read(path), read::<RunConfig>(path)) {
-                (Err(_), Ok(run)) => run.worker_config(),
-                (config, _) => config?,
-            },
+            Some(path) => {
+                let settings: Config = read(path)?;
+                // The file may describe a whole run, whose worker is used.
+                let config = match RolloutConfig::of_settings(&settings) {
+                    Err(RunConfigError::NotOfWorkers(_)) => {
+                        RunConfig::of_settings(&settings).map(|run| run.worker_config())
+                    }
+                    config => config,
+                };
+                config.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
+            }
             None => RolloutConfig::default(),
         };
         config.env = self.env.clone().or(config.env).or_else(|| Some("CartPole-v1".into()));
@@ -107,7 +122,7 @@ impl WorkerFlags {
         }
         let settings = Config::of(&config).map_err(Failure::usage)?;
         let settings = self.set.iter().fold(settings, |all, (path, value)| all.with_at(path, value.clone()));
-        settings.parse().map_err(|error| Failure::usage(format!("--set: {error}")))
+        RolloutConfig::of_settings(&settings).map_err(|error| Failure::usage(format!("--set: {error}")))
     }
 
     /// Builds the worker of these settings.

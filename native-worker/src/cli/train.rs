@@ -24,6 +24,7 @@ use tokio::{
 
 use super::{
     data::numbers::about_reading,
+    evaluation,
     exit::Failure,
     external, host,
     input::FileFlags,
@@ -61,117 +62,152 @@ const RUNS: &str = "runs";
                         With --input this process reads, or --workers N do; every update takes --train-batch-size rows, and\n\
                         the return is that of the policy's own episodes, played with its most likely actions.")]
 pub(super) struct TrainArgs {
-    /// Resume the run in this directory from its newest checkpoint, with the same bits as if it had never ended; one that
-    /// learns from files reads on where it was. Of the run's settings --max-env-steps, --stop-return, --checkpoint-interval,
-    /// --hung-worker-timeout and when it is evaluated may be others
+    /// Resume the run in this directory from its newest checkpoint
+    ///
+    /// The bits are those of a run that was never interrupted; one that learns from files continues reading where it
+    /// was. Of the run's settings --max-env-steps, --stop-return, --checkpoint-interval, --hung-worker-timeout and the
+    /// times of evaluations may be others
     #[arg(long, value_name = "DIR", conflicts_with_all = ["run_dir", "input"])]
     resume: Option<PathBuf>,
-    /// Begin with these weights instead of random ones: a safetensors file with the names and shapes of the run's policies,
-    /// such as the weights.safetensors of another run
+    /// Begin with the weights of a safetensors file
+    ///
+    /// It has the names and shapes of the run's policies, like the weights.safetensors of another run [default: random
+    /// weights]
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     init_weights: Option<PathBuf>,
-    /// Make new tokens for the resumed run's hub: workers and dashboards that hold the earlier ones are refused
-    #[arg(long, requires = "resume")]
+    /// Make new tokens for the resumed run's hub
+    ///
+    /// Workers and dashboards with the earlier ones are refused
+    #[arg(long, hide_short_help = true, requires = "resume")]
     new_tokens: bool,
-    /// Settings of the run, in a file like the `config.toml` of a run's directory, as TOML or JSON. What it leaves out is as
-    /// usual; flags override it
+    /// Settings of the run as TOML or JSON; flags override them
+    ///
+    /// A file like the `config.toml` of a run's directory. What it leaves out has its default
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     config: Option<PathBuf>,
     /// Environment, see `rollmesh envs` [default: CartPole-v1]
     #[arg(long)]
     pub(super) env: Option<String>,
-    /// Settings of the environment, as a JSON object [default: {}]
+    /// Settings of the environment [default: {}]
     #[arg(long, value_name = "JSON")]
     pub(super) env_config: Option<Config>,
     /// Learning algorithm [default: ppo, and bc with --input]
     #[arg(long, value_parser = algorithms())]
     pub(super) algo: Option<String>,
-    /// Local worker processes; with 0 this process samples while no able worker is connected [default: 2]
+    /// Local worker processes [default: 2]
+    ///
+    /// With 0 this process samples while no able worker is connected
     #[arg(long, value_name = "N")]
     workers: Option<u32>,
-    /// Start no workers and do not sample in this process: wait for workers that connect from elsewhere, with the printed
-    /// command
+    /// Only wait for workers from elsewhere
+    ///
+    /// Start no workers and do not sample in this process: wait for workers that connect with the printed command
     #[arg(long, conflicts_with = "input")]
     remote_only: bool,
-    /// Environments whose home is one worker; their number in all is fixed for the run [default: 8]
+    /// Environments whose home is one worker [default: 8]
+    ///
+    /// Their number in all is fixed for the run
     #[arg(long, value_name = "M")]
     num_envs_per_worker: Option<u32>,
-    /// Slots of the run, whatever the workers [default: --workers, at least 1, times --num-envs-per-worker]
+    /// Environments (slots) of the run, for any workers
+    ///
+    /// [default: --workers, at least 1, times --num-envs-per-worker]
     #[arg(long, value_name = "N", conflicts_with = "input")]
     num_slots: Option<u32>,
-    /// Any setting of the run by its path, as JSON or text: --set model_config.use_lstm=true; may be given several times.
-    /// `rollmesh schema` lists all settings
+    /// Any setting by its path, see `rollmesh schema`
+    ///
+    /// The value is JSON or text: --set model_config.use_lstm=true; may be given several times
     #[arg(long, value_name = "PATH=VALUE", value_parser = settings::setting)]
     set: Vec<(String, Value)>,
     /// Seed of everything random [default: 0]
     #[arg(long)]
     pub(super) seed: Option<u64>,
-    /// Stop when the mean return of the last 100 finished episodes reaches this; with --input that of an evaluation
+    /// Stop at this mean return of the last 100 episodes
+    ///
+    /// With --input that of an evaluation
     #[arg(long, value_name = "R", allow_negative_numbers = true)]
     pub(super) stop_return: Option<f64>,
-    /// Stop after this many env steps, or rows of the input [default: 1000000]
+    /// Stop after this many env steps [default: 1000000]
+    ///
+    /// With --input after this many of its rows
     #[arg(long, value_name = "T")]
     pub(super) max_env_steps: Option<u64>,
-    /// Widths of the networks' hidden layers [default: 64,64]
-    #[arg(long, value_delimiter = ',')]
+    /// Widths of the hidden layers [default: 64,64]
+    #[arg(long, value_delimiter = ',', value_name = "WIDTHS")]
     pub(super) hidden: Option<Vec<u32>>,
-    /// Steps of each environment per update [default: 64]
-    #[arg(long)]
+    /// Steps of an environment per update [default: 64]
+    #[arg(long, value_name = "T")]
     rollout_fragment_length: Option<u32>,
-    /// Where the run writes its files; by default a new directory in runs/
+    /// Directory of the run's files [default: a new one in runs/]
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
-    /// Save a checkpoint every N iterations, and every ten seconds in any case [default: 100]
-    #[arg(long, value_name = "N")]
+    /// Save a checkpoint every N iterations [default: 100]
+    ///
+    /// One is saved every ten seconds as well
+    #[arg(long, hide_short_help = true, value_name = "N")]
     pub(super) checkpoint_interval: Option<u64>,
-    /// End a local worker, and start another one, once it has hung for so long after its lease expired; 0 for never
-    /// [default: 60]
-    #[arg(long, value_name = "SECONDS", conflicts_with = "input")]
+    /// Replace a worker that has hung for so long [default: 60]
+    ///
+    /// The time counts from the expiry of its lease; 0 for never
+    #[arg(long, hide_short_help = true, value_name = "S", conflicts_with = "input")]
     hung_worker_timeout: Option<f64>,
-    /// Write what is sampled into this directory, as RLlib's JSON [default: nowhere]. With --resume and the same directory
-    /// every row is there once
+    /// Write the sampled rows here, as RLlib's JSON
+    ///
+    /// With --resume and the same directory every row is there once [default: nowhere]
     #[arg(long, value_name = "DIR", conflicts_with = "input")]
     output: Option<PathBuf>,
-    /// Where to listen; by default any free port of this machine
+    /// Address of the hub
+    ///
+    /// By default any free port of this machine
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// Directory of the dashboard's files; with --no-dashboard of files that are served instead, a page with a game for example
-    #[arg(long, value_name = "DIR")]
+    /// Directory of the dashboard's files
+    ///
+    /// With --no-dashboard the directory of other files to serve, a page with a game for example
+    #[arg(long, hide_short_help = true, value_name = "DIR")]
     assets: Option<PathBuf>,
-    /// With External-v0, let pages of this origin drive episodes too, for example `https://game.example`; may be given several
-    /// times
-    #[arg(long, value_name = "ORIGIN")]
+    /// Let pages of this origin drive episodes, too
+    ///
+    /// With External-v0, for example `https://game.example`; may be given several times
+    #[arg(long, hide_short_help = true, value_name = "ORIGIN")]
     allow_origin: Vec<String>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Learning together")]
     ranks: RankFlags,
     /// Serve no dashboard
     #[arg(long)]
     no_dashboard: bool,
-    /// Where the learner computes: cpu, cuda:N or metal [default: cpu]
+    /// Where the learner computes [default: cpu]
+    ///
+    /// cpu, cuda:N or metal
     #[arg(long)]
     device: Option<DeviceSpec>,
-    /// Instantiation of the hot loops, of the learner and the local workers; has no influence on rows or weights
-    #[arg(long, value_enum, default_value_t)]
+    /// Instantiation of the hot loops
+    ///
+    /// Of the learner and the local workers; has no influence on rows or weights
+    #[arg(long, hide_short_help = true, value_enum, default_value_t)]
     kernels: KernelChoice,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Security")]
     security: SecurityFlags,
-    /// Environment variable of the local workers; may be given several times [default: those of this process alone]
-    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    /// Environment variable of the local workers
+    ///
+    /// May be given several times [default: only those of this process]
+    #[arg(long, hide_short_help = true, value_name = "NAME=VALUE", value_parser = variable)]
     extra_environ: Vec<(String, String)>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Resources of local workers")]
     worker_spec: SpecFlags,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Python environments")]
     python: PythonFlags,
-    /// Print the summary as one JSON object, and no progress
+    /// Print the summary as JSON, and no progress
     #[arg(long)]
     pub(super) json: bool,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Sampling mode")]
     mode: ModeFlags,
-    /// What observations go through before the policy sees them: NoFilter, or MeanStdFilter, which normalises them with the
-    /// mean and standard deviation of all before [default: NoFilter]
+    /// NoFilter or MeanStdFilter [default: NoFilter]
+    ///
+    /// MeanStdFilter normalises observations with the mean and standard deviation of all before them
     #[arg(long, value_name = "FILTER", conflicts_with = "input")]
     observation_filter: Option<FilterKind>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Logged data and evaluation")]
     pub(super) files: FileFlags,
 }
 
@@ -201,7 +237,7 @@ impl TrainArgs {
             self.extra_environ.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let worker = Some(self.worker_spec.spec()).filter(|spec| !spec.is_default());
         let FileFlags { input_config, callbacks, .. } = &self.files;
-        let flags: [(&str, Option<Value>); 26] = [
+        let flags: [(&str, Option<Value>); 21] = [
             ("env", given(&self.env)?),
             ("env_config", given(&self.env_config)?),
             ("algorithm", given(&self.algo)?),
@@ -217,11 +253,6 @@ impl TrainArgs {
             ("checkpoint_interval", given(&self.checkpoint_interval)?),
             ("hung_worker_timeout_s", finite("--hung-worker-timeout", self.hung_worker_timeout)?),
             ("host.device", given(&self.device.map(|device| device.to_string()))?),
-            ("evaluation.interval", given(&self.files.evaluation_interval)?),
-            ("evaluation.episodes", given(&self.files.evaluation_episodes)?),
-            ("evaluation.timeout_s", given(&self.files.evaluation_timeout)?),
-            ("evaluation.horizon", given(&self.files.evaluation_horizon)?),
-            ("evaluation.render", given(&Some(true).filter(|_| self.files.evaluation_render))?),
             ("input", given(&self.files.source()?)?),
             ("io_config", given(input_config)?),
             ("callbacks", given(&Some(callbacks).filter(|names| !names.is_empty()))?),
@@ -242,15 +273,9 @@ impl TrainArgs {
         Ok(self.set.iter().fold(settings, |settings, (path, value)| settings.with_at(path, value.clone())))
     }
 
-    /// Adds the flags for the sampling mode.
+    /// Adds the flags for evaluations and the sampling mode.
     fn with_mode(&self, mut config: RunConfig) -> Result<RunConfig, Failure> {
-        let FileFlags { evaluation_episodes, evaluation_timeout, evaluation_render, .. } = &self.files;
-        let speaks_of_it =
-            evaluation_episodes.is_some_and(|n| n > 0) || evaluation_timeout.is_some() || *evaluation_render;
-        if speaks_of_it && config.evaluation.interval == 0 && !config.reads_input() {
-            let flags = "--evaluation-episodes, --evaluation-timeout and --evaluation-render";
-            return Err(Failure::usage(format!("{flags} are of no use without --evaluation-interval: say how often")));
-        }
+        self.files.evaluation.set(&mut config)?;
         config.mode = self.mode.mode()?.unwrap_or(config.mode);
         config.check().map_err(Failure::usage)?;
         Ok(config)
@@ -414,11 +439,8 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
     };
     println!("{} with {}, seed {}: {end}", summary.env, summary.algo, summary.seed);
     println!("mean return   {mean} (last 100 episodes)");
-    if let Some(own) = &summary.evaluation {
-        let number = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |number| format!("{number:.2}"));
-        let spread = format!("from {} to {}", number(own.episode_return_min), number(own.episode_return_max));
-        let when = format!("{} episodes after update {}, most likely actions", own.episodes, own.iteration);
-        println!("evaluation    {} ({spread}, {when})", number(own.episode_return_mean));
+    if let Some(found) = &summary.evaluation {
+        println!("evaluation    {}", evaluation::line_of(found));
     }
     println!("env steps     {} in {} updates, {:.1} s", summary.env_steps, summary.iterations, summary.wall_s);
     println!("weights hash  {}", summary.weights_hash);

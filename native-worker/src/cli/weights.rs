@@ -1,11 +1,18 @@
-//! `rollmesh weights`: sets the weights of a run from a file.
+//! `rollmesh weights`: sets the weights of a run from a file, and exports them.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{Args, Subcommand};
 
 use super::exit::Failure;
-use crate::{Registry, checkpoint::CHECKPOINTS_DIR, train::set_weights};
+use crate::{
+    Registry,
+    checkpoint::{CHECKPOINTS_DIR, PolicyCheckpoint, replace},
+    train::set_weights,
+};
 
 #[derive(Args)]
 #[command(
@@ -13,7 +20,8 @@ use crate::{Registry, checkpoint::CHECKPOINTS_DIR, train::set_weights};
                         run's own weights.safetensors; layers are [inputs, outputs]. The run's directory must be free: stop the run first.\n\n\
                         Examples:\n  \
                         rollmesh weights set runs/first edited.safetensors\n  \
-                        rollmesh train --resume runs/first --max-env-steps 200000"
+                        rollmesh train --resume runs/first --max-env-steps 200000\n  \
+                        rollmesh weights export runs/first policy.onnx"
 )]
 pub(super) struct WeightsArgs {
     #[command(subcommand)]
@@ -29,10 +37,39 @@ enum Action {
         /// The weights, a safetensors file
         file: PathBuf,
     },
+    /// Write the newest weights of a run to a file: all of them as safetensors, or the networks of its policy as ONNX
+    Export {
+        /// Directory of the run, or of a policy
+        run: PathBuf,
+        /// The file to write: its name ends with .safetensors or .onnx
+        file: PathBuf,
+    },
 }
 
 pub(super) fn run(args: &WeightsArgs, registry: &Registry) -> Result<ExitCode, Failure> {
-    let Action::Set { run, file } = &args.action;
+    match &args.action {
+        Action::Set { run, file } => set(run, file, registry),
+        Action::Export { run, file } => export(run, file, registry),
+    }
+}
+
+fn export(run: &Path, file: &Path, registry: &Registry) -> Result<ExitCode, Failure> {
+    let policy = PolicyCheckpoint::load(run).map_err(Failure::usage)?;
+    let contents = match file.extension().and_then(|suffix| suffix.to_str()) {
+        Some("onnx") => policy.to_onnx(&registry.envs).map_err(Failure::usage)?,
+        Some("safetensors") => policy.weights.to_safetensors().map_err(Failure::usage)?,
+        _ => {
+            let reason = format!("{}: the name of the file must end with .onnx or .safetensors", file.display());
+            return Err(Failure::usage(reason));
+        }
+    };
+    replace(file, &contents).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
+    let (bytes, hash) = (contents.len(), policy.weights_hash());
+    println!("{bytes} bytes in {}, weights hash {hash}, after iteration {}", file.display(), policy.iteration);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn set(run: &Path, file: &Path, registry: &Registry) -> Result<ExitCode, Failure> {
     let policy = set_weights(run, file, registry).map_err(Failure::usage)?;
     let (hash, iteration) = (policy.weights_hash(), policy.iteration);
     println!("weights hash  {hash}, after iteration {iteration} of {}", run.display());

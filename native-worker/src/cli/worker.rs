@@ -1,16 +1,17 @@
 //! `rollmesh worker`: a worker for a hub.
 
-use std::{io::Read as _, num::NonZeroU32, path::PathBuf, process::ExitCode, thread::available_parallelism};
+use std::{num::NonZeroU32, path::PathBuf, process::ExitCode, thread::available_parallelism};
 
 use clap::{Args, ValueEnum as _};
+use rollmesh_core::worker::HostSettings;
 use tokio::sync::watch;
 
 use super::{exit::Failure, processes, python::PythonFlags, runtime, security::TrustFlags, signals, spare_memory};
 use crate::{
     Registry,
+    child::{ConfineFlags, end_with_parent},
     control::{token_from_env, token_from_file},
     kernels::KernelChoice,
-    launch::ConfineFlags,
     learner::DeviceSpec,
     net::is_hub_url,
     registry::acting_on,
@@ -27,25 +28,40 @@ pub(super) struct WorkerArgs {
     /// Address of the hub, ws://HOST:PORT or wss://HOST:PORT
     #[arg(long, value_name = "URL", value_parser = is_hub_url)]
     hub: String,
-    /// Name in the hub's table; printable ASCII, at most 64 characters
+    /// Name in the hub's table
+    ///
+    /// Printable ASCII, at most 64 characters
     #[arg(long, default_value = "worker")]
     name: String,
-    /// File that holds the token, instead of the environment variable ROLLMESH_TOKEN; - is the first line of standard input
+    /// File that holds the token, instead of the environment variable ROLLMESH_TOKEN
+    ///
+    /// - is the first line of standard input
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Be this many workers, each in a process of its own that is restarted if it fails; auto is one for each CPU
+    /// Be this many workers, or with auto one for each CPU
+    ///
+    /// Each is a process of its own that is restarted if it fails
     #[arg(long, value_name = "N", value_parser = parse_processes)]
     processes: Option<NonZeroU32>,
-    /// Where policies act: cpu, cuda:N or metal. A GPU's rows have other bits than a CPU's: only runs with device_rows = true
-    /// take such a worker
+    /// Where policies act
+    ///
+    /// cpu, cuda:N or metal. A GPU's rows have other bits than a CPU's: only runs with device_rows = true take such a
+    /// worker
     #[arg(long, default_value = "cpu")]
     device: DeviceSpec,
-    /// Instantiation of the hot loops; has no influence on the rows
+    /// Instantiation of the hot loops
+    ///
+    /// Has no influence on the rows
     #[arg(long, value_enum, default_value_t)]
     kernels: KernelChoice,
+    /// Directory below which a hub may name outputs
+    ///
+    /// Outputs of a worker group's workers (output, monitor_path); without it they may write nothing
+    #[arg(long, value_name = "DIR")]
+    data_root: Option<PathBuf>,
     #[command(flatten)]
     trust: TrustFlags,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Python environments")]
     python: PythonFlags,
     /// End when standard input does, as the hub's own workers do
     #[arg(long, hide = true)]
@@ -78,7 +94,8 @@ impl WorkerArgs {
         let mut arguments = vec!["worker".to_owned()];
         arguments.extend(own.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
         arguments.extend(["--device".into(), self.device.to_string()]);
-        arguments.extend(self.trust.arguments());
+        let root = self.data_root.iter().flat_map(|root| ["--data-root".into(), root.display().to_string()]);
+        arguments.extend(root.chain(self.trust.arguments()));
         arguments.extend(["--token-file".into(), "-".into(), "--until-stdin-closes".into()]);
         arguments
     }
@@ -87,7 +104,12 @@ impl WorkerArgs {
 pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     spare_memory();
     args.python.install(None);
-    // Before any other thread is started.
+    if args.until_stdin_closes {
+        end_with_parent().map_err(|error| {
+            Failure::other(format!("this worker could not end with its hub, so it does not start: {error}"))
+        })?;
+    }
+    // Before any thread that works is started.
     args.confine.apply().map_err(Failure::other)?;
     let token = args.token_file.as_deref().map_or_else(token_from_env, token_from_file).map_err(Failure::usage)?;
     if let Some(processes) = args.processes {
@@ -95,14 +117,6 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
         return processes::run(args, processes, token);
     }
     let registry = acting_on(registry, args.device).map_err(Failure::usage)?;
-    if args.until_stdin_closes {
-        std::thread::spawn(|| {
-            let mut rest = Vec::new();
-            // An error ends it as well.
-            let _ = std::io::stdin().read_to_end(&mut rest);
-            std::process::exit(0);
-        });
-    }
     let trust = args.trust.trust();
     trust.check(&args.hub).map_err(Failure::usage)?;
     let config = WorkerConfig {
@@ -113,7 +127,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
         name: args.name.clone(),
         device: args.device.to_string(),
         kernels: args.kernels.table().map_err(Failure::usage)?,
-        takes_host_settings: args.takes_host_settings,
+        host_settings: host_settings(args)?,
         evaluating: None,
     };
     let runtime = runtime(1)?;
@@ -139,9 +153,20 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
             Err(Failure::usage(format!("the hub refused this worker: {reason}")))
         }
         WorkerEnd::Untrusted(reason) => Err(Failure::usage(reason)),
+        WorkerEnd::Failed(reason) => Err(Failure::other(reason)),
         WorkerEnd::Closed(reason) => {
             eprintln!("{reason}");
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// A hub that started this process decides for its machine; any other only names outputs.
+fn host_settings(args: &WorkerArgs) -> Result<HostSettings, Failure> {
+    if args.takes_host_settings {
+        return Ok(HostSettings::Taken);
+    }
+    let Some(root) = &args.data_root else { return Ok(HostSettings::Refused) };
+    let root = root.to_str().ok_or_else(|| Failure::usage("--data-root: the path is no UTF-8"))?;
+    Ok(HostSettings::Below(root.into()))
 }

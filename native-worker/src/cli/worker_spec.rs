@@ -9,28 +9,40 @@ use crate::learner::DeviceSpec;
 
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct SpecFlags {
-    /// CPUs that each local worker has for itself [default: none, it runs anywhere]
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    /// CPUs that each local worker has for itself
+    ///
+    /// [default: none, it runs anywhere]
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 0, hide_default_value = true)]
     worker_cpus: u32,
-    /// GPUs that each local worker sees, and no other one does [default: all, shared]
-    #[arg(long, value_name = "N")]
+    /// GPUs that only this local worker sees
+    ///
+    /// [default: all, shared]
+    #[arg(long, hide_short_help = true, value_name = "N")]
     worker_gpus: Option<u32>,
-    /// Where the policies of each local worker act: cpu, cuda:N among the GPUs that it sees, or metal; for runs with
-    /// device_rows = true [default: cpu]
-    #[arg(long, value_name = "DEVICE")]
+    /// Where the policies of each local worker act
+    ///
+    /// cpu, cuda:N among the GPUs that it sees, or metal; for runs with device_rows = true [default: cpu]
+    #[arg(long, hide_short_help = true, value_name = "DEVICE")]
     worker_device: Option<DeviceSpec>,
-    /// The most memory that each local worker may take, like 2GiB [default: as much as there is]
-    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    /// Memory limit of each local worker, like 2GiB
+    ///
+    /// [default: none]
+    #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = memory)]
     worker_memory: Option<u64>,
-    /// How much of a resource each local worker needs, like simulator=1; may be given several times
-    #[arg(long, value_name = "NAME=N", value_parser = resource)]
+    /// Amount of a resource that each local worker needs
+    ///
+    /// Like simulator=1; may be given several times
+    #[arg(long, hide_short_help = true, value_name = "NAME=N", value_parser = resource)]
     worker_resource: Vec<(String, u32)>,
-    /// How much of a resource there is for local workers; may be given several times
-    #[arg(long, value_name = "NAME=N", value_parser = resource)]
+    /// Amount of a resource for all local workers
+    ///
+    /// May be given several times
+    #[arg(long, hide_short_help = true, value_name = "NAME=N", value_parser = resource)]
     resources: Vec<(String, u32)>,
 }
 
-fn memory(text: &str) -> Result<u64, BadAmount> {
+/// Reads an amount of memory.
+pub(super) fn memory(text: &str) -> Result<u64, BadAmount> {
     WorkerSpec::parse_memory(text)
 }
 

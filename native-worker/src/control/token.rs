@@ -7,7 +7,7 @@ use std::{
 
 use rollmesh_core::protocol::{Token, TokenTextError};
 
-use crate::hub::TOKEN_VARIABLE;
+use crate::net::TOKEN_VARIABLE;
 
 /// Why there is no token. Does not contain what was found instead.
 #[derive(Debug, thiserror::Error)]

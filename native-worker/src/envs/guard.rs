@@ -179,6 +179,11 @@ pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
     format!("panicked: {}", text.unwrap_or("without a message"))
 }
 
+/// Runs user code of a worker, and converts its panic to a message.
+pub(crate) fn catch_panics(work: &mut dyn FnMut()) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| words(&*panic))
+}
+
 struct Lanes {
     env: Guarded<Box<dyn AnyVectorEnv>>,
     num_envs: usize,

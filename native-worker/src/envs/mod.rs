@@ -5,11 +5,9 @@ pub(crate) mod python;
 #[cfg(unix)]
 pub(crate) mod remote;
 
-pub(crate) use guard::words;
+pub(crate) use guard::{catch_panics, words};
 pub use guard::{guard, guard_multi_agent, guarded};
-pub(crate) use python::{ALLOW_VARIABLE, INTERPRETER_VARIABLE};
+pub(crate) use python::{ALLOW_VARIABLE, INTERPRETER_VARIABLE, PROCESSES_VARIABLE};
 pub use python::{PythonPermission, PythonSettings};
 #[cfg(unix)]
-pub(crate) use remote::process::last_lines;
-#[cfg(unix)]
-pub use remote::{RemoteBaseEnv, remote_env};
+pub use remote::RemoteBaseEnv;

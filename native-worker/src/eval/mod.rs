@@ -42,8 +42,6 @@ mod hub;
 #[cfg(unix)]
 mod names;
 #[cfg(unix)]
-mod pipe;
-#[cfg(unix)]
 mod process;
 #[cfg(unix)]
 mod serve;
@@ -149,7 +147,7 @@ impl EvalWorker {
     }
 
     /// Evaluates the policy of a run in a process of its own, see [`EvalMakers::of_run`]: the current executable, which
-    /// begins with [`main_with`](crate::main_with) or [`eval_process`]. There the init function runs first, before any
+    /// begins with [`main_with`](crate::main_with) or [`child_process`](crate::child_process). There the init function runs first, before any
     /// thread is started, then the environment is made, then the policy. The first poll reports errors. The process ends
     /// with this one, in whatever way.
     ///
@@ -337,23 +335,4 @@ impl Drop for EvalWorker {
             self.shutdown();
         }
     }
-}
-
-/// Runs this program as the process of an evaluation, or as a named evaluation worker, if it was started as one: then it
-/// serves the registry's environments and policies and does not return. [`main_with`](crate::main_with) calls it; other
-/// programs call it first in `main`.
-#[cfg(unix)]
-pub fn eval_process(registry: impl FnOnce() -> crate::Registry) {
-    let Some(command) = std::env::args_os().nth(1) else { return };
-    if std::env::var_os(process::VARIABLE).is_none() {
-        return;
-    }
-    let code = if command == ENGINE_COMMAND {
-        serve_engine(&crate::native(registry()))
-    } else if command == WORKER_COMMAND {
-        serve_worker()
-    } else {
-        return;
-    };
-    std::process::exit(if code == std::process::ExitCode::SUCCESS { 0 } else { 1 });
 }

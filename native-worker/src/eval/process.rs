@@ -2,12 +2,11 @@
 
 use std::{
     cell::RefCell,
-    collections::VecDeque,
     fs::File,
     io::{self, BufReader, ErrorKind, Read},
-    os::unix::process::{CommandExt as _, ExitStatusExt as _},
+    os::unix::process::ExitStatusExt as _,
     path::Path,
-    process::{Child, ChildStderr, Command, ExitCode, ExitStatus, Stdio},
+    process::{Command, ExitStatus},
     rc::Rc,
     sync::{
         Arc, LazyLock, Mutex, PoisonError,
@@ -29,42 +28,29 @@ use rollmesh_core::{
     run::RunConfig,
     worker::{CommandError, CommandErrorKind, Registry, WorkerAnswer, WorkerCommand, WorkerSession},
 };
-use rustix::process::{Pid, Signal, getpgrp, getpid, kill_current_process_group, kill_process_group};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    engine::Report,
-    names::WORKER_COMMAND,
-    pipe::{read_frame, read_json, write_frame, write_json},
-};
+use super::{engine::Report, names::WORKER_COMMAND};
 use crate::{
-    envs::{last_lines, python},
+    child::{
+        self, Child, ConfineFlags, Confinement, LastWords, Pipes, check_is_not_one, end_with_pipe, read_frame,
+        read_json, take_stdio, write_frame, write_json,
+    },
+    envs::{catch_panics, python},
     kernels,
-    launch::{ConfineFlags, Confinement, Grant, Inventory, take_stdio},
+    launch::{Grant, Inventory},
     registry::{acting_on, device_of},
-    worker_group::catch_panics,
 };
 
 /// The hidden command that runs the process of an evaluation.
 pub(crate) const ENGINE_COMMAND: &str = "eval-engine";
-/// Environment variable that is set in such processes.
-pub(super) const VARIABLE: &str = "ROLLMESH_EVAL";
 
-/// Refuses to start an evaluation process from a program that was itself started as one but did not act as one: it would
-/// start processes recursively.
+/// Refuses to start an evaluation process from a program that was itself started as one but did not act as one.
 pub(super) fn check_not_started_as_one() -> Result<(), EvalWorkerError> {
-    let is_one = |command| command == ENGINE_COMMAND || command == WORKER_COMMAND;
-    // The variable alone is not sufficient, since it is inherited by the environment's child processes.
-    if std::env::var_os(VARIABLE).is_some() && std::env::args_os().nth(1).is_some_and(is_one) {
-        let reason = "this is the process of an evaluation itself, and was to be nothing else: call \
-                      rollmesh::eval::eval_process first in the program's main";
-        return Err(EvalWorkerError::setup("process", reason));
-    }
-    Ok(())
+    let checked = [ENGINE_COMMAND, WORKER_COMMAND].into_iter().try_for_each(check_is_not_one);
+    checked.map_err(|reason| EvalWorkerError::setup("process", reason))
 }
 
-/// How much of the standard error is kept, in bytes.
-const LAST_WORDS: usize = 16_000;
 /// How long to read from a process that has ended, and how long a process may take to end.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -99,15 +85,9 @@ type Tell = Arc<dyn Fn(Result<Report, String>) + Send + Sync>;
 /// The supervisor's side of the process. Dropping it kills the process and its child processes.
 pub(super) struct ProcessEngine {
     outgoing: Sender<Outgoing>,
-    child: Arc<Mutex<Leash>>,
+    child: Arc<Mutex<Child>>,
     tell: Tell,
     _grant: Grant,
-}
-
-/// A child that is killed and reaped only once.
-struct Leash {
-    child: Child,
-    status: Option<ExitStatus>,
 }
 
 impl ProcessEngine {
@@ -120,24 +100,14 @@ impl ProcessEngine {
         let grant = INVENTORY.grant(&run.host.evaluator).map_err(io::Error::other)?;
         let confinement = Confinement { cpus: grant.cpus(), gpus: grant.gpus(), memory: grant.memory() };
         let birth = Birth { run: run.clone(), confine: confinement.flags() };
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .arg(ENGINE_COMMAND)
             .envs(&run.rollout.extra_environs)
-            .env(VARIABLE, "1")
             .envs(confinement.variables())
-            .envs(python::child_environs())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // Ctrl-C must only reach the supervisor, and the environment's child processes must end with it.
-            .process_group(0)
-            .spawn()?;
-        let (Some(mut stdin), Some(stdout), Some(stderr)) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take())
-        else {
-            return Err(io::Error::other("it has no pipes"));
-        };
-        let child = Arc::new(Mutex::new(Leash { child, status: None }));
+            .envs(python::child_environs());
+        let (child, Pipes { mut stdin, stdout, stderr }) = child::spawn(command)?;
+        let child = Arc::new(Mutex::new(child));
         let tell: Tell = Arc::new(tell);
         let (outgoing, waiting) = mpsc::channel();
         // The welcome is sent without waiting for the Hello.
@@ -153,10 +123,10 @@ impl ProcessEngine {
                 let _ = send_all(&waiting, &mut stdin);
             }
         })?;
-        let words = listen(stderr)?;
+        let words = LastWords::listen(stderr)?;
         thread::Builder::new().name("eval-reports".into()).spawn(move || {
             let error = hear(&mut BufReader::new(stdout), &outgoing, &tell);
-            let status = child.lock().unwrap_or_else(PoisonError::into_inner).end();
+            let status = child.lock().unwrap_or_else(PoisonError::into_inner).kill();
             let words = words.recv_timeout(GRACE).unwrap_or_default();
             tell(Err(farewell(&error, status, &words)));
         })?;
@@ -233,42 +203,11 @@ fn report(result: &CallResult) -> Report {
 
 impl Drop for ProcessEngine {
     fn drop(&mut self) {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner).end();
+        self.child.lock().unwrap_or_else(PoisonError::into_inner).kill();
     }
 }
 
-impl Leash {
-    /// Kills the process group and reaps the process.
-    fn end(&mut self) -> Option<ExitStatus> {
-        if self.status.is_none() {
-            // If it has ended by itself, its status is kept. Its process id cannot be reused before it is reaped.
-            if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-                let _ = kill_process_group(pid, Signal::KILL);
-            }
-            let _ = self.child.kill();
-            self.status = self.child.wait().ok();
-        }
-        self.status
-    }
-}
-
-/// Keeps the last part of a process's standard error, and returns it when the process ends.
-fn listen(mut stderr: ChildStderr) -> io::Result<Receiver<Vec<u8>>> {
-    let (done, words) = mpsc::channel();
-    thread::Builder::new().name("eval-words".into()).spawn(move || {
-        let mut kept = VecDeque::new();
-        let mut bytes = [0; 4096];
-        while let Ok(read @ 1..) = stderr.read(&mut bytes) {
-            kept.extend(bytes.iter().take(read));
-            let surplus = kept.len().saturating_sub(LAST_WORDS);
-            kept.drain(..surplus);
-        }
-        let _ = done.send(kept.into());
-    })?;
-    Ok(words)
-}
-
-fn farewell(error: &io::Error, status: Option<ExitStatus>, words: &[u8]) -> String {
+fn farewell(error: &io::Error, status: Option<ExitStatus>, words: &LastWords) -> String {
     let end = match status.map(|status| (status.code(), status.signal())) {
         // It was ended because of that.
         _ if error.kind() == ErrorKind::InvalidData => error.to_string(),
@@ -276,66 +215,37 @@ fn farewell(error: &io::Error, status: Option<ExitStatus>, words: &[u8]) -> Stri
         Some((None, Some(signal))) => format!("signal {signal}"),
         _ => error.to_string(),
     };
-    let words = last_lines(words);
+    let words = words.to_string();
     if words.is_empty() { end } else { format!("{end}: {words}") }
 }
 
 /// Runs the process of an evaluation.
-pub(crate) fn serve_engine(registry: &Registry) -> ExitCode {
-    match Pipes::take().and_then(|pipes| pipes.serve(registry)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
+pub(crate) fn serve_engine(registry: &Registry) -> io::Result<()> {
+    let (mut heard, said) = take_stdio()?;
+    let Birth { run, confine } = read_json(&mut heard)?;
+    confine.apply().map_err(io::Error::other)?;
+    if run.host.evaluator_is_nice {
+        // If the system refuses, the priority stays as it is.
+        let _ = rustix::process::nice(NICE);
     }
-}
-
-/// The process's pipes.
-struct Pipes {
-    heard: BufReader<File>,
-    said: File,
-}
-
-impl Pipes {
-    fn take() -> io::Result<Self> {
-        // The process ends with its supervisor, even during an init function that hangs.
-        #[cfg(target_os = "linux")]
-        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-        let (heard, said) = take_stdio()?;
-        Ok(Self { heard: BufReader::new(heard), said })
-    }
-
-    fn serve(self, registry: &Registry) -> io::Result<()> {
-        let Self { mut heard, said } = self;
-        let Birth { run, confine } = read_json(&mut heard)?;
-        confine.apply().map_err(io::Error::other)?;
-        if run.host.evaluator_is_nice {
-            // If the system refuses, the priority stays as it is.
-            let _ = rustix::process::nice(NICE);
-        }
-        // The init function comes before there is any thread.
-        let device = run.host.evaluator.device.clone().unwrap_or_else(|| "cpu".into());
-        let acting = device_of(&run.host.evaluator).and_then(|device| acting_on(registry, device));
-        let acting = acting.map_err(|error| EvalWorkerError::setup("device", error));
-        let makers = acting.and_then(|registry| EvalMakers::of_run(&run, &registry, kernels::AUTO));
-        let made = makers.and_then(|makers| {
-            let mut worker = InlineEvalWorker::new(makers).with_guard(catch_panics);
-            worker.init().map(|()| worker)
-        });
-        let worker = Rc::new(RefCell::new(made.unwrap_or_else(InlineEvalWorker::failing)));
-        let (heard_frames, frames) = mpsc::sync_channel(QUEUED_FRAMES);
-        thread::Builder::new().name("eval-orders".into()).spawn(move || read_all(heard, heard_frames))?;
-        #[cfg(target_os = "linux")]
-        {
-            // From here on, the end of the pipe ends the process and the environment's child processes.
-            let _ = rustix::process::set_parent_process_death_signal(None);
-        }
-        let session = WorkerSession::new(identity(&device), registry.clone(), kernels::AUTO);
-        let served = serve_frames(session.with_evaluator(Box::new(worker.clone())), &frames, said);
-        worker.borrow_mut().stop();
-        served
-    }
+    // The init function comes before there is any thread.
+    let device = run.host.evaluator.device.clone().unwrap_or_else(|| "cpu".into());
+    let acting = device_of(&run.host.evaluator).and_then(|device| acting_on(registry, device));
+    let acting = acting.map_err(|error| EvalWorkerError::setup("device", error));
+    let makers = acting.and_then(|registry| EvalMakers::of_run(&run, &registry, kernels::AUTO));
+    let made = makers.and_then(|makers| {
+        let mut worker = InlineEvalWorker::new(makers).with_guard(catch_panics);
+        worker.init().map(|()| worker)
+    });
+    let worker = Rc::new(RefCell::new(made.unwrap_or_else(InlineEvalWorker::failing)));
+    let (heard_frames, frames) = mpsc::sync_channel(QUEUED_FRAMES);
+    // From here on, the process ends with its supervisor even if its environment hangs.
+    end_with_pipe(heard.try_clone()?.into(), GRACE)?;
+    thread::Builder::new().name("eval-orders".into()).spawn(move || read_all(BufReader::new(heard), &heard_frames))?;
+    let session = WorkerSession::new(identity(&device), registry.clone(), kernels::AUTO);
+    let served = serve_frames(session.with_evaluator(Box::new(worker.clone())), &frames, said);
+    worker.borrow_mut().stop();
+    served
 }
 
 /// Executes orders until the supervisor closes the pipe. Answers are written before anything else is done, since the process
@@ -361,17 +271,11 @@ fn identity(device: &str) -> Identity {
     Identity::new(Role::Worker, Token::new([0; 32]), "native", "evaluation", device)
 }
 
-/// Forwards the supervisor's frames until it closes the pipe. Then the process ends, even if its environment hangs.
-fn read_all(mut heard: BufReader<File>, frames: SyncSender<Vec<u8>>) {
+/// Forwards the supervisor's frames until it closes the pipe.
+fn read_all(mut heard: BufReader<File>, frames: &SyncSender<Vec<u8>>) {
     while let Ok(frame) = read_frame(&mut heard) {
         if frames.send(frame).is_err() {
             return;
         }
     }
-    drop(frames);
-    thread::sleep(GRACE);
-    if getpgrp() == getpid() {
-        let _ = kill_current_process_group(Signal::KILL);
-    }
-    std::process::exit(1);
 }

@@ -15,18 +15,19 @@ use rollmesh_core::{
     evaluation::{EvalOutcome, EvalWorkerError, Evaluates, EvaluationRequest, Ticket, check_name},
     run::RunConfig,
     weights::Weights,
+    worker::HostSettings,
 };
 use tokio::runtime::Runtime;
 
 use super::{
     EvalHub, EvalWorker,
     names::{Address, EvalNames, Founding, Name},
-    pipe::{read_json, write_json},
     supervisor::Shared,
     there::ANSWER,
 };
 use crate::{
     Registry,
+    child::{read_json, write_json},
     control::{HubUrl, HubUrlError, Trust},
     hub::{Hub, HubConfig},
     kernels,
@@ -140,7 +141,7 @@ impl Host {
             name: name.into(),
             device: self.device.clone(),
             kernels: kernels::AUTO,
-            takes_host_settings: false,
+            host_settings: HostSettings::Refused,
             evaluating: Some(evaluating),
         };
         let (stays, leave) = tokio::sync::watch::channel(false);
@@ -151,9 +152,10 @@ impl Host {
             });
             let _ = failed.send(Err(match end.await {
                 WorkerEnd::NameTaken(name) => EvalWorkerError::NameTaken(name),
-                WorkerEnd::Refused(reason) | WorkerEnd::Untrusted(reason) | WorkerEnd::Closed(reason) => {
-                    EvalWorkerError::io(reason)
-                }
+                WorkerEnd::Refused(reason)
+                | WorkerEnd::Untrusted(reason)
+                | WorkerEnd::Closed(reason)
+                | WorkerEnd::Failed(reason) => EvalWorkerError::io(reason),
             }));
             drop(stays);
         });

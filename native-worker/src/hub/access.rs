@@ -1,18 +1,14 @@
 //! Access control: tokens authenticate peers, the Host and Origin headers authenticate HTTP requests.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    net::SocketAddr,
-};
+use std::{net::SocketAddr, ops::Deref};
 
 use hyper::header::{self, HeaderMap, HeaderValue};
 use rollmesh_core::{
-    group::Party,
-    protocol::{Role, Token, TokenGrant, TokenHash, TokenId, TokenTable},
+    hub::HubTokens,
+    protocol::{Role, Token, TokenGrant, TokenId},
 };
 
 use super::{
-    limits::{MAX_PAGE_TOKENS, MAX_TOKENS},
     run_tokens::RunTokens,
     token_file::{TokenFile, TokenFileError, now},
 };
@@ -24,21 +20,21 @@ pub(crate) fn random_token() -> Result<Token, getrandom::Error> {
     Ok(Token::new(bytes))
 }
 
-/// Lifetime of a token that the dashboard page requested, in seconds.
-const PAGE_TOKEN_SECONDS: u64 = 24 * 60 * 60;
-
-/// The tokens that authenticate peers: the hub's own, which end with the hub, and those of the token file.
+/// The tokens that authenticate peers, and the files that keep some of them.
 #[derive(Default)]
 pub(super) struct Tokens {
-    own: TokenTable,
+    hub: HubTokens,
     file: Option<TokenFile>,
     /// The hub's own tokens that are kept in the run directory, so that a restarted hub accepts them as well.
     kept: RunTokens,
-    /// The hub's own tokens and the file's, merged for lookup at the handshake.
-    all: TokenTable,
-    of_pages: VecDeque<TokenId>,
-    /// The hub's own worker token, which many workers may share, and its successors after rotation.
-    shared: BTreeSet<TokenId>,
+}
+
+impl Deref for Tokens {
+    type Target = HubTokens;
+
+    fn deref(&self) -> &HubTokens {
+        &self.hub
+    }
 }
 
 impl Tokens {
@@ -49,81 +45,43 @@ impl Tokens {
     }
 
     fn join(&mut self) {
-        self.all = self.own.clone();
-        let rows = self.file.iter().flat_map(TokenFile::rows);
-        rows.for_each(|(hash, grant)| self.all.insert(*hash, *grant));
+        if let Some(file) = &self.file {
+            self.hub.set_stored(file.rows());
+        }
     }
 
     pub(super) fn add(&mut self, token: &Token, grant: TokenGrant) -> TokenId {
-        let hash = TokenHash::of(token);
-        self.own.insert(hash, grant);
-        self.all.insert(hash, grant);
-        hash.id()
+        self.hub.add(token, grant)
     }
 
     /// Adds a token for a worker in a browser tab. Returns its id and its expiry in seconds since 1970.
     pub(super) fn add_for_page(&mut self, token: &Token) -> (TokenId, Option<u64>) {
-        while self.of_pages.len() >= MAX_PAGE_TOKENS
-            && let Some(oldest) = self.of_pages.pop_front()
-        {
-            self.forget(oldest);
-        }
-        let expires = Some(now().saturating_add(PAGE_TOKEN_SECONDS));
-        let id = self.add(token, TokenGrant { role: Role::Worker, child: None, expires });
-        self.of_pages.push_back(id);
-        (id, expires)
+        self.hub.add_for_page(token, now())
     }
 
     /// Marks this token as shared: many workers may present it.
     pub(super) fn share(&mut self, token: &Token) {
-        self.shared.insert(TokenHash::of(token).id());
-    }
-
-    pub(super) fn is_shared(&self, id: TokenId) -> bool {
-        self.shared.contains(&id)
-    }
-
-    /// Returns the token that a principal stands for, if the principal is a token and that token still exists.
-    pub(super) fn of_party(&self, party: Party) -> Option<TokenId> {
-        let id = u32::try_from(party.0).ok().map(TokenId)?;
-        self.all.iter().any(|(hash, _)| hash.id() == id).then_some(id)
-    }
-
-    /// True if a dashboard page requested this token.
-    pub(super) fn is_of_page(&self, id: TokenId) -> bool {
-        self.of_pages.contains(&id)
+        self.hub.share(token);
     }
 
     /// Revokes one of the hub's own tokens. Returns whether it existed.
     pub(super) fn forget(&mut self, id: TokenId) -> bool {
-        let was_there = self.own.revoke(id);
         self.kept.replace(id, None);
-        self.join();
-        was_there
+        self.hub.revoke(id)
     }
 
     /// Lets one of the hub's own tokens be valid until it is revoked.
     pub(super) fn keep(&mut self, id: TokenId) {
-        self.own.keep(id);
-        self.join();
+        self.hub.keep(id);
     }
 
     /// Creates a token that expires after `seconds`, or never; it is stored in the token file if there is one.
     pub(super) fn create(&mut self, role: Role, seconds: Option<u64>) -> Result<(Token, TokenGrant), TokenFileError> {
-        let made = match &mut self.file {
-            Some(file) => file.create(role, seconds)?,
-            None => {
-                self.own.forget_over(now());
-                if self.own.iter().len() >= MAX_TOKENS {
-                    return Err(TokenFileError::Full);
-                }
-                let token = random_token().map_err(TokenFileError::Randomness)?;
-                let expires = seconds.map(|seconds| now().saturating_add(seconds));
-                let grant = TokenGrant { role, child: None, expires };
-                self.add(&token, grant);
-                (token, grant)
-            }
+        let Some(file) = &mut self.file else {
+            let token = random_token().map_err(TokenFileError::Randomness)?;
+            return Ok((token, self.hub.create(&token, role, seconds, now())?));
         };
+        let made = file.create(role, seconds)?;
         self.join();
         Ok(made)
     }
@@ -133,38 +91,21 @@ impl Tokens {
         if self.forget(id) {
             return Ok(());
         }
-        let revoked = match &mut self.file {
-            Some(file) => file.revoke(id),
-            None => Err(TokenFileError::Unknown(id)),
-        };
+        let revoked = self.file.as_mut().map_or(Err(TokenFileError::Unknown(id)), |file| file.revoke(id));
         self.join();
         revoked
     }
 
     /// Creates a token with the same role and expiry; the old one expires after `seconds`.
     pub(super) fn rotate(&mut self, id: TokenId, seconds: u64) -> Result<(Token, TokenGrant), TokenFileError> {
-        let own =
-            self.own.iter().find(|(hash, grant)| hash.id() == id && grant.child.is_none()).map(|(_, grant)| *grant);
-        let made = match (own, &mut self.file) {
-            (Some(grant), _) => {
-                let token = random_token().map_err(TokenFileError::Randomness)?;
-                self.own.expire_at(id, now().saturating_add(seconds));
-                self.kept.replace(id, Some(&token));
-                let new = self.add(&token, grant);
-                // The new token has the same holders as the old one.
-                if self.is_shared(id) {
-                    self.shared.insert(new);
-                }
-                if self.is_of_page(id) {
-                    self.of_pages.push_back(new);
-                }
-                (token, grant)
-            }
-            (None, Some(file)) => file.rotate(id, seconds)?,
-            (None, None) => return Err(TokenFileError::Unknown(id)),
-        };
+        let token = random_token().map_err(TokenFileError::Randomness)?;
+        if let Some(grant) = self.hub.rotate(id, &token, seconds, now()) {
+            self.kept.replace(id, Some(&token));
+            return Ok((token, grant));
+        }
+        let made = self.file.as_mut().map_or(Err(TokenFileError::Unknown(id)), |file| file.rotate(id, seconds));
         self.join();
-        Ok(made)
+        made
     }
 
     /// Reloads the token file if it has changed on disk.
@@ -174,10 +115,6 @@ impl Tokens {
             self.join();
         }
         Ok(())
-    }
-
-    pub(super) fn table(&self) -> &TokenTable {
-        &self.all
     }
 }
 
@@ -272,32 +209,6 @@ mod tests {
         origin.iter().for_each(|value| _ = headers.append(header::ORIGIN, value.parse().unwrap()));
         let names = Names::new(([127, 0, 0, 1], 7878).into(), false, &[], &["https://game.example".into()]);
         names.is_own(&headers)
-    }
-
-    #[test]
-    fn pages_cannot_fill_the_table() {
-        let mut tokens = Tokens::default();
-        let token = |i: usize| Token::new(std::array::from_fn(|byte| (i >> (8 * (byte % 2))) as u8));
-        (0..MAX_PAGE_TOKENS + 2).for_each(|i| _ = tokens.add_for_page(&token(i)));
-        assert_eq!(tokens.table().find(&token(1), 0), None);
-        assert!(tokens.table().find(&token(2), now()).is_some());
-        assert!(tokens.table().find(&token(2), now() + 2 * PAGE_TOKEN_SECONDS).is_none());
-    }
-
-    #[test]
-    fn what_comes_of_a_token_is_for_whom_it_was_for() {
-        let mut tokens = Tokens::default();
-        let (of_all, of_page) = (Token::new([1; 32]), Token::new([2; 32]));
-        tokens.add(&of_all, TokenGrant { role: Role::Worker, child: None, expires: None });
-        tokens.share(&of_all);
-        tokens.add_for_page(&of_page);
-        let mut rotate = |token: &Token| {
-            let (new, grant) = tokens.rotate(TokenHash::of(token).id(), 5).unwrap();
-            assert_eq!(grant.role, Role::Worker);
-            (tokens.is_shared(TokenHash::of(&new).id()), tokens.is_of_page(TokenHash::of(&new).id()))
-        };
-        assert_eq!(rotate(&of_all), (true, false));
-        assert_eq!(rotate(&of_page), (false, true));
     }
 
     #[test]

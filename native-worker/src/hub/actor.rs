@@ -9,9 +9,10 @@ use std::{
 };
 
 use rollmesh_core::{
-    ids::{FragmentNo, LeaseId, WeightsVersion},
+    hub::{NoticeRate, Offences, RunCourse, RunQueue},
+    ids::{LeaseId, WeightsVersion},
     kernels::Kernels,
-    protocol::{Message, Role, TokenId, handshake::PeerService, message::RunStatus},
+    protocol::{Role, TokenId, handshake::PeerService, message::RunStatus},
     time::Micros,
     weights::Weights,
     worker::Registry,
@@ -19,7 +20,7 @@ use rollmesh_core::{
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    time::{Instant as TokioInstant, interval, sleep_until},
+    time::{interval, sleep_until},
 };
 
 use super::{
@@ -37,11 +38,9 @@ use super::{
     in_process::InProcess,
     launchers::Launchers,
     link::{CloseReason, PeerLink},
-    notices::{Loud, Offences},
     peer::Knock,
-    queue::Queue,
     room::Reserved,
-    turns::Turns,
+    socket::Received,
 };
 use crate::{
     checkpoint::PolicyCheckpoint,
@@ -63,9 +62,9 @@ pub(super) enum Event {
     /// A record for the audit log.
     Remember(Record),
     /// A peer sent a message that its role allows.
-    Message {
+    Received {
         peer: u32,
-        message: Box<Message>,
+        received: Box<Received>,
         /// The memory reserved for the message, if it came in parts.
         room: Option<Reserved>,
     },
@@ -158,8 +157,6 @@ pub(super) struct Actor {
     pub(super) kernels: Kernels,
     pub(super) auditor: Auditor,
     pub(super) distrust: Distrust,
-    /// The batch before which the run is to be rolled back, if a rollback is due.
-    pub(super) roll_back_before: Option<FragmentNo>,
     /// Distinguishes connections of this process from those of earlier hubs of the same run. Never 0.
     pub(super) life: u32,
     pub(super) fingerprint: [u8; 16],
@@ -182,27 +179,18 @@ pub(super) struct Actor {
     pub(super) next_peer: u32,
     pub(super) run: Option<Run>,
     pub(super) next_run: u32,
-    pub(super) queue: Queue,
+    pub(super) queue: RunQueue,
     pub(super) next_lease: LeaseId,
-    /// When the next iteration begins, if the run is throttled.
-    pub(super) resting_until: Option<TokioInstant>,
-    /// How the run ends, and the deadline after which it ends even if audits are still pending.
-    pub(super) finishing: Option<(RunEnd, TokioInstant)>,
-    /// The deadline of a draining run, after which it ends even with leases outstanding.
-    pub(super) draining_until: Option<TokioInstant>,
+    /// Decides which step of the run comes next.
+    pub(super) course: RunCourse,
     /// Callers waiting for the run to have drained.
     pub(super) drained: Vec<oneshot::Sender<()>>,
     /// True once the program is about to exit.
     pub(super) is_leaving: bool,
     /// The consumer's progress with the iteration's batch.
     pub(super) update: Option<Consuming>,
-    /// True if the run ends after the update that is being computed.
-    pub(super) is_stopping: bool,
-    pub(super) turns: Turns,
-    /// True if the next iteration is due and waits for the program to ask for it.
-    pub(super) is_held: bool,
-    /// True while the run waits for the result of an evaluation.
-    pub(super) is_waiting: bool,
+    /// Delivers the metrics of the iteration that the program has asked for.
+    pub(super) turn: Option<oneshot::Sender<IterationMetrics>>,
     /// Callers waiting for a checkpoint.
     pub(super) askers: Askers,
     /// Callers waiting until all workers have applied new weights.
@@ -224,9 +212,9 @@ pub(super) struct Actor {
     status: watch::Sender<RunStatus>,
     pub(super) notices: mpsc::Sender<HubNotice>,
     /// Rate limit for notices about unauthenticated and misbehaving peers, and the count of those left out.
-    pub(super) loud: Loud,
+    pub(super) loud: NoticeRate,
     /// Rate limit for notices about peers that connect and disconnect.
-    pub(super) comings: Loud,
+    pub(super) comings: NoticeRate,
     pub(super) audit: Audit,
     epoch: Instant,
 }
@@ -245,7 +233,6 @@ impl Actor {
         Self {
             auditor: Auditor::new(registry.clone(), kernels),
             distrust,
-            roll_back_before: None,
             life,
             registry,
             kernels,
@@ -263,18 +250,13 @@ impl Actor {
             next_peer: 1,
             run: None,
             next_run: 1,
-            queue: Queue::default(),
+            queue: RunQueue::default(),
             next_lease: LeaseId(1),
-            resting_until: None,
-            finishing: None,
-            draining_until: None,
+            course: RunCourse::default(),
             drained: Vec::new(),
             is_leaving: false,
             update: None,
-            is_stopping: false,
-            turns: Turns::default(),
-            is_held: false,
-            is_waiting: false,
+            turn: None,
             askers: Askers::default(),
             syncing: Vec::new(),
             left_bytes: 0,
@@ -287,8 +269,8 @@ impl Actor {
             listener: None,
             status,
             notices,
-            loud: Loud::default(),
-            comings: Loud::default(),
+            loud: NoticeRate::default(),
+            comings: NoticeRate::default(),
             audit,
             epoch: Instant::now(),
         }
@@ -302,7 +284,8 @@ impl Actor {
         let mut refresh = interval(DASHBOARD_INTERVAL);
         loop {
             let deadline = self.run.as_ref().and_then(|run| run.state.group.poll_timeout());
-            let deadline = deadline.map(|at| TokioInstant::from_std(self.epoch + Duration::from(at)));
+            let step = self.run.as_ref().and_then(|run| self.course.poll_timeout(&run.state, self.now()));
+            let [deadline, step] = [deadline, step].map(|at| at.map(|at| self.epoch + Duration::from(at)));
             tokio::select! {
                 event = events.recv() => match event {
                     None | Some(Event::Shutdown) => break,
@@ -312,9 +295,7 @@ impl Actor {
                 report = next_save(&mut self.run) => self.handle_save(report),
                 Some(audited) = self.auditor.next() => self.handle_audited(&audited),
                 () = until(deadline) => self.handle_deadline(&mut events),
-                () = until(self.resting_until) => self.next_iteration(),
-                () = until(self.draining_until) => self.end_drain(),
-                () = until(self.finishing.as_ref().map(|(_, at)| *at)) => {}
+                () = until(step) => {}
                 _ = refresh.tick() => {
                     self.expel_invalid();
                     self.tend_launchers();
@@ -323,24 +304,31 @@ impl Actor {
                     self.tell_of_waiting();
                     self.end_hopeless();
                     self.end_unwanted_run();
-                    self.begin_first_iteration();
-                    self.poll_evaluation();
+                    self.hear_evaluation();
                     self.interrupt_late_run();
                     self.catch_up_lines();
                     self.check_books();
                     self.refresh_dashboards();
                 }
             }
+            self.settle();
+        }
+        self.say_goodbye(&mut events).await;
+    }
+
+    /// Takes all steps that are due after an event. Each may make others due.
+    fn settle(&mut self) {
+        loop {
             self.convict_liars();
             self.drain_group();
             self.audit_fragments();
-            self.roll_back_if_due();
-            self.end_drained_run();
-            self.end_finished_run();
-            self.begin_next_run();
-            self.tend_in_process();
+            match self.poll_step() {
+                Some(step) => self.take_step(step),
+                None if self.begin_next_run() => {}
+                None => break,
+            }
         }
-        self.say_goodbye(&mut events).await;
+        self.tend_in_process();
     }
 
     /// Handles the events that are queued before it handles a deadline: after a suspension of the hub, workers must not be
@@ -368,8 +356,11 @@ impl Actor {
                 self.notice_offence(format!("a connection was refused: {reason}"));
             }
             Event::Remember(record) => self.remember(&record),
-            Event::Message { peer, message, room } => {
-                self.handle_message(peer, *message);
+            Event::Received { peer, received, room } => {
+                // A peer that was expelled after it had sent this is ignored.
+                if self.peers.contains_key(&peer) {
+                    self.handle_received(peer, *received);
+                }
                 drop(room);
             }
             Event::Left { peer, departure } => self.forget(peer, &departure),
@@ -389,11 +380,10 @@ impl Actor {
                 let result = self.start_run(None, task, work);
                 if result.is_ok() {
                     self.done = Some(done);
-                    self.turns = Turns::of(stepwise);
+                    self.course.set_stepwise(stepwise);
                 }
                 // The caller may have dropped the receiver; the run continues.
                 let _ = started.send(result);
-                self.begin_first_iteration();
             }
             Event::Drain { drained } => {
                 self.is_leaving = true;
@@ -469,9 +459,9 @@ async fn next_update(update: &mut Option<Consuming>) -> Update {
     }
 }
 
-async fn until(deadline: Option<TokioInstant>) {
+async fn until(deadline: Option<Instant>) {
     match deadline {
-        Some(deadline) => sleep_until(deadline).await,
+        Some(deadline) => sleep_until(deadline.into()).await,
         None => pending().await,
     }
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, net::SocketAddr};
 
 use rollmesh_core::{
+    hub::Offences,
     ids::WorkerId,
     protocol::{
         INITIAL_CREDIT, Message, RefusalCode, Role,
@@ -19,7 +20,6 @@ use super::{
     launchers::LauncherKey,
     limits::MAX_PEERS,
     link::{CloseReason, PeerLink},
-    notices::Offences,
     peer::{Admission, Knock},
     token_file,
 };

@@ -23,11 +23,10 @@ use super::{
     audit::Record,
     checkpoints::CheckpointNowError,
     departure::Departure,
-    turns::Turns,
 };
 use crate::{
     NativeShell,
-    train::{RunEnd, Undone, Work},
+    train::{Undone, Work},
 };
 
 /// Which workers a hub does not trust, and how it audits them.
@@ -161,8 +160,7 @@ impl Actor {
         let is_untrusted = !is_own && (is_asked_for || peer.kind == "browser" || self.distrust.distrust_remote);
         // A checkpoint keeps quarantines longer than this process lives: no later connection may inherit them.
         let of_connection = u64::from(self.life) << 32 | u64::from(id);
-        let of_token = u64::from(peer.token.0);
-        is_untrusted.then_some(Party(if self.tokens.is_shared(peer.token) { of_connection } else { of_token }))
+        is_untrusted.then(|| self.tokens.principal(peer.token, of_connection))
     }
 
     /// Submits all audits that the group asks for.
@@ -199,7 +197,7 @@ impl Actor {
         }
         match self.distrust.on_liar {
             OnLiar::RollBack if run.can_be_undone() => {
-                self.roll_back_before = Some(self.roll_back_before.map_or(first, |before| before.min(first)));
+                self.course.roll_back(first);
             }
             OnLiar::RollBack | OnLiar::Continue => {
                 run.taint();
@@ -221,7 +219,7 @@ impl Actor {
             }
         }
         // Revokes the principal's token also if its worker has disconnected already.
-        if let Some(token) = self.tokens.of_party(conviction.party)
+        if let Some(token) = self.tokens.of_principal(conviction.party)
             && self.tokens.revoke(token).is_ok()
         {
             self.remember(&Record::TokenRevoked { token });
@@ -229,15 +227,10 @@ impl Actor {
         self.expel_invalid();
     }
 
-    /// Rolls the run back to before a batch, as soon as that is possible.
-    pub(super) fn roll_back_if_due(&mut self) {
-        let Some(FragmentNo(first)) = self.roll_back_before else { return };
-        let Some(mut run) = self.run.take_if(|run| !run.is_over() && run.may_be_undone(first)) else { return };
-        self.roll_back_before = None;
+    /// Rolls the run back to before a batch.
+    pub(super) fn roll_back(&mut self, FragmentNo(first): FragmentNo) {
+        let Some(mut run) = self.run.take() else { return };
         self.update = None;
-        self.is_waiting = false;
-        self.resting_until = None;
-        self.finishing = None;
         self.next_lease = run.state.group.next_lease_id();
         let over = Message::RunEnd(RunEndMessage { run: run.state.number() });
         for peer in self.peers.values().filter(|peer| peer.is_worker()) {
@@ -275,13 +268,9 @@ impl Actor {
         let now_paused =
             self.run.as_mut().filter(|_| phase == Phase::Paused).map_or(Ok(()), |run| run.state.pause(now));
         debug_assert!(now_paused.is_ok(), "a run that has just begun can be paused");
-        if self.is_stopping {
-            return self.end_run(RunEnd::Stopped);
-        }
         if phase == Phase::Draining {
             self.drain_run();
         }
-        self.begin_first_iteration();
         self.save_if_due();
     }
 
@@ -289,9 +278,8 @@ impl Actor {
     fn run_is_lost(&mut self) {
         self.done = None;
         // Commands for the lost run must not apply to the next one.
-        (self.turns, self.is_held) = (Turns::Free, false);
-        (self.is_stopping, self.is_waiting) = (false, false);
-        (self.resting_until, self.draining_until) = (None, None);
+        self.course.reset();
+        self.turn = None;
         self.syncing.clear();
         self.refuse_checkpoints(CheckpointNowError::Ended);
         self.drained.drain(..).for_each(|drained| _ = drained.send(()));

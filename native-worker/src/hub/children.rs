@@ -5,6 +5,7 @@ mod tests;
 
 use std::{
     collections::BTreeMap,
+    future::pending,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -12,7 +13,7 @@ use std::{
 use rollmesh_core::protocol::{Token, TokenHash, TokenId};
 use tokio::{
     sync::{mpsc, oneshot},
-    time::sleep,
+    time::{sleep, timeout},
 };
 
 use super::{
@@ -26,12 +27,15 @@ use crate::{
     net::Trust,
 };
 
-/// A child that exits before this time without having been useful counts as a failed start.
+/// A child that exits without having connected, or before this time without having been useful, counts as a failed start.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
 /// Maximum number of consecutive failed starts.
 const MAX_FAILED_STARTS: u32 = 5;
 /// Number of consecutive failures without a delay before the next start: a user may have killed the children.
 const FREE_FAILED_STARTS: u32 = 2;
+/// Time for a process on this machine to connect before it is killed. A launcher for other machines has its own deadline,
+/// since a scheduler may queue its workers.
+const STARTING: Duration = Duration::from_secs(60);
 /// Time for a dismissed child to exit by itself before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
 
@@ -106,6 +110,8 @@ struct Running {
     /// True if it is to exit and not to be replaced.
     dismissed: bool,
     kill: Option<oneshot::Sender<()>>,
+    /// Dropped when it connects, which lifts its deadline.
+    starting: Option<oneshot::Sender<()>>,
     /// Callers waiting for its exit.
     when_gone: Vec<Reply<()>>,
 }
@@ -213,7 +219,8 @@ impl Children {
         let worker = terms.launcher.launch(&order)?;
         let pid = worker.pid();
         let (kill, killed) = oneshot::channel();
-        tokio::spawn(watch(number, worker, killed, self.events.clone()));
+        let (starting, started) = oneshot::channel();
+        tokio::spawn(watch(number, worker, (killed, started), pid.map(|_| STARTING), self.events.clone()));
         let id = TokenHash::of(&token).id();
         let running = Running {
             terms: terms.clone(),
@@ -225,6 +232,7 @@ impl Children {
             crashed_at_work: false,
             dismissed: false,
             kill: Some(kill),
+            starting: Some(starting),
             when_gone: Vec::new(),
         };
         self.running.insert(number, running);
@@ -245,6 +253,7 @@ impl Children {
     pub(super) fn is_connected_as(&mut self, number: u32, peer: u32) {
         if let Some(child) = self.running.get_mut(&number) {
             child.peer = Some(peer);
+            child.starting = None;
         }
     }
 
@@ -414,24 +423,33 @@ fn pause_after(failed_starts: u32) -> Duration {
     Duration::from_millis(100 << failed_starts.min(MAX_FAILED_STARTS))
 }
 
-/// Waits for a child's exit, or kills it.
+/// Waits for a child's exit, or kills it: on request, or because it does not connect.
 async fn watch(
     number: u32,
     mut worker: Box<dyn LaunchedWorker>,
-    killed: oneshot::Receiver<()>,
+    (killed, started): (oneshot::Receiver<()>, oneshot::Receiver<()>),
+    limit: Option<Duration>,
     events: mpsc::Sender<Event>,
 ) {
+    let overdue = async {
+        match limit {
+            Some(limit) if timeout(limit, started).await.is_err() => limit.as_secs(),
+            _ => pending().await,
+        }
+    };
     let end = tokio::select! {
-        end = worker.ended() => Some(end),
+        end = worker.ended() => Ok(end),
         // The sender is dropped when the hub stops: its children end with it.
-        _ = killed => None,
+        _ = killed => Err(None),
+        seconds = overdue => Err(Some(format!("it was killed, since it had not connected after {seconds} s"))),
     };
     let end = match end {
-        Some(end) => end,
-        None => {
+        Ok(end) => end,
+        Err(reason) => {
             worker.kill();
+            let LaunchedEnd { status, .. } = worker.ended().await;
             // Without signals (Windows) the exit status cannot distinguish this from a crash.
-            LaunchedEnd { is_crash: false, ..worker.ended().await }
+            LaunchedEnd { status: reason.unwrap_or(status), is_crash: false }
         }
     };
     // The launcher's resources are released before the exit is reported, so that they can be allocated again.

@@ -1,13 +1,14 @@
 //! Handles peers' messages, after the socket's task has checked that the role allows them.
 
 use rollmesh_core::{
-    hub::{UploadFault, WorkerUpload},
+    hub::{RunLoop, UploadFault},
     ids::{LeaseId, WorkerId},
     protocol::{
         Frame, Kind, Message, Role,
         message::{RemoveRun, RemoveWorker, Reply, Scale, Watch, WorkerHost, WorkerToken},
         printable,
     },
+    time::Micros,
 };
 
 use super::{
@@ -16,13 +17,31 @@ use super::{
     checkpoints::Asker,
     limits::MAX_BACKLOG_BYTES,
     random_token,
+    socket::Received,
 };
 use crate::train::MAX_LOCAL_WORKERS;
 
 impl Actor {
-    fn handle_upload(&mut self, peer: u32, upload: WorkerUpload) {
-        let (now, lease) = (self.now(), upload.lease().0);
-        let fault = self.run.as_mut().and_then(|run| run.state.handle_upload(WorkerId(peer), upload, now).err());
+    pub(super) fn handle_received(&mut self, peer: u32, received: Received) {
+        match received {
+            Received::Message(message) => self.handle_message(peer, message),
+            Received::Upload(upload) => {
+                self.handle_upload(peer, upload.lease(), |run, now| run.handle_upload(WorkerId(peer), upload, now));
+            }
+            Received::Decoded(upload) => {
+                self.handle_upload(peer, upload.lease(), |run, now| run.handle_decoded(WorkerId(peer), upload, now));
+            }
+        }
+    }
+
+    fn handle_upload(
+        &mut self,
+        peer: u32,
+        LeaseId(lease): LeaseId,
+        handle: impl FnOnce(&mut RunLoop, Micros) -> Result<(), UploadFault>,
+    ) {
+        let now = self.now();
+        let fault = self.run.as_mut().and_then(|run| handle(&mut run.state, now).err());
         self.note_first_delivery(peer);
         if let Some(fault) = fault {
             self.remember(&Record::UploadRejected { worker: peer, lease, why: fault.to_string() });
@@ -33,11 +52,7 @@ impl Actor {
         }
     }
 
-    pub(super) fn handle_message(&mut self, peer: u32, message: Message) {
-        if !self.peers.contains_key(&peer) {
-            // The peer was expelled after it had sent this.
-            return;
-        }
+    fn handle_message(&mut self, peer: u32, message: Message) {
         match message {
             Message::Progress(progress) => {
                 let now = self.now();
@@ -45,8 +60,6 @@ impl Actor {
                     run.state.group.handle_progress(WorkerId(peer), LeaseId(progress.lease), progress.env_steps, now);
                 }
             }
-            Message::FragmentUpload(upload) => self.handle_upload(peer, WorkerUpload::Lanes(upload)),
-            Message::AgentUpload(upload) => self.handle_upload(peer, WorkerUpload::Agents(upload)),
             Message::WeightsApplied(applied) => {
                 if let Some(run) = &mut self.run {
                     run.state.handle_weights_applied(WorkerId(peer), &applied);
@@ -64,9 +77,7 @@ impl Actor {
             }
             Message::RunAnswer(answer) => {
                 let now = self.now();
-                if self.run.as_mut().is_some_and(|run| run.state.handle_answer(WorkerId(peer), &answer, now)) {
-                    self.begin_first_iteration();
-                } else {
+                if !self.run.as_mut().is_some_and(|run| run.state.handle_answer(WorkerId(peer), &answer, now)) {
                     self.blame(peer);
                 }
             }

@@ -64,6 +64,8 @@ pub struct SecurityConfig {
     pub allow_unencrypted: bool,
     /// Names by which others reach this hub, `HOST` or `HOST:PORT`, in addition to its addresses.
     pub hosts: Vec<String>,
+    /// Origins of pages that may show the hub's page in a frame, as browsers write them (`http://localhost:8888`).
+    pub frame_origins: Vec<String>,
     /// A file of token hashes, in addition to the tokens that are created for this hub.
     pub token_file: Option<PathBuf>,
     /// File for the hub's own tokens, readable by its owner only, so that a later hub has the same; `None` creates new ones.

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use rollmesh_core::{
     group::{GroupEvent, QuarantineCause, WorkerStatus},
+    hub::Curve,
     ids::WorkerId,
     protocol::{
-        Frame, Message, Phase, Role, WorkerState,
+        Frame, Message, Role, WorkerState,
         message::{
             EnvTrace, EvaluationPoint, Iteration, LedgerReport, NamedMetrics, Notice, RunSchema, RunStatus, WorkerGone,
             WorkerLocation, WorkerRow,
@@ -19,14 +20,9 @@ use super::{
     in_process::IN_PROCESS,
     limits::{MAX_BACKLOG_BYTES, STATE_BACKLOG_BYTES},
 };
-use crate::{
-    learner::run_schema,
-    train::{IterationMetrics, push_thinned},
-};
+use crate::{learner::run_schema, train::IterationMetrics};
 
-/// Maximum number of points kept for dashboards that connect later; when it is reached, every second one is dropped.
-const MAX_POINTS: usize = 4096;
-/// Maximum number of bytes of metrics with names that a new dashboard is sent. With [`MAX_POINTS`] of both other curves and an
+/// Maximum number of bytes of metrics with names that a new dashboard is sent. With [`Curve::MAX_POINTS`] of both other curves and an
 /// answer it stays below [`MAX_BACKLOG_BYTES`], beyond which the dashboard would be disconnected.
 const MAX_NAMED_BYTES: usize = MAX_BACKLOG_BYTES / 4;
 
@@ -40,64 +36,21 @@ pub(super) struct Dashboard {
     places: BTreeMap<u32, WorkerLocation>,
     ledger: LedgerReport,
     pub(super) trace: Option<EnvTrace>,
-    pub(super) points: Points<Iteration>,
+    pub(super) points: Curve<Iteration>,
     /// The metrics with names of the same iterations.
-    named: Points<()>,
+    named: Curve<()>,
     /// The curve of the run's evaluations.
-    pub(super) evaluations: Points<EvaluationPoint>,
+    pub(super) evaluations: Curve<EvaluationPoint>,
     /// The trace of the latest evaluated episode, and whether it still has to be sent to dashboards.
     pub(super) evaluation_trace: Option<Frame>,
     pub(super) is_trace_new: bool,
 }
 
-/// The points of a curve of the run.
-#[derive(Default)]
-pub(super) struct Points<P> {
-    /// Encoded once, for all dashboards.
-    all: Vec<(P, Frame)>,
-    /// Number of points that all dashboards have been sent.
-    sent: usize,
-}
-
-impl<P: Copy> Points<P> {
-    pub(super) fn push(&mut self, point: P, message: &Message) {
-        // A point is small.
-        let Ok(frame) = Frame::new(message) else { return };
-        if push_thinned(&mut self.all, (point, frame), MAX_POINTS) {
-            self.sent = self.all.len() - 1;
-        }
-    }
-
-    fn frames(&self) -> impl Iterator<Item = Frame> {
-        self.all.iter().map(|(_, frame)| frame.clone())
-    }
-
-    /// Returns the points that have not been sent yet.
-    fn take_fresh(&mut self) -> Vec<Frame> {
-        let fresh = self.frames().skip(self.sent).collect();
-        self.sent = self.all.len();
-        fresh
-    }
-
-    /// Returns every n-th point, the latest one among them, so that there are at most `most`.
-    pub(super) fn at_most(&self, most: usize) -> Vec<P> {
-        self.every_nth(most).map(|(point, _)| *point).collect()
-    }
-
-    /// The same with the points' frames. At least one, if there is a point.
-    fn every_nth(&self, most: usize) -> impl Iterator<Item = &(P, Frame)> {
-        let len = self.all.len();
-        let every = len.div_ceil(most.max(1)).max(1);
-        // The latest one has the index `len - 1`.
-        self.all.iter().skip((len + every - 1) % every).step_by(every)
-    }
-}
-
 impl Dashboard {
     pub(super) fn begin_run(&mut self) {
-        self.points = Points::default();
-        self.named = Points::default();
-        self.evaluations = Points::default();
+        self.points = Curve::default();
+        self.named = Curve::default();
+        self.evaluations = Curve::default();
         self.evaluation_trace = None;
         self.trace = None;
     }
@@ -302,7 +255,10 @@ impl Actor {
         let row = |(&id, peer): (&u32, &Peer)| {
             let known = in_group.get(&id);
             let before = self.dashboard.rows.get(&id);
-            let (state, reason) = self.shown_state(known);
+            let (state, reason) = match (&self.run, known) {
+                (Some(run), Some(known)) => run.state.shown_state(known),
+                _ => (WorkerState::Idle, "there is no run".into()),
+            };
             WorkerRow {
                 worker: id,
                 kind: peer.kind.clone(),
@@ -326,23 +282,6 @@ impl Actor {
         };
         self.peers.iter().filter(|(_, peer)| peer.is_worker()).map(row).collect()
     }
-
-    /// Returns what to show of a worker's state, and why it makes no rows. A lease may take a millisecond: sampled ten times
-    /// a second, a worker with a lease in every iteration would appear idle most of the time.
-    fn shown_state(&self, known: Option<&WorkerStatus<'_>>) -> (WorkerState, String) {
-        let (Some(run), Some(status)) = (&self.run, known) else {
-            return (WorkerState::Idle, "there is no run".into());
-        };
-        match (status.state, status.idle) {
-            (WorkerState::Idle | WorkerState::Sampling, _)
-                if run.state.phase() == Phase::Running && status.env_steps_per_s > 0.0 =>
-            {
-                (WorkerState::Sampling, String::new())
-            }
-            (WorkerState::Sampling, Some(reason)) => (WorkerState::Idle, run.state.idle_text(reason)),
-            (state, reason) => (state, reason.map_or_else(String::new, |reason| run.state.idle_text(reason))),
-        }
-    }
 }
 
 fn is_dashboard(peer: &Peer) -> bool {
@@ -359,7 +298,7 @@ mod tests {
     fn new_dashboard_has_room_for_the_curves_of_a_long_run_and_an_answer() {
         let name = |number| format!("custom/{number:0width$}", width = NamedMetrics::MAX_NAME - "custom/".len());
         let mut dashboard = Dashboard::default();
-        let last = MAX_POINTS as u64;
+        let last = Curve::<Iteration>::MAX_POINTS as u64;
         for iteration in 1..=last {
             let (run, env_steps) = (1_000, iteration * 1_000_000);
             let point = Iteration { run, iteration, env_steps, wall_ms: env_steps, ..Iteration::default() };

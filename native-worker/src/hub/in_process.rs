@@ -2,7 +2,10 @@
 
 use std::mem;
 
-use rollmesh_core::protocol::{Role, TokenGrant, TokenId, WorkerState};
+use rollmesh_core::{
+    protocol::{Role, TokenGrant, TokenId, WorkerState},
+    worker::HostSettings,
+};
 use tokio::{sync::watch, task::AbortHandle};
 
 use super::{
@@ -80,7 +83,7 @@ impl Actor {
             name: "in-process".into(),
             device: device.to_string(),
             kernels: self.kernels,
-            takes_host_settings: true,
+            host_settings: HostSettings::Taken,
             evaluating: None,
         };
         let events = self.children.events.clone();
@@ -97,8 +100,10 @@ impl Actor {
 
     pub(super) fn handle_in_process_end(&mut self, end: &WorkerEnd) {
         self.end_in_process();
-        if let WorkerEnd::Refused(reason) = end {
-            self.notice(1, format!("the hub refused the in-process worker: {reason}"));
+        match end {
+            WorkerEnd::Refused(reason) => self.notice(1, format!("the hub refused the in-process worker: {reason}")),
+            WorkerEnd::Failed(reason) => self.notice(1, format!("the in-process worker cannot work: {reason}")),
+            WorkerEnd::Untrusted(_) | WorkerEnd::Closed(_) | WorkerEnd::NameTaken(_) => {}
         }
     }
 }

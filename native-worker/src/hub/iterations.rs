@@ -1,9 +1,8 @@
 //! The iterations of a run: the group's commands, its batches, and the weights that follow.
 
-use std::time::Duration;
-
 use rollmesh_core::{
     group::{ExpiryCause, GroupCommand, GroupEvent},
+    hub::{RunFacts, RunStep},
     ids::WeightsVersion,
     protocol::{
         Frame, Message, TooLarge,
@@ -11,10 +10,10 @@ use rollmesh_core::{
     },
     weights::Weights,
 };
-use tokio::{sync::oneshot, time::Instant};
+use tokio::sync::oneshot;
 
 use super::{actor::Actor, audit::Record};
-use crate::train::{Run, RunEnd, Submitted, SyncError, Update};
+use crate::train::{IterationMetrics, Run, RunEnd, Submitted, SyncError, Update};
 
 impl Actor {
     /// Executes the group's commands and reports its events until there are none left.
@@ -50,7 +49,7 @@ impl Actor {
             return self.end_run(RunEnd::Failed(error));
         }
         // The next batch waits in the group until the previous one has been consumed.
-        let batch = if self.update.is_none() && self.finishing.is_none() { run.poll_update() } else { None };
+        let batch = if self.course.may_take_batch(&run.state) { run.poll_update() } else { None };
         let news = run.write_journal();
         // Weights set meanwhile need not wait until a consumer takes the batch.
         let has_next_weights = run.state.has_next_weights();
@@ -80,10 +79,13 @@ impl Actor {
         record.iter().for_each(|record| self.remember(record));
         let Some(peer) = self.peers.get(&worker.0) else { return };
         let message = match command {
-            GroupCommand::Grant { lease, .. } => match &mut self.run {
-                Some(run) => run.state.grant(worker, lease),
-                None => return,
-            },
+            GroupCommand::Grant { lease, .. } => {
+                let Some(run) = &mut self.run else { return };
+                let id = lease.id;
+                let message = run.state.grant(worker, lease);
+                run.state.decoder(id).into_iter().for_each(|decoder| peer.link.note_lease(decoder));
+                message
+            }
             GroupCommand::Revoke { lease, .. } => Message::Revoke(Revoke { lease: lease.0 }),
             GroupCommand::Dismiss { .. } => return self.dismiss(worker.0),
         };
@@ -98,7 +100,7 @@ impl Actor {
         let now = self.now();
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
         let (warnings, metrics) = match update {
-            Update::Learned(learned) => (Vec::new(), run.handle_update(learned, now)),
+            Update::Learned(learned, observed) => (Vec::new(), run.handle_update(learned, observed, now)),
             Update::Iterated(iterated) => run.handle_iterated(*iterated, now),
             Update::Taken { is_cut } => (Vec::new(), run.handle_taken(is_cut, now)),
             Update::Unwanted => {
@@ -118,10 +120,13 @@ impl Actor {
         if let Some(run) = &mut self.run {
             run.evaluate_if_due(now);
         }
-        self.poll_evaluation();
+        self.hear_evaluation();
         self.publish_status();
-        self.turns.tell(metrics);
-        self.go_on();
+        if let Some(turn) = self.turn.take() {
+            // The program may no longer wait.
+            let _ = turn.send(metrics);
+        }
+        self.course.handle_counted();
     }
 
     /// Reschedules the evaluation that had not finished when the resumed run was saved. It begins at once: otherwise one of
@@ -134,20 +139,8 @@ impl Actor {
             |run: &&mut Run| goes_on(run) && known.iter().all(|point| point.iteration != run.state.iteration());
         if let Some(run) = self.run.as_mut().filter(is_due).filter(|_| !self.is_leaving) {
             run.evaluate_if_due(now);
-            self.poll_evaluation();
+            self.hear_evaluation();
         }
-    }
-
-    /// Reports results of evaluations alongside the run, and continues a run that waits for one.
-    pub(super) fn poll_evaluation(&mut self) {
-        self.hear_evaluation();
-        if self.is_waiting && !self.awaits_evaluation() {
-            self.go_on();
-        }
-    }
-
-    pub(super) fn awaits_evaluation(&self) -> bool {
-        self.run.as_ref().is_some_and(|run| run.awaits_evaluation(self.now()))
     }
 
     /// Interrupts the batch of a run's own worker if its time limit is over.
@@ -155,8 +148,11 @@ impl Actor {
         self.run.iter().for_each(|run| run.interrupt_if_late(self.now()));
     }
 
-    /// Reports the result of an evaluation. Errors are logged and have no other effect.
+    /// Reports the result of an evaluation, and episodes that could not be recorded. Errors are logged and have no other effect.
     pub(super) fn hear_evaluation(&mut self) {
+        while let Some(fault) = self.run.as_ref().and_then(Run::poll_recording) {
+            self.notice(1, fault);
+        }
         let Some(run) = self.run.as_mut() else { return };
         let number = run.state.number();
         let evaluated = match run.poll_evaluation(&self.program) {
@@ -175,43 +171,43 @@ impl Actor {
         fault.into_iter().for_each(|fault| self.notice(1, fault));
     }
 
-    /// Continues after a batch: ends the run or begins the next iteration, but not before the evaluation that the run waits
-    /// for.
-    fn go_on(&mut self) {
-        self.is_waiting = self.awaits_evaluation();
-        if self.is_waiting && !self.is_stopping {
-            return;
-        }
-        let now = self.now();
-        match self.run.as_ref().and_then(|run| run.state.end_reached(now)) {
-            Some(end) => self.finish_run(end),
-            // The other ranks are told first; the next batch ends the run.
-            None if self.run.as_ref().is_some_and(Run::has_ranks_to_tell) => self.rest(),
-            // It ends when all its leases have ended.
-            None if self.run.as_ref().is_some_and(|run| run.state.is_draining()) => {}
-            None if self.is_stopping => self.end_run(RunEnd::Stopped),
-            None => {
-                self.save_if_due();
-                self.rest();
-            }
+    /// True while the current run is stepwise.
+    pub(super) fn has_stepwise_run(&self) -> bool {
+        self.course.is_stepwise() && self.run.as_ref().is_some_and(|run| !run.is_over())
+    }
+
+    /// Handles the program's request for the next iteration. It gets no answer if its run is over.
+    pub(super) fn take_turn(&mut self, turn: oneshot::Sender<IterationMetrics>) {
+        if self.has_stepwise_run() {
+            self.turn = Some(turn);
+            self.course.take_turn();
         }
     }
 
-    pub(super) fn rest(&mut self) {
-        match self.run.as_ref().map(|run| run.state.throttle(self.now())) {
-            Some(pause) if pause.0 > 0 => {
-                self.resting_until = Some(Instant::now() + Duration::from(pause));
-            }
-            _ => self.next_iteration(),
+    /// Returns the next step of the run, if one is due.
+    pub(super) fn poll_step(&mut self) -> Option<RunStep> {
+        let (now, facts) = (self.now(), self.run_facts()?);
+        self.run.as_ref().and_then(|run| self.course.poll(&run.state, &facts, now))
+    }
+
+    pub(super) fn take_step(&mut self, step: RunStep) {
+        match step {
+            RunStep::RollBack(before) => self.roll_back(before),
+            RunStep::End(end) => self.end_run(end),
+            RunStep::Save => self.save_if_due(),
+            RunStep::Begin => self.begin_iteration(),
         }
     }
 
-    pub(super) fn next_iteration(&mut self) {
-        self.resting_until = None;
-        self.is_held = !self.turns.may_begin();
-        if self.is_held {
-            return;
-        }
+    /// Returns what decides about the course of the run; `None` without one.
+    pub(super) fn run_facts(&mut self) -> Option<RunFacts> {
+        let (now, num_unaudited) = (self.now(), self.num_unaudited());
+        let run = self.run.as_mut()?;
+        let may_be_undone = self.course.roll_back_before().is_some_and(|before| run.may_be_undone(before.0));
+        Some(RunFacts { num_unaudited, may_be_undone, ..run.facts(now) })
+    }
+
+    fn begin_iteration(&mut self) {
         let now = self.now();
         let published = self.publish_weights();
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };

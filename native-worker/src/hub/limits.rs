@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use rollmesh_core::protocol::{
-    DASHBOARD_FRAME_BYTES, INITIAL_CREDIT, Kind, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES, Role, allow,
-    handshake::MAX_TEXT_BYTES,
+use rollmesh_core::{
+    hub::{HubTokens, NoticeRate, Offences},
+    protocol::{
+        DASHBOARD_FRAME_BYTES, INITIAL_CREDIT, Kind, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES, Role, allow,
+        handshake::MAX_TEXT_BYTES,
+    },
 };
 use serde::Serialize;
 
@@ -47,9 +50,6 @@ pub(super) const MAX_CONNECTIONS_PER_S: u32 = 1000;
 pub(super) const MAX_DASHBOARD_MESSAGES_PER_S: u32 = 50;
 /// Send buffer of a dashboard's socket in the operating system.
 pub(super) const DASHBOARD_SOCKET_BYTES: usize = 32 << 10;
-/// Maximum number of notices per second about unauthenticated and misbehaving peers, and as many about peers that connect
-/// and disconnect; the rest is counted.
-pub(super) const MAX_LOUD_NOTICES: u32 = 50;
 /// Maximum number of concurrent peers.
 pub(super) const MAX_PEERS: usize = 4096;
 /// Memory budget in bytes for messages that come in parts, over all connections, until they have been handled. Further
@@ -76,17 +76,11 @@ pub(super) const PING_INTERVAL: Duration = Duration::from_secs(5);
 pub(super) const SILENCE_LIMIT: Duration = Duration::from_secs(15);
 /// Time for a launcher to return after it has lost its connection; then its workers are removed.
 pub(crate) const LAUNCHER_ABSENCE: Duration = Duration::from_secs(30);
-/// Maximum number of tokens of the hub and its files.
-pub(super) const MAX_TOKENS: usize = 1024;
-/// Maximum number of tokens requested by pages; when it is exceeded, the oldest is revoked.
-pub(super) const MAX_PAGE_TOKENS: usize = 256;
 /// Maximum size of a file of the audit log; one older file is kept.
 pub(super) const MAX_AUDIT_BYTES: u64 = 16 << 20;
 /// Maximum number of audit records per second and causer: unauthenticated peers, peers that break the rules, and peers of
 /// each role that connect and disconnect; the rest is counted.
 pub(super) const MAX_AUDIT_RECORDS: u32 = 50;
-/// Number of unsolicited messages after which a peer is expelled; the count decreases by one every second.
-pub(super) const MAX_OFFENCES: u32 = 100;
 
 /// A limit of a hub.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -169,12 +163,12 @@ fn limits_of_connections() -> Vec<Limit> {
         limit("launcher_absence", ms(LAUNCHER_ABSENCE), "ms", "its workers are removed"),
         limit(
             "loud_notices",
-            MAX_LOUD_NOTICES.into(),
+            NoticeRate::MAX.into(),
             "notices per second about strangers, or comings and goings",
             "counted",
         ),
-        limit("tokens", MAX_TOKENS as u64, "tokens", "no more are made"),
-        limit("page_tokens", MAX_PAGE_TOKENS as u64, "tokens", "the oldest is revoked"),
+        limit("tokens", HubTokens::MAX as u64, "tokens", "no more are made"),
+        limit("page_tokens", HubTokens::MAX_OF_PAGES as u64, "tokens", "the oldest is revoked"),
         limit("audit_file", MAX_AUDIT_BYTES, "bytes", "a new file is begun, one older is kept"),
         limit(
             "audit_records",
@@ -183,7 +177,7 @@ fn limits_of_connections() -> Vec<Limit> {
             "counted",
         ),
         limit("waiting_lines", MAX_WAITING_BYTES as u64, "bytes for a file on a full disk", "lost and counted"),
-        limit("offences", u64::from(MAX_OFFENCES), "answers of a worker without a request", "closed"),
+        limit("offences", u64::from(Offences::MAX), "answers of a worker without a request", "closed"),
     ]
 }
 

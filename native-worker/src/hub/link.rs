@@ -1,12 +1,19 @@
 //! The outgoing side of a connection: its queue and its closing.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
 };
 
 use hyper::body::Bytes;
-use rollmesh_core::protocol::{Frame, Message, Outbox, TooLarge, message::Goodbye};
+use rollmesh_core::{
+    hub::UploadDecoder,
+    ids::LeaseId,
+    protocol::{Frame, Message, Outbox, TooLarge, message::Goodbye},
+};
 use tokio::sync::Notify;
 
 use crate::pulse::Pulse;
@@ -33,6 +40,8 @@ struct Shared {
     pulse: Pulse,
     /// Number of calls that the peer has not answered.
     calls: AtomicUsize,
+    /// Of the worker's latest leases, oldest first.
+    decoders: Mutex<VecDeque<UploadDecoder>>,
 }
 
 impl PeerLink {
@@ -46,6 +55,7 @@ impl PeerLink {
             received: AtomicU64::new(0),
             pulse: Pulse::new(),
             calls: AtomicUsize::new(0),
+            decoders: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -131,6 +141,25 @@ impl PeerLink {
     /// True if the peer has open calls.
     pub(super) fn is_called(&self) -> bool {
         self.shared.calls.load(Ordering::Relaxed) > 0
+    }
+
+    /// Lets the task of the connection decode the uploads of a lease; to be used before the lease is sent.
+    pub(super) fn note_lease(&self, decoder: UploadDecoder) {
+        let mut decoders = self.decoders();
+        if decoders.len() == UploadDecoder::KEPT {
+            decoders.pop_front();
+        }
+        decoders.push_back(decoder);
+    }
+
+    /// Returns what decodes the uploads of one of the latest leases.
+    pub(super) fn decoder(&self, lease: LeaseId) -> Option<UploadDecoder> {
+        self.decoders().iter().find(|decoder| decoder.lease() == lease).cloned()
+    }
+
+    fn decoders(&self) -> MutexGuard<'_, VecDeque<UploadDecoder>> {
+        // No code panics while holding the lock.
+        self.shared.decoders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the number of queued messages.

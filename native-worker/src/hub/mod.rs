@@ -47,7 +47,6 @@ mod start;
 mod tls;
 mod token_file;
 mod tokens;
-mod turns;
 
 use std::net::SocketAddr;
 
@@ -74,9 +73,6 @@ pub(crate) use access::random_token;
 pub(crate) use calls::{NewsSink, Replacement, WorkerNews, WorkerOrder};
 pub(crate) use limits::LAUNCHER_ABSENCE;
 pub(crate) use token_file::{TokenFile as Tokens, now as seconds_now, role_of};
-
-/// The environment variable that passes a worker its token.
-pub(crate) const TOKEN_VARIABLE: &str = "ROLLMESH_TOKEN";
 
 /// The kind of the worker in the hub's own process.
 pub(crate) const LOCAL_KIND: &str = "local";

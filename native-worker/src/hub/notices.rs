@@ -1,60 +1,7 @@
 //! Notices for users, and records for the audit log.
 
-use rollmesh_core::time::Micros;
-
-use super::{
-    HubNotice,
-    actor::Actor,
-    audit::Record,
-    departure::Departure,
-    limits::{MAX_LOUD_NOTICES, MAX_OFFENCES},
-};
+use super::{HubNotice, actor::Actor, audit::Record, departure::Departure};
 use crate::{lines::LineNews, train::Run};
-
-/// Rate limit for notices that any peer may cause.
-#[derive(Default)]
-pub(super) struct Loud {
-    second: u64,
-    said: u32,
-    left_out: u32,
-}
-
-impl Loud {
-    /// Returns the notice, with the number of those left out before it; `None` above the limit.
-    fn say(&mut self, text: String, now: Micros) -> Option<String> {
-        let second = now.0 / 1_000_000;
-        if second != self.second {
-            (self.second, self.said) = (second, 0);
-        }
-        if self.said >= MAX_LOUD_NOTICES {
-            self.left_out = self.left_out.saturating_add(1);
-            return None;
-        }
-        self.said += 1;
-        match std::mem::take(&mut self.left_out) {
-            0 => Some(text),
-            more => Some(format!("{text} (and {more} more like it before)")),
-        }
-    }
-}
-
-/// A peer's recent unsolicited messages.
-#[derive(Default)]
-pub(super) struct Offences {
-    second: u64,
-    number: u32,
-}
-
-impl Offences {
-    /// Counts one more. True if there are too many.
-    fn add(&mut self, now: Micros) -> bool {
-        let second = now.0 / 1_000_000;
-        let forgotten = u32::try_from(second.saturating_sub(self.second)).unwrap_or(u32::MAX);
-        self.second = second;
-        self.number = self.number.saturating_sub(forgotten).saturating_add(1);
-        self.number > MAX_OFFENCES
-    }
-}
 
 impl Actor {
     /// Records that a peer sent an unsolicited answer. Messages cross on the way, so this happens to honest peers as well,
@@ -114,30 +61,5 @@ impl Actor {
         if let Some(text) = self.loud.say(text, now) {
             self.notice(1, text);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn offenders_are_not_talked_about_all_the_time() {
-        let mut loud = Loud::default();
-        let mut say = |ms: u64| loud.say("bad".into(), Micros::from_millis(ms));
-        assert!((0..MAX_LOUD_NOTICES).all(|_| say(10) == Some("bad".into())));
-        assert_eq!((say(20), say(999)), (None, None));
-        assert_eq!(say(1000), Some("bad (and 2 more like it before)".into()));
-        assert_eq!(say(1001), Some("bad".into()));
-    }
-
-    #[test]
-    fn offences_of_the_past_are_forgotten() {
-        let mut offences = Offences::default();
-        let mut add = |s: u64| offences.add(Micros::from_millis(s * 1_000));
-        // One offence per second is tolerated for ever.
-        assert!((0..10 * u64::from(MAX_OFFENCES)).all(|s| !add(s)));
-        assert!((1..MAX_OFFENCES).all(|_| !add(10_000)));
-        assert_eq!((add(10_000), add(10_000)), (false, true));
     }
 }

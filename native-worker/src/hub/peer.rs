@@ -13,10 +13,11 @@ use rollmesh_core::protocol::{
     message::{Hello, Refused},
 };
 use tokio::{
+    io::{AsyncRead, AsyncReadExt as _},
     sync::{mpsc, oneshot},
     time::{sleep, timeout, timeout_at},
 };
-use tokio_tungstenite::tungstenite::Message as Frame;
+use tokio_tungstenite::tungstenite::{self, Message as Frame};
 
 use super::{
     actor::Event,
@@ -30,6 +31,9 @@ use super::{
     server::READ_BYTES,
     socket::{Hearing, Sink, Socket, Stream, close_frame, flush, read, read_client, write},
 };
+
+/// Most bytes of a refused peer that are read and discarded.
+const UNREAD_BYTES: usize = 64 << 10;
 
 /// A peer that the actor has admitted; its welcome is queued.
 #[derive(Debug)]
@@ -85,7 +89,12 @@ pub(super) async fn receive(
             let farewell = async {
                 sink.send(Frame::Binary(bytes.into())).await?;
                 sink.send(close_frame(CloseReason::Fault)).await?;
-                sink.close().await
+                sink.close().await?;
+                meter.allow(UNREAD_BYTES);
+                // Both are halves of one socket.
+                let socket = sink.reunite(stream).map_err(|_| tungstenite::Error::ConnectionClosed)?;
+                discard(socket.into_inner()).await;
+                Ok::<_, tungstenite::Error>(())
             };
             // A peer that does not read this has disconnected or ignores it.
             let _ = timeout(LAST_WORDS, farewell).await;
@@ -98,6 +107,17 @@ pub(super) async fn receive(
     // Without an environment for clients there are none.
     let clients = clients.filter(|_| role == Role::Client);
     Some(Guest { peer, role, from: from.ip(), gate, sink, stream, inbox, link, hearing, events, clients })
+}
+
+/// Reads what a refused peer is still sending: a socket that is closed with unread bytes is reset, and the answer lost.
+async fn discard(mut socket: impl AsyncRead + Unpin) {
+    let (mut bytes, mut left) = ([0; 4_096], UNREAD_BYTES);
+    while let Ok(read @ 1..) = socket.read(&mut bytes).await {
+        left = left.saturating_sub(read);
+        if left == 0 {
+            return;
+        }
+    }
 }
 
 /// A peer that was admitted.

@@ -187,6 +187,7 @@ impl StartRunError {
             StartError::Config(_)
                 | StartError::RunDir(_)
                 | StartError::Output(_)
+                | StartError::Monitor(_)
                 | StartError::Launch(_)
                 | StartError::Loop(RunLoopError::Restore(_))
                 | StartError::Learner(LearnError::Worker(_))

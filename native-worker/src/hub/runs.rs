@@ -1,29 +1,13 @@
 //! The life of a run: its start, its workers, and its end.
 
-use std::time::Duration;
-
 use rollmesh_core::{
-    group::{WorkerProfile, WorkerState},
+    group::WorkerProfile,
     ids::WorkerId,
     protocol::{Message, message::RunEnd as RunEndMessage},
-    time::Micros,
 };
-use tokio::time::Instant;
 
-use super::{actor::Actor, audit::Record, checkpoints::CheckpointNowError, turns::Turns};
+use super::{actor::Actor, audit::Record, checkpoints::CheckpointNowError};
 use crate::train::{Run, RunEnd, RunPlace, StartError, Task, Work};
-
-/// Time for the leases of a draining run to end.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
-/// Time for pending audits to finish at the end of a run.
-const AUDIT_PATIENCE: Duration = Duration::from_secs(10);
-/// Time to wait for local workers before a run begins without those that have not answered, if any worker is able.
-const JOIN_PATIENCE: Micros = Micros::from_secs(3);
-
-/// Returns how long to wait for the update that a run's own worker is computing; zero before the first batch.
-fn local_patience(run: &Run) -> Duration {
-    if run.state.iteration() == 0 { Duration::ZERO } else { DRAIN_PATIENCE }
-}
 
 impl Actor {
     /// Starts a run, under the next number if `number` is `None`.
@@ -66,8 +50,6 @@ impl Actor {
         self.remember(&Record::RunStarted { run: number, env: run.config().env().into() });
         run.warnings.iter().for_each(|warning| self.notice(1, warning.clone()));
         self.run = Some(run);
-        self.is_held = false;
-        self.roll_back_before = None;
         self.dashboard.begin_run();
         self.hung.clear();
         history.iter().for_each(|metrics| self.dashboard.add_iteration(number, metrics));
@@ -78,36 +60,6 @@ impl Actor {
             self.bring_into_run(id);
         }
         Ok(())
-    }
-
-    /// Begins the first iteration once as many workers have answered as the run has local ones, so that they share its
-    /// slots; rows do not depend on it. Ends a resumed run that has nothing left to do.
-    pub(super) fn begin_first_iteration(&mut self) {
-        let now = self.now();
-        // The result of the evaluation decides whether the run continues at all.
-        if self.awaits_evaluation() {
-            return;
-        }
-        let is_new = |run: &&Run| !run.is_over() && !run.state.has_begun();
-        if let Some(end) = self.run.as_ref().filter(is_new).and_then(|run| run.state.end_reached(now)) {
-            return self.finish_run(end);
-        }
-        if !self.turns.may_begin() {
-            return;
-        }
-        let may_begin = |run: &&mut Run| !run.is_over() && !run.state.has_begun() && !run.state.is_draining();
-        let Some(run) = self.run.as_mut().filter(may_begin) else { return };
-        let states = || run.state.group.workers(now).map(|worker| worker.state);
-        let answered = states().filter(|state| *state != WorkerState::Unanswered).count();
-        let is_late = || {
-            let mut answers = states().filter(|state| !matches!(state, WorkerState::Unanswered | WorkerState::Unable));
-            run.state.elapsed(now) > JOIN_PATIENCE && answers.next().is_some()
-        };
-        if (answered >= run.worker_terms.num_workers as usize || is_late())
-            && let Err(error) = run.state.begin_iteration(now)
-        {
-            self.end_run(RunEnd::Failed(error.to_string()));
-        }
     }
 
     /// Announces the run and its current weights to a worker. The worker gets leases once it has answered that it is able.
@@ -138,23 +90,14 @@ impl Actor {
         let now = self.now();
         let unaudited = self.num_unaudited();
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
-        // A stop request while the run is finishing does not change how it ended.
-        let end = match (self.finishing.take(), end) {
-            (Some((reached, _)), RunEnd::Stopped) => reached,
-            (_, end) => end,
-        };
-        let (summary, faults) = run.end(end, unaudited, now);
+        let (summary, faults) = run.end(self.course.end(end), unaudited, now);
         self.next_lease = run.state.group.next_lease_id();
         let run = run.state.number();
         self.report_books(run, &summary.end);
         let over = Message::RunEnd(RunEndMessage { run });
         self.remember(&Record::RunEnded { run });
         self.update = None;
-        self.is_waiting = false;
-        (self.turns, self.is_held) = (Turns::Free, false);
-        self.resting_until = None;
-        self.draining_until = None;
-        self.roll_back_before = None;
+        self.turn = None;
         self.syncing.clear();
         self.drain_group();
         for peer in self.peers.values().filter(|peer| peer.is_worker()) {
@@ -162,7 +105,6 @@ impl Actor {
         }
         self.end_spare();
         faults.into_iter().for_each(|fault| self.notice(2, fault));
-        self.is_stopping = false;
         self.refuse_checkpoints(CheckpointNowError::Ended);
         self.remember_run();
         self.refresh_dashboards();
@@ -177,55 +119,19 @@ impl Actor {
     /// Drains the run: waits for its leases, then ends it. Their fragments are committed, and learned from if they complete
     /// the iteration.
     pub(super) fn drain_run(&mut self) {
+        let now = self.now();
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over() && !run.state.is_draining()) else { return };
         run.drain();
-        self.resting_until = None;
-        self.draining_until = Some(Instant::now() + if run.is_local() { local_patience(run) } else { DRAIN_PATIENCE });
-        let told = match self.run.as_ref().is_some_and(Run::is_local) {
+        self.course.drain(&run.state, now);
+        let told = match run.is_local() {
             true => "the run is draining: the batch that is being made is not learned from",
             false => "the run is draining: it ends when the leases that are out have",
         };
         self.notice(0, told.into());
     }
 
-    /// Ends a run that has drained.
-    pub(super) fn end_drained_run(&mut self) {
-        // A batch that is being consumed is still learned from.
-        if self.update.is_none()
-            && self.finishing.is_none()
-            && self.run.as_ref().is_some_and(|run| run.state.is_drained())
-        {
-            self.end_drain();
-        }
-    }
-
-    /// Ends a draining run, even with leases outstanding.
-    pub(super) fn end_drain(&mut self) {
-        self.draining_until = None;
-        let end = self.run.as_ref().and_then(|run| run.state.end_reached(self.now()));
-        self.finish_run(end.unwrap_or(if self.is_stopping { RunEnd::Stopped } else { RunEnd::Drained }));
-    }
-
-    /// Ends a run that has reached its end, as soon as its audits are finished.
-    pub(super) fn finish_run(&mut self, end: RunEnd) {
-        if self.finishing.is_none() {
-            self.finishing = Some((end, Instant::now() + AUDIT_PATIENCE));
-        }
-    }
-
-    /// Ends a finished run if no audit or rollback is pending any more, or at the deadline.
-    pub(super) fn end_finished_run(&mut self) {
-        let Some((_, until)) = &self.finishing else { return };
-        let in_doubt = self.num_unaudited() > 0 || self.roll_back_before.is_some();
-        if (!in_doubt || *until <= Instant::now())
-            && let Some((end, _)) = self.finishing.take()
-        {
-            self.end_run(end);
-        }
-    }
-
     /// Returns the number of pending audits of the run.
-    fn num_unaudited(&self) -> u64 {
+    pub(super) fn num_unaudited(&self) -> u64 {
         self.run.as_ref().map_or(0, |run| self.auditor.pending_of(run.state.number()))
     }
 
@@ -237,20 +143,11 @@ impl Actor {
         }
     }
 
-    /// Stops the run on request: after the update that is being computed if the run can be resumed from there, after the
-    /// rows that are being taken, or at once on a second request.
+    /// Stops the run on request, at once or after the batch that is being consumed.
     pub(super) fn stop_run(&mut self) {
-        let has_to_tell = self.run.as_ref().is_some_and(Run::has_ranks);
-        let may_wait = !self.is_stopping && (self.update.is_some() || has_to_tell);
         self.run.iter().for_each(Run::interrupt);
-        if may_wait && self.run.as_ref().is_some_and(|run| run.has_files() || run.is_local() || run.takes_rows()) {
-            self.is_stopping = true;
-            // The run's own worker may wait for something that never comes.
-            if let Some(run) = self.run.as_ref().filter(|run| run.is_local()) {
-                self.draining_until = Some(Instant::now() + local_patience(run));
-            }
-        } else {
-            self.end_run(RunEnd::Stopped);
-        }
+        let (now, Some(facts)) = (self.now(), self.run_facts()) else { return };
+        let step = self.run.as_ref().and_then(|run| self.course.stop(&run.state, &facts, now));
+        step.into_iter().for_each(|step| self.take_step(step));
     }
 }

@@ -62,6 +62,8 @@ pub(super) struct Shared {
     /// Names of the hub, in addition to its addresses.
     pub(super) hosts: Vec<String>,
     pub(super) allow_origins: Vec<String>,
+    /// Origins of pages that may show the hub's page in a frame.
+    pub(super) frame_origins: Vec<String>,
     pub(super) assets: Assets,
     pub(super) events: mpsc::Sender<Event>,
     pub(super) clients: Option<Arc<Clients>>,
@@ -161,7 +163,7 @@ struct Visit<'a> {
 impl Visit<'_> {
     /// Rejects foreign requests before anything else processes them, and adds the common headers to every answer.
     async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Infallible> {
-        let Shared { hosts, allow_origins, tls, .. } = &**self.shared;
+        let Shared { hosts, allow_origins, frame_origins, tls, .. } = &**self.shared;
         let names = Names::new(self.address, tls.is_some(), hosts, allow_origins);
         let mut answer = if !names.is_own(request.headers()) {
             self.shared.blame(self.from, Record::Foreign { from: self.from });
@@ -187,7 +189,8 @@ impl Visit<'_> {
             // One request per connection, so that a finished one does not keep its place.
             answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        answer.headers_mut().insert(header::CONTENT_SECURITY_POLICY, content_security_policy(&names));
+        let policy = content_security_policy(&names, frame_origins);
+        answer.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
         for (name, value) in headers {
             answer.headers_mut().insert(name, HeaderValue::from_static(value));
         }
@@ -254,14 +257,16 @@ fn upgrade_key(headers: &HeaderMap) -> Option<HeaderValue> {
     is_request.then(|| HeaderValue::try_from(derive_accept_key(key.as_bytes())).ok()).flatten()
 }
 
-/// Returns the page's content security policy: it may load its own files, run its own wasm and talk to its own hub.
-fn content_security_policy(names: &Names) -> HeaderValue {
+/// Returns the page's content security policy: it may load its own files, run its own wasm and talk to its own hub. Pages of
+/// `frames` may show it in a frame.
+fn content_security_policy(names: &Names, frames: &[String]) -> HeaderValue {
+    let frames = if frames.is_empty() { "'none'".to_owned() } else { frames.join(" ") };
     let policy = format!(
         "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' data:; \
          connect-src 'self' {}; worker-src 'self'; object-src 'none'; base-uri 'self'; form-action 'none'; \
-         frame-ancestors 'none'",
+         frame-ancestors {frames}",
         names.sockets().join(" ")
     );
-    // Consists of hosts and constants; should it be invalid nevertheless, the policy denies everything.
+    // Consists of hosts, origins and constants; should it be invalid nevertheless, the policy denies everything.
     HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'"))
 }

@@ -8,7 +8,10 @@ use futures_util::{
 };
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use rollmesh_core::protocol::{Inbox, Kind, Message, Role};
+use rollmesh_core::{
+    hub::{DecodedUpload, WorkerUpload},
+    protocol::{Inbox, Kind, Message, Role},
+};
 use tokio::{
     sync::mpsc,
     time::{interval, timeout},
@@ -70,6 +73,30 @@ impl Hearing {
     }
 }
 
+/// What a peer has sent, as far as it can be read without the hub's state.
+#[derive(Debug)]
+pub(super) enum Received {
+    Message(Message),
+    /// An upload that refers to what the hub knows, or to no lease that this peer has.
+    Upload(WorkerUpload),
+    Decoded(DecodedUpload),
+}
+
+impl Received {
+    /// Decodes uploads here, on the threads of the sockets: it takes longer than everything that the actor does with them.
+    fn of(message: Message, link: &PeerLink) -> Self {
+        let upload = match message {
+            Message::FragmentUpload(upload) => WorkerUpload::Lanes(upload),
+            Message::AgentUpload(upload) => WorkerUpload::Agents(upload),
+            message => return Self::Message(message),
+        };
+        match link.decoder(upload.lease()).filter(|_| !upload.has_deltas()) {
+            Some(decoder) => Self::Decoded(decoder.decode(&upload)),
+            None => Self::Upload(upload),
+        }
+    }
+}
+
 /// Forwards a client's messages to its episodes until it disconnects; reading pauses while they have no room.
 pub(super) async fn read_client(
     client: &mut Client,
@@ -117,7 +144,8 @@ pub(super) async fn read(
             // Goodbyes of workers and launchers are for the actor, too: a worker may have a lease to finish.
             Ok(Some(message)) => {
                 let room = hearing.take_reserved(inbox);
-                if events.send(Event::Message { peer, message: Box::new(message), room }).await.is_err() {
+                let received = Box::new(Received::of(message, link));
+                if events.send(Event::Received { peer, received, room }).await.is_err() {
                     return Departure::wished("the hub has stopped");
                 }
             }

@@ -54,15 +54,23 @@ impl Hub {
         launcher: Arc<dyn Launcher>,
         worker_spec: WorkerSpec,
     ) -> Result<Self, HubError> {
-        let SecurityConfig { tls, allow_unencrypted, hosts, token_file, run_tokens, audit_log, distrust } =
-            config.security.clone();
+        let SecurityConfig {
+            tls,
+            allow_unencrypted,
+            hosts,
+            frame_origins,
+            token_file,
+            run_tokens,
+            audit_log,
+            distrust,
+        } = config.security.clone();
         let audits = distrust.audits.check()?;
         let distrust = Distrust { audits, ..distrust };
         let is_local = config.listen.ip().is_loopback();
         if !is_local && tls.is_none() && !allow_unencrypted {
             return Err(HubError::NotEncrypted(config.listen));
         }
-        if let Some(text) = config.allow_origins.iter().find(|text| !access::is_origin(text)) {
+        if let Some(text) = config.allow_origins.iter().chain(&frame_origins).find(|text| !access::is_origin(text)) {
             return Err(HubError::Origin(text.clone()));
         }
         if let Some(text) = hosts.iter().find(|text| !access::is_host(text)) {
@@ -123,6 +131,7 @@ impl Hub {
             tls: tls.map(|tls| tls.acceptor),
             hosts,
             allow_origins: config.allow_origins,
+            frame_origins,
             assets,
             events: events.clone(),
             clients,

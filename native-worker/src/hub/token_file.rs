@@ -6,10 +6,13 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use rollmesh_core::protocol::{Role, Token, TokenGrant, TokenHash, TokenId};
+use rollmesh_core::{
+    hub::{HubTokens, TokensFull},
+    protocol::{Role, Token, TokenGrant, TokenHash, TokenId},
+};
 use serde::{Deserialize, Serialize};
 
-use super::{limits::MAX_TOKENS, private_file, random_token};
+use super::{private_file, random_token};
 
 /// Returns the current time in seconds since 1970.
 pub(crate) fn now() -> u64 {
@@ -38,8 +41,8 @@ pub enum TokenFileError {
     #[error("{0} is no file of tokens: {1}")]
     Format(PathBuf, String),
     /// The maximum number of tokens is reached.
-    #[error("there are {MAX_TOKENS} tokens already; revoke some")]
-    Full,
+    #[error(transparent)]
+    Full(#[from] TokensFull),
     /// No token has this id.
     #[error("there is no token {0}; `rollmesh tokens list` names all")]
     Unknown(TokenId),
@@ -107,8 +110,8 @@ impl TokenFile {
         let format = |error: &dyn std::fmt::Display| TokenFileError::Format(self.path.clone(), error.to_string());
         let text = fs::read_to_string(&self.path).map_err(failed)?;
         let file: File = serde_json::from_str(&text).map_err(|error| format(&error))?;
-        if file.tokens.len() > MAX_TOKENS {
-            return Err(TokenFileError::Full);
+        if file.tokens.len() > HubTokens::MAX {
+            return Err(TokenFileError::Full(TokensFull));
         }
         let row = |row: Row| {
             let hash = TokenHash::from_hex(&row.sha256).map_err(|_| format(&"'sha256' has 64 hexadecimal digits"))?;
@@ -116,7 +119,7 @@ impl TokenFile {
                 role_of(&row.role).ok_or_else(|| format(&"'role' is viewer, operator, worker, client or launcher"))?;
             Ok((hash, TokenGrant { role, child: None, expires: row.expires }))
         };
-        self.rows = file.tokens.into_iter().map(row).collect::<Result<_, _>>()?;
+        self.rows = file.tokens.into_iter().map(row).collect::<Result<_, TokenFileError>>()?;
         Ok(())
     }
 
@@ -141,8 +144,8 @@ impl TokenFile {
     pub(crate) fn create(&mut self, role: Role, seconds: Option<u64>) -> Result<(Token, TokenGrant), TokenFileError> {
         self.change(|rows, now| {
             rows.retain(|(_, grant)| !grant.is_over(now));
-            if rows.len() >= MAX_TOKENS {
-                return Err(TokenFileError::Full);
+            if rows.len() >= HubTokens::MAX {
+                return Err(TokenFileError::Full(TokensFull));
             }
             let token = random_token().map_err(TokenFileError::Randomness)?;
             let grant = TokenGrant { role, child: None, expires: seconds.map(|seconds| now.saturating_add(seconds)) };

@@ -1,13 +1,12 @@
 //! Engines: where and how a launcher starts its workers. Each worker is a command of this machine that lives as long as the
 //! worker: `ssh`, `srun`, `sbatch --wait`, the program itself, or a command of the user's.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, process::Command, time::Duration};
 
 use rollmesh_core::worker::WorkerSpec;
-use tokio::{process::Command, time::timeout};
+use tokio::time::timeout;
 
-use super::confine::LATE_COMMIT;
-use crate::hub::TOKEN_VARIABLE;
+use crate::{child::LIMITED, net::TOKEN_VARIABLE};
 
 /// Where workers run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +106,7 @@ impl Template {
         let started = match &self.engine {
             Engine::Here => {
                 let mut command = Command::new(&self.program);
-                command.args(self.worker(start)).args(READS_TOKEN).envs(start.spec.memory.map(|_| LATE_COMMIT));
+                command.args(self.worker(start)).args(READS_TOKEN).envs(variables(start));
                 StartCommand { command, input }
             }
             Engine::Ssh(_) => {
@@ -116,9 +115,9 @@ impl Template {
                 command.args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]);
                 command.args(["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]).args(&self.options);
                 let host = start.host.as_deref().unwrap_or_default();
-                let limited =
-                    start.spec.memory.map_or_else(String::new, |_| format!("env {}={} ", LATE_COMMIT.0, LATE_COMMIT.1));
-                command.args(["--", host, &(limited + &self.line(start, &READS_TOKEN))]);
+                let limits: String = variables(start).map(|(name, value)| format!("{name}={value} ")).collect();
+                let limits = if limits.is_empty() { limits } else { format!("env {limits}") };
+                command.args(["--", host, &(limits + &self.line(start, &READS_TOKEN))]);
                 StartCommand { command, input }
             }
             Engine::Srun => {
@@ -177,6 +176,11 @@ impl Template {
 /// The flags of a worker that reads its token from standard input and ends with it.
 const READS_TOKEN: [&str; 3] = ["--token-file", "-", "--until-stdin-closes"];
 
+/// Returns the environment variables of a worker that limits its memory itself.
+fn variables(start: &StartOrder) -> impl Iterator<Item = (&'static str, &'static str)> {
+    start.spec.memory.iter().flat_map(|_| LIMITED)
+}
+
 /// Returns what `srun` and `sbatch` reserve for a worker.
 fn slurm_options(start: &StartOrder) -> Vec<String> {
     let WorkerSpec { cpus, gpus, memory, .. } = &start.spec;
@@ -200,7 +204,7 @@ fn quoted(word: &str) -> String {
 
 /// Cancels a Slurm job.
 pub(crate) async fn cancel(job: &str) {
-    let mut command = Command::new("scancel");
+    let mut command = tokio::process::Command::new("scancel");
     command.arg(job).kill_on_drop(true);
     // The job ends by itself when the hub refuses its worker.
     if timeout(Duration::from_secs(10), command.status()).await.is_err() {
@@ -217,8 +221,7 @@ mod tests {
         let template = Template { engine, program: "my rollmesh".into(), way, options: vec!["-v".into()] };
         let start = StartOrder { name: "n-7".into(), token: "secret".into(), spec, host: Some("desk".into()) };
         let started = template.command(&start)?;
-        let command = started.command.as_std();
-        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        let words = std::iter::once(started.command.get_program()).chain(started.command.get_args());
         Ok(words.map(|word| word.to_str().unwrap().to_owned()).collect())
     }
 
@@ -234,7 +237,7 @@ mod tests {
         assert!(line.ends_with("|my rollmesh|worker|--hub|ws://h:1|--name|n-7|--token-file|-|--until-stdin-closes"));
         let spec = WorkerSpec { memory: Some(5), ..WorkerSpec::default() };
         let line = words(Engine::Ssh(vec!["desk".into()]), spec).unwrap();
-        let remote = "env MIMALLOC_ARENA_EAGER_COMMIT=0 'my rollmesh' worker --hub ws://h:1 --name n-7 --memory-limit 5 \
+        let remote = "env MIMALLOC_ARENA_EAGER_COMMIT=0 RUST_BACKTRACE=0 'my rollmesh' worker --hub ws://h:1 --name n-7 --memory-limit 5 \
                       --token-file - --until-stdin-closes";
         assert_eq!(line[line.len() - 4..], ["-v", "--", "desk", remote]);
         let custom = words(Engine::Custom(vec!["run".into(), "one".into()]), WorkerSpec::default()).unwrap();

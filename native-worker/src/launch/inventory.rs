@@ -213,7 +213,7 @@ fn own_cpus() -> Vec<u32> {
 }
 
 fn own_gpus() -> Vec<String> {
-    if let Ok(names) = std::env::var(super::confine::VISIBLE_DEVICES) {
+    if let Ok(names) = std::env::var(crate::child::VISIBLE_DEVICES) {
         return names.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Into::into).collect();
     }
     // One device per card: /dev/nvidia0, /dev/nvidia1, …

@@ -4,20 +4,26 @@ use std::{
     fs, io,
     path::PathBuf,
     pin::Pin,
-    process::{ExitStatus, Stdio},
+    process::{Command, ExitStatus},
     time::Duration,
 };
 
 use tokio::{
-    process::{Child, ChildStdin, Command},
+    io::AsyncReadExt as _,
+    process::{Child, ChildStderr, ChildStdin},
     time::timeout,
 };
 
-use super::{Confinement, Grant, Inventory, LaunchError, LaunchOrder, LaunchedEnd, LaunchedWorker, Launcher};
-use crate::hub::TOKEN_VARIABLE;
+use super::{Grant, Inventory, LaunchError, LaunchOrder, LaunchedEnd, LaunchedWorker, Launcher};
+use crate::{
+    child::{Confinement, LastWords, kill_group, spawn_in_runtime},
+    net::TOKEN_VARIABLE,
+};
 
 /// How long to wait for a killed process.
 const KILLED: Duration = Duration::from_secs(3);
+/// How long to read the standard error of a process that has ended: its child processes may keep it open.
+const LAST_READ: Duration = Duration::from_millis(100);
 
 /// Starts workers as child processes: the current executable, or another program that begins with
 /// [`main_with`](crate::main_with).
@@ -56,9 +62,6 @@ impl Launcher for LocalLauncher {
         let grant = self.inventory.grant(order.spec)?;
         let confinement = Confinement { cpus: grant.cpus(), gpus: grant.gpus(), memory: grant.memory() };
         let mut command = Command::new(&self.program);
-        // Ctrl-C in the hub's terminal must only reach the hub, which stops its children.
-        #[cfg(unix)]
-        command.process_group(0);
         command
             .arg("worker")
             .args(order.way)
@@ -70,27 +73,68 @@ impl Launcher for LocalLauncher {
             .envs(confinement.variables())
             // What may run on this machine was set on this process's command line.
             .envs(crate::envs::python::child_environs())
-            .env(TOKEN_VARIABLE, order.token.to_hex())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .kill_on_drop(true);
+            .env(TOKEN_VARIABLE, order.token.to_hex());
         let oom_kills = oom_kills();
-        let mut child =
-            command.spawn().map_err(|source| LaunchError::Program { program: self.program.clone(), source })?;
+        let mut child = spawn_in_runtime(command)
+            .map_err(|source| LaunchError::Program { program: self.program.clone(), source })?;
         // Taken out, since waiting for the child would close it, which the child takes for the end of the hub.
-        let stdin = child.stdin.take();
-        Ok(Box::new(LocalWorker { child, _stdin: stdin, is_killed: false, oom_kills, _grant: grant }))
+        let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
+        let words = LastWords::default();
+        Ok(Box::new(LocalWorker { child, _stdin: stdin, stderr, words, is_killed: false, oom_kills, grant }))
     }
 }
 
 struct LocalWorker {
     child: Child,
     _stdin: Option<ChildStdin>,
+    /// `None` once it has been read to its end.
+    stderr: Option<ChildStderr>,
+    words: LastWords,
     is_killed: bool,
     /// [`oom_kills`] when it was started.
     oom_kills: Option<u64>,
-    _grant: Grant,
+    grant: Grant,
+}
+
+impl LocalWorker {
+    /// Waits for the process's end, and reads its standard error meanwhile.
+    async fn wait(&mut self) -> io::Result<ExitStatus> {
+        loop {
+            tokio::select! {
+                status = self.child.wait() => {
+                    let rest = async { while self.stderr.is_some() { read(&mut self.stderr, &mut self.words).await } };
+                    // What has been read is kept in any case.
+                    let _ = timeout(LAST_READ, rest).await;
+                    return status;
+                }
+                () = read(&mut self.stderr, &mut self.words), if self.stderr.is_some() => {}
+            }
+        }
+    }
+
+    /// Adds the last words to the end of a process that failed, and its limit of memory, which may be the reason.
+    fn explain(&self, mut end: LaunchedEnd) -> LaunchedEnd {
+        if end.is_crash {
+            let words = self.words.to_string();
+            if !words.is_empty() {
+                end.status += &format!(": {words}");
+            }
+            if let Some(bytes) = self.grant.memory() {
+                end.status += &format!("; its memory is limited to {bytes} bytes, which --worker-memory sets");
+            }
+        }
+        end
+    }
+}
+
+/// Reads the next part of a standard error.
+async fn read(stderr: &mut Option<ChildStderr>, words: &mut LastWords) {
+    let Some(open) = stderr else { return };
+    let mut bytes = [0; 4096];
+    match open.read(&mut bytes).await {
+        Ok(read @ 1..) => words.push(bytes.get(..read).unwrap_or_default()),
+        Ok(_) | Err(_) => *stderr = None,
+    }
 }
 
 impl LaunchedWorker for LocalWorker {
@@ -100,6 +144,7 @@ impl LaunchedWorker for LocalWorker {
 
     fn kill(&mut self) {
         self.is_killed = true;
+        self.child.id().into_iter().for_each(kill_group);
         // It may have exited already.
         let _ = self.child.start_kill();
     }
@@ -111,10 +156,10 @@ impl LaunchedWorker for LocalWorker {
                 let status = killed.unwrap_or_else(|_| Err(io::Error::other("it does not end")));
                 return status.map_or_else(|error| LaunchedEnd::plain(error.to_string()), LaunchedEnd::from);
             }
-            match self.child.wait().await {
+            match self.wait().await {
                 Ok(status) => {
                     let counted = self.oom_kills.zip(oom_kills());
-                    end_of(status, counted.is_some_and(|(before, now)| before < now))
+                    self.explain(end_of(status, counted.is_some_and(|(before, now)| before < now)))
                 }
                 Err(error) => LaunchedEnd::plain(error.to_string()),
             }

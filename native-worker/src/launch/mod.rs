@@ -24,13 +24,10 @@
 //! # Ok::<(), LaunchError>(())
 //! ```
 
-mod confine;
 mod engine;
 mod inventory;
 mod local;
 mod service;
-#[cfg(unix)]
-mod stdio;
 mod supervised;
 
 #[cfg(unix)]
@@ -41,16 +38,11 @@ use rollmesh_core::protocol::Token;
 #[cfg(unix)]
 use rustix::process::Signal;
 
-#[cfg(unix)]
-pub(crate) use confine::limit_memory;
-pub(crate) use confine::{ConfineFlags, Confinement};
 pub(crate) use engine::{Engine, Template};
 pub use inventory::{Grant, Inventory};
 pub use local::LocalLauncher;
 pub use rollmesh_core::worker::{BadAmount, WorkerSpec};
 pub(crate) use service::{LauncherConfig, LauncherEnd, serve};
-#[cfg(unix)]
-pub(crate) use stdio::take_stdio;
 pub(crate) use supervised::Supervised;
 
 /// Starts workers in a place of its choice.

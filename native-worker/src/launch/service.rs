@@ -32,8 +32,10 @@ use super::{
     engine::{Engine, StartOrder, Template, cancel},
     supervised::Supervised,
 };
-use crate::hub::LAUNCHER_ABSENCE;
-use crate::net::{ConnectError, HubSocket, Trust, bytes_of, connect};
+use crate::{
+    hub::LAUNCHER_ABSENCE,
+    net::{ConnectError, HubSocket, Trust, bytes_of, connect},
+};
 
 /// A hub pings every five seconds; after this time without a frame it counts as disconnected.
 const SILENCE_LIMIT: Duration = Duration::from_secs(20);
@@ -324,7 +326,7 @@ async fn run(template: &Template, start: &StartOrder, stop: oneshot::Receiver<()
         Ok(started) => started,
         Err(error) => return LaunchedEnd::plain(error.to_string()),
     };
-    let program = started.command.as_std().get_program().to_string_lossy().into_owned();
+    let program = started.command.get_program().to_string_lossy().into_owned();
     let worker = match Supervised::start(started.command, &started.input).await {
         Ok(worker) => worker,
         Err(error) => return LaunchedEnd::plain(format!("{program} cannot be started: {error}")),

@@ -2,16 +2,18 @@
 
 use std::{
     io,
-    process::{ExitStatus, Stdio},
+    process::{Command, ExitStatus},
     time::Duration,
 };
 
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
-    process::{Child, Command},
+    process::Child,
     sync::oneshot,
     time::{sleep, timeout},
 };
+
+use crate::child::{kill_group, spawn_in_runtime};
 
 /// Time for a process to end by itself after its standard input was closed.
 const GRACE: Duration = Duration::from_secs(3);
@@ -40,11 +42,8 @@ impl Supervised {
     ///
     /// # Errors
     /// The operating system's, if the program cannot be started.
-    pub(crate) async fn start(mut command: Command, input: &str) -> io::Result<Self> {
-        #[cfg(unix)]
-        command.process_group(0);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn()?;
+    pub(crate) async fn start(command: Command, input: &str) -> io::Result<Self> {
+        let mut child = spawn_in_runtime(command)?;
         if let Some(stdin) = &mut child.stdin {
             // If it has ended already, its status says more.
             let _ = stdin.write_all(input.as_bytes()).await;
@@ -111,6 +110,7 @@ async fn end(child: &mut Child) -> io::Result<ExitStatus> {
     if let Ok(status) = timeout(GRACE, child.wait()).await {
         return status;
     }
+    child.id().into_iter().for_each(kill_group);
     child.start_kill()?;
     child.wait().await
 }

@@ -4,21 +4,22 @@ use std::{
     any::Any,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::mpsc as std_mpsc,
     thread,
+    time::Duration,
 };
 
-use rollmesh_core::batch::MultiAgentBatch;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{LearnError, Learned, Learners, Results};
-
-type UpdateResult = Result<Learned, LearnError>;
+use super::{LearnError, Learners};
 
 /// A handle to the learner's thread. Dropping it ends the thread after its pending jobs.
 #[derive(Debug)]
 pub(crate) struct LearnerThread<L = Learners> {
     jobs: mpsc::UnboundedSender<Job<L>>,
     thread: thread::JoinHandle<()>,
+    /// Disconnected once the thread has dropped all that it owns.
+    ended: std_mpsc::Receiver<()>,
 }
 
 /// A job for the learner; returns false if the learner must not be used afterwards.
@@ -31,14 +32,17 @@ impl<L: Send + 'static> LearnerThread<L> {
     /// When the system refuses a thread.
     pub(crate) fn spawn(mut learners: L) -> io::Result<Self> {
         let (jobs, mut queue) = mpsc::unbounded_channel::<Job<L>>();
+        let (end, ended) = std_mpsc::channel();
         let thread = thread::Builder::new().name("learner".into()).spawn(move || {
             while let Some(job) = queue.blocking_recv() {
                 if !job(&mut learners) {
-                    return;
+                    break;
                 }
             }
+            drop(learners);
+            drop(end);
         })?;
-        Ok(Self { jobs, thread })
+        Ok(Self { jobs, thread, ended })
     }
 
     /// Waits for the pending jobs, and ends the thread.
@@ -46,6 +50,13 @@ impl<L: Send + 'static> LearnerThread<L> {
         drop(self.jobs);
         // Jobs report their panics themselves.
         let _ = self.thread.join();
+    }
+
+    /// Does the same for jobs that may hang: after `patience` the thread is left to itself.
+    pub(crate) fn finish_within(self, patience: Duration) {
+        drop(self.jobs);
+        // The thread drops its end of the channel last.
+        let _ = self.ended.recv_timeout(patience);
     }
 
     /// Runs a job on the learner after all earlier ones. Returns [`LearnError::Panicked`] if it panicked; later jobs get no
@@ -70,21 +81,6 @@ impl<L: Send + 'static> LearnerThread<L> {
 }
 
 impl LearnerThread {
-    /// Submits a train batch at once and returns the future of its update. Updates happen in the order of these calls,
-    /// whether their futures are awaited or not. `results` is passed to callbacks.
-    ///
-    /// # Errors
-    /// The future returns the errors of [`Learners::learn`]; [`LearnError::Panicked`] if it panicked, and
-    /// [`LearnError::Gone`] afterwards.
-    pub(crate) fn submit(
-        &self,
-        batch: MultiAgentBatch,
-        results: Results,
-    ) -> impl Future<Output = UpdateResult> + Send + use<> {
-        let result = self.ask(move |learners| learners.learn(batch, results));
-        async { result.await.unwrap_or(Err(LearnError::Gone)) }
-    }
-
     /// Returns the learner's state besides its weights, after all submitted updates. No answer if the thread has ended.
     pub(crate) fn state(&self) -> oneshot::Receiver<Result<Vec<u8>, LearnError>> {
         self.ask(Learners::state)
@@ -99,7 +95,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
 #[cfg(test)]
 mod tests {
     use rollmesh_core::{
-        batch::SampleBatch,
+        batch::{MultiAgentBatch, SampleBatch},
         callbacks::{CallbackList, WorkerInfo},
         config::Config,
         ids::PolicyId,
@@ -108,7 +104,9 @@ mod tests {
     };
 
     use super::{super::test_support::*, *};
-    use crate::learner::{AlgorithmConfig, LearningPolicy};
+    use crate::learner::{AlgorithmConfig, Learned, LearningPolicy, Results};
+
+    type UpdateResult = Result<Learned, LearnError>;
 
     fn policy() -> Box<dyn Policy> {
         let context = PolicyContext { whole_batches: true, ..PolicyContext::new(discrete(2, 2), 1, Kernels::PORTABLE) };
@@ -123,8 +121,18 @@ mod tests {
     }
 
     fn submit(learner: &LearnerThread, batch: SampleBatch) -> impl Future<Output = UpdateResult> + use<> {
+        submit_of(learner, PolicyId::DEFAULT, batch)
+    }
+
+    fn submit_of(
+        learner: &LearnerThread,
+        policy: PolicyId,
+        batch: SampleBatch,
+    ) -> impl Future<Output = UpdateResult> + use<> {
         let env_steps = batch.len();
-        learner.submit(MultiAgentBatch::new([(PolicyId::DEFAULT, batch)].into(), env_steps), Results::new())
+        let batch = MultiAgentBatch::new([(policy, batch)].into(), env_steps);
+        let update = learner.ask(move |learners| learners.learn(batch, Results::new()));
+        async { update.await.unwrap_or(Err(LearnError::Gone)) }
     }
 
     #[tokio::test]
@@ -153,8 +161,8 @@ mod tests {
     #[tokio::test]
     async fn errors_travel_and_do_not_end_it() {
         let learner = learner();
-        let stranger = MultiAgentBatch::new([(PolicyId::new("other"), bandit(32, 1))].into(), 32);
-        let error = learner.submit(stranger, Results::new()).await.expect_err("no policy has this name");
+        let stranger = submit_of(&learner, PolicyId::new("other"), bandit(32, 1));
+        let error = stranger.await.expect_err("no policy has this name");
         assert!(error.to_string().contains("other"), "{error}");
         assert!(submit(&learner, bandit(32, 1)).await.is_ok());
     }

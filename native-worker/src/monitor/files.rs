@@ -1,6 +1,7 @@
 //! The files of a monitor.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, OpenOptions},
     io::{self, Write},
     path::{Path, PathBuf},
@@ -36,6 +37,19 @@ impl Files {
             }
         }
         Ok(latest)
+    }
+
+    /// Returns the numbers of this worker's episodes that were recorded to their end.
+    pub(super) fn complete_episodes(&self) -> Result<BTreeSet<u64>, MonitorError> {
+        let path = self.dir.join(STATS);
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+            read => read.map_err(failed(&path))?,
+        };
+        // A line that was cut off by a crash is none.
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<EpisodeStats>(line).ok());
+        let complete = lines.filter(|stats| stats.worker == self.worker_index && stats.complete);
+        Ok(complete.map(|stats| stats.episode).collect())
     }
 
     /// Returns the path of an episode's GIF.

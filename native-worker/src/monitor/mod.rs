@@ -36,7 +36,7 @@ mod recorder;
 mod schedule;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::{Path, PathBuf},
 };
@@ -104,6 +104,9 @@ pub enum MonitorError {
         /// The operating system's error.
         source: io::Error,
     },
+    /// Recordings of another run would be overwritten.
+    #[error("{0} holds the recordings of another run: name another directory, or remove it")]
+    Occupied(PathBuf),
     /// A picture has another size than the first one, or no pixels.
     #[error("cannot add a picture of {} x {} pixels to {path}: its pictures have {} x {}", found[0], found[1], wanted[0], wanted[1])]
     FrameSize {
@@ -147,6 +150,21 @@ impl Monitor {
         let files = Files::open(dir.as_ref(), options.worker_index)?;
         let begun = files.latest()?;
         Ok(Self { files, options, begun, open: BTreeMap::new() })
+    }
+
+    /// True if this worker has recorded episodes in this directory before.
+    pub(crate) fn has_recordings(&self) -> bool {
+        self.begun > 0
+    }
+
+    /// Returns the numbers of this worker's episodes that were recorded to their end.
+    pub(crate) fn complete_episodes(&self) -> Result<BTreeSet<u64>, MonitorError> {
+        self.files.complete_episodes()
+    }
+
+    /// Sets the number of the next episode that begins.
+    pub(crate) fn number_next(&mut self, number: u64) {
+        self.begun = number - 1;
     }
 
     /// True if pictures of this sub-environment's episode are needed.

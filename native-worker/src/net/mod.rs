@@ -10,6 +10,9 @@ pub(crate) use connect::{ConnectError, HubSocket, bytes_of, connect, is_hub_url,
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use trust::Trust;
 
+/// The environment variable that passes a peer its token.
+pub(crate) const TOKEN_VARIABLE: &str = "ROLLMESH_TOKEN";
+
 /// A byte stream, encrypted or not.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
 

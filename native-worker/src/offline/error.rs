@@ -86,6 +86,26 @@ pub enum OfflineError {
         /// Why.
         source: io::Error,
     },
+    /// The process that reads a data set has reached its limit of memory.
+    #[error(
+        "{path}: reading it takes more than {limit} bytes of memory: raise memory_limit (--memory-limit) if you trust the \
+         file",
+        path = path.display()
+    )]
+    Memory {
+        /// The data set.
+        path: PathBuf,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// The process that reads a data set has failed.
+    #[error("{path}: the process that reads it has ended: {end}", path = path.display())]
+    Reader {
+        /// The data set.
+        path: PathBuf,
+        /// How it has ended, and its last words.
+        end: String,
+    },
     /// An archive is invalid or unsupported.
     #[error("{path}: {reason}", path = path.display())]
     Zip {

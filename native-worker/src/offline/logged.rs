@@ -14,10 +14,18 @@ use rollmesh_data::{
     limits::DEFAULT_BUFFER,
 };
 
+#[cfg(unix)]
+use super::apart::ReaderProcess;
 use super::{
     inputs::{Format, Located},
     json::{AllFiles, JsonReader, JsonReaderOptions},
 };
+#[cfg(unix)]
+use crate::program::child_program;
+
+/// The default limit of memory for a process that reads.
+#[cfg(unix)]
+const DEFAULT_MEMORY: u64 = 4 << 30;
 
 /// Callback for corrupt lines.
 pub type OnCorrupt = dyn FnMut(&Path, &JsonError) + Send;
@@ -46,6 +54,7 @@ pub type OnCorrupt = dyn FnMut(&Path, &JsonError) + Send;
 pub struct Logged {
     files: Vec<Located>,
     buffer: Option<usize>,
+    memory: Option<u64>,
     next: usize,
     open: Option<Open>,
     /// Position of the latest batch, and the rows before it in its file.
@@ -84,7 +93,15 @@ impl Logged {
         let sizes = files.iter().map(|file| size(&file.path)).collect();
         let (next, open, place, rows, corrupt_lines, on_corrupt) = (0, None, None, 0, 0, None);
         let left_out = BTreeSet::new();
-        Self { files, buffer, next, open, place, rows, corrupt_lines, on_corrupt, sizes, left_out }
+        Self { files, buffer, memory: None, next, open, place, rows, corrupt_lines, on_corrupt, sizes, left_out }
+    }
+
+    /// Sets the most bytes of memory that the process takes which reads a data set of another format than JSON; by default
+    /// 4 GiB, or four times the buffer if that is more. A program that begins with [`main_with`](crate::main_with) or
+    /// [`child_process`](crate::child_process) reads these in such a process, others by themselves.
+    #[must_use]
+    pub fn memory_limit(self, bytes: Option<u64>) -> Self {
+        Self { memory: bytes, ..self }
     }
 
     /// Sets a callback for corrupt lines, which are skipped.
@@ -123,7 +140,7 @@ impl Logged {
 
     fn begin(&mut self, file: &Located) -> Result<Open, DatasetError> {
         if file.format != Format::Json {
-            let opened = dataset::open(&file.path, self.buffer.unwrap_or(DEFAULT_BUFFER));
+            let opened = self.open_dataset(&file.path);
             return opened.map(Open::Dataset).map_err(|error| error.of(&file.path));
         }
         let default = JsonReaderOptions::default();
@@ -135,6 +152,16 @@ impl Logged {
             });
         }
         Ok(Open::Lines(Box::new(reader.read_all_files())))
+    }
+
+    fn open_dataset(&self, path: &Path) -> Result<Box<dyn BatchStream>, DatasetError> {
+        let buffer = self.buffer.unwrap_or(DEFAULT_BUFFER);
+        #[cfg(unix)]
+        if let Some(program) = child_program() {
+            let memory = self.memory.unwrap_or_else(|| DEFAULT_MEMORY.max((buffer as u64).saturating_mul(4)));
+            return Ok(Box::new(ReaderProcess::open(program, path, buffer, memory)?));
+        }
+        dataset::open(path, buffer)
     }
 
     /// Skips the rest of the open file, to continue after an error.

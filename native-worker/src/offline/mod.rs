@@ -8,6 +8,8 @@
 //! [`native`](crate::native) adds [`open_input`] and [`open_output`] to a registry, so that
 //! [`RolloutConfig::input`](rollmesh_core::worker::RolloutConfig::input) and `output` may name files.
 
+#[cfg(unix)]
+mod apart;
 mod error;
 pub mod files;
 pub mod inputs;
@@ -16,6 +18,8 @@ pub mod logged;
 #[cfg(all(test, feature = "offline-parquet"))]
 mod tests;
 
+#[cfg(unix)]
+pub(crate) use apart::{COMMAND, serve};
 pub use error::OfflineError;
 
 use std::path::Path;
@@ -35,9 +39,10 @@ use self::{
 };
 
 /// Settings in `io_config` for inputs from files.
-pub const INPUT_SETTINGS: [&str; 8] = [
+pub const INPUT_SETTINGS: [&str; 9] = [
     "shuffle_buffer_size",
     "buffer_size",
+    "memory_limit",
     "train_batch_size",
     "read_all_files",
     "postprocess_inputs",
@@ -60,7 +65,8 @@ pub const DATASET_SETTINGS: [&str; 2] = ["format", "paths"];
 /// remote ones reads nothing: sampling on it is an error. Actions of D4RL and Minari data sets are in the environment's
 /// space, and are normalised for the policies unless `actions_in_input_normalized` says otherwise.
 ///
-/// Reading holds at most `buffer_size` bytes, for each input of a mixture; shuffled batches may take as much again.
+/// Reading holds at most `buffer_size` bytes, for each input of a mixture; shuffled batches may take as much again. Data sets
+/// of other formats than JSON are read by a process of their own, which takes at most `memory_limit` bytes.
 ///
 /// # Errors
 /// [`SampleError::Input`] for invalid settings, for unknown or ambiguous names, and for files of several formats.
@@ -91,7 +97,8 @@ pub fn open_input(names: &[String], context: &mut IoContext) -> Result<Box<dyn I
     let say = |path: &Path, error: &JsonError| eprintln!("warning: {}: {error}; passed over", path.display());
     if in_epochs {
         let buffer = context.config.get("buffer_size").map_err(setting)?;
-        let mut stream = Logged::new(located, buffer);
+        let memory = context.config.get("memory_limit").map_err(setting)?;
+        let mut stream = Logged::new(located, buffer).memory_limit(memory);
         // All workers skip them, one reports them.
         if context.shard.is_some_and(|(shard, _)| shard == 0) {
             stream = stream.on_corrupt(say);

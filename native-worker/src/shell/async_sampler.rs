@@ -296,7 +296,7 @@ impl SamplerInput for AsyncSampler {
     }
 
     fn state(&self) -> Vec<u8> {
-        self.point.state.clone()
+        self.point.encode()
     }
 
     fn resume_point(&self) -> ResumePoint {

@@ -30,7 +30,7 @@ use crate::envs::RemoteBaseEnv;
 use crate::{data_parallel::TcpAllReduce, kernels, monitor::Recorder};
 
 /// A worker's shell in a native program. For `remote_worker_envs` it starts this program again, which has to
-/// [support](crate::envs::remote_env) that, or [another one](Self::with_program).
+/// [support](crate::child_process) that, or [another one](Self::with_program).
 ///
 /// ```
 /// use rollmesh::NativeShell;
@@ -54,7 +54,7 @@ pub struct NativeShell {
 
 impl NativeShell {
     /// Sets the program for sub-environments in other processes: one that begins with [`main_with`](crate::main_with) or
-    /// [`remote_env`](crate::envs::remote_env), and has their names registered. For tests, and programs whose `main` cannot
+    /// [`child_process`](crate::child_process), and has their names registered. For tests, and programs whose `main` cannot
     /// be changed.
     #[must_use]
     pub fn with_program(program: impl Into<PathBuf>) -> Self {

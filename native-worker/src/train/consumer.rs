@@ -5,9 +5,13 @@ use std::{
     future::ready,
     pin::Pin,
     sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 
-use rollmesh_core::{batch::SlotFragment, hub::BatchWork};
+use rollmesh_core::{
+    batch::SlotFragment,
+    hub::{BatchWork, Observed},
+};
 use tokio::sync::mpsc;
 
 use super::{
@@ -15,6 +19,9 @@ use super::{
     output::RunOutput,
 };
 use crate::learner::{LearnError, Learned, LearnerThread, Results};
+
+/// How long the end of a run waits for the end of its own worker.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Consumes the batches of a run, one after the other.
 pub(crate) enum Consumer {
@@ -48,8 +55,8 @@ impl fmt::Debug for dyn TakeRows {
 
 /// What came of a batch.
 pub(crate) enum Update {
-    /// New weights.
-    Learned(Learned),
+    /// New weights, and what the run's filter has seen.
+    Learned(Learned, Observed),
     /// New weights, from a batch that the run's own worker made.
     Iterated(Box<Iterated>),
     /// It was taken, as a whole or only the first rows of its fragments.
@@ -64,21 +71,29 @@ pub(crate) enum Update {
 pub(crate) type Consuming = Pin<Box<dyn Future<Output = Update> + Send>>;
 
 impl Consumer {
-    /// Ends the consumer. If rows are taken, this waits until the submitted batch was taken and written as a whole.
+    /// Ends the consumer. If rows are taken, this waits until the submitted batch was taken and written as a whole; if the
+    /// run's own worker samples, until it has recorded the end of its open episodes, unless it hangs.
     pub(super) fn finish(self) {
-        if let Self::Rows { thread, .. } = self {
-            thread.finish();
+        match self {
+            Self::Rows { thread, .. } => thread.finish(),
+            Self::Local(worker, _) => worker.finish_within(PATIENCE),
+            Self::Learner { .. } | Self::Caller(_) => {}
         }
     }
 
     /// Passes a batch to the run's consumer.
     pub(super) fn submit(&self, work: BatchWork, results: Results) -> Consuming {
         match (self, work) {
-            (Self::Learner { thread, output }, BatchWork::Learn { batch, fragments }) => {
-                let update = thread.submit(batch, results);
+            (Self::Learner { thread, output }, BatchWork::Learn(rows)) => {
                 // Written while the learner learns, on a thread that may block.
-                let writing =
-                    output.clone().map(|output| tokio::task::spawn_blocking(move || output.write(&fragments, None)));
+                let writing = output.clone().map(|output| {
+                    let fragments = rows.fragments().to_vec();
+                    tokio::task::spawn_blocking(move || output.write(&fragments, None))
+                });
+                let update = thread.ask(move |learners| {
+                    let (batch, observed) = rows.join().map_err(|error| LearnError::Rows(error.to_string()))?;
+                    Ok(Update::Learned(learners.learn(batch, results)?, observed))
+                });
                 Box::pin(async move {
                     let update = update.await;
                     if let Some(writing) = writing {
@@ -88,7 +103,7 @@ impl Consumer {
                             Err(error) => return Update::Failed(error.to_string()),
                         }
                     }
-                    update.map_or_else(|error| Update::Failed(error.to_string()), Update::Learned)
+                    update.unwrap_or(Err(LearnError::Gone)).unwrap_or_else(|error| Update::Failed(error.to_string()))
                 })
             }
             (Self::Local(worker, _), BatchWork::Iterate) => {

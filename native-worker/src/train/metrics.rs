@@ -132,20 +132,6 @@ fn collect(name: &str, value: &Value, all: &mut Vec<(String, f64)>) {
     }
 }
 
-/// Adds a point to a curve of at most `most` points: when it is full, every second one is dropped. Returns whether it was.
-pub(crate) fn push_thinned<P>(curve: &mut Vec<P>, point: P, most: usize) -> bool {
-    let is_full = curve.len() >= most;
-    if is_full {
-        let mut index = 0;
-        curve.retain(|_| {
-            index += 1;
-            index % 2 == 1
-        });
-    }
-    curve.push(point);
-    is_full
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -184,12 +170,5 @@ mod tests {
         assert!(
             ["clip_fraction", "episode_return_p10", "grad_norm", "logp_gap"].iter().all(|name| names.contains(name))
         );
-    }
-
-    #[test]
-    fn full_curve_loses_every_second_point_and_keeps_the_newest() {
-        let mut curve = Vec::new();
-        let thinned = (0..5).map(|point| push_thinned(&mut curve, point, 4)).collect::<Vec<_>>();
-        assert_eq!((curve, thinned), (vec![0, 2, 4], vec![false, false, false, false, true]));
     }
 }

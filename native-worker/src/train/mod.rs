@@ -10,6 +10,7 @@ mod outcome;
 mod output;
 mod own_sampler;
 mod read_metrics;
+mod recording;
 mod request;
 mod rows;
 mod run;
@@ -21,9 +22,8 @@ pub(crate) use consumer::{Consuming, TakeRows, Update};
 pub use evaluation::EvaluationMetrics;
 pub(crate) use found::{FoundRun, found_runs};
 pub use metrics::IterationMetrics;
-pub(crate) use metrics::push_thinned;
 pub use outcome::{Failures, FragmentFailed, Summary};
-pub(crate) use own_sampler::{OwnSampler, Watchdog};
+pub(crate) use own_sampler::{OwnSampler, SampleWatch, Watchdog};
 pub use read_metrics::ReadMetrics;
 pub use request::{RunRequest, RunRequestError};
 pub use rollmesh_core::{

@@ -16,7 +16,7 @@ use rollmesh_core::{
     worker::{Retries, RolloutConfig, RolloutError, RolloutWorker, SampleFault},
 };
 
-use crate::worker_group::catch_panics;
+use crate::envs::catch_panics;
 
 /// A worker with its retries.
 pub(crate) struct OwnSampler {
@@ -70,9 +70,20 @@ impl OwnSampler {
         watch.shared.is_sampling.store(false, Ordering::Relaxed);
         made
     }
+
+    /// Returns the number of open episodes that were abandoned since the last call, since they could not be restored.
+    pub(crate) fn take_abandoned(&mut self) -> u64 {
+        self.retries.take_abandoned()
+    }
 }
 
 impl SampleWatch {
+    /// Watches a worker with this mark, which is sampling all the time.
+    pub(crate) fn of(mark: &StepMark) -> Self {
+        let shared = Shared { is_sampling: AtomicBool::new(true), ..Shared::default() };
+        Self { mark: mark.clone(), shared: Arc::new(shared) }
+    }
+
     /// Returns the failures since the last call.
     pub(crate) fn take_failures(&self) -> Vec<FragmentFailure> {
         mem::take(&mut *self.failures())
@@ -97,6 +108,12 @@ impl Watchdog {
 
     pub(crate) fn watch(&self) -> &SampleWatch {
         &self.watch
+    }
+
+    /// Returns how often to call [`check`](Self::check), so that a hang is noticed at most a tenth later than its deadline;
+    /// `None` if nothing is watched.
+    pub(crate) fn interval(&self) -> Option<Duration> {
+        self.patience.map(|patience| (patience / 10).clamp(Duration::from_millis(10), Duration::from_secs(1)))
     }
 
     /// Returns the failure of a worker that hangs. Progress is what changed since the last call: call it periodically.

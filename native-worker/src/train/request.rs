@@ -21,11 +21,11 @@ use rollmesh_core::{
 use super::local::{self, LocalWorker};
 use crate::{
     NativeWorker as _,
-    hub::TOKEN_VARIABLE,
     learner::{
         AlgorithmSettingsError, DeviceError, DeviceSpec, LearnError, algorithm, register_learning_policies_on,
         written_out,
     },
+    net::TOKEN_VARIABLE,
     registry::{acting_on, device_of},
     worker_group::{FailureSettings, GroupError, Placement, WorkerGroup},
 };
@@ -174,6 +174,10 @@ impl RunRequest {
             return local(waits);
         }
         let may_be_local = self.config.num_workers == 0 && !self.remote_only;
+        if may_be_local && self.config.rollout.monitor_path.is_some() && self.config.mode.is_synchronous() {
+            let reason = "monitor_path: its own worker records the episodes";
+            return local(Some(format!("only this process samples, workers cannot join: {reason}")));
+        }
         match self.prepare_leased(registry, kernels) {
             Ok(parts) => Ok(Prepared::Leased(Box::new(parts))),
             Err(RunRequestError::Setup(error)) if may_be_local => {

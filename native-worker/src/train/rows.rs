@@ -86,6 +86,14 @@ impl Rows {
         }
     }
 
+    /// Returns the number of open episodes that retries have abandoned since the last call.
+    pub(super) fn take_abandoned(&mut self) -> u64 {
+        match self {
+            Self::Alone(own) => own.take_abandoned(),
+            Self::Group(_) => 0,
+        }
+    }
+
     /// Returns the states of the samplers and inputs, by worker: of the remote workers, or of the learner itself if it
     /// samples. `None` for a lost worker.
     pub(super) fn sampler_states(&mut self) -> Result<Vec<Option<Vec<u8>>>, LearnError> {

@@ -13,7 +13,7 @@ use rollmesh_core::{
     evaluation::Evaluates,
     kernels::Kernels,
     protocol::{RefusalCode, Role, Token, handshake::Identity, reconnect_delay},
-    worker::{Registry, SessionState, WorkerSession, core_fingerprint},
+    worker::{HostSettings, Registry, RolloutWorkerBuilder, SessionState, WorkerSession, core_fingerprint},
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -22,9 +22,9 @@ use tokio::{
 use tokio_tungstenite::tungstenite::{Bytes, Message as Frame};
 
 use crate::{
-    envs::words,
+    envs::{catch_panics, words},
     net::{ConnectError, HubSocket, Trust, bytes_of, connect},
-    worker_group::{catch_panics, native_builder},
+    shell::NativeWorker as _,
 };
 
 /// A hub pings every five seconds; after this time without a frame it counts as disconnected.
@@ -57,8 +57,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) name: String,
     pub(crate) device: String,
     pub(crate) kernels: Kernels,
-    /// Whether the hub may name files and environment variables of this machine: it is the process that started this one.
-    pub(crate) takes_host_settings: bool,
+    /// What becomes of the hub's settings that name files and environment variables of this machine.
+    pub(crate) host_settings: HostSettings,
     /// The evaluator, if it evaluates under its name instead of sampling.
     pub(crate) evaluating: Option<Evaluating>,
 }
@@ -90,12 +90,18 @@ pub(crate) enum WorkerEnd {
     Closed(String),
     /// Another worker evaluates under this name.
     NameTaken(String),
+    /// It cannot begin to work.
+    Failed(String),
 }
 
 impl WorkerEnd {
     fn reason(&self) -> &str {
         match self {
-            Self::Refused(reason) | Self::Untrusted(reason) | Self::Closed(reason) | Self::NameTaken(reason) => reason,
+            Self::Refused(reason)
+            | Self::Untrusted(reason)
+            | Self::Closed(reason)
+            | Self::NameTaken(reason)
+            | Self::Failed(reason) => reason,
         }
     }
 }
@@ -145,15 +151,15 @@ pub(crate) async fn run(
             Ok(socket) => {
                 // Environments need not be `Send`: the session is created on the thread that uses it.
                 let (registry, kernels, evaluating) = (registry.clone(), config.kernels, config.evaluating.clone());
-                let takes_host_settings = config.takes_host_settings;
+                let host_settings = config.host_settings.clone();
                 let changes = evaluating.as_ref().map(|evaluating| evaluating.changes.clone());
                 let joined = evaluating.as_ref().map(|evaluating| evaluating.joined.clone());
                 let session = move || {
                     let session = WorkerSession::new(identity, registry.clone(), kernels)
-                        .with_workers(move || native_builder(registry.clone()).kernels(kernels))
-                        .with_guard(catch_panics);
-                    let session = if takes_host_settings { session.with_host_settings() } else { session };
-                    let session = session.with_host(&gethostname::gethostname().to_string_lossy());
+                        .with_workers(move || RolloutWorkerBuilder::new(registry.clone()).native().kernels(kernels))
+                        .with_guard(catch_panics)
+                        .with_host_settings(host_settings)
+                        .with_host(&gethostname::gethostname().to_string_lossy());
                     match evaluating {
                         Some(evaluating) => session.with_evaluator((evaluating.evaluator)()),
                         None => session,
@@ -241,8 +247,13 @@ async fn serve(
         // The receiver may be dropped.
         let _ = done.send(end.map_err(|panic| words(&*panic)));
     };
-    if thread::Builder::new().name("rollout".into()).spawn(work).is_err() {
-        return SessionEnd::Lost { reason: "the system gives no thread".into(), was_ready: false };
+    if let Err(error) = thread::Builder::new().name("rollout".into()).spawn(work) {
+        let reason = format!("the system gives this worker no thread: {error}");
+        // A worker that had one before may get another one later.
+        return match resume {
+            Some(_) => SessionEnd::Lost { reason, was_ready: false },
+            None => SessionEnd::Final(WorkerEnd::Failed(reason)),
+        };
     }
     let wish = leave.clone();
     let overdue = async {

@@ -5,7 +5,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rollmesh_core::{
@@ -19,9 +19,8 @@ use rollmesh_core::{
 
 use super::{FailureSettings, GroupError, WorkerGroup, thread::Factory};
 use crate::{
-    NativeHost, NativeShell,
+    NativeWorker as _,
     hub::{Distrust, SecurityConfig},
-    kernels::AUTO,
     launch::{Launcher, LocalLauncher, WorkerSpec},
     native,
 };
@@ -322,7 +321,7 @@ impl WorkerGroupBuilder {
         plan.registry = native(plan.registry);
         let registry = plan.registry.clone();
         let factory: Factory = Arc::new(move || {
-            let builder = native_builder(registry.clone());
+            let builder = RolloutWorkerBuilder::new(registry.clone()).native();
             changes.iter().fold(builder, |builder, change| change(builder))
         });
         let mut group = WorkerGroup::from_plan(plan, config, factory);
@@ -337,14 +336,4 @@ impl fmt::Debug for WorkerGroupBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WorkerGroupBuilder").field("config", &self.config).finish_non_exhaustive()
     }
-}
-
-/// Returns a worker builder with the native shell, host and clock.
-pub(crate) fn native_builder(registry: Registry) -> RolloutWorkerBuilder {
-    let start = Instant::now();
-    RolloutWorkerBuilder::new(registry)
-        .shell(Box::new(NativeShell::default()))
-        .host(Box::new(NativeHost))
-        .clock(move || start.elapsed().into())
-        .kernels(AUTO)
 }

@@ -109,6 +109,14 @@ pub enum GroupError {
     /// The local worker failed.
     #[error("the local worker: {0}")]
     Local(#[from] RolloutError),
+    /// A step of the local worker, which samples alone, makes no progress. The worker is lost with it.
+    #[error("worker {worker} hangs: {why}")]
+    LocalHangs {
+        /// The worker.
+        worker: WorkerId,
+        /// The environment, the slot, the step, and what to do.
+        why: String,
+    },
     /// The filters of two workers have different shapes.
     #[error("the filter of policy '{policy}' of worker {worker}: {source}")]
     Filter {

@@ -51,7 +51,7 @@ pub struct FailureSettings {
     /// tab, which the browser may throttle; longer by the [deadline](RolloutConfig::remote_env_timeout_ms) of environments
     /// that have one. Waiting for [external](crate::external) environments counts as progress: for such workers only
     /// [`call_timeout`](Self::call_timeout) applies. `None` for ever: for environments whose steps take longer, and readers
-    /// that wait.
+    /// that wait. The local worker has the same deadline if it samples alone, see [`GroupError::LocalHangs`].
     pub progress_timeout: Option<Duration>,
     /// Timeout of a health probe.
     #[doc(alias = "worker_health_probe_timeout_s")]

@@ -46,6 +46,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod alone;
 mod ask;
 mod asynchronous;
 mod builder;
@@ -95,8 +96,6 @@ pub use task::{
     in_process_with_id,
 };
 
-pub(crate) use self::{builder::native_builder, thread::catch_panics};
-
 use self::{builder::Plan, hub_thread::HubThread, members::Member, sampling::Samples, state::Synced, thread::Factory};
 use crate::hub::WorkerNews;
 
@@ -116,6 +115,8 @@ pub struct WorkerGroup {
     config: RolloutConfig,
     factory: Factory,
     local: Option<RolloutWorker>,
+    /// True once the local worker has sampled.
+    is_local_warm: bool,
     manager: CallManager<Request, TaskAnswer>,
     members: BTreeMap<WorkerId, Member>,
     news: mpsc::Receiver<News>,
@@ -162,6 +163,7 @@ impl WorkerGroup {
             config,
             factory,
             local: None,
+            is_local_warm: false,
             members: BTreeMap::new(),
             news,
             news_sender,

@@ -150,17 +150,6 @@ impl WorkerGroup {
         }
     }
 
-    fn sample_alone(&mut self, sample: &ParallelSample) -> Result<Vec<AnyBatch>, GroupError> {
-        self.need_local("sampling")?;
-        let mut batches = self.samples.take(u64::MAX);
-        loop {
-            batches.push(self.need_local("sampling")?.sample()?);
-            if sample.is_enough(batches.iter()) {
-                return Ok(batches);
-            }
-        }
-    }
-
     fn sample_round(&mut self, timeout: Option<Duration>) -> Result<(), GroupError> {
         let before = self.samples.made().len();
         if !self.begin_samples()? {

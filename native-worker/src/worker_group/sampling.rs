@@ -165,7 +165,7 @@ impl WorkerGroup {
             if is_interrupted() {
                 return Ok(None);
             }
-            batches.extend(self.need_local("sampling")?.sample_within(INTERRUPTION_SPAN.into())?);
+            batches.extend(self.watch_local(|worker| worker.sample_within(INTERRUPTION_SPAN.into()))?);
             if !batches.is_empty() && sample.is_enough(batches.iter()) {
                 return Ok(Some(batches));
             }

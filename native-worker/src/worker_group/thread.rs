@@ -17,7 +17,10 @@ use super::{
     News,
     task::{self, Kind, Request, TaskAnswer},
 };
-use crate::{envs::words, pulse::Pulse};
+use crate::{
+    envs::{catch_panics, words},
+    pulse::Pulse,
+};
 
 /// Makes worker builders with the program's registered names and the group's closures.
 pub(super) type Factory = Arc<dyn Fn() -> RolloutWorkerBuilder + Send + Sync>;
@@ -99,9 +102,4 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, CommandError>) -> Resu
     // A panic leaves the worker in no worse state than an error would.
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|panic| Err(CommandError::new(CommandErrorKind::Panicked, words(&*panic))))
-}
-
-/// The same for a worker that is called.
-pub(crate) fn catch_panics(work: &mut dyn FnMut()) -> Result<(), String> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| words(&*panic))
 }

@@ -29,6 +29,35 @@ async fn without_a_hub() {
 }
 
 #[tokio::test]
+async fn start_and_runs_without_a_hub() {
+    let free = std::net::TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap();
+    let hub = format!("ws://{free}");
+    let settings = ["--set", "env=CartPole-v1"];
+    for command in [&["runs"][..], &[&["start"], &settings[..]].concat()] {
+        let args = [command, &["--hub", &hub]].concat();
+        fails(&args, Some(TOKEN), 1, &format!("cannot reach a hub at {hub}: ")).await;
+    }
+    // What is wrong with the settings is said without a hub, too.
+    let wrong = ["start", "--set", "env=CartPole-v1", "--set", "lr=1", "--hub", &hub];
+    fails(&wrong, Some(TOKEN), 2, "lr").await;
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    fails(&["runs", &path("none")], None, 2, "No such file").await;
+    let listed = Process::start(["runs", directory.path().to_str().unwrap(), "--json"]).finish_with(0).await;
+    assert_eq!(listed.stdout, "[]\n");
+    let train = ["train", "--json", "--workers", "0", "--max-env-steps", "1", "--seed", "7", "--run-dir", &path("run")];
+    Process::start(train).finish_with(0).await;
+    let listed = Process::start(["runs", directory.path().to_str().unwrap(), "--json"]).finish_with(0).await;
+    let runs = super::support::json(&listed.stdout);
+    assert_eq!(
+        (runs.as_array().unwrap().len(), &runs[0]["state"], &runs[0]["seed"]),
+        (1, &"finished".into(), &7.into())
+    );
+    assert_eq!(runs[0]["dir"], path("run"));
+}
+
+#[tokio::test]
 async fn without_a_proper_token() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("token");
@@ -50,6 +79,24 @@ async fn without_a_proper_token() {
     fails(&["status", "--hub", &address], Some(&hub.invitation.worker_token), 2, "the hub refused the token").await;
     std::fs::write(&file, &hub.invitation.operator_token).unwrap();
     Process::start(["status", "--hub", &address, "--token-file", path]).finish_with(0).await;
+}
+
+/// A hub answers to the addresses that it knows, of which a tunnel's is none.
+#[tokio::test]
+async fn behind_a_tunnel_the_worker_says_what_the_hub_needs() {
+    let hub = HubProcess::start().await;
+    let tunnel = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, behind) = (tunnel.local_addr().unwrap(), hub.invitation.address.clone());
+    let forward = tokio::spawn(async move {
+        while let Ok((mut near, _)) = tunnel.accept().await {
+            let mut far = tokio::net::TcpStream::connect(&behind).await.unwrap();
+            let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+        }
+    });
+    let args = ["status", "--hub", &format!("ws://{address}")];
+    fails(&args, Some(&hub.invitation.operator_token), 1, "it answered 403 Forbidden").await;
+    fails(&args, Some(&hub.invitation.operator_token), 1, "start it with --public-host HOST:PORT").await;
+    forward.abort();
 }
 
 #[tokio::test]

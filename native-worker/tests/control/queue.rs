@@ -1,5 +1,7 @@
 //! Several runs of a hub: one at a time, in the order in which they were asked for.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use super::{HubProcess, json as parse, support::keys};
@@ -48,10 +50,14 @@ async fn runs_wait_for_those_before_them() {
     let again = hub.command(&["stop", "--queued", "2"]).await;
     assert!(again.stderr.contains("no run 2 waits"), "{}", again.stderr);
     hub.succeed(&["stop"]).await;
-    let last = hub.start_run_of(&settings(4, false), &["--wait"]).await;
+    let last = hub.start_run_of(&settings(4, false), &["--wait", "--set", "output=rows"]).await;
     assert_eq!(last.status.code(), Some(0), "{}", last.stderr);
     let line = parse(&last.stdout);
     assert_eq!((&line["run"], &line["state"], &line["env_steps"]), (&json!(4), &json!("finished"), &json!(64)));
+    let run_dirs = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
+    let kept: Vec<_> = run_dirs.map(|run_dir| run_dir.join("rows")).filter(|rows| rows.is_dir()).collect();
+    assert_eq!(kept.len(), 1, "an output by name is within the run's directory");
+    assert!(fs::read_dir(&kept[0]).unwrap().next().is_some());
     let states: Vec<_> = hub.runs().await.iter().map(|run| (run["run"].clone(), run["state"].clone())).collect();
     assert_eq!(
         states,
@@ -98,6 +104,7 @@ async fn start_says_why_a_run_is_refused_and_waits_for_its_end() {
         ("num_envs=0", "num_envs is 0"),
         ("env=CartPole-v9", "there is no environment 'CartPole-v9'"),
         ("host.device=\"cuda:1\"", "host.device belongs to one machine"),
+        ("output=../rows", "output is \"../rows\"; it must be at most 64 letters"),
     ];
     for (setting, reason) in refusals {
         let refused = hub.command(&["start", "--set", setting]).await;

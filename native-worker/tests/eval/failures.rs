@@ -187,7 +187,7 @@ pub(crate) fn hanging(dir: &Path) -> EvalWorker {
     worker
 }
 
-fn pids(dir: &Path) -> Vec<u32> {
+pub(crate) fn pids(dir: &Path) -> Vec<u32> {
     let pids = fs::read_to_string(dir.join("pid")).unwrap();
     pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::Write as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{self, abort},
     thread,
 };
@@ -60,12 +60,7 @@ impl Lab {
         }
         match self.does.as_str() {
             "hang" => {
-                if let Some(file) = &self.pid {
-                    let mut child = process::Command::new("sleep").arg("1000").spawn().unwrap();
-                    fs::write(file.with_extension("tmp"), format!("{} {}", process::id(), child.id())).unwrap();
-                    fs::rename(file.with_extension("tmp"), file).unwrap();
-                    let _ = child.wait();
-                }
+                self.pid.iter().for_each(|file| hang(file));
                 loop {
                     thread::park();
                 }
@@ -78,6 +73,19 @@ impl Lab {
             _ => {}
         }
     }
+}
+
+/// Tells the numbers of this process, and of one that it has started, and hangs.
+fn hang(file: &Path) {
+    let mut child = process::Command::new("sleep").arg("1000").spawn().unwrap();
+    tell(file, &format!("{} {}", process::id(), child.id()));
+    let _ = child.wait();
+}
+
+/// Writes the file as a whole.
+fn tell(file: &Path, text: &str) {
+    fs::write(file.with_extension("tmp"), text).unwrap();
+    fs::rename(file.with_extension("tmp"), file).unwrap();
 }
 
 impl Env for Lab {
@@ -223,6 +231,15 @@ pub(crate) fn registry() -> Registry {
         .with_init_fn("licensed", |_| match std::env::var("LAB_LICENCE").as_deref() {
             Ok("to test") => Ok(()),
             other => Err(CallbackError::new("licensed", format!("{other:?}"))),
+        })
+        .with_init_fn("hang", |config| {
+            // A child process of its own would go on: only a thread that watches kills the group.
+            if let Ok(Some(file)) = config.get::<PathBuf>("pid") {
+                tell(&file, &process::id().to_string());
+            }
+            loop {
+                thread::park();
+            }
         })
         .with_init_fn("fail", |_| Err(CallbackError::new("fail", "no device")))
 }

@@ -16,6 +16,8 @@ mod lab;
 #[cfg(target_os = "linux")]
 mod names;
 #[cfg(target_os = "linux")]
+mod orphans;
+#[cfg(target_os = "linux")]
 mod shell;
 
 #[cfg(not(target_os = "linux"))]
@@ -29,9 +31,9 @@ fn main() -> std::process::ExitCode {
         return code;
     }
     names::be_one_who_forgot();
-    rollmesh::eval::eval_process(lab::registry);
+    rollmesh::child_process(lab::registry);
     names::be_somebody_else();
-    let tests: [(&str, fn()); 32] = [
+    let tests: [(&str, fn()); 33] = [
         (
             "evaluators_are_hosted_asked_and_listed_from_the_shell",
             shell::evaluators_are_hosted_asked_and_listed_from_the_shell,
@@ -69,6 +71,10 @@ fn main() -> std::process::ExitCode {
         ("who_cannot_be_found_any_more_ends", names::who_cannot_be_found_any_more_ends),
         ("who_says_how_to_evaluate_says_how_often", beside::who_says_how_to_evaluate_says_how_often),
         ("no_process_outlives_its_worker", failures::no_process_outlives_its_worker),
+        (
+            "no_child_outlives_a_parent_that_is_killed_even_hung_or_stopped",
+            orphans::no_child_outlives_a_parent_that_is_killed_even_hung_or_stopped,
+        ),
         ("others_find_a_worker_by_its_name", names::others_find_a_worker_by_its_name),
         ("a_worker_outlives_who_started_it", names::a_worker_outlives_who_started_it),
         ("names_are_taken_once_and_free_again", names::names_are_taken_once_and_free_again),

@@ -40,7 +40,7 @@ pub(crate) fn who_forgets_to_be_a_worker_is_told_so() {
     let errors: Vec<&str> = errors.lines().collect();
     // Two processes and no more.
     assert_eq!(errors.len(), 2, "{errors:?}");
-    assert!(errors[0].contains("was to be nothing else: call rollmesh::eval::eval_process first"), "{errors:?}");
+    assert!(errors[0].contains("was to be nothing else: call rollmesh::child_process first"), "{errors:?}");
     assert!(errors[1].contains("it does not say that it is a worker"), "{errors:?}");
 }
 

@@ -110,6 +110,34 @@ pub(crate) async fn retry_keeps_fragments_that_wait_for_the_next_sample() {
     }
 }
 
+/// The open episodes of opaque environments and of those in processes are abandoned.
+pub(crate) async fn failure_of_episodes_that_cannot_be_restored_is_retried_and_counted() {
+    // Each poll waits for all of them, so that the one that fails gets as far.
+    let in_processes = ["--set", "remote_worker_envs=true", "--set", "remote_env_batch_wait_ms=10000"];
+    let cases: [(How, bool, &[&str]); 3] =
+        [(How::Lanes, true, &[]), (How::Recorded, true, &[]), (How::Lanes, false, &in_processes)];
+    for (how, opaque, more) in cases {
+        for fault in ["error", "panic"] {
+            let rig = Rig::new();
+            let config = json!({ "kind": fault, "once": rig.path("once"), "opaque": opaque });
+            let summary = succeeded(sample(&rig, how, &config, more).await);
+            assert_eq!(summary["failures"]["count"], 1, "{how:?}, {more:?}, {fault}: {summary}");
+            let abandoned = summary["abandoned_episodes"].as_u64();
+            assert!(abandoned.is_some_and(|episodes| (1..=4).contains(&episodes)), "{how:?}, {more:?}: {summary}");
+        }
+        let rig = Rig::new();
+        let config = json!({ "kind": "error", "every": 1, "once": "/", "opaque": opaque });
+        assert_failed(&sample(&rig, how, &config, more).await, &["Faulty-v0, ", "have failed in a row"], AT_ONCE);
+    }
+    let rig = Rig::new();
+    let (finished, _) = train(&rig, &json!({ "kind": "error", "once": rig.path("once"), "opaque": true }), &[]).await;
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    assert_one_failure(&rig.summary()["failures"]);
+    let causes = rig.summary()["not_reproducible"].to_string();
+    assert!(causes.contains("open episodes were given up"), "{causes}");
+    rig.check_ledger();
+}
+
 /// One step in a thousand fails, in any slot, and its message is another one each time.
 pub(crate) async fn frequent_transient_failures_without_leases_end_neither_run_nor_sample() {
     let calm = Rig::new();

@@ -56,7 +56,7 @@ pub(crate) fn registry() -> Registry {
 
 /// Counts its steps and its actions. `kind` says how it fails, a process that exits in each episode; with a file `once`, only
 /// the process that creates it does; with a file `host`, the process that creates it does in each episode; with `every`, every slot also fails at random, in one of `every` steps on average. `step` is another one than [`STEP`]; with
-/// `all`, all slots fail at it; with a file `armed`, they do while there is that file.
+/// `all`, all slots fail at it; with a file `armed`, they do while there is that file. With `opaque` it has no snapshot.
 #[derive(Clone)]
 struct Faulty {
     kind: String,
@@ -65,6 +65,7 @@ struct Faulty {
     every: Option<u32>,
     armed: Option<PathBuf>,
     step: u32,
+    is_opaque: bool,
     is_it: bool,
     t: u32,
     sum: u32,
@@ -73,11 +74,14 @@ struct Faulty {
 }
 
 impl Faulty {
-    const SETTINGS: &[&str] = &["kind", "once", "host", "every", "step", "all", "armed"];
+    const SETTINGS: &[&str] = &["kind", "once", "host", "every", "step", "all", "armed", "opaque"];
 
     fn new(context: &EnvContext) -> Result<Self, EnvError> {
         let setting = |name| context.config.get::<String>(name).map_err(EnvError::Config);
         let number = |name| context.config.get::<u32>(name).map_err(EnvError::Config);
+        while setting("kind")?.as_deref() == Some("make") {
+            std::thread::park();
+        }
         let all = context.config.get("all").map_err(EnvError::Config)?.unwrap_or(false);
         Ok(Self {
             kind: setting("kind")?.unwrap_or_default(),
@@ -86,6 +90,7 @@ impl Faulty {
             every: number("every")?,
             armed: setting("armed")?.map(PathBuf::from),
             step: number("step")?.unwrap_or(STEP),
+            is_opaque: context.config.get("opaque").map_err(EnvError::Config)?.unwrap_or(false),
             is_it: all || context.home.worker_index <= 1 && context.home.vector_index == SLOT,
             t: 0,
             sum: 0,
@@ -171,6 +176,9 @@ impl Env for Faulty {
     }
 
     fn snapshot(&self, out: &mut Vec<u8>) -> EnvState {
+        if self.is_opaque {
+            return EnvState::Opaque;
+        }
         out.extend([self.t as u8, self.sum as u8]);
         out.extend(self.steps.to_le_bytes());
         EnvState::Snapshot

@@ -12,6 +12,7 @@ mod faulty;
 mod moving;
 #[cfg(target_os = "linux")]
 mod runs;
+mod signals;
 #[cfg(target_os = "linux")]
 #[path = "../support/mod.rs"]
 mod support;
@@ -39,10 +40,11 @@ fn main() -> std::process::ExitCode {
             [$($((stringify!($name), || Box::pin($module::$name()))),*),*]
         };
     }
-    let tests: [(&str, Test); 27] = tests! {
+    let tests: [(&str, Test); 31] = tests! {
         alone:
         transient_failure_leaves_no_trace_without_leases,
         retry_keeps_fragments_that_wait_for_the_next_sample,
+        failure_of_episodes_that_cannot_be_restored_is_retried_and_counted,
         frequent_transient_failures_without_leases_end_neither_run_nor_sample,
         failures_in_a_row_end_a_run_without_leases,
         step_that_hangs_without_leases_ends_run_with_its_place,
@@ -68,6 +70,10 @@ fn main() -> std::process::ExitCode {
         environment_that_ends_its_worker_once_leaves_no_trace_in_weights,
         failures_of_other_user_code_end_run,
         environment_that_is_restarted_goes_on,;
+        signals:
+        commands_end_with_signal_while_a_step_hangs,
+        environment_that_is_never_made_is_named_and_ends_with_first_signal,
+        run_of_another_program_is_evaluated_by_that_one,;
         waiting:
         run_without_workers_waits_and_says_so,
         failures_are_in_the_status,

@@ -1,6 +1,10 @@
 //! Who gets in.
 
-use rollmesh::kernels::AUTO;
+use rollmesh::{
+    Registry,
+    hub::{Hub, HubConfig, SecurityConfig},
+    kernels::AUTO,
+};
 use rollmesh_core::{
     protocol::{
         Message, RefusalCode, Role, Token,
@@ -70,6 +74,24 @@ async fn foreign_pages_and_names_are_turned_away_before_anything_else() {
     let page = http(address, &get("/", &own)).await;
     assert!(page.starts_with("HTTP/1.1 200 ") && page.ends_with("<title>page</title>"), "{page}");
     assert_has_security_headers(&page);
+}
+
+#[tokio::test]
+async fn page_is_shown_in_frames_of_allowed_origins_only() {
+    let frame_origins = vec!["http://localhost:8888".to_owned(), "https://notebook.example".to_owned()];
+    let hub = TestHub::start_watchful(SecurityConfig { frame_origins, ..SecurityConfig::default() }).await;
+    let address = hub.hub.address();
+    let page = http(address, &get("/", &format!("Host: {address}\r\n"))).await;
+    assert!(page.contains("; frame-ancestors http://localhost:8888 https://notebook.example\r\n"), "{page}");
+    // A frame allows nothing else: pages of its origin cannot connect by themselves.
+    let foreign = http(address, &get("/", &format!("Host: {address}\r\nOrigin: http://localhost:8888\r\n"))).await;
+    assert!(foreign.starts_with("HTTP/1.1 403 "), "{foreign}");
+    for origin in ["*", "localhost:8888", "https://notebook.example/; script-src *"] {
+        let security = SecurityConfig { frame_origins: vec![origin.into()], ..SecurityConfig::default() };
+        let config = HubConfig { security, ..HubConfig::local().unwrap() };
+        let refused = Hub::start(config, &Registry::builtin()).await.map(|_| ()).unwrap_err();
+        assert!(refused.to_string().starts_with(&format!("'{origin}' is no origin: write it")), "{refused}");
+    }
 }
 
 #[tokio::test]

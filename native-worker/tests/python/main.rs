@@ -5,6 +5,7 @@
 
 mod failures;
 mod games;
+mod matrix;
 mod runs;
 mod same;
 mod spaces;
@@ -48,7 +49,7 @@ fn registry() -> EnvRegistry {
         let text = format!("#!/bin/sh\nPYTHONPATH={} exec {} \"$@\"\n", lab(), interpreter().display());
         std::fs::write(&script, text).unwrap();
         std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        PythonSettings { allowed, interpreter: Some(script) }.install();
+        PythonSettings { allowed, interpreter: Some(script), processes: None }.install();
     });
     native(Registry::builtin()).envs
 }

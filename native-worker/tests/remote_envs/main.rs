@@ -20,7 +20,7 @@ fn main() {}
 fn main() -> std::process::ExitCode {
     use libtest_mimic::{Arguments, Trial};
 
-    rollmesh::envs::remote_env(zoo::registry);
+    rollmesh::child_process(zoo::registry);
     life::be_a_parent_that_crashes();
     let tests: [(&str, fn()); 24] = [
         ("full_waits_make_the_batches_of_one_process", same::full_waits_make_the_batches_of_one_process),

@@ -1,6 +1,6 @@
 //! The hub is killed at random points; whoever goes on ends as if it had not been.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use rollmesh::checkpoint::PolicyCheckpoint;
 use rollmesh_core::{
@@ -8,6 +8,7 @@ use rollmesh_core::{
     group::{GroupConfig, JournalEntry, LeaseGroup, Ledger, SamplingMode},
     time::Micros,
 };
+use serde_json::{Value, json as object};
 
 use crate::{
     rig::{Outcome, Rig, undisturbed},
@@ -83,6 +84,69 @@ async fn run_that_samples_by_itself_ends_with_same_bits_after_kills() {
         (&found.weights_hash, &found.metrics, &found.summary),
         (&calm.weights_hash, &calm.metrics, &calm.summary)
     );
+}
+
+/// Counted by agent steps, a sample leaves batches that wait for the next one: they are part of the checkpoint.
+#[tokio::test]
+async fn run_that_samples_by_itself_and_counts_agent_steps_ends_with_same_bits_after_kills() {
+    let (points, iterations) = if is_long() { (20, 400) } else { (3, 80) };
+    let pictures = tempfile::tempdir().unwrap();
+    let settings = object!({
+        "env": "RockPaperScissors-v0", "count_steps_by": "agent_steps",
+        "num_envs": 10, "rollout_fragment_length": 5, "train_batch_size": 50, "seed": 1,
+        "model_config": { "fcnet_hiddens": [8] }, "stop": { "env_steps": 50 * iterations },
+        "monitor_path": pictures.path(),
+    });
+    let calm = Rig::of_settings(&settings, 0);
+    calm.begin().finish_with(0).await;
+    let rig = Rig::of_settings(&settings, 0);
+    killed_at(&rig, points, calm.iterations() as u64, &mut seed()).await;
+    let (found, calm) = (rig.outcome(), calm.outcome());
+    assert_eq!((&found.weights_hash, &found.metrics), (&calm.weights_hash, &calm.metrics));
+}
+
+/// Returns what a run has left behind by name: evaluations by iteration, with their pictures, and recorded episodes by number.
+fn pictures(rig: &Rig, episodes: &Path) -> BTreeMap<String, (Value, Vec<u8>)> {
+    let evaluations = rig.outcome().metrics.into_iter().filter_map(|mut line| Some(line.get_mut("evaluation")?.take()));
+    let evaluations =
+        evaluations.map(|line| (line["iteration"].to_string(), rig.path(line["gif"].as_str().unwrap()), line));
+    let recorded = std::fs::read_to_string(episodes.join("stats.jsonl")).unwrap();
+    let recorded: Vec<Value> = recorded.lines().map(json).filter(|line| line["complete"] == true).collect();
+    let recorded = recorded.into_iter().map(|line| {
+        let file = line["file"].as_str().unwrap().to_owned();
+        (file.clone(), episodes.join(file), line)
+    });
+    evaluations.chain(recorded).map(|(name, file, line)| (name, (line, std::fs::read(file).unwrap()))).collect()
+}
+
+/// Which iterations are evaluated depends on time, and the episode that is open at a checkpoint is not recorded; what there
+/// is of both is the same.
+#[tokio::test]
+async fn evaluated_and_recorded_run_of_several_policies_ends_with_same_files_after_kills() {
+    let (points, iterations) = if is_long() { (20, 400) } else { (3, 80) };
+    let episodes = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [calm, rig] = episodes.each_ref().map(|episodes| {
+        let settings = object!({
+            "env": "MultiAgentCartPole-v1", "env_config": { "num_agents": 2 }, "policy_mapping_fn": "agent_id",
+            "policies": { "0": { "policy": "ppo" }, "1": { "policy": "a2c" } },
+            "num_slots": 6, "num_envs": 3, "rollout_fragment_length": 16, "seed": 1,
+            "model_config": { "fcnet_hiddens": [8] }, "stop": { "env_steps": 96 * iterations },
+            "evaluation": { "interval": 20, "episodes": 1, "render": true }, "monitor_path": episodes.path(),
+        });
+        Rig::of_settings(&settings, 2)
+    });
+    calm.begin().finish_with(0).await;
+    killed_at(&rig, points, iterations, &mut seed()).await;
+    let (found, undisturbed) = (rig.outcome(), calm.outcome());
+    let updates = |metrics: &[Value]| metrics.iter().filter(|line| line["evaluation"].is_null()).cloned().collect();
+    let [found_updates, updates]: [Vec<Value>; 2] = [updates(&found.metrics), updates(&undisturbed.metrics)];
+    assert_eq!((found.weights_hash, found.weights), (undisturbed.weights_hash, undisturbed.weights));
+    assert_eq!((found_updates.len() as u64, found_updates), (iterations, updates));
+    let (found, undisturbed) = (pictures(&rig, episodes[1].path()), pictures(&calm, episodes[0].path()));
+    for (name, picture) in &found {
+        assert!(undisturbed.get(name).is_none_or(|calm| calm == picture), "{name}");
+    }
+    assert!(undisturbed.contains_key("episode-1-1.gif"), "{:?}", undisturbed.keys());
 }
 
 /// An iteration has ten samples: of one that is interrupted nothing is kept, and all of it is sampled a second time.

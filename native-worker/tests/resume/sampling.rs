@@ -248,4 +248,10 @@ async fn wrong_way_to_resume_is_refused_by_name() {
         let end = Process::start(args).finish_with(2).await;
         assert!(end.stderr.contains(message), "{args:?}: {}", end.stderr);
     }
+    // As earlier versions left it: an absent algorithm is the default one.
+    let config = sampling.text("run", "config.toml").replace("algorithm = \"none\"\n", "");
+    fs::write(sampling.path("run", "config.toml"), config).unwrap();
+    fs::remove_dir_all(sampling.path("run", "checkpoints")).unwrap();
+    let end = Process::start(["sample", "--resume", &dir]).finish_with(2).await;
+    assert!(end.stderr.contains("was sampled by an earlier version"), "{}", end.stderr);
 }

@@ -118,3 +118,19 @@ async fn weights_that_do_not_fit_are_named() {
     assert_eq!(fs::read(rig.path("policy.json")).unwrap(), before);
     assert!(!other.path("config.toml").exists());
 }
+
+#[tokio::test]
+async fn weights_are_exported_as_safetensors_and_onnx() {
+    let rig = Rig::new(6);
+    rig.begin().finish_with(0).await;
+    let (dir, tensors, onnx) = (rig.dir(), rig.path("copy.safetensors"), rig.path("policy.onnx"));
+    run(0, &["weights", "export", text(&dir), text(&tensors)]).await;
+    assert_eq!(fs::read(&tensors).unwrap(), fs::read(rig.path("weights.safetensors")).unwrap());
+    let told = run(0, &["weights", "export", text(&dir), text(&onnx)]).await.stdout;
+    assert!(told.contains(&hash(&dir)), "{told}");
+    // Field 1, the version of the format, and the name of a constant.
+    let (bytes, name) = (fs::read(&onnx).unwrap(), b"policy.0.weight");
+    assert!(bytes.starts_with(&[8, 8]) && bytes.windows(name.len()).any(|window| window == name));
+    let told = run(2, &["weights", "export", text(&dir), "policy.pt"]).await.stderr;
+    assert!(told.contains("policy.pt: the name of the file must end with .onnx or .safetensors"), "{told}");
+}

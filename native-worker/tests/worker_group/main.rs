@@ -77,6 +77,7 @@ fn main() -> std::process::ExitCode {
             a_sample_that_makes_no_progress_is_found_by_its_lease,
             a_sample_that_takes_longer_than_its_lease_but_gets_on_is_awaited,
             a_sample_that_hangs_is_found_also_if_nobody_waits_for_it,
+            local_worker_that_samples_alone_has_a_deadline,
             a_worker_that_cannot_be_made_says_why;
         group:
             workers_come_with_ids_that_are_never_used_again,

@@ -66,7 +66,7 @@ impl Hub {
 }
 
 /// Returns the verdict of an honest replay.
-fn replay(task: &AuditTask, length: u32) -> Verdict {
+pub(crate) fn replay(task: &AuditTask, length: u32) -> Verdict {
     let lease = task.lease();
     let [leased] = &lease.slots[..] else { panic!("one slot") };
     let start = match &leased.source {

@@ -19,6 +19,7 @@ use rollmesh_core::{
 };
 
 pub use self::audits::Watched;
+pub(crate) use self::audits::replay;
 use self::{
     hub::Hub,
     workers::{Process, Who},

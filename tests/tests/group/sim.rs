@@ -16,6 +16,7 @@ use rollmesh_tests::{
     simnet::{Report, SimNet},
 };
 
+mod courses;
 mod liars;
 
 /// Seeds of each mode.

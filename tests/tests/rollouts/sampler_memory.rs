@@ -127,7 +127,9 @@ fn steps_in_lockstep_allocate_nothing_whatever_they_go_through() {
     for (env, model) in [
         ("CartPole-v1", r#"{"use_lstm": true}"#),
         ("CartPole-v1", r#"{"use_gru": true}"#),
+        ("CartPole-v1", r#"{"use_lstm": true, "lstm_use_prev_action": true, "lstm_use_prev_reward": true}"#),
         ("Pendulum-v1", r#"{"free_log_std": true, "vf_share_layers": true}"#),
+        ("CartPole-v1", r#"{"fcnet_use_layernorm": true}"#),
     ] {
         let policy = net(serde_json::from_str(model).expect("a model"));
         assert_eq!(of_lockstep(env, &plain, |spaces| policy(spaces).into()), 0, "{env} {model}");

@@ -78,10 +78,33 @@ export interface PolicyConfig {
 /** What the outputs of a layer go through. */
 export type Activation = "tanh" | "relu" | "silu" | "gelu" | "elu" | "linear";
 
+/** A layer of a {@link ModelDescription}. */
+export type LayerDescription =
+  | { layer: "dense"; outputs: number; activation?: Activation }
+  | {
+      layer: "conv";
+      filters: number;
+      kernel: number | [number, number];
+      stride: number | [number, number];
+      is_padded?: boolean;
+      activation?: Activation;
+    }
+  | { layer: "layer_norm"; activation?: Activation }
+  | { layer: "lstm" | "gru"; cells: number };
+
+/** Hidden layers of a model of one's own. */
+export interface ModelDescription {
+  trunk?: LayerDescription[];
+  policy?: LayerDescription[];
+  value?: LayerDescription[];
+}
+
 /** Settings of networks. */
 export interface ModelConfig {
+  custom_model?: ModelDescription | string | null;
   fcnet_hiddens?: number[];
   fcnet_activation?: Activation;
+  fcnet_use_layernorm?: boolean;
   /** Each `[filters, kernel, stride]`, with `[height, width]` or one number for both; `"auto"` by the size of the images. */
   conv_filters?: [number, number | [number, number], number | [number, number]][] | "auto" | null;
   conv_activation?: Activation;
@@ -91,6 +114,8 @@ export interface ModelConfig {
   weights_initializer?: "glorot_uniform" | "orthogonal";
   use_lstm?: boolean;
   lstm_cell_size?: number;
+  lstm_use_prev_action?: boolean;
+  lstm_use_prev_reward?: boolean;
   use_gru?: boolean;
   gru_cell_size?: number;
   free_log_std?: boolean;

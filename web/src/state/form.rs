@@ -107,10 +107,19 @@ impl RunSchema {
     #[must_use]
     pub fn placeholder(&self, field: &Field, texts: &Texts) -> String {
         let [env, algorithm, preset] = ["env", "algorithm", "preset"].map(|path| self.chosen(path, texts));
-        let mut presets = self.schema["x-presets"].as_array().into_iter().flatten();
-        let found = presets.find(|found| found["env"] == env && found["algorithm"] == algorithm && preset != "none");
+        let presets = self.schema["x-presets"].as_array().into_iter().flatten();
+        let is_for = |of: &Value, chosen: &str| of.is_null() || of == chosen;
+        // No page starts a run that reads files.
+        let applies = |found: &&Value| {
+            preset != "none"
+                && is_for(&found["env"], env)
+                && is_for(&found["algorithm"], algorithm)
+                && found["reads_input"] == false
+        };
         let pointer = format!("/settings/{}", field.path.replace('.', "/"));
-        found.and_then(|found| found.pointer(&pointer)).map_or_else(|| field.default.clone(), shown)
+        // Later presets override earlier ones.
+        let value = presets.filter(applies).filter_map(|found| found.pointer(&pointer)).last();
+        value.map_or_else(|| field.default.clone(), shown)
     }
 
     /// What the form begins with: the settings of a link, and the goal of their environment unless they have one.

@@ -8,6 +8,7 @@ use rollmesh_core::{
     column::ColumnError,
     env::EnvError,
     policy::PolicyError,
+    run::RunConfigError,
     sampler::SampleError,
     weights::WeightsFileError,
     worker::{RolloutError, SetupError},
@@ -163,4 +164,4 @@ macro_rules! of_kind {
     };
 }
 
-of_kind!(BatchError: "batch", ColumnError: "batch", PolicyError: "policy", WeightsFileError: "policy", serde_json::Error: "config");
+of_kind!(BatchError: "batch", ColumnError: "batch", PolicyError: "policy", WeightsFileError: "policy", RunConfigError: "config", serde_json::Error: "config");

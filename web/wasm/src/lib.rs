@@ -34,7 +34,7 @@ use wasm_bindgen::prelude::*;
 /// the same settings. `config` is a worker's configuration as JSON.
 #[wasm_bindgen]
 pub fn rollout_hash(config: &str, steps: u32) -> Result<String, Failure> {
-    let config = serde_json::from_str(config)?;
+    let config = config.parse()?;
     Ok(rollmesh_core::worker::rollout_hash(config, steps.into(), &envs::registry(), Kernels::PORTABLE)?.to_string())
 }
 
@@ -42,7 +42,7 @@ pub fn rollout_hash(config: &str, steps: u32) -> Result<String, Failure> {
 /// samples. `config` is the file's content, JSON.
 #[wasm_bindgen]
 pub fn sample_hash(config: &str, samples: u32) -> Result<String, Failure> {
-    Ok(hash_of_samples(serde_json::from_str(config)?, samples)?.to_string())
+    Ok(hash_of_samples(config.parse()?, samples)?.to_string())
 }
 
 /// Hash of a fixed rollout, as 32 hexadecimal digits. Peers with the same one make the same bits.

@@ -47,7 +47,7 @@ impl WorkerHandle {
     /// RLlib's defaults. It may name whatever is registered.
     #[wasm_bindgen(constructor)]
     pub fn new(config: &str) -> Result<Self, Failure> {
-        let config: RolloutConfig = serde_json::from_str(config)?;
+        let config: RolloutConfig = config.parse()?;
         let worker = RolloutWorkerBuilder::new(envs::registry()).config(config).clock(clock()).build()?;
         Ok(Self { worker: SharedWorker(Rc::new(RefCell::new(worker))) })
     }

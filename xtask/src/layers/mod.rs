@@ -7,6 +7,7 @@ mod crates;
 mod documents;
 mod features;
 mod modules;
+mod native;
 mod source;
 
 use std::{
@@ -37,6 +38,7 @@ impl fmt::Display for Violation {
 /// Every breach in the repository at `root`.
 pub(crate) fn check(root: &Path) -> Result<Vec<Violation>> {
     let mut violations = modules::check(root)?;
+    violations.extend(native::check(root)?);
     violations.extend(crates::check(root)?);
     violations.extend(documents::check(root)?);
     violations.extend(api_map::check(root)?);

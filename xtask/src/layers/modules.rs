@@ -83,9 +83,9 @@ fn submodule(file: &Path, name: &str) -> PathBuf {
     folder.unwrap_or_default().join(name)
 }
 
-/// Names of the modules from the crate's root down to the one in `file`.
-fn module_path(file: &Path) -> Vec<String> {
-    let below = file.strip_prefix(SOURCE).unwrap_or(file).with_extension("");
+/// Names of the modules from the root of the crate in `source` down to the one in `file`.
+pub(super) fn module_path(source: &str, file: &Path) -> Vec<String> {
+    let below = file.strip_prefix(source).unwrap_or(file).with_extension("");
     let mut names: Vec<String> = below.iter().map(|name| name.to_string_lossy().into_owned()).collect();
     if names.last().is_some_and(|last| last == "mod" || last == "lib") {
         names.pop();
@@ -100,7 +100,7 @@ fn layer(module: &str) -> Option<usize> {
 fn check_file(file: &Path, code: &Code) -> Vec<Violation> {
     let at =
         |offset: usize, what: String| Violation { file: file.to_path_buf(), line: line_at(&code.text, offset), what };
-    let path = module_path(file);
+    let path = module_path(SOURCE, file);
     let Some(module) = path.first() else { return Vec::new() };
     let mut violations = check_banned(file, code);
     let Some(own) = layer(module) else {
@@ -153,7 +153,7 @@ fn is_word(char: char) -> bool {
 }
 
 /// Top-level modules that the code names, by `crate::` or by as many `super::` as lead to the root.
-fn uses(code: &str, depth: usize) -> Vec<(usize, String)> {
+pub(super) fn uses(code: &str, depth: usize) -> Vec<(usize, String)> {
     let to_root = "super::".repeat(depth);
     let mut used = Vec::new();
     for root in ["crate::", to_root.as_str()] {
@@ -205,7 +205,7 @@ fn undescribed(root: &Path) -> Result<Vec<Violation>> {
 /// Public modules of core that show no example of their use.
 fn without_example(root: &Path, sources: &[(PathBuf, Code)]) -> Result<Vec<Violation>> {
     let mut violations = Vec::new();
-    for (file, _) in sources.iter().filter(|(file, _)| module_path(file).len() == 1) {
+    for (file, _) in sources.iter().filter(|(file, _)| module_path(SOURCE, file).len() == 1) {
         if !read(root, file)?.lines().any(|line| line.starts_with("//! ```")) {
             violations.push(Violation {
                 file: file.clone(),

@@ -16,32 +16,36 @@ pub enum MemoryKind {
     Gru,
 }
 
-/// A layer with a memory: four gates for each cell, over the inputs and, after them, the hidden state.
+/// A layer with a memory: four gates for each cell, over the inputs, the numbers of the previous step and the hidden state.
+///
+/// The numbers of the previous step stand at the end of the state before the step. The caller writes them: those of the state
+/// after it are zeros.
 #[derive(Clone, Debug)]
 pub struct Memory {
     kind: MemoryKind,
     gates: Dense,
+    previous: usize,
 }
 
 /// Memory that layers with a memory need meanwhile.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemoryRoom {
-    /// Inputs, and after them the hidden states.
+    /// Inputs, and after them the previous step and the hidden states.
     joined: Vec<f32>,
     gates: Vec<f32>,
 }
 
 impl Memory {
-    /// A memory with these gates.
+    /// A memory with these gates, and so many numbers of the previous step.
     #[must_use]
-    pub const fn new(kind: MemoryKind, gates: Dense) -> Self {
-        Self { kind, gates }
+    pub const fn new(kind: MemoryKind, gates: Dense, previous: usize) -> Self {
+        Self { kind, gates, previous }
     }
 
     /// Numbers that it takes of a row.
     #[must_use]
     pub const fn inputs(&self) -> usize {
-        self.gates.inputs() - self.cells()
+        self.gates.inputs() - self.cells() - self.previous
     }
 
     /// Its cells, and the numbers of a hidden state.
@@ -51,10 +55,11 @@ impl Memory {
     }
 
     pub(super) const fn state_len(&self) -> usize {
-        match self.kind {
+        let own = match self.kind {
             MemoryKind::Lstm => 2 * self.cells(),
             MemoryKind::Gru => self.cells(),
-        }
+        };
+        own + self.previous
     }
 
     pub(super) const fn gates_mut(&mut self) -> &mut Dense {
@@ -72,12 +77,14 @@ impl Memory {
     ) {
         let Scratch { others, memory: MemoryRoom { joined, gates }, state: before, count, .. } = scratch;
         let (count, cells, width, state_len) = (*count, self.cells(), self.inputs(), self.state_len());
+        let own_len = state_len - self.previous;
         let joined_stride = stride(self.gates.inputs());
         reserve(joined, count * joined_stride);
         for (row, before) in before.chunks_exact(state_len).enumerate() {
-            let joined = &mut joined[row * joined_stride..][..width + cells];
+            let joined = &mut joined[row * joined_stride..][..self.gates.inputs()];
             joined[..width].copy_from_slice(input.row(row, width));
-            joined[width..].copy_from_slice(&before[..cells]);
+            joined[width..][..self.previous].copy_from_slice(&before[own_len..]);
+            joined[width + self.previous..].copy_from_slice(&before[..cells]);
         }
         let input = Rows { values: joined, stride: joined_stride };
         let mut found = None;
@@ -87,6 +94,9 @@ impl Memory {
         }
         reserve(gates, count * stride(4 * cells));
         through::<ROWS, LANES>(&self.gates, input, found, count, gates);
+        for after in after.chunks_mut(stride(state_len)) {
+            after[own_len..state_len].fill(0.0);
+        }
         let rows = before.chunks_exact(state_len).zip(after.chunks_mut(stride(state_len)));
         let rows = gates.chunks_mut(stride(4 * cells)).zip(rows);
         // The match around the loop: within it, one of the steps is no loop over vectors.

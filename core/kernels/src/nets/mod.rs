@@ -7,6 +7,7 @@ mod activation;
 mod conv;
 mod dense;
 mod memory;
+mod norm;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ pub use activation::Activation;
 pub use conv::{Conv, ConvShape};
 pub use dense::Dense;
 pub use memory::{Memory, MemoryKind};
+pub use norm::{EPSILON, LayerNorm, layer_norm, layer_norm_back, layer_norm_weight_grads};
 
 use self::{
     conv::ConvRoom,
@@ -40,6 +42,8 @@ pub enum Layer {
     Conv(Conv, Activation),
     /// Memory. It may only be the last layer of a trunk.
     Memory(Memory),
+    /// Layer normalisation, and what its results go through.
+    Norm(LayerNorm, Activation),
     /// The given number of a row's numbers, and after them numbers that are the same for every row.
     Append(usize, Vec<f32>),
 }
@@ -52,6 +56,7 @@ impl Layer {
             Self::Dense(dense, _) => dense.inputs(),
             Self::Conv(conv, _) => conv.shape().inputs(),
             Self::Memory(memory) => memory.inputs(),
+            Self::Norm(norm, _) => norm.width(),
             Self::Append(inputs, _) => *inputs,
         }
     }
@@ -63,6 +68,7 @@ impl Layer {
             Self::Dense(dense, _) => dense.outputs(),
             Self::Conv(conv, _) => conv.shape().outputs(),
             Self::Memory(memory) => memory.cells(),
+            Self::Norm(norm, _) => norm.width(),
             Self::Append(inputs, values) => *inputs + values.len(),
         }
     }
@@ -74,6 +80,7 @@ impl Layer {
             Self::Dense(dense, _) => dense.repack(matrices, bias),
             Self::Conv(conv, _) => conv.filters_mut().repack(matrices, bias),
             Self::Memory(memory) => memory.gates_mut().repack(matrices, bias),
+            Self::Norm(norm, _) => norm.repack(matrices.first().copied().unwrap_or_default(), bias),
             Self::Append(_, values) => values.copy_from_slice(bias),
         }
     }
@@ -81,7 +88,7 @@ impl Layer {
     /// What its sums go through.
     const fn activation(&self) -> Activation {
         match self {
-            Self::Dense(_, activation) | Self::Conv(_, activation) => *activation,
+            Self::Dense(_, activation) | Self::Conv(_, activation) | Self::Norm(_, activation) => *activation,
             Self::Memory(_) | Self::Append(..) => Activation::Linear,
         }
     }
@@ -286,6 +293,7 @@ impl Buffers {
                     through::<ROWS, LANES>(dense, input, others, count, output);
                 }
                 Layer::Memory(memory) => memory.forward::<ROWS, LANES>(input, i == 0, scratch, output),
+                Layer::Norm(norm, _) => norm.forward(input, count, output, found_stride),
                 Layer::Append(inputs, values) => {
                     for (row, output) in output.chunks_exact_mut(found_stride).enumerate() {
                         output[..*inputs].copy_from_slice(input.row(row, *inputs));

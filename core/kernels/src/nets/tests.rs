@@ -63,7 +63,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 
 impl Case {
     fn networks(&self) -> Networks {
-        let memory = self.gates.as_ref().map(|gates| Layer::Memory(Memory::new(self.kind, gates.packed())));
+        let memory = self.gates.as_ref().map(|gates| Layer::Memory(Memory::new(self.kind, gates.packed(), 0)));
         let mut trunk = packed(&self.encoder, self.activation, true);
         trunk.extend(memory);
         let head = |layers: &[Plain]| packed(layers, self.activation, false);
@@ -290,6 +290,67 @@ proptest! {
         shape.add_patches(&grads, &mut back);
         let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
         prop_assert_eq!(dot(&patches, &grads), dot(&image, &back));
+    }
+}
+
+/// They are as good as inputs.
+#[test]
+fn numbers_of_the_previous_step_are_taken_from_the_state() {
+    let numbers =
+        |len: usize, k: usize| -> vec::Vec<f32> { (0..len).map(|i| ((i * k % 101) as f32 - 50.0) / 60.0).collect() };
+    let (rows, inputs, previous, cells) = (7, 3, 2, 4);
+    for (kind, own) in [(MemoryKind::Lstm, 2 * cells), (MemoryKind::Gru, cells)] {
+        let gates = || Dense::pack(&[&numbers((inputs + previous + cells) * 4 * cells, 37)], &numbers(4 * cells, 11));
+        let told = |previous: usize, obs: &[f32], state: &[f32]| {
+            let head = || vec![Layer::Dense(Dense::pack(&[&numbers(cells, 7)], &[0.5]), Activation::Linear)];
+            let trunk = vec![Layer::Memory(Memory::new(kind, gates(), previous))];
+            let nets = Networks { trunk, policy: head(), value: head() };
+            assert_eq!((nets.obs_len(), nets.state_len()), (obs.len() / rows, state.len() / rows));
+            let (mut values, mut after) = (vec![9.0; rows], vec![9.0; state.len()]);
+            let out = Output { dist_inputs: &mut [], values: &mut values, state: &mut after };
+            forward::<4, 8>(&nets, Input { obs, state }, &mut Room::default(), out);
+            (values, after)
+        };
+        let (obs, state, steps) = (numbers(rows * inputs, 13), numbers(rows * own, 17), numbers(rows * previous, 19));
+        let joined = |a: &[f32], b: &[f32]| -> vec::Vec<f32> {
+            let pairs = a.chunks(a.len() / rows).zip(b.chunks(b.len() / rows));
+            pairs.flat_map(|(a, b)| [a, b].concat()).collect()
+        };
+        let (values, after) = told(previous, &obs, &joined(&state, &steps));
+        let (expected, states) = told(0, &joined(&obs, &steps), &state);
+        assert_eq!((values, after), (expected, joined(&states, &vec![0.0; rows * previous])));
+    }
+}
+
+#[test]
+fn every_tile_normalises_rows_alike() {
+    for (width, rows) in [(1, 1), (5, 7), (16, 66), (40, 19)] {
+        let numbers =
+            |len: usize| -> vec::Vec<f32> { (0..len).map(|i| ((i * 37 % 101) as f32 - 50.0) / 25.0).collect() };
+        let (weight, bias, obs) = (numbers(width), numbers(width + 1)[1..].to_vec(), numbers(rows * width));
+        let norm = || Layer::Norm(LayerNorm::new(&weight, &bias), Activation::Tanh);
+        let head = || Layer::Dense(Dense::pack(&[&numbers(width)], &[0.5]), Activation::Linear);
+        let nets = Networks { trunk: vec![norm()], policy: vec![norm(), head()], value: vec![head()] };
+        let told = |forward: fn(&Networks, Input<'_>, &mut Room, Output<'_>)| {
+            let (mut values, mut dist_inputs) = (vec![9.0; rows], vec![9.0; rows]);
+            let out = Output { dist_inputs: &mut dist_inputs, values: &mut values, state: &mut [] };
+            forward(&nets, Input { obs: &obs, state: &[] }, &mut Room::default(), out);
+            (bits(&values), bits(&dist_inputs))
+        };
+        let normal = |x: &[f32]| {
+            let mut y = vec![9.0; x.len()];
+            layer_norm(x, &weight, &bias, &mut y);
+            Activation::Tanh.apply(&mut y);
+            y
+        };
+        let sums = |x: &[f32]| -> vec::Vec<f32> {
+            let sum = |row: &[f32]| row.iter().zip(numbers(width)).fold(0.5, |sum, (x, w)| sum + w * x);
+            x.chunks(width).map(sum).collect()
+        };
+        let features = normal(&obs);
+        let expected = (bits(&sums(&features)), bits(&sums(&normal(&features))));
+        assert_eq!(told(forward::<4, 8>), expected, "{width}");
+        assert_eq!(told(forward::<16, 16>), expected, "{width}");
     }
 }
 

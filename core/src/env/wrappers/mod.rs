@@ -10,6 +10,7 @@
 //! | [`ClipReward`] | takes the sign of rewards, or limits them |
 //! | [`NormalizeReward`] | divides rewards by the deviation of their discounted sum |
 //! | [`FrameStack`] | stacks the last observations |
+//! | [`ActionMasked`] | adds a mask of the possible actions |
 //! | [`ScaleObs`] | converts bytes to floats from 0 to 1 |
 //! | [`GreyScale`], [`Resize`] | smaller images |
 //! | [`RecordEpisode`] | records episodes for inspection |
@@ -40,6 +41,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod action_masked;
 mod clip_reward;
 mod deepmind;
 mod episodic_life;
@@ -52,6 +54,7 @@ mod record_episode;
 mod skip_frames;
 mod time_limit;
 
+pub use action_masked::ActionMasked;
 pub use clip_reward::{ClipReward, RewardClip};
 pub use deepmind::{DeepMind, DeepMindOptions, deepmind};
 pub use episodic_life::EpisodicLife;
@@ -96,6 +99,9 @@ pub enum WrapError {
         /// Element type of the rows.
         found: DType,
     },
+    /// The actions are not finitely many.
+    #[error("actions are {0}, the wrapper needs Discrete or MultiDiscrete ones")]
+    NotDiscrete(String),
     /// The wrapper takes an action that the environment does not have.
     #[error("the wrapper takes action {action}, which is not in the action space {space}")]
     NoSuchAction {

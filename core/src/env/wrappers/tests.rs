@@ -103,6 +103,7 @@ fn every_wrapper_keeps_the_rules() {
     check("FireReset", 100, move || FireReset::new(game(), &[1, 2]).unwrap());
     check("SkipFrames", 100, move || SkipFrames::new(game(), 3));
     check("ScaleObs", 60, move || ScaleObs::new(game()).unwrap());
+    check("ActionMasked", 60, move || ActionMasked::new(game(), |_, mask| mask.fill(1.0)).unwrap());
     check("all around each other", 60, move || {
         let env = TimeLimit::new(SkipFrames::new(NoopReset::new(game(), 5).unwrap(), 2), 40);
         let env = NormalizeReward::new(ClipReward::new(env, RewardClip::Sign), 0.9, 1e-8);

@@ -3,7 +3,7 @@
 use super::{BatchConsumer, RunLoop};
 use crate::{
     batch::{EpisodeMetrics, MultiAgentBatch, SlotFragment},
-    filter::FilterError,
+    filter::{FilterError, RunFilter},
     ids::{PolicyId, WeightsVersion},
     policy::Postprocessing,
     postprocess::{Finisher, PostprocessError, train_batch, train_batch_by_policy},
@@ -17,16 +17,43 @@ use crate::{
 #[derive(Debug)]
 pub enum BatchWork {
     /// The learner learns from a batch.
-    Learn {
-        /// The rows as the policies saw them, with advantages.
-        batch: MultiAgentBatch,
-        /// The same rows as the environments gave them, in slot order, for an output.
-        fragments: Vec<SlotFragment>,
-    },
+    Learn(TrainRows),
     /// The run's own worker makes a batch and learns from it.
     Iterate,
     /// The caller takes the fragments, in slot order.
     HandOver(Vec<SlotFragment>),
+}
+
+/// The rows of a complete iteration, which any thread can join to a train batch: that takes long.
+#[derive(Clone, Debug)]
+pub struct TrainRows {
+    fragments: Vec<SlotFragment>,
+    postprocessing: Postprocessing,
+    filter: Option<RunFilter>,
+}
+
+/// What a run's filter has seen once the rows of a batch are counted, for [`RunLoop::handle_learned`].
+#[derive(Clone, Debug, Default)]
+pub struct Observed(Option<RunFilter>);
+
+impl TrainRows {
+    /// Returns the rows as the environments gave them, in slot order.
+    #[must_use]
+    pub fn fragments(&self) -> &[SlotFragment] {
+        &self.fragments
+    }
+
+    /// Joins the rows to a train batch, as the policies saw them and with advantages.
+    ///
+    /// # Errors
+    /// [`TrainBatchError`].
+    pub fn join(self) -> Result<(MultiAgentBatch, Observed), TrainBatchError> {
+        let Self { fragments, postprocessing, filter } = self;
+        let Some(mut filter) = filter else { return Ok((joined(&fragments, &postprocessing)?, Observed::default())) };
+        filter.observe(&fragments)?;
+        let batch = joined(&filter.normalized(&fragments)?, &postprocessing)?;
+        Ok((batch, Observed(Some(filter))))
+    }
 }
 
 /// Why a complete iteration is no train batch.
@@ -56,7 +83,7 @@ impl RunLoop {
             BatchConsumer::OwnWorker => Ok(BatchWork::Iterate),
             BatchConsumer::Caller => self.as_seen(fragments).map(BatchWork::HandOver),
             BatchConsumer::Learner(postprocessing) => {
-                self.train_batch(&fragments, &postprocessing).map(|batch| BatchWork::Learn { batch, fragments })
+                Ok(BatchWork::Learn(TrainRows { fragments, postprocessing, filter: self.filter.clone() }))
             }
         })
     }
@@ -81,22 +108,6 @@ impl RunLoop {
         is_due.then_some(BatchWork::Iterate)
     }
 
-    /// Builds the train batch of an iteration. With a filter, the learner gets the normalised observations that the policies
-    /// saw.
-    fn train_batch(
-        &mut self,
-        fragments: &[SlotFragment],
-        postprocessing: &Postprocessing,
-    ) -> Result<MultiAgentBatch, TrainBatchError> {
-        Ok(match &mut self.filter {
-            None => joined(fragments, postprocessing)?,
-            Some(filter) => {
-                filter.observe(fragments)?;
-                joined(&filter.normalized(fragments)?, postprocessing)?
-            }
-        })
-    }
-
     /// Counts a batch that the caller has taken. With a filter the next weights have the statistics of its rows, too.
     pub fn handle_taken(&mut self, now: Micros) {
         if self.filter.is_none() {
@@ -104,7 +115,7 @@ impl RunLoop {
         }
         let next = self.next_weights.take();
         let next = next.unwrap_or_else(|| self.weights.with_version(WeightsVersion(self.weights.version().0 + 1)));
-        self.handle_learned(next, now);
+        self.take_weights(next, now);
     }
 
     fn count_batch(&mut self, now: Micros) {
@@ -117,7 +128,14 @@ impl RunLoop {
     }
 
     /// Takes the weights that the learner has computed from the batch, and counts the batch.
-    pub fn handle_learned(&mut self, weights: Weights, now: Micros) {
+    pub fn handle_learned(&mut self, weights: Weights, Observed(filter): Observed, now: Micros) {
+        if filter.is_some() {
+            self.filter = filter;
+        }
+        self.take_weights(weights, now);
+    }
+
+    fn take_weights(&mut self, weights: Weights, now: Micros) {
         self.keep_weights();
         self.weights = match &mut self.filter {
             None => weights,

@@ -2,19 +2,18 @@
 
 use super::RunLoop;
 use crate::{
+    batch::SlotFragment,
     ids::{LeaseId, WorkerId},
     lease::Lease,
     prelude::*,
     protocol::{
-        Message, convert,
+        Message,
+        convert::{self, FragmentLimits},
         message::{AgentUpload, FragmentUpload, LeaseRefused, RunAnswer},
         printable,
     },
     time::Micros,
 };
-
-/// Granted leases kept per worker, to decode uploads that arrive after their lease has ended.
-const REMEMBERED_LEASES: usize = 4;
 
 /// Why an upload does not match its lease.
 #[derive(Debug, thiserror::Error)]
@@ -47,17 +46,82 @@ impl WorkerUpload {
     }
 }
 
+impl WorkerUpload {
+    /// Returns true if it refers to states that only the run's group knows.
+    #[must_use]
+    pub fn has_deltas(&self) -> bool {
+        match self {
+            Self::Lanes(FragmentUpload { states, state_ends, .. })
+            | Self::Agents(AgentUpload { states, state_ends, .. }) => convert::has_deltas(states, state_ends),
+        }
+    }
+}
+
+/// Decodes and checks the uploads of a lease, on any thread: that takes long.
+#[derive(Clone, Debug)]
+pub struct UploadDecoder {
+    run: u32,
+    lease: Arc<Lease>,
+    limits: Arc<FragmentLimits>,
+}
+
+/// What an upload holds.
+#[derive(Debug)]
+pub struct DecodedUpload {
+    lease: LeaseId,
+    fragments: Result<Vec<SlotFragment>, convert::UploadError>,
+}
+
+impl UploadDecoder {
+    /// Leases of a worker whose uploads can be decoded: they may arrive after their lease has ended.
+    pub const KEPT: usize = 4;
+
+    /// Returns the lease.
+    #[must_use]
+    pub fn lease(&self) -> LeaseId {
+        self.lease.id
+    }
+
+    /// Decodes an upload whose states are [complete](WorkerUpload::has_deltas).
+    #[must_use]
+    pub fn decode(&self, upload: &WorkerUpload) -> DecodedUpload {
+        let fragments = match upload {
+            WorkerUpload::Lanes(upload) => convert::slot_fragments(upload, self.run, &self.lease, &self.limits),
+            WorkerUpload::Agents(upload) => convert::agent_fragments(upload, self.run, &self.lease, &self.limits),
+        };
+        DecodedUpload { lease: self.lease.id, fragments }
+    }
+}
+
+impl DecodedUpload {
+    /// Returns the lease that it is for.
+    #[must_use]
+    pub fn lease(&self) -> LeaseId {
+        self.lease
+    }
+}
+
 impl RunLoop {
     /// Records a lease that is being sent to a worker, and returns the message to send.
     pub fn grant(&mut self, worker: WorkerId, lease: Lease) -> Message {
         let message = Message::LeaseGrant(convert::lease_grant(self.number, &lease));
-        self.granted.insert(lease.id, (worker, lease));
+        self.granted.insert(lease.id, (worker, Arc::new(lease)));
         let of_worker: Vec<LeaseId> =
             self.granted.iter().filter(|(_, (owner, _))| *owner == worker).map(|(id, _)| *id).collect();
-        for old in of_worker.iter().rev().skip(REMEMBERED_LEASES) {
+        for old in of_worker.iter().rev().skip(UploadDecoder::KEPT) {
             self.granted.remove(old);
         }
         message
+    }
+
+    /// Returns what decodes the uploads of a granted lease.
+    #[must_use]
+    pub fn decoder(&self, lease: LeaseId) -> Option<UploadDecoder> {
+        self.granted.get(&lease).map(|(_, lease)| self.decoder_of(lease))
+    }
+
+    fn decoder_of(&self, lease: &Arc<Lease>) -> UploadDecoder {
+        UploadDecoder { run: self.number, lease: lease.clone(), limits: self.limits.clone() }
     }
 
     /// Returns the number of slots of a worker's latest lease.
@@ -94,7 +158,7 @@ impl RunLoop {
         had
     }
 
-    /// Reads an upload and passes its fragments to the group.
+    /// Decodes an upload and passes its fragments to the group.
     ///
     /// # Errors
     /// [`UploadFault`]; the group has counted the upload then.
@@ -105,11 +169,8 @@ impl RunLoop {
         now: Micros,
     ) -> Result<(), UploadFault> {
         let id = upload.lease();
-        let Some((_, lease)) = self.granted.get(&id).filter(|(owner, _)| *owner == worker) else {
-            self.group.handle_forgotten(worker, id, now);
-            return Err(UploadFault::Unknown);
-        };
-        let start = |slot| self.group.start_of(slot, lease.fragment);
+        let decoder = self.check_owner(worker, id, now)?;
+        let start = |slot| self.group.start_of(slot, decoder.lease.fragment);
         let whole = match &mut upload {
             WorkerUpload::Lanes(FragmentUpload { slots, states, state_ends, .. })
             | WorkerUpload::Agents(AgentUpload { slots, states, state_ends, .. }) => {
@@ -122,18 +183,39 @@ impl RunLoop {
             self.group.handle_refused(worker, id, &error.to_string(), now);
             return Ok(());
         }
-        let fragments = match &upload {
-            WorkerUpload::Lanes(upload) => convert::slot_fragments(upload, self.number, lease, &self.limits),
-            WorkerUpload::Agents(upload) => convert::agent_fragments(upload, self.number, lease, &self.limits),
-        };
+        self.handle_decoded(worker, decoder.decode(&upload), now)
+    }
+
+    /// Passes the fragments of an upload to the group that a [decoder](Self::decoder) has read.
+    ///
+    /// # Errors
+    /// [`UploadFault`]; the group has counted the upload then.
+    pub fn handle_decoded(
+        &mut self,
+        worker: WorkerId,
+        DecodedUpload { lease, fragments }: DecodedUpload,
+        now: Micros,
+    ) -> Result<(), UploadFault> {
+        self.check_owner(worker, lease, now)?;
         match fragments {
             Ok(fragments) => {
-                self.group.handle_fragments(worker, id, fragments, now);
+                self.group.handle_fragments(worker, lease, fragments, now);
                 Ok(())
             }
             Err(error) => {
-                self.group.handle_invalid(worker, id, now);
+                self.group.handle_invalid(worker, lease, now);
                 Err(error.into())
+            }
+        }
+    }
+
+    /// Returns what decodes the uploads of a worker's lease; counts an upload for any other lease.
+    fn check_owner(&mut self, worker: WorkerId, id: LeaseId, now: Micros) -> Result<UploadDecoder, UploadFault> {
+        match self.granted.get(&id) {
+            Some((owner, lease)) if *owner == worker => Ok(self.decoder_of(lease)),
+            _ => {
+                self.group.handle_forgotten(worker, id, now);
+                Err(UploadFault::Unknown)
             }
         }
     }

@@ -8,8 +8,8 @@ mod report;
 mod tests;
 mod weights;
 
-pub use batch::{BatchWork, TrainBatchError};
-pub use leases::{UploadFault, WorkerUpload};
+pub use batch::{BatchWork, Observed, TrainBatchError, TrainRows};
+pub use leases::{DecodedUpload, UploadDecoder, UploadFault, WorkerUpload};
 pub use weights::SyncError;
 
 use super::{RecentEpisodes, Stopwatch};
@@ -119,7 +119,7 @@ pub struct RunLoop {
     phase: Phase,
     /// The slot whose observations dashboards are shown.
     pub watched_slot: u32,
-    limits: FragmentLimits,
+    limits: Arc<FragmentLimits>,
     consumer: BatchConsumer,
     filter: Option<RunFilter>,
     weights: Weights,
@@ -128,7 +128,7 @@ pub struct RunLoop {
     published: WeightsVersion,
     /// Weights that were set during an iteration: they take effect with the next iteration that has not begun.
     next_weights: Option<Weights>,
-    granted: BTreeMap<LeaseId, (WorkerId, Lease)>,
+    granted: BTreeMap<LeaseId, (WorkerId, Arc<Lease>)>,
     /// Iterations that have begun since the run was started or resumed.
     begun: u64,
     iteration: u64,
@@ -220,7 +220,7 @@ impl RunLoop {
             group,
             phase: Phase::Running,
             watched_slot: 0,
-            limits,
+            limits: Arc::new(limits),
             consumer: parts.consumer,
             filter: parts.filter,
             published: parts.weights.version(),

@@ -8,7 +8,7 @@ use crate::{
     prelude::*,
     protocol::{
         Phase, WorkerState,
-        message::{EnvTrace, LedgerReport, RunStatus},
+        message::{EnvTrace, LedgerReport, RunRow, RunStatus},
         printable,
     },
     time::Micros,
@@ -50,6 +50,30 @@ impl RunLoop {
         }
     }
 
+    /// Returns the run as lists of runs in progress show it: without values that change all the time.
+    #[must_use]
+    pub fn row(&self, now: Micros) -> RunRow {
+        RunRow { env_steps: 0, episode_return_mean: f32::NAN, ..self.final_row(now) }
+    }
+
+    /// Returns the run as lists of past runs show it.
+    #[must_use]
+    pub fn final_row(&self, now: Micros) -> RunRow {
+        let status = self.status(now);
+        RunRow {
+            run: status.run,
+            phase: status.phase,
+            place: 0,
+            env: status.env,
+            algo: status.algo,
+            seed: status.seed,
+            env_steps: status.env_steps,
+            episode_return_mean: status.episode_return_mean,
+            error: status.error,
+            run_dir: status.run_dir,
+        }
+    }
+
     /// Returns what the run waits for, if no worker can sample for it now.
     #[must_use]
     pub fn waiting(&self, now: Micros) -> Option<String> {
@@ -85,13 +109,27 @@ impl RunLoop {
     }
 
     /// Returns the text of why a worker makes no rows, with details that the group does not know.
-    #[must_use]
-    pub fn idle_text(&self, reason: IdleReason<'_>) -> String {
+    fn idle_text(&self, reason: IdleReason<'_>) -> String {
         match reason {
             IdleReason::Paused if self.phase == Phase::Draining => "the run is draining".into(),
             IdleReason::Learner if !self.has_begun() => "waiting for the local workers".into(),
             IdleReason::Learner if self.is_sampling_only() => "waiting for the caller to take a batch".into(),
             reason => reason.to_string(),
+        }
+    }
+
+    /// Returns what to show of a worker's state, and why it makes no rows. A lease may take a millisecond: sampled ten times a
+    /// second, a worker with a lease in every iteration would appear idle most of the time.
+    #[must_use]
+    pub fn shown_state(&self, worker: &WorkerStatus<'_>) -> (WorkerState, String) {
+        match (worker.state, worker.idle) {
+            (WorkerState::Idle | WorkerState::Sampling, _)
+                if self.phase == Phase::Running && worker.env_steps_per_s > 0.0 =>
+            {
+                (WorkerState::Sampling, String::new())
+            }
+            (WorkerState::Sampling, Some(reason)) => (WorkerState::Idle, self.idle_text(reason)),
+            (state, reason) => (state, reason.map_or_else(String::new, |reason| self.idle_text(reason))),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::{
     hub::{BatchWork, RunEnd, RunLoopConfig},
     kernels::Kernels,
     policy::{ForwardFactory, PolicyError, Postprocessing},
-    protocol::message::WeightsApplied,
+    protocol::{Message, convert, message::WeightsApplied},
     worker::{Advance, Registry, RolloutWorkerBuilder, SlotRunner},
 };
 
@@ -49,7 +49,7 @@ fn run_has_begun_while_its_first_batch_is_consumed() {
     assert!(!run.has_begun());
     run.begin_iteration(Micros(0)).unwrap();
     work(&mut run, &mut runner, Micros(0));
-    assert!(matches!(run.poll_batch(), Some(Ok(BatchWork::Learn { .. }))));
+    assert!(matches!(run.poll_batch(), Some(Ok(BatchWork::Learn(_)))));
     assert!(run.has_begun() && run.is_consuming() && run.group.fragment().is_none());
 }
 
@@ -62,10 +62,12 @@ fn learning_run_ends_after_its_env_steps_and_counts_time_of_the_caller() {
         run.begin_iteration(now).unwrap();
         now = now + Micros::from_millis(500);
         work(&mut run, &mut runner, now);
-        let Some(Ok(BatchWork::Learn { batch, fragments })) = run.poll_batch() else { panic!("no batch") };
-        assert_eq!((batch.env_steps, fragments.iter().map(SlotFragment::env_steps).sum::<u64>()), (16, 16));
+        let Some(Ok(BatchWork::Learn(rows))) = run.poll_batch() else { panic!("no batch") };
+        assert_eq!(rows.fragments().iter().map(SlotFragment::env_steps).sum::<u64>(), 16);
+        let (batch, observed) = rows.join().unwrap();
+        assert_eq!(batch.env_steps, 16);
         let weights = run.weights().with_version(WeightsVersion(iteration));
-        run.handle_learned(weights, now);
+        run.handle_learned(weights, observed, now);
         assert_eq!((run.iteration(), run.env_steps(), run.steps_per_s()), (iteration, 16 * iteration, 32.0));
         assert!(run.poll_weights().unwrap().is_some(), "new weights are published once");
         assert!(run.poll_weights().unwrap().is_none());
@@ -74,6 +76,36 @@ fn learning_run_ends_after_its_env_steps_and_counts_time_of_the_caller() {
     run.end(&RunEnd::Finished, now);
     assert_eq!((run.phase(), run.elapsed(now + Micros::from_secs(9))), (Phase::Finished, Micros::from_millis(1_500)));
     assert!(run.check_ledger().is_ok() && run.not_reproducible().is_empty());
+}
+
+/// Uploads may be decoded on other threads than that of the loop.
+#[test]
+fn decoded_upload_commits_what_the_loop_itself_would_decode() {
+    let commit = |decodes_elsewhere: bool| {
+        let (mut run, mut runner) = run(BatchConsumer::Caller);
+        run.begin_iteration(Micros(0)).unwrap();
+        let Some(GroupCommand::Grant { worker, lease }) = run.group.poll_command() else { panic!("no lease") };
+        let (id, message) = (lease.id, run.grant(worker, lease.clone()));
+        assert!(matches!(message, Message::LeaseGrant(_)));
+        runner.begin(lease).unwrap();
+        let Advance::Done { fragments, .. } = runner.advance(8) else { panic!("8 steps are a fragment") };
+        let upload = || WorkerUpload::Lanes(convert::fragment_upload(1, id, &fragments).unwrap());
+        assert!(!upload().has_deltas(), "a state of CartPole is small");
+        let decode = |run: &RunLoop| run.decoder(id).unwrap().decode(&upload());
+        let of_another = run.handle_decoded(WorkerId(2), decode(&run), Micros(0));
+        assert!(matches!(of_another, Err(UploadFault::Unknown)), "the lease is not that worker's");
+        match decodes_elsewhere {
+            true => run.handle_decoded(worker, decode(&run), Micros(0)).unwrap(),
+            false => run.handle_upload(worker, upload(), Micros(0)).unwrap(),
+        }
+        let Some(Ok(BatchWork::HandOver(batch))) = run.poll_batch() else { panic!("the batch is complete") };
+        assert_eq!(batch, fragments);
+        let of_another_run = WorkerUpload::Lanes(convert::fragment_upload(7, id, &fragments).unwrap());
+        let wrong = run.decoder(id).unwrap().decode(&of_another_run);
+        assert!(matches!(run.handle_decoded(worker, wrong, Micros(0)), Err(UploadFault::Invalid(_))));
+        *run.group.ledger()
+    };
+    assert_eq!(commit(true), commit(false));
 }
 
 #[test]

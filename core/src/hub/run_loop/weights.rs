@@ -147,9 +147,9 @@ impl RunLoop {
         known.find(|weights| weights.version() == version).cloned()
     }
 
-    /// Keeps the weights that are being replaced, if audits may need them.
+    /// Keeps the weights that are being replaced, if fragments may be recomputed with them: by audits or to be recorded.
     pub(super) fn keep_weights(&mut self) {
-        if self.group.has_untrusted() {
+        if self.group.has_untrusted() || self.config.rollout.monitor_path.is_some() {
             self.recent_weights.push_back(self.weights.clone());
         }
         let oldest = self.group.oldest_weights();

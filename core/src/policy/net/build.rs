@@ -1,7 +1,7 @@
 //! From settings to the layers of a model.
 
 use super::{
-    LayerKind, LayerSpec, ModelConfig, ModelSpec,
+    CustomModel, LayerDescription, LayerKind, LayerSpec, ModelConfig, ModelSpec, PreviousInputs,
     config::{ConvFilter, ConvFilters, Extent},
 };
 use crate::{
@@ -16,11 +16,29 @@ struct Stack {
     outputs: usize,
 }
 
-/// The layers that settings describe, not checked yet.
+/// The layers that settings describe, not checked yet. `action_len` are the numbers of an encoded action.
 pub(super) fn model(
     model: &ModelConfig,
     obs_shape: &[usize],
     dist_inputs_len: usize,
+    action_len: usize,
+) -> Result<ModelSpec, PolicyError> {
+    let spec = match &model.custom_model {
+        Some(custom) => described(custom, model, obs_shape, [dist_inputs_len, action_len]),
+        None => configured(model, obs_shape, [dist_inputs_len, action_len]),
+    }?;
+    if previous(model, action_len) != spec.previous() {
+        let wanted = "lstm_use_prev_action and lstm_use_prev_reward with an LSTM or gated recurrent units".into();
+        return Err(PolicyError::Unsupported { wanted, found: "a model without memory".into() });
+    }
+    Ok(spec)
+}
+
+/// The layers that all settings but `custom_model` describe.
+fn configured(
+    model: &ModelConfig,
+    obs_shape: &[usize],
+    [dist_inputs_len, action_len]: [usize; 2],
 ) -> Result<ModelSpec, PolicyError> {
     let obs_len = obs_shape.iter().fold(1usize, |product, dim| product.saturating_mul(*dim));
     let convolutions = convolutions(model, obs_shape)?;
@@ -33,18 +51,25 @@ pub(super) fn model(
         let fcnet = model.fcnet_hiddens.iter().map(|width| (*width, model.fcnet_activation));
         let post = model.post_fcnet_hiddens.iter().map(|width| (*width, model.post_fcnet_activation));
         for (i, (width, activation)) in fcnet.chain(post).enumerate() {
-            stack.push(format!("{network}.{i}"), LayerKind::Dense { outputs: width as usize, activation });
+            let (name, outputs) = (format!("{network}.{i}"), width as usize);
+            if model.fcnet_use_layernorm {
+                stack.push(name, LayerKind::Dense { outputs, activation: Activation::Linear });
+                stack.push(format!("{network}_norm.{i}"), LayerKind::LayerNorm { activation });
+            } else {
+                stack.push(name, LayerKind::Dense { outputs, activation });
+            }
         }
         stack
     };
     let mut trunk = Stack { layers: Vec::new(), outputs: obs_len };
+    let previous = previous(model, action_len);
     let memory = match (model.use_lstm, model.use_gru) {
         (true, true) => {
             let (wanted, found) = ("models with one memory".into(), "one with use_lstm and use_gru".into());
             return Err(PolicyError::Unsupported { wanted, found });
         }
-        (true, _) => Some(("lstm", LayerKind::Lstm { cells: model.lstm_cell_size.get() as usize })),
-        (_, true) => Some(("gru", LayerKind::Gru { cells: model.gru_cell_size.get() as usize })),
+        (true, _) => Some(("lstm", LayerKind::Lstm { cells: model.lstm_cell_size.get() as usize, previous })),
+        (_, true) => Some(("gru", LayerKind::Gru { cells: model.gru_cell_size.get() as usize, previous })),
         _ => None,
     };
     let is_shared = model.vf_share_layers || memory.is_some();
@@ -56,16 +81,15 @@ pub(super) fn model(
     }
     let head = |network: &str, outputs: usize| {
         let mut stack = if is_shared { Stack { layers: Vec::new(), outputs: trunk.outputs } } else { hidden(network) };
-        let number = stack.layers.len().saturating_sub(if is_shared { 0 } else { convolutions.len() });
+        let number = if is_shared { 0 } else { model.fcnet_hiddens.len() + model.post_fcnet_hiddens.len() };
         stack.push(format!("{network}.{number}"), LayerKind::Dense { outputs, activation: Activation::Linear });
         stack
     };
     let value = head("value", 1).layers;
-    let mut policy = head("policy", if model.free_log_std { dist_inputs_len / 2 } else { dist_inputs_len });
-    if model.free_log_std {
-        policy.push("policy".into(), LayerKind::FreeLogStd);
-    }
-    Ok(ModelSpec { obs_len, trunk: trunk.layers, policy: policy.layers, value, initializer: model.weights_initializer })
+    let mut policy = head("policy", mean_len(model, dist_inputs_len));
+    policy.push_log_std(model);
+    let (trunk, policy, initializer) = (trunk.layers, policy.layers, model.weights_initializer);
+    Ok(ModelSpec { obs_len, mask_len: 0, trunk, policy, value, initializer })
 }
 
 impl Stack {
@@ -73,6 +97,103 @@ impl Stack {
         let layer = LayerSpec { name, inputs: self.outputs, kind };
         self.outputs = layer.outputs();
         self.layers.push(layer);
+    }
+
+    /// Free standard deviations behind the policy's means, if the model has them.
+    fn push_log_std(&mut self, model: &ModelConfig) {
+        if model.free_log_std {
+            self.push("policy".into(), LayerKind::FreeLogStd);
+        }
+    }
+}
+
+/// The memory's inputs from the previous step.
+fn previous(model: &ModelConfig, action_len: usize) -> PreviousInputs {
+    PreviousInputs {
+        action_len: if model.lstm_use_prev_action { action_len } else { 0 },
+        reward: model.lstm_use_prev_reward,
+    }
+}
+
+/// Outputs of the policy's last dense layer.
+fn mean_len(model: &ModelConfig, dist_inputs_len: usize) -> usize {
+    if model.free_log_std { dist_inputs_len / 2 } else { dist_inputs_len }
+}
+
+/// The layers of a model of the user's own.
+fn described(
+    custom: &CustomModel,
+    model: &ModelConfig,
+    obs_shape: &[usize],
+    [dist_inputs_len, action_len]: [usize; 2],
+) -> Result<ModelSpec, PolicyError> {
+    let CustomModel::Described(description) = custom else {
+        let wanted = "a custom_model by its description where no program has registered names".into();
+        return Err(PolicyError::Unsupported { wanted, found: format!("{custom:?}") });
+    };
+    let obs_len = obs_shape.iter().fold(1usize, |product, dim| product.saturating_mul(*dim));
+    let begin = |outputs, image| Described { stack: Stack { layers: Vec::new(), outputs }, image };
+    let image = <[usize; 3]>::try_from(obs_shape).ok();
+    let mut trunk = begin(obs_len, image);
+    trunk.push_all("encoder", &description.trunk, previous(model, action_len))?;
+    let head = |network: &str, layers: &[LayerDescription], outputs: usize| -> Result<Stack, PolicyError> {
+        let mut head = begin(trunk.stack.outputs, trunk.image);
+        head.push_all(network, layers, PreviousInputs::default())?;
+        let name = format!("{network}.{}", layers.len());
+        head.stack.push(name, LayerKind::Dense { outputs, activation: Activation::Linear });
+        Ok(head.stack)
+    };
+    let value = head("value", &description.value, 1)?.layers;
+    let mut policy = head("policy", &description.policy, mean_len(model, dist_inputs_len))?;
+    policy.push_log_std(model);
+    let (trunk, policy, initializer) = (trunk.stack.layers, policy.layers, model.weights_initializer);
+    Ok(ModelSpec { obs_len, mask_len: 0, trunk, policy, value, initializer })
+}
+
+/// Layers by description, and the image that the latest one makes.
+struct Described {
+    stack: Stack,
+    image: Option<[usize; 3]>,
+}
+
+impl Described {
+    fn push_all(
+        &mut self,
+        network: &str,
+        layers: &[LayerDescription],
+        previous: PreviousInputs,
+    ) -> Result<(), PolicyError> {
+        for (i, layer) in layers.iter().enumerate() {
+            let name = format!("{network}.{i}");
+            let image = self.image.take();
+            match *layer {
+                LayerDescription::Dense { outputs, activation } => {
+                    self.stack.push(name, LayerKind::Dense { outputs: outputs as usize, activation });
+                }
+                LayerDescription::LayerNorm { activation } => {
+                    self.image = image;
+                    self.stack.push(name, LayerKind::LayerNorm { activation });
+                }
+                LayerDescription::Conv { filters, kernel, stride, is_padded, activation } => {
+                    let filter = ConvFilter(filters, kernel, stride);
+                    let shape = image.and_then(|image| convolution(image, filter, is_padded));
+                    let shape = shape.ok_or_else(|| PolicyError::Unsupported {
+                        wanted: "convolutions over images no smaller than their kernels, with filters and strides"
+                            .into(),
+                        found: format!("{name} over {image:?}"),
+                    })?;
+                    self.image = Some([shape.places[0], shape.places[1], shape.filters]);
+                    self.stack.push(name, LayerKind::Conv { shape, activation });
+                }
+                LayerDescription::Lstm { cells } => {
+                    self.stack.push("lstm".into(), LayerKind::Lstm { cells: cells.get() as usize, previous });
+                }
+                LayerDescription::Gru { cells } => {
+                    self.stack.push("gru".into(), LayerKind::Gru { cells: cells.get() as usize, previous });
+                }
+            }
+        }
+        Ok(())
     }
 }
 

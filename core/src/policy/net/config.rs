@@ -4,6 +4,7 @@ use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
+use super::CustomModel;
 use crate::{
     config::{Config, ConfigError},
     kernels::nets::Activation,
@@ -24,18 +25,23 @@ use crate::{
 ///
 /// let config: Config = r#"{"model": {"fcnet_hidden": [8]}}"#.parse()?;
 /// let error = ModelConfig::of(&config).unwrap_err().to_string();
-/// assert!(error.contains("unknown field `fcnet_hidden`, expected one of `fcnet_hiddens`, `fcnet_activation`"));
+/// assert!(error.contains("unknown field `fcnet_hidden`, expected one of `custom_model`, `fcnet_hiddens`"));
 /// # Ok::<(), rollmesh_core::config::ConfigError>(())
 /// ```
 #[doc(alias("MODEL_DEFAULTS", "model_config"))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
+    /// Hidden layers of the user's own, instead of those that the following settings describe: a description, or the name
+    /// of a registered one. Inputs from the previous step, first weights and standard deviations follow the settings below.
+    pub custom_model: Option<CustomModel>,
     /// Widths of the hidden layers, after the convolutions if there are any.
     pub fcnet_hiddens: Vec<u32>,
     /// What the outputs of each hidden layer go through.
     #[serde(with = "activation")]
     pub fcnet_activation: Activation,
+    /// Whether each hidden layer's outputs are normalised before its activation.
+    pub fcnet_use_layernorm: bool,
     /// Convolutions of images, observations in boxes of three dimensions: height, width and channels. With `None` images are
     /// vectors.
     pub conv_filters: Option<ConvFilters>,
@@ -55,6 +61,10 @@ pub struct ModelConfig {
     pub use_lstm: bool,
     /// Cells of the LSTM.
     pub lstm_cell_size: NonZeroU32,
+    /// Whether the LSTM, or the gated recurrent units, see the previous action besides.
+    pub lstm_use_prev_action: bool,
+    /// Whether they see the previous reward besides.
+    pub lstm_use_prev_reward: bool,
     /// Whether there are gated recurrent units there instead.
     pub use_gru: bool,
     /// Cells of these.
@@ -70,8 +80,10 @@ impl Default for ModelConfig {
         const CELLS: NonZeroU32 = NonZeroU32::new(64).unwrap();
         const STEPS: NonZeroU32 = NonZeroU32::new(20).unwrap();
         Self {
+            custom_model: None,
             fcnet_hiddens: vec![64, 64],
             fcnet_activation: Activation::Tanh,
+            fcnet_use_layernorm: false,
             conv_filters: None,
             conv_activation: Activation::Relu,
             post_fcnet_hiddens: Vec::new(),
@@ -80,6 +92,8 @@ impl Default for ModelConfig {
             weights_initializer: WeightsInitializer::GlorotUniform,
             use_lstm: false,
             lstm_cell_size: CELLS,
+            lstm_use_prev_action: false,
+            lstm_use_prev_reward: false,
             use_gru: false,
             gru_cell_size: CELLS,
             free_log_std: false,
@@ -152,17 +166,20 @@ impl Extent {
 }
 
 /// Activations by their names.
-mod activation {
+pub(super) mod activation {
     use serde::{Deserialize as _, Deserializer, Serializer, de};
 
     use crate::{kernels::nets::Activation, prelude::*};
 
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants it")]
-    pub(super) fn serialize<S: Serializer>(activation: &Activation, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(in super::super) fn serialize<S: Serializer>(
+        activation: &Activation,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(activation.name())
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Activation, D::Error> {
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Activation, D::Error> {
         let name = String::deserialize(deserializer)?;
         let found = Activation::ALL.into_iter().find(|activation| activation.name() == name);
         found.ok_or_else(|| de::Error::unknown_variant(&name, &Activation::NAMES))

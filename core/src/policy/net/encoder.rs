@@ -20,7 +20,7 @@ use crate::{
 /// assert_eq!(encoder.encode(RowsRef::I64(&[2, 0]), 2, &mut scratch)?, [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ObsEncoder {
     space: Space,
     len: usize,

@@ -8,7 +8,7 @@ use crate::{
     kernels::{DrawRoom, Draws, Kernels},
     policy::PolicyError,
     prelude::*,
-    rng::{Streams, unit_f32},
+    rng::{Rng, Streams, unit_f32},
     space::{Scalar, Space},
 };
 
@@ -19,6 +19,8 @@ pub(super) enum Head {
     MultiCategorical(Drawing<MultiCategorical>),
     DiagGaussian(Drawing<DiagGaussian>),
     Bernoulli(Drawing<Bernoulli>),
+    /// The parts of a tuple or a dict, which draw in order.
+    Joined(Vec<Self>),
 }
 
 /// A distribution, and room for one of its actions.
@@ -37,16 +39,21 @@ pub(super) struct Many {
 
 impl Head {
     pub(super) fn for_space(space: &Space) -> Result<Self, PolicyError> {
-        let unsupported =
-            |found: String| PolicyError::Unsupported { wanted: "actions of a single array".into(), found };
-        match ActionDistribution::for_space(space).map_err(|error| unsupported(error.to_string()))? {
-            ActionDistribution::Categorical(of) => Ok(Self::Categorical(Drawing::new(of), Many::default())),
-            ActionDistribution::MultiCategorical { distribution: of, .. } => {
-                Ok(Self::MultiCategorical(Drawing::new(of)))
-            }
-            ActionDistribution::DiagGaussian { distribution: of, .. } => Ok(Self::DiagGaussian(Drawing::new(of))),
-            ActionDistribution::Bernoulli(of) => Ok(Self::Bernoulli(Drawing::new(of))),
-            ActionDistribution::Tuple(_) | ActionDistribution::Dict(_) => Err(unsupported(space.to_string())),
+        let unsupported = |error: DistributionError| PolicyError::Unsupported {
+            wanted: "actions to choose from".into(),
+            found: error.to_string(),
+        };
+        Ok(Self::of(ActionDistribution::for_space(space).map_err(unsupported)?))
+    }
+
+    fn of(distribution: ActionDistribution) -> Self {
+        match distribution {
+            ActionDistribution::Categorical(of) => Self::Categorical(Drawing::new(of), Many::default()),
+            ActionDistribution::MultiCategorical { distribution: of, .. } => Self::MultiCategorical(Drawing::new(of)),
+            ActionDistribution::DiagGaussian { distribution: of, .. } => Self::DiagGaussian(Drawing::new(of)),
+            ActionDistribution::Bernoulli(of) => Self::Bernoulli(Drawing::new(of)),
+            ActionDistribution::Tuple(parts) => Self::Joined(parts.into_iter().map(Self::of).collect()),
+            ActionDistribution::Dict(parts) => Self::Joined(parts.into_values().map(Self::of).collect()),
         }
     }
 
@@ -56,6 +63,7 @@ impl Head {
             Self::MultiCategorical(drawing) => drawing.action.len(),
             Self::DiagGaussian(drawing) => drawing.action.len(),
             Self::Bernoulli(drawing) => drawing.action.len(),
+            Self::Joined(parts) => parts.iter().map(Self::action_len).sum(),
         }
     }
 
@@ -65,6 +73,7 @@ impl Head {
             Self::MultiCategorical(drawing) => drawing.distribution.input_len(),
             Self::DiagGaussian(drawing) => drawing.distribution.input_len(),
             Self::Bernoulli(drawing) => drawing.distribution.input_len(),
+            Self::Joined(parts) => parts.iter().map(Self::input_len).sum(),
         }
     }
 
@@ -76,7 +85,7 @@ impl Head {
         inputs: &[f32],
         moments: &[Moment],
         streams: Option<&Streams>,
-        actions: RowsMut<'_>,
+        actions: &mut RowsMut<'_>,
         logp: &mut [f32],
     ) -> Result<(), DistributionError> {
         match (self, actions, streams) {
@@ -104,11 +113,36 @@ impl Head {
         actions: &mut [T],
         logp: &mut [f32],
     ) -> Result<(), DistributionError> {
+        let (input_len, action_len) = (self.input_len().max(1), self.action_len().max(1));
+        let rows = inputs.chunks_exact(input_len).zip(moments).zip(actions.chunks_exact_mut(action_len));
+        for (((inputs, m), action), logp) in rows.zip(logp) {
+            let mut rng = streams.map(|streams| streams.at(m.slot, m.episode, m.t, m.agent));
+            *logp = self.draw(inputs, rng.as_mut(), action)?;
+        }
+        Ok(())
+    }
+
+    /// Writes one action, and returns its log-probability.
+    fn draw<T: Scalar>(
+        &mut self,
+        inputs: &[f32],
+        mut rng: Option<&mut Rng>,
+        action: &mut [T],
+    ) -> Result<f32, DistributionError> {
         match self {
-            Self::Categorical(drawing, _) => drawing.draw_each(inputs, moments, streams, actions, logp),
-            Self::MultiCategorical(drawing) => drawing.draw_each(inputs, moments, streams, actions, logp),
-            Self::DiagGaussian(drawing) => drawing.draw_each(inputs, moments, streams, actions, logp),
-            Self::Bernoulli(drawing) => drawing.draw_each(inputs, moments, streams, actions, logp),
+            Self::Categorical(drawing, _) => drawing.draw(inputs, rng, action),
+            Self::MultiCategorical(drawing) => drawing.draw(inputs, rng, action),
+            Self::DiagGaussian(drawing) => drawing.draw(inputs, rng, action),
+            Self::Bernoulli(drawing) => drawing.draw(inputs, rng, action),
+            Self::Joined(parts) => {
+                let (mut inputs, mut action, mut logp) = (inputs, action, 0.0);
+                for part in parts {
+                    let own_inputs = inputs.split_off(..part.input_len()).unwrap_or_default();
+                    let own_action = action.split_off_mut(..part.action_len()).unwrap_or_default();
+                    logp += part.draw(own_inputs, rng.as_deref_mut(), own_action)?;
+                }
+                Ok(logp)
+            }
         }
     }
 }
@@ -119,26 +153,20 @@ impl<D: Distribution> Drawing<D> {
         Self { distribution, action }
     }
 
-    fn draw_each<T: Scalar>(
+    fn draw<T: Scalar>(
         &mut self,
         inputs: &[f32],
-        moments: &[Moment],
-        streams: Option<&Streams>,
-        actions: &mut [T],
-        logp: &mut [f32],
-    ) -> Result<(), DistributionError> {
+        rng: Option<&mut Rng>,
+        out: &mut [T],
+    ) -> Result<f32, DistributionError> {
         let Self { distribution, action } = self;
-        let inputs = inputs.chunks_exact(distribution.input_len().max(1));
-        let rows = inputs.zip(moments).zip(actions.chunks_exact_mut(action.len().max(1)));
-        for (((inputs, m), out), logp) in rows.zip(logp) {
-            *logp = match streams {
-                Some(streams) => distribution.sample(inputs, &mut streams.at(m.slot, m.episode, m.t, m.agent), action),
-                None => distribution.deterministic(inputs, action),
-            }?;
-            for (out, x) in out.iter_mut().zip(action.iter()) {
-                *out = T::from_f64(x.to_f64());
-            }
+        let logp = match rng {
+            Some(rng) => distribution.sample(inputs, rng, action),
+            None => distribution.deterministic(inputs, action),
+        }?;
+        for (out, x) in out.iter_mut().zip(action.iter()) {
+            *out = T::from_f64(x.to_f64());
         }
-        Ok(())
+        Ok(logp)
     }
 }

@@ -34,12 +34,20 @@ pub enum LayerKind {
         /// What the sums go through.
         activation: Activation,
     },
+    /// Layer normalisation (Ba, Kiros and Hinton: "Layer normalization", 2016) with PyTorch's epsilon, 1e-5. Tensors `weight`
+    /// and `bias` `[inputs]`.
+    LayerNorm {
+        /// What the results go through.
+        activation: Activation,
+    },
     /// Long short-term memory (Hochreiter and Schmidhuber: "Long short-term memory", 1997). Tensors `weight_ih` `[inputs, 4
     /// cells]`, `weight_hh` `[cells, 4 cells]` and `bias` `[4 cells]` with the gates in the order input, forget, cell, output,
     /// as PyTorch has them.
     Lstm {
         /// Cells, and numbers of a hidden state.
         cells: usize,
+        /// Inputs from the previous step, after the others.
+        previous: PreviousInputs,
     },
     /// Gated recurrent units (Cho et al.: "Learning phrase representations using RNN encoder-decoder", 2014), as PyTorch has
     /// them. Tensors `weight_ih` `[inputs, 3 cells]`, `weight_hh` `[cells, 3 cells]`, `bias_ih` and `bias_hh` `[3 cells]` with
@@ -47,10 +55,30 @@ pub enum LayerKind {
     Gru {
         /// Cells, and numbers of a hidden state.
         cells: usize,
+        /// Inputs from the previous step, after the others.
+        previous: PreviousInputs,
     },
     /// The inputs, and after them the logarithms of standard deviations that do not depend on them: one for each input. Tensor
     /// `log_std` `[inputs]`.
     FreeLogStd,
+}
+
+/// Inputs of a memory from the previous step, which stand at the end of its states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PreviousInputs {
+    /// Numbers of the encoded action; 0 without it.
+    pub action_len: usize,
+    /// Whether the reward is one of them.
+    pub reward: bool,
+}
+
+impl PreviousInputs {
+    /// All numbers.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "it is a number of inputs")]
+    pub const fn len(self) -> usize {
+        self.action_len.saturating_add(self.reward as usize)
+    }
 }
 
 /// A tensor of a layer, and from where its first values come.
@@ -74,6 +102,7 @@ pub(in crate::policy) enum Init {
         number: u32,
     },
     Zeros,
+    Ones,
     /// Ones for the second of four gates, the one that forgets, which so begins open (Jozefowicz, Zaremba and Sutskever: "An
     /// empirical exploration of recurrent network architectures", 2015).
     ForgetGates,
@@ -86,7 +115,8 @@ impl LayerSpec {
         match self.kind {
             LayerKind::Dense { outputs, .. } => outputs,
             LayerKind::Conv { shape, .. } => shape.outputs(),
-            LayerKind::Lstm { cells } | LayerKind::Gru { cells } => cells,
+            LayerKind::Lstm { cells, .. } | LayerKind::Gru { cells, .. } => cells,
+            LayerKind::LayerNorm { .. } => self.inputs,
             LayerKind::FreeLogStd => self.inputs.saturating_mul(2),
         }
     }
@@ -95,21 +125,35 @@ impl LayerSpec {
     #[must_use]
     pub fn activation(&self) -> Activation {
         match self.kind {
-            LayerKind::Dense { activation, .. } | LayerKind::Conv { activation, .. } => activation,
+            LayerKind::Dense { activation, .. }
+            | LayerKind::Conv { activation, .. }
+            | LayerKind::LayerNorm { activation } => activation,
             _ => Activation::Linear,
         }
     }
 
     /// Lengths of its states.
-    pub(super) fn state_lens(&self) -> Vec<usize> {
-        match self.kind {
-            LayerKind::Lstm { cells } => vec![cells; 2],
-            LayerKind::Gru { cells } => vec![cells],
+    #[must_use]
+    pub fn state_lens(&self) -> Vec<usize> {
+        let mut lens = match self.kind {
+            LayerKind::Lstm { cells, .. } => vec![cells; 2],
+            LayerKind::Gru { cells, .. } => vec![cells],
             _ => Vec::new(),
+        };
+        lens.extend(Some(self.previous().len()).filter(|len| *len > 0));
+        lens
+    }
+
+    /// Returns its inputs from the previous step.
+    #[must_use]
+    pub fn previous(&self) -> PreviousInputs {
+        match self.kind {
+            LayerKind::Lstm { previous, .. } | LayerKind::Gru { previous, .. } => previous,
+            _ => PreviousInputs::default(),
         }
     }
 
-    /// Its weights, without biases; saturated where there are too many.
+    /// Its weights between inputs and outputs; saturated where there are too many.
     pub(in crate::policy) fn num_weights(&self) -> usize {
         let product = |sizes: &[usize]| sizes.iter().fold(1usize, |product, size| product.saturating_mul(*size));
         match self.kind {
@@ -117,9 +161,13 @@ impl LayerSpec {
             LayerKind::Conv { shape, .. } => {
                 product(&[shape.kernel[0], shape.kernel[1], shape.input[2], shape.filters])
             }
-            LayerKind::Lstm { cells } => product(&[self.inputs.saturating_add(cells), 4, cells]),
-            LayerKind::Gru { cells } => product(&[self.inputs.saturating_add(cells), 3, cells]),
-            LayerKind::FreeLogStd => 0,
+            LayerKind::Lstm { cells, previous } => {
+                product(&[self.inputs.saturating_add(previous.len()).saturating_add(cells), 4, cells])
+            }
+            LayerKind::Gru { cells, previous } => {
+                product(&[self.inputs.saturating_add(previous.len()).saturating_add(cells), 3, cells])
+            }
+            LayerKind::LayerNorm { .. } | LayerKind::FreeLogStd => 0,
         }
     }
 
@@ -136,7 +184,7 @@ impl LayerSpec {
             init,
         };
         let drawn = |rows, columns, number| Init::Drawn { rows, columns, fans: [rows, columns], number };
-        let inputs = self.inputs;
+        let inputs = self.inputs + self.previous().len();
         match self.kind {
             LayerKind::Dense { outputs, .. } => vec![
                 tensor("weight", &[inputs, outputs], drawn(inputs, outputs, 0)),
@@ -151,12 +199,15 @@ impl LayerSpec {
                     tensor("bias", &[filters], Init::Zeros),
                 ]
             }
-            LayerKind::Lstm { cells } => vec![
+            LayerKind::LayerNorm { .. } => {
+                vec![tensor("weight", &[inputs], Init::Ones), tensor("bias", &[inputs], Init::Zeros)]
+            }
+            LayerKind::Lstm { cells, .. } => vec![
                 tensor("weight_ih", &[inputs, 4 * cells], drawn(inputs, 4 * cells, 0)),
                 tensor("weight_hh", &[cells, 4 * cells], drawn(cells, 4 * cells, 1)),
                 tensor("bias", &[4 * cells], Init::ForgetGates),
             ],
-            LayerKind::Gru { cells } => vec![
+            LayerKind::Gru { cells, .. } => vec![
                 tensor("weight_ih", &[inputs, 3 * cells], drawn(inputs, 3 * cells, 0)),
                 tensor("weight_hh", &[cells, 3 * cells], drawn(cells, 3 * cells, 1)),
                 tensor("bias_ih", &[3 * cells], Init::Zeros),

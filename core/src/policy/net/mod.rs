@@ -2,10 +2,13 @@
 
 mod build;
 mod config;
+mod custom;
 mod encoder;
 mod forward;
 mod head;
+mod inputs;
 mod layer;
+mod mask;
 mod model;
 mod rows;
 mod spec;
@@ -15,15 +18,18 @@ mod tests;
 use core::num::NonZeroU32;
 
 pub use config::{AutoFilters, ConvFilter, ConvFilters, Extent, ModelConfig, WeightsInitializer};
+pub use custom::{CustomModel, LayerDescription, ModelDescription, ModelRegistry};
 pub use encoder::ObsEncoder;
 pub use forward::{Forward, ForwardFactory, Input, Output};
 pub(super) use layer::{Init, TensorSpec};
-pub use layer::{LayerKind, LayerSpec};
+pub use layer::{LayerKind, LayerSpec, PreviousInputs};
+pub use mask::{MASKED_LOGIT, MaskedObs};
 pub use spec::ModelSpec;
 
-use self::{forward::KernelForward, head::Head, rows::Net};
+use self::{forward::KernelForward, head::Head, inputs::Inputs, rows::Net};
 use super::{
-    ActionInput, ActionOutput, Policy, PolicyContext, PolicyError, Postprocessing, normalizer::Normalizer, weights_seed,
+    ActionInput, ActionOutput, Policy, PolicyContext, PolicyError, Postprocessing, PreviousStep,
+    normalizer::Normalizer, weights_seed,
 };
 use crate::{
     batch::state_in,
@@ -36,12 +42,13 @@ use crate::{
     weights::{Weights, WeightsError},
 };
 
-/// A policy with the networks of a [`ModelSpec`], for observations and actions of any single array. It acts; learning
-/// is for the ones that are built on it.
+/// A policy with the networks of a [`ModelSpec`], for observations and actions of any space. It acts; learning is for the
+/// ones that are built on it.
 ///
 /// Actions are drawn from the [`ActionDistribution`](crate::distribution::ActionDistribution) of the space: of a box of
-/// floats unbounded ones, see [`action`](crate::action). States are the LSTM's, hidden one first, and zero at the start
-/// of an episode.
+/// floats unbounded ones, see [`action`](crate::action); of tuples and dicts each part independently, joined to one row. If
+/// observations have an [action mask](MaskedObs), only actions that it allows are chosen. States are the memory's, hidden
+/// ones first, and what it sees of the [previous step](PreviousStep) last; they are zero at the start of an episode.
 ///
 /// Rows do not depend on each other, and sums have one order: the same bits on every target, and from every table of
 /// kernels. [Another `Forward`](Self::with_forward), on a GPU for example, gives other bits. If there are [statistics among the weights](crate::filter::FILTER_PREFIX), observations are normalised
@@ -73,17 +80,15 @@ use crate::{
 pub struct NetPolicy {
     spec: ModelSpec,
     weights: Weights,
-    encoder: ObsEncoder,
+    inputs: Inputs,
     net: Net,
     /// The weights are newer than those of the networks.
     is_stale: bool,
     action_type: DType,
     max_seq_len: NonZeroU32,
     state_lens: Vec<usize>,
+    previous: Option<PreviousStep>,
     postprocessing: Postprocessing,
-    normalizer: Normalizer,
-    /// Encoded observations.
-    floats: Vec<f32>,
 }
 
 impl NetPolicy {
@@ -102,15 +107,14 @@ impl NetPolicy {
         let (head, state_lens) = (Head::for_space(&spaces.action)?, spec.state_lens());
         let forward = Box::new(KernelForward::new(&spec, &weights, kernels)?);
         Ok(Self {
-            encoder: ObsEncoder::for_space(&spaces.observation)?,
+            inputs: Inputs::new(spaces, Normalizer::new(&weights, spec.obs_len)?)?,
             net: Net::new(forward, head, state_lens.iter().sum(), seed, kernels),
             is_stale: false,
             action_type: spaces.action_type,
             max_seq_len: config.max_seq_len,
             state_lens,
+            previous: PreviousStep::of(&spec, &spaces.action)?,
             postprocessing: Postprocessing::None,
-            normalizer: Normalizer::new(&weights, spec.obs_len)?,
-            floats: Vec::new(),
             spec,
             weights,
         })
@@ -122,8 +126,8 @@ impl NetPolicy {
     /// # Errors
     /// As [`new`](Self::new), [`ModelConfig::of`] and [`Postprocessing::advantages`].
     pub fn for_context(context: &PolicyContext) -> Result<Self, PolicyError> {
-        let PolicyContext { id, spaces, config, seed, .. } = context;
-        let model = ModelConfig::of(config)?;
+        let PolicyContext { id, spaces, config, seed, models, .. } = context;
+        let model = models.resolved(ModelConfig::of(config)?)?;
         let weights = ModelSpec::for_spaces(spaces, &model)?.init_weights(weights_seed(*seed, id))?;
         let policy = Self::in_context(context, &model, weights)?;
         Ok(policy.with_postprocessing(Postprocessing::advantages(config)?))
@@ -135,8 +139,8 @@ impl NetPolicy {
     /// # Errors
     /// As [`for_context`](Self::for_context).
     pub fn for_algorithm(context: &PolicyContext, uses_critic: bool) -> Result<Self, PolicyError> {
-        let PolicyContext { id, spaces, config, seed, .. } = context;
-        let model = ModelConfig::of(config)?;
+        let PolicyContext { id, spaces, config, seed, models, .. } = context;
+        let model = models.resolved(ModelConfig::of(config)?)?;
         let mut weights = ModelSpec::for_spaces(spaces, &model)?.init_weights(weights_seed(*seed, id))?;
         let use_critic = config.get("use_critic")?.unwrap_or(uses_critic);
         if !use_critic {
@@ -181,7 +185,7 @@ impl NetPolicy {
     /// What makes rows of floats of observations.
     #[must_use]
     pub fn encoder(&self) -> &ObsEncoder {
-        &self.encoder
+        &self.inputs.encoder
     }
 
     /// Gives the weights to the networks, if that is still to be done.
@@ -217,19 +221,23 @@ impl Policy for NetPolicy {
             return Err(PolicyError::Unsupported { wanted: format!("actions of {}", self.action_type), found });
         }
         self.freshen()?;
-        let obs = self.normalizer.apply(self.encoder.encode(input.obs, rows, &mut self.floats)?)?;
-        self.net.act(obs, input, out)
+        let (obs, mask) = self.inputs.of(input.obs, rows)?;
+        self.net.act(obs, mask, self.previous.as_ref(), input, out)
     }
 
     fn compute_values(&mut self, obs: RowsRef<'_>, state: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
         self.net.check_state(values.len(), state)?;
         self.freshen()?;
-        let obs = self.normalizer.apply(self.encoder.encode(obs, values.len(), &mut self.floats)?)?;
+        let (obs, _) = self.inputs.of(obs, values.len())?;
         self.net.estimate(obs, state, values)
     }
 
     fn state_lens(&self) -> &[usize] {
         &self.state_lens
+    }
+
+    fn previous_step(&self) -> Option<&PreviousStep> {
+        self.previous.as_ref()
     }
 
     fn dist_inputs_len(&self) -> usize {
@@ -258,7 +266,7 @@ impl Policy for NetPolicy {
     /// The networks' copy is made for the first rows that act with them: weights that newer ones follow at once need none.
     fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
         model::check(&self.spec, weights)?;
-        self.normalizer.set_weights(weights, self.spec.obs_len)?;
+        self.inputs.normalizer.set_weights(weights, self.spec.obs_len)?;
         self.weights = weights.clone();
         self.is_stale = true;
         Ok(())

@@ -6,7 +6,7 @@ use super::{LayerKind, LayerSpec, ModelSpec};
 use crate::{
     kernels::{
         Networks,
-        nets::{Conv, Dense, Layer, Memory, MemoryKind},
+        nets::{Conv, Dense, Layer, LayerNorm, Memory, MemoryKind},
     },
     prelude::*,
     weights::{Tensor, Weights, WeightsError},
@@ -20,14 +20,18 @@ pub(super) fn pack(spec: &ModelSpec, weights: &Weights) -> Result<Networks, Weig
     let pack = |layers: &[LayerSpec]| -> Result<Vec<Layer>, WeightsError> {
         let layers = layers.iter().map(|layer| {
             let Tensors { matrices, bias } = Tensors::find(layer, weights)?;
-            if let LayerKind::FreeLogStd = layer.kind {
-                return Ok(Layer::Append(layer.inputs, bias.into_owned()));
+            match layer.kind {
+                LayerKind::FreeLogStd => return Ok(Layer::Append(layer.inputs, bias.into_owned())),
+                LayerKind::LayerNorm { activation } => {
+                    return Ok(Layer::Norm(LayerNorm::new(&matrices.concat(), &bias), activation));
+                }
+                _ => {}
             }
             let dense = Dense::pack(&slices(&matrices), &bias);
             Ok(match layer.kind {
                 LayerKind::Conv { shape, activation } => Layer::Conv(Conv::new(shape, dense), activation),
-                LayerKind::Lstm { .. } => Layer::Memory(Memory::new(MemoryKind::Lstm, dense)),
-                LayerKind::Gru { .. } => Layer::Memory(Memory::new(MemoryKind::Gru, dense)),
+                LayerKind::Lstm { .. } => Layer::Memory(Memory::new(MemoryKind::Lstm, dense, layer.previous().len())),
+                LayerKind::Gru { .. } => Layer::Memory(Memory::new(MemoryKind::Gru, dense, layer.previous().len())),
                 _ => Layer::Dense(dense, layer.activation()),
             })
         });
@@ -60,7 +64,7 @@ struct Tensors<'a> {
 impl<'a> Tensors<'a> {
     fn find(layer: &LayerSpec, weights: &'a Weights) -> Result<Self, WeightsError> {
         let mut tensors = find(layer, weights)?;
-        if let (LayerKind::Gru { cells }, &[input, hidden, input_bias, hidden_bias]) = (layer.kind, &tensors[..]) {
+        if let (LayerKind::Gru { cells, .. }, &[input, hidden, input_bias, hidden_bias]) = (layer.kind, &tensors[..]) {
             return Ok(Self::gru(cells, [input, hidden], [input_bias, hidden_bias]));
         }
         let bias = tensors.pop().unwrap_or_default();

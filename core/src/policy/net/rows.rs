@@ -3,10 +3,11 @@
 use super::{
     forward::{Forward, Input, Output},
     head::Head,
+    mask::ActionMask,
 };
 use crate::{
     kernels::Kernels,
-    policy::{ActionInput, ActionOutput, PolicyError},
+    policy::{ActionInput, ActionOutput, PolicyError, PreviousStep},
     prelude::*,
     rng::{Purpose, Streams},
 };
@@ -22,12 +23,14 @@ pub(super) struct Net {
     streams: Streams,
     /// Parameters of distributions that the caller does not want to have.
     dist_inputs: Vec<f32>,
+    /// An encoded action.
+    encoded: Vec<f32>,
 }
 
 impl Net {
     pub(super) fn new(forward: Box<dyn Forward>, head: Head, state_len: usize, seed: u64, kernels: Kernels) -> Self {
         let streams = Streams::new(seed, Purpose::Action);
-        Self { forward, head, state_len, kernels, streams, dist_inputs: Vec::new() }
+        Self { forward, head, state_len, kernels, streams, dist_inputs: Vec::new(), encoded: Vec::new() }
     }
 
     /// Checks that there are states for all rows.
@@ -42,21 +45,33 @@ impl Net {
     pub(super) fn act(
         &mut self,
         obs: &[f32],
+        mask: Option<&ActionMask>,
+        previous: Option<&PreviousStep>,
         input: ActionInput<'_>,
         out: ActionOutput<'_>,
     ) -> Result<(), PolicyError> {
-        let ActionOutput { actions, logp, vf_preds: values, state, dist_inputs: wanted } = out;
+        let ActionOutput { mut actions, logp, vf_preds: values, state, dist_inputs: wanted } = out;
         let dist_inputs = if wanted.is_empty() {
             self.dist_inputs.resize(values.len() * self.head.input_len(), 0.0);
             &mut self.dist_inputs
         } else {
             wanted
         };
-        let out = Output { dist_inputs: &mut *dist_inputs, values, state };
+        let out = Output { dist_inputs: &mut *dist_inputs, values, state: &mut *state };
         self.forward.forward(Input { obs, state: input.state }, out)?;
+        if let Some(mask) = mask {
+            mask.apply(dist_inputs)?;
+        }
         let streams = input.explore.then_some(&self.streams);
-        let drawn = self.head.draw_rows(&self.kernels, dist_inputs, input.moments, streams, actions, logp);
-        drawn.map_err(|error| PolicyError::Failed(error.to_string()))
+        let drawn = self.head.draw_rows(&self.kernels, dist_inputs, input.moments, streams, &mut actions, logp);
+        drawn.map_err(|error| PolicyError::Failed(error.to_string()))?;
+        let Some(previous) = previous else { return Ok(()) };
+        let len = self.head.action_len();
+        for (row, state) in state.chunks_exact_mut(self.state_len.max(1)).enumerate() {
+            let action = actions.as_rows().part(row * len..(row + 1) * len);
+            previous.write(action, 0.0, state, &mut self.encoded)?;
+        }
+        Ok(())
     }
 
     /// Estimates the value of each row. All lengths have been checked.

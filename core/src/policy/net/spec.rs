@@ -1,6 +1,8 @@
 //! What a model looks like: its layers, from which everything else follows.
 
-use super::{Init, LayerKind, LayerSpec, ModelConfig, WeightsInitializer, build};
+use super::{
+    Init, LayerKind, LayerSpec, MaskedObs, ModelConfig, PreviousInputs, WeightsInitializer, build, mask::ActionMask,
+};
 use crate::{
     distribution::ActionDistribution,
     env::EnvSpaces,
@@ -21,7 +23,7 @@ use crate::{
 /// - with shared layers: `encoder_conv.{i}`, `encoder.{i}`, `lstm` or `gru` if there is one, and the heads `policy.0` and
 ///   `value.0`;
 ///
-/// and `policy` for a free `log_std`.
+/// `{network}_norm.{i}` after a hidden layer that is normalised, and `policy` for a free `log_std`.
 ///
 /// ```
 /// use rollmesh_core::policy::{ModelConfig, ModelSpec};
@@ -35,8 +37,10 @@ use crate::{
 #[doc(alias("ModelCatalog", "LSTMWrapper", "FullyConnectedNetwork", "VisionNetwork"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelSpec {
-    /// Elements of an observation, as the [`ObsEncoder`] gives it.
+    /// Elements of an observation, as the [`ObsEncoder`] gives it, after its action mask.
     pub obs_len: usize,
+    /// Elements of the action mask that observations begin with, see [`MaskedObs`]; 0 for observations without.
+    pub mask_len: usize,
     /// Layers that both networks share. Memory is the last of them.
     pub trunk: Vec<LayerSpec>,
     /// Layers of the policy network. The last one's outputs are the inputs of the [`ActionDistribution`].
@@ -59,8 +63,8 @@ impl ModelSpec {
     /// The model for an environment's observations and actions.
     ///
     /// # Errors
-    /// [`PolicyError::Unsupported`] for spaces that no policy takes (tuples and dicts must be
-    /// [preprocessed](crate::preprocess)), or as [`new`](Self::new).
+    /// [`PolicyError::Unsupported`] for spaces that no policy takes and for an action mask that does not fit the actions, or
+    /// as [`new`](Self::new).
     pub fn for_spaces(spaces: &EnvSpaces, model: &ModelConfig) -> Result<Self, PolicyError> {
         let distribution = ActionDistribution::for_space(&spaces.action).map_err(|error| PolicyError::Unsupported {
             wanted: "actions to choose from".into(),
@@ -70,22 +74,29 @@ impl ModelSpec {
             let (wanted, found) = ("actions of real numbers with free_log_std".into(), spaces.action.to_string());
             return Err(PolicyError::Unsupported { wanted, found });
         }
-        let encoder = ObsEncoder::for_space(&spaces.observation)?;
-        let shape: Vec<usize> = match &spaces.observation {
+        let mask_len = ActionMask::of(&spaces.observation, &spaces.action)?.map_or(0, |mask| mask.len());
+        let seen = MaskedObs::of(&spaces.observation).map_or(&spaces.observation, |masked| masked.observations);
+        let encoder = ObsEncoder::for_space(seen)?;
+        let shape: Vec<usize> = match seen {
             Space::Box(space) => space.shape().dims().iter().map(|&dim| dim as usize).collect(),
             _ => vec![encoder.len()],
         };
-        Self::new(model, &shape, distribution.input_len())
+        let action_len = ObsEncoder::for_space(&spaces.action)?.len();
+        let spec = build::model(model, &shape, distribution.input_len(), action_len)?;
+        Self { mask_len, ..spec }.checked()
     }
 
-    /// Builds the model for observations of a shape and a policy network with `dist_inputs_len` outputs.
+    /// Builds the model for observations of a shape and a policy network with `dist_inputs_len` outputs. With
+    /// `lstm_use_prev_action` an encoded action has as many numbers, as one-hot vectors have.
     ///
     /// # Errors
     /// [`PolicyError::Unsupported`] for convolutions without an image or larger than it, or as [`check`](Self::check).
     pub fn new(model: &ModelConfig, obs_shape: &[usize], dist_inputs_len: usize) -> Result<Self, PolicyError> {
-        let spec = build::model(model, obs_shape, dist_inputs_len)?;
-        spec.check()?;
-        Ok(spec)
+        build::model(model, obs_shape, dist_inputs_len, dist_inputs_len)?.checked()
+    }
+
+    fn checked(self) -> Result<Self, PolicyError> {
+        self.check().map(|()| self)
     }
 
     /// Checks that all layers have elements and fit each other, memory stands last in the trunk, and the weights are at most
@@ -183,7 +194,14 @@ impl ModelSpec {
         Ok(init::first_weights(self, seed))
     }
 
-    /// Lengths of the recurrent states: the hidden state, and of an LSTM the cells.
+    /// Returns the memory's inputs from the previous step.
+    #[must_use]
+    pub fn previous(&self) -> PreviousInputs {
+        self.trunk.last().map(LayerSpec::previous).unwrap_or_default()
+    }
+
+    /// Lengths of the recurrent states: the hidden state, of an LSTM the cells, and the inputs from the previous step if there
+    /// are some.
     #[must_use]
     pub fn state_lens(&self) -> Vec<usize> {
         self.trunk.last().map(LayerSpec::state_lens).unwrap_or_default()

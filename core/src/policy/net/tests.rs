@@ -1,5 +1,8 @@
 //! Policies of all models and spaces.
 
+mod choices;
+mod custom;
+
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
@@ -259,6 +262,7 @@ fn bits_of_every_layer_are_frozen() {
         r#"{"fcnet_hiddens": [], "conv_filters": [[3, 2, 1]], "use_lstm": true, "lstm_cell_size": 4}"#,
         r#"{"fcnet_hiddens": [6], "use_gru": true, "gru_cell_size": 5}"#,
         r#"{"fcnet_hiddens": [6], "free_log_std": true}"#,
+        r#"{"fcnet_hiddens": [6, 20], "fcnet_use_layernorm": true}"#,
     ];
     let hashes = activations.iter().map(String::as_str).chain(others).map(|model| {
         let images = Space::uniform(DType::F32, RowShape::new(&[4, 5, 2]).unwrap(), -9.0, 9.0);
@@ -272,7 +276,7 @@ fn bits_of_every_layer_are_frozen() {
     });
     let expected = [
         "9ad38a76", "520d2617", "f812fbd7", "b11bc7ef", "b56e011a", "d97032f2", "3332e232", "e04eeb6a", "a78330fd",
-        "013eab50", "eb27760c", "432966dd",
+        "013eab50", "eb27760c", "432966dd", "bee92473",
     ];
     assert_eq!(hashes.collect::<Vec<_>>(), expected);
 }
@@ -287,6 +291,10 @@ fn layers_are_what_the_settings_say() {
     let model =
         r#"{"fcnet_hiddens": [8], "fcnet_activation": "elu", "post_fcnet_hiddens": [7], "vf_share_layers": true}"#;
     assert_eq!(layers(model, &[4]), ["encoder.0 8 elu, encoder.1 7 relu", "policy.0 3 linear", "value.0 1 linear"]);
+    let model = r#"{"fcnet_hiddens": [8], "post_fcnet_hiddens": [7], "fcnet_use_layernorm": true}"#;
+    let [_, policy, _] = layers(model, &[4]);
+    let hidden = "policy.0 8 linear, policy_norm.0 8 tanh, policy.1 7 linear, policy_norm.1 7 relu";
+    assert_eq!(policy, format!("{hidden}, policy.2 3 linear"));
     // RLlib's convolutions of Atari's pictures, to 21x21, 11x11 and a single place.
     let convolutions =
         format!("{0}_conv.0 {1} relu, {0}_conv.1 {2} relu, {0}_conv.2 256 relu", "NET", 21 * 21 * 16, 11 * 11 * 32);
@@ -427,10 +435,6 @@ fn what_no_model_can_be_is_refused() {
     let error = |spaces: EnvSpaces, model| ModelSpec::for_spaces(&spaces, &model).unwrap_err().to_string();
     let found = error(spaces(Space::Discrete { n: 0 }, floats(1)), model(&[4], None));
     assert!(found.starts_with("the policy takes observations of a valid space"), "{found}");
-    let tuple = Space::tuple([Space::Discrete { n: 2 }]).unwrap();
-    let found =
-        NetPolicy::for_context(&PolicyContext::new(spaces(floats(1), tuple), 0, Kernels::PORTABLE)).unwrap_err();
-    assert!(found.to_string().starts_with("the policy takes actions of a single array, not Tuple"), "{found}");
     let unbounded = Space::uniform(DType::I64, RowShape::SCALAR, 0.0, f64::INFINITY);
     assert!(error(spaces(floats(1), unbounded), model(&[4], None)).starts_with("the policy takes actions"));
     let found = error(spaces(floats(1), floats(1)), model(&[4, 0], None));

@@ -46,6 +46,14 @@ pub(crate) fn without_known(fragment: &SlotFragment, start: &[u8]) -> Option<Slo
     Some(SlotFragment { state: bytes, ..fragment.clone() })
 }
 
+/// Returns true if a state of an upload is delta-encoded.
+#[must_use]
+pub fn has_deltas(states: &[u8], state_ends: &[u32]) -> bool {
+    let starts = core::iter::once(0).chain(state_ends.iter().copied());
+    let mut parts = starts.zip(state_ends).map(|(start, end)| states.get(start as usize..*end as usize));
+    parts.any(|state| state.is_some_and(|state| state.first() == Some(&DELTA)))
+}
+
 /// Completes the delta-encoded states of an upload; `start` returns the state that a slot's fragment began with.
 ///
 /// # Errors
@@ -57,12 +65,11 @@ pub fn complete_states<'a>(
     state_ends: &mut [u32],
     start: impl Fn(SlotId) -> Option<&'a [u8]>,
 ) -> Result<(), UploadError> {
-    let starts: Vec<usize> = core::iter::once(0).chain(state_ends.iter().map(|end| *end as usize)).collect();
-    let part = |place: usize| states.get(*starts.get(place)?..*starts.get(place + 1)?);
-    let is_delta = |place: usize| part(place).is_some_and(|state| state.first() == Some(&DELTA));
-    if !(0..state_ends.len()).any(is_delta) {
+    if !has_deltas(states, state_ends) {
         return Ok(());
     }
+    let starts: Vec<usize> = core::iter::once(0).chain(state_ends.iter().map(|end| *end as usize)).collect();
+    let part = |place: usize| states.get(*starts.get(place)?..*starts.get(place + 1)?);
     let (mut whole, mut ends) = (Vec::with_capacity(states.len()), Vec::with_capacity(state_ends.len()));
     for (place, slot) in slots.iter().map(|slot| SlotId(*slot)).enumerate().take(state_ends.len()) {
         let state = part(place).ok_or(UploadError::State(slot))?;

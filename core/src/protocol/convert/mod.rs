@@ -22,8 +22,8 @@ mod weights_reader;
 
 pub use agent_fragments::{agent_fragments, agent_upload};
 pub use agents::{AgentReturn, AgentRowsError, AgentTable, AgentTableError, RowKind};
-pub use delta::complete_states;
 pub(crate) use delta::without_known;
+pub use delta::{complete_states, has_deltas};
 pub use elements::ValueFault;
 pub use fragment::slot_fragments;
 pub use lease::{LeaseGrantError, lease, lease_grant};

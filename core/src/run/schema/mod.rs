@@ -14,7 +14,9 @@ pub use table::{SECTIONS, Section};
 use serde_json::{Map, Value, json};
 
 use super::{
-    HostConfig, InitSpec, InputSource, RunConfig, RunConfigError, SamplingMode, WorkerSpec, presets, read::ALIASES,
+    HostConfig, InitSpec, InputSource, RunConfig, RunConfigError, SamplingMode, WorkerSpec,
+    presets::{PRESETS, Preset},
+    read::ALIASES,
 };
 use crate::{config::Config, policy::ModelConfig, prelude::*};
 
@@ -28,8 +30,8 @@ pub fn settings() -> impl Iterator<Item = &'static Setting> {
 /// An environment is given by its registered name and the mean return at which it counts as solved, if there is one; an
 /// algorithm by its registered name and the JSON Schema of its settings, an object. In addition to the standard keywords,
 /// `x-host` marks settings that belong to one machine, `x-fixed` explains why a run over leases leaves a setting at its
-/// default, `x-section` names the part of the table, `x-presets` lists environment, algorithm and settings of each preset,
-/// and `x-goals` gives the return at which an environment counts as solved.
+/// default, `x-section` names the part of the table, `x-presets` lists the settings of each preset with the environment and
+/// the algorithm of its runs (null for any) and whether they read files, and `x-goals` gives the return at which an environment counts as solved.
 ///
 /// ```
 /// use rollmesh_core::run::schema::json_schema;
@@ -68,8 +70,11 @@ pub fn json_schema(envs: &BTreeMap<String, Option<f64>>, algorithms: &[(String, 
     let leased = json!({ "input": { "const": InputSource::SAMPLER }, "num_workers": { "minimum": 1 } });
     let over_leases = json!({ "if": { "properties": leased }, "then": { "properties": fixed } });
     root["allOf"] = names.iter().map(|name| when(name, &defaults)).chain([over_leases]).collect();
-    let preset = |(env, algorithm, settings)| json!({ "env": env, "algorithm": algorithm, "settings": settings });
-    root["x-presets"] = presets::all().map(preset).collect();
+    let preset = |preset: &Preset| {
+        let Preset { env, algorithm, reads_input, .. } = preset;
+        json!({ "env": env, "algorithm": algorithm, "reads_input": reads_input, "settings": preset.settings() })
+    };
+    root["x-presets"] = PRESETS.iter().map(preset).collect();
     let goals = envs.iter().filter_map(|(env, goal)| Some((env.clone(), json!((*goal)?))));
     root["x-goals"] = goals.collect::<Map<_, _>>().into();
     root
@@ -182,6 +187,29 @@ fn check_within(group: &str, settings: &Map<String, Value>) -> Result<(), RunCon
 pub(super) fn refuse_host_settings(settings: &Config) -> Result<(), RunConfigError> {
     let found = changed(settings, |setting| setting.is_host);
     found.map_or(Ok(()), |setting| Err(RunConfigError::HostSetting(setting.path)))
+}
+
+/// The settings that are names of directories when they come from another machine.
+const OUTPUTS: [&str; 2] = ["output", "monitor_path"];
+
+/// Checks that no setting belongs to one machine, except outputs, which must be names.
+pub(super) fn refuse_paths(settings: &Config) -> Result<(), RunConfigError> {
+    for path in OUTPUTS {
+        let Ok(Some(name)) = settings.get::<String>(path) else { continue };
+        if !is_output_name(&name) {
+            let allowed = "at most 64 letters, digits, '.', '_' and '-', the first no '.': the name of a directory below \
+                           that of the run or the worker";
+            return Err(RunConfigError::range(path, shown(&json!(name)), allowed));
+        }
+    }
+    refuse_host_settings(&settings.clone().without(&OUTPUTS))
+}
+
+/// Returns whether a text names a directory below a data root: it contains no path.
+#[must_use]
+pub fn is_output_name(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=64).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(is_plain)
 }
 
 /// Returns the first selected row whose setting differs from its default.

@@ -124,8 +124,14 @@ const POLICIES: &[Setting] = &[
     row("algorithm", &[Null, Text], "Registered name of the algorithm; null for a run that learns nothing."),
     row("policy_config", &[Object], "Settings of the algorithm."),
     row("model_config", &[Group], "Settings of the networks."),
+    row(
+        "model_config.custom_model",
+        &[Null, Text, Object],
+        "Hidden layers of the user's own: a registered name, or lists of layers as trunk, policy and value.",
+    ),
     row("model_config.fcnet_hiddens", &[List(&WIDTH)], "Widths of the hidden layers, after the convolutions."),
     row("model_config.fcnet_activation", &[ACTIVATIONS], "What the outputs of each hidden layer go through."),
+    row("model_config.fcnet_use_layernorm", &[Flag], "Whether hidden layers are normalised before their activation."),
     row(
         "model_config.conv_filters",
         &[Null, Choice(&["auto"]), List(&List(&OneOf(&[EXTENT, List(&EXTENT)])))],
@@ -146,6 +152,12 @@ const POLICIES: &[Setting] = &[
     ),
     row("model_config.use_lstm", &[Flag], "Whether an LSTM is between the hidden layers and the heads."),
     row("model_config.lstm_cell_size", &[Kind::AT_LEAST_1], "Cells of the LSTM."),
+    row(
+        "model_config.lstm_use_prev_action",
+        &[Flag],
+        "Whether the LSTM, or the gated recurrent units, see the previous action.",
+    ),
+    row("model_config.lstm_use_prev_reward", &[Flag], "Whether they see the previous reward."),
     row("model_config.use_gru", &[Flag], "Whether gated recurrent units are there instead."),
     row("model_config.gru_cell_size", &[Kind::AT_LEAST_1], "Cells of these."),
     row(
@@ -269,9 +281,12 @@ const HOST: &[Setting] = &[
     row("output", &[Null, Text], "Registered output or directory that batches are written to.").host(),
     row("log_dir", &[Null, Text], "Directory for outputs that name none.").host(),
     row("log_level", &[Choice(&["ERROR", "WARN", "INFO", "DEBUG"])], "What is logged."),
-    row("monitor_path", &[Null, Text], "Directory in which episodes are recorded.")
-        .host()
-        .fixed("episodes of leases are not recorded: use `rollmesh evaluate`"),
+    row(
+        "monitor_path",
+        &[Null, Text],
+        "Directory in which episodes are recorded: a GIF and a line of statistics each.",
+    )
+    .host(),
     row("extra_environs", &[Object], "Environment variables of child processes.").host(),
     row("host", &[Group], "What belongs to the machine on which the run is started."),
     row("host.device", &[Text], "Where the learner computes: cpu, cuda:N or metal.").host(),

@@ -15,7 +15,7 @@ use crate::{
     policy::{Policy, PolicyEntry},
     prelude::*,
     sampler::{
-        RecordColumns, SampleError, SamplerOptions,
+        RecordColumns, RewardClipping, SampleError, SamplerOptions,
         rows::{RowBuffer, elements, fitting, preprocess, view_row},
         wants::{COLUMNS, Wants},
     },
@@ -70,6 +70,7 @@ pub(super) struct Agent {
     /// False if the latest info disables training on the piece that it ends.
     pub(super) training_enabled: bool,
     record: RecordColumns,
+    clip_rewards: RewardClipping,
     infos: Vec<Vec<u8>>,
 }
 
@@ -101,7 +102,7 @@ pub(super) struct Identity {
 impl Agent {
     /// Creates an agent without observations, under a policy of the worker.
     pub(super) fn of(who: Identity, round: &mut Round<'_, '_>) -> Result<Self, SampleError> {
-        let SamplerOptions { record, normalize_actions, clip_actions, .. } = *round.options;
+        let SamplerOptions { record, normalize_actions, clip_actions, clip_rewards, .. } = *round.options;
         let policy = &*round.host.policies.get_mut(&who.policy)?.policy;
         let Identity { id, index, policy: policy_id, spaces } = who;
         let wants = Wants::of(policy, record);
@@ -124,6 +125,7 @@ impl Agent {
             done: false,
             training_enabled: true,
             record,
+            clip_rewards,
             infos: Vec::new(),
         })
     }
@@ -275,9 +277,15 @@ impl Agent {
     }
 
     /// Records a row: the latest choice and its result; the latest observation is the one that follows.
-    pub(super) fn add_row(&mut self, outcome: Outcome<'_>) -> Result<(), ViewError> {
+    pub(super) fn add_row(&mut self, outcome: Outcome<'_>) -> Result<(), SampleError> {
         let Outcome { t, reward, terminated, truncated, info } = outcome;
         let (t, reward) = (i64::from(t), reward as f32);
+        if let Some(previous) = self.wants.previous() {
+            let mut seen = [reward];
+            self.clip_rewards.clip(&mut seen);
+            let written = previous.write(self.choice.action.all(), seen[0], &mut self.choice.state, &mut Vec::new());
+            written.map_err(|source| SampleError::Policy { id: self.policy.clone(), source })?;
+        }
         let row = [
             (NEW_OBS.name(), view_row(self.obs.all(), self.obs_shape)),
             (ACTIONS.name(), view_row(self.choice.action.all(), fitting(self.action_shape, self.choice.action.len()))),

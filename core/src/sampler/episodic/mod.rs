@@ -18,7 +18,7 @@ use self::{
 use super::{Budget, ResumePoint, SampleError, SamplerHost, SamplerInput, SamplerOptions, SlotState, rows::RowBuffer};
 use crate::{
     batch::AnyBatch,
-    env::{BaseEnv, EnvActions, EnvError, Moment, News, StepMark, SubEnv, for_each_sub_env, multi_agent::Turn},
+    env::{BaseEnv, EnvActions, EnvError, Frame, Moment, News, StepMark, SubEnv, for_each_sub_env, multi_agent::Turn},
     episode::{Losses, Quarantined, RolloutMetrics},
     ids::SlotId,
     prelude::*,
@@ -230,6 +230,11 @@ impl Episodic {
     /// Returns the number of an environment's episode, and its env steps; after an error those of the lost episode.
     pub(crate) fn position(&self, env: usize) -> Option<(u32, u32)> {
         self.lanes.get(env).map(Lane::position)
+    }
+
+    /// Draws an environment; returns false if it has no picture.
+    pub(crate) fn try_render(&mut self, env: usize, frame: &mut Frame) -> bool {
+        self.env.try_render(env, frame)
     }
 
     /// Restores the episode of a slot from an untrusted state. The environment must not have been polled.
@@ -459,14 +464,14 @@ impl SamplerInput for Episodic {
     /// For each slot the number of its next episode, its steps, and the open episode if that can be restored: between two
     /// fragments, in an environment with a snapshot or recorded actions.
     fn state(&self) -> Vec<u8> {
-        self.resume_point().state
+        self.resume_point().encode()
     }
 
     fn resume_point(&self) -> ResumePoint {
         let saved: Vec<SavedLane> = self.lanes.iter().map(|lane| self.saved(lane)).collect();
-        let mut lanes = self.lanes.iter().zip(&saved);
+        let lost = self.lanes.iter().zip(&saved).filter(|(lane, (.., state))| lane.has_episode() && state.is_none());
         ResumePoint {
-            continues_episodes: lanes.all(|(lane, (.., state))| !lane.has_episode() || state.is_some()),
+            lost_episodes: Some(lost.count() as u64),
             // Writing into growing memory cannot fail.
             state: postcard::to_allocvec(&saved).unwrap_or_default(),
             outputs: self.outputs.clone(),
@@ -481,14 +486,15 @@ impl SamplerInput for Episodic {
 
     /// Quarantined environments are retried.
     fn set_state(&mut self, state: &[u8]) -> Result<(), SampleError> {
-        let damaged = |_| SampleError::Env(EnvError::BadSnapshot(state.len()));
+        let damaged = || SampleError::Env(EnvError::BadSnapshot(state.len()));
         if state.is_empty() {
             return Ok(());
         }
-        let next: Vec<SavedLane> = postcard::from_bytes(state).map_err(damaged)?;
+        let (next, outputs): (Vec<SavedLane>, &[u8]) = postcard::take_from_bytes(state).map_err(|_| damaged())?;
+        let outputs = ResumePoint::read_outputs(outputs, self.lanes.len()).ok_or_else(damaged)?;
         // Larger numbers are implausible, and later additions could overflow.
         if next.iter().any(|(_, _, steps, _)| *steps > u64::MAX / 2) {
-            return Err(EnvError::BadSnapshot(state.len()).into());
+            return Err(damaged());
         }
         for output in self.outputs.drain(..) {
             if let Output::Batch(_, batch) = output {
@@ -496,6 +502,7 @@ impl SamplerInput for Episodic {
                 self.losses.agent_steps += batch.agent_steps() as u64;
             }
         }
+        self.outputs = outputs;
         self.extra_batches.clear();
         self.stale_news = true;
         // A panic may have left rows of agents that have not acted.

@@ -3,8 +3,8 @@
 use crate::{
     batch::{SampleBatch, state_in},
     column::{Column, ColumnName, Recycler, RowShape},
-    env::EnvError,
-    policy::Policy,
+    env::{EnvError, RowsRef},
+    policy::{Policy, PreviousStep},
     prelude::*,
     sampler::{LaneStart, RecurrentShape, wants::Wants},
 };
@@ -31,6 +31,9 @@ pub(super) struct Memory {
     at_cuts: Vec<f32>,
     columns: Vec<(ColumnName, Recycler)>,
     seq_lens: Recycler,
+    previous: Option<PreviousStep>,
+    /// An encoded action.
+    encoded: Vec<f32>,
 }
 
 impl Memory {
@@ -51,6 +54,8 @@ impl Memory {
                 .map(|index| (state_in(index), Recycler::default()))
                 .collect(),
             seq_lens: Recycler::default(),
+            previous: wants.previous().cloned(),
+            encoded: Vec::new(),
         }
     }
 
@@ -126,6 +131,19 @@ impl Memory {
             *left -= 1;
         }
         core::mem::swap(&mut self.now, &mut self.next);
+    }
+
+    /// Whether the policy sees each step in the states after it.
+    pub(super) fn sees_steps(&self) -> bool {
+        self.previous.is_some()
+    }
+
+    /// Writes a lane's step to the states after it, if the policy sees it.
+    pub(super) fn stepped(&mut self, lane: usize, action: RowsRef<'_>, reward: f32) -> Result<(), EnvError> {
+        let Some(previous) = &self.previous else { return Ok(()) };
+        let state = &mut self.now[lane * self.width..(lane + 1) * self.width];
+        let written = previous.write(action, reward, state, &mut self.encoded);
+        written.map_err(|error| EnvError::InvalidAction { lane, action: error.to_string() })
     }
 
     /// Ends a lane's piece here.

@@ -412,6 +412,12 @@ impl<O: RowElement> Collector for Lockstep<O> {
         for lane in 0..n {
             let reward = self.raw_rewards[lane];
             arena.rewards[row + lane] = reward as f32;
+            if self.memory.sees_steps() {
+                let mut seen = [reward as f32];
+                self.clip_rewards.clip(&mut seen);
+                let place = (row + lane) * action;
+                self.memory.stepped(lane, arena.actions.part(place..place + action), seen[0])?;
+            }
             let flags = self.lanes.advance(lane, reward, terminateds[lane], truncateds[lane]);
             (terminateds[lane], truncateds[lane]) = (flags.terminated, flags.truncated);
             if flags.terminated || flags.truncated {

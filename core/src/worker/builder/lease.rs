@@ -199,6 +199,8 @@ impl RolloutWorkerBuilder {
         self.config = RolloutConfig {
             observation_filter: FilterKind::NoFilter,
             remote_worker_envs: false,
+            // The hub records episodes, by recomputing fragments.
+            monitor_path: None,
             ..run.rollout.clone()
         };
         self.place = WorkerPlace::remote(1, run.num_home_workers());
@@ -225,6 +227,11 @@ impl RolloutWorkerBuilder {
             let reason = "slots are brought back by the actions since the last reset, of which there is none after a soft \
                           horizon: use another";
             return Err(not_leased("horizon_means", reason));
+        }
+        if run.rollout.monitor_path.is_some() && (env_state == EnvState::Opaque || run.device_rows) {
+            let reason = "the hub records episodes by recomputing fragments, and those of opaque environments and of policies on \
+                          GPUs cannot be recomputed: use evaluation.render";
+            return Err(not_leased("monitor_path", reason));
         }
         let limit = [source.limit(), run.rollout.horizon].into_iter().flatten().min();
         if env_state == EnvState::Replay {

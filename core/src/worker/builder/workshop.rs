@@ -11,7 +11,9 @@ use crate::{
     filter::{Filter, FilterKind},
     ids::PolicyId,
     kernels::Kernels,
-    policy::{Policy, PolicyContext, PolicyEntry, PolicyError, PolicyRegistry, PolicySpec, Stash as _, StashError},
+    policy::{
+        MaskedObs, Policy, PolicyContext, PolicyEntry, PolicyError, PolicyRegistry, PolicySpec, Stash as _, StashError,
+    },
     prelude::*,
     preprocess::Preprocessor,
     space::Space,
@@ -136,6 +138,7 @@ impl Workshop {
             seed: self.seed,
             kernels: self.kernels,
             forward: self.kinds.forward().cloned(),
+            models: self.kinds.models().clone(),
             worker_index,
             num_workers,
             whole_batches: self.whole_batches,
@@ -143,7 +146,15 @@ impl Workshop {
     }
 
     fn entry(&self, id: &PolicyId, policy: Box<dyn Policy>, recipe: &Recipe) -> Result<PolicyEntry, SetupError> {
-        let shape = self.acting_spaces(id, &recipe.spaces)?.observation.shape();
+        let observation = self.acting_spaces(id, &recipe.spaces)?.observation;
+        if self.filter != FilterKind::NoFilter && MaskedObs::of(&observation).is_some() {
+            let source = PolicyError::Unsupported {
+                wanted: "observations with an action mask as they are: set observation_filter to NoFilter".into(),
+                found: format!("those of a {}", self.filter),
+            };
+            return Err(SetupError::Policy { id: id.clone(), source });
+        }
+        let shape = observation.shape();
         let filter = Filter::new(self.filter, shape).map_err(|source| SetupError::Filter { id: id.clone(), source })?;
         Ok(PolicyEntry::new(recipe.text(), policy)
             .staying(recipe.kind.is_none())
@@ -157,7 +168,8 @@ impl Workshop {
         id: &PolicyId,
         spaces: &EnvSpaces,
     ) -> Result<Option<Preprocessor>, SetupError> {
-        if self.pref == PreprocessorPref::None {
+        // Of observations with an action mask the networks need the parts.
+        if self.pref == PreprocessorPref::None || MaskedObs::of(&spaces.observation).is_some() {
             return Ok(None);
         }
         let made = Preprocessor::for_space(&spaces.observation);

@@ -5,7 +5,7 @@ use crate::{
     ids::CallId,
     prelude::*,
     protocol::{Kind, Message, message},
-    run::RunConfig,
+    run::{RunConfig, RunConfigError},
     worker::{RolloutConfig, WorkerPlace},
 };
 
@@ -47,8 +47,8 @@ impl WorkerSetup {
     /// # Errors
     /// [`CommandErrorKind::Malformed`], which names the setting that is wrong.
     pub fn read(message: &message::WorkerSetup) -> Result<Self, CommandError> {
-        let config = serde_json::from_str(&message.config);
-        let config = config.map_err(|why| CommandError::malformed("the settings are wrong", why))?;
+        let config = message.config.parse();
+        let config = config.map_err(|why: RunConfigError| CommandError::malformed("the settings are wrong", why))?;
         let &message::WorkerSetup { worker_index, num_workers, recreated_worker, in_evaluation, .. } = message;
         Ok(Self { config, place: WorkerPlace { worker_index, num_workers, recreated_worker, in_evaluation } })
     }
@@ -60,6 +60,14 @@ impl WorkerSetup {
     pub fn refuse_host_settings(&self) -> Result<(), CommandError> {
         let found = RunConfig { rollout: self.config.clone(), ..RunConfig::default() }.refuse_host_settings();
         found.map_err(|why| CommandError::malformed("the settings are wrong", why))
+    }
+
+    /// Puts the outputs, which the settings name, below a directory of the worker's machine.
+    ///
+    /// # Errors
+    /// [`CommandErrorKind::Malformed`], which names an output that is no name, or another setting that belongs to one machine.
+    pub fn place_outputs(&mut self, root: &str) -> Result<(), CommandError> {
+        self.config.place_outputs(root).map_err(|why| CommandError::malformed("the settings are wrong", why))
     }
 
     const MAX_CONFIG_BYTES: usize = Kind::WorkerSetup.body_cap() as usize - 64;

@@ -515,7 +515,7 @@ fn settings_travel_with_the_place() {
     let Ok(Message::WorkerSetup(sent)) = setup.message(CallId(9)) else { panic!("no settings") };
     assert_eq!((sent.call, WorkerSetup::read(&sent)), (9, Ok(setup)));
     let error = WorkerSetup::read(&message::WorkerSetup { config: r#"{"num_env":3}"#.into(), ..sent }).unwrap_err();
-    assert!(error.message.starts_with("the settings are wrong: unknown field `num_env`"), "{error}");
+    assert!(error.message.starts_with("the settings are wrong: num_env: there is no such setting"), "{error}");
     let mut long = config();
     long.env_config = Config::new().with("text", "x".repeat(4 << 20)).unwrap();
     let error = WorkerSetup { config: long, place }.message(CallId(9)).unwrap_err();

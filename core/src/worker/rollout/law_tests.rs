@@ -117,7 +117,11 @@ fn settings() -> impl Strategy<Value = RolloutConfig> {
                 None => model,
                 Some(length) => {
                     let model = model.with("use_lstm", true).and_then(|model| model.with("lstm_cell_size", 3));
-                    model.and_then(|model| model.with("max_seq_len", length)).unwrap()
+                    model
+                        .and_then(|model| model.with("max_seq_len", length))
+                        .and_then(|model| model.with("lstm_use_prev_action", raw))
+                        .and_then(|model| model.with("lstm_use_prev_reward", explore))
+                        .unwrap()
                 }
             };
             RolloutConfig {

@@ -15,10 +15,13 @@ use crate::{
 };
 
 /// Retries failed samples of a worker from where they began, as a [`LeaseGroup`](crate::group::LeaseGroup) retries
-/// fragments: the same failure at the same place is fatal, and so are five in a row. A sample is not retried if its open
-/// episodes cannot be restored, or if the worker reads an input.
+/// fragments: the same failure at the same place is fatal, and so are five in a row. Open episodes that cannot be restored,
+/// such as those of opaque environments and of environments in processes, are abandoned and counted: the retry begins the
+/// next ones. A worker that reads an input is not retried.
 pub struct Retries {
     guard: Guard,
+    /// Number of abandoned episodes that were not taken yet.
+    abandoned: u64,
     /// Where the sample in progress began; `None` between two samples.
     start: Option<Start>,
     /// Consecutive failures of the sample in progress.
@@ -47,13 +50,24 @@ struct Start {
     episodes: usize,
 }
 
+impl Start {
+    /// True if a return has abandoned episodes.
+    fn has_abandoned(&self) -> bool {
+        match &self.sampler {
+            SamplerStart::Lockstep(fragment) => fragment.is_none(),
+            SamplerStart::Reader(point) => point.lost_episodes != Some(0),
+            SamplerStart::Unknown => false,
+        }
+    }
+}
+
 /// Where the sampler returns to.
 #[derive(Default)]
 enum SamplerStart {
-    /// Before this fragment.
-    Lockstep(FragmentNo),
+    /// Before this fragment; `None` if its open episodes cannot be restored.
+    Lockstep(Option<FragmentNo>),
     Reader(ResumePoint),
-    /// Its open episodes cannot be restored.
+    /// It cannot return.
     #[default]
     Unknown,
 }
@@ -74,7 +88,12 @@ impl Retries {
     /// Creates it with a guard that turns panics of user code into failures.
     #[must_use]
     pub fn new(guard: Guard) -> Self {
-        Self { guard, start: None, attempts: 0, last: None }
+        Self { guard, abandoned: 0, start: None, attempts: 0, last: None }
+    }
+
+    /// Returns the number of episodes that were abandoned since the last call.
+    pub fn take_abandoned(&mut self) -> u64 {
+        core::mem::take(&mut self.abandoned)
     }
 
     /// Calls `sample` until it does not fail; it may return `None` to be called again later, for the same sample. `note`
@@ -115,7 +134,9 @@ impl Retries {
             let retried = match &self.start {
                 Some(start) if !is_repeated && self.attempts < MAX_ATTEMPTS => {
                     let returned = guarded(self.guard, || worker.return_to(start).map_err(Fault::Error));
-                    returned.unwrap_or(false)
+                    let abandoned = returned.unwrap_or(None);
+                    self.abandoned += abandoned.unwrap_or(0);
+                    abandoned.is_some()
                 }
                 _ => false,
             };
@@ -123,6 +144,10 @@ impl Retries {
                 return Err(FatalFailure { failure, attempts: self.attempts, is_repeated }.into());
             }
             self.last = Some(failure);
+            if self.start.as_ref().is_some_and(Start::has_abandoned) {
+                // What was abandoned is not open at the next attempt's beginning.
+                self.start = None;
+            }
         }
     }
 }
@@ -136,9 +161,9 @@ impl RolloutWorker {
 
     fn sample_start(&mut self) -> Result<Start, RolloutError> {
         let sampler = match &mut self.parts.opened.source {
-            Source::Lockstep(sampler) => sampler.savepoint().map_or(SamplerStart::Unknown, SamplerStart::Lockstep),
+            Source::Lockstep(sampler) => SamplerStart::Lockstep(sampler.savepoint()),
             Source::Reader(sampler) if !self.parts.opened.offline => match sampler.resume_point() {
-                point if point.continues_episodes => SamplerStart::Reader(point),
+                point if point.lost_episodes.is_some() => SamplerStart::Reader(point),
                 _ => SamplerStart::Unknown,
             },
             Source::Reader(_) | Source::None | Source::Input(_) => SamplerStart::Unknown,
@@ -149,21 +174,23 @@ impl RolloutWorker {
         Ok(Start { sampler, filters, episodes: self.metrics.episodes.len() })
     }
 
-    /// Returns to the beginning of a sample that has failed; false if that is impossible.
-    fn return_to(&mut self, Start { sampler, filters, episodes }: &Start) -> Result<bool, RolloutError> {
+    /// Returns to the beginning of a sample that has failed, and the number of episodes that are abandoned; `None` if that is
+    /// impossible.
+    fn return_to(&mut self, Start { sampler, filters, episodes }: &Start) -> Result<Option<u64>, RolloutError> {
         self.restore_weights()?;
         // Its episodes will end again.
         self.collect_metrics();
         self.metrics.episodes.truncate(*episodes);
         let returned = match (sampler, &mut self.parts.opened.source) {
-            (SamplerStart::Lockstep(fragment), Source::Lockstep(sampler)) => {
-                sampler.return_to(*fragment).map_err(SampleError::from)?
+            (SamplerStart::Lockstep(Some(fragment)), Source::Lockstep(sampler)) => {
+                sampler.return_to(*fragment).map_err(SampleError::from)?.then_some(0)
             }
+            (SamplerStart::Lockstep(None), Source::Lockstep(sampler)) => Some(sampler.abandon()),
             (SamplerStart::Reader(point), Source::Reader(sampler)) => {
                 sampler.resume(point)?;
-                true
+                point.lost_episodes
             }
-            _ => return Ok(false),
+            _ => return Ok(None),
         };
         self.give_up_sample()?;
         if let SamplerStart::Reader(point) = sampler {

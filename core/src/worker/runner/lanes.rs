@@ -3,11 +3,16 @@
 use super::RunnerError;
 use crate::{
     batch::SlotFragment,
+    env::Frame,
     ids::{FragmentNo, PolicyId, SlotId, WeightsVersion},
     prelude::*,
     sampler::{SampleError, SlotState},
     worker::{agent_lanes::AgentLanes, builder::LeaseParts, lane_set::LaneSet},
 };
+
+/// Is shown an environment before a step: gets the episode and the step, and what draws its picture, which returns false for
+/// an environment without pictures.
+pub type ShowEnv<'a> = dyn FnMut((u32, u32), &mut dyn FnMut(&mut Frame) -> bool) + 'a;
 
 /// Slots that are sampled together, by the sampler that fits.
 pub(super) enum Lanes {
@@ -43,6 +48,18 @@ impl Lanes {
             }
             Self::Agents(lanes) => Ok(lanes.advance(&mut parts.host, max_steps)?),
         }
+    }
+
+    /// Shows the environment of the first slot.
+    pub(super) fn show(&mut self, parts: &mut LeaseParts, show: &mut ShowEnv<'_>) -> Result<(), RunnerError> {
+        match self {
+            Self::Lockstep(lanes) => {
+                let position = lanes.failed_at(0);
+                show(position, &mut |frame| lanes.env_mut().render_at(0, frame));
+            }
+            Self::Agents(lanes) => lanes.show(&mut parts.host, show)?,
+        }
+        Ok(())
     }
 
     pub(super) fn slots(&self) -> Vec<SlotId> {

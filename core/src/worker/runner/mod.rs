@@ -5,6 +5,7 @@ mod lanes;
 mod opening;
 
 pub use self::error::RunnerError;
+pub use self::lanes::ShowEnv;
 use self::{lanes::Lanes, opening::Opening};
 use super::{
     Guard, RolloutWorkerBuilder, SetupError,
@@ -322,13 +323,42 @@ impl SlotRunner {
     /// # Errors
     /// [`RunnerError`], like [`set_weights`](Self::set_weights) and [`begin`](Self::begin), and for a fragment that failed.
     pub fn replay(&mut self, lease: Lease, weights: &Weights) -> Result<Vec<SlotFragment>, RunnerError> {
+        self.recompute(lease, weights, None)
+    }
+
+    /// Does the same, and shows the environment of a lease of one slot before each step.
+    ///
+    /// # Errors
+    /// Those of [`replay`](Self::replay).
+    pub fn replay_shown(
+        &mut self,
+        lease: Lease,
+        weights: &Weights,
+        show: &mut ShowEnv<'_>,
+    ) -> Result<Vec<SlotFragment>, RunnerError> {
+        self.recompute(lease, weights, Some(show))
+    }
+
+    fn recompute(
+        &mut self,
+        lease: Lease,
+        weights: &Weights,
+        mut show: Option<&mut ShowEnv<'_>>,
+    ) -> Result<Vec<SlotFragment>, RunnerError> {
         if self.weights_version() != weights.version() || lease.weights_version.0 == 0 {
             self.set_weights(weights)?;
         }
         self.begin(lease)?;
         let mut made = Vec::new();
         loop {
-            match self.advance(u32::MAX) {
+            let steps = match &mut show {
+                None => u32::MAX,
+                Some(show) => {
+                    self.show(*show).inspect_err(|_| self.abandon())?;
+                    1
+                }
+            };
+            match self.advance(steps) {
                 Advance::Working { .. } => {}
                 Advance::Part { fragments, .. } => made.extend(fragments),
                 Advance::Failed { failure, .. } => {
@@ -341,6 +371,20 @@ impl SlotRunner {
                 }
                 Advance::Idle => return Ok(made),
             }
+        }
+    }
+
+    /// Opens the first open set, and shows the environment of its first slot.
+    fn show(&mut self, show: &mut ShowEnv<'_>) -> Result<(), RunnerError> {
+        if !self.is_open() {
+            self.open_first(&mut u32::MAX.clone())?;
+        }
+        let first = self.lease.as_mut().and_then(|running| running.open.front_mut());
+        match first {
+            Some(SlotSet { stage: Stage::Open(lanes), .. }) => {
+                guarded(self.guard, || lanes.show(&mut self.parts, show))
+            }
+            _ => Ok(()),
         }
     }
 

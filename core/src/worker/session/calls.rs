@@ -20,12 +20,23 @@ const MAX_WAITING_BYTES: usize = 256 << 20;
 /// The calls of a session, and the worker that executes them.
 pub(super) struct Calls {
     worker: CalledWorker,
-    /// Whether settings may name files, folders and environment variables of this machine.
-    takes_host_settings: bool,
+    host_settings: HostSettings,
     waiting: VecDeque<(CallId, Task)>,
     bytes: usize,
     /// When progress of a call was last reported.
     reported: Micros,
+}
+
+/// What becomes of settings that belong to the worker's machine: files, directories and environment variables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HostSettings {
+    /// They are refused by name.
+    #[default]
+    Refused,
+    /// Outputs are names of directories below this one; other settings are refused.
+    Below(String),
+    /// They are taken as they are: the hub is the process that started the worker.
+    Taken,
 }
 
 /// The content of a call.
@@ -66,11 +77,11 @@ impl Calls {
     }
 
     pub(super) fn new(worker: CalledWorker) -> Self {
-        Self { worker, takes_host_settings: false, waiting: VecDeque::new(), bytes: 0, reported: Micros(0) }
+        Self { worker, host_settings: HostSettings::Refused, waiting: VecDeque::new(), bytes: 0, reported: Micros(0) }
     }
 
-    pub(super) fn take_host_settings(&mut self) {
-        self.takes_host_settings = true;
+    pub(super) fn set_host_settings(&mut self, host_settings: HostSettings) {
+        self.host_settings = host_settings;
     }
 
     pub(super) fn set_guard(&mut self, guard: Guard) {
@@ -128,9 +139,11 @@ impl Calls {
     }
 
     fn made(&mut self, setup: &message::WorkerSetup) -> Result<WorkerAnswer, CommandError> {
-        let setup = WorkerSetup::read(setup)?;
-        if !self.takes_host_settings {
-            setup.refuse_host_settings()?;
+        let mut setup = WorkerSetup::read(setup)?;
+        match &self.host_settings {
+            HostSettings::Refused => setup.refuse_host_settings()?,
+            HostSettings::Below(root) => setup.place_outputs(root)?,
+            HostSettings::Taken => {}
         }
         self.worker.set_up(&setup)
     }

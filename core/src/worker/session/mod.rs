@@ -9,6 +9,7 @@ mod tests;
 mod work;
 
 use bytes::Bytes;
+pub use calls::HostSettings;
 use calls::{Advanced, Calls, Done};
 use evaluations::Evaluations;
 use leases::{Leases, Turn};
@@ -208,12 +209,11 @@ impl WorkerSession {
         self
     }
 
-    /// Lets the settings that a hub sends for called workers name files, folders and environment variables of this machine.
-    /// For a worker whose hub is the process that started it; others refuse such settings by name. Comes after
-    /// [`with_workers`](Self::with_workers).
+    /// Sets what becomes of the settings for called workers that name files, directories and environment variables of this
+    /// machine. Comes after [`with_workers`](Self::with_workers).
     #[must_use]
-    pub fn with_host_settings(mut self) -> Self {
-        self.calls.take_host_settings();
+    pub fn with_host_settings(mut self, host_settings: HostSettings) -> Self {
+        self.calls.set_host_settings(host_settings);
         self
     }
 

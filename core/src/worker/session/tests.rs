@@ -648,8 +648,16 @@ fn called_worker_takes_settings_of_its_machine_only_from_the_process_that_starte
     }
     let log_dir = with(|config| config.log_dir = Some("/tmp/nowhere".into()));
     let mut hub = Hub::new();
-    hub.session = hub.session.with_host_settings();
+    hub.session = hub.session.with_host_settings(HostSettings::Taken);
     assert_eq!(answer(&mut hub, &log_dir), Ok(WorkerAnswer::Done));
+    let below_root = |config: &RolloutConfig| {
+        let mut hub = Hub::new();
+        hub.session = hub.session.with_host_settings(HostSettings::Below("/tmp/nowhere".into()));
+        answer(&mut hub, config)
+    };
+    let error = below_root(&with(|config| config.output = Some("../rows".into()))).unwrap_err();
+    assert!(error.message.contains("output is \"../rows\"; it must be at most 64 letters"), "{error}");
+    assert_eq!(below_root(&with(|config| config.monitor_path = Some("films".into()))), Ok(WorkerAnswer::Done));
 }
 
 #[test]
@@ -777,7 +785,7 @@ fn the_worker_ends_with_the_session() {
         let seen = seen.clone();
         RolloutWorkerBuilder::new(Registry::builtin().with_output("own", move |_| Ok(Box::new(Output(seen.clone())))))
     });
-    hub.session = hub.session.with_host_settings();
+    hub.session = hub.session.with_host_settings(HostSettings::Taken);
     hub.shake_hands();
     hub.send(&set_up(1, RolloutConfig { output: Some("own".into()), ..cart_pole() }));
     assert_eq!(results(&hub.work()), [(1, Ok(WorkerAnswer::Done))]);

@@ -18,7 +18,9 @@ pub(in crate::cli) struct ScaleArgs {
     /// Local workers that the hub should have; those that joined from elsewhere do not count
     #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_LOCAL_WORKERS)))]
     num_workers: u32,
-    /// Return as soon as the hub has accepted the number: a launcher's workers may wait in a queue
+    /// Return as soon as the hub has accepted the number
+    ///
+    /// A launcher's workers may wait in a queue
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]

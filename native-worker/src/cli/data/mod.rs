@@ -32,7 +32,7 @@ use clap::{Args, Subcommand};
 use rollmesh_core::batch::AnyBatch;
 use rollmesh_data::dataset::BatchStream as _;
 
-use super::exit::Failure;
+use super::{exit::Failure, worker_spec::memory};
 use crate::{
     Registry,
     offline::{
@@ -90,6 +90,10 @@ struct InputArgs {
     /// Bytes that reading holds at most [default: 1 GiB for JSON, of which a sixteenth may be one line; else 64 MiB]
     #[arg(long, value_name = "BYTES")]
     buffer_size: Option<usize>,
+    /// The most memory that the process takes which reads HDF5 or Parquet, like 8GiB [default: 4GiB, or four times the
+    /// buffer]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    memory_limit: Option<u64>,
     /// Print JSON, and no progress: one object; of `head` one per row
     #[arg(long)]
     json: bool,
@@ -97,7 +101,8 @@ struct InputArgs {
 
 impl InputArgs {
     fn open(&self) -> Result<Logged, Failure> {
-        offline::open_logged(&self.inputs, self.buffer_size).map_err(Failure::usage)
+        let logged = offline::open_logged(&self.inputs, self.buffer_size).map_err(Failure::usage)?;
+        Ok(logged.memory_limit(self.memory_limit))
     }
 
     fn progress(&self, logged: &Logged) -> Reading {

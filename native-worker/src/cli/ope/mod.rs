@@ -14,7 +14,7 @@ use rollmesh_core::{
     policy::Judge,
 };
 
-use super::exit::Failure;
+use super::{exit::Failure, worker_spec::memory};
 use crate::{Registry, checkpoint::PolicyCheckpoint, kernels::AUTO};
 
 #[derive(Args)]
@@ -69,6 +69,10 @@ pub(super) struct OpeArgs {
     /// row, and for dm and dr its observations and action
     #[arg(long, value_name = "BYTES")]
     buffer_size: Option<usize>,
+    /// The most memory that the process takes which reads HDF5 or Parquet, like 8GiB [default: 4GiB, or four times the
+    /// buffer]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    memory_limit: Option<u64>,
     /// Print one JSON object, and no progress
     #[arg(long)]
     json: bool,

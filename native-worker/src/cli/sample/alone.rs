@@ -1,7 +1,9 @@
 //! Sampling with a worker in this process.
 
 use std::{
-    process, thread,
+    process,
+    sync::mpsc::{RecvTimeoutError, Sender, channel},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -13,15 +15,14 @@ use crate::{
     train::{Failures, OwnSampler, Watchdog},
 };
 
-/// Interval at which a worker's progress is checked.
-const LOOK: Duration = Duration::from_millis(100);
-
 /// A worker, and the time that it has spent sampling.
 pub(super) struct Alone {
     own: OwnSampler,
     failures: Failures,
     plain: Option<Plain>,
     sampling: Duration,
+    /// Dropped at the end, which ends the watchdog's thread.
+    watched: Option<Sender<()>>,
 }
 
 /// A plain rollout: raw rows, the same number of each environment, in fragments.
@@ -41,16 +42,17 @@ impl Alone {
     /// Samples with the worker's settings.
     pub(super) fn new(worker: RolloutWorker) -> Self {
         let (own, failures) = (OwnSampler::new(worker), Failures::default());
-        Self { own, failures, plain: None, sampling: Duration::ZERO }
+        Self { own, failures, plain: None, sampling: Duration::ZERO, watched: None }
     }
 
     /// Ends the program, with an error, if the worker makes no progress for `patience_s` seconds: its thread cannot be ended. 0 for never.
     pub(super) fn watch(&mut self, patience_s: f64) {
         let rollout = self.own.worker.creation_args().clone();
         let mut dog = Watchdog::new(self.own.watch(), &rollout, patience_s);
+        let Some(interval) = dog.interval() else { return };
+        let (watched, end) = channel::<()>();
         let watch = move || {
-            loop {
-                thread::sleep(LOOK);
+            while let Err(RecvTimeoutError::Timeout) = end.recv_timeout(interval) {
                 if let Some(fatal) = dog.check() {
                     Failure::Other(fatal.explain(&rollout)).report();
                     process::exit(1);
@@ -59,6 +61,7 @@ impl Alone {
         };
         // Without a thread a hung step ends with the program.
         let _ = thread::Builder::new().name("watchdog".into()).spawn(watch);
+        self.watched = Some(watched);
     }
 
     /// Samples `left` steps of each environment.
@@ -114,6 +117,7 @@ impl Alone {
 
     pub(super) fn finish(mut self, env_steps: u64) -> Result<Speed, Failure> {
         self.own.worker.stop().map_err(Failure::other)?;
-        Ok(Speed { env_steps, time: self.sampling, workers: None, failures: self.failures })
+        let abandoned_episodes = self.own.take_abandoned();
+        Ok(Speed { env_steps, time: self.sampling, workers: None, failures: self.failures, abandoned_episodes })
     }
 }

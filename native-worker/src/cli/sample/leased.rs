@@ -52,6 +52,7 @@ pub(super) fn new_run(args: &SampleArgs, config: RolloutConfig, registry: &Regis
     let mut run = RunConfig { mode, num_workers: args.num_workers.unwrap_or(0), ..run_of(config) };
     run.stop.env_steps = Wanted::of(&run, registry)?.rounded(args.env_steps.unwrap_or(SampleArgs::ENV_STEPS));
     args.set_intervals(&mut run);
+    args.evaluation.set(&mut run)?;
     if args.device != DeviceSpec::Cpu {
         run.device_rows = true;
         run.host.worker = Some(WorkerSpec { device: Some(args.device.to_string()), ..WorkerSpec::default() });
@@ -68,6 +69,7 @@ pub(super) fn saved_run(args: &SampleArgs, dir: &Path, registry: &Registry) -> R
     let stored = if args.remote_only { 0 } else { run.num_workers };
     run.num_workers = args.num_workers.unwrap_or(stored);
     args.set_intervals(&mut run);
+    args.evaluation.set(&mut run)?;
     if let Some(env_steps) = args.env_steps {
         run.stop.env_steps = Wanted::of(&run, registry)?.rounded(env_steps);
     }
@@ -118,8 +120,10 @@ pub(super) fn run(
         if let Some(error) = summary.end.error() {
             return Err(Failure::Other(error));
         }
-        let summary = lock(&tally).summary(Speed::of_workers(run.num_workers, &measured, summary.failures));
-        report(args, &summary, run.stop.env_steps, request.run_dir.as_deref())
+        let speed = Speed::of_workers(run.num_workers, &measured, summary.failures);
+        let mut sampled = lock(&tally).summary(speed);
+        sampled.evaluation = summary.evaluation;
+        report(args, &sampled, run.stop.env_steps, request.run_dir.as_deref())
     })
 }
 

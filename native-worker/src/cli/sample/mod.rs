@@ -24,6 +24,7 @@ use self::{
     summary::{Hasher, Summary, Tally},
 };
 use super::{
+    evaluation::EvaluationFlags,
     exit::Failure,
     external::{Clients, ListenFlags},
     log::Log,
@@ -43,7 +44,11 @@ use crate::{
 
 #[derive(Args)]
 #[command(
-    after_help = "Without a file of settings, a single agent's rows are sampled as its environment gives them, and the hash\n\
+    after_help = "Examples (more with --help):\n  \
+                        rollmesh sample --num-envs 64 --env-steps 1000000 --seed 1 --json\n  \
+                        rollmesh sample --num-workers 2 --env-steps 100000 --output samples\n  \
+                        rollmesh sample --checkpoint runs/first --deterministic --env-steps 25000 --output expert",
+    after_long_help = "Without a file of settings, a single agent's rows are sampled as its environment gives them, and the hash\n\
                         depends on neither fragments nor kernels. With one, or with several agents, a worker samples as the\n\
                         settings say, and the hash is of its whole batches. Ctrl-C ends it early: the summary is of what was\n\
                         sampled up to there, and the exit code is 3.\n\n\
@@ -69,65 +74,86 @@ pub(super) struct SampleArgs {
     flags: WorkerFlags,
     #[command(flatten)]
     clients: ListenFlags,
-    /// Act with the policy of a run or of a checkpoint, in its environment unless another is named [default: first weights]
+    /// Act with the policy of a run or of a checkpoint
+    ///
+    /// In its environment unless another is named
     #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "policy", "hidden"])]
     checkpoint: Option<PathBuf>,
-    /// Act with these weights instead of random ones: a safetensors file with the names and shapes of the policies' tensors,
-    /// such as the weights.safetensors of a run
+    /// Act with the weights of a safetensors file
+    ///
+    /// It has the names and shapes of the policies' tensors, like the weights.safetensors of a run [default: random
+    /// weights]
     #[arg(long, value_name = "FILE", conflicts_with = "checkpoint")]
     init_weights: Option<PathBuf>,
     /// Take the most likely actions instead of drawn ones
     #[arg(long)]
     deterministic: bool,
-    /// Widths of the networks' hidden layers [default: the file's, else 64,64]
-    #[arg(long, value_delimiter = ',')]
+    /// Widths of the hidden layers [default: 64,64]
+    #[arg(long, value_delimiter = ',', value_name = "WIDTHS")]
     hidden: Option<Vec<u32>>,
-    /// Environments stepped together [default: the file's, else 64]
+    /// Environments stepped together [default: 64]
     #[arg(long)]
     num_envs: Option<u32>,
-    /// Steps of each environment per fragment; of a plain rollout it has no influence on the rows [default: the file's,
-    /// else 200]
-    #[arg(long)]
+    /// Steps of an environment per fragment [default: 200]
+    ///
+    /// Has no influence on the rows of a plain rollout
+    #[arg(long, value_name = "T")]
     rollout_fragment_length: Option<u32>,
-    /// Env steps in all; of a plain rollout rounded up to the same number for every environment, else to whole samples
-    /// [default: 1000000, or those of the resumed run]
+    /// Env steps in all [default: 1000000]
+    ///
+    /// For a plain rollout rounded up to the same number for every environment, else to whole samples
     #[arg(long)]
     env_steps: Option<u64>,
-    /// Worker processes that a hub in this one leases the environments to; 0 to sample here. Others may join with the printed
-    /// command. Neither workers nor their end has any influence on the rows [default: 0, or those of the resumed run]
+    /// Worker processes; 0 to sample here [default: 0]
+    ///
+    /// A hub in this process leases the environments to them. Others may join with the printed command. Neither workers
+    /// nor their end has any influence on the rows
     #[arg(long, value_name = "N")]
     num_workers: Option<u32>,
-    /// Where policies act: cpu, cuda:N or metal. Rows from a GPU have other bits and get no hash
-    #[arg(long, default_value = "cpu", conflicts_with = "remote_only")]
+    /// Where policies act
+    ///
+    /// cpu, cuda:N or metal. Rows from a GPU have other bits and get no hash
+    #[arg(long, hide_short_help = true, default_value = "cpu", conflicts_with = "remote_only")]
     device: DeviceSpec,
-    /// Start no workers and do not sample in this process: wait for workers that connect from elsewhere, with the printed
-    /// command
+    /// Only wait for workers from elsewhere
+    ///
+    /// Start no workers and do not sample in this process: wait for workers that connect with the printed command
     #[arg(long, conflicts_with = "num_workers")]
     remote_only: bool,
-    /// Sample over leases also without workers, and write the files of a run into this directory, which must not hold a run:
-    /// its settings, checkpoints, a line of metrics per iteration, its policy and a summary
+    /// Write the files of a run into this directory
+    ///
+    /// Its settings, checkpoints, a line of metrics per iteration, its policy and a summary. Samples over leases also
+    /// without workers. The directory must not hold a run
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
-    /// Resume the run in this directory from its newest checkpoint: rows, hash and summary are those of a run that was never
-    /// interrupted. With the run's --output every row is there once. Settings of the rows cannot be changed
+    /// Resume the run in this directory
+    ///
+    /// From its newest checkpoint: rows, hash and summary are those of a run that was never interrupted. With the run's
+    /// --output every row is there once. Settings of the rows cannot be changed
     #[arg(long, value_name = "DIR", conflicts_with_all = SampleArgs::OF_ROWS)]
     resume: Option<PathBuf>,
-    /// Save a checkpoint of the run every N iterations, and every ten seconds in any case [default: 100, or that of
-    /// the resumed run]
-    #[arg(long, value_name = "N")]
+    /// Save a checkpoint every N iterations [default: 100]
+    ///
+    /// One is saved every ten seconds as well
+    #[arg(long, hide_short_help = true, value_name = "N")]
     checkpoint_interval: Option<u64>,
-    /// End a worker, and start another one, once it has hung for so long; without workers end with an error. 0 for never
-    /// [default: 60, or that of the resumed run]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Replace a worker that has hung for so long [default: 60]
+    ///
+    /// Without workers the command ends with an error. 0 for never
+    #[arg(long, hide_short_help = true, value_name = "SECONDS", value_parser = seconds)]
     hung_worker_timeout: Option<f64>,
     /// With workers, serve no dashboard
     #[arg(long)]
     no_dashboard: bool,
     #[command(flatten)]
+    evaluation: EvaluationFlags,
+    #[command(flatten, next_help_heading = "Sampling mode")]
     mode: ModeFlags,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Python environments")]
     python: PythonFlags,
-    /// Do not hash the rows, which may take longer than getting them
+    /// Do not hash the rows
+    ///
+    /// Hashing may take longer than sampling
     #[arg(long)]
     no_hash: bool,
     /// Print one JSON object
@@ -229,7 +255,6 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
         && args.flags.set.is_empty()
         && args.checkpoint.is_none()
         && !args.deterministic
-        && config.monitor_path.is_none()
         && config.observation_filter == FilterKind::NoFilter;
     let has_workers = args.num_workers.is_some_and(|workers| workers > 0) || args.remote_only;
     if has_workers || args.run_dir.is_some() || args.has_leasable_filter(&config, registry) {
@@ -254,8 +279,11 @@ fn alone(
     if args.mode.mode()?.is_some_and(|mode| !mode.is_synchronous()) {
         return Err(Failure::usage("--mode is for workers, of whom one may be faster than another: add --num-workers"));
     }
-    // Outputs contain batches, not raw rows.
-    let is_plain = is_plain && config.output.is_none();
+    if args.evaluation.are_given() {
+        return Err(Failure::usage("evaluations are of runs, and this is none: add --run-dir or --num-workers"));
+    }
+    // Outputs contain batches, not raw rows, and recorded episodes are sampled one by one.
+    let is_plain = is_plain && config.output.is_none() && config.monitor_path.is_none();
     let config = if is_plain { config.raw() } else { config };
     let log = Log::new(&config).map_err(Failure::usage)?;
     let env_steps = args.env_steps.unwrap_or(SampleArgs::ENV_STEPS);

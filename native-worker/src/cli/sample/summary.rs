@@ -12,9 +12,9 @@ use rollmesh_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cli::{data::numbers::about_reading, log::Log, meter::Measured},
+    cli::{data::numbers::about_reading, evaluation, log::Log, meter::Measured},
     learner::LearnError,
-    train::{Failures, ReadMetrics},
+    train::{EvaluationMetrics, Failures, ReadMetrics},
 };
 
 /// The printed summary.
@@ -28,12 +28,18 @@ pub(super) struct Summary {
     discarded_env_steps: u64,
     episodes: u64,
     faulty_episodes: u64,
+    /// Open episodes that were abandoned, since a failed sample could not restore them.
+    #[serde(skip_serializing_if = "is_zero")]
+    abandoned_episodes: u64,
     /// Over finished episodes; `None` without any.
     episode_return_mean: Option<f64>,
     episode_return: Option<Spread>,
     episode_length: Option<Spread>,
     policies: BTreeMap<PolicyId, PolicySummary>,
     custom_metrics: BTreeMap<String, Spread>,
+    /// The latest evaluation alongside a run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) evaluation: Option<EvaluationMetrics>,
     /// Failures that were retried.
     #[serde(skip_serializing_if = "Failures::is_empty")]
     failures: Failures,
@@ -243,11 +249,13 @@ impl Tally {
             discarded_env_steps: counts.discarded_env_steps,
             episodes: counts.episodes,
             faulty_episodes: counts.faulty_episodes,
+            abandoned_episodes: speed.abandoned_episodes,
             episode_return_mean: episode_return.map(|spread| spread.mean),
             episode_return,
             episode_length: counts.lengths.spread(),
             policies: counts.policies.iter().map(policy).collect(),
             custom_metrics: custom.collect(),
+            evaluation: None,
             read: self.read.clone(),
             steps_per_s: speed.env_steps as f64 / speed.time.as_secs_f64().max(1e-9),
             workers: speed.workers,
@@ -261,6 +269,10 @@ impl Tally {
     }
 }
 
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 /// The throughput of a source.
 pub(super) struct Speed {
     /// During `time`.
@@ -268,6 +280,7 @@ pub(super) struct Speed {
     pub(super) time: Duration,
     pub(super) workers: Option<WorkerCosts>,
     pub(super) failures: Failures,
+    pub(super) abandoned_episodes: u64,
 }
 
 impl Speed {
@@ -275,7 +288,7 @@ impl Speed {
     pub(super) fn of_workers(num_workers: u32, measured: &Measured, failures: Failures) -> Self {
         let Measured { env_steps, time, bytes_per_step, hub_cpu_ns_per_step, worker_cpu_ns_per_step } = *measured;
         let workers = WorkerCosts { num_workers, bytes_per_step, hub_cpu_ns_per_step, worker_cpu_ns_per_step };
-        Self { env_steps, time, workers: Some(workers), failures }
+        Self { env_steps, time, workers: Some(workers), failures, abandoned_episodes: 0 }
     }
 }
 
@@ -324,8 +337,14 @@ impl Summary {
         for (name, value) in &self.custom_metrics {
             println!("metric {name}: {}", numbers(Some(*value)));
         }
+        if self.abandoned_episodes > 0 {
+            println!("abandoned       {} open episodes", self.abandoned_episodes);
+        }
         if let Some(last) = self.failures.latest.last() {
             println!("failures        {}, the last: {}", self.failures.count, last.message);
+        }
+        if let Some(found) = &self.evaluation {
+            println!("evaluation      {}", evaluation::line_of(found));
         }
         about_reading(&self.read).iter().for_each(|line| println!("{line}"));
         println!("steps/s         {:.0}", self.steps_per_s);

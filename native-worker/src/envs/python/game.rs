@@ -33,7 +33,7 @@ impl PythonGame {
     /// # Errors
     /// [`EnvError::Unavailable`] without an interpreter, package or game of that name, [`EnvError::Failed`].
     pub(super) fn make(name: &str, context: &EnvContext, settings: &PythonSettings) -> Result<Self, EnvError> {
-        let (order, made) = HostOrder::make::<Made>(name, context, 1, settings)?;
+        let (order, made) = HostOrder::make::<Made>(name, context, 1, settings, 0)?;
         let spaces = made.agents.into_iter().map(|SpacesOf { agent, spaces }| (agent, spaces)).collect();
         Ok(Self { name: name.into(), order, spaces })
     }

@@ -15,7 +15,6 @@ import select
 import signal
 import struct
 import sys
-import threading
 import traceback
 
 HEAD = struct.Struct("<QIB3x")
@@ -178,7 +177,8 @@ class FlatObservation:
 
 
 class JoinedAction:
-    """A Dict or Tuple of integers as one MultiDiscrete, or of boxes of one element type as one Box."""
+    """A Dict or Tuple of integers as one MultiDiscrete, of boxes of one element type as one Box, and else as a tuple of its
+    innermost parts in rows of floats."""
 
     def __init__(self, space):
         self.space = space
@@ -201,7 +201,7 @@ class JoinedAction:
         }
         if all(type(part) in sizes for part in parts):
             return "<i8", {"type": "multi_discrete", "nvec": [n for part in parts for n in sizes[type(part)](part)]}
-        raise Refused("an action of parts has to be all integers, or all boxes of one element type")
+        return "<f4", {"type": "tuple", "spaces": [kind_of(part).form(part) for part in parts]}
 
     @classmethod
     def form(cls, space):
@@ -210,7 +210,7 @@ class JoinedAction:
     def take(self, rows, lane):
         row, actions, at = rows[lane], [], 0
         for kind, length in zip(self.kinds, self.lengths):
-            actions.append(kind.take(row[at : at + length].reshape((1, *kind.shape)), 0))
+            actions.append(kind.take(row[at : at + length].astype(kind.dtype).reshape((1, *kind.shape)), 0))
             at += length
         actions = iter(actions)
 
@@ -257,6 +257,9 @@ def factory_of(name, config):
         if kind == "gym":
             error = gymnasium.error
             missing = (ImportError, error.UnregisteredEnv, error.DependencyNotInstalled)
+            if rest.startswith("ALE/"):
+                # Registers them.
+                importlib.import_module("ale_py")
             return lambda: gymnasium.make(rest, **{"disable_env_checker": True, **config}), missing, here
         module, _, factory = rest.partition(":")
         if kind == "pettingzoo" and not factory:
@@ -496,16 +499,6 @@ class Host:
         os.dup2(2, 1)
         self.orders = {}
 
-    def watch(self):
-        """Ends this process and its child processes when the program that started it has ended."""
-        ends = select.poll()
-        # No events are requested: a hang-up is always reported.
-        ends.register(self.requests.fileno(), 0)
-        ends.poll()
-        if os.getpgrp() == os.getpid():
-            os.killpg(0, signal.SIGKILL)
-        os._exit(1)
-
     def say(self, number, kind, body):
         self.replies.write(HEAD.pack(number, len(body), kind))
         self.replies.write(body)
@@ -566,7 +559,6 @@ class Host:
         return TURN, made.step(first, number, body[12:])
 
     def serve(self):
-        threading.Thread(target=self.watch, daemon=True).start()
         while len(head := self.requests.read(HEAD.size)) == HEAD.size:
             number, length, kind = HEAD.unpack(head)
             body = self.requests.read(length)
@@ -580,6 +572,24 @@ class Host:
                 self.say(number, *reply)
 
 
+def guard():
+    """Starts a process that kills this process group when the program that started it has ended.
+
+    A thread could not do that while an environment holds the interpreter's lock, and it would not run in a stopped process.
+    The guard ends with the group, which the program kills when this process has ended.
+    """
+    if os.getpgrp() != os.getpid() or os.fork():
+        return
+    # An open output would hide the end of the host.
+    os.closerange(1, 64)
+    ends = select.poll()
+    # No events are requested: a hang-up is always reported.
+    ends.register(0, 0)
+    ends.poll()
+    os.killpg(0, signal.SIGKILL)
+
+
+guard()
 faulthandler.enable(all_threads=False)
 Host().serve()
 # Skips the exit handlers of libraries, which may hang.

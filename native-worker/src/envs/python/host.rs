@@ -21,7 +21,7 @@ use crate::{
         process::{End, Process},
         wire::{Reply, Request},
     },
-    hub::TOKEN_VARIABLE,
+    net::TOKEN_VARIABLE,
 };
 
 const SCRIPT: &str = include_str!("host.py");
@@ -48,18 +48,27 @@ struct Said {
 }
 
 thread_local! {
-    /// The host of this thread's environments. Its process ends with the thread and the last of its environments.
-    static HOST: RefCell<Option<Arc<Mutex<Host>>>> = const { RefCell::new(None) };
+    /// The hosts of this thread's environments. Their processes end with the thread and the last of their environments.
+    static HOSTS: RefCell<Vec<Arc<Mutex<Host>>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A process with a request that it has not answered yet. Dropped, it is killed.
+pub(super) struct Pending {
+    process: Process,
+    limit: Duration,
 }
 
 impl Host {
-    /// Returns the host of this thread, a new one if the settings or limits differ.
-    pub(super) fn of_thread(settings: &PythonSettings, limits: ProcessLimits) -> Arc<Mutex<Self>> {
-        HOST.with_borrow_mut(|host| {
+    /// Returns a host of this thread by its number, a new one if there is none with these settings and limits.
+    pub(super) fn of_thread(settings: &PythonSettings, limits: ProcessLimits, number: usize) -> Arc<Mutex<Self>> {
+        HOSTS.with_borrow_mut(|hosts| {
             let is_same = |host: &Self| host.limits == limits && host.settings.program() == settings.program();
-            let kept = host.take().filter(|host| host.lock().is_ok_and(|host| is_same(&host)));
+            hosts.retain(|host| host.lock().is_ok_and(|host| is_same(&host)));
             let new = || Self { settings: settings.clone(), limits, process: None, epoch: 0, orders: 0 };
-            host.insert(kept.unwrap_or_else(|| Arc::new(Mutex::new(new())))).clone()
+            while hosts.len() <= number {
+                hosts.push(Arc::new(Mutex::new(new())));
+            }
+            hosts[number].clone()
         })
     }
 
@@ -90,7 +99,7 @@ impl Host {
                 command.env(name, value);
             }
         }
-        Process::start(&mut command)
+        Process::start(command)
     }
 
     /// Sends a request and waits for the answer, which `take` decodes. If the process fails, it is ended.
@@ -100,10 +109,24 @@ impl Host {
     pub(super) fn ask<T>(
         &mut self,
         name: &str,
-        (doing, request): (&'static str, Request),
+        ask: (&'static str, Request),
         body: impl FnOnce(&mut Vec<u8>),
         take: impl FnOnce(&[u8]) -> Option<T>,
     ) -> Result<T, EnvError> {
+        let pending = self.send(name, ask, body)?;
+        self.receive(name, pending, take)
+    }
+
+    /// Sends a request, whose answer [`receive`](Self::receive) returns.
+    ///
+    /// # Errors
+    /// [`EnvError::Unavailable`] without an interpreter.
+    pub(super) fn send(
+        &mut self,
+        name: &str,
+        (doing, request): (&'static str, Request),
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Pending, EnvError> {
         let limit = Duration::from_millis(self.limits.timeout_ms.into());
         let limit = if request == Request::Close { GRACE.min(limit) } else { limit };
         let mut process = match self.process.take().map_or_else(|| self.start(), Ok) {
@@ -117,6 +140,19 @@ impl Host {
             }
         };
         process.ask(doing, request, body);
+        Ok(Pending { process, limit })
+    }
+
+    /// Waits for the answer of a request, which `take` decodes. If the process fails, it is ended.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(super) fn receive<T>(
+        &mut self,
+        name: &str,
+        Pending { mut process, limit }: Pending,
+        take: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> Result<T, EnvError> {
         let failed = |process: Process, end: &ProcessEnd| {
             let words = process.end();
             let words = if words.is_empty() { words } else { format!("; it said last: {words}") };

@@ -3,7 +3,8 @@
 //! `pettingzoo:MODULE:FACTORY`. The run's `env_config` becomes keyword arguments of `gymnasium.make` or of the function.
 //!
 //! A host, an interpreter in a [process](super::remote) of its own, makes and steps them. All environments of a thread share
-//! a host, and all lanes of a vector are stepped by one exchange of messages. If the host crashes or has to be killed, the
+//! a host, and all lanes of a vector are stepped by one exchange of messages; with several
+//! [processes](PythonSettings::processes) each steps its part of the lanes, all at the same time. If the host crashes or has to be killed, the
 //! environment that it was stepping has failed; the others are recreated by the next host, and their open episodes replayed.
 //! Games of PettingZoo are stepped one by one, and the open episodes of all games of the host have failed.
 //!
@@ -34,7 +35,7 @@ mod permission;
 #[cfg(unix)]
 mod vector;
 
-pub(crate) use permission::{ALLOW_VARIABLE, INTERPRETER_VARIABLE, child_environs};
+pub(crate) use permission::{ALLOW_VARIABLE, INTERPRETER_VARIABLE, PROCESSES_VARIABLE, child_environs};
 pub use permission::{PythonPermission, PythonSettings};
 #[cfg(unix)]
 use {

@@ -6,7 +6,10 @@ use rollmesh_core::env::{EnvContext, EnvError, Frame};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::{PythonSettings, host::Host};
+use super::{
+    PythonSettings,
+    host::{Host, Pending},
+};
 use crate::envs::remote::wire::Request;
 
 /// Environments that a host has made. If its process ends, the next one makes them again when they are asked for something.
@@ -22,7 +25,7 @@ pub(super) struct HostOrder {
 }
 
 impl HostOrder {
-    /// Lets the host of this thread make environments. Returns what the host says of them.
+    /// Lets the host of this thread with the number `host` make environments. Returns what the host says of them.
     ///
     /// # Errors
     /// [`EnvError::Unavailable`] without an interpreter, package or environment of that name, [`EnvError::Failed`].
@@ -31,8 +34,9 @@ impl HostOrder {
         context: &EnvContext,
         lanes: usize,
         settings: &PythonSettings,
+        host: usize,
     ) -> Result<(Self, M), EnvError> {
-        let host = Host::of_thread(settings, context.limits);
+        let host = Host::of_thread(settings, context.limits, host);
         let mut held = lock(&host);
         let number = held.next_order();
         let text = json!({
@@ -80,13 +84,35 @@ impl HostOrder {
         body: impl FnOnce(&mut Vec<u8>),
         take: impl FnOnce(&[u8]) -> Option<T>,
     ) -> Result<T, EnvError> {
+        let pending = self.send(ask, lane, body)?;
+        self.receive(pending, take)
+    }
+
+    /// Asks without waiting for the answer, which [`receive`](Self::receive) returns.
+    ///
+    /// # Errors
+    /// As [`Host::send`].
+    pub(super) fn send(
+        &self,
+        ask: (&'static str, Request),
+        lane: usize,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Pending, EnvError> {
         let whole = |request: &mut Vec<u8>| {
             request.extend(self.number.to_le_bytes());
             // Lanes are counted with 32 bits.
             request.extend((lane as u32).to_le_bytes());
             body(request);
         };
-        lock(&self.host).ask(&self.name, ask, whole, take)
+        lock(&self.host).send(&self.name, ask, whole)
+    }
+
+    /// Waits for the answer of a request, which `take` decodes.
+    ///
+    /// # Errors
+    /// As [`Host::receive`].
+    pub(super) fn receive<T>(&self, pending: Pending, take: impl FnOnce(&[u8]) -> Option<T>) -> Result<T, EnvError> {
+        lock(&self.host).receive(&self.name, pending, take)
     }
 
     /// Draws a lane; `render_mode` must be `rgb_array` in the run's `env_config`.

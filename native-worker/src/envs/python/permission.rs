@@ -4,6 +4,7 @@ use std::{
     env,
     ffi::OsString,
     fmt,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     str::FromStr,
     sync::{PoisonError, RwLock},
@@ -16,6 +17,8 @@ use rollmesh_core::env::EnvError;
 pub(crate) const ALLOW_VARIABLE: &str = "ROLLMESH_ALLOW_PYTHON";
 /// The environment variable that passes the interpreter to child processes.
 pub(crate) const INTERPRETER_VARIABLE: &str = "ROLLMESH_PYTHON";
+/// The environment variable that passes the number of processes to child processes.
+pub(crate) const PROCESSES_VARIABLE: &str = "ROLLMESH_PYTHON_PROCESSES";
 
 /// Patterns for names of Python environments, with `*` for any characters but a colon.
 ///
@@ -107,7 +110,7 @@ impl fmt::Display for PythonPermission {
 /// use rollmesh::{NativeWorker as _, Registry, envs::PythonSettings};
 /// use rollmesh_core::worker::{RolloutConfig, RolloutWorkerBuilder};
 ///
-/// PythonSettings { allowed: "gym:*".parse()?, interpreter: None }.install();
+/// PythonSettings { allowed: "gym:*".parse()?, ..PythonSettings::default() }.install();
 /// let builder = RolloutWorkerBuilder::new(rollmesh::native(Registry::builtin())).native();
 /// let mut worker = builder.config(RolloutConfig::new("gym:CartPole-v1").num_envs(4)).build()?;
 /// println!("{} env steps", worker.sample()?.env_steps());
@@ -119,6 +122,8 @@ pub struct PythonSettings {
     pub allowed: PythonPermission,
     /// The interpreter; `None` for that of the active virtual environment, else `python3`.
     pub interpreter: Option<PathBuf>,
+    /// How many processes step the environments with one agent of a worker; `None` for one.
+    pub processes: Option<NonZeroUsize>,
 }
 
 /// The settings of this process, once installed. They are host settings, like environment variables: a run, a message or a
@@ -127,13 +132,19 @@ static SETTINGS: RwLock<Option<PythonSettings>> = RwLock::new(None);
 
 impl PythonSettings {
     /// Returns the settings of this process: the [installed](Self::install) ones, else those that its parent process passed
-    /// in `ROLLMESH_ALLOW_PYTHON` and `ROLLMESH_PYTHON`.
+    /// in `ROLLMESH_ALLOW_PYTHON`, `ROLLMESH_PYTHON` and `ROLLMESH_PYTHON_PROCESSES`.
     #[must_use]
     pub fn of_process() -> Self {
         let installed = SETTINGS.read().unwrap_or_else(PoisonError::into_inner).clone();
         installed.unwrap_or_else(|| {
-            let allowed = env::var(ALLOW_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or_default();
-            Self { allowed, interpreter: env::var_os(INTERPRETER_VARIABLE).map(PathBuf::from) }
+            fn read<T: FromStr>(variable: &str) -> Option<T> {
+                env::var(variable).ok().and_then(|text| text.parse().ok())
+            }
+            Self {
+                allowed: read(ALLOW_VARIABLE).unwrap_or_default(),
+                interpreter: env::var_os(INTERPRETER_VARIABLE).map(PathBuf::from),
+                processes: read(PROCESSES_VARIABLE),
+            }
         })
     }
 
@@ -172,6 +183,7 @@ pub(crate) fn child_environs() -> Vec<(&'static str, OsString)> {
     let program = settings.program().into_os_string();
     let mut environs = pinned(&settings.allowed);
     environs.extend([(ALLOW_VARIABLE, settings.allowed.to_string().into()), (INTERPRETER_VARIABLE, program)]);
+    environs.extend(settings.processes.map(|processes| (PROCESSES_VARIABLE, processes.to_string().into())));
     environs
 }
 

@@ -1,18 +1,18 @@
 //! The environments of a host, as lanes of one vector.
 
-use std::any::Any;
+use std::{any::Any, ops::Range};
 
 use rollmesh_core::{
     column::DType,
     env::{
-        ActionLog, AnyVectorEnv, EnvContext, EnvError, EnvSpaces, EnvState, Frame, Moments, Replay, Rng, RowElement,
-        RowsMut, RowsRef, SnapshotReader, StepOut, put_rows,
+        ActionLog, AnyVectorEnv, EnvContext, EnvError, EnvSpaces, EnvState, Frame, Moments, Replay, Rng, RowsMut,
+        RowsRef, SnapshotReader, StepOut, put_rows,
     },
     space::{PointError, Space},
 };
 use serde::Deserialize;
 
-use super::{PythonSettings, order::HostOrder};
+use super::{PythonSettings, host::Pending, order::HostOrder};
 use crate::envs::remote::wire::{Request, SpacesOf};
 
 /// Environments with the same name and settings, one lane each.
@@ -20,12 +20,33 @@ use crate::envs::remote::wire::{Request, SpacesOf};
 /// Their open episodes move by recorded actions, unless their Gymnasium spec says `nondeterministic`.
 pub(super) struct PythonEnvs {
     name: String,
-    order: HostOrder,
+    parts: Vec<Part>,
     spaces: EnvSpaces,
     is_opaque: bool,
     logs: Vec<ActionLog>,
     /// Lanes whose environment does not match their log: a new process made it, or it failed.
     is_stale: Vec<bool>,
+}
+
+/// Lanes that a host steps.
+struct Part {
+    order: HostOrder,
+    lanes: Range<usize>,
+}
+
+impl Part {
+    /// Returns which of these lanes are the part's.
+    fn within(&self, lanes: &Range<usize>) -> Range<usize> {
+        self.lanes.start.max(lanes.start)..self.lanes.end.min(lanes.end)
+    }
+
+    /// Returns an error of the host, which counts its own lanes, with the lane of the vector.
+    fn located(&self, error: EnvError) -> EnvError {
+        match error {
+            EnvError::InLane { lane, source } => EnvError::InLane { lane: self.lanes.start + lane, source },
+            error => error,
+        }
+    }
 }
 
 /// A host's description of what it made.
@@ -44,12 +65,24 @@ impl PythonEnvs {
         let none = || EnvError::Failed("a vector of Python environments has at least one".into());
         let first = contexts.first().ok_or_else(none)?;
         let lanes = contexts.len();
-        let (order, made) = HostOrder::make::<Made>(name, first, lanes, settings)?;
+        let hosts = settings.processes.map_or(1, usize::from).min(lanes);
+        let mut parts = Vec::with_capacity(hosts);
+        let mut described: Option<Made> = None;
+        for host in 0..hosts {
+            let own = host * lanes / hosts..(host + 1) * lanes / hosts;
+            let (order, made) = HostOrder::make::<Made>(name, first, own.len(), settings, host)?;
+            parts.push(Part { order, lanes: own });
+            if described.as_ref().is_some_and(|first| first.spaces.spaces != made.spaces.spaces) {
+                return Err(EnvError::Failed(format!("{name}: its environments have different spaces")));
+            }
+            described = Some(made);
+        }
+        let Made { spaces, is_opaque } = described.ok_or_else(none)?;
         Ok(Self {
             name: name.into(),
-            order,
-            spaces: made.spaces.spaces,
-            is_opaque: made.is_opaque,
+            parts,
+            spaces: spaces.spaces,
+            is_opaque,
             logs: vec![ActionLog::default(); lanes],
             is_stale: vec![false; lanes],
         })
@@ -59,25 +92,26 @@ impl PythonEnvs {
         self.spaces.observation.shape().elements()
     }
 
-    /// Asks the host, which makes the environments again if their process has ended.
-    fn ask<T>(
-        &mut self,
-        ask: (&'static str, Request),
-        lane: usize,
-        body: impl FnOnce(&mut Vec<u8>),
-        take: impl FnOnce(&[u8]) -> Option<T>,
-    ) -> Result<T, EnvError> {
-        if self.order.revive()? {
-            self.is_stale.fill(true);
+    /// Makes the environments of these lanes again whose processes have ended.
+    fn revive(&mut self, lanes: &Range<usize>) -> Result<(), EnvError> {
+        for part in self.parts.iter_mut().filter(|part| !part.within(lanes).is_empty()) {
+            if part.order.revive()? {
+                self.is_stale[part.lanes.clone()].fill(true);
+            }
         }
-        self.order.ask(ask, lane, body, take)
+        Ok(())
+    }
+
+    /// Marks the lanes whose processes have ended.
+    fn mark_lost(&mut self) {
+        for part in self.parts.iter().filter(|part| !part.order.is_there()) {
+            self.is_stale[part.lanes.clone()].fill(true);
+        }
     }
 
     /// Replays the logs of lanes whose environments do not match them.
     fn refresh(&mut self) -> Result<(), EnvError> {
-        if !self.order.is_there() {
-            self.is_stale.fill(true);
-        }
+        self.mark_lost();
         for lane in 0..self.logs.len() {
             if !self.is_stale[lane] {
                 continue;
@@ -96,33 +130,49 @@ impl PythonEnvs {
         Ok(())
     }
 
-    /// Steps lanes from `first` on, as many as `out` has entries.
+    /// Steps these lanes, whose rows the buffers hold.
     fn step_lanes(
         &mut self,
-        first: usize,
+        lanes: Range<usize>,
         actions: RowsRef<'_>,
-        obs: RowsMut<'_>,
+        mut obs: RowsMut<'_>,
         out: StepOut<'_>,
     ) -> Result<(), EnvError> {
-        let lanes = out.rewards.len();
-        let body = |request: &mut Vec<u8>| {
-            request.extend((lanes as u32).to_le_bytes());
-            put_rows(request, actions);
+        self.revive(&lanes)?;
+        let (obs_len, act_len) = (self.obs_len(), self.spaces.action.shape().elements());
+        // All hosts step at the same time.
+        let ask = |part: &Part| -> Result<Pending, EnvError> {
+            let own = part.within(&lanes);
+            let rows = own.start - lanes.start..own.end - lanes.start;
+            let body = |request: &mut Vec<u8>| {
+                request.extend((own.len() as u32).to_le_bytes());
+                put_rows(request, rows_of(actions, rows, act_len));
+            };
+            part.order.send(("for a step", Request::Step), own.start - part.lanes.start, body)
         };
-        let take = |reply: &[u8]| {
-            let mut reader = SnapshotReader::new(reply);
-            reader.rows(obs).ok()?;
-            reader.rows(RowsMut::F64(&mut *out.rewards)).ok()?;
-            for (terminated, truncated) in out.terminateds.iter_mut().zip(&mut *out.truncateds) {
-                let ends = reader.below(4).ok()?;
-                (*terminated, *truncated) = (ends & 1 > 0, ends & 2 > 0);
-            }
-            reader.finish().ok()
-        };
-        let stepped = self.ask(("for a step", Request::Step), first, body, take);
+        let parts = self.parts.iter().filter(|part| !part.within(&lanes).is_empty());
+        let asked: Vec<(&Part, Result<Pending, EnvError>)> = parts.map(|part| (part, ask(part))).collect();
+        let mut stepped = Ok(());
+        // The answer of every part is read, also after an error.
+        for (part, pending) in asked {
+            let own = part.within(&lanes);
+            let rows = own.start - lanes.start..own.end - lanes.start;
+            let take = |reply: &[u8]| {
+                let mut reader = SnapshotReader::new(reply);
+                reader.rows(rows_mut_of(&mut obs, rows.clone(), obs_len)).ok()?;
+                reader.rows(RowsMut::F64(&mut out.rewards[rows.clone()])).ok()?;
+                for row in rows.clone() {
+                    let ends = reader.below(4).ok()?;
+                    (out.terminateds[row], out.truncateds[row]) = (ends & 1 > 0, ends & 2 > 0);
+                }
+                reader.finish().ok()
+            };
+            let answer = pending.and_then(|pending| part.order.receive(pending, take));
+            stepped = stepped.and(answer.map_err(|error| part.located(error)));
+        }
         if let Err(error) = &stepped {
             // Some lanes may have stepped, so the state of all is unknown.
-            self.is_stale[first..first + lanes].fill(true);
+            self.is_stale[lanes].fill(true);
             if let EnvError::InLane { lane, .. } = error {
                 self.logs.iter_mut().skip(*lane).take(1).for_each(ActionLog::end);
             }
@@ -130,9 +180,9 @@ impl PythonEnvs {
         stepped
     }
 
-    fn check_lane(&self, lane: usize) -> Result<(), EnvError> {
-        let num_envs = self.logs.len();
-        if lane < num_envs { Ok(()) } else { Err(EnvError::NoSuchLane { lane, num_envs }) }
+    fn part_of(&self, lane: usize) -> Result<&Part, EnvError> {
+        let found = self.parts.iter().find(|part| part.lanes.contains(&lane));
+        found.ok_or(EnvError::NoSuchLane { lane, num_envs: self.logs.len() })
     }
 
     fn check_obs(&self, obs: &RowsMut<'_>, rows: usize) -> Result<(), EnvError> {
@@ -148,6 +198,12 @@ impl PythonEnvs {
         check_rows("actions", "action elements", (found, rows * len), (actions.dtype(), actions.len()))?;
         let outside = match space {
             Space::Box(_) => actions.first_not_finite().map(|element| element / len.max(1)),
+            Space::Tuple(_) | Space::Dict(_) => match actions {
+                RowsRef::F32(values) => {
+                    values.chunks_exact(len.max(1)).position(|row| !space.contains_beyond_bounds(row))
+                }
+                _ => None,
+            },
             space => first_outside(space, actions).map_err(|error| EnvError::Failed(error.to_string()))?,
         };
         outside.map_or(Ok(()), |lane| {
@@ -176,7 +232,7 @@ impl AnyVectorEnv for PythonEnvs {
 
     /// The seed is the first draw from the reset's random stream.
     fn reset_at(&mut self, lane: usize, rng: &mut Rng, mut obs: RowsMut<'_>) -> Result<(), EnvError> {
-        self.check_lane(lane)?;
+        self.part_of(lane)?;
         self.check_obs(&obs, 1)?;
         let start = rng.clone();
         let seed = rng.next_u32();
@@ -187,7 +243,10 @@ impl AnyVectorEnv for PythonEnvs {
             reader.finish().ok()
         };
         self.logs[lane].end();
-        self.ask(("for a reset", Request::Reset), lane, body, take)?;
+        self.revive(&(lane..lane + 1))?;
+        let part = self.part_of(lane)?;
+        let asked = part.order.ask(("for a reset", Request::Reset), lane - part.lanes.start, body, take);
+        asked.map_err(|error| part.located(error))?;
         self.is_stale[lane] = false;
         let log = &mut self.logs[lane];
         log.begin(&start);
@@ -216,14 +275,14 @@ impl AnyVectorEnv for PythonEnvs {
         }
         self.refresh()?;
         let filled = StepOut { rewards: &mut *rewards, terminateds: &mut *terminateds, truncateds: &mut *truncateds };
-        self.step_lanes(0, actions, reborrow(&mut obs), filled)?;
+        self.step_lanes(0..lanes, actions, reborrow(&mut obs), filled)?;
         let (obs_len, act_len) = (self.obs_len(), self.spaces.action.shape().elements());
         for (lane, (log, moment)) in self.logs.iter_mut().zip(moments.lanes).enumerate() {
             if terminateds[lane] || truncateds[lane] {
                 log.end();
             } else {
-                log.push(row(actions, lane, act_len), moments.streams, *moment);
-                log.see(row(shared(&obs), lane, obs_len));
+                log.push(rows_of(actions, lane..lane + 1, act_len), moments.streams, *moment);
+                log.see(rows_of(shared(&obs), lane..lane + 1, obs_len));
             }
         }
         Ok(())
@@ -231,7 +290,8 @@ impl AnyVectorEnv for PythonEnvs {
 
     /// Needs `render_mode` `rgb_array` in the run's `env_config`.
     fn render_at(&self, lane: usize, frame: &mut Frame) -> bool {
-        self.is_stale.get(lane) == Some(&false) && self.order.render(lane, frame)
+        let part = self.part_of(lane).ok().filter(|_| !self.is_stale[lane]);
+        part.is_some_and(|part| part.order.render(lane - part.lanes.start, frame))
     }
 
     fn info_at(&self, _lane: usize, _out: &mut Vec<u8>) -> bool {
@@ -253,10 +313,8 @@ impl AnyVectorEnv for PythonEnvs {
     }
 
     fn replay_at(&mut self, lane: usize, snapshot: &[u8], max_steps: u32) -> Result<u32, EnvError> {
-        self.check_lane(lane)?;
-        if !self.order.is_there() {
-            self.is_stale.fill(true);
-        }
+        self.part_of(lane)?;
+        self.mark_lost();
         if self.is_stale[lane] {
             self.logs[lane].end();
         }
@@ -271,7 +329,7 @@ impl AnyVectorEnv for PythonEnvs {
             self.check_actions(action.all(), 1).map_err(|_| EnvError::BadSnapshot(snapshot.len()))?;
             let (mut reward, mut terminated, mut truncated) = ([0.0], [false], [false]);
             let out = StepOut { rewards: &mut reward, terminateds: &mut terminated, truncateds: &mut truncated };
-            self.step_lanes(lane, action.all(), obs.all_mut(), out)?;
+            self.step_lanes(lane..lane + 1, action.all(), obs.all_mut(), out)?;
             let log = &mut self.logs[lane];
             log.push(action.all(), streams, moment);
             log.see(obs.all());
@@ -328,9 +386,13 @@ macro_rules! rows {
             }
         }
 
-        /// Returns one of the rows of this length.
-        fn row(rows: RowsRef<'_>, lane: usize, len: usize) -> RowsRef<'_> {
-            match rows { $(RowsRef::$variant(values) => <$ty>::erase_rows(&values[lane * len..(lane + 1) * len])),+ }
+        /// Returns some of the rows of this length.
+        fn rows_of(rows: RowsRef<'_>, range: Range<usize>, len: usize) -> RowsRef<'_> {
+            match rows { $(RowsRef::$variant(values) => RowsRef::$variant(&values[range.start * len..range.end * len])),+ }
+        }
+
+        fn rows_mut_of<'a>(rows: &'a mut RowsMut<'_>, range: Range<usize>, len: usize) -> RowsMut<'a> {
+            match rows { $(RowsMut::$variant(values) => RowsMut::$variant(&mut values[range.start * len..range.end * len])),+ }
         }
 
         fn shared<'a>(rows: &'a RowsMut<'_>) -> RowsRef<'a> {

@@ -3,8 +3,6 @@
 use std::{
     fs::File,
     io::{self, BufReader, Read, Write as _},
-    process::ExitCode,
-    thread,
 };
 
 use rollmesh_core::{
@@ -12,27 +10,16 @@ use rollmesh_core::{
     ids::AgentId,
     worker::{Registry, SetupError},
 };
-use rustix::{
-    event::{PollFd, PollFlags, poll},
-    io::Errno,
-    process::{Signal, getpgrp, getpid, kill_current_process_group},
-};
 
 use super::wire::{HEAD, Head, Made, Order, Reply, Request, Said, SpacesOf, message, put_part};
 use crate::{
+    child::{end_with_parent, limit_memory, take_stdio},
     kernels,
-    launch::{limit_memory, take_stdio},
 };
 
 /// Answers requests until the pipe closes.
-pub(super) fn serve(registry: &Registry) -> ExitCode {
-    match Pipes::take().and_then(|pipes| pipes.serve(registry)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+pub(crate) fn serve(registry: &Registry) -> io::Result<()> {
+    Pipes::take()?.serve(registry)
 }
 
 /// The process's pipes.
@@ -45,23 +32,9 @@ struct Pipes {
 
 impl Pipes {
     fn take() -> io::Result<Self> {
+        // The worker may exit while the environment hangs.
+        end_with_parent()?;
         let (requests, replies) = take_stdio()?;
-        let watched = requests.try_clone()?;
-        thread::spawn(move || {
-            loop {
-                // No events are requested: a hang-up is always reported.
-                let mut fds = [PollFd::new(&watched, PollFlags::empty())];
-                match poll(&mut fds, None) {
-                    Err(Errno::INTR) => {}
-                    Ok(_) | Err(_) => break,
-                }
-            }
-            // The worker has exited while the environment may hang: only this ends it and its child processes.
-            if getpgrp() == getpid() {
-                let _ = kill_current_process_group(Signal::KILL);
-            }
-            std::process::exit(1);
-        });
         Ok(Self { requests: BufReader::with_capacity(1 << 16, requests), replies, bytes: Vec::new() })
     }
 

@@ -10,7 +10,7 @@
 //! [`poll`](BaseEnv::poll) reads from all processes together.
 
 mod child;
-pub(crate) mod process;
+pub(in crate::envs) mod process;
 mod sub;
 mod wait;
 pub(in crate::envs) mod wire;
@@ -18,61 +18,27 @@ pub(in crate::envs) mod wire;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    process::exit,
     time::{Duration, Instant},
 };
 
 use rollmesh_core::{
     env::{BaseEnv, EnvActions, EnvError, EnvSpaces, Frame, Health, News, Reset, multi_agent::Turn},
     ids::AgentId,
-    worker::{Registry, RemoteEnvs},
+    worker::RemoteEnvs,
 };
 
+pub(crate) use self::child::serve;
 use self::{
     sub::{Fault, Job, Phase, Sub},
     wire::{Order, Request},
 };
+use crate::child::check_is_not_one;
 
 /// The hidden command that runs the process of a sub-environment.
 pub(crate) const COMMAND: &str = "remote-env";
-/// Environment variable that is set in such processes.
-const VARIABLE: &str = "ROLLMESH_REMOTE_ENV";
 
 /// Time for processes to exit when the environments are stopped.
 const GRACE: Duration = Duration::from_secs(1);
-
-/// Runs this program as the process of a sub-environment, if it was started as one: then it serves the environments of the
-/// registry and does not return. [`main_with`](crate::main_with) calls it; other programs that set `remote_worker_envs` call
-/// it first in `main`.
-///
-/// ```no_run
-/// use rollmesh::{NativeWorker as _, Registry, envs::remote_env};
-/// use rollmesh_core::worker::{RolloutConfig, RolloutWorker};
-///
-/// fn main() -> Result<(), Box<dyn std::error::Error>> {
-///     remote_env(Registry::builtin);
-///     let config = RolloutConfig {
-///         remote_worker_envs: true,
-///         remote_env_batch_wait_ms: 1_000,
-///         ..RolloutConfig::new("CartPole-v1").num_envs(4)
-///     };
-///     let mut worker = RolloutWorker::builder().config(config).native().build()?;
-///     println!("{} env steps", worker.sample()?.env_steps());
-///     Ok(worker.stop()?)
-/// }
-/// ```
-pub fn remote_env(registry: impl FnOnce() -> Registry) {
-    let is_asked = std::env::args_os().nth(1).is_some_and(|command| command == COMMAND);
-    if is_asked && std::env::var_os(VARIABLE).is_some() {
-        let registry = crate::native(registry());
-        exit(if serve(&registry) == std::process::ExitCode::SUCCESS { 0 } else { 1 });
-    }
-}
-
-/// Runs the process of a sub-environment.
-pub(crate) fn serve(registry: &Registry) -> std::process::ExitCode {
-    child::serve(registry)
-}
 
 /// A [`BaseEnv`] whose sub-environments run in processes of their own.
 ///
@@ -112,13 +78,7 @@ impl RemoteBaseEnv {
     /// # Errors
     /// [`EnvError::Process`] for a process that fails, or the environment's own error if it cannot be made.
     pub fn start(program: &Path, envs: &RemoteEnvs<'_>) -> Result<Self, EnvError> {
-        if std::env::var_os(VARIABLE).is_some() {
-            return Err(EnvError::Failed(
-                "this is the process of a sub-environment itself, and was to be nothing else: call \
-                 rollmesh::envs::remote_env first in the program's main, or leave remote_worker_envs out"
-                    .into(),
-            ));
-        }
+        check_is_not_one(COMMAND).map_err(EnvError::Failed)?;
         let config = envs.config;
         let memory_mb = config.remote_env_memory_mb;
         let subs = envs.specs.iter().map(|spec| Sub::new(&Order { spec: spec.clone(), memory_mb })).collect();

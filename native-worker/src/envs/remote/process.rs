@@ -2,9 +2,8 @@
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
-    os::unix::process::{CommandExt as _, ExitStatusExt as _},
-    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio},
-    thread,
+    os::unix::process::ExitStatusExt as _,
+    process::{ChildStderr, ChildStdin, ChildStdout, Command},
     time::{Duration, Instant},
 };
 
@@ -12,15 +11,13 @@ use rollmesh_core::env::ProcessEnd;
 use rustix::{
     event::{PollFd, PollFlags},
     io::ioctl_fionbio,
-    process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid},
 };
 
 use super::wire::{HEAD, Head, MAX_BODY, Reply, Request, message};
+use crate::child::{self, Child, LastWords, Pipes};
 
 /// Size of a read in bytes, and the minimum buffer size.
 const CHUNK: usize = 1 << 16;
-/// How much of the standard error is kept, in bytes.
-const LAST_WORDS: usize = 16_000;
 /// Maximum number of consecutive reads of the standard error, so that a flood does not starve the others.
 const MAX_READS: usize = 16;
 /// Time for a process to exit after its pipe has closed.
@@ -44,9 +41,8 @@ pub(in crate::envs) struct Process {
     /// The part of the answer that has been read.
     answer: Vec<u8>,
     filled: usize,
-    last_words: Vec<u8>,
+    last_words: LastWords,
     is_dismissed: bool,
-    is_gone: bool,
 }
 
 /// A pending request.
@@ -67,21 +63,14 @@ pub(in crate::envs) enum End {
 
 impl Process {
     /// Starts a program that uses the protocol of [`wire`](super::wire).
-    pub(in crate::envs) fn start(command: &mut Command) -> io::Result<Self> {
+    pub(in crate::envs) fn start(command: Command) -> io::Result<Self> {
         let mut number = [0; 8];
         getrandom::fill(&mut number).map_err(io::Error::other)?;
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // Ctrl-C must only reach the worker, and the environment's child processes must end with it.
-            .process_group(0)
-            .spawn()?;
-        let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
-        else {
-            return Err(io::Error::other("it has no pipes"));
-        };
-        let process = Self {
+        let (child, Pipes { stdin, stdout, stderr }) = child::spawn(command)?;
+        ioctl_fionbio(&stdin, true)?;
+        ioctl_fionbio(&stdout, true)?;
+        ioctl_fionbio(&stderr, true)?;
+        Ok(Self {
             child,
             stdin,
             stdout,
@@ -92,16 +81,9 @@ impl Process {
             sent: 0,
             answer: vec![0; CHUNK],
             filled: 0,
-            last_words: Vec::new(),
+            last_words: LastWords::default(),
             is_dismissed: false,
-            is_gone: false,
-        };
-        ioctl_fionbio(&process.stdin, true)?;
-        ioctl_fionbio(&process.stdout, true)?;
-        if let Some(stderr) = &process.stderr {
-            ioctl_fionbio(stderr, true)?;
-        }
-        Ok(process)
+        })
     }
 
     pub(in crate::envs) fn id(&self) -> u32 {
@@ -210,11 +192,7 @@ impl Process {
         for _ in 0..MAX_READS {
             let Some(stderr) = &mut self.stderr else { return };
             match stderr.read(&mut bytes) {
-                Ok(read) if read > 0 => {
-                    self.last_words.extend(bytes.iter().take(read));
-                    let surplus = self.last_words.len().saturating_sub(LAST_WORDS);
-                    self.last_words.drain(..surplus);
-                }
+                Ok(read) if read > 0 => self.last_words.push(bytes.get(..read).unwrap_or_default()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Ok(_) | Err(_) => self.stderr = None,
@@ -233,16 +211,8 @@ impl Process {
 
     /// Determines how the process exited, after its pipe has closed.
     fn ended(&mut self) -> ProcessEnd {
-        let start = Instant::now();
-        while start.elapsed() < END {
-            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-            match self.pid().map(|pid| waitid(WaitId::Pid(pid), options)) {
-                Some(Ok(None)) => thread::sleep(Duration::from_millis(1)),
-                _ => break,
-            }
-        }
-        let is_over = start.elapsed() < END;
-        match self.kill() {
+        let is_over = self.child.exits_within(END);
+        match self.child.kill() {
             Some(status) if is_over => match (status.code(), status.signal()) {
                 (Some(code), _) => ProcessEnd::Exited(code),
                 (None, Some(signal)) => ProcessEnd::Signal(signal),
@@ -252,28 +222,11 @@ impl Process {
         }
     }
 
-    fn pid(&self) -> Option<Pid> {
-        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
-    }
-
-    /// Kills the process group and reaps the process.
-    fn kill(&mut self) -> Option<std::process::ExitStatus> {
-        if std::mem::replace(&mut self.is_gone, true) {
-            return None;
-        }
-        // The process id cannot be reused before the process is reaped.
-        if let Some(pid) = self.pid() {
-            let _ = kill_process_group(pid, Signal::KILL);
-        }
-        let _ = self.child.kill();
-        self.child.wait().ok()
-    }
-
     /// Ends the process; returns the last lines of its standard error.
     pub(in crate::envs) fn end(mut self) -> String {
-        self.kill();
+        self.child.kill();
         self.listen();
-        last_lines(&self.last_words)
+        self.last_words.to_string()
     }
 
     /// Asks the process to exit after its current request.
@@ -282,44 +235,5 @@ impl Process {
             self.is_dismissed = true;
             self.ask("for its end", Request::Stop, |_| {});
         }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// Returns the last lines, at most five and 500 characters, as text. Rust backtraces, which name this program's functions
-/// and not the cause, are left out; of Python's, whose innermost call comes first, the beginning is kept.
-pub(crate) fn last_lines(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    let mut lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    if let Some(backtrace) = lines.iter().rposition(|line| *line == "stack backtrace:") {
-        lines.truncate(backtrace);
-    }
-    if let Some(fatal) = lines.iter().rposition(|line| line.starts_with("Fatal Python error")) {
-        lines.drain(..fatal);
-        lines.truncate(5);
-    }
-    let last = lines[lines.len().saturating_sub(5)..].join(" | ");
-    let last: Vec<char> = last.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    last[last.len().saturating_sub(500)..].iter().collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn last_lines_are_few_and_short() {
-        assert_eq!(last_lines(b"one\n\ntwo\x07\nthree\xFF"), "one | two  | three\u{FFFD}");
-        assert_eq!(last_lines(b"1\n2\n3\n4\n5\n6\n7"), "3 | 4 | 5 | 6 | 7");
-        assert_eq!(last_lines(&[b'x'; 3000]).len(), 500);
-        assert_eq!(last_lines(b"no memory\nstack backtrace:\n 0: main\n 1: start"), "no memory");
-        let python = b"1\nFatal Python error: Aborted\n2\n3\n4\n5\n6";
-        assert_eq!(last_lines(python), "Fatal Python error: Aborted | 2 | 3 | 4 | 5");
-        assert_eq!(last_lines(b""), "");
     }
 }

@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use super::{
-    COMMAND, RemoteBaseEnv, VARIABLE,
+    COMMAND, RemoteBaseEnv,
     process::{End, Process},
     sub::{Fault, Job, Phase, Sub},
     wire::{Made, Reply, Request, Said, SpacesOf, part},
@@ -95,8 +95,8 @@ impl RemoteBaseEnv {
     /// Starts a process and requests its environment; false if it cannot be started.
     pub(super) fn make(&mut self, env: usize) -> bool {
         let mut command = Command::new(&self.program);
-        command.arg(COMMAND).envs(&self.environs).env(VARIABLE, "1").envs(python::child_environs());
-        let started = Process::start(&mut command);
+        command.arg(COMMAND).envs(&self.environs).envs(python::child_environs());
+        let started = Process::start(command);
         let sub = &mut self.subs[env];
         match started {
             Ok(mut process) => {
@@ -242,9 +242,8 @@ impl RemoteBaseEnv {
         let mut last_words = sub.process.take().map(Process::end).unwrap_or_default();
         if sub.job == Some(Job::Make) && matches!(end, ProcessEnd::Exited(_) | ProcessEnd::Nonsense(_)) {
             let program = self.program.display();
-            last_words += &format!(
-                " (does {program} begin with rollmesh::main_with or rollmesh::envs::remote_env, as it has to?)"
-            );
+            last_words +=
+                &format!(" (does {program} begin with rollmesh::main_with or rollmesh::child_process, as it has to?)");
         }
         self.fail(env, EnvError::Process { env, end, last_words });
     }

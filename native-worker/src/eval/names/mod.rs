@@ -9,7 +9,7 @@ use std::{
     fs::{self, File},
     io::{self, ErrorKind},
     path::PathBuf,
-    process::{Command, Stdio},
+    process::Command,
     sync::mpsc,
     thread,
     time::{Duration, Instant},
@@ -24,16 +24,12 @@ use serde::{Deserialize, Serialize};
 
 use self::file::read;
 pub(super) use self::file::{Address, Name};
-use super::{
-    EvalWorker,
-    hub::EvalHub,
-    pipe::{read_json, write_json},
-    process::{VARIABLE, check_not_started_as_one},
-};
+use super::{EvalWorker, hub::EvalHub, process::check_not_started_as_one};
+use crate::child::{read_json, spawn_detached, write_json};
 use crate::control::{HubUrl, HubUrlError, Trust};
 
 /// The fix for a program that is started again as a worker.
-const FIRST_IN_MAIN: &str = "call rollmesh::eval::eval_process first in the program's main";
+const FIRST_IN_MAIN: &str = "call rollmesh::child_process first in the program's main";
 /// The hidden command that runs a named evaluation worker.
 pub(crate) const WORKER_COMMAND: &str = "eval-worker";
 /// Environment variable of the directory of names.
@@ -95,7 +91,7 @@ impl EvalNames {
     }
 
     /// Starts a worker under a name, in a process that continues when this one ends: the current executable, which begins
-    /// with [`main_with`](crate::main_with) or [`eval_process`](super::eval_process).
+    /// with [`main_with`](crate::main_with) or [`child_process`](crate::child_process).
     ///
     /// # Errors
     /// [`EvalWorkerError::BadName`], [`EvalWorkerError::NameTaken`], [`EvalWorkerError::Setup`]; [`EvalWorkerError::Io`] if
@@ -104,18 +100,9 @@ impl EvalNames {
         check_name(name)?;
         check_not_started_as_one()?;
         let failed = |error: io::Error| EvalWorkerError::setup("process", error);
-        let mut child = Command::new(crate::program().map_err(failed)?)
-            .arg(WORKER_COMMAND)
-            .env(VARIABLE, "1")
-            .envs(crate::envs::python::child_environs())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(failed)?;
-        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(EvalWorkerError::setup("process", "it has no pipes"));
-        };
+        let mut command = Command::new(crate::program().map_err(failed)?);
+        command.arg(WORKER_COMMAND).envs(crate::envs::python::child_environs());
+        let (mut child, stdin, stdout) = spawn_detached(command).map_err(failed)?;
         let founding = self.founding(name, run);
         let (tell, told) = mpsc::channel();
         let ask = move || {

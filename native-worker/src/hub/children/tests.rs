@@ -1,5 +1,7 @@
 use std::{future::pending, pin::Pin};
 
+use tokio::sync::watch as switch;
+
 use super::*;
 use crate::launch::LaunchedEnd;
 
@@ -138,4 +140,54 @@ async fn a_child_that_nobody_would_replace_is_not_ended() {
     assert!(!children.may_end(number));
     children.do_not_replace(number);
     assert!(children.may_end(number) && !children.may_end(number + 1));
+}
+
+/// A process that starts and then hangs, until it is killed.
+struct Hanging(switch::Sender<bool>);
+
+impl LaunchedWorker for Hanging {
+    fn pid(&self) -> Option<u32> {
+        Some(1)
+    }
+
+    fn kill(&mut self) {
+        self.0.send_replace(true);
+    }
+
+    fn ended(&mut self) -> Pin<Box<dyn Future<Output = LaunchedEnd> + Send + '_>> {
+        Box::pin(async {
+            self.0.subscribe().wait_for(|is_killed| *is_killed).await.unwrap();
+            LaunchedEnd { status: "signal: 9 (SIGKILL)".into(), is_crash: false }
+        })
+    }
+}
+
+#[tokio::test]
+async fn child_that_does_not_connect_in_time_is_killed_and_counts_as_a_failed_start() {
+    let (events, mut told) = mpsc::channel(1);
+    let (_kill, killed) = oneshot::channel();
+    let (starting, started) = oneshot::channel();
+    let hanging = || Box::new(Hanging(switch::Sender::new(false)));
+    watch(7, hanging(), (killed, started), Some(Duration::ZERO), events.clone()).await;
+    let Some(Event::ChildExited { number: 7, end }) = told.recv().await else { panic!("it is not killed") };
+    assert_eq!(end.status, "it was killed, since it had not connected after 0 s");
+    assert!(starting.is_closed());
+    // Once it has connected, only a request ends it.
+    let (kill, killed) = oneshot::channel();
+    let (starting, started) = oneshot::channel::<()>();
+    drop(starting);
+    let watching = tokio::spawn(watch(8, hanging(), (killed, started), Some(Duration::from_secs(3600)), events));
+    kill.send(()).unwrap();
+    watching.await.unwrap();
+    let Some(Event::ChildExited { number: 8, end }) = told.recv().await else { panic!("it is not killed") };
+    assert_eq!(end.status, "signal: 9 (SIGKILL)");
+    // However long it took.
+    let mut children = children();
+    let number = start(&mut children);
+    children.running.get_mut(&number).unwrap().began -= 2 * STARTING;
+    assert_eq!((children.handle_exit(number).unwrap().ended, children.failed_starts), (AT_ONCE, 1));
+    let number = start(&mut children);
+    children.is_connected_as(number, 1);
+    children.running.get_mut(&number).unwrap().began -= 2 * STARTING;
+    assert_eq!((children.handle_exit(number).unwrap().ended, children.failed_starts), (AT_ONCE, 0));
 }

@@ -155,5 +155,5 @@ fn hooks_of_episodes_are_called_on_the_thread_and_others_here() {
 fn a_program_that_cannot_be_started_again_for_an_environment_is_told_how() {
     // The test program takes the command for the name of a test.
     let error = builder(RolloutConfig { remote_worker_envs: true, ..cartpoles() }).build().unwrap_err().to_string();
-    assert!(error.starts_with("environment ") && error.contains("rollmesh::envs::remote_env"), "{error}");
+    assert!(error.starts_with("environment ") && error.contains("rollmesh::child_process"), "{error}");
 }

@@ -71,6 +71,8 @@ pub(crate) struct Iterated {
     pub(crate) warnings: Vec<String>,
     /// Number of workers lost so far.
     pub(crate) disturbances: u64,
+    /// Open episodes that were abandoned in it, since a failed sample could not restore them.
+    pub(crate) abandoned: u64,
     pub(crate) learned: Learned,
 }
 
@@ -299,7 +301,8 @@ impl LocalWorker {
         warnings.extend(lost.map(|(id, fault)| format!("episode {id} was lost: {fault}")));
         let episodes = ended.iter().filter(|episode| episode.faulty.is_none()).map(RolloutMetrics::of_slot).collect();
         let (read, disturbances) = (self.read.clone(), self.disturbances + self.rows.disturbances());
-        Ok(Some(Iterated { env_steps: steps, episodes, read, warnings, disturbances, learned }))
+        let abandoned = self.rows.take_abandoned();
+        Ok(Some(Iterated { env_steps: steps, episodes, read, warnings, disturbances, abandoned, learned }))
     }
 
     fn look_back(&mut self) -> Result<Before, LearnError> {

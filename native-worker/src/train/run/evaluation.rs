@@ -18,7 +18,7 @@ impl Run {
     pub(crate) fn evaluate_if_due(&mut self, now: Micros) {
         let state = &self.state;
         let is_at_end = state.config().reads_input() && state.is_used_up(now);
-        let is_due = !state.is_sampling_only() && (self.interval_is_over() || is_at_end);
+        let is_due = self.interval_is_over() || is_at_end;
         if let (true, Some(evaluation)) = (is_due, &mut self.evaluation) {
             let (iteration, env_steps, weights) = (state.iteration(), state.env_steps(), state.weights().clone());
             evaluation.offer(Candidate { iteration, env_steps, weights });

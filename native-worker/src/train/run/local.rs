@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use rollmesh_core::time::Micros;
+use rollmesh_core::{hub::Observed, time::Micros};
 
 use super::{
     super::{consumer::Consumer, local::Iterated, metrics::IterationMetrics, own_sampler::Watchdog},
@@ -38,11 +38,12 @@ impl Run {
 
     /// Handles a batch that the run's own worker has made and learned from; also returns warnings for the user.
     pub(crate) fn handle_iterated(&mut self, iterated: Iterated, now: Micros) -> (Vec<String>, IterationMetrics) {
-        let Iterated { env_steps, episodes, read, warnings, disturbances, learned } = iterated;
+        let Iterated { env_steps, episodes, read, warnings, disturbances, abandoned, learned } = iterated;
         self.state.handle_iterated(env_steps, episodes);
         self.state.count_disturbances(disturbances);
+        self.state.group.count_abandoned(abandoned);
         self.read = read;
-        (warnings, self.handle_update(learned, now))
+        (warnings, self.handle_update(learned, Observed::default(), now))
     }
 
     /// Records the failures of the run's own worker.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs::File, path::Path, time::Duration};
 use rollmesh_core::{
     env::EnvState,
     group::GroupState,
-    hub::{BatchConsumer, RunLoop, RunLoopConfig, RunProgress},
+    hub::{BatchConsumer, RunLoop, RunLoopConfig, RunProgress, push_thinned},
     ids::LeaseId,
     kernels::Kernels,
     run::RunConfig,
@@ -21,10 +21,10 @@ use super::{
         consumer::Consumer,
         evaluation::{EvaluationLine, EvaluationMetrics, RunEvaluation},
         local::LocalWorker,
-        metrics::push_thinned,
         output::{OutputPlace, RunOutput},
         own_sampler::Watchdog,
         read_metrics::ReadMetrics,
+        recording::Recording,
         request::Prepared,
         run_dir::{NO_ALGORITHM, RunDir, RunDirError, output_series},
         saving::{RunFiles, Saved, SavedRun, lock},
@@ -68,6 +68,8 @@ struct Start {
     output: Option<RunOutput>,
     /// `None` for a run with a learner.
     taker: Option<Taker>,
+    /// True if an earlier process has begun it.
+    resumes: bool,
 }
 
 /// A run to resume.
@@ -186,12 +188,12 @@ impl Run {
         };
         let mut run = match saved {
             None => {
-                let start = Start { taker, output, ..Start::default() };
+                let start = Start { taker, output, resumes: true, ..Start::default() };
                 Self::prepared(place, request.clone(), prepared, start)?
             }
             Some(Saved { policy, group, learner, progress }) => {
                 let learner = Some((policy.weights, learner));
-                let start = Start { learner, taker, group: Some(group), output };
+                let start = Start { learner, taker, group: Some(group), output, resumes: true };
                 let mut run = Self::prepared(place, request.clone(), prepared, start)?;
                 let progress = RunProgress {
                     iteration: policy.iteration,
@@ -258,7 +260,8 @@ impl Run {
             ..config
         };
         let run = Self::with(place, request, state, consumer, gamma_of(postprocessing))?;
-        Ok(Self { evaluation, ..run })
+        let recording = Recording::of(place, &run, start.resumes)?;
+        Ok(Self { evaluation, recording, ..run })
     }
 
     /// Like [`prepared`](Self::prepared), with the run's own worker. It has no slots and grants nothing.
@@ -307,7 +310,7 @@ impl Run {
         taker: Taker,
         start: Start,
     ) -> Result<Self, StartError> {
-        let Start { learner: saved, group, output, .. } = start;
+        let Start { learner: saved, group, output, resumes, .. } = start;
         let state = RunLoopConfig::sampling(place.number, request.config.clone(), &parts)?;
         let (weights, taken) = match saved {
             Some((weights, taken)) => (weights, Some(taken)),
@@ -325,7 +328,10 @@ impl Run {
         };
         let RunLoopConfig { run_dir, pace, first_lease, .. } = place.of_loop(&request, weights.clone());
         let state = RunLoopConfig { run_dir, pace, first_lease, weights, filter, group, ..state };
-        Self::with(place, request, state, consumer, 1.0)
+        let evaluation = RunEvaluation::of(&request);
+        let run = Self::with(place, request, state, consumer, 1.0)?;
+        let recording = Recording::of(place, &run, resumes)?;
+        Ok(Self { evaluation, recording, ..run })
     }
 
     fn with(
@@ -362,6 +368,7 @@ impl Run {
             evaluation: None,
             evaluated: None,
             watchdog: None,
+            recording: None,
             read: ReadMetrics::default(),
             #[cfg(test)]
             false_ledger: None,

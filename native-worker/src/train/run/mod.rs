@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, io};
 use rollmesh_core::{
     batch::SlotFragment,
     group::UnbalancedLedger,
-    hub::{BatchWork, RunEnd, RunLoop, RunLoopError, TrainBatchError},
+    hub::{BatchWork, Observed, RunEnd, RunFacts, RunLoop, RunLoopError, TrainBatchError},
     protocol::message::{EnvTrace, EvaluationPoint},
     run::RunConfig,
     time::Micros,
@@ -30,6 +30,7 @@ use super::{
     output::OutputPlace,
     own_sampler::Watchdog,
     read_metrics::ReadMetrics,
+    recording::Recording,
     run_dir::RunDirError,
     saving::{RunFiles, Snapshot},
 };
@@ -37,6 +38,7 @@ use crate::{
     launch::{LaunchError, WorkerSpec},
     learner::{LearnError, Learned, LearningStartError, UpdateStats, results_before},
     lines::LineNews,
+    monitor::MonitorError,
     offline::OfflineError,
     worker_group::WorkerGroup,
 };
@@ -138,6 +140,8 @@ pub(crate) struct Run {
     evaluated: Option<EvaluationMetrics>,
     /// Watches the run's own worker, if it samples itself.
     watchdog: Option<Watchdog>,
+    /// Records the episodes of a run over leases, if it is to.
+    recording: Option<Recording>,
     /// What reading has reported so far.
     read: ReadMetrics,
     /// An unbalanced ledger, to test its consequences.
@@ -170,6 +174,8 @@ pub(crate) enum StartError {
     RunDir(#[from] RunDirError),
     #[error("the output cannot be opened: {0}")]
     Output(#[from] OfflineError),
+    #[error("monitor_path: {0}")]
+    Monitor(#[from] MonitorError),
     #[error(transparent)]
     Learning(#[from] LearningStartError),
     #[error(transparent)]
@@ -193,12 +199,24 @@ impl Run {
     }
 
     /// True if its rows are taken in this process.
-    pub(crate) fn takes_rows(&self) -> bool {
+    fn takes_rows(&self) -> bool {
         matches!(self.consumer, Some(Consumer::Rows { .. }))
     }
 
     pub(crate) fn is_over(&self) -> bool {
         self.state.is_over()
+    }
+
+    /// Returns what decides about the course of the run; its auditor adds what it knows.
+    pub(crate) fn facts(&self, now: Micros) -> RunFacts {
+        RunFacts {
+            num_workers: self.worker_terms.num_workers,
+            keeps_last_batch: self.has_files() || self.takes_rows(),
+            has_ranks: self.has_ranks(),
+            has_ranks_to_tell: self.has_ranks_to_tell(),
+            awaits_evaluation: self.awaits_evaluation(now),
+            ..RunFacts::default()
+        }
     }
 
     /// True if its batches were for a caller that has dropped its receiver.
@@ -214,17 +232,22 @@ impl Run {
             Ok(work) => work,
             Err(error) => return Some(Err(error)),
         };
-        let trace = match &work {
-            BatchWork::Learn { fragments, .. } | BatchWork::HandOver(fragments) => self.state.trace(fragments),
-            BatchWork::Iterate => self.state.trace(&[]),
+        let fragments = match &work {
+            BatchWork::Learn(rows) => rows.fragments(),
+            BatchWork::HandOver(fragments) => &fragments[..],
+            BatchWork::Iterate => &[],
         };
+        let trace = self.state.trace(fragments);
+        if let Some(recording) = &mut self.recording {
+            recording.add(fragments, |version| self.state.weights_of(version));
+        }
         Some(Ok(Submitted { update: consumer.submit(work, results_before(&self.state)), trace }))
     }
 
     /// Applies the learner's result for the batch.
-    pub(crate) fn handle_update(&mut self, learned: Learned, now: Micros) -> IterationMetrics {
+    pub(crate) fn handle_update(&mut self, learned: Learned, observed: Observed, now: Micros) -> IterationMetrics {
         let Learned { weights, infos, added } = learned;
-        self.state.handle_learned(weights, now);
+        self.state.handle_learned(weights, observed, now);
         let stats = UpdateStats::mean_of(infos.values());
         IterationMetrics {
             policies: if self.state.has_one_policy() { BTreeMap::new() } else { infos },
@@ -259,6 +282,11 @@ impl Run {
         self.files.as_mut().map_or_else(Vec::new, |files| files.dir.retry())
     }
 
+    /// Returns why an episode was not recorded, once for each reason.
+    pub(crate) fn poll_recording(&self) -> Option<String> {
+        self.recording.as_ref()?.poll_fault()
+    }
+
     /// Returns an error if an env step was lost or counted twice.
     pub(crate) fn check_ledger(&self) -> Result<(), UnbalancedLedger> {
         #[cfg(test)]
@@ -287,6 +315,7 @@ impl Run {
         if let Some(evaluation) = self.evaluation.take() {
             evaluation.end();
         }
+        faults.extend(self.recording.take().into_iter().flat_map(Recording::finish));
         self.state.end(&end, now);
         let state = &self.state;
         let causes = state.not_reproducible();

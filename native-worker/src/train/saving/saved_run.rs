@@ -66,6 +66,11 @@ pub enum ResumeError {
     /// The run has no learner.
     #[error("the run in {0} only samples: resume it with `rollmesh sample --resume {0}`")]
     SamplesOnly(PathBuf),
+    /// The run was sampled by an earlier version, which named no algorithm in its settings.
+    #[error(
+        "the run in {0} was sampled by an earlier version, and cannot be resumed: sample again into another --run-dir"
+    )]
+    Earlier(PathBuf),
     /// The run has a learner.
     #[error("the run in {0} learns: resume it with `rollmesh train --resume {0}`")]
     Learns(PathBuf),
@@ -144,7 +149,11 @@ impl SavedRun {
     /// As there.
     pub(crate) fn load_sampling(dir: impl Into<PathBuf>) -> Result<Self, ResumeError> {
         let saved = Self::load_any(dir.into())?;
-        if saved.samples_only() { Ok(saved) } else { Err(ResumeError::Learns(saved.dir)) }
+        match saved.samples_only() {
+            true => Ok(saved),
+            false if names_no_algorithm(&saved.dir) => Err(ResumeError::Earlier(saved.dir)),
+            false => Err(ResumeError::Learns(saved.dir)),
+        }
     }
 
     fn load_any(dir: PathBuf) -> Result<Self, ResumeError> {
@@ -254,6 +263,12 @@ pub(in super::super) fn read_config(text: &str) -> Result<RunConfig, String> {
     let settings = settings.with("preset", "none").map_err(|error| error.to_string())?;
     let config = RunConfig::of_settings(&settings).map_err(|error| error.to_string())?;
     Ok(RunConfig { algorithm: config.algorithm.filter(|name| name != NO_ALGORITHM), ..config })
+}
+
+/// True for the directory of a run that an earlier version has sampled: an absent algorithm is the default one.
+fn names_no_algorithm(dir: &Path) -> bool {
+    let settings = fs::read_to_string(dir.join(CONFIG)).ok().and_then(|text| text.parse::<toml::Table>().ok());
+    settings.is_some_and(|settings| !settings.contains_key("algorithm"))
 }
 
 /// The contents of a run's directory, locked as long as `lock` exists.

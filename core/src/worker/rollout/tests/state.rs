@@ -9,9 +9,10 @@ use crate::{
     ids::{PolicyId, SlotId},
     policy::Policy,
     prelude::*,
+    sampler::CountStepsBy,
     worker::{
-        NewPolicy, PoliciesToTrain, RolloutConfig, RolloutError, RolloutWorker, SamplerChoice, SgdOptions,
-        WorkerStateError,
+        NewPolicy, PoliciesToTrain, Registry, RolloutConfig, RolloutError, RolloutWorker, SamplerChoice, SgdOptions,
+        WorkerPlace, WorkerStateError,
     },
 };
 
@@ -46,6 +47,30 @@ fn a_restored_worker_goes_on_where_the_saved_one_was() {
     // The sequence number of the latest weights is restored, too.
     restored.set_weights(&by_id(&weight(9.0)), None, Some(5)).unwrap();
     assert_eq!(value_of(&restored.weights(None).unwrap()[&PolicyId::DEFAULT]), 3.0);
+}
+
+/// Counted by agent steps, a round of environments leaves fragments for the next sample.
+#[test]
+fn batches_that_wait_for_the_next_sample_are_part_of_the_state() {
+    let worker = || {
+        let count_steps_by = CountStepsBy::AgentSteps;
+        let config = RolloutConfig { count_steps_by, ..RolloutConfig::new("RockPaperScissors-v0") };
+        let config = config.num_envs(10).rollout_fragment_length(5).single_policy("random");
+        RolloutWorker::from_config(config, &Registry::builtin(), WorkerPlace::LOCAL).unwrap()
+    };
+    let (mut saved, mut restored) = (worker(), worker());
+    for _ in 0..7 {
+        saved.sample().unwrap();
+        restored.set_sampler_state(&saved.sampler_state().unwrap()).unwrap();
+        let again = restored.sampler_state().unwrap();
+        assert_eq!(again, saved.sampler_state().unwrap());
+        for end in [1, again.len() / 2, again.len() - 1] {
+            assert!(worker().set_sampler_state(&again[..end]).is_err(), "{end} bytes");
+        }
+    }
+    for _ in 0..7 {
+        assert_eq!(restored.sample().unwrap(), saved.sample().unwrap());
+    }
 }
 
 #[test]

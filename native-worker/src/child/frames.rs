@@ -9,7 +9,7 @@ use serde::{Serialize, de::DeserializeOwned};
 const MAX_JSON_BYTES: u32 = 16 << 20;
 
 /// Writes a frame.
-pub(super) fn write_frame(mut to: impl Write, frame: &[u8]) -> io::Result<()> {
+pub(crate) fn write_frame(mut to: impl Write, frame: &[u8]) -> io::Result<()> {
     let len = u32::try_from(frame.len()).map_err(|_| ErrorKind::InvalidInput)?;
     to.write_all(&len.to_le_bytes())?;
     to.write_all(frame)?;
@@ -17,7 +17,7 @@ pub(super) fn write_frame(mut to: impl Write, frame: &[u8]) -> io::Result<()> {
 }
 
 /// Reads a frame.
-pub(super) fn read_frame(from: impl Read) -> io::Result<Vec<u8>> {
+pub(crate) fn read_frame(from: impl Read) -> io::Result<Vec<u8>> {
     read_at_most(from, MAX_FRAME_BYTES)
 }
 
@@ -36,12 +36,12 @@ fn read_at_most(mut from: impl Read, max: u32) -> io::Result<Vec<u8>> {
 }
 
 /// Writes a value as JSON.
-pub(super) fn write_json(to: impl Write, value: &impl Serialize) -> io::Result<()> {
+pub(crate) fn write_json(to: impl Write, value: &impl Serialize) -> io::Result<()> {
     write_frame(to, &serde_json::to_vec(value)?)
 }
 
 /// Reads a value from JSON.
-pub(super) fn read_json<T: DeserializeOwned>(from: impl Read) -> io::Result<T> {
+pub(crate) fn read_json<T: DeserializeOwned>(from: impl Read) -> io::Result<T> {
     Ok(serde_json::from_slice(&read_at_most(from, MAX_JSON_BYTES)?)?)
 }
 

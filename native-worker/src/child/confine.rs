@@ -7,13 +7,13 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 /// The environment variable that lists a program's visible GPUs.
-pub(super) const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+pub(crate) const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
-/// The environment variable of a process with limited memory: its allocator reserves a GiB of addresses, which must not count as
-/// data before it is used.
-pub(super) const LATE_COMMIT: (&str, &str) = ("MIMALLOC_ARENA_EAGER_COMMIT", "0");
+/// Environment variables of a process with limited memory: its allocator reserves a GiB of addresses, which must not count as data
+/// before it is used; and a process that cannot get memory hangs in Rust's backtrace, instead of ending with a message.
+pub(crate) const LIMITED: [(&str, &str); 2] = [("MIMALLOC_ARENA_EAGER_COMMIT", "0"), ("RUST_BACKTRACE", "0")];
 
-/// What a launcher tells a worker's process of its grant.
+/// What a process is told of its grant.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConfineFlags {
     /// Run on these CPUs only
@@ -57,7 +57,7 @@ impl Confinement<'_> {
             variables.push((VISIBLE_DEVICES, gpus.join(",")));
         }
         if self.memory.is_some() {
-            variables.push((LATE_COMMIT.0, LATE_COMMIT.1.into()));
+            variables.extend(LIMITED.map(|(name, value)| (name, value.into())));
         }
         variables
     }

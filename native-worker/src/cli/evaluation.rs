@@ -1,0 +1,75 @@
+//! The flags for evaluations alongside a run, and their result in its summary.
+
+use std::num::NonZeroU32;
+
+use clap::Args;
+
+use super::exit::Failure;
+use crate::train::{EvaluationMetrics, RunConfig};
+
+/// When and how a run is evaluated.
+#[derive(Args, Clone, Debug)]
+pub(super) struct EvaluationFlags {
+    /// Evaluate the policy after every N updates
+    ///
+    /// With its most likely actions, in a separate process. A run with --input waits for that, and is evaluated at its
+    /// end, too [default: never; with --input and a stop return 10]
+    #[arg(long, value_name = "N")]
+    pub(super) evaluation_interval: Option<u64>,
+    /// Episodes of an evaluation; 0 for none [default: 20]
+    #[arg(long, hide_short_help = true, value_name = "M")]
+    pub(super) evaluation_episodes: Option<u32>,
+    /// Seconds without progress after which it is given up
+    ///
+    /// [default: 600]
+    #[arg(long, hide_short_help = true, value_name = "S")]
+    evaluation_timeout: Option<NonZeroU32>,
+    /// Env steps after which its episodes are truncated
+    ///
+    /// [default: never; with --input 100000]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) evaluation_horizon: Option<u32>,
+    /// Write its first episode as a GIF
+    ///
+    /// Into the run's directory, below gifs
+    #[arg(long, hide_short_help = true)]
+    evaluation_render: bool,
+}
+
+impl EvaluationFlags {
+    /// True if a flag was given.
+    pub(super) fn are_given(&self) -> bool {
+        self.evaluation_interval.is_some() || self.evaluation_horizon.is_some() || self.need_an_interval()
+    }
+
+    fn need_an_interval(&self) -> bool {
+        self.evaluation_episodes.is_some_and(|episodes| episodes > 0)
+            || self.evaluation_timeout.is_some()
+            || self.evaluation_render
+    }
+
+    /// Sets what the flags say.
+    pub(super) fn set(&self, run: &mut RunConfig) -> Result<(), Failure> {
+        let evaluation = &mut run.evaluation;
+        evaluation.interval = self.evaluation_interval.unwrap_or(evaluation.interval);
+        evaluation.episodes = self.evaluation_episodes.unwrap_or(evaluation.episodes);
+        evaluation.timeout_s = self.evaluation_timeout.unwrap_or(evaluation.timeout_s);
+        evaluation.horizon = self.evaluation_horizon.or(evaluation.horizon);
+        evaluation.render |= self.evaluation_render;
+        if self.need_an_interval() && run.evaluation.interval == 0 && !run.reads_input() {
+            let flags = "--evaluation-episodes, --evaluation-timeout and --evaluation-render";
+            return Err(Failure::usage(format!("{flags} are of no use without --evaluation-interval: say how often")));
+        }
+        Ok(())
+    }
+}
+
+/// Returns the latest evaluation of a run as a line of its summary, without its name.
+pub(super) fn line_of(found: &EvaluationMetrics) -> String {
+    let number = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |number| format!("{number:.2}"));
+    let EvaluationMetrics { episode_return_mean, episode_return_min, episode_return_max, episodes, iteration, .. } =
+        found;
+    let spread = format!("from {} to {}", number(*episode_return_min), number(*episode_return_max));
+    let when = format!("{episodes} episodes after update {iteration}, most likely actions");
+    format!("{} ({spread}, {when})", number(*episode_return_mean))
+}

@@ -1,0 +1,224 @@
+//! Reading a data set in a process of its own, with a limit of memory.
+//!
+//! The decoders of HDF5 and Parquet are libraries, which believe a file: a hostile or damaged one may make them allocate
+//! without end. In a process of its own that ends the process, not the program. The process reads ahead by one batch while the
+//! program works with the previous one. A program whose executable cannot be such a process reads by itself.
+//!
+//! A message of the process is its kind (1 byte), the length of its content (8, little-endian) and the content: see [`Kind`].
+
+use std::{
+    io::{self, BufReader, Read, Write},
+    path::{Path, PathBuf},
+    process::{ChildStdin, ChildStdout, Command},
+    sync::mpsc::Receiver,
+    time::Duration,
+};
+
+use rollmesh_core::batch::{AnyBatch, codec};
+use rollmesh_data::dataset::{self, BatchStream, DatasetError};
+use serde::{Deserialize, Serialize};
+
+use super::OfflineError;
+use crate::child::{
+    self, Child, Confinement, LastWords, Pipes, end_with_parent, limit_memory, read_json, take_stdio, write_json,
+};
+
+/// The hidden command that runs the process.
+pub(crate) const COMMAND: &str = "read-data";
+
+/// Length of a message before its content.
+const HEAD: usize = 9;
+/// How long to wait for the last words of a process that has ended.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What the process reads first.
+#[derive(Clone, Serialize, Deserialize)]
+struct Order {
+    path: PathBuf,
+    buffer: usize,
+    /// The most bytes of memory that it takes.
+    memory: u64,
+}
+
+/// Kinds of messages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    /// The data set is open. No content.
+    Opened = 1,
+    /// A [`SampleBatch`](rollmesh_core::batch::SampleBatch), as [`codec::encode`] writes it.
+    Single = 2,
+    /// A [`MultiAgentBatch`](rollmesh_core::batch::MultiAgentBatch), as [`codec::encode_multi_agent`] writes it.
+    Multi = 3,
+    /// There are no more batches: an [`Ending`] as JSON.
+    Ending = 4,
+}
+
+impl Kind {
+    fn of(byte: u8) -> Option<Self> {
+        [Self::Opened, Self::Single, Self::Multi, Self::Ending].into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// Why there are no more batches, and what none of them contains.
+#[derive(Default, Serialize, Deserialize)]
+struct Ending {
+    error: Option<String>,
+    left_out: Vec<String>,
+}
+
+/// A data set that a process of its own reads.
+pub(super) struct ReaderProcess {
+    program: PathBuf,
+    order: Order,
+    /// `None` before the first batch after a rewind, and after the last one.
+    running: Option<Running>,
+    ending: Option<Ending>,
+}
+
+struct Running {
+    child: Child,
+    messages: BufReader<ChildStdout>,
+    /// Open as long as the process is to run.
+    _stdin: ChildStdin,
+    words: Receiver<LastWords>,
+    /// The content of the latest message.
+    content: Vec<u8>,
+}
+
+impl ReaderProcess {
+    /// Starts the program, and waits until it has opened the data set.
+    pub(super) fn open(program: PathBuf, path: &Path, buffer: usize, memory: u64) -> Result<Self, DatasetError> {
+        let order = Order { path: path.into(), buffer, memory };
+        let mut reader = Self { program, order, running: None, ending: None };
+        reader.start()?;
+        Ok(reader)
+    }
+
+    fn start(&mut self) -> Result<&mut Running, DatasetError> {
+        let failed = |source| OfflineError::Read { path: self.order.path.clone(), source };
+        let confinement = Confinement { cpus: &[], gpus: None, memory: Some(self.order.memory) };
+        let mut command = Command::new(&self.program);
+        command.arg(COMMAND).envs(confinement.variables());
+        let (child, Pipes { mut stdin, stdout, stderr }) = child::spawn(command).map_err(failed)?;
+        let words = LastWords::listen(stderr).map_err(failed)?;
+        // A process that has ended says why when its first message is read.
+        let _ = write_json(&mut stdin, &self.order);
+        let messages = BufReader::with_capacity(1 << 16, stdout);
+        self.running = Some(Running { child, messages, _stdin: stdin, words, content: Vec::new() });
+        self.ending = None;
+        match self.receive()? {
+            Some(Kind::Opened) => {}
+            _ => {
+                return Err(
+                    self.fail("it does not say that it reads: does the program begin with rollmesh::main_with?")
+                );
+            }
+        }
+        self.running.as_mut().ok_or(DatasetError::Closed)
+    }
+
+    /// Receives the next message, whose content is kept; `None` for the end.
+    fn receive(&mut self) -> Result<Option<Kind>, DatasetError> {
+        let Some(running) = &mut self.running else { return Ok(None) };
+        match running.receive() {
+            Ok(Kind::Ending) => {
+                let ending = serde_json::from_slice::<Ending>(&running.content);
+                self.running = None;
+                let Ending { error, left_out } = ending.map_err(|error| DatasetError::Host(error.into()))?;
+                self.ending = Some(Ending { error: None, left_out });
+                error.map_or(Ok(None), |error| Err(DatasetError::Host(error.into())))
+            }
+            Ok(kind) => Ok(Some(kind)),
+            Err(error) => Err(self.fail(&error.to_string())),
+        }
+    }
+
+    /// Ends the process, which has failed, and says why.
+    fn fail(&mut self, error: &str) -> DatasetError {
+        let path = self.order.path.clone();
+        let Some(Running { mut child, words, .. }) = self.running.take() else { return DatasetError::Closed };
+        self.ending = Some(Ending::default());
+        let has_ended = child.exits_within(GRACE);
+        let status = child.kill().filter(|_| has_ended);
+        let words = words.recv_timeout(GRACE).unwrap_or_default().to_string();
+        if words.contains("memory allocation of") {
+            return OfflineError::Memory { path, limit: self.order.memory }.into();
+        }
+        let status = status.map_or_else(|| error.to_owned(), |status| status.to_string());
+        let end = if words.is_empty() { status } else { format!("{status}: {words}") };
+        OfflineError::Reader { path, end }.into()
+    }
+}
+
+impl Running {
+    fn receive(&mut self) -> io::Result<Kind> {
+        let mut head = [0; HEAD];
+        self.messages.read_exact(&mut head)?;
+        let [kind, len @ ..] = head;
+        let kind = Kind::of(kind).ok_or_else(|| io::Error::other("what it says makes no sense"))?;
+        self.content.clear();
+        // Memory grows with the bytes received, not with the announced length.
+        let len = u64::from_le_bytes(len);
+        let read = (&mut self.messages).take(len).read_to_end(&mut self.content)?;
+        if read as u64 == len { Ok(kind) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+}
+
+impl BatchStream for ReaderProcess {
+    fn next_batch(&mut self) -> Result<Option<AnyBatch>, DatasetError> {
+        if self.running.is_none() && self.ending.is_none() {
+            self.start()?;
+        }
+        let kind = self.receive()?;
+        let content = self.running.as_ref().map_or(&[][..], |running| &running.content);
+        let batch = match kind {
+            None => return Ok(None),
+            Some(Kind::Multi) => codec::decode_multi_agent(content).map(AnyBatch::Multi),
+            Some(_) => codec::decode(content).map(AnyBatch::Single),
+        };
+        batch.map(Some).map_err(|error| self.fail(&error.to_string()))
+    }
+
+    fn rewind(&mut self) -> Result<(), DatasetError> {
+        (self.running, self.ending) = (None, None);
+        Ok(())
+    }
+
+    fn left_out(&self) -> Vec<String> {
+        self.ending.as_ref().map_or_else(Vec::new, |ending| ending.left_out.clone())
+    }
+}
+
+/// Runs the process: sends the batches of a data set until its end, or an error.
+pub(crate) fn serve() -> io::Result<()> {
+    end_with_parent()?;
+    let (mut heard, mut said) = take_stdio()?;
+    let Order { path, buffer, memory } = read_json(&mut heard)?;
+    limit_memory(memory)?;
+    let mut stream = match dataset::open(&path, buffer) {
+        Ok(stream) => stream,
+        Err(error) => return end(&mut said, Some(error.of(&path)), Vec::new()),
+    };
+    say(&mut said, Kind::Opened, &[])?;
+    loop {
+        match stream.next_batch() {
+            Ok(Some(AnyBatch::Single(batch))) => say(&mut said, Kind::Single, &codec::encode(&batch))?,
+            Ok(Some(AnyBatch::Multi(batch))) => say(&mut said, Kind::Multi, &codec::encode_multi_agent(&batch))?,
+            Ok(None) => return end(&mut said, None, stream.left_out()),
+            Err(error) => return end(&mut said, Some(error.of(&path)), stream.left_out()),
+        }
+    }
+}
+
+fn end(said: &mut impl Write, error: Option<DatasetError>, left_out: Vec<String>) -> io::Result<()> {
+    let ending = Ending { error: error.map(|error| error.to_string()), left_out };
+    say(said, Kind::Ending, &serde_json::to_vec(&ending)?)
+}
+
+fn say(said: &mut impl Write, kind: Kind, content: &[u8]) -> io::Result<()> {
+    let mut head = [kind as u8; HEAD];
+    head[1..].copy_from_slice(&(content.len() as u64).to_le_bytes());
+    said.write_all(&head)?;
+    said.write_all(content)
+}

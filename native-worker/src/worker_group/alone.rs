@@ -1,0 +1,75 @@
+//! Samples of the local worker, if it is the only one.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::mpsc::{RecvTimeoutError, channel},
+    thread,
+};
+
+use rollmesh_core::{
+    batch::AnyBatch,
+    calls::CallConfig,
+    worker::{RegisteredEnv, RolloutError, RolloutWorker},
+};
+
+use super::{GroupError, LOCAL_WORKER, ParallelSample, WorkerGroup};
+use crate::train::{SampleWatch, Watchdog};
+
+impl WorkerGroup {
+    /// Samples with the local worker, once or until there is enough.
+    pub(super) fn sample_alone(&mut self, sample: &ParallelSample) -> Result<Vec<AnyBatch>, GroupError> {
+        let mut batches = self.samples.take(u64::MAX);
+        loop {
+            batches.push(self.watch_local(RolloutWorker::sample)?);
+            if sample.is_enough(batches.iter()) {
+                return Ok(batches);
+            }
+        }
+    }
+
+    /// Lets the local worker sample. A step that hangs cannot be ended, so the worker samples on a thread of its own, which
+    /// is left to itself after the [deadline](super::FailureSettings::progress_timeout).
+    ///
+    /// # Errors
+    /// [`GroupError::LocalHangs`]: then the group has no local worker any more.
+    pub(super) fn watch_local<T: Send + 'static>(
+        &mut self,
+        sample: impl FnOnce(&mut RolloutWorker) -> Result<T, RolloutError> + Send + 'static,
+    ) -> Result<T, GroupError> {
+        let watch = SampleWatch::of(self.need_local("sampling")?.step_mark());
+        let unhurried = if self.is_local_warm { 1 } else { CallConfig::UNHURRIED as u32 };
+        let timeout = self.plan.failures.progress_timeout.filter(|_| !self.waits_for_clients());
+        let patience_s = timeout.map_or(0.0, |timeout| timeout.saturating_mul(unhurried).as_secs_f64());
+        let mut dog = Watchdog::new(watch, &self.config, patience_s);
+        let Some(interval) = dog.interval() else { return Ok(sample(self.need_local("sampling")?)?) };
+        let ((give, given), (back, made)) = (channel::<RolloutWorker>(), channel());
+        let work = move || {
+            let Ok(mut worker) = given.recv() else { return };
+            let made = catch_unwind(AssertUnwindSafe(|| sample(&mut worker)));
+            // The group may have given up.
+            let _ = back.send((worker, made));
+        };
+        thread::Builder::new().name("local-worker".into()).spawn(work).map_err(GroupError::Thread)?;
+        self.local.take().into_iter().for_each(|worker| _ = give.send(worker));
+        loop {
+            match made.recv_timeout(interval) {
+                Ok((worker, made)) => {
+                    (self.local, self.is_local_warm) = (Some(worker), true);
+                    return Ok(made.unwrap_or_else(|panic| resume_unwind(panic))?);
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Some(fatal) = dog.check() {
+                        return Err(GroupError::LocalHangs { worker: LOCAL_WORKER, why: fatal.explain(&self.config) });
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(GroupError::NoLocalWorker("sampling")),
+            }
+        }
+    }
+
+    /// True if clients drive the environments, whose steps take as long as they like.
+    fn waits_for_clients(&self) -> bool {
+        let env = self.config.env.as_deref().map(|name| self.plan.registry.env(name));
+        matches!(env, Some(Ok(RegisteredEnv::Base(_))))
+    }
+}

@@ -1,0 +1,80 @@
+//! What becomes of commands that are asked to end while an environment hangs.
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+
+use crate::{
+    runs::{Rig, run},
+    support::{
+        Process,
+        process::{Finished, Signal},
+        until,
+    },
+};
+
+/// Signals a command once its environment hangs, which creates this file.
+async fn signalled(args: &[&str], hangs: &Path, signal: Signal) -> Finished {
+    let process = Process::start_program(std::env::current_exe().unwrap(), args, |_| {});
+    until("a step that hangs", || hangs.exists()).await;
+    let since = Instant::now();
+    process.signal(signal);
+    let end = process.finish_with(3).await;
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    end
+}
+
+pub(crate) async fn commands_end_with_signal_while_a_step_hangs() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let rig = Rig::new();
+        let (hangs, late) = (rig.path("hangs"), "interrupted: a step takes longer than 1.5 s");
+        let config = json!({ "kind": "hang", "once": hangs }).to_string();
+        let sample = ["sample", "--env", "Faulty-v0", "--env-config", &config, "--num-envs", "4"];
+        let end = signalled(&sample, &hangs, signal).await;
+        assert!(end.stderr.contains(late), "{signal:?}: {}", end.stderr);
+
+        let rig = Rig::new();
+        let (hangs, armed) = (rig.path("hangs"), rig.path("armed"));
+        let config = json!({ "kind": "hang", "once": hangs, "armed": armed, "all": true });
+        assert_eq!(rig.train(0, &config, &["--max-env-steps", "64"]).await.0.status.code(), Some(0));
+        std::fs::write(armed, "").unwrap();
+        let run_dir = rig.path("run").display().to_string();
+        let end = signalled(&["evaluate", "--checkpoint", &run_dir], &hangs, signal).await;
+        assert!(end.stderr.contains("interrupted: "), "{signal:?}: {}", end.stderr);
+    }
+}
+
+/// Nothing but the signal ends it.
+pub(crate) async fn environment_that_is_never_made_is_named_and_ends_with_first_signal() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let rig = Rig::new();
+        let args = rig.args(0, &json!({ "kind": "make" }), &[]);
+        let mut process = Process::start_program(std::env::current_exe().unwrap(), args, |_| {});
+        process.line("waiting for environment Faulty-v0 to be made").await;
+        process.signal(signal);
+        let end = process.finish_with(3).await;
+        let text = "environment Faulty-v0 was not made yet, and no run has begun";
+        assert!(end.stderr.contains(text), "{signal:?}: {}", end.stderr);
+    }
+}
+
+pub(crate) async fn run_of_another_program_is_evaluated_by_that_one() {
+    let rig = Rig::new();
+    rig.train(0, &json!({}), &["--max-env-steps", "64"]).await;
+    let run_dir = rig.path("run").display().to_string();
+    let evaluate = ["evaluate", "--checkpoint", &run_dir, "--episodes", "2", "--json"];
+    let end = Process::start(evaluate).finish_with(2).await;
+    assert!(end.stderr.contains("run this with the program that trained it"), "{}", end.stderr);
+    // The return of drawn actions, as in training, stands beside that of the most likely ones.
+    let report = crate::support::json(&run(&evaluate).await.0.stdout);
+    let means = ["deterministic_return_mean", "explored_return_mean"].map(|name| report[name].as_f64());
+    assert!(means.iter().all(Option::is_some) && means[0] == report["episode_return_mean"].as_f64(), "{report}");
+    // What is no run is not said to become one.
+    let state = rig.path("kd.state");
+    std::fs::write(&state, "no policy").unwrap();
+    let end = Process::start(["evaluate", "--checkpoint", state.to_str().unwrap()]).finish_with(2).await;
+    assert!(end.stderr.contains("kd.state") && !end.stderr.contains("--run-dir"), "{}", end.stderr);
+}

@@ -1,0 +1,74 @@
+"""Returns of LunarLander-v3 and HalfCheetah-v5 after a million env steps of PPO, beside Stable-Baselines3 with the same settings.
+
+Run with `python returns.py [ENV_STEPS] [SEED]` on an idle machine: it takes hours. It needs stable-baselines3, box2d and mujoco.
+"""
+
+import os
+import sys
+
+import gymnasium
+import stable_baselines3
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+import rollmesh
+
+WANTED = {"LunarLander-v3": 200, "HalfCheetah-v5": 1_500}
+EPISODES = 20
+# Environments, steps of each between two updates, and settings of both by rollmesh's names.
+SETTINGS = {
+    "LunarLander-v3": (16, 512, {"num_epochs": 4, "minibatch_size": 128, "gamma": 0.999, "lambda": 0.98, "lr": 3e-4}),
+    "HalfCheetah-v5": (8, 256, {"num_epochs": 10, "minibatch_size": 128, "gamma": 0.98, "lambda": 0.92, "lr": 3e-4}),
+}
+
+
+def of_rollmesh(id: str, env_steps: int, seed: int) -> float:
+    envs, length, settings = SETTINGS[id]
+    algorithm = rollmesh.Algorithm(
+        f"gym:{id}",
+        num_workers=os.cpu_count() or 1,
+        num_slots=envs,
+        rollout_fragment_length=length,
+        observation_filter="MeanStdFilter",
+        policy_config=settings,
+        # Later than here, since a run that is over evaluates nothing.
+        stop={"env_steps": 2 * env_steps},
+        seed=seed,
+    )
+    with algorithm:
+        while algorithm.step()["env_steps"] < env_steps:
+            pass
+        return algorithm.evaluate(EPISODES)["episode_return_mean"]
+
+
+def of_stable_baselines(id: str, env_steps: int, seed: int) -> float:
+    envs, length, settings = SETTINGS[id]
+    vector = VecNormalize(DummyVecEnv([lambda: gymnasium.make(id)] * envs), norm_reward=False)
+    model = stable_baselines3.PPO(
+        "MlpPolicy",
+        vector,
+        n_steps=length,
+        batch_size=settings["minibatch_size"],
+        n_epochs=settings["num_epochs"],
+        gamma=settings["gamma"],
+        gae_lambda=settings["lambda"],
+        learning_rate=settings["lr"],
+        seed=seed,
+        device="cpu",
+    )
+    model.learn(env_steps)
+    vector.training = False
+    mean, _ = evaluate_policy(model, vector, EPISODES)
+    return float(mean)
+
+
+def main() -> None:
+    env_steps = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    for id, wanted in WANTED.items():
+        ours, theirs = of_rollmesh(id, env_steps, seed), of_stable_baselines(id, env_steps, seed)
+        print(f"{id}: rollmesh {ours:.0f}, Stable-Baselines3 {theirs:.0f}, wanted {wanted}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

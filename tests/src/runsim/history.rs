@@ -1,0 +1,227 @@
+//! The events of a simulated run, and the rules that they have to keep.
+
+use std::collections::BTreeSet;
+
+use rollmesh_core::{group::Party, hub::RunEnd, time::Micros};
+
+use super::{Request, RunReport, RunScenario};
+use crate::fake_rows::calm_batches;
+
+/// Time for the leases of a draining run to end, and as much for audits at the end of a run.
+const PATIENCE: Micros = Micros::from_secs(10);
+/// Time for everything else that a hub does before a run ends.
+const SLACK: Micros = Micros::from_secs(1);
+/// Time from the last fault and the last request until every run is over. The longest patience with a worker is 96 s.
+const HEALED_WITHIN: Micros = Micros::from_secs(300);
+
+/// All events of a run with their times, in order.
+#[derive(Clone, Debug, Default)]
+pub struct RunHistory(pub Vec<(Micros, RunEvent)>);
+
+/// An event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunEvent {
+    /// A user or program asked for something.
+    Asked(Request),
+    /// An iteration began.
+    Began,
+    /// A lease was granted.
+    Granted {
+        /// The worker's principal, if it is untrusted.
+        principal: Option<Party>,
+    },
+    /// The learner took a batch.
+    Batch {
+        /// Its number, from 0.
+        number: u64,
+    },
+    /// The learner was done with the batch.
+    Counted {
+        /// The batches so far.
+        iteration: u64,
+    },
+    /// An evaluation began that decides whether the run goes on.
+    Evaluating {
+        /// When it is done.
+        until: Micros,
+    },
+    /// A checkpoint was taken.
+    Saved {
+        /// The batches that it contains.
+        iteration: u64,
+    },
+    /// A principal failed an audit.
+    Convicted {
+        /// The principal.
+        principal: Party,
+        /// The first batch with rows that may be false, if there is one.
+        first: Option<u64>,
+    },
+    /// The run was rolled back.
+    RolledBack {
+        /// To before this batch, …
+        before: u64,
+        /// … with so many batches.
+        to: u64,
+    },
+    /// The hub crashed and resumed the run with so many batches.
+    Restarted {
+        /// The batches.
+        to: u64,
+    },
+    /// The run ended.
+    Ended(RunEnd),
+}
+
+/// What a history is checked against.
+#[derive(Clone, Copy, Debug)]
+pub struct RunRules<'a>(pub &'a RunScenario);
+
+/// The checker's model of a run.
+#[derive(Debug, Default)]
+struct Model {
+    counted: u64,
+    /// An iteration has begun whose batch is not counted.
+    is_open: bool,
+    is_consuming: bool,
+    is_paused: bool,
+    draining_since: Option<Micros>,
+    /// The first request to stop, and how many there were.
+    stopping_since: Option<Micros>,
+    stops: u32,
+    may_step: bool,
+    evaluating_until: Micros,
+    /// The first batch that must not stay.
+    doubt: Option<u64>,
+    restarts: u64,
+    /// Principals that failed an audit.
+    convicted: BTreeSet<Party>,
+    ended: Option<RunEnd>,
+}
+
+impl RunRules<'_> {
+    /// Checks a run.
+    ///
+    /// # Errors
+    /// The first rule that it breaks.
+    pub fn check(self, report: &RunReport) -> Result<(), String> {
+        let Self(scenario) = self;
+        let mut model = Model::default();
+        for (at, event) in &report.history.0 {
+            self.step(&mut model, *at, event).map_err(|rule| format!("{at}: {event:?}: {rule}"))?;
+        }
+        let (Some(end), Some(ended_at)) = (&model.ended, report.ended_at) else {
+            return Err("the run never ends".into());
+        };
+        let last = scenario.requests.iter().map(|(at, _)| *at).max().unwrap_or_default().max(scenario.until);
+        let learning = Micros::from_millis(scenario.learner_ms) + SLACK;
+        let limits = [
+            Some(last + HEALED_WITHIN),
+            model.stopping_since.map(|since| since + learning + PATIENCE),
+            model.draining_since.map(|since| since + learning + PATIENCE + PATIENCE),
+        ];
+        if let Some(limit) = limits.into_iter().flatten().find(|limit| *limit < ended_at) {
+            return Err(format!("it ends at {ended_at}, and should have by {limit}"));
+        }
+        // A run that is stopped does not wait for audits, and a hub that has crashed knows no longer which were due.
+        let is_audited = *end != RunEnd::Stopped && model.stops == 0 && model.restarts == 0;
+        let used = &report.batches[..model.counted as usize];
+        if is_audited && used != calm_batches(scenario.num_slots, scenario.length, model.counted) {
+            return Err("a batch has rows that no honest worker makes".into());
+        }
+        Ok(())
+    }
+
+    fn step(self, model: &mut Model, at: Micros, event: &RunEvent) -> Result<(), &'static str> {
+        let Self(scenario) = self;
+        let must = |rule: bool, text| if rule { Ok(()) } else { Err(text) };
+        must(model.ended.is_none(), "the run has ended")?;
+        match *event {
+            RunEvent::Asked(request) => model.ask(request, at),
+            RunEvent::Began => {
+                must(!model.is_open && !model.is_consuming, "the iteration before is not over")?;
+                must(model.draining_since.is_none(), "the run is draining")?;
+                must(model.stopping_since.is_none(), "the run is to stop")?;
+                must(at >= model.evaluating_until, "an evaluation decides whether the run goes on")?;
+                must(model.counted < scenario.iterations, "the run is finished")?;
+                must(!scenario.stepwise || std::mem::take(&mut model.may_step), "the program has not asked for it")?;
+                model.is_open = true;
+            }
+            RunEvent::Granted { principal } => {
+                must(principal.is_none_or(|it| !model.convicted.contains(&it)), "the worker's token is revoked")?;
+                must(model.is_open, "no iteration is open")?;
+                must(!model.is_paused && model.draining_since.is_none(), "the run is paused or draining")?;
+            }
+            RunEvent::Batch { number } => {
+                must(model.is_open && !model.is_consuming && number == model.counted, "it is not the next batch")?;
+                model.is_consuming = true;
+            }
+            RunEvent::Counted { iteration } => {
+                must(model.is_consuming && iteration == model.counted + 1, "it is not the batch that was taken")?;
+                (model.counted, model.is_open, model.is_consuming) = (iteration, false, false);
+            }
+            RunEvent::Evaluating { until } => model.evaluating_until = until,
+            RunEvent::Saved { iteration } => {
+                must(!model.is_open && !model.is_consuming, "the next iteration has begun")?;
+                must(iteration == model.counted, "the checkpoint has other batches")?;
+            }
+            RunEvent::Convicted { principal, first } => {
+                model.convicted.insert(principal);
+                model.doubt = model.doubt.into_iter().chain(first).min();
+            }
+            RunEvent::RolledBack { before, to } => {
+                must(model.doubt.take() == Some(before), "it is another batch that is in doubt")?;
+                must(to <= before, "the batch in doubt stays")?;
+                model.may_step |= model.is_open;
+                model.go_back(to);
+            }
+            RunEvent::Restarted { to } => {
+                must(to <= model.counted, "there was no such batch")?;
+                let (restarts, convicted) = (model.restarts + 1, std::mem::take(&mut model.convicted));
+                *model = Model { restarts, convicted, ..Model::default() };
+                model.go_back(to);
+            }
+            RunEvent::Ended(ref end) => {
+                self.check_end(model, end, at)?;
+                model.ended = Some(end.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn check_end(self, model: &Model, end: &RunEnd, at: Micros) -> Result<(), &'static str> {
+        let Self(scenario) = self;
+        let must = |rule: bool, text| if rule { Ok(()) } else { Err(text) };
+        match end {
+            RunEnd::Finished => must(model.counted == scenario.iterations, "it is not finished")?,
+            RunEnd::Stopped => must(model.stops > 0, "it was not asked to stop")?,
+            RunEnd::Drained => must(model.draining_since.is_some(), "it was not asked to drain")?,
+            RunEnd::Solved | RunEnd::Failed(_) | RunEnd::Unbalanced(_) => must(false, "it cannot end so")?,
+        }
+        must(model.stops > 0 || model.doubt.is_none(), "rows in doubt are not taken back")?;
+        let is_late = model.draining_since.is_some_and(|since| at >= since + PATIENCE);
+        let may_drop = is_late || model.stops > 1 || model.stops == 1 && !scenario.has_files;
+        must(!model.is_consuming || may_drop, "the learner is not done with its last batch")
+    }
+}
+
+impl Model {
+    fn ask(&mut self, request: Request, at: Micros) {
+        match request {
+            Request::Pause => self.is_paused |= self.draining_since.is_none(),
+            Request::Resume => self.is_paused = false,
+            Request::Stop => {
+                self.stopping_since.get_or_insert(at);
+                self.stops += 1;
+            }
+            Request::Drain => _ = self.draining_since.get_or_insert(at),
+            Request::Step => self.may_step = true,
+        }
+    }
+
+    /// The run goes on after so many batches.
+    fn go_back(&mut self, to: u64) {
+        (self.counted, self.is_open, self.is_consuming) = (to, false, false);
+        self.evaluating_until = Micros(0);
+    }
+}

@@ -1,0 +1,187 @@
+//! Defines a simulated run: its size, its workers, what users ask for, and what goes wrong.
+
+use rollmesh_core::time::Micros;
+
+use crate::scenario::Dice;
+
+/// A request of a user or a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Pause the run.
+    Pause,
+    /// Resume it.
+    Resume,
+    /// Stop it.
+    Stop,
+    /// Drain it.
+    Drain,
+    /// Begin the next iteration of a stepwise run.
+    Step,
+}
+
+/// A worker of the scenario.
+#[derive(Clone, Copy, Debug)]
+pub struct RunWorker {
+    /// Microseconds per env step.
+    pub us_per_step: u64,
+    /// False fragments among its own, per thousand; `None` for a trusted worker.
+    pub lies: Option<u64>,
+    /// Whether it presents the token that all workers may have.
+    pub shares_token: bool,
+}
+
+/// A fault that a test plants in the shell of the simulated hub, to show that the checker finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plant {
+    /// Steps to roll back are ignored.
+    IgnoreRollBack,
+    /// The run is rolled back to after the batch in doubt.
+    RollBackTooLittle,
+    /// The shell says that the snapshot is complete and every audit is over.
+    ForgetAudits,
+    /// Audits find nothing.
+    BlindAudits,
+    /// The token of a principal that failed an audit stays valid.
+    KeepTokens,
+    /// A paused run is not told so.
+    IgnorePause,
+    /// The next iteration begins before the checkpoint is taken.
+    SaveLate,
+    /// A stepwise run begins iterations on its own.
+    ForgetTurns,
+    /// Requests to stop are forgotten.
+    ForgetStop,
+    /// Iterations begin while an evaluation decides whether the run goes on.
+    ForgetEvaluations,
+    /// The run goes on after its end.
+    EndTwice,
+}
+
+impl Plant {
+    /// Every kind.
+    pub const ALL: [Self; 11] = [
+        Self::IgnoreRollBack,
+        Self::RollBackTooLittle,
+        Self::ForgetAudits,
+        Self::BlindAudits,
+        Self::KeepTokens,
+        Self::IgnorePause,
+        Self::SaveLate,
+        Self::ForgetTurns,
+        Self::ForgetStop,
+        Self::ForgetEvaluations,
+        Self::EndTwice,
+    ];
+}
+
+/// A simulated run.
+#[derive(Clone, Debug)]
+pub struct RunScenario {
+    /// Seed of all draws.
+    pub seed: u64,
+    /// Slots.
+    pub num_slots: u32,
+    /// Env steps of a fragment.
+    pub length: u32,
+    /// Iterations until the run is finished.
+    pub iterations: u64,
+    /// The workers.
+    pub workers: Vec<RunWorker>,
+    /// Whether iterations begin only when asked for.
+    pub stepwise: bool,
+    /// Whether the run has checkpoints.
+    pub has_files: bool,
+    /// Least milliseconds between two iterations.
+    pub pace_ms: u64,
+    /// Milliseconds that the learner takes for a batch, …
+    pub learner_ms: u64,
+    /// … the disk for a snapshot, …
+    pub save_ms: u64,
+    /// … and an evaluation that decides whether the run goes on.
+    pub evaluation_ms: u64,
+    /// Iterations between two evaluations; 0 for none.
+    pub evaluation_every: u64,
+    /// Most milliseconds that an audit takes.
+    pub audit_ms: u64,
+    /// What is asked for, and when.
+    pub requests: Vec<(Micros, Request)>,
+    /// Mean milliseconds between faults; 0 for none.
+    pub fault_every_ms: u64,
+    /// Whether the hub's process crashes, too.
+    pub hub_crashes: bool,
+    /// Lost messages, per thousand.
+    pub lost: u64,
+    /// Most milliseconds that a message is under way.
+    pub delay_ms: u64,
+    /// When faults end.
+    pub until: Micros,
+    /// A fault of the shell.
+    pub plant: Option<Plant>,
+}
+
+impl RunScenario {
+    /// Returns a run in which everything goes wrong that can, in ways that depend on the seed.
+    #[must_use]
+    pub fn chaotic(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let iterations = dice.between(3, 12);
+        let stepwise = dice.chance(250);
+        let mut sometimes = |most: u64| if dice.chance(500) { dice.between(1, most) } else { 0 };
+        let (lost, delay_ms, fault_every_ms) = (sometimes(50), sometimes(200), sometimes(1_500));
+        let (pace_ms, evaluation_every) = (sometimes(100), sometimes(4));
+        // The first worker is honest and trusted.
+        let mut workers =
+            vec![RunWorker { us_per_step: 10u64.pow(dice.between(1, 3) as u32), lies: None, shares_token: true }];
+        for _ in 0..dice.between(0, 3) {
+            let lies = dice.chance(500).then(|| dice.one_of(&[0, 50, 400]));
+            // A liar that shares its token is another principal with every connection.
+            let shares_token = lies.unwrap_or(0) == 0 && dice.chance(500);
+            workers.push(RunWorker { us_per_step: 10u64.pow(dice.between(1, 4) as u32), lies, shares_token });
+        }
+        let mut requests: Vec<(Micros, Request)> = Vec::new();
+        for _ in 0..dice.between(0, 2) {
+            let (at, span) = (dice.within_ms(1_500), dice.within_ms(1_000));
+            requests.extend([(at, Request::Pause), (at + span, Request::Resume)]);
+        }
+        let end = dice.within_ms(3_000);
+        match dice.between(0, 5) {
+            0 => requests.push((end, Request::Stop)),
+            1 => requests.push((end, Request::Drain)),
+            2 => requests.extend([(end, Request::Stop), (end + dice.within_ms(50), Request::Stop)]),
+            3 => requests.extend([(end, Request::Drain), (end + dice.within_ms(50), Request::Stop)]),
+            _ => {}
+        }
+        if stepwise {
+            let mut at = Micros(0);
+            // A hub that crashes, or goes back, needs more of them.
+            for _ in 0..8 * iterations {
+                at = at + dice.within_ms(300);
+                requests.push((at, Request::Step));
+            }
+            // A program that asks for no more iterations stops the run.
+            requests.extend([(at + Micros::from_secs(60), Request::Stop), (at + Micros::from_secs(61), Request::Stop)]);
+        }
+        Self {
+            seed,
+            num_slots: dice.between(1, 6) as u32,
+            length: dice.between(1, 6) as u32,
+            iterations,
+            workers,
+            stepwise,
+            has_files: dice.chance(700),
+            pace_ms,
+            learner_ms: dice.between(1, 100),
+            save_ms: dice.between(1, 300),
+            evaluation_ms: dice.between(1, 500),
+            evaluation_every,
+            audit_ms: dice.between(1, 1_500),
+            requests,
+            fault_every_ms,
+            hub_crashes: dice.chance(300),
+            lost,
+            delay_ms,
+            until: Micros::from_secs(20),
+            plant: None,
+        }
+    }
+}

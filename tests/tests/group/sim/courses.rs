@@ -1,0 +1,46 @@
+//! Runs under everything that can go wrong at once: they begin, wait, are saved, go back and end by the rules of
+//! [`RunRules`], and the checker finds every fault that is planted in the hub's shell.
+
+use rollmesh_core::hub::RunEnd;
+use rollmesh_tests::runsim::{Plant, RunEvent, RunReport, RunRules, RunScenario, RunSim};
+
+use super::{SEEDS, Seed, seeds};
+
+fn run(scenario: &RunScenario) -> (RunReport, Result<(), String>) {
+    let report = RunSim::new(scenario.clone()).run();
+    let checked = RunRules(scenario).check(&report);
+    (report, checked)
+}
+
+#[test]
+fn runs_keep_the_rules_whatever_goes_wrong() {
+    let (mut ends, mut rollbacks, mut crashes) = ([0; 3], 0, 0);
+    for seed in seeds(SEEDS) {
+        let _on_failure = Seed(seed);
+        let (report, checked) = run(&RunScenario::chaotic(seed));
+        if let Err(broken) = checked {
+            panic!("{broken}");
+        }
+        let end = match report.history.0.last() {
+            Some((_, RunEvent::Ended(RunEnd::Finished))) => 0,
+            Some((_, RunEvent::Ended(RunEnd::Stopped))) => 1,
+            _ => 2,
+        };
+        ends[end] += 1;
+        (rollbacks, crashes) = (rollbacks + report.rollbacks, crashes + report.crashes);
+    }
+    let is_chaos = ends.iter().all(|&runs| runs > 50) && rollbacks > 50 && crashes > 50;
+    assert!(seeds(SEEDS).count() < 300 || is_chaos, "{ends:?}, {rollbacks} rollbacks, {crashes} crashes");
+}
+
+#[test]
+fn checker_finds_every_fault_that_is_planted() {
+    for plant in Plant::ALL {
+        let is_found = |seed: u64| {
+            let mut scenario = RunScenario::chaotic(seed);
+            scenario.plant = Some(plant);
+            run(&scenario).1.is_err()
+        };
+        assert!((0..200).any(is_found), "{plant:?} is never found");
+    }
+}
