@@ -15,11 +15,11 @@ use rollmesh_core::protocol::{
 };
 use tokio::{sync::oneshot, time::timeout};
 
-use super::{
-    limits::LAUNCHER_ABSENCE,
-    link::{CloseReason, PeerLink},
+use super::link::{CloseReason, PeerLink};
+use crate::{
+    launch::{LaunchError, LaunchOrder, LaunchedEnd, LaunchedWorker, Launcher},
+    net::LAUNCHER_ABSENCE,
 };
-use crate::launch::{LaunchError, LaunchOrder, LaunchedEnd, LaunchedWorker, Launcher};
 
 /// Time for a launcher to report the end of a worker that it was told to end.
 const KILLED: Duration = Duration::from_secs(20);

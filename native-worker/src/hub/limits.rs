@@ -11,7 +11,7 @@ use rollmesh_core::{
 };
 use serde::Serialize;
 
-use crate::lines::MAX_WAITING_BYTES;
+use crate::{lines::MAX_WAITING_BYTES, net::LAUNCHER_ABSENCE};
 
 /// Deadline for a peer's Hello, counted from its connection, including TLS and the request.
 pub(super) const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(2);
@@ -74,8 +74,6 @@ pub(super) const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 pub(super) const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// … and the silence after which a peer counts as disconnected.
 pub(super) const SILENCE_LIMIT: Duration = Duration::from_secs(15);
-/// Time for a launcher to return after it has lost its connection; then its workers are removed.
-pub(crate) const LAUNCHER_ABSENCE: Duration = Duration::from_secs(30);
 /// Maximum size of a file of the audit log; one older file is kept.
 pub(super) const MAX_AUDIT_BYTES: u64 = 16 << 20;
 /// Maximum number of audit records per second and causer: unauthenticated peers, peers that break the rules, and peers of

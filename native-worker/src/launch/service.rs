@@ -32,10 +32,7 @@ use super::{
     engine::{Engine, StartOrder, Template, cancel},
     supervised::Supervised,
 };
-use crate::{
-    hub::LAUNCHER_ABSENCE,
-    net::{ConnectError, HubSocket, Trust, bytes_of, connect},
-};
+use crate::net::{ConnectError, HubSocket, LAUNCHER_ABSENCE, Trust, bytes_of, connect};
 
 /// A hub pings every five seconds; after this time without a frame it counts as disconnected.
 const SILENCE_LIMIT: Duration = Duration::from_secs(20);
