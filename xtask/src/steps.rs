@@ -49,6 +49,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("clients", "clients in Rust, Python and Node against the program", &["fetch", "python"], suites::clients),
     step("gymnasium", "Gymnasium in a virtual environment", &["python"], tools::gymnasium),
     step("python-envs", "environments of Python", &["fetch", "gymnasium"], suites::python_envs),
+    step("manifests", "manifests by the schemas of Kubernetes", &["python"], suites::manifests),
     step("maturin", "maturin in a virtual environment", &["python"], tools::maturin),
     step("wheel", "the Python package in a fresh virtual environment", &["binary", "maturin"], suites::wheel),
     early(step("trunk", "trunk (some minutes the first time)", &[], tools::trunk)),
@@ -70,6 +71,7 @@ pub(crate) const STEPS: &[Step] = &[
         &["fetch", "python"],
         suites::python_packages,
     )),
+    long(step("wheel-launcher", "workers on a local Ray", &["binary", "maturin"], suites::wheel_launcher)),
     long(step("wheel-torch", "the Python package with PyTorch", &["binary", "maturin"], suites::wheel_torch)),
     long(step("wheel-ray", "the Python package with RLlib", &["binary", "maturin"], suites::wheel_ray)),
     // Long, because other features make most dependencies others.

@@ -230,6 +230,22 @@ pub(crate) fn wheel_ray(job: &Job) -> Result<()> {
     job.run_tests(tests.current_dir(target()))
 }
 
+/// Workers on a local Ray.
+pub(crate) fn wheel_launcher(job: &Job) -> Result<()> {
+    let python = artifacts::wheel_environment(job)?;
+    tools::pip_install(job, &python, &["ray[default]"])?;
+    let mut tests = command(python);
+    tests.arg("-P").arg(root().join("python/tests/long_launcher.py")).env("ROLLMESH_BIN", artifacts::binary_path());
+    job.run_tests(tests.current_dir(target()))
+}
+
+/// The manifests of `deploy/` by the schemas of Kubernetes.
+pub(crate) fn manifests(job: &Job) -> Result<()> {
+    let python = tools::virtual_env(job, &target().join("xtask/manifests"))?;
+    tools::pip_install(job, &python, &["kubernetes-validate"])?;
+    job.run(command(python).arg(root().join("deploy/kubernetes/check.py")))
+}
+
 /// The wasm module in a Web Worker of headless Chromium.
 pub(crate) fn chromium(job: &Job) -> Result<()> {
     let mut tests = wasm_tests()?;

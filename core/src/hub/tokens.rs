@@ -98,6 +98,12 @@ impl HubTokens {
         was_there
     }
 
+    /// Lets one of the hub's own tokens be valid until it is revoked.
+    pub fn keep(&mut self, id: TokenId) {
+        self.own.keep(id);
+        self.join();
+    }
+
     /// Replaces the tokens that are kept in the shell's file.
     pub fn set_stored(&mut self, rows: &[(TokenHash, TokenGrant)]) {
         self.stored = rows.to_vec();

@@ -172,7 +172,6 @@ pub fn check_hello(
     core_fingerprint: [u8; 16],
 ) -> Result<Accepted, Refused> {
     let protocol = common_version(hello)?;
-    let no_token = || refusal(RefusalCode::Token, "the token is not valid for this role".into());
     let (token, grant) = tokens.find(&hello.token, now).ok_or_else(no_token)?;
     let role = Role::try_from(hello.role).ok().filter(|&role| grant.role.may_act_as(role)).ok_or_else(no_token)?;
     if role == Role::Worker && hello.core_fingerprint != core_fingerprint {
@@ -216,6 +215,12 @@ pub fn busy(reason: &str) -> Refused {
     refusal(RefusalCode::Busy, reason.into())
 }
 
+/// Returns the refusal of a token, whatever is wrong with it.
+#[must_use]
+pub fn no_token() -> Refused {
+    refusal(RefusalCode::Token, "the token is not valid for this role".into())
+}
+
 /// Returns the refusal of an evaluation worker whose name another worker has.
 #[must_use]
 pub fn name_taken(name: &str) -> Refused {
@@ -226,6 +231,14 @@ pub fn name_taken(name: &str) -> Refused {
 /// looks.
 fn is_printable(text: &str) -> bool {
     text.len() <= MAX_TEXT_BYTES && text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+}
+
+/// Converts a text to one that may be shown and logged: its first [`MAX_TEXT_BYTES`] characters, with `?` for those that are not
+/// printable ASCII.
+#[must_use]
+pub fn shortened(text: &str) -> String {
+    let chars = text.chars().take(MAX_TEXT_BYTES);
+    chars.map(|char| if (' '..='~').contains(&char) { char } else { '?' }).collect()
 }
 
 fn common_version(hello: &Hello) -> Result<u16, Refused> {
@@ -360,6 +373,14 @@ mod tests {
             assert_eq!(code, RefusalCode::Malformed);
             assert_eq!(reason, "'name' must have at most 64 printable ASCII characters");
         }
+    }
+
+    #[test]
+    fn shortened_texts_are_acceptable() {
+        assert_eq!(shortened("node-7"), "node-7");
+        let text = shortened(&"é\n".repeat(60));
+        assert_eq!(text, "?".repeat(64));
+        assert!(is_printable(&text));
     }
 
     #[test]

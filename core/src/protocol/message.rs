@@ -12,6 +12,7 @@ pub use super::external::{
 };
 pub use super::monitoring::{FragmentReport, GpuReport, HostReport, LogLine, WorkerLog};
 pub use super::saved_runs::{SavedRunRequest, SavedRunRow, SavedRuns};
+pub use super::launcher::{EndWorker, LaunchWorker, LauncherReady, WorkerEnded, WorkerHost, WorkerLocation};
 
 use super::Token;
 use crate::prelude::*;

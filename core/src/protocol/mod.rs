@@ -1,4 +1,4 @@
-//! The protocol between the hub, workers, dashboards and clients that drive episodes, without sockets.
+//! The protocol between the hub, workers, launchers, dashboards and clients that drive episodes, without sockets.
 //!
 //! A frame is a fixed header and a postcard body; [`Message`] is both, decoded. [`Outbox`] and [`Inbox`] are between
 //! messages and a socket: they split and join large messages, enforce limits and credits, and check which role may send
@@ -28,6 +28,7 @@ mod header;
 mod inability;
 mod inbox;
 mod kind;
+mod launcher;
 pub(crate) mod ledger;
 pub mod message;
 mod monitoring;

@@ -13,6 +13,9 @@ wire_enum! {
         Worker = 3,
         /// Drives its own episodes, and sees nothing else.
         Client = 4,
+        // 5 belonged to evaluators.
+        /// Starts and ends workers elsewhere on the hub's behalf, and sees nothing else.
+        Launcher = 6,
     }
 }
 
@@ -25,6 +28,7 @@ impl Role {
             Self::Operator => "operator",
             Self::Worker => "worker",
             Self::Client => "client",
+            Self::Launcher => "launcher",
         }
     }
 
@@ -38,7 +42,7 @@ impl Role {
     #[must_use]
     pub const fn frame_cap(self) -> u32 {
         match self {
-            Self::Viewer | Self::Operator => DASHBOARD_FRAME_BYTES,
+            Self::Viewer | Self::Operator | Self::Launcher => DASHBOARD_FRAME_BYTES,
             Self::Worker | Self::Client => MAX_FRAME_BYTES,
         }
     }
@@ -68,7 +72,8 @@ pub(super) const OPERATOR: Roles = bit(Role::Operator);
 pub(super) const DASHBOARDS: Roles = OPERATOR | bit(Role::Viewer);
 pub(super) const WORKER: Roles = bit(Role::Worker);
 pub(super) const CLIENT: Roles = bit(Role::Client);
-pub(super) const ALL: Roles = DASHBOARDS | WORKER | CLIENT;
+pub(super) const LAUNCHER: Roles = bit(Role::Launcher);
+pub(super) const ALL: Roles = DASHBOARDS | WORKER | CLIENT | LAUNCHER;
 
 const fn bit(role: Role) -> Roles {
     1 << role as u8
@@ -81,85 +86,97 @@ mod tests {
 
     /// One line per kind: the roles that may send it to the hub, and those that may receive it.
     const MATRIX: &str = "
-Hello              from ----  to ----
-Welcome            from ----  to VOWC
-Refused            from ----  to VOWC
-Goodbye            from VOWC  to VOWC
-Chunk              from --W-  to --W-
-Credit             from --W-  to --W-
-RunStart           from ----  to --W-
-RunEnd             from ----  to --W-
-WeightsUpdate      from ----  to --W-
-LeaseGrant         from ----  to --W-
-Revoke             from ----  to --W-
-LeaseRefused       from --W-  to ----
-Progress           from --W-  to ----
-FragmentUpload     from --W-  to ----
-WeightsApplied     from --W-  to ----
-WorkerSetup        from ----  to --W-
-Call               from ----  to --W-
-CallResult         from --W-  to ----
-CallProgress       from --W-  to ----
-RunAnswer          from --W-  to ----
-AgentUpload        from --W-  to ----
-CallCancel         from ----  to --W-
-RunStatus          from ----  to VO--
-Iteration          from ----  to VO--
-WorkerRow          from ----  to VO--
-WorkerGone         from ----  to VO--
-EnvTrace           from ----  to VO--
-Notice             from ----  to VO--
-LedgerReport       from ----  to VO--
-RunSchema          from ----  to VO--
-RunList            from ----  to VO--
-NamedMetrics       from ----  to VO--
-Pause              from -O--  to ----
-Resume             from -O--  to ----
-Stop               from -O--  to ----
-AddWorker          from -O--  to ----
-RemoveWorker       from -O--  to ----
-StartRun           from -O--  to ----
-Watch              from -O--  to ----
-WorkerTokenRequest from -O--  to ----
-Reply              from ----  to VO--
-WorkerToken        from ----  to -O--
-Scale              from -O--  to ----
-Drain              from -O--  to ----
-Checkpoint         from -O--  to ----
-ManageTokens       from -O--  to ----
-TokenRows          from ----  to -O--
-NewToken           from ----  to -O--
-Spaces             from ----  to ---C
-StartEpisode       from ---C  to ----
-GetAction          from ---C  to ----
-LogAction          from ---C  to ----
-LogReturns         from ---C  to ----
-EndEpisode         from ---C  to ----
-AbandonEpisode     from ---C  to ----
-Actions            from ----  to ---C
-EpisodeReply       from ----  to ---C
-Evaluation         from ----  to VO--
-EvaluationTrace    from ----  to VO--
-Ask                from --W-  to ----
-AskCancel          from --W-  to ----
-Asked              from ----  to --W-
-RemoveRun          from -O--  to ----
-RunHistoryRequest  from VO--  to ----
-RunHistory         from ----  to VO--
-SavedRunsRequest   from VO--  to ----
-SavedRuns          from ----  to VO--
-SavedRunRequest    from VO--  to ----
-ResumeRun          from -O--  to ----
-DeleteRun          from -O--  to ----
-HostReport         from --W-  to VO--
-WorkerLog          from ----  to -O--
-FragmentRequest    from VO--  to ----
-FragmentReport     from ----  to VO--
+Hello              from -----  to -----
+Welcome            from -----  to VOWCL
+Refused            from -----  to VOWCL
+Goodbye            from VOWCL  to VOWCL
+Chunk              from --W--  to --W--
+Credit             from --W--  to --W--
+RunStart           from -----  to --W--
+RunEnd             from -----  to --W--
+WeightsUpdate      from -----  to --W--
+LeaseGrant         from -----  to --W--
+Revoke             from -----  to --W--
+LeaseRefused       from --W--  to -----
+Progress           from --W--  to -----
+FragmentUpload     from --W--  to -----
+WeightsApplied     from --W--  to -----
+WorkerSetup        from -----  to --W--
+Call               from -----  to --W--
+CallResult         from --W--  to -----
+CallProgress       from --W--  to -----
+RunAnswer          from --W--  to -----
+AgentUpload        from --W--  to -----
+CallCancel         from -----  to --W--
+RunStatus          from -----  to VO---
+Iteration          from -----  to VO---
+WorkerRow          from -----  to VO---
+WorkerGone         from -----  to VO---
+EnvTrace           from -----  to VO---
+Notice             from -----  to VO---
+LedgerReport       from -----  to VO---
+RunSchema          from -----  to VO---
+RunList            from -----  to VO---
+NamedMetrics       from -----  to VO---
+WorkerLocation     from -----  to VO---
+Pause              from -O---  to -----
+Resume             from -O---  to -----
+Stop               from -O---  to -----
+AddWorker          from -O---  to -----
+RemoveWorker       from -O---  to -----
+StartRun           from -O---  to -----
+Watch              from -O---  to -----
+WorkerTokenRequest from -O---  to -----
+Reply              from -----  to VO---
+WorkerToken        from -----  to -O---
+Scale              from -O---  to -----
+Drain              from -O---  to -----
+Checkpoint         from -O---  to -----
+ManageTokens       from -O---  to -----
+TokenRows          from -----  to -O---
+NewToken           from -----  to -O---
+Spaces             from -----  to ---C-
+StartEpisode       from ---C-  to -----
+GetAction          from ---C-  to -----
+LogAction          from ---C-  to -----
+LogReturns         from ---C-  to -----
+EndEpisode         from ---C-  to -----
+AbandonEpisode     from ---C-  to -----
+Actions            from -----  to ---C-
+EpisodeReply       from -----  to ---C-
+Evaluation         from -----  to VO---
+EvaluationTrace    from -----  to VO---
+Ask                from --W--  to -----
+AskCancel          from --W--  to -----
+Asked              from -----  to --W--
+WorkerHost         from --W--  to -----
+RemoveRun          from -O---  to -----
+RunHistoryRequest  from VO---  to -----
+RunHistory         from -----  to VO---
+SavedRunsRequest   from VO---  to -----
+SavedRuns          from -----  to VO---
+SavedRunRequest    from VO---  to -----
+ResumeRun          from -O---  to -----
+DeleteRun          from -O---  to -----
+HostReport         from --W--  to VO---
+WorkerLog          from -----  to -O---
+FragmentRequest    from VO---  to -----
+FragmentReport     from -----  to VO---
+LauncherReady      from ----L  to -----
+LaunchWorker       from -----  to ----L
+EndWorker          from -----  to ----L
+WorkerEnded        from ----L  to -----
 ";
 
     #[test]
     fn the_matrix_of_roles_and_kinds() {
-        let roles = [(Role::Viewer, 'V'), (Role::Operator, 'O'), (Role::Worker, 'W'), (Role::Client, 'C')];
+        let roles = [
+            (Role::Viewer, 'V'),
+            (Role::Operator, 'O'),
+            (Role::Worker, 'W'),
+            (Role::Client, 'C'),
+            (Role::Launcher, 'L'),
+        ];
         let mut matrix = String::from("\n");
         for &kind in Kind::ALL {
             let row = |may: fn(Role, Kind) -> bool| -> String {

@@ -3,7 +3,7 @@
 use super::{
     CHUNK_BYTES, HEADER_BYTES, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES,
     message::*,
-    role::{ALL, CLIENT, DASHBOARDS, NONE, OPERATOR, Roles, WORKER},
+    role::{ALL, CLIENT, DASHBOARDS, LAUNCHER, NONE, OPERATOR, Roles, WORKER},
     wire_enum::wire_enum,
 };
 use crate::{prelude::*, run::RunConfig};
@@ -134,6 +134,8 @@ messages! {
     RunList(RunList) = 0x28, from NONE to DASHBOARDS, at most IN_FRAME;
     /// Hub to dashboard: further metrics of an iteration, by name.
     NamedMetrics(NamedMetrics) = 0x29, from NONE to DASHBOARDS, at most 4 * KIB;
+    /// Hub to dashboard: where a worker runs.
+    WorkerLocation(WorkerLocation) = 0x2a, from NONE to DASHBOARDS, at most SMALL;
     /// Operator to hub: pause the run.
     Pause(Request) = 0x30, from OPERATOR to NONE, at most SMALL;
     /// Operator to hub: resume the run.
@@ -195,6 +197,8 @@ messages! {
     AskCancel(AskCancel) = 0x58, from WORKER to NONE, at most SMALL;
     /// Hub to worker: the answer to a request.
     Asked(Asked) = 0x59, from NONE to WORKER, at most ASK;
+    /// Worker to hub: the name of its machine.
+    WorkerHost(WorkerHost) = 0x5a, from WORKER to NONE, at most SMALL;
     /// Operator to hub: remove a run from the queue.
     RemoveRun(RemoveRun) = 0x60, from OPERATOR to NONE, at most SMALL;
     /// Dashboard to hub: requests the curves and settings of a run.
@@ -219,4 +223,12 @@ messages! {
     FragmentRequest(Request) = 0x6a, from DASHBOARDS to NONE, at most SMALL;
     /// Hub to dashboard: that fragment.
     FragmentReport(FragmentReport) = 0x6b, from NONE to DASHBOARDS, at most IN_FRAME;
+    /// Launcher to hub: how many workers it can run, and which it runs.
+    LauncherReady(LauncherReady) = 0x70, from LAUNCHER to NONE, at most 16 * KIB;
+    /// Hub to launcher: start a worker.
+    LaunchWorker(LaunchWorker) = 0x71, from NONE to LAUNCHER, at most 4 * KIB;
+    /// Hub to launcher: end a worker.
+    EndWorker(EndWorker) = 0x72, from NONE to LAUNCHER, at most SMALL;
+    /// Launcher to hub: a worker has ended, or could not be started.
+    WorkerEnded(WorkerEnded) = 0x73, from LAUNCHER to NONE, at most 4 * KIB;
 }

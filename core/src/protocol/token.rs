@@ -189,6 +189,12 @@ impl TokenTable {
         found
     }
 
+    /// Lets a token be valid until it is revoked.
+    pub fn keep(&mut self, id: TokenId) {
+        let found = self.tokens.iter_mut().filter(|(known, _)| known.id() == id);
+        found.for_each(|(_, grant)| grant.expires = None);
+    }
+
     /// Removes expired tokens.
     pub fn forget_over(&mut self, now: u64) {
         self.tokens.retain(|(_, grant)| !grant.is_over(now));
@@ -250,6 +256,9 @@ mod tests {
         assert!(table.expire_at(id_b, 100) && table.expire_at(id_b, 200) && !table.expire_at(id_a, 100));
         assert!(table.find(&b, 99).is_some() && table.is_valid(id_b, 99));
         assert!(table.find(&b, 100).is_none() && !table.is_valid(id_b, 100), "the earlier end counts");
+        table.keep(id_b);
+        assert!(table.is_valid(id_b, u64::MAX));
+        table.expire_at(id_b, 100);
         table.forget_over(99);
         assert_eq!(table.iter().len(), 1);
         table.forget_over(100);

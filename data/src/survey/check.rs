@@ -11,7 +11,7 @@ use rollmesh_core::{
 use serde::Serialize;
 
 use super::{
-    Steps, numbers,
+    Steps,
     order::{Order, Step},
 };
 

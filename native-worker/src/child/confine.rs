@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 /// The environment variable that lists a program's visible GPUs.
 pub(crate) const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
+/// Environment variables of a process with limited memory: its allocator reserves a GiB of addresses, which must not count as data
+/// before it is used; and a process that cannot get memory hangs in Rust's backtrace, instead of ending with a message.
+pub(crate) const LIMITED: [(&str, &str); 2] = [("MIMALLOC_ARENA_EAGER_COMMIT", "0"), ("RUST_BACKTRACE", "0")];
+
 /// What a process is told of its grant.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConfineFlags {
@@ -53,10 +57,7 @@ impl Confinement<'_> {
             variables.push((VISIBLE_DEVICES, gpus.join(",")));
         }
         if self.memory.is_some() {
-            // The allocator reserves a GiB of addresses, which must not count as data before it is used.
-            variables.push(("MIMALLOC_ARENA_EAGER_COMMIT", "0".into()));
-            // A process that cannot get memory hangs in Rust's backtrace, instead of ending with a message.
-            variables.push(("RUST_BACKTRACE", "0".into()));
+            variables.extend(LIMITED.map(|(name, value)| (name, value.into())));
         }
         variables
     }

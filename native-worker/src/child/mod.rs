@@ -20,7 +20,7 @@ mod lifeline;
 mod spawn;
 mod words;
 
-pub(crate) use confine::{ConfineFlags, Confinement, VISIBLE_DEVICES};
+pub(crate) use confine::{ConfineFlags, Confinement, LIMITED, VISIBLE_DEVICES};
 #[cfg(unix)]
 pub(crate) use {
     confine::limit_memory,

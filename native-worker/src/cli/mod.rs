@@ -17,12 +17,14 @@ mod external;
 mod host;
 mod hub;
 mod input;
+mod launch;
 mod log;
 mod meter;
 mod mode;
 mod ope;
 mod pipe;
 mod policies;
+mod processes;
 mod python;
 mod ranks;
 #[cfg(test)]
@@ -64,6 +66,8 @@ enum Command {
     Hub(hub::HubArgs),
     /// Work for a hub
     Worker(worker::WorkerArgs),
+    /// Start and end workers for a hub on other machines or in a cluster
+    Launch(launch::LaunchArgs),
     /// Start a run on a hub; it waits while another one is going on
     Start(control::StartArgs),
     /// List the runs of a hub, or those in a directory
@@ -135,6 +139,7 @@ pub fn main_with_args<T: Into<OsString> + Clone>(registry: Registry, args: impl 
         Command::Train(args) => train::run(&args, &registry),
         Command::Hub(args) => hub::run(&args, &registry),
         Command::Worker(args) => worker::run(&args, &registry),
+        Command::Launch(args) => launch::run(&args),
         Command::Start(args) => args.run(),
         Command::Runs(args) => args.run(),
         Command::Report(args) => args.run(),

@@ -7,7 +7,7 @@ use rollmesh_core::group::AuditPolicy;
 
 use super::exit::Failure;
 use crate::{
-    hub::{Distrust, OnLiar, SecurityConfig, TlsConfig},
+    hub::{Distrust, OnLiar, SecurityConfig, TlsConfig, UNENCRYPTED_FLAG},
     net::{Fingerprint, Trust},
 };
 
@@ -123,6 +123,15 @@ pub(super) struct TrustFlags {
 }
 
 impl TrustFlags {
+    /// Returns the same as arguments, for a process that connects to the same hub.
+    pub(super) fn arguments(&self) -> Vec<String> {
+        let ca = self.tls_ca.iter().flat_map(|path| ["--tls-ca".into(), path.display().to_string()]);
+        let fingerprint =
+            self.tls_fingerprint.iter().flat_map(|sha256| ["--tls-fingerprint".into(), sha256.to_string()]);
+        let plain = self.i_know_this_is_not_encrypted.then(|| UNENCRYPTED_FLAG.into());
+        ca.chain(fingerprint).chain(plain).collect()
+    }
+
     pub(super) fn trust(&self) -> Trust {
         Trust {
             ca: self.tls_ca.clone(),

@@ -110,6 +110,11 @@ impl Endings {
         Self(heard)
     }
 
+    /// True if there was a request.
+    pub(super) fn is_noticed(&self) -> bool {
+        self.0.borrow().is_some()
+    }
+
     /// Waits for the first request; returns at once if there was one.
     pub(super) async fn first(&mut self) -> Ending {
         let heard = self.0.wait_for(Option::is_some).await.ok().and_then(|ending| *ending);

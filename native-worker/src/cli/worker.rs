@@ -1,25 +1,29 @@
 //! `rollmesh worker`: a worker for a hub.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{num::NonZeroU32, path::PathBuf, process::ExitCode, thread::available_parallelism};
 
-use clap::Args;
-use rollmesh_core::{protocol::Token, worker::HostSettings};
+use clap::{Args, ValueEnum as _};
+use rollmesh_core::worker::HostSettings;
 use tokio::sync::watch;
 
-use super::{exit::Failure, python::PythonFlags, runtime, security::TrustFlags, signals, spare_memory};
+use super::{exit::Failure, processes, python::PythonFlags, runtime, security::TrustFlags, signals, spare_memory};
 use crate::{
     Registry,
     child::{ConfineFlags, end_with_parent},
+    control::{token_from_env, token_from_file},
     kernels::KernelChoice,
     learner::DeviceSpec,
-    net::{TOKEN_VARIABLE, is_hub_url},
+    net::is_hub_url,
     registry::acting_on,
     worker::{self, WorkerConfig, WorkerEnd},
 };
 
 #[derive(Args)]
-#[command(after_help = "The token comes from the environment variable ROLLMESH_TOKEN; the hub prints the command.\n\n\
-                        Example:\n  ROLLMESH_TOKEN=… rollmesh worker --hub ws://127.0.0.1:7878")]
+#[command(
+    after_help = "The token comes from the environment variable ROLLMESH_TOKEN or from --token-file; the hub prints the command.\n\n\
+                  Examples:\n  ROLLMESH_TOKEN=… rollmesh worker --hub ws://127.0.0.1:7878\n  \
+                  rollmesh worker --hub wss://hub.example:7878 --token-file worker.token --processes auto"
+)]
 pub(super) struct WorkerArgs {
     /// Address of the hub, ws://HOST:PORT or wss://HOST:PORT
     #[arg(long, value_name = "URL", value_parser = is_hub_url)]
@@ -29,6 +33,16 @@ pub(super) struct WorkerArgs {
     /// Printable ASCII, at most 64 characters
     #[arg(long, default_value = "worker")]
     name: String,
+    /// File that holds the token, instead of the environment variable ROLLMESH_TOKEN
+    ///
+    /// - is the first line of standard input
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Be this many workers, or with auto one for each CPU
+    ///
+    /// Each is a process of its own that is restarted if it fails
+    #[arg(long, value_name = "N", value_parser = parse_processes)]
+    processes: Option<NonZeroU32>,
     /// Where policies act
     ///
     /// cpu, cuda:N or metal. A GPU's rows have other bits than a CPU's: only runs with device_rows = true take such a
@@ -52,8 +66,39 @@ pub(super) struct WorkerArgs {
     /// End when standard input does, as the hub's own workers do
     #[arg(long, hide = true)]
     until_stdin_closes: bool,
+    /// Take settings that name files and environment variables of this machine: the hub has started this process
+    #[arg(long, hide = true)]
+    takes_host_settings: bool,
     #[command(flatten)]
     confine: ConfineFlags,
+}
+
+fn parse_processes(text: &str) -> Result<NonZeroU32, String> {
+    if text == "auto" {
+        let cpus = available_parallelism().map_err(|error| format!("the number of CPUs is unknown: {error}"))?;
+        return u32::try_from(cpus.get()).ok().and_then(NonZeroU32::new).ok_or_else(|| "too many CPUs".into());
+    }
+    text.parse().map_err(|_| "expected a number from 1, or auto".into())
+}
+
+impl WorkerArgs {
+    /// Returns the name that the workers' names begin with.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the arguments of one of several processes, which reads its token from standard input and ends with it.
+    pub(super) fn of_process(&self, name: String) -> Vec<String> {
+        let kernels = self.kernels.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        let own = [("--hub", self.hub.clone()), ("--name", name), ("--kernels", kernels)];
+        let mut arguments = vec!["worker".to_owned()];
+        arguments.extend(own.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
+        arguments.extend(["--device".into(), self.device.to_string()]);
+        let root = self.data_root.iter().flat_map(|root| ["--data-root".into(), root.display().to_string()]);
+        arguments.extend(root.chain(self.trust.arguments()));
+        arguments.extend(["--token-file".into(), "-".into(), "--until-stdin-closes".into()]);
+        arguments
+    }
 }
 
 pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Failure> {
@@ -66,10 +111,11 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
     }
     // Before any thread that works is started.
     args.confine.apply().map_err(Failure::other)?;
-    let text = std::env::var(TOKEN_VARIABLE).map_err(|_| {
-        Failure::usage(format!("{TOKEN_VARIABLE} is not set; the hub prints the command with its token"))
-    })?;
-    let token = Token::from_hex(text.trim()).map_err(|error| Failure::usage(format!("{TOKEN_VARIABLE}: {error}")))?;
+    let token = args.token_file.as_deref().map_or_else(token_from_env, token_from_file).map_err(Failure::usage)?;
+    if let Some(processes) = args.processes {
+        args.trust.trust().check(&args.hub).map_err(Failure::usage)?;
+        return processes::run(args, processes, token);
+    }
     let registry = acting_on(registry, args.device).map_err(Failure::usage)?;
     let trust = args.trust.trust();
     trust.check(&args.hub).map_err(Failure::usage)?;
@@ -117,7 +163,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
 
 /// A hub that started this process decides for its machine; any other only names outputs.
 fn host_settings(args: &WorkerArgs) -> Result<HostSettings, Failure> {
-    if args.until_stdin_closes {
+    if args.takes_host_settings {
         return Ok(HostSettings::Taken);
     }
     let Some(root) = &args.data_root else { return Ok(HostSettings::Refused) };

@@ -28,7 +28,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::protocol::{
     Inbox, Message, Phase, RefusalCode, Role, Token, WorkerState,
     handshake::{self, HandshakeError, Identity},
-    message::{Goodbye, LedgerReport, RunRow, RunStatus, WorkerRow},
+    message::{Goodbye, LedgerReport, RunRow, RunStatus, WorkerLocation, WorkerRow},
 };
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_tungstenite::tungstenite::Message as Frame;
@@ -82,6 +82,7 @@ pub struct Control {
     status: RunStatus,
     ledger: LedgerReport,
     workers: BTreeMap<u32, WorkerRow>,
+    places: BTreeMap<u32, WorkerLocation>,
     runs: Vec<RunRow>,
     last_request: u32,
 }
@@ -113,6 +114,7 @@ impl Control {
             status: RunStatus::default(),
             ledger: LedgerReport::default(),
             workers: BTreeMap::new(),
+            places: BTreeMap::new(),
             runs: Vec::new(),
             last_request: 0,
         };
@@ -155,6 +157,12 @@ impl Control {
         &self.workers
     }
 
+    /// Returns where a worker runs; empty texts if that is not known.
+    #[must_use]
+    pub fn place(&self, worker: u32) -> WorkerLocation {
+        self.places.get(&worker).cloned().unwrap_or_default()
+    }
+
     /// Returns the hub's runs by number: past ones, the current one, and those in the queue.
     #[must_use]
     pub fn runs(&self) -> &[RunRow] {
@@ -183,7 +191,11 @@ impl Control {
             Message::LedgerReport(ledger) => self.ledger = ledger.clone(),
             Message::RunList(list) => self.runs.clone_from(&list.runs),
             Message::WorkerRow(row) => _ = self.workers.insert(row.worker, row.clone()),
-            Message::WorkerGone(gone) => _ = self.workers.remove(&gone.worker),
+            Message::WorkerLocation(place) => _ = self.places.insert(place.worker, place.clone()),
+            Message::WorkerGone(gone) => {
+                self.workers.remove(&gone.worker);
+                self.places.remove(&gone.worker);
+            }
             Message::Goodbye(goodbye) => return Err(ControlError::Left(printable(&goodbye.reason))),
             _ => {}
         }

@@ -47,12 +47,17 @@ pub fn token_from_env() -> Result<Token, TokenError> {
     Token::from_hex(text.trim()).map_err(TokenError::Environment)
 }
 
-/// Returns the token in a file, which contains nothing else.
+/// Returns the token in a file, which contains nothing else; `-` is the first line of standard input.
 ///
 /// # Errors
 /// [`TokenError`] when there is none.
 pub fn token_from_file(path: &Path) -> Result<Token, TokenError> {
     let failed = |source| TokenError::File { path: path.into(), source };
-    let text = fs::read_to_string(path).map_err(failed)?;
+    let mut text = String::new();
+    if path == Path::new("-") {
+        io::stdin().read_line(&mut text).map_err(failed)?;
+    } else {
+        text = fs::read_to_string(path).map_err(failed)?;
+    }
     Token::from_hex(text.trim()).map_err(|source| TokenError::FileText { path: path.into(), source })
 }

@@ -71,6 +71,11 @@ impl Tokens {
         self.hub.revoke(id)
     }
 
+    /// Lets one of the hub's own tokens be valid until it is revoked.
+    pub(super) fn keep(&mut self, id: TokenId) {
+        self.hub.keep(id);
+    }
+
     /// Creates a token that expires after `seconds`, or never; it is stored in the token file if there is one.
     pub(super) fn create(&mut self, role: Role, seconds: Option<u64>) -> Result<(Token, TokenGrant), TokenFileError> {
         let Some(file) = &mut self.file else {

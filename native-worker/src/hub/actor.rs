@@ -40,6 +40,7 @@ use super::{
     dashboard::Dashboard,
     departure::Departure,
     in_process::InProcess,
+    launchers::Launchers,
     link::{CloseReason, PeerLink},
     monitoring::{HUB, Monitoring},
     peer::Knock,
@@ -132,6 +133,10 @@ pub(super) struct Peer {
     pub(super) kind: String,
     pub(super) name: String,
     pub(super) device: String,
+    /// The name of its machine, if it has reported one.
+    pub(super) host: String,
+    /// The launcher that started it, if a connected one did.
+    pub(super) launcher: String,
     /// The local worker's number: of a child process, or [`IN_PROCESS`](super::in_process::IN_PROCESS).
     pub(super) child: Option<u32>,
     /// The service that the peer connected for.
@@ -171,6 +176,8 @@ pub(super) struct Actor {
     pub(super) fingerprint: [u8; 16],
     pub(super) tokens: Tokens,
     pub(super) children: Children,
+    /// Starts the children.
+    pub(super) launchers: Launchers,
     pub(super) in_process: Option<InProcess>,
     /// The program that is started for evaluations alongside runs.
     pub(super) program: PathBuf,
@@ -232,9 +239,10 @@ pub(super) struct Actor {
 impl Actor {
     pub(super) fn new(
         registry: Registry,
-        (kernels, distrust): (Kernels, Distrust),
+        (kernels, distrust, life): (Kernels, Distrust, u32),
         tokens: Tokens,
-        (children, worker, program, runs_dir): (Children, WorkerSpec, PathBuf, Option<PathBuf>),
+        (children, launchers, worker): (Children, Launchers, WorkerSpec),
+        (program, runs_dir): (PathBuf, Option<PathBuf>),
         status: watch::Sender<RunStatus>,
         notices: mpsc::Sender<HubNotice>,
         audit: Audit,
@@ -242,12 +250,13 @@ impl Actor {
         Self {
             auditor: Auditor::new(registry.clone(), kernels),
             distrust,
-            life: life(),
+            life,
             registry,
             kernels,
             fingerprint: core_fingerprint(kernels),
             tokens,
             children,
+            launchers,
             in_process: None,
             program,
             runs_dir,
@@ -308,6 +317,7 @@ impl Actor {
                 () = until(step) => {}
                 _ = refresh.tick() => {
                     self.expel_invalid();
+                    self.tend_launchers();
                     self.end_hung();
                     self.end_hung_run();
                     self.tell_of_waiting();
@@ -440,6 +450,7 @@ impl Actor {
         self.give_up_waiting();
         self.end_run(RunEnd::Stopped);
         self.children.dismiss_all();
+        self.launchers.remove_all();
         for peer in self.peers.values() {
             peer.link.close(CloseReason::Away, "the hub is shutting down");
         }
@@ -460,7 +471,7 @@ impl Actor {
 }
 
 /// Returns a random number that no earlier process is likely to have had.
-fn life() -> u32 {
+pub(super) fn life() -> u32 {
     let [a, b, c, d, ..] = random_id();
     u32::from_le_bytes([a, b, c, d]) | 1
 }

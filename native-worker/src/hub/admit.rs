@@ -7,7 +7,7 @@ use rollmesh_core::{
     ids::WorkerId,
     protocol::{
         INITIAL_CREDIT, Message, RefusalCode, Role,
-        handshake::{Accepted, PeerService, busy, check_hello, name_taken},
+        handshake::{Accepted, PeerService, busy, check_hello, name_taken, no_token},
         message::{Refused, Welcome},
     },
 };
@@ -17,6 +17,7 @@ use super::{
     audit::Record,
     calls::WorkerNews,
     departure::Departure,
+    launchers::LauncherKey,
     limits::MAX_PEERS,
     link::{CloseReason, PeerLink},
     peer::{Admission, Knock},
@@ -31,6 +32,11 @@ impl Actor {
             let (tokens, now) = (self.tokens.table(), token_file::now());
             check_hello(&knock.hello, tokens, now, self.fingerprint).and_then(|accepted| match accepted.role {
                 Role::Worker if self.is_leaving => Err(busy("the hub is about to end")),
+                // The token is worth nothing to another process.
+                Role::Worker if !self.launchers.may_join(accepted.token, accepted.resume) => Err(no_token()),
+                Role::Launcher if self.launchers.is_present(&LauncherKey::of(&accepted)) => {
+                    Err(busy("a launcher with this token and name is connected; give this one another --name"))
+                }
                 Role::Worker if accepted.service == PeerService::Evaluates && !self.may_have_name(&accepted) => {
                     Err(name_taken(&accepted.name))
                 }
@@ -63,6 +69,9 @@ impl Actor {
         let Accepted { protocol, role, token, child, resume, kind, name, device, service } = accepted;
         self.remember(&Record::Admitted { from, peer, role, token, kind: kind.clone(), name: name.clone() });
         let resume_id = resume.unwrap_or_else(random_id);
+        if self.launchers.joined(token, resume_id) {
+            self.tokens.keep(token);
+        }
         let server = concat!("rollmesh ", env!("CARGO_PKG_VERSION")).into();
         let welcome = Welcome { protocol, peer, resume_id, credit: INITIAL_CREDIT, server };
         // Queued before the actor registers the peer, so that nothing can be sent before the welcome. It is small.
@@ -76,6 +85,8 @@ impl Actor {
             kind,
             name,
             device,
+            host: String::new(),
+            launcher: self.launchers.name(token).unwrap_or_default(),
             child,
             service,
             is_spare,
@@ -112,6 +123,7 @@ impl Actor {
                 self.tell(joined);
                 self.bring_into_run(id);
             }
+            Role::Launcher => self.notice_coming(format!("launcher {id} joined: {name} ({kind})")),
             // The client's socket task sends it what it needs to know.
             Role::Client => self.notice_coming(format!("client {id} joined: {name} ({kind})")),
         }
@@ -157,6 +169,9 @@ impl Actor {
             self.log(id, u8::from(*is_fault), &text);
             self.notice_leave(*is_fault, text);
             self.broadcast_gone(id);
+        } else if peer.role == Role::Launcher {
+            self.launchers.handle_lost(id);
+            self.notice_leave(*is_fault, format!("launcher {id} left: {reason}"));
         } else if peer.role == Role::Client {
             self.notice_leave(*is_fault, format!("client {id} left: {reason}"));
         } else if *is_fault {

@@ -171,6 +171,7 @@ pub(super) enum Causer {
     Operators,
     Workers,
     Clients,
+    Launchers,
 }
 
 impl From<Role> for Causer {
@@ -180,6 +181,7 @@ impl From<Role> for Causer {
             Role::Operator => Self::Operators,
             Role::Worker => Self::Workers,
             Role::Client => Self::Clients,
+            Role::Launcher => Self::Launchers,
         }
     }
 }

@@ -155,8 +155,9 @@ impl Actor {
     /// Returns the principal of an untrusted worker, `None` for a trusted one.
     pub(super) fn party_of(&self, id: u32, peer: &Peer) -> Option<Party> {
         let is_asked_for = self.tokens.is_of_page(peer.token);
-        let is_untrusted =
-            peer.child.is_none() && (is_asked_for || peer.kind == "browser" || self.distrust.distrust_remote);
+        // What a launcher has started runs on machines of others.
+        let is_own = peer.child.is_some() && peer.launcher.is_empty();
+        let is_untrusted = !is_own && (is_asked_for || peer.kind == "browser" || self.distrust.distrust_remote);
         // A checkpoint keeps quarantines longer than this process lives: no later connection may inherit them.
         let of_connection = u64::from(self.life) << 32 | u64::from(id);
         is_untrusted.then(|| self.tokens.principal(peer.token, of_connection))

@@ -286,6 +286,11 @@ impl Children {
         self.running.contains_key(&number)
     }
 
+    /// True for a child that is no process of this machine.
+    pub(super) fn is_elsewhere(&self, number: u32) -> bool {
+        self.running.get(&number).is_some_and(|child| child.pid.is_none())
+    }
+
     /// True if the child will be replaced, or was dismissed.
     pub(super) fn may_end(&self, number: u32) -> bool {
         let more = self.replaced < self.replacement.max;
@@ -383,6 +388,7 @@ impl Children {
         if dismissed || self.spare.take_if(|spare| *spare == number).is_some() {
             return Some(Exit { token, terms, ended: Ended::AsWished });
         }
+        // One that never connected has failed however long that took, in the queue of a cluster for example.
         let failed = !is_useful && (peer.is_none() || began.elapsed() < SHORT_LIFE);
         if crashed_at_work {
             // A crash at work is no failed start and never leads to giving up.

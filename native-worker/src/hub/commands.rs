@@ -5,7 +5,7 @@ use rollmesh_core::{
     ids::{FragmentNo, LeaseId, SlotId, WorkerId},
     protocol::{
         Frame, Kind, Message, Role,
-        message::{RemoveRun, RemoveWorker, Reply, Scale, Watch, WorkerToken},
+        message::{RemoveRun, RemoveWorker, Reply, Scale, Watch, WorkerHost, WorkerToken},
         printable,
     },
     time::Micros,
@@ -95,6 +95,9 @@ impl Actor {
             Message::CallResult(result) => self.handle_result(peer, result),
             Message::CallProgress(progress) => self.handle_call_progress(peer, progress),
             Message::Goodbye(goodbye) => self.let_leave(peer, &goodbye.reason),
+            Message::WorkerHost(WorkerHost { host }) => self.note_host(peer, &host),
+            Message::LauncherReady(ready) => self.handle_launcher_ready(peer, &ready),
+            Message::WorkerEnded(ended) => self.launchers.handle_ended(peer, &ended),
             Message::Pause(request) => self.reply(peer, Kind::Pause, request.request, Self::pause),
             Message::Resume(request) => self.reply(peer, Kind::Resume, request.request, Self::resume),
             Message::Stop(request) => self.reply(peer, Kind::Stop, request.request, Self::stop),
@@ -250,8 +253,11 @@ impl Actor {
         Ok(())
     }
 
-    /// Handles a worker's request to leave: it gets no more leases and is dismissed when its current one is done.
+    /// Handles the request of a launcher to leave, or of a worker: it gets no more leases and is dismissed when its current one is done.
     fn let_leave(&mut self, worker: u32, reason: &str) {
+        if let Some(key) = self.launchers.of_peer(worker) {
+            return self.remove_launcher(&key, reason);
+        }
         let Some(peer) = self.peers.get_mut(&worker) else { return };
         peer.leaving = Some(printable(reason));
         self.take_out(worker);

@@ -10,7 +10,7 @@ use rollmesh_core::{
         Frame, Message, Role, WorkerState,
         message::{
             EnvTrace, EvaluationPoint, Iteration, LedgerReport, NamedMetrics, Notice, RunSchema, RunStatus, WorkerGone,
-            WorkerRow,
+            WorkerLocation, WorkerRow,
         },
     },
 };
@@ -34,6 +34,7 @@ pub(super) struct Dashboard {
     /// The encoded list as it was sent.
     runs: Vec<u8>,
     rows: BTreeMap<u32, WorkerRow>,
+    places: BTreeMap<u32, WorkerLocation>,
     ledger: LedgerReport,
     pub(super) trace: Option<EnvTrace>,
     pub(super) points: Curve<Iteration>,
@@ -77,6 +78,13 @@ impl Dashboard {
 
     pub(super) fn forget_worker(&mut self, worker: u32) {
         self.rows.remove(&worker);
+        self.places.remove(&worker);
+    }
+
+    /// Returns the messages about all workers.
+    fn worker_messages(&self) -> impl Iterator<Item = Message> {
+        let places = self.places.values().cloned().map(Message::WorkerLocation);
+        places.chain(self.rows.values().cloned().map(Message::WorkerRow))
     }
 }
 
@@ -100,12 +108,11 @@ impl Actor {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         peer.is_up_to_date = true;
         let status = self.dashboard.status.clone().unwrap_or_default();
-        let rows = self.dashboard.rows.values().cloned().map(Message::WorkerRow);
         // All of these are small.
         let schema = Message::RunSchema(RunSchema { schema: run_schema(&self.registry).to_string() });
         [schema, runs, Message::RunStatus(status)]
             .into_iter()
-            .chain(rows)
+            .chain(self.dashboard.worker_messages())
             .for_each(|message| _ = peer.link.send(&message));
         let frames = self.dashboard.curves().chain(self.dashboard.evaluation_trace.clone());
         frames.for_each(|frame| peer.link.send_frame(frame));
@@ -135,6 +142,12 @@ impl Actor {
         if self.dashboard.runs != encoded {
             self.dashboard.runs = encoded;
             news.push(runs);
+        }
+        for place in self.worker_places() {
+            if self.dashboard.places.get(&place.worker) != Some(&place) {
+                self.dashboard.places.insert(place.worker, place.clone());
+                news.push(Message::WorkerLocation(place));
+            }
         }
         for row in self.worker_rows() {
             if self.dashboard.rows.get(&row.worker) != Some(&row) {
@@ -178,6 +191,7 @@ impl Actor {
             Message::RunStatus(_)
                 | Message::RunList(_)
                 | Message::WorkerRow(_)
+                | Message::WorkerLocation(_)
                 | Message::EnvTrace(_)
                 | Message::LedgerReport(_)
                 | Message::HostReport(_)
@@ -204,7 +218,7 @@ impl Actor {
     /// Sends the current state to dashboards that have missed updates and whose queue is empty again.
     fn catch_up(&mut self) {
         let status = self.dashboard.status.clone().map(Message::RunStatus);
-        let rows = self.dashboard.rows.values().cloned().map(Message::WorkerRow);
+        let workers: Vec<Message> = self.dashboard.worker_messages().collect();
         let runs = self.run_list();
         let behind = self.peers.values_mut().filter(|peer| peer.has_missed && peer.link.is_idle());
         let mut behind = behind.peekable();
@@ -213,7 +227,7 @@ impl Actor {
         }
         let ledger = Message::LedgerReport(self.dashboard.ledger.clone());
         let hosts = self.monitoring.hosts().cloned().map(Message::HostReport);
-        let news: Vec<Message> = status.into_iter().chain(rows).chain([runs, ledger]).chain(hosts).collect();
+        let news: Vec<Message> = status.into_iter().chain(workers).chain([runs, ledger]).chain(hosts).collect();
         for peer in behind {
             peer.has_missed = false;
             // All of these are small.
@@ -226,6 +240,17 @@ impl Actor {
             num_worker_restarts: self.num_worker_restarts,
             ..self.run.as_ref().map(|run| run.state.ledger_report()).unwrap_or_default()
         }
+    }
+
+    /// Returns where workers run, as far as that is known.
+    fn worker_places(&self) -> Vec<WorkerLocation> {
+        let is_known = |peer: &Peer| peer.is_worker() && !(peer.host.is_empty() && peer.launcher.is_empty());
+        let place = |(&worker, peer): (&u32, &Peer)| WorkerLocation {
+            worker,
+            host: peer.host.clone(),
+            launcher: peer.launcher.clone(),
+        };
+        self.peers.iter().filter(|(_, peer)| is_known(peer)).map(place).collect()
     }
 
     pub(super) fn worker_rows(&self) -> Vec<WorkerRow> {

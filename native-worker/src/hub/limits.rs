@@ -11,7 +11,7 @@ use rollmesh_core::{
 };
 use serde::Serialize;
 
-use crate::lines::MAX_WAITING_BYTES;
+use crate::{lines::MAX_WAITING_BYTES, net::LAUNCHER_ABSENCE};
 
 /// Deadline for a peer's Hello, counted from its connection, including TLS and the request.
 pub(super) const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(2);
@@ -158,6 +158,7 @@ fn limits_of_connections() -> Vec<Limit> {
         limit("write_deadline", ms(WRITE_DEADLINE), "ms", "closed with code 1008"),
         limit("ping_interval", ms(PING_INTERVAL), "ms", "a ping is sent"),
         limit("silence", ms(SILENCE_LIMIT), "ms", "closed"),
+        limit("launcher_absence", ms(LAUNCHER_ABSENCE), "ms", "its workers are removed"),
         limit(
             "loud_notices",
             NoticeRate::MAX.into(),

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use rollmesh_core::{
     ids::WorkerId,
-    protocol::{Role, TokenGrant, WorkerState},
+    protocol::{Role, TokenGrant, TokenHash, WorkerState},
     time::Micros,
 };
 
@@ -14,6 +14,7 @@ use super::{
     calls::{Reply, WorkerNews},
     children::{ChildTerms, Ended, Exit},
     in_process::IN_PROCESS,
+    token_file,
 };
 use crate::{
     launch::{LaunchError, LaunchedEnd},
@@ -22,6 +23,9 @@ use crate::{
 
 /// Time for a local worker to reconnect after it has lost its connection.
 const SILENCE: Duration = Duration::from_secs(2);
+
+/// The same for a worker that a connected launcher has started: networks fail for longer, and a start takes longer.
+const SILENCE_ELSEWHERE: Duration = Duration::from_secs(20);
 
 /// Time that a run waits for an able worker when all its workers are unable or in quarantine.
 const HOPE: Micros = Micros::from_secs(5);
@@ -122,8 +126,14 @@ impl Actor {
 
     fn start_child(&mut self, terms: &Arc<ChildTerms>) -> Result<u32, LaunchError> {
         let (number, token) = self.children.start(terms)?;
-        let grant = TokenGrant { role: Role::Worker, child: Some(number), expires: None };
-        self.tokens.add(&token, grant);
+        let seconds = self.launchers.token_seconds(TokenHash::of(&token).id());
+        let expires = seconds.map(|seconds| token_file::now().saturating_add(seconds.into()));
+        let grant = TokenGrant { role: Role::Worker, child: Some(number), expires };
+        let token = self.tokens.add(&token, grant);
+        if expires.is_some() {
+            // It leaves this machine.
+            self.remember(&Record::TokenMade { token, role: Role::Worker, expires });
+        }
         Ok(number)
     }
 
@@ -193,7 +203,8 @@ impl Actor {
 
     /// Checks a disconnected local worker after a while: a stopped process would keep its place and never reconnect.
     pub(super) fn look_after(&self, child: u32) {
-        self.children.ask_for(child, SILENCE);
+        let patience = if self.children.is_elsewhere(child) { SILENCE_ELSEWHERE } else { SILENCE };
+        self.children.ask_for(child, patience);
     }
 
     pub(super) fn handle_silent_child(&mut self, number: u32) {

@@ -129,8 +129,8 @@ pub(super) async fn read(
     hearing: &mut Hearing,
     events: &mpsc::Sender<Event>,
 ) -> Departure {
-    let is_dashboard = matches!(role, Role::Viewer | Role::Operator);
-    let mut pace = is_dashboard.then(|| Pace::new(MAX_DASHBOARD_MESSAGES_PER_S));
+    let sends_little = matches!(role, Role::Viewer | Role::Operator | Role::Launcher);
+    let mut pace = sends_little.then(|| Pace::new(MAX_DASHBOARD_MESSAGES_PER_S));
     loop {
         if let Some(pace) = &mut pace {
             pace.next().await;
@@ -138,8 +138,10 @@ pub(super) async fn read(
         match next_message(stream, inbox, link, hearing).await {
             Ok(None) => {}
             Ok(Some(Message::Credit(credit))) => link.grant(credit.bytes),
-            Ok(Some(Message::Goodbye(goodbye))) if role != Role::Worker => return wish(&goodbye),
-            // A worker's goodbye is for the actor, too: the worker may have a lease to finish.
+            Ok(Some(Message::Goodbye(goodbye))) if !matches!(role, Role::Worker | Role::Launcher) => {
+                return wish(&goodbye);
+            }
+            // Goodbyes of workers and launchers are for the actor, too: a worker may have a lease to finish.
             Ok(Some(message)) => {
                 let room = hearing.take_reserved(inbox);
                 let received = Box::new(Received::of(message, link));

@@ -14,11 +14,13 @@ use tokio::{
 
 use super::{
     Distrust, Hub, HubConfig, HubError, HubNotice, SecurityConfig, access,
-    actor::{Actor, Event},
+    actor::{Actor, Event, life},
     assets,
     audit::{Audit, Record},
     children::{Children, Way},
-    client, door, room,
+    client, door,
+    launchers::Launchers,
+    room,
     run_tokens::RunTokens,
     server, tls,
     token_file::TokenFile,
@@ -114,10 +116,13 @@ impl Hub {
         }
         let kernels = Some(config.kernels.name).filter(|name| *name != AUTO.name);
         let way = Way { kernels, ..way_here(address, fingerprint) };
-        let children = Children::new(launcher, way, events.clone());
-        let local = (children, worker_spec, config.worker_program.clone(), config.runs_dir.clone());
-        let own = (config.kernels, distrust);
-        let actor = Actor::new(registry.clone(), own, tokens, local, status_sender, notice_sender, audit);
+        let life = life();
+        let launchers = Launchers::new(launcher, life);
+        let children = Children::new(Arc::new(launchers.clone()), way, events.clone());
+        let (local, files) =
+            ((children, launchers, worker_spec), (config.worker_program.clone(), config.runs_dir.clone()));
+        let own = (config.kernels, distrust, life);
+        let actor = Actor::new(registry.clone(), own, tokens, local, files, status_sender, notice_sender, audit);
         let reached_at = match hosts.first() {
             Some(host) if host.contains(':') => host.clone(),
             Some(host) => format!("{host}:{}", address.port()),

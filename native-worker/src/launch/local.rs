@@ -68,7 +68,7 @@ impl Launcher for LocalLauncher {
         command
             .arg("worker")
             .args(order.way)
-            .args(["--name", &format!("local-{}", order.number), "--until-stdin-closes"])
+            .args(["--name", &format!("local-{}", order.number), "--until-stdin-closes", "--takes-host-settings"])
             .args(order.spec.device.iter().flat_map(|device| ["--device", device]))
             .args(confinement.arguments())
             .envs(order.environs)

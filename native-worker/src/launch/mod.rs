@@ -2,8 +2,9 @@
 //!
 //! A [`Launcher`] starts a worker that joins a hub, from a [`WorkerSpec`] with its needs. [`LocalLauncher`] starts processes
 //! on this machine and keeps an [`Inventory`]: what it cannot grant is a typed error before anything is started. A hub
-//! starts, replaces and dismisses all its local workers through one launcher. Not here: when a worker is started or
-//! replaced.
+//! starts, replaces and dismisses all its local workers through one launcher. A launcher may also be a program,
+//! `rollmesh launch` or one of the user's, that connects to the hub: `PROTOCOL.md` describes its messages. Not here: when a
+//! worker is started or replaced.
 //!
 //! ```
 //! use rollmesh::launch::{Inventory, LaunchError, WorkerSpec};
@@ -23,8 +24,11 @@
 //! # Ok::<(), LaunchError>(())
 //! ```
 
+mod engine;
 mod inventory;
 mod local;
+mod service;
+mod supervised;
 
 #[cfg(unix)]
 use std::os::unix::process::ExitStatusExt as _;
@@ -35,13 +39,16 @@ use rollmesh_core::protocol::Token;
 use rustix::process::Signal;
 use tokio::io::AsyncRead;
 
+pub(crate) use engine::{Engine, Template};
 pub use inventory::{Grant, Inventory};
 pub use local::LocalLauncher;
 pub use rollmesh_core::worker::{BadAmount, WorkerSpec};
+pub(crate) use service::{LauncherConfig, LauncherEnd, serve};
+pub(crate) use supervised::Supervised;
 
 /// Starts workers in a place of its choice.
 ///
-/// A launcher for a cluster asks the scheduler to run what [`LocalLauncher`] runs here: `rollmesh worker` with the
+/// A launcher inside a program with a hub of its own. It runs what [`LocalLauncher`] runs here: `rollmesh worker` with the
 /// [way](LaunchOrder::way) and `--name NAME`, with the token in the environment variable `ROLLMESH_TOKEN`. Such a worker refuses
 /// settings that name files of one machine, such as `output` and `log_dir`: give these to workers that [`LocalLauncher`] starts.
 pub trait Launcher: Send + Sync + fmt::Debug {
@@ -152,6 +159,15 @@ pub enum LaunchError {
         name: String,
         /// The declared resources.
         known: String,
+    },
+    /// No connected launcher has a free place.
+    #[error(
+        "all {workers} places of the connected launchers are taken; start fewer workers, or raise --capacity of \
+         `rollmesh launch`"
+    )]
+    NoPlace {
+        /// Number of workers that the launchers run.
+        workers: u64,
     },
     /// The operating system does not support this.
     #[error("{what} need {needs}; leave them out of the worker's specification")]

@@ -43,6 +43,11 @@ pub(crate) fn is_hub_url(text: &str) -> Result<String, String> {
     parse(text).map(|_| text.to_owned())
 }
 
+/// True if the address of a hub leads to the machine that uses it.
+pub(crate) fn is_on_loopback(hub: &str) -> bool {
+    parse(hub).is_ok_and(|address| is_this_machine(&address.host))
+}
+
 /// Why a connection to a hub failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {

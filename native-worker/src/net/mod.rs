@@ -6,12 +6,15 @@ mod trust;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub(crate) use connect::{ConnectError, HubSocket, bytes_of, connect, is_hub_url};
+pub(crate) use connect::{ConnectError, HubSocket, bytes_of, connect, is_hub_url, is_on_loopback};
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use trust::Trust;
 
 /// The environment variable that passes a peer its token.
 pub(crate) const TOKEN_VARIABLE: &str = "ROLLMESH_TOKEN";
+
+/// Time for a launcher to return after its connection was lost. Then the hub removes its workers, and the launcher ends them.
+pub(crate) const LAUNCHER_ABSENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// A byte stream, encrypted or not.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Unpin + Send {}

@@ -71,6 +71,7 @@ async fn the_status_has_this_shape() {
         "waiting": null,
         "num_workers": 0,
         "num_local_workers": 0,
+        "hosts": {},
         "num_worker_restarts": 0,
         "unhealthy_workers": [],
         "idle_workers": [],
@@ -83,11 +84,26 @@ async fn the_status_has_this_shape() {
     let running = hub.until_status("an episode", |status| status["episodes"] != 0).await;
     let mut expected = shape(&idle);
     expected["stop_return"] = "null".into();
+    // The workers by machine.
+    expected["hosts"] = shape(&running["hosts"]);
     assert_eq!(shape(&running), expected);
     assert_eq!((&running["run"], &running["phase"], &running["num_slots"]), (&1.into(), &"running".into(), &4.into()));
     assert_eq!(running["env"], "CartPole-v1");
     let worker = hub.workers().await.remove(0);
-    let names = ["worker", "kind", "name", "device", "local", "state", "reason", "slots", "env_steps", "steps_per_s"];
+    let names = [
+        "worker",
+        "kind",
+        "name",
+        "host",
+        "launcher",
+        "device",
+        "local",
+        "state",
+        "reason",
+        "slots",
+        "env_steps",
+        "steps_per_s",
+    ];
     let mut expected: Vec<&str> = names.into_iter().chain(["weights_lag"]).collect();
     let mut found = keys(&worker);
     expected.sort_unstable();
@@ -99,7 +115,7 @@ async fn the_status_has_this_shape() {
     assert!(text.contains("CartPole-v1 with ppo, seed 1") && text.contains("ledger      granted "), "{text}");
     assert!(!text.contains("IS NOT"), "{text}");
     let text = hub.succeed(&["workers"]).await;
-    assert!(text.starts_with("id  kind    name     where") && text.lines().count() == 2, "{text}");
+    assert!(text.starts_with("id  kind    name     host") && text.lines().count() == 2, "{text}");
 }
 
 #[tokio::test]

@@ -2,6 +2,8 @@
 #![cfg(target_os = "linux")]
 
 mod commands;
+mod deploy;
+mod launch;
 mod mistakes;
 mod queue;
 mod signals;

@@ -7,6 +7,7 @@ mod evaluations;
 mod evaluator_names;
 mod hand_made;
 mod in_process;
+mod launchers;
 mod launching;
 mod liars;
 mod lies_at_the_end;

@@ -36,11 +36,13 @@ async fn nobody_says_what_its_role_does_not_allow() {
     let hub = TestHub::start().await;
     let mut operator = hub.operator().await;
     let client = create(&mut operator, Role::Client, 0).await;
+    let launcher = create(&mut operator, Role::Launcher, 0).await;
     let holders = [
         (Role::Viewer, hub.viewer_token()),
         (Role::Operator, hub.operator_token()),
         (Role::Worker, hub.hub.worker_token()),
         (Role::Client, client),
+        (Role::Launcher, launcher),
     ];
     let cases = holders.iter().flat_map(|holder| Kind::ALL.iter().map(move |kind| (*holder, *kind)));
     let asked = stream::iter(cases).map(|((role, token), kind)| {

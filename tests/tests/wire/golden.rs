@@ -325,6 +325,23 @@ fn requests_and_replies() {
 }
 
 #[test]
+fn launchers_and_their_workers() {
+    let ready = LauncherReady { capacity: 300, token_seconds: 600, running: vec![1 << 32 | 7] };
+    assert_bytes(&Message::LauncherReady(ready), "524d010070000000 ac02 d804 01 8780808010");
+    let (spec, token) = (r#"{"cpus":1}"#.into(), Token::new([0xcd; 32]));
+    assert_bytes(
+        &Message::LaunchWorker(LaunchWorker { worker: 300, number: 7, token, spec }),
+        &format!("524d010071000000 ac02 07 {} 0a 7b2263707573223a317d", "cd".repeat(32)),
+    );
+    assert_bytes(&Message::EndWorker(EndWorker { worker: 300 }), "524d010072000000 ac02");
+    let ended = WorkerEnded { worker: 300, status: "no".into(), is_crash: true };
+    assert_bytes(&Message::WorkerEnded(ended), "524d010073000000 ac02 02 6e6f 01");
+    assert_bytes(&Message::WorkerHost(WorkerHost { host: "h".into() }), "524d01005a000000 01 68");
+    let place = WorkerLocation { worker: 300, host: "h".into(), launcher: String::new() };
+    assert_bytes(&Message::WorkerLocation(place), "524d01002a000000 ac02 01 68 00");
+}
+
+#[test]
 fn the_books_of_a_run() {
     let rejected = |first: u64| Rejected {
         late: first,
@@ -559,7 +576,8 @@ fn an_episode_of_a_client() {
 #[test]
 fn the_document_lists_every_kind_as_it_is() {
     let document = include_str!("../../../PROTOCOL.md");
-    let roles = [(Role::Viewer, 'V'), (Role::Operator, 'O'), (Role::Worker, 'W'), (Role::Client, 'C')];
+    let roles =
+        [(Role::Viewer, 'V'), (Role::Operator, 'O'), (Role::Worker, 'W'), (Role::Client, 'C'), (Role::Launcher, 'L')];
     for &kind in Kind::ALL {
         let who = |may: fn(Role, Kind) -> bool| -> String {
             let letters: String = roles.iter().filter(|(role, _)| may(*role, kind)).map(|(_, letter)| letter).collect();

@@ -164,6 +164,7 @@ fn messages() -> Vec<Message> {
         }),
         Message::RunStatus(RunStatus { env: "CartPole-v1".into(), error: "none".into(), ..RunStatus::default() }),
         Message::WorkerRow(WorkerRow { name: "worker".into(), ..WorkerRow::default() }),
+        Message::WorkerLocation(WorkerLocation { worker: 1, host: "node-7".into(), launcher: "slurm".into() }),
         Message::LedgerReport(LedgerReport { num_worker_restarts: 300, ..LedgerReport::default() }),
         Message::Scale(Scale { request: 1, num_workers: 4 }),
         Message::Reply(Reply { request: 1, error: "no".into(), run: 0 }),
@@ -192,6 +193,16 @@ fn small_messages() -> Vec<Message> {
     vec![
         Message::Refused(Refused { code: 3, reason: "no".into() }),
         Message::Goodbye(Goodbye { reason: "enough".into() }),
+        Message::WorkerHost(WorkerHost { host: "node-7".into() }),
+        Message::LauncherReady(LauncherReady { capacity: 4, token_seconds: 600, running: vec![1 << 40] }),
+        Message::LaunchWorker(LaunchWorker {
+            worker: 1 << 40,
+            number: 1,
+            token: Token::new([7; 32]),
+            spec: "{}".into(),
+        }),
+        Message::EndWorker(EndWorker { worker: 1 << 40 }),
+        Message::WorkerEnded(WorkerEnded { worker: 1 << 40, status: "exit status: 1".into(), is_crash: true }),
         Message::Credit(Credit { bytes: 1 << 20 }),
         Message::RunEnd(RunEnd { run: RUN }),
         Message::Revoke(Revoke { lease: 2 }),
@@ -447,7 +458,7 @@ fn expose(frame: &[u8]) -> Result<(), TestCaseError> {
     let allowed = 16 * frame.len() as u64 + 1024;
     prop_assert!(memory.bytes_max <= allowed, "{} bytes for a frame of {}", memory.bytes_max, frame.len());
 
-    let peers = [Role::Worker, Role::Operator, Role::Client].map(Inbox::of_peer);
+    let peers = [Role::Worker, Role::Operator, Role::Client, Role::Launcher].map(Inbox::of_peer);
     for mut inbox in peers.into_iter().chain([Inbox::of_hub()]) {
         let _ = inbox.handle_frame(frame);
     }

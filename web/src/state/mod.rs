@@ -29,7 +29,7 @@ use rollmesh_core::{
     group::TooFewSlots,
     protocol::{
         Message, Phase, Role, Token, TokenId, WorkerState,
-        message::{EnvTrace, LedgerReport, RunList, RunStatus, SavedRuns, WorkerRow},
+        message::{EnvTrace, LedgerReport, RunList, RunStatus, SavedRuns, WorkerLocation, WorkerRow},
     },
     time::Micros,
 };
@@ -95,6 +95,8 @@ pub struct State {
     pub evaluation_trace: Option<Arc<EnvTrace>>,
     /// The workers by id.
     pub workers: BTreeMap<u32, WorkerRow>,
+    /// Where workers run, by id.
+    pub places: BTreeMap<u32, WorkerLocation>,
     /// The latest fragment of the watched slot.
     pub trace: Option<Arc<EnvTrace>>,
     /// This tab at work for the hub.

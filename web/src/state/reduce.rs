@@ -128,6 +128,7 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             state.curves.clear();
             state.comparison.forget_all();
             state.workers.clear();
+            state.places.clear();
             state.trace = None;
             state.evaluations.clear();
             state.evaluation_trace = None;
@@ -251,9 +252,13 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
             state.monitoring.add_rate(row.worker, row.steps_per_s);
             state.workers.insert(row.worker, row);
         }
+        Message::WorkerLocation(place) => {
+            state.places.insert(place.worker, place);
+        }
         Message::WorkerGone(gone) => {
             state.workers.remove(&gone.worker);
             state.monitoring.forget_worker(gone.worker);
+            state.places.remove(&gone.worker);
         }
         Message::HostReport(report) => state.monitoring.add_host(report),
         Message::WorkerLog(log) => state.monitoring.add_log(log),

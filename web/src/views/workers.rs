@@ -32,6 +32,7 @@ pub(crate) fn Workers() -> impl IntoView {
                             <th scope="col">"Id"</th>
                             <th scope="col">"Kind"</th>
                             <th scope="col">"Name"</th>
+                            <th scope="col">"Host"</th>
                             <th scope="col">"State"</th>
                             <th scope="col" class="right">"Slots"</th>
                             <th scope="col" class="right">"Env steps"</th>
@@ -60,6 +61,7 @@ fn Row(id: u32) -> impl IntoView {
     let row = store.select(move |state| state.workers.get(&id).cloned().unwrap_or_default());
     let is_this_tab = store.select(move |state| is_this_tab(state, id));
     let reason = store.select(move |state| state.reason(id));
+    let place = store.select(move |state| state.places.get(&id).cloned().unwrap_or_default());
     let text = move |show: fn(&WorkerRow) -> String| move || row.with(show);
     let place = store.select(move |state| place(state, id));
     let last_error = store.select(move |state| state.monitoring.last_error(id).map(|line| line.text.clone()));
@@ -75,6 +77,9 @@ fn Row(id: u32) -> impl IntoView {
                 {text(|row| row.name.clone())}
                 {move || is_this_tab.get().then(|| view! { <span class="tag" data-testid="worker-this-tab">"this tab"</span> })}
                 <span class="reason" data-testid="worker-host">{place}</span>
+            </td>
+            <td data-testid="worker-host" title=move || place.with(|place| place.launcher.clone())>
+                {move || place.with(|place| place.host.clone())}
             </td>
             <td>
                 <span class="state" data-tone=move || row.with(|row| state_tone(row.state))>{state}</span>

@@ -18,6 +18,11 @@ pub(in crate::cli) struct ScaleArgs {
     /// Local workers that the hub should have; those that joined from elsewhere do not count
     #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_LOCAL_WORKERS)))]
     num_workers: u32,
+    /// Return as soon as the hub has accepted the number
+    ///
+    /// A launcher's workers may wait in a queue
+    #[arg(long)]
+    no_wait: bool,
     #[command(flatten)]
     target: Target,
 }
@@ -62,6 +67,9 @@ impl ScaleArgs {
         let wanted = self.num_workers as usize;
         run_command(self.target.operator(), async |hub| {
             hub.scale(self.num_workers).await?;
+            if self.no_wait {
+                return Ok(());
+            }
             // Workers that are about to leave are still listed.
             let are_there = |hub: &Control| hub.workers().values().filter(|row| row.local).count() == wanted;
             hub.until(&format!("{wanted} local workers"), are_there).await?;

@@ -105,6 +105,11 @@ fn table(hub: &Control) -> String {
         "workers",
         format!("{all} · {local} local · {unhealthy} unhealthy · {} restarts", hub.ledger().num_worker_restarts),
     ));
+    let hosts = hosts(hub);
+    if !hosts.is_empty() {
+        let counts = hosts.iter().map(|(host, count)| format!("{} {count}", printable(host)));
+        lines.push(("hosts", counts.collect::<Vec<_>>().join(" · ")));
+    }
     lines.extend(idle_lines(hub));
     lines.push(("ledger", identity(ledger)));
     let some = |counts: &[(&str, u64)]| -> String {
@@ -124,6 +129,14 @@ fn table(hub: &Control) -> String {
     }
     lines.extend(details.into_iter().filter(|(_, text)| !text.is_empty()));
     lines.into_iter().map(|(name, text)| format!("{name:<12}{text}\n")).collect()
+}
+
+/// Returns the number of workers on each machine that is known by name.
+fn hosts(hub: &Control) -> BTreeMap<String, u64> {
+    let mut hosts = BTreeMap::new();
+    let names = hub.workers().keys().map(|worker| hub.place(*worker).host);
+    names.filter(|host| !host.is_empty()).for_each(|host| *hosts.entry(host).or_default() += 1);
+    hosts
 }
 
 /// Returns the workers that make no rows, healthy or not.
@@ -181,6 +194,7 @@ fn object(hub: &Control) -> Value {
         "last_failure": Some(&status.last_failure).filter(|failure| !failure.is_empty()),
         "num_workers": hub.workers().values().filter(|row| row.kind != LOCAL_KIND).count(),
         "num_local_workers": hub.local_workers().count(),
+        "hosts": hosts(hub),
         "num_worker_restarts": hub.ledger().num_worker_restarts,
         "unhealthy_workers": hub.unhealthy_workers().map(worker_object).collect::<Vec<_>>(),
         "idle_workers": idle_workers(hub).map(worker_object).collect::<Vec<_>>(),

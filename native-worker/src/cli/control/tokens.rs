@@ -63,7 +63,7 @@ enum Action {
 }
 
 fn role(text: &str) -> Result<Role, String> {
-    role_of(text).ok_or_else(|| "expected viewer, operator, worker or client".into())
+    role_of(text).ok_or_else(|| "expected viewer, operator, worker, client or launcher".into())
 }
 
 /// Parses seconds from `90s`, `30m`, `24h` or `7d`.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use rollmesh_core::protocol::message::WorkerRow;
+use rollmesh_core::protocol::message::{WorkerLocation, WorkerRow};
 use serde_json::{Value, json};
 
 use super::{Target, print, run_command, state_name};
@@ -39,6 +39,8 @@ fn array(hub: &Control) -> Value {
             "worker": row.worker,
             "kind": row.kind,
             "name": row.name,
+            "host": Some(hub.place(row.worker).host).filter(|host| !host.is_empty()),
+            "launcher": Some(hub.place(row.worker).launcher).filter(|launcher| !launcher.is_empty()),
             "device": row.device,
             "local": row.local,
             "state": state_name(row.state),
@@ -52,14 +54,24 @@ fn array(hub: &Control) -> Value {
     hub.workers().values().map(object).collect()
 }
 
+/// Returns what has started a worker: the hub, one of its launchers, or neither.
+fn place(row: &WorkerRow, place: &WorkerLocation) -> String {
+    match (row.local, place.launcher.is_empty()) {
+        (true, true) => "local".into(),
+        (true, false) => printable(&place.launcher),
+        (false, _) => "elsewhere".into(),
+    }
+}
+
 fn text(hub: &Control) -> String {
-    let titles = ["id", "kind", "name", "where", "state", "slots", "env steps", "steps/s", "lag", ""];
-    let cells = |row: &WorkerRow| -> [String; 10] {
+    let titles = ["id", "kind", "name", "host", "where", "state", "slots", "env steps", "steps/s", "lag", ""];
+    let cells = |row: &WorkerRow| -> [String; 11] {
         [
             row.worker.to_string(),
             printable(&row.kind),
             printable(&row.name),
-            if row.local { "local".into() } else { "elsewhere".into() },
+            printable(&hub.place(row.worker).host),
+            place(row, &hub.place(row.worker)),
             state_name(row.state).into(),
             row.slots.to_string(),
             row.env_steps.to_string(),
@@ -70,5 +82,5 @@ fn text(hub: &Control) -> String {
     };
     let rows: Vec<_> = std::iter::once(titles.map(str::to_owned)).chain(hub.workers().values().map(cells)).collect();
     // Numbers stand to the right.
-    table(&rows, |i| matches!(i, 5..=8))
+    table(&rows, |i| matches!(i, 6..=9))
 }

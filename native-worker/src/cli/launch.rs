@@ -1,0 +1,186 @@
+//! `rollmesh launch`: starts and ends workers for a hub, on other machines or in a cluster.
+
+use std::{io::Read as _, path::PathBuf, process::ExitCode};
+
+use clap::Args;
+use rollmesh_core::protocol::{handshake::shortened, message::LauncherReady};
+use tokio::sync::watch;
+
+use super::{exit::Failure, runtime, security::TrustFlags, signals};
+use crate::{
+    control::{token_from_env, token_from_file},
+    launch::{Engine, LauncherConfig, LauncherEnd, Template, serve},
+    net::{is_hub_url, is_on_loopback},
+    program,
+};
+
+/// Places of a machine or cluster, unless the user says otherwise.
+const CAPACITY: u32 = 8;
+const CAPACITY_OF_CLUSTER: u32 = 64;
+/// Seconds for a worker to join, unless the user says otherwise; jobs wait in queues.
+const JOIN_SECONDS: u32 = 10 * 60;
+
+#[derive(Args)]
+#[command(
+    after_help = "The token comes from the environment variable ROLLMESH_TOKEN or from --token-file; `rollmesh tokens create \
+                  --role launcher` makes one.\n\
+                  While it is connected, the hub starts all its local workers through it: `rollmesh scale`, the dashboard's \
+                  plus and minus, and the num_workers of runs. When it ends, its workers do.\n\n\
+                  A command of your own after -- is started for each worker and lives as long as it. It reads the worker's \
+                  token from standard input, which closes when the worker is to end, and runs `rollmesh` with the arguments in \
+                  ROLLMESH_WORKER_ARGUMENTS, a JSON list. ROLLMESH_WORKER_NAME is its name, ROLLMESH_WORKER_SPEC a JSON \
+                  object with what it needs.\n\n\
+                  Examples:\n  \
+                  rollmesh launch --hub wss://hub.example:7878 --token-file launcher.token --hosts desk,lab\n  \
+                  rollmesh launch --hub wss://hub.example:7878 --token-file launcher.token --slurm --option=--partition=cpu\n  \
+                  rollmesh launch --hub wss://hub.example:7878 --token-file launcher.token -- ./start-one"
+)]
+pub(super) struct LaunchArgs {
+    /// Address of the hub, ws://HOST:PORT or wss://HOST:PORT
+    #[arg(long, value_name = "URL", value_parser = is_hub_url)]
+    hub: String,
+    /// Address of the hub for the workers [default: that of --hub]
+    #[arg(long, value_name = "URL", value_parser = is_hub_url)]
+    worker_hub: Option<String>,
+    /// File that holds the token, instead of the environment variable ROLLMESH_TOKEN
+    ///
+    /// - is the first line of standard input
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    engine: EngineFlags,
+    /// Most workers at the same time [default: 8, in a cluster 64]
+    ///
+    /// With --hosts on each machine
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=LauncherReady::MAX_WORKERS as i64))]
+    capacity: Option<u32>,
+    /// Name in the hub's tables [default: the engine's name and this machine's]
+    ///
+    /// A second launcher with the same token and name waits for the first one's end
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// The program on the workers' machines [default: rollmesh; here, this one]
+    #[arg(long, value_name = "PROGRAM")]
+    program: Option<String>,
+    /// A further argument of ssh, srun or sbatch, like --option=--partition=cpu
+    ///
+    /// May be given several times
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    option: Vec<String>,
+    /// Seconds in which a worker has to join the hub [default: 600, with --slurm a day]
+    ///
+    /// Its token is valid for so long
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=i64::from(LauncherReady::MAX_TOKEN_SECONDS)))]
+    join_seconds: Option<u32>,
+    /// End when standard input does
+    #[arg(long, hide = true)]
+    until_stdin_closes: bool,
+    #[command(flatten)]
+    trust: TrustFlags,
+}
+
+/// Where workers run.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct EngineFlags {
+    /// Run workers on this machine
+    #[arg(long)]
+    here: bool,
+    /// Run workers on these machines, through ssh without a password
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',', value_parser = parse_host)]
+    hosts: Vec<String>,
+    /// Run each worker in a Slurm job, through sbatch
+    #[arg(long)]
+    slurm: bool,
+    /// Run workers in the Slurm allocation that this command runs in, through srun
+    #[arg(long)]
+    srun: bool,
+    /// Run this command for each worker
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Checks the name of a machine: one that begins with a hyphen would be an option of `ssh`.
+fn parse_host(text: &str) -> Result<String, String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-_.@:[]".contains(c);
+    if text.is_empty() || text.starts_with('-') || !text.chars().all(is_part) {
+        return Err("expected names of machines, like desk,me@lab.example".into());
+    }
+    Ok(text.into())
+}
+
+impl EngineFlags {
+    fn engine(&self) -> Engine {
+        match self {
+            Self { here: true, .. } => Engine::Here,
+            Self { slurm: true, .. } => Engine::Sbatch,
+            Self { srun: true, .. } => Engine::Srun,
+            Self { hosts, .. } if !hosts.is_empty() => Engine::Ssh(hosts.clone()),
+            Self { command, .. } => Engine::Custom(command.clone()),
+        }
+    }
+}
+
+pub(super) fn run(args: &LaunchArgs) -> Result<ExitCode, Failure> {
+    let token = args.token_file.as_deref().map_or_else(token_from_env, token_from_file).map_err(Failure::usage)?;
+    let trust = args.trust.trust();
+    trust.check(&args.hub).map_err(Failure::usage)?;
+    let engine = args.engine.engine();
+    let worker_hub = args.worker_hub.as_ref().unwrap_or(&args.hub);
+    if matches!(engine, Engine::Ssh(_) | Engine::Sbatch) && is_on_loopback(worker_hub) {
+        eprintln!(
+            "workers reach the hub at {worker_hub}, which on their machines is not this one: name its address with \
+             --worker-hub, unless a tunnel leads there"
+        );
+    }
+    let machine = gethostname::gethostname();
+    let usual_name = || format!("{}@{}", engine.name(), machine.to_string_lossy());
+    let is_cluster = matches!(engine, Engine::Sbatch | Engine::Srun | Engine::Custom(_));
+    let config = LauncherConfig {
+        hub: args.hub.clone(),
+        trust,
+        token,
+        name: shortened(&args.name.clone().unwrap_or_else(usual_name)),
+        capacity: args.capacity.unwrap_or(if is_cluster { CAPACITY_OF_CLUSTER } else { CAPACITY }),
+        token_seconds: args.join_seconds.unwrap_or(match engine {
+            Engine::Sbatch => LauncherReady::MAX_TOKEN_SECONDS,
+            _ => JOIN_SECONDS,
+        }),
+        template: Template {
+            program: match &args.program {
+                Some(program) => program.clone(),
+                None if engine == Engine::Here => program().map_err(Failure::other)?.display().to_string(),
+                None => "rollmesh".into(),
+            },
+            way: [vec!["--hub".into(), worker_hub.clone()], args.trust.arguments()].concat(),
+            options: args.option.clone(),
+            engine,
+        },
+    };
+    runtime(1)?.block_on(async {
+        let mut endings = signals::Endings::listen();
+        let (leave, wish) = watch::channel(false);
+        if args.until_stdin_closes {
+            let leave = leave.clone();
+            std::thread::spawn(move || {
+                // An error ends it as well.
+                let _ = std::io::stdin().read_to_end(&mut Vec::new());
+                leave.send_replace(true);
+            });
+        }
+        let notice = async {
+            endings.first().await;
+            eprintln!("ending with all workers; a second signal ends at once");
+            leave.send_replace(true);
+            std::future::pending::<LauncherEnd>().await
+        };
+        let end = tokio::select! {
+            end = serve(config, wish, |line| eprintln!("{line}")) => end,
+            end = notice => end,
+        };
+        match end {
+            LauncherEnd::Asked => Ok(ExitCode::SUCCESS),
+            LauncherEnd::Refused(reason) => Err(Failure::usage(reason)),
+        }
+    })
+}

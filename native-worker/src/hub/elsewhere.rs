@@ -1,0 +1,42 @@
+//! What the hub does about connected launchers and their workers.
+
+use rollmesh_core::protocol::{handshake::shortened, message::LauncherReady};
+
+use super::{actor::Actor, launchers::LauncherKey, token_file};
+
+impl Actor {
+    /// Records the name of a worker's machine.
+    pub(super) fn note_host(&mut self, worker: u32, host: &str) {
+        if let Some(peer) = self.peers.get_mut(&worker) {
+            peer.host = shortened(host);
+        }
+    }
+
+    /// Handles a launcher's report of its state. An older connection of the same launcher is closed.
+    pub(super) fn handle_launcher_ready(&mut self, id: u32, ready: &LauncherReady) {
+        let Some(peer) = self.peers.get(&id) else { return };
+        let key = LauncherKey { token: peer.token, name: peer.name.clone() };
+        let text = format!("launcher {} has places for {} workers", key.name, ready.capacity);
+        if let Some(older) = self.launchers.handle_ready((id, key, &peer.link), ready) {
+            older.expel("a newer connection has its token and name");
+        }
+        self.notice_coming(text);
+    }
+
+    /// Removes launchers that did not return, and those whose token is no longer valid.
+    pub(super) fn tend_launchers(&mut self) {
+        let (now, tokens) = (token_file::now(), self.tokens.table());
+        for key in self.launchers.over(|token| tokens.is_valid(token, now)) {
+            self.remove_launcher(&key, "it does not return, or its token is no longer valid");
+        }
+    }
+
+    /// Removes a launcher and its workers, which are not replaced: the operator decides where they run instead.
+    pub(super) fn remove_launcher(&mut self, key: &LauncherKey, reason: &str) {
+        let workers = self.launchers.workers_of(key);
+        workers.iter().for_each(|&worker| self.children.do_not_replace(worker));
+        self.launchers.remove(key);
+        let (name, count) = (&key.name, workers.len());
+        self.notice(1, format!("launcher {name} was removed with its {count} workers: {}", shortened(reason)));
+    }
+}

@@ -1,0 +1,387 @@
+//! A launcher as a program: it connects to a hub, and starts and ends workers for it from a [template](Template).
+//!
+//! The hub owns all decisions: how many workers there are, and which are replaced. This side owns the processes, and their
+//! restarts by nothing else. If the connection is lost, workers continue for as long as the hub expects their launcher back, and
+//! the hub hears which are left when it is.
+
+use std::{
+    collections::BTreeMap,
+    process::ExitStatus,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use rollmesh_core::{
+    protocol::{
+        Inbox, Message, RefusalCode, Role, Token,
+        handshake::{HandshakeError, Identity, read_answer},
+        message::{Goodbye, LaunchWorker, LauncherReady, WorkerEnded},
+        printable, reconnect_delay,
+    },
+    worker::WorkerSpec,
+};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::{sleep, timeout},
+};
+use tokio_tungstenite::tungstenite::Message as Frame;
+
+use super::{
+    LaunchedEnd,
+    engine::{Engine, StartOrder, Template, cancel},
+    supervised::Supervised,
+};
+use crate::net::{ConnectError, HubSocket, LAUNCHER_ABSENCE, Trust, bytes_of, connect};
+
+/// A hub pings every five seconds; after this time without a frame it counts as disconnected.
+const SILENCE_LIMIT: Duration = Duration::from_secs(20);
+/// Time for a goodbye to reach the hub.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Time for all workers to end when the launcher ends.
+const FAREWELL: Duration = Duration::from_secs(15);
+/// A worker that ends sooner than this counts against its machine, …
+const SHORT_LIFE: Duration = Duration::from_secs(15);
+/// … which is then used last for this long.
+const DOUBT: Duration = Duration::from_secs(60);
+/// Most characters of the status of a worker that has ended.
+const MAX_STATUS: usize = 500;
+/// Exit codes of programs that panicked or were aborted by a fault, as shells and engines report them.
+const CRASHES: [i32; 6] = [101, 132, 134, 135, 136, 139];
+
+/// Configuration of a launcher.
+#[derive(Debug)]
+pub(crate) struct LauncherConfig {
+    pub(crate) hub: String,
+    pub(crate) trust: Trust,
+    pub(crate) token: Token,
+    /// Identifies it at the hub, together with its token.
+    pub(crate) name: String,
+    pub(crate) template: Template,
+    /// Most workers at the same time, on each machine if the engine has several.
+    pub(crate) capacity: u32,
+    /// How long a worker may take to join the hub.
+    pub(crate) token_seconds: u32,
+}
+
+/// Why a launcher has ended.
+#[derive(Debug)]
+pub(crate) enum LauncherEnd {
+    /// The hub refuses it permanently, or is not trusted.
+    Refused(String),
+    /// It was asked to end.
+    Asked,
+}
+
+/// A machine, or whatever else an engine starts workers on.
+#[derive(Debug)]
+struct LaunchMachine {
+    /// The machine's name, if the engine has several.
+    host: Option<String>,
+    running: u32,
+    failed_at: Option<Instant>,
+}
+
+/// A worker whose command runs.
+#[derive(Debug)]
+struct LaunchedCommand {
+    /// The index of its machine.
+    machine: usize,
+    /// Ends it when this is dropped; `None` once it was told to end.
+    keeps: Option<oneshot::Sender<()>>,
+}
+
+struct LaunchService {
+    config: LauncherConfig,
+    machines: Vec<LaunchMachine>,
+    workers: BTreeMap<u64, LaunchedCommand>,
+    ended: mpsc::Sender<(WorkerEnded, Duration)>,
+}
+
+/// Serves a hub until `leave` is true, reconnecting as needed. `say` prints messages for users.
+pub(crate) async fn serve(config: LauncherConfig, mut leave: watch::Receiver<bool>, say: impl Fn(&str)) -> LauncherEnd {
+    let (ended, mut ends) = mpsc::channel(64);
+    let hosts = match &config.template.engine {
+        Engine::Ssh(hosts) => hosts.iter().cloned().map(Some).collect(),
+        _ => vec![None],
+    };
+    let machines = hosts.into_iter().map(|host| LaunchMachine { host, running: 0, failed_at: None }).collect();
+    let mut service = LaunchService { config, machines, workers: BTreeMap::new(), ended };
+    let (mut failures, mut lost_at) = (0, Instant::now());
+    let end = loop {
+        let reason = match service.session(&mut ends, &mut leave, &say).await {
+            Ok(_) if *leave.borrow() => break LauncherEnd::Asked,
+            Ok(LostSession { reason, was_ready }) => {
+                if was_ready {
+                    (failures, lost_at) = (0, Instant::now());
+                }
+                reason
+            }
+            Err(reason) => break LauncherEnd::Refused(reason),
+        };
+        if lost_at.elapsed() >= LAUNCHER_ABSENCE {
+            // The hub has given them up by now, or will never be back.
+            service.tell_all_to_end();
+        }
+        failures += 1;
+        let pause = Duration::from(reconnect_delay(failures, getrandom::u32().unwrap_or(u32::MAX / 2)));
+        say(&format!("{reason}; trying again in {:.1} s", pause.as_secs_f64()));
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = asked(&mut leave) => break LauncherEnd::Asked,
+        }
+    };
+    service.end_all(&mut ends).await;
+    end
+}
+
+/// Why a session ended that may be opened again.
+struct LostSession {
+    reason: String,
+    was_ready: bool,
+}
+
+impl LaunchService {
+    /// Connects and serves the hub until the connection is lost, or it is asked to leave.
+    ///
+    /// # Errors
+    /// The reason for a refusal that another attempt would not change.
+    async fn session(
+        &mut self,
+        ends: &mut mpsc::Receiver<(WorkerEnded, Duration)>,
+        leave: &mut watch::Receiver<bool>,
+        say: &impl Fn(&str),
+    ) -> Result<LostSession, String> {
+        let hub = self.config.hub.clone();
+        let lost = |reason: String| Ok(LostSession { reason, was_ready: false });
+        let mut socket = match connect(&hub, &self.config.trust).await {
+            Ok(socket) => socket,
+            Err(error @ ConnectError::UnknownIssuer) => {
+                return Err(format!("the hub at {hub} is not trusted: {error}"));
+            }
+            Err(ConnectError::Failed(reason)) => return lost(format!("cannot reach the hub at {hub}: {reason}")),
+        };
+        let LauncherConfig { token, name, template, .. } = &self.config;
+        let identity = Identity::new(Role::Launcher, *token, "native", name, template.engine.name());
+        let mut inbox = Inbox::of_peer(Role::Launcher);
+        let answer = async {
+            send(&mut socket, &identity.hello()).await?;
+            hear(&mut socket, &mut inbox).await
+        };
+        match answer.await.map(read_answer) {
+            Ok(Ok(_)) => {}
+            Ok(Err(HandshakeError::Refused { code: Some(RefusalCode::Token), .. })) => {
+                return Err(
+                    "the hub does not accept this token: `rollmesh tokens create --role launcher` makes one".into()
+                );
+            }
+            Ok(Err(HandshakeError::Refused { code: Some(RefusalCode::Busy), reason })) => {
+                return lost(printable(&reason));
+            }
+            Ok(Err(error)) => return Err(printable(&error.to_string())),
+            Err(reason) => return lost(reason),
+        }
+        // Workers that ended meanwhile are not in the list, which is how the hub learns it.
+        while let Ok((ended, life)) = ends.try_recv() {
+            self.forget(&ended, life);
+        }
+        say(&format!("serving the hub at {hub}, with places for {} workers", self.capacity()));
+        let lost = tokio::select! {
+            lost = self.exchange(&mut socket, &mut inbox, ends, say) => lost,
+            () = asked(leave) => Ok(()),
+        };
+        if lost.is_ok() {
+            // A hub that does not hear it waits for a while, and then removes this launcher.
+            let _ = send(&mut socket, &Message::Goodbye(Goodbye { reason: "it was asked to leave".into() })).await;
+            let _ = timeout(LAST_WORDS, socket.close(None)).await;
+        }
+        Ok(LostSession { reason: lost.err().unwrap_or_default(), was_ready: true })
+    }
+
+    /// Exchanges messages until the connection is lost.
+    ///
+    /// # Errors
+    /// Why it was lost.
+    async fn exchange(
+        &mut self,
+        socket: &mut HubSocket,
+        inbox: &mut Inbox,
+        ends: &mut mpsc::Receiver<(WorkerEnded, Duration)>,
+        say: &impl Fn(&str),
+    ) -> Result<(), String> {
+        let ready = LauncherReady {
+            capacity: self.capacity(),
+            token_seconds: self.config.token_seconds,
+            running: self.workers.keys().copied().collect(),
+        };
+        send(socket, &Message::LauncherReady(ready)).await?;
+        loop {
+            tokio::select! {
+                message = hear(socket, inbox) => match message? {
+                    Message::LaunchWorker(order) => {
+                        if let Err(status) = self.start(&order) {
+                            let ended = WorkerEnded { worker: order.worker, status, is_crash: false };
+                            send(socket, &Message::WorkerEnded(ended)).await?;
+                        }
+                    }
+                    // Its end is reported.
+                    Message::EndWorker(end) => match self.workers.get_mut(&end.worker) {
+                        Some(running) => running.keeps = None,
+                        None => {
+                            let status = "it is not running".into();
+                            let ended = WorkerEnded { worker: end.worker, status, is_crash: false };
+                            send(socket, &Message::WorkerEnded(ended)).await?;
+                        }
+                    },
+                    Message::Goodbye(goodbye) => {
+                        // Their tokens are worth nothing any more.
+                        self.tell_all_to_end();
+                        return Err(printable(&goodbye.reason));
+                    }
+                    // The inbox lets no other kind through but a second answer to the handshake.
+                    _ => {}
+                },
+                Some((ended, life)) = ends.recv() => {
+                    self.forget(&ended, life);
+                    say(&format!("worker {} ended: {}", ended.worker as u32, ended.status));
+                    send(socket, &Message::WorkerEnded(ended)).await?;
+                }
+            }
+        }
+    }
+
+    /// Returns how many workers may run at the same time.
+    fn capacity(&self) -> u32 {
+        self.config.capacity.saturating_mul(self.machines.len() as u32).min(LauncherReady::MAX_WORKERS as u32)
+    }
+
+    /// Starts a worker, on the machine with the fewest; machines on which one has just failed come last.
+    fn start(&mut self, order: &LaunchWorker) -> Result<(), String> {
+        let spec: WorkerSpec = serde_json::from_str(&order.spec)
+            .map_err(|error| format!("the hub's specification of the worker is unknown here: {error}"))?;
+        if self.workers.contains_key(&order.worker) {
+            return Ok(());
+        }
+        let in_doubt = |machine: &LaunchMachine| machine.failed_at.is_some_and(|at| at.elapsed() < DOUBT);
+        let free = self.machines.iter().enumerate().filter(|(_, machine)| machine.running < self.config.capacity);
+        let best = free.min_by_key(|(_, machine)| (in_doubt(machine), machine.running));
+        let (index, host) = best.map(|(index, machine)| (index, machine.host.clone())).ok_or("all places are taken")?;
+        let prefix = host.as_deref().unwrap_or(match &self.config.template.engine {
+            Engine::Custom(_) => &self.config.name,
+            engine => engine.name(),
+        });
+        let start = StartOrder { name: name_of(prefix, order.number), token: order.token.to_hex(), spec, host };
+        let (keeps, stop) = oneshot::channel();
+        let (template, ended, worker) = (self.config.template.clone(), self.ended.clone(), order.worker);
+        tokio::spawn(async move {
+            let began = Instant::now();
+            let LaunchedEnd { status, is_crash } = run(&template, &start, stop).await;
+            let status = status.chars().take(MAX_STATUS).collect();
+            // The service may be over.
+            let _ = ended.send((WorkerEnded { worker, status, is_crash }, began.elapsed())).await;
+        });
+        self.machines[index].running += 1;
+        self.workers.insert(worker, LaunchedCommand { machine: index, keeps: Some(keeps) });
+        Ok(())
+    }
+
+    /// Frees the place of a worker that has ended after this time.
+    fn forget(&mut self, ended: &WorkerEnded, life: Duration) {
+        let Some(running) = self.workers.remove(&ended.worker) else { return };
+        let machine = &mut self.machines[running.machine];
+        machine.running -= 1;
+        machine.failed_at = (life < SHORT_LIFE && running.keeps.is_some()).then(Instant::now);
+    }
+
+    fn tell_all_to_end(&mut self) {
+        self.workers.values_mut().for_each(|worker| worker.keeps = None);
+    }
+
+    /// Ends all workers, and waits for them.
+    async fn end_all(mut self, ends: &mut mpsc::Receiver<(WorkerEnded, Duration)>) {
+        let mut left = self.workers.len();
+        self.workers.clear();
+        let all = async {
+            while left > 0 && ends.recv().await.is_some() {
+                left -= 1;
+            }
+        };
+        // What is still running is killed with this process.
+        let _ = timeout(FAREWELL, all).await;
+    }
+}
+
+/// Returns a worker's name; at most 64 printable ASCII characters, which hub and engines accept.
+fn name_of(prefix: &str, number: u32) -> String {
+    let prefix: String = prefix.chars().filter(|c| c.is_ascii_alphanumeric() || "-_.@".contains(*c)).take(48).collect();
+    format!("{prefix}-{number}")
+}
+
+/// Runs a worker until it ends, or `stop` is dropped.
+async fn run(template: &Template, start: &StartOrder, stop: oneshot::Receiver<()>) -> LaunchedEnd {
+    let started = match template.command(start) {
+        Ok(started) => started,
+        Err(error) => return LaunchedEnd::plain(error.to_string()),
+    };
+    let program = started.command.get_program().to_string_lossy().into_owned();
+    let worker = match Supervised::start(started.command, &started.input).await {
+        Ok(worker) => worker,
+        Err(error) => return LaunchedEnd::plain(format!("{program} cannot be started: {error}")),
+    };
+    let is_job = template.engine == Engine::Sbatch;
+    let job = Arc::new(Mutex::new(None));
+    let heard_job = job.clone();
+    // `sbatch --parsable` prints the number of the job, and a cluster's name behind a semicolon.
+    let heard = move |line: &str| {
+        let number = line.split(';').next().unwrap_or_default().to_owned();
+        heard_job.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(number);
+    };
+    let stop = async {
+        // Nothing is sent: the other end is dropped.
+        let _ = stop.await;
+        let job = job.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(job) = job.filter(|_| is_job) {
+            cancel(&job).await;
+        }
+    };
+    match worker.run(&format!("[{}] ", start.name), heard, stop).await {
+        Ok(end) => end_of(&template.engine, &program, end.status, &end.last_line),
+        Err(error) => LaunchedEnd::plain(error.to_string()),
+    }
+}
+
+/// Describes the end of a worker's command. An engine's own failure is no fault inside the worker.
+fn end_of(engine: &Engine, program: &str, status: ExitStatus, last_line: &str) -> LaunchedEnd {
+    let end = LaunchedEnd::from(status);
+    let is_crash = match engine {
+        Engine::Here => end.is_crash,
+        _ => status.code().is_some_and(|code| CRASHES.contains(&code)),
+    };
+    let said = if last_line.is_empty() || status.success() { String::new() } else { format!(": {last_line}") };
+    LaunchedEnd { status: format!("{program}: {}{said}", end.status), is_crash }
+}
+
+async fn send(socket: &mut HubSocket, message: &Message) -> Result<(), String> {
+    let sent = socket.send(Frame::Binary(message.encode().into())).await;
+    sent.map_err(|error| format!("the connection broke: {error}"))
+}
+
+/// Waits for the hub's next message. Nothing is lost if it is cancelled.
+async fn hear(socket: &mut HubSocket, inbox: &mut Inbox) -> Result<Message, String> {
+    loop {
+        let received = timeout(SILENCE_LIMIT, socket.next()).await;
+        let received =
+            received.map_err(|_| format!("nothing was heard from the hub for {} s", SILENCE_LIMIT.as_secs()))?;
+        let Some(bytes) = bytes_of(received)? else { continue };
+        if let Some(message) = inbox.handle_frame(&bytes).map_err(|error| error.to_string())? {
+            return Ok(message);
+        }
+    }
+}
+
+/// Returns once the launcher has been asked to end.
+async fn asked(leave: &mut watch::Receiver<bool>) {
+    if leave.wait_for(|leave| *leave).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}

@@ -1,0 +1,128 @@
+//! A child process that is asked to end by closing its standard input, and whose standard error is printed behind a prefix.
+
+use std::{
+    io,
+    process::{Command, ExitStatus},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    process::Child,
+    sync::oneshot,
+    time::{sleep, timeout},
+};
+
+use crate::child::{kill_group, spawn_in_runtime};
+
+/// Time for a process to end by itself after its standard input was closed.
+const GRACE: Duration = Duration::from_secs(3);
+/// Time for which output is read after a process has ended, if others of its descendants still hold the pipes.
+const LAST_LINES: Duration = Duration::from_millis(200);
+/// Longer lines are printed in pieces of this many bytes.
+const MAX_LINE: u64 = 4096;
+
+/// A running child process. It is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Supervised {
+    child: Child,
+}
+
+/// How a child process has ended.
+#[derive(Debug)]
+pub(crate) struct SupervisedEnd {
+    pub(crate) status: ExitStatus,
+    /// The last line that it wrote to standard error.
+    pub(crate) last_line: String,
+}
+
+impl Supervised {
+    /// Starts a process in a process group of its own, so that Ctrl-C in the terminal reaches its parent alone, and writes
+    /// `input` to its standard input, which stays open.
+    ///
+    /// # Errors
+    /// The operating system's, if the program cannot be started.
+    pub(crate) async fn start(command: Command, input: &str) -> io::Result<Self> {
+        let mut child = spawn_in_runtime(command)?;
+        if let Some(stdin) = &mut child.stdin {
+            // If it has ended already, its status says more.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+        Ok(Self { child })
+    }
+
+    /// Returns the process id; `None` if the process has ended.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Waits for the end of the process. It is asked to end when `stop` completes, and killed if that does not help. What it
+    /// writes to standard error is printed as lines behind `prefix`; lines of its standard output go to `heard`.
+    ///
+    /// # Errors
+    /// The operating system's, if it does not tell how the process has ended.
+    pub(crate) async fn run(
+        self,
+        prefix: &str,
+        heard: impl FnMut(&str),
+        stop: impl Future<Output = ()>,
+    ) -> io::Result<SupervisedEnd> {
+        let mut child = self.child;
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let mut last_line = String::new();
+        let (over, is_over) = oneshot::channel::<()>();
+        let ending = async {
+            let status = tokio::select! {
+                status = child.wait() => Some(status),
+                () = stop => None,
+            };
+            drop(stdin);
+            let status = match status {
+                Some(status) => status,
+                None => end(&mut child).await,
+            };
+            drop(over);
+            status
+        };
+        let printing = async {
+            let show = |line: &str| {
+                eprintln!("{prefix}{line}");
+                line.clone_into(&mut last_line);
+            };
+            let reading = async { tokio::join!(read_lines(stderr, show), read_lines(stdout, heard)) };
+            let late = async {
+                // The sender is dropped when the process has ended.
+                let _ = is_over.await;
+                sleep(LAST_LINES).await;
+            };
+            tokio::select! {
+                _ = reading => {}
+                () = late => {}
+            }
+        };
+        let (status, ()) = tokio::join!(ending, printing);
+        Ok(SupervisedEnd { status: status?, last_line })
+    }
+}
+
+/// Waits for a process that was asked to end, and kills it if it does not.
+async fn end(child: &mut Child) -> io::Result<ExitStatus> {
+    if let Ok(status) = timeout(GRACE, child.wait()).await {
+        return status;
+    }
+    child.id().into_iter().for_each(kill_group);
+    child.start_kill()?;
+    child.wait().await
+}
+
+/// Reads lines until the pipe closes.
+async fn read_lines(pipe: Option<impl AsyncRead + Unpin>, mut heard: impl FnMut(&str)) {
+    let Some(pipe) = pipe else { return };
+    let mut reader = BufReader::new(pipe);
+    let mut line = Vec::new();
+    // An error ends it as well.
+    while (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
+        heard(String::from_utf8_lossy(&line).trim_end());
+        line.clear();
+    }
+}

@@ -1,0 +1,185 @@
+//! Launchers and their workers made by hand: what a worker's token is worth, and what becomes of workers without a launcher.
+
+use rollmesh_core::protocol::{
+    Message, RefusalCode, Role, Token, TokenAction, TokenHash,
+    message::{
+        LaunchWorker, LauncherReady, ManageTokens, NewToken, RemoveWorker, Request, Scale, WorkerEnded, WorkerHost,
+        WorkerLocation,
+    },
+};
+
+use super::{
+    TestHub,
+    support::client::{Client, hello},
+};
+
+const READY: LauncherReady = LauncherReady { capacity: 2, token_seconds: 600, running: Vec::new() };
+
+async fn create_token(operator: &mut Client) -> Token {
+    let (action, role) = (TokenAction::Create.to_wire(), Role::Launcher.to_wire());
+    operator.say(&Message::ManageTokens(ManageTokens { request: 77, action, role, token: 0, seconds: 0 })).await;
+    operator
+        .wait_for(|message| match message {
+            Message::NewToken(NewToken { request: 77, token, .. }) => Some(*token),
+            _ => None,
+        })
+        .await
+}
+
+async fn revoke(operator: &mut Client, token: &Token) {
+    let (action, token) = (TokenAction::Revoke.to_wire(), TokenHash::of(token).id().0);
+    let wish = |request| Message::ManageTokens(ManageTokens { request, action, token, ..ManageTokens::default() });
+    assert_eq!(operator.ask(wish).await, "");
+}
+
+async fn scale(operator: &mut Client, num_workers: u32) -> String {
+    operator.ask(|request| Message::Scale(Scale { request, num_workers })).await
+}
+
+/// The next order to start a worker.
+async fn order(launcher: &mut Client) -> LaunchWorker {
+    launcher
+        .wait_for(|message| match message {
+            Message::LaunchWorker(order) => Some(order.clone()),
+            _ => None,
+        })
+        .await
+}
+
+async fn told_to_end(launcher: &mut Client) -> u64 {
+    launcher
+        .wait_for(|message| match message {
+            Message::EndWorker(end) => Some(end.worker),
+            _ => None,
+        })
+        .await
+}
+
+/// A worker's connection, and its session; the hub's refusal as an error.
+async fn join(hub: &TestHub, token: Token, resume_id: [u8; 16]) -> Result<(Client, [u8; 16]), u8> {
+    let mut worker = hub.connect().await;
+    worker
+        .say(&Message::Hello(rollmesh_core::protocol::message::Hello { resume_id, ..hello(Role::Worker, token) }))
+        .await;
+    match worker.hear().await {
+        Some(Message::Welcome(welcome)) => Ok((worker, welcome.resume_id)),
+        Some(Message::Refused(refused)) => Err(refused.code),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn workers_token_admits_one_worker_which_may_reconnect() {
+    let mut hub = TestHub::start().await;
+    let mut operator = hub.operator().await;
+    let token = create_token(&mut operator).await;
+    let mut launcher = Client::join(hub.hub.address(), Role::Launcher, token).await;
+    launcher.say(&Message::LauncherReady(READY)).await;
+    hub.notice("has places for 2 workers").await;
+    assert_eq!(operator.ask(|request| Message::AddWorker(Request { request })).await, "");
+    let ordered = order(&mut launcher).await;
+    assert_eq!((ordered.number, &*ordered.spec), (1, r#"{"cpus":0}"#));
+    let (mut worker, session) = join(&hub, ordered.token, [0; 16]).await.unwrap();
+    worker.say(&Message::WorkerHost(WorkerHost { host: "node\n7".into() })).await;
+    let place = operator.wait_for(|message| match message {
+        Message::WorkerLocation(place) if !place.host.is_empty() => Some(place.clone()),
+        _ => None,
+    });
+    let place = place.await;
+    assert_eq!(place, WorkerLocation { worker: place.worker, host: "node?7".into(), launcher: "by-hand".into() });
+
+    let refused = RefusalCode::Token.to_wire();
+    for stranger in [[0; 16], [1; 16]] {
+        assert_eq!(join(&hub, ordered.token, stranger).await.err(), Some(refused));
+    }
+    let (_worker, again) = join(&hub, ordered.token, session).await.unwrap();
+    assert_eq!(again, session);
+
+    // A worker that has ended takes its token with it, and another one takes its place.
+    let ended = WorkerEnded { worker: ordered.worker, status: "exit status: 1".into(), is_crash: false };
+    launcher.say(&Message::WorkerEnded(ended)).await;
+    hub.notice("local worker 1 ended (exit status: 1); another one takes its place").await;
+    let next = order(&mut launcher).await;
+    assert_ne!((next.worker, next.token), (ordered.worker, ordered.token));
+    assert_eq!(join(&hub, ordered.token, session).await.err(), Some(refused));
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn workers_go_with_their_launchers_token_and_are_not_replaced() {
+    let mut hub = TestHub::start().await;
+    let mut operator = hub.operator().await;
+    let token = create_token(&mut operator).await;
+    let mut launcher = Client::join(hub.hub.address(), Role::Launcher, token).await;
+    launcher.say(&Message::LauncherReady(READY)).await;
+    hub.notice("has places").await;
+    assert_eq!(scale(&mut operator, 2).await, "");
+    let (first, second) = (order(&mut launcher).await, order(&mut launcher).await);
+    let (worker, _) = join(&hub, first.token, [0; 16]).await.unwrap();
+    let refused = scale(&mut operator, 3).await;
+    assert!(refused.starts_with("all 2 places of the connected launchers are taken"), "{refused}");
+
+    revoke(&mut operator, &token).await;
+    hub.notice("was removed with its 2 workers").await;
+    assert!(worker.close_code().await.is_some());
+    assert!(launcher.refusal().await.is_none(), "it is sent away");
+    assert_eq!(join(&hub, second.token, [0; 16]).await.err(), Some(RefusalCode::Token.to_wire()));
+    assert!(hub.hub.traffic().await.worker_pids.is_empty(), "none is started on the hub's machine instead");
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn launcher_that_returns_says_which_workers_are_left() {
+    let mut hub = TestHub::start().await;
+    let mut operator = hub.operator().await;
+    let token = create_token(&mut operator).await;
+    let mut launcher = Client::join(hub.hub.address(), Role::Launcher, token).await;
+    launcher.say(&Message::LauncherReady(READY)).await;
+    hub.notice("has places").await;
+    assert_eq!(scale(&mut operator, 2).await, "");
+    let (kept, lost) = (order(&mut launcher).await, order(&mut launcher).await);
+    let (_worker, _) = join(&hub, kept.token, [0; 16]).await.unwrap();
+    // While it is connected, there is no other one with its token and name.
+    let mut second = hub.connect().await;
+    second.say(&Message::Hello(hello(Role::Launcher, token))).await;
+    assert_eq!(second.refusal().await.map(|refused| refused.code), Some(RefusalCode::Busy.to_wire()));
+    drop(launcher);
+    hub.notice("left: ").await;
+    let mut newer = Client::join(hub.hub.address(), Role::Launcher, token).await;
+    let unknown = 7;
+    newer.say(&Message::LauncherReady(LauncherReady { running: vec![kept.worker, unknown], ..READY })).await;
+    assert_eq!(told_to_end(&mut newer).await, unknown);
+    let replacement = order(&mut newer).await;
+    assert!(![kept.number, lost.number].contains(&replacement.number));
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn removed_worker_that_has_not_joined_is_ended_by_its_launcher_alone() {
+    let mut hub = TestHub::start().await;
+    let mut operator = hub.operator().await;
+    let (token, other) = (create_token(&mut operator).await, create_token(&mut operator).await);
+    let mut launcher = Client::join(hub.hub.address(), Role::Launcher, token).await;
+    launcher.say(&Message::LauncherReady(READY)).await;
+    hub.notice("has places").await;
+    assert_eq!(scale(&mut operator, 1).await, "");
+    let ordered = order(&mut launcher).await;
+    // Another launcher has no say in it.
+    let mut stranger = Client::join(hub.hub.address(), Role::Launcher, other).await;
+    stranger.say(&Message::LauncherReady(LauncherReady { capacity: 0, ..READY })).await;
+    hub.notice("has places for 0").await;
+    let ended = WorkerEnded { worker: ordered.worker, status: "no".into(), is_crash: true };
+    stranger.say(&Message::WorkerEnded(ended)).await;
+    let (_worker, _) = join(&hub, ordered.token, [0; 16]).await.unwrap();
+    let worker = operator.wait_for(|message| match message {
+        Message::WorkerLocation(place) => Some(place.worker),
+        _ => None,
+    });
+    let worker = worker.await;
+    assert_eq!(scale(&mut operator, 2).await, "");
+    let waiting = order(&mut launcher).await;
+    assert_eq!(scale(&mut operator, 1).await, "");
+    assert_eq!(told_to_end(&mut launcher).await, waiting.worker);
+    assert_eq!(operator.ask(|request| Message::RemoveWorker(RemoveWorker { request, worker })).await, "");
+    hub.hub.shutdown().await;
+}

@@ -1,0 +1,156 @@
+"""Workers on a Ray cluster: a launcher that starts each worker of a hub in an actor.
+
+`up` starts the launcher, a detached actor that outlives this program. While it is connected, the hub starts all its local
+workers through it: `rollmesh scale`, the dashboard's plus and minus, and the `num_workers` of runs. Each worker is a process that an
+actor supervises; batches and weights go directly between worker and hub, never through Ray's object store. The hub owns the
+restarts of workers, Ray those of the launcher. Actors that wait for resources make Ray's autoscaler add nodes.
+
+    from rollmesh import ray as cluster
+
+    cluster.up("wss://hub.example:7878", launcher_token, tls_fingerprint="…", address="auto")
+    cluster.scale(10, operator_token)
+    cluster.status()
+    cluster.down()
+
+`python -m rollmesh.ray` is the same as a command line. The nodes need this package (`runtime_env={"pip": ["rollmesh"]}`
+installs it) and Ray.
+"""
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ray
+
+from ._actors import NAMESPACE, Launcher, LauncherSettings, actor_name, program_here
+
+__all__ = ["NotRunning", "Refused", "down", "program_here", "scale", "status", "up"]
+
+
+class NotRunning(RuntimeError):
+    """There is no launcher of this name on the cluster."""
+
+
+class Refused(RuntimeError):
+    """The launcher or a command could not do what was asked; the message says why."""
+
+
+def up(
+    hub: str,
+    token: str,
+    *,
+    address: str | None = None,
+    name: str = "ray",
+    capacity: int = 64,
+    num_cpus: float = 1,
+    num_gpus: float = 0,
+    memory: int | None = None,
+    resources: Mapping[str, float] | None = None,
+    scheduling_strategy: Any = None,
+    runtime_env: Mapping[str, Any] | None = None,
+    program: str | None = None,
+    tls_fingerprint: str | None = None,
+    tls_ca: str | None = None,
+    arguments: Sequence[str] = (),
+    timeout: float = 60,
+) -> dict[str, Any]:
+    """Starts a launcher on the cluster, or finds the one of this name, and waits until the hub has accepted it.
+
+    Args:
+        hub: Address of the hub, as nodes reach it.
+        token: A token of the role launcher.
+        address: The cluster, as for `ray.init`; not needed after `ray.init`.
+        name: Name of the launcher, in the hub's tables, too.
+        capacity: Most workers at the same time, those that wait for resources included.
+        num_cpus, num_gpus, memory, resources: What each worker's actor reserves, unless the hub's specification of its
+            workers (`--worker-cpus`, …) says otherwise.
+        scheduling_strategy, runtime_env: Of the workers' actors, as in Ray.
+        program: The program `rollmesh` on the nodes; by default the installed one.
+        tls_fingerprint, tls_ca: How launcher and workers verify the hub, as the flags of `rollmesh worker`.
+        arguments: Further arguments of `rollmesh worker`.
+        timeout: Seconds to wait for the hub.
+
+    Returns:
+        The status, see `status`.
+
+    Raises:
+        Refused: The hub does not accept the token, or cannot be reached.
+    """
+    if not ray.is_initialized():
+        ray.init(address=address)
+    trust: list[str] = []
+    if tls_fingerprint is not None:
+        trust += ["--tls-fingerprint", tls_fingerprint]
+    if tls_ca is not None:
+        trust += ["--tls-ca", tls_ca]
+    settings = LauncherSettings(
+        hub=hub,
+        name=name,
+        capacity=capacity,
+        reserved={
+            "num_cpus": num_cpus,
+            "num_gpus": num_gpus,
+            "memory": memory,
+            "resources": dict(resources or {}),
+            "scheduling_strategy": scheduling_strategy,
+            "runtime_env": dict(runtime_env) if runtime_env else None,
+        },
+        program=program,
+        trust=trust,
+        arguments=list(arguments),
+    )
+    options = {"runtime_env": dict(runtime_env)} if runtime_env else {}
+    actor = Launcher.options(
+        name=actor_name(name), namespace=NAMESPACE, lifetime="detached", get_if_exists=True, **options
+    ).remote(settings, token)
+    error = ray.get(actor.serving.remote(timeout))
+    if error is not None:
+        ray.kill(actor)
+        raise Refused(f"the launcher {name!r} does not serve {hub}: {error}")
+    return ray.get(actor.status.remote())
+
+
+def scale(num_workers: int, operator_token: str, *, name: str = "ray", program: str | None = None) -> None:
+    """Sets the number of workers of the launcher's hub. Returns at once: `status` shows them.
+
+    Raises:
+        NotRunning: There is no such launcher.
+        Refused: The hub refuses, for example because the launcher has fewer places.
+    """
+    settings = ray.get(_find(name).settings.remote())
+    command = [program or program_here(), "scale", str(num_workers), "--no-wait", "--hub", settings.hub, *settings.trust]
+    environment = os.environ | {"ROLLMESH_TOKEN": operator_token}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Refused(done.stderr.strip().removeprefix("error: "))
+
+
+def status(*, name: str = "ray") -> dict[str, Any]:
+    """Returns the launcher's state: `hub`, `name`, `capacity`, and `workers`, a list of objects with `name`, `state` (`pending`
+    while its actor waits for resources, then `running`), `node`, `actor_pid` and `since`, a Unix time.
+
+    Raises:
+        NotRunning: There is no such launcher.
+    """
+    return ray.get(_find(name).status.remote())
+
+
+def down(*, name: str = "ray") -> None:
+    """Ends the launcher and its workers, and waits for that.
+
+    Raises:
+        NotRunning: There is no such launcher.
+    """
+    actor = _find(name)
+    ray.get(actor.stop.remote())
+    ray.kill(actor)
+
+
+def _find(name: str) -> Any:
+    if not ray.is_initialized():
+        ray.init(address="auto")
+    try:
+        return ray.get_actor(actor_name(name), namespace=NAMESPACE)
+    except ValueError as error:
+        raise NotRunning(f"there is no launcher {name!r} on this cluster: rollmesh.ray.up starts one") from error

@@ -1,0 +1,149 @@
+"""Workers of a hub on a local Ray: start, scale, kill and end them. Needs `ray` and the installed package; ROLLMESH_BIN names
+another program."""
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import ray
+
+from rollmesh import ray as cluster
+
+PROGRAM = os.environ.get("ROLLMESH_BIN") or cluster.program_here()
+# Nothing takes this long unless it hangs.
+PATIENCE = 120.0
+
+
+def rollmesh(hub: "Hub", *arguments: str, token: str) -> str:
+    command = [PROGRAM, *arguments, "--hub", hub.url]
+    environment = os.environ | {"ROLLMESH_TOKEN": token}
+    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+
+
+class Hub:
+    """A hub without a run."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        command = [PROGRAM, "hub", "--listen", "127.0.0.1:0", "--state-dir", self.folder.name]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        dashboard = re.compile(r"dashboard  http://([^/]+)/#token=(\w+)")
+        for line in self.process.stderr:
+            if found := dashboard.match(line):
+                self.url, self.operator = f"ws://{found[1]}", found[2]
+                break
+        self.launcher = rollmesh(self, "tokens", "create", "--role", "launcher", token=self.operator).strip()
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.process.stderr.close()
+        self.folder.cleanup()
+
+
+def until(what: str, happens) -> object:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if result := happens():
+            return result
+        time.sleep(0.05)
+    raise AssertionError(f"{what}: not within {PATIENCE} s")
+
+
+def processes(*words: str) -> list[int]:
+    """The processes with these words on their command line."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                line = file.read().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if all(word in line for word in words):
+            found.append(int(pid))
+    return found
+
+
+class LocalRay(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        ray.shutdown()
+
+    def setUp(self) -> None:
+        self.hub = Hub()
+        self.addCleanup(self.hub.stop)
+
+    def up(self, **settings: object) -> dict:
+        return cluster.up(self.hub.url, self.hub.launcher, name=self.id().rsplit(".", 1)[1], program=PROGRAM, **settings)
+
+    def status(self) -> dict:
+        return cluster.status(name=self.id().rsplit(".", 1)[1])
+
+    def workers(self) -> list[int]:
+        return processes("worker --hub", self.hub.url)
+
+    def scale(self, number: int) -> None:
+        cluster.scale(number, self.hub.operator, name=self.id().rsplit(".", 1)[1], program=PROGRAM)
+
+    def running(self, number: int) -> bool:
+        states = [worker["state"] for worker in self.status()["workers"]]
+        return states.count("running") == number and len(self.workers()) == number
+
+    def test_workers_are_scaled_killed_and_ended(self) -> None:
+        name = self.id().rsplit(".", 1)[1]
+        self.assertEqual(self.up(capacity=4)["workers"], [])
+        self.assertEqual(self.up(capacity=4)["name"], name, "it is found again")
+        for number in (2, 4, 1):
+            self.scale(number)
+            until(f"{number} workers", lambda number=number: self.running(number))
+        for token in (self.hub.launcher, self.hub.operator):
+            self.assertEqual(processes(token), [], "a token is on a command line")
+
+        # A worker that is killed is replaced, and so is one whose actor is.
+        [victim] = self.workers()
+        os.kill(victim, signal.SIGKILL)
+        until("another worker", lambda: self.running(1) and victim not in self.workers())
+        [worker] = self.status()["workers"]
+        [victim] = self.workers()
+        os.kill(worker["actor_pid"], signal.SIGKILL)
+        until("another worker", lambda: self.running(1) and victim not in self.workers())
+
+        with self.assertRaisesRegex(cluster.Refused, "places of the connected launchers are taken"):
+            self.scale(5)
+        cluster.down(name=name)
+        until("the end of the workers", lambda: not self.workers())
+        with self.assertRaises(cluster.NotRunning):
+            cluster.status(name=name)
+
+    def test_workers_wait_for_resources(self) -> None:
+        self.up(num_cpus=3)
+        self.scale(2)
+        until("a worker that waits", lambda: sorted(w["state"] for w in self.status()["workers"]) == ["pending", "running"])
+        self.scale(1)
+        until("its end", lambda: self.running(1))
+        cluster.down(name=self.id().rsplit(".", 1)[1])
+        until("the end of the workers", lambda: not self.workers())
+
+    def test_workers_end_with_their_hub(self) -> None:
+        self.up()
+        self.scale(2)
+        until("workers", lambda: self.running(2))
+        self.hub.process.terminate()
+        until("the end of the workers", lambda: not self.workers())
+        cluster.down(name=self.id().rsplit(".", 1)[1])
+
+    def test_launcher_needs_a_launchers_token(self) -> None:
+        with self.assertRaisesRegex(cluster.Refused, "tokens create --role launcher"):
+            cluster.up(self.hub.url, self.hub.operator, name="refused", program=PROGRAM)
+
+
+if __name__ == "__main__":
+    unittest.main()
