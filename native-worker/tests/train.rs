@@ -522,6 +522,21 @@ async fn episodes_of_leases_are_recorded_and_leave_no_trace_in_the_weights() {
     assert!(second.stderr.contains("holds the recordings of another run: name another directory"), "{}", second.stderr);
 }
 
+#[tokio::test]
+async fn episode_that_is_open_at_the_end_of_a_run_is_recorded_as_far_as_it_was_sampled() {
+    for workers in [0, 1] {
+        let episodes = tempfile::tempdir().unwrap();
+        let monitor = format!("monitor_path={}", episodes.path().display());
+        let short = ["--set", "rollout_fragment_length=8", "--set", "train_batch_size=8", "--set", &monitor];
+        let setup = Setup::new(workers, 1, 8).with(&short);
+        setup.start().finish_with(0).await;
+        let lines = recorded(episodes.path());
+        assert_eq!((lines.len(), &lines[0]["complete"], &lines[0]["length"]), (1, &false.into(), &Value::Null));
+        let gif = std::fs::read(episodes.path().join(lines[0]["file"].as_str().unwrap())).unwrap();
+        assert!(gif.starts_with(b"GIF89a"), "{workers} workers");
+    }
+}
+
 /// What cannot be leased stays in the run's own process.
 #[tokio::test]
 async fn what_cannot_be_leased_is_sampled_by_the_runs_own_worker() {

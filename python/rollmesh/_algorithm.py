@@ -37,7 +37,8 @@ class Algorithm:
         **more: Any,
     ) -> None:
         _program.prepare(env)
-        self._algorithm = _native.Algorithm(without_functions("Algorithm", settings(env, config, more)), None if run_dir is None else os.fspath(run_dir))
+        all_ = without_functions("Algorithm", settings(env, config, more))
+        self._algorithm = _native.Algorithm(all_, None if run_dir is None else os.fspath(run_dir))
         self._calls: Counter[str] = Counter()
 
     @classmethod

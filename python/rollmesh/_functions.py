@@ -165,7 +165,7 @@ class PolicyHost:
     def act(self, obs: Any, state: bytes, explore: bool) -> tuple:
         rows = view(obs)
         states, at = [], 0
-        flat = np.frombuffer(state, dtype="<f4").reshape(len(rows), -1)
+        flat = np.frombuffer(state, dtype="<f4").reshape(len(rows), sum(self.state_lens))
         for length in self.state_lens:
             states.append(flat[:, at : at + length])
             at += length

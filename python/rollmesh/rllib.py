@@ -32,9 +32,9 @@ _GAP = 1e-3
 class EnvRunner(SingleAgentEnvRunner):
     """Samples for an algorithm of RLlib's new API stack: `config.env_runners(env_runner_cls=EnvRunner)`.
 
-    The environment is one of rollmesh, by its name; `gym:ID` is one of Gymnasium. The module is that of PPO, APPO or IMPALA
-    with dense layers, without connectors of your own. Of the callbacks, `on_episode_end` and those of whole samples are
-    called.
+    The environment is one of rollmesh, by its name; `gym:ID` is one of Gymnasium. The module is like PPO's, an encoder and
+    a head of dense layers, without connectors of your own. Of the callbacks, `on_episode_end` and those of whole samples
+    are called.
     """
 
     def __init__(self, *, config: AlgorithmConfig, **kwargs: Any) -> None:
@@ -47,7 +47,7 @@ class EnvRunner(SingleAgentEnvRunner):
     def make_env(self) -> None:
         config = self.config
         if not isinstance(config.env, str):
-            raise _native.ConfigError("the environment has to be a name of rollmesh, such as 'CartPole-v1' or 'gym:CartPole-v1'")
+            raise _native.ConfigError("env has to be a name of rollmesh, such as 'CartPole-v1' or 'gym:CartPole-v1'")
         if config._env_to_module_connector or config._module_to_env_connector:
             raise _native.ConfigError("connectors of env runners are not called in Rust: use those of the learner")
         if self.env is not None:
@@ -150,7 +150,8 @@ class EnvRunner(SingleAgentEnvRunner):
             )
         activation = _ACTIVATIONS[activations.pop()] if activations else "linear"
         if activation != "linear" and len(others) != len(layers) - 1:
-            raise _native.PolicyError(f"the module has {len(layers)} layers and {len(others)} activations, not one after each but the last")
+            numbers = f"{len(layers)} layers and {len(others)} activations"
+            raise _native.PolicyError(f"the module has {numbers}, not one after each layer but the last")
         return layers, activation
 
     def _model(self) -> dict[str, Any]:

@@ -12,9 +12,8 @@ import rollmesh.rllib
 
 def ppo(env: str, **model: object) -> PPOConfig:
     config = PPOConfig().environment(env)
-    config = config.env_runners(
-        env_runner_cls=rollmesh.rllib.EnvRunner, num_env_runners=0, num_envs_per_env_runner=8
-    )
+    runners = {"env_runner_cls": rollmesh.rllib.EnvRunner, "num_env_runners": 0, "num_envs_per_env_runner": 8}
+    config = config.env_runners(**runners)
     config = config.rl_module(model_config={"fcnet_hiddens": [32], **model})
     config = config.evaluation(evaluation_duration=4)
     config = config.training(train_batch_size_per_learner=512, minibatch_size=128, num_epochs=4, lr=3e-3)
@@ -42,7 +41,7 @@ class Runners(unittest.TestCase):
 
     def test_actors_sample_continuous_actions_with_shared_layers(self):
         config = ppo("Pendulum-v1", vf_share_layers=True, fcnet_activation="relu")
-        algorithm = config.env_runners(num_env_runners=1).build_algo()
+        algorithm = config.env_runners(num_env_runners=1, sample_timeout_s=300).build_algo()
         self.assertEqual(algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"], 512)
         algorithm.stop()
 

@@ -114,8 +114,8 @@ impl RunCourse {
         }
     }
 
-    /// Returns true if the next complete batch may be consumed: the previous one is counted, what follows it is decided, and the
-    /// run goes on.
+    /// Returns true if the next complete batch may be consumed: the previous one is counted, what follows it is decided, and
+    /// the run goes on.
     #[must_use]
     pub fn may_take_batch(&self, run: &RunLoop) -> bool {
         !run.is_consuming() && self.stage == Stage::Sampling

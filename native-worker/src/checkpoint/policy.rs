@@ -19,7 +19,10 @@ use rollmesh_core::{
 };
 
 use super::{CheckpointError, Disk, MANIFEST, Storage as _, newest, read, weights_file};
-use crate::learner::{OnnxError, PolicyFile, to_onnx};
+use crate::{
+    Registry,
+    learner::{OnnxError, PolicyFile, to_onnx},
+};
 
 /// The file that describes the policy, except its weights.
 pub(crate) const POLICY_FILE: &str = "policy.json";
@@ -292,17 +295,27 @@ impl PolicyCheckpoint {
         NetPolicy::new(&spaces, &self.model, self.weights.clone(), seed, kernels)
     }
 
+    /// Replaces the name of a `custom_model` by its description in a program's registry.
+    ///
+    /// # Errors
+    /// [`PolicyError::Unsupported`] for a name that is not registered.
+    pub fn with_models(mut self, registry: &Registry) -> Result<Self, PolicyError> {
+        self.model = registry.policies.models().resolved(self.model)?;
+        Ok(self)
+    }
+
     /// Encodes the policy as an ONNX file, see [`to_onnx`](crate::learner::to_onnx).
     ///
     /// # Errors
-    /// As [`policy`](Self::policy), and [`PolicyError::Unsupported`] for a run of several policies.
-    pub fn to_onnx(&self, envs: &EnvRegistry) -> Result<Vec<u8>, PolicyError> {
+    /// As [`policy`](Self::policy), and [`PolicyError::Unsupported`] for a run of several policies and for a `custom_model` that
+    /// is not registered.
+    pub fn to_onnx(&self, registry: &Registry) -> Result<Vec<u8>, PolicyError> {
         if self.policies != [PolicyId::DEFAULT] {
             let ids = self.policies.iter().map(PolicyId::as_str).collect::<Vec<_>>().join(", ");
             let wanted = "a run of one policy for ONNX".into();
             return Err(PolicyError::Unsupported { wanted, found: format!("one of {ids}") });
         }
-        let policy = self.policy(envs, Kernels::PORTABLE)?;
+        let policy = self.clone().with_models(registry)?.policy(&registry.envs, Kernels::PORTABLE)?;
         to_onnx(policy.spec(), &self.weights).map_err(|error| match error {
             OnnxError::Policy(error) => error,
             OnnxError::Weights(error) => error.into(),

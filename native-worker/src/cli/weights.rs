@@ -56,7 +56,7 @@ pub(super) fn run(args: &WeightsArgs, registry: &Registry) -> Result<ExitCode, F
 fn export(run: &Path, file: &Path, registry: &Registry) -> Result<ExitCode, Failure> {
     let policy = PolicyCheckpoint::load(run).map_err(Failure::usage)?;
     let contents = match file.extension().and_then(|suffix| suffix.to_str()) {
-        Some("onnx") => policy.to_onnx(&registry.envs).map_err(Failure::usage)?,
+        Some("onnx") => policy.to_onnx(registry).map_err(Failure::usage)?,
         Some("safetensors") => policy.weights.to_safetensors().map_err(Failure::usage)?,
         _ => {
             let reason = format!("{}: the name of the file must end with .onnx or .safetensors", file.display());

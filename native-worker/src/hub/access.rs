@@ -29,6 +29,7 @@ pub(super) struct Tokens {
     kept: RunTokens,
 }
 
+/// For all that only reads: what changes tokens has to change their files, too.
 impl Deref for Tokens {
     type Target = HubTokens;
 

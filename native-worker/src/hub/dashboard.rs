@@ -22,8 +22,8 @@ use super::{
 };
 use crate::{learner::run_schema, train::IterationMetrics};
 
-/// Maximum number of bytes of metrics with names that a new dashboard is sent. With [`Curve::MAX_POINTS`] of both other curves and an
-/// answer it stays below [`MAX_BACKLOG_BYTES`], beyond which the dashboard would be disconnected.
+/// Maximum number of bytes of metrics with names that a new dashboard is sent. With [`Curve::MAX_POINTS`] of both other curves
+/// and an answer it stays below [`MAX_BACKLOG_BYTES`], beyond which the dashboard would be disconnected.
 const MAX_NAMED_BYTES: usize = MAX_BACKLOG_BYTES / 4;
 
 /// The state that was sent last, so that only changes are sent.

@@ -22,13 +22,14 @@ use rollmesh_core::{
     run::RunConfig,
     sampler::position_in,
     weights::Weights,
-    worker::{Registry, SlotRunner},
+    worker::{Registry, RolloutWorkerBuilder, SlotRunner},
 };
 
 use super::run::{Run, RunPlace, StartError};
 use crate::{
+    NativeWorker as _,
+    envs::catch_panics,
     monitor::{Monitor, MonitorError, MonitorOptions, Schedule},
-    worker_group::{catch_panics, native_builder},
 };
 
 /// The slot whose episodes are recorded.
@@ -48,6 +49,8 @@ pub(super) struct Recording {
     faults: Receiver<String>,
     /// The slot's state after its last fragment; `None` before the first one.
     state: Option<Vec<u8>>,
+    /// The number of its last fragment in this process.
+    latest: Option<FragmentNo>,
 }
 
 /// A fragment of which pictures are needed.
@@ -91,13 +94,19 @@ impl Recording {
         };
         let record = move || recorder.record_all(&queue, &told);
         thread::Builder::new().name("recording".into()).spawn(record).map_err(StartError::Thread)?;
-        Ok(Some(Self { jobs, faults, state }))
+        Ok(Some(Self { jobs, faults, state, latest: None }))
     }
 
     /// Records the slot's fragments among those of a batch, in the order in which they were sampled.
     pub(super) fn add(&mut self, fragments: &[SlotFragment], weights_of: impl Fn(WeightsVersion) -> Option<Weights>) {
         for fragment in fragments.iter().filter(|fragment| fragment.slot == SLOT) {
             let start = self.state.replace(fragment.state.clone());
+            let before = self.latest.replace(fragment.fragment).map(|before| before.0 + 1);
+            let expected = before.unwrap_or(if start.is_some() { fragment.fragment.0 } else { 0 });
+            if fragment.fragment.0 != expected {
+                // A stale fragment was dropped, and with it the state that this one begins with.
+                continue;
+            }
             let [first, last] = [start.as_deref(), self.state.as_deref()].map(position);
             let is_scheduled = episodes_between(first, last).any(|episode| SCHEDULE.includes(number_of(episode)));
             // Without weights, or with a full queue, the recorder sees a gap and ends the recording of the episode.
@@ -218,7 +227,7 @@ impl Recorder {
         let mut runner = match self.runner.take() {
             Some(runner) => runner,
             None => {
-                let builder = native_builder(self.registry.clone()).kernels(self.kernels);
+                let builder = RolloutWorkerBuilder::new(self.registry.clone()).native().kernels(self.kernels);
                 let mut runner = SlotRunner::new(&self.run, builder).map_err(|error| not_drawn(&error))?;
                 runner.set_guard(catch_panics);
                 runner

@@ -143,6 +143,7 @@ pub(super) fn run(args: &OpeArgs, registry: &Registry) -> Result<ExitCode, Failu
     if !(args.confidence > 0.0 && args.confidence < 1.0) {
         return Err(Failure::usage(EstimateError::Confidence(args.confidence)));
     }
+    let checkpoint = checkpoint.with_models(registry).map_err(Failure::usage)?;
     let mut policy = checkpoint.policy(&registry.envs, AUTO).map_err(Failure::usage)?;
     let spaces = checkpoint.spaces(&registry.envs).map_err(Failure::usage)?;
     let mut judge = Judge::new(&mut policy, &spaces).epsilon_greedy(args.epsilon_greedy).map_err(Failure::usage)?;

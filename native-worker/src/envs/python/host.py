@@ -6,7 +6,9 @@ are little-endian. Actions and turns of a game are in the form that rollmesh's c
 What environments print goes to standard error.
 """
 
+import contextlib
 import faulthandler
+import fcntl
 import importlib
 import json
 import os
@@ -352,7 +354,7 @@ class Order:
             except BaseException as error:
                 error.lane = first + at
                 raise
-        return rows.tobytes() + struct.pack(f"<{count}d", *rewards) + ends
+        return rows.reshape(-1).view(np.uint8), struct.pack(f"<{count}d", *rewards), ends
 
     def render(self, lane):
         return picture_of(self.envs[lane])
@@ -494,14 +496,18 @@ class Host:
     def __init__(self):
         self.requests = os.fdopen(os.dup(0), "rb", 1 << 16)
         self.replies = os.fdopen(os.dup(1), "wb", 1 << 16)
+        with contextlib.suppress(AttributeError, OSError):
+            # Large observations then need fewer exchanges with the program.
+            fcntl.fcntl(self.replies, fcntl.F_SETPIPE_SZ, 1 << 20)
         with open(os.devnull) as nothing:
             os.dup2(nothing.fileno(), 0)
         os.dup2(2, 1)
         self.orders = {}
 
-    def say(self, number, kind, body):
-        self.replies.write(HEAD.pack(number, len(body), kind))
-        self.replies.write(body)
+    def say(self, number, kind, *parts):
+        self.replies.write(HEAD.pack(number, sum(map(len, parts)), kind))
+        for part in parts:
+            self.replies.write(part)
         self.replies.flush()
 
     def fail(self, number, error):
@@ -556,7 +562,8 @@ class Host:
             except BaseException as error:
                 error.lane = first
                 raise
-        return TURN, made.step(first, number, body[12:])
+        turn = made.step(first, number, memoryview(body)[12:])
+        return TURN, *(turn if isinstance(turn, tuple) else (turn,))
 
     def serve(self):
         while len(head := self.requests.read(HEAD.size)) == HEAD.size:
