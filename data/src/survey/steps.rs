@@ -69,7 +69,7 @@ impl Steps {
                 |column: &Option<Vec<i64>>| column.as_ref().and_then(|column| column.get(row)).copied().unwrap_or(0);
             (of(&ids), of(&agents))
         };
-        let rewards = batch.column(REWARDS.name()).and_then(numbers).filter(|rewards| rewards.len() == rows);
+        let rewards = batch.column(REWARDS.name()).and_then(Column::numbers).filter(|rewards| rewards.len() == rows);
         Self {
             keys: (0..rows).map(key).collect(),
             has_ids: ids.is_some(),
