@@ -13,7 +13,7 @@ use rollmesh_core::{
     ids::{LeaseId, WeightsVersion},
     kernels::Kernels,
     protocol::{
-        Message, Role, Token, TokenId,
+        Role, Token, TokenId,
         handshake::PeerService,
         message::{HostReport, RunStatus},
     },

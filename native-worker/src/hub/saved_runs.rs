@@ -116,7 +116,6 @@ impl Actor {
         let notices = saved.notices().to_vec();
         self.start_run(None, Task::Resume(Box::new(saved)), Work::Learn).map_err(|error| error.to_string())?;
         notices.into_iter().for_each(|notice| self.notice(1, notice));
-        self.begin_first_iteration();
         Ok(self.run.as_ref().map_or(0, |run| run.state.number()))
     }
 }

@@ -6,11 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rollmesh_core::{protocol::message::RunHistory, run::RunConfig};
+use rollmesh_core::{hub::push_thinned, protocol::message::RunHistory, run::RunConfig};
 use serde_json::Value;
 
 use super::{
-    IterationMetrics, evaluation::EvaluationLine, evaluation::EvaluationMetrics, metrics::push_thinned,
+    IterationMetrics,
+    evaluation::{EvaluationLine, EvaluationMetrics},
     saving::read_config,
 };
 

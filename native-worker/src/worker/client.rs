@@ -171,7 +171,7 @@ pub(crate) async fn run(
                 };
                 let heard = tells(say.clone(), joined);
                 // The hub measures its own machine.
-                let measures = !config.takes_host_settings;
+                let measures = config.host_settings != HostSettings::Taken;
                 match serve(session, heard, socket, &mut resume, (leave.clone(), changes, measures)).await {
                     // A worker that was admitted before reconnects to a restarted hub.
                     SessionEnd::Final(end) if config.evaluating.is_some() && resume.is_some() => {

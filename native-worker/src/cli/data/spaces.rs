@@ -7,7 +7,6 @@ use rollmesh_core::{
     column::{Column, DType, RowShape},
     space::{BoxSpace, Space},
 };
-use rollmesh_data::survey::numbers;
 
 use crate::cli::exit::Failure;
 
@@ -52,7 +51,7 @@ impl SeenSpaces {
 }
 
 fn see(parts: &mut Vec<Part>, name: &str, column: &Column) {
-    let (Some(dtype), Some(values)) = (column.dtype(), numbers(column)) else { return };
+    let (Some(dtype), Some(values)) = (column.dtype(), column.numbers()) else { return };
     let finite = || values.iter().copied().filter(|x| x.is_finite());
     let (min, max) = (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));
     match parts.iter_mut().find(|part| part.name == name) {

@@ -2,7 +2,7 @@
 
 use rollmesh_core::{
     batch::{ACTION_PROB, EPS_ID, REWARDS, SampleBatch, TERMINATEDS},
-    column::ColumnData,
+    column::{Column, ColumnData},
     estimate::{
         Estimate, EstimateError, Estimator, Interval, LoggedEpisodes, bootstrap_interval, effective_sample_size,
         importance_weights, refit_interval,
@@ -10,7 +10,6 @@ use rollmesh_core::{
     policy::Judge,
     rng::{Purpose, Streams},
 };
-use rollmesh_data::survey::numbers;
 
 use super::{EstimatorName, OpeArgs, model};
 use crate::{cli::exit::Failure, learner::Fit};
@@ -99,7 +98,7 @@ pub(super) fn estimate(
     let behavior = Estimate::of(&samples).map_err(Failure::usage)?;
     let interval = bootstrap_interval(&returns, args.confidence, args.resamples, &streams).map_err(Failure::usage)?;
     let weights = has_ratios.then(|| importance_weights(&rows)).transpose().map_err(Failure::usage)?;
-    let rewards = rows.column(REWARDS.name()).and_then(numbers).unwrap_or_default();
+    let rewards = rows.column(REWARDS.name()).and_then(Column::numbers).unwrap_or_default();
     Ok(Found {
         samples: samples.len(),
         behavior: (behavior, interval),

@@ -10,7 +10,7 @@ use rollmesh_core::{
     ids::PolicyId,
     policy::{Judge, JudgeError},
 };
-use rollmesh_data::{dataset::BatchStream as _, survey::numbers, with_usual_types};
+use rollmesh_data::{dataset::BatchStream as _, with_usual_types};
 
 use super::OpeArgs;
 use crate::{
@@ -118,7 +118,7 @@ fn prepared(rows: &SampleBatch, args: &OpeArgs, judge: &mut Judge<'_>) -> Result
 /// Returns a column of one number per row, as doubles.
 fn one_number(rows: &SampleBatch, name: &str) -> Option<Vec<f64>> {
     let column = rows.column(name).filter(|column| column.shape().elements() == 1)?;
-    numbers(column)
+    column.numbers()
 }
 
 /// Adds the place of the row to an error.
