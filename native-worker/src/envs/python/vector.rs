@@ -133,7 +133,8 @@ impl PythonEnvs {
         Ok(())
     }
 
-    /// Steps these lanes, whose rows the buffers hold.
+    /// Steps these lanes, whose rows the buffers hold. If their process has ended since the last look, that is an error: new
+    /// environments would have no episodes to step.
     fn step_lanes(
         &mut self,
         lanes: Range<usize>,
@@ -141,7 +142,6 @@ impl PythonEnvs {
         mut obs: RowsMut<'_>,
         out: StepOut<'_>,
     ) -> Result<(), EnvError> {
-        self.revive(&lanes)?;
         let (obs_len, act_len) = (self.obs_len(), self.spaces.action.shape().elements());
         let parts = self.parts.iter().filter(|part| !part.within(&lanes).is_empty());
         // All hosts step at the same time.
