@@ -61,11 +61,11 @@ impl Files {
     /// Returns the lines of all workers, with their statistics; `None` for a line that was cut off by a crash.
     fn lines(&self) -> Result<Vec<(String, Option<EpisodeStats>)>, MonitorError> {
         let path = self.dir.join(STATS);
-        let text = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             read => read.map_err(failed(&path))?,
         };
-        Ok(text.lines().map(|line| (line.to_owned(), serde_json::from_str(line).ok())).collect())
+        Ok(String::from_utf8_lossy(&bytes).lines().map(|line| (line.to_owned(), serde_json::from_str(line).ok())).collect())
     }
 
     fn is_own(&self, stats: &EpisodeStats) -> bool {
