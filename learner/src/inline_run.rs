@@ -105,6 +105,8 @@ impl InlineRun {
         kernels: Kernels,
         now: Micros,
     ) -> Result<Self, InlineRunError> {
+        // There is one process, which may be a browser's, and nothing is written.
+        config.refuse_host_settings().map_err(SetupError::from)?;
         let config = written_out(config)?;
         let policies = config.worker_config().policies;
         let mut known = policies.values().filter_map(|policy| algorithm(&policy.policy));

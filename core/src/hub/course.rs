@@ -214,7 +214,7 @@ impl RunCourse {
             Stage::Throttled(until) => Some(until),
             _ => None,
         };
-        let waited = run.elapsed(now);
+        let waited = run.age(now);
         let joined = (!run.has_begun() && waited <= Self::JOIN_PATIENCE)
             .then(|| now + Self::JOIN_PATIENCE.since(waited) + Micros(1));
         [due, joined, self.draining_until].into_iter().flatten().min()
@@ -245,7 +245,7 @@ impl RunCourse {
         let answered = states().filter(|state| *state != WorkerState::Unanswered).count();
         let is_late = || {
             let mut able = states().filter(|state| !matches!(state, WorkerState::Unanswered | WorkerState::Unable));
-            run.elapsed(now) > Self::JOIN_PATIENCE && able.next().is_some()
+            run.age(now) > Self::JOIN_PATIENCE && able.next().is_some()
         };
         (answered >= facts.num_workers as usize || is_late()).then(|| self.begin())
     }

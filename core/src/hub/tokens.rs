@@ -76,9 +76,22 @@ impl HubTokens {
 
     /// Adds a token with the role, the expiry and the holders of another one, which expires after `seconds`; `None` if the hub
     /// itself has no such token, or has it for a child process.
-    pub fn rotate(&mut self, id: TokenId, new: &Token, seconds: u64, now: u64) -> Option<TokenGrant> {
+    ///
+    /// # Errors
+    /// [`TokensFull`].
+    pub fn rotate(
+        &mut self,
+        id: TokenId,
+        new: &Token,
+        seconds: u64,
+        now: u64,
+    ) -> Result<Option<TokenGrant>, TokensFull> {
+        self.own.forget_over(now);
         let of_id = |(hash, grant): &&(TokenHash, TokenGrant)| hash.id() == id && grant.child.is_none();
-        let (_, grant) = *self.own.iter().find(of_id)?;
+        let Some((_, grant)) = self.own.iter().find(of_id).copied() else { return Ok(None) };
+        if self.own.iter().len() >= Self::MAX {
+            return Err(TokensFull);
+        }
         self.own.expire_at(id, now.saturating_add(seconds));
         let new = self.add(new, grant);
         if self.is_shared(id) {
@@ -88,7 +101,7 @@ impl HubTokens {
             self.of_pages.push_back(new);
         }
         self.join();
-        Some(grant)
+        Ok(Some(grant))
     }
 
     /// Revokes one of the hub's own tokens. Returns whether it existed.
@@ -178,7 +191,7 @@ mod tests {
         tokens.share(&of_all);
         tokens.add_for_page(&of_page, 0);
         let mut rotate = |old: &Token, new: &Token| {
-            let grant = tokens.rotate(TokenHash::of(old).id(), new, 5, 0).unwrap();
+            let grant = tokens.rotate(TokenHash::of(old).id(), new, 5, 0).unwrap().unwrap();
             assert_eq!(grant.role, Role::Worker);
             assert!(tokens.table().find(old, 4).is_some() && tokens.table().find(old, 5).is_none());
             let id = TokenHash::of(new).id();
@@ -187,7 +200,7 @@ mod tests {
         assert_eq!(rotate(&of_all, &token(3)), (true, false));
         assert_eq!(rotate(&of_page, &token(4)), (false, true));
         let child = tokens.add(&token(5), TokenGrant { role: Role::Worker, child: Some(1), expires: None });
-        assert_eq!(tokens.rotate(child, &token(6), 5, 0), None, "it ends with its process");
+        assert_eq!(tokens.rotate(child, &token(6), 5, 0), Ok(None), "it ends with its process");
     }
 
     #[test]
@@ -211,5 +224,10 @@ mod tests {
         assert!((0..HubTokens::MAX).all(|number| create(number, 0).is_ok()));
         assert_eq!(create(HubTokens::MAX, 9), Err(TokensFull));
         assert!(create(HubTokens::MAX, 10).is_ok());
+        for number in 1..HubTokens::MAX {
+            let _ = tokens.create(&token(HubTokens::MAX + number), Role::Viewer, Some(10), 10);
+        }
+        let one = TokenHash::of(&token(HubTokens::MAX)).id();
+        assert_eq!(tokens.rotate(one, &token(1), 5, 10), Err(TokensFull), "a rotation makes one more");
     }
 }

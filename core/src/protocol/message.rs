@@ -10,9 +10,9 @@ pub use super::control::{LedgerReport, Scale};
 pub use super::external::{
     AbandonEpisode, Actions, EndEpisode, EpisodeReply, GetAction, LogAction, LogReturns, Spaces, StartEpisode,
 };
+pub use super::launcher::{EndWorker, LaunchWorker, LauncherReady, WorkerEnded, WorkerHost, WorkerLocation};
 pub use super::monitoring::{FragmentReport, GpuReport, HostReport, LogLine, WorkerLog};
 pub use super::saved_runs::{SavedRunRequest, SavedRunRow, SavedRuns};
-pub use super::launcher::{EndWorker, LaunchWorker, LauncherReady, WorkerEnded, WorkerHost, WorkerLocation};
 
 use super::Token;
 use crate::prelude::*;

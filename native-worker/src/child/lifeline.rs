@@ -82,11 +82,16 @@ fn watch(wait: impl FnOnce() + Send + 'static, grace: Duration) -> io::Result<()
     Ok(())
 }
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const HALF_CLOSED: PollFlags = PollFlags::RDHUP;
+#[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
+const HALF_CLOSED: PollFlags = PollFlags::empty();
+
 #[cfg(unix)]
 fn wait_for_hang_up(pipe: &OwnedFd) {
     loop {
-        // No events are requested: a hang-up is always reported.
-        match poll(&mut [PollFd::new(pipe, PollFlags::empty())], None) {
+        // A hang-up of a pipe is always reported; the closed half of a socket, on Linux, if it is requested.
+        match poll(&mut [PollFd::new(pipe, HALF_CLOSED)], None) {
             Err(Errno::INTR) => {}
             Ok(_) | Err(_) => return,
         }

@@ -1,7 +1,9 @@
 //! The parent's side: starting and ending child processes.
 
 use std::{
-    env, io, process,
+    env, io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    process,
     process::{Command, Stdio},
     sync::{
         Mutex, PoisonError,
@@ -49,6 +51,8 @@ pub(crate) fn check_is_not_one(command: &str) -> Result<(), String> {
 pub(crate) struct Child {
     process: process::Child,
     status: Option<ExitStatus>,
+    /// True once its process id may be reused, also if its status is unknown.
+    is_reaped: bool,
 }
 
 /// The parent's ends of a child's standard streams.
@@ -64,17 +68,20 @@ pub(crate) struct Pipes {
 pub(crate) fn spawn(command: Command) -> io::Result<(Child, Pipes)> {
     let mut process = start(bound(command), |mut command| command.spawn())?;
     let pipes = (process.stdin.take(), process.stdout.take(), process.stderr.take());
-    let child = Child { process, status: None };
+    let child = Child { process, status: None, is_reaped: false };
     match pipes {
         (Some(stdin), Some(stdout), Some(stderr)) => Ok((child, Pipes { stdin, stdout, stderr })),
         _ => Err(io::Error::other("it has no pipes")),
     }
 }
 
-/// Like [`spawn`], for a caller within a tokio runtime.
-pub(crate) fn spawn_in_runtime(command: Command) -> io::Result<tokio::process::Child> {
+/// Like [`spawn`], for a caller within a tokio runtime. A caller that pipes the standard output reads it to its end: the child
+/// waits when the pipe is full.
+pub(crate) fn spawn_in_runtime(command: Command, stdout: Stdio) -> io::Result<tokio::process::Child> {
     let runtime = tokio::runtime::Handle::current();
-    start(bound(command), move |command| {
+    let mut command = bound(command);
+    command.stdout(stdout);
+    start(command, move |command| {
         let _within = runtime.enter();
         tokio::process::Command::from(command).kill_on_drop(true).spawn()
     })
@@ -128,7 +135,10 @@ fn spawner() -> io::Result<Sender<Work>> {
         return Ok(sender.clone());
     }
     let (sender, works) = mpsc::channel::<Work>();
-    thread::Builder::new().name("children".into()).spawn(move || works.into_iter().for_each(|work| work()))?;
+    thread::Builder::new().name("children".into()).spawn(move || {
+        // A panic concerns one caller, which gets no answer.
+        works.into_iter().for_each(|work| _ = catch_unwind(AssertUnwindSafe(work)));
+    })?;
     *spawner = Some((process::id(), sender.clone()));
     Ok(sender)
 }
@@ -171,10 +181,11 @@ impl Child {
     /// Kills the process group and reaps the child. Returns how the child has ended: a status of its own, if it had exited
     /// before. Idempotent.
     pub(crate) fn kill(&mut self) -> Option<ExitStatus> {
-        if self.status.is_none() {
+        if !self.is_reaped {
             kill_group(self.id());
             let _ = self.process.kill();
             self.status = self.process.wait().ok();
+            self.is_reaped = true;
         }
         self.status
     }

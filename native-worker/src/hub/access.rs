@@ -100,7 +100,7 @@ impl Tokens {
     /// Creates a token with the same role and expiry; the old one expires after `seconds`.
     pub(super) fn rotate(&mut self, id: TokenId, seconds: u64) -> Result<(Token, TokenGrant), TokenFileError> {
         let token = random_token().map_err(TokenFileError::Randomness)?;
-        if let Some(grant) = self.hub.rotate(id, &token, seconds, now()) {
+        if let Some(grant) = self.hub.rotate(id, &token, seconds, now())? {
             self.kept.replace(id, Some(&token));
             return Ok((token, grant));
         }

@@ -235,6 +235,7 @@ impl Actor {
         let over = Message::RunEnd(RunEndMessage { run: run.state.number() });
         for peer in self.peers.values().filter(|peer| peer.is_worker()) {
             let _ = peer.link.send(&over);
+            peer.link.forget_leases();
         }
         let (before, phase, undone) = (run.state.iteration(), run.state.phase(), run.undo(first));
         drop(run);

@@ -481,7 +481,11 @@ async fn watch(
             worker.kill();
             let LaunchedEnd { status, .. } = worker.ended().await;
             // Without signals (Windows) the exit status cannot distinguish this from a crash.
-            LaunchedEnd { status: reason.unwrap_or(status), is_crash: false }
+            let status = match reason {
+                Some(reason) => format!("{reason}; {status}"),
+                None => status,
+            };
+            LaunchedEnd { status, is_crash: false }
         }
     };
     // The launcher's resources are released before the exit is reported, so that they can be allocated again.

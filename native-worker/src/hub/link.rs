@@ -152,6 +152,11 @@ impl PeerLink {
         decoders.push_back(decoder);
     }
 
+    /// Drops what decodes uploads, since the run has ended: leases hold the states of their slots.
+    pub(super) fn forget_leases(&self) {
+        self.decoders().clear();
+    }
+
     /// Returns what decodes the uploads of one of the latest leases.
     pub(super) fn decoder(&self, lease: LeaseId) -> Option<UploadDecoder> {
         self.decoders().iter().find(|decoder| decoder.lease() == lease).cloned()

@@ -9,6 +9,9 @@ use rollmesh_core::{
 use super::actor::Actor;
 use crate::train::{Run, RunRequest, Task, Work, new_run_dir};
 
+/// Directory of a run's outputs within that of the run.
+const OUTPUTS: &str = "outputs";
+
 impl Actor {
     /// Starts a run with these settings, in a new directory if the hub has a directory for runs. Such a hub queues the run
     /// while another one is going on.
@@ -16,8 +19,9 @@ impl Actor {
     /// Returns the run's number.
     pub(super) fn start_from_page(&mut self, settings: &str) -> Result<u32, String> {
         let config = RunConfig::of_wire_settings(settings).map_err(|error| error.to_string())?;
-        if let (Some(output), None) = (&config.rollout.output, &self.runs_dir) {
-            return Err(format!("output is \"{output}\": this hub has no directory for runs, which would hold it"));
+        if self.runs_dir.is_none() {
+            // Outputs have no place.
+            config.refuse_host_settings().map_err(|error| error.to_string())?;
         }
         if !self.lets_runs_wait() || self.is_free() && self.queue.is_empty() {
             self.begin_from_page(None, config)?;
@@ -39,12 +43,17 @@ impl Actor {
         self.runs_dir.is_some() && !self.is_leaving
     }
 
-    fn begin_from_page(&mut self, number: Option<u32>, config: RunConfig) -> Result<(), String> {
+    fn begin_from_page(&mut self, number: Option<u32>, mut config: RunConfig) -> Result<(), String> {
         let run_dir = self.runs_dir.as_deref().map(|runs| new_run_dir(runs, config.env(), config.rollout.seed));
-        let request = RunRequest::from(config);
-        // From another machine comes its name below the run's directory.
-        let output = request.output.iter().zip(&run_dir).map(|(name, run_dir)| run_dir.join(name)).next();
-        let task = Task::Begin(Box::new(RunRequest { run_dir, output, ..request }));
+        if let Some(run_dir) = &run_dir
+            && config.refuse_host_settings().is_err()
+        {
+            // They are names, since they come from another machine.
+            let root = run_dir.join(OUTPUTS);
+            let root = root.to_str().ok_or("the directory of runs is no UTF-8, so outputs have no place there")?;
+            config.rollout.place_outputs(root).map_err(|error| error.to_string())?;
+        }
+        let task = Task::Begin(Box::new(RunRequest { run_dir, ..config.into() }));
         self.start_run(number, task, Work::Learn).map_err(|error| error.to_string())
     }
 

@@ -111,6 +111,7 @@ impl Actor {
         self.drain_group();
         for peer in self.peers.values().filter(|peer| peer.is_worker()) {
             let _ = peer.link.send(&over);
+            peer.link.forget_leases();
         }
         self.end_spare();
         faults.into_iter().for_each(|fault| self.notice(2, fault));

@@ -4,7 +4,7 @@ use std::{
     fs, io,
     path::PathBuf,
     pin::Pin,
-    process::{Command, ExitStatus},
+    process::{Command, ExitStatus, Stdio},
     time::Duration,
 };
 
@@ -78,7 +78,7 @@ impl Launcher for LocalLauncher {
             .envs(crate::envs::python::child_environs())
             .env(TOKEN_VARIABLE, order.token.to_hex());
         let oom_kills = oom_kills();
-        let mut child = spawn_in_runtime(command)
+        let mut child = spawn_in_runtime(command, Stdio::null())
             .map_err(|source| LaunchError::Program { program: self.program.clone(), source })?;
         // Taken out, since waiting for the child would close it, which the child takes for the end of the hub.
         let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
@@ -121,16 +121,19 @@ impl LocalWorker {
         }
     }
 
-    /// Adds the last words to the end of a process that failed, and its limit of memory, which may be the reason.
-    fn explain(&self, mut end: LaunchedEnd) -> LaunchedEnd {
-        if end.is_crash {
-            let words = self.words.to_string();
-            if !words.is_empty() {
-                end.status += &format!(": {words}");
-            }
-            if let Some(bytes) = self.grant.memory() {
-                end.status += &format!("; its memory is limited to {bytes} bytes, which --worker-memory sets");
-            }
+    /// Explains the end of a process that failed.
+    fn explain(&self, end: LaunchedEnd) -> LaunchedEnd {
+        if end.is_crash { self.with_words(end) } else { end }
+    }
+
+    /// Adds the process's last words and its limit of memory, which may be the reason for its end.
+    fn with_words(&self, mut end: LaunchedEnd) -> LaunchedEnd {
+        let words = self.words.to_string();
+        if !words.is_empty() {
+            end.status += &format!(": {words}");
+        }
+        if let Some(bytes) = self.grant.memory() {
+            end.status += &format!("; its memory is limited to {bytes} bytes, which --worker-memory sets");
         }
         end
     }
@@ -176,7 +179,8 @@ impl LaunchedWorker for LocalWorker {
             if self.is_killed {
                 let killed = timeout(KILLED, self.child.wait()).await;
                 let status = killed.unwrap_or_else(|_| Err(io::Error::other("it does not end")));
-                return status.map_or_else(|error| LaunchedEnd::plain(error.to_string()), LaunchedEnd::from);
+                let end = status.map_or_else(|error| LaunchedEnd::plain(error.to_string()), LaunchedEnd::from);
+                return self.with_words(end);
             }
             match self.wait().await {
                 Ok(status) => {

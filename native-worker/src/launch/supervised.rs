@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    process::{Command, ExitStatus},
+    process::{Command, ExitStatus, Stdio},
     time::Duration,
 };
 
@@ -43,7 +43,7 @@ impl Supervised {
     /// # Errors
     /// The operating system's, if the program cannot be started.
     pub(crate) async fn start(command: Command, input: &str) -> io::Result<Self> {
-        let mut child = spawn_in_runtime(command)?;
+        let mut child = spawn_in_runtime(command, Stdio::piped())?;
         if let Some(stdin) = &mut child.stdin {
             // If it has ended already, its status says more.
             let _ = stdin.write_all(input.as_bytes()).await;

@@ -146,7 +146,8 @@ impl ReaderProcess {
             return OfflineError::Memory { path, limit: self.order.memory }.into();
         }
         let status = status.map_or_else(|| error.to_owned(), |status| status.to_string());
-        let end = if words.is_empty() { status } else { format!("{status}: {words}") };
+        let words = if words.is_empty() { words } else { format!(": {words}") };
+        let end = format!("{status}{words}; its memory is limited to {} bytes", self.order.memory);
         OfflineError::Reader { path, end }.into()
     }
 }

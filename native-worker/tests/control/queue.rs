@@ -55,7 +55,7 @@ async fn runs_wait_for_those_before_them() {
     let line = parse(&last.stdout);
     assert_eq!((&line["run"], &line["state"], &line["env_steps"]), (&json!(4), &json!("finished"), &json!(64)));
     let run_dirs = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
-    let kept: Vec<_> = run_dirs.map(|run_dir| run_dir.join("rows")).filter(|rows| rows.is_dir()).collect();
+    let kept: Vec<_> = run_dirs.map(|run_dir| run_dir.join("outputs/rows")).filter(|rows| rows.is_dir()).collect();
     assert_eq!(kept.len(), 1, "an output by name is within the run's directory");
     assert!(fs::read_dir(&kept[0]).unwrap().next().is_some());
     let states: Vec<_> = hub.runs().await.iter().map(|run| (run["run"].clone(), run["state"].clone())).collect();

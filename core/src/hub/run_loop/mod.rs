@@ -139,6 +139,8 @@ pub struct RunLoop {
     /// A batch has been taken that is not counted yet.
     is_consuming: bool,
     stopwatch: Stopwatch,
+    /// When this process created it.
+    created: Micros,
     /// On the stopwatch.
     iteration_began: Micros,
     steps_per_s: f64,
@@ -235,6 +237,7 @@ impl RunLoop {
             episodes: RecentEpisodes::default(),
             is_consuming: false,
             stopwatch: Stopwatch::started_at(Micros(0), now),
+            created: now,
             iteration_began: Micros(0),
             steps_per_s: 0.0,
             error: String::new(),
@@ -323,6 +326,12 @@ impl RunLoop {
     #[must_use]
     pub fn elapsed(&self, now: Micros) -> Micros {
         self.stopwatch.elapsed(now)
+    }
+
+    /// Returns the time since the run began or was resumed in this process.
+    #[must_use]
+    pub fn age(&self, now: Micros) -> Micros {
+        now.since(self.created)
     }
 
     /// Returns true once the first iteration has begun.
