@@ -270,12 +270,13 @@ impl TrainArgs {
         if !environs.is_empty() {
             settings = settings.with_at("extra_environs", given(&Some(environs))?.unwrap_or_default());
         }
+        let settings = self.files.evaluation.added_to(settings);
         Ok(self.set.iter().fold(settings, |settings, (path, value)| settings.with_at(path, value.clone())))
     }
 
-    /// Adds the flags for evaluations and the sampling mode.
+    /// Adds the flags for the sampling mode.
     fn with_mode(&self, mut config: RunConfig) -> Result<RunConfig, Failure> {
-        self.files.evaluation.set(&mut config)?;
+        self.files.evaluation.check(&config)?;
         config.mode = self.mode.mode()?.unwrap_or(config.mode);
         config.check().map_err(Failure::usage)?;
         Ok(config)
