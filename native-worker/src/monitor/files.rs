@@ -65,7 +65,10 @@ impl Files {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             read => read.map_err(failed(&path))?,
         };
-        Ok(String::from_utf8_lossy(&bytes).lines().map(|line| (line.to_owned(), serde_json::from_str(line).ok())).collect())
+        Ok(String::from_utf8_lossy(&bytes)
+            .lines()
+            .map(|line| (line.to_owned(), serde_json::from_str(line).ok()))
+            .collect())
     }
 
     fn is_own(&self, stats: &EpisodeStats) -> bool {
