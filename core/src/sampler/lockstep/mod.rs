@@ -286,6 +286,10 @@ impl<O: RowElement> Collector for Lockstep<O> {
         self.done as u32
     }
 
+    fn num_ended(&self) -> usize {
+        self.episodes.len()
+    }
+
     fn reopen(&mut self, starts: &[LaneStart], env: &mut dyn AnyVectorEnv) -> Result<(), EnvError> {
         let starts = &LaneStart::movable(starts, env)[..];
         self.memory.check(starts)?;
