@@ -7,7 +7,12 @@ const SLICE = 1 << 20;
 /** Places that are named of each problem. */
 const PLACES = 5;
 
-onmessage = async ({ data: file }) => {
+onmessage = ({ data: file }) => {
+  // The page hears of errors that are thrown outside of promises.
+  inspect(file).catch((error) => setTimeout(() => { throw error; }));
+};
+
+async function inspect(file) {
   await init();
   const data = new DataHandle(PLACES);
   let read = 0;
@@ -30,4 +35,4 @@ onmessage = async ({ data: file }) => {
     data.inspect();
     post();
   } while (read < file.size && !JSON.parse(data.report()).gave_up);
-};
+}

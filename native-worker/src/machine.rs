@@ -3,7 +3,10 @@
 use std::{fs, io, process::Stdio, time::Duration};
 
 use rollmesh_core::{
-    protocol::message::{GpuReport, HostReport},
+    protocol::{
+        handshake::shortened,
+        message::{GpuReport, HostReport},
+    },
     worker::HostFacts as _,
 };
 use tokio::{process::Command, time::timeout};
@@ -30,7 +33,7 @@ impl Machine {
     /// Returns the names of this machine and of the program alone.
     pub(crate) fn names() -> HostReport {
         HostReport {
-            host: first_chars(&NativeHost.hostname().unwrap_or_default()),
+            host: shortened(&NativeHost.hostname().unwrap_or_default()),
             version: concat!("rollmesh ", env!("CARGO_PKG_VERSION")).into(),
             cpu_percent: f32::NAN,
             ..HostReport::default()
@@ -92,13 +95,9 @@ fn read_gpus(csv: &str) -> Vec<GpuReport> {
         let bytes = |mib: &str| mib.trim().parse::<u64>().ok().map(|mib| mib << 20);
         // A part of a divided GPU has no load of its own.
         let percent = percent.trim().parse().unwrap_or(f32::NAN);
-        Some(GpuReport { name: first_chars(name), percent, memory_used: bytes(used)?, memory_total: bytes(total)? })
+        Some(GpuReport { name: shortened(name), percent, memory_used: bytes(used)?, memory_total: bytes(total)? })
     };
     csv.lines().filter_map(gpu).take(HostReport::MAX_GPUS).collect()
-}
-
-fn first_chars(text: &str) -> String {
-    text.chars().take(HostReport::MAX_CHARS).collect()
 }
 
 #[cfg(test)]

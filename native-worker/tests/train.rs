@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use rollmesh::train::RunConfig;
 use serde_json::Value;
@@ -113,6 +113,14 @@ async fn report_is_one_file_about_runs() {
     assert!(report.contains(&first.weights_hash()) && report.contains(&second.weights_hash()));
     assert!(!report.contains("http") && !report.contains("src="), "it loads nothing else");
     Process::start(["report", &output]).finish_with(2).await;
+
+    // A run that cannot be read is left out, and listed.
+    fs::write(second.run_dir().join("config.toml"), "num_envs = 0").unwrap();
+    let told = Process::start(["report", &dirs[0], &dirs[1], "--output", &output]).finish_with(0).await.stderr;
+    assert!(told.contains("left out: ") && told.contains("num_envs is 0"), "{told}");
+    let report = read(&file);
+    assert!(report.contains("<title>rollmesh: 1 run</title>") && report.contains("Runs that could not be read"));
+    Process::start(["report", &dirs[1], "--output", &output]).finish_with(2).await;
 }
 
 #[tokio::test]

@@ -58,19 +58,12 @@ pub struct WorkerEnded {
     pub is_crash: bool,
 }
 
-/// The name of the machine on which a worker runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorkerHost {
-    /// At most [`MAX_TEXT_BYTES`](super::handshake::MAX_TEXT_BYTES) printable ASCII characters; others are replaced.
-    pub host: String,
-}
-
 /// Where a worker runs, for dashboards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerLocation {
     /// The worker's id.
     pub worker: u32,
-    /// The name of its machine, as the worker has reported it; empty if it has not.
+    /// The name of its machine, as its [`HostReport`](super::message::HostReport) has it; empty if it has not sent one.
     pub host: String,
     /// The name of the launcher that started it; empty for workers that the hub started itself or not at all.
     pub launcher: String,

@@ -14,7 +14,7 @@ use crate::{
 pub struct HostReport {
     /// The worker's id, set by the hub; 0 for the hub itself.
     pub worker: u32,
-    /// Name of the host.
+    /// Name of the host. The hub shortens this and other texts by [`shortened`](super::handshake::shortened).
     pub host: String,
     /// Name and version of the program.
     pub version: String,
@@ -36,8 +36,6 @@ pub struct HostReport {
 impl HostReport {
     /// Maximum number of GPUs.
     pub const MAX_GPUS: usize = 16;
-    /// Maximum length of a text in characters.
-    pub const MAX_CHARS: usize = 40;
 }
 
 /// How busy a GPU is.

@@ -149,7 +149,6 @@ EvaluationTrace    from -----  to VO---
 Ask                from --W--  to -----
 AskCancel          from --W--  to -----
 Asked              from -----  to --W--
-WorkerHost         from --W--  to -----
 RemoveRun          from -O---  to -----
 RunHistoryRequest  from VO---  to -----
 RunHistory         from -----  to VO---

@@ -197,8 +197,6 @@ messages! {
     AskCancel(AskCancel) = 0x58, from WORKER to NONE, at most SMALL;
     /// Hub to worker: the answer to a request.
     Asked(Asked) = 0x59, from NONE to WORKER, at most ASK;
-    /// Worker to hub: the name of its machine.
-    WorkerHost(WorkerHost) = 0x5a, from WORKER to NONE, at most SMALL;
     /// Operator to hub: remove a run from the queue.
     RemoveRun(RemoveRun) = 0x60, from OPERATOR to NONE, at most SMALL;
     /// Dashboard to hub: requests the curves and settings of a run.

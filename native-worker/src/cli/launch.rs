@@ -3,11 +3,15 @@
 use std::{io::Read as _, path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use rollmesh_core::protocol::{handshake::shortened, message::LauncherReady};
+use rollmesh_core::{
+    protocol::{handshake::shortened, message::LauncherReady},
+    worker::HostFacts as _,
+};
 use tokio::sync::watch;
 
 use super::{exit::Failure, runtime, security::TrustFlags, signals};
 use crate::{
+    NativeHost,
     control::{token_from_env, token_from_file},
     launch::{Engine, LauncherConfig, LauncherEnd, Template, serve},
     net::{is_hub_url, is_on_loopback},
@@ -133,8 +137,7 @@ pub(super) fn run(args: &LaunchArgs) -> Result<ExitCode, Failure> {
              --worker-hub, unless a tunnel leads there"
         );
     }
-    let machine = gethostname::gethostname();
-    let usual_name = || format!("{}@{}", engine.name(), machine.to_string_lossy());
+    let usual_name = || format!("{}@{}", engine.name(), NativeHost.hostname().unwrap_or_default());
     let is_cluster = matches!(engine, Engine::Sbatch | Engine::Srun | Engine::Custom(_));
     let config = LauncherConfig {
         hub: args.hub.clone(),

@@ -134,8 +134,6 @@ pub(super) struct Peer {
     pub(super) kind: String,
     pub(super) name: String,
     pub(super) device: String,
-    /// The name of its machine, if it has reported one.
-    pub(super) host: String,
     /// The launcher that started it, if a connected one did.
     pub(super) launcher: String,
     /// The local worker's number: of a child process, or [`IN_PROCESS`](super::in_process::IN_PROCESS).

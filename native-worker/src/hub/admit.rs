@@ -85,7 +85,6 @@ impl Actor {
             kind,
             name,
             device,
-            host: String::new(),
             launcher: self.launchers.name(token).unwrap_or_default(),
             child,
             service,

@@ -32,7 +32,7 @@ pub(super) type Answer = Response<Full<Bytes>>;
 #[cfg(not(feature = "embed"))]
 const USUAL_DIRECTORY: &str = "dist";
 
-/// Hexadecimal digits of a hash in a file's name, which trunk writes without leading zeros. Shorter ones may be times.
+/// Hexadecimal digits of a hash in a file's name, which trunk writes without leading zeros.
 const HASH_DIGITS: std::ops::RangeInclusive<usize> = 15..=16;
 
 /// The files of a page.
@@ -188,7 +188,11 @@ fn kind_of(path: &str) -> (&'static str, bool) {
 fn has_hash(path: &str) -> bool {
     let stem = Path::new(path).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let last = stem.trim_end_matches("_bg").rsplit_once('-').map_or("", |(_, last)| last);
-    HASH_DIGITS.contains(&last.len()) && last.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    // Decimal digits alone may be a time. Of the hashes, one in two thousand has no letter: that file is revalidated.
+    HASH_DIGITS.contains(&last.len())
+        && last.bytes().all(is_digit)
+        && last.bytes().any(|byte| byte.is_ascii_alphabetic())
 }
 
 /// Returns a plain-text response for people.

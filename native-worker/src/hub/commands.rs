@@ -5,7 +5,7 @@ use rollmesh_core::{
     ids::{FragmentNo, LeaseId, SlotId, WorkerId},
     protocol::{
         Frame, Kind, Message, Role,
-        message::{RemoveRun, RemoveWorker, Reply, Scale, Watch, WorkerHost, WorkerToken},
+        message::{RemoveRun, RemoveWorker, Reply, Scale, Watch, WorkerToken},
         printable,
     },
     time::Micros,
@@ -95,7 +95,6 @@ impl Actor {
             Message::CallResult(result) => self.handle_result(peer, result),
             Message::CallProgress(progress) => self.handle_call_progress(peer, progress),
             Message::Goodbye(goodbye) => self.let_leave(peer, &goodbye.reason),
-            Message::WorkerHost(WorkerHost { host }) => self.note_host(peer, &host),
             Message::LauncherReady(ready) => self.handle_launcher_ready(peer, &ready),
             Message::WorkerEnded(ended) => self.launchers.handle_ended(peer, &ended),
             Message::Pause(request) => self.reply(peer, Kind::Pause, request.request, Self::pause),

@@ -244,13 +244,12 @@ impl Actor {
 
     /// Returns where workers run, as far as that is known.
     fn worker_places(&self) -> Vec<WorkerLocation> {
-        let is_known = |peer: &Peer| peer.is_worker() && !(peer.host.is_empty() && peer.launcher.is_empty());
-        let place = |(&worker, peer): (&u32, &Peer)| WorkerLocation {
-            worker,
-            host: peer.host.clone(),
-            launcher: peer.launcher.clone(),
+        let place = |(&worker, peer): (&u32, &Peer)| {
+            let host = self.monitoring.host(worker).map(|report| report.host.clone()).unwrap_or_default();
+            WorkerLocation { worker, host, launcher: peer.launcher.clone() }
         };
-        self.peers.iter().filter(|(_, peer)| is_known(peer)).map(place).collect()
+        let workers = self.peers.iter().filter(|(_, peer)| peer.is_worker()).map(place);
+        workers.filter(|place| !(place.host.is_empty() && place.launcher.is_empty())).collect()
     }
 
     pub(super) fn worker_rows(&self) -> Vec<WorkerRow> {

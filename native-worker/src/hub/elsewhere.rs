@@ -5,13 +5,6 @@ use rollmesh_core::protocol::{handshake::shortened, message::LauncherReady};
 use super::{actor::Actor, launchers::LauncherKey, token_file};
 
 impl Actor {
-    /// Records the name of a worker's machine.
-    pub(super) fn note_host(&mut self, worker: u32, host: &str) {
-        if let Some(peer) = self.peers.get_mut(&worker) {
-            peer.host = shortened(host);
-        }
-    }
-
     /// Handles a launcher's report of its state. An older connection of the same launcher is closed.
     pub(super) fn handle_launcher_ready(&mut self, id: u32, ready: &LauncherReady) {
         let Some(peer) = self.peers.get(&id) else { return };

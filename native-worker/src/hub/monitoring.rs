@@ -10,6 +10,7 @@ use rollmesh_core::{
     ids::WorkerId,
     protocol::{
         Frame, Message, Role,
+        handshake::shortened,
         message::{HostReport, LogLine, WorkerLog},
         printable,
     },
@@ -33,12 +34,18 @@ pub(super) struct Monitoring {
     /// Those that dashboards have not been sent.
     fresh_hosts: BTreeSet<u32>,
     logs: BTreeMap<u32, Log>,
+    /// Number of lines of all logs, evicted ones included.
+    num_lines: u64,
+    /// The greatest number of a line of an evicted log, plus one: dashboards take smaller ones for lines that they have.
+    evicted: u64,
 }
 
 /// The latest lines of a worker.
 #[derive(Default)]
 struct Log {
     lines: VecDeque<LogLine>,
+    /// Position of the last line among those of all logs.
+    latest: u64,
     /// Number of the first line that is kept.
     first: u64,
     /// Number of the first line that operators have not been sent.
@@ -54,10 +61,14 @@ impl Log {
         self.lines.push_back(line);
     }
 
+    /// Returns the number of the line after the last one.
+    fn end(&self) -> u64 {
+        self.first + self.lines.len() as u64
+    }
+
     /// Returns the latest lines from this number on, as many as a message has room for.
     fn since(&self, worker: u32, number: u64) -> Option<WorkerLog> {
-        let end = self.first + self.lines.len() as u64;
-        let first = number.max(self.first).max(end.saturating_sub(WorkerLog::MAX_LINES as u64));
+        let first = number.max(self.first).max(self.end().saturating_sub(WorkerLog::MAX_LINES as u64));
         let lines: Vec<LogLine> = self.lines.iter().skip((first - self.first) as usize).cloned().collect();
         (!lines.is_empty()).then_some(WorkerLog { worker, first, lines })
     }
@@ -67,13 +78,21 @@ impl Monitoring {
     fn log(&mut self, worker: u32, level: u8, text: &str) {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let text = printable(text).chars().take(WorkerLog::MAX_CHARS).collect();
-        self.logs.entry(worker).or_default().add(LogLine { seconds, level, text });
-        // The oldest worker's log makes room; the hub's own stays.
+        self.num_lines += 1;
+        let log = self.logs.entry(worker).or_insert_with(|| Log { first: self.evicted, ..Log::default() });
+        log.add(LogLine { seconds, level, text });
+        log.latest = self.num_lines;
+        // The log that has had no line for longest makes room; the hub's own stays.
         if self.logs.len() > MAX_LOGS
-            && let Some(&oldest) = self.logs.keys().find(|&&id| id != HUB)
+            && let Some((&oldest, _)) = self.logs.iter().filter(|(id, _)| **id != HUB).min_by_key(|(_, log)| log.latest)
         {
-            self.logs.remove(&oldest);
+            let evicted = self.logs.remove(&oldest).map_or(0, |log| log.end());
+            self.evicted = self.evicted.max(evicted);
         }
+    }
+
+    pub(super) fn host(&self, worker: u32) -> Option<&HostReport> {
+        self.hosts.get(&worker)
     }
 
     pub(super) fn hosts(&self) -> impl Iterator<Item = &HostReport> {
@@ -100,7 +119,7 @@ impl Monitoring {
     fn take_fresh(&mut self) -> Vec<Frame> {
         let fresh = self.logs.iter_mut().filter_map(|(&worker, log)| {
             let lines = log.since(worker, log.unsent);
-            log.unsent = log.first + log.lines.len() as u64;
+            log.unsent = log.end();
             Frame::new(&Message::WorkerLog(lines?)).ok()
         });
         fresh.collect()
@@ -130,9 +149,9 @@ impl Actor {
 
     /// Stores a report of a worker, or of the hub itself; dashboards get the latest one.
     pub(super) fn handle_host_report(&mut self, worker: u32, report: HostReport) {
-        let text = |text: &str| printable(text).chars().take(HostReport::MAX_CHARS).collect();
-        let mut report = HostReport { worker, host: text(&report.host), version: text(&report.version), ..report };
-        report.gpus.iter_mut().for_each(|gpu| gpu.name = text(&gpu.name));
+        let (host, version) = (shortened(&report.host), shortened(&report.version));
+        let mut report = HostReport { worker, host, version, ..report };
+        report.gpus.iter_mut().for_each(|gpu| gpu.name = shortened(&gpu.name));
         self.monitoring.hosts.insert(worker, report);
         self.monitoring.fresh_hosts.insert(worker);
     }
@@ -203,6 +222,9 @@ mod tests {
             all.log(worker, 0, &"y".repeat(1_000));
         }
         assert!(all.logs.len() <= MAX_LOGS && all.logs.contains_key(&HUB));
+        // The workers with the smallest ids still log, with greater numbers than before their logs were evicted.
+        all.log(3, 0, "here");
+        assert!(all.logs.len() <= MAX_LOGS && all.logs[&3].first > 200, "{}", all.logs[&3].first);
         let bytes: usize = all.snapshot().iter().map(Frame::num_bytes).sum();
         assert!((MAX_SNAPSHOT_BYTES / 2..=MAX_SNAPSHOT_BYTES).contains(&bytes), "{bytes} bytes");
     }

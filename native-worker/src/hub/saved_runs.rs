@@ -14,7 +14,10 @@ use rollmesh_core::protocol::{
 use tokio::task::spawn_blocking;
 
 use super::actor::{Actor, Event};
-use crate::train::{FoundRun, SavedCurves, SavedRun, Task, Work, delete_run};
+use crate::{
+    envs::catch_panics,
+    train::{FoundRun, SavedCurves, SavedRun, Task, Work, delete_run},
+};
 
 /// Maximum number of requests whose files are being read.
 const MAX_READING: usize = 8;
@@ -91,7 +94,7 @@ impl Actor {
         let (runs, events) = (self.runs_dir.clone().unwrap_or_default(), self.children.events.clone());
         self.num_reading += 1;
         spawn_blocking(move || {
-            let found = read(&runs);
+            let found = read_guarded(&runs, read);
             // The hub may have stopped meanwhile.
             let _ = events.blocking_send(Event::FilesRead(Finding { peer, kind, request, found }));
         });
@@ -118,6 +121,14 @@ impl Actor {
         notices.into_iter().for_each(|notice| self.notice(1, notice));
         Ok(self.run.as_ref().map_or(0, |run| run.state.number()))
     }
+}
+
+/// Reads files; a panic is an error, so that the request is answered and does not count as being read any more.
+fn read_guarded(runs: &Path, read: impl FnOnce(&Path) -> Result<Found, String>) -> Result<Found, String> {
+    let (mut read, mut found) = (Some(read), None);
+    catch_panics(&mut || found = read.take().map(|read| read(runs)))
+        .map_err(|panic| format!("the hub failed to read the files: {panic}"))?;
+    found.expect("the closure was called once")
 }
 
 /// Returns the directory of a run by its id. An id is one name without separators, and names no link: nothing outside of the
@@ -197,6 +208,14 @@ mod tests {
         let rows: Vec<_> = list.runs.iter().map(|row| (&*row.id, &*row.state, row.seed)).collect();
         assert_eq!((rows, list.left_out), (vec![("a", "interrupted", 3)], 0));
         assert_eq!(saved_runs(&runs.join("none")), Ok(SavedRuns::default()));
+    }
+
+    #[test]
+    fn panic_while_files_are_read_is_an_error() {
+        let panics = |_: &Path| panic!("out of range");
+        let error = read_guarded(Path::new("runs"), panics).expect_err("it panicked");
+        assert!(error.ends_with("out of range"), "{error}");
+        assert!(read_guarded(Path::new("runs"), |_| Ok(Found::Deleted)).is_ok());
     }
 
     #[test]

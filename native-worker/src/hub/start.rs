@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use rollmesh_core::protocol::{Role, TokenGrant, message::RunStatus};
+use rollmesh_core::{
+    protocol::{Role, TokenGrant, message::RunStatus},
+    worker::HostFacts as _,
+};
 use tokio::{
     net::TcpListener,
     sync::{mpsc, watch},
@@ -26,7 +29,7 @@ use super::{
     token_file::TokenFile,
 };
 use crate::{
-    Registry,
+    NativeHost, Registry,
     kernels::AUTO,
     launch::{Launcher, LocalLauncher, WorkerSpec},
     lines::LineNews,
@@ -167,8 +170,7 @@ fn names(listen: SocketAddr, given: Vec<String>) -> Vec<String> {
     if !given.is_empty() || !listen.ip().is_unspecified() {
         return given;
     }
-    let machine = gethostname::gethostname().into_string().ok();
-    machine.filter(|name| access::is_host(name)).into_iter().collect()
+    NativeHost.hostname().filter(|name| access::is_host(name)).into_iter().collect()
 }
 
 /// Returns how workers on this machine reach the hub.

@@ -14,8 +14,8 @@ use super::saving::read_config;
 
 /// Maximum size in bytes of `config.toml` or `summary.json`, far above real ones.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// The last line of `metrics.jsonl` is within this many bytes of its end.
-const LAST_LINE_BYTES: i64 = 64 << 10;
+/// The last line of `metrics.jsonl` about an iteration is within this many bytes of its end.
+const END_BYTES: i64 = 64 << 10;
 
 /// A run of a hub or in a directory.
 #[derive(Debug, Default, Serialize)]
@@ -46,7 +46,9 @@ pub(crate) fn found_runs(directory: &Path) -> io::Result<Vec<FoundRun>> {
     }
     let entries = fs::read_dir(directory)?.map(|entry| Ok(entry?.path()));
     let mut dirs: Vec<PathBuf> = entries.collect::<io::Result<_>>()?;
-    dirs.retain(|dir| is_run(dir));
+    // Hidden ones are being deleted.
+    let is_hidden = |dir: &Path| dir.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    dirs.retain(|dir| is_run(dir) && !is_hidden(dir));
     dirs.sort();
     Ok(dirs.iter().map(|dir| FoundRun::of(dir)).collect())
 }
@@ -71,9 +73,9 @@ impl FoundRun {
         (found.env, found.seed) = (config.env().into(), config.rollout.seed);
         found.algo = config.algorithm.unwrap_or_else(|| RunLoopConfig::SAMPLING.into());
         // A run in progress has no summary.
-        let (told, is_over) = match json(&dir.join("summary.json"), read_text)? {
+        let (told, is_over) = match read_json(&dir.join("summary.json"))? {
             Some(summary) => (Some(summary), true),
-            None => (json(&dir.join("metrics.jsonl"), last_line)?, false),
+            None => (last_iteration(&dir.join("metrics.jsonl"))?, false),
         };
         if let Some(told) = &told {
             found.env_steps = told["env_steps"].as_u64().unwrap_or(0);
@@ -90,9 +92,9 @@ impl FoundRun {
 }
 
 /// Returns the object in a file; `None` if the file does not exist or is empty.
-fn json(path: &Path, read: fn(&Path) -> io::Result<String>) -> Result<Option<Value>, String> {
+fn read_json(path: &Path) -> Result<Option<Value>, String> {
     let failed = |error: String| format!("{}: {error}", path.display());
-    match read(path) {
+    match read_text(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed(error.to_string())),
         Ok(text) if text.trim().is_empty() => Ok(None),
@@ -112,16 +114,25 @@ fn read_text(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Returns the last complete line.
-fn last_line(path: &Path) -> io::Result<String> {
+/// Returns the last complete line about an iteration; evaluations have lines, too. `None` if the file does not exist or has no
+/// such line.
+fn last_iteration(path: &Path) -> Result<Option<Value>, String> {
+    let end = match read_end(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        end => end.map_err(|error| format!("{}: {error}", path.display()))?,
+    };
+    let whole = end.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let iteration = |line: &str| serde_json::from_str::<Value>(line).ok().filter(|line| line["env_steps"].is_u64());
+    Ok(whole.rsplit('\n').find_map(iteration))
+}
+
+fn read_end(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let end = file.metadata()?.len() as i64;
-    file.seek(SeekFrom::Start((end - LAST_LINE_BYTES).max(0) as u64))?;
+    file.seek(SeekFrom::Start((end - END_BYTES).max(0) as u64))?;
     let mut bytes = Vec::new();
-    file.take(LAST_LINE_BYTES as u64).read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    Ok(whole.rsplit('\n').next().unwrap_or_default().to_owned())
+    file.take(END_BYTES as u64).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]
@@ -139,7 +150,11 @@ mod tests {
         write("b/config.toml", "env = \"CartPole-v1\"\nseed = 3\nalgorithm = \"ppo\"");
         write("b/summary.json", r#"{"end": "solved", "env_steps": 64, "episode_return_mean": 475.5}"#);
         write("a/config.toml", "env = \"CartPole-v1\"\nalgorithm = \"ppo\"");
-        write("a/metrics.jsonl", "{\"env_steps\": 8}\n{\"env_steps\": 16}\n{\"env_st");
+        write(
+            "a/metrics.jsonl",
+            "{\"env_steps\": 8}\n{\"env_steps\": 16}\n{\"evaluation\": {\"env_steps\": 8}}\n{\"env_st",
+        );
+        write(".deleted-f/config.toml", "env = \"CartPole-v1\"");
         write("c/config.toml", "num_envs = 0");
         write("d/config.toml", "env = \"CartPole-v1\"");
         write("d/summary.json", "{");

@@ -119,6 +119,11 @@ impl RunOutput {
         &self.series
     }
 
+    /// Returns the directory of the files.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Flushes everything written so far to disk, which writing does not wait for.
     pub(super) fn sync(&self) -> io::Result<()> {
         let file = self.open().writer.as_ref().map_or(Ok(None), JsonWriter::share_open)?;

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     process,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::{
     EvaluationMetrics, IterationMetrics,
     evaluation::EvaluationLine,
+    output::RunOutput,
     saving::{ResumeError, lock},
     trackers::Trackers,
 };
@@ -92,20 +93,38 @@ fn write_config(dir: &Path, config: &RunConfig) -> Result<String, RunDirError> {
 struct OutputFiles {
     /// The prefix of their names.
     series: String,
+    /// Their directory if it is within the run's: the path from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    directory: Option<PathBuf>,
 }
 
 /// Returns the prefix of a run's output files; `None` if it has none yet.
 pub(super) fn output_series(dir: &Path) -> Result<Option<String>, RunDirError> {
-    let path = dir.join(OUTPUT);
-    let read = match fs::read(&path) {
+    let read = read_output(dir).map_err(|source| RunDirError::Read { path: dir.join(OUTPUT), source })?;
+    Ok(read.map(|OutputFiles { series, .. }| series))
+}
+
+/// Returns the directory of a run's output if it is within the run's. If `output.json` is not readable, [`output_series`] says
+/// so.
+pub(super) fn own_output(dir: &Path) -> Option<PathBuf> {
+    Some(dir.join(read_output(dir).ok()??.directory?))
+}
+
+fn read_output(dir: &Path) -> io::Result<Option<OutputFiles>> {
+    let bytes = match fs::read(dir.join(OUTPUT)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        read => read.and_then(|bytes| Ok(serde_json::from_slice::<OutputFiles>(&bytes)?)),
+        bytes => bytes?,
     };
-    let sound = read.and_then(|OutputFiles { series }| match is_series(&series) {
-        true => Ok(Some(series)),
-        false => Err(io::Error::new(io::ErrorKind::InvalidData, format!("{series:?} is no name of files"))),
-    });
-    sound.map_err(|source| RunDirError::Read { path, source })
+    let files: OutputFiles = serde_json::from_slice(&bytes)?;
+    let invalid = |reason| Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+    let is_within = |path: &PathBuf| path.components().all(|part| matches!(part, Component::Normal(_)));
+    match &files {
+        OutputFiles { series, .. } if !is_series(series) => invalid(format!("{series:?} is no name of files")),
+        OutputFiles { directory: Some(path), .. } if !is_within(path) => {
+            invalid(format!("{} is not within the run's directory", path.display()))
+        }
+        _ => Ok(Some(files)),
+    }
 }
 
 /// Why a run's files cannot be written.
@@ -221,11 +240,14 @@ impl RunDir {
         Ok((Self { path: path.into(), metrics, journal, trackers, config: text, _lock: lock }, cut))
     }
 
-    /// Records the prefix of the run's output files, before there are any.
-    pub(super) fn note_output(&self, series: &str) -> Result<(), RunDirError> {
+    /// Records the names of the run's output files, before there are any.
+    pub(super) fn note_output(&self, output: &RunOutput) -> Result<(), RunDirError> {
         let path = self.path.join(OUTPUT);
-        let text = serde_json::to_vec(&OutputFiles { series: series.into() }).map_err(io::Error::from);
-        text.and_then(|text| replace(&path, &text)).map_err(|source| RunDirError::Io { path, source })
+        let directory = output.directory().strip_prefix(&self.path).ok().map(Path::to_owned);
+        let text = serde_json::to_vec(&OutputFiles { series: output.series().into(), directory });
+        text.map_err(io::Error::from)
+            .and_then(|text| replace(&path, &text))
+            .map_err(|source| RunDirError::Io { path, source })
     }
 
     pub(crate) fn path(&self) -> &Path {

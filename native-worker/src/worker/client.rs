@@ -162,8 +162,7 @@ pub(crate) async fn run(
                     let session = WorkerSession::new(identity, registry.clone(), kernels)
                         .with_workers(move || RolloutWorkerBuilder::new(registry.clone()).native().kernels(kernels))
                         .with_guard(catch_panics)
-                        .with_host_settings(host_settings)
-                        .with_host(&gethostname::gethostname().to_string_lossy());
+                        .with_host_settings(host_settings);
                     match evaluating {
                         Some(evaluating) => session.with_evaluator((evaluating.evaluator)()),
                         None => session,

@@ -3,7 +3,7 @@
 use rollmesh_core::protocol::{
     Message, RefusalCode, Role, Token, TokenAction, TokenHash,
     message::{
-        LaunchWorker, LauncherReady, ManageTokens, NewToken, RemoveWorker, Request, Scale, WorkerEnded, WorkerHost,
+        HostReport, LaunchWorker, LauncherReady, ManageTokens, NewToken, RemoveWorker, Request, Scale, WorkerEnded,
         WorkerLocation,
     },
 };
@@ -80,7 +80,7 @@ async fn workers_token_admits_one_worker_which_may_reconnect() {
     let ordered = order(&mut launcher).await;
     assert_eq!((ordered.number, &*ordered.spec), (1, r#"{"cpus":0}"#));
     let (mut worker, session) = join(&hub, ordered.token, [0; 16]).await.unwrap();
-    worker.say(&Message::WorkerHost(WorkerHost { host: "node\n7".into() })).await;
+    worker.say(&Message::HostReport(HostReport { host: "node\n7".into(), ..HostReport::default() })).await;
     let place = operator.wait_for(|message| match message {
         Message::WorkerLocation(place) if !place.host.is_empty() => Some(place.clone()),
         _ => None,

@@ -33,7 +33,8 @@ async fn runs_in_the_directory_are_listed_resumed_and_deleted_by_operators() {
     let mut operator = hub.operator().await;
     assert_eq!(list(&mut operator).await, SavedRuns { request: 70, ..SavedRuns::default() });
 
-    let settings = r#"{"seed": 3, "num_workers": 1, "num_envs": 4, "stop": {"env_steps": 1000000000}}"#;
+    let settings =
+        r#"{"seed": 3, "num_workers": 1, "num_envs": 4, "output": "rows", "stop": {"env_steps": 1000000000}}"#;
     let start = |request| Message::StartRun(StartRun { request, settings: settings.into() });
     assert_eq!(operator.ask(start).await, "");
     hub.status("an iteration", |status| status.iteration > 0).await;
@@ -58,11 +59,18 @@ async fn runs_in_the_directory_are_listed_resumed_and_deleted_by_operators() {
     assert_eq!(RunConfig::from_wire(&history.config).expect("a configuration").rollout.seed, 3);
     let learned = history.iterations.last().expect("an iteration").env_steps;
 
+    let rows = || {
+        let files = std::fs::read_dir(runs_dir.join(&row.id).join("outputs/rows")).expect("the output");
+        files.map(|file| file.unwrap().metadata().unwrap().len()).sum::<u64>()
+    };
+    let before = rows();
+    assert!(before > 0);
     assert_eq!(operator.ask(|request| Message::ResumeRun(asked(request))).await, "");
     let resumed = hub.status("more steps", |status| status.run == 2 && status.env_steps > learned).await;
     assert!(resumed.run_dir.ends_with(&row.id));
     assert_eq!(operator.ask(|request| Message::Stop(Request { request })).await, "");
     hub.status("the end of run 2", is_stopped(2)).await;
+    assert!(rows() > before, "a resumed run goes on writing its rows");
 
     for id in ["../runs", "..", "/", "unknown"] {
         let wrong = |request| Message::DeleteRun(SavedRunRequest { request, id: id.into() });

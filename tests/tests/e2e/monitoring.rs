@@ -22,7 +22,7 @@ async fn workers_have_hosts_logs_and_rates_and_a_fragment_is_shown() {
     start(&page).await;
 
     let has = async |id: &str, text: &str| page.text(id).await.is_some_and(|found| found.contains(text));
-    page.wait("the worker's host is named", async || has("worker-host", "rollmesh ").await).await;
+    page.wait("the worker's version is shown", async || has("worker-build", "rollmesh ").await).await;
     page.wait("all are on one host", async || page.text("system-count").await.as_deref() == Some("1")).await;
     page.wait("it is measured", async || has("system", "Memory").await).await;
     page.click("worker-log").await;

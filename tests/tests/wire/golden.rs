@@ -336,7 +336,6 @@ fn launchers_and_their_workers() {
     assert_bytes(&Message::EndWorker(EndWorker { worker: 300 }), "524d010072000000 ac02");
     let ended = WorkerEnded { worker: 300, status: "no".into(), is_crash: true };
     assert_bytes(&Message::WorkerEnded(ended), "524d010073000000 ac02 02 6e6f 01");
-    assert_bytes(&Message::WorkerHost(WorkerHost { host: "h".into() }), "524d01005a000000 01 68");
     let place = WorkerLocation { worker: 300, host: "h".into(), launcher: String::new() };
     assert_bytes(&Message::WorkerLocation(place), "524d01002a000000 ac02 01 68 00");
 }

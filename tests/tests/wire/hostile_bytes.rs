@@ -193,7 +193,6 @@ fn small_messages() -> Vec<Message> {
     vec![
         Message::Refused(Refused { code: 3, reason: "no".into() }),
         Message::Goodbye(Goodbye { reason: "enough".into() }),
-        Message::WorkerHost(WorkerHost { host: "node-7".into() }),
         Message::LauncherReady(LauncherReady { capacity: 4, token_seconds: 600, running: vec![1 << 40] }),
         Message::LaunchWorker(LaunchWorker {
             worker: 1 << 40,

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use rollmesh_core::{config::Config, run::RunConfig};
 use serde_json::{Value, json};
 
+use super::allowed;
+
 /// The fields that come first; all others are below "All settings".
 const FREQUENT: [&str; 12] = [
     "env",
@@ -53,6 +55,8 @@ pub struct Field {
     pub is_choice: bool,
     /// Whether it takes any text.
     takes_text: bool,
+    /// The JSON Schemas of its values, of which one suffices.
+    kinds: Vec<Value>,
 }
 
 impl RunSchema {
@@ -211,13 +215,15 @@ impl RunSchema {
     /// The settings of all fields that are not empty.
     ///
     /// # Errors
-    /// They are longer than a hub reads. What is wrong with a setting, the hub or the trainer replies.
+    /// A value is not allowed, or they are longer than a hub reads. The hub or the trainer checks what settings mean together.
     pub fn settings(&self, texts: &Texts) -> Result<Config, String> {
         let own = self.of_algorithm(texts);
         let mut settings = Config::new();
         for field in self.fields.iter().chain(&own) {
             if let Some(text) = texts.get(&field.path).map(|text| text.trim()).filter(|text| !text.is_empty()) {
-                settings = settings.with_at(&field.path, field.value(text));
+                let value = field.value(text);
+                allowed::check(&field.path, &field.kinds, &value)?;
+                settings = settings.with_at(&field.path, value);
             }
         }
         match (settings.to_string().len(), RunConfig::MAX_WIRE_BYTES) {
@@ -283,7 +289,7 @@ fn field(path: &str, section: &str, schema: &Value, kinds: &[Value]) -> Field {
     }
     let text = |name: &str| schema[name].as_str().unwrap_or_default().to_owned();
     let (path, section, default) = (path.to_owned(), section.to_owned(), shown(&schema["default"]));
-    Field { path, section, help: text("description"), default, choices, is_choice, takes_text }
+    Field { path, section, help: text("description"), default, choices, is_choice, takes_text, kinds: kinds.to_vec() }
 }
 
 /// A value as a text of a field; empty for none.

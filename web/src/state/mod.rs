@@ -3,6 +3,7 @@
 //! [`reduce`] takes an event and returns effects; sockets, timers and the Web Worker are the shell's.
 //! No web types in here, so all of it is tested natively.
 
+mod allowed;
 mod chart_view;
 mod comparison;
 mod connection;

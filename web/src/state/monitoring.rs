@@ -27,6 +27,8 @@ pub struct Log {
     next: u64,
     /// Number of lines that did not arrive.
     pub missed: u64,
+    /// Position of its last message among those of all logs.
+    latest: u64,
 }
 
 impl Log {
@@ -59,6 +61,8 @@ impl Log {
 pub struct Monitoring {
     hosts: BTreeMap<u32, HostReport>,
     logs: BTreeMap<u32, Log>,
+    /// Number of messages with lines of logs.
+    num_messages: u64,
     rates: BTreeMap<u32, VecDeque<f32>>,
 }
 
@@ -68,9 +72,13 @@ impl Monitoring {
     }
 
     pub(super) fn add_log(&mut self, log: WorkerLog) {
-        self.logs.entry(log.worker).or_default().add(log);
-        while self.logs.len() > MAX_LOGS
-            && let Some(&oldest) = self.logs.keys().find(|&&worker| worker != HUB)
+        self.num_messages += 1;
+        let known = self.logs.entry(log.worker).or_default();
+        known.latest = self.num_messages;
+        known.add(log);
+        // The log that has had no line for longest makes room; the hub's own stays.
+        if self.logs.len() > MAX_LOGS
+            && let Some((&oldest, _)) = self.logs.iter().filter(|(id, _)| **id != HUB).min_by_key(|(_, log)| log.latest)
         {
             self.logs.remove(&oldest);
         }
@@ -164,6 +172,8 @@ mod tests {
         (0..500).for_each(|worker| all.add_log(log(worker, 0, &["x"])));
         assert!(all.logs().count() == MAX_LOGS && all.log(HUB).is_some());
         assert_eq!(all.last_error(7), None);
+        all.add_log(log(3, 600, &["here"]));
+        assert!(all.logs().count() == MAX_LOGS && all.log(3).is_some(), "the oldest worker still logs");
     }
 
     #[test]

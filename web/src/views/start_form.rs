@@ -18,7 +18,7 @@ struct Form {
     search: RwSignal<String>,
     /// Are only fields shown that were changed?
     only_changed: RwSignal<bool>,
-    /// What a hub would refuse.
+    /// What is wrong with the texts, by the schema or by the hub's reply.
     error: Memo<Option<String>>,
 }
 
@@ -67,9 +67,11 @@ fn SettingsForm(schema: Arc<RunSchema>, linked: Texts) -> impl IntoView {
     let store = expect_context::<Store>();
     let texts = RwSignal::new(schema.first_texts(&linked));
     let checked = schema.clone();
-    let error = Memo::new(move |_| texts.with(|texts| checked.settings(texts).err()));
     let refusal = store.select(|state| state.start_error.clone());
-    let shown_error = Memo::new(move |_| error.get().or_else(|| refusal.get()));
+    // A refusal is about the texts that were sent.
+    let sent = RwSignal::new(Texts::new());
+    let refused = move |texts: &Texts| refusal.get().filter(|_| sent.with(|sent| sent == texts));
+    let error = Memo::new(move |_| texts.with(|texts| checked.settings(texts).err().or_else(|| refused(texts))));
     let (search, only_changed) = (RwSignal::new(String::new()), RwSignal::new(false));
     let form = Form { schema: schema.clone(), texts, search, only_changed, error };
     let read = schema.clone();
@@ -77,6 +79,7 @@ fn SettingsForm(schema: Arc<RunSchema>, linked: Texts) -> impl IntoView {
         event.prevent_default();
         // What is wrong is shown already.
         if let Ok(settings) = texts.with_untracked(|texts| read.settings(texts)) {
+            sent.set(texts.get_untracked());
             store.act(Action::Start(settings));
         }
     };
@@ -95,8 +98,8 @@ fn SettingsForm(schema: Arc<RunSchema>, linked: Texts) -> impl IntoView {
                     <Section title fields form=others.clone()/>
                 }).collect_view()}
             </details>
-            <p class="field-error" role="alert" data-testid="start-error" hidden=move || shown_error.with(Option::is_none)>
-                {shown_error}
+            <p class="field-error" role="alert" data-testid="start-error" hidden=move || error.with(Option::is_none)>
+                {error}
             </p>
             <button type="submit" class="button primary" data-testid="start-run">"Start run"</button>
         </form>

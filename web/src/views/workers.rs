@@ -63,7 +63,7 @@ fn Row(id: u32) -> impl IntoView {
     let reason = store.select(move |state| state.reason(id));
     let place = store.select(move |state| state.places.get(&id).cloned().unwrap_or_default());
     let text = move |show: fn(&WorkerRow) -> String| move || row.with(show);
-    let place = store.select(move |state| place(state, id));
+    let build = store.select(move |state| build(state, id));
     let last_error = store.select(move |state| state.monitoring.last_error(id).map(|line| line.text.clone()));
     let line = store.select(move |state| sparkline(state.monitoring.rates(id)));
     let ShownLog(shown_log) = expect_context::<ShownLog>();
@@ -76,7 +76,7 @@ fn Row(id: u32) -> impl IntoView {
             <td class="name" title=text(|row| format!("{} on {}", row.name, row.device))>
                 {text(|row| row.name.clone())}
                 {move || is_this_tab.get().then(|| view! { <span class="tag" data-testid="worker-this-tab">"this tab"</span> })}
-                <span class="reason" data-testid="worker-host">{place}</span>
+                <span class="reason" data-testid="worker-build">{build}</span>
             </td>
             <td data-testid="worker-host" title=move || place.with(|place| place.launcher.clone())>
                 {move || place.with(|place| place.host.clone())}
@@ -124,12 +124,11 @@ fn Row(id: u32) -> impl IntoView {
     }
 }
 
-/// Host, device and version, as far as they are known.
-fn place(state: &State, id: u32) -> String {
-    let device = state.workers.get(&id).map(|row| row.device.clone()).unwrap_or_default();
-    let host = state.monitoring.host(id);
-    let parts = [host.map(|host| host.host.clone()), Some(device), host.map(|host| host.version.clone())];
-    parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
+/// Device and version, as far as they are known.
+fn build(state: &State, id: u32) -> String {
+    let device = state.workers.get(&id).map(|row| row.device.clone());
+    let version = state.monitoring.host(id).map(|host| host.version.clone());
+    [device, version].into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
 }
 
 /// A line of the latest rates, from 0 to the greatest one, in a box of 60 by 16.

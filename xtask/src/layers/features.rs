@@ -21,6 +21,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
     let file = PathBuf::from("docs/features.md");
     let matrix = read(root, &file)?;
     let mut wrong = answers(&matrix);
+    wrong.extend(repeated_labels(&matrix));
     for (label, test) in tests_by_label(&matrix) {
         let path = Path::new("docs").join(test.file);
         if !root.join(&path).exists() {
@@ -74,14 +75,27 @@ fn unmatched(
         .into_iter()
 }
 
-/// Lines `[LABEL]: FILE "NAME"`.
+/// Labels of tests that are defined more than once: cells would refer to only one of these tests.
+fn repeated_labels(matrix: &str) -> Vec<(usize, String)> {
+    let mut known = BTreeMap::new();
+    let again = |(label, test): (_, Test<'_>)| {
+        let first = known.insert(label, test.line)?;
+        Some((test.line, format!("label {label} is defined in line {first} already: give this test another one")))
+    };
+    labelled_tests(matrix).filter_map(again).collect()
+}
+
 fn tests_by_label(matrix: &str) -> BTreeMap<&str, Test<'_>> {
-    let tests = numbered(matrix).filter_map(|(line, text)| {
+    labelled_tests(matrix).collect()
+}
+
+/// Lines `[LABEL]: FILE "NAME"`.
+fn labelled_tests(matrix: &str) -> impl Iterator<Item = (&str, Test<'_>)> {
+    numbered(matrix).filter_map(|(line, text)| {
         let (label, test) = text.strip_prefix('[')?.split_once("]: ")?;
         let (file, name) = test.split_once(' ')?;
         Some((label, Test { line, file, name: name.trim_matches('"') }))
-    });
-    tests.collect()
+    })
 }
 
 /// Numbers of the list below `## Why not`, with their lines.
@@ -122,6 +136,14 @@ mod tests {
 [1]: ../a.rs \"first\"
 [2]: ../b.mjs \"second of them\"
 ";
+
+    #[test]
+    fn labels_are_defined_once() {
+        assert_eq!(repeated_labels(MATRIX), []);
+        let again = format!("{MATRIX}[1]: ../c.rs \"third\"\n");
+        let wanted = "label 1 is defined in line 14 already: give this test another one".to_owned();
+        assert_eq!(repeated_labels(&again), [(16, wanted)]);
+    }
 
     #[test]
     fn answers_need_their_test_or_reason() {

@@ -30,7 +30,7 @@ use crate::{
         Inability, InabilityKind, Inbox, Message, Outbox, Received, RefusalCode, Role,
         convert::{self, FragmentLimits},
         handshake::{self, HandshakeError, Identity, PeerService},
-        message::{CallProgress, Goodbye, LeaseGrant, RunAnswer, RunStart, WeightsApplied, Welcome, WorkerHost},
+        message::{CallProgress, Goodbye, LeaseGrant, RunAnswer, RunStart, WeightsApplied, Welcome},
         printable,
     },
     run::RunConfig,
@@ -97,8 +97,6 @@ pub struct WorkerSession {
     outbox: Outbox,
     state: SessionState,
     welcome: Option<Welcome>,
-    /// The name of this machine, for the hub's tables.
-    host: Option<String>,
     /// Why this worker is about to leave, until the hub can be notified: it may grant a lease with its answer.
     wish_to_leave: Option<String>,
     run: Option<ActiveRun>,
@@ -159,7 +157,6 @@ impl WorkerSession {
             outbox: Outbox::new(0),
             state: SessionState::Connecting,
             welcome: None,
-            host: None,
             wish_to_leave: None,
             run: None,
             leases: Leases::default(),
@@ -215,12 +212,6 @@ impl WorkerSession {
     pub fn with_host_settings(mut self, host_settings: HostSettings) -> Self {
         self.calls.set_host_settings(host_settings);
         self
-    }
-
-    /// Sets the name of this machine, which the hub shows.
-    #[must_use]
-    pub fn with_host(self, host: &str) -> Self {
-        Self { host: Some(handshake::shortened(host)), ..self }
     }
 
     /// Makes this a worker that evaluates under its name: it answers calls with this, and takes no part in runs.
@@ -422,9 +413,6 @@ impl WorkerSession {
                 self.outbox.grant(welcome.credit);
                 self.welcome = Some(welcome);
                 self.state = SessionState::Ready;
-                if let Some(host) = self.host.clone() {
-                    self.send(&Message::WorkerHost(WorkerHost { host }));
-                }
                 if let Some(reason) = self.wish_to_leave.take() {
                     self.send(&Message::Goodbye(Goodbye { reason }));
                 }

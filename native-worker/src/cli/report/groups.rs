@@ -16,6 +16,9 @@ pub(super) struct Group<'a> {
     settings: BTreeMap<String, String>,
 }
 
+/// Maximum number of points of a group's curve.
+const MAX_POINTS: usize = 2_048;
+
 /// A curve of a group, with the range of its middle half if it has several runs.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Line {
@@ -47,21 +50,26 @@ impl<'a> Group<'a> {
         parts.join(", ")
     }
 
-    /// Returns the curve of a number of the runs' points.
+    /// Returns the curve of a number of the runs' points. Several runs have one where all of them have values: a median of
+    /// those that last longest would be one of the lucky or the unlucky. Runs without any value have no part in it.
     pub(super) fn line(&self, points: impl Fn(&NamedRun) -> Vec<Point>) -> Line {
         let mut runs: Vec<Vec<Point>> = self.runs.iter().map(|run| points(run)).collect();
         runs.iter_mut().for_each(|points| points.retain(|(x, y)| x.is_finite() && y.is_finite()));
-        if runs.len() == 1 {
-            return Line { points: runs.remove(0), band: Vec::new() };
+        runs.retain(|points| !points.is_empty());
+        if runs.len() <= 1 {
+            return Line { points: runs.pop().unwrap_or_default(), band: Vec::new() };
         }
-        let Some(longest) = runs.iter().max_by_key(|points| points.len()) else { return Line::default() };
-        let at = |&(x, _): &Point| {
-            let mut values: Vec<f64> = runs.iter().filter_map(|points| value_at(points, x)).collect();
+        let at = |x: f64| {
+            let mut values = runs.iter().map(|points| value_at(points, x)).collect::<Option<Vec<f64>>>()?;
             values.sort_by(f64::total_cmp);
             let [low, middle, high] = [0.25, 0.5, 0.75].map(|part| quantile(&values, part));
-            ((x, middle), (low, high))
+            Some(((x, middle), (low, high)))
         };
-        let (points, band) = longest.iter().map(at).unzip();
+        let mut places: Vec<f64> = runs.iter().flatten().map(|point| point.0).collect();
+        places.sort_by(f64::total_cmp);
+        places.dedup();
+        let every = places.len().div_ceil(MAX_POINTS);
+        let (points, band) = places.into_iter().step_by(every).filter_map(at).unzip();
         Line { points, band }
     }
 }
@@ -140,10 +148,10 @@ mod tests {
         assert_eq!(groups[1].name(&differing(&groups)), "CartPole-v1, ppo, num_envs 8");
         let points = |run: &NamedRun| match &*run.name {
             "a" => vec![(0.0, 0.0), (10.0, 10.0), (20.0, 20.0)],
-            _ => vec![(0.0, 4.0), (20.0, 8.0)],
+            _ => vec![(0.0, 4.0), (5.0, 5.0), (10.0, 6.0)],
         };
         let line = groups[0].line(points);
-        assert_eq!(line.points, [(0.0, 2.0), (10.0, 8.0), (20.0, 14.0)]);
+        assert_eq!(line.points, [(0.0, 2.0), (5.0, 5.0), (10.0, 8.0)], "up to the end of the shorter run");
         assert_eq!(line.band[0], (1.0, 3.0));
         assert!(groups[1].line(points).band.is_empty());
     }

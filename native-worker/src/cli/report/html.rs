@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::{
-    NamedRun,
+    NamedRun, UnreadableRun,
     groups::{Group, Point, differing, quantile, settings_of},
     svg::{COLOURS, chart},
 };
@@ -36,19 +36,20 @@ const CURVES: [(&str, Number); 7] = [
 ];
 
 /// Returns the whole page.
-pub(super) fn page(groups: &[Group<'_>], runs: &[NamedRun]) -> String {
+pub(super) fn page(groups: &[Group<'_>], runs: &[NamedRun], unreadable: &[UnreadableRun]) -> String {
     let differing = differing(groups);
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
          content=\"width=device-width, initial-scale=1\"><title>rollmesh: {count}</title><style>{STYLE}</style></head>\
          <body><h1>{count}</h1><p class=\"muted\">Written by rollmesh {version}. Curves are by env steps; several seeds are \
-         their median and the range of their middle half.</p>",
+         their median and the range of their middle half, where all of them have values.</p>",
         count = counted(runs.len(), groups.len()),
         version = env!("CARGO_PKG_VERSION"),
     );
     page.push_str(&group_table(groups, &differing));
     page.push_str(&curves(groups));
     page.push_str(&run_table(runs));
+    page.push_str(&unreadable_table(unreadable));
     page.push_str(&settings_tables(groups));
     page.push_str("</body></html>\n");
     page
@@ -148,6 +149,14 @@ fn run_table(runs: &[NamedRun]) -> String {
     };
     let head = ["Run", "End", "Seed", "Env steps", "Mean return", "Seconds", "Hash of the weights"];
     format!("<h2>Runs</h2>{}", table(&head, runs.iter().map(row)))
+}
+
+fn unreadable_table(runs: &[UnreadableRun]) -> String {
+    if runs.is_empty() {
+        return String::new();
+    }
+    let row = |run: &UnreadableRun| vec![Cell::Text(run.name.clone()), Cell::Text(run.reason.clone())];
+    format!("<h2>Runs that could not be read</h2>{}", table(&["Run", "Reason"], runs.iter().map(row)))
 }
 
 fn settings_tables(groups: &[Group<'_>]) -> String {

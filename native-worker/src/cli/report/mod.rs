@@ -18,8 +18,9 @@ use crate::train::{SavedCurves, found_runs};
 
 #[derive(Args)]
 #[command(
-    after_help = "Runs whose settings differ only in the seed are one curve: the median, with the range of the middle half.\n\n\
-                        Example:\n  rollmesh report runs/first runs/second --output report.html"
+    after_help = "Runs whose settings differ only in the seed are one curve: the median, with the range of the middle half, \
+                  where all of them have values. Runs that cannot be read are left out, and listed.\n\n\
+                  Example:\n  rollmesh report runs/first runs/second --output report.html"
 )]
 pub(super) struct ReportArgs {
     /// Run directories, or directories of run directories
@@ -36,9 +37,15 @@ struct NamedRun {
     curves: SavedCurves,
 }
 
+/// A run whose files cannot be read.
+struct UnreadableRun {
+    name: String,
+    reason: String,
+}
+
 impl ReportArgs {
     pub(super) fn run(&self) -> Result<ExitCode, Failure> {
-        let mut runs = Vec::new();
+        let (mut runs, mut unreadable) = (Vec::new(), Vec::new());
         for dir in &self.runs {
             let failed = |error| Failure::usage(format!("{}: {error}", dir.display()));
             let found = found_runs(dir).map_err(failed)?;
@@ -47,11 +54,20 @@ impl ReportArgs {
             }
             for found in found {
                 let dir = PathBuf::from(found.dir.unwrap_or_default());
-                let curves = SavedCurves::read(&dir).map_err(Failure::usage)?;
-                runs.push(NamedRun { name: name_of(&dir), curves });
+                let name = name_of(&dir);
+                match SavedCurves::read(&dir) {
+                    Ok(curves) => runs.push(NamedRun { name, curves }),
+                    Err(error) => {
+                        eprintln!("left out: {error}");
+                        unreadable.push(UnreadableRun { name, reason: error.to_string() });
+                    }
+                }
             }
         }
-        let text = html::page(&Group::all(&runs), &runs);
+        if runs.is_empty() {
+            return Err(Failure::usage("none of these runs can be read"));
+        }
+        let text = html::page(&Group::all(&runs), &runs, &unreadable);
         fs::write(&self.output, text)
             .map_err(|error| Failure::other(format!("cannot write {}: {error}", self.output.display())))?;
         println!("{}", self.output.display());

@@ -131,7 +131,7 @@ impl Run {
     pub(crate) fn create_files(&mut self) -> Result<(), StartError> {
         if let (Some(path), None) = (&self.request.run_dir, &self.files) {
             let dir = RunDir::create(path, &self.stored_config(), self.request.init_weights.as_ref())?;
-            self.output().map_or(Ok(()), |output| dir.note_output(output.series()))?;
+            self.output().map_or(Ok(()), |output| dir.note_output(output))?;
             self.files = Some(RunFiles::new(dir, self.config().checkpoint_interval, None)?);
         }
         Ok(())
@@ -218,7 +218,7 @@ impl Run {
         }
         if let (Some(path), Some(Directory { lock, on_disk })) = (&request.run_dir, directory) {
             let (dir, cut) = RunDir::reopen(path, &run.stored_config(), kept, lock)?;
-            run.output().map_or(Ok(()), |output| dir.note_output(output.series()))?;
+            run.output().map_or(Ok(()), |output| dir.note_output(output))?;
             let files = RunFiles::new(dir, request.config.checkpoint_interval, on_disk)?;
             let lost = cut.env_steps.map_or(0, |env_steps| env_steps.saturating_sub(run.state.env_steps()));
             run.state.group.count_regenerated(regenerated.saturating_add(lost));

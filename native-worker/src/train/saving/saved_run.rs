@@ -5,6 +5,8 @@ use std::{
     fs::{self, File, TryLockError},
     io,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use rollmesh_core::{
@@ -16,7 +18,7 @@ use rollmesh_core::{
 use super::{
     super::{
         RunRequest,
-        run_dir::{INIT_WEIGHTS, NO_ALGORITHM},
+        run_dir::{INIT_WEIGHTS, NO_ALGORITHM, own_output},
     },
     differences::{Differences, between},
     saver::LEDGER,
@@ -25,6 +27,12 @@ use super::{
 use crate::checkpoint::{
     CHECKPOINTS_DIR, CheckpointError, PolicyCheckpoint, PolicyCheckpointError, newest, weights_file,
 };
+
+/// A list of runs holds the lock of each for some microseconds, to see whether a process runs it: a lock that is taken is
+/// tried again this often …
+const LOCK_RETRIES: u32 = 4;
+/// … after this time.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// A run to resume from its newest valid checkpoint, or from its beginning if it has none.
 ///
@@ -191,7 +199,8 @@ impl SavedRun {
         let init = dir.join(INIT_WEIGHTS);
         let init_weights = init.is_file().then(|| weights_file::read(&init)).transpose()?;
         let run_dir = lock.is_some().then(|| dir.clone());
-        let request = RunRequest { init_weights, run_dir, ..RunRequest::from(config) };
+        let output = run_dir.as_deref().and_then(own_output);
+        let request = RunRequest { init_weights, run_dir, output, ..RunRequest::from(config) };
         Ok(Self { request, dir, saved, notices, lock })
     }
 
@@ -231,14 +240,15 @@ impl SavedRun {
     }
 
     /// Changes the settings to resume with: the stop conditions and the interval of checkpoints may differ, settings that
-    /// affect the rows may not.
+    /// affect the rows may not. An output within the run's directory is continued unless the request names another one.
     ///
     /// # Errors
     /// [`ResumeError::Contradiction`], which names the settings.
     pub fn with_request(mut self, request: RunRequest) -> Result<Self, ResumeError> {
         let config = resumed(&self.dir, &self.request.config, request.config)?;
-        let (run_dir, init_weights) = (self.request.run_dir.take(), self.request.init_weights.take());
-        self.request = RunRequest { config, run_dir, init_weights, ..request };
+        let RunRequest { run_dir, init_weights, output, .. } = self.request;
+        let output = request.output.or(output);
+        self.request = RunRequest { config, run_dir, init_weights, output, ..request };
         Ok(self)
     }
 
@@ -347,14 +357,27 @@ fn differences(stored: &RunConfig, other: &RunConfig, path: &Path) -> Result<Opt
     between(stored, other).map_err(|error| ResumeError::Config { path: path.into(), reason: error.to_string() })
 }
 
-/// Deletes a run with all its files, unless a process runs it.
+/// Deletes a run with all its files, unless a process runs it. The directory is renamed first to `.deleted-NAME`, which is no
+/// run: a deletion that is interrupted leaves no run with some of its files.
 ///
 /// # Errors
 /// [`ResumeError`] names the path.
 pub(crate) fn delete_run(dir: &Path) -> Result<(), ResumeError> {
     check_is_run(dir)?;
     let _lock = lock(dir)?;
-    fs::remove_dir_all(dir).map_err(|source| ResumeError::Io { path: dir.into(), source })
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let deleted = dir.with_file_name(format!(".deleted-{name}"));
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ResumeError::Io { path, source }
+    };
+    match fs::remove_dir_all(&deleted) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        // A run of the same name, whose deletion was interrupted.
+        removed => removed.map_err(failed(&deleted))?,
+    }
+    fs::rename(dir, &deleted).map_err(failed(dir))?;
+    fs::remove_dir_all(&deleted).map_err(failed(&deleted))
 }
 
 /// Locks a run's directory for this process. The lock is released when the file is dropped, however the process ends.
@@ -362,11 +385,51 @@ pub(in super::super) fn lock(dir: &Path) -> Result<File, ResumeError> {
     let path = dir.join("lock");
     let failed = |source| ResumeError::Io { path: path.clone(), source };
     let file = File::options().create(true).write(true).truncate(false).open(&path).map_err(failed)?;
-    match file.try_lock() {
+    let mut locked = file.try_lock();
+    for _ in 0..LOCK_RETRIES {
+        if !matches!(locked, Err(TryLockError::WouldBlock)) {
+            break;
+        }
+        thread::sleep(LOCK_PAUSE);
+        locked = file.try_lock();
+    }
+    match locked {
         Err(TryLockError::WouldBlock) => Err(ResumeError::Busy(dir.into())),
         // Some file systems have no locks; there users have to take care themselves.
         Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => Ok(file),
         Err(TryLockError::Error(error)) => Err(failed(error)),
         Ok(()) => Ok(file),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::train::FoundRun;
+
+    #[test]
+    fn listing_runs_does_not_keep_them_from_being_locked() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("a");
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join(CONFIG), "env = \"CartPole-v1\"").unwrap();
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    FoundRun::of(&dir);
+                }
+            });
+            let refused = (0..500).filter_map(|_| lock(&dir).err()).map(|error| error.to_string()).next();
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(refused, None);
+        });
+        let held = lock(&dir).unwrap();
+        assert!(matches!(delete_run(&dir), Err(ResumeError::Busy(_))));
+        drop(held);
+        delete_run(&dir).unwrap();
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
     }
 }

@@ -1,8 +1,9 @@
 //! MLflow's store of files: a directory per experiment, and in it one per run with a file per metric and per parameter.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
-    io::{self, Write as _},
+    io::{self, BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -11,6 +12,7 @@ use rollmesh_core::run::RunConfig;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::EVALUATION;
 use crate::checkpoint::replace;
 
 /// The experiment of all runs of this program. Ids are numbers that MLflow draws at random.
@@ -32,7 +34,8 @@ pub(super) struct MlflowRun {
 }
 
 impl MlflowRun {
-    /// Creates the run in the store, or continues it: its id follows from the run's directory.
+    /// Creates the run in the store, or continues it: its id follows from the run's directory. Lines of steps that are not in
+    /// `metrics.jsonl` are removed: a run that is resumed, or goes back, writes them again.
     pub(super) fn open(store: &Path, run_dir: &Path, config: &RunConfig) -> io::Result<Self> {
         let run_dir = run_dir.canonicalize()?;
         let name = run_dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -43,6 +46,13 @@ impl MlflowRun {
         for folder in ["metrics", "params", "tags", "artifacts"] {
             fs::create_dir_all(run.dir.join(folder))?;
         }
+        let metrics = run.dir.join("metrics");
+        let written = WrittenSteps::read(&run_dir.join("metrics.jsonl"))?;
+        cut_back(&metrics, &|path: &Path, step: u64| {
+            let steps =
+                if path.starts_with(metrics.join(EVALUATION)) { &written.evaluations } else { &written.iterations };
+            steps.contains(&step)
+        })?;
         let experiment_meta = experiment.join("meta.yaml");
         if !experiment_meta.exists() {
             let now = run.began_ms.to_string();
@@ -125,6 +135,48 @@ impl MlflowRun {
     }
 }
 
+/// The env steps at which a run's `metrics.jsonl` has lines.
+#[derive(Default)]
+struct WrittenSteps {
+    iterations: BTreeSet<u64>,
+    evaluations: BTreeSet<u64>,
+}
+
+impl WrittenSteps {
+    fn read(path: &Path) -> io::Result<Self> {
+        let mut written = Self::default();
+        let file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(written),
+            file => file?,
+        };
+        for line in BufReader::new(file).lines() {
+            let line: Value = serde_json::from_str(&line?).unwrap_or_default();
+            written.iterations.extend(line["env_steps"].as_u64());
+            written.evaluations.extend(line[EVALUATION]["env_steps"].as_u64());
+        }
+        Ok(written)
+    }
+}
+
+/// Removes lines from the files in a folder, unless they are complete and their step is to be kept.
+fn cut_back(folder: &Path, keeps: &impl Fn(&Path, u64) -> bool) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            cut_back(&path, keeps)?;
+            continue;
+        }
+        let text = fs::read_to_string(&path)?;
+        let step = |line: &str| line.strip_suffix('\n')?.rsplit(' ').next()?.parse().ok();
+        let kept: String =
+            text.split_inclusive('\n').filter(|line| step(line).is_some_and(|step| keeps(&path, step))).collect();
+        if kept.len() < text.len() {
+            replace(&path, kept.as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
 /// Returns a name that MLflow accepts: letters, digits, and a few signs. No part is one that leads out of the directory.
 fn file_name(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "_-. /".contains(c) { c } else { '_' };
@@ -175,9 +227,20 @@ mod tests {
         let meta = read("meta.yaml");
         assert!(meta.contains("status: 3\n") && !meta.contains("end_time: null"), "{meta}");
         assert!(fs::read_to_string(store.join(EXPERIMENT).join("meta.yaml")).unwrap().contains("name: rollmesh\n"));
+        // The steps of the run up to its checkpoint stay, later ones will be written again.
         let mut again = MlflowRun::open(&store, &run_dir, &config).unwrap();
+        assert_eq!(read("metrics/policies/a/entropy"), "");
         assert!(read("meta.yaml").contains("status: 1\n"));
-        again.add(128, &[("policies/a/entropy".into(), 0.25)]).unwrap();
-        assert_eq!(read("metrics/policies/a/entropy").lines().count(), 2);
+        for step in [64, 128, 192] {
+            let numbers = [("policies/a/entropy".into(), 0.25), (format!("{EVALUATION}/return"), 1.0)];
+            again.add(step, &numbers).unwrap();
+        }
+        let lines = "{\"env_steps\":64}\n{\"evaluation\":{\"env_steps\":64}}\n{\"env_steps\":128}\n";
+        fs::write(run_dir.join("metrics.jsonl"), lines).unwrap();
+        MlflowRun::open(&store, &run_dir, &config).unwrap();
+        let steps = |name: &str| read(name).lines().map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect();
+        let (iterations, evaluations): (Vec<_>, Vec<_>) =
+            (steps("metrics/policies/a/entropy"), steps("metrics/evaluation/return"));
+        assert_eq!((iterations, evaluations), (vec!["64".to_owned(), "128".into()], vec!["64".to_owned()]));
     }
 }

@@ -13,6 +13,8 @@ use crate::lines::LineNews;
 
 /// The event files of a run are in this directory of its directory.
 const TENSORBOARD: &str = "tensorboard";
+/// Names of an evaluation's metrics begin with this and a slash.
+const EVALUATION: &str = "evaluation";
 /// Names in messages.
 const EVENTS: &str = "the event file for TensorBoard";
 const STORE: &str = "the run in MLflow's store";
@@ -42,9 +44,9 @@ impl Trackers {
         self.write(metrics.env_steps, &numbers_of(metrics))
     }
 
-    /// Writes the metrics of an evaluation, under names that begin with `evaluation/`.
+    /// Writes the metrics of an evaluation, under names that begin with [`EVALUATION`].
     pub(super) fn add_evaluation(&mut self, metrics: &EvaluationMetrics) -> Vec<LineNews> {
-        let numbers = numbers_of(metrics).into_iter().map(|(name, value)| (format!("evaluation/{name}"), value));
+        let numbers = numbers_of(metrics).into_iter().map(|(name, value)| (format!("{EVALUATION}/{name}"), value));
         self.write(metrics.env_steps, &numbers.collect::<Vec<_>>())
     }
 

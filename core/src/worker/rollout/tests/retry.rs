@@ -119,8 +119,11 @@ fn abandoned_episodes_are_counted_once() {
     let builder = RolloutWorkerBuilder::new(registry).config(config).sampler(SamplerChoice::Lockstep);
     let (mut worker, mut retries, mut failures) = (builder.build().unwrap(), retries(), Vec::new());
     calls.iter().for_each(|calls| calls.store(0, Relaxed));
-    let sampled =
-        retries.sample(&mut worker, |worker| worker.sample().map(Some), |failure| failures.push(failure.message().to_owned()));
+    let sampled = retries.sample(
+        &mut worker,
+        |worker| worker.sample().map(Some),
+        |failure| failures.push(failure.message().to_owned()),
+    );
     assert_eq!(sampled.unwrap().unwrap().env_steps(), 60);
     assert!(failures.len() == 2 && failures[1].contains("no wheels"), "{failures:?}");
     assert_eq!((retries.take_abandoned(), worker.metrics().episodes.len()), (9, 15));

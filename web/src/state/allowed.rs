@@ -1,0 +1,124 @@
+//! Checks values against their JSON Schema, with the wording of the hub.
+//!
+//! The validator of runs would make the page's module half as large again.
+
+use serde_json::Value;
+
+use super::form::shown;
+
+/// Maximum number of characters of a value in an error.
+const MAX_SHOWN: usize = 64;
+
+/// Checks a setting's value.
+///
+/// # Errors
+/// Its path, the value, and what is allowed.
+pub(super) fn check(path: &str, kinds: &[Value], value: &Value) -> Result<(), String> {
+    if kinds.iter().any(|kind| allows(kind, value)) {
+        return Ok(());
+    }
+    let found: String = value.to_string().chars().take(MAX_SHOWN).collect();
+    let allowed: Vec<String> = kinds.iter().filter_map(words).collect();
+    Err(format!("{path} is {found}; it must be {}", allowed.join(" or ")))
+}
+
+/// Keywords that a run's schema does not use allow everything: the hub has the last word.
+fn allows(kind: &Value, value: &Value) -> bool {
+    if let Some(kinds) = kind["anyOf"].as_array() {
+        return kinds.iter().any(|kind| allows(kind, value));
+    }
+    if let Some(words) = kind["enum"].as_array() {
+        return words.contains(value);
+    }
+    match kind["type"].as_str() {
+        Some("null") => value.is_null(),
+        Some("boolean") => value.is_boolean(),
+        Some("string") => value.is_string(),
+        Some("object") => value.is_object(),
+        Some("array") => value.as_array().is_some_and(|list| list.iter().all(|item| allows(&kind["items"], item))),
+        Some("integer") => (value.is_u64() || value.is_i64()) && is_within(kind, value),
+        Some("number") => is_within(kind, value),
+        _ => true,
+    }
+}
+
+fn is_within(kind: &Value, value: &Value) -> bool {
+    let bound = |name: &str| kind[name].as_f64();
+    value.as_f64().is_some_and(|number| {
+        bound("minimum").is_none_or(|least| number >= least)
+            && bound("exclusiveMinimum").is_none_or(|below| number > below)
+            && bound("maximum").is_none_or(|most| number <= most)
+            && bound("exclusiveMaximum").is_none_or(|above| number < above)
+    })
+}
+
+/// Returns the allowed values, in the words of the validator of runs; `None` for kinds that need no mention.
+fn words(kind: &Value) -> Option<String> {
+    if let Some(kinds) = kind["anyOf"].as_array() {
+        return Some(kinds.iter().filter_map(words).collect::<Vec<_>>().join(" or "));
+    }
+    if let Some(choices) = kind["enum"].as_array() {
+        return Some(choices.iter().map(shown).collect::<Vec<_>>().join(" or "));
+    }
+    Some(match kind["type"].as_str()? {
+        "null" => return None,
+        "boolean" => "true or false".into(),
+        "string" => "a text".into(),
+        "array" => words(&kind["items"]).map_or_else(|| "a list".into(), |each| format!("a list, each {each}")),
+        "integer" => range(kind, true).unwrap_or_else(|| "a whole number".into()),
+        "number" => range(kind, false).unwrap_or_else(|| "a finite number".into()),
+        _ if kind["maxProperties"] == 1 => "an object with one setting".into(),
+        _ => "an object".into(),
+    })
+}
+
+/// Whole numbers are at least 0 unless something else is said.
+fn range(kind: &Value, is_whole: bool) -> Option<String> {
+    let bound = |name: &str| kind[name].as_f64();
+    let least = bound("minimum").filter(|least| !is_whole || *least != 0.0);
+    if let (Some(least), Some(most)) = (least, bound("maximum")) {
+        return Some(format!("from {least} to {most}"));
+    }
+    let with = |word: &str, bound: Option<f64>| bound.map(|bound| format!("{word} {bound}"));
+    let low = with("at least", least).or_else(|| with("above", bound("exclusiveMinimum")));
+    let high = with("at most", bound("maximum")).or_else(|| with("below", bound("exclusiveMaximum")));
+    match (low, high) {
+        (Some(low), Some(high)) => Some(format!("{low} and {high}")),
+        (low, high) => low.or(high),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollmesh_core::run::schema::settings;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_allowed_as_the_validator_of_runs_allows_them() {
+        let values = json!([
+            null, true, -1, 0, 1, 7, 64, 65, 65_537, 0.0, 0.5, 1.0, 1e300, "", "auto", "synchronous", "many", [], [8],
+            [8, 2_000], ["a"], {}, { "deadline": {} }
+        ]);
+        for setting in settings() {
+            let schema = setting.schema(Value::Null);
+            let allowed = setting.allowed();
+            for value in values.as_array().expect("a list") {
+                // How many names an object has, only the validator checks.
+                let is_allowed = setting.allows(value) || value.is_object() && allowed.contains("an object");
+                assert_eq!(allows(&schema, value), is_allowed, "{} {value}", setting.path);
+            }
+            assert_eq!(words(&schema).unwrap_or_default(), allowed, "{}", setting.path);
+        }
+    }
+
+    #[test]
+    fn errors_name_path_value_and_what_is_allowed() {
+        let error = |schema: Value, value: Value| check("a", &[schema], &value).expect_err("it is not allowed");
+        let whole = json!({ "type": "integer", "minimum": 1, "maximum": 64 });
+        assert_eq!(error(whole.clone(), json!(65)), "a is 65; it must be from 1 to 64");
+        let list = json!({ "anyOf": [{ "type": "null" }, { "enum": ["auto"] }, { "type": "array", "items": whole }] });
+        assert_eq!(error(list, json!([0])), "a is [0]; it must be auto or a list, each from 1 to 64");
+    }
+}
