@@ -141,7 +141,7 @@ async fn launcher_starts_replaces_and_ends_the_hubs_workers() {
     assert!(names(&workers).iter().all(|name| name.starts_with("here-")), "{workers:?}");
     let hosts = hub.status().await["hosts"].clone();
     assert_eq!(hosts.as_object().unwrap().values().cloned().collect::<Vec<_>>(), [2]);
-    let first = processes([&url, "--data-root=/tmp"]);
+    let first = processes([&url, " --data-root=/tmp"]);
     assert_eq!(first.len(), 2, "workers of the launcher: {first:?}");
     assert_eq!(children_of(launcher.pid()).len(), 2);
     assert!(processes([&token, ""]).is_empty(), "a token is on a command line");
