@@ -149,6 +149,8 @@ async fn launcher_that_returns_says_which_workers_are_left() {
     let unknown = 7;
     newer.say(&Message::LauncherReady(LauncherReady { running: vec![kept.worker, unknown], ..READY })).await;
     assert_eq!(told_to_end(&mut newer).await, unknown);
+    // It takes a place until then.
+    newer.say(&Message::WorkerEnded(WorkerEnded { worker: unknown, status: "asked".into(), is_crash: false })).await;
     let replacement = order(&mut newer).await;
     assert!(![kept.number, lost.number].contains(&replacement.number));
     hub.hub.shutdown().await;
