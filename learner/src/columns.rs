@@ -134,7 +134,8 @@ impl<'a> Columns<'a> {
             ActionHead::Joined(_) => {
                 let number = |(x, values): (f32, Option<(i64, u32)>)| match values {
                     None => Ok(x),
-                    Some(values) => index_of(x as i64, values).map(|index| index as f32),
+                    Some(values) if x.fract() == 0.0 => index_of(x as i64, values).map(|index| index as f32),
+                    Some(values) => Err(not_among(x.into(), values)),
                 };
                 let numbers = numbers(name, &column)?.into_iter().zip(components.into_iter().cycle()).map(number);
                 Tensor::from_vec(numbers.collect::<Result<Vec<_>, _>>()?, shape, device)?
@@ -170,8 +171,11 @@ fn add_components(head: &ActionHead, components: &mut Vec<Option<(i64, u32)>>) {
 /// The number of an action's value among those of its component.
 fn index_of(action: i64, (first, n): (i64, u32)) -> Result<u32, LearnError> {
     let index = action.checked_sub(first).and_then(|index| u32::try_from(index).ok()).filter(|&i| i < n);
-    let last = first.saturating_add(n.into()).saturating_sub(1);
-    index.ok_or(LearnError::Action { action, first, last })
+    index.ok_or_else(|| not_among(action as f64, (first, n)))
+}
+
+fn not_among(action: f64, (first, n): (i64, u32)) -> LearnError {
+    LearnError::Action { action, first, last: first.saturating_add(n.into()).saturating_sub(1) }
 }
 
 fn of_column(name: &str, source: ColumnError) -> BatchError {

@@ -49,11 +49,24 @@ pub enum LearnError {
     #[error("action {action} is not one of the model's, {first} to {last}")]
     Action {
         /// The action in the batch.
-        action: i64,
+        action: f64,
         /// The model's first.
         first: i64,
         /// The model's last.
         last: i64,
+    },
+    /// An action that cannot have been chosen.
+    #[error(
+        "row {row}: the action_mask of its observation forbids its action {action} (component {component}): leave the row \
+         out, or correct its mask"
+    )]
+    ForbiddenAction {
+        /// The step's number in the batch.
+        row: usize,
+        /// Which component of the action, from 0.
+        component: usize,
+        /// The action in the batch.
+        action: i64,
     },
     /// Training left the range of numbers. The learner is of no further use.
     #[error(

@@ -146,6 +146,10 @@ impl Policy for LearningPolicy {
         self.acting.previous_step()
     }
 
+    fn takes_action_masks(&self) -> bool {
+        self.acting.takes_action_masks()
+    }
+
     fn initial_state(&self, state: &mut [f32]) {
         self.acting.initial_state(state);
     }

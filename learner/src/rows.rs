@@ -12,7 +12,7 @@ use rollmesh_core::{
 use super::{
     algorithm::Needs,
     columns::Columns,
-    dist::Dist,
+    dist::{ActionHead, Dist},
     error::LearnError,
     model::{ActorCritic, Memory},
     ops::Steps,
@@ -118,8 +118,10 @@ impl TrainRows {
         let column = |name: &str| -> std::result::Result<_, LearnError> {
             Ok(Tensor::from_vec(columns.floats(name, 1)?, n, device)?)
         };
-        let obs = Tensor::from_vec(columns.obs(&encoders.obs)?, (n, encoders.obs.len()), device)?;
+        let (obs, width) = (columns.obs(&encoders.obs)?, encoders.obs.len());
         let actions = columns.actions(model.head(), device)?;
+        check_masks(model, obs.chunks_exact(width), &actions)?;
+        let obs = Tensor::from_vec(obs, (n, width), device)?;
         let advantages = match needs {
             Needs { logged: true, critic: false, .. } => Tensor::zeros(n, DType::F32, device)?,
             _ => column(ADVANTAGES.name())?,
@@ -272,6 +274,29 @@ impl TrainRows {
     pub(super) fn old_logp(&self) -> Vec<f32> {
         self.rows.old.as_ref().unwrap().logp.to_vec1().unwrap()
     }
+}
+
+/// Checks that the rows' masks allow their actions: others have no probability to learn from.
+fn check_masks<'a>(
+    model: &ActorCritic,
+    obs: impl Iterator<Item = &'a [f32]>,
+    actions: &Tensor,
+) -> std::result::Result<(), LearnError> {
+    let ActionHead::Categorical(of) = model.head() else { return Ok(()) };
+    if model.mask_len() == 0 {
+        return Ok(());
+    }
+    for (row, (mut mask, action)) in obs.zip(actions.to_vec2::<u32>()?).enumerate() {
+        for (component, (&n, index)) in of.nvec().iter().zip(action).enumerate() {
+            let (allowed, rest) = mask.split_at(n as usize);
+            if allowed[index as usize] == 0.0 {
+                let action = of.low()[component] + i64::from(index);
+                return Err(LearnError::ForbiddenAction { row, component, action });
+            }
+            mask = rest;
+        }
+    }
+    Ok(())
 }
 
 impl Sequences {

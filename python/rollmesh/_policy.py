@@ -74,6 +74,10 @@ def _array(name: str, value: Any) -> Array:
     return array.astype("<f4", copy=False)
 
 
+def _floats(values: Any) -> list[float]:
+    return np.asarray(values, dtype=np.float32).ravel().tolist()
+
+
 def of_policies(weights: list[tuple[str, list]]) -> dict[str, Weights]:
     return {id: of_tensors(tensors) for id, tensors in weights}
 
@@ -103,26 +107,46 @@ class Policy:
         self._owner.set_weights([(self.id, to_tensors(weights))], None)
 
     def compute_actions(
-        self, obs_batch: Any, state_batches: Any = None, explore: bool = True, timestep: int | None = None
+        self,
+        obs_batch: Any,
+        state_batches: Any = None,
+        explore: bool = True,
+        timestep: int | None = None,
+        *,
+        prev_action_batch: Any = None,
+        prev_reward_batch: Any = None,
     ) -> tuple[Array, list[Array], dict[str, Array]]:
         """Acts on rows of observations.
 
         Returns actions as the environment takes them, the states after them, and `action_logp` and `vf_preds`.
         Exploration is a function of the row's number and the timestep: equal calls at equal timesteps return equal
         actions. The timestep defaults to the number of earlier calls for this policy of the worker, group or run.
+
+        A model with `lstm_use_prev_reward` needs the rewards of the steps before, which are 0 if left out. The actions
+        before, as the environment takes them, are those of the states if left out. Other models ignore both.
         """
         dtype = self._spaces["observation_type"]
         obs = np.asarray(obs_batch, dtype=dtype)
-        state = None if not state_batches else np.asarray(state_batches[0], dtype=np.float32).ravel().tolist()
+        state = _floats(state_batches[0]) if state_batches else None
+        actions, rewards = prev_action_batch, prev_reward_batch
+        if actions is not None:
+            actions = to_column("prev_action_batch", np.asarray(actions, dtype=self._spaces["action_type"]))
+        before = (state, actions, None if rewards is None else _floats(rewards))
         t = self._calls[self.id] if timestep is None else timestep
         self._calls[self.id] += 1
-        actions, logp, vf_preds, after = self._owner.act(self.id, to_column("obs", obs), state, explore, t)
+        actions, logp, vf_preds, after = self._owner.act(self.id, to_column("obs", obs), before, explore, t)
         after = view(after)
         states = [after.reshape(len(obs), -1)] if after.size else []
         return view(actions), states, {"action_logp": view(logp), "vf_preds": view(vf_preds)}
 
-    def compute_single_action(self, obs: Any, state: Any = None, explore: bool = True) -> tuple[Any, list, dict]:
+    def compute_single_action(
+        self, obs: Any, state: Any = None, explore: bool = True, *, prev_action: Any = None, prev_reward: Any = None
+    ) -> tuple[Any, list, dict]:
         """Acts on one observation."""
         batches = None if not state else [np.asarray(state[0])[None]]
-        actions, states, extras = self.compute_actions(np.asarray(obs)[None], batches, explore)
+        before = {
+            "prev_action_batch": None if prev_action is None else np.asarray(prev_action)[None],
+            "prev_reward_batch": None if prev_reward is None else [prev_reward],
+        }
+        actions, states, extras = self.compute_actions(np.asarray(obs)[None], batches, explore, **before)
         return actions[0], [state[0] for state in states], {name: values[0] for name, values in extras.items()}

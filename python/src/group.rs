@@ -18,7 +18,7 @@ use crate::{
     failure::{Failure, Kind},
     functions::{self, Function},
     owned::Owned,
-    policy::{self, Acted, Tensors},
+    policy::{self, Acted, Before, BeforeArgs, Tensors},
     worker::{handles, rollout_config, summary_json},
 };
 
@@ -188,13 +188,13 @@ impl Group {
         py: Python<'py>,
         id: String,
         obs: &Bound<'_, PyAny>,
-        state: Option<Vec<f32>>,
+        before: BeforeArgs<'_>,
         explore: bool,
         t: u32,
     ) -> PyResult<Acted<'py>> {
-        let obs = column::of_python(obs)?;
+        let (obs, before) = (column::of_python(obs)?, Before::of_python(before)?);
         let acted = self.0.call(py, move |group| {
-            policy::act(group.local_worker().ok_or_else(no_local)?, &PolicyId::new(id), obs, state, explore, t)
+            policy::act(group.local_worker().ok_or_else(no_local)?, &PolicyId::new(id), obs, before, explore, t)
         })?;
         acted.into_python(py)
     }

@@ -91,13 +91,30 @@ impl Actions {
     }
 }
 
+/// Python's recurrent states, previous actions and previous rewards, as [`Before`] has them.
+pub(crate) type BeforeArgs<'py> = (Option<Vec<f32>>, Option<Bound<'py, PyAny>>, Option<Vec<f32>>);
+
+/// What a policy with memory knows of the steps before its rows.
+pub(crate) struct Before {
+    state: Option<Vec<f32>>,
+    /// As the environment takes them.
+    actions: Option<Column>,
+    rewards: Option<Vec<f32>>,
+}
+
+impl Before {
+    pub(crate) fn of_python((state, actions, rewards): BeforeArgs<'_>) -> PyResult<Self> {
+        Ok(Self { state, actions: actions.map(|actions| column::of_python(&actions)).transpose()?, rewards })
+    }
+}
+
 /// Acts on rows of observations as the environment gives them, and returns actions as it takes them. Without states the
 /// episodes begin.
 pub(crate) fn act(
     worker: &mut RolloutWorker,
     id: &PolicyId,
     obs: Column,
-    state: Option<Vec<f32>>,
+    Before { state, actions: mut prev_actions, rewards: prev_rewards }: Before,
     explore: bool,
     t: u32,
 ) -> Result<Actions, Failure> {
@@ -110,12 +127,19 @@ pub(crate) fn act(
     let transform = ActionTransform::for_space(&action, normalize, clip);
     let rows = obs.rows();
     column::check_shape(Kind::Policy, "obs_batch", &obs, rows, &observation.shape())?;
+    if let Some(actions) = &mut prev_actions {
+        column::check_shape(Kind::Policy, "prev_action_batch", actions, rows, &action.shape())?;
+        by_dtype!(action_type, Of => {
+            let rows = actions.typed_mut::<Of>()?.values_mut();
+            transform.undo_rows(&action, rows).map_err(|error| Failure::new(Kind::Policy, error))?;
+        });
+    }
     let moments: Vec<Moment> =
         (0..rows as u32).map(|row| Moment { slot: SlotId(row), episode: 0, t, agent: 0 }).collect();
     let entry = worker.policies().get_mut(id)?;
     let obs = seen(obs, entry)?;
     let state_len: usize = entry.policy.state_lens().iter().sum();
-    let before = match state {
+    let mut before = match state {
         Some(state) if state.len() != rows * state_len => {
             let why = format!("state_batches[0] has {} numbers, not {state_len} for each of {rows} rows", state.len());
             return Err(Failure::new(Kind::Policy, why));
@@ -127,6 +151,10 @@ pub(crate) fn act(
             state
         }
     };
+    if let Some(step) = entry.policy.previous_step() {
+        let actions = prev_actions.as_ref().map(column::rows).transpose()?;
+        step.write_rows(rows, actions, prev_rewards.as_deref(), &mut before, &mut Vec::new())?;
+    }
     let mut after = vec![0.0; rows * state_len];
     let (mut logp, mut vf_preds) = (vec![0.0; rows], vec![0.0; rows]);
     let mut actions = column::zeros(action_type, action.shape(), rows)?;

@@ -22,7 +22,7 @@ use crate::{
     failure::Failure,
     functions::{self, Function},
     owned::Owned,
-    policy::{self, Acted, Tensors},
+    policy::{self, Acted, Before, BeforeArgs, Tensors},
 };
 
 /// How long a sample continues until the interpreter's signals are checked; the next call continues it.
@@ -135,13 +135,13 @@ impl Worker {
         py: Python<'py>,
         id: String,
         obs: &Bound<'_, PyAny>,
-        state: Option<Vec<f32>>,
+        before: BeforeArgs<'_>,
         explore: bool,
         t: u32,
     ) -> PyResult<Acted<'py>> {
-        let obs = column::of_python(obs)?;
+        let (obs, before) = (column::of_python(obs)?, Before::of_python(before)?);
         let acted =
-            self.worker.call(py, move |worker| policy::act(worker, &PolicyId::new(id), obs, state, explore, t))?;
+            self.worker.call(py, move |worker| policy::act(worker, &PolicyId::new(id), obs, before, explore, t))?;
         acted.into_python(py)
     }
 

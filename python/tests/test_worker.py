@@ -137,6 +137,26 @@ class Workers(unittest.TestCase):
                 for t, step in enumerate(steps):
                     np.testing.assert_array_equal(owner.get_policy().compute_actions(obs, timestep=t)[0], step)
 
+    def test_memories_see_the_previous_step_that_the_caller_gives(self):
+        model = {"use_lstm": True, "lstm_cell_size": 4, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}
+        with RolloutWorker({**CONFIG, "model_config": model}) as worker:
+            policy, obs = worker.get_policy(), np.zeros((2, 4), np.float32)
+            actions, states, _ = policy.compute_actions(obs)
+
+            def values(**before):
+                return policy.compute_actions(obs, states, timestep=1, **before)[2]["vf_preds"]
+
+            plain = values()
+            np.testing.assert_array_equal(values(prev_action_batch=actions, prev_reward_batch=[0.0, 0.0]), plain)
+            self.assertEqual((values(prev_reward_batch=[0.0, 1.0]) != plain).tolist(), [False, True])
+            self.assertEqual((values(prev_action_batch=[1 - actions[0], actions[1]]) != plain).tolist(), [True, False])
+            with self.assertRaisesRegex(rollmesh.PolicyError, "previous actions of Discrete"):
+                values(prev_action_batch=[0, 2])
+            with self.assertRaisesRegex(rollmesh.PolicyError, "2 previous rewards"):
+                values(prev_reward_batch=[1.0])
+            single = policy.compute_single_action(obs[1], [states[0][1]], prev_reward=1.0)
+            self.assertEqual(single[2]["vf_preds"], values(prev_reward_batch=[0.0, 1.0])[1])
+
     def test_observations_of_another_shape_are_refused(self):
         with RolloutWorker(CONFIG) as worker:
             policy = worker.get_policy()

@@ -84,6 +84,18 @@ impl ActionTransform {
         }
     }
 
+    /// Turns rows that the environment takes into those of the policy, in place: the inverse of unsquashing. Clipped
+    /// actions stay as they are.
+    ///
+    /// # Errors
+    /// As [`apply_rows`](Self::apply_rows).
+    pub fn undo_rows<T: Scalar>(self, space: &Space, rows: &mut [T]) -> Result<(), PointError> {
+        match self {
+            Self::None | Self::Clip => Ok(()),
+            Self::Unsquash => walk::rows(space, rows, Map::Squash),
+        }
+    }
+
     /// Transforms an action of any space in place.
     ///
     /// # Errors
@@ -155,6 +167,8 @@ enum Map {
     Clip,
     Unsquash,
     Normalize,
+    /// The inverse of [`Unsquash`](Self::Unsquash).
+    Squash,
 }
 
 /// Returns the space that [`unsquash`] maps to a bounded box.

@@ -64,6 +64,26 @@ fn boxes_of_integers_are_counted_from_their_lower_bound() {
 }
 
 #[test]
+fn actions_of_the_environment_are_turned_back_into_those_of_the_policy() {
+    let space = Space::Tuple(vec![
+        BoxSpace::uniform(DType::I32, RowShape::SCALAR, -3.0, 3.0).unwrap().into(),
+        Space::vector(&[-2.0], &[6.0]),
+        Space::Discrete { n: 3 },
+    ]);
+    let mut rows = [2.0f32, 0.5, 1.0, 6.0, -1.0, 2.0];
+    for transform in [ActionTransform::None, ActionTransform::Clip, ActionTransform::Unsquash] {
+        let mut taken = rows;
+        transform.apply_rows(&space, &mut taken).unwrap();
+        let given = taken;
+        transform.undo_rows(&space, &mut taken).unwrap();
+        assert_eq!(taken, if transform == ActionTransform::Clip { given } else { rows }, "{transform:?}");
+    }
+    rows[0] = 0.0;
+    ActionTransform::Unsquash.undo_rows(&space, &mut rows).unwrap();
+    assert_eq!(rows[0], 3.0);
+}
+
+#[test]
 fn what_has_no_bounds_passes() {
     let open = Space::vector(&[0.0, f32::NEG_INFINITY], &[1.0; 2]);
     for (map, want) in [(clip_rows as RowMap, [1.0, -5.0]), (unsquash_rows, [5.0, -5.0]), (normalize_rows, [5.0, -5.0])]

@@ -68,8 +68,9 @@ fn numbers<T: Scalar>(space: &BoxSpace, rows: &mut [T], map: Map) {
         Map::Unsquash if !space.is_bounded() => {}
         Map::Unsquash if floats => each(space, rows, unsquash),
         Map::Unsquash => each(space, rows, |x: T, low, _| T::from_f64(low + x.to_f64())),
-        Map::Normalize if floats && space.is_bounded() => each(space, rows, normalize),
-        Map::Normalize => {}
+        Map::Normalize | Map::Squash if floats && space.is_bounded() => each(space, rows, normalize),
+        Map::Squash if space.is_bounded() => each(space, rows, |x: T, low, _| T::from_f64(x.to_f64() - low)),
+        Map::Normalize | Map::Squash => {}
     }
 }
 

@@ -5,8 +5,8 @@
 //! - **immediate**, as in RLlib and for a worker outside a group: [`MeanStdFilter`] pushes a row into its
 //!   statistics and normalises it with the result. Rows since the last synchronisation also go to a *buffer*, which
 //!   [`synchronize`] merges into a driver's filter.
-//! - **versioned**, for groups: a [`VersionedFilter`] normalises with a [`FrozenStat`], which does not change within a
-//!   fragment, and collects its slot's rows in a *delta*. The group merges the deltas in order of the slots
+//! - **versioned**, for runs over leases: a [`FrozenStat`], which does not change within a fragment, normalises its rows, and
+//!   the fragment's own statistics are a *delta*. The hub merges the deltas in order of the slots
 //!   ([`FrozenStat::merged`]) and publishes the result with the weights, as tensors. A row therefore depends on the slot
 //!   and on the version alone, never on which slots share a worker.
 //!
@@ -55,7 +55,7 @@ pub use normalize::{FilterFloat, MeanStdConfig};
 pub use run::{FILTER_PREFIX, RunFilter};
 pub use running_stat::RunningStat;
 pub use tensors::FilterTensorError;
-pub use versioned::{FilterDelta, FrozenStat, VersionedFilter};
+pub use versioned::{FilterDelta, FrozenStat};
 
 use crate::{
     column::RowShape,

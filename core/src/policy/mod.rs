@@ -174,6 +174,12 @@ pub trait Policy: Send {
         None
     }
 
+    /// Returns whether the policy follows [action masks](MaskedObs); false by default. Observations with a mask reach such
+    /// a policy as they are, without preprocessing, and cannot be filtered.
+    fn takes_action_masks(&self) -> bool {
+        false
+    }
+
     /// Writes the states at the start of an episode, all of them one after the other. They come filled with zeros.
     fn initial_state(&self, _state: &mut [f32]) {}
 

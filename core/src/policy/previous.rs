@@ -62,13 +62,90 @@ impl PreviousStep {
         state: &mut [f32],
         scratch: &mut Vec<f32>,
     ) -> Result<(), PolicyError> {
-        let (wanted, found) = (self.len(), state.len());
-        let start = found.checked_sub(wanted).ok_or(PolicyError::BufferLength { buffer: "state", wanted, found })?;
-        let (actions, rewards) = state[start..].split_at_mut(wanted - usize::from(self.reward));
-        if let Some(encoder) = &self.action {
-            actions.copy_from_slice(encoder.encode(action, 1, scratch)?);
+        self.write_rows(1, Some(action), Some(&[reward]), state, scratch)
+    }
+
+    /// Writes the actions and rewards of `rows` rows to the ends of their recurrent states. Without actions or rewards,
+    /// those that the states hold stay: the actions that the policy chose, and rewards of 0.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); [`PolicyError::Unsupported`] for another number of rewards.
+    pub fn write_rows(
+        &self,
+        rows: usize,
+        actions: Option<RowsRef<'_>>,
+        rewards: Option<&[f32]>,
+        states: &mut [f32],
+        scratch: &mut Vec<f32>,
+    ) -> Result<(), PolicyError> {
+        if rows == 0 {
+            return Ok(());
         }
-        rewards.fill(reward);
+        let (len, width) = (self.len(), states.len() / rows);
+        if width < len {
+            let (wanted, found) = (rows * len, states.len());
+            return Err(PolicyError::BufferLength { buffer: "state", wanted, found });
+        }
+        let rewards = rewards.filter(|_| self.reward);
+        if let Some(rewards) = rewards.filter(|rewards| rewards.len() != rows) {
+            let (wanted, found) = (format!("{rows} previous rewards"), rewards.len().to_string());
+            return Err(PolicyError::Unsupported { wanted, found });
+        }
+        let actions = match self.action.as_ref().zip(actions) {
+            Some((encoder, actions)) => Some(encoder.encode_as("previous actions", actions, rows, scratch)?),
+            None => None,
+        };
+        for (row, state) in states.chunks_exact_mut(width).enumerate() {
+            let (action, reward) = state[width - len..].split_at_mut(len - usize::from(self.reward));
+            if let Some(actions) = actions {
+                let len = action.len();
+                action.copy_from_slice(&actions[row * len..(row + 1) * len]);
+            }
+            if let Some(rewards) = rewards {
+                reward.fill(rewards[row]);
+            }
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{env::EnvSpaces, policy::ModelConfig};
+
+    fn previous() -> PreviousStep {
+        let spaces = EnvSpaces::with_usual_types(Space::vector(&[0.0], &[1.0]), Space::Discrete { n: 2 });
+        let model: ModelConfig = serde_json::from_str(
+            r#"{"use_lstm": true, "lstm_cell_size": 1, "lstm_use_prev_action": true, "lstm_use_prev_reward": true}"#,
+        )
+        .unwrap();
+        PreviousStep::of(&ModelSpec::for_spaces(&spaces, &model).unwrap(), &spaces.action).unwrap().unwrap()
+    }
+
+    #[test]
+    fn rows_keep_what_is_not_given() {
+        let (mut states, mut scratch) = ([9.0, 0.0, 1.0, 0.0, 8.0, 1.0, 0.0, 0.0], Vec::new());
+        previous().write_rows(2, None, Some(&[2.0, 3.0]), &mut states, &mut scratch).unwrap();
+        assert_eq!(states, [9.0, 0.0, 1.0, 2.0, 8.0, 1.0, 0.0, 3.0]);
+        previous().write_rows(2, Some(RowsRef::I64(&[0, 1])), None, &mut states, &mut scratch).unwrap();
+        assert_eq!(states, [9.0, 1.0, 0.0, 2.0, 8.0, 0.0, 1.0, 3.0]);
+        previous().write_rows(0, None, Some(&[]), &mut [], &mut scratch).unwrap();
+    }
+
+    #[test]
+    fn errors_name_the_previous_step() {
+        let write = |actions: &[i64], rewards: &[f32]| {
+            let rewards = Some(rewards);
+            let written =
+                previous().write_rows(1, Some(RowsRef::I64(actions)), rewards, &mut [0.0; 3], &mut Vec::new());
+            written.unwrap_err().to_string()
+        };
+        assert_eq!(
+            write(&[2], &[0.0]),
+            "the policy takes previous actions of Discrete(2), not 2 outside of Discrete(2)"
+        );
+        assert_eq!(write(&[0, 1], &[0.0]), "the policy takes 1 previous actions of Discrete(2), not 2 values of int64");
+        assert_eq!(write(&[0], &[]), "the policy takes 1 previous rewards, not 0");
     }
 }

@@ -117,6 +117,9 @@ pub trait Collector: Send {
     /// Returns the steps of the current fragment that every lane has taken.
     fn done(&self) -> u32;
 
+    /// Returns the number of episodes that have ended in the current fragment.
+    fn num_ended(&self) -> usize;
+
     /// Reopens the same environment's lanes. After an error the lanes are unchanged, except those that have begun another
     /// episode.
     ///

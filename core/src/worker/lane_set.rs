@@ -67,6 +67,11 @@ impl LaneSet {
         u64::from(self.collector.done()) * self.len() as u64
     }
 
+    /// See [`Collector::num_ended`].
+    pub(super) fn num_ended(&self) -> usize {
+        self.collector.num_ended()
+    }
+
     pub(super) fn slots(&self) -> impl ExactSizeIterator<Item = SlotId> {
         self.collector.lanes().moments().iter().map(|moment| moment.slot)
     }

@@ -38,9 +38,21 @@ pub(super) struct LockstepSampler {
     starts: Vec<Start>,
     started: Option<FragmentNo>,
     losses: Losses,
-    /// Whether a fragment failed in the middle.
-    lost: bool,
+    progress: Progress,
     stopped: bool,
+}
+
+/// Where the lanes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// Between two fragments.
+    Between,
+    /// In a fragment. A panic leaves them there.
+    Within,
+    /// In a fragment that failed: its steps are lost, and every lane begins its next episode.
+    Failed,
+    /// Like `Failed`, and the episodes were counted as abandoned.
+    Abandoned,
 }
 
 /// A fragment in progress.
@@ -85,7 +97,7 @@ impl LockstepSampler {
             starts: Vec::new(),
             started: None,
             losses: Losses::default(),
-            lost: false,
+            progress: Progress::Between,
             stopped: false,
         })
     }
@@ -142,7 +154,10 @@ impl LockstepSampler {
                 return Ok(None);
             }
             match self.lanes.advance(entry, at_once) {
-                Ok((_, Some(fragments))) => break fragments,
+                Ok((_, Some(fragments))) => {
+                    self.progress = Progress::Between;
+                    break fragments;
+                }
                 Ok(_) => {}
                 Err(error) => return Err(self.lose(failed(error))),
             }
@@ -158,7 +173,7 @@ impl LockstepSampler {
 
     /// Begins a fragment, which may be interrupted between calls if `may_rest`.
     fn begin(&mut self, steps: u32, entry: &PolicyEntry, may_rest: bool) -> Result<Open, EnvError> {
-        if self.lost {
+        if self.has_failed() {
             self.begin_again()?;
         }
         if may_rest && self.started != Some(self.next) {
@@ -166,6 +181,7 @@ impl LockstepSampler {
         }
         self.lanes.begin(self.next, entry.policy.weights().version(), steps);
         self.next.0 += 1;
+        self.progress = Progress::Within;
         Ok(Open { steps, took: Micros(0) })
     }
 
@@ -197,18 +213,24 @@ impl LockstepSampler {
         starts.iter().for_each(|start| self.finisher.set_steps(start.lane.slot, start.steps));
         self.starts = starts;
         reopened?;
-        (self.next, self.lost) = (fragment, false);
+        (self.next, self.progress) = (fragment, Progress::Between);
         Ok(true)
     }
 
-    /// Abandons the fragment in progress, and with it the open episodes: every lane begins its next one. Returns their
-    /// number.
+    /// Abandons the fragment in progress, with the episodes that ended in it, and the open episodes: every lane begins its
+    /// next one. Returns their number; 0 until the lanes have begun the next ones.
     pub(super) fn abandon(&mut self) -> u64 {
         self.open = None;
-        if !core::mem::replace(&mut self.lost, true) {
-            self.count_lost();
-        }
-        self.open_episodes()
+        let ended = match core::mem::replace(&mut self.progress, Progress::Abandoned) {
+            Progress::Abandoned => return 0,
+            Progress::Between => 0,
+            Progress::Within => {
+                self.count_lost();
+                self.lanes.num_ended()
+            }
+            Progress::Failed => self.lanes.num_ended(),
+        };
+        ended as u64 + self.open_episodes()
     }
 
     fn open_episodes(&self) -> u64 {
@@ -231,8 +253,12 @@ impl LockstepSampler {
         })
     }
 
+    fn has_failed(&self) -> bool {
+        matches!(self.progress, Progress::Failed | Progress::Abandoned)
+    }
+
     fn can_continue(&self) -> bool {
-        !self.lost && self.lanes.env_state() != EnvState::Opaque
+        !self.has_failed() && self.lanes.env_state() != EnvState::Opaque
     }
 
     /// Continues from there. After an error, also for statistics that no filter can have made, the lanes are unchanged,
@@ -252,7 +278,7 @@ impl LockstepSampler {
 
     /// Records that the fragment in progress is lost.
     fn lose(&mut self, error: SampleError) -> SampleError {
-        self.lost = true;
+        self.progress = Progress::Failed;
         self.count_lost();
         let slots: Vec<SlotId> = self.lanes.slots().collect();
         error.located(slots.len(), |lane| Some((*slots.get(lane)?, self.lanes.failed_at(lane))))
@@ -266,7 +292,7 @@ impl LockstepSampler {
         };
         let starts: Vec<LaneStart> = self.lanes.moments().iter().map(next).collect();
         self.lanes.reopen(&starts)?;
-        (self.lost, self.started) = (false, None);
+        (self.progress, self.started) = (Progress::Between, None);
         Ok(())
     }
 
@@ -413,7 +439,7 @@ impl SamplerInput for LockstepSampler {
             self.reopen(&before)?;
             return Err(error.into());
         }
-        (self.next, self.lost, self.started) = (FragmentNo(next), false, None);
+        (self.next, self.progress, self.started) = (FragmentNo(next), Progress::Between, None);
         for LaneState { slot, steps, .. } in states {
             self.finisher.set_steps(slot, steps);
         }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use rollmesh_core::{
-    batch::{CutReason, EpisodeMetrics, REWARDS, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS},
+    batch::{CutReason, EpisodeMetrics, OBS, REWARDS, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS},
     callbacks::{CallbackError, Callbacks, EpisodeHook},
     column::ColumnData,
     config::Config,
@@ -25,7 +25,7 @@ use rollmesh_core::{
     space::Space,
     view::{ViewRequirement, ViewRequirements},
     weights::Weights,
-    worker::{Advance, PolicyConfig, Registry, RolloutWorkerBuilder, SlotRunner},
+    worker::{Advance, PolicyConfig, Registry, RolloutWorkerBuilder, SetupError, SlotRunner},
 };
 
 const SLOTS: u32 = 4;
@@ -563,4 +563,28 @@ fn damaged_state_is_refused_without_panic() {
         damaged[at] ^= 1 << (at % 8);
         begin(damaged);
     }
+}
+
+#[test]
+fn only_policies_that_follow_masks_refuse_to_filter_them() {
+    let masked = |policy: &str| {
+        let mut config = RolloutConfig::new("MaskedSides-v0").rollout_fragment_length(20).single_policy(policy);
+        config.observation_filter = FilterKind::MeanStdFilter;
+        config
+    };
+    let refused = |error: SetupError| {
+        assert!(error.to_string().contains("set observation_filter to NoFilter"), "{error}");
+    };
+    let make = |config| RolloutWorkerBuilder::new(registry()).config(config).build();
+    refused(make(masked("net")).err().unwrap());
+    let run = RunConfig { rollout: masked("net"), ..config("MaskedSides-v0") };
+    refused(SlotRunner::new(&run, RolloutWorkerBuilder::new(registry())).err().unwrap());
+
+    // The side becomes one-hot for a policy that follows no masks, and the mask with it.
+    let width = |config: RolloutConfig| {
+        let batch = make(config).unwrap().sample().unwrap().as_multi_agent();
+        batch.policy_batches[&PolicyId::DEFAULT].column(OBS.name()).unwrap().shape().elements()
+    };
+    let plain = |policy: &str| RolloutConfig { observation_filter: FilterKind::NoFilter, ..masked(policy) };
+    assert_eq!([width(masked("random")), width(plain("random")), width(plain("net"))], [7, 7, 5]);
 }

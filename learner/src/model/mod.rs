@@ -230,6 +230,11 @@ impl ActorCritic {
         &self.head
     }
 
+    /// Numbers of the action mask that a train batch's observations begin with.
+    pub(super) fn mask_len(&self) -> usize {
+        self.mask_len
+    }
+
     /// Lengths of the states of a recurrent model.
     pub(super) fn state_lens(&self) -> &[usize] {
         &self.state_lens

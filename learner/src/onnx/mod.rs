@@ -42,7 +42,8 @@ pub enum OnnxError {
 /// | output `vf_preds` | `[rows, 1]` | values |
 /// | output `state_out` | `[rows, states]` | the states after the rows, with zeros for the action and the reward, which the caller writes |
 ///
-/// Outputs are those of the acting policy but for the order of sums.
+/// Outputs are those of the acting policy but for rounding: sums have another order, and observations are normalised in 32
+/// bits instead of 64.
 ///
 /// # Errors
 /// [`OnnxError::Weights`] when a tensor of the model is missing, [`OnnxError::Policy`] for layers that do not fit each other,

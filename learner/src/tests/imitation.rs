@@ -3,8 +3,11 @@
 use candle_core::Device;
 use rollmesh_core::{
     batch::{ACTION_LOGP, ACTIONS, ADVANTAGES, OBS, SampleBatch, VALUE_TARGETS, VF_PREDS},
+    column::{Column, ColumnData, Element, RowShape},
+    env::EnvSpaces,
     kernels::Kernels,
-    policy::{Policy as _, PolicyContext, Postprocessing},
+    policy::{ModelConfig, ModelSpec, Policy as _, PolicyContext, Postprocessing},
+    space::Space,
 };
 
 use super::super::{test_support::*, *};
@@ -108,4 +111,46 @@ fn policies_say_what_they_take() {
     let own = r#"{"vf_coeff": 0.25, "beta": 0.5}"#.parse().unwrap();
     let AlgorithmConfig::Marwil(config) = AlgorithmConfig::marwil(&own).unwrap() else { panic!() };
     assert_eq!((config.vf_loss_coeff, config.beta), (0.25, 0.5));
+}
+
+/// What a clone of behaviour in these spaces says of a batch of such rows.
+fn refusal<T>(spaces: &EnvSpaces, obs: &[f32], actions: &[T]) -> Option<String>
+where
+    T: Element,
+    Column: From<ColumnData<T>>,
+{
+    let rows = obs.len() / spaces.observation.shape().elements();
+    let spec = ModelSpec::for_spaces(spaces, &ModelConfig::default()).unwrap();
+    let initial = spec.init_weights(1).unwrap();
+    let mut learner =
+        Learner::new(MarwilConfig::bc(), spaces, &spec, 5, &initial, Device::Cpu, Kernels::PORTABLE).unwrap();
+    let column = |len: usize| RowShape::vector((len / rows) as u32);
+    let mut batch = SampleBatch::new().with(OBS, ColumnData::new(obs.to_vec(), column(obs.len())).unwrap()).unwrap();
+    batch.insert(ACTIONS.name(), ColumnData::new(actions.to_vec(), column(actions.len())).unwrap()).unwrap();
+    learner.update(&batch).err().map(|error| error.to_string())
+}
+
+#[test]
+fn logged_action_that_its_mask_forbids_is_named() {
+    let cells = Space::MultiDiscrete { nvec: vec![2, 2] };
+    let mask = Space::multi_binary(4).unwrap();
+    let observation = Space::dict([("action_mask", mask), ("observation", Space::vector(&[-1.0], &[1.0]))]).unwrap();
+    let spaces = EnvSpaces { observation, ..spaces(1, cells) };
+    let obs = [1.0, 1.0, 1.0, 1.0, 0.5, 1.0, 1.0, 0.0, 1.0, 0.5];
+    assert_eq!(refusal(&spaces, &obs, &[0i64, 0, 1, 1]), None);
+    let error = refusal(&spaces, &obs, &[0i64, 0, 1, 0]).unwrap();
+    let wanted = "row 1: the action_mask of its observation forbids its action 0 (component 1): leave the row out, or correct \
+                  its mask";
+    assert_eq!(error, wanted);
+}
+
+#[test]
+fn logged_choices_of_joined_actions_are_whole_numbers() {
+    let action = Space::Tuple(vec![Space::Discrete { n: 2 }, Space::vector(&[-1.0], &[1.0])]);
+    let spaces = spaces(1, action);
+    assert_eq!(refusal(&spaces, &[0.5], &[1.0f32, 0.25]), None);
+    for (choice, text) in [(1.5, "1.5"), (f32::NAN, "NaN"), (2.0, "2"), (f32::INFINITY, "inf")] {
+        let error = refusal(&spaces, &[0.5], &[choice, 0.25]).unwrap();
+        assert!(error.starts_with(&format!("action {text}")) && error.ends_with("the model's, 0 to 1"), "{error}");
+    }
 }

@@ -3,6 +3,8 @@
 use std::num::NonZeroU32;
 
 use clap::Args;
+use rollmesh_core::config::Config;
+use serde_json::Value;
 
 use super::exit::Failure;
 use crate::train::{EvaluationMetrics, RunConfig};
@@ -10,10 +12,10 @@ use crate::train::{EvaluationMetrics, RunConfig};
 /// When and how a run is evaluated.
 #[derive(Args, Clone, Debug)]
 pub(super) struct EvaluationFlags {
-    /// Evaluate the policy after every N updates
+    /// Evaluate the policy after every N iterations
     ///
-    /// With its most likely actions, in a separate process. A run with --input waits for that, and is evaluated at its
-    /// end, too [default: never; with --input and a stop return 10]
+    /// With its most likely actions, in a separate process. Training from files (train --input) waits for that, and is
+    /// evaluated at its end, too [default: never; from files with a stop return 10]
     #[arg(long, value_name = "N")]
     pub(super) evaluation_interval: Option<u64>,
     /// Episodes of an evaluation; 0 for none [default: 20]
@@ -26,7 +28,7 @@ pub(super) struct EvaluationFlags {
     evaluation_timeout: Option<NonZeroU32>,
     /// Env steps after which its episodes are truncated
     ///
-    /// [default: never; with --input 100000]
+    /// [default: never; of a training from files 100000]
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) evaluation_horizon: Option<u32>,
     /// Write its first episode as a GIF
@@ -48,14 +50,21 @@ impl EvaluationFlags {
             || self.evaluation_render
     }
 
-    /// Sets what the flags say.
-    pub(super) fn set(&self, run: &mut RunConfig) -> Result<(), Failure> {
-        let evaluation = &mut run.evaluation;
-        evaluation.interval = self.evaluation_interval.unwrap_or(evaluation.interval);
-        evaluation.episodes = self.evaluation_episodes.unwrap_or(evaluation.episodes);
-        evaluation.timeout_s = self.evaluation_timeout.unwrap_or(evaluation.timeout_s);
-        evaluation.horizon = self.evaluation_horizon.or(evaluation.horizon);
-        evaluation.render |= self.evaluation_render;
+    /// Returns the flags as settings of a run, added to others.
+    pub(super) fn added_to(&self, settings: Config) -> Config {
+        let flags: [(&str, Option<Value>); 5] = [
+            ("evaluation.interval", self.evaluation_interval.map(Value::from)),
+            ("evaluation.episodes", self.evaluation_episodes.map(Value::from)),
+            ("evaluation.timeout_s", self.evaluation_timeout.map(|seconds| seconds.get().into())),
+            ("evaluation.horizon", self.evaluation_horizon.map(Value::from)),
+            ("evaluation.render", self.evaluation_render.then(|| true.into())),
+        ];
+        let given = flags.into_iter().filter_map(|(path, value)| Some((path, value?)));
+        given.fold(settings, |settings, (path, value)| settings.with_at(path, value))
+    }
+
+    /// Refuses flags without an effect on the run that was made with them.
+    pub(super) fn check(&self, run: &RunConfig) -> Result<(), Failure> {
         if self.need_an_interval() && run.evaluation.interval == 0 && !run.reads_input() {
             let flags = "--evaluation-episodes, --evaluation-timeout and --evaluation-render";
             return Err(Failure::usage(format!("{flags} are of no use without --evaluation-interval: say how often")));
@@ -70,6 +79,6 @@ pub(super) fn line_of(found: &EvaluationMetrics) -> String {
     let EvaluationMetrics { episode_return_mean, episode_return_min, episode_return_max, episodes, iteration, .. } =
         found;
     let spread = format!("from {} to {}", number(*episode_return_min), number(*episode_return_max));
-    let when = format!("{episodes} episodes after update {iteration}, most likely actions");
+    let when = format!("{episodes} episodes after iteration {iteration}, most likely actions");
     format!("{} ({spread}, {when})", number(*episode_return_mean))
 }

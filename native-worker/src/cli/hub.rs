@@ -28,18 +28,18 @@ pub(super) struct HubArgs {
     /// `rollmesh train --resume` continues them [default: runs in the state directory]
     #[arg(long, value_name = "DIR")]
     runs_dir: Option<PathBuf>,
-    #[command(flatten, next_help_heading = "Resources of local workers")]
-    workers: SpecFlags,
-    #[command(flatten, next_help_heading = "Security")]
-    security: SecurityFlags,
-    #[command(flatten, next_help_heading = "Python environments")]
-    python: PythonFlags,
     /// Print all limits of a hub, and end
     #[arg(long)]
     print_limits: bool,
     /// Print them as JSON
     #[arg(long, requires = "print_limits")]
     json: bool,
+    #[command(flatten, next_help_heading = "Resources of local workers")]
+    workers: SpecFlags,
+    #[command(flatten, next_help_heading = "Python environments")]
+    python: PythonFlags,
+    #[command(flatten, next_help_heading = "Security")]
+    security: SecurityFlags,
 }
 
 pub(super) fn run(args: &HubArgs, registry: &Registry) -> Result<ExitCode, Failure> {

@@ -20,8 +20,10 @@ pub(super) struct PythonFlags {
     /// [default: that of the active virtual environment, else python3]
     #[arg(long, hide_short_help = true, value_name = "PATH", env = INTERPRETER_VARIABLE, hide_env = true)]
     python: Option<PathBuf>,
-    /// Processes that step the Python environments of each worker, all at the same time [default: 1]
-    #[arg(long, value_name = "N", env = PROCESSES_VARIABLE, hide_env = true)]
+    /// Processes for the Python environments of a worker
+    ///
+    /// They step their environments at the same time [default: 1]
+    #[arg(long, hide_short_help = true, value_name = "N", env = PROCESSES_VARIABLE, hide_env = true)]
     python_processes: Option<NonZeroUsize>,
 }
 

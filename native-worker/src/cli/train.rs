@@ -171,8 +171,6 @@ pub(super) struct TrainArgs {
     /// With External-v0, for example `https://game.example`; may be given several times
     #[arg(long, hide_short_help = true, value_name = "ORIGIN")]
     allow_origin: Vec<String>,
-    #[command(flatten, next_help_heading = "Learning together")]
-    ranks: RankFlags,
     /// Serve no dashboard
     #[arg(long)]
     no_dashboard: bool,
@@ -186,22 +184,14 @@ pub(super) struct TrainArgs {
     /// Of the learner and the local workers; has no influence on rows or weights
     #[arg(long, hide_short_help = true, value_enum, default_value_t)]
     kernels: KernelChoice,
-    #[command(flatten, next_help_heading = "Security")]
-    security: SecurityFlags,
     /// Environment variable of the local workers
     ///
     /// May be given several times [default: only those of this process]
     #[arg(long, hide_short_help = true, value_name = "NAME=VALUE", value_parser = variable)]
     extra_environ: Vec<(String, String)>,
-    #[command(flatten, next_help_heading = "Resources of local workers")]
-    worker_spec: SpecFlags,
-    #[command(flatten, next_help_heading = "Python environments")]
-    python: PythonFlags,
     /// Print the summary as JSON, and no progress
     #[arg(long)]
     pub(super) json: bool,
-    #[command(flatten, next_help_heading = "Sampling mode")]
-    mode: ModeFlags,
     /// NoFilter or MeanStdFilter [default: NoFilter]
     ///
     /// MeanStdFilter normalises observations with the mean and standard deviation of all before them
@@ -209,6 +199,16 @@ pub(super) struct TrainArgs {
     observation_filter: Option<FilterKind>,
     #[command(flatten, next_help_heading = "Logged data and evaluation")]
     pub(super) files: FileFlags,
+    #[command(flatten, next_help_heading = "Sampling mode")]
+    mode: ModeFlags,
+    #[command(flatten, next_help_heading = "Resources of local workers")]
+    worker_spec: SpecFlags,
+    #[command(flatten, next_help_heading = "Learning together")]
+    ranks: RankFlags,
+    #[command(flatten, next_help_heading = "Python environments")]
+    python: PythonFlags,
+    #[command(flatten, next_help_heading = "Security")]
+    security: SecurityFlags,
 }
 
 /// Returns the algorithms of rollmesh with their descriptions.
@@ -270,12 +270,13 @@ impl TrainArgs {
         if !environs.is_empty() {
             settings = settings.with_at("extra_environs", given(&Some(environs))?.unwrap_or_default());
         }
+        let settings = self.files.evaluation.added_to(settings);
         Ok(self.set.iter().fold(settings, |settings, (path, value)| settings.with_at(path, value.clone())))
     }
 
-    /// Adds the flags for evaluations and the sampling mode.
+    /// Adds the flags for the sampling mode.
     fn with_mode(&self, mut config: RunConfig) -> Result<RunConfig, Failure> {
-        self.files.evaluation.set(&mut config)?;
+        self.files.evaluation.check(&config)?;
         config.mode = self.mode.mode()?.unwrap_or(config.mode);
         config.check().map_err(Failure::usage)?;
         Ok(config)

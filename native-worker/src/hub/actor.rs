@@ -45,6 +45,7 @@ use super::{
     monitoring::{HUB, Monitoring},
     peer::Knock,
     room::Reserved,
+    runs::{Finishing, next_fault},
     saved_runs::Finding,
     socket::Received,
 };
@@ -214,6 +215,8 @@ pub(super) struct Actor {
     /// Bytes received from workers that have disconnected since.
     pub(super) left_bytes: u64,
     pub(super) done: Option<oneshot::Sender<Summary>>,
+    /// The run that is over, until its last pictures are drawn. Its summary follows.
+    pub(super) finishing: Option<Finishing>,
     /// Number of local workers that ended unexpectedly and were replaced.
     pub(super) num_worker_restarts: u64,
     pub(super) dashboard: Dashboard,
@@ -279,6 +282,7 @@ impl Actor {
             syncing: Vec::new(),
             left_bytes: 0,
             done: None,
+            finishing: None,
             num_worker_restarts: 0,
             dashboard: Dashboard::default(),
             monitoring: Monitoring::default(),
@@ -312,6 +316,7 @@ impl Actor {
                 },
                 update = next_update(&mut self.update) => self.handle_update(update),
                 report = next_save(&mut self.run) => self.handle_save(report),
+                fault = next_fault(&mut self.finishing) => self.handle_last_pictures(fault),
                 Some(audited) = self.auditor.next() => self.handle_audited(&audited),
                 () = until(deadline) => self.handle_deadline(&mut events),
                 () = until(step) => {}
@@ -467,6 +472,10 @@ impl Actor {
             }
         };
         let _ = tokio::time::timeout(Duration::from_secs(4), farewell).await;
+        while self.finishing.is_some() {
+            let fault = next_fault(&mut self.finishing).await;
+            self.handle_last_pictures(fault);
+        }
     }
 }
 

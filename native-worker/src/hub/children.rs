@@ -484,7 +484,10 @@ async fn watch(
             worker.kill();
             let LaunchedEnd { status, .. } = worker.ended().await;
             // Without signals (Windows) the exit status cannot distinguish this from a crash.
-            let status = reason.map_or_else(|| status.clone(), |reason| format!("{reason}; {status}"));
+            let status = match reason {
+                Some(reason) => format!("{reason}; {status}"),
+                None => status,
+            };
             LaunchedEnd { status, is_crash: false }
         }
     };

@@ -152,7 +152,7 @@ impl Actor {
 
     /// Reports the result of an evaluation, and episodes that could not be recorded. Errors are logged and have no other effect.
     pub(super) fn hear_evaluation(&mut self) {
-        while let Some(fault) = self.run.as_ref().and_then(Run::poll_recording) {
+        while let Some(fault) = self.run.as_mut().and_then(Run::poll_recording) {
             self.notice(1, fault);
         }
         let Some(run) = self.run.as_mut() else { return };

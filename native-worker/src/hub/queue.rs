@@ -58,8 +58,8 @@ impl Actor {
     }
 
     /// True if a run can begin: none is going on, and the previous one is completely finished.
-    fn is_free(&self) -> bool {
-        self.run.as_ref().is_none_or(Run::is_over)
+    pub(super) fn is_free(&self) -> bool {
+        self.run.as_ref().is_none_or(Run::is_over) && self.finishing.is_none()
     }
 
     /// Begins the run that has waited longest, if possible, and returns whether one has begun. A run that cannot begin does not

@@ -1,5 +1,7 @@
 //! The life of a run: its start, its workers, and its end.
 
+use std::future::pending;
+
 use rollmesh_core::{
     group::WorkerProfile,
     ids::WorkerId,
@@ -7,7 +9,13 @@ use rollmesh_core::{
 };
 
 use super::{actor::Actor, audit::Record, checkpoints::CheckpointNowError};
-use crate::train::{Run, RunEnd, RunPlace, StartError, Task, Work};
+use crate::train::{LastPictures, Run, RunEnd, RunPlace, StartError, Summary, Task, Work};
+
+/// A run that is over, while its last pictures are being drawn.
+pub(super) struct Finishing {
+    pictures: LastPictures,
+    summary: Summary,
+}
 
 impl Actor {
     /// Starts a run, under the next number if `number` is `None`.
@@ -17,7 +25,7 @@ impl Actor {
 
     /// Like [`start_run`](Self::start_run), also for a hub that is about to stop.
     pub(super) fn begin_run(&mut self, number: Option<u32>, task: Task, work: Work) -> Result<(), StartError> {
-        if self.run.as_ref().is_some_and(|run| !run.is_over()) || self.update.is_some() {
+        if !self.is_free() || self.update.is_some() {
             return Err(StartError::Busy);
         }
         let number = number.unwrap_or(self.next_run);
@@ -91,6 +99,7 @@ impl Actor {
         let unaudited = self.num_unaudited();
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
         let (summary, faults) = run.end(self.course.end(end), unaudited, now);
+        let pictures = run.finish_recording();
         self.next_lease = run.state.group.next_lease_id();
         let run = run.state.number();
         self.report_books(run, &summary.end);
@@ -109,12 +118,27 @@ impl Actor {
         self.refuse_checkpoints(CheckpointNowError::Ended);
         self.remember_run();
         self.refresh_dashboards();
+        match pictures {
+            Some(pictures) => self.finishing = Some(Finishing { pictures, summary }),
+            None => self.report_end(summary),
+        }
+        // The callers may have dropped their receivers.
+        self.drained.drain(..).for_each(|drained| _ = drained.send(()));
+    }
+
+    /// Handles that an episode of the run that is over was not recorded, or `None` once all are.
+    pub(super) fn handle_last_pictures(&mut self, fault: Option<String>) {
+        match fault {
+            Some(fault) => self.notice(2, fault),
+            None => self.finishing.take().into_iter().for_each(|Finishing { summary, .. }| self.report_end(summary)),
+        }
+    }
+
+    fn report_end(&mut self, summary: Summary) {
         if let Some(done) = self.done.take() {
             // A run that the page started has no waiting caller.
             let _ = done.send(summary);
         }
-        // The callers may have dropped their receivers.
-        self.drained.drain(..).for_each(|drained| _ = drained.send(()));
     }
 
     /// Drains the run: waits for its leases, then ends it. Their fragments are committed, and learned from if they complete
@@ -150,5 +174,13 @@ impl Actor {
         let (now, Some(facts)) = (self.now(), self.run_facts()) else { return };
         let step = self.run.as_ref().and_then(|run| self.course.stop(&run.state, &facts, now));
         step.into_iter().for_each(|step| self.take_step(step));
+    }
+}
+
+/// Waits for the next fault of the last pictures, or for `None` once they are drawn.
+pub(super) async fn next_fault(finishing: &mut Option<Finishing>) -> Option<String> {
+    match finishing {
+        Some(finishing) => finishing.pictures.next_fault().await,
+        None => pending().await,
     }
 }

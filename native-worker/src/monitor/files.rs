@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::{EpisodeStats, MonitorError, film::Film};
+use crate::checkpoint::replace;
 
 const STATS: &str = "stats.jsonl";
 const UNFINISHED: &str = ".tmp";
@@ -27,29 +28,65 @@ impl Files {
 
     /// Returns the highest number of this worker's recordings, 0 if there are none. Removes unfinished files.
     pub(super) fn latest(&self) -> Result<u64, MonitorError> {
-        let mut latest = 0;
+        let own = self.lines()?.into_iter().filter_map(|(_, stats)| stats).filter(|stats| self.is_own(stats));
+        Ok(own.map(|stats| stats.episode).chain(self.films()?).max().unwrap_or(0))
+    }
+
+    /// Removes the recordings from after `steps` env steps of this episode, each of which has a picture at most. Other
+    /// workers must not be adding lines.
+    pub(super) fn forget_after(&self, episode: u64, steps: u32) -> Result<(), MonitorError> {
+        let is_before = |stats: &EpisodeStats| {
+            let is_open = stats.length.is_none() && stats.frames <= steps as usize;
+            stats.episode < episode || stats.episode == episode && is_open
+        };
+        let is_kept = |stats: &EpisodeStats| !self.is_own(stats) || is_before(stats);
+        let (kept, removed): (Vec<_>, Vec<_>) =
+            self.lines()?.into_iter().partition(|(_, stats)| stats.as_ref().is_some_and(is_kept));
+        if !removed.is_empty() {
+            let text: String = kept.iter().map(|(line, _)| format!("{line}\n")).collect();
+            let path = self.dir.join(STATS);
+            replace(&path, text.as_bytes()).map_err(failed(&path))?;
+        }
+        let is_named = kept
+            .iter()
+            .filter_map(|(_, stats)| stats.as_ref())
+            .any(|stats| self.is_own(stats) && stats.episode == episode);
+        let first = if is_named { episode + 1 } else { episode };
+        for path in self.films()?.range(first..).map(|number| self.film(*number)) {
+            fs::remove_file(&path).map_err(failed(&path))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the lines of all workers, with their statistics; `None` for a line that was cut off by a crash.
+    fn lines(&self) -> Result<Vec<(String, Option<EpisodeStats>)>, MonitorError> {
+        let path = self.dir.join(STATS);
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            read => read.map_err(failed(&path))?,
+        };
+        Ok(String::from_utf8_lossy(&bytes)
+            .lines()
+            .map(|line| (line.to_owned(), serde_json::from_str(line).ok()))
+            .collect())
+    }
+
+    fn is_own(&self, stats: &EpisodeStats) -> bool {
+        stats.worker == self.worker_index
+    }
+
+    /// Returns the numbers of this worker's GIFs. Removes unfinished ones.
+    fn films(&self) -> Result<BTreeSet<u64>, MonitorError> {
+        let mut films = BTreeSet::new();
         for entry in fs::read_dir(&self.dir).map_err(failed(&self.dir))? {
             let path = entry.map_err(failed(&self.dir))?.path();
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
             match self.number(name.trim_end_matches(UNFINISHED)) {
                 Some(_) if name.ends_with(UNFINISHED) => fs::remove_file(&path).map_err(failed(&path))?,
-                number => latest = latest.max(number.unwrap_or(0)),
+                number => films.extend(number),
             }
         }
-        Ok(latest)
-    }
-
-    /// Returns the numbers of this worker's episodes that were recorded to their end.
-    pub(super) fn complete_episodes(&self) -> Result<BTreeSet<u64>, MonitorError> {
-        let path = self.dir.join(STATS);
-        let text = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
-            read => read.map_err(failed(&path))?,
-        };
-        // A line that was cut off by a crash is none.
-        let lines = text.lines().filter_map(|line| serde_json::from_str::<EpisodeStats>(line).ok());
-        let complete = lines.filter(|stats| stats.worker == self.worker_index && stats.complete);
-        Ok(complete.map(|stats| stats.episode).collect())
+        Ok(films)
     }
 
     /// Returns the path of an episode's GIF.

@@ -36,7 +36,7 @@ mod recorder;
 mod schedule;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     io,
     path::{Path, PathBuf},
 };
@@ -157,9 +157,17 @@ impl Monitor {
         self.begun > 0
     }
 
-    /// Returns the numbers of this worker's episodes that were recorded to their end.
-    pub(crate) fn complete_episodes(&self) -> Result<BTreeSet<u64>, MonitorError> {
-        self.files.complete_episodes()
+    /// Removes what this worker has recorded after so many env steps of an episode: the recordings of later episodes, and
+    /// that of this one if it has more pictures or an end.
+    pub(crate) fn forget_after(&mut self, episode: u64, steps: u32) -> Result<(), MonitorError> {
+        self.files.forget_after(episode, steps)?;
+        self.begun = self.files.latest()?;
+        Ok(())
+    }
+
+    /// Drops unfinished episodes.
+    pub(crate) fn discard(&mut self) {
+        self.open.clear();
     }
 
     /// Sets the number of the next episode that begins.

@@ -233,3 +233,58 @@ fn errors_name_the_file() {
     let error = Monitor::new(&file, all()).unwrap_err().to_string();
     assert!(error.starts_with(&format!("cannot write {}: ", file.display())), "{error}");
 }
+
+#[test]
+fn recordings_from_after_a_position_are_removed() {
+    let dir = tempdir().unwrap();
+    let monitor = |worker_index| Monitor::new(dir.path(), MonitorOptions { worker_index, ..all() }).unwrap();
+    let record = |monitor: &mut Monitor, pictures: u32, ends: bool| {
+        (0..pictures).for_each(|place| monitor.frame(0, &picture(10, place)).unwrap());
+        if ends { monitor.end(&metrics(0, pictures)) } else { monitor.stop() }.unwrap();
+    };
+    let (mut own, mut other) = (monitor(1), monitor(2));
+    (0..3).for_each(|_| record(&mut other, 1, true));
+    record(&mut own, 2, true);
+    record(&mut own, 4, false);
+    own.number_next(2);
+    record(&mut own, 6, true);
+    // Without pictures there is only a line; of a crash there may be a part of one, or only the GIF.
+    record(&mut own, 0, true);
+    let mut lines = fs::OpenOptions::new().append(true).open(dir.path().join("stats.jsonl")).unwrap();
+    std::io::Write::write_all(&mut lines, b"{\"worker\": 1").unwrap();
+    fs::write(dir.path().join("episode-1-8.gif"), [1]).unwrap();
+
+    let mut own = monitor(1);
+    assert!(own.has_recordings());
+    own.forget_after(2, 4).unwrap();
+    let lines = || -> Vec<_> { stats(&dir).into_iter().map(|line| (line.worker, line.episode, line.frames)).collect() };
+    let others = [(2, 1, 1), (2, 2, 1), (2, 3, 1)];
+    assert_eq!(lines(), [&others[..], &[(1, 1, 2), (1, 2, 4)]].concat());
+    let gifs = ["episode-1-1.gif", "episode-1-2.gif", "episode-2-1.gif", "episode-2-2.gif", "episode-2-3.gif"];
+    assert_eq!(names(&dir)[..5], gifs);
+    own.forget_after(2, 3).unwrap();
+    assert_eq!((lines().len(), names(&dir).contains(&gifs[1].to_owned())), (4, false));
+    own.forget_after(1, 0).unwrap();
+    assert_eq!((lines(), own.has_recordings()), (others.to_vec(), false));
+}
+
+#[test]
+fn discarded_episodes_are_not_written() {
+    let dir = tempdir().unwrap();
+    let mut monitor = Monitor::new(dir.path(), all()).unwrap();
+    monitor.frame(0, &picture(10, 1)).unwrap();
+    monitor.discard();
+    drop(monitor);
+    assert_eq!(names(&dir), [""; 0]);
+}
+
+#[test]
+fn directory_with_lines_and_without_pictures_has_recordings() {
+    let dir = tempdir().unwrap();
+    let mut monitor = Monitor::new(dir.path(), all()).unwrap();
+    monitor.end(&metrics(0, 3)).unwrap();
+    let mut next = Monitor::new(dir.path(), all()).unwrap();
+    assert!(next.has_recordings());
+    next.end(&metrics(0, 3)).unwrap();
+    assert_eq!(stats(&dir).iter().map(|line| line.episode).collect::<Vec<_>>(), [1, 2]);
+}

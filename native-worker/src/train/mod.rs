@@ -27,6 +27,7 @@ pub use metrics::IterationMetrics;
 pub use outcome::{Failures, FragmentFailed, Summary};
 pub(crate) use own_sampler::{OwnSampler, SampleWatch, Watchdog};
 pub use read_metrics::ReadMetrics;
+pub(crate) use recording::LastPictures;
 pub use request::{RunRequest, RunRequestError};
 pub use rollmesh_core::{
     hub::{RunEnd, SyncError},

@@ -65,6 +65,9 @@ pub struct Summary {
     /// started or resumed.
     #[serde(skip_serializing_if = "is_zero")]
     pub moved_slots: u64,
+    /// Number of episodes that were abandoned since they could not be restored.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub abandoned_episodes: u64,
     /// Failures on its workers.
     #[serde(skip_serializing_if = "Failures::is_empty")]
     pub failures: Failures,

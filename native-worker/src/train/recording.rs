@@ -7,7 +7,11 @@ use std::{
     collections::BTreeSet,
     ops::Range,
     path::Path,
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc::{Receiver, Sender, channel},
+    },
     thread,
     time::Duration,
 };
@@ -24,6 +28,10 @@ use rollmesh_core::{
     weights::Weights,
     worker::{Registry, RolloutWorkerBuilder, SlotRunner},
 };
+use tokio::{
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    time::{Instant, timeout_at},
+};
 
 use super::run::{Run, RunPlace, StartError};
 use crate::{
@@ -35,8 +43,9 @@ use crate::{
 /// The slot whose episodes are recorded.
 const SLOT: SlotId = SlotId(0);
 const SCHEDULE: Schedule = Schedule::Cubic;
-/// Maximum number of fragments that wait to be drawn. Drawing may be slower than sampling.
-const MAX_WAITING: usize = 4_096;
+/// Maximum size of the fragments that wait to be drawn: with their weights and states, but for a single one. Drawing may be
+/// slower than sampling.
+const MAX_WAITING_BYTES: usize = 1 << 28;
 /// How long the end of a run waits for fragments that are still to be drawn.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -45,12 +54,31 @@ type Position = (u32, u32);
 
 /// The recording of a run. Dropping it ends it without waiting.
 pub(super) struct Recording {
-    jobs: SyncSender<Job>,
-    faults: Receiver<String>,
+    jobs: Sender<Job>,
+    faults: UnboundedReceiver<String>,
+    shared: Arc<Shared>,
     /// The slot's state after its last fragment; `None` before the first one.
     state: Option<Vec<u8>>,
     /// The number of its last fragment in this process.
     latest: Option<FragmentNo>,
+}
+
+/// The recording of a run that is over, while its last pictures are being drawn.
+pub(crate) struct LastPictures {
+    faults: UnboundedReceiver<String>,
+    shared: Arc<Shared>,
+    /// When the recording is given up.
+    deadline: Instant,
+}
+
+/// State that a recording and its thread share.
+#[derive(Default)]
+struct Shared {
+    is_cancelled: AtomicBool,
+    /// Locked while files are written.
+    files: Mutex<()>,
+    /// Size of the fragments that wait to be drawn, or are being drawn.
+    waiting_bytes: AtomicUsize,
 }
 
 /// A fragment of which pictures are needed.
@@ -65,28 +93,33 @@ struct Job {
 }
 
 impl Recording {
-    /// Begins to record a run, if its settings say so. A run that is resumed keeps what it has recorded before.
+    /// Begins to record a run, if its settings say so. A run that is resumed, or was rolled back, keeps what was recorded
+    /// before the position from which it continues: what follows is sampled again.
     pub(super) fn of(place: RunPlace<'_>, run: &Run, resumes: bool) -> Result<Option<Self>, StartError> {
         let config = run.config();
         let Some(path) = config.rollout.monitor_path.as_deref() else { return Ok(None) };
         let home = config.home(SLOT);
         let options =
             MonitorOptions { worker_index: home.worker_index, schedule: SCHEDULE, ..MonitorOptions::default() };
-        let monitor = Monitor::new(path, options)?;
-        if !resumes && monitor.has_recordings() {
+        let mut monitor = Monitor::new(path, options)?;
+        let state = run.state.group.state_of(SLOT).map(<[u8]>::to_vec);
+        let start = position(state.as_deref());
+        if resumes {
+            monitor.forget_after(number_of(start.0), start.1)?;
+        } else if monitor.has_recordings() {
             return Err(MonitorError::Occupied(Path::new(path).to_owned()).into());
         }
-        let state = run.state.group.state_of(SLOT).map(<[u8]>::to_vec);
-        let ((jobs, queue), (told, faults)) = (sync_channel(MAX_WAITING), channel());
+        let ((jobs, queue), (told, faults)) = (channel(), unbounded_channel());
+        let shared = Arc::new(Shared::default());
         let mut recorder = Recorder {
-            recorded: monitor.complete_episodes()?,
             monitor,
+            shared: shared.clone(),
             env: home.vector_index as usize,
             run: config.clone(),
             registry: place.registry.clone(),
             kernels: place.kernels,
             runner: None,
-            position: position(state.as_deref()),
+            position: start,
             is_recording: false,
             has_pictures: true,
             next: 0,
@@ -94,7 +127,7 @@ impl Recording {
         };
         let record = move || recorder.record_all(&queue, &told);
         thread::Builder::new().name("recording".into()).spawn(record).map_err(StartError::Thread)?;
-        Ok(Some(Self { jobs, faults, state, latest: None }))
+        Ok(Some(Self { jobs, faults, shared, state, latest: None }))
     }
 
     /// Records the slot's fragments among those of a batch, in the order in which they were sampled.
@@ -112,32 +145,67 @@ impl Recording {
             // Without weights, or with a full queue, the recorder sees a gap and ends the recording of the episode.
             if let Some(weights) = weights_of(fragment.weights_version).filter(|_| is_scheduled) {
                 let (end, episodes) = (fragment.state.clone(), fragment.episodes.clone());
-                let _ = self.jobs.try_send(Job { fragment: fragment.fragment, weights, start, end, episodes });
+                self.enqueue(Job { fragment: fragment.fragment, weights, start, end, episodes });
             }
+        }
+    }
+
+    /// Lets the thread draw a fragment, unless too many are waiting.
+    fn enqueue(&self, job: Job) {
+        let (bytes, waiting) = (job.bytes(), &self.shared.waiting_bytes);
+        let before = waiting.fetch_add(bytes, Ordering::Relaxed);
+        let is_full = before > 0 && before.saturating_add(bytes) > MAX_WAITING_BYTES;
+        if is_full || self.jobs.send(job).is_err() {
+            waiting.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 
     /// Returns why an episode was not recorded.
-    pub(super) fn poll_fault(&self) -> Option<String> {
+    pub(super) fn poll_fault(&mut self) -> Option<String> {
         self.faults.try_recv().ok()
     }
 
-    /// Finishes the recording, also of the open episode as far as it was sampled, and returns what failed.
-    pub(super) fn finish(self) -> Vec<String> {
-        let Self { jobs, faults, .. } = self;
-        drop(jobs);
-        let mut found = Vec::new();
-        loop {
-            match faults.recv_timeout(PATIENCE) {
-                Ok(fault) => found.push(fault),
-                Err(RecvTimeoutError::Disconnected) => return found,
-                Err(RecvTimeoutError::Timeout) => {
-                    let seconds = PATIENCE.as_secs();
-                    found.push(format!("the last episodes are not recorded: that takes longer than {seconds} s"));
-                    return found;
-                }
+    /// Finishes the recording, also of the open episode as far as it was sampled.
+    pub(super) fn finish(self) -> LastPictures {
+        // The sender of jobs is dropped, so the thread ends after those that are waiting.
+        let Self { faults, shared, .. } = self;
+        LastPictures { faults, shared, deadline: Instant::now() + PATIENCE }
+    }
+
+    /// Ends the recording of a run that continues from an earlier position: afterwards nothing more is written.
+    pub(super) fn cancel(self) {
+        self.shared.cancel();
+        drop(self.shared.writing());
+    }
+}
+
+impl LastPictures {
+    /// Waits for the next reason why an episode was not recorded; returns `None` once all pictures are drawn, or are given up.
+    pub(crate) async fn next_fault(&mut self) -> Option<String> {
+        match timeout_at(self.deadline, self.faults.recv()).await {
+            Ok(fault) => fault,
+            Err(_) if self.shared.cancel() => None,
+            Err(_) => {
+                let seconds = PATIENCE.as_secs();
+                Some(format!("the last episodes are not recorded: that takes longer than {seconds} s"))
             }
         }
+    }
+}
+
+impl Shared {
+    /// Lets the thread write no more files, once it has written the current one. Returns true if it was cancelled before.
+    fn cancel(&self) -> bool {
+        self.is_cancelled.swap(true, Ordering::Relaxed)
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed)
+    }
+
+    fn writing(&self) -> MutexGuard<'_, ()> {
+        // It guards no data.
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -159,10 +227,9 @@ fn number_of(episode: u32) -> u64 {
 /// The part of a recording on a thread of its own.
 struct Recorder {
     monitor: Monitor,
+    shared: Arc<Shared>,
     /// Index of the slot's environment within its home worker.
     env: usize,
-    /// The numbers of the episodes that earlier processes of the run have recorded.
-    recorded: BTreeSet<u64>,
     run: RunConfig,
     registry: Registry,
     kernels: Kernels,
@@ -180,10 +247,12 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn record_all(&mut self, jobs: &Receiver<Job>, faults: &Sender<String>) {
+    fn record_all(&mut self, jobs: &Receiver<Job>, faults: &UnboundedSender<String>) {
         let mut latest = None;
-        while let Ok(job) = jobs.recv() {
+        let shared = self.shared.clone();
+        for job in jobs.iter().take_while(|_| !shared.is_cancelled()) {
             let fault = self.record(&job).err();
+            shared.waiting_bytes.fetch_sub(job.bytes(), Ordering::Relaxed);
             if fault.is_some() {
                 self.is_recording = false;
             }
@@ -194,23 +263,30 @@ impl Recorder {
                 let _ = faults.send(fault);
             }
         }
-        if let Err(error) = self.monitor.stop() {
+        if let Err(error) = self.write(Monitor::stop) {
             let _ = faults.send(error.to_string());
         }
+    }
+
+    /// Lets the monitor write files, unless the recording was cancelled: then its open episodes are dropped.
+    fn write(&mut self, write: impl FnOnce(&mut Monitor) -> Result<(), MonitorError>) -> Result<(), MonitorError> {
+        let _writing = self.shared.writing();
+        if self.shared.is_cancelled() {
+            self.monitor.discard();
+            return Ok(());
+        }
+        write(&mut self.monitor)
     }
 
     fn record(&mut self, job: &Job) -> Result<(), String> {
         let [first, last] = [job.start.as_deref(), Some(&job.end[..])].map(position);
         if first != self.position || !self.is_recording {
             self.is_recording = false;
-            self.monitor.stop().map_err(|error| error.to_string())?;
+            self.write(Monitor::stop).map_err(|error| error.to_string())?;
         }
         self.position = last;
         let is_known = |episode: u32| episode > first.0 || first.1 == 0 || self.is_recording;
-        let is_wanted = |episode: &u32| {
-            let number = number_of(*episode);
-            SCHEDULE.includes(number) && !self.recorded.contains(&number) && is_known(*episode)
-        };
+        let is_wanted = |episode: &u32| SCHEDULE.includes(number_of(*episode)) && is_known(*episode);
         let wanted: BTreeSet<u32> = episodes_between(first, last).filter(is_wanted).collect();
         // Of an episode with enough pictures only the end is of interest.
         let is_full = self.is_recording && !self.monitor.records(self.env);
@@ -275,13 +351,21 @@ impl Recorder {
             self.next = ended.episode + 1;
             self.monitor.number_next(number_of(ended.episode));
             let (env, length, episode_return) = (self.env, ended.len, ended.episode_return);
-            self.monitor.end(&RolloutMetrics { env, length, episode_return, ..RolloutMetrics::default() })?;
+            let metrics = RolloutMetrics { env, length, episode_return, ..RolloutMetrics::default() };
+            self.write(|monitor| monitor.end(&metrics))?;
         }
         Ok(())
     }
 }
 
 impl Job {
+    /// Returns how much memory it holds, as if it shared its weights with no other.
+    fn bytes(&self) -> usize {
+        let weights: usize = self.weights.tensors().iter().map(|tensor| size_of_val(&tensor.values[..])).sum();
+        let states = self.start.as_ref().map_or(0, Vec::len) + self.end.len();
+        size_of::<Self>() + weights + states + size_of_val(&self.episodes[..])
+    }
+
     fn lease(&self) -> Lease {
         let source = self.start.clone().map_or(SlotSource::New, SlotSource::State);
         Lease {

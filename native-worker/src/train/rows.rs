@@ -86,7 +86,8 @@ impl Rows {
         }
     }
 
-    /// Returns the number of open episodes that retries have abandoned since the last call.
+    /// Returns the number of episodes that retries have abandoned since the last call. A group does not retry: it replaces
+    /// the worker, see [`disturbances`](Self::disturbances).
     pub(super) fn take_abandoned(&mut self) -> u64 {
         match self {
             Self::Alone(own) => own.take_abandoned(),

@@ -1,8 +1,9 @@
 //! Samples of the local worker, if it is the only one.
 
 use std::{
+    io,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::mpsc::{RecvTimeoutError, channel},
+    sync::mpsc::{RecvTimeoutError, Sender, channel},
     thread,
 };
 
@@ -14,6 +15,24 @@ use rollmesh_core::{
 
 use super::{GroupError, LOCAL_WORKER, ParallelSample, WorkerGroup};
 use crate::train::{SampleWatch, Watchdog};
+
+/// The thread on which the local worker samples if it has a deadline. Dropping it ends the thread after its current sample.
+pub(super) struct LocalThread(Sender<Box<dyn FnOnce() + Send>>);
+
+impl LocalThread {
+    fn start() -> io::Result<Self> {
+        let (samples, queue) = channel::<Box<dyn FnOnce() + Send>>();
+        let work = move || queue.iter().for_each(|sample| sample());
+        thread::Builder::new().name("local-worker".into()).spawn(work)?;
+        Ok(Self(samples))
+    }
+
+    /// Runs a sample that does not panic.
+    fn run(&self, sample: impl FnOnce() + Send + 'static) {
+        // If the thread has ended, the sample is dropped, and its caller sees that.
+        let _ = self.0.send(Box::new(sample));
+    }
+}
 
 impl WorkerGroup {
     /// Samples with the local worker, once or until there is enough.
@@ -28,7 +47,7 @@ impl WorkerGroup {
     }
 
     /// Lets the local worker sample. A step that hangs cannot be ended, so the worker samples on a thread of its own, which
-    /// is left to itself after the [deadline](super::FailureSettings::progress_timeout).
+    /// is abandoned after the [deadline](super::FailureSettings::progress_timeout).
     ///
     /// # Errors
     /// [`GroupError::LocalHangs`]: then the group has no local worker any more.
@@ -42,19 +61,21 @@ impl WorkerGroup {
         let patience_s = timeout.map_or(0.0, |timeout| timeout.saturating_mul(unhurried).as_secs_f64());
         let mut dog = Watchdog::new(watch, &self.config, patience_s);
         let Some(interval) = dog.interval() else { return Ok(sample(self.need_local("sampling")?)?) };
-        let ((give, given), (back, made)) = (channel::<RolloutWorker>(), channel());
-        let work = move || {
-            let Ok(mut worker) = given.recv() else { return };
+        let thread = match self.local_thread.take() {
+            Some(thread) => thread,
+            None => LocalThread::start().map_err(GroupError::Thread)?,
+        };
+        let Some(mut worker) = self.local.take() else { return Err(GroupError::NoLocalWorker("sampling")) };
+        let (back, made) = channel();
+        thread.run(move || {
             let made = catch_unwind(AssertUnwindSafe(|| sample(&mut worker)));
             // The group may have given up.
             let _ = back.send((worker, made));
-        };
-        thread::Builder::new().name("local-worker".into()).spawn(work).map_err(GroupError::Thread)?;
-        self.local.take().into_iter().for_each(|worker| _ = give.send(worker));
+        });
         loop {
             match made.recv_timeout(interval) {
                 Ok((worker, made)) => {
-                    (self.local, self.is_local_warm) = (Some(worker), true);
+                    (self.local, self.local_thread, self.is_local_warm) = (Some(worker), Some(thread), true);
                     return Ok(made.unwrap_or_else(|panic| resume_unwind(panic))?);
                 }
                 Err(RecvTimeoutError::Timeout) => {

@@ -96,7 +96,10 @@ pub use task::{
     in_process_with_id,
 };
 
-use self::{builder::Plan, hub_thread::HubThread, members::Member, sampling::Samples, state::Synced, thread::Factory};
+use self::{
+    alone::LocalThread, builder::Plan, hub_thread::HubThread, members::Member, sampling::Samples, state::Synced,
+    thread::Factory,
+};
 use crate::hub::WorkerNews;
 
 /// The local worker's id. Remote ids count from 1 and are never reused.
@@ -115,6 +118,8 @@ pub struct WorkerGroup {
     config: RolloutConfig,
     factory: Factory,
     local: Option<RolloutWorker>,
+    /// The thread on which it samples, once there is one.
+    local_thread: Option<LocalThread>,
     /// True once the local worker has sampled.
     is_local_warm: bool,
     manager: CallManager<Request, TaskAnswer>,
@@ -163,6 +168,7 @@ impl WorkerGroup {
             config,
             factory,
             local: None,
+            local_thread: None,
             is_local_warm: false,
             members: BTreeMap::new(),
             news,

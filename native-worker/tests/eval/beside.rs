@@ -62,9 +62,14 @@ fn metrics(run: &Path) -> (Vec<Value>, Vec<Value>) {
 }
 
 pub(crate) fn who_says_how_to_evaluate_says_how_often() {
-    for flag in ["--evaluation-episodes", "--evaluation-timeout"] {
+    // As everywhere, --set overrides other flags.
+    let never = ["--evaluation-interval", "1", "--set", "evaluation.interval=0"];
+    for (flag, more) in
+        [("--evaluation-episodes", &[][..]), ("--evaluation-timeout", &[]), ("--evaluation-episodes", &never)]
+    {
         let mut train = Command::new(env!("CARGO_BIN_EXE_rollmesh"));
-        let output = train.args(["train", "--env", "CartPole-v1", "--no-dashboard", flag, "5"]).output().unwrap();
+        let train = train.args(["train", "--env", "CartPole-v1", "--no-dashboard", flag, "5"]).args(more);
+        let output = train.output().unwrap();
         let words = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), words.contains("without --evaluation-interval")), (Some(2), true), "{words}");
     }

@@ -152,6 +152,7 @@ pub(crate) async fn opaque_environment_loses_open_episodes_of_dead_workers() {
         let (summary, abandoned) = (rig.summary(), rig.ledger().abandoned_episodes);
         assert!((1..=u64::from(10 * KILLS)).contains(&abandoned), "{abandoned} episodes were given up");
         let causes = summary["not_reproducible"].to_string();
+        assert_eq!(summary["abandoned_episodes"], abandoned, "{summary}");
         assert!(causes.contains("opaque") && causes.contains(&format!("{abandoned} open episodes")), "{summary}");
         assert_eq!(summary["env_steps"], undisturbed["env_steps"], "{summary}");
     }

@@ -1,9 +1,6 @@
 //! What becomes of commands that are asked to end while an environment hangs.
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::path::Path;
 
 use serde_json::json;
 
@@ -20,11 +17,8 @@ use crate::{
 async fn signalled(args: &[&str], hangs: &Path, signal: Signal) -> Finished {
     let process = Process::start_program(std::env::current_exe().unwrap(), args, |_| {});
     until("a step that hangs", || hangs.exists()).await;
-    let since = Instant::now();
     process.signal(signal);
-    let end = process.finish_with(3).await;
-    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
-    end
+    process.finish_with(3).await
 }
 
 pub(crate) async fn commands_end_with_signal_while_a_step_hangs() {

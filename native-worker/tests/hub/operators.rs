@@ -90,7 +90,10 @@ async fn an_operator_starts_a_run() {
         ("num_workers", json!(u32::MAX), "num_workers is 4294967295; it must be at most 64"),
         ("policy_config.gamma", json!(2), "policy_config: the setting 'gamma' is wrong: 2 must be from 0 to 1"),
         ("host.device", json!("cuda:1"), "host.device belongs to one machine and is not taken from the wire"),
-        ("output", json!("/etc"), "output belongs to one machine and is not taken from the wire"),
+        ("output", json!("/etc"), "output is \"/etc\"; it must be at most 64 letters"),
+        // This hub has no directory for runs, which would hold them.
+        ("output", json!("rows"), "output belongs to one machine and is not taken from the wire"),
+        ("monitor_path", json!("films"), "monitor_path belongs to one machine and is not taken from the wire"),
     ] {
         let answer = start(&mut operator, &settings().with_at(path, wrong)).await;
         assert!(answer.contains(reason), "{answer}");

@@ -7,7 +7,7 @@ use rollmesh::{
 use rollmesh_core::{
     protocol::{
         Message, Phase,
-        message::{Request, RunHistory, SavedRunRequest, SavedRuns, StartRun},
+        message::{Request, RunHistory, RunStatus, SavedRunRequest, SavedRuns, StartRun},
     },
     run::RunConfig,
 };
@@ -21,14 +21,6 @@ async fn list(peer: &mut Client) -> SavedRuns {
         _ => None,
     });
     list.await
-}
-
-async fn phase(peer: &mut Client, run: u32, phase: Phase) {
-    peer.wait_for(|message| match message {
-        Message::RunStatus(status) if (status.run, status.phase) == (run, phase.to_wire()) => Some(()),
-        _ => None,
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -51,7 +43,8 @@ async fn runs_in_the_directory_are_listed_resumed_and_deleted_by_operators() {
     assert!(operator.ask(|request| Message::DeleteRun(asked(request))).await.contains("in progress"));
     assert!(operator.ask(|request| Message::ResumeRun(asked(request))).await.contains("in progress"));
     assert_eq!(operator.ask(|request| Message::Stop(Request { request })).await, "");
-    phase(&mut operator, 1, Phase::Stopped).await;
+    let is_stopped = |run| move |status: &RunStatus| (status.run, status.phase) == (run, Phase::Stopped.to_wire());
+    hub.status("the end of run 1", is_stopped(1)).await;
 
     // A viewer sees what it learned, and with which settings.
     let mut viewer = hub.viewer().await;
@@ -69,7 +62,7 @@ async fn runs_in_the_directory_are_listed_resumed_and_deleted_by_operators() {
     let resumed = hub.status("more steps", |status| status.run == 2 && status.env_steps > learned).await;
     assert!(resumed.run_dir.ends_with(&row.id));
     assert_eq!(operator.ask(|request| Message::Stop(Request { request })).await, "");
-    phase(&mut operator, 2, Phase::Stopped).await;
+    hub.status("the end of run 2", is_stopped(2)).await;
 
     for id in ["../runs", "..", "/", "unknown"] {
         let wrong = |request| Message::DeleteRun(SavedRunRequest { request, id: id.into() });

@@ -120,6 +120,23 @@ fn episodes_survive_the_process_of_other_environments() {
 }
 
 #[test]
+fn threads_that_share_a_process_get_the_rows_of_their_own_environments() {
+    let episode = |env: &mut dyn AnyVectorEnv, action: i64| -> Vec<Stepped> {
+        reset(env, 0, 4);
+        (0..8).map(|t| step(env, &[action], t, 4)).collect()
+    };
+    let made = || make("gym:CartPole-v1", "{}", 1, PATIENT).unwrap();
+    let wanted = [0, 1].map(|action| episode(made().as_mut(), action));
+    // Made on one thread, they have one process.
+    let envs = [made(), made()];
+    std::thread::scope(|scope| {
+        for ((mut env, wanted), action) in envs.into_iter().zip(&wanted).zip([0, 1]) {
+            scope.spawn(move || (0..100).for_each(|_| assert_eq!(episode(env.as_mut(), action), *wanted)));
+        }
+    });
+}
+
+#[test]
 fn nondeterministic_environments_do_not_move() {
     let state = |name| make(name, "{}", 1, PATIENT).unwrap().snapshot_at(0, &mut Vec::new());
     assert_eq!(state("py:lab:NotDeterministic"), EnvState::Opaque);

@@ -1,8 +1,11 @@
 //! Spaces, and points of them both ways.
 
+use rollmesh::{NativeWorker as _, Registry, native};
 use rollmesh_core::{
     env::{AnyVectorEnv, CheckOptions, EnvSpaces, check_env_all},
     kernels::Kernels,
+    policy::MaskedObs,
+    worker::{RolloutConfig, RolloutWorkerBuilder},
 };
 
 use super::{context, make, spec};
@@ -57,6 +60,21 @@ fn points_come_back_as_they_were_sent() {
         let errors = check_env_all(&with_space, CheckOptions { lanes: 2, steps: 10, seed: 5 });
         assert!(errors.is_empty(), "{name}: {errors:?}");
         with_space.make(&[context("{}")], Kernels::PORTABLE).unwrap();
+    }
+}
+
+#[test]
+fn actions_that_a_mask_forbids_are_never_chosen() {
+    for name in ["observations", "obs", "observation"] {
+        let config = format!(r#"{{"name": "{name}"}}"#);
+        let space = make("py:lab:masked", &config, 1, 60_000).unwrap().observation_space();
+        let masked = MaskedObs::of(&space).expect("a mask");
+        assert_eq!([masked.mask, masked.observations].map(|part| part.shape().elements()), [3, 4]);
+        let config = RolloutConfig::new("py:lab:masked").env_config(config.parse().unwrap()).num_envs(2);
+        let builder = RolloutWorkerBuilder::new(native(Registry::builtin())).native();
+        // The environment fails at a forbidden action.
+        let mut worker = builder.config(config.rollout_fragment_length(100)).build().unwrap();
+        assert_eq!(worker.sample().unwrap().env_steps(), 200);
     }
 }
 

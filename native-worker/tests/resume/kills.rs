@@ -143,6 +143,7 @@ async fn evaluated_and_recorded_run_of_several_policies_ends_with_same_files_aft
     assert_eq!((found.weights_hash, found.weights), (undisturbed.weights_hash, undisturbed.weights));
     assert_eq!((found_updates.len() as u64, found_updates), (iterations, updates));
     let (found, undisturbed) = (pictures(&rig, episodes[1].path()), pictures(&calm, episodes[0].path()));
+    assert!(found.keys().any(|name| name.starts_with("episode-")), "{:?}", found.keys());
     for (name, picture) in &found {
         assert!(undisturbed.get(name).is_none_or(|calm| calm == picture), "{name}");
     }

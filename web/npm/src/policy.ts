@@ -26,6 +26,13 @@ export interface ActOptions {
   deterministic?: boolean;
   /** The states of a policy with memory, as the call before returned them; those at the start of an episode if left out. */
   state?: Float32Array;
+  /**
+   * The actions before, as the environment took them, for a model with `lstm_use_prev_action`; those of the states if left
+   * out.
+   */
+  prevAction?: Rows;
+  /** The rewards of the steps before, for a model with `lstm_use_prev_reward`; 0 if left out. */
+  prevReward?: Rows;
 }
 
 /** What a policy answers, row by row. */
@@ -89,9 +96,13 @@ export class Policy extends Freeable {
    * Chooses an action for every observation. The observations are one after the other, row-major; actions are those that the
    * environment takes. The same seed and the same calls give the same actions.
    */
-  computeActions(observations: Rows, { deterministic = false, state = new Float32Array() }: ActOptions = {}): Actions {
-    const rows = typed(this.#spaces.observationType, observations, "policy", "observations");
-    const answer = this.#handle.raw.act(rows, !deterministic, state) as Omit<Actions, "actions"> & { actions: TypedArrays[DType] };
+  computeActions(observations: Rows, options: ActOptions = {}): Actions {
+    const { deterministic = false, state = new Float32Array(), prevAction, prevReward } = options;
+    const { observationType, actionType } = this.#spaces;
+    const rows = typed(observationType, observations, "policy", "observations");
+    const action = prevAction === undefined ? undefined : typed(actionType, prevAction, "policy", "prevAction");
+    const reward = prevReward === undefined ? undefined : typed("float32", prevReward, "policy", "prevReward") as Float32Array;
+    const answer = this.#handle.raw.act(rows, !deterministic, state, action, reward) as Omit<Actions, "actions"> & { actions: TypedArrays[DType] };
     return { ...answer, actions: numbers(answer.actions) };
   }
 

@@ -60,6 +60,19 @@ test("a policy with memory hands its states on", () => {
   assert.throws(() => policy.computeActions(rows, { state: new Float32Array(3) }), { kind: "policy" });
 });
 
+test("a model sees the previous step that the caller gives", () => {
+  const model = { use_lstm: true, lstm_cell_size: 4, lstm_use_prev_action: true, lstm_use_prev_reward: true };
+  const weights = new RolloutWorker({ ...config, model_config: model }).weights().default_policy;
+  const policy = Policy.fromSafetensors(weights, { env: "CartPole-v1", model });
+  const rows = Float32Array.of(0.1, 0.2, 0.3, 0.4), { actions, state } = policy.computeActions(rows, { deterministic: true });
+  const value = (before) => policy.computeActions(rows, { deterministic: true, state, ...before }).vfPreds[0];
+  assert.equal(value({ prevAction: actions, prevReward: [0] }), value({}));
+  assert.notEqual(value({ prevReward: [1] }), value({}));
+  assert.notEqual(value({ prevAction: [1 - actions[0]] }), value({}));
+  assert.throws(() => value({ prevAction: [2] }), { kind: "policy", message: /previous actions/ });
+  assert.throws(() => value({ prevReward: [1, 2] }), { kind: "policy", message: /previous rewards/ });
+});
+
 test("what does not fit is named", () => {
   const weights = new RolloutWorker(config).weights().default_policy;
   const make = (options) => () => Policy.fromSafetensors(weights, options);

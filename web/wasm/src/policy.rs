@@ -111,12 +111,30 @@ impl PolicyHandle {
     }
 
     /// Acts on rows of observations in a typed array, and gives actions as the environment takes them. `state` is empty or has
-    /// the states before the rows.
-    pub fn act(&mut self, observations: &JsValue, explore: bool, state: Vec<f32>) -> Result<JsValue, Failure> {
+    /// the states before the rows; the actions and rewards before them may be left out.
+    pub fn act(
+        &mut self,
+        observations: &JsValue,
+        explore: bool,
+        state: Vec<f32>,
+        prev_action: &JsValue,
+        prev_reward: Option<Vec<f32>>,
+    ) -> Result<JsValue, Failure> {
         let EnvSpaces { observation, observation_type, action, action_type } = self.spaces.clone();
         let obs = columns::of_array(observation_type, observation.shape(), observations)
             .map_err(|reason| Failure::new("policy", format!("observations: {reason}")))?;
         let (rows, t, transform) = (obs.rows(), self.calls, self.transform);
+        let prev_action = if prev_action.is_undefined() {
+            None
+        } else {
+            let mut taken = columns::of_array(action_type, action.shape(), prev_action)
+                .map_err(|reason| Failure::new("policy", format!("prevAction: {reason}")))?;
+            by_dtype!(action_type, Of => {
+                let rows = taken.typed_mut::<Of>()?.values_mut();
+                transform.undo_rows(&action, rows).map_err(|error| Failure::new("policy", error))?;
+            });
+            Some(taken)
+        };
         let moments: Vec<Moment> =
             (0..rows as u32).map(|row| Moment { slot: SlotId(row), episode: 0, t, agent: 0 }).collect();
         let acted = self.with_entry(|entry| {
@@ -126,6 +144,10 @@ impl PolicyHandle {
             if before.is_empty() {
                 before.resize(rows * state_len, 0.0);
                 before.chunks_exact_mut(state_len.max(1)).for_each(|state| entry.policy.initial_state(state));
+            }
+            if let Some(step) = entry.policy.previous_step() {
+                let actions = prev_action.as_ref().map(columns::rows).transpose()?;
+                step.write_rows(rows, actions, prev_reward.as_deref(), &mut before, &mut Vec::new())?;
             }
             let mut after = vec![0.0; rows * state_len];
             let (mut logp, mut vf_preds) = (vec![0.0; rows], vec![0.0; rows]);

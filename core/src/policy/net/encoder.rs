@@ -63,32 +63,43 @@ impl ObsEncoder {
         rows: usize,
         scratch: &'a mut Vec<f32>,
     ) -> Result<&'a [f32], PolicyError> {
+        self.encode_as("observations", obs, rows, scratch)
+    }
+
+    /// As [`encode`](Self::encode), with a name for the rows in errors.
+    pub(in crate::policy) fn encode_as<'a>(
+        &self,
+        what: &str,
+        obs: RowsRef<'a>,
+        rows: usize,
+        scratch: &'a mut Vec<f32>,
+    ) -> Result<&'a [f32], PolicyError> {
         if rows.checked_mul(self.space.shape().elements()) != Some(obs.len()) {
             return Err(PolicyError::Unsupported {
-                wanted: format!("{rows} observations of {}", self.space),
+                wanted: format!("{rows} {what} of {}", self.space),
                 found: format!("{} values of {}", obs.len(), obs.dtype()),
             });
         }
         match obs {
             RowsRef::F32(values) if self.is_plain => return Ok(values),
-            RowsRef::F32(values) => self.write(values, scratch),
-            RowsRef::F64(values) => self.write(values, scratch),
-            RowsRef::I32(values) => self.write(values, scratch),
-            RowsRef::I64(values) => self.write(values, scratch),
-            RowsRef::U8(values) => self.write(values, scratch),
-            RowsRef::Bool(values) => self.write(values, scratch),
+            RowsRef::F32(values) => self.write(what, values, scratch),
+            RowsRef::F64(values) => self.write(what, values, scratch),
+            RowsRef::I32(values) => self.write(what, values, scratch),
+            RowsRef::I64(values) => self.write(what, values, scratch),
+            RowsRef::U8(values) => self.write(what, values, scratch),
+            RowsRef::Bool(values) => self.write(what, values, scratch),
         }?;
         Ok(scratch)
     }
 
-    fn write<T: Scalar>(&self, values: &[T], scratch: &mut Vec<f32>) -> Result<(), PolicyError> {
+    fn write<T: Scalar>(&self, what: &str, values: &[T], scratch: &mut Vec<f32>) -> Result<(), PolicyError> {
         scratch.clear();
         if self.is_plain {
             scratch.extend(values.iter().map(|x| x.to_f64() as f32));
             return Ok(());
         }
         let unsupported =
-            |found: String| PolicyError::Unsupported { wanted: format!("observations of {}", self.space), found };
+            |found: String| PolicyError::Unsupported { wanted: format!("{what} of {}", self.space), found };
         self.space.check_type(T::DTYPE).map_err(|error| unsupported(error.to_string()))?;
         let mut rest = values;
         while !rest.is_empty() {
@@ -124,7 +135,7 @@ fn push_one_hot<T: Scalar>(space: &Space, row: &[T], nvec: &[u32], out: &mut Vec
     for (x, n) in row.iter().zip(nvec) {
         let (number, begin) = (x.to_f64(), out.len());
         let hot = Some(number as u32).filter(|hot| hot < n && f64::from(*hot) == number);
-        let hot = hot.ok_or_else(|| Outside(format!("bad observation: {number} outside of {space}")))?;
+        let hot = hot.ok_or_else(|| Outside(format!("{number} outside of {space}")))?;
         out.resize(begin + *n as usize, 0.0);
         out[begin + hot as usize] = 1.0;
     }
@@ -155,10 +166,7 @@ mod tests {
         let space = Space::MultiDiscrete { nvec: vec![2, 3] };
         assert_eq!(encode(&space, RowsRef::I64(&[1, 0]), 1).unwrap(), [0.0, 1.0, 1.0, 0.0, 0.0]);
         let error = encode(&space, RowsRef::I64(&[1, 3]), 1).unwrap_err().to_string();
-        assert!(
-            error.starts_with("the policy takes observations of MultiDiscrete([2 3]), not bad observation"),
-            "{error}"
-        );
+        assert!(error.starts_with("the policy takes observations of MultiDiscrete([2 3]), not 3 outside"), "{error}");
         assert!(encode(&space, RowsRef::F32(&[1.0, 2.0]), 1).is_err());
     }
 

@@ -11,13 +11,13 @@ use crate::{
 const MASK: &str = "action_mask";
 
 /// What the other part may be called.
-const OBSERVATIONS: [&str; 2] = ["observations", "obs"];
+const OBSERVATIONS: [&str; 3] = ["observations", "obs", "observation"];
 
 /// The logit of an action that may not be chosen. Its exponential is 0, and differences of such logits are finite.
 pub const MASKED_LOGIT: f32 = -1e30;
 
 /// The mask and the rest of observations with an action mask, by RLlib's convention: a dict of `action_mask` and
-/// `observations` (or `obs`), and nothing else. The mask has a number for each value of a `Discrete` action, and of each
+/// `observations` (or `obs`, or PettingZoo's `observation`), and nothing else. The mask has a number for each value of a `Discrete` action, and of each
 /// component of a `MultiDiscrete` one; the policy may choose those whose number is not 0.
 ///
 /// ```

@@ -240,6 +240,10 @@ impl Policy for NetPolicy {
         self.previous.as_ref()
     }
 
+    fn takes_action_masks(&self) -> bool {
+        true
+    }
+
     fn dist_inputs_len(&self) -> usize {
         self.net.head.input_len()
     }

@@ -20,7 +20,7 @@ use crate::{
     action::ActionTransform,
     batch::{Cut, CutReason, EpisodeMetrics, SlotFragment},
     column::RowShape,
-    env::{AnyVectorEnv, EnvError, RowElement, RowsMut, RowsRef, StepOut},
+    env::{AnyVectorEnv, EnvError, Moment, RowElement, RowsMut, RowsRef, StepOut},
     filter::Filter,
     ids::{AgentId, FragmentNo, WeightsVersion},
     policy::{ActionInput, ActionOutput, Policy, PolicyEntry},
@@ -284,6 +284,12 @@ impl<O: RowElement> Collector for Lockstep<O> {
 
     fn done(&self) -> u32 {
         self.done as u32
+    }
+
+    fn num_ended(&self) -> usize {
+        // Not those with metrics: the reset after an episode may have failed.
+        let ended = |(moment, first): (&Moment, &(u32, u32))| moment.episode.wrapping_sub(first.0) as usize;
+        self.lanes.moments().iter().zip(&self.firsts).map(ended).sum()
     }
 
     fn reopen(&mut self, starts: &[LaneStart], env: &mut dyn AnyVectorEnv) -> Result<(), EnvError> {

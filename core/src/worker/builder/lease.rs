@@ -245,7 +245,8 @@ impl RolloutWorkerBuilder {
         for id in ids {
             let known = made.known_spaces(&id, &mapping, &info, workshop.seed)?;
             let (entry, recipe) = workshop.make(&id, NewPolicy::from(&run.policy(&id)), known)?;
-            let spaces = workshop.acting_spaces(&id, &recipe.spaces)?;
+            recipe.check_filter(&id, run.rollout.observation_filter)?;
+            let spaces = workshop.acting_spaces(&id, &recipe)?;
             let postprocessing = entry.policy.postprocessing();
             let layout = AgentLayout {
                 spaces,

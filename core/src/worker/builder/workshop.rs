@@ -29,6 +29,10 @@ pub(in crate::worker) struct Recipe {
     pub(in crate::worker) spaces: EnvSpaces,
     /// Settings, including those shared by all policies.
     config: Config,
+    /// Whether the observations' [action mask](MaskedObs) is preprocessed like any other part, since the policy follows no
+    /// masks.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    mask_is_data: bool,
 }
 
 impl Recipe {
@@ -37,9 +41,26 @@ impl Recipe {
         self.kind.as_ref().and_then(|_| serde_json::to_string(self).ok()).unwrap_or_default()
     }
 
+    /// Returns whether the policy gets observations with an action mask, which it follows.
+    fn has_mask(&self) -> bool {
+        !self.mask_is_data && MaskedObs::of(&self.spaces.observation).is_some()
+    }
+
     /// Returns the policy's settings.
     pub(in crate::worker) fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Checks that no filter normalises an action mask.
+    pub(in crate::worker) fn check_filter(&self, id: &PolicyId, kind: FilterKind) -> Result<(), SetupError> {
+        if kind == FilterKind::NoFilter || !self.has_mask() {
+            return Ok(());
+        }
+        let source = PolicyError::Unsupported {
+            wanted: "observations with an action mask as they are: set observation_filter to NoFilter".into(),
+            found: format!("those of a {kind}"),
+        };
+        Err(SetupError::Policy { id: id.clone(), source })
     }
 }
 
@@ -79,11 +100,10 @@ impl Workshop {
                         (Some(name), spec.clone())
                     }
                 };
-                let recipe = Recipe { kind, spaces, config };
-                (self.made(id, spec, &recipe)?, recipe)
+                self.made_first(id, &spec, Recipe { kind, spaces, config, mask_is_data: false })?
             }
             (None, Some(policy)) => {
-                let recipe = Recipe { kind: None, spaces, config };
+                let recipe = Recipe { kind: None, spaces, config, mask_is_data: !policy.takes_action_masks() };
                 (self.entry(id, policy, &recipe)?, recipe)
             }
             _ => return Err(SetupError::KindOrObject(id.clone())),
@@ -111,6 +131,26 @@ impl Workshop {
         Ok((self.made(id, spec.clone(), &recipe)?, recipe))
     }
 
+    /// Creates a policy, and finds out whether it follows action masks: one that does not gets them preprocessed.
+    fn made_first(
+        &self,
+        id: &PolicyId,
+        spec: &PolicySpec,
+        recipe: Recipe,
+    ) -> Result<(PolicyEntry, Recipe), SetupError> {
+        let made = self.made(id, spec.clone(), &recipe);
+        if !recipe.has_mask() || made.as_ref().is_ok_and(|entry| entry.policy.takes_action_masks()) {
+            return Ok((made?, recipe));
+        }
+        let without = Recipe { mask_is_data: true, ..recipe };
+        match (made, self.made(id, spec.clone(), &without)) {
+            // A policy that follows masks does not fit this one.
+            (Err(error), Ok(entry)) if entry.policy.takes_action_masks() => Err(error),
+            (Err(error), Err(_)) => Err(error),
+            (_, entry) => Ok((entry?, without)),
+        }
+    }
+
     /// Creates a policy that can be recreated.
     fn made(&self, id: &PolicyId, spec: PolicySpec, recipe: &Recipe) -> Result<PolicyEntry, SetupError> {
         let context = self.context(id, recipe)?;
@@ -133,7 +173,7 @@ impl Workshop {
         let config = recipe.config.clone().with("worker_index", worker_index)?.with("num_workers", num_workers)?;
         Ok(PolicyContext {
             id: id.clone(),
-            spaces: self.acting_spaces(id, &recipe.spaces)?,
+            spaces: self.acting_spaces(id, recipe)?,
             config,
             seed: self.seed,
             kernels: self.kernels,
@@ -146,45 +186,35 @@ impl Workshop {
     }
 
     fn entry(&self, id: &PolicyId, policy: Box<dyn Policy>, recipe: &Recipe) -> Result<PolicyEntry, SetupError> {
-        let observation = self.acting_spaces(id, &recipe.spaces)?.observation;
-        if self.filter != FilterKind::NoFilter && MaskedObs::of(&observation).is_some() {
-            let source = PolicyError::Unsupported {
-                wanted: "observations with an action mask as they are: set observation_filter to NoFilter".into(),
-                found: format!("those of a {}", self.filter),
-            };
-            return Err(SetupError::Policy { id: id.clone(), source });
-        }
-        let shape = observation.shape();
+        recipe.check_filter(id, self.filter)?;
+        let shape = self.acting_spaces(id, recipe)?.observation.shape();
         let filter = Filter::new(self.filter, shape).map_err(|source| SetupError::Filter { id: id.clone(), source })?;
         Ok(PolicyEntry::new(recipe.text(), policy)
             .staying(recipe.kind.is_none())
             .with_filter(filter)
-            .with_preprocessor(self.preprocessor(id, &recipe.spaces)?))
+            .with_preprocessor(self.preprocessor(id, recipe)?))
     }
 
-    /// Returns the preprocessor of observations of these spaces, if they need one.
-    pub(in crate::worker) fn preprocessor(
-        &self,
-        id: &PolicyId,
-        spaces: &EnvSpaces,
-    ) -> Result<Option<Preprocessor>, SetupError> {
+    /// Returns the preprocessor of a policy's observations, if they need one.
+    fn preprocessor(&self, id: &PolicyId, recipe: &Recipe) -> Result<Option<Preprocessor>, SetupError> {
         // Of observations with an action mask the networks need the parts.
-        if self.pref == PreprocessorPref::None || MaskedObs::of(&spaces.observation).is_some() {
+        if self.pref == PreprocessorPref::None || recipe.has_mask() {
             return Ok(None);
         }
-        let made = Preprocessor::for_space(&spaces.observation);
+        let made = Preprocessor::for_space(&recipe.spaces.observation);
         let made = made.map_err(|source| SetupError::Space { id: id.clone(), source })?;
         Ok(Some(made).filter(|preprocessor| !preprocessor.is_identity()))
     }
 
     /// Returns the spaces as the policy sees them: observations preprocessed, actions before they are unsquashed.
-    pub(in crate::worker) fn acting_spaces(&self, id: &PolicyId, spaces: &EnvSpaces) -> Result<EnvSpaces, SetupError> {
+    pub(in crate::worker) fn acting_spaces(&self, id: &PolicyId, recipe: &Recipe) -> Result<EnvSpaces, SetupError> {
+        let spaces = &recipe.spaces;
         let transform = ActionTransform::for_space(&spaces.action, self.normalize_actions, false);
         let action = transform.policy_space(&spaces.action);
         // The element type may be too small for this many integers from 0 on.
         action.validate().map_err(|source| SetupError::Space { id: id.clone(), source })?;
         let mut spaces = EnvSpaces { action, ..spaces.clone() };
-        if let Some(preprocessor) = self.preprocessor(id, &spaces)? {
+        if let Some(preprocessor) = self.preprocessor(id, recipe)? {
             (spaces.observation, spaces.observation_type) = (preprocessor.output_space(), DType::F32);
         }
         Ok(spaces)

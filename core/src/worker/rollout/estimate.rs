@@ -104,7 +104,7 @@ impl RolloutWorker {
         let recipe = recipe.ok_or(RolloutError::NoEstimate(
             "the policy has no spaces: add it with those of its observations and actions",
         ))?;
-        Ok(self.parts.workshop.acting_spaces(id, &recipe.spaces)?)
+        Ok(self.parts.workshop.acting_spaces(id, recipe)?)
     }
 
     fn make_q_model(&self, spaces: &EnvSpaces, gamma: f64) -> Result<Box<dyn QModel>, RolloutError> {

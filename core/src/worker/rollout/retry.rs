@@ -178,14 +178,15 @@ impl RolloutWorker {
     /// impossible.
     fn return_to(&mut self, Start { sampler, filters, episodes }: &Start) -> Result<Option<u64>, RolloutError> {
         self.restore_weights()?;
-        // Its episodes will end again.
+        // Its episodes will end again, unless they are abandoned.
         self.collect_metrics();
+        let ended = self.metrics.episodes.len().saturating_sub(*episodes) as u64;
         self.metrics.episodes.truncate(*episodes);
         let returned = match (sampler, &mut self.parts.opened.source) {
             (SamplerStart::Lockstep(Some(fragment)), Source::Lockstep(sampler)) => {
                 sampler.return_to(*fragment).map_err(SampleError::from)?.then_some(0)
             }
-            (SamplerStart::Lockstep(None), Source::Lockstep(sampler)) => Some(sampler.abandon()),
+            (SamplerStart::Lockstep(None), Source::Lockstep(sampler)) => Some(ended + sampler.abandon()),
             (SamplerStart::Reader(point), Source::Reader(sampler)) => {
                 sampler.resume(point)?;
                 point.lost_episodes

@@ -9,6 +9,7 @@ use std::{
 
 use rollmesh_core::{
     batch::{CutReason, SlotFragment},
+    config::Config,
     filter::FilterKind,
     group::SamplingMode,
     sampler::BatchMode,
@@ -52,7 +53,7 @@ pub(super) fn new_run(args: &SampleArgs, config: RolloutConfig, registry: &Regis
     let mut run = RunConfig { mode, num_workers: args.num_workers.unwrap_or(0), ..run_of(config) };
     run.stop.env_steps = Wanted::of(&run, registry)?.rounded(args.env_steps.unwrap_or(SampleArgs::ENV_STEPS));
     args.set_intervals(&mut run);
-    args.evaluation.set(&mut run)?;
+    let mut run = evaluated(args, &run)?;
     if args.device != DeviceSpec::Cpu {
         run.device_rows = true;
         run.host.worker = Some(WorkerSpec { device: Some(args.device.to_string()), ..WorkerSpec::default() });
@@ -69,7 +70,7 @@ pub(super) fn saved_run(args: &SampleArgs, dir: &Path, registry: &Registry) -> R
     let stored = if args.remote_only { 0 } else { run.num_workers };
     run.num_workers = args.num_workers.unwrap_or(stored);
     args.set_intervals(&mut run);
-    args.evaluation.set(&mut run)?;
+    let mut run = evaluated(args, &run)?;
     if let Some(env_steps) = args.env_steps {
         run.stop.env_steps = Wanted::of(&run, registry)?.rounded(env_steps);
     }
@@ -81,6 +82,13 @@ pub(super) fn saved_run(args: &SampleArgs, dir: &Path, registry: &Registry) -> R
         eprintln!("resuming after iteration {}, {} env steps", saved.iteration(), saved.env_steps());
     }
     Ok(Task::Resume(Box::new(saved)))
+}
+
+/// Returns the run with the flags for evaluations.
+fn evaluated(args: &SampleArgs, run: &RunConfig) -> Result<RunConfig, Failure> {
+    let run = run.merged(&args.evaluation.added_to(Config::new())).map_err(Failure::usage)?;
+    args.evaluation.check(&run)?;
+    Ok(run)
 }
 
 /// Executes the run that `task` makes from the flags.
@@ -120,7 +128,7 @@ pub(super) fn run(
         if let Some(error) = summary.end.error() {
             return Err(Failure::Other(error));
         }
-        let speed = Speed::of_workers(run.num_workers, &measured, summary.failures);
+        let speed = Speed::of_run(run.num_workers, &measured, &summary);
         let mut sampled = lock(&tally).summary(speed);
         sampled.evaluation = summary.evaluation;
         report(args, &sampled, run.stop.env_steps, request.run_dir.as_deref())

@@ -72,8 +72,6 @@ use crate::{
 pub(super) struct SampleArgs {
     #[command(flatten)]
     flags: WorkerFlags,
-    #[command(flatten)]
-    clients: ListenFlags,
     /// Act with the policy of a run or of a checkpoint
     ///
     /// In its environment unless another is named
@@ -147,10 +145,6 @@ pub(super) struct SampleArgs {
     no_dashboard: bool,
     #[command(flatten)]
     evaluation: EvaluationFlags,
-    #[command(flatten, next_help_heading = "Sampling mode")]
-    mode: ModeFlags,
-    #[command(flatten, next_help_heading = "Python environments")]
-    python: PythonFlags,
     /// Do not hash the rows
     ///
     /// Hashing may take longer than sampling
@@ -159,6 +153,12 @@ pub(super) struct SampleArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten, next_help_heading = "Sampling mode")]
+    mode: ModeFlags,
+    #[command(flatten, next_help_heading = "Python environments")]
+    python: PythonFlags,
+    #[command(flatten)]
+    clients: ListenFlags,
 }
 
 impl SampleArgs {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cli::{data::numbers::about_reading, evaluation, log::Log, meter::Measured},
     learner::LearnError,
-    train::{EvaluationMetrics, Failures, ReadMetrics},
+    train::{self, EvaluationMetrics, Failures, ReadMetrics},
 };
 
 /// The printed summary.
@@ -285,10 +285,11 @@ pub(super) struct Speed {
 
 impl Speed {
     /// Returns that of a run with workers.
-    pub(super) fn of_workers(num_workers: u32, measured: &Measured, failures: Failures) -> Self {
+    pub(super) fn of_run(num_workers: u32, measured: &Measured, run: &train::Summary) -> Self {
         let Measured { env_steps, time, bytes_per_step, hub_cpu_ns_per_step, worker_cpu_ns_per_step } = *measured;
         let workers = WorkerCosts { num_workers, bytes_per_step, hub_cpu_ns_per_step, worker_cpu_ns_per_step };
-        Self { env_steps, time, workers: Some(workers), failures, abandoned_episodes: 0 }
+        let (failures, abandoned_episodes) = (run.failures.clone(), run.abandoned_episodes);
+        Self { env_steps, time, workers: Some(workers), failures, abandoned_episodes }
     }
 }
 

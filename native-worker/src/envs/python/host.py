@@ -150,14 +150,22 @@ def parts_of(space):
     return [space]
 
 
+def has_mask(space):
+    """Returns whether observations are a Dict of an action mask and the rest, as rollmesh's MaskedObs has them."""
+    names = set(space.spaces) if isinstance(space, spaces.Dict) else set()
+    return len(names) == 2 and "action_mask" in names and bool(names & {"observations", "obs", "observation"})
+
+
 class FlatObservation:
-    """A Dict or Tuple as one flat box of floats, like gymnasium.spaces.flatten."""
+    """A Dict or Tuple as one flat box of floats, like gymnasium.spaces.flatten; of a Dict with an action mask, the mask and
+    the rest as one flat box each, in the order of their names."""
 
     dtype = "<f4"
 
     def __init__(self, space):
-        self.space, self.flat = space, self.box(space)
-        self.shape = self.flat.shape
+        # A Dict may be in another order.
+        self.space = spaces.Dict(dict(sorted(space.spaces.items()))) if has_mask(space) else space
+        self.shape = self.box(self.space).shape
 
     @staticmethod
     def box(space):
@@ -169,6 +177,8 @@ class FlatObservation:
 
     @classmethod
     def form(cls, space):
+        if has_mask(space):
+            return {"type": "dict", "spaces": {name: Box.form(cls.box(part)) for name, part in space.spaces.items()}}
         return Box.form(cls.box(space))
 
     def put(self, rows, lane, value):

@@ -12,6 +12,12 @@ use super::{
 };
 use crate::envs::remote::wire::Request;
 
+/// An unanswered request. It keeps the host locked: environments on other threads may share its process.
+pub(super) struct Exchange<'a> {
+    host: MutexGuard<'a, Host>,
+    pending: Pending,
+}
+
 /// Environments that a host has made. If its process ends, the next one makes them again when they are asked for something.
 pub(super) struct HostOrder {
     name: String,
@@ -55,7 +61,11 @@ impl HostOrder {
 
     /// Returns whether the host still has the environments as they were left.
     pub(super) fn is_there(&self) -> bool {
-        self.epoch.is_some() && lock(&self.host).epoch() == self.epoch
+        self.is_in(&lock(&self.host))
+    }
+
+    fn is_in(&self, host: &Host) -> bool {
+        self.epoch.is_some() && host.epoch() == self.epoch
     }
 
     /// Makes the environments again if their process has ended. Returns whether that was so: they have no episodes then.
@@ -63,11 +73,11 @@ impl HostOrder {
     /// # Errors
     /// As [`make`](Self::make).
     pub(super) fn revive(&mut self) -> Result<bool, EnvError> {
-        if self.is_there() {
+        let mut host = lock(&self.host);
+        if self.is_in(&host) {
             return Ok(false);
         }
         self.epoch = None;
-        let mut host = lock(&self.host);
         ask_to_make(&mut host, &self.name, &self.text, |_| Some(()))?;
         self.epoch = host.epoch();
         Ok(true)
@@ -84,35 +94,46 @@ impl HostOrder {
         body: impl FnOnce(&mut Vec<u8>),
         take: impl FnOnce(&[u8]) -> Option<T>,
     ) -> Result<T, EnvError> {
-        let pending = self.send(ask, lane, body)?;
-        self.receive(pending, take)
+        let exchange = self.send(ask, lane, body)?;
+        self.receive(exchange, take)
     }
 
-    /// Asks without waiting for the answer, which [`receive`](Self::receive) returns.
+    /// Asks without waiting for the answer, which [`receive`](Self::receive) returns. A caller that asks several hosts asks
+    /// them in the order of their numbers, so that two threads never wait for each other's hosts.
     ///
     /// # Errors
-    /// As [`Host::send`].
+    /// [`EnvError::Failed`] if the process of the environments has ended.
     pub(super) fn send(
         &self,
         ask: (&'static str, Request),
         lane: usize,
         body: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<Pending, EnvError> {
+    ) -> Result<Exchange<'_>, EnvError> {
         let whole = |request: &mut Vec<u8>| {
             request.extend(self.number.to_le_bytes());
             // Lanes are counted with 32 bits.
             request.extend((lane as u32).to_le_bytes());
             body(request);
         };
-        lock(&self.host).send(&self.name, ask, whole)
+        let mut host = lock(&self.host);
+        // An exchange of environments on another thread may have ended the process after the last look.
+        if !self.is_in(&host) {
+            return Err(EnvError::Failed(format!("{}: its Python process has ended", self.name)));
+        }
+        let pending = host.send(&self.name, ask, whole)?;
+        Ok(Exchange { host, pending })
     }
 
     /// Waits for the answer of a request, which `take` decodes.
     ///
     /// # Errors
     /// As [`Host::receive`].
-    pub(super) fn receive<T>(&self, pending: Pending, take: impl FnOnce(&[u8]) -> Option<T>) -> Result<T, EnvError> {
-        lock(&self.host).receive(&self.name, pending, take)
+    pub(super) fn receive<T>(
+        &self,
+        Exchange { mut host, pending }: Exchange<'_>,
+        take: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> Result<T, EnvError> {
+        host.receive(&self.name, pending, take)
     }
 
     /// Draws a lane; `render_mode` must be `rgb_array` in the run's `env_config`.
@@ -122,16 +143,14 @@ impl HostOrder {
             let (height, pixels) = rest.split_first_chunk()?;
             Some(frame.set(u32::from_le_bytes(*width), u32::from_le_bytes(*height), pixels))
         };
-        self.is_there() && self.ask(("for a picture", Request::Render), lane, |_| {}, take).unwrap_or(false)
+        self.ask(("for a picture", Request::Render), lane, |_| {}, take).unwrap_or(false)
     }
 }
 
 impl Drop for HostOrder {
     fn drop(&mut self) {
-        if self.is_there() {
-            // What keeps them from ending ends with the process, at the latest.
-            let _ = self.ask(("to close", Request::Close), 0, |_| {}, |_| Some(()));
-        }
+        // What keeps them from ending ends with the process, at the latest.
+        let _ = self.ask(("to close", Request::Close), 0, |_| {}, |_| Some(()));
     }
 }
 

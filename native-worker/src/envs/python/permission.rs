@@ -182,8 +182,13 @@ pub(crate) fn child_environs() -> Vec<(&'static str, OsString)> {
     let settings = PythonSettings::of_process();
     let program = settings.program().into_os_string();
     let mut environs = pinned(&settings.allowed);
-    environs.extend([(ALLOW_VARIABLE, settings.allowed.to_string().into()), (INTERPRETER_VARIABLE, program)]);
-    environs.extend(settings.processes.map(|processes| (PROCESSES_VARIABLE, processes.to_string().into())));
+    // Always passed, since a run's environment variables must not add processes.
+    let processes = settings.processes.map_or(1, usize::from).to_string();
+    environs.extend([
+        (ALLOW_VARIABLE, settings.allowed.to_string().into()),
+        (INTERPRETER_VARIABLE, program),
+        (PROCESSES_VARIABLE, processes.into()),
+    ]);
     environs
 }
 
@@ -204,6 +209,12 @@ mod tests {
         let pinned = pinned(&PythonPermission::exactly("gym:CartPole-v1"));
         assert!(pinned.contains(&("PATH", env::var_os("PATH").unwrap_or_default())));
         assert!(pinned.iter().any(|(name, _)| *name == "PYTHONPATH"));
+    }
+
+    #[test]
+    fn number_of_processes_is_pinned_if_the_machine_names_none() {
+        assert_eq!(PythonSettings::of_process().processes, None);
+        assert!(child_environs().contains(&(PROCESSES_VARIABLE, "1".into())));
     }
 
     #[test]

@@ -12,7 +12,10 @@ use rollmesh_core::{
 };
 use serde::Deserialize;
 
-use super::{PythonSettings, host::Pending, order::HostOrder};
+use super::{
+    PythonSettings,
+    order::{Exchange, HostOrder},
+};
 use crate::envs::remote::wire::{Request, SpacesOf};
 
 /// Environments with the same name and settings, one lane each.
@@ -130,7 +133,8 @@ impl PythonEnvs {
         Ok(())
     }
 
-    /// Steps these lanes, whose rows the buffers hold.
+    /// Steps these lanes, whose rows the buffers hold. If their process has ended since the last look, that is an error: new
+    /// environments would have no episodes to step.
     fn step_lanes(
         &mut self,
         lanes: Range<usize>,
@@ -138,23 +142,22 @@ impl PythonEnvs {
         mut obs: RowsMut<'_>,
         out: StepOut<'_>,
     ) -> Result<(), EnvError> {
-        self.revive(&lanes)?;
         let (obs_len, act_len) = (self.obs_len(), self.spaces.action.shape().elements());
+        let parts = self.parts.iter().filter(|part| !part.within(&lanes).is_empty());
         // All hosts step at the same time.
-        let ask = |part: &Part| -> Result<Pending, EnvError> {
+        let asked = parts.map(|part| {
             let own = part.within(&lanes);
             let rows = own.start - lanes.start..own.end - lanes.start;
             let body = |request: &mut Vec<u8>| {
                 request.extend((own.len() as u32).to_le_bytes());
                 put_rows(request, rows_of(actions, rows, act_len));
             };
-            part.order.send(("for a step", Request::Step), own.start - part.lanes.start, body)
-        };
-        let parts = self.parts.iter().filter(|part| !part.within(&lanes).is_empty());
-        let asked: Vec<(&Part, Result<Pending, EnvError>)> = parts.map(|part| (part, ask(part))).collect();
+            (part, part.order.send(("for a step", Request::Step), own.start - part.lanes.start, body))
+        });
+        let asked: Vec<(&Part, Result<Exchange<'_>, EnvError>)> = asked.collect();
         let mut stepped = Ok(());
         // The answer of every part is read, also after an error.
-        for (part, pending) in asked {
+        for (part, exchange) in asked {
             let own = part.within(&lanes);
             let rows = own.start - lanes.start..own.end - lanes.start;
             let take = |reply: &[u8]| {
@@ -167,7 +170,7 @@ impl PythonEnvs {
                 }
                 reader.finish().ok()
             };
-            let answer = pending.and_then(|pending| part.order.receive(pending, take));
+            let answer = exchange.and_then(|exchange| part.order.receive(exchange, take));
             stepped = stepped.and(answer.map_err(|error| part.located(error)));
         }
         if let Err(error) = &stepped {

@@ -175,7 +175,7 @@ async fn child_that_does_not_connect_in_time_is_killed_and_counts_as_a_failed_st
     let hanging = || Box::new(Hanging(switch::Sender::new(false)));
     watch(7, hanging(), (killed, started), Some(Duration::ZERO), events.clone()).await;
     let Some(Event::ChildExited { number: 7, end }) = told.recv().await else { panic!("it is not killed") };
-    assert_eq!(end.status, "it was killed, since it had not connected after 0 s");
+    assert_eq!(end.status, "it was killed, since it had not connected after 0 s; signal: 9 (SIGKILL)");
     assert!(starting.is_closed());
     // Once it has connected, only a request ends it.
     let (kill, killed) = oneshot::channel();

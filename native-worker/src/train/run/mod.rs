@@ -30,7 +30,7 @@ use super::{
     output::OutputPlace,
     own_sampler::Watchdog,
     read_metrics::ReadMetrics,
-    recording::Recording,
+    recording::{LastPictures, Recording},
     run_dir::RunDirError,
     saving::{RunFiles, Snapshot},
 };
@@ -287,8 +287,13 @@ impl Run {
     }
 
     /// Returns why an episode was not recorded, once for each reason.
-    pub(crate) fn poll_recording(&self) -> Option<String> {
-        self.recording.as_ref()?.poll_fault()
+    pub(crate) fn poll_recording(&mut self) -> Option<String> {
+        self.recording.as_mut()?.poll_fault()
+    }
+
+    /// Finishes the recording of a run that is over, if there is one.
+    pub(crate) fn finish_recording(&mut self) -> Option<LastPictures> {
+        self.recording.take().map(Recording::finish)
     }
 
     /// Returns an error if an env step was lost or counted twice.
@@ -319,7 +324,6 @@ impl Run {
         if let Some(evaluation) = self.evaluation.take() {
             evaluation.end();
         }
-        faults.extend(self.recording.take().into_iter().flat_map(Recording::finish));
         self.state.end(&end, now);
         let state = &self.state;
         let causes = state.not_reproducible();
@@ -343,6 +347,7 @@ impl Run {
             failed_checkpoints: ended.as_ref().map_or(0, |ended| ended.failed_checkpoints),
             lost_lines: ended.as_ref().map_or(0, |ended| ended.lost_lines),
             moved_slots: state.group.moved_slots(),
+            abandoned_episodes: state.group.ledger().abandoned_episodes,
             failures: Failures::of(&state.group),
             error: end.error(),
             end,

@@ -10,6 +10,7 @@ use super::{
         consumer::Consumer,
         local::LocalWorker,
         output::{OutputPlace, RunOutput},
+        recording::Recording,
         saving::{Saved, SavedRun, Snapshot, progress},
     },
     Run, Task,
@@ -112,7 +113,7 @@ impl Run {
     /// Returns how to continue from before this batch. The run is over by this.
     pub(crate) fn undo(&mut self, batch: u64) -> Result<Undone, String> {
         // Before the run that follows writes to the same directory.
-        self.recording.take().into_iter().for_each(|recording| drop(recording.finish()));
+        self.recording.take().into_iter().for_each(Recording::cancel);
         self.snapshots.retain(|iteration, _| *iteration <= batch);
         let saved = self.snapshots.pop_last().and_then(|(_, snapshot)| snapshot.into_saved());
         let rejected = self.state.group.ledger().rejected.audit;

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import OrderedDict
 
 import gymnasium
 import numpy as np
@@ -73,6 +74,35 @@ SPACES = {
 
 def echo(space):
     return Echo(SPACES[space])
+
+
+class Masked(gymnasium.Env):
+    """Forbids an action at each step, by a mask that comes last in its observations."""
+
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, name):
+        self.name = name
+        mask = ("action_mask", spaces.MultiBinary(3))
+        self.observation_space = spaces.Dict(OrderedDict([(name, spaces.Discrete(4)), mask]))
+
+    def seen(self):
+        mask = np.ones(3, np.int8)
+        mask[self.t % 3] = 0
+        return {self.name: self.t % 4, "action_mask": mask}
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return self.seen(), {}
+
+    def step(self, action):
+        assert action != self.t % 3, "a mask forbids this action"
+        self.t += 1
+        return self.seen(), 1.0, False, False, {}
+
+
+def masked(name):
+    return Masked(name)
 
 
 class Faulty(gymnasium.Env):

@@ -5,9 +5,11 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use super::super::test_support::*;
 use crate::{
     batch::AnyBatch,
+    env::{Env, EnvError, EnvSpec, Rng, Step, Vectorized},
     ids::PolicyId,
     prelude::*,
     sampler::BatchMode,
+    space::Space,
     time::Micros,
     worker::{Registry, Retries, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, SamplerChoice},
 };
@@ -70,4 +72,56 @@ fn panic_in_a_sample_keeps_weights_that_were_set_meanwhile() {
         while part(&mut worker).is_none() {}
         assert_eq!(value_of(&worker.weights(None).unwrap()[&PolicyId::DEFAULT]), 7.0, "{sampler:?}");
     }
+}
+
+/// A counter to 4 without a snapshot, of which the 32nd step fails, and then the reset after it, counted over all of them.
+struct Opaque(Counter, Arc<[AtomicU32; 2]>);
+
+impl Env for Opaque {
+    type Obs = f32;
+    type Act = i64;
+
+    fn observation_space(&self) -> Space {
+        self.0.observation_space()
+    }
+
+    fn action_space(&self) -> Space {
+        self.0.action_space()
+    }
+
+    fn reset(&mut self, rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        match self.1[0].fetch_add(1, Relaxed) {
+            9 => Err(EnvError::Failed("no wheels".into())),
+            _ => self.0.reset(rng, obs),
+        }
+    }
+
+    fn step(&mut self, action: &[i64], rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
+        match self.1[1].fetch_add(1, Relaxed) {
+            31 => Err(EnvError::Failed("a wheel came off".into())),
+            _ => self.0.step(action, rng, obs),
+        }
+    }
+}
+
+/// In the eleventh round: two episodes of each lane have ended, and the third one is open.
+#[test]
+fn abandoned_episodes_are_counted_once() {
+    let calls: Arc<[AtomicU32; 2]> = Arc::default();
+    let counted = calls.clone();
+    let env = EnvSpec::new("Opaque", move |contexts, _| {
+        let counter = |_: &_| Opaque(Counter { length: 4, reward: 1.0, t: 0 }, counted.clone());
+        Box::new(Vectorized::new(contexts.iter().map(counter).collect()))
+    });
+    let registry = Registry::builtin().with_env(env).with_policy(mock());
+    let config = RolloutConfig { env: Some("Opaque".into()), num_envs: 3, ..RolloutConfig::default() };
+    let config = config.rollout_fragment_length(20).single_policy("mock");
+    let builder = RolloutWorkerBuilder::new(registry).config(config).sampler(SamplerChoice::Lockstep);
+    let (mut worker, mut retries, mut failures) = (builder.build().unwrap(), retries(), Vec::new());
+    calls.iter().for_each(|calls| calls.store(0, Relaxed));
+    let sampled =
+        retries.sample(&mut worker, |worker| worker.sample().map(Some), |failure| failures.push(failure.message().to_owned()));
+    assert_eq!(sampled.unwrap().unwrap().env_steps(), 60);
+    assert!(failures.len() == 2 && failures[1].contains("no wheels"), "{failures:?}");
+    assert_eq!((retries.take_abandoned(), worker.metrics().episodes.len()), (9, 15));
 }
