@@ -1,6 +1,7 @@
 """An env runner for RLlib's algorithms, whose environments and policy act in Rust. This module imports Ray and PyTorch."""
 
 import itertools
+import uuid
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,8 @@ class EnvRunner(SingleAgentEnvRunner):
         # By whether they explore, sample whole episodes, and act at random; and the number of the weights that they act with.
         self._workers: dict[tuple[bool, bool, bool], RolloutWorker] = {}
         self._acting: dict[tuple[bool, bool, bool], int] = {}
+        # A worker counts its episodes from 0: the ids of its episodes begin with one of its own.
+        self._ids: dict[tuple[bool, bool, bool], str] = {}
         self._made, self._weights = 0, 0
         super().__init__(config=config, **kwargs)
 
@@ -90,7 +93,7 @@ class EnvRunner(SingleAgentEnvRunner):
             starts = np.flatnonzero(np.diff(batch["eps_id"], prepend=-1))
             for start, end in itertools.pairwise([*starts.tolist(), len(batch)]):
                 own = {name: values[start:end] for name, values in outputs.items()}
-                chunk = self._episode(batch[start:end], worker, own)
+                chunk = self._episode(batch[start:end], self._ids[kind], own)
                 steps, done = steps + len(chunk), done + chunk.is_done
                 chunks.append(chunk)
         for chunk in chunks:
@@ -126,7 +129,7 @@ class EnvRunner(SingleAgentEnvRunner):
                 policies={"default_policy": policy},
                 seed=int(seed),
             )
-            self._workers[kind] = worker
+            self._workers[kind], self._ids[kind] = worker, uuid.uuid4().hex
             self._acting.pop(kind, None)
         if not is_random and self._acting.get(kind) != self._weights:
             worker.set_weights(self._tensors(worker))
@@ -166,11 +169,11 @@ class EnvRunner(SingleAgentEnvRunner):
             tensors[f"policy.{2 * at}.bias"] = layer.bias
         return tensors
 
-    def _episode(self, rows: SampleBatch, worker: RolloutWorker, outputs: dict[str, Array]) -> SingleAgentEpisode:
+    def _episode(self, rows: SampleBatch, worker_id: str, outputs: dict[str, Array]) -> SingleAgentEpisode:
         """Returns the rows of an episode as RLlib's algorithms take them."""
         obs = np.concatenate([rows["obs"], rows["new_obs"][-1:]])
         return SingleAgentEpisode(
-            id_=f"{self.worker_index or 0}-{id(worker)}-{rows['eps_id'][0]}",
+            id_=f"{worker_id}-{rows['eps_id'][0]}",
             observations=obs,
             observation_space=self.env.single_observation_space,
             infos=[{} for _ in range(len(obs))],

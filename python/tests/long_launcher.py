@@ -1,6 +1,7 @@
 """Workers of a hub on a local Ray: start, scale, kill and end them. Needs `ray` and the installed package; ROLLMESH_BIN names
 another program."""
 
+import functools
 import os
 import re
 import signal
@@ -143,6 +144,23 @@ class LocalRay(unittest.TestCase):
     def test_launcher_needs_a_launchers_token(self) -> None:
         with self.assertRaisesRegex(cluster.Refused, "tokens create --role launcher"):
             cluster.up(self.hub.url, self.hub.operator, name="refused", program=PROGRAM)
+
+    def test_launcher_that_was_refused_later_is_replaced(self) -> None:
+        name = self.id().rsplit(".", 1)[1]
+        self.up(arguments=["--data-root=/tmp"])
+        self.scale(1)
+        until("a worker", lambda: len(processes("worker --hub", self.hub.url, "--data-root=/tmp")) == 1)
+        operate = functools.partial(rollmesh, self.hub, "tokens", token=self.hub.operator)
+        [launcher] = [line.split()[0] for line in operate("list").splitlines() if " launcher " in line]
+        operate("revoke", launcher)
+        until("the end of the worker", lambda: not self.workers())
+        with self.assertRaisesRegex(cluster.Refused, "tokens create --role launcher"):
+            until("its end", lambda: self.up() and None)
+        self.hub.launcher = operate("create", "--role", "launcher").strip()
+        self.assertEqual(self.up()["name"], name)
+        self.scale(1)
+        until("a worker", lambda: self.running(1))
+        cluster.down(name=name)
 
 
 if __name__ == "__main__":

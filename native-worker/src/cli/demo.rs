@@ -56,14 +56,14 @@ pub(super) fn run(args: &DemoArgs, registry: &Registry) -> Result<ExitCode, Fail
         if !args.full_speed {
             eprintln!("Slowed down to about half a minute, for you to watch; --full-speed takes a second or two.\n");
         }
-        host::print_invitations(&hub);
+        host::print_invitations(&hub, &args.security);
         eprintln!();
         let stop_return = Some(STOP_RETURN);
         let summary = host::train(&mut hub, Task::Begin(Box::new(request)), false, &mut endings).await?;
         print_summary(&summary, stop_return);
         let goes_on = matches!(summary.end, RunEnd::Solved | RunEnd::Finished);
         if goes_on && !args.exit_when_solved {
-            eprintln!("\nThe dashboard stays at {} until Ctrl-C.", hub.dashboard_url());
+            eprintln!("\nThe dashboard stays at {} until Ctrl-C.", host::dashboard(&hub, &args.security));
             host::serve(&mut hub, &mut endings).await;
         }
         hub.shutdown().await;

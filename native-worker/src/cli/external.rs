@@ -103,7 +103,7 @@ impl ListenFlags {
         };
         let runtime = runtime(2)?;
         let hub = runtime.block_on(Hub::start(hub, registry)).map_err(Failure::usage)?;
-        print_invitations(&hub, config, self.assets.as_deref());
+        print_invitations(&hub, &self.security, config, self.assets.as_deref());
         let (shut_down, wish) = oneshot::channel();
         let notices = Notices::default();
         let hub = runtime.spawn(serve(hub, wish, notices.clone()));
@@ -128,9 +128,12 @@ pub(super) fn env_of(config: &RolloutConfig, registry: &Registry) -> Result<Opti
 }
 
 /// Prints how clients join a hub that serves these files.
-pub(super) fn print_invitations(hub: &Hub, config: &RolloutConfig, assets: Option<&Path>) {
+pub(super) fn print_invitations(hub: &Hub, security: &SecurityFlags, config: &RolloutConfig, assets: Option<&Path>) {
     let (url, token) = (hub.worker_url(), hub.client_token().to_hex());
     eprintln!("clients  {url}");
+    if security.hides_tokens() {
+        return;
+    }
     eprintln!("token    {token}");
     // The examples in the repository play this environment.
     let is_example = config.env_config.get("spaces_of") == Ok(Some("CartPole-v1".to_owned()));

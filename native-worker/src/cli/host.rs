@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use super::{
     exit::Failure,
     meter::{Measured, Meter},
+    security::SecurityFlags,
     signals::{Ending, Endings},
     worker_spec::SpecFlags,
 };
@@ -35,17 +36,29 @@ pub(super) async fn start(config: HubConfig, workers: &SpecFlags, registry: &Reg
 }
 
 /// Prints the page's address and how workers join.
-pub(super) fn print_invitations(hub: &Hub) {
-    eprintln!("dashboard  {}", hub.dashboard_url());
-    let (token, way) = (hub.operator_token().to_hex(), way(hub));
-    eprintln!("control    {TOKEN_VARIABLE}={token} rollmesh status {way}");
-    print_worker_command(hub);
+pub(super) fn print_invitations(hub: &Hub, security: &SecurityFlags) {
+    eprintln!("dashboard  {}", dashboard(hub, security));
+    if security.hides_tokens() {
+        eprintln!("           tokens are those of --tokens, since others would be kept in the log that this may be");
+    } else {
+        let (token, way) = (hub.operator_token().to_hex(), way(hub));
+        eprintln!("control    {TOKEN_VARIABLE}={token} rollmesh status {way}");
+    }
+    print_worker_command(hub, security);
+}
+
+/// Returns the page's address, with an operator's token unless that is hidden.
+pub(super) fn dashboard(hub: &Hub, security: &SecurityFlags) -> String {
+    if security.hides_tokens() { format!("{}/", hub.page_url()) } else { hub.dashboard_url() }
 }
 
 /// Prints the command with which workers join.
-pub(super) fn print_worker_command(hub: &Hub) {
-    let (token, way) = (hub.worker_token().to_hex(), way(hub));
-    eprintln!("worker     {TOKEN_VARIABLE}={token} rollmesh worker {way}");
+pub(super) fn print_worker_command(hub: &Hub, security: &SecurityFlags) {
+    let token = match security.hides_tokens() {
+        true => String::new(),
+        false => format!("{TOKEN_VARIABLE}={} ", hub.worker_token().to_hex()),
+    };
+    eprintln!("worker     {token}rollmesh worker {}", way(hub));
     if hub.fingerprint().is_some() {
         eprintln!(
             "           without --tls-fingerprint, if an authority that the worker knows has signed the certificate"

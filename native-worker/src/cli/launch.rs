@@ -33,7 +33,8 @@ const JOIN_SECONDS: u32 = 10 * 60;
                   A command of your own after -- is started for each worker and lives as long as it. It reads the worker's \
                   token from standard input, which closes when the worker is to end, and runs `rollmesh` with the arguments in \
                   ROLLMESH_WORKER_ARGUMENTS, a JSON list. ROLLMESH_WORKER_NAME is its name, ROLLMESH_WORKER_SPEC a JSON \
-                  object with what it needs.\n\n\
+                  object with what it needs. A command that runs it on another machine sets there the environment \
+                  variables in ROLLMESH_WORKER_ENVIRONMENT, a JSON object.\n\n\
                   Examples:\n  \
                   rollmesh launch --hub wss://hub.example:7878 --token-file launcher.token --hosts desk,lab\n  \
                   rollmesh launch --hub wss://hub.example:7878 --token-file launcher.token --slurm --option=--partition=cpu\n  \
@@ -71,6 +72,11 @@ pub(super) struct LaunchArgs {
     /// May be given several times
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     option: Vec<String>,
+    /// A further argument of `rollmesh worker`, like --worker-option=--data-root=/data
+    ///
+    /// May be given several times
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    worker_option: Vec<String>,
     /// Seconds in which a worker has to join the hub [default: 600, with --slurm a day]
     ///
     /// Its token is valid for so long
@@ -157,6 +163,7 @@ pub(super) fn run(args: &LaunchArgs) -> Result<ExitCode, Failure> {
             },
             way: [vec!["--hub".into(), worker_hub.clone()], args.trust.arguments()].concat(),
             options: args.option.clone(),
+            worker_options: args.worker_option.clone(),
             engine,
         },
     };

@@ -1,6 +1,10 @@
 //! The flags for a hub's security, and for verifying a hub.
 
-use std::{env, path::PathBuf};
+use std::{
+    env,
+    io::{IsTerminal as _, stderr},
+    path::PathBuf,
+};
 
 use clap::Args;
 use rollmesh_core::group::AuditPolicy;
@@ -41,6 +45,8 @@ pub(super) struct SecurityFlags {
     #[arg(long, hide_short_help = true, value_name = "ORIGIN")]
     allow_frame: Vec<String>,
     /// Tokens that outlive the hub, see `rollmesh tokens`
+    ///
+    /// The hub then prints its own tokens on a terminal only, since logs keep what services print
     #[arg(long, hide_short_help = true, value_name = "FILE")]
     tokens: Option<PathBuf>,
     /// Audit log, lines of JSON
@@ -91,6 +97,12 @@ impl SecurityFlags {
                 on_liar: self.on_liar,
             },
         })
+    }
+
+    /// True if the hub's own tokens must not be printed: a service's standard error is kept in logs. Without a file of
+    /// tokens there are no others to use.
+    pub(super) fn hides_tokens(&self) -> bool {
+        self.tokens.is_some() && !stderr().is_terminal()
     }
 
     /// Returns the default parent directory of runs started from a hub's page.

@@ -360,12 +360,12 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         let mut hub = host::start(config, &args.worker_spec, registry).await?;
         if has_clients {
             let assets = args.assets.as_deref().filter(|_| args.no_dashboard);
-            external::print_invitations(&hub, &request.config.rollout, assets);
+            external::print_invitations(&hub, &args.security, &request.config.rollout, assets);
         }
         if !args.no_dashboard && !args.json {
-            host::print_invitations(&hub);
+            host::print_invitations(&hub, &args.security);
         } else if args.remote_only {
-            host::print_worker_command(&hub);
+            host::print_worker_command(&hub, &args.security);
         }
         let summary = host::train(&mut hub, task, args.json, &mut endings).await;
         hub.shutdown().await;

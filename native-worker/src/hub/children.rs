@@ -34,9 +34,8 @@ const SHORT_LIFE: Duration = Duration::from_secs(2);
 const MAX_FAILED_STARTS: u32 = 5;
 /// Number of consecutive failures without a delay before the next start: a user may have killed the children.
 const FREE_FAILED_STARTS: u32 = 2;
-/// Time for a process on this machine to connect before it is killed. A launcher for other machines has its own deadline,
-/// since a scheduler may queue its workers.
-const STARTING: Duration = Duration::from_secs(60);
+/// Delay before the next attempt when launchers have no place now, but soon may have one.
+const NOT_YET: Duration = Duration::from_secs(1);
 /// Maximum length of a line of a child's log in bytes; a longer one is several, …
 const MAX_LINE_BYTES: u64 = 1 << 10;
 /// … and maximum number of lines per second.
@@ -225,10 +224,10 @@ impl Children {
         if let Some(log) = worker.take_log() {
             tokio::spawn(forward_lines(number, log, self.events.clone()));
         }
-        let pid = worker.pid();
+        let (pid, limit) = (worker.pid(), worker.joins_within());
         let (kill, killed) = oneshot::channel();
         let (starting, started) = oneshot::channel();
-        tokio::spawn(watch(number, worker, (killed, started), pid.map(|_| STARTING), self.events.clone()));
+        tokio::spawn(watch(number, worker, (killed, started), limit, self.events.clone()));
         let id = TokenHash::of(&token).id();
         let running = Running {
             terms: terms.clone(),
@@ -405,8 +404,12 @@ impl Children {
         Some(Exit { token, terms, ended })
     }
 
-    /// Handles a child that could not be started and decides what follows.
-    pub(super) fn handle_failed_start(&mut self) -> Ended {
+    /// Handles a child that could not be started and decides what follows. Waiting for a launcher is no failure: the hub
+    /// limits that itself.
+    pub(super) fn handle_failed_start(&mut self, error: &LaunchError) -> Ended {
+        if let LaunchError::NotYet(_) = error {
+            return Ended::Replace(self.replacement.delay.max(NOT_YET));
+        }
         self.failed_starts = self.failed_starts.saturating_add(1);
         match self.attempt_after(self.failed_starts) {
             Ended::Replace(pause) => Ended::Replace(pause.max(pause_after(self.failed_starts))),

@@ -29,6 +29,10 @@ impl Actor {
         let workers = self.launchers.workers_of(key);
         workers.iter().for_each(|&worker| self.children.do_not_replace(worker));
         self.launchers.remove(key);
+        if self.launchers.is_empty() {
+            // They would start on the hub's machine.
+            self.children.forget_replacements();
+        }
         let (name, count) = (&key.name, workers.len());
         self.notice(1, format!("launcher {name} was removed with its {count} workers: {}", shortened(reason)));
     }

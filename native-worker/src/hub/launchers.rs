@@ -62,6 +62,8 @@ struct RemoteLauncher {
     capacity: usize,
     token_seconds: u32,
     absent_since: Option<Instant>,
+    /// Workers that it was told to end and that the hub does not count as running any more; each still takes a place.
+    ending: BTreeSet<u64>,
 }
 
 /// A worker of a connected launcher.
@@ -93,8 +95,10 @@ impl Launchers {
     ) -> Option<PeerLink> {
         let mut elsewhere = self.elsewhere();
         let running: BTreeSet<u64> = ready.running.iter().copied().collect();
-        for id in running.iter().filter(|id| elsewhere.workers.get(id).is_none_or(|worker| worker.by != key)) {
-            let _ = link.send(&Message::EndWorker(EndWorker { worker: *id }));
+        let is_unknown = |id: &u64| elsewhere.workers.get(id).is_none_or(|worker| worker.by != key);
+        let ending: BTreeSet<u64> = running.iter().copied().filter(is_unknown).collect();
+        for &worker in &ending {
+            let _ = link.send(&Message::EndWorker(EndWorker { worker }));
         }
         let remote = RemoteLauncher {
             peer,
@@ -102,6 +106,7 @@ impl Launchers {
             capacity: ready.capacity.min(LauncherReady::MAX_WORKERS as u32) as usize,
             token_seconds: ready.token_seconds.min(LauncherReady::MAX_TOKEN_SECONDS),
             absent_since: None,
+            ending,
         };
         let before = elsewhere.launchers.insert(key.clone(), remote);
         let before = before.filter(|before| before.peer != peer);
@@ -114,8 +119,11 @@ impl Launchers {
     /// Handles a launcher's report that a worker has ended; others' workers are none of its business.
     pub(super) fn handle_ended(&self, peer: u32, ended: &WorkerEnded) {
         let mut elsewhere = self.elsewhere();
-        let Some(worker) = elsewhere.workers.get(&ended.worker) else { return };
-        if elsewhere.launchers.get(&worker.by).is_some_and(|launcher| launcher.peer == peer) {
+        let by = elsewhere.launchers.iter_mut().find(|(_, launcher)| launcher.peer == peer);
+        let Some((key, launcher)) = by else { return };
+        launcher.ending.remove(&ended.worker);
+        let key = key.clone();
+        if elsewhere.workers.get(&ended.worker).is_some_and(|worker| worker.by == key) {
             let end = LaunchedEnd { status: printable(&ended.status), is_crash: ended.is_crash };
             elsewhere.end(ended.worker, end);
         }
@@ -134,6 +142,11 @@ impl Launchers {
             launcher.absent_since.is_some_and(|since| since.elapsed() >= LAUNCHER_ABSENCE) || !is_valid(key.token)
         };
         self.elsewhere().launchers.iter().filter(is_over).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// True if no launcher is connected or expected back.
+    pub(super) fn is_empty(&self) -> bool {
+        self.elsewhere().launchers.is_empty()
     }
 
     /// True if the launcher is connected.
@@ -206,34 +219,39 @@ impl Launcher for Launchers {
             return Err(LaunchError::Unsupported { what, needs });
         }
         let spec = serde_json::to_string(order.spec).map_err(|error| LaunchError::Failed(error.to_string()))?;
-        let by = elsewhere.roomiest()?;
+        let (by, launcher) = elsewhere.roomiest()?;
         let worker = u64::from(elsewhere.life) << 32 | u64::from(order.number);
         let message = LaunchWorker { worker, number: order.number, token: *order.token, spec };
-        if let Some(launcher) = elsewhere.launchers.get(&by) {
-            launcher
-                .link
-                .send(&Message::LaunchWorker(message))
-                .map_err(|error| LaunchError::Failed(error.to_string()))?;
-        }
+        launcher.link.send(&Message::LaunchWorker(message)).map_err(|error| LaunchError::Failed(error.to_string()))?;
+        let joins_within = Duration::from_secs(launcher.token_seconds.into());
         let (end, ended) = oneshot::channel();
         let token = TokenHash::of(order.token).id();
         elsewhere.workers.insert(worker, PlacedWorker { by, token, session: None, end });
-        Ok(Box::new(WorkerElsewhere { worker, elsewhere: self.elsewhere.clone(), ended, is_killed: false }))
+        let elsewhere = self.elsewhere.clone();
+        Ok(Box::new(WorkerElsewhere { worker, elsewhere, ended, joins_within, is_killed: false }))
     }
 }
 
 impl RemoteLaunchers {
-    /// Returns the launcher with the most free places.
-    fn roomiest(&self) -> Result<LauncherKey, LaunchError> {
-        let mut taken = BTreeMap::<&LauncherKey, usize>::new();
-        self.workers.values().for_each(|worker| *taken.entry(&worker.by).or_default() += 1);
-        let present = self.launchers.iter().filter(|(_, launcher)| launcher.absent_since.is_none());
-        let free = present
-            .map(|(key, launcher)| (launcher.capacity.saturating_sub(taken.get(key).copied().unwrap_or(0)), key));
-        match free.max_by_key(|(free, _)| *free) {
-            None => Err(LaunchError::Failed("the launchers have lost their connections".into())),
-            Some((0, _)) => Err(LaunchError::NoPlace { workers: self.workers.len() as u64 }),
-            Some((_, key)) => Ok(key.clone()),
+    /// Returns the connected launcher with the most free places.
+    fn roomiest(&self) -> Result<(LauncherKey, &RemoteLauncher), LaunchError> {
+        let mut running = BTreeMap::<&LauncherKey, usize>::new();
+        self.workers.values().for_each(|worker| *running.entry(&worker.by).or_default() += 1);
+        let running = |key: &LauncherKey| running.get(key).copied().unwrap_or(0);
+        let free = |(key, launcher): &(&LauncherKey, &RemoteLauncher)| {
+            launcher.capacity.saturating_sub(running(key) + launcher.ending.len())
+        };
+        let (present, absent): (Vec<_>, Vec<_>) =
+            self.launchers.iter().partition(|(_, launcher)| launcher.absent_since.is_none());
+        match present.iter().max_by_key(|launcher| free(launcher)) {
+            Some(best) if free(best) > 0 => Ok((best.0.clone(), best.1)),
+            _ if present.is_empty() || absent.iter().any(|launcher| free(launcher) > 0) => {
+                Err(LaunchError::NotYet("launchers with free places have lost their connections"))
+            }
+            _ if present.iter().any(|(_, launcher)| !launcher.ending.is_empty()) => {
+                Err(LaunchError::NotYet("the launchers' places are free once they have ended other workers"))
+            }
+            _ => Err(LaunchError::NoPlace { workers: present.iter().map(|(key, _)| running(key) as u64).sum() }),
         }
     }
 
@@ -273,12 +291,18 @@ struct WorkerElsewhere {
     worker: u64,
     elsewhere: Arc<Mutex<RemoteLaunchers>>,
     ended: oneshot::Receiver<LaunchedEnd>,
+    /// The lifetime of its token.
+    joins_within: Duration,
     is_killed: bool,
 }
 
 impl LaunchedWorker for WorkerElsewhere {
     fn pid(&self) -> Option<u32> {
         None
+    }
+
+    fn joins_within(&self) -> Option<Duration> {
+        Some(self.joins_within)
     }
 
     fn kill(&mut self) {
@@ -306,6 +330,9 @@ impl Drop for WorkerElsewhere {
     fn drop(&mut self) {
         let mut elsewhere = lock(&self.elsewhere);
         elsewhere.kill(self.worker);
-        elsewhere.workers.remove(&self.worker);
+        let worker = elsewhere.workers.remove(&self.worker);
+        if let Some(launcher) = worker.and_then(|worker| elsewhere.launchers.get_mut(&worker.by)) {
+            launcher.ending.insert(self.worker);
+        }
     }
 }

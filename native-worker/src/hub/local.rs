@@ -191,10 +191,14 @@ impl Actor {
     }
 
     fn handle_failed_start(&mut self, number: u32, terms: &Arc<ChildTerms>, error: &LaunchError) {
-        match self.children.handle_failed_start() {
+        match self.children.handle_failed_start(error) {
             Ended::Replace(pause) => {
-                let again = pause.as_secs_f64();
-                self.notice(2, format!("a local worker could not be started: {error}; trying again in {again:.1} s"));
+                // The user knows that a launcher is absent, or was told to end workers.
+                if !matches!(error, LaunchError::NotYet(_)) {
+                    let again = pause.as_secs_f64();
+                    let text = format!("a local worker could not be started: {error}; trying again in {again:.1} s");
+                    self.notice(2, text);
+                }
                 self.children.replace_after(number, terms.clone(), pause);
             }
             _ => self.give_up(format!("a local worker could not be started: {error}; no more attempts")),

@@ -33,6 +33,8 @@ pub(crate) struct Template {
     pub(crate) way: Vec<String>,
     /// Further arguments of `ssh`, `srun` or `sbatch`.
     pub(crate) options: Vec<String>,
+    /// Further arguments of `worker`.
+    pub(crate) worker_options: Vec<String>,
 }
 
 /// A worker to start.
@@ -106,7 +108,7 @@ impl Template {
         let started = match &self.engine {
             Engine::Here => {
                 let mut command = Command::new(&self.program);
-                command.args(self.worker(start)).args(READS_TOKEN).envs(variables(start));
+                command.args(self.worker(start)).args(READS_TOKEN).envs(limits(start));
                 StartCommand { command, input }
             }
             Engine::Ssh(_) => {
@@ -115,7 +117,7 @@ impl Template {
                 command.args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]);
                 command.args(["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]).args(&self.options);
                 let host = start.host.as_deref().unwrap_or_default();
-                let limits: String = variables(start).map(|(name, value)| format!("{name}={value} ")).collect();
+                let limits: String = limits(start).map(|(name, value)| format!("{name}={value} ")).collect();
                 let limits = if limits.is_empty() { limits } else { format!("env {limits}") };
                 command.args(["--", host, &(limits + &self.line(start, &READS_TOKEN))]);
                 StartCommand { command, input }
@@ -136,7 +138,7 @@ impl Template {
             }
             Engine::Custom(words) => {
                 let mut command = Command::new(words.first().map_or("", String::as_str));
-                command.args(words.iter().skip(1)).envs(self.variables(start));
+                command.args(words.iter().skip(1)).envs(limits(start)).envs(self.variables(start));
                 StartCommand { command, input }
             }
         };
@@ -152,6 +154,7 @@ impl Template {
         let is_limited_by_engine = matches!(self.engine, Engine::Srun | Engine::Sbatch);
         let limit = start.spec.memory.filter(|_| !is_limited_by_engine);
         arguments.extend(limit.into_iter().flat_map(|bytes| ["--memory-limit".into(), bytes.to_string()]));
+        arguments.extend(self.worker_options.iter().cloned());
         arguments
     }
 
@@ -165,10 +168,12 @@ impl Template {
     fn variables(&self, start: &StartOrder) -> BTreeMap<&'static str, String> {
         let spec = serde_json::to_string(&start.spec).unwrap_or_default();
         let worker = serde_json::to_string(&self.worker(start)).unwrap_or_default();
+        let environment = serde_json::to_string(&limits(start).collect::<BTreeMap<_, _>>()).unwrap_or_default();
         BTreeMap::from([
             ("ROLLMESH_WORKER_NAME", start.name.clone()),
             ("ROLLMESH_WORKER_SPEC", spec),
             ("ROLLMESH_WORKER_ARGUMENTS", worker),
+            ("ROLLMESH_WORKER_ENVIRONMENT", environment),
         ])
     }
 }
@@ -177,7 +182,7 @@ impl Template {
 const READS_TOKEN: [&str; 3] = ["--token-file", "-", "--until-stdin-closes"];
 
 /// Returns the environment variables of a worker that limits its memory itself.
-fn variables(start: &StartOrder) -> impl Iterator<Item = (&'static str, &'static str)> {
+fn limits(start: &StartOrder) -> impl Iterator<Item = (&'static str, &'static str)> {
     start.spec.memory.iter().flat_map(|_| LIMITED)
 }
 
@@ -216,12 +221,17 @@ pub(crate) async fn cancel(job: &str) {
 mod tests {
     use super::*;
 
-    fn words(engine: Engine, spec: WorkerSpec) -> Result<Vec<String>, CannotProvide> {
+    fn command(engine: Engine, spec: WorkerSpec) -> Result<Command, CannotProvide> {
         let way = vec!["--hub".into(), "ws://h:1".into()];
-        let template = Template { engine, program: "my rollmesh".into(), way, options: vec!["-v".into()] };
+        let (options, worker_options) = (vec!["-v".into()], vec!["--data-root=/d".into()]);
+        let template = Template { engine, program: "my rollmesh".into(), way, options, worker_options };
         let start = StartOrder { name: "n-7".into(), token: "secret".into(), spec, host: Some("desk".into()) };
-        let started = template.command(&start)?;
-        let words = std::iter::once(started.command.get_program()).chain(started.command.get_args());
+        template.command(&start).map(|started| started.command)
+    }
+
+    fn words(engine: Engine, spec: WorkerSpec) -> Result<Vec<String>, CannotProvide> {
+        let command = command(engine, spec)?;
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
         Ok(words.map(|word| word.to_str().unwrap().to_owned()).collect())
     }
 
@@ -230,18 +240,33 @@ mod tests {
         let spec = WorkerSpec { cpus: 2, gpus: Some(1), memory: Some((1 << 30) + 1), ..WorkerSpec::default() };
         let line = words(Engine::Sbatch, spec.clone()).unwrap().join("|");
         let expected = "sbatch|--wait|--parsable|--ntasks=1|--nodes=1|--export=ALL|--job-name=n-7|--cpus-per-task=2|\
-                        --gpus-per-task=1|--mem=1025M|-v|--wrap=exec 'my rollmesh' worker --hub ws://h:1 --name n-7";
+                        --gpus-per-task=1|--mem=1025M|-v|--wrap=exec 'my rollmesh' worker --hub ws://h:1 --name n-7 --data-root=/d";
         assert_eq!(line, expected);
         let line = words(Engine::Srun, spec).unwrap().join("|");
         assert!(line.starts_with("srun|--ntasks=1|--nodes=1|--job-name=n-7|--cpus-per-task=2|"), "{line}");
-        assert!(line.ends_with("|my rollmesh|worker|--hub|ws://h:1|--name|n-7|--token-file|-|--until-stdin-closes"));
+        assert!(line.ends_with(
+            "|my rollmesh|worker|--hub|ws://h:1|--name|n-7|--data-root=/d|--token-file|-|--until-stdin-closes"
+        ));
         let spec = WorkerSpec { memory: Some(5), ..WorkerSpec::default() };
         let line = words(Engine::Ssh(vec!["desk".into()]), spec).unwrap();
         let remote = "env MIMALLOC_ARENA_EAGER_COMMIT=0 RUST_BACKTRACE=0 'my rollmesh' worker --hub ws://h:1 --name n-7 --memory-limit 5 \
-                      --token-file - --until-stdin-closes";
+                      --data-root=/d --token-file - --until-stdin-closes";
         assert_eq!(line[line.len() - 4..], ["-v", "--", "desk", remote]);
         let custom = words(Engine::Custom(vec!["run".into(), "one".into()]), WorkerSpec::default()).unwrap();
         assert_eq!(custom, ["run", "one"]);
+    }
+
+    #[test]
+    fn own_command_is_told_the_environment_of_a_worker_with_limited_memory() {
+        let environment = |memory| {
+            let command = command(Engine::Custom(vec!["run".into()]), WorkerSpec { memory, ..WorkerSpec::default() });
+            let command = command.unwrap();
+            let value = |name| command.get_envs().find(|(key, _)| *key == name)?.1?.to_str().map(str::to_owned);
+            (value("ROLLMESH_WORKER_ENVIRONMENT").unwrap(), value("RUST_BACKTRACE"))
+        };
+        assert_eq!(environment(None), ("{}".into(), None));
+        let limited = r#"{"MIMALLOC_ARENA_EAGER_COMMIT":"0","RUST_BACKTRACE":"0"}"#;
+        assert_eq!(environment(Some(5)), (limited.into(), Some("0".into())));
     }
 
     #[test]

@@ -21,6 +21,8 @@ use crate::{
     net::TOKEN_VARIABLE,
 };
 
+/// Time for a process on this machine to join its hub.
+const JOINS: Duration = Duration::from_secs(60);
 /// How long to wait for a killed process.
 const KILLED: Duration = Duration::from_secs(3);
 /// How long to read the standard error of a process that has ended: its child processes may keep it open.
@@ -165,6 +167,10 @@ impl LaunchedWorker for LocalWorker {
         let (log, reader) = duplex(LOG_BYTES);
         self.log = Some(log);
         Some(Box::new(reader))
+    }
+
+    fn joins_within(&self) -> Option<Duration> {
+        Some(JOINS)
     }
 
     fn kill(&mut self) {

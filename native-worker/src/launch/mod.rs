@@ -32,7 +32,7 @@ mod supervised;
 
 #[cfg(unix)]
 use std::os::unix::process::ExitStatusExt as _;
-use std::{collections::BTreeMap, fmt, io, path::PathBuf, pin::Pin, process::ExitStatus};
+use std::{collections::BTreeMap, fmt, io, path::PathBuf, pin::Pin, process::ExitStatus, time::Duration};
 
 use rollmesh_core::protocol::Token;
 #[cfg(unix)]
@@ -82,6 +82,11 @@ pub trait LaunchedWorker: Send {
     /// Returns what it writes to its standard error, once; `None` if the launcher does not have it. The caller reads it to the
     /// end: otherwise the worker waits when the pipe is full.
     fn take_log(&mut self) -> Option<Box<dyn AsyncRead + Send + Unpin>> {
+        None
+    }
+
+    /// Returns how long it may take to join its hub before the hub ends it; `None` is without limit.
+    fn joins_within(&self) -> Option<Duration> {
         None
     }
 
@@ -166,9 +171,12 @@ pub enum LaunchError {
          `rollmesh launch`"
     )]
     NoPlace {
-        /// Number of workers that the launchers run.
+        /// Number of workers that they run.
         workers: u64,
     },
+    /// No connected launcher has a free place now, but soon one may: a launcher is expected back, or still ends workers.
+    #[error("{0}; try again in a few seconds")]
+    NotYet(&'static str),
     /// The operating system does not support this.
     #[error("{what} need {needs}; leave them out of the worker's specification")]
     Unsupported {
@@ -194,6 +202,6 @@ impl LaunchError {
     /// True if the request cannot be granted; another specification would help.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
-        !matches!(self, Self::Program { .. } | Self::Failed(_))
+        !matches!(self, Self::NotYet(_) | Self::Program { .. } | Self::Failed(_))
     }
 }

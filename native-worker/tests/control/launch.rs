@@ -9,7 +9,7 @@ use super::{
     HubProcess,
     support::{
         Process,
-        process::{PROGRAM, Signal, children_of, has_ended, kill, send},
+        process::{Invitation, PROGRAM, Signal, children_of, has_ended, kill, send},
         soon, until,
     },
 };
@@ -77,6 +77,20 @@ fn launch(hub: &HubProcess, token: &str, args: &[&str], set_up: impl FnOnce(&mut
 }
 
 impl HubProcess {
+    /// A hub with an operator's token in this file: in the log of a service there is none.
+    async fn with_tokens(listen: &str, file: &str) -> Self {
+        let create = ["tokens", "create", "--role", "operator", "--file", file];
+        let operator_token = Process::start(create).finish_with(0).await.stdout.trim().to_owned();
+        let mut process = Process::start(["hub", "--listen", listen, "--tokens", file]);
+        let dashboard = process.line("dashboard  ").await;
+        let address =
+            dashboard.strip_prefix("dashboard  http://").and_then(|url| url.strip_suffix('/')).expect(&dashboard);
+        let worker = process.line("worker     ").await;
+        assert_eq!(worker, format!("worker     rollmesh worker --hub ws://{address}"));
+        let invitation = Invitation { address: address.into(), operator_token, worker_token: String::new() };
+        Self { process, invitation }
+    }
+
     async fn launcher_token(&self) -> String {
         self.succeed(&["tokens", "create", "--role", "launcher"]).await.trim().to_owned()
     }
@@ -116,7 +130,8 @@ fn names(workers: &[Value]) -> Vec<&str> {
 async fn launcher_starts_replaces_and_ends_the_hubs_workers() {
     let hub = HubProcess::start().await;
     let (url, token) = (format!("ws://{}", hub.invitation.address), hub.launcher_token().await);
-    let mut launcher = launch(&hub, &token, &["--here", "--capacity", "3"], |_| {});
+    let args = ["--here", "--capacity", "3", "--worker-option=--data-root=/tmp"];
+    let mut launcher = launch(&hub, &token, &args, |_| {});
     launcher.line("serving the hub").await;
     let mut hub = hub;
     hub.process.line("launcher l has places for 3 workers").await;
@@ -126,7 +141,7 @@ async fn launcher_starts_replaces_and_ends_the_hubs_workers() {
     assert!(names(&workers).iter().all(|name| name.starts_with("here-")), "{workers:?}");
     let hosts = hub.status().await["hosts"].clone();
     assert_eq!(hosts.as_object().unwrap().values().cloned().collect::<Vec<_>>(), [2]);
-    let first = processes([&url, "here-"]);
+    let first = processes([&url, " --data-root=/tmp"]);
     assert_eq!(first.len(), 2, "workers of the launcher: {first:?}");
     assert_eq!(children_of(launcher.pid()).len(), 2);
     assert!(processes([&token, ""]).is_empty(), "a token is on a command line");
@@ -281,7 +296,7 @@ async fn processes_of_a_machine_are_restarted_and_end_with_their_supervisor() {
 async fn launcher_ends_its_workers_when_its_hub_ends_and_serves_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let tokens = folder.path().join("tokens.json").display().to_string();
-    let mut hub = HubProcess::start_with(&["--tokens", &tokens]).await;
+    let mut hub = HubProcess::with_tokens("127.0.0.1:0", &tokens).await;
     let (url, token) = (format!("ws://{}", hub.invitation.address), hub.launcher_token().await);
     let mut launcher = launch(&hub, &token, &["--here"], |_| {});
     hub.process.line("launcher l has places").await;
@@ -292,9 +307,7 @@ async fn launcher_ends_its_workers_when_its_hub_ends_and_serves_the_next_one() {
     hub.process.finish_with(0).await;
     until("the end of the workers", || processes([&url, "here-"]).is_empty()).await;
     let address = hub.invitation.address.clone();
-    let mut process = Process::start(["hub", "--listen", &address, "--tokens", &tokens]);
-    let invitation = process.invitation().await;
-    let mut hub = HubProcess { process, invitation };
+    let mut hub = HubProcess::with_tokens(&address, &tokens).await;
     launcher.line("serving the hub").await;
     hub.process.line("launcher l has places").await;
     hub.succeed(&["scale", "2"]).await;

@@ -3,8 +3,8 @@
 use rollmesh_core::protocol::{
     Message, RefusalCode, Role, Token, TokenAction, TokenHash,
     message::{
-        HostReport, LaunchWorker, LauncherReady, ManageTokens, NewToken, RemoveWorker, Request, Scale, WorkerEnded,
-        WorkerLocation,
+        HostReport, LaunchWorker, LauncherReady, ManageTokens, NewToken, RemoveWorker, Request, Scale, StartRun,
+        WorkerEnded, WorkerLocation,
     },
 };
 
@@ -149,8 +149,59 @@ async fn launcher_that_returns_says_which_workers_are_left() {
     let unknown = 7;
     newer.say(&Message::LauncherReady(LauncherReady { running: vec![kept.worker, unknown], ..READY })).await;
     assert_eq!(told_to_end(&mut newer).await, unknown);
+    // It takes a place until then.
+    newer.say(&Message::WorkerEnded(WorkerEnded { worker: unknown, status: "asked".into(), is_crash: false })).await;
     let replacement = order(&mut newer).await;
     assert!(![kept.number, lost.number].contains(&replacement.number));
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn places_of_absent_launchers_and_of_workers_that_still_end_are_awaited() {
+    let mut hub = TestHub::start().await;
+    let mut operator = hub.operator().await;
+    let token = create_token(&mut operator).await;
+    let mut launcher = Client::join(hub.hub.address(), Role::Launcher, token).await;
+    // Of a hub's earlier life.
+    let (capacity, old) = (1, 7);
+    launcher.say(&Message::LauncherReady(LauncherReady { capacity, running: vec![old], ..READY })).await;
+    assert_eq!(told_to_end(&mut launcher).await, old);
+    let refused = scale(&mut operator, 1).await;
+    assert!(refused.starts_with("the launchers' places are free once they have ended other workers"), "{refused}");
+    let settings = r#"{"num_workers": 1, "stop": {"env_steps": 1000000000}}"#.to_owned();
+    assert_eq!(operator.ask(|request| Message::StartRun(StartRun { request, settings })).await, "");
+    let ended = WorkerEnded { worker: old, status: "it is asked to end".into(), is_crash: false };
+    launcher.say(&Message::WorkerEnded(ended)).await;
+    let first = order(&mut launcher).await;
+    let refused = scale(&mut operator, 2).await;
+    assert!(refused.starts_with("all 1 places of the connected launchers are taken"), "{refused}");
+
+    drop(launcher);
+    hub.notice("left: ").await;
+    let refused = scale(&mut operator, 2).await;
+    assert!(refused.starts_with("launchers with free places have lost their connections"), "{refused}");
+    // Its worker has ended meanwhile: the run gets another one.
+    let mut launcher = Client::join(hub.hub.address(), Role::Launcher, token).await;
+    launcher.say(&Message::LauncherReady(LauncherReady { capacity, ..READY })).await;
+    assert_ne!(order(&mut launcher).await.worker, first.worker);
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn worker_that_does_not_join_while_its_token_is_valid_is_ended_and_replaced() {
+    let mut hub = TestHub::start().await;
+    let mut operator = hub.operator().await;
+    let token = create_token(&mut operator).await;
+    let mut launcher = Client::join(hub.hub.address(), Role::Launcher, token).await;
+    launcher.say(&Message::LauncherReady(LauncherReady { token_seconds: 0, ..READY })).await;
+    hub.notice("has places").await;
+    assert_eq!(scale(&mut operator, 1).await, "");
+    let ordered = order(&mut launcher).await;
+    assert_eq!(told_to_end(&mut launcher).await, ordered.worker);
+    let ended = WorkerEnded { worker: ordered.worker, status: "signal: 9".into(), is_crash: false };
+    launcher.say(&Message::WorkerEnded(ended)).await;
+    hub.notice("it was killed, since it had not connected after 0 s; signal: 9").await;
+    assert_ne!(order(&mut launcher).await.worker, ordered.worker);
     hub.hub.shutdown().await;
 }
 

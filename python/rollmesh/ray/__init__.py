@@ -16,6 +16,7 @@ restarts of workers, Ray those of the launcher. Actors that wait for resources m
 installs it) and Ray.
 """
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -55,7 +56,8 @@ def up(
     arguments: Sequence[str] = (),
     timeout: float = 60,
 ) -> dict[str, Any]:
-    """Starts a launcher on the cluster, or finds the one of this name, and waits until the hub has accepted it.
+    """Starts a launcher on the cluster, or finds the one of this name, and waits until the hub has accepted it. A launcher
+    that has ended, since the hub refused it, is replaced.
 
     Args:
         hub: Address of the hub, as nodes reach it.
@@ -101,6 +103,10 @@ def up(
         arguments=list(arguments),
     )
     options = {"runtime_env": dict(runtime_env)} if runtime_env else {}
+    with contextlib.suppress(NotRunning):
+        found = _find(name)
+        if ray.get(found.has_ended.remote()):
+            ray.kill(found)
     actor = Launcher.options(
         name=actor_name(name), namespace=NAMESPACE, lifetime="detached", get_if_exists=True, **options
     ).remote(settings, token)

@@ -21,6 +21,9 @@ def parse() -> argparse.Namespace:
     begin.add_argument("--capacity", type=int, default=64, help="most workers at the same time [default: 64]")
     begin.add_argument("--num-cpus", type=float, default=1, help="CPUs that each worker reserves [default: 1]")
     begin.add_argument("--program", help="the program rollmesh on the nodes [default: the installed one]")
+    begin.add_argument(
+        "--worker-option", action="append", default=[], help="a further argument of rollmesh worker, like --data-root=/data"
+    )
     begin.add_argument("--tls-fingerprint", help="fingerprint of the hub's certificate, which the hub prints")
     commands.add_parser("scale", help="set the number of workers").add_argument("num_workers", type=int)
     commands.add_parser("status", help="print the launcher's state as JSON")
@@ -41,6 +44,7 @@ def run(arguments: argparse.Namespace) -> None:
                 num_cpus=arguments.num_cpus,
                 program=arguments.program,
                 tls_fingerprint=arguments.tls_fingerprint,
+                arguments=arguments.worker_option,
             )
         case "scale":
             scale(arguments.num_workers, token, name=name)

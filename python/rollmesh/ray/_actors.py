@@ -81,11 +81,17 @@ class Worker:
         """Returns where the actor runs, as soon as it does."""
         return {"node": ray.util.get_node_ip_address(), "actor_pid": os.getpid()}
 
-    def run(self, arguments: list[str], token: str) -> tuple[int, str]:
+    def run(self, arguments: list[str], environment: dict[str, str], token: str) -> tuple[int, str]:
         """Runs the worker to its end. Returns its exit code and the last line that it wrote."""
         command = [self.program, *arguments, "--token-file", "-", "--until-stdin-closes"]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
+            command,
+            env=os.environ | environment,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
         )
         assert self.process.stdin is not None and self.process.stderr is not None
         with contextlib.suppress(BrokenPipeError):
@@ -112,6 +118,7 @@ class Launcher:
         self._workers: dict[str, dict[str, Any]] = {}
         self._process: asyncio.subprocess.Process | None = None
         self._is_serving = asyncio.Event()
+        # The last line of the program, or why there is none.
         self._error: str | None = None
         self._gauge = Gauge("rollmesh_workers", "Workers of a launcher", ("launcher", "state"))
         self._task = asyncio.get_event_loop().create_task(self._keep_serving())
@@ -120,12 +127,17 @@ class Launcher:
         return self._settings
 
     async def serving(self, timeout: float) -> str | None:
-        """Waits until the hub has accepted the launcher; returns why it has not."""
-        try:
-            await asyncio.wait_for(self._is_serving.wait(), timeout)
-        except TimeoutError:
-            return self._error or f"no answer within {timeout:.0f} s"
-        return self._error
+        """Waits until the hub has accepted the launcher; returns why it has not, or why the launcher has ended."""
+        serving = asyncio.ensure_future(self._is_serving.wait())
+        await asyncio.wait({serving, self._task}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        serving.cancel()
+        if self._task.done():
+            return self._error or "it has ended"
+        return None if self._is_serving.is_set() else self._error or f"no answer within {timeout:.0f} s"
+
+    async def has_ended(self) -> bool:
+        """Returns whether the launcher has ended for good: the hub refuses it, or it cannot be started."""
+        return self._task.done()
 
     async def status(self) -> dict[str, Any]:
         settings = self._settings
@@ -156,6 +168,7 @@ class Launcher:
         relay = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_relay.py")
         command = ["launch", "--hub", settings.hub, "--name", settings.name, "--capacity", str(settings.capacity)]
         command += ["--token-file", "-", "--until-stdin-closes", "--join-seconds", "86400", *settings.trust]
+        command += [f"--worker-option={argument}" for argument in settings.arguments]
         command += ["--", sys.executable, "-I", "-S", relay, path]
         try:
             self._process = await asyncio.create_subprocess_exec(
@@ -168,22 +181,16 @@ class Launcher:
             )
         except OSError as error:
             self._error = f"rollmesh cannot be started: {error}"
-            self._is_serving.set()
             return REFUSED
         assert self._process.stdin is not None and self._process.stderr is not None
         self._process.stdin.write(f"{self._token}\n".encode())
         async for line in self._process.stderr:
             text = line.decode(errors="replace").strip()
             print(text, file=sys.stderr, flush=True)
+            self._error = text.removeprefix("error: ")
             if text.startswith("serving the hub"):
-                self._error = None
                 self._is_serving.set()
-            elif not self._is_serving.is_set():
-                self._error = text.removeprefix("error: ")
-        code = await self._process.wait()
-        if code == REFUSED:
-            self._is_serving.set()
-        return code
+        return await self._process.wait()
 
     async def _serve_relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Runs a worker for a relay; ends it when the relay disconnects."""
@@ -208,7 +215,7 @@ class Launcher:
         try:
             place = await actor.place.remote()
             self._set(name, {"state": "running", **place, "since": time.time()})
-            return await actor.run.remote(order["arguments"] + self._settings.arguments, order["token"])
+            return await actor.run.remote(order["arguments"], order["environment"], order["token"])
         except ray.exceptions.RayError as error:
             return 1, str(error).splitlines()[0]
 

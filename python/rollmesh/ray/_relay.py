@@ -13,6 +13,7 @@ def main() -> None:
         "name": os.environ["ROLLMESH_WORKER_NAME"],
         "spec": json.loads(os.environ["ROLLMESH_WORKER_SPEC"]),
         "arguments": json.loads(os.environ["ROLLMESH_WORKER_ARGUMENTS"]),
+        "environment": json.loads(os.environ["ROLLMESH_WORKER_ENVIRONMENT"]),
         "token": sys.stdin.readline().strip(),
     }
     with socket.socket(socket.AF_UNIX) as actor:

@@ -170,9 +170,11 @@ async fn a_workers_name_is_text_and_a_page_asks_for_its_token() {
     let page = Dashboard::start().await;
     let state = TempDir::new().expect("a directory");
     let tokens = state.path().join("tokens.json");
-    let token = token_in(&tokens, "worker");
+    let (token, operator) = (token_in(&tokens, "worker"), token_in(&tokens, "operator"));
     let hub = Program::start("hub", ["--tokens".as_ref(), tokens.as_os_str()]);
-    page.go_to(hub.url()).await;
+    // Not a terminal: the program prints no tokens.
+    let address = format!("{}#token={operator}", hub.url());
+    page.go_to(&address).await;
     let mut worker = Command::new(built("ROLLMESH_BIN"));
     worker.args(["worker", "--name", MARKUP, "--hub", &format!("ws://{}", hub.address())]);
     worker.env("ROLLMESH_TOKEN", token).stdin(Stdio::null()).stderr(Stdio::null());
@@ -210,7 +212,7 @@ async fn a_workers_name_is_text_and_a_page_asks_for_its_token() {
     .await;
     page.browser.screenshot("token-refused", DESKTOP).await;
     // The whole address is as good as the token, and neither gets into the page's own.
-    enter(hub.url()).await;
+    enter(&address).await;
     page.wait_for("connection", "data-state", "online").await;
     assert_eq!((url().await.fragment(), url().await.query()), (None, Some("again")));
 }

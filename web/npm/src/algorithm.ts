@@ -5,7 +5,7 @@ import { Policy } from "./policy.js";
 import type { RolloutConfig } from "./types.js";
 import type { AlgorithmHandle } from "./wasm/rollmesh_trainer.js";
 
-/** Between two looks at the event loop. */
+/** Time of sampling after which the event loop turns. */
 const SLICE_MS = 10;
 
 /** The settings of a run: those of `config.toml` of `rollmesh train`. What is left out has the preset's values, else RLlib's. */
@@ -53,7 +53,8 @@ interface Point {
 
 /**
  * Trains policies in this thread, in environments built in or {@link registerEnv registered}: RLlib's algorithm. The weights of the
- * same settings are those of `rollmesh train`, bit for bit. It works in slices, between which the page or the server answers.
+ * same settings are those of `rollmesh train`, bit for bit. It samples in slices, between which the page or the server answers; an update
+ * of the weights is one slice.
  */
 export class Algorithm extends Freeable {
   readonly #handle: Handle<AlgorithmHandle>;
@@ -93,7 +94,7 @@ export class Algorithm extends Freeable {
     } finally {
       this.#isTraining = false;
     }
-    throw new RollmeshError("busy", "the run is over: make another algorithm, or give this one later stop criteria");
+    throw new RollmeshError("busy", "the run is over: create another algorithm, with later stop criteria");
   }
 
   /** Trains until the run is over: `for await (const result of algorithm.results())`. */

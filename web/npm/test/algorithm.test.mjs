@@ -47,12 +47,24 @@ test("a run learns in an environment of JavaScript", async () => {
 });
 
 test("the event loop turns while a run learns, and only one call trains", async () => {
-  const algorithm = await Algorithm.create({ ...config, rollout_fragment_length: 2000, stop: { env_steps: 16_000 } });
+  // Sampling takes many slices, however fast the machine is: 512 steps of 0.2 ms.
+  registerEnv("Slow-v0", () => {
+    const env = corridor();
+    return corridor({
+      reset: env.reset,
+      step(action) {
+        for (const end = performance.now() + 0.2; performance.now() < end;);
+        return env.step(action);
+      },
+    });
+  }, { maxEpisodeSteps: 50 });
+  const algorithm = await Algorithm.create({ ...config, env: "Slow-v0" });
   let turns = 0;
   const timer = setInterval(() => turns++);
   const training = algorithm.train();
   await assert.rejects(algorithm.train(), { kind: "busy", message: /await/ });
   await training;
+  while (turns === 0 && !algorithm.isOver) await algorithm.train();
   clearInterval(timer);
   assert.ok(turns > 0);
 });

@@ -117,8 +117,8 @@ pub(super) fn run(
         let rows = Rows { tally: tally.clone(), wanted: Wanted::of(run, registry)? };
         let mut hub = host::start(hub_config(args, &request)?, &SpecFlags::default(), registry).await?;
         match (args.no_dashboard, args.remote_only) {
-            (false, _) if !args.json => host::print_invitations(&hub),
-            (_, true) => host::print_worker_command(&hub),
+            (false, _) if !args.json => host::print_invitations(&hub, &args.clients.security),
+            (_, true) => host::print_worker_command(&hub, &args.clients.security),
             _ => {}
         }
         let work = Work::Take(Taker::Rows(Box::new(rows)));

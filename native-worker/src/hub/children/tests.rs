@@ -55,8 +55,12 @@ const AT_ONCE: Ended = Ended::Replace(Duration::ZERO);
 #[tokio::test]
 async fn children_that_are_of_no_use_are_replaced_ever_later_and_then_given_up() {
     let mut children = children();
-    let ends: Vec<Ended> = (0..7).map(|_| end(&mut children, false)).collect();
     let pause = |ms| Ended::Replace(Duration::from_millis(ms));
+    // Waiting for a launcher is no failure.
+    let waits: Vec<Ended> =
+        (0..7).map(|_| children.handle_failed_start(&LaunchError::NotYet("it is absent"))).collect();
+    assert_eq!(waits, [const { Ended::Replace(NOT_YET) }; 7]);
+    let ends: Vec<Ended> = (0..7).map(|_| end(&mut children, false)).collect();
     assert_eq!(ends, [AT_ONCE, AT_ONCE, pause(800), pause(1600), pause(3200), Ended::GiveUp, Ended::GiveUp]);
     // One success resets the count of failed starts.
     assert_eq!(end(&mut children, true), AT_ONCE);
@@ -98,7 +102,8 @@ async fn crashes_at_work_and_starts_that_fail_are_counted_apart() {
 #[tokio::test]
 async fn starts_that_fail_are_tried_again_and_then_given_up() {
     let mut children = children();
-    let pauses: Vec<Ended> = (0..6).map(|_| children.handle_failed_start()).collect();
+    let pauses: Vec<Ended> =
+        (0..6).map(|_| children.handle_failed_start(&LaunchError::Failed(String::new()))).collect();
     let pause = |ms| Ended::Replace(Duration::from_millis(ms));
     assert_eq!(pauses, [pause(200), pause(400), pause(800), pause(1600), pause(3200), Ended::GiveUp]);
     // A scheduled replacement counts as a worker until it is cancelled.
@@ -184,10 +189,10 @@ async fn child_that_does_not_connect_in_time_is_killed_and_counts_as_a_failed_st
     // However long it took.
     let mut children = children();
     let number = start(&mut children);
-    children.running.get_mut(&number).unwrap().began -= 2 * STARTING;
+    children.running.get_mut(&number).unwrap().began -= Duration::from_secs(120);
     assert_eq!((children.handle_exit(number).unwrap().ended, children.failed_starts), (AT_ONCE, 1));
     let number = start(&mut children);
     children.is_connected_as(number, 1);
-    children.running.get_mut(&number).unwrap().began -= 2 * STARTING;
+    children.running.get_mut(&number).unwrap().began -= Duration::from_secs(120);
     assert_eq!((children.handle_exit(number).unwrap().ended, children.failed_starts), (AT_ONCE, 0));
 }
