@@ -1,4 +1,4 @@
-//! Reading what somebody has damaged takes no more memory than four times what is read: of the line, and of what its
+//! Reading damaged files takes no more memory than four times what is read: of the line, and of what its
 //! compressed columns hold when they are decompressed.
 
 use std::{fs, path::Path, sync::LazyLock};
@@ -31,7 +31,7 @@ static LINES: LazyLock<Vec<(Vec<u8>, usize)>> = LazyLock::new(|| {
     lines.into_iter().map(with_held).collect()
 });
 
-/// Up to a factor of two, what must be decompressed to decode a line; the least for lines that nobody can decode.
+/// Up to a factor of two, what must be decompressed to decode a line; the least for lines that cannot be decoded.
 fn held(line: &[u8]) -> usize {
     let mut limits = (10..=20).map(|power| 1 << power);
     let enough = limits.find(|limit| decode_record(line, &JsonLimits { decompressed: *limit }).is_ok());

@@ -68,7 +68,7 @@ export class EpisodeError extends Error {
     super(reason);
     /**
      * For programs. After `lost` (the sampler began anew) and `timed_out` (the client said nothing of the episode for too
-     * long) start another one; after `stopped` nobody samples any more. The others are mistakes of the caller.
+     * long) start another one; after `stopped` no sampler remains. The others are mistakes of the caller.
      *
      * @type {'not_open' | 'lost' | 'already_open' | 'bad_rows' | 'bad_observation' | 'bad_action' | 'out_of_turn' | 'too_many' | 'stopped' | 'timed_out'}
      */

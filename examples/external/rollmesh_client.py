@@ -53,7 +53,7 @@ class EpisodeError(Exception):
     """The hub did not do what an episode asked for. The connection goes on, and so does the episode if it is open.
 
     ``code`` is one of ``CODES``, for programs. After ``lost`` (the sampler began anew) and ``timed_out`` (nothing was said
-    of the episode for too long) start another one; after ``stopped`` nobody samples any more. The others are mistakes."""
+    of the episode for too long) start another one; after ``stopped`` no sampler remains. The others are mistakes."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)

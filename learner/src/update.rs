@@ -155,7 +155,7 @@ impl Learner {
         let (moments, clock) = (self.optimizer.moments(), (self.env_steps, self.adaptive));
         let updated = self.try_update(batch, ranks);
         if updated.is_err() {
-            // As if nothing had happened, since whoever loses other ranks may go on from here.
+            // As if nothing had happened, since a rank that loses others may resume from here.
             self.optimizer.set_moments(moments);
             (self.env_steps, self.adaptive) = clock;
         }

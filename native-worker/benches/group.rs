@@ -107,7 +107,7 @@ fn rows(c: &mut Criterion) {
     }
 }
 
-/// Nobody takes batches meanwhile, so that workers have nothing else to do.
+/// No batch is taken meanwhile, so that workers have nothing else to do.
 fn weights(c: &mut Criterion) {
     let mut cases = c.benchmark_group("weights_to_two_workers");
     let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();

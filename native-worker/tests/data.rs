@@ -275,7 +275,7 @@ async fn good_data_have_no_problems() {
         fs::write(&turns, line(ends).repeat(2)).unwrap();
         assert_eq!(data(&["validate", &turns], 0).await["problems"], json!({}), "{ends}");
     }
-    // Nobody says whose rows these are.
+    // The file does not say whose rows these are.
     let crowd = json!({
         "obs": [[0.0], [1.0], [2.0]], "actions": [0, 0, 0], "rewards": [0.0, 0.0, 0.0], "eps_id": [3, 3, 3], "t": [1, 1, 0],
         "terminateds": [true, false, false],
@@ -329,7 +329,7 @@ async fn what_was_learned_before_an_error_is_kept() {
     assert_eq!(policy["env_steps"], 600);
     let again = Process::start(args).finish_with(2).await;
     assert!(again.stderr.contains("or go on with that run: --resume"), "{}", again.stderr);
-    // Whoever goes on meets the same lines.
+    // A resumed reader meets the same lines.
     let resumed = Process::start(["train", "--resume", &run]).finish_with(1).await;
     assert!(
         resumed.stderr.contains("it begins from the start") && resumed.stderr.contains("in a row"),
@@ -495,9 +495,9 @@ async fn estimates_and_corrupt_lines_are_told() {
 
 #[tokio::test]
 async fn unknown_names_are_a_mistake_of_usage() {
-    for command in [["data", "inspect", "nobody/knows-v3"], ["train", "--input", "nobody/knows-v3"]] {
+    for command in [["data", "inspect", "missing/set-v3"], ["train", "--input", "missing/set-v3"]] {
         let end = Process::start(command).finish_with(2).await;
-        assert!(end.stderr.contains("there is no data set 'nobody/knows-v3'"), "{}", end.stderr);
+        assert!(end.stderr.contains("there is no data set 'missing/set-v3'"), "{}", end.stderr);
     }
     let end = Process::start(["train", "--algo", "bc"]).finish_with(2).await;
     assert!(end.stderr.contains("name it with --input"), "{}", end.stderr);
@@ -550,7 +550,7 @@ async fn a_clone_of_fifty_expert_episodes_reaches_475() {
     let cloned = json(&Process::start(imitate).finish_with(0).await.stdout);
     assert!(cloned["evaluation"]["episode_return_mean"].as_f64() >= Some(475.0), "{cloned}");
     assert_eq!(cloned["evaluation"]["episodes"], 20);
-    // Whoever begins with the expert's weights has not far to go.
+    // A learner that begins with the expert's weights has not far to go.
     let (weights, second) = (format!("{expert}/weights.safetensors"), folder.path("second"));
     #[rustfmt::skip]
     let begun = [

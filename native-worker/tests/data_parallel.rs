@@ -20,7 +20,7 @@ use support::{
 
 const TOKEN: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
-/// A port that nobody has, and that no connection gets by itself.
+/// A port that is unused, and that no connection gets by itself.
 fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = (std::process::id() % 100) as u16 * 100;

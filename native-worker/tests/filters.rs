@@ -71,7 +71,7 @@ async fn a_filter_counts_every_committed_observation_once_whatever_was_killed() 
     Process::start(["train".as_ref(), "--resume".as_ref(), hub_killed.as_os_str()]).finish_with(0).await;
     assert_eq!(outcome(&hub_killed).weights, calm.weights);
 
-    // Whoever plays with the policy of a run gives it what the environment shows.
+    // A program that acts with the policy of a run gives it what the environment shows.
     let act = |found: &PolicyCheckpoint| {
         let mut policy = found.policy(&EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
         let (mut action, mut logp, mut value) = ([0], [0.0], [0.0]);

@@ -24,7 +24,7 @@ use rollmesh_core::{
 };
 
 const GAMMA: f64 = 0.95;
-/// How much the policy in question cares where the pole falls, and how much whoever acted does: a bit less, or half as much.
+/// How much the policy in question cares where the pole falls, and how much the acting policy does: a bit less, or half as much.
 const TARGET: f32 = 1.0;
 const NEAR: f32 = 0.7;
 const FAR: f32 = 0.5;

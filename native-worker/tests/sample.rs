@@ -331,7 +331,7 @@ fn text_of(directory: &std::path::Path) -> String {
 }
 
 #[tokio::test]
-async fn what_workers_sample_is_kept_whoever_they_are() {
+async fn samples_of_any_workers_are_kept() {
     let directory = tempfile::tempdir().unwrap();
     let kept = async |workers: &str, more: &[&str]| {
         let folder = directory.path().join(workers);

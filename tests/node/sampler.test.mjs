@@ -74,7 +74,7 @@ test("a batch is plain objects and typed arrays", () => {
   assert.deepEqual([rows, seqLens], [400, undefined]);
   const found = Object.entries(columns).map(([name, { dtype, shape, data }]) => {
     assert.equal(data.length, rows * shape.reduce((a, b) => a * b, 1), name);
-    // Nobody else's memory: it can be transferred.
+    // Memory of its own: it can be transferred.
     assert.equal(data.buffer.byteLength, data.byteLength, name);
     return [name, dtype, shape, data.constructor.name];
   });

@@ -298,7 +298,7 @@ impl Model {
     fn take(&mut self, batch: &[SlotFragment]) -> Result<(), String> {
         let number = self.kept.batches;
         let Some(&weights) = self.kept.began.get(number) else {
-            return Err(format!("nobody asked for batch {number}"));
+            return Err(format!("batch {number} was not requested"));
         };
         let queued = self.kept.order.len();
         let wanted = match self.rules.mode {

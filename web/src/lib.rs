@@ -2,7 +2,7 @@
 //!
 //! [`state`] holds what the page knows and changes it by a pure function; the shell feeds it from a socket, from
 //! its Web Workers and from the person; the views only read.
-// `#[component]` makes the types of its properties public, whoever may see the component.
+// `#[component]` makes the types of its properties public, whatever the component's visibility.
 #![allow(unreachable_pub)]
 
 mod chart;

@@ -205,7 +205,7 @@ mod tests {
             while BEGUN.get().is_none() && Instant::now() < deadline {
                 thread::yield_now();
             }
-            if BEGUN.get().is_some() { Ok(()) } else { bail!("nobody has begun") }
+            if BEGUN.get().is_some() { Ok(()) } else { bail!("no step has begun") }
         };
         let begin = |_: &Job| {
             BEGUN.get_or_init(|| ());

@@ -116,7 +116,7 @@ impl fmt::Display for CallEvent {
             Self::WorkerUnhealthy { worker, cause } => write!(f, "worker {worker} is unhealthy: {cause}"),
             Self::WorkerRestored { worker } => write!(f, "worker {worker} is healthy again"),
             Self::Unheard { worker, error } => {
-                write!(f, "a call of worker {worker}, for which nobody waits, has failed: {error}")
+                write!(f, "a call of worker {worker}, for which no caller waits, has failed: {error}")
             }
         }
     }

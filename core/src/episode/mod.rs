@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(episode.enter(&b, PolicyId::new("other")), 0);
         assert_eq!(episode.policy_for(&b), Some(&PolicyId::new("p")));
         episode.add_reward(&a, 1.5);
-        episode.add_reward(&AgentId::name("nobody"), 1.0);
+        episode.add_reward(&AgentId::name("unknown"), 1.0);
         let metrics = episode.metrics();
         assert_eq!((metrics.env, metrics.episode_id, metrics.episode_return), (2, 5 << 32 | 3, 2.5));
         let rewards: Vec<f64> = metrics.agent_rewards.iter().map(|(_, _, reward)| *reward).collect();

@@ -7,8 +7,8 @@ use crate::prelude::*;
 /// A group of processes that learn together, each of them a rank from 0, with the same policies and rows of its own.
 ///
 /// All ranks call the same methods in the same order with the same `step`, a name that says what the call is for; a group
-/// in which one does not says so to everybody. A call returns when all ranks have made it, however long one of them
-/// computes. What is returned is the same on all ranks, bit for bit, and a function of what they gave alone: whoever comes
+/// in which one does not notifies all ranks. A call returns when all ranks have made it, however long one of them
+/// computes. What is returned is the same on all ranks, bit for bit, and a function of what they gave alone: a rank that comes
 /// first, sums are made in the order of ranks.
 ///
 /// After an error the group is over: every later call gives that error again.

@@ -18,7 +18,7 @@ pub type PolicyMaker<P = dyn Policy> = Arc<dyn Fn() -> Result<Box<P>, PolicyErro
 
 /// A policy, and the preprocessor and filter of its observations. They come and go together.
 ///
-/// The preprocessor follows from the specification: it is no part of what is [stashed](Stash::stash), so whoever makes
+/// The preprocessor follows from the specification: it is no part of what is [stashed](Stash::stash), so the code that makes
 /// the entry again sets it again.
 pub struct PolicyEntry<P: ?Sized = dyn Policy> {
     spec: Cow<'static, str>,
@@ -46,7 +46,7 @@ impl<P: Policy + ?Sized> PolicyEntry<P> {
         self
     }
 
-    /// How to make another object of its kind, if anybody knows. The same one says that it is the same policy.
+    /// How to make another object of its kind, if that is known. The same one says that it is the same policy.
     #[must_use]
     pub fn maker(&self) -> Option<&PolicyMaker<P>> {
         self.maker.as_ref()
@@ -56,7 +56,7 @@ impl<P: Policy + ?Sized> PolicyEntry<P> {
     /// in its buffer.
     ///
     /// # Errors
-    /// [`StashError::Policy`] where nobody knows how to make one, and of a policy that does not take its own state.
+    /// [`StashError::Policy`] where it is unknown how to make one, and of a policy that does not take its own state.
     pub fn twin(&self) -> Result<Self, StashError> {
         let unknown = || {
             PolicyError::Failed(
@@ -74,7 +74,7 @@ impl<P: Policy + ?Sized> PolicyEntry<P> {
         Ok(Self { spec: self.spec.clone(), maker, stays: self.stays, policy, preprocessor, filter })
     }
 
-    /// Sets whether it [stays](Stash::may_leave) where it is, since nobody could make it again.
+    /// Sets whether it [stays](Stash::may_leave) where it is, since it could not be recreated.
     #[must_use]
     pub fn staying(self, stays: bool) -> Self {
         Self { stays, ..self }
@@ -162,7 +162,7 @@ impl PolicyState {
         if bytes.len() > Stashed::MAX_BYTES { Err(StashError::TooLarge(bytes.len())) } else { Ok(bytes) }
     }
 
-    /// From bytes, which may come from anybody. Memory grows with the bytes that are there, not with what they claim.
+    /// Decodes untrusted bytes. Memory grows with the bytes that are there, not with what they claim.
     ///
     /// # Errors
     /// [`StashError`].

@@ -15,7 +15,7 @@ use crate::{
 /// Rows that are shown to the policy at a time.
 const ROWS: usize = 256;
 
-/// Why nobody can say how good a policy would have been.
+/// Why a policy's value cannot be estimated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum JudgeError {
     /// The log does not say how likely its actions were.
@@ -328,7 +328,7 @@ fn of_obs(source: ColumnError) -> BatchError {
     BatchError::Column { name: OBS.name().to_string(), source }
 }
 
-/// Room for actions that nobody wants.
+/// Scratch space for unused actions.
 enum Chosen {
     F32(Vec<f32>),
     F64(Vec<f64>),

@@ -253,7 +253,7 @@ pub trait Policy: Send {
     ///
     /// # Errors
     /// [`PolicyError::NoDataParallel`] for a policy that learns by itself alone, which is the default;
-    /// [`PolicyError::AllReduce`] if the ranks have not agreed, else as there. Whoever calls tells the other ranks of an
+    /// [`PolicyError::AllReduce`] if the ranks have not agreed, else as there. The caller notifies the other ranks of an
     /// error that is this one's alone, by [`AllReduce::give_up`].
     fn learn_on_batch_with(
         &mut self,

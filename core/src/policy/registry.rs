@@ -144,7 +144,7 @@ impl core::fmt::Debug for PolicySpec {
     }
 }
 
-/// A name that nobody has registered.
+/// A name that is not registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no kind of policy '{name}'; known are: {known}")]
 pub struct UnknownPolicyKind {

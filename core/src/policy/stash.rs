@@ -16,7 +16,7 @@ pub trait Stash {
     /// Empty when unknown; such a one never becomes another.
     fn spec(&self) -> &str;
 
-    /// False for one that nobody could make again: it stays, also beyond the limits.
+    /// False for a policy without a registered kind, which cannot be recreated: it stays, also beyond the limits.
     fn may_leave(&self) -> bool {
         true
     }
@@ -93,7 +93,7 @@ impl<'a> Stashed<'a> {
         if bytes.len() > Self::MAX_BYTES { Err(StashError::TooLarge(bytes.len())) } else { Ok(bytes) }
     }
 
-    /// From bytes, which may come from anybody. Takes no memory but for the id.
+    /// Decodes untrusted bytes. Allocates only for the id.
     ///
     /// # Errors
     /// [`StashError`].

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_may_come_as_a_viewer_and_nobody_else_as_somebody_else() {
+    fn only_an_operator_may_take_another_role_that_of_a_viewer() {
         for &role in Role::ALL {
             for &asked in Role::ALL {
                 let mut hello = hello(&identity(role));

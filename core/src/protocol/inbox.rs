@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sends_more_than_was_granted() {
+    fn sender_stays_within_its_credit() {
         let mut inbox = Inbox::of_peer(Role::Worker);
         let parts = chunks();
         for chunk in &parts {

@@ -1,4 +1,4 @@
-//! Rows of external episodes are what was driven, whoever speaks when and whenever the sampler looks.
+//! Rows of external episodes are what was driven, in whatever order clients and sampler act.
 
 use std::{
     collections::BTreeMap,
@@ -211,7 +211,7 @@ impl Stage {
         if let Some((seen, None, _)) = driver.last
             && way != 6
         {
-            // Whoever has asked waits.
+            // The driver that has asked waits.
             let mut actions = AgentRows::new();
             if env.with(|episodes| episodes.take_actions(id, &mut actions)).unwrap() {
                 let action = actions.row_of::<i64>(&AgentId::SINGLE).unwrap()[0];
@@ -312,7 +312,7 @@ proptest! {
 }
 
 #[test]
-fn a_poll_may_bring_nothing_until_somebody_interrupts() {
+fn poll_without_news_returns_when_interrupted() {
     let env = Shared::new(1);
     let mut bench = Bench::new(&env, BatchMode::TruncateEpisodes);
     assert_eq!(bench.step(), Ok(Progress::Idle));

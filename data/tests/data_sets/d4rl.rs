@@ -39,7 +39,7 @@ fn the_last_observation_of_a_cut_episode_is_that_of_the_row_given_up() {
     let observations = file.read("observations", 0..250).unwrap();
     let mut stream = file.stream();
     let batches = all(&mut stream).unwrap();
-    // A timeout after 200 rows, and 50 rows that nobody ended.
+    // A timeout after 200 rows, and 50 rows of an open episode.
     assert_eq!((batches.len(), stream.rows_given_up()), (2, 2));
     for (batch, (first, last)) in batches.iter().zip([(0, 199), (200, 249)]) {
         let batch = batch.single().unwrap();

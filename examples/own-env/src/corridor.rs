@@ -35,7 +35,7 @@ impl Corridor {
             return bad("length", "a corridor has at least 2 places");
         }
         if !(0.0..1.0).contains(&wind) {
-            return bad("wind", "a probability is at least 0, and below 1 if anybody shall arrive");
+            return bad("wind", "a probability is at least 0, and below 1, so that an agent can arrive");
         }
         // A slot's home stays the same, whichever worker it runs on.
         let worker = u8::try_from(context.home.worker_index.saturating_sub(1)).unwrap_or(u8::MAX);

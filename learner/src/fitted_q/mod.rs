@@ -152,7 +152,7 @@ impl FittedQ {
     }
 
     /// A model of a log that is all there is, fitted to it once, to convergence: observations and values are scaled as the log
-    /// has them, and the learning rate falls to nothing by the last pass. Somebody is told after every pass how far it is.
+    /// has them, and the learning rate falls to nothing by the last pass. A callback is called with the progress after every pass.
     ///
     /// # Errors
     /// [`EstimateError::Model`], [`EstimateError::NoSamples`].

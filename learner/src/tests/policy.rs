@@ -233,7 +233,7 @@ fn a_users_policy_of_the_same_name_stays() {
     assert!(policies.spec("a2c").is_ok() && policies.spec("pg").is_ok());
 }
 
-/// What would follow the end of a batch counts for nothing where nobody learns what it is worth.
+/// What would follow the end of a batch counts for nothing without a critic.
 #[test]
 fn values_without_a_critic_are_zero() {
     let context = PolicyContext::new(discrete(2, 2), 1, Kernels::PORTABLE);

@@ -27,9 +27,9 @@ pub(super) struct ModeFlags {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Mode {
-    /// One of every environment, with the newest weights: the same rows whoever works
+    /// One of every environment, with the newest weights: the same rows for any workers
     Sync,
-    /// Those that come first; nobody waits for the slowest
+    /// Those that come first; no batch waits for the slowest
     Async,
     /// Those that are there when time is up; the others come later
     Deadline,

@@ -31,7 +31,7 @@ pub(super) struct SecurityFlags {
     /// Workers need its fingerprint, which the hub prints
     #[arg(long, hide_short_help = true)]
     tls_self_signed: bool,
-    /// Listen beyond this machine without encryption: everybody on the way can read tokens and data
+    /// Listen beyond this machine without encryption: anyone on the network path can read tokens and data
     #[arg(long, hide_short_help = true)]
     i_know_this_is_not_encrypted: bool,
     /// Name by which others reach this hub
@@ -62,7 +62,7 @@ pub(super) struct SecurityFlags {
     /// Trust no worker but the hub's own
     #[arg(long, hide_short_help = true)]
     distrust_workers: bool,
-    /// What becomes of a run in which somebody has lied
+    /// What becomes of a run after a failed audit
     #[arg(long, hide_short_help = true, value_enum, default_value_t)]
     on_liar: OnLiar,
     /// Directory for the certificate and the audit log [default: rollmesh in $XDG_STATE_HOME or ~/.local/state]
@@ -126,7 +126,7 @@ pub(super) struct TrustFlags {
     /// Authorities to believe, a PEM file [default: those of the system]
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "tls_fingerprint")]
     tls_ca: Option<PathBuf>,
-    /// The hub's certificate, whoever made it: its fingerprint, which the hub prints
+    /// The fingerprint of the hub's certificate, which the hub prints, for any issuer
     #[arg(long, global = true, value_name = "SHA256")]
     tls_fingerprint: Option<Fingerprint>,
     /// Show the token to a hub on another machine without encryption

@@ -218,7 +218,7 @@ fn come_in(
             return Err(DataParallelError::Unreachable { address: address.to_string(), seconds, reason });
         }
         match TcpStream::connect_timeout(&address, left) {
-            Ok(stream) if is_own(&stream) => reason = "nobody listens".into(),
+            Ok(stream) if is_own(&stream) => reason = "no rank listens".into(),
             // A rank 0 that has all its ranks stops listening, and closes the connections in its backlog.
             Ok(stream) => match introduce(stream, request, hello, deadline) {
                 Ok(Some(stream)) => return Ok(stream),
@@ -258,7 +258,7 @@ fn introduce(
         Err(FrameError::Io(error))
             if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) =>
         {
-            Err(lost("it has let nobody in, since not all ranks have come".into()))
+            Err(lost("it has admitted no rank, since not all ranks have come".into()))
         }
         Err(FrameError::Io(_)) => Ok(None),
     }

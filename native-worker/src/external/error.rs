@@ -11,7 +11,7 @@ pub enum ExternalEnvError {
     #[error(transparent)]
     Episode(#[from] ExternalError),
     /// Sampling has stopped or is too slow. The request remains: continue waiting, or abandon the episode.
-    #[error("episode {id}: the sampler has not {what} within {timeout:?}; is somebody sampling?")]
+    #[error("episode {id}: the sampler has not {what} within {timeout:?}; is a worker sampling?")]
     Timeout {
         /// The episode.
         id: u64,

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_an_allowed_origin_get_in_and_nobody_who_resembles_them() {
+    fn pages_of_allowed_origins_get_in_and_lookalikes_do_not() {
         let own = &["127.0.0.1:7878"];
         assert!(asks(own, &["https://game.example"]));
         for origin in
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_else_stays_out() {
+    fn other_origins_stay_out() {
         for host in ["evil.example", "127.0.0.1", "127.0.0.1:80", "127.0.0.1:7878.evil.example", ""] {
             assert!(!asks(&[host], &[]), "{host}");
         }

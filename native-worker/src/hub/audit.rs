@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_and_goes_cannot_flood_it_nor_hide_an_operator() {
+    fn frequent_reconnects_neither_flood_the_log_nor_hide_an_operator() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("audit.jsonl");
         let mut audit = Audit::open(&path).unwrap();

@@ -169,7 +169,7 @@ impl Actor {
     /// Checks that the progress belongs to a call that the worker was asked. Its arrival counts as progress by itself.
     pub(super) fn handle_call_progress(&mut self, peer: u32, progress: CallProgress) {
         if self.peers.get(&peer).is_some_and(|known| !known.calls.contains(&progress.call)) {
-            self.notice_offence(format!("worker {peer} works on call {}, which nobody has made", progress.call));
+            self.notice_offence(format!("worker {peer} works on call {}, which was not made", progress.call));
             self.blame(peer);
         }
     }
@@ -178,7 +178,7 @@ impl Actor {
     pub(super) fn handle_result(&mut self, peer: u32, result: CallResult) {
         let Some(known) = self.peers.get_mut(&peer) else { return };
         if !known.calls.remove(&result.call) {
-            self.notice_offence(format!("worker {peer} answered call {}, which nobody has made", result.call));
+            self.notice_offence(format!("worker {peer} answered call {}, which was not made", result.call));
             return self.blame(peer);
         }
         known.link.note_result();

@@ -7,7 +7,7 @@ impl Actor {
     /// Records that a peer sent an unsolicited answer. Messages cross on the way, so this happens to honest peers as well,
     /// but not repeatedly: above the limit the peer is expelled.
     pub(super) fn blame(&mut self, id: u32) {
-        const REASON: &str = "it answers what nobody has asked, again and again";
+        const REASON: &str = "it keeps sending answers without a call";
         let now = self.now();
         if let Some(peer) = self.peers.get_mut(&id)
             && peer.offences.add(now)

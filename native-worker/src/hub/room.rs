@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_free_again_is_for_whoever_waits() {
+    async fn freed_memory_is_granted_to_waiting_peers() {
         let room = Room::new(100, 10 * LONG);
         let (first, second) = (room.reserve(50).await, room.reserve(50).await);
         must_wait(&room, 1).await;
@@ -205,11 +205,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_come_to_its_end_is_given_up_if_somebody_waits() {
+    async fn stalled_partial_message_is_dropped_if_others_wait() {
         let room = Room::new(100, SHORT);
         let (oldest, done) = (room.reserve(50).await, room.reserve(50).await);
         done.complete();
-        assert!(timeout(2 * SHORT, oldest.revoked()).await.is_err(), "nobody waits");
+        assert!(timeout(2 * SHORT, oldest.revoked()).await.is_err(), "no peer waits");
         let gives_up = async move {
             oldest.revoked().await;
             drop(oldest);

@@ -203,7 +203,7 @@ async fn measure(events: mpsc::Sender<Event>) {
 /// Repeats a warning every minute while the hub is not encrypted.
 async fn warn_each_minute(address: SocketAddr, notices: mpsc::Sender<HubNotice>) {
     let mut minutes = tokio::time::interval(Duration::from_secs(60));
-    let text = format!("{address} is not encrypted: whoever is on the way reads tokens and everything else");
+    let text = format!("{address} is not encrypted: anyone on the network path can read tokens and data");
     // Ends with the hub, which drops the receiver.
     while !notices.is_closed() {
         minutes.tick().await;

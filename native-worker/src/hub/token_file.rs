@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_writes_at_the_same_time_loses_nothing() {
+    fn concurrent_writers_lose_no_record() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tokens.json");
         let write = || {

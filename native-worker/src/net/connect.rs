@@ -135,7 +135,7 @@ impl Trust {
         if is_this_machine(&host) || self.allow_unencrypted {
             return Ok(());
         }
-        Err(format!("{host} is another machine, and ws:// shows the token to everybody on the way: use wss://"))
+        Err(format!("{host} is another machine, and ws:// shows the token to anyone on the network path: use wss://"))
     }
 }
 

@@ -202,8 +202,8 @@ fn a_registered_name_goes_before_files_and_several_formats_are_an_error() {
     let mut context = IoContext::new(WorkerInfo::default(), Config::new(), None);
     let opened = native(registry).open_input(&InputSource::from("mine"), &mut context);
     assert!(opened.err().unwrap().to_string().contains("the registered one"));
-    let unknown = worker(r#""cartpole/nobody-v7""#, "{}", WorkerPlace::LOCAL).err().unwrap().to_string();
-    assert!(unknown.contains("there is no data set 'cartpole/nobody-v7'"), "{unknown}");
+    let unknown = worker(r#""cartpole/missing-v7""#, "{}", WorkerPlace::LOCAL).err().unwrap().to_string();
+    assert!(unknown.contains("there is no data set 'cartpole/missing-v7'"), "{unknown}");
 }
 
 #[test]

@@ -409,7 +409,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn whoever_saves_makes_sure_of_the_journal_and_misses_what_was_to_be_written() {
+    fn saving_syncs_the_journal_and_reports_missing_lines() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run");
         let mode = rollmesh_core::group::SamplingMode::Asynchronous { batch_env_steps: 64, max_staleness: 1 };

@@ -476,7 +476,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn whoever_was_asked_to_leave_goes_without_what_hangs() {
+    async fn worker_asked_to_leave_exits_although_its_environment_hangs() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("ws://{}", listener.local_addr().unwrap());
         let hub = async {

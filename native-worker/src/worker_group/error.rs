@@ -80,7 +80,7 @@ pub enum GroupError {
     NoSource(&'static str),
     /// The state of a lost worker cannot be restored completely.
     #[error(
-        "what it had is lost: there is no local worker and nobody healthy to go on from, and no weights, or not weights \
+        "what it had is lost: there is no local worker and no healthy worker to copy from, and no weights, or not weights \
          alone, were synced; sync them, or reset the group to begin anew"
     )]
     NoState,

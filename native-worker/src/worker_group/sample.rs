@@ -119,7 +119,7 @@ impl WorkerGroup {
     }
 
     fn wait_for_one(&mut self) -> Result<(), GroupError> {
-        if self.begin_samples()? { self.wait_for_samples(None, false) } else { Err(self.nobody()) }
+        if self.begin_samples()? { self.wait_for_samples(None, false) } else { Err(self.no_worker()) }
     }
 
     /// Samples on each healthy remote worker, or on the local one if it is the only one; once, or until a limit is reached.
@@ -153,15 +153,15 @@ impl WorkerGroup {
     fn sample_round(&mut self, timeout: Option<Duration>) -> Result<(), GroupError> {
         let before = self.samples.made().len();
         if !self.begin_samples()? {
-            return Err(self.nobody());
+            return Err(self.no_worker());
         }
         self.wait_for_samples(timeout, true)?;
         let is_over = self.samples.made().len() == before && self.manager.num_healthy_workers() == 0;
-        if is_over { Err(self.nobody()) } else { Ok(()) }
+        if is_over { Err(self.no_worker()) } else { Ok(()) }
     }
 
     /// Returns the error for a group without healthy workers.
-    pub(super) fn nobody(&self) -> GroupError {
+    pub(super) fn no_worker(&self) -> GroupError {
         let why = self.samples.last_failure().map_or_else(String::new, |why| format!(": {why}"));
         GroupError::NoHealthyWorkers { workers: self.num_remote_workers(), why }
     }

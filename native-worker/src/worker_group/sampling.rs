@@ -173,7 +173,7 @@ impl WorkerGroup {
         loop {
             self.take_news();
             if !self.begin_samples()? {
-                return Err(self.nobody());
+                return Err(self.no_worker());
             }
             let mut came = Vec::new();
             while self.samples.is_any_asked() {
@@ -191,7 +191,7 @@ impl WorkerGroup {
                 return Ok(Some(self.samples.take(u64::MAX)));
             }
             if !has_any || self.manager.num_healthy_workers() == 0 {
-                return Err(self.nobody());
+                return Err(self.no_worker());
             }
         }
     }

@@ -335,10 +335,10 @@ impl WorkerGroup {
         if let Some(local) = &mut self.local {
             return Ok(local.spaces());
         }
-        let Some(first) = self.manager.healthy_worker_ids().next() else { return Err(self.nobody()) };
+        let Some(first) = self.manager.healthy_worker_ids().next() else { return Err(self.no_worker()) };
         let timeout = self.plan.start_timeout;
         let mut said = self.ask_these(&[first], Arc::new(WorkerCommand::Spaces.into()), timeout)?;
-        let Some((worker, result)) = said.pop() else { return Err(self.nobody()) };
+        let Some((worker, result)) = said.pop() else { return Err(self.no_worker()) };
         match result.map_err(|error| raised(worker, error))?.answer() {
             Some(WorkerAnswer::Spaces(spaces)) => Ok(spaces),
             _ => Err(GroupError::OtherAnswer(worker)),

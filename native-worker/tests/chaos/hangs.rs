@@ -1,4 +1,4 @@
-//! Workers that stand still: stopped by somebody, or by an environment that never returns.
+//! Workers that hang: stopped by a signal, or by an environment that never returns.
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +26,7 @@ use crate::{
 
 /// A worker's patience without progress, as the group has it, …
 const LEASE: Duration = Duration::from_secs(3);
-/// … and how much later somebody who watches may learn of its end: the lease may be one that begins only after the worker
+/// … and how much later a viewer may learn of its end: the lease may be one that begins only after the worker
 /// has stopped, with the next iteration, and the machine may be busy.
 const LATER: Duration = Duration::from_millis(if cfg!(debug_assertions) { 8_000 } else { 1_000 });
 
@@ -53,7 +53,7 @@ pub(crate) fn registry() -> Registry {
         .with_env(env("Slow-v0", Duration::from_millis(1)))
 }
 
-/// Counts its actions. Whoever first finds a file `trap` takes it away, and does not come back before there is a file `way`.
+/// Counts its actions. The first worker that finds a file `trap` takes it away, and does not come back before there is a file `way`.
 #[derive(Clone)]
 struct Stuck {
     t: u32,
@@ -140,7 +140,7 @@ async fn end(rig: &Rig, run: Process) -> Outcome {
     rig.outcome()
 }
 
-/// Stopped workers go on after their leases are over, and bring what nobody wants any more.
+/// Stopped workers go on after their leases are over, and upload what is no longer wanted.
 pub(crate) async fn workers_that_stand_still_are_found_by_their_leases() {
     let rounds = if is_long() { 20 } else { 1 };
     let rig = Rig::new(4, u64::MAX, 64, &[]);
@@ -167,7 +167,7 @@ pub(crate) async fn workers_that_stand_still_are_found_by_their_leases() {
     let found = end(&rig, run).await;
     found.must_equal(&calm(found.env_steps, 1, 64, &[]).await);
     let late = found.ledger.uninvited;
-    // Of twenty rounds somebody brings something; `what_a_stopped_worker_brings_when_it_goes_on_is_refused` sees to it in one.
+    // In one of twenty rounds a worker uploads something; `what_a_stopped_worker_brings_when_it_goes_on_is_refused` sees to it in one.
     assert!(!is_long() || late.rejected.late > 0, "{late:?}");
     println!("{rounds} rounds of two stopped workers: found after {longest:?} at most; what came late: {late:?}");
 }

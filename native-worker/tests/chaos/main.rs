@@ -50,7 +50,7 @@ fn main() -> std::process::ExitCode {
         hangs::commands_whose_step_hangs_end_at_the_first_signal,
         hangs::a_run_whose_environment_cannot_be_made_says_so_and_ends_at_the_first_signal,
         network::a_network_that_does_what_it_wants_changes_nothing,
-        network::connections_that_nobody_has_closed_are_found_by_their_leases,
+        network::dead_connections_are_detected_by_their_leases,
         network::what_a_stopped_worker_brings_when_it_goes_on_is_refused,
         network::a_bit_that_flips_under_tls_ends_the_connection_and_nothing_else,
         storm::two_hundred_workers_that_come_back_at_once_change_nothing,

@@ -137,7 +137,7 @@ pub(crate) async fn a_network_that_does_what_it_wants_changes_nothing() {
     let found = scene.end().await;
     let uninvited = found.ledger.uninvited;
     println!(
-        "{} env steps over {connections} connections with {hits} blows; of {} that were lost, and what nobody wanted: \
+        "{} env steps over {connections} connections with {hits} blows; of {} that were lost, and what was not wanted: \
          {uninvited:?}",
         found.env_steps,
         found.ledger.granted - found.ledger.committed,
@@ -145,8 +145,8 @@ pub(crate) async fn a_network_that_does_what_it_wants_changes_nothing() {
     assert!(uninvited.rejected.late + uninvited.rejected.duplicate + uninvited.superseded > 0, "{uninvited:?}");
 }
 
-/// A worker's connection is cut off, and nobody is told: first in both directions, then in one.
-pub(crate) async fn connections_that_nobody_has_closed_are_found_by_their_leases() {
+/// A worker's connection is cut off without notice: first in both directions, then in one.
+pub(crate) async fn dead_connections_are_detected_by_their_leases() {
     let scene = Scene::start().await;
     let mut hub = watch(&scene.hub).await;
     hub.until("both workers", |hub| hub.workers().len() == 2).await.unwrap();
@@ -178,10 +178,10 @@ pub(crate) async fn connections_that_nobody_has_closed_are_found_by_their_leases
     println!("cut off workers were found after {longest:?} at most; {uninvited:?}");
 }
 
-/// A worker is stopped in the middle of a lease. When it goes on, that is somebody else's, and it has not heard of it.
+/// A worker is stopped in the middle of a lease. When it resumes, another worker has the lease, and it does not know.
 pub(crate) async fn what_a_stopped_worker_brings_when_it_goes_on_is_refused() {
     const ENV: [&str; 2] = ["--env", "Stuck-v0"];
-    // Nobody helps it, so that its lease ends by running out.
+    // No hedge helps it, so that its lease expires.
     let mut scene = Scene::start_with(1, &ENV).await;
     let mut hub = watch(&scene.hub).await;
     let (trap, way) = (scene.rig.aside("trap"), scene.rig.aside("way"));

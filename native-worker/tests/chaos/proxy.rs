@@ -29,7 +29,7 @@ pub(crate) enum Way {
     Late(Duration),
     /// One byte a second.
     Trickle,
-    /// Not at all, and nobody is told: what is sent waits, for ever if it has to.
+    /// Not at all, without notice: what is sent waits, for ever if it has to.
     Held,
 }
 
@@ -168,7 +168,7 @@ async fn read(from: &mut ReadHalf<'_>, shared: &Shared, way: fn(Weather) -> Way)
     loop {
         weather.wait_for(|weather| way(*weather) != Way::Held).await.ok()?;
         tokio::select! {
-            // Whoever cuts a connection off says nothing of its end either.
+            // A connection that is cut off is not closed either.
             held = weather.wait_for(|weather| way(*weather) == Way::Held) => { held.ok()?; }
             count = from.read(&mut buffer) => {
                 let count = count.ok().filter(|&count| count > 0)?;

@@ -154,7 +154,7 @@ impl Outcome {
     }
 }
 
-/// What comes of a run with these settings that nobody disturbs and that is asked to end after this time.
+/// The result of an undisturbed run with these settings that is asked to end after this time.
 pub(crate) async fn calm_for(time: Duration, workers: u64, length: u64, more: &[&str]) -> Outcome {
     let rig = Rig::new(workers, u64::MAX, length, more);
     let run = rig.start();
@@ -165,7 +165,7 @@ pub(crate) async fn calm_for(time: Duration, workers: u64, length: u64, more: &[
     rig.outcome()
 }
 
-/// What comes of so many env steps in a run that nobody disturbs.
+/// What comes of so many env steps in a run without disturbance.
 pub(crate) async fn calm(env_steps: u64, workers: u64, length: u64, more: &[&str]) -> Outcome {
     calm_with_slots(12, env_steps, workers, length, more).await
 }
@@ -177,7 +177,7 @@ pub(crate) async fn calm_with_slots(slots: u64, env_steps: u64, workers: u64, le
     rig.outcome()
 }
 
-/// Somebody who watches a hub.
+/// A viewer of a hub.
 pub(crate) async fn watch(hub: &Invitation) -> Control {
     let config = ControlConfig {
         hub: format!("ws://{}", hub.address).parse().unwrap(),
@@ -189,7 +189,7 @@ pub(crate) async fn watch(hub: &Invitation) -> Control {
     Control::connect(&config).await.unwrap()
 }
 
-/// Waits for something to happen and listens to the hub meanwhile, which sends whoever is silent away.
+/// Waits for something to happen and listens to the hub meanwhile, which disconnects silent peers.
 pub(crate) async fn until_beside(hub: &mut Control, what: &str, is_so: impl Fn() -> bool) {
     soon(what, async {
         while !is_so() {

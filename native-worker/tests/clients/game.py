@@ -40,7 +40,7 @@ def expect(code: str, call) -> None:
 
 def make_mistakes(client: Client) -> None:
     episode = client.start_episode()
-    for wrong in ([0, 0], ["x", 0, 0], {"nobody": [0, 0, 0]}):
+    for wrong in ([0, 0], ["x", 0, 0], {"unknown": [0, 0, 0]}):
         try:
             episode.get_action({"left": wrong} if client.agents != [0] and isinstance(wrong, list) else wrong)
         except ValueError as error:

@@ -1,4 +1,4 @@
-//! A game without chance, for one agent or two: whoever plays it, and wherever, makes the same rows. `game.py` and
+//! A game without chance, for one agent or two: every player makes the same rows in every place. `game.py` and
 //! `game.mjs` are the same game.
 
 use rollmesh::external::{ExternalMultiAgentEnv, agents_of};
@@ -25,7 +25,7 @@ pub(crate) enum Game {
     Pair,
 }
 
-/// The episode cannot go on; in the end everybody is told so.
+/// The episode cannot go on; in the end every client is told so.
 #[derive(Debug)]
 pub(crate) struct Over;
 

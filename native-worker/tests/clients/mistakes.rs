@@ -112,7 +112,7 @@ async fn pages_of_allowed_origins_connect_and_others_do_not() {
 
 /// Says a lot and hears nothing: answers pile up, and then the hub hears it no more.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_never_takes_answers_is_in_nobodys_way() {
+async fn client_that_never_reads_blocks_no_other() {
     let game = Game::Single;
     let env = game.env(2);
     let hub = hub(&env).await;
@@ -183,7 +183,7 @@ async fn a_second_question_before_the_answer_is_a_mistake() {
     let (code, reason) = (EpisodeCode::OutOfTurn.to_wire(), "episode 1 waits for actions: take them first".into());
     let expected = Message::EpisodeReply(EpisodeReply { episode: 1, about, code, reason });
     assert_eq!(world.client.hear().await, Some(expected));
-    // A worker that goes without having sampled enough: whoever waits is told.
+    // A worker that exits without having sampled enough: waiting clients are notified.
     let sampling = tokio::task::spawn_blocking({
         let (creator, config) = (env.creator(), game.config());
         move || {

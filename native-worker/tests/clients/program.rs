@@ -37,7 +37,7 @@ impl Program {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn learning_goes_on_while_somebody_plays() {
+async fn learning_continues_while_a_client_plays() {
     let directory = tempfile::tempdir().unwrap();
     let (config, run) = (folder().join("single.json"), directory.path().join("run"));
     let train = ["train", "--config", config.to_str().unwrap(), "--run-dir", run.to_str().unwrap()];
@@ -52,7 +52,7 @@ async fn learning_goes_on_while_somebody_plays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interruption_while_nobody_plays_saves_and_ends() {
+async fn interruption_without_players_saves_and_ends() {
     let directory = tempfile::tempdir().unwrap();
     let (config, run) = (folder().join("single.json"), directory.path().join("run"));
     let args = ["train", "--config", config.to_str().unwrap(), "--run-dir", run.to_str().unwrap(), "--no-dashboard"];

@@ -151,7 +151,7 @@ async fn workers_are_as_many_as_asked_for() {
     let status = hub.until_status("steps", |status| count(&status["env_steps"]) > 0).await;
     let ledger = &status["ledger"];
     assert_eq!((&ledger["balances"], total(&ledger["rejected"])), (&true.into(), 0));
-    assert_eq!(ledger["expired"]["left"], 0, "whoever had to go finished its lease");
+    assert_eq!(ledger["expired"]["left"], 0, "a worker that had to leave finished its lease");
     assert_eq!(status["num_worker_restarts"], 0);
 }
 
@@ -228,7 +228,7 @@ async fn looking_takes_a_viewers_token_and_nothing_is_refused() {
     let hub = HubProcess::start_with(&["--audit-log", audit.to_str().unwrap()]).await;
     let viewer = hub.succeed(&["tokens", "create", "--role", "viewer"]).await;
     let url = format!("ws://{}", hub.invitation.address);
-    // More often than somebody may be refused before the answers come late.
+    // More refusals than are answered without delay.
     for command in ["status", "workers"].repeat(3) {
         let look = |process: &mut tokio::process::Command| _ = process.env("ROLLMESH_TOKEN", viewer.trim());
         Process::start_with([command, "--hub", &url], look).finish_with(0).await;
@@ -240,11 +240,11 @@ async fn looking_takes_a_viewers_token_and_nothing_is_refused() {
         records.iter().filter(|record| record["event"] == "admitted" && record["role"] == wanted).count()
     };
     assert!(records.iter().all(|record| record["event"] != "refused"), "{text}");
-    // Whoever made the token, and those who looked, one of them with the operator's.
+    // The operator that made the token, and the viewers, one of them with the operator's.
     assert_eq!((roles("Operator"), roles("Viewer")), (1, 7), "{text}");
 }
 
-/// Whoever adds a kind of message finds its limit among the others.
+/// The limits list every kind of message.
 #[tokio::test]
 async fn all_limits_are_printed_those_of_every_kind_of_message_that_may_come_too() {
     let text = Process::start(["hub", "--print-limits"]).finish_with(0).await.stdout;

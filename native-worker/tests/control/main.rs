@@ -41,7 +41,7 @@ impl HubProcess {
         Client::join(&self.invitation.address, Role::Operator, token).await
     }
 
-    /// Begins a run that goes on until somebody ends it; its workers may still be on their way.
+    /// Begins a run that continues until it is stopped; its workers may still be on their way.
     async fn start_run(&self, num_workers: u32) {
         let start = |request| {
             let settings = serde_json::json!({

@@ -19,7 +19,7 @@ async fn fails(args: &[&str], token: Option<&str>, code: i32, text: &str) {
 
 #[tokio::test]
 async fn without_a_hub() {
-    // Nobody listens on it: it was somebody's a moment ago.
+    // No process listens on it: it was in use a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap();
     let hub = format!("ws://{free}");
     for command in COMMANDS {

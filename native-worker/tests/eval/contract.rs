@@ -25,7 +25,7 @@ use serde_json::json;
 
 use super::lab::{lab, one, registry};
 
-/// As long as anybody could mean to wait.
+/// Longer than any wait of these tests.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) fn result(worker: &mut EvalWorker) -> Evaluation {
@@ -65,7 +65,7 @@ pub(crate) fn a_result_has_a_reward_and_frames() {
         let frames = found.frames.unwrap();
         assert_eq!(frames.shape(), [5, 6, 8, 3]);
         assert!(frames.iter().map(|rgb| rgb[0]).eq(1..=5));
-        // Nobody waits for what was not asked for.
+        // What was not requested is not awaited.
         assert_eq!(worker.poll(Duration::MAX), Ok(None));
         worker.submit(None, 0, true, true).unwrap();
         assert_eq!(result(&mut worker).reward(), 0.0);

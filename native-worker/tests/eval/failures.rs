@@ -27,7 +27,7 @@ use serde_json::json;
 use super::{
     contract::{LONG, result},
     lab::{lab, one, registry},
-    names::somebody_else,
+    names::in_other_process,
 };
 
 pub(crate) fn what_hangs_is_given_up_once_and_replaced() {
@@ -55,7 +55,7 @@ pub(crate) fn what_hangs_is_given_up_once_and_replaced() {
     thread::scope(|scope| workers.into_iter().for_each(|worker| _ = scope.spawn(move || is_given_up(worker))));
 }
 
-pub(crate) fn what_hangs_and_is_not_wanted_any_more_keeps_nobody_waiting() {
+pub(crate) fn abandoned_hung_evaluation_delays_no_other() {
     let dir = tempfile::tempdir().unwrap();
     // Longer than the test waits, as that of a process is by default.
     const LIMIT: Duration = Duration::from_secs(600);
@@ -127,8 +127,8 @@ pub(crate) fn what_cannot_begin_says_so_at_the_first_poll() {
     let cases = [
         (begun_by("fail"), "its init function failed: fail failed: no device"),
         (lab(json!({ "does": "refuse" })), "its environment failed: the environment failed: closed today"),
-        (one("Lab-v0", "nobody"), "its policy failed: there is no kind of policy 'nobody'"),
-        (begun_by("nobody"), "its init function failed: there is no init function"),
+        (one("Lab-v0", "unknown"), "its policy failed: there is no kind of policy 'unknown'"),
+        (begun_by("unknown"), "its init function failed: there is no init function"),
         (RunConfig::new("Nowhere-v0"), "its environment failed: there is no environment 'Nowhere-v0'"),
     ];
     for (run, words) in cases {
@@ -152,7 +152,7 @@ pub(crate) fn no_process_outlives_its_worker() {
     assert!(!is_alive(processes[0]));
     until_gone(&processes);
     // Nor one whose worker ends without a word.
-    somebody_else("abandon", dir.path());
+    in_other_process("abandon", dir.path());
     until_gone(&pids(dir.path()));
     // Nor one of a worker with a name.
     let names = EvalNames::new(dir.path());
@@ -192,7 +192,7 @@ pub(crate) fn pids(dir: &Path) -> Vec<u32> {
     pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// True for a process that has not ended, whether or not somebody has waited for its end.
+/// True for a process that has not ended, whether or not it has been reaped.
 fn is_alive(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))

@@ -48,7 +48,7 @@ pub(crate) fn others_find_a_worker_through_a_hub() {
     let mut worker = here.create("judge", &run).unwrap();
     assert!(matches!(elsewhere.create("judge", &run), Err(EvalWorkerError::NameTaken(_))));
     assert!(elsewhere.list().is_empty());
-    assert!(matches!(at_hub.find("nobody"), Err(EvalWorkerError::UnknownName { .. })));
+    assert!(matches!(at_hub.find("missing"), Err(EvalWorkerError::UnknownName { .. })));
     let stranger = EvalHub { token: hub.viewer_token(), ..at_hub.clone() };
     assert!(matches!(stranger.find("judge"), Err(EvalWorkerError::Io(_))));
 

@@ -1,5 +1,5 @@
 //! Evaluation workers in threads, in processes and under names: what they find, and that nothing which goes wrong there
-//! stops anybody else.
+//! stops the others.
 //!
 //! This program is the process of its evaluations, too, so it has a `main` of its own.
 
@@ -32,7 +32,7 @@ fn main() -> std::process::ExitCode {
     }
     names::be_one_who_forgot();
     rollmesh::child_process(lab::registry);
-    names::be_somebody_else();
+    names::act_as_other_process();
     let tests: [(&str, fn()); 33] = [
         (
             "evaluators_are_hosted_asked_and_listed_from_the_shell",
@@ -50,10 +50,7 @@ fn main() -> std::process::ExitCode {
             contract::a_process_has_what_its_worker_spec_says_and_no_more,
         ),
         ("what_hangs_is_given_up_once_and_replaced", failures::what_hangs_is_given_up_once_and_replaced),
-        (
-            "what_hangs_and_is_not_wanted_any_more_keeps_nobody_waiting",
-            failures::what_hangs_and_is_not_wanted_any_more_keeps_nobody_waiting,
-        ),
+        ("abandoned_hung_evaluation_delays_no_other", failures::abandoned_hung_evaluation_delays_no_other),
         ("what_crashes_is_told_once_and_replaced", failures::what_crashes_is_told_once_and_replaced),
         ("what_cannot_begin_says_so_at_the_first_poll", failures::what_cannot_begin_says_so_at_the_first_poll),
         (
@@ -66,8 +63,8 @@ fn main() -> std::process::ExitCode {
             contract::other_seeds_are_other_episodes_than_those_of_training,
         ),
         ("who_forgets_to_be_a_worker_is_told_so", names::who_forgets_to_be_a_worker_is_told_so),
-        ("strangers_keep_nobody_out", names::strangers_keep_nobody_out),
-        ("a_name_is_of_whoever_lives", names::a_name_is_of_whoever_lives),
+        ("other_users_files_do_not_block_names", names::other_users_files_do_not_block_names),
+        ("name_belongs_to_the_process_that_lives", names::name_belongs_to_the_process_that_lives),
         ("who_cannot_be_found_any_more_ends", names::who_cannot_be_found_any_more_ends),
         ("who_says_how_to_evaluate_says_how_often", beside::who_says_how_to_evaluate_says_how_often),
         ("no_process_outlives_its_worker", failures::no_process_outlives_its_worker),

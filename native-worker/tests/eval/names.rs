@@ -21,13 +21,13 @@ use super::{
 };
 
 /// Set in processes that are not the tests' own, to what they do and where.
-const VARIABLE: &str = "ROLLMESH_TEST_SOMEBODY_ELSE";
+const VARIABLE: &str = "ROLLMESH_TEST_OTHER_PROCESS";
 
 /// Starts a worker in a program that cannot be one, and is the same as what it starts.
 pub(crate) fn be_one_who_forgot() {
     let job = env::var(VARIABLE).unwrap_or_default();
     let Some(dir) = job.strip_prefix("forget ") else { return };
-    let error = EvalNames::new(dir).create("nobody", &lab(json!({}))).unwrap_err();
+    let error = EvalNames::new(dir).create("missing", &lab(json!({}))).unwrap_err();
     let errors = fs::OpenOptions::new().create(true).append(true).open(Path::new(dir).join("errors"));
     writeln!(errors.unwrap(), "{error}").unwrap();
     exit(0);
@@ -35,7 +35,7 @@ pub(crate) fn be_one_who_forgot() {
 
 pub(crate) fn who_forgets_to_be_a_worker_is_told_so() {
     let dir = tempfile::tempdir().unwrap();
-    somebody_else("forget", dir.path());
+    in_other_process("forget", dir.path());
     let errors = fs::read_to_string(dir.path().join("errors")).unwrap();
     let errors: Vec<&str> = errors.lines().collect();
     // Two processes and no more.
@@ -49,7 +49,7 @@ fn port(file: &Path) -> u16 {
     address["port"].as_u64().unwrap().try_into().unwrap()
 }
 
-pub(crate) fn strangers_keep_nobody_out() {
+pub(crate) fn other_users_files_do_not_block_names() {
     let dir = tempfile::tempdir().unwrap();
     let names = EvalNames::new(dir.path());
     let mut worker = names.create("popular", &lab(json!({}))).unwrap();
@@ -63,10 +63,10 @@ pub(crate) fn strangers_keep_nobody_out() {
     worker.shutdown();
 }
 
-pub(crate) fn a_name_is_of_whoever_lives() {
+pub(crate) fn name_belongs_to_the_process_that_lives() {
     let dir = tempfile::tempdir().unwrap();
     let names = EvalNames::new(dir.path());
-    // What somebody has left who is gone, with a port that is somebody else's by now.
+    // The file of a process that has exited, with a port that another process has by now.
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let file = dir.path().join("heir.json");
     let left = json!({ "port": other.local_addr().unwrap().port(), "token": "00".repeat(16), "pid": 1 });
@@ -87,7 +87,7 @@ pub(crate) fn a_name_is_of_whoever_lives() {
     let (mut heirs, others): (Vec<_>, Vec<_>) = created.into_iter().partition(Result::is_ok);
     assert!(heirs.len() == 1 && others.iter().all(|other| matches!(other, Err(EvalWorkerError::NameTaken(_)))));
     assert_ne!(port(&file), other.local_addr().unwrap().port());
-    // What others can read or write is believed by nobody.
+    // What others can read or write is not believed.
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     assert!(matches!(names.find("heir"), Err(EvalWorkerError::UnknownName { .. })));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
@@ -107,13 +107,13 @@ pub(crate) fn who_cannot_be_found_any_more_ends() {
 }
 
 /// Does something with a name as another process, and ends.
-pub(crate) fn be_somebody_else() {
+pub(crate) fn act_as_other_process() {
     let Ok(job) = env::var(VARIABLE) else { return };
     let (what, dir) = job.split_once(' ').unwrap();
     let names = EvalNames::new(dir);
     match what {
         "create" => {
-            // Nobody shuts it down.
+            // It is not shut down.
             std::mem::forget(names.create("lasting", &lab(json!({}))).unwrap());
         }
         "evaluate" => {
@@ -132,7 +132,7 @@ pub(crate) fn be_somebody_else() {
     exit(0);
 }
 
-pub(crate) fn somebody_else(what: &str, names: &std::path::Path) -> String {
+pub(crate) fn in_other_process(what: &str, names: &std::path::Path) -> String {
     let job = format!("{what} {}", names.display());
     let output = Command::new(env::current_exe().unwrap()).env(VARIABLE, job).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -147,7 +147,7 @@ pub(crate) fn others_find_a_worker_by_its_name() {
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     // This one's stays pending while another process asks.
     worker.submit(None, 2, true, true).unwrap();
-    let other: Value = serde_json::from_str(&somebody_else("evaluate", &dir.path().join("names"))).unwrap();
+    let other: Value = serde_json::from_str(&in_other_process("evaluate", &dir.path().join("names"))).unwrap();
     assert_eq!(other, json!({ "reward": 5.0, "frames": [5, 6, 8, 3] }));
     assert_eq!((result(&mut worker).env_steps, worker.poll(Duration::MAX)), (2, Ok(None)));
     // And so does a second handle of this process, which looks at another signal.
@@ -168,7 +168,7 @@ pub(crate) fn others_find_a_worker_by_its_name() {
 
 pub(crate) fn a_worker_outlives_who_started_it() {
     let dir = tempfile::tempdir().unwrap();
-    somebody_else("create", dir.path());
+    in_other_process("create", dir.path());
     let names = EvalNames::new(dir.path());
     assert_eq!(names.list(), ["lasting"]);
     let mut worker = names.find("lasting").unwrap();
@@ -197,7 +197,7 @@ pub(crate) fn names_are_taken_once_and_free_again() {
         assert!(matches!(names.find(name), Err(EvalWorkerError::BadName(_))), "{name}");
         assert!(matches!(names.create(name, &lab(json!({}))), Err(EvalWorkerError::BadName(_))), "{name}");
     }
-    // A file that says something else is nobody.
+    // A file with other content names no process.
     fs::write(dir.path().join("two.json"), "{}").unwrap();
     assert!(matches!(names.find("two"), Err(EvalWorkerError::UnknownName { .. })));
 }

@@ -45,7 +45,7 @@ fn a_horizon_is_refused_when_sampling() {
     let mut worker = worker(&env, config);
     let error = worker.sample().unwrap_err();
     assert_eq!(error.to_string(), "a horizon needs environments that can be reset; leave it out for external ones");
-    // The driver hears of it as soon as somebody samples again.
+    // The driver hears of it as soon as a worker samples again.
     assert!(worker.sample().is_err());
     assert_eq!(heard.recv().unwrap().unwrap_err(), ExternalError::LostEpisode(0).into());
 }
@@ -169,7 +169,7 @@ fn a_restored_worker_begins_new_episodes() {
     let (said, heard) = channel();
     env.run(move |env| -> Result<(), ExternalEnvError> {
         loop {
-            // Whoever loses an episode begins another one.
+            // A driver that loses an episode begins another one.
             match count(env, 100) {
                 Err(ExternalEnvError::Episode(ExternalError::LostEpisode(id))) => said.send(id).unwrap(),
                 end => return end,

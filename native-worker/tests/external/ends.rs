@@ -49,7 +49,7 @@ fn another_thread_can_go_on_where_one_has_ended() {
     worker.sample().unwrap_err();
     env.run(|env| {
         loop {
-            // The sampler begins anew after an error: whoever loses an episode by that begins another one.
+            // The sampler begins anew after an error: a driver that loses an episode by that begins another one.
             match count(env, 100) {
                 Err(ExternalEnvError::Episode(ExternalError::LostEpisode(_))) => {}
                 end => return end,
@@ -105,7 +105,7 @@ fn the_last_handle_counts_as_the_driver() {
 }
 
 #[test]
-fn everybody_hears_of_a_stop() {
+fn every_client_is_notified_of_a_stop() {
     for by_driver in [true, false] {
         for sample_async in [false, true] {
             let env = ExternalEnv::new(1, counted()).unwrap();
@@ -141,7 +141,7 @@ fn everybody_hears_of_a_stop() {
 
 #[test]
 fn a_worker_that_waits_for_drivers_can_be_stopped() {
-    // Nobody drives: the sampling thread waits, and ends when it is told to.
+    // No client drives: the sampling thread waits, and ends when it is told to.
     let env = ExternalEnv::new(1, counted()).unwrap();
     let config = RolloutConfig { sample_async: true, ..config(BatchMode::TruncateEpisodes) };
     let builder = RolloutWorker::builder().config(config).policy(PolicyId::DEFAULT, Stubborn::kind(7)).native();
@@ -176,12 +176,12 @@ fn an_environment_has_one_sampler() {
 }
 
 #[test]
-fn nobody_waits_for_ever() {
+fn waiting_ends_at_the_timeout() {
     let short = Duration::from_millis(1);
     let env = ExternalEnv::new(1, counted()).unwrap().with_timeouts(short, short);
     let episode = env.start_episode(true).unwrap();
     let error = env.action::<f32, i64>(episode, &[0.0]).unwrap_err();
-    let text = "episode 0: the sampler has not chosen actions within 1ms; is somebody sampling?";
+    let text = "episode 0: the sampler has not chosen actions within 1ms; is a worker sampling?";
     assert_eq!(error.to_string(), text);
     let again = env.action::<f32, i64>(episode, &[0.0]).unwrap_err();
     assert_eq!(again, ExternalError::AwaitsActions(0).into());
@@ -192,7 +192,7 @@ fn nobody_waits_for_ever() {
             break error;
         }
     };
-    let text = "episode 1: the sampler has not taken the turns before within 1ms; is somebody sampling?";
+    let text = "episode 1: the sampler has not taken the turns before within 1ms; is a worker sampling?";
     assert_eq!(error.to_string(), text);
     let error = env.action::<f32, f32>(episode, &[0.0]).unwrap_err();
     assert_eq!(error, ExternalEnvError::WrongType { found: "int64", wanted: "float32" });
@@ -201,7 +201,7 @@ fn nobody_waits_for_ever() {
 }
 
 #[test]
-fn who_waits_hears_that_somebody_else_gave_the_episode_up() {
+fn waiting_call_is_notified_when_another_abandons_the_episode() {
     let env = ExternalEnv::new(1, counted()).unwrap();
     let episode = env.start_episode(true).unwrap();
     let driver = thread::spawn({

@@ -10,11 +10,11 @@ use rollmesh_core::protocol::Message;
 use super::{TestHub, end, small, support::soon, undisturbed};
 
 #[tokio::test]
-async fn a_run_is_saved_when_somebody_asks_and_goes_on_in_another_hub() {
+async fn run_is_saved_on_request_and_resumes_in_another_hub() {
     let dir = tempfile::tempdir().unwrap();
     let run_dir = dir.path().join("run");
     let hub = TestHub::start().await;
-    // Nobody would save it otherwise in the time that this takes.
+    // It would not be saved otherwise in the time that this takes.
     let config = RunRequest { run_dir: Some(run_dir.clone()), ..small(1, 1_000_000_000) };
     let summary = hub.train_with(config, |config| config.checkpoint_interval = 1_000_000).await;
     let mut before = None;

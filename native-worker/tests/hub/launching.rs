@@ -83,7 +83,7 @@ async fn a_run_whose_workers_cannot_be_granted_does_not_begin() {
 }
 
 #[tokio::test]
-async fn whoever_is_refused_some_workers_gets_none_and_leaves_nothing_behind() {
+async fn request_for_too_many_workers_starts_none_and_leaves_no_files() {
     let launcher = LocalLauncher::new(env!("CARGO_BIN_EXE_rollmesh")).with_inventory(Inventory::new([0, 1]));
     let spec = WorkerSpec { cpus: 1, ..WorkerSpec::default() };
     let hub = TestHub::start_with(Arc::new(launcher), spec).await;
@@ -92,11 +92,11 @@ async fn whoever_is_refused_some_workers_gets_none_and_leaves_nothing_behind() {
     let refused = "a worker needs 1 CPUs, of which 0 of 2 are free; start fewer workers or ask for less";
     let error = hub.hub.train(RunRequest { run_dir: run_dir.clone(), ..small(4, 2_000) }).await.unwrap_err();
     assert_eq!(error.to_string(), refused);
-    let nobody = || async { hub.hub.traffic().await.worker_pids.is_empty() };
-    soon("the end of the workers", async { while !nobody().await {} }).await;
+    let none_left = || async { hub.hub.traffic().await.worker_pids.is_empty() };
+    soon("the end of the workers", async { while !none_left().await {} }).await;
     let mut operator = hub.operator().await;
     assert_eq!(operator.ask(|request| Message::Scale(Scale { request, num_workers: 3 })).await, refused);
-    soon("the end of the workers", async { while !nobody().await {} }).await;
+    soon("the end of the workers", async { while !none_left().await {} }).await;
     // The directory is as free as the CPUs are.
     let run = hub.train(RunRequest { run_dir, ..small(2, 2_000) }).await;
     assert_eq!(end(run).await.end, RunEnd::Finished);

@@ -117,7 +117,7 @@ async fn a_tab_that_lies_is_thrown_out_and_what_it_made_is_undone() {
         let token = token_of_page(&hub).await;
         lie_after(&hub, token, 3).await;
         let line = hub.notice("the run goes back").await;
-        // To where nobody doubts anything: an audit of what was honest may still have been on its way.
+        // To where nothing is unconfirmed: an audit of an honest fragment may still have been on its way.
         let back: u32 = line
             .split_once(" to ")
             .and_then(|(_, rest)| rest.split_once(", before what a liar made")?.0.parse().ok())
@@ -261,7 +261,7 @@ async fn a_run_that_goes_back_is_still_paused() {
 #[tokio::test]
 async fn a_tab_that_is_only_contradicted_is_thrown_out() {
     let SecurityConfig { distrust, .. } = watchful(0.0, OnLiar::RollBack);
-    // As fast as any other worker, so that nobody has to wait long for it to be overdue.
+    // As fast as any other worker, so that it is soon overdue.
     let distrust = Distrust { distrust_remote: true, ..distrust };
     let mut hub = TestHub::start_watchful(SecurityConfig { distrust, ..SecurityConfig::default() }).await;
     let run = hub.train(small(0, 2_000)).await;
@@ -269,7 +269,7 @@ async fn a_tab_that_is_only_contradicted_is_thrown_out() {
     let mut liar = HandMade::join_as(&hub, of_liar, "native").await;
     let lie = liar.next_upload().await.unwrap();
     let lie = liar.changed(&lie, flip_a_reward);
-    // Somebody else is asked for the same, and done first.
+    // Another worker is asked for the same, and is done first.
     let mut honest = HandMade::join_as(&hub, of_honest, "native").await;
     let right = honest.next_upload().await.unwrap();
     honest.client.say(&Message::FragmentUpload(right)).await;
@@ -318,7 +318,7 @@ async fn a_run_that_goes_back_keeps_its_pace_and_its_output() {
     let helper = hub.worker();
     assert_eq!(end(run).await.end, RunEnd::Finished);
     assert!(lines() >= 5 && took(3) > PACE, "{} {:?}", lines(), took(3));
-    // So does one that goes on in another process, if whoever starts it says so again.
+    // So does one that goes on in another process, if it is started with the same flag.
     let before = lines();
     let later = RunRequest { config: config.config.stop_after(8 * 12 * 16), ..config };
     let run = hub.hub.resume(SavedRun::load(&run_dir).unwrap().with_request(later).unwrap()).await.unwrap();

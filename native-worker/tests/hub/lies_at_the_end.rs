@@ -154,7 +154,7 @@ async fn a_lie_that_is_found_after_the_end_taints_the_run() {
     liar.client.say(&Message::FragmentUpload(liar.changed(&lie, flip_a_reward))).await;
     hub.status("the lie in a batch", |status| status.iteration == 2).await;
     hub.hub.stop_run().await;
-    // Nobody waits for what is being made again: the summary says so.
+    // The run does not wait for the recomputation: the summary says so.
     let summary = end(run).await;
     assert_eq!((summary.end, summary.env_steps, summary.tainted), (RunEnd::Stopped, 2 * ROUND, false));
     assert_eq!(summary.unaudited, 2 * 12);

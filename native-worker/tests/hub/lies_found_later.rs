@@ -60,7 +60,7 @@ async fn a_lie_that_is_found_in_another_life_of_the_hub_is_undone_from_the_disk(
         saved.with_request(request).unwrap()
     };
 
-    // Everybody is trusted at first; then somebody who is not lies, and nobody looks.
+    // All are trusted at first; then an untrusted worker diverges without an audit.
     let first = hub(0.0, false).await;
     let (run_dir_too, output_too) = (Some(run_dir.clone()), Some(output.clone()));
     let config = RunRequest { run_dir: run_dir_too, output: output_too, ..super::saved_often(small(0, 2_000)) };

@@ -64,7 +64,7 @@ async fn no_peer_disturbs_a_run() {
         hub.notice(reason).await;
     }
 
-    // The hub hangs up at the first of them; whatever else comes finds nobody.
+    // The hub hangs up at the first of them; later frames are not read.
     let mut client = Client::join(hub.hub.address(), Role::Operator, operator).await;
     while client.send(garbage()).await.is_ok() {}
     hub.notice("a dashboard was disconnected").await;

@@ -152,7 +152,7 @@ async fn where_a_worker_has_ended_the_next_one_is_there_before_it_is_needed() {
     let mut second = hub.join_as(second).await;
     second.wait_for(|message| matches!(message, Message::RunStart(_)).then_some(())).await;
     let mut spare = hub.join_as(spare).await;
-    // It is there, and nobody sees it.
+    // It is there, but not visible.
     let mut operator = hub.operator().await;
     let remove = |request| Message::RemoveWorker(RemoveWorker { request, worker: 3 });
     assert_eq!(operator.ask(remove).await, "there is no worker 3");
@@ -250,7 +250,7 @@ async fn a_replacement_needs_what_its_predecessor_needed() {
     drop(hub.join_as(token).await);
     hub.notice("another one takes its place").await;
     next(&mut tokens).await;
-    // And so does whoever is started to take the next one's place.
+    // And so does the worker that replaces the next one.
     next(&mut tokens).await;
     assert_eq!(*stage.specs.lock().unwrap(), [spec(1), spec(2), spec(1), spec(1)]);
     hub.hub.shutdown().await;

@@ -165,7 +165,7 @@ async fn a_cart_pole_row_costs_at_most_40_bytes_on_the_socket() {
         assert_eq!(rows, env_steps);
         let bytes = hub.hub.traffic().await.received_bytes as f64 / rows as f64;
         assert!(bytes <= at_most, "{bytes} bytes a row in fragments of {length}");
-        assert!(bytes > 20.0, "{bytes}: nobody can say so little");
+        assert!(bytes > 20.0, "{bytes}: too few for any encoding");
         hub.hub.shutdown().await;
     }
 }
@@ -196,7 +196,7 @@ async fn weights_act_everywhere_when_their_sync_is_done() {
         assert!(versions[0] >= newest, "{versions:?} after {newest}");
         newest = versions[0];
     }
-    // Nobody takes batches any more: the run ends.
+    // No batch is taken any more: the run ends.
     drop(sampling.batches);
     assert_eq!(end(sampling.summary).await.end, RunEnd::Stopped);
     hub.hub.shutdown().await;
@@ -227,7 +227,7 @@ async fn a_worker_in_quarantine_keeps_no_weights_waiting() {
 }
 
 #[tokio::test]
-async fn a_run_ends_with_whoever_wants_its_rows_also_before_there_are_any() {
+async fn run_ends_when_its_consumer_leaves_even_before_the_first_rows() {
     let hub = TestHub::start().await;
     // No worker makes rows.
     let sampling = hub.hub.sample(RunRequest { remote_only: true, ..config(0).into() }).await.unwrap();
@@ -237,7 +237,7 @@ async fn a_run_ends_with_whoever_wants_its_rows_also_before_there_are_any() {
 }
 
 #[tokio::test]
-async fn nobody_sets_the_weights_of_a_learner() {
+async fn weights_of_a_learner_cannot_be_set() {
     let hub = TestHub::start().await;
     let run = hub.train(super::small(1, 200)).await;
     assert_eq!(hub.hub.sync_weights(weights(&[16, 16], 1)).await, Err(SyncError::NoRun));

@@ -72,9 +72,9 @@ async fn garbage_for_a_lease_is_refused_and_done_again() {
     helper.finish_with(0).await;
 }
 
-/// Whoever has a worker's token may neither fill the audit log nor the terminal nor the memory.
+/// A peer with a worker's token may neither fill the audit log nor the terminal nor the memory.
 #[tokio::test]
-async fn a_worker_that_answers_what_nobody_has_asked_is_sent_away() {
+async fn worker_that_sends_unrequested_answers_is_disconnected() {
     let directory = tempfile::tempdir().unwrap();
     let audit = directory.path().join("audit.jsonl");
     let hub =
@@ -93,7 +93,7 @@ async fn a_worker_that_answers_what_nobody_has_asked_is_sent_away() {
         for number in 0..200 {
             worker.say_if_heard(&answer(number)).await;
         }
-        let fault = r#""fault":"it answers what nobody has asked, again and again""#;
+        let fault = r#""fault":"it keeps sending answers without a call""#;
         until("the end of its connection", || hub_says().matches(fault).count() == sent_away + 1).await;
     }
     let log = std::fs::read_to_string(audit.with_extension("leases.jsonl")).unwrap();
@@ -106,9 +106,9 @@ async fn a_worker_that_answers_what_nobody_has_asked_is_sent_away() {
     helper.finish_with(0).await;
 }
 
-/// Whoever is called may answer at length; nobody else is listened to for long.
+/// A worker that was called may send a large answer; other large answers are cut off.
 #[tokio::test]
-async fn a_large_result_that_nobody_has_asked_for_ends_with_its_first_part() {
+async fn unrequested_large_result_disconnects_at_its_first_part() {
     let directory = tempfile::tempdir().unwrap();
     let audit = directory.path().join("audit.jsonl");
     let hub =
@@ -261,7 +261,7 @@ async fn worker_without_a_slot_shows_why_it_idles() {
 
 #[tokio::test]
 async fn a_worker_waits_for_its_hub_and_says_so() {
-    // A port of an address that nobody else uses.
+    // A port of an address that no other test uses.
     let free = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
     let address = free.local_addr().unwrap();
     drop(free);

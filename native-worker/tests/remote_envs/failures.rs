@@ -105,7 +105,7 @@ pub(crate) fn who_always_fails_is_given_up_alone() {
     }
     assert!(rig.envs.quarantine(1).unwrap().contains("exit code 3"));
     assert!(rig.stories[0].counts() && rig.stories[0].faults.is_empty() && rig.envs.process_ids()[1].is_none());
-    // Somebody may think better of it.
+    // The decision can be reversed.
     rig.envs.try_restart(1).unwrap();
     assert_eq!(rig.envs.quarantine(1), None);
     rig.envs.try_reset(1, &mut Default::default()).unwrap();
@@ -172,7 +172,7 @@ pub(crate) fn a_worker_goes_on_without_those_that_only_fail() {
         assert!(one.env == 1 && one.reason.contains("exit code 3"), "{one:?}");
         assert!(two.env == 2 && two.reason.contains("every second step"), "{two:?}");
         assert_eq!(all.warnings.len(), 2, "{:?}", all.warnings);
-        // Nobody asks anything of those two any more.
+        // Those two are not called any more.
         let batch = worker.sample().unwrap();
         assert!(batch.single().unwrap().get(EPS_ID).unwrap().iter().all(|id| id >> 32 == 0));
         let metrics = worker.metrics();
@@ -215,15 +215,15 @@ pub(crate) fn a_failure_that_is_not_survived_is_an_error() {
     }
 }
 
-pub(crate) fn nobody_waits_longer_than_the_deadline() {
-    // Also where everybody is to be waited for.
+pub(crate) fn no_poll_waits_longer_than_the_deadline() {
+    // Also where all are awaited.
     let config = RolloutConfig { remote_env_batch_wait_ms: FULL_WAIT, ..animals(&["", "hang_step", "hang_reset", ""]) };
     let dir = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(&only_once(config, &dir));
     rig.until(|rig| rig.stories.iter().all(|story| story.steps() >= 30));
     assert!(rig.longest_wait >= Duration::from_millis(2_900), "{:?}", rig.longest_wait);
     assert!(rig.longest_wait < Duration::from_secs(10), "{:?}", rig.longest_wait);
-    // And where nobody is, the others have gone on meanwhile.
+    // And where none is, the others have continued meanwhile.
     let dir = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(&only_once(animals(&["", "hang_step"]), &dir));
     rig.until(|rig| !rig.stories[1].faults.is_empty());

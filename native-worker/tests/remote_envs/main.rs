@@ -1,4 +1,4 @@
-//! Sub-environments in processes of their own: the same rows, and whatever goes wrong harms nobody else.
+//! Sub-environments in processes of their own: the same rows, and a failure harms no other.
 //!
 //! This program is the process of its sub-environments, too, so it has a `main` of its own.
 
@@ -43,7 +43,7 @@ fn main() -> std::process::ExitCode {
             failures::a_worker_without_environments_that_are_left_says_so_each_time,
         ),
         ("a_failure_that_is_not_survived_is_an_error", failures::a_failure_that_is_not_survived_is_an_error),
-        ("nobody_waits_longer_than_the_deadline", failures::nobody_waits_longer_than_the_deadline),
+        ("no_poll_waits_longer_than_the_deadline", failures::no_poll_waits_longer_than_the_deadline),
         ("a_process_that_is_killed_is_replaced", failures::a_process_that_is_killed_is_replaced),
         ("what_cannot_be_made_is_said_at_once", failures::what_cannot_be_made_is_said_at_once),
         ("a_worker_loses_the_rows_of_the_failed_alone", failures::a_worker_loses_the_rows_of_the_failed_alone),

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::zoo;
 
-/// As long as anybody could mean to wait.
+/// Longer than any wait of these tests.
 pub(crate) const FULL_WAIT: u32 = 60_000;
 
 /// Settings of remote animals, one for each kind.
@@ -138,7 +138,7 @@ impl Rig {
         Ok(who)
     }
 
-    /// Waits for the news of everybody, which nobody answers; how many of them are of steps.
+    /// Waits for the news of all, without answering; returns how many of them are of steps.
     pub(crate) fn hear_all(&mut self) -> usize {
         let (mut heard, mut steps) = (0, 0);
         while heard < self.stories.len() {

@@ -156,7 +156,7 @@ impl Env for Animal {
         self.steps += 1;
         match self.kind.as_str() {
             "slow" => std::thread::sleep(Duration::from_millis(20)),
-            // Nothing of it may disturb anybody.
+            // Nothing of it may disturb the others.
             "talks" => (0..100).for_each(|_| println!("{:1000}", self.count)),
             "second" if self.steps.is_multiple_of(2) => return Err(EnvError::Failed("every second step".into())),
             _ => {}

@@ -1,4 +1,4 @@
-//! Checkpoints that somebody asks for from a shell.
+//! Checkpoints that are requested from a shell.
 
 use rollmesh::checkpoint::PolicyCheckpoint;
 

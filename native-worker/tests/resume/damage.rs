@@ -171,7 +171,7 @@ async fn a_disk_that_stays_full_changes_no_weights_and_is_told() {
     let written = found.metrics.len();
     assert!((1..60).contains(&written) && found.metrics[..] == calm.metrics[..written], "{written} lines");
     assert_eq!(found.summary["lost_lines"], 60 - written);
-    // Whoever goes on is told, too.
+    // A resumed run is told, too.
     let end = rig.go_on().finish_with(0).await;
     assert!(end.stderr.contains("metrics.jsonl lacks lines from before the checkpoint"), "{}", end.stderr);
 }

@@ -1,4 +1,4 @@
-//! Runs that learn from files are killed, interrupted and prolonged; whoever goes on reads what comes next, and ends as if
+//! Runs that learn from files are killed, interrupted and prolonged; a resumed run reads what comes next, and ends as if
 //! nothing had been.
 
 use std::{

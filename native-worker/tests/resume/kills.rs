@@ -1,4 +1,4 @@
-//! The hub is killed at random points; whoever goes on ends as if it had not been.
+//! The hub is killed at random points; a resumed run ends as if it had not been.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 

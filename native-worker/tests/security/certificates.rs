@@ -81,7 +81,7 @@ async fn only_the_right_certificate_is_believed() {
     let pinned = Trust { fingerprint: Some(fingerprint), ..Trust::default() };
     assert!(join(&url(&good), good.operator_token(), pinned.clone()).await.is_ok());
 
-    // Signed by somebody else; by nobody that the system knows; for another name; over; not yet; another than pinned.
+    // Signed by another issuer; by one that the system does not know; for another name; expired; not yet valid; another than pinned.
     let expired = authority.sign("localhost", |params| params.not_after = date_time_ymd(2020, 1, 1));
     let expired = hub_with(expired).await;
     let early = authority.sign("localhost", |params| params.not_before = date_time_ymd(2999, 1, 1));
@@ -155,7 +155,7 @@ async fn no_token_is_said_before_the_hub_is_believed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_port_for_tls_speaks_nothing_else_and_waits_for_nobody() {
+async fn tls_port_speaks_only_tls_and_waits_for_no_handshake() {
     let state = tempfile::tempdir().unwrap();
     let hub = hub_with(TlsConfig::SelfSigned(state.path().to_owned())).await;
     let address = hub.hub.address();
@@ -168,7 +168,7 @@ async fn a_port_for_tls_speaks_nothing_else_and_waits_for_nobody() {
     let mut rest = Vec::new();
     let _ = soon("the end of the connection", stalled.read_to_end(&mut rest)).await;
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    // TLS 1.1, which nobody should speak any more: an alert, and the end.
+    // TLS 1.1, which is obsolete: an alert, and the end.
     let mut old = TcpStream::connect(address).await.unwrap();
     let hello =
         [&[0x16, 0x03, 0x01, 0x00, 0x2d, 0x01, 0x00, 0x00, 0x29, 0x03, 0x02][..], &[7; 32], &[0, 0, 2, 0, 0x2f, 1, 0]];

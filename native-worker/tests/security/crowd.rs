@@ -75,7 +75,7 @@ async fn stop(run: Process, mut operator: Client) {
     run.finish_with(3).await;
 }
 
-/// A socket whose system buffers are as small as can be, and that nobody reads.
+/// A socket with the smallest system buffers, which is never read.
 async fn deaf(address: SocketAddr, token: Token) -> tokio_tungstenite::WebSocketStream<TcpStream> {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(2048).unwrap();
@@ -99,7 +99,7 @@ fn departures(audit: &std::path::Path) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn viewers_that_never_read_are_sent_away_and_nobody_notices() {
+async fn viewers_that_never_read_are_disconnected_unnoticed_by_others() {
     let _turn = TURN.write().await;
     let directory = tempfile::tempdir().unwrap();
     let (run, address, mut operator, viewer, _) = train(&directory.path().join("run"), "1", "8").await;
@@ -272,7 +272,7 @@ async fn many_idle_workers_and_busy_ones_share_a_hub() {
         times.len(),
     );
     assert!(after.iteration > before.iteration + 2, "{before:?} {after:?}");
-    assert_eq!(idle.left.load(Ordering::Relaxed), 0, "somebody was sent away");
+    assert_eq!(idle.left.load(Ordering::Relaxed), 0, "a peer was disconnected");
     assert!(each < 96 << 10, "{each} bytes");
     let open = files(run.pid());
     drop(idle);

@@ -27,7 +27,7 @@ impl Dice {
     }
 }
 
-/// What a peer of this role may say, without what would end the run or somebody's token.
+/// The messages that a peer of this role may send, without those that end the run or revoke a token.
 pub(crate) fn proper(role: Role) -> Vec<Vec<u8>> {
     let upload =
         FragmentUpload { run: 1, lease: 3, slots: vec![0, 1], data: vec![7; 600], ..FragmentUpload::default() };

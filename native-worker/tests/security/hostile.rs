@@ -34,7 +34,7 @@ use super::{
 
 /// Connections that speak at once.
 const ATTACKERS: usize = 8;
-/// Frames that are sent before anybody looks whether the hub still listens.
+/// Frames that are sent before the test checks whether the hub still listens.
 const BURST: usize = 24;
 
 /// Env steps, and the time that they took.
@@ -86,7 +86,7 @@ struct Attack {
     busy: AtomicUsize,
 }
 
-/// One connection after the other, whenever the attack goes on, until nobody wants one any more.
+/// One connection after the other, while the attack lasts, until no more is wanted.
 async fn attack(number: usize, attack: Arc<Attack>, mut goes_on: watch::Receiver<bool>) {
     let mut dice = Dice::new(number as u64 + 1);
     let pools: Vec<_> = attack.tokens.iter().map(|(role, _)| proper(*role)).collect();
@@ -101,7 +101,7 @@ async fn attack(number: usize, attack: Arc<Attack>, mut goes_on: watch::Receiver
         }
         pace.tick().await;
         let place = dice.roll(attack.tokens.len());
-        // Whoever comes when too much went wrong lately has to wait, maybe for too long.
+        // A peer that connects after many recent failures has to wait, maybe for too long.
         let Ok(mut client) = Client::try_connect_from(fresh_address(), attack.address).await else { continue };
         attack.connections.fetch_add(1, Ordering::Relaxed);
         // Workers take leases along when they are sent away, so there are few.
@@ -128,7 +128,7 @@ async fn attack(number: usize, attack: Arc<Attack>, mut goes_on: watch::Receiver
 
 /// Threads that let others go first.
 fn modest_threads() -> tokio::runtime::Runtime {
-    let modest = || rustix::process::setpriority_process(None, 5).expect("everybody may ask for less");
+    let modest = || rustix::process::setpriority_process(None, 5).expect("every process may lower its priority");
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("attackers")

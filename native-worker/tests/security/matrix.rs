@@ -1,4 +1,4 @@
-//! Every kind of message from everybody.
+//! Every kind of message from every role.
 
 use futures_util::{StreamExt as _, stream};
 use rollmesh_core::protocol::{HEADER_BYTES, Kind, MAGIC, Message, RefusalCode, Role, Token, allow};
@@ -11,7 +11,7 @@ use super::{
     },
 };
 
-/// A message of this kind without a body, which no kind has: whoever may say it is told that it does not decode.
+/// A message of this kind without a body, which no kind has: a peer that may send it is answered that it does not decode.
 fn bare(kind: Kind) -> Frame {
     let frame = [MAGIC[0], MAGIC[1], 1, 0, kind.to_wire(), 0, 0, 0];
     assert_eq!(frame.len(), HEADER_BYTES);
@@ -32,7 +32,7 @@ async fn reason(hub: &TestHub, role: Role, token: Token, kind: Kind) -> Option<S
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_says_what_its_role_does_not_allow() {
+async fn every_role_sends_only_permitted_messages() {
     let hub = TestHub::start().await;
     let mut operator = hub.operator().await;
     let client = create(&mut operator, Role::Client, 0).await;
@@ -67,7 +67,7 @@ async fn nobody_says_what_its_role_does_not_allow() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_without_a_valid_token_says_anything() {
+async fn peers_without_a_valid_token_send_no_message() {
     let hub = TestHub::start().await;
     let mut operator = hub.operator().await;
     let revoked = create(&mut operator, Role::Operator, 0).await;
@@ -98,5 +98,5 @@ async fn nobody_without_a_valid_token_says_anything() {
         let expected = if has_token { RefusalCode::Token } else { RefusalCode::Malformed };
         assert_eq!(refused.map(|refused| refused.code), Some(expected.to_wire()), "{kind:?}");
     }
-    assert_eq!(hub.audit().matches(r#""event":"admitted""#).count(), 2, "the operator and whoever came in time");
+    assert_eq!(hub.audit().matches(r#""event":"admitted""#).count(), 2, "the operator and the peer that came in time");
 }

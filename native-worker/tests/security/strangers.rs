@@ -1,4 +1,4 @@
-//! What somebody without a token can take of a hub: next to nothing.
+//! What a peer without a token can take of a hub: next to nothing.
 
 use std::{
     net::SocketAddr,
@@ -52,7 +52,7 @@ async fn requests_are_short() {
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
         assert!(began.elapsed() < Duration::from_secs(8));
     }
-    // Whoever does not finish is not waited for.
+    // A peer that does not finish is not awaited.
     let began = Instant::now();
     tell(address, b"GET / HTTP/1.1\r\nHost: ").await;
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
@@ -147,7 +147,7 @@ async fn a_first_frame_is_small_whatever_it_announces() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_guesses_tokens_waits_for_the_answer() {
+async fn peer_that_guesses_tokens_waits_for_each_answer() {
     let hub = TestHub::start().await;
     let from = fresh_address();
     let mut waits = Vec::new();
@@ -165,9 +165,9 @@ async fn whoever_guesses_tokens_waits_for_the_answer() {
     assert!(asked.elapsed() < Duration::from_secs(1));
 }
 
-/// Silent and slow connections from one address, the one that everybody on this machine has.
+/// Silent and slow connections from one address, which all peers on this machine share.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn silent_connections_keep_nobody_out() {
+async fn silent_connections_lock_out_no_peer() {
     let _turn = TURN.write().await;
     let state = tempfile::tempdir().unwrap();
     let args = ["hub", "--listen", "127.0.0.1:0", "--state-dir"].map(std::ffi::OsStr::new);

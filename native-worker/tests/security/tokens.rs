@@ -1,4 +1,4 @@
-//! Tokens: their ends, and that nobody reads them.
+//! Tokens: their expiry, and that they are never shown.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ use super::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_holds_a_revoked_token_is_gone_within_a_second() {
+async fn peer_with_revoked_token_is_disconnected_within_a_second() {
     let hub = TestHub::start().await;
     let mut operator = hub.operator().await;
     for &role in Role::ALL {
@@ -125,7 +125,7 @@ async fn no_token_is_written_anywhere() {
         let role = [Role::Viewer, Role::Worker, Role::Operator, Role::Client][i % 4];
         let mut client = Client::connect_from(fresh_address(), hub.hub.address()).await;
         client.say(&Message::Hello(hello(role, token))).await;
-        // Whoever was let in may not say it twice; whoever was not has gone.
+        // An admitted peer may not send it twice; a refused one has disconnected.
         let _ = client.send(Frame::Binary(Message::Hello(hello(role, token)).encode().into())).await;
         while let Some(message) = client.hear().await {
             said += &format!("{message:?}\n");

@@ -1,4 +1,4 @@
-//! CartPole as somebody else's game: it is stepped by whoever drives it, with the random numbers that an environment in a
+//! CartPole as a client's game: its driver steps it, with the random numbers that an environment in a
 //! worker's process has in the same slot.
 
 use rollmesh::external::{ExternalEnvError, ExternalMultiAgentEnv};

@@ -74,7 +74,7 @@ impl Process {
     ) -> Self {
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // What a hub keeps is not the business of whoever runs the tests.
+        // What a hub keeps does not belong into the state directory of the user who runs the tests.
         command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
         command.env_remove("ROLLMESH_TOKEN").kill_on_drop(true);
         set_up(&mut command);
@@ -173,7 +173,7 @@ pub(crate) fn children_of(parent: u32) -> Vec<u32> {
     pids.filter(|&pid| matches!(state(pid), Some((state, ppid)) if ppid == parent && state != "Z")).collect()
 }
 
-/// True once a process has ended, even if nobody has asked how.
+/// True once a process has ended, even if it has not been reaped.
 pub(crate) fn has_ended(pid: u32) -> bool {
     state(pid).is_none_or(|(state, _)| state == "Z")
 }

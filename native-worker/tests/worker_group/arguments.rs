@@ -26,9 +26,9 @@ pub(crate) fn environments_can_be_made_by_a_closure() {
     assert!(matches!(abroad, GroupError::ClosuresNeedThreads), "{abroad}");
 }
 
-pub(crate) fn workers_are_checked_unless_somebody_says_otherwise() {
+pub(crate) fn workers_are_validated_by_default() {
     for placement in placements() {
-        // There is nothing to sample from, but somebody knows what the policy would observe.
+        // There is nothing to sample from, but the policy's observation space is given.
         let spaces = group(cart_pole(), &Placement::Threads, 0).spaces().unwrap().into_values().next().unwrap();
         let policy = PolicyConfig::default().with_spaces(spaces.observation, spaces.action);
         let config = RolloutConfig::default().policy(rollmesh_core::ids::PolicyId::DEFAULT, policy);

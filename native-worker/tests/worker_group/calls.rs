@@ -93,7 +93,7 @@ pub(crate) fn only_healthy_workers_are_asked_and_need_a_task_each() {
     }
 }
 
-pub(crate) fn calls_that_nobody_waits_for_are_done() {
+pub(crate) fn calls_without_a_waiting_caller_are_executed() {
     for placement in placements() {
         let mut group = group(cart_pole(), &placement, 4);
         let now = ForEachWorker::remote().timeout(Duration::ZERO);
@@ -105,7 +105,7 @@ pub(crate) fn calls_that_nobody_waits_for_are_done() {
     }
 }
 
-pub(crate) fn whoever_is_late_is_left_out_and_stays_healthy() {
+pub(crate) fn late_worker_is_left_out_and_stays_healthy() {
     for placement in placements() {
         let mut group = group(cart_pole(), &placement, 2);
         let gate = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -144,7 +144,7 @@ pub(crate) fn answers_can_be_signs_of_health() {
     }
 }
 
-pub(crate) fn everybody_can_be_asked_something_else_without_waiting() {
+pub(crate) fn workers_take_different_calls_without_waiting() {
     for placement in placements() {
         let mut group = group(cart_pole(), &placement, 2);
         let task = |id| if id == WorkerId(1) { WorkerCommand::Ping } else { WorkerCommand::Apply(named("place")) };
@@ -236,7 +236,7 @@ pub(crate) fn closures_stay_in_this_process() {
     assert!(matches!(closures, Err(GroupError::NotInProcess(_))));
 }
 
-pub(crate) fn answers_wait_for_whoever_fetches_them() {
+pub(crate) fn answers_wait_until_they_are_fetched() {
     for placement in placements() {
         let mut group = group(cart_pole(), &placement, 2);
         let gate = TcpListener::bind("127.0.0.1:0").unwrap();

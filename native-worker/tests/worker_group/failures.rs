@@ -36,7 +36,7 @@ pub(crate) fn an_error_inside_a_call_leaves_the_worker_healthy() {
         for (name, kind, text) in [
             ("fail", CommandErrorKind::Function, "as it should"),
             ("panic", CommandErrorKind::Panicked, "panicked: as it should"),
-            ("nobody", CommandErrorKind::UnknownName, "there is no worker function 'nobody'"),
+            ("unknown", CommandErrorKind::UnknownName, "there is no worker function 'unknown'"),
         ] {
             match group.foreach_worker_with(&remote, named(name)) {
                 Err(GroupError::Worker { worker: WorkerId(1), error }) => {
@@ -54,7 +54,7 @@ pub(crate) fn an_error_inside_a_call_leaves_the_worker_healthy() {
     }
 }
 
-pub(crate) fn a_group_goes_on_with_whoever_is_healthy() {
+pub(crate) fn group_continues_with_its_healthy_workers() {
     for placement in placements() {
         let failures =
             FailureSettings { ignore_worker_failures: true, max_sample_failures: 1, ..FailureSettings::default() };
@@ -66,8 +66,8 @@ pub(crate) fn a_group_goes_on_with_whoever_is_healthy() {
         let notices: Vec<String> = std::iter::from_fn(|| group.next_notice()).collect();
         assert!(notices.iter().any(|notice| notice.contains("a bad mood")), "{notices:?}");
 
-        let mut nobody = builder(moody(&[1, 2]), &placement, 2).failures(failures).build().unwrap();
-        let error = nobody.synchronous_parallel_sample(ParallelSample::default()).unwrap_err();
+        let mut none = builder(moody(&[1, 2]), &placement, 2).failures(failures).build().unwrap();
+        let error = none.synchronous_parallel_sample(ParallelSample::default()).unwrap_err();
         assert!(matches!(error, GroupError::NoHealthyWorkers { workers: 2, .. }), "{error}");
         assert!(error.to_string().contains("a bad mood"), "{error}");
 
@@ -209,7 +209,7 @@ fn mixed(config: RolloutConfig, mode: SamplingMode) -> WorkerGroup {
     group
 }
 
-/// Does the same with samplers that wait for whoever asks and with those that run ahead, both at once.
+/// Does the same with samplers that wait for requests and with those that run ahead, both at once.
 fn with_and_without_a_thread(test: fn(RolloutConfig), config: &RolloutConfig) {
     std::thread::scope(|scope| {
         for sample_async in [false, true] {
@@ -227,7 +227,7 @@ fn hangs_are_found(config: RolloutConfig) {
     assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 4);
     let start = Instant::now();
     assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 2);
-    // Without a lease that would take minutes; whoever looks too late gives it another three seconds.
+    // Without a lease that would take minutes; a late look gives it another three seconds.
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert_eq!(group.healthy_worker_ids(), [WorkerId(2), WorkerId(4)]);
     assert_eq!(group.sample_counters().lost, 2);
@@ -252,7 +252,7 @@ fn slow_ones_are_awaited(config: RolloutConfig) {
     assert_eq!(group.num_healthy_remote_workers(), 4);
 }
 
-pub(crate) fn a_sample_that_hangs_is_found_also_if_nobody_waits_for_it() {
+pub(crate) fn hung_sample_is_detected_without_a_waiting_caller() {
     let group = |mode| {
         let mut group = mixed(moody_in("hangs", &[1, 3]), mode);
         let start = Instant::now();
@@ -290,7 +290,7 @@ pub(crate) fn a_worker_that_cannot_be_made_says_why() {
             other => panic!("{other}"),
         }
     }
-    let nobody = Placement::processes_of("/no/such/program");
-    let error = builder(cart_pole(), &nobody, 1).build().unwrap_err();
+    let missing = Placement::processes_of("/no/such/program");
+    let error = builder(cart_pole(), &missing, 1).build().unwrap_err();
     assert!(error.to_string().contains("/no/such/program cannot be started as a worker"), "{error}");
 }

@@ -104,7 +104,7 @@ pub(crate) fn a_group_needs_a_local_worker_only_where_it_does() {
         assert!(group.local_worker().is_none());
         assert_eq!((group.num_healthy_workers(), group.num_healthy_remote_workers()), (2, 2));
         assert_eq!(group.foreach_worker(WorkerCommand::Ping).unwrap().len(), 2);
-        // Somebody else knows the spaces.
+        // Another worker knows the spaces.
         let spaces = group.spaces().unwrap();
         assert_eq!(spaces.keys().collect::<Vec<_>>(), [&PolicyId::DEFAULT]);
         let error = group.is_policy_to_train(&PolicyId::DEFAULT, None).unwrap_err();

@@ -42,7 +42,7 @@ fn main() -> std::process::ExitCode {
     let tests = tests! {
         arguments:
             environments_can_be_made_by_a_closure,
-            workers_are_checked_unless_somebody_says_otherwise,
+            workers_are_validated_by_default,
             workers_have_so_long_to_come,
             calls_in_flight_have_the_limit_that_one_sets,
             so_many_samples_may_fail_in_a_row,
@@ -57,18 +57,18 @@ fn main() -> std::process::ExitCode {
             calls_in_flight_are_limited,
             a_worker_that_is_there_twice_is_asked_twice,
             only_healthy_workers_are_asked_and_need_a_task_each,
-            calls_that_nobody_waits_for_are_done,
-            whoever_is_late_is_left_out_and_stays_healthy,
+            calls_without_a_waiting_caller_are_executed,
+            late_worker_is_left_out_and_stays_healthy,
             answers_can_be_signs_of_health,
-            everybody_can_be_asked_something_else_without_waiting,
+            workers_take_different_calls_without_waiting,
             only_policies_that_are_trained_are_asked,
             ids_and_names_reach_workers,
             environments_and_policies_are_asked_everywhere,
             closures_stay_in_this_process,
-            answers_wait_for_whoever_fetches_them;
+            answers_wait_until_they_are_fetched;
         failures:
             an_error_inside_a_call_leaves_the_worker_healthy,
-            a_group_goes_on_with_whoever_is_healthy,
+            group_continues_with_its_healthy_workers,
             workers_that_only_fail_are_made_anew,
             a_process_that_is_killed_comes_back_with_weights_and_filters,
             a_process_is_replaced_by_its_own_launcher,
@@ -76,7 +76,7 @@ fn main() -> std::process::ExitCode {
             a_worker_that_hangs_is_replaced,
             a_sample_that_makes_no_progress_is_found_by_its_lease,
             a_sample_that_takes_longer_than_its_lease_but_gets_on_is_awaited,
-            a_sample_that_hangs_is_found_also_if_nobody_waits_for_it,
+            hung_sample_is_detected_without_a_waiting_caller,
             local_worker_that_samples_alone_has_a_deadline,
             a_worker_that_cannot_be_made_says_why;
         group:
@@ -92,14 +92,14 @@ fn main() -> std::process::ExitCode {
         kinds:
             every_kind_is_sampled_with_the_same_bits_everywhere;
         restore:
-            weights_that_were_synced_last_come_back_without_anybody_to_ask,
-            whoever_is_known_to_be_there_is_brought_back_unasked,
-            what_nobody_knows_any_more_is_not_made_up;
+            last_synced_weights_are_restored_without_another_worker,
+            connected_workers_are_restored_automatically,
+            lost_state_is_not_replaced_by_first_weights;
         samples:
             a_group_of_processes_samples_the_bits_of_one_of_threads,
             rounds_go_on_until_there_is_enough,
             what_is_late_is_carried_over,
-            nobody_waits_for_the_slowest_and_weights_are_not_too_old,
+            batches_do_not_wait_for_stragglers_and_staleness_is_bounded,
             a_deadline_takes_what_is_ready_and_carries_the_rest,
             samples_of_workers_that_die_or_fail_are_counted,
             every_mode_has_batches_without_workers;

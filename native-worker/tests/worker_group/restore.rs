@@ -11,7 +11,7 @@ use rollmesh_core::{
     worker::{PolicyConfig, PolicyRoles, RolloutConfig, WorkerAnswer, WorkerCommand},
 };
 
-use super::rig::{builder, cart_pole, everybodys_weights, lose_all, notices, other_weights, placements};
+use super::rig::{builder, cart_pole, lose_all, notices, other_weights, placements, weights_of_all};
 
 fn without_local(config: RolloutConfig, placement: &Placement, workers: u32) -> WorkerGroup {
     let failures = FailureSettings { recreate_failed_workers: true, ..FailureSettings::default() };
@@ -27,7 +27,7 @@ fn stay_away(group: &mut WorkerGroup) {
     assert!(notices.iter().any(|notice| notice.contains("what it had is lost")), "{notices:?}");
 }
 
-pub(crate) fn weights_that_were_synced_last_come_back_without_anybody_to_ask() {
+pub(crate) fn last_synced_weights_are_restored_without_another_worker() {
     for placement in placements() {
         let mut group = without_local(cart_pole(), &placement, 2);
         let (one, two) = (other_weights(11), other_weights(12));
@@ -37,10 +37,10 @@ pub(crate) fn weights_that_were_synced_last_come_back_without_anybody_to_ask() {
         group.sync_weights(SyncWeights::from_weights(&two)).unwrap();
         lose_all(&mut group);
         assert_eq!(group.probe_unhealthy_workers().unwrap(), [WorkerId(1), WorkerId(2)]);
-        assert_eq!(everybodys_weights(&mut group), vec![two.clone(); 2]);
+        assert_eq!(weights_of_all(&mut group), vec![two.clone(); 2]);
         let heard = group.foreach_worker(WorkerCommand::GlobalVars).unwrap();
         assert_eq!(heard, vec![WorkerAnswer::GlobalVars(vars); 2]);
-        // Whoever is new hears of them, too, also where there is nobody else.
+        // A new worker gets them, too, also where there is no other.
         lose_all(&mut group);
         group.add_workers(1, true).unwrap();
         let last = ForEachWorker::remote().remote_workers([WorkerId(3)]);
@@ -49,7 +49,7 @@ pub(crate) fn weights_that_were_synced_last_come_back_without_anybody_to_ask() {
     }
 }
 
-pub(crate) fn whoever_is_known_to_be_there_is_brought_back_unasked() {
+pub(crate) fn connected_workers_are_restored_automatically() {
     for placement in placements() {
         let mut group = builder(cart_pole(), &placement, 2).build().unwrap();
         let second = ForEachWorker::remote().remote_workers([WorkerId(2)]).unhealthy_too();
@@ -63,19 +63,19 @@ pub(crate) fn whoever_is_known_to_be_there_is_brought_back_unasked() {
         assert_eq!(group.restore(&[]).unwrap(), []);
         assert_eq!(group.restore(&[WorkerId(2)]).unwrap(), [WorkerId(2)]);
         assert_eq!((group.num_healthy_remote_workers(), group.num_remote_worker_restarts()), (2, 1));
-        assert_eq!(everybodys_weights(&mut group), vec![synced; 3]);
+        assert_eq!(weights_of_all(&mut group), vec![synced; 3]);
     }
 }
 
-pub(crate) fn what_nobody_knows_any_more_is_not_made_up() {
+pub(crate) fn lost_state_is_not_replaced_by_first_weights() {
     for placement in placements() {
         let mut group = without_local(cart_pole(), &placement, 1);
         stay_away(&mut group);
-        // Somebody says what they are to act with.
+        // They get weights to act with.
         let weights = other_weights(11);
         group.sync_weights(SyncWeights::from_weights(&weights)).unwrap();
         assert_eq!(group.probe_unhealthy_workers().unwrap(), [WorkerId(1)]);
-        assert_eq!(everybodys_weights(&mut group), [weights]);
+        assert_eq!(weights_of_all(&mut group), [weights]);
     }
     // Weights are not all that there was.
     let filtering = RolloutConfig { observation_filter: FilterKind::MeanStdFilter, ..cart_pole() };

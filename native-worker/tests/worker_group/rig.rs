@@ -287,8 +287,8 @@ pub(crate) fn other_weights(seed: u64) -> BTreeMap<PolicyId, Weights> {
     RolloutWorker::from_config(config, &Registry::builtin(), WorkerPlace::LOCAL).unwrap().weights(None).unwrap()
 }
 
-/// With which weights everybody acts, the local worker first.
-pub(crate) fn everybodys_weights(group: &mut WorkerGroup) -> Vec<BTreeMap<PolicyId, Weights>> {
+/// The weights with which each worker acts, the local worker first.
+pub(crate) fn weights_of_all(group: &mut WorkerGroup) -> Vec<BTreeMap<PolicyId, Weights>> {
     let answers = group.foreach_worker(WorkerCommand::Weights { policies: None }).unwrap();
     let weights = |answer| match answer {
         WorkerAnswer::Weights(weights) => weights,

@@ -49,7 +49,7 @@ pub(crate) fn rounds_go_on_until_there_is_enough() {
     assert_eq!(alone.synchronous_parallel_sample(ParallelSample::env_steps(50)).unwrap().len(), 3);
 }
 
-/// Lets a worker wait before whatever it is asked next, until somebody opens.
+/// Lets a worker wait before whatever it is asked next, until the gate is opened.
 struct Gate(TcpListener);
 
 impl Gate {
@@ -95,7 +95,7 @@ fn is_of_zeros(batch: &AnyBatch) -> bool {
     batch.single().unwrap().get(VF_PREDS).unwrap().iter().all(|value| *value == 0.0)
 }
 
-pub(crate) fn nobody_waits_for_the_slowest_and_weights_are_not_too_old() {
+pub(crate) fn batches_do_not_wait_for_stragglers_and_staleness_is_bounded() {
     for placement in placements() {
         let mode = SamplingMode::Asynchronous { batch_env_steps: 20, max_staleness: 1 };
         let mut group = with_mode(mode, &placement);
@@ -158,7 +158,7 @@ pub(crate) fn samples_of_workers_that_die_or_fail_are_counted() {
     }
     let counters = group.sample_counters();
     assert!(counters.balances() && counters.lost == 1, "{counters:?}");
-    // Without anybody there is nothing to wait for.
+    // Without workers there is nothing to wait for.
     kill(second);
     let error = loop {
         if let Err(error) = group.sample() {

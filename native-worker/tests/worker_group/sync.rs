@@ -19,9 +19,7 @@ use rollmesh_core::{
     worker::{PolicyConfig, PolicyRoles, RolloutConfig, RolloutWorker, WorkerAnswer, WorkerCommand, WorkerPlace},
 };
 
-use super::rig::{
-    builder, cart_pole, everybodys_weights, group, lose_all, notices, other_weights, placements, waiting_at,
-};
+use super::rig::{builder, cart_pole, group, lose_all, notices, other_weights, placements, waiting_at, weights_of_all};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -31,21 +29,21 @@ pub(crate) fn weights_come_from_where_one_says() {
         let (one, two) = (other_weights(11), other_weights(12));
         // From elsewhere they reach the local worker, too.
         group.sync_weights(SyncWeights::from_weights(&one)).unwrap();
-        assert_eq!(everybodys_weights(&mut group), vec![one.clone(); 3]);
+        assert_eq!(weights_of_all(&mut group), vec![one.clone(); 3]);
         // From the local worker, to one of the others alone.
         group.local_worker().unwrap().set_weights(&two, None, None).unwrap();
         let second = SyncWeights { to_worker_indices: Some(&[WorkerId(2)]), ..SyncWeights::default() };
         group.sync_weights(second).unwrap();
-        assert_eq!(everybodys_weights(&mut group), [two.clone(), one.clone(), two.clone()]);
-        // Of no policy, but with news; and somebody waits.
+        assert_eq!(weights_of_all(&mut group), [two.clone(), one.clone(), two.clone()]);
+        // Of no policy, but with news; and a caller waits.
         let vars = GlobalVars { timestep: 77, ..GlobalVars::default() };
         let news =
             SyncWeights { policies: Some(&[]), global_vars: Some(&vars), timeout: SOON, ..SyncWeights::default() };
         group.sync_weights(news).unwrap();
-        assert_eq!(everybodys_weights(&mut group)[1], one);
+        assert_eq!(weights_of_all(&mut group)[1], one);
         let heard = group.foreach_worker(WorkerCommand::GlobalVars).unwrap();
         assert_eq!(heard, vec![WorkerAnswer::GlobalVars(vars); 3]);
-        // What does not fit is said by whoever is first to see it.
+        // The first worker that finds a mismatch reports it.
         let strange: BTreeMap<_, _> = two.values().map(|w| (PolicyId::new("stranger"), w.clone())).collect();
         assert!(matches!(group.sync_weights(SyncWeights::from_weights(&strange)), Err(GroupError::Local(_))));
 
@@ -57,7 +55,7 @@ pub(crate) fn weights_come_from_where_one_says() {
         remote
             .sync_weights(SyncWeights { from: WeightsSource::Worker(&mut learner), ..SyncWeights::default() })
             .unwrap();
-        assert_eq!(everybodys_weights(&mut remote), [two]);
+        assert_eq!(weights_of_all(&mut remote), [two]);
         let spaces = group.spaces().unwrap().remove(&PolicyId::DEFAULT).unwrap();
         let first = &one[&PolicyId::DEFAULT];
         let model = ModelConfig::of_widths(&[8]);
@@ -65,7 +63,7 @@ pub(crate) fn weights_come_from_where_one_says() {
         let device = DeviceSpec::Cpu.open().unwrap();
         let learner = Learner::new(PpoConfig::default(), &spaces, &spec, 3, first, device, AUTO).unwrap();
         group.sync_weights(SyncWeights { from: WeightsSource::Learner(&learner), ..SyncWeights::default() }).unwrap();
-        assert_eq!(everybodys_weights(&mut group), vec![one; 3]);
+        assert_eq!(weights_of_all(&mut group), vec![one; 3]);
     }
 }
 
@@ -81,12 +79,12 @@ pub(crate) fn weights_of_some_policies_are_those_policies_alone() {
         let only = [second.clone()];
         group.sync_weights(SyncWeights { policies: Some(&only), ..SyncWeights::from_weights(&from) }).unwrap();
         let expected = BTreeMap::from([(first.clone(), before[&first].clone()), (second, other)]);
-        assert_eq!(everybodys_weights(&mut group), vec![expected; 2]);
+        assert_eq!(weights_of_all(&mut group), vec![expected; 2]);
         // From the local worker, too.
         let two = [first.clone()];
         group.local_worker().unwrap().set_weights(&from, None, None).unwrap();
         group.sync_weights(SyncWeights { policies: Some(&two), ..SyncWeights::default() }).unwrap();
-        assert_eq!(everybodys_weights(&mut group), vec![from; 2]);
+        assert_eq!(weights_of_all(&mut group), vec![from; 2]);
     }
 }
 
@@ -95,27 +93,27 @@ pub(crate) fn weights_that_do_not_fit_are_heard_of() {
         let failures = FailureSettings { recreate_failed_workers: true, ..FailureSettings::default() };
         let mut group = builder(cart_pole(), &placement, 1).local_worker(false).failures(failures).build().unwrap();
         let strange: BTreeMap<_, _> = other_weights(3).into_values().map(|w| (PolicyId::new("stranger"), w)).collect();
-        // Whoever does not wait hears of it later.
+        // A caller that does not wait is notified later.
         group.sync_weights(SyncWeights::from_weights(&strange)).unwrap();
         group.foreach_worker(WorkerCommand::Ping).unwrap();
         let heard = notices(&mut group);
         let says =
-            |notice: &String| notice.contains("for which nobody waits, has failed") && notice.contains("stranger");
+            |notice: &String| notice.contains("for which no caller waits, has failed") && notice.contains("stranger");
         assert!(heard.iter().any(says), "{heard:?}");
         let waits = SyncWeights { timeout: SOON, ..SyncWeights::from_weights(&strange) };
         let error = group.sync_weights(waits).unwrap_err();
         assert!(matches!(&error, GroupError::Worker { worker: WorkerId(1), .. }), "{error}");
 
-        // Nor does it keep anybody from coming back with what does fit.
+        // Nor does it keep a worker from being restored with what does fit.
         let good = other_weights(4);
         group.sync_weights(SyncWeights { timeout: SOON, ..SyncWeights::from_weights(&good) }).unwrap();
         lose_all(&mut group);
         assert_eq!(group.probe_unhealthy_workers().unwrap(), [WorkerId(1)]);
-        assert_eq!(everybodys_weights(&mut group), [good]);
+        assert_eq!(weights_of_all(&mut group), [good]);
     }
 }
 
-/// How many observations everybody's filter has counted, the local worker's first.
+/// How many observations each worker's filter has counted, the local worker's first.
 fn counts(group: &mut WorkerGroup) -> Vec<u64> {
     let answers = group.foreach_worker(WorkerCommand::Filters { flush_after: false }).unwrap();
     let count = |filter: &Filter| filter.mean_std().unwrap().running().n();
@@ -126,7 +124,7 @@ fn counts(group: &mut WorkerGroup) -> Vec<u64> {
     answers.into_iter().map(n).collect()
 }
 
-/// A group with filters that has synced them once and sampled once more, and what everybody has counted.
+/// A group with filters that has synced them once and sampled once more, and what each has counted.
 fn with_news<const N: usize>(placement: &Placement) -> (WorkerGroup, [u64; N]) {
     let config = RolloutConfig { observation_filter: FilterKind::MeanStdFilter, ..cart_pole() };
     let mut group = group(config, placement, N as u32 - 1);
@@ -203,14 +201,14 @@ pub(crate) fn steps_of_the_run_are_shared_out() {
 pub(crate) fn rounds_of_sampling_and_learning_bring_all_workers_the_same_weights() {
     let learned = placements().map(|placement| {
         let mut group = group(cart_pole().single_policy("ppo"), &placement, 2);
-        let mut seen = everybodys_weights(&mut group)[..1].to_vec();
+        let mut seen = weights_of_all(&mut group)[..1].to_vec();
         for _ in 0..2 {
             let batches = group.synchronous_parallel_sample(ParallelSample::env_steps(80)).unwrap();
             let batch = AnyBatch::concat(&batches).unwrap();
             let infos = group.local_worker().unwrap().learn_on_batch(&batch).unwrap();
             assert!(infos[&PolicyId::DEFAULT].contains_key("policy_loss"));
             group.sync_weights(SyncWeights { timeout: SOON, ..SyncWeights::default() }).unwrap();
-            let weights = everybodys_weights(&mut group);
+            let weights = weights_of_all(&mut group);
             assert_eq!(weights, vec![weights[0].clone(); 3]);
             assert!(!seen.contains(&weights[0]), "something was learned");
             seen.push(weights[0].clone());

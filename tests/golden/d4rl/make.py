@@ -9,8 +9,8 @@ import h5py
 import numpy as np
 
 ROWS = 14
-# Ends in a terminal state after rows 3, 8 (an episode of one row) and 10, at a limit after rows 7 and 10 (both at once). Nobody
-# ends the last one.
+# Ends in a terminal state after rows 3, 8 (an episode of one row) and 10, at a limit after rows 7 and 10 (both at once). The
+# last one stays open.
 TERMINALS, TIMEOUTS = [3, 8, 10], [7, 10]
 
 

@@ -57,7 +57,7 @@ fn worker(args: &Value, ids: &[PolicyId]) -> Result<RolloutWorker, Fault> {
             AgentId::Index(index) => ids[*index as usize % ids.len()].clone(),
             AgentId::Name(_) => PolicyId::DEFAULT,
         }),
-        Some("unknown") => builder.policy_mapping_fn(|_, _, _, _| PolicyId::new("nobody")),
+        Some("unknown") => builder.policy_mapping_fn(|_, _, _, _| PolicyId::new("unknown")),
         _ => builder,
     };
     builder.build().map_err(|error| fault(error.into()))

@@ -31,7 +31,7 @@ use super::{
     program::Program,
 };
 
-/// Whoever takes this for more than text is hurt, or shows it in bold.
+/// A page that takes this for more than text runs it, or shows it in bold.
 const MARKUP: &str = "<img src=x onerror=window.hurt=1><b>bold</b>";
 
 /// Tries to open the hub's socket with a true token and to read its page; says what came of it.
@@ -55,7 +55,7 @@ const ATTACK: &str = "const [hub, hello, done] = arguments;
     });
     Promise.all([socket(), socket(), page(), blind(), frame()]).then(done)";
 
-/// A server of somebody else. Dropping it ends it.
+/// A server of another origin. Dropping it ends it.
 struct Foreign {
     port: u16,
     server: JoinHandle<()>,
@@ -107,7 +107,7 @@ async fn pages_of_others_do_not_get_in() {
         format!("http://127.0.0.1:{}/", foreign.port),
         format!("http://localhost:{}/", foreign.port),
         // An origin that is `null`.
-        "data:text/html,<title>nobody</title><body>".to_owned(),
+        "data:text/html,<title>other</title><body>".to_owned(),
     ];
     for origin in &origins {
         for hub in [format!("127.0.0.1:{port}"), format!("localhost:{port}")] {

@@ -23,7 +23,7 @@ use super::{
 /// A small phone, where the example's page must still be whole.
 const NARROW: (u32, u32) = (390, 844);
 
-/// What the game of one agent comes to, and that of two, whoever drives it: `native-worker/tests/clients/episodes.rs` plays
+/// What the game of one agent comes to, and that of two, for any driver: `native-worker/tests/clients/episodes.rs` plays
 /// them in process.
 const HASHES: [(&str, &str); 2] =
     [("single", "ea7cd3b04e6efe2ea7e46b1024240a86"), ("pair", "2c0eb4e725dcce19482ee66e21291f6d")];

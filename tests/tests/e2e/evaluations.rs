@@ -10,7 +10,7 @@ use super::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_evaluated_before_everybodys_eyes() {
+async fn evaluation_of_a_run_is_shown_on_every_page() {
     let page = Dashboard::start().await;
     let directory = TempDir::new().expect("a directory");
     let run_dir = directory.path().to_str().expect("a plain name");

@@ -1,4 +1,4 @@
-//! Untrusted workers: whoever lies is caught and leaves no trace, and nobody else is accused.
+//! Untrusted workers: a divergent one is caught and leaves no trace, and no other fails an audit.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -141,7 +141,7 @@ impl Rig {
         }
     }
 
-    /// Goes back to the state before the first doubtful batch, without whoever was convicted.
+    /// Goes back to the state before the first doubtful batch, without the worker that failed.
     fn roll_back(&mut self, conviction: &Conviction) {
         for worker in &conviction.workers {
             self.workers.remove(worker);
@@ -193,7 +193,7 @@ fn three_hundred_lies_are_caught_in_99_of_100_runs() {
 }
 
 #[test]
-fn whoever_flips_one_reward_in_a_hundred_fragments_is_caught_and_leaves_no_trace() {
+fn worker_that_flips_one_reward_in_a_hundred_fragments_is_caught_and_leaves_no_trace() {
     const MOST: usize = 3_000;
     let calm = calm_batches(6, LENGTH, MOST as u64);
     let mut undone = 0;
@@ -211,13 +211,13 @@ fn whoever_flips_one_reward_in_a_hundred_fragments_is_caught_and_leaves_no_trace
         undone += before - rig.batches.len();
         (0..10).for_each(|_| rig.next_batch());
         assert!(rig.lies > 0 && rig.batches[..] == calm[..rig.batches.len()], "seed {secret}: a lie is left");
-        assert_eq!(rig.convictions, [], "seed {secret}: somebody else is accused");
+        assert_eq!(rig.convictions, [], "seed {secret}: another worker failed");
     }
     assert!(undone > 0);
 }
 
 #[test]
-fn nobody_honest_is_accused() {
+fn honest_workers_pass_every_audit() {
     let mut rig = Rig::new(8, 4, AuditPolicy { share: 0.5, first_fragments: 16 }, 7);
     (0..2_000).for_each(|_| rig.next_batch());
     assert_eq!(rig.convictions, []);
@@ -252,7 +252,7 @@ fn an_honest_worker_that_comes_second_is_not_accused_by_a_liar() {
     let mut lies = fragments();
     flip_a_reward_bit(&mut lies[1]);
     group.handle_fragments(WorkerId(2), first.id, lies, now);
-    assert_eq!(group.poll_audit(), None, "by itself nobody looks");
+    assert_eq!(group.poll_audit(), None, "no audit is due by itself");
     let receipt = group.handle_fragments(WorkerId(1), second.id, fragments(), now);
     assert_eq!(receipt.count(Outcome::Rejected(RejectReason::Audit)), 2);
     let quarantined = |group: &mut LeaseGroup| {
@@ -279,7 +279,7 @@ fn an_honest_worker_that_comes_second_is_not_accused_by_a_liar() {
 }
 
 #[test]
-fn what_cannot_be_made_again_accuses_nobody_but_stays_in_doubt() {
+fn fragment_that_cannot_be_recomputed_fails_no_audit_and_stays_unconfirmed() {
     let mut rig = Rig::new(1, 1, AuditPolicy { share: 1.0, first_fragments: 0 }, 1);
     rig.group.handle_left(WorkerId(1), rig.now);
     rig.workers.clear();
@@ -326,7 +326,7 @@ fn a_lie_that_no_batch_has_taken_is_undone_where_slots_do_not_keep_step() {
 }
 
 #[test]
-fn whoever_contradicts_what_is_right_is_caught_and_orders_no_work_twice() {
+fn worker_that_contradicts_correct_rows_is_caught_without_double_work() {
     for verdict in [Verdict::Agrees, Verdict::Unknown] {
         let (mut group, [first, second]) = hedged();
         let now = Micros::from_secs(21);
@@ -344,9 +344,9 @@ fn whoever_contradicts_what_is_right_is_caught_and_orders_no_work_twice() {
             let mut workers = group.workers(now);
             workers.any(|worker| worker.worker == WorkerId(1) && worker.state == WorkerState::Quarantined)
         };
-        assert!(!is_quarantined(&group), "nobody is to blame yet");
+        assert!(!is_quarantined(&group), "no audit has failed yet");
         group.handle_audited(&task, verdict, now);
-        assert_eq!(group.poll_conviction(), None, "nobody answers for a trusted one");
+        assert_eq!(group.poll_conviction(), None, "a trusted worker's audit does not fail");
         assert_eq!(is_quarantined(&group), verdict == Verdict::Agrees);
         assert_eq!(contradict(&mut group), None, "what came of it is known");
         assert_eq!(is_quarantined(&group), verdict == Verdict::Agrees);
@@ -385,7 +385,7 @@ fn hedged_by_a_party_that_was_here_before() -> (LeaseGroup, [Lease; 2], Vec<Slot
 }
 
 #[test]
-fn whoever_is_only_contradicted_is_convicted_by_what_was_made_again() {
+fn contradicted_worker_fails_its_audit_after_a_recomputation() {
     let now = Micros::from_secs(1);
     // Before the replay is done, then gone by then, and after it was done.
     for (is_gone, is_known) in [(false, false), (true, false), (false, true)] {
@@ -395,7 +395,7 @@ fn whoever_is_only_contradicted_is_convicted_by_what_was_made_again() {
         group.handle_fragments(WorkerId(2), first.id, right, now);
         group.handle_fragments(WorkerId(4), second.id, lies.clone(), now);
         let task = group.poll_audit().unwrap();
-        assert_eq!((task.worker, group.poll_conviction()), (WorkerId(2), None), "nobody is to blame yet");
+        assert_eq!((task.worker, group.poll_conviction()), (WorkerId(2), None), "no audit has failed yet");
         if is_gone {
             group.handle_left(WorkerId(4), now);
         }
@@ -424,7 +424,7 @@ fn whoever_is_only_contradicted_is_convicted_by_what_was_made_again() {
 }
 
 #[test]
-fn nobody_is_convicted_of_contradicting_somebody_trusted() {
+fn contradicting_a_trusted_worker_fails_no_audit() {
     let (mut group, [first, second]) = hedged();
     let now = Micros::from_secs(21);
     group.handle_fragments(WorkerId(1), second.id, fragments(), now);
@@ -462,7 +462,7 @@ fn doubts_outlive_the_process_and_a_return_to_an_earlier_batch() {
     rig.liar = Some((WorkerId(3), 1_000));
     (0..10).for_each(|_| rig.next_batch());
     assert!(rig.lies > 0);
-    // Somebody else is caught, and the run goes back to where it was before the sixth batch, or its hub is started again.
+    // Another worker fails an audit, and the run goes back to where it was before the sixth batch, or its hub is started again.
     let state = GroupState::decode(&rig.saved[5].encode()).unwrap();
     let mut group = LeaseGroup::restore(rig.config, state).unwrap();
     assert_eq!(group.doubtful().min(), Some(FragmentNo(0)));
@@ -484,7 +484,7 @@ fn doubts_outlive_the_process_and_a_return_to_an_earlier_batch() {
 }
 
 #[test]
-fn nobody_is_accused_of_going_on_from_a_lie() {
+fn worker_that_resumes_from_divergent_state_passes_its_audit() {
     let mut group = LeaseGroup::new(GroupConfig { max_slots_per_lease: 1, ..GroupConfig::new(2, LENGTH) }).unwrap();
     let now = Micros(0);
     group.set_audits(AuditPolicy { share: 1.0, first_fragments: 0 }, 1).unwrap();
@@ -509,7 +509,7 @@ fn nobody_is_accused_of_going_on_from_a_lie() {
     let mut lie = start(&first.1).fragment(WeightsVersion(0), LENGTH);
     flip_a_state_bit(&mut lie);
     group.handle_fragments(WorkerId(1), first.1.id, vec![lie], now);
-    // The liar leaves, and somebody honest goes on from its lie until that is found out.
+    // The liar leaves, and an honest worker resumes from its divergent state until that is found out.
     group.handle_left(WorkerId(1), now);
     join(&mut group, WorkerId(3), WorkerProfile::NATIVE, now);
     let (worker, from_lie) = grants(&mut group).pop().unwrap();

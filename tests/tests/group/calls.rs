@@ -154,7 +154,7 @@ impl Hub {
     fn foreach(&mut self, what: ForEach<Ask>) -> Vec<Outcome> {
         let set = self.calls.foreach(what, self.now).unwrap();
         self.exchange();
-        outcomes(self.calls.poll_results(set).expect("everybody has answered"))
+        outcomes(self.calls.poll_results(set).expect("all have answered"))
     }
 
     fn ask(&mut self, command: WorkerCommand) -> Vec<Outcome> {
@@ -230,8 +230,8 @@ fn large_weights_are_not_overtaken() {
     let weights = shifted(&alone[0].weights(None).unwrap(), 0.1);
     let set = WorkerCommand::SetWeights { weights: weights.clone(), global_vars: None, weights_seq_no: Some(1) };
     assert!(set.encode().unwrap().len() > CHUNK_BYTES as usize);
-    let nobody_waits = ForEach::new(Ask::Command(set.into())).timeout(Micros(0));
-    hub.calls.foreach(nobody_waits, hub.now).unwrap();
+    let unawaited = ForEach::new(Ask::Command(set.into())).timeout(Micros(0));
+    hub.calls.foreach(unawaited, hub.now).unwrap();
     alone.iter_mut().for_each(|worker| worker.set_weights(&weights, None, Some(1)).unwrap());
     assert_eq!(hub.sample(), alone.each_mut().map(|worker| worker.sample().unwrap()));
     let back = hub.ask(WorkerCommand::Weights { policies: None });
@@ -277,8 +277,8 @@ fn errors_are_answers_and_workers_stay_healthy() {
         other => panic!("{other:?}"),
     };
     for _ in 0..5 {
-        let (kind, why) = failed(&hub.ask(WorkerCommand::Apply(NamedFn::new("nobody")))[1]);
-        let expected = "there is no worker function 'nobody'; known are: place";
+        let (kind, why) = failed(&hub.ask(WorkerCommand::Apply(NamedFn::new("unknown")))[1]);
+        let expected = "there is no worker function 'unknown'; known are: place";
         assert_eq!((kind, &why[..]), (CommandErrorKind::UnknownName, expected));
     }
     let weights = BTreeMap::from([(PolicyId::new("q"), Weights::new(WeightsVersion(0), vec![]).unwrap())]);
@@ -331,7 +331,7 @@ fn who_dies_is_replaced_and_restored() {
     let WorkerAnswer::State(state) = &states[0] else { panic!("no state") };
     let set_state = Ask::Command(WorkerCommand::SetState(state.clone()).into());
     assert_eq!(hub.foreach(to_dead(set_state)), [(1, Ok(WorkerAnswer::Done))]);
-    assert_eq!(hub.healthy(), [2], "nobody counts before somebody says so");
+    assert_eq!(hub.healthy(), [2], "no worker counts before it is reported healthy");
     hub.calls.set_worker_state(dead, true).unwrap();
     assert_eq!((hub.healthy(), hub.calls.num_restarts()), (vec![1, 2], 1));
     let WorkerAnswer::Value(told) = hub.ask(WorkerCommand::Apply(NamedFn::new("place")))[0].1.clone().unwrap() else {

@@ -203,7 +203,7 @@ fn a_follow_up_ends_with_a_lease_that_another_worker_was_faster_with() {
     let ledger = group.ledger();
     assert_eq!((ledger.superseded, ledger.expired.revoked), (8, 8));
     assert_eq!(group.poll_batch().unwrap(), calm(2, 1)[0]);
-    // What was A's is everybody's.
+    // What was A's is free for every worker.
     for command in said.into_iter().skip(2) {
         let GroupCommand::Grant { worker, lease } = command else { panic!("{command:?}") };
         deliver(&mut group, worker, &lease, ms(300));
@@ -235,7 +235,7 @@ fn what_comes_before_its_turn_is_refused_and_made_again() {
     let early = group.handle_fragments(A, leases[1].id, make(&leases[1]), ms(5));
     assert_eq!(early.count(Outcome::Rejected(RejectReason::Early)), 1);
     assert_eq!(group.ledger().rejected.early, u64::from(LENGTH));
-    assert_eq!(commands(&mut group), [], "nobody knows what it has now: no other lease waits behind this one");
+    assert_eq!(commands(&mut group), [], "its state is unknown: no other lease waits behind this one");
     deliver(&mut group, A, &leases[0], ms(6));
     let again = grants(&mut group);
     assert_eq!(again[0].slots[0].source, SlotSource::State(make(&leases[0])[0].state.clone()));

@@ -81,7 +81,7 @@ fn lost_and_doubled_commits_are_found() {
 fn commits_of_the_wrong_thing_are_found() {
     type Change = fn(&mut (WorkerId, LeaseId, SlotFragment));
     let changes: [(&str, Change); 6] = [
-        ("of somebody else", |(worker, ..)| worker.0 += 1_000),
+        ("of another worker", |(worker, ..)| worker.0 += 1_000),
         ("for another lease", |(_, lease, _)| lease.0 += 1_000_000),
         ("of another number", |(.., fragment)| fragment.fragment = FragmentNo(fragment.fragment.0 + 1)),
         ("with other weights", |(.., fragment)| fragment.weights_version.0 += 1),

@@ -226,7 +226,7 @@ fn an_overdue_lease_is_hedged_and_the_first_commit_wins() {
     assert_eq!(group.poll_timeout(), Some(ms(3_000)), "nothing is leased a third time");
     deliver(&mut group, B, &hedge, ms(210));
     assert_eq!(group.poll_command(), Some(GroupCommand::Revoke { worker: A, lease: a.id }));
-    assert_eq!(state_of(&group, A), WorkerState::Sampling, "as far as anybody knows");
+    assert_eq!(state_of(&group, A), WorkerState::Sampling, "as far as the group knows");
     let receipt = group.handle_fragments(A, a.id, make(&a), ms(211));
     assert_eq!(receipt.count(Outcome::Superseded), 1, "equal to what won: an audit passed");
     assert_eq!(state_of(&group, A), WorkerState::Idle);
@@ -307,7 +307,7 @@ fn a_worker_that_was_overtaken_goes_on_as_soon_as_it_has_answered() {
 }
 
 #[test]
-fn a_worker_that_was_overtaken_and_is_removed_is_waited_for_by_nobody() {
+fn overtaken_and_removed_worker_is_not_awaited() {
     let (mut group, _) = overtaken();
     assert!(group.remove_worker(A, ms(211)));
     assert_eq!(group.poll_command(), Some(GroupCommand::Dismiss { worker: A }));
@@ -398,11 +398,11 @@ fn uploads_count_once_however_often_they_come() {
     }
     assert_eq!((group.ledger().committed, group.ledger().uninvited.rejected.duplicate), (8, 4));
     let receipt = group.handle_fragments(B, lease.id, make(&lease), ms(3));
-    assert_eq!(receipt.count(Outcome::Rejected(RejectReason::Late)), 2, "nobody uploads for another's lease");
+    assert_eq!(receipt.count(Outcome::Rejected(RejectReason::Late)), 2, "no worker uploads for another's lease");
 }
 
 #[test]
-fn uploads_that_nobody_can_read_any_more_are_counted() {
+fn undecodable_uploads_are_counted() {
     let mut group = group(1, &[A]);
     let lease = grant(&mut group, A);
     group.handle_forgotten(A, LeaseId(77), ms(1));
@@ -503,7 +503,7 @@ fn worker_gets_leases_after_it_answered_able_and_not_before() {
     let mut group = group(4, &[]);
     group.handle_joined(A, WorkerProfile::NATIVE, ms(0));
     group.handle_joined(B, WorkerProfile::NATIVE, ms(0));
-    assert_eq!((group.poll_command(), group.poll_timeout()), (None, None), "nobody waits for an answer");
+    assert_eq!((group.poll_command(), group.poll_timeout()), (None, None), "no answer is awaited");
     assert_eq!(idle_text(&group, A), "it has not answered whether it can run this");
     assert!(group.handle_answer(B, Ok(()), ms(1)));
     let lease = grant(&mut group, B);
@@ -512,7 +512,7 @@ fn worker_gets_leases_after_it_answered_able_and_not_before() {
     group.poll_batch().unwrap();
     assert!(group.handle_answer(A, Ok(()), ms(3)));
     assert!(!group.handle_answer(A, Err(inability()), ms(3)), "the first answer counts");
-    assert!(!group.handle_answer(C, Ok(()), ms(3)), "nobody asked this one");
+    assert!(!group.handle_answer(C, Ok(()), ms(3)), "this worker was not asked");
     group.begin_iteration(WeightsVersion(1), ms(4)).unwrap();
     assert_eq!((slots(&grant(&mut group, A)), slots(&grant(&mut group, B))), (vec![2, 3], vec![0, 1]));
 }

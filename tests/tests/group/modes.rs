@@ -88,7 +88,7 @@ impl Rows {
 }
 
 #[test]
-fn nobody_waits_for_a_straggler_whose_work_comes_later() {
+fn batch_does_not_wait_for_a_straggler_with_later_fragments() {
     let (mut group, mut rows) = (group(4, asynchronous(4, 1)), Rows::default());
     let (a, b) = (grant(&mut group, A), grant(&mut group, B));
     assert_eq!((slots(&a), slots(&b)), (vec![0, 1], vec![2, 3]));
@@ -186,7 +186,7 @@ fn no_lease_begins_while_a_whole_batch_waits() {
     assert_eq!(slots(&grant(&mut group, B)), [1], "there is room again, while the learner is busy");
     rows.deliver(&mut group, A, &next, ms(3));
     assert_eq!(slots(&grant(&mut group, A)), [0]);
-    assert_eq!(group.poll_batch(), None, "nobody has asked for another batch");
+    assert_eq!(group.poll_batch(), None, "no other batch was requested");
 }
 
 #[test]

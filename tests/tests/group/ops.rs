@@ -30,7 +30,7 @@ enum Op {
     Remove(u32),
     /// An upload of one of the latest leases, by its worker or another one, of so many of its slots.
     Upload(usize, Option<u32>, usize),
-    /// An upload that nobody asked for.
+    /// An upload without a lease.
     Nonsense {
         worker: u32,
         lease: usize,

@@ -95,7 +95,7 @@ impl Cluster {
                     }
                     self.group.handle_refused(worker, lease, "no", self.now);
                 }
-                GroupCommand::Dismiss { .. } => unreachable!("nobody is removed"),
+                GroupCommand::Dismiss { .. } => unreachable!("no worker is removed"),
             }
         }
     }

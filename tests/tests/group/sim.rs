@@ -52,7 +52,7 @@ fn run(scenario: &Scenario) -> Report {
     let healed = scenario.faults.until + HEALED_WITHIN;
     assert!(scenario.faults.until == Micros(0) || report.finished_at <= healed, "over at {} only", report.finished_at);
     let Ledger { rejected, uninvited, .. } = report.ledger;
-    assert_eq!(rejected.audit + uninvited.rejected.audit, 0, "nobody lied");
+    assert_eq!(rejected.audit + uninvited.rejected.audit, 0, "every worker is honest");
     report
 }
 
@@ -149,7 +149,7 @@ fn chaos_loses_no_step_under_deadlines() {
 }
 
 #[test]
-fn a_journal_makes_the_same_batches_again_whoever_works() {
+fn journal_replays_the_same_batches_with_any_workers() {
     for seed in seeds(SEEDS / 4) {
         let _on_failure = Seed(seed);
         let of_mode = |scenario: Scenario| match seed % 2 {
@@ -205,7 +205,7 @@ fn a_hub_that_comes_back_goes_on_as_if_nothing_was() {
 }
 
 #[test]
-fn nobody_is_blamed_for_clocks_or_for_a_hub_that_stood_still() {
+fn no_lease_expires_for_clock_jumps_or_a_suspended_hub() {
     for seed in seeds(SEEDS / 10) {
         for kind in [BlowKind::Clock, BlowKind::HubFreeze] {
             let _on_failure = Seed(seed);
@@ -239,7 +239,7 @@ fn two_hundred_workers_may_all_come_back_at_once() {
 }
 
 #[test]
-fn nobody_waits_for_a_straggler_that_need_not() {
+fn synchronous_batch_waits_for_no_unneeded_straggler() {
     let time = |mode| {
         let mut scenario = Scenario::calm(8, 4);
         (scenario.mode, scenario.length) = (mode, 20);
@@ -266,7 +266,7 @@ fn follow_ups_hide_how_far_away_the_group_is() {
         assert_eq!(leases, workers as u64 * iterations, "one lease per worker and iteration");
         assert!(fast.finished_at.0 < slow.finished_at.0, "{} against {}", fast.finished_at, slow.finished_at);
     }
-    // An iteration takes 20 ms to ask for, and as long to make. So nobody waits.
+    // An iteration takes 20 ms to ask for, and as long to make, so that no worker waits.
     let mut scenario = Scenario::calm(10, 2).with_weights_for(20);
     scenario.workers.fill(500);
     let took = run(&scenario).finished_at.0;

@@ -29,7 +29,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The kind of an environment by its registered name; none if nobody knows how to draw it.
+    /// The kind of an environment by its registered name; none if its pictures are unknown.
     #[must_use]
     pub(crate) fn of(env: &str) -> Option<Self> {
         match env {

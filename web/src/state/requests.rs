@@ -81,7 +81,7 @@ pub enum Action {
     Start(Config),
     /// Let this tab work for the run.
     Join,
-    /// Let this tab evaluate for whoever asks.
+    /// Let this tab evaluate for peers of the hub.
     Evaluate(TabEvaluator),
     /// Let this tab stop working.
     Leave,
@@ -156,7 +156,7 @@ impl Requests {
         self.waiting.iter().any(|(_, waiting)| matches!(waiting, Action::Compare { .. }))
     }
 
-    /// The message that makes a token invalid. Nobody waits for its answer: one that is gone already is as good.
+    /// The message that revokes a token. Its answer is not awaited: one that was revoked before is as good.
     pub(super) fn revoke(&mut self, token: TokenId) -> Message {
         self.last = self.last.wrapping_add(1);
         let action = TokenAction::Revoke.to_wire();
@@ -202,7 +202,7 @@ impl Requests {
         Some(message)
     }
 
-    /// The action that a reply answers; none if nobody waits for it.
+    /// The action that a reply answers; none if it is not awaited.
     pub(super) fn answer(&mut self, request: u32) -> Option<Action> {
         let place = self.waiting.iter().position(|(waiting, _)| *waiting == request)?;
         Some(self.waiting.remove(place).1)

@@ -19,7 +19,7 @@ pub enum TabWorker {
 pub enum TabJob {
     /// Sample for the run.
     Sample,
-    /// Evaluate for whoever asks.
+    /// Evaluate for peers of the hub.
     Evaluate(TabEvaluator),
 }
 

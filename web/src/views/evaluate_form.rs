@@ -17,7 +17,7 @@ const FIELDS: [(&str, &str, &str); 4] = [
     ("evaluate-hidden", "Hidden layers", "64 64"),
 ];
 
-/// Asks what to evaluate, and says what is wrong with a field before anybody else has to.
+/// Asks what to evaluate, and validates its fields before they are sent.
 #[component]
 pub(crate) fn EvaluateForm() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -42,7 +42,7 @@ pub(crate) fn EvaluateForm() -> impl IntoView {
         <details class="more">
             <summary data-testid="evaluate-more">"Evaluate in this tab…"</summary>
             <p class="hint">
-                "Programs find it at the hub by its name, and ask how good their weights are. Environment and policy are said here, weights by whoever asks."
+                "Programs find it at the hub by its name, and ask how good their weights are. Environment and policy are given here, weights by each request."
             </p>
             <form class="start-form" data-testid="evaluate-form" on:submit=submit>
                 <label class="field">

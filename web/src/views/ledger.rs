@@ -95,7 +95,7 @@ fn besides(report: &LedgerReport) -> String {
     let uninvited = ledger.uninvited.superseded.saturating_add(ledger.uninvited.rejected.total());
     let counts = [
         (ledger.regenerated, "env steps made again after a restart"),
-        (uninvited, "fragments that nobody waited for any more"),
+        (uninvited, "fragments that were no longer awaited"),
         (report.num_worker_restarts, "local workers replaced"),
         (ledger.abandoned_episodes, "open episodes given up"),
     ];

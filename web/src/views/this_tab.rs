@@ -68,7 +68,7 @@ fn Evaluating(
     view! {
         <p class="hint">
             "This tab evaluates as " <b data-testid="tab-name">{evaluator.name}</b> " in " {evaluator.env}
-            " for whoever asks the hub for that name. What is asked of it ends with the tab."
+            " for programs that ask the hub for that name. Its evaluations end with the tab."
         </p>
         <dl class="lines">
             <Line id="tab-evaluations" name="Evaluations" value=|status| format::count(status.evaluations)/>

@@ -14,7 +14,7 @@ use super::{Violation, files, read, source::line_at};
 const FOLDERS: [&str; 3] = [BOOK, "examples", "tests/peers"];
 
 /// Documents elsewhere.
-const FILES: [&str; 8] = [
+pub(super) const FILES: [&str; 8] = [
     "README.md",
     "ARCHITECTURE.md",
     "PROTOCOL.md",

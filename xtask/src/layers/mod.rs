@@ -1,4 +1,5 @@
-//! The architecture as a check: who may use whom, what core may not use, and that documents lead somewhere.
+//! The architecture as a check: who may use whom, what core may not use, that documents lead somewhere, and words that hide
+//! who acts.
 //!
 //! Reads text, not types, so it takes milliseconds; what it cannot see, the compiler or a test does.
 
@@ -9,6 +10,7 @@ mod features;
 mod modules;
 mod native;
 mod source;
+mod words;
 
 use std::{
     fmt, fs,
@@ -43,6 +45,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Violation>> {
     violations.extend(documents::check(root)?);
     violations.extend(api_map::check(root)?);
     violations.extend(features::check(root)?);
+    violations.extend(words::check(root)?);
     Ok(violations)
 }
 

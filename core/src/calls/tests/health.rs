@@ -102,10 +102,10 @@ fn who_warms_up_or_is_throttled_has_ten_times_as_long() {
 }
 
 #[test]
-fn a_lease_that_ran_out_while_nobody_looked_is_begun_anew_once() {
+fn lease_that_expired_while_the_caller_was_away_is_renewed_once() {
     let (mut workers, _) = sampling();
     workers.wait(MINUTE);
-    assert_eq!(workers.healthy(), [1, 2], "nobody could hear of progress");
+    assert_eq!(workers.healthy(), [1, 2], "no progress could be reported");
     assert_eq!(workers.calls.poll_timeout(), Some(workers.now + LEASE));
     workers.calls.handle_progress(WorkerId(1), workers.now);
     workers.wait(MINUTE);
@@ -128,7 +128,7 @@ fn who_is_marked_as_unhealthy_is_waited_for_no_longer() {
 }
 
 #[test]
-fn what_was_not_sent_is_not_sent_to_whoever_is_unhealthy() {
+fn unsent_calls_are_not_sent_to_unhealthy_workers() {
     let (mut workers, _) = when(|workers| workers.calls.handle_left(WorkerId(1)));
     workers.calls.handle_joined(WorkerId(1));
     assert_eq!((workers.done.get(&WorkerId(1)), workers.calls.poll_command()), (None, None));
@@ -275,7 +275,7 @@ fn an_answer_can_be_a_sign_of_health() {
 }
 
 #[test]
-fn an_answer_says_nothing_of_whoever_came_since() {
+fn stale_answer_does_not_concern_a_later_worker() {
     let happens: [fn(&mut Workers, WorkerId); 3] = [
         |workers, id| workers.calls.handle_joined(id),
         |workers, id| {

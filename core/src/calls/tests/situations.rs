@@ -5,7 +5,7 @@ use super::*;
 const SECOND: Micros = Micros::from_secs(1);
 
 #[test]
-fn everyone_is_asked_in_the_order_of_ids() {
+fn workers_are_called_in_the_order_of_ids() {
     let mut workers = Workers::new(2);
     assert_eq!(workers.foreach(ask()), ok(&[(1, 1), (2, 1)]));
     assert_eq!(workers.foreach(ask().workers(ids(&[2, 1]))), ok(&[(1, 2), (2, 2)]));
@@ -22,7 +22,7 @@ fn an_id_that_is_there_twice_is_asked_twice() {
 }
 
 #[test]
-fn without_ids_nobody_is_asked() {
+fn foreach_without_ids_calls_no_worker() {
     let mut workers = Workers::new(2);
     assert_eq!(workers.foreach(ask().workers([])), []);
     assert_eq!(workers.calls.foreach_async(ask().workers([]), None, Micros(0)), Ok(0));
@@ -76,7 +76,7 @@ fn requests_of_unhealthy_workers_are_passed_over() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_done_before_what_comes_after() {
+fn call_without_a_waiting_caller_is_executed_before_later_calls() {
     let mut workers = Workers::new(4);
     for _ in 0..10 {
         let set = workers.calls.foreach(ask().timeout(Micros(0)), Micros(0)).unwrap();
@@ -88,16 +88,16 @@ fn what_nobody_waits_for_is_done_before_what_comes_after() {
 }
 
 #[test]
-fn a_failure_for_which_nobody_waits_is_an_event() {
+fn failure_of_a_call_without_a_waiting_caller_is_an_event() {
     let mut workers = Workers::new(1);
     workers.failing.insert(WorkerId(1));
     assert_eq!(workers.foreach(ask().timeout(Micros(0))), []);
-    let expected = "a call of worker 1, for which nobody waits, has failed: the environment is broken";
+    let expected = "a call of worker 1, for which no caller waits, has failed: the environment is broken";
     assert_eq!(workers.events(), [expected]);
 }
 
 #[test]
-fn whoever_is_not_back_in_time_is_left_out_and_stays_healthy() {
+fn worker_without_an_answer_in_time_is_left_out_and_stays_healthy() {
     let mut workers = Workers::new(3);
     workers.silent.insert(WorkerId(2));
     let set = workers.calls.foreach(ask().timeout(SECOND), Micros(5)).unwrap();
@@ -120,7 +120,7 @@ fn whoever_is_not_back_in_time_is_left_out_and_stays_healthy() {
 }
 
 #[test]
-fn somebody_may_stop_waiting() {
+fn caller_may_stop_waiting() {
     let mut workers = Workers::new(2);
     workers.silent.insert(WorkerId(1));
     let set = workers.calls.foreach(ask(), Micros(0)).unwrap();
@@ -170,7 +170,7 @@ fn ids_are_not_used_again() {
 }
 
 #[test]
-fn whoever_was_removed_is_waited_for_no_longer() {
+fn removed_worker_is_not_awaited() {
     let mut workers = Workers::new(2);
     let set = workers.calls.foreach(ask(), Micros(0)).unwrap();
     workers.calls.foreach_async(ask(), None, Micros(0)).unwrap();
@@ -182,7 +182,7 @@ fn whoever_was_removed_is_waited_for_no_longer() {
 }
 
 #[test]
-fn nobody_answers_for_another_one() {
+fn worker_cannot_answer_for_another() {
     let mut workers = Workers::new(2);
     let set = workers.calls.foreach(ask(), Micros(0)).unwrap();
     let first = workers.calls.poll_command().unwrap();
@@ -209,7 +209,7 @@ fn a_worker_has_only_so_many_calls_before_it() {
 }
 
 #[test]
-fn results_that_nobody_takes_are_forgotten_at_last() {
+fn results_that_are_never_taken_are_dropped() {
     let mut workers = Workers::new(1);
     let first = workers.calls.foreach(ask(), Micros(0)).unwrap();
     for _ in 0..CallManager::<Ask, u32>::MAX_COMPLETE {

@@ -142,7 +142,7 @@ fn silent_agents_wait_for_their_returns() {
     assert_eq!(core::mem::take(&mut bench.told), ["0: 1 sees 3 1 gets 2.75 terminated"]);
     assert_eq!(bench.news.entries()[0].turn.info_of(&agent(1)), Some(&b"bye"[..]));
     bench.answer();
-    assert!(bench.taken(1).unwrap().unwrap().is_empty(), "nobody acts");
+    assert!(bench.taken(1).unwrap().unwrap().is_empty(), "no agent acts");
     let again = bench.episodes.request_actions(1, &rows(&[(1, 3)]));
     assert_eq!(again, Err(ExternalError::AgentDone { id: 1, agent: agent(1) }));
     bench.episodes.end_episode(1, &AgentRows::new(), false).unwrap();
@@ -200,7 +200,7 @@ fn new_episodes_take_the_lowest_lane() {
 }
 
 #[test]
-fn an_answer_for_an_abandoned_episode_is_nobodys() {
+fn answer_for_an_abandoned_episode_is_dropped() {
     let mut bench = Bench::new(1, 1);
     bench.episodes.start_episode(1, true).unwrap();
     bench.ask(1, 1).unwrap();
@@ -314,7 +314,7 @@ fn mistakes_of_drivers_change_nothing() {
     says(bench.ask(1, 2), "episode 1 waits for actions: take them first");
     assert_eq!(bench.episodes.end_episode(1, &row(1), false), Err(ExternalError::AwaitsActions(1)));
     assert_eq!(bench.serve(), ["0: 0 sees 1"]);
-    assert_eq!(bench.ask(1, 2), Err(ExternalError::AwaitsActions(1)), "an answer that nobody has taken");
+    assert_eq!(bench.ask(1, 2), Err(ExternalError::AwaitsActions(1)), "the answer has not been taken");
     bench.taken(1).unwrap();
     for (amount, text) in
         [(f64::NAN, "NaN"), (f64::INFINITY, "inf"), (1e39, "1000000000000000000000000000000000000000")]
@@ -386,7 +386,7 @@ fn answers_are_checked_before_any_is_taken() {
 }
 
 #[test]
-fn after_a_stop_everybody_is_told() {
+fn stop_notifies_every_episode() {
     let mut bench = Bench::new(1, 1);
     bench.episodes.start_episode(1, true).unwrap();
     bench.ask(1, 1).unwrap();

@@ -11,7 +11,7 @@ fn context() -> EnvContext {
 }
 
 #[test]
-fn settings_that_nobody_reads_are_refused() {
+fn unknown_env_settings_are_refused() {
     for spec in EnvRegistry::builtin().iter_multi_agent() {
         let error = spec.make(&context().with_config(r#"{"nmu_cars": 3}"#.parse().unwrap())).map(|_| ()).unwrap_err();
         assert!(error.to_string().starts_with("there is no setting 'nmu_cars'; known are: "), "{}: {error}", spec.name);

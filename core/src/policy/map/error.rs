@@ -14,7 +14,7 @@ pub enum PolicyMapError {
     /// The id is taken.
     #[error("policy '{0}' exists already; remove it first")]
     AlreadyExists(PolicyId),
-    /// Nobody has this id.
+    /// No policy has this id.
     #[error(transparent)]
     Unknown(#[from] UnknownPolicy),
     /// A policy could not be made bytes, or bytes no policy.

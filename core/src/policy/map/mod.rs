@@ -174,7 +174,7 @@ impl<T: Stash> PolicyMap<T> {
     ///
     /// # Errors
     /// [`PolicyMapError`] when there is no room and the store cannot make some, or cannot forget the old one. The policy
-    /// is in the map nevertheless, and nobody else has left it: more than the limits allow are resident until the store
+    /// is in the map nevertheless, and no other policy has left it: more than the limits allow are resident until the store
     /// works again.
     #[doc(alias = "__setitem__")]
     pub fn insert(&mut self, id: PolicyId, item: impl Into<T>) -> Result<(), PolicyMapError> {
@@ -207,8 +207,8 @@ impl<T: Stash> PolicyMap<T> {
     /// recently used ones make room.
     ///
     /// # Errors
-    /// [`PolicyMapError::Unknown`]; others when it cannot come back, or nobody can make room. Neither it nor any other
-    /// policy is lost then; one that has come back while nobody could leave is resident, beyond the limits.
+    /// [`PolicyMapError::Unknown`]; others when it cannot be restored, or no policy can be evicted. Neither it nor any other
+    /// policy is lost then; one that was restored while none could be evicted is resident, beyond the limits.
     #[doc(alias = "__getitem__")]
     pub fn get_mut(&mut self, id: &PolicyId) -> Result<&mut T, PolicyMapError> {
         self.changes += 1;

@@ -110,7 +110,7 @@ fn objects_change_places_only_with_their_like() {
         map.constructions()
     };
     assert_eq!((run(false), run(true)), (8, 4));
-    // Of unknown kind is nobody's like.
+    // A policy of unknown kind resembles no other.
     let make = |_: &PolicyId, _: &str| Ok(PolicyEntry::from(random(0).policy));
     let limits = PolicyMapLimits { count: 1, ..PolicyMapLimits::UNLIMITED };
     let mut map = PolicyMap::bounded(limits, MemoryStore::default(), make).swappable(true);
@@ -171,7 +171,7 @@ fn a_full_store_loses_nothing() {
     assert_eq!(places(&map), (vec!["p2".into(), "p0".into()], vec!["p1".into()]));
     assert_eq!((version(&mut map, 0), version(&mut map, 2)), (0, 2));
     map.remove(&id(2)).unwrap();
-    // Now there is room for all, and whoever comes back changes places with the other.
+    // Now there is room for all, and a policy that is restored changes places with the other.
     for _ in 0..2 {
         assert_eq!((version(&mut map, 1), version(&mut map, 0)), (1, 0));
         assert_eq!(places(&map), (vec!["p0".into()], vec!["p1".into()]));

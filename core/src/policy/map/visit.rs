@@ -8,7 +8,7 @@ use crate::{
 
 impl<T: Stash> PolicyMap<T> {
     /// Shows all policies to `f`: first the resident ones, then those put aside, each in order of their ids. No visit
-    /// counts as a use, nobody is put aside, and one policy at a time is resident on top of those that are.
+    /// counts as a use, no policy is evicted, and one policy at a time is resident on top of those that are.
     ///
     /// # Errors
     /// The first error of `f`, and [`PolicyMapError`] for a policy that cannot be brought back; the rest is not visited.

@@ -95,7 +95,7 @@ fn an_episode_from_beginning_to_end() {
     let mut table = table(1, 1);
     assert_eq!(table.say(0, start(300)), [done(300, Kind::StartEpisode)]);
     assert_eq!(table.say(0, ask(300, 3)), []);
-    assert_eq!(table.poll(0), [], "nobody has answered yet");
+    assert_eq!(table.poll(0), [], "no client has answered yet");
     assert_eq!(table.sample(), 1);
     assert_eq!(table.poll(0), [Message::Actions(Actions { episode: 300, actions: vec![0, 0, 1] })]);
     assert_eq!(table.say(0, returns(300, 1.0)), []);

@@ -18,7 +18,7 @@ fn a_file_holds_only_what_differs() {
 }
 
 #[test]
-fn what_nobody_knows_is_refused() {
+fn unknown_settings_are_refused() {
     let refused = |text: &str| serde_json::from_str::<RolloutConfig>(text).unwrap_err().to_string();
     assert!(refused(r#"{"num_env": 4}"#).contains("unknown field `num_env`"));
     assert!(refused(r#"{"rollout_fragment_length": "many"}"#).contains("a number of steps or \"auto\""));

@@ -132,8 +132,8 @@ pub(super) fn spaces_of_policy(
     seed: u64,
 ) -> Result<Option<EnvSpaces>, SetupError> {
     let mut mapped = agents_of_policy(env, policy, mapping, info, seed);
-    let nobody = mapped.is_empty();
-    if nobody {
+    let has_no_agent = mapped.is_empty();
+    if has_no_agent {
         mapped = env.agents();
     }
     let mut found: Option<(&AgentId, EnvSpaces)> = None;
@@ -141,7 +141,7 @@ pub(super) fn spaces_of_policy(
         match (&found, env.spaces(agent)) {
             (None, Some(spaces)) => found = Some((agent, spaces)),
             (Some((one, known)), Some(spaces)) if *known != spaces => {
-                if nobody {
+                if has_no_agent {
                     return Ok(None);
                 }
                 let (one, other) = (one.to_string(), agent.to_string());

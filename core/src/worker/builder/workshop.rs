@@ -122,7 +122,7 @@ impl Workshop {
         let lost = || SetupError::Policy {
             id: id.clone(),
             source: PolicyError::Failed(
-                "it was an object of another program, and nobody knows how to make it again".into(),
+                "it was an object of another program, and no registered kind recreates it".into(),
             ),
         };
         let recipe: Recipe = serde_json::from_str(text).map_err(|_| lost())?;

@@ -440,18 +440,18 @@ fn functions_are_called_by_name() {
     assert_eq!(ask(remove()), Ok(WorkerAnswer::Done));
     assert_eq!(ask(remove()).unwrap_err().kind, CommandErrorKind::Policy);
 
-    let nobody = || NamedFn::new("nobody");
+    let unknown = || NamedFn::new("unknown");
     for command in [
-        WorkerCommand::Apply(nobody()),
-        WorkerCommand::ForEachEnv(nobody()),
-        WorkerCommand::ForPolicy { id: P, function: nobody() },
-        WorkerCommand::ForEachPolicy(nobody()),
-        WorkerCommand::ForEachPolicyToTrain(nobody()),
-        WorkerCommand::SetPolicyMappingFn(nobody()),
+        WorkerCommand::Apply(unknown()),
+        WorkerCommand::ForEachEnv(unknown()),
+        WorkerCommand::ForPolicy { id: P, function: unknown() },
+        WorkerCommand::ForEachPolicy(unknown()),
+        WorkerCommand::ForEachPolicyToTrain(unknown()),
+        WorkerCommand::SetPolicyMappingFn(unknown()),
     ] {
         let error = ask(command).unwrap_err();
         assert_eq!(error.kind, CommandErrorKind::UnknownName, "{error}");
-        assert!(error.message.contains("function 'nobody'; known are: "), "{error}");
+        assert!(error.message.contains("function 'unknown'; known are: "), "{error}");
     }
     let bad = NamedFn::new("count").with(arguments(r#"{"factor":"many"}"#));
     assert_eq!(ask(WorkerCommand::Apply(bad)).unwrap_err().kind, CommandErrorKind::Function);

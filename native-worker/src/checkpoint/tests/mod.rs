@@ -46,7 +46,7 @@ fn after_a_crash_at_any_moment_there_is_the_old_or_the_new_checkpoint() {
 }
 
 #[test]
-fn whoever_goes_on_after_a_crash_saves_and_finds_the_next_one() {
+fn resumed_run_saves_and_finds_the_next_checkpoint() {
     let fs = CrashFs::default();
     let mut checkpoints = Checkpoints::open_in(fs.clone(), "run").unwrap();
     checkpoints.save(OLD).unwrap();

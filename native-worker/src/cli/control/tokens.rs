@@ -34,7 +34,7 @@ pub(in crate::cli) struct TokensArgs {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Name all tokens; nobody can get in with a name
+    /// List all tokens by name; a name gives no access
     List,
     /// Make a token and print it, once
     Create {

@@ -63,7 +63,7 @@ enum Command {
     #[cfg(feature = "offline-parquet")]
     /// Join files of any formats, and number their episodes anew
     Merge(convert::MergeArgs),
-    /// Look for what nobody should learn from; exit code 1 if there is any
+    /// Find rows that are unfit for learning; exit code 1 if there are any
     Validate(validate::ValidateArgs),
 }
 

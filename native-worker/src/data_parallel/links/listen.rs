@@ -50,7 +50,7 @@ impl Links {
         let inbox = &mut state.inboxes[peer];
         inbox.bytes = inbox.bytes.saturating_add(weight(&frame));
         if inbox.bytes > self.max_waiting {
-            let reason = format!("more than {} bytes that nobody has asked for", self.max_waiting);
+            let reason = format!("more than {} bytes without a request", self.max_waiting);
             return Err(AllReduceError::Protocol { rank: self.peers[peer].rank, reason });
         }
         inbox.frames.push_back(frame);

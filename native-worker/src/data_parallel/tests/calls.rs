@@ -54,8 +54,8 @@ fn bytes_of_all_ranks_come_in_their_order() {
 }
 
 #[test]
-fn one_rank_needs_nobody() {
-    let mut alone = TcpAllReduce::join(&request("nobody looks at this", 0, 1)).unwrap();
+fn one_rank_needs_no_other() {
+    let mut alone = TcpAllReduce::join(&request("this token is not checked", 0, 1)).unwrap();
     let mut own = [1.5, -2.0];
     alone.all_reduce("values", &mut own, 2.0).unwrap();
     assert_eq!(own, [1.5, -2.0]);

@@ -18,7 +18,7 @@ use super::{
 };
 
 #[test]
-fn whoever_leaves_is_missed_by_those_who_go_on() {
+fn rank_that_leaves_is_missed_by_the_others() {
     for leaver in 0..3 {
         let results = each(ranks(3), move |rank, mut group| {
             let mut own = values(rank, MANY);
@@ -145,7 +145,7 @@ fn an_end_is_told_to_those_who_wait() {
 
 /// The peer does not read, and more is written than the system buffers.
 #[test]
-fn whoever_does_not_listen_does_not_keep_a_rank_from_leaving() {
+fn rank_that_does_not_read_does_not_keep_another_from_leaving() {
     let (mut stream, first) = by_hand();
     let mut first = first.join().unwrap();
     let mut bytes = Vec::new();

@@ -88,7 +88,7 @@ fn a_rank_is_there_once() {
     let mut late = TcpAllReduce::join(&request(&address, 2, 3)).unwrap();
     let rest: Vec<_> = [results.recv().unwrap(), results.recv().unwrap()].into();
     assert!(rest.iter().all(|(_, result)| result.is_ok()), "{rest:?}");
-    assert!(late.all_gather("nobody else is there", &[], 0).is_err());
+    assert!(late.all_gather("no other rank is there", &[], 0).is_err());
 
     let taken = TcpListener::bind(&*address);
     let error = TcpAllReduce::join(&request(&address, 0, 2)).map(drop);

@@ -177,7 +177,9 @@ impl RemoteBaseEnv {
                 _ if sub.is_answered => "it has two entries in one answer",
                 Phase::New => "it has not begun: poll first",
                 Phase::Asked => "it has not answered yet: poll first",
-                Phase::Ready if sub.fault.is_none() => "it has news that nobody has seen: poll before the next answer",
+                Phase::Ready if sub.fault.is_none() => {
+                    "it has results that have not been polled: poll before the next answer"
+                }
                 Phase::Over => "its episode is over: begin the next one with try_reset",
                 // It may have failed since, which is reported next.
                 Phase::Acting | Phase::Ready => {

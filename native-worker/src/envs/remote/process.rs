@@ -151,7 +151,7 @@ impl Process {
     /// Checks the bytes received, if they contain the head: returns the kind of the answer and its length.
     fn check(&self) -> Result<Option<(Reply, usize)>, ProcessEnd> {
         if self.asked.is_none() && self.filled > 0 {
-            return Err(ProcessEnd::Nonsense("something that nobody has asked for".into()));
+            return Err(ProcessEnd::Nonsense("an unrequested message".into()));
         }
         let Some(bytes) = self.answer.first_chunk().filter(|_| self.filled >= HEAD) else { return Ok(None) };
         let head = Head::read(*bytes).filter(|head| head.number == self.number);

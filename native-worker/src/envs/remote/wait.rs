@@ -232,7 +232,7 @@ impl RemoteBaseEnv {
         if turn.outcomes().all(|(agent, outcome)| outcome.reward.is_finite() && is_known(agent)) {
             Ok(())
         } else {
-            Err(nonsense("a reward of nobody, or that is no number"))
+            Err(nonsense("a reward of an unknown agent, or that is no number"))
         }
     }
 

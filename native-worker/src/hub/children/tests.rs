@@ -137,7 +137,7 @@ async fn a_spare_child_counts_once_it_has_a_place() {
 }
 
 #[tokio::test]
-async fn a_child_that_nobody_would_replace_is_not_ended() {
+async fn child_without_a_replacement_is_not_ended() {
     let mut children = children();
     let number = start(&mut children);
     assert!(children.may_end(number));

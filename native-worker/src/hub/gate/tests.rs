@@ -54,7 +54,7 @@ fn the_longest_silent_one_of_the_most_crowded_address_goes_first() {
 }
 
 #[test]
-fn a_crowd_that_waits_delays_nobody() {
+fn waiting_crowd_delays_no_peer() {
     let (gate, now) = (Arc::new(Gate::default()), Instant::now());
     let silent = gate.wait(ip(1));
     let crowd: Vec<Waiting<'_>> = (0..5).map(|_| come(&gate, ip(1))).collect();
@@ -95,7 +95,7 @@ fn failures_have_to_be_paid_for_with_time() {
 }
 
 #[tokio::test]
-async fn whoever_says_nothing_takes_no_place() {
+async fn silent_peer_takes_no_slot() {
     let gate = Arc::new(Gate::default());
     let mut silent = std::pin::pin!(gate.enter(ip(1), std::future::pending()));
     let is_waiting = std::future::poll_fn(|context| Poll::Ready(silent.as_mut().poll(context).is_pending())).await;

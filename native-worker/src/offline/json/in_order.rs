@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_come_in_order_whoever_is_first() {
+    fn results_come_in_order_of_submission() {
         for helpers in [0, 1, 3] {
             // Later jobs are shorter.
             let work =
@@ -164,11 +164,11 @@ mod tests {
     }
 
     #[test]
-    fn somebody_else_does_the_work_meanwhile() {
+    fn helper_thread_does_the_work_meanwhile() {
         let work = InOrder::new(|done: mpsc::Sender<()>| done.send(()).is_ok(), 1);
         let (done, told) = mpsc::channel();
         work.push(done);
-        told.recv().expect("a helper, as nobody has asked for the result");
+        told.recv().expect("a helper, as the result has not been requested");
         assert_eq!(work.next(), Some(true));
     }
 
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_end_with_it_and_what_nobody_has_begun_is_dropped() {
+    fn threads_end_with_the_pool_and_unstarted_jobs_are_dropped() {
         let (jobs, held) = (Arc::new(()), |_: Arc<()>| ());
         let work = InOrder::new(held, 2);
         (0..1_000).for_each(|_| work.push(jobs.clone()));

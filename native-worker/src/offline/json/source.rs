@@ -151,7 +151,7 @@ fn parts(file: File) -> Result<Vec<Part>, String> {
             CompressionMethod::Deflated => true,
             other => return Err(format!("'{name}' in it is compressed by {other}, not by deflate")),
         };
-        let start = part.data_start().ok_or_else(|| format!("nobody knows where '{name}' in it begins"))?;
+        let start = part.data_start().ok_or_else(|| format!("the position of '{name}' in it is unknown"))?;
         parts.push(Part { bytes: start..start.saturating_add(part.compressed_size()), deflated });
     }
     parts.reverse();

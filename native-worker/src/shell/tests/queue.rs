@@ -216,7 +216,7 @@ impl SamplerInput for Gated {
 }
 
 #[test]
-fn whoever_waits_for_a_round_that_does_not_end_waits_as_long() {
+fn wait_for_an_endless_round_ends_at_its_timeout() {
     let ((waits, waiting), (opened, gate), (said, heard)) = (channel(), channel(), channel());
     let mut bench = Bench::new(Gated { begun: false, waits, gate });
     bench.data().unwrap();

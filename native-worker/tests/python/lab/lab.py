@@ -171,7 +171,7 @@ gymnasium.register("Mine-v0", entry_point=lambda: Here())
 
 
 class AtOnce:
-    """A game in the form of PettingZoo's parallel environments: whoever guesses the other's number gets a point."""
+    """A game in the form of PettingZoo's parallel environments: an agent that guesses the other's number gets a point."""
 
     possible_agents = ["guesser", "hider", "watcher"]
     rounds = 6

@@ -1,4 +1,4 @@
-//! Whoever lies while everything else goes wrong is caught and leaves no trace, in every mode, and nobody honest is accused.
+//! Divergent workers are caught and leave no trace in every mode while everything else fails, and honest workers pass.
 
 use rollmesh_core::group::Ledger;
 use rollmesh_tests::{

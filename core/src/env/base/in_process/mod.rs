@@ -203,7 +203,7 @@ impl InProcess {
             let reason = match sub.phase {
                 _ if sub.answered => "it has two entries in one answer",
                 Phase::New => "it has not begun: poll first",
-                Phase::News => "it has news that nobody has seen: poll before the next answer",
+                Phase::News => "it has results that have not been polled: poll before the next answer",
                 Phase::Restoring => "it is being restored: go on with restore",
                 Phase::Over => "its episode is over: begin the next one with try_reset",
                 Phase::Out => "it was given up: bring it back with try_restart and try_reset",
@@ -304,7 +304,10 @@ impl BaseEnv for InProcess {
     fn try_reset(&mut self, env: usize, turn: &mut Turn) -> Result<Reset, EnvError> {
         self.check_env(env)?;
         if self.subs[env].phase == Phase::News {
-            return Err(EnvError::OutOfTurn { env, reason: "it has news that nobody has seen: poll before a reset" });
+            return Err(EnvError::OutOfTurn {
+                env,
+                reason: "it has results that have not been polled: poll before a reset",
+            });
         }
         if let Some(error) = self.health.given_up(env) {
             return Err(error);

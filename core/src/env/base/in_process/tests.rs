@@ -281,8 +281,8 @@ fn what_comes_at_the_wrong_time_is_refused() {
     let error = poll(&mut envs, &mut news).unwrap_err();
     assert!(error.to_string().contains("answer the latest ones") && news.entries().is_empty(), "{error}");
     envs.send_actions(&actions).unwrap();
-    assert!(envs.send_actions(&actions).unwrap_err().to_string().contains("news that nobody has seen"));
-    assert!(envs.try_reset(0, &mut turn).unwrap_err().to_string().contains("news that nobody has seen"));
+    assert!(envs.send_actions(&actions).unwrap_err().to_string().contains("results that have not been polled"));
+    assert!(envs.try_reset(0, &mut turn).unwrap_err().to_string().contains("results that have not been polled"));
     assert_eq!(envs.try_reset(1, &mut turn), Err(EnvError::NoSuchLane { lane: 1, num_envs: 1 }));
     poll(&mut envs, &mut news).unwrap();
     // In the middle of an episode, as time limits do.

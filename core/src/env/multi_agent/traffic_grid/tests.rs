@@ -89,7 +89,7 @@ fn the_town_is_as_large_as_it_was_ordered() {
 }
 
 #[test]
-fn wrong_actions_move_nobody() {
+fn invalid_actions_move_no_agent() {
     let mut env = town(r#"{"num_cars": 2, "size": 2}"#).unwrap();
     let mut rng = Streams::new(1, Purpose::Reset).at(SlotId(0), 0, 0, 0);
     let (mut turn, mut actions) = (Turn::new(), AgentRows::new());

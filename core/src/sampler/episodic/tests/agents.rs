@@ -179,7 +179,7 @@ fn the_mapping_is_asked_once_per_agent_and_episode() {
 }
 
 #[test]
-fn a_policy_that_nobody_knows_is_named() {
+fn unknown_policy_is_named() {
     let mut bench = Bench::pair();
     bench.mapping = Arc::new(|_, _, _, _| PolicyId::new("rival"));
     let mut sampler = sampler(several(1, 5), scripted(1, crowd(2)));

@@ -225,7 +225,7 @@ fn agents_get_other_policies_in_new_episodes_alone() {
     assert_eq!(policies(&mut worker), ["b"]);
     worker.set_policy_mapping_fn(None).unwrap();
     assert_eq!(policies(&mut worker), ["b"]);
-    worker.set_policy_mapping_fn(Some(Arc::new(|_, _, _, _| PolicyId::new("nobody")))).unwrap();
+    worker.set_policy_mapping_fn(Some(Arc::new(|_, _, _, _| PolicyId::new("unknown")))).unwrap();
     let error = core::iter::repeat_with(|| worker.sample()).take(4).find_map(Result::err).unwrap();
     assert!(matches!(error, RolloutError::Sample(SampleError::UnknownPolicy { .. })), "{error}");
 }

@@ -115,7 +115,7 @@ impl HostFacts for Laptop {
 }
 
 #[test]
-fn what_nobody_knows_of_the_machine_is_an_error() {
+fn unknown_facts_of_the_machine_are_errors() {
     assert_eq!(worker().hostname(), Err(RolloutError::UnknownHost("hostname")));
     let worker = counting(4, RolloutConfig::default()).host(Box::new(Laptop)).build().unwrap();
     assert_eq!(worker.hostname(), Ok("laptop".into()));

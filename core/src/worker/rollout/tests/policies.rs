@@ -33,8 +33,8 @@ fn wrong_calls_are_typed_errors() {
     assert!(matches!(worker.for_policy(&z, |_| ()), Err(RolloutError::PolicyMap(_))));
     assert_eq!(worker.remove_policy(&PolicyId::DEFAULT, None, None), Err(RolloutError::LastPolicy(PolicyId::DEFAULT)));
     assert_eq!(worker.policies().ids().collect::<Vec<_>>(), [&PolicyId::DEFAULT]);
-    let error = worker.set_policy_mapping_fn_by_name("nobody").unwrap_err();
-    assert!(error.to_string().contains("there is no policy mapping function 'nobody'"), "{error}");
+    let error = worker.set_policy_mapping_fn_by_name("unknown").unwrap_err();
+    assert!(error.to_string().contains("there is no policy mapping function 'unknown'"), "{error}");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn more_policies_than_there_is_room_for_come_back() {
 
 /// Neither an object nor an unregistered class can be recreated.
 #[test]
-fn policies_that_nobody_could_make_again_stay() {
+fn policies_without_a_registered_kind_are_not_evicted() {
     let config = RolloutConfig { policy_map_capacity: 1, ..RolloutConfig::default() }.rollout_fragment_length(6);
     let mut worker = counting(4, config).build().unwrap();
     let objects = ["o1", "o2"].map(PolicyId::new);
@@ -138,7 +138,7 @@ fn objects_change_places_only_if_they_may() {
 }
 
 #[test]
-fn a_mapping_that_nobody_would_ask_for_is_refused() {
+fn mapping_that_would_never_be_called_is_refused() {
     use crate::worker::SamplerChoice::{Auto, Episodic, Lockstep};
     let to_x: crate::callbacks::PolicyMappingFn = Arc::new(|_, _, _, _| PolicyId::new("x"));
     let config = || RolloutConfig::default().rollout_fragment_length(6);

@@ -127,7 +127,7 @@ fn what_cannot_be_restored_is_named_and_changes_nothing() {
     let mut worker = counting(4, config()).build().unwrap();
     let before = worker.save().unwrap();
     let error = worker.restore(&bytes).unwrap_err().to_string();
-    assert!(error.starts_with("policy 'object': ") && error.contains("nobody knows how to make it again"), "{error}");
+    assert!(error.starts_with("policy 'object': ") && error.contains("no registered kind recreates it"), "{error}");
     assert_eq!(worker.save().unwrap(), before);
     // Once the policy exists, its state fits.
     let object = NewPolicy::object(Box::new(crate::policy::RandomPolicy::new(2, 0)));

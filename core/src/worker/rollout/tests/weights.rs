@@ -46,7 +46,7 @@ fn all_weights_are_installed_or_none() {
     // The sequence number of a failed call is not kept.
     worker.set_weights(&by_id(&weight(5.0)), None, Some(1)).unwrap();
     assert_eq!(installed(&mut worker), 5.0);
-    let only = worker.weights(Some(&[second.clone(), PolicyId::new("nobody")])).unwrap();
+    let only = worker.weights(Some(&[second.clone(), PolicyId::new("unknown")])).unwrap();
     assert_eq!(only.into_keys().collect::<Vec<_>>(), [second]);
 }
 

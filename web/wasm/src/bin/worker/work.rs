@@ -4,7 +4,7 @@ use rollmesh_core::time::Micros;
 
 use crate::{page::Status, socket::Socket};
 
-/// Work at a hub: sampling for its run, or evaluating for whoever asks. Done in short pieces, between which messages are
+/// Work at a hub: sampling for its run, or evaluating for its peers. Done in short pieces, between which messages are
 /// heard.
 pub(crate) trait Work {
     /// Begins a session on a new connection.
