@@ -108,10 +108,10 @@ impl<'a> Columns<'a> {
         let (mut previous, mut scratch) = (Vec::with_capacity(self.len * step.len()), Vec::new());
         for (&(start, steps), first) in sequences.iter().zip(first.chunks_exact(step.len())) {
             previous.extend_from_slice(first);
-            for row in start..start + steps.saturating_sub(1) {
+            for (row, reward) in rewards.iter().enumerate().skip(start).take(steps.saturating_sub(1)) {
                 let end = previous.len();
                 previous.resize(end + step.len(), 0.0);
-                step.write(actions.part(row * len..(row + 1) * len), rewards[row], &mut previous[end..], &mut scratch)?;
+                step.write(actions.part(row * len..(row + 1) * len), *reward, &mut previous[end..], &mut scratch)?;
             }
         }
         Ok(previous)

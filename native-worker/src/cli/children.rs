@@ -36,6 +36,7 @@ pub fn child_process(registry: impl FnOnce() -> Registry) {
 }
 
 /// Runs a hidden command to its end, or returns the registry for another command.
+#[allow(clippy::result_large_err, reason = "called once")]
 pub(super) fn serve(command: Option<&OsString>, registry: Registry) -> Result<ExitCode, Registry> {
     child::bind_to_parent();
     serve_children();

@@ -244,8 +244,7 @@ impl Actor {
         tokens: Tokens,
         (children, launchers, worker): (Children, Launchers, WorkerSpec),
         (program, runs_dir): (PathBuf, Option<PathBuf>),
-        status: watch::Sender<RunStatus>,
-        notices: mpsc::Sender<HubNotice>,
+        (status, notices): (watch::Sender<RunStatus>, mpsc::Sender<HubNotice>),
         audit: Audit,
     ) -> Self {
         Self {

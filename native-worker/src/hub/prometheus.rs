@@ -47,6 +47,9 @@ impl Exposition {
     }
 }
 
+/// The name of numbers, what they are, and how to get one.
+type Family<T> = (&'static str, &'static str, fn(&T) -> f64);
+
 impl Actor {
     /// Returns the numbers; `None` if the token is not valid for a dashboard.
     pub(super) fn metrics_for(&self, token: &Token) -> Option<String> {
@@ -108,7 +111,7 @@ impl Actor {
             let count = rows.iter().filter(|row| row.state == state.to_wire()).count();
             text.sample("rollmesh_workers", &[("state", state.name())], count);
         }
-        let families: [(&str, &str, fn(&WorkerRow) -> f64); 3] = [
+        let families: [Family<WorkerRow>; 3] = [
             ("rollmesh_worker_env_steps_total", "Env steps that were committed from the worker.", |row| {
                 row.env_steps as f64
             }),
@@ -127,7 +130,7 @@ impl Actor {
     }
 
     fn add_hosts(&self, text: &mut Exposition) {
-        let families: [(&str, &str, fn(&HostReport) -> f64); 3] = [
+        let families: [Family<HostReport>; 3] = [
             ("rollmesh_host_cpu_ratio", "Load of all CPUs of the host.", |host| f64::from(host.cpu_percent) / 100.0),
             ("rollmesh_host_memory_used_bytes", "Used memory of the host.", |host| host.memory_used as f64),
             ("rollmesh_host_memory_bytes", "Memory of the host.", |host| host.memory_total as f64),

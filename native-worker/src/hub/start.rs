@@ -125,7 +125,7 @@ impl Hub {
         let (local, files) =
             ((children, launchers, worker_spec), (config.worker_program.clone(), config.runs_dir.clone()));
         let own = (config.kernels, distrust, life);
-        let actor = Actor::new(registry.clone(), own, tokens, local, files, status_sender, notice_sender, audit);
+        let actor = Actor::new(registry.clone(), own, tokens, local, files, (status_sender, notice_sender), audit);
         let reached_at = match hosts.first() {
             Some(host) if host.contains(':') => host.clone(),
             Some(host) => format!("{host}:{}", address.port()),

@@ -266,7 +266,7 @@ impl LaunchService {
         let free = self.machines.iter().enumerate().filter(|(_, machine)| machine.running < self.config.capacity);
         let best = free.min_by_key(|(_, machine)| (in_doubt(machine), machine.running));
         let (index, host) = best.map(|(index, machine)| (index, machine.host.clone())).ok_or("all places are taken")?;
-        let prefix = host.as_deref().unwrap_or(match &self.config.template.engine {
+        let prefix = host.as_deref().unwrap_or_else(|| match &self.config.template.engine {
             Engine::Custom(_) => &self.config.name,
             engine => engine.name(),
         });

@@ -135,7 +135,7 @@ impl Recording {
         for fragment in fragments.iter().filter(|fragment| fragment.slot == SLOT) {
             let start = self.state.replace(fragment.state.clone());
             let before = self.latest.replace(fragment.fragment).map(|before| before.0 + 1);
-            let expected = before.unwrap_or(if start.is_some() { fragment.fragment.0 } else { 0 });
+            let expected = before.unwrap_or_else(|| if start.is_some() { fragment.fragment.0 } else { 0 });
             if fragment.fragment.0 != expected {
                 // A stale fragment was dropped, and with it the state that this one begins with.
                 continue;

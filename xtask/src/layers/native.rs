@@ -15,18 +15,7 @@ const SOURCE: &str = "native-worker/src";
 
 /// From the bottom to the top. A module may use those of lower layers and itself, not its neighbours.
 const LAYERS: &[&[&str]] = &[
-    &[
-        "child",
-        "data_parallel",
-        "kernels",
-        "learner",
-        "lines",
-        "net",
-        "policies",
-        "program",
-        "progress",
-        "pulse",
-    ],
+    &["child", "data_parallel", "kernels", "learner", "lines", "net", "policies", "program", "progress", "pulse"],
     &["checkpoint", "envs", "offline"],
     &["external", "launch", "monitor", "registry"],
     &["shell"],

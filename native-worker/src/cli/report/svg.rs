@@ -83,7 +83,7 @@ fn path(points: impl Iterator<Item = Point>) -> String {
 /// Returns the range of values, never empty; `None` without one.
 fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), y| (low.min(y), high.max(y)));
-    (low <= high).then(|| if low == high { (low - 1.0, high + 1.0) } else { (low, high) })
+    (low <= high).then_some(if low == high { (low - 1.0, high + 1.0) } else { (low, high) })
 }
 
 /// Returns about five round values in a range.

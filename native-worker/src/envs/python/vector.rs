@@ -171,7 +171,9 @@ impl PythonEnvs {
                 reader.finish().ok()
             };
             let answer = exchange.and_then(|exchange| part.order.receive(exchange, take));
-            stepped = stepped.and(answer.map_err(|error| part.located(error)));
+            // Every part is received, whatever became of the ones before.
+            let answer = answer.map_err(|error| part.located(error));
+            stepped = stepped.and(answer);
         }
         if let Err(error) = &stepped {
             // Some lanes may have stepped, so the state of all is unknown.

@@ -28,7 +28,7 @@ impl EventFile {
         let name =
             format!("events.out.tfevents.{:010}.rollmesh.{}.{}", now.as_secs(), process::id(), now.subsec_nanos());
         let mut file = Self { file: File::options().create_new(true).append(true).open(dir.join(name))? };
-        file.write(&Event::new().text(3, VERSION).0)?;
+        file.write(&event().text(3, VERSION).0)?;
         Ok(file)
     }
 
@@ -38,7 +38,7 @@ impl EventFile {
         for (tag, value) in scalars {
             summary = summary.message(1, &Message::default().text(1, tag).float(2, *value as f32));
         }
-        self.write(&Event::new().varint(2, step).message(5, &summary).0)
+        self.write(&event().varint(2, step).message(5, &summary).0)
     }
 
     fn write(&mut self, event: &[u8]) -> io::Result<()> {
@@ -62,15 +62,10 @@ fn crc32c(data: &[u8]) -> u32 {
     !data.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), bit))
 }
 
-/// Builds an event.
-struct Event;
-
-impl Event {
-    /// Returns an event of now.
-    fn new() -> Message {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Message::default().double(1, now.as_secs_f64())
-    }
+/// Returns an event of now, without content.
+fn event() -> Message {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Message::default().double(1, now.as_secs_f64())
 }
 
 /// A message of Protocol Buffers.
