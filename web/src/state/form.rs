@@ -129,7 +129,7 @@ impl RunSchema {
         };
         let pointer = format!("/settings/{}", field.path.replace('.', "/"));
         // Later presets override earlier ones.
-        let value = presets.filter(applies).filter_map(|found| found.pointer(&pointer)).last();
+        let value = presets.filter(applies).filter_map(|found| found.pointer(&pointer)).next_back();
         value.map_or_else(|| field.default.clone(), shown)
     }
 
