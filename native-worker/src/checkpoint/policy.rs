@@ -304,7 +304,7 @@ impl PolicyCheckpoint {
         Ok(self)
     }
 
-    /// Encodes the policy as an ONNX file, see [`to_onnx`](crate::learner::to_onnx).
+    /// Encodes the policy as an ONNX file, see [`to_onnx`].
     ///
     /// # Errors
     /// As [`policy`](Self::policy), and [`PolicyError::Unsupported`] for a run of several policies and for a `custom_model` that

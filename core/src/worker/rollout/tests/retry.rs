@@ -5,9 +5,10 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use super::super::test_support::*;
 use crate::{
     batch::AnyBatch,
-    env::{Env, EnvError, EnvSpec, Rng, Step, Vectorized},
+    env::{Env, EnvError, EnvSpec, EnvState, Rng, Step, Vectorized},
     ids::PolicyId,
     prelude::*,
+    protocol::FragmentFailure,
     sampler::BatchMode,
     space::Space,
     time::Micros,
@@ -74,57 +75,65 @@ fn panic_in_a_sample_keeps_weights_that_were_set_meanwhile() {
     }
 }
 
-/// A counter to 4 without a snapshot, of which the 32nd step fails, and then the reset after it, counted over all of them.
-struct Opaque(Counter, Arc<[AtomicU32; 2]>);
+/// An opaque counter to 4, of which the 32nd step fails, counted over all of them, and a reset.
+struct Opaque {
+    counter: Counter,
+    steps: Arc<AtomicU32>,
+    /// Number of resets until one fails.
+    resets: Arc<AtomicU32>,
+}
 
 impl Env for Opaque {
     type Obs = f32;
     type Act = i64;
 
     fn observation_space(&self) -> Space {
-        self.0.observation_space()
+        self.counter.observation_space()
     }
 
     fn action_space(&self) -> Space {
-        self.0.action_space()
+        self.counter.action_space()
     }
 
     fn reset(&mut self, rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
-        match self.1[0].fetch_add(1, Relaxed) {
-            9 => Err(EnvError::Failed("no wheels".into())),
-            _ => self.0.reset(rng, obs),
+        match self.resets.fetch_sub(1, Relaxed) {
+            1 => Err(EnvError::Failed("no wheels".into())),
+            _ => self.counter.reset(rng, obs),
         }
     }
 
     fn step(&mut self, action: &[i64], rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
-        match self.1[1].fetch_add(1, Relaxed) {
+        match self.steps.fetch_add(1, Relaxed) {
             31 => Err(EnvError::Failed("a wheel came off".into())),
-            _ => self.0.step(action, rng, obs),
+            _ => self.counter.step(action, rng, obs),
         }
+    }
+
+    fn snapshot(&self, _: &mut Vec<u8>) -> EnvState {
+        EnvState::Opaque
     }
 }
 
-/// In the eleventh round: two episodes of each lane have ended, and the third one is open.
+/// In the eleventh round two episodes of each lane have ended, and the third one is open. A reset fails before the next ones
+/// have begun, or at their end.
 #[test]
 fn abandoned_episodes_are_counted_once() {
-    let calls: Arc<[AtomicU32; 2]> = Arc::default();
-    let counted = calls.clone();
-    let env = EnvSpec::new("Opaque", move |contexts, _| {
-        let counter = |_: &_| Opaque(Counter { length: 4, reward: 1.0, t: 0 }, counted.clone());
-        Box::new(Vectorized::new(contexts.iter().map(counter).collect()))
-    });
-    let registry = Registry::builtin().with_env(env).with_policy(mock());
-    let config = RolloutConfig { env: Some("Opaque".into()), num_envs: 3, ..RolloutConfig::default() };
-    let config = config.rollout_fragment_length(20).single_policy("mock");
-    let builder = RolloutWorkerBuilder::new(registry).config(config).sampler(SamplerChoice::Lockstep);
-    let (mut worker, mut retries, mut failures) = (builder.build().unwrap(), retries(), Vec::new());
-    calls.iter().for_each(|calls| calls.store(0, Relaxed));
-    let sampled = retries.sample(
-        &mut worker,
-        |worker| worker.sample().map(Some),
-        |failure| failures.push(failure.message().to_owned()),
-    );
-    assert_eq!(sampled.unwrap().unwrap().env_steps(), 60);
-    assert!(failures.len() == 2 && failures[1].contains("no wheels"), "{failures:?}");
-    assert_eq!((retries.take_abandoned(), worker.metrics().episodes.len()), (9, 15));
+    for (failing_reset, abandoned) in [(3 + 6 + 1, 9), (3 + 6 + 3 + 1, 9 + 3)] {
+        let (steps, resets) = (Arc::default(), Arc::new(AtomicU32::new(failing_reset)));
+        let env = EnvSpec::new("Opaque", move |contexts, _| {
+            let counter = Counter { length: 4, reward: 1.0, t: 0 };
+            let env = |_: &_| Opaque { counter: counter.clone(), steps: Arc::clone(&steps), resets: resets.clone() };
+            Box::new(Vectorized::new(contexts.iter().map(env).collect()))
+        });
+        let registry = Registry::builtin().with_env(env).with_policy(mock());
+        let config = RolloutConfig { env: Some("Opaque".into()), num_envs: 3, ..RolloutConfig::default() };
+        let config = config.rollout_fragment_length(20).single_policy("mock");
+        let builder = RolloutWorkerBuilder::new(registry).config(config).sampler(SamplerChoice::Lockstep);
+        let (mut worker, mut retries, mut failures) = (builder.build().unwrap(), retries(), Vec::new());
+        let note = |failure: &FragmentFailure| failures.push(failure.message().to_owned());
+        let sampled = retries.sample(&mut worker, |worker| worker.sample().map(Some), note);
+        assert_eq!(sampled.unwrap().unwrap().env_steps(), 60);
+        assert!(failures.len() == 2 && failures[1].contains("no wheels"), "{failures:?}");
+        assert_eq!((retries.take_abandoned(), worker.metrics().episodes.len()), (abandoned, 15));
+    }
 }
