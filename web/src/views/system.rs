@@ -35,7 +35,7 @@ pub(crate) fn System() -> impl IntoView {
             <ul class="hosts">
                 {move || hosts.get().into_iter().map(|host| view! {
                     <li>
-                        <p><b>{host.name}</b>" "<span class="detail">{host.detail}</span></p>
+                        <p><strong>{host.name}</strong>" "<span class="detail">{host.detail}</span></p>
                         {host.meters.into_iter().map(|meter| view! {
                             <div class="meter">
                                 <span>{meter.name.clone()}</span>
