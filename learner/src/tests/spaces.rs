@@ -136,7 +136,7 @@ impl Env for Habit {
     }
 }
 
-/// The mean return of the last episodes after so many updates by PPO.
+/// Returns the mean return of the last episodes after this number of PPO updates.
 fn learned(env: EnvSpec, updates: usize, config: &str) -> f64 {
     let name = env.name.clone();
     let policy = PolicyConfig::new("ppo").with_config(config.parse().unwrap());

@@ -157,7 +157,7 @@ impl Monitor {
         self.begun > 0
     }
 
-    /// Removes what this worker has recorded after so many env steps of an episode: the recordings of later episodes, and
+    /// Removes what this worker has recorded after this number of env steps of an episode: the recordings of later episodes, and
     /// that of this one if it has more pictures or an end.
     pub(crate) fn forget_after(&mut self, episode: u64, steps: u32) -> Result<(), MonitorError> {
         self.files.forget_after(episode, steps)?;

@@ -140,7 +140,7 @@ async fn end(rig: &Rig, run: Process) -> Outcome {
     rig.outcome()
 }
 
-/// Stopped workers go on after their leases are over, and upload what is no longer wanted.
+/// Stopped workers resume after their leases have expired, and upload what is no longer wanted.
 pub(crate) async fn workers_that_stand_still_are_found_by_their_leases() {
     let rounds = if is_long() { 20 } else { 1 };
     let rig = Rig::new(4, u64::MAX, 64, &[]);

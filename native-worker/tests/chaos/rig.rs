@@ -165,7 +165,7 @@ pub(crate) async fn calm_for(time: Duration, workers: u64, length: u64, more: &[
     rig.outcome()
 }
 
-/// What comes of so many env steps in a run without disturbance.
+/// The result of this number of env steps in an undisturbed run.
 pub(crate) async fn calm(env_steps: u64, workers: u64, length: u64, more: &[&str]) -> Outcome {
     calm_with_slots(12, env_steps, workers, length, more).await
 }

@@ -36,7 +36,7 @@ fn summary(run_dir: &Path) -> Value {
     json(&std::fs::read_to_string(run_dir.join("summary.json")).unwrap())
 }
 
-/// The hash of the weights after so many env steps in a run without disturbance.
+/// The hash of the weights after `env_steps` in an undisturbed run.
 async fn undisturbed(env_steps: u64) -> Value {
     let directory = tempfile::tempdir().unwrap();
     let run_dir = directory.path().join("run");

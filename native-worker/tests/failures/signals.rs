@@ -66,7 +66,7 @@ pub(crate) async fn run_of_another_program_is_evaluated_by_that_one() {
     let report = crate::support::json(&run(&evaluate).await.0.stdout);
     let means = ["deterministic_return_mean", "explored_return_mean"].map(|name| report[name].as_f64());
     assert!(means.iter().all(Option::is_some) && means[0] == report["episode_return_mean"].as_f64(), "{report}");
-    // What is no run is not said to become one.
+    // A directory without a run is not reported as one.
     let state = rig.path("kd.state");
     std::fs::write(&state, "no policy").unwrap();
     let end = Process::start(["evaluate", "--checkpoint", state.to_str().unwrap()]).finish_with(2).await;

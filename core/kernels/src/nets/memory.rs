@@ -36,7 +36,7 @@ pub(super) struct MemoryRoom {
 }
 
 impl Memory {
-    /// A memory with these gates, and so many numbers of the previous step.
+    /// A memory with these gates that takes this many numbers of the previous step.
     #[must_use]
     pub const fn new(kind: MemoryKind, gates: Dense, previous: usize) -> Self {
         Self { kind, gates, previous }

@@ -24,7 +24,7 @@ impl Inputs {
         Ok(Self { encoder, mask, normalizer, floats: Vec::new() })
     }
 
-    /// What the networks see of so many observations, and their masks.
+    /// The inputs of the networks for this number of observations, and their masks.
     pub(super) fn of<'a>(
         &'a mut self,
         obs: RowsRef<'a>,
