@@ -68,6 +68,17 @@ async fn join(hub: &TestHub, token: Token, resume_id: [u8; 16]) -> Result<(Clien
     }
 }
 
+/// A hub with an operator, and a launcher that is ready, with its token.
+async fn ready() -> (TestHub, Client, Token, Client) {
+    let mut hub = TestHub::start().await;
+    let mut operator = hub.operator().await;
+    let token = create_token(&mut operator).await;
+    let mut launcher = Client::join(hub.hub.address(), Role::Launcher, token).await;
+    launcher.say(&Message::LauncherReady(READY)).await;
+    hub.notice("has places").await;
+    (hub, operator, token, launcher)
+}
+
 #[tokio::test]
 async fn workers_token_admits_one_worker_which_may_reconnect() {
     let mut hub = TestHub::start().await;
@@ -107,12 +118,7 @@ async fn workers_token_admits_one_worker_which_may_reconnect() {
 
 #[tokio::test]
 async fn workers_go_with_their_launchers_token_and_are_not_replaced() {
-    let mut hub = TestHub::start().await;
-    let mut operator = hub.operator().await;
-    let token = create_token(&mut operator).await;
-    let mut launcher = Client::join(hub.hub.address(), Role::Launcher, token).await;
-    launcher.say(&Message::LauncherReady(READY)).await;
-    hub.notice("has places").await;
+    let (mut hub, mut operator, token, mut launcher) = ready().await;
     assert_eq!(scale(&mut operator, 2).await, "");
     let (first, second) = (order(&mut launcher).await, order(&mut launcher).await);
     let (worker, _) = join(&hub, first.token, [0; 16]).await.unwrap();
@@ -130,12 +136,7 @@ async fn workers_go_with_their_launchers_token_and_are_not_replaced() {
 
 #[tokio::test]
 async fn launcher_that_returns_says_which_workers_are_left() {
-    let mut hub = TestHub::start().await;
-    let mut operator = hub.operator().await;
-    let token = create_token(&mut operator).await;
-    let mut launcher = Client::join(hub.hub.address(), Role::Launcher, token).await;
-    launcher.say(&Message::LauncherReady(READY)).await;
-    hub.notice("has places").await;
+    let (mut hub, mut operator, token, mut launcher) = ready().await;
     assert_eq!(scale(&mut operator, 2).await, "");
     let (kept, lost) = (order(&mut launcher).await, order(&mut launcher).await);
     let (_worker, _) = join(&hub, kept.token, [0; 16]).await.unwrap();
