@@ -13,7 +13,7 @@ use super::{Target, print, run_command};
 use crate::{
     cli::{
         exit::Failure,
-        settings::{self, setting},
+        settings::{self, setting, with_set},
         signals,
     },
     control::{Control, ControlError, printable},
@@ -115,7 +115,7 @@ impl RunsArgs {
 impl StartArgs {
     pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
         let file = self.config.as_deref().map(settings::read::<Config>).transpose()?.unwrap_or_default();
-        let settings = self.set.iter().fold(file, |all, (path, value)| all.with_at(path, value.clone()));
+        let settings = with_set(file, &self.set);
         let text = settings.to_string();
         // Reports errors that any hub would report, with the path of the setting.
         let config = RunConfig::of_wire_settings(&text).map_err(|error| match &self.config {

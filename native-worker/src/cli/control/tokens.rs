@@ -111,23 +111,14 @@ fn in_file(mut tokens: Tokens, action: &Action) -> Result<ExitCode, Failure> {
 }
 
 async fn at_hub(hub: &mut Control, action: &Action) -> Result<(), ControlError> {
+    let of = |action: TokenAction| ManageTokens { action: action.to_wire(), ..ManageTokens::default() };
     let wish = match *action {
-        Action::List => ManageTokens { action: TokenAction::List.to_wire(), ..ManageTokens::default() },
-        Action::Create { role, expires } => ManageTokens {
-            action: TokenAction::Create.to_wire(),
-            role: role.to_wire(),
-            seconds: expires.unwrap_or(0),
-            ..ManageTokens::default()
-        },
-        Action::Revoke { token } => {
-            ManageTokens { action: TokenAction::Revoke.to_wire(), token: token.0, ..ManageTokens::default() }
+        Action::List => of(TokenAction::List),
+        Action::Create { role, expires } => {
+            ManageTokens { role: role.to_wire(), seconds: expires.unwrap_or(0), ..of(TokenAction::Create) }
         }
-        Action::Rotate { token, grace } => ManageTokens {
-            action: TokenAction::Rotate.to_wire(),
-            token: token.0,
-            seconds: grace,
-            ..ManageTokens::default()
-        },
+        Action::Revoke { token } => ManageTokens { token: token.0, ..of(TokenAction::Revoke) },
+        Action::Rotate { token, grace } => ManageTokens { token: token.0, seconds: grace, ..of(TokenAction::Rotate) },
     };
     let answer = hub.ask_for(|request| Message::ManageTokens(ManageTokens { request, ..wish }), answer).await?;
     match answer {
