@@ -9,7 +9,7 @@ use rollmesh_core::{
     run::RunConfig,
 };
 
-use super::{Target, print, run_command};
+use super::{Target, run_command};
 use crate::{
     cli::{
         exit::Failure,
@@ -106,8 +106,8 @@ impl RunsArgs {
     fn print(&self, lines: Vec<FoundRun>) {
         match self.json {
             // Texts and finite numbers can always be serialised.
-            true => print(&format!("{}\n", serde_json::to_string(&lines).unwrap_or_default())),
-            false => print(&lines.iter().map(FoundRun::text).collect::<String>()),
+            true => println!("{}", serde_json::to_string(&lines).unwrap_or_default()),
+            false => print!("{}", lines.iter().map(FoundRun::text).collect::<String>()),
         };
     }
 }
@@ -148,8 +148,8 @@ impl StartArgs {
             End::Over(line) => line,
         };
         match self.json {
-            true => print(&format!("{}\n", serde_json::to_string(&line).map_err(Failure::other)?)),
-            false => print(&line.text()),
+            true => println!("{}", serde_json::to_string(&line).map_err(Failure::other)?),
+            false => print!("{}", line.text()),
         };
         let has_goal = config.stop.episode_return_mean.is_some();
         match (&*line.state, line.error) {
@@ -166,9 +166,9 @@ impl StartArgs {
         let place = row.place;
         match (self.json, self.wait) {
             (true, true) => {}
-            (true, false) => _ = print(&format!("{{\"run\":{run},\"place\":{place}}}\n")),
-            (false, _) if place > 0 => _ = print(&format!("run {run} waits, place {place}\n")),
-            (false, _) => _ = print(&format!("run {run} begins\n")),
+            (true, false) => println!("{{\"run\":{run},\"place\":{place}}}"),
+            (false, _) if place > 0 => println!("run {run} waits, place {place}"),
+            (false, _) => println!("run {run} begins"),
         }
     }
 }

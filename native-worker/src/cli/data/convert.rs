@@ -247,12 +247,12 @@ impl<'a> Job<'a> {
         }
         if args.input.json {
             let outputs = folders.iter().zip(&steps).map(|(path, steps)| json!({"path": path, "env_steps": steps}));
-            say!("{}", json!({"outputs": outputs.collect::<Vec<_>>(), "lost": losses}));
+            println!("{}", json!({"outputs": outputs.collect::<Vec<_>>(), "lost": losses}));
             return Ok(ExitCode::SUCCESS);
         }
-        folders.iter().zip(&steps).for_each(|(path, steps)| say!("{}: {steps} env steps", path.display()));
+        folders.iter().zip(&steps).for_each(|(path, steps)| println!("{}: {steps} env steps", path.display()));
         if losses.is_empty() {
-            say!("nothing is lost");
+            println!("nothing is lost");
         }
         tell(&losses);
         Ok(ExitCode::SUCCESS)

@@ -1,12 +1,5 @@
 //! `rollmesh data`: inspects, validates and converts logged experience.
 
-/// Prints a line on standard output. A closed output is no error.
-macro_rules! say {
-    ($($text:tt)*) => {
-        super::print_line(format_args!($($text)*))
-    };
-}
-
 #[cfg(feature = "offline-parquet")]
 mod convert;
 mod head;
@@ -22,11 +15,7 @@ mod sink;
 mod spaces;
 mod validate;
 
-use std::{
-    cell::Cell,
-    io::{self, Write as _},
-    process::ExitCode,
-};
+use std::{cell::Cell, process::ExitCode};
 
 use clap::{Args, Subcommand};
 use rollmesh_core::batch::AnyBatch;
@@ -149,13 +138,6 @@ impl Reading {
             take(batch, place)?;
         }
         Ok(())
-    }
-}
-
-fn print_line(line: std::fmt::Arguments<'_>) {
-    match writeln!(io::stdout(), "{line}") {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => eprintln!("error: standard output: {error}"),
-        _ => {}
     }
 }
 
