@@ -42,8 +42,6 @@ pub(crate) fn be_another_program() -> Option<ExitCode> {
             panic!("{}", Command::new(env!("CARGO_BIN_EXE_rollmesh")).args(&arguments[1..]).exec());
         }
         (Some("lab"), _) => Some(main_with(registry())),
-        // A lab's hub starts this program by the name of the file.
-        (_, Some("worker")) if env::var_os("ROLLMESH_CHILD_OF").is_some() => Some(main_with(registry())),
         _ => None,
     }
 }

@@ -1,0 +1,5 @@
+//! What the core promises of environments, leases and rollouts.
+
+mod envs;
+mod leases;
+mod same_bits;
