@@ -3,3 +3,4 @@
 mod envs;
 mod leases;
 mod same_bits;
+mod zero_allocation;
