@@ -52,7 +52,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("npm", "the npm package in Node", &["binary", "wasm-target", "wasm-bindgen", "wasm-opt"], suites::npm),
     step("python", "Python", &[], tools::python),
     step("clients", "clients in Rust, Python and Node against the program", &["fetch", "python"], |job| {
-        suites::tests(job, "--test clients")
+        suites::tests(job, "--test languages clients::")
     }),
     step("gymnasium", "Gymnasium in a virtual environment", &["python"], tools::gymnasium),
     step("python-envs", "environments of Python", &["fetch", "gymnasium"], suites::python_envs),
@@ -95,30 +95,32 @@ pub(crate) const STEPS: &[Step] = &[
     minutes("simulator", "the group in the simulator, ten times the seeds", suites::simulator),
     minutes("test-debug", "long rollouts without optimisation", suites::debug),
     minutes("test-native-cpu", "long rollouts for this CPU", suites::native_cpu),
-    minutes("kills", "hubs killed at fifty points", |job| suites::long(job, "--package rollmesh --test resume kills")),
+    minutes("kills", "hubs killed at fifty points", |job| {
+        suites::long(job, "--package rollmesh --test program resume::kills::")
+    }),
     minutes("fuzz", "decoders, with many mutated messages", |job| {
-        suites::long(job, "--release --package rollmesh-tests --test wire hostile_bytes -- --nocapture")
+        suites::long(job, "--release --package rollmesh-tests --test promises hostile_bytes -- --nocapture")
     }),
     minutes("damage", "readers of data sets, with many damaged files", |job| {
-        suites::long(job, "--package rollmesh-data --package rollmesh --test data_sets damage")
+        suites::long(job, "--package rollmesh-data --package rollmesh --test data_sets --test program damage::")
     }),
     minutes("matrix", "runs of every kind, each with ten workers killed", |job| {
         suites::long(
             job,
-            "--release --package rollmesh --package rollmesh-example-own-env --test hub --test matrix one_hash_for_any_workers -- --nocapture",
+            "--release --package rollmesh --package rollmesh-example-own-env --test program one_hash_for_any_workers -- --nocapture",
         )
     }),
     minutes("chaos", "workers killed, stopped and cut off for minutes", |job| {
-        suites::long(job, "--release --package rollmesh --test chaos -- --nocapture")
+        suites::long(job, "--release --package rollmesh --test own_program -- chaos:: --nocapture")
     }),
     minutes("security", "crowds and a million hostile frames", |job| {
-        suites::long(job, "--release --package rollmesh --test security --test control -- --nocapture")
+        suites::long(job, "--release --package rollmesh --test program -- security:: control:: --nocapture")
     }),
     minutes("coverage", "intervals of estimators, a hundred times each", |job| {
-        suites::long(job, "--release --package rollmesh --test ope_coverage -- --nocapture")
+        suites::long(job, "--release --package rollmesh --test program -- ope_coverage:: --nocapture")
     }),
     minutes("learning", "returns that presets and defaults reach", |job| {
-        suites::long(job, "--release --package rollmesh --test learning -- --nocapture")
+        suites::long(job, "--release --package rollmesh --test program -- learning:: --nocapture")
     }),
     minutes("figures", "speeds that are promised, on an idle machine", suites::figures),
     long(step("dist", "binary with the dashboard within", &["page"], artifacts::dist)),

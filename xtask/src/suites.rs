@@ -17,16 +17,11 @@ use crate::{
 pub(crate) const WEB_PACKAGES: [&str; 6] =
     ["--package", "rollmesh-web", "--package", "rollmesh-web-registry", "--package", "rollmesh-wasm"];
 
-/// The tests that compare hashes with constants. The Python package has none: with it, dependencies have the features that
-/// the binary's build gave them.
-const SAME_BITS: &str = "--package rollmesh-core --package rollmesh-wasm --package rollmesh --package rollmesh-python \
-                         --test same_bits --test envs --test kernels --test sample";
-
 /// Returns `cargo test` with these arguments, separated by spaces. Without packages it is of all default members, so that
 /// nothing is compiled again with other features.
 fn cargo_test(arguments: &str) -> Command {
     let mut tests = cargo();
-    tests.args(["test", "--locked"]).args(arguments.split(' '));
+    tests.args(["test", "--locked"]).args(arguments.split_whitespace());
     tests
 }
 
@@ -46,19 +41,31 @@ pub(crate) fn native_web(job: &Job) -> Result<()> {
 
 /// What depends on how it is compiled, compiled as it is shipped.
 pub(crate) fn release(job: &Job) -> Result<()> {
-    long(job, &format!("--release {SAME_BITS}"))
+    same_bits(job, "--release", |_| ())
 }
 
 /// The same for this machine's own instructions.
 pub(crate) fn native_cpu(job: &Job) -> Result<()> {
-    let mut tests = cargo_test(&format!("--release {SAME_BITS}"));
-    tests.env("CARGO_TARGET_DIR", target().join("xtask/native-cpu")).env("RUSTFLAGS", "-Ctarget-cpu=native");
-    job.run_tests(tests.env("ROLLMESH_LONG", "1"))
+    same_bits(job, "--release", |tests| {
+        tests.env("CARGO_TARGET_DIR", target().join("xtask/native-cpu")).env("RUSTFLAGS", "-Ctarget-cpu=native");
+    })
 }
 
 /// The same without any optimisation.
 pub(crate) fn debug(job: &Job) -> Result<()> {
-    long(job, SAME_BITS)
+    same_bits(job, "", |_| ())
+}
+
+/// The tests that compare hashes with constants, with the long rollouts among them.
+fn same_bits(job: &Job, options: &str, change: fn(&mut Command)) -> Result<()> {
+    // The Python package has no such tests: with it, dependencies have the features that the binary's build gave them.
+    let packages = "--package rollmesh-core --package rollmesh-wasm --package rollmesh --package rollmesh-python";
+    for tests in ["--test laws --test same_bits", "--test program -- kernels:: sample::"] {
+        let mut tests = cargo_test(&format!("{options} {packages} {tests}"));
+        change(&mut tests);
+        job.run_tests(tests.env("ROLLMESH_LONG", "1"))?;
+    }
+    Ok(())
 }
 
 /// Benchmarks that fail where something takes longer than is promised. They want the machine for themselves.
@@ -108,26 +115,27 @@ pub(crate) fn npm_bundlers(job: &Job) -> Result<()> {
 
 /// The group under everything that can go wrong, with more seeds than the suite has time for.
 pub(crate) fn simulator(job: &Job) -> Result<()> {
-    let mut tests = cargo_test("--package rollmesh-tests --test group -- sim:: ops::");
+    let mut tests = cargo_test("--package rollmesh-tests --test promises -- sim:: ops::");
     job.run_tests(tests.env("ROLLMESH_SIM_SEEDS", "10000").env("PROPTEST_CASES", "10000"))
 }
 
 /// Environments of Python, with the interpreter of a virtual environment of ours.
 pub(crate) fn python_envs(job: &Job) -> Result<()> {
-    job.run_tests(cargo_test("--test python").env("VIRTUAL_ENV", tools::gymnasium_env()))
+    let mut tests = cargo_test("--test languages -- python:: --skip python::packages::");
+    job.run_tests(tests.env("VIRTUAL_ENV", tools::gymnasium_env()))
 }
 
-/// Runs a test with the interpreter of a virtual environment that has these packages.
-pub(crate) fn with_packages(job: &Job, test: &str, packages: &[&str]) -> Result<()> {
-    let folder = target().join("xtask").join(test);
+/// Runs tests in other languages with the interpreter of a virtual environment that has these packages.
+pub(crate) fn with_packages(job: &Job, tests: &str, packages: &[&str]) -> Result<()> {
+    let folder = target().join("xtask").join(tests.replace("::", "-"));
     tools::pip_install(job, &tools::virtual_env(job, &folder)?, packages)?;
-    job.run_tests(cargo_test(&format!("--test {test}")).env("VIRTUAL_ENV", folder))
+    job.run_tests(cargo_test(&format!("--test languages {tests}::")).env("VIRTUAL_ENV", folder))
 }
 
 /// Environments of packages that take minutes to install. PettingZoo's classic games are drawn with pygame.
 pub(crate) fn python_packages(job: &Job) -> Result<()> {
     let packages = [&tools::GYMNASIUM[..], &["box2d", "ale-py", "pettingzoo", "pygame"]].concat();
-    with_packages(job, "python_packages", &packages)
+    with_packages(job, "python::packages", &packages)
 }
 
 /// The Python package in a fresh virtual environment; the examples of its documents among its tests.
