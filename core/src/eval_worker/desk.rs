@@ -2,7 +2,7 @@
 
 use super::{EvalDone, EvalOrder};
 use crate::{
-    evaluation::{Earlier, EvalOutcome, EvalWorkerError, EvaluationRequest, Ticket},
+    evaluation::{EvalOutcome, EvalWorkerError, EvaluationRequest, Ticket},
     prelude::*,
     weights::Weights,
 };
@@ -108,27 +108,6 @@ impl EvalDesk {
         Ok(ticket)
     }
 
-    /// Queues an evaluation of a handle and appends it to the handle's list of pending ones; `earlier` says whether those
-    /// are cancelled.
-    ///
-    /// # Errors
-    /// [`EvalWorkerError::Stopped`], [`EvalWorkerError::QueueFull`].
-    pub fn submit_for(
-        &mut self,
-        pending: &mut VecDeque<Ticket>,
-        (weights, request, earlier): (Option<Weights>, EvaluationRequest, Earlier),
-    ) -> Result<Ticket, EvalWorkerError> {
-        if earlier == Earlier::Cancel {
-            pending.drain(..).for_each(|ticket| self.cancel(ticket));
-        }
-        if pending.len() >= EvalWorkerError::MAX_PENDING {
-            return Err(EvalWorkerError::QueueFull);
-        }
-        let ticket = self.submit(weights, request)?;
-        pending.push_back(ticket);
-        Ok(ticket)
-    }
-
     /// Cancels an evaluation, whether it is queued, running or over.
     pub fn cancel(&mut self, ticket: Ticket) {
         self.waiting.retain(|job| job.ticket != ticket);
@@ -143,17 +122,16 @@ impl EvalDesk {
         self.results.remove(&ticket)
     }
 
-    /// Returns the outcome of the first of a handle's pending evaluations, and removes that from the list; or the error with
-    /// which the engine failed while no evaluation was queued.
-    pub fn poll(&mut self, pending: &mut VecDeque<Ticket>) -> Polled {
-        if let Some((ticket, outcome)) = pending.front().and_then(|ticket| self.results.remove_entry(ticket)) {
-            pending.pop_front();
+    /// Returns the outcome of an evaluation that a handle waits for, if there is one; or the error with which the engine failed
+    /// while no evaluation was queued.
+    pub fn poll(&mut self, awaited: Option<Ticket>) -> Polled {
+        if let Some((ticket, outcome)) = awaited.and_then(|ticket| self.results.remove_entry(&ticket)) {
             return Polled::Found(Some(ticket), outcome);
         }
         if let Some(trouble) = self.trouble.take() {
             return Polled::Found(None, Err(trouble));
         }
-        if self.is_stopped || (self.has_begun && pending.is_empty()) { Polled::Nothing } else { Polled::NotYet }
+        if self.is_stopped || (self.has_begun && awaited.is_none()) { Polled::Nothing } else { Polled::NotYet }
     }
 
     /// Ends all evaluations.
@@ -258,11 +236,10 @@ mod tests {
     fn engine_that_fails_ends_only_the_evaluation_it_does() {
         let mut desk = EvalDesk::new();
         desk.engine_failed(EvalWorkerError::failed("no engine"));
-        let mut none = VecDeque::new();
-        assert!(matches!(desk.poll(&mut none), Polled::Found(None, Err(_))) && desk.poll(&mut none) == Polled::Nothing);
+        assert!(matches!(desk.poll(None), Polled::Found(None, Err(_))) && desk.poll(None) == Polled::Nothing);
         let [first, second] = [1, 2].map(|steps| desk.submit(None, EvaluationRequest::new(steps)).unwrap());
         desk.engine_failed(EvalWorkerError::failed("before it was told anything"));
-        assert!(desk.next_order().is_some() && desk.next_order().is_none() && desk.poll(&mut none) == Polled::Nothing);
+        assert!(desk.next_order().is_some() && desk.next_order().is_none() && desk.poll(None) == Polled::Nothing);
         desk.engine_failed(EvalWorkerError::failed("it burns"));
         assert_eq!(desk.take(first), Some(Err(EvalWorkerError::failed("it burns"))));
         assert!(matches!(desk.next_order(), Some(EvalOrder::Evaluate { ticket, .. }) if ticket == second));

@@ -6,12 +6,12 @@ use super::EvalMakers;
 use crate::{
     callbacks::{CallbackList, WorkerInfo},
     env::{BaseEnv, EnvContext, EnvError, EnvMaker, EnvStart, InProcess},
-    evaluation::{EvalWorkerError, Evaluator, EvaluatorOptions},
+    evaluation::{EvalWorkerError, EvaluationError, Evaluator, EvaluatorOptions},
     ids::{AgentId, HomeIndex, PolicyId, SlotId},
     kernels::Kernels,
     prelude::*,
     rng::{Purpose, Streams},
-    run::{EvaluationConfig, RolloutConfig, RunConfig},
+    run::{EvaluationConfig, RunConfig},
     worker::{RegisteredEnv, Registry, RolloutWorkerBuilder},
 };
 
@@ -62,24 +62,17 @@ impl EvalMakers {
             seed,
             ..EvaluatorOptions::default()
         };
-        let makers = Self::of(
-            {
-                let (rollout, num_envs, known) = (rollout.clone(), evaluation.num_envs, registry.clone());
-                move || make_env(&rollout, num_envs, &known, kernels, seed)
-            },
-            {
-                let (run, known) = (run.clone(), registry.clone());
-                move |env, options| {
-                    let setup = |error| EvalWorkerError::setup("policy", error);
-                    let builder = RolloutWorkerBuilder::new(known.clone()).kernels(kernels);
-                    let (policies, mapping, observation_fn) =
-                        builder.acting_policies(&run, env.as_ref(), seed).map_err(setup)?;
-                    let evaluator = Evaluator::of_policies(env, policies, mapping, options.clone());
-                    let evaluator = evaluator.map_err(|error| EvalWorkerError::setup("environment", error))?;
-                    Ok(evaluator.with_observation_fn(observation_fn))
-                }
-            },
-        );
+        let (described, known) = (run.clone(), registry.clone());
+        let makers = Self::of(move |options| {
+            let in_env = |error: EvaluationError| EvalWorkerError::setup("environment", error);
+            let env = make_env(&described, &known, kernels, seed).map_err(|error| in_env(error.into()))?;
+            let builder = RolloutWorkerBuilder::new(known.clone()).kernels(kernels);
+            let policies = builder.acting_policies(&described, env.as_ref(), seed);
+            let (policies, mapping, observation_fn) =
+                policies.map_err(|error| EvalWorkerError::setup("policy", error))?;
+            let evaluator = Evaluator::of_policies(env, policies, mapping, options.clone()).map_err(in_env)?;
+            Ok(evaluator.with_observation_fn(observation_fn))
+        });
         let config = rollout.shared_policy_config();
         let callbacks = rollout.callbacks.iter().map(|name| registry.callbacks(name).cloned());
         let callbacks = callbacks.collect::<Result<Vec<_>, _>>().map_err(|error| unknown("callbacks", &error))?;
@@ -95,10 +88,9 @@ impl EvalMakers {
     }
 }
 
-/// Creates this many environments, as the run's workers see them.
+/// Creates the environments of an evaluation, as the run's workers see them.
 fn make_env(
-    rollout: &RolloutConfig,
-    num_envs: u32,
+    RunConfig { rollout, evaluation, .. }: &RunConfig,
     registry: &Registry,
     kernels: Kernels,
     seed: u64,
@@ -108,7 +100,7 @@ fn make_env(
         let context = EnvContext::new(home).with_config(rollout.env_config.clone());
         EnvContext { limits: rollout.process_limits(), ..context }
     };
-    let contexts: Vec<EnvContext> = (0..num_envs).map(context).collect();
+    let contexts: Vec<EnvContext> = (0..evaluation.num_envs).map(context).collect();
     let make = |maker| {
         let start = |(index, context)| EnvStart { slot: SlotId(index), episode: 0, context };
         let envs = InProcess::new(maker, (0..).zip(contexts.iter().cloned()).map(start).collect(), seed)?;

@@ -1,9 +1,5 @@
 //! The interface with which a worker evaluates.
 
-use core::cell::RefCell;
-
-use alloc::rc::Rc;
-
 use super::{EvalWorkerError, Evaluation, EvaluationRequest, Ticket};
 use crate::weights::Weights;
 
@@ -41,35 +37,4 @@ pub trait Evaluates {
 
     /// Works for at most `max_rounds` rounds, in each of which every sub-environment takes a step.
     fn work(&mut self, max_rounds: u32);
-}
-
-/// For an evaluator that outlives a session, and is used outside of it.
-impl<E: Evaluates> Evaluates for Rc<RefCell<E>> {
-    fn begin(&mut self) -> Result<(), EvalWorkerError> {
-        self.borrow_mut().begin()
-    }
-
-    fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError> {
-        self.borrow_mut().submit(weights, request)
-    }
-
-    fn cancel(&mut self, ticket: Ticket) {
-        self.borrow_mut().cancel(ticket);
-    }
-
-    fn take(&mut self, ticket: Ticket) -> Option<EvalOutcome> {
-        self.borrow_mut().take(ticket)
-    }
-
-    fn stop(&mut self) {
-        self.borrow_mut().stop();
-    }
-
-    fn has_work(&self) -> bool {
-        self.borrow().has_work()
-    }
-
-    fn work(&mut self, max_rounds: u32) {
-        self.borrow_mut().work(max_rounds);
-    }
 }

@@ -13,7 +13,8 @@ use super::{evaluate::wait, exit::Failure, python::PythonFlags, security::TrustF
 use crate::{
     checkpoint::PolicyCheckpoint,
     control::token_from_env,
-    eval::{EvalHub, EvalNames, MAX_STEPS, serve_name},
+    eval::{EvalHub, EvalNames, MAX_STEPS},
+    evaluator::serve_name,
     learner::DeviceSpec,
     train::RunConfig,
 };

@@ -58,7 +58,7 @@ impl EvalHub {
     /// [`EvalWorkerError::UnknownName`], [`EvalWorkerError::BadName`], [`EvalWorkerError::Io`].
     pub fn find(&self, name: &str) -> Result<EvalWorker, EvalWorkerError> {
         check_name(name)?;
-        There::find(self, name).map(EvalWorker::there)
+        There::find(self, name).map(EvalWorker::over)
     }
 
     /// Returns the identity of a handle.

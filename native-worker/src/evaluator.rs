@@ -19,16 +19,11 @@ use rollmesh_core::{
 };
 use tokio::runtime::Runtime;
 
-use super::{
-    EvalHub, EvalWorker,
-    names::{Address, EvalNames, Founding, Name},
-    supervisor::Shared,
-    there::ANSWER,
-};
 use crate::{
     Registry,
     child::{read_json, write_json},
     control::{HubUrl, HubUrlError, Trust},
+    eval::{ANSWER, Address, EvalHub, EvalNames, Founding, Name, Shared, Supervised},
     hub::{Hub, HubConfig},
     kernels,
     worker::{self, Evaluating, WorkerConfig, WorkerEnd},
@@ -74,7 +69,8 @@ pub(crate) struct Process {
 /// State shared by all connections.
 struct Host {
     shared: Arc<Shared>,
-    worker: Mutex<EvalWorker>,
+    /// `None` once it is shut down.
+    worker: Mutex<Option<Supervised>>,
     name: Name,
     /// Where its evaluations act.
     device: String,
@@ -89,15 +85,15 @@ impl Process {
         let failed = |error: io::Error| EvalWorkerError::setup("process", error);
         let taken = || EvalWorkerError::NameTaken(name.clone());
         let file = Name::take(&EvalNames::new(dir), &name).map_err(failed)?.ok_or_else(taken)?;
-        let worker = EvalWorker::in_process_here(&run)?;
-        let shared = worker.shared().ok_or_else(|| EvalWorkerError::setup("process", "it is no worker of its own"))?;
+        let worker = Supervised::in_process(&crate::program().map_err(failed)?, &run)?;
+        let shared = worker.shared.clone();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(failed)?;
         let own = runtime.block_on(Hub::start(HubConfig::local().map_err(failed)?, &Registry::builtin()));
         let own = own.map_err(|error| EvalWorkerError::setup("process", error))?;
         let (ended, is_ended) = mpsc::channel();
         let device = run.host.evaluator.device.unwrap_or_else(|| "cpu".into());
-        let host = Arc::new(Host { shared, worker: Mutex::new(worker), name: file, device, ended });
+        let host = Arc::new(Host { shared, worker: Mutex::new(Some(worker)), name: file, device, ended });
         let url: HubUrl =
             own.worker_url().parse().map_err(|error: HubUrlError| EvalWorkerError::setup("process", error))?;
         let here = EvalHub { url, token: own.worker_token(), trust: Trust::default() };
@@ -168,9 +164,9 @@ impl Host {
         self.name.give_up();
         self.shared.stop();
         let (tell, told) = mpsc::channel();
-        let host = self.clone();
+        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
         let end = move || {
-            host.worker.lock().unwrap_or_else(PoisonError::into_inner).shutdown();
+            drop(worker);
             let _ = tell.send(());
         };
         if thread::Builder::new().name("eval-end".into()).spawn(end).is_ok() {
