@@ -12,9 +12,8 @@ use std::{
 };
 
 use rollmesh_core::{
-    evaluation::{EvalOutcome, EvalWorkerError, Evaluates, EvaluationRequest, Ticket, check_name},
+    evaluation::{EvalDesk, EvalWorkerError, Evaluates, check_name},
     run::RunConfig,
-    weights::Weights,
     worker::HostSettings,
 };
 use tokio::runtime::Runtime;
@@ -26,7 +25,7 @@ use crate::{
     eval::{ANSWER, Address, EvalHub, EvalNames, Founding, Name, Shared, Supervised},
     hub::{Hub, HubConfig},
     kernels,
-    worker::{self, Evaluating, WorkerConfig, WorkerEnd},
+    worker::{self, EndKind, Evaluating, WorkerConfig},
 };
 
 /// Time for the evaluation's process to end when the worker is shut down.
@@ -141,17 +140,15 @@ impl Host {
             evaluating: Some(evaluating),
         };
         let (stays, leave) = tokio::sync::watch::channel(false);
-        let failed = joined.clone();
+        let (failed, name) = (joined.clone(), name.to_owned());
         runtime.spawn(async move {
             let end = worker::run(config, Registry::builtin(), leave, move |words: &str| {
                 let _ = joined.send(Err(EvalWorkerError::io(words)));
             });
-            let _ = failed.send(Err(match end.await {
-                WorkerEnd::NameTaken(name) => EvalWorkerError::NameTaken(name),
-                WorkerEnd::Refused(reason)
-                | WorkerEnd::Untrusted(reason)
-                | WorkerEnd::Closed(reason)
-                | WorkerEnd::Failed(reason) => EvalWorkerError::io(reason),
+            let end = end.await;
+            let _ = failed.send(Err(match end.kind {
+                EndKind::NameTaken => EvalWorkerError::NameTaken(name),
+                _ => EvalWorkerError::io(end.reason),
             }));
             drop(stays);
         });
@@ -180,29 +177,11 @@ impl Host {
 struct Hosted(Arc<Host>);
 
 impl Evaluates for Hosted {
-    fn begin(&mut self) -> Result<(), EvalWorkerError> {
-        Ok(())
-    }
-
-    fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError> {
-        self.0.shared.at_desk(|desk| desk.submit(weights, request))
-    }
-
-    fn cancel(&mut self, ticket: Ticket) {
-        self.0.shared.at_desk(|desk| desk.cancel(ticket));
-    }
-
-    fn take(&mut self, ticket: Ticket) -> Option<EvalOutcome> {
-        self.0.shared.at_desk(|desk| desk.take(ticket))
+    fn at_desk(&mut self, work: &mut dyn FnMut(&mut EvalDesk)) {
+        self.0.shared.at_desk(work);
     }
 
     fn stop(&mut self) {
         self.0.end();
     }
-
-    fn has_work(&self) -> bool {
-        false
-    }
-
-    fn work(&mut self, _: u32) {}
 }

@@ -1,37 +1,12 @@
 //! The engine of an evaluation worker: executes one evaluation at a time, in slices.
 
-use super::EvalMakers;
+use super::{EvalDone, EvalMakers, EvalOrder};
 use crate::{
-    evaluation::{EvalWorkerError, Evaluation, EvaluationRequest, Evaluator, Ticket},
+    evaluation::{EvalWorkerError, EvaluationRequest, Evaluator, Ticket},
     prelude::*,
     weights::Weights,
     worker::Guard,
 };
-
-/// An order for an engine.
-#[derive(Debug)]
-pub enum EvalOrder {
-    /// Executes an evaluation, with other weights if there are some.
-    Evaluate {
-        /// Its ticket.
-        ticket: Ticket,
-        /// The weights; `None` for those that the engine has.
-        weights: Option<Weights>,
-        /// The request.
-        request: EvaluationRequest,
-    },
-    /// Cancels this evaluation.
-    Cancel(Ticket),
-}
-
-/// A finished evaluation.
-#[derive(Debug, PartialEq)]
-pub struct EvalDone {
-    /// Its ticket.
-    pub ticket: Ticket,
-    /// The result; `None` if it was cancelled.
-    pub result: Result<Option<Evaluation>, EvalWorkerError>,
-}
 
 /// Executes evaluations in slices, between which its caller can handle messages. After an error it is to be replaced.
 pub struct EvalEngine {

@@ -5,14 +5,13 @@ use core::fmt::Display;
 use super::EvalMakers;
 use crate::{
     callbacks::{CallbackList, WorkerInfo},
-    env::{BaseEnv, EnvContext, EnvError, EnvMaker, EnvStart, InProcess},
     evaluation::{EvalWorkerError, EvaluationError, Evaluator, EvaluatorOptions},
-    ids::{AgentId, HomeIndex, PolicyId, SlotId},
+    ids::{PolicyId, SlotId},
     kernels::Kernels,
     prelude::*,
     rng::{Purpose, Streams},
     run::{EvaluationConfig, RunConfig},
-    worker::{RegisteredEnv, Registry, RolloutWorkerBuilder},
+    worker::{RegisteredEnv, Registry, RolloutWorkerBuilder, SetupError},
 };
 
 impl EvalMakers {
@@ -65,9 +64,12 @@ impl EvalMakers {
         let (described, known) = (run.clone(), registry.clone());
         let makers = Self::of(move |options| {
             let in_env = |error: EvaluationError| EvalWorkerError::setup("environment", error);
-            let env = make_env(&described, &known, kernels, seed).map_err(|error| in_env(error.into()))?;
-            let builder = RolloutWorkerBuilder::new(known.clone()).kernels(kernels);
-            let policies = builder.acting_policies(&described, env.as_ref(), seed);
+            let builder = || RolloutWorkerBuilder::new(known.clone()).kernels(kernels);
+            let env = builder().evaluation_envs(&described, seed).map_err(|error| match error {
+                SetupError::Env { source, .. } => in_env(source.into()),
+                error => EvalWorkerError::setup("environment", error),
+            })?;
+            let policies = builder().acting_policies(&described, env.as_ref(), seed);
             let (policies, mapping, observation_fn) =
                 policies.map_err(|error| EvalWorkerError::setup("policy", error))?;
             let evaluator = Evaluator::of_policies(env, policies, mapping, options.clone()).map_err(in_env)?;
@@ -88,49 +90,17 @@ impl EvalMakers {
     }
 }
 
-/// Creates the environments of an evaluation, as the run's workers see them.
-fn make_env(
-    RunConfig { rollout, evaluation, .. }: &RunConfig,
-    registry: &Registry,
-    kernels: Kernels,
-    seed: u64,
-) -> Result<Box<dyn BaseEnv>, EnvError> {
-    let context = |index| {
-        let home = HomeIndex { worker_index: 0, vector_index: index };
-        let context = EnvContext::new(home).with_config(rollout.env_config.clone());
-        EnvContext { limits: rollout.process_limits(), ..context }
-    };
-    let contexts: Vec<EnvContext> = (0..evaluation.num_envs).map(context).collect();
-    let make = |maker| {
-        let start = |(index, context)| EnvStart { slot: SlotId(index), episode: 0, context };
-        let envs = InProcess::new(maker, (0..).zip(contexts.iter().cloned()).map(start).collect(), seed)?;
-        Ok(Box::new(envs.restart_failed(rollout.restart_failed_sub_environments)) as Box<dyn BaseEnv>)
-    };
-    let env = registry.env(rollout.env.as_deref().unwrap_or_default());
-    match env.map_err(|error| EnvError::Failed(error.to_string()))? {
-        RegisteredEnv::SingleAgent(spec) => {
-            let envs = make(EnvMaker::single_agent(&spec, kernels))?;
-            let wrapped = envs.spaces(&AgentId::SINGLE).map(|spaces| spec.in_wrappers(&spaces, rollout));
-            match wrapped.transpose()?.flatten() {
-                Some(wrapped) => {
-                    // Never have two sets of games in memory: drop the unwrapped ones first.
-                    drop(envs);
-                    make(EnvMaker::single_agent(&wrapped, kernels))
-                }
-                None => Ok(envs),
-            }
-        }
-        RegisteredEnv::MultiAgent(spec) => make(EnvMaker::multi_agent(&spec)),
-        RegisteredEnv::Base(factory) => factory(&contexts, kernels),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use core::num::NonZeroU32;
 
     use super::*;
-    use crate::{env::RowsRef, evaluation::EvaluationRequest, ids::WeightsVersion, weights::Weights};
+    use crate::{
+        env::RowsRef,
+        evaluation::EvaluationRequest,
+        ids::{AgentId, WeightsVersion},
+        weights::Weights,
+    };
 
     /// Cars and lights have different spaces, so each kind has a policy.
     #[test]

@@ -4,10 +4,7 @@ use alloc::rc::Rc;
 use core::cell::RefCell;
 
 use super::{EvalDesk, EvalEngine, EvalMakers};
-use crate::{
-    evaluation::{EvalOutcome, EvalWorkerError, Evaluates, EvaluationRequest, Ticket},
-    weights::Weights,
-};
+use crate::evaluation::{EvalWorkerError, Evaluates};
 
 /// Desk and engine together: evaluates in slices of the caller's thread. An environment that hangs blocks the thread. Clones
 /// are the same worker, which outlives the sessions that use it.
@@ -99,16 +96,8 @@ impl Evaluates for InlineEvalWorker {
         self.0.borrow_mut().begin()
     }
 
-    fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError> {
-        self.0.borrow_mut().desk.submit(weights, request)
-    }
-
-    fn cancel(&mut self, ticket: Ticket) {
-        self.0.borrow_mut().desk.cancel(ticket);
-    }
-
-    fn take(&mut self, ticket: Ticket) -> Option<EvalOutcome> {
-        self.0.borrow_mut().desk.take(ticket)
+    fn at_desk(&mut self, work: &mut dyn FnMut(&mut EvalDesk)) {
+        work(&mut self.0.borrow_mut().desk);
     }
 
     fn stop(&mut self) {
@@ -137,10 +126,12 @@ mod tests {
     use crate::{
         callbacks::{CallbackError, Callbacks, WorkerInfo},
         env::EnvError,
+        evaluation::EvaluationRequest,
         ids::WeightsVersion,
         kernels::Kernels,
         prelude::*,
         run::{RolloutConfig, RunConfig},
+        weights::Weights,
         worker::{Guard, Registry},
     };
 

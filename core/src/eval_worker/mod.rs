@@ -26,7 +26,6 @@
 //! # Ok::<(), rollmesh_core::evaluation::EvalWorkerError>(())
 //! ```
 
-mod desk;
 mod engine;
 mod from_run;
 mod inline;
@@ -34,7 +33,7 @@ mod makers;
 #[cfg(test)]
 mod tests;
 
-pub use desk::{EvalDesk, Polled};
-pub use engine::{EvalDone, EvalEngine, EvalOrder};
+pub use crate::evaluation::{EvalDesk, EvalDone, EvalOrder, Polled};
+pub use engine::EvalEngine;
 pub use inline::InlineEvalWorker;
 pub use makers::EvalMakers;

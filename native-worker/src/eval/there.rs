@@ -29,7 +29,7 @@ use tokio::{
 use tokio_tungstenite::tungstenite::Message as Frame;
 
 use super::{EvalHub, Link};
-use crate::net::{HubSocket, bytes_of, connect};
+use crate::net::{bytes_of, connect};
 
 /// Timeout of answers that do not wait for an evaluation.
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);
@@ -60,9 +60,9 @@ impl There {
         let (answers, from_hub) = channel();
         let hub_there = hub.clone();
         let run = move || {
-            let mut line = Line { requests, answers: answers.clone() };
+            let end = runtime.block_on(converse(&hub_there, requests, &answers));
             // The handle may have been dropped.
-            let _ = answers.send(Err(runtime.block_on(line.run(&hub_there))));
+            let _ = answers.send(Err(end.err().unwrap_or_else(|| "the handle is closed".into())));
         };
         thread::Builder::new().name("eval-link".into()).spawn(run).map_err(EvalWorkerError::io)?;
         let (asked, from_hub) = (BTreeMap::new(), Mutex::new(from_hub));
@@ -168,71 +168,57 @@ fn outcome(asked: &Asked) -> EvalOutcome {
     }
 }
 
-/// The connection's side.
-struct Line {
-    requests: UnboundedReceiver<Message>,
-    answers: Sender<Result<Asked, String>>,
-}
-
-impl Line {
-    /// Runs the connection and returns why it has ended.
-    async fn run(&mut self, hub: &EvalHub) -> String {
-        let socket = match connect(hub.url.as_str(), &hub.trust).await {
-            Ok(socket) => socket,
-            Err(error) => return error.to_string(),
-        };
-        match self.converse(socket, hub.identity().hello_as(PeerService::Asks)).await {
-            Ok(()) => "the handle is closed".into(),
-            Err(reason) => reason,
+/// Runs a handle's connection until the handle is dropped, or returns why it has ended before.
+async fn converse(
+    hub: &EvalHub,
+    mut requests: UnboundedReceiver<Message>,
+    answers: &Sender<Result<Asked, String>>,
+) -> Result<(), String> {
+    let socket = connect(hub.url.as_str(), &hub.trust).await.map_err(|error| error.to_string())?;
+    let (mut sink, mut stream) = socket.split();
+    let (mut inbox, mut outbox) = (Inbox::of_peer(Role::Worker), Outbox::new(0));
+    let _ = outbox.push(&hub.identity().hello_as(PeerService::Asks));
+    let (mut is_welcome, mut heard) = (false, TokioInstant::now());
+    loop {
+        while let Some(frame) = outbox.poll_frame() {
+            match timeout(SILENCE_LIMIT, sink.send(Frame::Binary(frame))).await {
+                Ok(sent) => sent.map_err(|error| error.to_string())?,
+                Err(_) => return Err(format!("the hub has taken nothing for {} s", SILENCE_LIMIT.as_secs())),
+            }
         }
-    }
-
-    async fn converse(&mut self, socket: HubSocket, hello: Message) -> Result<(), String> {
-        let (mut sink, mut stream) = socket.split();
-        let (mut inbox, mut outbox) = (Inbox::of_peer(Role::Worker), Outbox::new(0));
-        let _ = outbox.push(&hello);
-        let (mut is_welcome, mut heard) = (false, TokioInstant::now());
-        loop {
-            while let Some(frame) = outbox.poll_frame() {
-                match timeout(SILENCE_LIMIT, sink.send(Frame::Binary(frame))).await {
-                    Ok(sent) => sent.map_err(|error| error.to_string())?,
-                    Err(_) => return Err(format!("the hub has taken nothing for {} s", SILENCE_LIMIT.as_secs())),
+        let frame = tokio::select! {
+            // One message after the other: small ones must not overtake large ones.
+            request = requests.recv(), if is_welcome && outbox.queued_frames() == 0 => match request {
+                Some(request) => {
+                    // Commands are never too large to send.
+                    let _ = outbox.push(&request);
+                    continue;
                 }
-            }
-            let frame = tokio::select! {
-                // One message after the other: small ones must not overtake large ones.
-                request = self.requests.recv(), if is_welcome && outbox.queued_frames() == 0 => match request {
-                    Some(request) => {
-                        // Commands are never too large to send.
-                        let _ = outbox.push(&request);
-                        continue;
-                    }
-                    None => {
-                        let _ = timeout(FAREWELL, sink.close()).await;
-                        return Ok(());
-                    }
-                },
-                frame = timeout_at(heard + SILENCE_LIMIT, stream.next()) => frame,
-            };
-            heard = TokioInstant::now();
-            let silent = |_| format!("nothing was heard from the hub for {} s", SILENCE_LIMIT.as_secs());
-            let Some(frame) = bytes_of(frame.map_err(silent)?)? else { continue };
-            match inbox.handle_frame(&frame).map_err(|error| error.to_string())? {
-                None => {}
-                Some(Message::Goodbye(goodbye)) => return Err(goodbye.reason),
-                Some(answer) if !is_welcome => {
-                    outbox.grant(handshake::read_answer(answer).map_err(|error| error.to_string())?.credit);
-                    is_welcome = true;
+                None => {
+                    let _ = timeout(FAREWELL, sink.close()).await;
+                    return Ok(());
                 }
-                Some(Message::Credit(credit)) => outbox.grant(credit.bytes),
-                // The handle may be dropped at any time.
-                Some(Message::Asked(asked)) => _ = self.answers.send(Ok(asked)),
-                // Handles get no other messages.
-                Some(_) => {}
+            },
+            frame = timeout_at(heard + SILENCE_LIMIT, stream.next()) => frame,
+        };
+        heard = TokioInstant::now();
+        let silent = |_| format!("nothing was heard from the hub for {} s", SILENCE_LIMIT.as_secs());
+        let Some(frame) = bytes_of(frame.map_err(silent)?)? else { continue };
+        match inbox.handle_frame(&frame).map_err(|error| error.to_string())? {
+            None => {}
+            Some(Message::Goodbye(goodbye)) => return Err(goodbye.reason),
+            Some(answer) if !is_welcome => {
+                outbox.grant(handshake::read_answer(answer).map_err(|error| error.to_string())?.credit);
+                is_welcome = true;
             }
-            if let Some(credit) = inbox.take_credit_due() {
-                let _ = outbox.push(&Message::Credit(credit));
-            }
+            Some(Message::Credit(credit)) => outbox.grant(credit.bytes),
+            // The handle may be dropped at any time.
+            Some(Message::Asked(asked)) => _ = answers.send(Ok(asked)),
+            // Handles get no other messages.
+            Some(_) => {}
+        }
+        if let Some(credit) = inbox.take_credit_due() {
+            let _ = outbox.push(&Message::Credit(credit));
         }
     }
 }

@@ -1,11 +1,32 @@
 //! The queue of an evaluation worker: the next evaluation, its weights, and the outcomes of the others.
 
-use super::{EvalDone, EvalOrder};
-use crate::{
-    evaluation::{EvalOutcome, EvalWorkerError, EvaluationRequest, Ticket},
-    prelude::*,
-    weights::Weights,
-};
+use super::{EvalOutcome, EvalWorkerError, Evaluation, EvaluationRequest, Ticket};
+use crate::{prelude::*, weights::Weights};
+
+/// An order for an engine.
+#[derive(Debug)]
+pub enum EvalOrder {
+    /// Executes an evaluation, with other weights if there are some.
+    Evaluate {
+        /// Its ticket.
+        ticket: Ticket,
+        /// The weights; `None` for those that the engine has.
+        weights: Option<Weights>,
+        /// The request.
+        request: EvaluationRequest,
+    },
+    /// Cancels this evaluation.
+    Cancel(Ticket),
+}
+
+/// A finished evaluation.
+#[derive(Debug, PartialEq)]
+pub struct EvalDone {
+    /// Its ticket.
+    pub ticket: Ticket,
+    /// The result; `None` if it was cancelled.
+    pub result: Result<Option<Evaluation>, EvalWorkerError>,
+}
 
 /// A queued evaluation.
 #[derive(Debug)]
@@ -43,7 +64,7 @@ pub enum Polled {
     Nothing,
 }
 
-/// An evaluation worker without its [engine](super::EvalEngine), which the caller creates, gives [orders](Self::next_order),
+/// An evaluation worker without its [engine](crate::eval_worker::EvalEngine), which the caller creates, gives [orders](Self::next_order),
 /// and replaces when it fails.
 ///
 /// Evaluations are executed sequentially, in order. Weights stay with the worker: an evaluation without weights uses the
@@ -229,7 +250,6 @@ impl EvalDesk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evaluation::Evaluation;
 
     /// Evaluations are queued in order, and a failed one does not affect the next one.
     #[test]
