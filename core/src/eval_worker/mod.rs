@@ -2,7 +2,7 @@
 //!
 //! A [`RunConfig`](crate::run::RunConfig) names environment and policy, [`EvalMakers`] create them. An [`EvalEngine`]
 //! executes evaluations; an [`EvalDesk`] has the queue and gives the engine its orders. Where there is one thread, as in a
-//! browser tab or in a child process, [`InlineEvalWorker`] is both; a native supervisor can connect them across threads.
+//! browser tab, [`InlineEvalWorker`] is both; a native supervisor can connect them across threads and processes.
 //! With either a [`WorkerSession`](crate::worker::WorkerSession) evaluates for a hub.
 //!
 //! ```

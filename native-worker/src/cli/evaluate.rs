@@ -11,7 +11,7 @@ use crate::{
     Registry,
     checkpoint::{PolicyCheckpoint, replace},
     envs::PythonSettings,
-    eval::{EvalWorker, LOOK, makers_of_episodes},
+    eval::{EvalWorker, makers_of_episodes},
     monitor::EpisodeGif,
     progress::Progress,
     train::RunConfig,
@@ -147,6 +147,9 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
     }
     other.map(|_| ExitCode::SUCCESS)
 }
+
+/// Interval at which progress is shown and interruptions are noticed.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Waits for the result of an evaluation; shows progress if `visible`.
 pub(super) fn wait(worker: &mut EvalWorker, interruption: &Interruption, visible: bool) -> Result<Evaluation, Failure> {

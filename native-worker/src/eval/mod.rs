@@ -76,9 +76,6 @@ use crate::kernels::AUTO;
 /// Maximum number of env steps of each sub-environment in an evaluation whose episodes have no limit.
 pub(crate) const MAX_STEPS: u32 = 1_000_000;
 
-/// Polling interval of an evaluation.
-pub(crate) const LOOK: Duration = Duration::from_millis(200);
-
 /// Returns what evaluates a run's policy over this many episodes, and the env steps that they take at most in each
 /// sub-environment.
 pub(crate) fn makers_of_episodes(

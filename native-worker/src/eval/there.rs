@@ -16,11 +16,11 @@ use rollmesh_core::{
     evaluation::{EvalOutcome, EvalWorkerError, EvaluationRequest, Ticket},
     protocol::{
         AskOutcome, Inbox, Message, Outbox, Role,
-        handshake::{self, PeerService},
+        handshake::{self, Identity, PeerService},
         message::{Ask, AskCancel, Asked},
     },
     weights::Weights,
-    worker::{CommandError, WorkerAnswer, WorkerCommand},
+    worker::{CommandError, WorkerAnswer, WorkerCommand, core_fingerprint},
 };
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -29,7 +29,10 @@ use tokio::{
 use tokio_tungstenite::tungstenite::Message as Frame;
 
 use super::{EvalHub, Link};
-use crate::net::{bytes_of, connect};
+use crate::{
+    kernels,
+    net::{bytes_of, connect},
+};
 
 /// Timeout of answers that do not wait for an evaluation.
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);
@@ -177,7 +180,9 @@ async fn converse(
     let socket = connect(hub.url.as_str(), &hub.trust).await.map_err(|error| error.to_string())?;
     let (mut sink, mut stream) = socket.split();
     let (mut inbox, mut outbox) = (Inbox::of_peer(Role::Worker), Outbox::new(0));
-    let _ = outbox.push(&hub.identity().hello_as(PeerService::Asks));
+    let identity = Identity::new(Role::Worker, hub.token, "native", "evaluation handle", "cpu");
+    let identity = Identity { core_fingerprint: core_fingerprint(kernels::AUTO), ..identity };
+    let _ = outbox.push(&identity.hello_as(PeerService::Asks));
     let (mut is_welcome, mut heard) = (false, TokioInstant::now());
     loop {
         while let Some(frame) = outbox.poll_frame() {
