@@ -77,7 +77,7 @@ impl Inline {
             let done = engine.work(order, max_rounds);
             if !is_ordered {
                 let found = done.as_ref().and_then(|done| done.result.as_ref().ok()?.as_ref());
-                let after = found.map_or(engine.env_steps(), |found| found.env_steps);
+                let after = found.map_or_else(|| engine.env_steps(), |found| found.env_steps);
                 self.env_steps += after.saturating_sub(before);
             }
             if let Some(done) = done {
