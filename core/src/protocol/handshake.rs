@@ -28,6 +28,8 @@ pub struct Identity {
     pub name: String,
     /// The device that it runs on.
     pub device: String,
+    /// Its service among those of its role.
+    pub service: PeerService,
 }
 
 /// A peer that the hub accepts.
@@ -113,24 +115,19 @@ impl Identity {
     #[must_use]
     pub fn new(role: Role, token: Token, kind: &str, name: &str, device: &str) -> Self {
         let (kind, name, device) = (kind.into(), name.into(), device.into());
-        Self { role, token, resume: None, core_fingerprint: [0; 16], kind, name, device }
+        let service = PeerService::Runs;
+        Self { role, token, resume: None, core_fingerprint: [0; 16], kind, name, device, service }
     }
 
     /// Returns the first message to the hub.
     #[must_use]
     pub fn hello(&self) -> Message {
-        self.hello_as(PeerService::Runs)
-    }
-
-    /// Returns the first message of a peer with another service.
-    #[must_use]
-    pub fn hello_as(&self, service: PeerService) -> Message {
         Message::Hello(Hello {
             protocol_min: PROTOCOL_MIN,
             protocol_max: PROTOCOL_MAX,
             role: self.role.to_wire(),
             token: self.token,
-            capabilities: service.capabilities(),
+            capabilities: self.service.capabilities(),
             resume_id: self.resume.unwrap_or_default(),
             core_fingerprint: self.core_fingerprint,
             kind: self.kind.clone(),
@@ -267,15 +264,8 @@ mod tests {
     const FINGERPRINT: [u8; 16] = [0xaa; 16];
 
     fn identity(role: Role) -> Identity {
-        Identity {
-            role,
-            token: Token::new([role.to_wire(); 32]),
-            resume: None,
-            core_fingerprint: FINGERPRINT,
-            kind: "native".into(),
-            name: "worker-1".into(),
-            device: "cpu".into(),
-        }
+        let token = Token::new([role.to_wire(); 32]);
+        Identity { core_fingerprint: FINGERPRINT, ..Identity::new(role, token, "native", "worker-1", "cpu") }
     }
 
     fn hello(identity: &Identity) -> Hello {

@@ -2,7 +2,10 @@
 
 use rollmesh_core::{
     evaluation::{EvalWorkerError, check_name},
-    protocol::{Role, Token, handshake::Identity},
+    protocol::{
+        Role, Token,
+        handshake::{Identity, PeerService},
+    },
 };
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +67,7 @@ impl EvalHub {
     /// Returns the identity of a handle.
     pub(super) fn identity(&self) -> Identity {
         let core_fingerprint = core_fingerprint(kernels::AUTO);
-        Identity { core_fingerprint, ..Identity::new(Role::Worker, self.token, "native", "evaluation handle", "cpu") }
+        let identity = Identity::new(Role::Worker, self.token, "native", "evaluation handle", "cpu");
+        Identity { core_fingerprint, service: PeerService::Asks, ..identity }
     }
 }

@@ -13,8 +13,7 @@ use rollmesh_core::{
     eval_worker::Polled,
     evaluation::{Earlier, EvalOutcome, EvalWorkerError, EvaluationRequest, Ticket},
     protocol::{
-        AskOutcome, Inbox, Message, Outbox, Role,
-        handshake::{self, PeerService},
+        AskOutcome, Inbox, Message, Outbox, Role, handshake,
         message::{Ask, AskCancel, Asked},
     },
     weights::Weights,
@@ -236,7 +235,7 @@ impl Line {
             Ok(socket) => socket,
             Err(error) => return error.to_string(),
         };
-        match self.converse(socket, hub.identity().hello_as(PeerService::Asks)).await {
+        match self.converse(socket, hub.identity().hello()).await {
             Ok(()) => "the handle is closed".into(),
             Err(reason) => reason,
         }
