@@ -54,7 +54,7 @@ pub struct JoinRequest {
 }
 
 /// A policy whose gradients are shared.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoiningPolicy {
     /// Its id.
     pub id: PolicyId,
