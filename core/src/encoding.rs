@@ -1,4 +1,12 @@
 //! Saved states as bytes, in postcard's encoding. Not here: messages, whose codec is in `protocol`.
+//!
+//! ```
+//! use rollmesh_core::encoding::{decode, encode};
+//!
+//! let bytes = encode(&(3_u8, "text"));
+//! assert_eq!(decode(&bytes), Some((3_u8, "text")));
+//! assert_eq!(decode::<(u8, &str)>(&bytes[1..]), None);
+//! ```
 
 use serde::{Deserialize, Serialize};
 
@@ -23,8 +31,8 @@ pub fn encode_after(head: Vec<u8>, form: &impl Serialize) -> Vec<u8> {
     postcard::to_extend(form, head).expect("all lengths are known")
 }
 
-/// Decodes a form from untrusted bytes, which must not go on behind it; `None` for others. Memory grows with the bytes, not
-/// with the lengths that they claim.
+/// Decodes a form from untrusted bytes; `None` if they are no such form, or other bytes follow it. Memory grows with the
+/// bytes received, not with the lengths that they claim.
 #[must_use]
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
     match postcard::take_from_bytes(bytes) {

@@ -11,7 +11,7 @@ use crate::{
     policy::{NetPolicy, Policy as _, PolicyContext},
     prelude::*,
     protocol::{
-        ConnectionState, Inbox, Message, Outbox, Role, Token,
+        Inbox, Message, Outbox, Role, Token,
         handshake::Identity,
         message::{CallCancel, Welcome},
     },
@@ -52,7 +52,7 @@ impl Hub {
         hub.inbox.admit(Role::Worker);
         let server = "hub".into();
         hub.say(&Message::Welcome(Welcome { protocol: 1, peer: 3, resume_id: [1; 16], credit: 1 << 20, server }));
-        assert_eq!(hub.session.state(), &ConnectionState::Ready);
+        assert!(hub.session.connection().is_ready());
         hub
     }
 

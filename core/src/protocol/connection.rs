@@ -6,28 +6,18 @@
 use ::bytes::Bytes;
 
 use super::{
-    Inbox, Message, Outbox, Received, RefusalCode, TooLarge,
-    handshake::{self, HandshakeError, Identity},
+    CHUNK_BYTES, Inbox, Message, Outbox, PROTOCOL_MAX, PROTOCOL_MIN, Received, RefusalCode, TooLarge,
+    handshake::Identity,
     message::{Goodbye, Welcome},
     printable, reconnect_delay,
 };
 use crate::{prelude::*, time::Micros};
 
-/// State of a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ConnectionState {
-    /// There is no socket, or the hub has not answered the `Hello` yet.
-    Connecting,
-    /// The hub has admitted this peer.
-    Ready,
-    /// The connection is over, and its socket is about to be closed.
-    Over(ConnectionEnd),
-}
-
 /// How a connection ended, other than by the loss of its socket.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectionEnd {
     /// The hub refused this peer.
+    #[error("the hub refused: {reason}")]
     Refused {
         /// The reason as a code; `None` if the hub's reason is unknown to this version.
         code: Option<RefusalCode>,
@@ -35,11 +25,13 @@ pub enum ConnectionEnd {
         reason: String,
     },
     /// Either side has said goodbye.
+    #[error("{reason}")]
     Closed {
         /// The reason.
         reason: String,
     },
     /// The hub violated the protocol, so this side has closed the connection.
+    #[error("{reason}")]
     Violated {
         /// What it did.
         reason: String,
@@ -70,15 +62,14 @@ pub struct Retry {
 /// [`handle_close`](Self::handle_close). The next socket then resumes the session.
 ///
 /// ```
-/// use rollmesh_core::protocol::{Connection, ConnectionState, Kind, Message, Role, Token, handshake::{self, Identity}};
+/// use rollmesh_core::protocol::{Connection, Kind, Message, Role, Token, handshake::{self, Identity}};
 ///
 /// let mut connection = Connection::new(Identity::new(Role::Viewer, Token::new([1; 32]), "native", "example", "cpu"));
 /// let hello = Message::decode(&connection.poll_frame().ok_or("Hello comes first")?)?;
 /// assert_eq!(hello.kind(), Kind::Hello);
 /// assert_eq!(connection.handle_frame(&Message::Refused(handshake::busy("too many peers")).encode(), None), None);
-/// let retry = connection.handle_close("the hub closed the connection", 0).map_err(|end| end.reason().to_owned())?;
+/// let retry = connection.handle_close("the hub closed the connection", 0)?;
 /// assert_eq!(retry.reason, "too many peers");
-/// assert_eq!(*connection.state(), ConnectionState::Connecting);
 /// # Ok::<(), Box<dyn core::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -87,9 +78,11 @@ pub struct Connection {
     stays: bool,
     inbox: Inbox,
     outbox: Outbox,
-    state: ConnectionState,
     /// Whether the `Hello` has been sent over this socket.
     has_greeted: bool,
+    /// Whether the hub has admitted this peer over this socket.
+    is_admitted: bool,
+    end: Option<ConnectionEnd>,
     /// The hub's latest answer, of this socket or an earlier one.
     welcome: Option<Welcome>,
     /// Attempts in a row in which the hub did not admit this peer.
@@ -106,8 +99,9 @@ impl Connection {
             outbox: Outbox::new(0),
             identity,
             stays: false,
-            state: ConnectionState::Connecting,
             has_greeted: false,
+            is_admitted: false,
+            end: None,
             welcome: None,
             failures: 0,
         }
@@ -124,25 +118,16 @@ impl Connection {
         &mut self.identity
     }
 
-    /// Returns the state.
-    #[must_use]
-    pub fn state(&self) -> &ConnectionState {
-        &self.state
-    }
-
     /// Returns whether the hub has admitted this peer, and the connection is open.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.state == ConnectionState::Ready
+        self.is_admitted && self.end.is_none()
     }
 
     /// Returns how the connection ended; `None` while it has not, as far as this side knows.
     #[must_use]
     pub fn end(&self) -> Option<&ConnectionEnd> {
-        match &self.state {
-            ConnectionState::Over(end) => Some(end),
-            ConnectionState::Connecting | ConnectionState::Ready => None,
-        }
+        self.end.as_ref()
     }
 
     /// Returns the latest answer of a hub that admitted this peer, over this socket or an earlier one.
@@ -168,7 +153,7 @@ impl Connection {
     /// Queues a message that is always small enough, since its texts are truncated. One that is not closes the connection.
     pub fn send(&mut self, message: &Message) {
         if let Err(error) = self.push(message) {
-            self.state = ConnectionState::Over(ConnectionEnd::Closed { reason: error.to_string() });
+            self.end = Some(ConnectionEnd::Closed { reason: error.to_string() });
         }
     }
 
@@ -177,16 +162,17 @@ impl Connection {
         if !core::mem::replace(&mut self.has_greeted, true) {
             return Some(self.identity.hello().encode().into());
         }
-        match &self.state {
-            ConnectionState::Connecting | ConnectionState::Over(ConnectionEnd::Refused { .. }) => None,
-            ConnectionState::Ready | ConnectionState::Over(_) => self.outbox.poll_frame(),
+        match &self.end {
+            Some(ConnectionEnd::Refused { .. }) => None,
+            None if !self.is_admitted => None,
+            None | Some(_) => self.outbox.poll_frame(),
         }
     }
 
     /// Handles a frame from the hub. Returns the message that it completes, unless that concerns the connection alone. Weights
     /// of `run` are decoded while they arrive.
     pub fn handle_frame(&mut self, frame: &[u8], run: Option<u32>) -> Option<Received> {
-        if self.end().is_some() {
+        if self.end.is_some() {
             return None;
         }
         let received = self.inbox.receive(frame, run);
@@ -207,9 +193,9 @@ impl Connection {
         match message {
             Message::Goodbye(goodbye) => {
                 let reason = printable(&goodbye.reason);
-                self.state = ConnectionState::Over(ConnectionEnd::Closed { reason });
+                self.end = Some(ConnectionEnd::Closed { reason });
             }
-            answer if self.state == ConnectionState::Connecting => self.handle_answer(answer),
+            answer if !self.is_admitted => self.handle_answer(answer),
             Message::Credit(credit) => self.outbox.grant(credit.bytes),
             Message::Welcome(_) | Message::Refused(_) => {
                 self.violated(&format_args!("{:?} has no place in a session", message.kind()));
@@ -220,33 +206,39 @@ impl Connection {
     }
 
     fn handle_answer(&mut self, answer: Message) {
-        match handshake::read_answer(answer) {
-            Ok(welcome) => {
+        match answer {
+            Message::Welcome(Welcome { protocol, .. }) if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(&protocol) => {
+                self.violated(&format_args!("the hub chose protocol version {protocol}, which was not offered"));
+            }
+            Message::Welcome(Welcome { credit, .. }) if credit < 2 * CHUNK_BYTES => {
+                self.violated(&format_args!("the hub grants {credit} bytes, less than two chunks"));
+            }
+            Message::Welcome(welcome) => {
                 self.outbox.grant(welcome.credit);
                 self.identity.resume = Some(welcome.resume_id);
                 self.welcome = Some(welcome);
                 self.failures = 0;
-                self.state = ConnectionState::Ready;
+                self.is_admitted = true;
             }
-            Err(HandshakeError::Refused { code, reason }) => {
-                let reason = printable(&reason);
-                self.state = ConnectionState::Over(ConnectionEnd::Refused { code, reason });
+            Message::Refused(refused) => {
+                let (code, reason) = (RefusalCode::try_from(refused.code).ok(), printable(&refused.reason));
+                self.end = Some(ConnectionEnd::Refused { code, reason });
             }
-            Err(error) => self.violated(&error),
+            other => self.violated(&format_args!("the hub answered Hello with {:?}", other.kind())),
         }
     }
 
     fn violated(&mut self, what: &dyn core::fmt::Display) {
         let reason = what.to_string();
         self.leave(&reason);
-        self.state = ConnectionState::Over(ConnectionEnd::Violated { reason });
+        self.end = Some(ConnectionEnd::Violated { reason });
     }
 
     /// Says goodbye and closes the connection.
     pub fn leave(&mut self, reason: &str) {
-        if self.end().is_none() {
+        if self.end.is_none() {
             self.send(&Message::Goodbye(Goodbye { reason: printable(reason) }));
-            self.state = ConnectionState::Over(ConnectionEnd::Closed { reason: reason.into() });
+            self.end = Some(ConnectionEnd::Closed { reason: reason.into() });
         }
     }
 
@@ -263,7 +255,7 @@ impl Connection {
             ConnectionEnd::Refused { .. } => false,
             ConnectionEnd::Closed { .. } | ConnectionEnd::Violated { .. } => self.stays,
         };
-        let reason = match self.end() {
+        let reason = match &self.end {
             Some(end) if !may_retry(end) => return Err(end.clone()),
             Some(end) => end.reason(),
             None => reason,
@@ -287,7 +279,7 @@ mod tests {
         super::{
             Kind, Role, Token,
             handshake::{busy, name_taken, no_token},
-            message::Refused,
+            message::{Refused, Revoke},
         },
         *,
     };
@@ -357,6 +349,24 @@ mod tests {
         assert_eq!([after(no_token(), false), after(no_token(), true)], [None, None]);
         assert_eq!(after(name_taken("judge"), false), None);
         assert_eq!(after(name_taken("judge"), true).as_deref(), Some("the name 'judge' is taken"));
+    }
+
+    #[test]
+    fn answers_that_are_no_use_end_the_connection() {
+        let welcome = |protocol, credit| {
+            Message::Welcome(Welcome { protocol, peer: 3, resume_id: [1; 16], credit, server: "hub".into() })
+        };
+        let cases = [
+            (welcome(2, 1 << 20), "the hub chose protocol version 2, which was not offered"),
+            (welcome(1, 5), "the hub grants 5 bytes, less than two chunks"),
+            (Message::Revoke(Revoke { lease: 1 }), "the hub answered Hello with Revoke"),
+            (Message::Refused(Refused { code: 0xee, reason: "new\n".into() }), "the hub refused: new "),
+        ];
+        for (answer, expected) in cases {
+            let mut connection = connection();
+            hear(&mut connection, &answer);
+            assert_eq!(connection.end().map(ConnectionEnd::to_string).as_deref(), Some(expected));
+        }
     }
 
     #[test]

@@ -43,7 +43,7 @@ mod token;
 mod wire_enum;
 
 pub use codec::DecodeError;
-pub use connection::{Connection, ConnectionEnd, ConnectionState, Retry};
+pub use connection::{Connection, ConnectionEnd, Retry};
 pub use episode_driver::EpisodeDriver;
 pub(crate) use failure::MAX_ATTEMPTS;
 pub use failure::{FailureKind, FatalFailure, FragmentFailure};

@@ -180,8 +180,11 @@ impl Control {
     /// # Errors
     /// [`ControlError`] when the hub disconnects or the connection breaks.
     pub async fn next(&mut self) -> Result<Message, ControlError> {
-        let message = self.link().next().await;
-        let message = message.map_err(|reason| self.lost(reason))?;
+        let message = loop {
+            if let Some(message) = self.link().receive().await.map_err(|reason| self.lost(reason))? {
+                break message;
+            }
+        };
         match &message {
             Message::RunStatus(status) => self.status = status.clone(),
             Message::LedgerReport(ledger) => self.ledger = ledger.clone(),
@@ -234,7 +237,7 @@ impl Control {
     fn lost(&self, reason: String) -> ControlError {
         match self.connection.end() {
             Some(ConnectionEnd::Refused { code: Some(RefusalCode::Token), .. }) => ControlError::Token(self.role),
-            Some(ConnectionEnd::Refused { .. }) => ControlError::Refused(reason),
+            Some(ConnectionEnd::Refused { reason, .. }) => ControlError::Refused(reason.clone()),
             Some(ConnectionEnd::Violated { .. }) => ControlError::Unreadable(reason),
             Some(ConnectionEnd::Closed { .. }) | None => ControlError::Left(reason),
         }

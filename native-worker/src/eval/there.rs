@@ -8,32 +8,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::{
     eval_worker::Polled,
     evaluation::{Earlier, EvalOutcome, EvalWorkerError, EvaluationRequest, Ticket},
     protocol::{
-        AskOutcome, Inbox, Message, Outbox, Role, handshake,
+        AskOutcome, Connection, Message,
         message::{Ask, AskCancel, Asked},
     },
     weights::Weights,
     worker::{CommandError, WorkerAnswer, WorkerCommand},
 };
-use tokio::{
-    sync::watch,
-    time::{Instant as TokioInstant, timeout, timeout_at},
-};
-use tokio_tungstenite::tungstenite::{Bytes, Message as Frame};
+use tokio::sync::watch;
 
 use super::EvalHub;
-use crate::net::{HubSocket, bytes_of, connect};
+use crate::net::{Linked, connect};
 
 /// Timeout of answers that do not wait for an evaluation.
 pub(super) const ANSWER: Duration = Duration::from_secs(10);
-/// A hub pings every five seconds and reads what it is sent; after this time without either, it counts as disconnected.
-const SILENCE_LIMIT: Duration = Duration::from_secs(20);
-/// Time limit for sending a goodbye.
-const FAREWELL: Duration = Duration::from_secs(1);
 
 /// A handle of a named evaluation worker.
 pub(super) struct There {
@@ -231,76 +222,49 @@ struct Line {
 impl Line {
     /// Runs the connection and returns why it has ended.
     async fn run(mut self, hub: &EvalHub) -> String {
-        let socket = match connect(hub.url.as_str(), &hub.trust).await {
+        let mut socket = match connect(hub.url.as_str(), &hub.trust).await {
             Ok(socket) => socket,
             Err(error) => return error.to_string(),
         };
-        match self.converse(socket, hub.identity().hello()).await {
+        let mut connection = Connection::new(hub.identity());
+        match self.converse(Linked { socket: &mut socket, connection: &mut connection }).await {
             Ok(()) => "the handle is closed".into(),
             Err(reason) => reason,
         }
     }
 
-    async fn converse(&mut self, socket: HubSocket, hello: Message) -> Result<(), String> {
-        let (mut sink, mut stream) = socket.split();
-        let (mut inbox, mut outbox) = (Inbox::of_peer(Role::Worker), Outbox::new(0));
-        let _ = outbox.push(&hello);
-        let (mut is_welcome, mut heard) = (false, TokioInstant::now());
+    async fn converse(&mut self, mut link: Linked<'_>) -> Result<(), String> {
+        link.admitted().await?;
         loop {
-            while let Some(frame) = outbox.poll_frame().or_else(|| self.next(&mut outbox, is_welcome)) {
-                match timeout(SILENCE_LIMIT, sink.send(Frame::Binary(frame))).await {
-                    Ok(sent) => sent.map_err(|error| error.to_string())?,
-                    Err(_) => return Err(format!("the hub has taken nothing for {} s", SILENCE_LIMIT.as_secs())),
+            // One message after the other: small ones must not overtake large ones.
+            if link.connection.queued_bytes() == 0 {
+                let (next, is_dropped) = {
+                    let mut state = self.shared.state();
+                    (state.to_say.pop_front(), state.is_dropped)
+                };
+                match next {
+                    Some(next) => {
+                        link.send(&next).await?;
+                        continue;
+                    }
+                    None if is_dropped => {
+                        link.leave("the handle is closed").await;
+                        return Ok(());
+                    }
+                    None => {}
                 }
             }
-            if self.shared.state().is_dropped && outbox.queued_frames() == 0 {
-                let _ = timeout(FAREWELL, sink.close()).await;
-                return Ok(());
-            }
-            let frame = tokio::select! {
-                woken = self.woken.changed() => {
-                    // The sender lives as long as the handle, so this cannot fail.
-                    let _ = woken;
-                    continue;
-                }
-                frame = timeout_at(heard + SILENCE_LIMIT, stream.next()) => frame,
-            };
-            heard = TokioInstant::now();
-            let silent = |_| format!("nothing was heard from the hub for {} s", SILENCE_LIMIT.as_secs());
-            let Some(frame) = bytes_of(frame.map_err(silent)?)? else { continue };
-            match inbox.handle_frame(&frame).map_err(|error| error.to_string())? {
-                None => {}
-                Some(Message::Goodbye(goodbye)) => return Err(goodbye.reason),
-                Some(answer) if !is_welcome => {
-                    outbox.grant(handshake::read_answer(answer).map_err(|error| error.to_string())?.credit);
-                    is_welcome = true;
-                }
-                Some(Message::Credit(credit)) => outbox.grant(credit.bytes),
-                Some(Message::Asked(asked)) => {
+            tokio::select! {
+                // The sender lives as long as the handle, so this cannot fail.
+                _ = self.woken.changed() => {}
+                message = link.receive() => if let Some(Message::Asked(asked)) = message? {
                     // Answers to cancelled requests are dropped.
                     if let Some(answer) = self.shared.state().asked.get_mut(&asked.ask) {
                         *answer = Some(asked);
                     }
                     self.shared.changed.notify_all();
-                }
-                // Handles get no other messages.
-                Some(_) => {}
-            }
-            if let Some(credit) = inbox.take_credit_due() {
-                let _ = outbox.push(&Message::Credit(credit));
+                },
             }
         }
-    }
-
-    /// Returns the first frame of the handle's next message, if all earlier ones have been sent: small messages must not
-    /// overtake large ones.
-    fn next(&self, outbox: &mut Outbox, is_welcome: bool) -> Option<Bytes> {
-        if !is_welcome || outbox.queued_frames() > 0 {
-            return None;
-        }
-        let next = self.shared.state().to_say.pop_front()?;
-        // Commands are never too large to send.
-        let _ = outbox.push(&next);
-        outbox.poll_frame()
     }
 }

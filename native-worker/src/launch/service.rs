@@ -150,7 +150,7 @@ impl From<PeerEnd> for LauncherEnd {
                 let advice = "`rollmesh tokens create --role launcher` makes one";
                 Self::Refused(format!("the hub does not accept this token: {advice}"))
             }
-            PeerEnd::Over(end) => Self::Refused(format!("the hub refused: {}", end.reason())),
+            PeerEnd::Over(end) => Self::Refused(end.to_string()),
         }
     }
 }
@@ -201,10 +201,10 @@ impl LaunchService {
         link.send(&Message::LauncherReady(ready)).await?;
         loop {
             let refused = tokio::select! {
-                message = link.next() => match message? {
-                    Message::LaunchWorker(order) => self.start(&order).err().map(|status| (order.worker, status)),
+                message = link.receive() => match message? {
+                    Some(Message::LaunchWorker(order)) => self.start(&order).err().map(|status| (order.worker, status)),
                     // Its end is reported.
-                    Message::EndWorker(end) => match self.workers.get_mut(&end.worker) {
+                    Some(Message::EndWorker(end)) => match self.workers.get_mut(&end.worker) {
                         Some(running) => {
                             running.keeps = None;
                             None
@@ -212,7 +212,7 @@ impl LaunchService {
                         None => Some((end.worker, "it is not running".into())),
                     },
                     // The connection lets no other kind through.
-                    _ => None,
+                    Some(_) | None => None,
                 },
                 Some((ended, life)) = ends.recv() => {
                     self.forget(&ended, life);

@@ -102,21 +102,9 @@ impl Linked<'_> {
     /// Why the connection has ended. [`Connection::end`] says whether the hub refused this peer.
     pub(crate) async fn admitted(&mut self) -> Result<(), String> {
         while !self.connection.is_ready() {
-            self.step().await?;
+            self.receive().await?;
         }
         Ok(())
-    }
-
-    /// Waits for the next message of the hub. Nothing is lost if it is cancelled.
-    ///
-    /// # Errors
-    /// Why the connection has ended.
-    pub(crate) async fn next(&mut self) -> Result<Message, String> {
-        loop {
-            if let Some(message) = self.step().await? {
-                return Ok(message);
-            }
-        }
     }
 
     /// Sends a message.
@@ -140,11 +128,14 @@ impl Linked<'_> {
         let _ = timeout(FAREWELL, farewell).await;
     }
 
-    /// Sends what is queued, and handles the next frame.
-    async fn step(&mut self) -> Result<Option<Message>, String> {
+    /// Sends what is queued, and waits for the hub's next frame. Returns the message that it completes.
+    ///
+    /// # Errors
+    /// Why the connection has ended.
+    pub(crate) async fn receive(&mut self) -> Result<Option<Message>, String> {
         self.flush().await?;
         if let Some(end) = self.connection.end() {
-            return Err(end.reason().into());
+            return Err(end.to_string());
         }
         let frame = next_frame(self.socket).await?;
         Ok(match self.connection.handle_frame(&frame, None) {
@@ -155,7 +146,10 @@ impl Linked<'_> {
 
     async fn flush(&mut self) -> Result<(), String> {
         while let Some(frame) = self.connection.poll_frame() {
-            self.socket.send(Frame::Binary(frame)).await.map_err(|error| format!("the connection broke: {error}"))?;
+            match timeout(SILENCE_LIMIT, self.socket.send(Frame::Binary(frame))).await {
+                Ok(sent) => sent.map_err(|error| format!("the connection broke: {error}"))?,
+                Err(_) => return Err(format!("the hub has taken nothing for {} s", SILENCE_LIMIT.as_secs())),
+            }
         }
         Ok(())
     }

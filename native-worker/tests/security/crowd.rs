@@ -14,7 +14,7 @@ use futures_util::{SinkExt as _, StreamExt as _, future::join_all, stream};
 use rollmesh::kernels::AUTO;
 use rollmesh_core::{
     protocol::{
-        ConnectionState, Message, Role, Token, TokenAction,
+        Message, Role, Token, TokenAction,
         handshake::Identity,
         message::{ManageTokens, NewToken, Request, RunStatus},
     },
@@ -199,7 +199,7 @@ async fn idle_worker(
                 session.work(16, Micros(began.elapsed().as_micros() as u64));
                 continue;
             }
-            if *session.state() == ConnectionState::Ready && door.take().is_some() {
+            if session.connection().is_ready() && door.take().is_some() {
                 joined.fetch_add(1, Ordering::Relaxed);
             }
             match client.hear_frame().await {

@@ -27,7 +27,7 @@ use crate::{
     lease::Lease,
     prelude::*,
     protocol::{
-        Connection, ConnectionEnd, ConnectionState, Inability, InabilityKind, Message, Received, Retry,
+        Connection, ConnectionEnd, Inability, InabilityKind, Message, Received, Retry,
         convert::{self, FragmentLimits},
         handshake::PeerService,
         message::{CallProgress, Goodbye, HostReport, LeaseGrant, RunAnswer, RunStart, WeightsApplied},
@@ -273,12 +273,6 @@ impl WorkerSession {
     #[must_use]
     pub fn connection(&self) -> &Connection {
         &self.connection
-    }
-
-    /// Returns the state of the connection.
-    #[must_use]
-    pub fn state(&self) -> &ConnectionState {
-        self.connection.state()
     }
 
     /// Returns the counters.
