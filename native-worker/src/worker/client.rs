@@ -79,35 +79,49 @@ impl fmt::Debug for Evaluating {
     }
 }
 
-/// Why a worker has ended.
+/// How and why a worker has ended.
 #[derive(Debug)]
-pub(crate) enum WorkerEnd {
-    /// The hub refuses it permanently.
-    Refused(String),
-    /// The hub's identity could not be verified, so no token was sent.
-    Untrusted(String),
-    /// The session was closed on purpose.
-    Closed(String),
-    /// Another worker evaluates under this name.
-    NameTaken(String),
-    /// It cannot begin to work.
-    Failed(String),
+pub(crate) struct WorkerEnd {
+    pub(crate) kind: EndKind,
+    pub(crate) reason: String,
 }
 
-impl WorkerEnd {
-    /// Says how the worker of this name has ended.
-    fn new(end: PeerEnd, name: String) -> Self {
+/// How a worker has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndKind {
+    /// The hub refuses it permanently.
+    Refused,
+    /// The hub's identity could not be verified, so no token was sent.
+    Untrusted,
+    /// The session was closed on purpose.
+    Closed,
+    /// Another worker evaluates under this name.
+    NameTaken,
+    /// It cannot begin to work.
+    Failed,
+}
+
+impl EndKind {
+    fn because(self, reason: impl Into<String>) -> WorkerEnd {
+        WorkerEnd { kind: self, reason: reason.into() }
+    }
+}
+
+impl From<PeerEnd> for WorkerEnd {
+    fn from(end: PeerEnd) -> Self {
         match end {
-            PeerEnd::Asked => Self::Closed(ASKED_TO_LEAVE.into()),
-            PeerEnd::Untrusted(reason) => Self::Untrusted(reason),
-            PeerEnd::Over(ConnectionEnd::Refused { code: Some(RefusalCode::NameTaken), .. }) => Self::NameTaken(name),
+            PeerEnd::Asked => EndKind::Closed.because(ASKED_TO_LEAVE),
+            PeerEnd::Untrusted(reason) => EndKind::Untrusted.because(reason),
+            PeerEnd::Over(ConnectionEnd::Refused { code: Some(RefusalCode::NameTaken), reason }) => {
+                EndKind::NameTaken.because(reason)
+            }
             PeerEnd::Over(ConnectionEnd::Refused { code: Some(RefusalCode::Token), reason }) => {
                 let advice = "a hub that was restarted may have new tokens: take the one that it prints";
-                Self::Refused(format!("{reason}; {advice}"))
+                EndKind::Refused.because(format!("{reason}; {advice}"))
             }
-            PeerEnd::Over(ConnectionEnd::Refused { reason, .. }) => Self::Refused(reason),
+            PeerEnd::Over(ConnectionEnd::Refused { reason, .. }) => EndKind::Refused.because(reason),
             PeerEnd::Over(ConnectionEnd::Closed { reason } | ConnectionEnd::Violated { reason }) => {
-                Self::Closed(reason)
+                EndKind::Closed.because(reason)
             }
         }
     }
@@ -151,7 +165,7 @@ pub(crate) async fn run(
     loop {
         let socket = match reconnect((&hub, &trust), &mut connection, lost, &mut leave, &say).await {
             Ok(socket) => socket,
-            Err(end) => return WorkerEnd::new(end, config.name),
+            Err(end) => return end.into(),
         };
         // Environments need not be `Send`: the session is created on the thread that uses it.
         let (registry, evaluating, settings) = (registry.clone(), evaluating.clone(), host_settings.clone());
@@ -177,11 +191,13 @@ pub(crate) async fn run(
                 reason
             }
             // A worker that had a thread before may get another one later.
-            Err(SessionError::NoThread(reason)) if connection.welcome().is_none() => return WorkerEnd::Failed(reason),
+            Err(SessionError::NoThread(reason)) if connection.welcome().is_none() => {
+                return EndKind::Failed.because(reason);
+            }
             Err(SessionError::NoThread(reason) | SessionError::Abandoned(reason)) => reason,
         };
         if *leave.borrow() && connection.end().is_none() {
-            return WorkerEnd::Closed(format!("{ASKED_TO_LEAVE}; {reason}"));
+            return EndKind::Closed.because(format!("{ASKED_TO_LEAVE}; {reason}"));
         }
         lost = Some(reason);
     }

@@ -1,8 +1,6 @@
 //! What this tab does at a hub, whatever the socket is doing: it samples for the hub's run, or evaluates for handles that
 //! find it by its name.
 
-use std::{cell::RefCell, rc::Rc};
-
 use rollmesh_core::{
     eval_worker::{EvalMakers, InlineEvalWorker},
     evaluation::check_name,
@@ -26,7 +24,7 @@ const VECTOR_STEPS: u32 = 16;
 pub(crate) struct Work {
     pub(crate) session: WorkerSession,
     /// The worker that evaluates, with its weights.
-    evaluator: Option<Rc<RefCell<InlineEvalWorker>>>,
+    evaluator: Option<InlineEvalWorker>,
     /// Whether it has worked since the latest status.
     has_worked: bool,
 }
@@ -42,7 +40,7 @@ impl Work {
             let session = session.with_workers(|| RolloutWorkerBuilder::new(registry()).clock(scope::now));
             return Ok(Self { session, evaluator: None, has_worked: false });
         };
-        let evaluator = Rc::new(RefCell::new(evaluator(&task.name, run)?));
+        let evaluator = evaluator(&task.name, run)?;
         let session = session(connection.staying()).with_evaluator(Box::new(evaluator.clone()));
         Ok(Self { session, evaluator: Some(evaluator), has_worked: false })
     }
@@ -55,7 +53,7 @@ impl Work {
 
     /// Returns whether a handle has ended the work.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.evaluator.as_ref().is_some_and(|evaluator| evaluator.borrow().desk.is_stopped())
+        self.evaluator.as_ref().is_some_and(InlineEvalWorker::is_stopped)
     }
 
     /// Returns the status of a tab with a connection.
@@ -68,7 +66,6 @@ impl Work {
             ..Status::default()
         };
         if let Some(evaluator) = &self.evaluator {
-            let evaluator = evaluator.borrow();
             let is_evaluating = status.state == "idle" && evaluator.is_playing();
             let state = if is_evaluating { "evaluating" } else { status.state };
             let (env_steps, evaluations) = (evaluator.env_steps(), evaluator.evaluations());
