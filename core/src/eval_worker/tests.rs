@@ -15,7 +15,7 @@ use crate::{
     run::RunConfig,
     time::Micros,
     weights::Weights,
-    worker::{CommandError, CommandErrorKind, Registry, SessionState, WorkerAnswer, WorkerCommand, WorkerSession},
+    worker::{CommandError, CommandErrorKind, Registry, WorkerAnswer, WorkerCommand, WorkerSession},
 };
 
 type Result = core::result::Result<WorkerAnswer, CommandError>;
@@ -39,15 +39,7 @@ struct Hub {
 
 impl Hub {
     fn start(worker: InlineEvalWorker) -> Self {
-        let identity = Identity {
-            role: Role::Worker,
-            token: Token::new([1; 32]),
-            resume: None,
-            core_fingerprint: [0; 16],
-            kind: "browser".into(),
-            name: "judge".into(),
-            device: "wasm".into(),
-        };
+        let identity = Identity::new(Role::Worker, Token::new([1; 32]), "browser", "judge", "wasm");
         let session = WorkerSession::new(identity, Registry::builtin(), Kernels::PORTABLE);
         let session = session.with_evaluator(Box::new(worker.clone()));
         let (inbox, outbox) = (Inbox::of_hub(), Outbox::default());
@@ -57,7 +49,7 @@ impl Hub {
         hub.inbox.admit(Role::Worker);
         let server = "hub".into();
         hub.say(&Message::Welcome(Welcome { protocol: 1, peer: 3, resume_id: [1; 16], credit: 1 << 20, server }));
-        assert_eq!(hub.session.state(), &SessionState::Ready);
+        assert!(hub.session.connection().is_ready());
         hub
     }
 

@@ -11,35 +11,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::{
     evaluation::{EvalOutcome, EvalWorkerError, EvaluationRequest, Ticket},
     protocol::{
-        AskOutcome, Inbox, Message, Outbox, Role,
-        handshake::{self, Identity, PeerService},
+        AskOutcome, Connection, Message, Role,
+        handshake::{Identity, PeerService},
         message::{Ask, AskCancel, Asked},
     },
     weights::Weights,
     worker::{CommandError, WorkerAnswer, WorkerCommand, core_fingerprint},
 };
-use tokio::{
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    time::{Instant as TokioInstant, timeout, timeout_at},
-};
-use tokio_tungstenite::tungstenite::Message as Frame;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::{EvalHub, Link};
 use crate::{
     kernels,
-    net::{bytes_of, connect},
+    net::{Linked, connect},
 };
 
 /// Timeout of answers that do not wait for an evaluation.
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);
-/// A hub pings every five seconds and reads what it is sent; after this time without either, it counts as disconnected.
-const SILENCE_LIMIT: Duration = Duration::from_secs(20);
-/// Time limit for sending a goodbye.
-const FAREWELL: Duration = Duration::from_secs(1);
 
 /// A handle of a named evaluation worker. The connection ends when this is dropped.
 pub(super) struct There {
@@ -177,53 +168,26 @@ async fn converse(
     mut requests: UnboundedReceiver<Message>,
     answers: &Sender<Result<Asked, String>>,
 ) -> Result<(), String> {
-    let socket = connect(hub.url.as_str(), &hub.trust).await.map_err(|error| error.to_string())?;
-    let (mut sink, mut stream) = socket.split();
-    let (mut inbox, mut outbox) = (Inbox::of_peer(Role::Worker), Outbox::new(0));
+    let mut socket = connect(hub.url.as_str(), &hub.trust).await.map_err(|error| error.to_string())?;
     let identity = Identity::new(Role::Worker, hub.token, "native", "evaluation handle", "cpu");
-    let identity = Identity { core_fingerprint: core_fingerprint(kernels::AUTO), ..identity };
-    let _ = outbox.push(&identity.hello_as(PeerService::Asks));
-    let (mut is_welcome, mut heard) = (false, TokioInstant::now());
+    let core_fingerprint = core_fingerprint(kernels::AUTO);
+    let mut connection = Connection::new(Identity { core_fingerprint, service: PeerService::Asks, ..identity });
+    let mut link = Linked { socket: &mut socket, connection: &mut connection };
+    link.admitted().await?;
     loop {
-        while let Some(frame) = outbox.poll_frame() {
-            match timeout(SILENCE_LIMIT, sink.send(Frame::Binary(frame))).await {
-                Ok(sent) => sent.map_err(|error| error.to_string())?,
-                Err(_) => return Err(format!("the hub has taken nothing for {} s", SILENCE_LIMIT.as_secs())),
-            }
-        }
-        let frame = tokio::select! {
+        tokio::select! {
             // One message after the other: small ones must not overtake large ones.
-            request = requests.recv(), if is_welcome && outbox.queued_frames() == 0 => match request {
-                Some(request) => {
-                    // Commands are never too large to send.
-                    let _ = outbox.push(&request);
-                    continue;
-                }
+            request = requests.recv(), if link.connection.queued_bytes() == 0 => match request {
+                Some(request) => link.send(&request).await?,
                 None => {
-                    let _ = timeout(FAREWELL, sink.close()).await;
+                    link.leave("the handle is closed").await;
                     return Ok(());
                 }
             },
-            frame = timeout_at(heard + SILENCE_LIMIT, stream.next()) => frame,
-        };
-        heard = TokioInstant::now();
-        let silent = |_| format!("nothing was heard from the hub for {} s", SILENCE_LIMIT.as_secs());
-        let Some(frame) = bytes_of(frame.map_err(silent)?)? else { continue };
-        match inbox.handle_frame(&frame).map_err(|error| error.to_string())? {
-            None => {}
-            Some(Message::Goodbye(goodbye)) => return Err(goodbye.reason),
-            Some(answer) if !is_welcome => {
-                outbox.grant(handshake::read_answer(answer).map_err(|error| error.to_string())?.credit);
-                is_welcome = true;
-            }
-            Some(Message::Credit(credit)) => outbox.grant(credit.bytes),
-            // The handle may be dropped at any time.
-            Some(Message::Asked(asked)) => _ = answers.send(Ok(asked)),
-            // Handles get no other messages.
-            Some(_) => {}
-        }
-        if let Some(credit) = inbox.take_credit_due() {
-            let _ = outbox.push(&Message::Credit(credit));
+            message = link.receive() => if let Some(Message::Asked(asked)) = message? {
+                // The handle may be dropped at any time.
+                let _ = answers.send(Ok(asked));
+            },
         }
     }
 }

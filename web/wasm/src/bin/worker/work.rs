@@ -1,107 +1,112 @@
-//! What a tab does at a hub, whatever the socket is doing.
+//! What this tab does at a hub, whatever the socket is doing: it samples for the hub's run, or evaluates for handles that
+//! find it by its name.
 
 use rollmesh_core::{
+    eval_worker::{EvalMakers, InlineEvalWorker},
+    evaluation::check_name,
     kernels::Kernels,
-    protocol::{RefusalCode, Role, handshake::Identity},
+    protocol::{Connection, Role},
+    run::RunConfig,
     time::Micros,
-    worker::{SessionState, WorkerSession, core_fingerprint},
+    worker::{RolloutWorkerBuilder, WorkerSession, core_fingerprint},
 };
+use rollmesh_web_registry::registry;
 
 use crate::{
-    evaluating::Evaluating,
     page::{Status, Task},
-    sampling::Sampling,
-    socket::Socket,
+    scope,
 };
 
-/// Work at a hub: sampling for its run, or evaluating for its peers. Done in short pieces, between which messages are
-/// heard.
-pub(crate) trait Work {
-    /// Begins a session on a new connection.
-    fn session(&self, identity: Identity) -> WorkerSession;
-    /// Keeps what outlives a session, whose connection is gone.
-    fn keep(&mut self, _session: &WorkerSession) {}
-    /// Does a piece of the work, which takes a fraction of a slice.
-    fn work(&mut self, session: &mut WorkerSession, now: Micros);
-    /// Why another connection would not help after this state of the session, if so.
-    fn end(&self, state: &SessionState) -> Option<String>;
-    /// How it goes. The state is that of a tab with a connection.
-    fn status(&self, session: Option<&WorkerSession>) -> Status;
+/// Steps of all slots of a lease between two looks at the clock.
+const VECTOR_STEPS: u32 = 16;
+
+/// The session of a tab, over all its connections.
+pub(crate) struct Work {
+    pub(crate) session: WorkerSession,
+    /// The worker that evaluates, with its weights.
+    evaluator: Option<InlineEvalWorker>,
+    /// Whether it has worked since the latest status.
+    has_worked: bool,
 }
 
-/// A tab's work and its present session at the hub.
-pub(crate) struct AtHub {
-    /// With what resumes the latest session, if the hub has let the tab in before.
-    identity: Identity,
-    work: Box<dyn Work>,
-    /// None between two connections.
-    session: Option<WorkerSession>,
-}
-
-impl AtHub {
+impl Work {
+    /// Begins a task. Fails with what is wrong with its description.
     pub(crate) fn new(task: &Task) -> Result<Self, String> {
-        let work: Box<dyn Work> = match &task.run {
-            None => Box::new(Sampling::default()),
-            Some(run) => Box::new(Evaluating::new(task, run)?),
+        let connection = Connection::new(task.identity(Role::Worker, core_fingerprint(Kernels::PORTABLE)));
+        let session = |connection| WorkerSession::new(connection, registry(), Kernels::PORTABLE);
+        let Some(run) = &task.run else {
+            // With a clock, samples are made in spans, between which messages are heard and sent.
+            let session = session(connection);
+            let session = session.with_workers(|| RolloutWorkerBuilder::new(registry()).clock(scope::now));
+            return Ok(Self { session, evaluator: None, has_worked: false });
         };
-        let identity = task.identity(Role::Worker, core_fingerprint(Kernels::PORTABLE));
-        Ok(Self { identity, work, session: None })
+        let evaluator = evaluator(&task.name, run)?;
+        let session = session(connection.staying()).with_evaluator(Box::new(evaluator.clone()));
+        Ok(Self { session, evaluator: Some(evaluator), has_worked: false })
     }
 
-    /// Begins a session on a new connection.
-    pub(crate) fn connect(&mut self) {
-        self.session = Some(self.work.session(self.identity.clone()));
-    }
-
-    /// The connection is gone.
-    pub(crate) fn disconnect(&mut self) {
-        if let Some(mut session) = self.session.take() {
-            session.leave("the connection is lost");
-            self.work.keep(&session);
-        }
-    }
-
-    /// Takes a frame from the hub.
-    pub(crate) fn handle_frame(&mut self, frame: &[u8]) {
-        let Some(session) = &mut self.session else { return };
-        session.handle_frame(frame);
-        self.identity.resume = session.resume_id().or(self.identity.resume);
-    }
-
-    /// Sends the next frame, if there is one now.
-    pub(crate) fn send_next(&mut self, socket: &Socket) -> bool {
-        let frame = self.session.as_mut().and_then(WorkerSession::poll_frame);
-        frame.inspect(|frame| socket.send(frame)).is_some()
-    }
-
-    /// True while there is something to do.
-    pub(crate) fn has_work(&self) -> bool {
-        self.session.as_ref().is_some_and(WorkerSession::has_work)
-    }
-
-    /// Does a piece of the work.
+    /// Works for a fraction of a slice.
     pub(crate) fn work(&mut self, now: Micros) {
-        self.session.iter_mut().for_each(|session| self.work.work(session, now));
+        self.session.work(VECTOR_STEPS, now);
+        self.has_worked = true;
     }
 
-    /// True once the hub wants this tab.
-    pub(crate) fn is_welcome(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| *session.state() == SessionState::Ready)
+    /// Returns whether a handle has ended the work.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.evaluator.as_ref().is_some_and(InlineEvalWorker::is_stopped)
     }
 
-    /// Why another connection would not help, if so.
-    pub(crate) fn end(&self) -> Option<String> {
-        let state = self.session.as_ref()?.state();
-        match state {
-            // Of one that comes back, the hub may not have noticed yet that it was gone.
-            SessionState::Refused { code: Some(RefusalCode::NameTaken), .. } if self.identity.resume.is_some() => None,
-            SessionState::Refused { code, reason } if *code != Some(RefusalCode::Busy) => Some(reason.clone()),
-            _ => self.work.end(state),
+    /// Returns the status of a tab with a connection.
+    pub(crate) fn status(&mut self) -> Status {
+        let session = &self.session;
+        let has_worked = std::mem::take(&mut self.has_worked);
+        let status = Status {
+            state: if session.connection().is_ready() { "idle" } else { "connecting" },
+            worker: session.worker_id().filter(|_| session.connection().is_ready()).map_or(0, |id| id.0),
+            ..Status::default()
+        };
+        if let Some(evaluator) = &self.evaluator {
+            let is_evaluating = status.state == "idle" && evaluator.is_playing();
+            let state = if is_evaluating { "evaluating" } else { status.state };
+            let (env_steps, evaluations) = (evaluator.env_steps(), evaluator.evaluations());
+            return Status { state, env_steps, evaluations, ..status };
+        }
+        let inability = session.inability();
+        Status {
+            state: match status.state {
+                "idle" if inability.is_some() => "unable",
+                "idle" if has_worked => "sampling",
+                state => state,
+            },
+            reason: inability.map_or_else(String::new, |(_, inability)| inability.to_string()),
+            env_steps: session.counters().env_steps,
+            fragments: session.counters().leases_done,
+            weights_version: session.weights_version().map_or(0, |version| version.0),
+            ..status
         }
     }
+}
 
-    /// How it goes.
-    pub(crate) fn status(&self) -> Status {
-        self.work.status(self.session.as_ref())
+/// Makes the worker that evaluates the policy of a run. Fails with what is wrong with its description.
+fn evaluator(name: &str, run: &RunConfig) -> Result<InlineEvalWorker, String> {
+    check_name(name).map_err(|error| error.to_string())?;
+    run.refuse_host_settings().map_err(|error| format!("a tab has no process of its own: {error}"))?;
+    let makers = EvalMakers::of_run(run, &registry(), Kernels::PORTABLE).map_err(|error| error.to_string())?;
+    Ok(InlineEvalWorker::new(makers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_tab_cannot_be_is_refused_by_name() {
+        let mut run = RunConfig::new("CartPole-v1");
+        let refused = |name: &str, run: &RunConfig| evaluator(name, run).err().unwrap_or_default();
+        assert_eq!(refused("judge", &run), "");
+        assert!(refused("no name", &run).starts_with("'no name' cannot be the name of an evaluation worker"));
+        run.host.evaluator.cpus = 1;
+        assert!(refused("judge", &run).starts_with("a tab has no process of its own: host"));
+        assert!(refused("judge", &RunConfig::new("Nowhere-v0")).contains("there is no environment 'Nowhere-v0'"));
     }
 }
