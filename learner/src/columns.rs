@@ -188,32 +188,11 @@ fn check_width(name: &str, found: usize, wanted: usize) -> Result<(), LearnError
 
 /// The numbers of a column.
 fn rows<'a>(name: &str, column: &'a Column) -> Result<RowsRef<'a>, LearnError> {
-    Ok(match column {
-        Column::F32(data) => RowsRef::F32(data.values()),
-        Column::F64(data) => RowsRef::F64(data.values()),
-        Column::I32(data) => RowsRef::I32(data.values()),
-        Column::I64(data) => RowsRef::I64(data.values()),
-        Column::U8(data) => RowsRef::U8(data.values()),
-        Column::Bool(data) => RowsRef::Bool(data.values()),
-        other => RowsRef::F32(none(name, other)?),
-    })
+    Ok(column.array().map_err(|source| of_column(name, source))?)
 }
 
 fn numbers(name: &str, column: &Column) -> Result<Vec<f32>, LearnError> {
-    Ok(match column {
-        Column::F32(data) => data.values().to_vec(),
-        Column::F64(data) => data.values().iter().map(|&x| x as f32).collect(),
-        Column::I32(data) => data.values().iter().map(|&x| x as f32).collect(),
-        Column::I64(data) => data.values().iter().map(|&x| x as f32).collect(),
-        Column::U8(data) => data.values().iter().map(|&x| f32::from(x)).collect(),
-        Column::Bool(data) => data.values().iter().map(|&x| f32::from(u8::from(x))).collect(),
-        other => none(name, other)?.to_vec(),
-    })
-}
-
-/// There are no numbers, and the error says what there is.
-fn none<'a>(name: &str, column: &'a Column) -> Result<&'a [f32], LearnError> {
-    Ok(column.typed().map_err(|source| of_column(name, source))?.values())
+    rows(name, column).map(RowsRef::cast)
 }
 
 fn integers(name: &str, column: &Column) -> Result<Vec<i64>, LearnError> {

@@ -10,7 +10,7 @@ use pyo3::{
 };
 use rollmesh_core::{
     column::{BytesColumn, BytesKind, Column, ColumnData, ColumnError, DType, LittleEndian, RowShape},
-    env::{RowElement, RowsMut, RowsRef},
+    env::{RowsMut, RowsRef},
 };
 
 use crate::failure::{Failure, Kind};

@@ -6,8 +6,8 @@ use pyo3::{prelude::*, pybacked::PyBackedBytes, types::PyBytes};
 use rollmesh_core::{
     batch::SampleBatch,
     callbacks::CallbackError,
-    column::{Column, DType, append_le},
-    env::{EnvSpaces, RowElement as _, RowsRef},
+    column::{Column, DType, Element as _, append_le},
+    env::{EnvSpaces, RowsRef},
     episode::{Episode, OtherAgent},
     policy::{ActionInput, ActionOutput, LearnInfo, Policy, PolicyContext, PolicyError, Postprocessing},
     weights::Weights,

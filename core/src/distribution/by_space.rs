@@ -2,10 +2,10 @@
 
 use super::{Bernoulli, Categorical, DiagGaussian, Distribution, DistributionError, MultiCategorical, check_inputs};
 use crate::{
-    column::DType,
+    column::{DType, Element},
     prelude::*,
     rng::Rng,
-    space::{BoxSpace, Point, Scalar, Space, with_values},
+    space::{BoxSpace, Point, Space},
 };
 
 /// The distribution over the points of a space, chosen as in RLlib's catalog.
@@ -269,16 +269,8 @@ fn values(space: &BoxSpace) -> Vec<u32> {
 }
 
 /// Returns the elements of an array of this type, converted to another type.
-fn elements<T: Scalar>(action: &Point, dtype: DType) -> Result<Cow<'_, [T]>, DistributionError> {
-    fn cast<S: Scalar, T: Scalar>(values: &[S]) -> Vec<T> {
-        values.iter().map(|x| T::from_f64(x.to_f64())).collect()
-    }
-    let wrong = || DistributionError::WrongAction(action.describe());
-    if action.dtype() != Some(dtype) {
-        return Err(wrong());
-    }
-    if let Some(values) = action.values() {
-        return Ok(Cow::Borrowed(values));
-    }
-    with_values!(action, values => Ok(Cow::Owned(cast(values))), else Err(wrong()))
+fn elements<T: Element>(action: &Point, dtype: DType) -> Result<Cow<'_, [T]>, DistributionError> {
+    let found = action.array().filter(|elements| elements.dtype() == dtype);
+    let found = found.ok_or_else(|| DistributionError::WrongAction(action.describe()))?;
+    Ok(T::rows(found).map_or_else(|| Cow::Owned(found.cast()), Cow::Borrowed))
 }

@@ -36,7 +36,7 @@ pub use categorical::{Categorical, MultiCategorical};
 pub use gaussian::DiagGaussian;
 pub use squashed::SquashedGaussian;
 
-use crate::{math, prelude::*, rng::Rng, space::Scalar};
+use crate::{column::Element, math, prelude::*, rng::Rng};
 
 /// Why a distribution could not be created or evaluated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -103,7 +103,7 @@ pub enum DistributionError {
 /// All methods return [`DistributionError::WrongInputs`] or [`DistributionError::WrongLength`] for lengths that do not fit.
 pub trait Distribution {
     /// Type of the actions' elements.
-    type Action: Scalar;
+    type Action: Element;
 
     /// Returns how many numbers a model must produce for each row.
     #[doc(alias = "required_model_output_shape")]

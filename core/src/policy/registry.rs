@@ -245,11 +245,11 @@ impl PolicyRegistry {
 mod tests {
     use super::*;
     use crate::{
-        column::{DType, RowShape},
-        env::{Moment, RowElement, RowsRef},
+        column::{DType, Element, RowShape},
+        env::{Moment, RowsRef},
         ids::SlotId,
         policy::{ActionInput, ActionOutput},
-        space::{Scalar, Space},
+        space::Space,
     };
 
     fn context(action: Space, action_type: DType) -> PolicyContext {
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn random_actions_lie_in_every_bounded_space() {
-        fn check<T: Scalar + RowElement>(space: &Space) {
+        fn check<T: Element>(space: &Space) {
             let random = PolicyRegistry::builtin().spec("random").unwrap().clone();
             let mut policy = random.make(&context(space.clone(), T::DTYPE)).unwrap();
             let moments: Vec<Moment> = (0..50).map(|t| Moment { slot: SlotId(0), episode: 0, t, agent: 0 }).collect();

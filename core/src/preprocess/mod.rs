@@ -29,9 +29,10 @@ pub use atari::AtariOptions;
 
 use self::image::ImageError;
 use crate::{
-    column::{DType, RowShape},
+    by_type,
+    column::{DType, Element, RowShape},
     prelude::*,
-    space::{BoxSpace, Point, PointError, Scalar, Space, SpaceError, with_values},
+    space::{BoxSpace, Point, PointError, Space, SpaceError},
 };
 
 /// Converts observations of one space to rows of 32-bit floats.
@@ -200,7 +201,7 @@ impl Preprocessor {
     /// # Errors
     /// [`PreprocessError::BadObs`] for an observation that is not in the space, [`PreprocessError::WrongOutput`],
     /// [`PreprocessError::Rows`] for a row that cannot be an observation of the space.
-    pub fn transform_row<T: Scalar>(&self, row: &[T], out: &mut [f32]) -> Result<(), PreprocessError> {
+    pub fn transform_row<T: Element>(&self, row: &[T], out: &mut [f32]) -> Result<(), PreprocessError> {
         self.check_output(out.len())?;
         // The last observation of an episode may be out of the bounds of its boxes.
         let is_joined = matches!(self.stages, Stages::Parts(_));
@@ -239,11 +240,11 @@ impl Preprocessor {
         match (&self.stages, observation) {
             (Stages::Parts(stages), Point::Tuple(parts)) => write_parts(stages, parts.iter(), out),
             (Stages::Parts(stages), Point::Dict(parts)) => write_parts(stages, parts.values(), out),
-            _ => with_values!(observation, values => self.write_row(values, out), else Ok(())),
+            _ => by_type!(Point, observation, values => self.write_row(values, out), _ => Ok(())),
         }
     }
 
-    fn write_row<T: Scalar>(&self, row: &[T], out: &mut [f32]) -> Result<(), PreprocessError> {
+    fn write_row<T: Element>(&self, row: &[T], out: &mut [f32]) -> Result<(), PreprocessError> {
         match &self.stages {
             Stages::Screen(options) => options.write(row, out)?,
             Stages::Ram => out.iter_mut().zip(row).for_each(|(out, x)| *out = atari::zero_mean(*x)),

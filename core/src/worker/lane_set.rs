@@ -2,8 +2,8 @@
 
 use crate::{
     batch::SlotFragment,
-    column::DType,
-    env::{AnyVectorEnv, EnvError, EnvState, Moment, RowElement},
+    column::{DType, Element},
+    env::{AnyVectorEnv, EnvError, EnvState, Moment},
     ids::{FragmentNo, SlotId, WeightsVersion},
     policy::PolicyEntry,
     prelude::*,
@@ -113,7 +113,7 @@ fn lockstep(
     entry: &PolicyEntry,
     env: &mut dyn AnyVectorEnv,
 ) -> Result<Box<dyn Collector>, EnvError> {
-    fn make<O: RowElement>(
+    fn make<O: Element>(
         starts: &[LaneStart],
         options: &SamplerOptions,
         entry: &PolicyEntry,

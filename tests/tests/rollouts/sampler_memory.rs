@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rollmesh_core::{
     callbacks::{CallbackList, PolicyMappingFn, WorkerInfo},
-    column::RowShape,
-    env::{BaseEnv as _, EnvContext, EnvMaker, EnvRegistry, EnvSpaces, EnvStart, InProcess, RowElement},
+    column::{Element, RowShape},
+    env::{BaseEnv as _, EnvContext, EnvMaker, EnvRegistry, EnvSpaces, EnvStart, InProcess},
     filter::{Filter, FilterKind},
     ids::{FragmentNo, HomeIndex, PolicyId, SlotId, WeightsVersion},
     kernels::Kernels,
@@ -61,11 +61,7 @@ fn of_lockstep(name: &str, options: &SamplerOptions, entry: impl Fn(&EnvSpaces) 
 }
 
 /// As [`of_lockstep`], of observations of any type.
-fn of_lockstep_of<O: RowElement>(
-    name: &str,
-    options: &SamplerOptions,
-    entry: impl Fn(&EnvSpaces) -> PolicyEntry,
-) -> u64 {
+fn of_lockstep_of<O: Element>(name: &str, options: &SamplerOptions, entry: impl Fn(&EnvSpaces) -> PolicyEntry) -> u64 {
     let registry = EnvRegistry::builtin();
     let spec = registry.spec(name).expect("a built-in environment");
     let contexts: Vec<_> =

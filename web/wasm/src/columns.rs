@@ -4,8 +4,8 @@
 use js_sys::{BigInt64Array, Float32Array, Float64Array, Int32Array, Object, Reflect, Uint8Array, Uint32Array};
 use rollmesh_core::{
     batch::BatchError,
-    column::{BytesColumn, BytesKind, Column, ColumnData, ColumnError, DType, RowShape},
-    env::{RowElement, RowsMut, RowsRef},
+    column::{BytesColumn, BytesKind, Column, ColumnData, ColumnError, DType, Element, RowShape},
+    env::{RowsMut, RowsRef},
 };
 use wasm_bindgen::prelude::*;
 
@@ -45,7 +45,7 @@ macro_rules! by_dtype {
 pub(crate) use by_dtype;
 
 /// Elements with a typed array of their own. Truth values are bytes, 0 for false and 1 for true.
-pub(crate) trait JsElement: RowElement {
+pub(crate) trait JsElement: Element {
     fn to_js(values: &[Self]) -> JsValue;
 
     /// Nothing for another kind of array, or for bytes that are no truth values.

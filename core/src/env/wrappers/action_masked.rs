@@ -2,9 +2,10 @@
 
 use super::WrapError;
 use crate::{
+    column::Element as _,
     env::{Env, EnvError, EnvState, Frame, Rng, Step},
     prelude::*,
-    space::{Scalar, Space},
+    space::Space,
 };
 
 /// Shows which actions are possible: observations are dicts of an `action_mask`, with a 1 for each value of a discrete action
@@ -35,7 +36,7 @@ pub struct ActionMasked<E: Env, F> {
     raw: Vec<E::Obs>,
 }
 
-impl<E: Env<Obs: Scalar>, F: Fn(&E, &mut [f32]) + Send> ActionMasked<E, F> {
+impl<E: Env, F: Fn(&E, &mut [f32]) + Send> ActionMasked<E, F> {
     /// Wraps an environment. `mask` gets it as it is after a reset or a step, and zeros, in which it writes a 1 for each
     /// possible value.
     ///
@@ -68,7 +69,7 @@ impl<E: Env<Obs: Scalar>, F: Fn(&E, &mut [f32]) + Send> ActionMasked<E, F> {
     }
 }
 
-impl<E: Env<Obs: Scalar>, F: Fn(&E, &mut [f32]) + Send> Env for ActionMasked<E, F> {
+impl<E: Env, F: Fn(&E, &mut [f32]) + Send> Env for ActionMasked<E, F> {
     type Obs = f32;
     type Act = E::Act;
 

@@ -71,7 +71,7 @@ use super::{Env, EnvError, Rng};
 use crate::{
     column::{DType, RowShape},
     prelude::*,
-    space::{Scalar, SpaceError},
+    space::SpaceError,
 };
 
 /// Why a wrapper does not fit an environment.
@@ -113,7 +113,7 @@ pub enum WrapError {
 }
 
 /// Checks an action that a wrapper takes itself.
-fn check_action<E: Env<Act: Scalar>>(env: &E, action: &[E::Act]) -> Result<(), WrapError> {
+fn check_action<E: Env>(env: &E, action: &[E::Act]) -> Result<(), WrapError> {
     let space = env.action_space();
     if space.contains_row(action) == Ok(true) && env.accepts(action) {
         return Ok(());
@@ -122,7 +122,7 @@ fn check_action<E: Env<Act: Scalar>>(env: &E, action: &[E::Act]) -> Result<(), W
 }
 
 /// Returns the action that does nothing: zeros.
-fn noop<E: Env<Act: Scalar>>(env: &E) -> Result<Vec<E::Act>, WrapError> {
+fn noop<E: Env>(env: &E) -> Result<Vec<E::Act>, WrapError> {
     let noop = vec![E::Act::default(); env.action_space().shape().elements()];
     check_action(env, &noop)?;
     Ok(noop)

@@ -1,6 +1,8 @@
 //! From the outputs of a model to an action.
 
 use crate::{
+    by_type,
+    column::Element,
     distribution::{
         ActionDistribution, Bernoulli, Categorical, DiagGaussian, Distribution, DistributionError, MultiCategorical,
     },
@@ -9,7 +11,7 @@ use crate::{
     policy::PolicyError,
     prelude::*,
     rng::{Rng, Streams, unit_f32},
-    space::{Scalar, Space},
+    space::Space,
 };
 
 /// Draws rows of actions, of any element type, without allocation.
@@ -96,16 +98,13 @@ impl Head {
                 (kernels.categorical)(inputs, room, Draws { uniforms, actions, logp });
                 Ok(())
             }
-            (head, RowsMut::F32(actions), streams) => head.draw_each(inputs, moments, streams, actions, logp),
-            (head, RowsMut::F64(actions), streams) => head.draw_each(inputs, moments, streams, actions, logp),
-            (head, RowsMut::I32(actions), streams) => head.draw_each(inputs, moments, streams, actions, logp),
-            (head, RowsMut::I64(actions), streams) => head.draw_each(inputs, moments, streams, actions, logp),
-            (head, RowsMut::U8(actions), streams) => head.draw_each(inputs, moments, streams, actions, logp),
-            (head, RowsMut::Bool(actions), streams) => head.draw_each(inputs, moments, streams, actions, logp),
+            (head, actions, streams) => {
+                by_type!(RowsMut, actions, actions => head.draw_each(inputs, moments, streams, actions, logp))
+            }
         }
     }
 
-    fn draw_each<T: Scalar>(
+    fn draw_each<T: Element>(
         &mut self,
         inputs: &[f32],
         moments: &[Moment],
@@ -123,7 +122,7 @@ impl Head {
     }
 
     /// Writes one action, and returns its log-probability.
-    fn draw<T: Scalar>(
+    fn draw<T: Element>(
         &mut self,
         inputs: &[f32],
         mut rng: Option<&mut Rng>,
@@ -153,7 +152,7 @@ impl<D: Distribution> Drawing<D> {
         Self { distribution, action }
     }
 
-    fn draw<T: Scalar>(
+    fn draw<T: Element>(
         &mut self,
         inputs: &[f32],
         rng: Option<&mut Rng>,

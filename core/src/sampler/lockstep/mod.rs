@@ -13,14 +13,14 @@ use self::{
 };
 use super::{
     Collector, DriveError, Horizon, LaneStart, Lanes, Need, RewardClipping, SamplerOptions, SlotState, ValueRequest,
-    rows::{RowBuffer, first_outside},
-    wants::Wants,
+    rows::first_outside, wants::Wants,
 };
 use crate::{
     action::ActionTransform,
     batch::{Cut, CutReason, EpisodeMetrics, SlotFragment},
-    column::RowShape,
-    env::{AnyVectorEnv, EnvError, Moment, RowElement, RowsMut, RowsRef, StepOut},
+    by_type,
+    column::{Element, RowBuffer, RowShape},
+    env::{AnyVectorEnv, EnvError, Moment, RowsMut, RowsRef, StepOut},
     filter::Filter,
     ids::{AgentId, FragmentNo, WeightsVersion},
     policy::{ActionInput, ActionOutput, Policy, PolicyEntry},
@@ -89,7 +89,7 @@ struct LaneCut {
     obs: usize,
 }
 
-impl<O: RowElement> Lockstep<O> {
+impl<O: Element> Lockstep<O> {
     /// Opens the lanes of `env`, one start per lane, for a policy that sees the environment's observations.
     ///
     /// # Errors
@@ -237,8 +237,8 @@ impl<O: RowElement> Lockstep<O> {
         let space = &self.observation_space;
         let bad = |at, lane, reason| Err((at, EnvError::BadObservation { env: lane, agent: AgentId::SINGLE, reason }));
         let outside = match &self.seen {
-            None => first_outside(space, &self.arena.obs, width),
-            Some(seen) => seen.rows().first_outside(space, space.shape().elements()),
+            None => first_outside(space, O::erase_rows(&self.arena.obs), width),
+            Some(seen) => first_outside(space, seen.rows().all(), space.shape().elements()),
         };
         match outside {
             Ok(None) => Ok(()),
@@ -265,13 +265,13 @@ impl Sent {
             return Ok(chosen);
         }
         self.actions.set(chosen);
-        let applied = self.actions.transform(self.transform, &self.space);
+        let applied = by_type!(RowBuffer, &mut self.actions, rows => self.transform.apply_rows(&self.space, rows));
         applied.map_err(|error| EnvError::InvalidAction { lane: 0, action: error.to_string() })?;
         Ok(self.actions.all())
     }
 }
 
-impl<O: RowElement> Collector for Lockstep<O> {
+impl<O: Element> Collector for Lockstep<O> {
     fn need(&self) -> Need {
         match (self.done < self.arena.steps, self.observed, self.acted) {
             (_, false, _) if self.arena.steps > 0 => Need::Observations,

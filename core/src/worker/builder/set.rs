@@ -4,8 +4,8 @@ use super::{Clock, EnvSource, HostFacts, NewPolicy, RolloutWorkerBuilder, Sample
 use crate::{
     callbacks::{CallbackError, Callbacks, EpisodeHook, PolicyMappingFn, WorkerInfo},
     env::{
-        AnyVectorEnv, BaseEnv, Env, EnvContext, EnvError, EnvSpec, MultiAgentEnv, MultiAgentSpec, RowElement, SubEnv,
-        Vectorized, multi_agent::AgentRows,
+        AnyVectorEnv, BaseEnv, Env, EnvContext, EnvError, EnvSpec, MultiAgentEnv, MultiAgentSpec, SubEnv, Vectorized,
+        multi_agent::AgentRows,
     },
     episode::Episode,
     estimate::QModel,
@@ -14,7 +14,6 @@ use crate::{
     prelude::*,
     rng::Rng,
     sampler::{InputReader, IoContext, OutputWriter, SampleError},
-    space::Scalar,
     time::Micros,
     worker::{PoliciesToTrain, RolloutConfig, WorkerPlace},
 };
@@ -45,7 +44,7 @@ impl RolloutWorkerBuilder {
     /// Sets a factory of single-agent environments, called once per context.
     pub fn env_creator<E>(self, make: impl Fn(&EnvContext) -> Result<E, EnvError> + Send + Sync + 'static) -> Self
     where
-        E: Env<Obs: RowElement, Act: RowElement + Scalar> + 'static,
+        E: Env + 'static,
     {
         let factory = move |contexts: &[EnvContext], _: Kernels| -> Result<Box<dyn AnyVectorEnv>, EnvError> {
             let envs = contexts.iter().map(&make).collect::<Result<Vec<E>, EnvError>>()?;

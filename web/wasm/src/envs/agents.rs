@@ -3,12 +3,12 @@
 use std::any::Any;
 
 use rollmesh_core::{
+    column::Element as _,
     env::{
-        EnvError, EnvSpaces, Frame, MultiAgentEnv, Rng, RowElement as _,
+        EnvError, EnvSpaces, Frame, MultiAgentEnv, Rng,
         multi_agent::{AgentRows, Turn},
     },
     ids::AgentId,
-    space::Scalar as _,
 };
 
 use super::Instance;

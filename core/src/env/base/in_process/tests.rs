@@ -7,7 +7,7 @@ use crate::{
     batch::{ACTIONS, REWARDS, TERMINATEDS, TRUNCATEDS},
     column::{DType, Element},
     env::{
-        EnvContext, EnvRegistry, EnvSpec, MultiAgentEnv, MultiAgentSpec, Rng, RowElement, RowsRef,
+        EnvContext, EnvRegistry, EnvSpec, MultiAgentEnv, MultiAgentSpec, Rng, RowsRef,
         multi_agent::{AgentRows, Outcome},
     },
     ids::{FragmentNo, HomeIndex, SlotId, WeightsVersion},
@@ -548,7 +548,7 @@ fn what_cannot_be_made_again_is_made_with_its_next_reset() {
 }
 
 /// The rows of a vector of lanes equal those of separate environments with the same actions, bit for bit.
-fn agrees_with_lockstep<O: RowElement + Element>(spec: &EnvSpec, num_actions: u32, bits: impl Fn(O) -> u64) {
+fn agrees_with_lockstep<O: Element>(spec: &EnvSpec, num_actions: u32, bits: impl Fn(O) -> u64) {
     const LANES: u32 = 3;
     const STEPS: u32 = 400;
     const SEED: u64 = 11;

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     batch::{ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS, AGENT_INDEX, SlotFragment, VALUE_TARGETS, VF_PREDS},
-    env::{EnvRegistry, RowElement},
+    column::Element,
+    env::EnvRegistry,
     ids::FragmentNo,
     kernels::Kernels,
     policy::{ModelConfig, ModelSpec, NetPolicy},
@@ -35,7 +36,7 @@ fn shared(limit: Option<u32>, options: SamplerOptions) -> SamplerOptions {
     SamplerOptions { max_episode_steps: limit, normalize_actions: false, seed: 5, record, ..options }
 }
 
-fn lockstep<O: RowElement>(
+fn lockstep<O: Element>(
     name: &str,
     limit: Option<u32>,
     num_envs: u32,
@@ -71,7 +72,7 @@ fn episodic(name: &str, limit: Option<u32>, num_envs: u32, steps: u32) -> (Bench
     (Bench::new(policy(&spec.spaces().unwrap())), sampler(options, envs))
 }
 
-fn same_rows<O: RowElement>(name: &str, limit: Option<u32>, num_envs: u32, steps: u32, fragments: u64) {
+fn same_rows<O: Element>(name: &str, limit: Option<u32>, num_envs: u32, steps: u32, fragments: u64) {
     let (mut bench, mut sampler) = episodic(name, limit, num_envs, steps);
     let mut finished: Vec<(i64, u32, f64)> = Vec::new();
     let mut expected: Vec<(i64, u32, f64)> = Vec::new();
