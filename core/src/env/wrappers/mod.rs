@@ -43,6 +43,7 @@
 
 mod action_masked;
 mod clip_reward;
+mod converted;
 mod deepmind;
 mod episodic_life;
 mod fire_reset;
@@ -54,13 +55,14 @@ mod record_episode;
 mod skip_frames;
 mod time_limit;
 
-pub use action_masked::ActionMasked;
+pub use action_masked::{ActionMasked, Mask};
 pub use clip_reward::{ClipReward, RewardClip};
+pub use converted::{Convert, Converted};
 pub use deepmind::{DeepMind, DeepMindOptions, deepmind};
 pub use episodic_life::EpisodicLife;
 pub use fire_reset::FireReset;
 pub use frame_stack::FrameStack;
-pub use image::{GreyScale, Resize, ScaleObs};
+pub use image::{Grey, GreyScale, Resize, ScaleObs, Unit};
 pub use noop_reset::NoopReset;
 pub use normalize_reward::NormalizeReward;
 pub use record_episode::{RecordEpisode, Recording};
