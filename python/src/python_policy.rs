@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use pyo3::{prelude::*, pybacked::PyBackedBytes, types::PyBytes};
 use rollmesh_core::{
     batch::SampleBatch,
+    by_type,
     callbacks::CallbackError,
-    column::{Column, DType, Element as _, append_le},
-    env::{EnvSpaces, RowsRef},
+    column::{Column, ColumnError, RowsMut, RowsRef, append_le},
+    env::EnvSpaces,
     episode::{Episode, OtherAgent},
     policy::{ActionInput, ActionOutput, LearnInfo, Policy, PolicyContext, PolicyError, Postprocessing},
     weights::Weights,
@@ -16,7 +17,7 @@ use serde_json::json;
 
 use crate::{
     batch::Batch,
-    column::{self, by_dtype},
+    column,
     failure::{Failure, Kind},
     functions::call,
     policy::{self, Tensors, spaces_json},
@@ -79,7 +80,7 @@ impl PythonPolicy {
     fn act(&self, obs: RowsRef<'_>, rows: usize, state: &[f32], explore: bool) -> Result<Answer, PolicyError> {
         let EnvSpaces { observation, action, action_type, .. } = &self.spaces;
         let answered = call("compute_actions", |py| {
-            let obs = column::of_rows(obs, observation.shape()).map_err(Failure::from)?;
+            let obs = obs.to_column(observation.shape()).map_err(Failure::from)?;
             let arguments = (column::to_python(py, &obs)?, bytes_of(py, state), explore);
             let (actions, logp, vf_preds, state): (Bound<'_, PyAny>, PyBackedBytes, PyBackedBytes, PyBackedBytes) =
                 self.object.call_method1(py, "act", arguments)?.extract(py)?;
@@ -124,11 +125,9 @@ impl Policy for PythonPolicy {
         if found != wanted {
             return Err(PolicyError::Unsupported { wanted: wanted.name().into(), found: found.name().into() });
         }
-        by_dtype!(wanted, Of => {
-            let chosen = answer.actions.typed::<Of>().map_err(|error| PolicyError::Failed(error.to_string()))?;
-            if let Some(actions) = Of::rows_mut(out.actions) {
-                actions.copy_from_slice(chosen.values());
-            }
+        let failed = |error: ColumnError| PolicyError::Failed(error.to_string());
+        by_type!(RowsMut, out.actions, actions => {
+            actions.copy_from_slice(answer.actions.typed().map_err(failed)?.values());
         });
         Ok(())
     }

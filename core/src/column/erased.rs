@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use super::{
     BytesColumn, BytesKind, ColumnData, ColumnError, ColumnType, CompressedColumn, DType, Element, Granularity,
-    RowBuffer, RowShape, RowsRef, Segment,
+    RowBuffer, RowShape, RowsMut, RowsRef, Segment,
     little_endian::{LittleEndian, append_le},
 };
 use crate::{by_type, prelude::*};
@@ -101,6 +101,20 @@ impl Column {
         )
     }
 
+    /// Returns the elements of an array, to be written.
+    ///
+    /// # Errors
+    /// As [`array`](Self::array).
+    pub fn array_mut(&mut self) -> Result<RowsMut<'_>, ColumnError> {
+        by_type!(
+            Self,
+            self,
+            data => Ok(Element::erase_rows_mut(data.values_mut())),
+            Self::Bytes(data) => Err(ColumnError::NoArray(ColumnType::Ragged(data.kind()))),
+            Self::Compressed(_) => Err(ColumnError::Compressed),
+        )
+    }
+
     /// Returns all elements as numbers, `true` as 1; `None` for bytes and for compressed rows.
     #[must_use]
     pub fn numbers(&self) -> Option<Vec<f64>> {
@@ -116,7 +130,10 @@ impl Column {
     }
 
     /// Returns rows of zeros; for ragged rows, empty rows or `null`.
-    pub(crate) fn zeros(column_type: ColumnType, shape: RowShape, rows: usize) -> Result<Self, ColumnError> {
+    ///
+    /// # Errors
+    /// [`ColumnError::RaggedRows`] for a shape without elements.
+    pub fn zeros(column_type: ColumnType, shape: RowShape, rows: usize) -> Result<Self, ColumnError> {
         match column_type {
             ColumnType::Array(dtype) => {
                 RowBuffer::zeros(dtype, rows.saturating_mul(shape.elements())).into_column(shape)

@@ -163,6 +163,14 @@ impl<'a> RowsRef<'a> {
         by_type!(Self, self, values => values.iter().map(|x| T::from_f64(x.to_f64())).collect())
     }
 
+    /// Copies the elements to a column.
+    ///
+    /// # Errors
+    /// [`ColumnError::RaggedRows`] if they do not form whole rows of the shape.
+    pub fn to_column(self, shape: RowShape) -> Result<Column, ColumnError> {
+        by_type!(Self, self, values => ColumnData::new(values.to_vec(), shape).map(Column::from))
+    }
+
     /// Returns the index of the first element that is infinite or NaN; `None` for integers.
     #[must_use]
     pub fn first_not_finite(&self) -> Option<usize> {
@@ -201,6 +209,12 @@ impl RowsMut<'_> {
     #[must_use]
     pub fn len(&self) -> usize {
         self.as_rows().len()
+    }
+
+    /// Returns a range of the elements, empty if out of range.
+    #[must_use]
+    pub fn part(self, range: Range<usize>) -> Self {
+        by_type!(Self, self, values => Element::erase_rows_mut(values.get_mut(range).unwrap_or_default()))
     }
 
     /// Fills the rows from little-endian elements.
@@ -330,7 +344,7 @@ impl RowBuffer {
 
     /// Returns a range of the elements mutably, empty if out of range.
     pub(crate) fn part_mut(&mut self, range: Range<usize>) -> RowsMut<'_> {
-        by_type!(Self, self, values => Element::erase_rows_mut(values.get_mut(range).unwrap_or_default()))
+        self.all_mut().part(range)
     }
 
     pub(crate) fn into_column(self, shape: RowShape) -> Result<Column, ColumnError> {

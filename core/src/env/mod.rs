@@ -84,8 +84,7 @@ pub use external::{ExternalEpisodes, ExternalError};
 pub use lane::Lane;
 pub use multi_agent::MultiAgentEnv;
 pub use registry::{
-    EnvFactory, EnvRegistry, EnvResolver, EnvSpaces, EnvSpec, MultiAgentFactory, MultiAgentSpec, ResolvedEnv,
-    UnknownEnv,
+    EnvFactory, EnvRegistry, EnvResolver, EnvSpaces, EnvSpec, MultiAgentFactory, MultiAgentSpec, ResolvedEnv, Unknown,
 };
 pub use render::Frame;
 pub use snapshot::{SnapshotReader, put_rows};

@@ -30,7 +30,7 @@ pub use atari::AtariOptions;
 use self::image::ImageError;
 use crate::{
     by_type,
-    column::{DType, Element, RowShape},
+    column::{DType, Element, RowShape, RowsRef},
     prelude::*,
     space::{BoxSpace, Point, PointError, Space, SpaceError},
 };
@@ -209,6 +209,18 @@ impl Preprocessor {
             return Err(self.bad_obs(format!("{} values of {}", row.len(), T::DTYPE)));
         }
         self.write_row(row, out)
+    }
+
+    /// Preprocesses rows of any element type, one after the other, into rows of `out`.
+    ///
+    /// # Errors
+    /// As [`transform_row`](Self::transform_row).
+    pub fn transform_rows(&self, rows: RowsRef<'_>, out: &mut [f32]) -> Result<(), PreprocessError> {
+        let (from, to) = (self.space.shape().elements().max(1), self.output_len().max(1));
+        by_type!(RowsRef, rows, rows => rows
+            .chunks_exact(from)
+            .zip(out.chunks_exact_mut(to))
+            .try_for_each(|(row, out)| self.transform_row(row, out)))
     }
 
     /// Preprocesses an observation of any space: `out` receives [`output_len`](Self::output_len) numbers.

@@ -4,22 +4,8 @@ use crate::{
     by_type,
     column::{RowShape, RowsRef},
     prelude::*,
-    preprocess::{PreprocessError, Preprocessor},
     space::{PointError, Space},
 };
-
-/// Preprocesses rows, into rows one after the other.
-pub(super) fn preprocess(
-    preprocessor: &Preprocessor,
-    rows: RowsRef<'_>,
-    out: &mut [f32],
-) -> Result<(), PreprocessError> {
-    let (from, to) = (preprocessor.space().shape().elements().max(1), preprocessor.output_len().max(1));
-    by_type!(RowsRef, rows, rows => rows
-        .chunks_exact(from)
-        .zip(out.chunks_exact_mut(to))
-        .try_for_each(|(row, out)| preprocessor.transform_row(row, out)))
-}
 
 /// Returns the first row that is not in the space, with the beginning of its values. Rows have `width` elements.
 ///

@@ -13,7 +13,7 @@ use rollmesh_core::{
     preprocess::Preprocessor,
     sampler::{
         Collector as _, Episodic, Horizon, LaneStart, Lockstep, RewardClipping, SamplerHost, SamplerInput as _,
-        SamplerOptions, drive_entry,
+        SamplerOptions, drive,
     },
     time::Micros,
 };
@@ -69,16 +69,16 @@ fn of_lockstep_of<O: Element>(name: &str, options: &SamplerOptions, entry: impl 
     let mut env = spec.make(&contexts, Kernels::PORTABLE).expect("environments");
     let mut entry = entry(&EnvSpaces::of(env.as_ref()));
     let starts: Vec<_> = (0..4).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
-    let mut lanes = Lockstep::<O>::through(&starts, options, &entry, env.as_mut()).expect("lanes");
+    let mut lanes = Lockstep::<O>::new(&starts, options, &entry, env.as_mut()).expect("lanes");
     for fragment in 0..3 {
         lanes.begin(FragmentNo(fragment), WeightsVersion(0), 256);
-        drive_entry(&mut lanes, env.as_mut(), &mut entry, u32::MAX).expect("a fragment");
+        drive(&mut lanes, env.as_mut(), &mut entry, u32::MAX).expect("a fragment");
         drop(lanes.take(env.as_ref()));
     }
     lanes.begin(FragmentNo(3), WeightsVersion(0), 256);
-    drive_entry(&mut lanes, env.as_mut(), &mut entry, 1).expect("a step");
+    drive(&mut lanes, env.as_mut(), &mut entry, 1).expect("a step");
     let memory = allocation_counter::measure(|| {
-        drive_entry(&mut lanes, env.as_mut(), &mut entry, 200).expect("steps");
+        drive(&mut lanes, env.as_mut(), &mut entry, 200).expect("steps");
     });
     memory.count_total
 }

@@ -10,7 +10,7 @@ use crate::{
         wrappers::{NormalizeReward, TimeLimit},
     },
     ids::{FragmentNo, WeightsVersion},
-    policy::RandomPolicy,
+    policy::{Policy, PolicyEntry, RandomPolicy},
     sampler::{Collector as _, LaneStart, Lockstep, Need, SamplerOptions},
 };
 
@@ -310,8 +310,8 @@ fn flags_that_are_not_written_are_found() {
 fn flags_of_a_fragment_do_not_last_into_the_next() {
     let starts: Vec<_> = (0..2).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
     let mut env = Raises { steps: vec![0; 2] };
-    let mut collector =
-        Lockstep::<i64>::new(&starts, &SamplerOptions::default(), &RandomPolicy::new(2, 1), &mut env).unwrap();
+    let entry = PolicyEntry::<dyn Policy>::new("", Box::new(RandomPolicy::new(2, 1)));
+    let mut collector = Lockstep::<i64>::new(&starts, &SamplerOptions::default(), &entry, &mut env).unwrap();
     let mut lengths = Vec::new();
     for fragment in 0..4 {
         collector.begin(FragmentNo(fragment), WeightsVersion(0), 15);

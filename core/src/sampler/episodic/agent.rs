@@ -17,7 +17,7 @@ use crate::{
     prelude::*,
     sampler::{
         RecordColumns, RewardClipping, SampleError, SamplerOptions,
-        rows::{fitting, preprocess},
+        rows::fitting,
         wants::{COLUMNS, Wants},
     },
     space::PointError,
@@ -207,7 +207,8 @@ impl Agent {
                 self.obs.start(DType::F32);
                 self.obs.resize(preprocessor.output_len());
                 if let RowsMut::F32(out) = self.obs.all_mut() {
-                    preprocess(preprocessor, raw, out)
+                    preprocessor
+                        .transform_rows(raw, out)
                         .map_err(|source| SampleError::Preprocess { agent: self.id.clone(), source })?;
                 }
                 preprocessor.output_shape()

@@ -7,7 +7,7 @@ use crate::{
     policy::PolicyEntry,
     prelude::*,
     preprocess::Preprocessor,
-    sampler::{DriveError, rows::preprocess},
+    sampler::DriveError,
 };
 
 /// The environments' rows of a fragment, time-major, and the last ones of the episodes that ended in the latest step.
@@ -123,7 +123,9 @@ impl Seen {
 fn written<O: Element>(preprocessor: Option<&Preprocessor>, from: RowsRef<'_>, to: &mut [O]) -> Result<(), DriveError> {
     match (preprocessor, O::rows(from)) {
         (None, Some(from)) if from.len() == to.len() => to.copy_from_slice(from),
-        (Some(preprocessor), _) if let RowsMut::F32(to) = O::erase_rows_mut(to) => preprocess(preprocessor, from, to)?,
+        (Some(preprocessor), _) if let RowsMut::F32(to) = O::erase_rows_mut(to) => {
+            preprocessor.transform_rows(from, to)?
+        }
         _ => {
             let (wanted, found) = (O::DTYPE.name(), from.dtype().name());
             return Err(EnvError::WrongType { what: "observations", found, wanted }.into());

@@ -12,7 +12,7 @@ use crate::{
     },
     ids::{FragmentNo, HomeIndex, SlotId, WeightsVersion},
     kernels::Kernels,
-    policy::RandomPolicy,
+    policy::{Policy, PolicyEntry, RandomPolicy},
     sampler::{Collector as _, LaneStart, Lockstep, SamplerOptions, drive},
     space::Space,
 };
@@ -555,7 +555,7 @@ fn agrees_with_lockstep<O: Element>(spec: &EnvSpec, num_actions: u32, bits: impl
     let contexts: Vec<_> = (0..LANES).map(|index| start(index).context).collect();
     let mut vector = spec.make(&contexts, Kernels::PORTABLE).unwrap();
     let lanes: Vec<_> = (0..LANES).map(|lane| LaneStart { slot: SlotId(lane), state: None }).collect();
-    let mut policy = RandomPolicy::new(num_actions, SEED);
+    let mut policy = PolicyEntry::<dyn Policy>::new("", Box::new(RandomPolicy::new(num_actions, SEED)));
     let max_episode_steps = spec.max_episode_steps;
     let options = SamplerOptions { seed: SEED, max_episode_steps, ..SamplerOptions::default() };
     let mut collector = Lockstep::<O>::new(&lanes, &options, &policy, vector.as_mut()).unwrap();

@@ -9,7 +9,7 @@ use crate::{
     env::EnvRegistry,
     ids::FragmentNo,
     kernels::Kernels,
-    policy::{ModelConfig, ModelSpec, NetPolicy},
+    policy::{ModelConfig, ModelSpec, NetPolicy, Policy, PolicyEntry},
     postprocess::{AdvantageConfig, train_batch},
     sampler::{Collector as _, LaneStart, Lockstep, Need, drive},
 };
@@ -48,12 +48,12 @@ fn lockstep<O: Element>(
     let contexts: Vec<_> = (0..num_envs).map(|index| start(index).context).collect();
     let mut env = spec.make(&contexts, Kernels::PORTABLE).unwrap();
     let starts: Vec<_> = (0..num_envs).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
-    let mut policy = policy(&spec.spaces().unwrap());
+    let mut policy = PolicyEntry::<dyn Policy>::new("", Box::new(policy(&spec.spaces().unwrap())));
     let options = shared(limit, SamplerOptions::default());
     let mut collector = Lockstep::<O>::new(&starts, &options, &policy, env.as_mut()).unwrap();
     let mut all = Vec::new();
     for fragment in 0..fragments {
-        policy.set_weights(&weights(&spec.spaces().unwrap(), fragment)).unwrap();
+        policy.policy.set_weights(&weights(&spec.spaces().unwrap(), fragment)).unwrap();
         collector.begin(FragmentNo(fragment), WeightsVersion(0), steps);
         while collector.need() != Need::Nothing {
             drive(&mut collector, env.as_mut(), &mut policy, steps).unwrap();
