@@ -1,8 +1,5 @@
 //! An evaluation worker at a hub that the tests simulate.
 
-use alloc::rc::Rc;
-use core::cell::RefCell;
-
 use super::{EvalMakers, InlineEvalWorker};
 use crate::{
     evaluation::{EvalOutcome, EvalWorkerError, Evaluates as _, Evaluation, EvaluationRequest},
@@ -32,7 +29,7 @@ fn worker() -> InlineEvalWorker {
 /// A hub with one evaluation worker.
 struct Hub {
     session: WorkerSession,
-    worker: Rc<RefCell<InlineEvalWorker>>,
+    worker: InlineEvalWorker,
     inbox: Inbox,
     outbox: Outbox,
     results: Vec<(u64, Result)>,
@@ -41,7 +38,7 @@ struct Hub {
 }
 
 impl Hub {
-    fn start(worker: Rc<RefCell<InlineEvalWorker>>) -> Self {
+    fn start(worker: InlineEvalWorker) -> Self {
         let identity = Identity {
             role: Role::Worker,
             token: Token::new([1; 32]),
@@ -133,7 +130,7 @@ impl Hub {
 }
 
 fn start() -> Hub {
-    Hub::start(Rc::new(RefCell::new(worker())))
+    Hub::start(worker())
 }
 
 fn request(steps: u32) -> EvaluationRequest {
@@ -168,14 +165,14 @@ fn evaluation_by_call_finds_the_same_bits_as_without_a_hub() {
     let request = EvaluationRequest { deterministic: false, ..EvaluationRequest::new(50) };
     hub.evaluate(8, Some(weights()), &request);
     hub.work(1);
-    assert!(hub.worker.borrow().is_playing() && hub.results.is_empty());
+    assert!(hub.worker.is_playing() && hub.results.is_empty());
     // A ping is answered in between.
     hub.ask(9, &WorkerCommand::Ping);
     assert_eq!(hub.result(), (9, Ok(WorkerAnswer::Pong)));
     hub.work_on();
     let found = hub.found(8);
     assert!(found.frames.as_ref().is_some_and(|frames| frames.rgb().len() > 1 << 20));
-    assert_eq!((found.weights_version, hub.worker.borrow().evaluations()), (WeightsVersion(12), 1));
+    assert_eq!((found.weights_version, hub.worker.evaluations()), (WeightsVersion(12), 1));
     assert_eq!(Ok(found), alone(weights(), &request));
     // Every quarter of a second.
     assert!(!hub.progress.is_empty() && hub.progress.iter().all(|call| *call == 8));
@@ -213,7 +210,7 @@ fn evaluator_outlives_the_session_with_its_weights() {
     drop(hub);
     let mut hub = Hub::start(worker);
     hub.work_on();
-    assert!(!hub.worker.borrow().is_playing(), "what a session that is over has asked for is cancelled");
+    assert!(!hub.worker.is_playing(), "what a session that is over has asked for is cancelled");
     hub.evaluate(1, None, &request(50));
     hub.work_on();
     assert_eq!(Ok(hub.found(1)), alone(weights(), &request(50)));

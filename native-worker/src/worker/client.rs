@@ -81,30 +81,31 @@ impl fmt::Debug for Evaluating {
     }
 }
 
-/// Why a worker has ended.
+/// How and why a worker has ended.
 #[derive(Debug)]
-pub(crate) enum WorkerEnd {
-    /// The hub refuses it permanently.
-    Refused(String),
-    /// The hub's identity could not be verified, so no token was sent.
-    Untrusted(String),
-    /// The session was closed on purpose.
-    Closed(String),
-    /// Another worker evaluates under this name.
-    NameTaken(String),
-    /// It cannot begin to work.
-    Failed(String),
+pub(crate) struct WorkerEnd {
+    pub(crate) kind: EndKind,
+    pub(crate) reason: String,
 }
 
-impl WorkerEnd {
-    fn reason(&self) -> &str {
-        match self {
-            Self::Refused(reason)
-            | Self::Untrusted(reason)
-            | Self::Closed(reason)
-            | Self::NameTaken(reason)
-            | Self::Failed(reason) => reason,
-        }
+/// How a worker has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndKind {
+    /// The hub refuses it permanently.
+    Refused,
+    /// The hub's identity could not be verified, so no token was sent.
+    Untrusted,
+    /// The session was closed on purpose.
+    Closed,
+    /// Another worker evaluates under this name.
+    NameTaken,
+    /// It cannot begin to work.
+    Failed,
+}
+
+impl EndKind {
+    fn because(self, reason: impl Into<String>) -> WorkerEnd {
+        WorkerEnd { kind: self, reason: reason.into() }
     }
 }
 
@@ -145,11 +146,11 @@ pub(crate) async fn run(
         let identity = Identity { resume, core_fingerprint: fingerprint, ..identity };
         let connection = tokio::select! {
             connection = connect(&config.hub, &config.trust) => connection,
-            () = asked(&mut leave) => return WorkerEnd::Closed(ASKED_TO_LEAVE.into()),
+            () = asked(&mut leave) => return EndKind::Closed.because(ASKED_TO_LEAVE),
         };
         let reason = match connection {
             Err(error @ ConnectError::UnknownIssuer) => {
-                return WorkerEnd::Untrusted(format!("the hub at {} is not trusted: {error}", config.hub));
+                return EndKind::Untrusted.because(format!("the hub at {} is not trusted: {error}", config.hub));
             }
             Err(ConnectError::Failed(reason)) => format!("cannot reach the hub at {}: {reason}", config.hub),
             Ok(socket) => {
@@ -173,13 +174,10 @@ pub(crate) async fn run(
                 let measures = config.host_settings != HostSettings::Taken;
                 match serve(session, heard, socket, &mut resume, (leave.clone(), changes, measures)).await {
                     // A worker that was admitted before reconnects to a restarted hub.
-                    SessionEnd::Final(end) if config.evaluating.is_some() && resume.is_some() => {
-                        end.reason().to_owned()
-                    }
-                    SessionEnd::Final(WorkerEnd::NameTaken(_)) => return WorkerEnd::NameTaken(config.name),
+                    SessionEnd::Final(end) if config.evaluating.is_some() && resume.is_some() => end.reason,
                     SessionEnd::Final(end) => return end,
                     SessionEnd::Lost { reason, .. } if *leave.borrow() => {
-                        return WorkerEnd::Closed(format!("{ASKED_TO_LEAVE}; {reason}"));
+                        return EndKind::Closed.because(format!("{ASKED_TO_LEAVE}; {reason}"));
                     }
                     SessionEnd::Lost { reason, was_ready } => {
                         if was_ready {
@@ -196,7 +194,7 @@ pub(crate) async fn run(
         say(&format!("{reason}; trying again in {:.1} s", pause.as_secs_f64()));
         tokio::select! {
             () = sleep(pause) => {}
-            () = asked(&mut leave) => return WorkerEnd::Closed(ASKED_TO_LEAVE.into()),
+            () = asked(&mut leave) => return EndKind::Closed.because(ASKED_TO_LEAVE),
         }
     }
 }
@@ -257,7 +255,7 @@ async fn serve(
         // A worker that had one before may get another one later.
         return match resume {
             Some(_) => SessionEnd::Lost { reason, was_ready: false },
-            None => SessionEnd::Final(WorkerEnd::Failed(reason)),
+            None => SessionEnd::Final(EndKind::Failed.because(reason)),
         };
     }
     let wish = leave.clone();
@@ -304,13 +302,13 @@ async fn serve(
         }
         SessionState::Refused { code: Some(RefusalCode::Token), reason } => {
             let advice = "a hub that was restarted may have new tokens: take the one that it prints";
-            SessionEnd::Final(WorkerEnd::Refused(format!("{reason}; {advice}")))
+            SessionEnd::Final(EndKind::Refused.because(format!("{reason}; {advice}")))
         }
         SessionState::Refused { code: Some(RefusalCode::NameTaken), reason } => {
-            SessionEnd::Final(WorkerEnd::NameTaken(reason))
+            SessionEnd::Final(EndKind::NameTaken.because(reason))
         }
-        SessionState::Refused { reason, .. } => SessionEnd::Final(WorkerEnd::Refused(reason)),
-        SessionState::Closed { reason } => SessionEnd::Final(WorkerEnd::Closed(reason)),
+        SessionState::Refused { reason, .. } => SessionEnd::Final(EndKind::Refused.because(reason)),
+        SessionState::Closed { reason } => SessionEnd::Final(EndKind::Closed.because(reason)),
         state @ (SessionState::Connecting | SessionState::Ready) => SessionEnd::Lost {
             reason: lost.unwrap_or_else(|| "the connection was lost".into()),
             was_ready: state == SessionState::Ready,

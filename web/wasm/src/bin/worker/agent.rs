@@ -6,14 +6,12 @@ use rollmesh_core::{protocol::reconnect_delay, time::Micros};
 use wasm_bindgen::prelude::*;
 
 use crate::{
-    evaluating::Evaluating,
     page::{self, Status, Task},
     rate::Rate,
-    sampling::Sampling,
     scope,
     slices::Slices,
     socket::{Heard, Socket},
-    work::Work,
+    work::AtHub,
 };
 
 /// A slice of work ends after this, so that messages are heard.
@@ -24,7 +22,7 @@ const TICK_MS: i32 = 250;
 /// What this tab does at a hub.
 pub(crate) struct Agent {
     url: String,
-    work: Box<dyn Work>,
+    work: AtHub,
     /// None between two connections.
     socket: Option<Socket>,
     slices: Slices,
@@ -40,12 +38,9 @@ type Shared = Rc<RefCell<Agent>>;
 impl Agent {
     /// Begins; it goes on until the Web Worker is terminated or another try would not help.
     pub(crate) fn start(task: &Task) {
-        let work: Box<dyn Work> = match &task.run {
-            None => Box::new(Sampling::new(task)),
-            Some(run) => match Evaluating::new(task, run) {
-                Ok(evaluating) => Box::new(evaluating),
-                Err(reason) => return page::post_end(&reason),
-            },
+        let work = match AtHub::new(task) {
+            Ok(work) => work,
+            Err(reason) => return page::post_end(&reason),
         };
         let Some(slices) = Slices::new() else {
             return page::post_end("this browser has no message channels");

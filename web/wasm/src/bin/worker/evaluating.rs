@@ -1,34 +1,23 @@
 //! This tab as a worker that evaluates, found by its name at the hub.
 
-use std::{cell::RefCell, rc::Rc};
-
 use rollmesh_core::{
     eval_worker::{EvalMakers, InlineEvalWorker},
     evaluation::check_name,
     kernels::Kernels,
-    protocol::{RefusalCode, Role, handshake::Identity},
+    protocol::handshake::Identity,
     run::RunConfig,
     time::Micros,
-    worker::{SessionState, WorkerSession, core_fingerprint},
+    worker::{SessionState, WorkerSession},
 };
 use rollmesh_web_registry::registry;
 
 use crate::{
     page::{Status, Task},
-    socket::Socket,
     work::Work,
 };
 
-/// Evaluates for handles at the hub.
-pub(crate) struct Evaluating {
-    identity: Identity,
-    /// Outlives connections, with its weights.
-    worker: Rc<RefCell<InlineEvalWorker>>,
-    /// None between two connections.
-    session: Option<WorkerSession>,
-    /// The hub has let it in before.
-    has_served: bool,
-}
+/// Evaluates for handles at the hub. The worker outlives connections, with its weights.
+pub(crate) struct Evaluating(InlineEvalWorker);
 
 impl Evaluating {
     /// Evaluates the policy of a run. Fails with what is wrong with its description.
@@ -36,73 +25,32 @@ impl Evaluating {
         check_name(&task.name).map_err(|error| error.to_string())?;
         run.refuse_host_settings().map_err(|error| format!("a tab has no process of its own: {error}"))?;
         let makers = EvalMakers::of_run(run, &registry(), Kernels::PORTABLE).map_err(|error| error.to_string())?;
-        Ok(Self {
-            identity: task.identity(Role::Worker, core_fingerprint(Kernels::PORTABLE)),
-            worker: Rc::new(RefCell::new(InlineEvalWorker::new(makers))),
-            session: None,
-            has_served: false,
-        })
+        Ok(Self(InlineEvalWorker::new(makers)))
     }
 }
 
 impl Work for Evaluating {
-    fn connect(&mut self) {
-        let session = WorkerSession::new(self.identity.clone(), registry(), Kernels::PORTABLE);
-        self.session = Some(session.with_evaluator(Box::new(self.worker.clone())));
+    fn session(&self, identity: Identity) -> WorkerSession {
+        WorkerSession::new(identity, registry(), Kernels::PORTABLE).with_evaluator(Box::new(self.0.clone()))
     }
 
-    fn disconnect(&mut self) {
-        let gone = self.session.take();
-        gone.into_iter().for_each(|mut session| session.leave("the connection is lost"));
+    fn work(&mut self, session: &mut WorkerSession, now: Micros) {
+        session.work(1, now);
     }
 
-    fn handle_frame(&mut self, frame: &[u8]) {
-        let Some(session) = &mut self.session else { return };
-        session.handle_frame(frame);
-        self.has_served |= session.resume_id().is_some();
+    fn end(&self, _: &SessionState) -> Option<String> {
+        // A hub that ends may be started again.
+        self.0.is_stopped().then(|| "a handle has shut it down".into())
     }
 
-    fn send_next(&mut self, socket: &Socket) -> bool {
-        let frame = self.session.as_mut().and_then(WorkerSession::poll_frame);
-        frame.inspect(|frame| socket.send(frame)).is_some()
-    }
-
-    fn has_work(&self) -> bool {
-        self.session.as_ref().is_some_and(WorkerSession::has_work)
-    }
-
-    fn work(&mut self, now: Micros) {
-        self.session.iter_mut().for_each(|session| session.work(1, now));
-    }
-
-    fn is_welcome(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| *session.state() == SessionState::Ready)
-    }
-
-    fn end(&self) -> Option<String> {
-        if self.worker.borrow().desk.is_stopped() {
-            return Some("a handle has shut it down".into());
-        }
-        match self.session.as_ref()?.state() {
-            // Of one that comes back, the hub may not have noticed yet that it was gone.
-            SessionState::Refused { code: Some(RefusalCode::NameTaken), .. } if self.has_served => None,
-            SessionState::Refused { code, reason } if *code != Some(RefusalCode::Busy) => Some(reason.clone()),
-            // A hub that ends may be started again.
-            SessionState::Connecting
-            | SessionState::Ready
-            | SessionState::Refused { .. }
-            | SessionState::Closed { .. } => None,
-        }
-    }
-
-    fn status(&self) -> Status {
-        let worker = self.worker.borrow();
-        let state = match (self.is_welcome(), worker.is_playing()) {
+    fn status(&self, session: Option<&WorkerSession>) -> Status {
+        let is_welcome = session.is_some_and(|session| *session.state() == SessionState::Ready);
+        let state = match (is_welcome, self.0.is_playing()) {
             (false, _) => "connecting",
             (true, true) => "evaluating",
             (true, false) => "idle",
         };
-        Status { state, env_steps: worker.env_steps(), evaluations: worker.evaluations(), ..Status::default() }
+        Status { state, env_steps: self.0.env_steps(), evaluations: self.0.evaluations(), ..Status::default() }
     }
 }
 
@@ -111,6 +59,7 @@ mod tests {
     use rollmesh_core::protocol::{Message, Token, handshake::name_taken, message::Welcome};
 
     use super::*;
+    use crate::work::AtHub;
 
     fn task(name: &str) -> Task {
         Task { url: "ws://127.0.0.1:1/ws".into(), token: Token::new([1; 32]), name: name.into(), run: None }
@@ -128,14 +77,17 @@ mod tests {
     }
 
     /// Connects to a hub that answers this.
-    fn meet(evaluating: &mut Evaluating, answer: Message) {
-        evaluating.connect();
-        evaluating.handle_frame(&answer.encode());
+    fn meet(tab: &mut AtHub, answer: Message) {
+        tab.connect();
+        tab.handle_frame(&answer.encode());
     }
 
     #[test]
     fn a_name_that_is_taken_is_tried_again_only_by_who_had_it() {
-        let new = || Evaluating::new(&task("judge"), &RunConfig::new("CartPole-v1")).unwrap();
+        let new = || {
+            let run = Some(RunConfig::new("CartPole-v1"));
+            AtHub::new(&Task { run, ..task("judge") }).unwrap()
+        };
         let taken = || Message::Refused(name_taken("judge"));
         let mut late = new();
         meet(&mut late, taken());
