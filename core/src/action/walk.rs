@@ -2,8 +2,7 @@
 
 use super::Map;
 use crate::{
-    by_type,
-    column::{DType, Element},
+    column::{DType, Element, by_type},
     prelude::*,
     space::{BoxSpace, Point, PointError, Space},
 };

@@ -4,8 +4,7 @@ use core::fmt;
 
 use super::SampleBatch;
 use crate::{
-    by_type,
-    column::{BytesColumn, Column, ColumnData, Element},
+    column::{BytesColumn, Column, ColumnData, Element, by_type},
     prelude::*,
 };
 

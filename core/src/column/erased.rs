@@ -4,10 +4,10 @@ use core::ops::Range;
 
 use super::{
     BytesColumn, BytesKind, ColumnData, ColumnError, ColumnType, CompressedColumn, DType, Element, Granularity,
-    RowBuffer, RowShape, RowsMut, RowsRef, Segment,
+    RowBuffer, RowShape, RowsMut, RowsRef, Segment, by_type,
     little_endian::{LittleEndian, append_le},
 };
-use crate::{by_type, prelude::*};
+use crate::prelude::*;
 
 macro_rules! column {
     ($($variant:ident($ty:ty)),+ $(,)?) => {

@@ -2,8 +2,8 @@
 
 use core::ops::Range;
 
-use super::{BytesColumn, Column, ColumnError, CompressedColumn, DType, Recycler};
-use crate::{by_type, prelude::*};
+use super::{BytesColumn, Column, ColumnError, CompressedColumn, DType, Recycler, by_type};
+use crate::prelude::*;
 
 /// Maximum size of a padded column in bytes: more indicates a wrong length, not a real batch.
 const MAX_PADDED: usize = 1 << 31;

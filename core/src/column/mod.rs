@@ -49,7 +49,7 @@ pub use little_endian::{LittleEndian, append_le};
 pub use name::ColumnName;
 pub use ragged::{BytesColumn, BytesKind};
 pub(crate) use recycle::Recycler;
-pub use rows::{RowBuffer, RowsMut, RowsRef};
+pub use rows::{RowBuffer, RowsMut, RowsRef, by_type};
 pub use shape::RowShape;
 pub(crate) use shape::clamp;
 

@@ -30,6 +30,7 @@ macro_rules! by_type {
         }
     };
 }
+pub use by_type;
 
 macro_rules! rows {
     ($($variant:ident($ty:ty): $to:expr, $from:expr, $within:expr;)+) => {

@@ -2,8 +2,7 @@
 
 use super::{Bernoulli, Categorical, DiagGaussian, Distribution, DistributionError, MultiCategorical, check_inputs};
 use crate::{
-    by_type,
-    column::{DType, Element, RowBuffer},
+    column::{DType, Element, RowBuffer, by_type},
     prelude::*,
     rng::Rng,
     space::{BoxSpace, Point, Space},

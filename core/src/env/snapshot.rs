@@ -1,7 +1,10 @@
 //! Decoding of untrusted snapshots: little-endian numbers, one after the other.
 
 use super::{EnvError, RowsMut, RowsRef};
-use crate::{by_type, column::append_le, prelude::*};
+use crate::{
+    column::{append_le, by_type},
+    prelude::*,
+};
 
 /// Reads a snapshot from front to back, for [`Env::restore`](super::Env::restore).
 ///

@@ -3,8 +3,7 @@
 use super::{ActionInput, ActionOutput, PolicyEntry, PolicyError};
 use crate::{
     action::ActionTransform,
-    by_type,
-    column::{Column, ColumnError, DType, RowsMut},
+    column::{Column, ColumnError, DType, RowsMut, by_type},
     env::{EnvSpaces, Moment},
     filter::Filter,
     ids::SlotId,

@@ -2,8 +2,7 @@
 
 use super::{ActionInput, ActionOutput, Policy, PolicyError};
 use crate::{
-    by_type,
-    column::Element,
+    column::{Element, by_type},
     env::{RowsMut, RowsRef},
     ids::WeightsVersion,
     math,

@@ -29,8 +29,7 @@ pub use atari::AtariOptions;
 
 use self::image::ImageError;
 use crate::{
-    by_type,
-    column::{DType, Element, RowShape, RowsRef},
+    column::{DType, Element, RowShape, RowsRef, by_type},
     prelude::*,
     space::{BoxSpace, Point, PointError, Space, SpaceError},
 };

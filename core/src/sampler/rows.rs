@@ -1,8 +1,7 @@
 //! Functions over rows of any element type.
 
 use crate::{
-    by_type,
-    column::{RowShape, RowsRef},
+    column::{RowShape, RowsRef, by_type},
     prelude::*,
     space::{PointError, Space},
 };

@@ -2,8 +2,7 @@
 
 use super::{Point, PointError, Space};
 use crate::{
-    by_type,
-    column::{DType, Element},
+    column::{DType, Element, by_type},
     prelude::*,
 };
 

@@ -2,8 +2,7 @@
 
 use super::Space;
 use crate::{
-    by_type,
-    column::{DType, Element, RowBuffer, RowsRef},
+    column::{DType, Element, RowBuffer, RowsRef, by_type},
     prelude::*,
 };
 

@@ -2,8 +2,7 @@
 
 use super::{BoxSpace, Point, PointError, Space};
 use crate::{
-    by_type,
-    column::{DType, Element, RowBuffer},
+    column::{DType, Element, RowBuffer, by_type},
     math,
     prelude::*,
     rng::Rng,

@@ -5,8 +5,7 @@ use super::{
     HAS_GRAD_UPDATES, HAS_MAX_SEQ_LEN, IS_TRAINING, MAGIC, MULTI, SINGLE, TIME_MAJOR, TYPES, VERSION, ZERO_PADDED,
 };
 use crate::{
-    by_type,
-    column::{BytesColumn, Column, CompressedColumn, LittleEndian},
+    column::{BytesColumn, Column, CompressedColumn, LittleEndian, by_type},
     prelude::*,
 };
 

@@ -1,8 +1,7 @@
 //! Rows of an element type known at run time only, and their spaces.
 
 use crate::{
-    by_type,
-    column::{Element, RowsMut, RowsRef},
+    column::{Element, RowsMut, RowsRef, by_type},
     prelude::*,
     rng::Rng,
     space::{PointError, Space},

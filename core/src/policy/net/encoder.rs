@@ -1,8 +1,7 @@
 //! Observations as rows of floats.
 
 use crate::{
-    by_type,
-    column::Element,
+    column::{Element, by_type},
     env::RowsRef,
     policy::PolicyError,
     prelude::*,

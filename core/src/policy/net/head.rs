@@ -1,8 +1,7 @@
 //! From the outputs of a model to an action.
 
 use crate::{
-    by_type,
-    column::Element,
+    column::{Element, by_type},
     distribution::{ActionDistribution, DistributionError},
     env::{Moment, RowsMut},
     kernels::{DrawRoom, Draws, Kernels},

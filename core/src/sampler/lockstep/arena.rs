@@ -2,8 +2,7 @@
 
 use crate::{
     batch::{ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS, OBS, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS, VF_PREDS},
-    by_type,
-    column::{Column, ColumnData, DType, Element, Recycler, RowBuffer, RowShape},
+    column::{Column, ColumnData, DType, Element, Recycler, RowBuffer, RowShape, by_type},
     prelude::*,
 };
 

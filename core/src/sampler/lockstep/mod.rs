@@ -18,8 +18,7 @@ use super::{
 use crate::{
     action::ActionTransform,
     batch::{Cut, CutReason, EpisodeMetrics, SlotFragment},
-    by_type,
-    column::{Element, RowBuffer, RowShape},
+    column::{Element, RowBuffer, RowShape, by_type},
     env::{AnyVectorEnv, EnvError, Moment, RowsMut, RowsRef, StepOut},
     filter::Filter,
     ids::{AgentId, FragmentNo, WeightsVersion},
